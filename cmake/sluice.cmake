@@ -1,0 +1,51 @@
+# Warnings and sanitizers, on one interface target that every Sluice target links.
+add_library(sluice_options INTERFACE)
+target_include_directories(sluice_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+target_compile_options(sluice_options INTERFACE -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
+  -Wno-missing-field-initializers -Werror=unused-result -Werror=return-type)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  target_compile_options(sluice_options INTERFACE -Wthread-safety -Werror=thread-safety)
+endif()
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice_options INTERFACE -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(sluice_options INTERFACE -fsanitize=${SLUICE_SANITIZE})
+endif()
+
+# sluice_library(NAME SOURCES a.cc ... DEPS target ...): static library with the alias sluice::NAME.
+function(sluice_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(sluice_${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(sluice_${name} PUBLIC sluice_options ${ARG_DEPS})
+  else()
+    add_library(sluice_${name} INTERFACE)
+    target_link_libraries(sluice_${name} INTERFACE sluice_options ${ARG_DEPS})
+  endif()
+  add_library(sluice::${name} ALIAS sluice_${name})
+endfunction()
+
+# sluice_binary(NAME SOURCES a.cc ... DEPS target ...)
+function(sluice_binary name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sluice_options ${ARG_DEPS})
+endfunction()
+
+# sluice_test(NAME SOURCES a_test.cc ... DEPS target ... [LABEL unit|system] [TIMEOUT seconds])
+# A test binary with gtest's main. Label unit (default): under a second or so; system: real processes.
+function(sluice_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sluice_options ${ARG_DEPS} GTest::gmock_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bin)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "SLUICE_BIN_DIR=${PROJECT_BINARY_DIR}/bin;OMP_WAIT_POLICY=passive")
+endfunction()

@@ -1,0 +1,53 @@
+// The frozen hashes: part of the data format, of the sharding and of the initial values.
+//
+// Changing any of them changes every saved key; golden values in the test hold them.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace sluice {
+
+// splitmix64's finalizer (Steele, Lea, Flood 2014): a bijection of 64-bit words.
+inline uint64_t MixHash(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// Order matters: CombineHash(a, b) != CombineHash(b, a).
+inline uint64_t CombineHash(uint64_t a, uint64_t b) {
+  return MixHash(a * 0x9E3779B97F4A7C15u + b + 0x632BE59BD9B4E019u);
+}
+
+// Hash of bytes with a seed: eight at a time through a folded 128-bit product.
+inline uint64_t HashBytes(std::string_view bytes, uint64_t seed) {
+  constexpr uint64_t kA = 0x9E3779B97F4A7C15u, kB = 0xD6E8FEB86659FD93u;
+  const char* p = bytes.data();
+  size_t n = bytes.size();
+  uint64_t h = seed ^ (static_cast<uint64_t>(n) * kB);
+  auto fold = [](uint64_t x, uint64_t y) {
+    const unsigned __int128 product = static_cast<unsigned __int128>(x) * y;
+    return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+  };
+  for (; n >= 8; p += 8, n -= 8) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    h = fold(h ^ word ^ kA, kB) + kA;
+  }
+  uint64_t tail = 0;
+  std::memcpy(&tail, p, n);
+  return MixHash(fold(h ^ tail ^ kA, kB) + kA);
+}
+
+// The shard of a sparse key.
+inline uint32_t ShardOfKey(uint64_t key, uint32_t num_shards) {
+  return static_cast<uint32_t>(
+      (static_cast<unsigned __int128>(MixHash(key ^ 0x2545F4914F6CDD1Du)) * num_shards) >> 64);
+}
+
+// Uniform in [0, 1), 24 bits.
+inline float HashToUnit(uint64_t h) { return static_cast<float>(h >> 40) * 0x1p-24f; }
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+// Learning-rate schedules: the rate as a function of the schedule step.
+//
+// Source: proto/config.proto, LearningRateSchedule, gives each formula.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// INVALID_ARGUMENT names the field and the fix (zero steps, negative rate, ...).
+absl::Status ValidateSchedule(const LearningRateSchedule& schedule);
+
+// Rate at `step` (0 at the first update) from the base rate. Computed in double.
+float LearningRateAt(const LearningRateSchedule& schedule, float base_rate, uint64_t step);
+
+}  // namespace sluice

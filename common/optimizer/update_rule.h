@@ -1,0 +1,59 @@
+// The update rules: one implementation for pservers (sync, async) and workers (Geo).
+//
+// Source: formulas of torch.optim for SGD, Momentum (torch's SGD with momentum), Adam (Kingma and Ba 2015),
+// AdaGrad (Duchi et al. 2011); FTRL-Proximal of McMahan et al. 2013, algorithm 1.
+// Thread safety: immutable after creation; Apply may run on many threads on disjoint memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+class UpdateRule {
+ public:
+  // Most state arrays of any rule.
+  static constexpr int kMaxState = 2;
+
+  virtual ~UpdateRule() = default;
+
+  // INVALID_ARGUMENT names the field and the fix. A config without a rule is refused: fill defaults first.
+  static absl::StatusOr<std::unique_ptr<const UpdateRule>> Create(const OptimizerConfig& config);
+
+  // Floats of state a parameter: SGD 0, Momentum 1, Adam 2, AdaGrad 1, FTRL 2.
+  virtual int state_floats() const = 0;
+
+  // Fills the state of `n` fresh parameters. state: state_floats() arrays of [n].
+  virtual void InitState(float* const* state, size_t n) const = 0;
+
+  // One update of n consecutive parameters.
+  //   weights   [n], updated in place
+  //   state     state_floats() arrays of [n], updated in place
+  //   gradient  [n], aggregated; clipped by value and by row norm here, into `scratch` when needed
+  //   row       length of a row for clip_row_norm; n is a multiple of it
+  //   rate      learning rate after the schedule
+  //   count     updates of this block or row, this one included (1 at the first): bias correction
+  // Sparse rows call it with n = row = the group's dim.
+  void Apply(float* weights, float* const* state, const float* gradient, size_t n, size_t row, float rate,
+             uint64_t count) const;
+
+ protected:
+  explicit UpdateRule(const OptimizerConfig& config);
+  // The rule itself, on a clipped gradient, weight decay not yet added.
+  virtual void Update(float* weights, float* const* state, const float* gradient, size_t n, float rate,
+                      uint64_t count) const = 0;
+  const float weight_decay_;
+
+ private:
+  const float clip_value_;
+  const float clip_row_norm_;
+};
+
+// `config` with every absent field set to its default (Adam 0.001 when there is no rule).
+OptimizerConfig WithDefaults(const OptimizerConfig& config);
+
+}  // namespace sluice

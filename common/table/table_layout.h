@@ -1,0 +1,84 @@
+// A table's fixed facts, computed once from its resolved TableConfig: sizes, shards, blocks, columns.
+//
+// Invariants: every dense block but the last has block_elements(); a block holds whole rows when a row
+// fits in kMaxBlockBytes; shard s of a dense table is block s.
+// Thread safety: immutable.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/hash.h"
+#include "common/optimizer/update_rule.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+inline constexpr uint64_t kMaxBlockBytes = 1 << 20;
+
+class TableLayout {
+ public:
+  // A column group of a sparse row, or the whole of a dense table.
+  struct Column {
+    std::string name;
+    uint32_t begin = 0;        // first weight within the row
+    uint32_t dim = 0;          // weights
+    uint32_t state_begin = 0;  // first state float within the row's state
+    OptimizerConfig optimizer;
+    Initializer initializer;
+    std::shared_ptr<const UpdateRule> rule;
+  };
+
+  // INVALID_ARGUMENT on what no table can be (no dim, bad optimizer, ...). `config` must be resolved.
+  static absl::StatusOr<std::shared_ptr<const TableLayout>> Create(uint32_t id, const TableConfig& config,
+                                                                   uint64_t seed);
+
+  uint32_t id() const { return id_; }
+  const std::string& name() const { return config_.name(); }
+  bool sparse() const { return config_.kind() == TableConfig::SPARSE; }
+  const TableConfig& config() const { return config_; }
+  uint32_t num_shards() const { return num_shards_; }
+  // Bytes of one value on the wire: 4, or 2 for BF16.
+  uint32_t wire_bytes() const { return config_.wire_type() == TableConfig::BF16 ? 2 : 4; }
+
+  // Dense: elements of the tensor, of a row (last dimension), and of block `shard`, which begins at element
+  // shard * block_elements().
+  uint64_t elements() const { return elements_; }
+  uint64_t row_elements() const { return row_elements_; }
+  uint64_t block_elements() const { return block_elements_; }
+  uint64_t ShardElements(uint32_t shard) const;
+
+  // Sparse: weights and state floats of a row.
+  uint32_t dim() const { return dim_; }
+  uint32_t state_floats() const { return state_floats_; }
+  uint32_t ShardOf(uint64_t key) const { return ShardOfKey(key, num_shards_); }
+  const std::vector<Column>& columns() const { return columns_; }  // dense: one, with dim 0
+
+  // Initial values, a function of (seed, table name, key or index).
+  void InitialRow(uint64_t key, float* weights) const;                       // [dim]
+  void InitialElements(uint64_t first, uint64_t n, float* weights) const;    // dense, [n]
+
+  // Bytes of weights and state: for placement (sparse: of 1,024 rows a shard, a guess).
+  uint64_t ShardBytes(uint32_t shard) const;
+
+ private:
+  TableLayout() = default;
+  uint32_t id_ = 0;
+  uint64_t seed_ = 0;
+  TableConfig config_;
+  uint32_t num_shards_ = 0;
+  uint64_t elements_ = 0, row_elements_ = 0, block_elements_ = 0;
+  uint32_t dim_ = 0, state_floats_ = 0;
+  std::vector<Column> columns_;
+};
+
+using TableLayouts = std::vector<std::shared_ptr<const TableLayout>>;
+
+// Layouts of a job's resolved tables; the index is the table id.
+absl::StatusOr<TableLayouts> CreateTableLayouts(
+    const google::protobuf::RepeatedPtrField<TableConfig>& tables, uint64_t seed);
+
+}  // namespace sluice

@@ -1,0 +1,70 @@
+// The data plane's messages (layout: proto/pserver.proto), written and read without touching the values.
+//
+// Thread safety: free functions; a PayloadReader belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/slice.h"
+#include "proto/pserver.pb.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kFrameMagic = 0x31554C53;  // "SLU1"
+inline constexpr uint32_t kDataProtocol = 1;
+inline constexpr size_t kChunkBytes = 4 << 20;
+inline constexpr size_t kMaxHeaderBytes = 1 << 20;
+
+// magic + header + payload; the payload's slices are shared, not copied.
+Message EncodeFrame(const FrameHeader& header, Message payload);
+Message EncodeReply(const ReplyHeader& header, Message payload);
+
+// Reads bytes in order across slices of any size and alignment, without copying the message.
+class PayloadReader {
+ public:
+  PayloadReader() = default;
+  explicit PayloadReader(Message message) : message_(std::move(message)), left_(MessageSize(message_)) {}
+
+  size_t remaining() const { return left_; }
+  // Copies the next n bytes to `to`. REQUIRES: n <= remaining().
+  void Copy(void* to, size_t n);
+  void Skip(size_t n);
+  // The next at most n bytes that lie in one piece (at least 1 when n and remaining() are not 0).
+  const uint8_t* Piece(size_t n, size_t* piece_size);
+
+ private:
+  Message message_;
+  size_t slice_ = 0, offset_ = 0, left_ = 0;
+};
+
+struct DecodedFrame {
+  FrameHeader header;
+  PayloadReader payload;
+};
+struct DecodedReply {
+  ReplyHeader header;
+  PayloadReader payload;
+};
+
+// INVALID_ARGUMENT says which bytes are wrong ("first byte 0x16 is not a frame's 0x0d; is this a TLS client?").
+absl::StatusOr<DecodedFrame> DecodeFrame(Message message);
+absl::StatusOr<DecodedReply> DecodeReply(Message message);
+
+// bfloat16, round to nearest even; NaN stays NaN.
+uint16_t FloatToBf16(float value);
+inline float Bf16ToFloat(uint16_t bits) {
+  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
+  float value;
+  __builtin_memcpy(&value, &wide, 4);
+  return value;
+}
+
+// Reads n values of 4 or 2 bytes each into floats. False when one of them is not finite.
+bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
+// Slice of n values in wire form: shares `values` when wire_bytes is 4 (owner keeps them), converts for 2.
+Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes, std::shared_ptr<const void> owner);
+
+}  // namespace sluice

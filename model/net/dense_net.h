@@ -1,0 +1,50 @@
+// The compute backend: forward and backward of one batch from pulled values. CPU (oneDNN) is the reference;
+// CUDA will stand behind the same interface.
+//
+// Invariants: the logit of an example has the same bits whatever batch it is in. Gradient sums are cut at
+// multiples of batch.chunk positions (f32 inside a chunk, double across), so that a global batch split in any
+// way at those borders adds the same numbers.
+// Thread safety: one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "model/features/batch.h"
+
+namespace sluice {
+
+// Values of one step. B = batch.n, K = batch.keys.size(), U = unique rows.
+struct NetInput {
+  const Batch* batch = nullptr;
+  const uint32_t* row_index = nullptr;  // [K]: row of each key
+  const float* rows = nullptr;          // [U][dim of the sparse table]
+  size_t num_rows = 0;                  // U
+  std::vector<const float*> dense;      // by Model::dense_tables(), each [elements]
+};
+
+// Gradients of the weighted mean loss over the batch (zeros when all weights are 0).
+struct NetGradients {
+  float* rows = nullptr;      // [U][dim]
+  std::vector<float*> dense;  // by Model::dense_tables()
+  double loss_sum = 0;        // sum of weight x log loss
+  double weight_sum = 0;      // n_w
+};
+
+class DenseNet {
+ public:
+  virtual ~DenseNet() = default;
+  // Dropout masks are a function of (seed, epoch, example_id, layer, unit).
+  virtual absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch, NetGradients* gradients) = 0;
+  // logits: [B]. No dropout.
+  virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
+};
+
+// 1 / (1 + exp(-logit)).
+float Sigmoid(float logit);
+// log(1 + exp(logit)) - label * logit, stable; in double.
+double LogLoss(float logit, float label);
+
+}  // namespace sluice
