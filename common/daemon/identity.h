@@ -1,0 +1,60 @@
+// Who a daemon is and where: flag, else SLUICE_* variable, else cluster file, else default.
+//
+// Variables: SLUICE_ROLE, SLUICE_RANK, SLUICE_BIND, SLUICE_ADVERTISE, SLUICE_SCHEDULER, SLUICE_CLUSTER,
+// SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_INSECURE.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// Flag values; "" and -1 mean not given.
+struct IdentityFlags {
+  std::string cluster_file;
+  int rank = -1;
+  std::string bind;       // host:port to listen on; port 0: a free one
+  std::string advertise;  // host:port that others use; default: bind with the real port
+  std::string scheduler;
+  std::string log_dir;
+  std::string admin_bind;  // default 127.0.0.1:0
+  bool insecure = false;
+};
+
+struct Identity {
+  Role role = ROLE_UNSPECIFIED;
+  uint32_t rank = 0;
+  std::string bind;
+  std::string advertise;  // "" until the port is known
+  std::string scheduler;
+  std::string log_dir;
+  std::string admin_bind;
+  ClusterConfig cluster;  // defaults filled in
+};
+
+// INVALID_ARGUMENT names flag, variable or field, value and fix. A bind that is not loopback needs `insecure`.
+absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
+
+const char* RoleName(Role role);  // "scheduler", "pserver", "worker"
+// schedulerlog.0, serverlog.N, workerlog.N
+std::string LogFileName(Role role, uint32_t rank);
+
+// Opens the log: glog lines go to <log_dir>/<LogFileName> (truncated? no: appended), WARNING and above also to
+// stderr. Appends "role rank address pid" to <log_dir>/endpoints.log.
+absl::Status OpenLog(const Identity& identity, const char* argv0);
+absl::Status AppendEndpoint(const Identity& identity, const std::string& address, const std::string& admin_address);
+
+// SIGINT and SIGTERM: the returned function blocks until one came or Stop was called. Call before any thread
+// starts. With `die_with_parent` the process gets SIGTERM when its parent dies.
+class StopSignal {
+ public:
+  static void Install(bool die_with_parent);
+  static void Stop(int exit_code);  // from any thread
+  static int Wait();                // exit code: 0, or 130/143 after a signal
+};
+
+}  // namespace sluice

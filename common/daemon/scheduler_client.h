@@ -1,0 +1,43 @@
+// The scheduler's calls as plain functions: one channel, a deadline on every call, Status with the address.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+class SchedulerClient {
+ public:
+  static std::unique_ptr<SchedulerClient> Create(const std::string& address);
+  virtual ~SchedulerClient() = default;
+  virtual const std::string& address() const = 0;
+
+  // Waits until the scheduler answers, at most `wait`; every 3 s calls `log` with what is not ready.
+  // UNAVAILABLE: "scheduler at HOST:PORT did not answer within 120 s; ...".
+  virtual absl::Status WaitReady(absl::Duration wait, const std::function<void(const std::string&)>& log) = 0;
+
+  // UNAVAILABLE when the scheduler cannot be reached or the deadline passed. Calls that wait on the server
+  // (Poll, NextPhase, WatchJob) get their wait_ms on top of the deadline. All but SubmitJob may be retried.
+  virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
+  virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
+  virtual absl::Status Leave(const LeaveRequest& request) = 0;
+  virtual absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest& request) = 0;
+  virtual absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) = 0;
+  virtual absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request) = 0;
+  virtual absl::Status FailJob(const FailJobRequest& request) = 0;
+  virtual absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) = 0;
+  virtual absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) = 0;
+  virtual absl::Status CancelJob(const CancelJobRequest& request) = 0;
+  virtual absl::StatusOr<ClusterStatus> GetStatus() = 0;
+  virtual absl::Status Shutdown() = 0;
+};
+
+}  // namespace sluice
