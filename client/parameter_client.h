@@ -110,6 +110,9 @@ class ParameterClient {
   // Every pserver writes its shards under `directory`.
   virtual absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory) = 0;
 
+  // Any thread: every call that waits, now or later, returns CANCELLED soon. The job is over for this worker.
+  virtual void Cancel() = 0;
+
   // What a blocked call waits for, for status ("" when none does). Any thread.
   virtual std::string WaitingFor() const = 0;
 };
