@@ -1,10 +1,13 @@
-// A pserver's or worker's membership: registers, reports on time, and hands over what the scheduler wants.
+// A pserver's or worker's membership: registers, reports on time, and hands over what the scheduler
+// wants.
 //
-// Thread safety: callbacks run on the session's one thread; methods may be called from any thread.
+// Thread safety: on_desired and on_end run on the session's one thread, fill_report on it or on its
+// helper, one call at a time; methods may be called from any thread.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,21 +21,26 @@ class MemberSession {
   struct Options {
     SchedulerClient* scheduler = nullptr;  // outlives the session
     RegisterRequest self;
-    absl::Duration wait = absl::Seconds(120);        // for the scheduler at the start
-    absl::Duration lost_after = absl::Seconds(20);   // the scheduler is silent for so long: on_lost
+    absl::Duration wait = absl::Seconds(120);       // for the scheduler at the start
+    absl::Duration lost_after = absl::Seconds(20);  // the scheduler is silent for so long: on_end
+    absl::Duration retry_pause = absl::Milliseconds(200);  // after a call without an answer
     // Adds `hosted`, `progress` and memory to each report.
     std::function<void(PollRequest*)> fill_report;
-    // The desired state, at the first reply and at every new version.
+    // The desired state, at the first reply and at every new version. After a lease that ran out
+    // the member registers again by itself, and this hands over the state of the new life: no jobs.
     std::function<void(const PollReply&)> on_desired;
-    // Last call: the scheduler said stop (OK), was silent too long (UNAVAILABLE), or another process
-    // registered this role and rank (ABORTED). The process should end.
+    // Last call: the scheduler said stop (OK), was silent too long (UNAVAILABLE), or another
+    // process registered this role and rank (ABORTED). The process should end. Not called by
+    // destruction.
     std::function<void(absl::Status)> on_end;
     std::function<void(const std::string&)> log;
   };
   // Waits for the scheduler and registers; then reports in the background.
   static absl::StatusOr<std::unique_ptr<MemberSession>> Start(Options options);
-  // Stops reporting; sends Leave when it was not told to stop.
+  // Stops reporting; sends Leave unless it was fenced or the scheduler was lost. Not from a
+  // callback.
   virtual ~MemberSession() = default;
+  // Of the present life.
   virtual uint64_t member_id() const = 0;
   // Reports soon instead of at the next heartbeat (state changed).
   virtual void ReportSoon() = 0;

@@ -1,4 +1,5 @@
-// The scheduler's calls as plain functions: one channel, a deadline on every call, Status with the address.
+// The scheduler's calls as plain functions: one channel, a deadline on every call, Status with the
+// address.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -20,12 +21,14 @@ class SchedulerClient {
   virtual ~SchedulerClient() = default;
   virtual const std::string& address() const = 0;
 
-  // Waits until the scheduler answers, at most `wait`; every 3 s calls `log` with what is not ready.
-  // UNAVAILABLE: "scheduler at HOST:PORT did not answer within 120 s; ...".
-  virtual absl::Status WaitReady(absl::Duration wait, const std::function<void(const std::string&)>& log) = 0;
+  // Waits until the scheduler answers, at most `wait`; every 3 s calls `log` with what is not
+  // ready. UNAVAILABLE: "scheduler at HOST:PORT did not answer within 120 s; ...".
+  virtual absl::Status WaitReady(absl::Duration wait,
+                                 const std::function<void(const std::string&)>& log) = 0;
 
-  // UNAVAILABLE when the scheduler cannot be reached or the deadline passed. Calls that wait on the server
-  // (Poll, NextPhase, WatchJob) get their wait_ms on top of the deadline. All but SubmitJob may be retried.
+  // UNAVAILABLE when the scheduler cannot be reached or the deadline passed. Calls that wait on the
+  // server (Poll, NextPhase, WatchJob) get their wait_ms on top of the deadline. All but SubmitJob
+  // may be retried.
   virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
   virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
   virtual absl::Status Leave(const LeaveRequest& request) = 0;

@@ -1,0 +1,199 @@
+#include "common/daemon/member_session.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/mutex.h"
+
+namespace sluice {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// One thread polls: the call waits at the scheduler for a new desired state, and is the heartbeat
+// as well. Because that call cannot be cut short, a helper thread sends the reports of ReportSoon
+// beside it; a change that such a report causes is answered to the waiting poll.
+class PollingSession : public MemberSession {
+ public:
+  PollingSession(Options options, const RegisterReply& registered) : options_(std::move(options)) {
+    Adopt(registered);
+    poller_ = std::thread([this] { PollLoop(); });
+    helper_ = std::thread([this] { HelperLoop(); });
+  }
+
+  ~PollingSession() override {
+    bool leave;
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+      leave = !cut_off_;
+      changed_.NotifyAll();
+    }
+    if (leave) {
+      // Also ends the poll that waits at the scheduler.
+      LeaveRequest request;
+      request.set_member_id(member_id());
+      request.set_reason("the process ends");
+      options_.scheduler->Leave(request).IgnoreError();  // nobody is left to tell
+    }
+    poller_.join();
+    helper_.join();
+  }
+
+  // acquire pairs with the release in Adopt.
+  uint64_t member_id() const override { return member_id_.load(std::memory_order_acquire); }
+
+  void ReportSoon() override {
+    MutexLock lock(&mutex_);
+    report_soon_ = true;
+    changed_.NotifyAll();
+  }
+
+ private:
+  void Adopt(const RegisterReply& reply) {
+    seen_version_ = 0;
+    // At least a millisecond, so that a scheduler with a broken configuration is not polled in a
+    // spin.
+    heartbeat_ms_ = reply.heartbeat_ms() > 0 ? reply.heartbeat_ms() : 1;
+    member_id_.store(reply.member_id(), std::memory_order_release);
+  }
+
+  PollRequest Report(uint32_t wait_ms, uint64_t seen_version) {
+    MutexLock lock(&fill_mutex_);
+    PollRequest request;
+    request.set_member_id(member_id());
+    request.set_seen_version(seen_version);
+    request.set_wait_ms(wait_ms);
+    if (options_.fill_report) options_.fill_report(&request);
+    return request;
+  }
+
+  bool Stopping() {
+    MutexLock lock(&mutex_);
+    return stopping_;
+  }
+
+  // False when the session is being destroyed.
+  bool Pause() {
+    MutexLock lock(&mutex_);
+    const SteadyTime end =
+        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.retry_pause);
+    while (!stopping_) {
+      const auto left = end - std::chrono::steady_clock::now();
+      if (left <= left.zero()) break;
+      changed_.WaitFor(&mutex_, left);
+    }
+    return !stopping_;
+  }
+
+  void End(absl::Status why) {
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) return;
+      // Told to stop, the scheduler waits for the farewell; otherwise there is nobody to say it to.
+      cut_off_ = !why.ok();
+      ended_ = true;
+      changed_.NotifyAll();
+    }
+    if (options_.on_end) options_.on_end(std::move(why));
+  }
+
+  void PollLoop() {
+    SteadyTime answered = std::chrono::steady_clock::now();
+    bool register_again = false;
+    while (!Stopping()) {
+      const absl::Status status = register_again ? RegisterAgain() : PollOnce();
+      if (status.ok()) {
+        answered = std::chrono::steady_clock::now();
+        register_again = false;
+        if (told_to_stop_) return End(absl::OkStatus());
+        continue;
+      }
+      if (absl::IsNotFound(status) && !register_again) {
+        if (options_.log) options_.log(absl::StrCat(status.message(), "; registers again"));
+        register_again = true;
+        continue;
+      }
+      if (!absl::IsUnavailable(status)) return End(status);
+      const absl::Duration silent = absl::FromChrono(std::chrono::steady_clock::now() - answered);
+      if (silent >= options_.lost_after) {
+        return End(absl::UnavailableError(absl::StrCat(
+            "the scheduler at ", options_.scheduler->address(), " has been silent for ",
+            absl::ToInt64Seconds(silent), " s: ", status.message())));
+      }
+      if (!Pause()) return;
+    }
+  }
+
+  absl::Status PollOnce() {
+    const absl::StatusOr<PollReply> reply =
+        options_.scheduler->Poll(Report(heartbeat_ms_, seen_version_));
+    if (!reply.ok()) return reply.status();
+    if (reply->version() == seen_version_ && !reply->stop()) return absl::OkStatus();
+    seen_version_ = reply->version();
+    if (options_.on_desired && !Stopping()) options_.on_desired(*reply);
+    told_to_stop_ = reply->stop();
+    return absl::OkStatus();
+  }
+
+  absl::Status RegisterAgain() {
+    const absl::StatusOr<RegisterReply> reply = options_.scheduler->Register(options_.self);
+    if (!reply.ok()) return reply.status();
+    Adopt(*reply);
+    return absl::OkStatus();
+  }
+
+  void HelperLoop() {
+    for (;;) {
+      {
+        MutexLock lock(&mutex_);
+        while (!report_soon_ && !stopping_ && !ended_) changed_.Wait(&mutex_);
+        if (stopping_ || ended_) return;
+        report_soon_ = false;
+      }
+      // With version 0 and no wait the reply comes at once; what it asks for reaches the poller
+      // too. When it is lost, the next heartbeat says the same.
+      options_.scheduler->Poll(Report(0, 0)).status().IgnoreError();
+    }
+  }
+
+  const Options options_;
+  std::atomic<uint64_t> member_id_{0};
+  // Of the poller (and the constructor, before it starts).
+  uint64_t seen_version_ = 0;
+  uint32_t heartbeat_ms_ = 1;
+  bool told_to_stop_ = false;
+
+  Mutex fill_mutex_;  // held around fill_report; never together with mutex_
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cut_off_ ABSL_GUARDED_BY(mutex_) = false;
+  bool report_soon_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread poller_;
+  std::thread helper_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options options) {
+  const absl::Time end = absl::Now() + options.wait;
+  absl::Status ready = options.scheduler->WaitReady(options.wait, options.log);
+  if (!ready.ok()) return ready;
+  absl::StatusOr<RegisterReply> reply = options.scheduler->Register(options.self);
+  while (absl::IsUnavailable(reply.status()) && absl::Now() < end) {
+    absl::SleepFor(options.retry_pause);
+    reply = options.scheduler->Register(options.self);
+  }
+  if (!reply.ok()) return reply.status();
+  return std::unique_ptr<MemberSession>(new PollingSession(std::move(options), *reply));
+}
+
+}  // namespace sluice

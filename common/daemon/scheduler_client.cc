@@ -1,0 +1,145 @@
+#include "common/daemon/scheduler_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "proto/scheduler.grpc.pb.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kMaxMessageBytes = 64 << 20;
+constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+// A process that is going away does not wait long for the answer to its last words.
+constexpr absl::Duration kFarewellTimeout = absl::Seconds(2);
+constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  args.SetMaxSendMessageSize(kMaxMessageBytes);
+  // A peer that vanished without a word is noticed within 15 s even while no call is made.
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A proxy of the environment has no place between the parts of one cluster.
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+}
+
+class GrpcSchedulerClient : public SchedulerClient {
+ public:
+  explicit GrpcSchedulerClient(const std::string& address)
+      : address_(address), channel_(OpenChannel(address)), stub_(Scheduler::NewStub(channel_)) {}
+
+  const std::string& address() const override { return address_; }
+
+  absl::Status WaitReady(absl::Duration wait,
+                         const std::function<void(const std::string&)>& log) override {
+    const absl::Time begin = absl::Now(), end = begin + wait;
+    for (absl::Time next = begin + kNamePeersEvery;; next += kNamePeersEvery) {
+      if (channel_->WaitForConnected(absl::ToChronoTime(std::min(next, end)))) {
+        return absl::OkStatus();
+      }
+      if (absl::Now() >= end) break;
+      if (log) {
+        log(absl::StrCat("waiting for the scheduler at ", address_, " (",
+                         absl::ToInt64Seconds(absl::Now() - begin), " of ",
+                         absl::ToInt64Seconds(wait), " s)"));
+      }
+    }
+    return absl::UnavailableError(absl::StrCat(
+        "scheduler at ", address_, " did not answer within ", absl::FormatDuration(wait),
+        "; start sluice-scheduler there, or correct the address (--scheduler, "
+        "SLUICE_SCHEDULER, or `scheduler` in the cluster file)"));
+  }
+
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
+    return Call<RegisterReply>("Register", &Scheduler::Stub::Register, request, kCallTimeout);
+  }
+  absl::StatusOr<PollReply> Poll(const PollRequest& request) override {
+    return Call<PollReply>("Poll", &Scheduler::Stub::Poll, request, Waiting(request));
+  }
+  absl::Status Leave(const LeaveRequest& request) override {
+    return Call<LeaveReply>("Leave", &Scheduler::Stub::Leave, request, kFarewellTimeout).status();
+  }
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest& request) override {
+    return Call<NextPhaseReply>("NextPhase", &Scheduler::Stub::NextPhase, request,
+                                Waiting(request));
+  }
+  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) override {
+    return Call<NextTaskReply>("NextTask", &Scheduler::Stub::NextTask, request, kCallTimeout);
+  }
+  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request) override {
+    return Call<GetRouteReply>("GetRoute", &Scheduler::Stub::GetRoute, request, kCallTimeout);
+  }
+  absl::Status FailJob(const FailJobRequest& request) override {
+    return Call<FailJobReply>("FailJob", &Scheduler::Stub::FailJob, request, kCallTimeout).status();
+  }
+  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) override {
+    return Call<SubmitJobReply>("SubmitJob", &Scheduler::Stub::SubmitJob, request, kCallTimeout);
+  }
+  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
+    return Call<WatchJobReply>("WatchJob", &Scheduler::Stub::WatchJob, request, Waiting(request));
+  }
+  absl::Status CancelJob(const CancelJobRequest& request) override {
+    return Call<CancelJobReply>("CancelJob", &Scheduler::Stub::CancelJob, request, kCallTimeout)
+        .status();
+  }
+  absl::StatusOr<ClusterStatus> GetStatus() override {
+    return Call<ClusterStatus>("GetStatus", &Scheduler::Stub::GetStatus, GetStatusRequest(),
+                               kCallTimeout);
+  }
+  absl::Status Shutdown() override {
+    return Call<ShutdownReply>("Shutdown", &Scheduler::Stub::Shutdown, ShutdownRequest(),
+                               kCallTimeout)
+        .status();
+  }
+
+ private:
+  template <class Request>
+  static absl::Duration Waiting(const Request& request) {
+    return kCallTimeout + absl::Milliseconds(request.wait_ms());
+  }
+
+  template <class Reply, class Method, class Request>
+  absl::StatusOr<Reply> Call(const char* name, Method method, const Request& request,
+                             absl::Duration timeout) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    if (status.ok()) return reply;
+    switch (status.error_code()) {
+      case grpc::StatusCode::UNAVAILABLE:
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        return absl::UnavailableError(absl::StrCat("scheduler at ", address_, " did not answer ",
+                                                   name, ": ", status.error_message()));
+      case grpc::StatusCode::UNIMPLEMENTED:
+        return absl::UnimplementedError(absl::StrCat(
+            "the process at ", address_, " is not a Sluice scheduler of this version (", name, ": ",
+            status.error_message(), "); correct the scheduler's address"));
+      default:
+        return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                            status.error_message());
+    }
+  }
+
+  const std::string address_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<Scheduler::Stub> stub_;
+};
+
+}  // namespace
+
+std::unique_ptr<SchedulerClient> SchedulerClient::Create(const std::string& address) {
+  return std::make_unique<GrpcSchedulerClient>(address);
+}
+
+}  // namespace sluice
