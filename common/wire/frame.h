@@ -31,6 +31,7 @@ class PayloadReader {
   size_t remaining() const { return left_; }
   // Copies the next n bytes to `to`. REQUIRES: n <= remaining().
   void Copy(void* to, size_t n);
+  // Skips n bytes, or all that remain when they are fewer.
   void Skip(size_t n);
   // The next at most n bytes that lie in one piece (at least 1 when n and remaining() are not 0).
   const uint8_t* Piece(size_t n, size_t* piece_size);
@@ -62,7 +63,8 @@ inline float Bf16ToFloat(uint16_t bits) {
   return value;
 }
 
-// Reads n values of 4 or 2 bytes each into floats. False when one of them is not finite.
+// Reads n values of 4 or 2 bytes each into floats. False when one of them is not finite (all n are read and
+// consumed), or when fewer than n remain (nothing is).
 bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
 // Slice of n values in wire form: shares `values` when wire_bytes is 4 (owner keeps them), converts for 2.
 Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes, std::shared_ptr<const void> owner);

@@ -1,0 +1,268 @@
+#include "common/wire/frame.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "values travel as they lie in memory: little-endian machines only"
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr uint8_t kMagicTag = 0x0D, kHeaderTag = 0x12, kPayloadTag = 0x1A;
+constexpr size_t kMaxVarintBytes = 10;
+constexpr uint32_t kExponent = 0x7F800000;  // all ones: Inf or NaN
+
+void AppendVarint(uint64_t value, std::string* to) {
+  for (; value >= 0x80; value >>= 7) to->push_back(static_cast<char>(value | 0x80));
+  to->push_back(static_cast<char>(value));
+}
+
+template <typename Header>
+Message Encode(const Header& header, Message payload) {
+  std::string head;
+  const size_t header_bytes = header.ByteSizeLong();
+  head.reserve(header_bytes + 32);
+  head.push_back(kMagicTag);
+  head.append(reinterpret_cast<const char*>(&kFrameMagic), sizeof kFrameMagic);
+  head.push_back(kHeaderTag);
+  AppendVarint(header_bytes, &head);
+  header.AppendToString(&head);
+  const size_t payload_bytes = MessageSize(payload);
+  if (payload_bytes > 0) {
+    head.push_back(kPayloadTag);
+    AppendVarint(payload_bytes, &head);
+  }
+  payload.insert(payload.begin(), Slice::FromString(std::move(head)));
+  return payload;
+}
+
+absl::Status Bad(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed frame: ", what));
+}
+
+uint8_t ReadByte(PayloadReader* in) {
+  uint8_t byte;
+  in->Copy(&byte, 1);
+  return byte;
+}
+
+absl::StatusOr<uint64_t> ReadVarint(PayloadReader* in, absl::string_view of) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < kMaxVarintBytes; ++i) {
+    if (in->remaining() == 0) {
+      return Bad(
+          absl::StrCat("it ends inside the length of its ", of, " (after ", i, " bytes of it)"));
+    }
+    const uint8_t byte = ReadByte(in);
+    value |= static_cast<uint64_t>(byte & 0x7F) << (7 * i);
+    if (byte < 0x80) return value;
+  }
+  return Bad(absl::StrCat("the length of its ", of, " has more than ", kMaxVarintBytes, " bytes"));
+}
+
+absl::Status ReadTag(PayloadReader* in, uint8_t tag, absl::string_view of) {
+  if (in->remaining() == 0) return Bad(absl::StrCat("it ends before its ", of));
+  const uint8_t byte = ReadByte(in);
+  if (byte == tag) return absl::OkStatus();
+  return Bad(absl::StrFormat("byte 0x%02x stands where its %s begins with 0x%02x", byte, of, tag));
+}
+
+absl::Status ReadMagic(PayloadReader* in) {
+  if (in->remaining() == 0) return Bad("it is empty");
+  const uint8_t first = ReadByte(in);
+  if (first != kMagicTag) {
+    return Bad(absl::StrFormat("first byte 0x%02x is not a frame's 0x%02x%s", first, kMagicTag,
+                               first == 0x16 ? "; is this a TLS client?" : ""));
+  }
+  uint32_t magic = 0;
+  const size_t n = std::min(in->remaining(), sizeof magic);
+  in->Copy(&magic, n);
+  if (n == sizeof magic && magic == kFrameMagic) return absl::OkStatus();
+  return Bad(absl::StrFormat(
+      "magic 0x%08x (%d bytes) is not 0x%08x; does the peer run another protocol version?", magic,
+      n, kFrameMagic));
+}
+
+template <typename Header>
+absl::Status ReadHeader(PayloadReader* in, Header* header) {
+  if (absl::Status s = ReadTag(in, kHeaderTag, "header"); !s.ok()) return s;
+  absl::StatusOr<uint64_t> length = ReadVarint(in, "header");
+  if (!length.ok()) return length.status();
+  if (*length > kMaxHeaderBytes) {
+    return Bad(
+        absl::StrCat("a header of ", *length, " bytes is over the limit of ", kMaxHeaderBytes));
+  }
+  if (*length > in->remaining()) {
+    return Bad(
+        absl::StrCat("header of ", *length, " bytes, but only ", in->remaining(), " follow"));
+  }
+  const size_t n = *length;
+  if (n == 0) return absl::OkStatus();
+  bool parsed;
+  size_t piece_size;
+  const uint8_t* piece = in->Piece(n, &piece_size);
+  if (piece_size == n) {
+    parsed = header->ParseFromArray(piece, static_cast<int>(n));
+  } else {  // straddles slices
+    std::string whole(reinterpret_cast<const char*>(piece), piece_size);
+    whole.resize(n);
+    in->Copy(&whole[piece_size], n - piece_size);
+    parsed = header->ParseFromString(whole);
+  }
+  if (parsed) return absl::OkStatus();
+  return Bad(absl::StrCat("its ", n, " header bytes are not a ", header->GetTypeName()));
+}
+
+absl::Status ReadPayloadLength(PayloadReader* in) {
+  if (in->remaining() == 0) return absl::OkStatus();
+  if (absl::Status s = ReadTag(in, kPayloadTag, "payload"); !s.ok()) return s;
+  absl::StatusOr<uint64_t> length = ReadVarint(in, "payload");
+  if (!length.ok()) return length.status();
+  if (*length == in->remaining()) return absl::OkStatus();
+  return Bad(absl::StrCat("payload of ", *length, " bytes, but ", in->remaining(), " follow"));
+}
+
+template <typename Decoded>
+absl::StatusOr<Decoded> Decode(Message message) {
+  Decoded decoded;
+  decoded.payload = PayloadReader(std::move(message));
+  if (absl::Status s = ReadMagic(&decoded.payload); !s.ok()) return s;
+  if (absl::Status s = ReadHeader(&decoded.payload, &decoded.header); !s.ok()) return s;
+  if (absl::Status s = ReadPayloadLength(&decoded.payload); !s.ok()) return s;
+  return decoded;
+}
+
+// Copies n floats of any alignment; all ones in the result's exponent bits: one was not finite.
+uint32_t CopyFloats(const uint8_t* from, size_t n, float* to) {
+  uint32_t bad = 0;
+  for (size_t i = 0; i < n; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from + 4 * i, 4);
+    std::memcpy(to + i, &bits, 4);
+    bad |= (bits & kExponent) == kExponent ? kExponent : 0;
+  }
+  return bad;
+}
+
+uint32_t WidenBf16(const uint8_t* from, size_t n, float* to) {
+  uint32_t bad = 0;
+  for (size_t i = 0; i < n; ++i) {
+    uint16_t half;
+    std::memcpy(&half, from + 2 * i, 2);
+    const uint32_t bits = static_cast<uint32_t>(half) << 16;
+    std::memcpy(to + i, &bits, 4);
+    bad |= (bits & kExponent) == kExponent ? kExponent : 0;
+  }
+  return bad;
+}
+
+inline uint16_t RoundToBf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  const uint32_t quiet_nan = (bits >> 16) | 0x40;
+  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > kExponent ? quiet_nan : rounded);
+}
+
+}  // namespace
+
+Message EncodeFrame(const FrameHeader& header, Message payload) {
+  return Encode(header, std::move(payload));
+}
+
+Message EncodeReply(const ReplyHeader& header, Message payload) {
+  return Encode(header, std::move(payload));
+}
+
+const uint8_t* PayloadReader::Piece(size_t n, size_t* piece_size) {
+  n = std::min(n, left_);
+  if (n == 0) {
+    *piece_size = 0;
+    return nullptr;
+  }
+  while (offset_ == message_[slice_].size()) {
+    ++slice_;
+    offset_ = 0;
+  }
+  const Slice& slice = message_[slice_];
+  const uint8_t* piece = slice.data() + offset_;
+  *piece_size = std::min(n, slice.size() - offset_);
+  offset_ += *piece_size;
+  left_ -= *piece_size;
+  return piece;
+}
+
+void PayloadReader::Copy(void* to, size_t n) {
+  if (n > left_) {
+    std::fprintf(stderr, "PayloadReader: %zu bytes wanted, %zu left: the caller checks first\n", n,
+                 left_);
+    std::abort();
+  }
+  uint8_t* out = static_cast<uint8_t*>(to);
+  while (n > 0) {
+    size_t size;
+    const uint8_t* piece = Piece(n, &size);
+    std::memcpy(out, piece, size);
+    out += size;
+    n -= size;
+  }
+}
+
+void PayloadReader::Skip(size_t n) {
+  size_t size = 1;
+  for (; n > 0 && size > 0; n -= size) Piece(n, &size);
+}
+
+absl::StatusOr<DecodedFrame> DecodeFrame(Message message) {
+  return Decode<DecodedFrame>(std::move(message));
+}
+
+absl::StatusOr<DecodedReply> DecodeReply(Message message) {
+  return Decode<DecodedReply>(std::move(message));
+}
+
+uint16_t FloatToBf16(float value) { return RoundToBf16(value); }
+
+bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
+  const auto read = wire_bytes == 2 ? WidenBf16 : CopyFloats;
+  const size_t width = wire_bytes == 2 ? 2 : 4;
+  if (n > payload->remaining() / width) return false;
+  uint32_t bad = 0;
+  uint8_t straddling[4];
+  while (n > 0) {
+    size_t size;
+    const uint8_t* piece = payload->Piece(n * width, &size);
+    const size_t whole = size / width;
+    bad |= read(piece, whole, to);
+    to += whole;
+    n -= whole;
+    const size_t rest = size % width;
+    if (rest == 0) continue;
+    std::memcpy(straddling, piece + whole * width, rest);
+    payload->Copy(straddling + rest, width - rest);
+    bad |= read(straddling, 1, to);
+    ++to;
+    --n;
+  }
+  return bad == 0;
+}
+
+Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes,
+                  std::shared_ptr<const void> owner) {
+  if (wire_bytes != 2) return Slice(values, n * sizeof(float), std::move(owner));
+  std::shared_ptr<uint16_t> halves(new uint16_t[n], std::default_delete<uint16_t[]>());
+  uint16_t* to = halves.get();
+  for (size_t i = 0; i < n; ++i) to[i] = RoundToBf16(values[i]);
+  return Slice(to, n * sizeof(uint16_t), std::move(halves));
+}
+
+}  // namespace sluice
