@@ -1,8 +1,8 @@
 // The update rules: one implementation for pservers (sync, async) and workers (Geo).
 //
-// Source: formulas of torch.optim for SGD, Momentum (torch's SGD with momentum), Adam (Kingma and Ba 2015),
-// AdaGrad (Duchi et al. 2011); FTRL-Proximal of McMahan et al. 2013, algorithm 1.
-// Thread safety: immutable after creation; Apply may run on many threads on disjoint memory.
+// Source: formulas of torch.optim for SGD, Momentum (torch's SGD with momentum), Adam (Kingma and
+// Ba 2015), AdaGrad (Duchi et al. 2011); FTRL-Proximal of McMahan et al. 2013, algorithm 1. Thread
+// safety: immutable after creation; Apply may run on many threads on disjoint memory.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ class UpdateRule {
 
   virtual ~UpdateRule() = default;
 
-  // INVALID_ARGUMENT names the field and the fix. A config without a rule is refused: fill defaults first.
+  // INVALID_ARGUMENT names the field and the fix. A config without a rule is refused: fill defaults
+  // first.
   static absl::StatusOr<std::unique_ptr<const UpdateRule>> Create(const OptimizerConfig& config);
 
   // Floats of state a parameter: SGD 0, Momentum 1, Adam 2, AdaGrad 1, FTRL 2.
@@ -38,14 +39,14 @@ class UpdateRule {
   //   rate      learning rate after the schedule
   //   count     updates of this block or row, this one included (1 at the first): bias correction
   // Sparse rows call it with n = row = the group's dim.
-  void Apply(float* weights, float* const* state, const float* gradient, size_t n, size_t row, float rate,
-             uint64_t count) const;
+  void Apply(float* weights, float* const* state, const float* gradient, size_t n, size_t row,
+             float rate, uint64_t count) const;
 
  protected:
   explicit UpdateRule(const OptimizerConfig& config);
   // The rule itself, on a clipped gradient, weight decay not yet added.
-  virtual void Update(float* weights, float* const* state, const float* gradient, size_t n, float rate,
-                      uint64_t count) const = 0;
+  virtual void Update(float* weights, float* const* state, const float* gradient, size_t n,
+                      float rate, uint64_t count) const = 0;
   const float weight_decay_;
 
  private:

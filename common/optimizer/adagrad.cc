@@ -1,0 +1,50 @@
+// AdaGrad (Duchi et al. 2011; as torch.optim.Adagrad writes it), with d = g + weight_decay * w:
+//   a += d^2;   w -= rate * d / (sqrt(a) + epsilon)
+// state: a, at first initial_accumulator
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/status_macros.h"
+#include "common/optimizer/rules.h"
+
+namespace sluice::internal {
+namespace {
+
+class Adagrad final : public UpdateRule {
+ public:
+  explicit Adagrad(const OptimizerConfig& config)
+      : UpdateRule(config),
+        initial_(config.adagrad().initial_accumulator()),
+        epsilon_(config.adagrad().epsilon()) {}
+  int state_floats() const override { return 1; }
+  void InitState(float* const* state, size_t n) const override {
+    std::fill_n(state[0], n, initial_);
+  }
+
+ protected:
+  void Update(float* __restrict w, float* const* state, const float* __restrict g, size_t n,
+              float rate, uint64_t) const override {
+    float* __restrict a = state[0];
+    const float decay = weight_decay_, epsilon = epsilon_;
+    for (size_t i = 0; i < n; ++i) {
+      const float d = g[i] + decay * w[i];
+      a[i] += d * d;
+      w[i] -= rate * d / (std::sqrt(a[i]) + epsilon);
+    }
+  }
+
+ private:
+  const float initial_, epsilon_;
+};
+
+}  // namespace
+
+RuleOr CreateAdagrad(const OptimizerConfig& config) {
+  SLUICE_RETURN_IF_ERROR(
+      RequireAtLeast("adagrad.initial_accumulator", config.adagrad().initial_accumulator(), 0));
+  SLUICE_RETURN_IF_ERROR(RequireAboveZero("adagrad.epsilon", config.adagrad().epsilon(),
+                                          "a zero gradient would divide 0 by 0"));
+  return std::make_unique<const Adagrad>(config);
+}
+
+}  // namespace sluice::internal

@@ -1,0 +1,63 @@
+// FTRL-Proximal (McMahan et al. 2013, algorithm 1), alpha = rate, with d = g + weight_decay * w:
+//   sigma = (sqrt(n + d^2) - sqrt(n)) / alpha;   z += d - sigma * w;   n += d^2
+//   w = 0 when |z| <= l1, else -(z - sign(z) * l1) / ((beta + sqrt(n)) / alpha + l2)
+// A weight that did not start at 0 enters z through sigma * w. A rate of 0 changes nothing (the
+// formula divides by it).
+// state: z, n
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/status_macros.h"
+#include "common/optimizer/rules.h"
+
+namespace sluice::internal {
+namespace {
+
+class Ftrl final : public UpdateRule {
+ public:
+  explicit Ftrl(const OptimizerConfig& config)
+      : UpdateRule(config),
+        l1_(config.ftrl().l1()),
+        l2_(config.ftrl().l2()),
+        beta_(config.ftrl().beta()) {}
+  int state_floats() const override { return 2; }
+  void InitState(float* const* state, size_t n) const override {
+    std::fill_n(state[0], n, 0.0f);
+    std::fill_n(state[1], n, 0.0f);
+  }
+
+ protected:
+  void Update(float* __restrict w, float* const* state, const float* __restrict g, size_t n,
+              float rate, uint64_t) const override {
+    if (rate <= 0) return;
+    float* __restrict z = state[0];
+    float* __restrict squares = state[1];
+    const float inverse = 1 / rate, l1 = l1_, l2 = l2_, beta = beta_, decay = weight_decay_;
+    for (size_t i = 0; i < n; ++i) {
+      const float d = g[i] + decay * w[i];
+      const float before = std::sqrt(squares[i]);
+      squares[i] += d * d;
+      const float after = std::sqrt(squares[i]);
+      // (after - before) loses its digits when d^2 << n; this quotient does not.
+      const float growth = after > 0 ? d * d / (after + before) : 0.0f;
+      z[i] += d - growth * inverse * w[i];
+      const float magnitude = std::abs(z[i]) - l1;
+      const float pulled = -std::copysign(magnitude, z[i]) / ((beta + after) * inverse + l2);
+      w[i] = magnitude > 0 ? pulled : 0.0f;
+    }
+  }
+
+ private:
+  const float l1_, l2_, beta_;
+};
+
+}  // namespace
+
+RuleOr CreateFtrl(const OptimizerConfig& config) {
+  SLUICE_RETURN_IF_ERROR(RequireAtLeast("ftrl.l1", config.ftrl().l1(), 0));
+  SLUICE_RETURN_IF_ERROR(RequireAtLeast("ftrl.l2", config.ftrl().l2(), 0));
+  SLUICE_RETURN_IF_ERROR(RequireAtLeast("ftrl.beta", config.ftrl().beta(), 0));
+  return std::make_unique<const Ftrl>(config);
+}
+
+}  // namespace sluice::internal

@@ -1,0 +1,28 @@
+// The update rules behind UpdateRule::Create, one file a rule.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/optimizer/update_rule.h"
+
+namespace sluice::internal {
+
+using RuleOr = absl::StatusOr<std::unique_ptr<const UpdateRule>>;
+
+// `config` has its defaults filled in, and its fields common to all rules are valid.
+// INVALID_ARGUMENT names the field of the rule and the fix.
+RuleOr CreateSgd(const OptimizerConfig& config);
+RuleOr CreateMomentum(const OptimizerConfig& config);
+RuleOr CreateAdam(const OptimizerConfig& config);
+RuleOr CreateAdagrad(const OptimizerConfig& config);
+RuleOr CreateFtrl(const OptimizerConfig& config);
+
+// OK when low <= value (finite).
+absl::Status RequireAtLeast(const char* field, float value, float low);
+// OK when 0 <= value < 1.
+absl::Status RequireFraction(const char* field, float value);
+// OK when 0 < value (finite); `why` ends the message.
+absl::Status RequireAboveZero(const char* field, float value, const char* why);
+
+}  // namespace sluice::internal

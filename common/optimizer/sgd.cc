@@ -1,0 +1,74 @@
+// SGD: w -= rate * (g + weight_decay * w).
+// Momentum (torch.optim.SGD, dampening 0), with d = g + weight_decay * w:
+//   buf = mu * buf + d;   w -= rate * buf             heavy ball
+//                         w -= rate * (d + mu * buf)  Nesterov
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "common/optimizer/rules.h"
+
+namespace sluice::internal {
+namespace {
+
+class Sgd final : public UpdateRule {
+ public:
+  explicit Sgd(const OptimizerConfig& config) : UpdateRule(config) {}
+  int state_floats() const override { return 0; }
+  void InitState(float* const*, size_t) const override {}
+
+ protected:
+  void Update(float* __restrict w, float* const*, const float* __restrict g, size_t n, float rate,
+              uint64_t) const override {
+    const float decay = weight_decay_;
+    for (size_t i = 0; i < n; ++i) w[i] -= rate * (g[i] + decay * w[i]);
+  }
+};
+
+class Momentum final : public UpdateRule {
+ public:
+  explicit Momentum(const OptimizerConfig& config)
+      : UpdateRule(config),
+        mu_(config.momentum().momentum()),
+        nesterov_(config.momentum().nesterov()) {}
+  int state_floats() const override { return 1; }
+  void InitState(float* const* state, size_t n) const override { std::fill_n(state[0], n, 0.0f); }
+
+ protected:
+  void Update(float* __restrict w, float* const* state, const float* __restrict g, size_t n,
+              float rate, uint64_t) const override {
+    float* __restrict buf = state[0];
+    const float decay = weight_decay_, mu = mu_;
+    if (nesterov_) {
+      for (size_t i = 0; i < n; ++i) {
+        const float d = g[i] + decay * w[i];
+        buf[i] = mu * buf[i] + d;
+        w[i] -= rate * (d + mu * buf[i]);
+      }
+    } else {
+      for (size_t i = 0; i < n; ++i) {
+        const float d = g[i] + decay * w[i];
+        buf[i] = mu * buf[i] + d;
+        w[i] -= rate * buf[i];
+      }
+    }
+  }
+
+ private:
+  const float mu_;
+  const bool nesterov_;
+};
+
+}  // namespace
+
+RuleOr CreateSgd(const OptimizerConfig& config) { return std::make_unique<const Sgd>(config); }
+
+RuleOr CreateMomentum(const OptimizerConfig& config) {
+  SLUICE_RETURN_IF_ERROR(RequireFraction("momentum.momentum", config.momentum().momentum()));
+  if (config.momentum().nesterov() && config.momentum().momentum() == 0) {
+    return absl::InvalidArgumentError(
+        "momentum.nesterov needs momentum.momentum above 0; set it (0.9 is usual) or use sgd");
+  }
+  return std::make_unique<const Momentum>(config);
+}
+
+}  // namespace sluice::internal
