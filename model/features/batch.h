@@ -9,20 +9,22 @@
 
 namespace sluice {
 
-// n examples. A slot is a categorical, bucketed or crossed feature; it has any number of keys an example.
+// n examples. A slot is a categorical, bucketed or crossed feature; it has any number of keys an
+// example.
 struct Batch {
   size_t n = 0;
   size_t num_numeric = 0;
   size_t num_slots = 0;
-  std::vector<float> label;           // [n], 0 or 1
-  std::vector<float> weight;          // [n]
-  std::vector<float> numeric;         // [n][num_numeric], normalized
-  std::vector<uint32_t> key_offsets;  // [n * num_slots + 1]: keys of (example i, slot s) begin at [i * num_slots + s]
-  std::vector<uint64_t> keys;         // [key_offsets.back()]
+  std::vector<float> label;    // [n], 0 or 1
+  std::vector<float> weight;   // [n]
+  std::vector<float> numeric;  // [n][num_numeric], normalized
+  std::vector<uint32_t>
+      key_offsets;  // [n * num_slots + 1]: keys of (example i, slot s) begin at [i * num_slots + s]
+  std::vector<uint64_t> keys;  // [key_offsets.back()]
   // Identity of each example for dropout: its global index (sync), or a mix of task and offset.
-  std::vector<uint64_t> example_id;   // [n]
-  // Sync: position of the first example within the global batch. Gradient sums are cut at multiples of
-  // `chunk` positions, so that any split of the global batch adds the same numbers. 0: no cuts.
+  std::vector<uint64_t> example_id;  // [n]
+  // Sync: position of the first example within the global batch. Gradient sums are cut at multiples
+  // of `chunk` positions, so that any split of the global batch adds the same numbers. 0: no cuts.
   size_t first_position = 0;
   size_t chunk = 0;
   // Async and Geo: where it came from.

@@ -1,7 +1,8 @@
-// The declared features, compiled: which columns are read, and how a line's fields become numbers and keys.
+// The declared features, compiled: which columns are read, and how a line's fields become numbers
+// and keys.
 //
-// Keys: a value's key is HashBytes(value, seed of its slot), the slot's seed a hash of the feature's name; a
-// cross hashes the keys of its parts in order. Frozen: part of the data format.
+// Keys: a value's key is HashBytes(value, seed of its slot), the slot's seed a hash of the
+// feature's name; a cross hashes the keys of its parts in order. Frozen: part of the data format.
 // Thread safety: immutable after Create.
 #pragma once
 
@@ -31,7 +32,8 @@ class FeatureSchema {
     bool in_deep = true;
   };
 
-  // INVALID_ARGUMENT names the feature and the fix (cross of an unknown feature, boundaries not ascending, ...).
+  // INVALID_ARGUMENT names the feature and the fix (cross of an unknown feature, boundaries not
+  // ascending, ...).
   static absl::StatusOr<std::shared_ptr<const FeatureSchema>> Create(const JobConfig& job);
   virtual ~FeatureSchema() = default;
 
@@ -39,11 +41,11 @@ class FeatureSchema {
   virtual const std::vector<Slot>& slots() const = 0;
   // Names of the columns that lines must have, label and weight first ("" where there is none).
   virtual const std::vector<std::string>& columns() const = 0;
-  // Appends one example from the values of columns(), same order. `missing[i]` marks absent values. With
-  // `need_label` false a missing label is 0. INVALID_ARGUMENT says what is wrong with the line (column, value);
-  // then nothing was appended.
-  virtual absl::Status AppendExample(const std::string_view* values, const bool* missing, bool need_label,
-                                     Batch* batch) const = 0;
+  // Appends one example from the values of columns(), same order. `missing[i]` marks absent values.
+  // With `need_label` false a missing label is 0. INVALID_ARGUMENT says what is wrong with the line
+  // (column, value); then nothing was appended.
+  virtual absl::Status AppendExample(const std::string_view* values, const bool* missing,
+                                     bool need_label, Batch* batch) const = 0;
 };
 
 }  // namespace sluice

@@ -1,0 +1,344 @@
+#include "model/features/feature_compiler.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "model/features/feature_keys.h"
+
+namespace sluice {
+namespace {
+
+template <typename... Parts>
+absl::Status FeatureError(const Feature& feature, const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("feature \"", feature.name(), "\": ", parts...));
+}
+
+bool InWide(const Feature& feature) { return !feature.has_in_wide() || feature.in_wide(); }
+bool InDeep(const Feature& feature) { return !feature.has_in_deep() || feature.in_deep(); }
+bool Bucketed(const Feature& feature) {
+  return feature.has_numeric() && feature.numeric().boundaries_size() > 0;
+}
+bool HasKeys(const Feature& feature) { return !feature.has_numeric() || Bucketed(feature); }
+
+absl::Status CheckDatePart(const Feature& feature, DatePart part) {
+  if (DatePart_IsValid(part)) return absl::OkStatus();
+  return FeatureError(feature, "date_part is unknown; use one of YEAR, MONTH, DAY_OF_MONTH, ...");
+}
+
+class Compiler {
+ public:
+  explicit Compiler(const JobConfig& job) : job_(job) {}
+  absl::StatusOr<CompiledFeatures> Run();
+
+ private:
+  absl::Status CompileLabelAndWeight();
+  absl::Status IndexNames();
+  // The parts of all crosses: checked, and given the index of their key.
+  absl::Status IndexParts();
+  absl::Status CompileFeature(const Feature& feature);
+  absl::Status CheckEmbeddingDim(const Feature& feature) const;
+  absl::Status CompileNumeric(const Feature& feature, int column);
+  absl::Status CompileBuckets(const Feature& feature, int column);
+  absl::Status CompileCategorical(const Feature& feature, int column);
+  absl::Status CompileCross(const Feature& feature);
+  // Adds the category: for a slot, as a part of crosses, or both.
+  absl::Status AddCategory(const Feature& feature, CompiledCategory category,
+                           CategoricalFeature::Pooling pooling);
+  absl::StatusOr<int> Column(const Feature& feature, const std::string& declared);
+  bool Used(const Feature& feature) const { return InWide(feature) || InDeep(feature); }
+
+  const JobConfig& job_;
+  CompiledFeatures out_;
+  absl::flat_hash_map<std::string, const Feature*> by_name_;
+  absl::flat_hash_map<std::string, int> parts_;  // feature name -> part index
+  absl::flat_hash_map<std::string, int> columns_;
+};
+
+absl::StatusOr<CompiledFeatures> Compiler::Run() {
+  SLUICE_RETURN_IF_ERROR(CompileLabelAndWeight());
+  SLUICE_RETURN_IF_ERROR(IndexNames());
+  SLUICE_RETURN_IF_ERROR(IndexParts());
+  for (const Feature& feature : job_.features()) SLUICE_RETURN_IF_ERROR(CompileFeature(feature));
+  return std::move(out_);
+}
+
+absl::Status Compiler::CompileLabelAndWeight() {
+  const DataConfig& data = job_.data();
+  std::string label = data.label().column();
+  if (data.format() == DataConfig::LIBSVM || data.format() == DataConfig::CRITEO_TSV) {
+    if (!label.empty() && label != "label") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "data.label.column is \"", label, "\" but ", DataConfig::Format_Name(data.format()),
+          " has its label first, as \"label\"; leave data.label.column empty"));
+    }
+    label = "label";
+  } else if (label.empty()) {
+    return absl::InvalidArgumentError(
+        "data.label.column is empty; name the column that holds the label");
+  }
+  if (label == data.weight_column()) {
+    return absl::InvalidArgumentError(absl::StrCat("data.weight_column is the label column \"",
+                                                   label,
+                                                   "\"; name another one or leave it empty"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(out_.label, LabelRule::Create(data));
+  out_.columns = {label, data.weight_column()};
+  columns_[label] = 0;
+  if (!data.weight_column().empty()) columns_[data.weight_column()] = 1;
+  return absl::OkStatus();
+}
+
+absl::Status Compiler::IndexNames() {
+  for (int i = 0; i < job_.features_size(); ++i) {
+    const Feature& feature = job_.features(i);
+    if (feature.name().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("features[", i, "] has no name; give it one"));
+    }
+    if (!by_name_.emplace(feature.name(), &feature).second) {
+      return FeatureError(
+          feature,
+          "is declared twice; rename one (two features may read one column with `column`)");
+    }
+    if (feature.kind_case() == Feature::KIND_NOT_SET) {
+      return FeatureError(feature, "has no kind; add numeric {}, categorical {} or cross {}");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Compiler::IndexParts() {
+  for (const Feature& cross : job_.features()) {
+    if (!cross.has_cross()) continue;
+    if (cross.cross().features_size() < 2) {
+      return FeatureError(cross, "a cross needs two or more features, it has ",
+                          cross.cross().features_size());
+    }
+    absl::flat_hash_set<std::string> seen;
+    for (const std::string& name : cross.cross().features()) {
+      const auto it = by_name_.find(name);
+      if (it == by_name_.end()) {
+        return FeatureError(cross, "crosses \"", name,
+                            "\", which no feature is named; declare it (in_wide: false and "
+                            "in_deep: false keep it for crosses only) or correct the name");
+      }
+      const Feature& part = *it->second;
+      if (!seen.insert(name).second)
+        return FeatureError(cross, "has the part \"", name, "\" twice; remove one");
+      if (part.has_cross()) {
+        return FeatureError(cross, "crosses the cross \"", name,
+                            "\"; list the parts of that cross instead");
+      }
+      if (part.has_numeric() && !Bucketed(part)) {
+        return FeatureError(cross, "crosses the number \"", name,
+                            "\"; give it boundaries (with keep_numeric to keep "
+                            "the number too)");
+      }
+      if (part.has_categorical() && !part.categorical().multi_value_delimiter().empty()) {
+        return FeatureError(cross, "crosses \"", name,
+                            "\", which has several values an example; cross "
+                            "single-valued features only");
+      }
+      parts_.emplace(name, static_cast<int>(parts_.size()));
+    }
+  }
+  out_.part_categories.assign(parts_.size(), kNone);
+  return absl::OkStatus();
+}
+
+absl::Status Compiler::CheckEmbeddingDim(const Feature& feature) const {
+  if (!feature.has_embedding_dim()) return absl::OkStatus();
+  if (!HasKeys(feature)) {
+    return FeatureError(
+        feature,
+        "has embedding_dim but is a plain number; give it boundaries or remove embedding_dim");
+  }
+  if (job_.model().has_wide_deep() &&
+      feature.embedding_dim() != job_.model().wide_deep().embedding_dim()) {
+    return FeatureError(feature, "embedding_dim is ", feature.embedding_dim(),
+                        " but model.wide_deep.embedding_dim is ",
+                        job_.model().wide_deep().embedding_dim(),
+                        "; one table holds all embeddings, so make them equal");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Compiler::Column(const Feature& feature, const std::string& declared) {
+  const std::string& name = declared.empty() ? feature.name() : declared;
+  const auto [it, added] = columns_.emplace(name, static_cast<int>(out_.columns.size()));
+  if (it->second == 0) {
+    return FeatureError(feature, "reads the label column \"", name,
+                        "\"; a model would only copy the label");
+  }
+  if (added) out_.columns.push_back(name);
+  return it->second;
+}
+
+absl::Status Compiler::CompileFeature(const Feature& feature) {
+  SLUICE_RETURN_IF_ERROR(CheckEmbeddingDim(feature));
+  if (!Used(feature) && !parts_.contains(feature.name())) {
+    return FeatureError(
+        feature, "is used nowhere: in_wide and in_deep are false and no cross has it; remove it");
+  }
+  if (feature.has_cross()) return CompileCross(feature);
+  if (feature.has_categorical()) {
+    SLUICE_ASSIGN_OR_RETURN(const int column, Column(feature, feature.categorical().column()));
+    return CompileCategorical(feature, column);
+  }
+  SLUICE_ASSIGN_OR_RETURN(const int column, Column(feature, feature.numeric().column()));
+  SLUICE_RETURN_IF_ERROR(CheckDatePart(feature, feature.numeric().date_part()));
+  const NumericFeature& numeric = feature.numeric();
+  if (!Bucketed(feature)) {
+    if (numeric.keep_numeric()) {
+      return FeatureError(feature,
+                          "keep_numeric acts only beside boundaries; remove it or add boundaries");
+    }
+    return CompileNumeric(feature, column);
+  }
+  SLUICE_RETURN_IF_ERROR(CompileBuckets(feature, column));
+  if (numeric.keep_numeric()) return CompileNumeric(feature, column);
+  if (numeric.log() || numeric.normalization_case() != NumericFeature::NORMALIZATION_NOT_SET ||
+      numeric.has_default_value()) {
+    return FeatureError(
+        feature,
+        "log, normalization and default_value act on the number, which boundaries replace; "
+        "remove them or set keep_numeric: true");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Compiler::CompileNumeric(const Feature& feature, int column) {
+  const NumericFeature& config = feature.numeric();
+  CompiledNumeric numeric;
+  numeric.feature = feature.name();
+  numeric.column = column;
+  numeric.date_part = config.date_part();
+  numeric.log = config.log();
+  numeric.default_value = config.default_value();
+  if (!std::isfinite(numeric.default_value)) {
+    return FeatureError(feature, "default_value is ", config.default_value(),
+                        "; use a finite number");
+  }
+  if (config.has_min_max()) {
+    const double min = config.min_max().min(), max = config.min_max().max();
+    if (!(std::isfinite(min) && std::isfinite(max) && min < max &&
+          std::isfinite(1 / (max - min)))) {
+      return FeatureError(feature, "min_max has min ", min, " and max ", max,
+                          "; min must be less than max");
+    }
+    numeric.offset = min;
+    numeric.scale = 1 / (max - min);
+  } else if (config.has_z_score()) {
+    const double mean = config.z_score().mean(), stddev = config.z_score().stddev();
+    if (!(std::isfinite(mean) && std::isfinite(stddev) && stddev > 0 &&
+          std::isfinite(1 / stddev))) {
+      return FeatureError(feature, "z_score has mean ", mean, " and stddev ", stddev,
+                          "; stddev must be greater than 0 and both finite");
+    }
+    numeric.offset = mean;
+    numeric.scale = 1 / stddev;
+  }
+  if (!Used(feature)) return absl::OkStatus();  // only the buckets are used, in crosses
+  out_.numerics.push_back(std::move(numeric));
+  out_.numeric_info.push_back({feature.name(), InWide(feature), InDeep(feature)});
+  return absl::OkStatus();
+}
+
+absl::Status Compiler::CompileBuckets(const Feature& feature, int column) {
+  const NumericFeature& config = feature.numeric();
+  CompiledCategory category;
+  category.column = column;
+  category.date_part = config.date_part();
+  category.bucketed = true;
+  category.boundaries.assign(config.boundaries().begin(), config.boundaries().end());
+  for (size_t i = 0; i < category.boundaries.size(); ++i) {
+    if (!std::isfinite(category.boundaries[i])) {
+      return FeatureError(feature, "boundaries[", i, "] is ", category.boundaries[i],
+                          "; use finite numbers");
+    }
+    if (i > 0 && !(category.boundaries[i - 1] < category.boundaries[i])) {
+      return FeatureError(feature, "boundaries[", i, "] = ", category.boundaries[i],
+                          " is not greater than boundaries[", i - 1,
+                          "] = ", category.boundaries[i - 1], "; list them in ascending order");
+    }
+  }
+  const uint64_t seed = SlotSeed(feature.name());
+  for (size_t i = 0; i <= category.boundaries.size(); ++i) {
+    category.bucket_keys.push_back(ValueKey(std::to_string(i), seed));
+  }
+  return AddCategory(feature, std::move(category), CategoricalFeature::SUM);
+}
+
+absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
+  const CategoricalFeature& config = feature.categorical();
+  SLUICE_RETURN_IF_ERROR(CheckDatePart(feature, config.date_part()));
+  CompiledCategory category;
+  category.column = column;
+  category.date_part = config.date_part();
+  category.hash_buckets = config.hash_buckets();
+  category.missing_is_value = config.missing_is_value();
+  for (const std::string& value : config.vocabulary()) {
+    if (value.empty())
+      return FeatureError(feature,
+                          "vocabulary has an empty value; remove it (see missing_is_value)");
+    if (!category.vocabulary.insert(value).second) {
+      return FeatureError(feature, "vocabulary has \"", value, "\" twice; remove one");
+    }
+  }
+  const std::string& delimiter = config.multi_value_delimiter();
+  if (delimiter.size() > 1) {
+    return FeatureError(feature, "multi_value_delimiter is \"", delimiter, "\"; use one character");
+  }
+  if (!delimiter.empty()) {
+    if (config.date_part() != WHOLE) {
+      return FeatureError(
+          feature,
+          "has date_part and multi_value_delimiter; a date is one value, remove one of them");
+    }
+    category.multi_value_delimiter = delimiter[0];
+  }
+  return AddCategory(feature, std::move(category), config.pooling());
+}
+
+absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory category,
+                                   CategoricalFeature::Pooling pooling) {
+  if (pooling != CategoricalFeature::SUM && pooling != CategoricalFeature::MEAN) {
+    return FeatureError(feature, "pooling is unknown; use SUM or MEAN");
+  }
+  const int index = static_cast<int>(out_.categories.size());
+  category.feature = feature.name();
+  category.seed = SlotSeed(feature.name());
+  const auto part = parts_.find(feature.name());
+  if (part != parts_.end()) {
+    category.part = part->second;
+    out_.part_categories[part->second] = index;
+  }
+  out_.categories.push_back(std::move(category));
+  if (!Used(feature)) return absl::OkStatus();
+  out_.slots.push_back({index, kNone});
+  out_.slot_info.push_back({feature.name(), InWide(feature), InDeep(feature), pooling});
+  return absl::OkStatus();
+}
+
+absl::Status Compiler::CompileCross(const Feature& feature) {
+  CompiledCross cross;
+  cross.feature = feature.name();
+  cross.seed = SlotSeed(feature.name());
+  cross.hash_buckets = feature.cross().hash_buckets();
+  for (const std::string& part : feature.cross().features()) cross.parts.push_back(parts_.at(part));
+  out_.slots.push_back({kNone, static_cast<int>(out_.crosses.size())});
+  out_.slot_info.push_back(
+      {feature.name(), InWide(feature), InDeep(feature), CategoricalFeature::SUM});
+  out_.crosses.push_back(std::move(cross));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job) {
+  return Compiler(job).Run();
+}
+
+}  // namespace sluice

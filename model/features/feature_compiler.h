@@ -1,0 +1,73 @@
+// The declared features, checked and turned into what AppendExample runs: flat structs with
+// indices.
+//
+// Thread safety: plain data, immutable once compiled.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "model/features/feature_schema.h"
+#include "model/features/label_rule.h"
+
+namespace sluice {
+
+inline constexpr int kNone = -1;
+
+// One number of an example.
+struct CompiledNumeric {
+  std::string feature;
+  int column = kNone;  // index in columns
+  DatePart date_part = WHOLE;
+  bool log = false;
+  double default_value = 0;      // raw, when missing
+  double offset = 0, scale = 1;  // (value - offset) * scale
+};
+
+// What gives one key an example (or several): a categorical or bucketed feature.
+struct CompiledCategory {
+  std::string feature;
+  int column = kNone;
+  uint64_t seed = 0;
+  DatePart date_part = WHOLE;
+  bool bucketed = false;
+  std::vector<double> boundaries;               // bucketed
+  std::vector<uint64_t> bucket_keys;            // boundaries.size() + 1
+  absl::flat_hash_set<std::string> vocabulary;  // empty: every value
+  char multi_value_delimiter = 0;               // 0: one value
+  uint64_t hash_buckets = 0;
+  bool missing_is_value = false;
+  int part = kNone;  // index of the example's part keys when a cross uses it
+};
+
+struct CompiledCross {
+  std::string feature;
+  uint64_t seed = 0;
+  uint64_t hash_buckets = 0;
+  std::vector<int> parts;  // part keys, in order
+};
+
+// A slot is a category or a cross; the other index is kNone.
+struct CompiledSlot {
+  int category = kNone;
+  int cross = kNone;
+};
+
+struct CompiledFeatures {
+  std::vector<std::string> columns;  // label, weight, then those of the features, each once
+  LabelRule label;
+  std::vector<CompiledNumeric> numerics;  // by FeatureSchema::numerics()
+  std::vector<FeatureSchema::Numeric> numeric_info;
+  std::vector<CompiledSlot> slots;  // by FeatureSchema::slots()
+  std::vector<FeatureSchema::Slot> slot_info;
+  std::vector<CompiledCategory> categories;
+  std::vector<CompiledCross> crosses;
+  std::vector<int> part_categories;  // [parts]: the category of each part key
+};
+
+absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job);
+
+}  // namespace sluice

@@ -1,0 +1,27 @@
+// The keys of feature values. Frozen: they are part of every saved model; golden values in the test
+// hold them.
+//
+// Format: seed = HashBytes(feature name, 0)
+//         value:           HashBytes(value, seed); a bucket's or a date part's value is its decimal
+//         text out of vocabulary: CombineHash(seed, 1)     missing (missing_is_value):
+//         CombineHash(seed, 2) cross:           h = seed; for each part, in order: h =
+//         CombineHash(h, key of the part) hash_buckets B:  CombineHash(seed, 3 + key mod B), after
+//         the above
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "common/base/hash.h"
+
+namespace sluice {
+
+inline uint64_t SlotSeed(std::string_view feature_name) { return HashBytes(feature_name, 0); }
+inline uint64_t ValueKey(std::string_view value, uint64_t seed) { return HashBytes(value, seed); }
+inline uint64_t OutOfVocabularyKey(uint64_t seed) { return CombineHash(seed, 1); }
+inline uint64_t MissingKey(uint64_t seed) { return CombineHash(seed, 2); }
+inline uint64_t FoldKey(uint64_t key, uint64_t hash_buckets, uint64_t seed) {
+  return hash_buckets == 0 ? key : CombineHash(seed, 3 + key % hash_buckets);
+}
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+// How a label cell becomes 0 or 1 (LabelConfig).
+//
+// Thread safety: immutable.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+class LabelRule {
+ public:
+  // INVALID_ARGUMENT on lists that overlap, `negative` alone, or lists beside positive_at_least.
+  static absl::StatusOr<LabelRule> Create(const DataConfig& data);
+  // INVALID_ARGUMENT names column and value.
+  absl::Status Apply(std::string_view cell, float* label) const;
+
+ private:
+  bool Contains(const std::vector<std::string>& list, std::string_view cell) const;
+
+  std::string column_;
+  std::vector<std::string> positive_, negative_;
+  bool signed_labels_ = false;  // LIBSVM: -1 is 0
+  bool has_threshold_ = false;
+  double threshold_ = 0;
+};
+
+}  // namespace sluice
