@@ -1,8 +1,10 @@
-// A table's fixed facts, computed once from its resolved TableConfig: sizes, shards, blocks, columns.
+// A table's fixed facts, computed once from its resolved TableConfig: sizes, shards, blocks,
+// columns.
 //
-// Invariants: every dense block but the last has block_elements(); a block holds whole rows when a row
-// fits in kMaxBlockBytes; shard s of a dense table is block s.
-// Thread safety: immutable.
+// Invariants: every dense block but the last has block_elements(); a block holds whole rows when a
+// row fits in kMaxBlockBytes, and is cut anywhere when it does not (then clip_row_norm is refused);
+// shard s of a dense table is block s. Column::optimizer has its defaults filled in. Thread safety:
+// immutable.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +34,10 @@ class TableLayout {
     std::shared_ptr<const UpdateRule> rule;
   };
 
-  // INVALID_ARGUMENT on what no table can be (no dim, bad optimizer, ...). `config` must be resolved.
-  static absl::StatusOr<std::shared_ptr<const TableLayout>> Create(uint32_t id, const TableConfig& config,
+  // INVALID_ARGUMENT on what no table can be (no dim, bad optimizer, ...). `config` must be
+  // resolved.
+  static absl::StatusOr<std::shared_ptr<const TableLayout>> Create(uint32_t id,
+                                                                   const TableConfig& config,
                                                                    uint64_t seed);
 
   uint32_t id() const { return id_; }
@@ -44,30 +48,34 @@ class TableLayout {
   // Bytes of one value on the wire: 4, or 2 for BF16.
   uint32_t wire_bytes() const { return config_.wire_type() == TableConfig::BF16 ? 2 : 4; }
 
-  // Dense: elements of the tensor, of a row (last dimension), and of block `shard`, which begins at element
-  // shard * block_elements().
+  // Dense: elements of the tensor, of a row (last dimension), and of block `shard`, which begins at
+  // element shard * block_elements().
   uint64_t elements() const { return elements_; }
   uint64_t row_elements() const { return row_elements_; }
   uint64_t block_elements() const { return block_elements_; }
   uint64_t ShardElements(uint32_t shard) const;
 
-  // Sparse: weights and state floats of a row.
+  // Sparse: weights and state floats of a row. Dense: 0, and state floats of an element.
   uint32_t dim() const { return dim_; }
   uint32_t state_floats() const { return state_floats_; }
   uint32_t ShardOf(uint64_t key) const { return ShardOfKey(key, num_shards_); }
   const std::vector<Column>& columns() const { return columns_; }  // dense: one, with dim 0
 
   // Initial values, a function of (seed, table name, key or index).
-  void InitialRow(uint64_t key, float* weights) const;                       // [dim]
-  void InitialElements(uint64_t first, uint64_t n, float* weights) const;    // dense, [n]
+  void InitialRow(uint64_t key, float* weights) const;                     // [dim]
+  void InitialElements(uint64_t first, uint64_t n, float* weights) const;  // dense, [n]
 
   // Bytes of weights and state: for placement (sparse: of 1,024 rows a shard, a guess).
   uint64_t ShardBytes(uint32_t shard) const;
 
  private:
   TableLayout() = default;
+  absl::Status InitDense();
+  absl::Status InitSparse();
+  static absl::Status FillColumn(const Initializer& initializer, const OptimizerConfig& optimizer,
+                                 Column* column);
   uint32_t id_ = 0;
-  uint64_t seed_ = 0;
+  uint64_t stream_ = 0;  // hash of seed and table name
   TableConfig config_;
   uint32_t num_shards_ = 0;
   uint64_t elements_ = 0, row_elements_ = 0, block_elements_ = 0;

@@ -1,0 +1,78 @@
+#include "common/table/placement.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& pservers,
+                  uint64_t generation) {
+  Route route;
+  route.set_generation(generation);
+  for (const std::string& address : pservers) route.add_pservers(address);
+
+  struct Piece {
+    uint64_t bytes;
+    uint32_t table, shard;
+  };
+  std::vector<Piece> pieces;
+  for (uint32_t t = 0; t < tables.size(); ++t) {
+    auto* owners = route.add_tables()->mutable_owner();
+    owners->Resize(static_cast<int>(tables[t]->num_shards()), 0);
+    for (uint32_t s = 0; s < tables[t]->num_shards(); ++s)
+      pieces.push_back({tables[t]->ShardBytes(s), t, s});
+  }
+  // Stable: equal sizes keep the order of table and shard.
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [](const Piece& a, const Piece& b) { return a.bytes > b.bytes; });
+
+  using Load = std::pair<uint64_t, uint32_t>;  // bytes, pserver
+  std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
+  for (uint32_t p = 0; p < pservers.size(); ++p) loads.push({0, p});
+  for (const Piece& piece : pieces) {
+    auto [bytes, owner] = loads.top();
+    loads.pop();
+    route.mutable_tables(static_cast<int>(piece.table))
+        ->set_owner(static_cast<int>(piece.shard), owner);
+    loads.push({bytes + piece.bytes, owner});
+  }
+  return route;
+}
+
+absl::Status ValidateRoute(const Route& route, const TableLayouts& tables) {
+  std::set<std::string> addresses;
+  for (const std::string& address : route.pservers()) {
+    if (!addresses.insert(address).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("route ", route.generation(), ": pserver ", address, " is there twice"));
+    }
+  }
+  if (route.tables_size() != static_cast<int>(tables.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("route ", route.generation(), ": has ",
+                                                   route.tables_size(), " tables, the job has ",
+                                                   tables.size()));
+  }
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const auto& owners = route.tables(static_cast<int>(t)).owner();
+    if (owners.size() != static_cast<int>(tables[t]->num_shards())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "route ", route.generation(), ": table '", tables[t]->name(), "' has ",
+          tables[t]->num_shards(), " shards, the route names owners of ", owners.size()));
+    }
+    for (int s = 0; s < owners.size(); ++s) {
+      if (owners[s] >= static_cast<uint32_t>(route.pservers_size())) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "route ", route.generation(), ": shard ", s, " of table '", tables[t]->name(),
+            "' is at pserver ", owners[s], " of ", route.pservers_size()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,24 @@
+// Which pserver owns which shard: decided from the tables' sizes alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/table/table_layout.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// Biggest shard first, each to the pserver with the least bytes so far, ties to the lowest: a
+// function of the arguments. No pserver ends with more than the mean plus the biggest shard.
+// REQUIRES: pservers not empty.
+Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& pservers,
+                  uint64_t generation);
+
+// INVALID_ARGUMENT says where `route` does not fit `tables`: an address twice, a table or shard
+// without owner, an owner that does not exist.
+absl::Status ValidateRoute(const Route& route, const TableLayouts& tables);
+
+}  // namespace sluice

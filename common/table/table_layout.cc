@@ -1,0 +1,213 @@
+#include "common/table/table_layout.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/table/initializer.h"
+
+namespace sluice {
+namespace {
+
+// Bounds on what a config may ask for: a shard costs memory at the scheduler and in every Route.
+constexpr uint64_t kMaxShards = 1 << 20;
+constexpr uint64_t kMaxBlockElements = kMaxBlockBytes / sizeof(float);
+constexpr size_t kMaxNameLength = 200;  // a name is part of a file name
+constexpr uint64_t kGuessedRowsPerShard = 1024;
+
+absl::Status Refuse(const TableConfig& config, absl::string_view message) {
+  return absl::InvalidArgumentError(absl::StrCat("table '", config.name(), "': ", message));
+}
+
+absl::Status In(const TableConfig& config, absl::string_view part, const absl::Status& status) {
+  return status.ok() ? status : Refuse(config, absl::StrCat(part, status.message()));
+}
+
+bool IsNameCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         absl::string_view("_.-/:").find(c) != absl::string_view::npos;
+}
+
+absl::Status ValidateName(const TableConfig& config) {
+  const std::string& name = config.name();
+  if (name.empty() || name.size() > kMaxNameLength ||
+      !std::all_of(name.begin(), name.end(), IsNameCharacter)) {
+    return Refuse(config, absl::StrCat("a name has 1 to ", kMaxNameLength,
+                                       " of the characters [A-Za-z0-9_.:/-]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidatePolicy(const TableConfig& config) {
+  if (config.update_at() == TableConfig::COLLECTIVE) {
+    return Refuse(config, "update_at COLLECTIVE is reserved; use PSERVER, or WORKER for Geo");
+  }
+  if (config.update_at() == TableConfig::WORKER && config.wire_type() == TableConfig::BF16) {
+    return Refuse(config, "wire_type BF16 would round Geo's deltas; use F32 with update_at WORKER");
+  }
+  return absl::OkStatus();
+}
+
+// Product of the shape; refuses what needs more than kMaxShards blocks.
+absl::StatusOr<uint64_t> CountElements(const TableConfig& config) {
+  if (config.shape().empty())
+    return Refuse(config, "a dense table needs a shape, e.g. shape: [100, 50]");
+  uint64_t elements = 1;
+  for (uint64_t extent : config.shape()) {
+    if (extent == 0) return Refuse(config, "every extent of the shape must be at least 1");
+    if (__builtin_mul_overflow(elements, extent, &elements) ||
+        elements > kMaxShards * kMaxBlockElements / 2) {
+      return Refuse(config, absl::StrCat("the shape has more than ",
+                                         kMaxShards * kMaxBlockElements / 2, " elements"));
+    }
+  }
+  return elements;
+}
+
+}  // namespace
+
+absl::Status TableLayout::InitDense() {
+  if (config_.columns_size() > 0) {
+    return Refuse(config_, "a dense table has no columns; set shape, initializer and optimizer");
+  }
+  SLUICE_ASSIGN_OR_RETURN(elements_, CountElements(config_));
+  row_elements_ = config_.shape(config_.shape_size() - 1);
+  const bool whole_rows = row_elements_ <= kMaxBlockElements;
+  if (!whole_rows && config_.optimizer().clip_row_norm() > 0) {
+    return Refuse(config_, absl::StrCat("clip_row_norm needs rows of at most ", kMaxBlockElements,
+                                        " elements, the last extent of the shape is ",
+                                        row_elements_, "; use clip_value or clip_global_norm"));
+  }
+  block_elements_ =
+      whole_rows ? kMaxBlockElements / row_elements_ * row_elements_ : kMaxBlockElements;
+  block_elements_ = std::min(block_elements_, elements_);
+  num_shards_ = static_cast<uint32_t>((elements_ + block_elements_ - 1) / block_elements_);
+  if (config_.num_shards() != 0 && config_.num_shards() != num_shards_) {
+    return Refuse(config_,
+                  absl::StrCat("num_shards of a dense table follows from its size (", num_shards_,
+                               "), it cannot be ", config_.num_shards(), "; remove it"));
+  }
+  Column column;
+  column.name = config_.name();
+  SLUICE_RETURN_IF_ERROR(
+      In(config_, "", FillColumn(config_.initializer(), config_.optimizer(), &column)));
+  state_floats_ = column.rule->state_floats();
+  columns_.push_back(std::move(column));
+  return absl::OkStatus();
+}
+
+absl::Status TableLayout::InitSparse() {
+  if (config_.shape_size() > 0 || config_.has_initializer() || config_.has_optimizer()) {
+    return Refuse(
+        config_,
+        "a sparse table has no shape, initializer or optimizer of its own; set them in columns");
+  }
+  if (config_.columns_size() == 0)
+    return Refuse(config_, "a sparse table needs columns { name dim ... }");
+  num_shards_ = config_.num_shards();
+  if (num_shards_ == 0 || num_shards_ > kMaxShards) {
+    return Refuse(config_, absl::StrCat("num_shards must be between 1 and ", kMaxShards, "; it is ",
+                                        num_shards_));
+  }
+  uint64_t weights = 0, state = 0;
+  std::set<std::string> names;
+  for (const ColumnGroup& group : config_.columns()) {
+    const std::string part = absl::StrCat("column '", group.name(), "': ");
+    if (!names.insert(group.name()).second)
+      return Refuse(config_, absl::StrCat(part, "is there twice"));
+    Column column;
+    column.name = group.name();
+    column.begin = static_cast<uint32_t>(weights);
+    column.dim = group.dim();
+    column.state_begin = static_cast<uint32_t>(state);
+    SLUICE_RETURN_IF_ERROR(
+        In(config_, part, FillColumn(group.initializer(), group.optimizer(), &column)));
+    weights += group.dim();
+    if (group.dim() == 0 || weights > kMaxBlockElements) {
+      return Refuse(config_, absl::StrCat(part, "dim must be at least 1, and a row at most ",
+                                          kMaxBlockElements, " weights; dim is ", group.dim(),
+                                          ", the row has ", weights));
+    }
+    state += static_cast<uint64_t>(column.rule->state_floats()) * group.dim();
+    columns_.push_back(std::move(column));
+  }
+  dim_ = static_cast<uint32_t>(weights);
+  state_floats_ = static_cast<uint32_t>(state);
+  return absl::OkStatus();
+}
+
+absl::Status TableLayout::FillColumn(const Initializer& initializer,
+                                     const OptimizerConfig& optimizer, Column* column) {
+  SLUICE_RETURN_IF_ERROR(ValidateInitializer(initializer));
+  SLUICE_ASSIGN_OR_RETURN(column->rule, UpdateRule::Create(optimizer));
+  column->initializer = initializer;
+  column->optimizer = WithDefaults(optimizer);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const TableLayout>> TableLayout::Create(uint32_t id,
+                                                                       const TableConfig& config,
+                                                                       uint64_t seed) {
+  SLUICE_RETURN_IF_ERROR(ValidateName(config));
+  SLUICE_RETURN_IF_ERROR(ValidatePolicy(config));
+  std::shared_ptr<TableLayout> layout(new TableLayout);
+  layout->id_ = id;
+  layout->config_ = config;
+  layout->stream_ = CombineHash(seed, HashBytes({config.name().data(), config.name().size()}, 0));
+  switch (config.kind()) {
+    case TableConfig::DENSE:
+      SLUICE_RETURN_IF_ERROR(layout->InitDense());
+      break;
+    case TableConfig::SPARSE:
+      SLUICE_RETURN_IF_ERROR(layout->InitSparse());
+      break;
+    default:
+      return Refuse(config, "kind must be DENSE or SPARSE");
+  }
+  return std::shared_ptr<const TableLayout>(std::move(layout));
+}
+
+uint64_t TableLayout::ShardElements(uint32_t shard) const {
+  const uint64_t begin = shard * block_elements_;
+  return begin >= elements_ ? 0 : std::min(block_elements_, elements_ - begin);
+}
+
+void TableLayout::InitialRow(uint64_t key, float* weights) const {
+  const uint64_t row_stream = CombineHash(stream_, key);
+  for (const Column& column : columns_) {
+    FillInitial(column.initializer, row_stream, column.begin, column.dim, weights + column.begin);
+  }
+}
+
+void TableLayout::InitialElements(uint64_t first, uint64_t n, float* weights) const {
+  FillInitial(columns_[0].initializer, stream_, first, n, weights);
+}
+
+uint64_t TableLayout::ShardBytes(uint32_t shard) const {
+  const uint64_t state = config_.update_at() == TableConfig::WORKER ? 0 : state_floats_;
+  if (sparse()) return kGuessedRowsPerShard * (dim_ + state) * sizeof(float);
+  return ShardElements(shard) * (1 + state) * sizeof(float);
+}
+
+absl::StatusOr<TableLayouts> CreateTableLayouts(
+    const google::protobuf::RepeatedPtrField<TableConfig>& tables, uint64_t seed) {
+  TableLayouts layouts;
+  std::map<std::string, std::string> names;  // as in a file name, to the table's own
+  for (const TableConfig& config : tables) {
+    std::string key = config.name();
+    std::replace(key.begin(), key.end(), '/', '.');
+    const auto [it, added] = names.emplace(key, config.name());
+    if (!added) {
+      return Refuse(config, absl::StrCat("its name is taken by table '", it->second,
+                                         "' ('/' and '.' count as equal); rename one of the two"));
+    }
+    SLUICE_ASSIGN_OR_RETURN(
+        auto layout, TableLayout::Create(static_cast<uint32_t>(layouts.size()), config, seed));
+    layouts.push_back(std::move(layout));
+  }
+  return layouts;
+}
+
+}  // namespace sluice
