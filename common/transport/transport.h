@@ -19,11 +19,15 @@ namespace sluice {
 // Thread safety: Send and Close may be called from any thread.
 class Stream {
  public:
-  // Destroying it closes the stream and waits until no callback runs.
+  // A client's end: cancels the stream, on_closed (CANCELLED) comes unless it came before, and no callback runs
+  // once this returns. Never under a lock that a callback takes. A server's end may go at any time: the
+  // handler's stream lives until OnClosed.
   virtual ~Stream() = default;
   // Queues a message; never blocks. What is queued when the stream breaks may be lost; slices are released
   // when sent or lost. After a break it does nothing.
   virtual void Send(Message message) = 0;
+  // Ends the stream cleanly once what is queued is sent; later sends do nothing. The client's on_closed comes
+  // when the server has ended it too, with OK; the server's OnClosed comes at once.
   virtual void Close() = 0;
 };
 
@@ -47,7 +51,8 @@ class Transport {
 };
 
 // The server's side: makes the handler of each new stream. The handler keeps `stream` (shared: late answers
-// may outlive the stream; sends after its end do nothing).
+// may outlive the stream; sends after its end do nothing). Calls to a handler come one at a time, OnClosed last
+// and exactly once; it is destroyed after that. A factory that answers null refuses the stream.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;

@@ -1,0 +1,56 @@
+// A Transport in memory, for tests: addresses are names, messages are copied as a network would.
+//
+// Each stream has two delivery threads, one for the server's handler and one for the client's
+// callbacks. Thread safety: all methods may be called from any thread; Unbind and the destructor
+// not from a handler. Memory: Send copies the message and cuts the copy in slices of `slice_bytes`,
+// so that values straddle.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/transport/transport.h"
+
+namespace sluice {
+
+class InProcessTransport : public Transport {
+ public:
+  using UnaryHandler = std::function<absl::StatusOr<std::string>(const std::string& request)>;
+
+  explicit InProcessTransport(size_t slice_bytes = 8191);
+  // Unbinds every address. Client streams may live on, broken.
+  ~InProcessTransport() override;
+
+  // From now on `address` answers streams with the factory's handlers. REQUIRES: it is not bound.
+  void Bind(const std::string& address, StreamHandlerFactory factory);
+  // Call() runs it on the caller's thread.
+  void RegisterUnary(const std::string& address, const std::string& method, UnaryHandler handler);
+  // The server at `address` dies: its streams break with UNAVAILABLE, what is queued is lost.
+  // Returns when every handler has had its OnClosed and is destroyed.
+  void Unbind(const std::string& address);
+
+  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
+  // The timeout is not watched: the handler runs here.
+  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+                                   const std::string& request, absl::Duration timeout) override;
+
+ private:
+  class Connection;
+  class ClientEnd;
+  class ServerEnd;
+  struct Server {
+    StreamHandlerFactory factory;
+    std::map<std::string, UnaryHandler> unary;
+    std::vector<std::shared_ptr<Connection>> connections;
+  };
+
+  const size_t slice_bytes_;
+  Mutex mutex_;
+  std::map<std::string, Server> servers_ ABSL_GUARDED_BY(mutex_);
+  int connects_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sluice
