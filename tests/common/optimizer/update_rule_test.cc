@@ -1,0 +1,297 @@
+#include "common/optimizer/update_rule.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "common/optimizer/learning_rate.h"
+#include "tests/common/optimizer/reference_rules.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kRow = 7, kRows = 5, kParameters = kRow * kRows;
+constexpr int kSteps = 1000;
+
+OptimizerConfig Parse(const std::string& text) {
+  OptimizerConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+  return config;
+}
+
+std::unique_ptr<const UpdateRule> MakeRule(const OptimizerConfig& config) {
+  auto rule = UpdateRule::Create(config);
+  EXPECT_TRUE(rule.ok()) << rule.status();
+  return *std::move(rule);
+}
+
+// Parameters with their state, as a block holds them.
+struct Block {
+  Block(const UpdateRule& rule, std::vector<float> initial)
+      : weights(std::move(initial)),
+        state(static_cast<size_t>(rule.state_floats()), std::vector<float>(weights.size(), -1.0f)) {
+    for (auto& array : state) pointers.push_back(array.data());
+    rule.InitState(pointers.data(), weights.size());
+  }
+  std::vector<float> weights;
+  std::vector<std::vector<float>> state;
+  std::vector<float*> pointers;
+};
+
+std::vector<float> Normal(std::mt19937_64* random, size_t n, float scale) {
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(n);
+  for (float& v : values) v = normal(*random);
+  return values;
+}
+
+// In this direction, so that NaN is far.
+bool Near(double value, double reference, double tolerance) {
+  return std::isfinite(value) &&
+         std::abs(value - reference) <= tolerance * (1 + std::abs(reference));
+}
+
+// The first parameter that differs after kSteps on the same gradients, or "".
+std::string Compare(const OptimizerConfig& given, float gradient_scale, double tolerance) {
+  const OptimizerConfig config = WithDefaults(given);
+  auto rule = MakeRule(given);
+  std::mt19937_64 random(20240607);
+  const std::vector<float> initial = Normal(&random, kParameters, 0.5f);
+  Block block(*rule, initial);
+  ReferenceRule reference(config, std::vector<double>(initial.begin(), initial.end()));
+  for (int t = 0; t < kSteps; ++t) {
+    std::vector<float> gradient = Normal(&random, kParameters, gradient_scale);
+    // A pull to the middle keeps the weights where a difference shows.
+    for (size_t i = 0; i < kParameters; ++i)
+      gradient[i] += 0.1f * static_cast<float>(reference.w[i]);
+    if (t % 10 == 3) gradient[4] = 0;
+    const float rate =
+        LearningRateAt(config.schedule(), config.learning_rate(), static_cast<uint64_t>(t));
+    rule->Apply(block.weights.data(), block.pointers.data(), gradient.data(), kParameters, kRow,
+                rate, static_cast<uint64_t>(t) + 1);
+    reference.Step(std::vector<double>(gradient.begin(), gradient.end()), kRow, rate,
+                   static_cast<uint64_t>(t) + 1);
+    for (size_t i = 0; i < kParameters; ++i) {
+      if (!Near(block.weights[i], reference.w[i], tolerance)) {
+        return "step " + std::to_string(t) + " parameter " + std::to_string(i) + ": " +
+               std::to_string(block.weights[i]) + " instead of " + std::to_string(reference.w[i]);
+      }
+    }
+  }
+  return "";
+}
+
+class GoldenTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenTest, AgreesWithFloat64OverAThousandSteps) {
+  EXPECT_EQ(Compare(Parse(GetParam()), 0.3f, 2e-5), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, GoldenTest,
+    ::testing::Values(
+        "sgd {}", "sgd {} learning_rate: 0.2 weight_decay: 0.01",
+        "sgd {} learning_rate: 0.1 clip_value: 0.25",
+        "sgd {} learning_rate: 0.1 clip_row_norm: 0.5",
+        "sgd {} learning_rate: 0.1 clip_value: 0.3 clip_row_norm: 0.6 weight_decay: 0.1",
+        "momentum {}", "momentum { momentum: 0.5 } learning_rate: 0.05 weight_decay: 0.02",
+        "momentum { nesterov: true }",
+        "momentum { momentum: 0.7 nesterov: true } weight_decay: 0.02", "adam {}",
+        "adam {} learning_rate: 0.01 weight_decay: 0.05",
+        "adam { beta1: 0.8 beta2: 0.95 epsilon: 1e-4 } learning_rate: 0.005",
+        "adam { beta1: 0 beta2: 0.5 } learning_rate: 0.01", "adagrad {}",
+        "adagrad { initial_accumulator: 0.1 epsilon: 1e-6 } learning_rate: 0.1 weight_decay: 0.01",
+        "ftrl {}", "ftrl { l1: 0.5 l2: 0.1 } learning_rate: 0.1",
+        "ftrl { l1: 0.01 l2: 1 beta: 0.5 } learning_rate: 0.5", "ftrl {} weight_decay: 0.02",
+        "ftrl { l1: 0.1 beta: 0 } learning_rate: 0.2",
+        "adam {} learning_rate: 0.01 schedule { exponential { steps: 100 rate: 0.8 } warmup_steps: "
+        "20 }",
+        "sgd {} learning_rate: 0.3 schedule { cosine_restarts { first_steps: 50 } }"));
+
+TEST(UpdateRuleTest, WrongHyperparametersAreFarFromTheReference) {
+  // What the golden tests would see if the user's values were not honoured.
+  auto rule = MakeRule(Parse("adam { beta1: 0.8 }"));
+  Block block(*rule, {1.0f});
+  ReferenceRule other(WithDefaults(Parse("adam {}")), {1.0});
+  for (uint64_t t = 1; t <= 3; ++t) {
+    const float gradient = t == 1 ? 1.0f : -0.5f;
+    rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.1f, t);
+    other.Step({gradient}, 1, 0.1, t);
+  }
+  EXPECT_FALSE(Near(block.weights[0], other.w[0], 1e-3));
+}
+
+TEST(UpdateRuleTest, NotANumberFailsTheComparison) {
+  EXPECT_FALSE(Near(std::nan(""), 0, 1e9));
+  EXPECT_FALSE(Near(0, std::nan(""), 1e9));
+  EXPECT_FALSE(Near(std::numeric_limits<double>::infinity(), 0, 1e9));
+}
+
+TEST(UpdateRuleTest, NotANumberInTheGradientIsNotHiddenByClipping) {
+  for (const char* text : {"sgd {} clip_value: 1", "sgd {} clip_row_norm: 1"}) {
+    auto rule = MakeRule(Parse(text));
+    Block block(*rule, {1, 2});
+    const float gradient[] = {std::nanf(""), 0.5f};
+    rule->Apply(block.weights.data(), block.pointers.data(), gradient, 2, 2, 0.1f, 1);
+    EXPECT_TRUE(std::isnan(block.weights[0])) << text;
+  }
+}
+
+TEST(UpdateRuleTest, RowByRowEqualsTheWholeBlockToTheBit) {
+  for (const char* text : {"sgd {} weight_decay: 0.1", "momentum { nesterov: true }", "adam {}",
+                           "adagrad {}", "ftrl { l1: 0.01 } clip_row_norm: 0.5"}) {
+    auto rule = MakeRule(Parse(text));
+    std::mt19937_64 random(7);
+    const std::vector<float> initial = Normal(&random, kParameters, 1);
+    Block whole(*rule, initial), rows(*rule, initial);
+    for (uint64_t t = 1; t <= 20; ++t) {
+      const std::vector<float> gradient = Normal(&random, kParameters, 1);
+      rule->Apply(whole.weights.data(), whole.pointers.data(), gradient.data(), kParameters, kRow,
+                  0.1f, t);
+      for (size_t begin = 0; begin < kParameters; begin += kRow) {
+        std::vector<float*> state;
+        for (float* array : rows.pointers) state.push_back(array + begin);
+        rule->Apply(rows.weights.data() + begin, state.data(), gradient.data() + begin, kRow, kRow,
+                    0.1f, t);
+      }
+    }
+    EXPECT_EQ(whole.weights, rows.weights) << text;
+    EXPECT_EQ(whole.state, rows.state) << text;
+  }
+}
+
+TEST(UpdateRuleTest, AdamCorrectsTheBiasByTheCountOfEachRow) {
+  auto rule = MakeRule(Parse("adam {}"));
+  // Two rows; the second is touched in every third step only.
+  Block often(*rule, {0.5f, -0.25f}), seldom(*rule, {0.5f, -0.25f});
+  ReferenceRule reference(WithDefaults(Parse("adam {}")), {0.5, -0.25});
+  std::mt19937_64 random(3);
+  uint64_t seldom_count = 0;
+  for (uint64_t t = 1; t <= 300; ++t) {
+    const std::vector<float> gradient = Normal(&random, 2, 1);
+    rule->Apply(often.weights.data(), often.pointers.data(), gradient.data(), 2, 2, 0.01f, t);
+    if (t % 3 != 0) continue;
+    ++seldom_count;
+    rule->Apply(seldom.weights.data(), seldom.pointers.data(), gradient.data(), 2, 2, 0.01f,
+                seldom_count);
+    reference.Step({gradient[0], gradient[1]}, 2, 0.01, seldom_count);
+    EXPECT_TRUE(Near(seldom.weights[0], reference.w[0], 1e-5));
+    EXPECT_TRUE(Near(seldom.weights[1], reference.w[1], 1e-5));
+  }
+  EXPECT_EQ(seldom_count, 100u);
+}
+
+TEST(UpdateRuleTest, FirstMomentumStepIsThePlainGradient) {
+  auto rule = MakeRule(Parse("momentum { momentum: 0.9 }"));
+  Block block(*rule, {1.0f});
+  const float gradient = 2.0f;
+  rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
+  EXPECT_EQ(block.weights[0], 0.0f);
+  EXPECT_EQ(block.state[0][0], 2.0f);
+}
+
+TEST(UpdateRuleTest, FtrlKeepsPartOfAWeightThatDidNotStartAtZero) {
+  auto rule = MakeRule(Parse("ftrl { beta: 1 }"));
+  Block block(*rule, {3.0f});
+  const float gradient = 2.0f;
+  rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
+  // (|g| w - alpha g) / (beta + |g|) = (6 - 1) / 3
+  EXPECT_TRUE(Near(block.weights[0], 5.0 / 3, 1e-6)) << block.weights[0];
+}
+
+TEST(UpdateRuleTest, FtrlWithL1MakesWeightsExactlyZero) {
+  auto rule = MakeRule(Parse("ftrl { l1: 10 }"));
+  Block block(*rule, {0.0f});
+  const float gradient = 1.0f;
+  rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.5f, 1);
+  EXPECT_EQ(block.weights[0], 0.0f);
+  EXPECT_EQ(block.state[0][0], 1.0f);
+}
+
+TEST(UpdateRuleTest, RateZeroMovesNoWeight) {
+  for (const char* text : {"sgd {}", "momentum {}", "adam {}", "adagrad {}", "ftrl {}"}) {
+    auto rule = MakeRule(Parse(text));
+    Block block(*rule, {0.5f});
+    const float gradient = 1.0f;
+    rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.0f, 1);
+    EXPECT_EQ(block.weights[0], 0.5f) << text;
+  }
+}
+
+TEST(UpdateRuleTest, ZeroGradientsAreFinite) {
+  for (const char* text : {"sgd {}", "momentum {}", "adam {}", "adagrad {}",
+                           "ftrl { beta: 0 l2: 0 }", "sgd {} clip_row_norm: 1"}) {
+    auto rule = MakeRule(Parse(text));
+    Block block(*rule, {0.5f, -0.5f});
+    const float gradient[] = {0, 0};
+    rule->Apply(block.weights.data(), block.pointers.data(), gradient, 2, 2, 0.1f, 1);
+    EXPECT_TRUE(std::isfinite(block.weights[0]) && std::isfinite(block.weights[1])) << text;
+  }
+}
+
+TEST(UpdateRuleTest, TheGradientIsLeftAsItWas) {
+  auto rule = MakeRule(Parse("sgd {} clip_value: 0.1 clip_row_norm: 0.1"));
+  Block block(*rule, {0, 0});
+  const float gradient[] = {5, -5};
+  rule->Apply(block.weights.data(), block.pointers.data(), gradient, 2, 2, 1.0f, 1);
+  EXPECT_EQ(gradient[0], 5);
+  EXPECT_EQ(gradient[1], -5);
+}
+
+TEST(UpdateRuleTest, ImpossibleValuesAreRefusedByName) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"", "sgd, momentum"},
+      {"sgd {} learning_rate: -1", "learning_rate"},
+      {"sgd {} learning_rate: nan", "learning_rate"},
+      {"sgd {} weight_decay: -0.1", "weight_decay"},
+      {"sgd {} clip_value: -1", "clip_value"},
+      {"sgd {} clip_row_norm: inf", "clip_row_norm"},
+      {"momentum { momentum: 1 }", "momentum.momentum"},
+      {"momentum { momentum: 0 nesterov: true }", "momentum.nesterov"},
+      {"adam { beta1: 1 }", "adam.beta1"},
+      {"adam { beta2: -0.5 }", "adam.beta2"},
+      {"adam { epsilon: 0 }", "adam.epsilon"},
+      {"adagrad { initial_accumulator: -1 }", "adagrad.initial_accumulator"},
+      {"adagrad { epsilon: 0 }", "adagrad.epsilon"},
+      {"ftrl { l1: -1 }", "ftrl.l1"},
+      {"ftrl { l2: nan }", "ftrl.l2"},
+      {"ftrl { beta: -1 }", "ftrl.beta"},
+      {"sgd {} schedule { cosine {} }", "cosine.steps"},
+  };
+  for (const auto& [text, field] : cases) {
+    const auto rule = UpdateRule::Create(Parse(text));
+    EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(rule.status().message()), HasSubstr(field)) << text;
+  }
+}
+
+TEST(DefaultsTest, AbsentFieldsGetTheDocumentedValues) {
+  EXPECT_FLOAT_EQ(WithDefaults(Parse("")).learning_rate(), 0.001f);
+  EXPECT_TRUE(WithDefaults(Parse("")).has_adam());
+  EXPECT_FLOAT_EQ(WithDefaults(Parse("sgd {}")).learning_rate(), 0.01f);
+  EXPECT_FLOAT_EQ(WithDefaults(Parse("momentum {}")).momentum().momentum(), 0.9f);
+  const auto adam = WithDefaults(Parse("adam {}")).adam();
+  EXPECT_FLOAT_EQ(adam.beta1(), 0.9f);
+  EXPECT_FLOAT_EQ(adam.beta2(), 0.999f);
+  EXPECT_FLOAT_EQ(adam.epsilon(), 1e-8f);
+  EXPECT_FLOAT_EQ(WithDefaults(Parse("adagrad {}")).adagrad().epsilon(), 1e-10f);
+  EXPECT_FLOAT_EQ(WithDefaults(Parse("ftrl {}")).learning_rate(), 0.05f);
+  EXPECT_FLOAT_EQ(WithDefaults(Parse("ftrl {}")).ftrl().beta(), 1);
+}
+
+TEST(DefaultsTest, WhatTheUserSetStays) {
+  const auto config = WithDefaults(Parse("adam { beta1: 0 } learning_rate: 0"));
+  EXPECT_EQ(config.adam().beta1(), 0);
+  EXPECT_EQ(config.learning_rate(), 0);
+}
+
+}  // namespace
+}  // namespace sluice
