@@ -1,8 +1,8 @@
 // Training and evaluation data: files, pieces of files, and their examples.
 //
-// Text is read plain or gzip (by magic bytes); offsets are those of the decompressed text. A piece holds the
-// lines that start in [begin, end).
-// Thread safety: const methods may run on several threads.
+// Text is read plain or gzip (by magic bytes); offsets are those of the decompressed text. A piece
+// holds the lines that start in [begin, end). Thread safety: const methods may run on several
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@
 namespace sluice {
 
 // Expands globs; sorted, no duplicates. NOT_FOUND names the pattern that matches nothing.
-absl::StatusOr<std::vector<std::string>> ExpandFiles(const google::protobuf::RepeatedPtrField<std::string>& patterns);
+absl::StatusOr<std::vector<std::string>> ExpandFiles(
+    const google::protobuf::RepeatedPtrField<std::string>& patterns);
 
 // Counted always; the first ones are kept to be named.
 struct BadLines {
@@ -35,18 +36,18 @@ struct BadLines {
 class DataSource {
  public:
   // INVALID_ARGUMENT when format and features do not fit (column not in the declared columns, ...).
-  static absl::StatusOr<std::unique_ptr<DataSource>> Create(const DataConfig& config,
-                                                            std::shared_ptr<const FeatureSchema> schema);
+  static absl::StatusOr<std::unique_ptr<DataSource>> Create(
+      const DataConfig& config, std::shared_ptr<const FeatureSchema> schema);
   virtual ~DataSource() = default;
 
   // Bytes of the decompressed text. For gzip reads the whole file.
   virtual absl::StatusOr<uint64_t> TextBytes(const std::string& path) const = 0;
 
-  // Parses one piece; `end` may be UINT64_MAX. Header lines (by their file's first line) and comments are not
-  // examples. Bad lines are counted and skipped; a missing column is an error of the file, not of a line.
-  // Appends to *examples (already Reset) without example ids.
-  virtual absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
-                                 Batch* examples, BadLines* bad) const = 0;
+  // Parses one piece; `end` may be UINT64_MAX. Header lines (by their file's first line) and
+  // comments are not examples. Bad lines are counted and skipped; a missing column is an error of
+  // the file, not of a line. Appends to *examples (already Reset) without example ids.
+  virtual absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
+                                 bool need_label, Batch* examples, BadLines* bad) const = 0;
 };
 
 }  // namespace sluice

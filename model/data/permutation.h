@@ -1,8 +1,7 @@
 // A seeded permutation of [0, n) in constant memory: pi(i) for any i, at once.
 //
-// IMPLEMENTATION: a balanced Feistel network of 6 rounds over the next even power of two, walked until inside
-// (cycle walking, Black and Rogaway 2002).
-// Thread safety: immutable.
+// IMPLEMENTATION: a balanced Feistel network of 6 rounds over the next even power of two, walked
+// until inside (cycle walking, Black and Rogaway 2002). Thread safety: immutable.
 #pragma once
 
 #include <cstdint>

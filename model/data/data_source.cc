@@ -1,0 +1,349 @@
+#include "model/data/data_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "model/data/line_parser.h"
+#include "model/data/line_reader.h"
+#include "model/features/cell_text.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kLabelColumn = 0, kWeightColumn = 1;  // of FeatureSchema::columns()
+constexpr size_t kListedColumns = 100;                 // in a message
+
+std::vector<std::string> CriteoColumns() {
+  std::vector<std::string> names = {"label"};
+  for (int i = 1; i <= 13; ++i) names.push_back(absl::StrCat("I", i));
+  for (int i = 1; i <= 26; ++i) names.push_back(absl::StrCat("C", i));
+  return names;
+}
+
+std::string ListColumns(const std::vector<std::string>& names) {
+  const size_t listed = std::min(names.size(), kListedColumns);
+  std::string text = absl::StrJoin(names.begin(), names.begin() + listed, ", ");
+  if (listed < names.size()) absl::StrAppend(&text, ", ... (", names.size(), " columns)");
+  return text;
+}
+
+// For each needed column its place in `names`; -1 for none. `where`: "data file F" or
+// "data.csv.columns".
+absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& needed,
+                                             const std::vector<std::string>& names, bool need_label,
+                                             const std::string& where) {
+  std::vector<int> bound;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const auto first = std::find(names.begin(), names.end(), needed[i]);
+    bound.push_back(
+        first == names.end() || needed[i].empty() ? -1 : static_cast<int>(first - names.begin()));
+    if (needed[i].empty()) continue;
+    if (first == names.end()) {
+      if (!need_label && i <= kWeightColumn) continue;
+      const char* role = i == kLabelColumn    ? "the label"
+                         : i == kWeightColumn ? "the weight"
+                                              : "a feature";
+      return absl::InvalidArgumentError(absl::StrCat(where, " has no column \"", needed[i],
+                                                     "\", which is ", role,
+                                                     "; its columns are: ", ListColumns(names)));
+    }
+    if (std::find(first + 1, names.end(), needed[i]) != names.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " has the column \"", needed[i], "\" twice; rename one of them"));
+    }
+  }
+  return bound;
+}
+
+void RemoveByteOrderMark(LineReader::Line* line) {
+  if (line->offset == 0 && line->text().substr(0, 3) == "\xEF\xBB\xBF") {
+    line->data += 3;
+    line->size -= 3;
+  }
+}
+
+// The parser of one file, and where its examples begin.
+struct FileParser {
+  std::unique_ptr<LineParser> parser;
+  uint64_t examples_begin = 0;  // behind the header line
+  uint64_t header_lines = 0;    // lines up to there
+};
+
+class FileDataSource : public DataSource {
+ public:
+  FileDataSource(DataConfig config, std::shared_ptr<const FeatureSchema> schema,
+                 Delimited delimited)
+      : config_(std::move(config)), schema_(std::move(schema)), delimited_(std::move(delimited)) {}
+
+  absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override;
+  absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
+                         Batch* examples, BadLines* bad) const override;
+
+ private:
+  static constexpr size_t kKeptReaders = 8;
+
+  absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
+  absl::StatusOr<FileParser> ReadHeader(const std::string& path, bool need_label) const;
+  // A reader at the first line that starts at or after `begin`.
+  absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path,
+                                                       uint64_t begin) const;
+  std::unique_ptr<LineReader> TakeKept(const FileIdentity& identity, const std::string& path,
+                                       uint64_t begin) const;
+  // Keeps a gzip reader: the next piece further on need not decompress all before it again.
+  void Keep(std::unique_ptr<LineReader> reader) const;
+  // Bad lines go to `bad`; other statuses end the piece.
+  absl::Status AppendLine(LineParser* parser, const LineReader::Line& line, bool need_label,
+                          Batch* examples, absl::Status* bad_line) const;
+
+  const DataConfig config_;
+  const std::shared_ptr<const FeatureSchema> schema_;
+  const Delimited delimited_;
+  mutable Mutex mutex_;
+  mutable std::vector<std::unique_ptr<LineReader>> kept_ ABSL_GUARDED_BY(mutex_);  // oldest first
+};
+
+absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) const {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+  SLUICE_RETURN_IF_ERROR(text->SkipTo(UINT64_MAX));
+  return text->offset();
+}
+
+absl::StatusOr<FileParser> FileDataSource::ReadHeader(const std::string& path,
+                                                      bool need_label) const {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+  LineReader reader(std::move(text));
+  FileParser file;
+  LineReader::Line line;
+  while (true) {
+    SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
+    if (!more) {
+      // An empty file has no header and no examples.
+      file.parser = std::make_unique<DelimitedParser>(
+          delimited_, std::vector<int>(schema_->columns().size(), -1), size_t{0});
+      file.examples_begin = reader.next_offset();
+      return file;
+    }
+    ++file.header_lines;
+    if (line.too_long) {
+      return absl::InvalidArgumentError(absl::StrCat("data file ", path,
+                                                     ": the header line is longer than ",
+                                                     LineReader::kMaxLineBytes, " bytes"));
+    }
+    RemoveByteOrderMark(&line);
+    if (!delimited_.Skips(line.text())) break;
+  }
+  file.examples_begin = reader.next_offset();
+  std::vector<std::string_view> cells(line.size + 1);  // no line has more
+  const absl::StatusOr<size_t> count = delimited_.Split(line.data, line.size, &cells);
+  if (!count.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, ": header line: ", count.status().message()));
+  }
+  const std::vector<std::string> names(cells.begin(), cells.begin() + *count);
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int> bound, BindColumns(schema_->columns(), names, need_label,
+                                                              absl::StrCat("data file ", path)));
+  file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size());
+  return file;
+}
+
+absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
+                                                    bool need_label) const {
+  if (config_.format() == DataConfig::LIBSVM) {
+    FileParser file;
+    file.parser = std::make_unique<LibsvmParser>(schema_->columns());
+    return file;
+  }
+  if (config_.csv().header()) return ReadHeader(path, need_label);
+  std::vector<std::string> names(config_.csv().columns().begin(), config_.csv().columns().end());
+  if (config_.format() == DataConfig::CRITEO_TSV) names = CriteoColumns();
+  // Create has checked the names.
+  SLUICE_ASSIGN_OR_RETURN(std::vector<int> bound,
+                          BindColumns(schema_->columns(), names, need_label, "the format"));
+  FileParser file;
+  file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size());
+  return file;
+}
+
+std::unique_ptr<LineReader> FileDataSource::TakeKept(const FileIdentity& identity,
+                                                     const std::string& path,
+                                                     uint64_t begin) const {
+  MutexLock lock(&mutex_);
+  auto best = kept_.end();
+  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+    const LineReader& reader = **it;
+    if (reader.text().path() != path || !(reader.text().identity() == identity) ||
+        !reader.CanSeek(begin))
+      continue;
+    if (best == kept_.end() || reader.next_offset() > (*best)->next_offset()) best = it;
+  }
+  if (best == kept_.end()) return nullptr;
+  std::unique_ptr<LineReader> reader = std::move(*best);
+  kept_.erase(best);
+  return reader;
+}
+
+void FileDataSource::Keep(std::unique_ptr<LineReader> reader) const {
+  std::unique_ptr<LineReader> dropped;  // destroyed outside of the lock
+  MutexLock lock(&mutex_);
+  if (kept_.size() == kKeptReaders) {
+    dropped = std::move(kept_.front());
+    kept_.erase(kept_.begin());
+  }
+  kept_.push_back(std::move(reader));
+}
+
+absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::string& path,
+                                                                     uint64_t begin) const {
+  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path));
+  std::unique_ptr<LineReader> reader = TakeKept(identity, path, begin);
+  if (reader == nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+    reader = std::make_unique<LineReader>(std::move(text));
+  }
+  SLUICE_RETURN_IF_ERROR(reader->Seek(begin));
+  return reader;
+}
+
+absl::Status FileDataSource::AppendLine(LineParser* parser, const LineReader::Line& line,
+                                        bool need_label, Batch* examples,
+                                        absl::Status* bad_line) const {
+  if (line.too_long) {
+    *bad_line = absl::InvalidArgumentError(
+        absl::StrCat("the line is longer than ", LineReader::kMaxLineBytes, " bytes"));
+    return absl::OkStatus();
+  }
+  *bad_line = parser->Parse(line.data, line.size);
+  if (!bad_line->ok()) return absl::OkStatus();
+  absl::Status status =
+      schema_->AppendExample(parser->values(), parser->missing(), need_label, examples);
+  if (!absl::IsInvalidArgument(status)) return status;
+  *bad_line = std::move(status);
+  return absl::OkStatus();
+}
+
+absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
+                                       bool need_label, Batch* examples, BadLines* bad) const {
+  SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, need_label));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
+                          ReaderAt(path, std::max(begin, file.examples_begin)));
+  uint64_t line_number = file.header_lines;
+  LineReader::Line line;
+  while (reader->next_offset() < end) {
+    SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
+    if (!more) return absl::OkStatus();
+    ++line_number;
+    RemoveByteOrderMark(&line);
+    if (!line.too_long && file.parser->Skips(line.text())) continue;
+    absl::Status bad_line;
+    SLUICE_RETURN_IF_ERROR(AppendLine(file.parser.get(), line, need_label, examples, &bad_line));
+    if (bad_line.ok()) continue;
+    const bool named = bad->first.size() < BadLines::kNamed;
+    bad->Add(!named       ? std::string()
+             : begin == 0 ? absl::StrCat(path, ":", line_number)
+                          : absl::StrCat(path, "@", line.offset),
+             bad_line);
+  }
+  if (reader->text().gzip()) Keep(std::move(reader));
+  return absl::OkStatus();
+}
+
+bool IsIndex(const std::string& name) {
+  return !name.empty() &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+absl::Status CheckNoCsvOptions(const DataConfig& config) {
+  const CsvFormat& csv = config.csv();
+  const char* option = csv.header()                    ? "header"
+                       : csv.columns_size() > 0        ? "columns"
+                       : csv.missing_size() > 0        ? "missing"
+                       : !csv.comment_prefix().empty() ? "comment_prefix"
+                                                       : nullptr;
+  if (option == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("data.csv.", option, " is set but data.format is ",
+                                                 DataConfig::Format_Name(config.format()),
+                                                 ", which has no such option; remove it"));
+}
+
+absl::Status CheckDelimitedColumns(const DataConfig& config, const FeatureSchema& schema) {
+  const CsvFormat& csv = config.csv();
+  if (csv.header() == (csv.columns_size() > 0)) {
+    return absl::InvalidArgumentError(
+        csv.header()
+            ? "data.csv has both header and columns; keep one of them"
+            : "data.csv has neither header nor columns; set header: true or list the columns");
+  }
+  if (csv.header()) return absl::OkStatus();
+  const std::vector<std::string> names(csv.columns().begin(), csv.columns().end());
+  return BindColumns(schema.columns(), names, true, "data.csv.columns").status();
+}
+
+absl::Status CheckLibsvmColumns(const FeatureSchema& schema) {
+  for (size_t i = kWeightColumn; i < schema.columns().size(); ++i) {
+    const std::string& name = schema.columns()[i];
+    if ((i == kWeightColumn && name.empty()) || IsIndex(name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("column ", QuotedCell(name),
+                     " is not an index, and LIBSVM names its "
+                     "columns by their index; set the feature's column, e.g. \"7\""));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void BadLines::Add(const std::string& where, const absl::Status& why) {
+  ++count;
+  if (first.size() < kNamed) first.push_back(absl::StrCat(where, ": ", why.message()));
+}
+
+void BadLines::Merge(const BadLines& other) {
+  count += other.count;
+  for (const std::string& line : other.first) {
+    if (first.size() < kNamed) first.push_back(line);
+  }
+}
+
+std::string BadLines::Describe() const {
+  if (count == 0) return "no malformed lines";
+  std::string text = absl::StrCat(count, count == 1 ? " malformed line" : " malformed lines");
+  if (first.empty()) return text;
+  return absl::StrCat(
+      text, count > first.size() ? absl::StrCat(", the first ", first.size(), ": ") : ": ",
+      absl::StrJoin(first, "; "));
+}
+
+absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
+    const DataConfig& config, std::shared_ptr<const FeatureSchema> schema) {
+  Delimited delimited;
+  switch (config.format()) {
+    case DataConfig::CSV:
+    case DataConfig::TSV: {
+      SLUICE_ASSIGN_OR_RETURN(delimited, Delimited::FromConfig(config));
+      SLUICE_RETURN_IF_ERROR(CheckDelimitedColumns(config, *schema));
+      break;
+    }
+    case DataConfig::LIBSVM:
+      SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
+      SLUICE_RETURN_IF_ERROR(CheckLibsvmColumns(*schema));
+      break;
+    case DataConfig::CRITEO_TSV:
+      SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
+      SLUICE_RETURN_IF_ERROR(
+          BindColumns(schema->columns(), CriteoColumns(), true, "format CRITEO_TSV").status());
+      delimited = Delimited::Criteo();
+      break;
+    default:
+      return absl::InvalidArgumentError(
+          "data.format is not set; use CSV, TSV, LIBSVM or CRITEO_TSV");
+  }
+  return std::unique_ptr<DataSource>(
+      std::make_unique<FileDataSource>(config, std::move(schema), std::move(delimited)));
+}
+
+}  // namespace sluice

@@ -1,0 +1,182 @@
+#include "model/data/line_parser.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "model/features/cell_text.h"
+
+namespace sluice {
+namespace {
+
+bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+
+bool AllBlank(std::string_view text) { return std::all_of(text.begin(), text.end(), IsBlank); }
+
+std::string_view Trim(std::string_view cell) {
+  while (!cell.empty() && IsBlank(cell.front())) cell.remove_prefix(1);
+  while (!cell.empty() && IsBlank(cell.back())) cell.remove_suffix(1);
+  return cell;
+}
+
+// *at is behind the opening quote: removes doubled quotes in place and moves behind the closing
+// one.
+bool TakeQuoted(char** at, char* end, std::string_view* cell) {
+  char* const begin = *at;
+  char* to = begin;
+  for (char* from = begin; from < end; ++from) {
+    if (*from != '"') {
+      *to++ = *from;
+    } else if (from + 1 < end && from[1] == '"') {
+      *to++ = '"';
+      ++from;
+    } else {
+      *cell = std::string_view(begin, to - begin);
+      *at = from + 1;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool LineParser::Skips(std::string_view line) const { return AllBlank(line); }
+
+Delimited Delimited::Criteo() {
+  Delimited format;
+  format.delimiter = '\t';
+  format.quotes = false;
+  format.trim = false;
+  return format;
+}
+
+absl::StatusOr<Delimited> Delimited::FromConfig(const DataConfig& data) {
+  const CsvFormat& csv = data.csv();
+  const bool tsv = data.format() == DataConfig::TSV;
+  Delimited format;
+  format.delimiter = tsv ? '\t' : ',';
+  if (!csv.delimiter().empty()) {
+    const std::string& text = csv.delimiter();
+    if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r" || text[0] == '\0') {
+      return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
+                                                     "; use one character, no quote or line end"));
+    }
+    if (tsv && text != "\t") {
+      return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
+                                                     " but data.format is TSV; use format CSV"));
+    }
+    format.delimiter = text[0];
+  }
+  format.trim = !csv.has_trim() || csv.trim();
+  format.missing.assign(csv.missing().begin(), csv.missing().end());
+  format.comment_prefix = csv.comment_prefix();
+  return format;
+}
+
+bool Delimited::Skips(std::string_view line) const {
+  if (!comment_prefix.empty() && line.substr(0, comment_prefix.size()) == comment_prefix)
+    return true;
+  if (line.empty()) return true;
+  if (!trim || !IsBlank(line.front())) return false;
+  return std::all_of(line.begin(), line.end(),
+                     [this](char c) { return IsBlank(c) && c != delimiter; });
+}
+
+absl::StatusOr<size_t> Delimited::Split(char* line, size_t size,
+                                        std::vector<std::string_view>* cells) const {
+  char* at = line;
+  char* const end = line + size;
+  size_t count = 0;
+  const bool may_have_quotes = quotes && std::memchr(line, '"', size) != nullptr;
+  while (true) {
+    std::string_view cell;
+    char* first = at;
+    if (may_have_quotes && trim) {
+      while (first < end && IsBlank(*first) && *first != delimiter) ++first;
+    }
+    if (may_have_quotes && first < end && *first == '"') {
+      at = first + 1;
+      if (!TakeQuoted(&at, end, &cell)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("value ", count + 1, " opens a quote that the line does not close"));
+      }
+      if (trim) {
+        while (at < end && IsBlank(*at) && *at != delimiter) ++at;
+      }
+      if (at < end && *at != delimiter) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("value ", count + 1, " goes on behind its closing quote"));
+      }
+    } else {
+      char* const found = static_cast<char*>(std::memchr(at, delimiter, end - at));
+      char* const stop = found != nullptr ? found : end;
+      cell = std::string_view(at, stop - at);
+      if (trim) cell = Trim(cell);
+      at = stop;
+    }
+    if (count < cells->size()) (*cells)[count] = cell;
+    ++count;
+    if (at == end) return count;
+    ++at;  // the delimiter
+  }
+}
+
+absl::Status DelimitedParser::Parse(char* line, size_t size) {
+  SLUICE_ASSIGN_OR_RETURN(const size_t count, format_.Split(line, size, &cells_));
+  if (count != cells_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the line has ", count, " values, the file has ", cells_.size(), " columns"));
+  }
+  for (size_t column = 0; column < cell_of_column_.size(); ++column) {
+    const int cell = cell_of_column_[column];
+    values_[column] = cell < 0 ? std::string_view("") : cells_[cell];
+    const auto& absent = format_.missing;
+    missing_[column] = values_[column].empty() ||
+                       std::find(absent.begin(), absent.end(), values_[column]) != absent.end();
+  }
+  return absl::OkStatus();
+}
+
+LibsvmParser::LibsvmParser(const std::vector<std::string>& columns) : LineParser(columns.size()) {
+  for (size_t i = 1; i < columns.size(); ++i) {
+    if (!columns[i].empty()) column_of_index_[columns[i]] = static_cast<int>(i);
+  }
+}
+
+absl::Status LibsvmParser::Parse(char* line, size_t size) {
+  std::fill(values_.begin(), values_.end(), std::string_view(""));
+  std::fill_n(missing_.get(), values_.size(), true);
+  std::string_view rest(line, size);
+  rest = rest.substr(0, rest.find('#'));
+  bool first = true;
+  while (true) {
+    while (!rest.empty() && IsBlank(rest.front())) rest.remove_prefix(1);
+    if (rest.empty()) return absl::OkStatus();
+    const size_t end = std::min(rest.find_first_of(" \t"), rest.size());
+    const std::string_view token = rest.substr(0, end);
+    rest.remove_prefix(end);
+    const size_t colon = token.find(':');
+    const bool is_label = first && colon == std::string_view::npos;
+    first = false;
+    if (is_label) {
+      values_[0] = token;
+      missing_[0] = false;
+      continue;
+    }
+    if (colon == std::string_view::npos || colon == 0 || colon + 1 == token.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(QuotedCell(token), " is not index:value"));
+    }
+    const auto column = column_of_index_.find(absl::string_view(token.data(), colon));
+    if (column == column_of_index_.end()) continue;
+    if (!missing_[column->second]) {
+      return absl::InvalidArgumentError(absl::StrCat("index ", column->first, " occurs twice"));
+    }
+    values_[column->second] = token.substr(colon + 1);
+    missing_[column->second] = false;
+  }
+}
+
+}  // namespace sluice

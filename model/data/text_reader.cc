@@ -1,0 +1,191 @@
+#include "model/data/text_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kInputBytes = 128 << 10;
+
+absl::Status FileError(const std::string& path, absl::string_view action, int error) {
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot ", action, " data file ", path));
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&&) = delete;
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+absl::StatusOr<size_t> ReadAt(const FileDescriptor& file, const std::string& path, uint64_t offset,
+                              void* to, size_t n) {
+  while (true) {
+    const ssize_t got = pread(file.get(), to, n, static_cast<off_t>(offset));
+    if (got >= 0) return static_cast<size_t>(got);
+    if (errno != EINTR) return FileError(path, "read", errno);
+  }
+}
+
+absl::StatusOr<FileIdentity> IdentityOf(const std::string& path, const struct stat& info) {
+  if (S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, " is a folder; write ", path, "/*"));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, " is not a regular file; copy it to one"));
+  }
+  FileIdentity identity;
+  identity.device = info.st_dev;
+  identity.inode = info.st_ino;
+  identity.size = static_cast<uint64_t>(info.st_size);
+  identity.modified_ns = info.st_mtim.tv_sec * int64_t{1000000000} + info.st_mtim.tv_nsec;
+  return identity;
+}
+
+class PlainReader : public TextReader {
+ public:
+  PlainReader(std::string path, const FileIdentity& identity, FileDescriptor file)
+      : TextReader(std::move(path), identity), file_(std::move(file)) {}
+  bool gzip() const override { return false; }
+  absl::Status SkipTo(uint64_t offset) override {
+    offset_ = std::min(offset, std::max(identity_.size, offset_));
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<size_t> ReadSome(char* to, size_t n) override {
+    return ReadAt(file_, path_, offset_, to, n);
+  }
+
+  const FileDescriptor file_;
+};
+
+class GzipReader : public TextReader {
+ public:
+  GzipReader(std::string path, const FileIdentity& identity, FileDescriptor file)
+      : TextReader(std::move(path), identity),
+        file_(std::move(file)),
+        input_(new unsigned char[kInputBytes]) {}
+  ~GzipReader() override {
+    if (ready_) inflateEnd(&stream_);
+  }
+  bool gzip() const override { return true; }
+  absl::Status SkipTo(uint64_t offset) override;
+
+ private:
+  absl::StatusOr<size_t> ReadSome(char* to, size_t n) override;
+  // Fills the input when it is empty. False at the end of the file.
+  absl::StatusOr<bool> HaveInput();
+  absl::Status Damaged(absl::string_view problem) const {
+    return absl::DataLossError(absl::StrCat("data file ", path_, ": ", problem, " at text byte ",
+                                            offset_, "; check it with gzip -t"));
+  }
+
+  const FileDescriptor file_;
+  const std::unique_ptr<unsigned char[]> input_;
+  z_stream stream_{};
+  bool ready_ = false;        // stream_ is initialized
+  bool in_member_ = false;    // between the first byte of a member and its end
+  uint64_t file_offset_ = 0;  // next compressed byte to read
+};
+
+absl::StatusOr<bool> GzipReader::HaveInput() {
+  if (stream_.avail_in > 0) return true;
+  SLUICE_ASSIGN_OR_RETURN(const size_t got,
+                          ReadAt(file_, path_, file_offset_, input_.get(), kInputBytes));
+  file_offset_ += got;
+  stream_.next_in = input_.get();
+  stream_.avail_in = static_cast<uInt>(got);
+  return got > 0;
+}
+
+absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
+  if (!ready_) {
+    // 16: a gzip header is required, 15: the largest window.
+    if (inflateInit2(&stream_, 16 + 15) != Z_OK)
+      return absl::ResourceExhaustedError("no memory to decompress gzip");
+    ready_ = true;
+  }
+  n = std::min(n, size_t{1} << 30);
+  stream_.next_out = reinterpret_cast<Bytef*>(to);
+  stream_.avail_out = static_cast<uInt>(n);
+  while (stream_.avail_out == n) {
+    SLUICE_ASSIGN_OR_RETURN(const bool more, HaveInput());
+    if (!more) {
+      if (in_member_) return Damaged("gzip data is truncated");
+      return 0;
+    }
+    in_member_ = true;
+    const int result = inflate(&stream_, Z_NO_FLUSH);
+    if (result == Z_STREAM_END) {
+      in_member_ = false;
+      inflateReset(&stream_);  // keeps next_in and avail_in: the next member begins there
+    } else if (result != Z_OK && result != Z_BUF_ERROR) {
+      return Damaged(absl::StrCat("gzip data is damaged (",
+                                  stream_.msg != nullptr ? stream_.msg : "zlib", ")"));
+    }
+  }
+  return n - stream_.avail_out;
+}
+
+absl::Status GzipReader::SkipTo(uint64_t offset) {
+  const auto scratch = std::make_unique<char[]>(kInputBytes);
+  while (offset_ < offset) {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(kInputBytes, offset - offset_));
+    SLUICE_ASSIGN_OR_RETURN(const size_t got, Read(scratch.get(), n));
+    if (got == 0) break;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return FileError(path, "find", errno);
+  return IdentityOf(path, info);
+}
+
+absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
+  SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadSome(to, n));
+  offset_ += got;
+  return got;
+}
+
+absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path) {
+  // O_NONBLOCK: opening a named pipe must not wait for its writer.
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return FileError(path, "open", errno);
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) return FileError(path, "open", errno);
+  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentityOf(path, info));
+  unsigned char magic[2];
+  SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(file, path, 0, magic, 2));
+  if (got == 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+    return std::unique_ptr<TextReader>(
+        std::make_unique<GzipReader>(path, identity, std::move(file)));
+  }
+  return std::unique_ptr<TextReader>(
+      std::make_unique<PlainReader>(path, identity, std::move(file)));
+}
+
+}  // namespace sluice
