@@ -1,0 +1,121 @@
+#include "common/table/placement.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+TableLayouts MixedTables() {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  for (uint64_t rows : {30000, 10, 500}) {  // 12, 1 and 1 blocks
+    TableConfig* dense = tables.Add();
+    dense->set_name("dense" + std::to_string(rows));
+    dense->set_kind(TableConfig::DENSE);
+    dense->add_shape(rows);
+    dense->add_shape(100);
+    dense->mutable_optimizer()->mutable_adam();
+  }
+  TableConfig* sparse = tables.Add();
+  sparse->set_name("sparse");
+  sparse->set_kind(TableConfig::SPARSE);
+  sparse->set_num_shards(24);
+  auto* group = sparse->add_columns();
+  group->set_name("deep");
+  group->set_dim(8);
+  group->mutable_optimizer()->mutable_adagrad();
+  auto layouts = CreateTableLayouts(tables, 1);
+  EXPECT_TRUE(layouts.ok()) << layouts.status();
+  return *layouts;
+}
+
+std::vector<std::string> Addresses(int n) {
+  std::vector<std::string> addresses;
+  for (int p = 0; p < n; ++p) addresses.push_back("host" + std::to_string(p) + ":1");
+  return addresses;
+}
+
+std::vector<uint64_t> Loads(const Route& route, const TableLayouts& tables) {
+  std::vector<uint64_t> loads(static_cast<size_t>(route.pservers_size()));
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (uint32_t s = 0; s < tables[t]->num_shards(); ++s) {
+      loads[route.tables(static_cast<int>(t)).owner(static_cast<int>(s))] +=
+          tables[t]->ShardBytes(s);
+    }
+  }
+  return loads;
+}
+
+TEST(PlacementTest, SpreadsBytesToWithinTheBiggestShard) {
+  const TableLayouts tables = MixedTables();
+  uint64_t biggest = 0;
+  for (const auto& table : tables) biggest = std::max(biggest, table->ShardBytes(0));
+  for (int n : {1, 2, 3, 5, 8}) {
+    const Route route = PlaceShards(tables, Addresses(n), 7);
+    EXPECT_TRUE(ValidateRoute(route, tables).ok()) << ValidateRoute(route, tables);
+    EXPECT_EQ(route.generation(), 7u);
+    const auto loads = Loads(route, tables);
+    EXPECT_LE(*std::max_element(loads.begin(), loads.end()) -
+                  *std::min_element(loads.begin(), loads.end()),
+              biggest);
+  }
+}
+
+TEST(PlacementTest, EqualShardsSpreadEvenly) {
+  const TableLayouts all = MixedTables();
+  const TableLayouts tables = {all[3]};
+  const Route route = PlaceShards(tables, Addresses(5), 1);
+  std::vector<int> shards(5);
+  for (uint32_t owner : route.tables(0).owner()) ++shards[owner];
+  EXPECT_THAT(shards, ::testing::Each(::testing::AllOf(::testing::Ge(4), ::testing::Le(5))));
+}
+
+TEST(PlacementTest, IsAFunctionOfItsArguments) {
+  const Route a = PlaceShards(MixedTables(), Addresses(3), 1);
+  const Route b = PlaceShards(MixedTables(), Addresses(3), 1);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(a, b));
+}
+
+TEST(PlacementTest, TiesGoToTheLowestPserver) {
+  const TableLayouts all = MixedTables();
+  const Route route = PlaceShards({all[1]}, Addresses(4), 1);
+  EXPECT_EQ(route.tables(0).owner(0), 0u);
+}
+
+TEST(PlacementTest, MorePserversThanShardsLeavesSomeEmpty) {
+  const TableLayouts all = MixedTables();
+  const TableLayouts tables = {all[1]};
+  EXPECT_TRUE(ValidateRoute(PlaceShards(tables, Addresses(9), 1), tables).ok());
+}
+
+TEST(ValidateRouteTest, SaysWhatDoesNotFit) {
+  const TableLayouts tables = MixedTables();
+  const Route good = PlaceShards(tables, Addresses(2), 1);
+  auto message = [&](const Route& route) {
+    const absl::Status status = ValidateRoute(route, tables);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  Route bad = good;
+  bad.mutable_tables()->RemoveLast();
+  EXPECT_THAT(message(bad), HasSubstr("3 tables"));
+  bad = good;
+  bad.mutable_tables(3)->add_owner(0);
+  EXPECT_THAT(message(bad), HasSubstr("'sparse' has 24 shards"));
+  bad = good;
+  bad.mutable_tables(3)->set_owner(5, 2);
+  EXPECT_THAT(message(bad), HasSubstr("shard 5"));
+  bad = good;
+  bad.set_pservers(1, bad.pservers(0));
+  EXPECT_THAT(message(bad), HasSubstr("twice"));
+}
+
+}  // namespace
+}  // namespace sluice
