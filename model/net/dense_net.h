@@ -1,10 +1,9 @@
-// The compute backend: forward and backward of one batch from pulled values. CPU (oneDNN) is the reference;
-// CUDA will stand behind the same interface.
+// The compute backend: forward and backward of one batch from pulled values. CPU (oneDNN) is the
+// reference; CUDA will stand behind the same interface.
 //
-// Invariants: the logit of an example has the same bits whatever batch it is in. Gradient sums are cut at
-// multiples of batch.chunk positions (f32 inside a chunk, double across), so that a global batch split in any
-// way at those borders adds the same numbers.
-// Thread safety: one thread.
+// Invariants: the logit of an example has the same bits whatever batch it is in. Gradient sums are
+// cut at multiples of batch.chunk positions (f32 inside a chunk, double across), so that a global
+// batch split in any way at those borders adds the same numbers. Thread safety: one thread.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +36,8 @@ class DenseNet {
  public:
   virtual ~DenseNet() = default;
   // Dropout masks are a function of (seed, epoch, example_id, layer, unit).
-  virtual absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch, NetGradients* gradients) = 0;
+  virtual absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                                 NetGradients* gradients) = 0;
   // logits: [B]. No dropout.
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
 };

@@ -1,0 +1,63 @@
+// The shape of a wide_deep network: what the tables, the CPU backend and any other backend agree
+// on.
+//
+// A sparse row is [wide weight (1, when wide_column)] [embedding (embedding_dim, when there is a
+// deep part)]. The deep input of an example is [embedding of each in_deep slot, in slot order]
+// [in_deep numerics, in order]. Dense tensors in order: per layer l weight [in, out] and bias [out]
+// (the last layer has out = 1), then the wide weight [wide_numeric.size()] when not empty, then the
+// wide bias [1] when wide_bias. Thread safety: plain data.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace sluice {
+
+struct WideDeepShape {
+  struct Slot {
+    bool wide = true;
+    bool deep = true;
+    bool mean = false;  // pooling of the deep part; the wide part always sums
+  };
+  size_t num_numeric = 0;              // numbers an example has
+  std::vector<uint32_t> wide_numeric;  // those of the wide part
+  std::vector<uint32_t> deep_numeric;  // those of the deep part
+  std::vector<Slot> slots;
+  bool wide_bias = true;
+  bool wide_column = true;
+  uint32_t embedding_dim = 0;    // 0: rows have no embedding
+  std::vector<uint32_t> hidden;  // empty: no deep part
+  float dropout = 0;
+
+  bool deep() const { return !hidden.empty(); }
+  size_t row_dim() const { return (wide_column ? 1 : 0) + embedding_dim; }
+  size_t embedding_begin() const { return wide_column ? 1 : 0; }
+  size_t deep_inputs() const {
+    size_t n = deep_numeric.size();
+    for (const Slot& slot : slots) n += slot.deep ? embedding_dim : 0;
+    return n;
+  }
+  // Widths of the deep part, inputs and the single output included; empty without a deep part.
+  std::vector<size_t> widths() const {
+    if (!deep()) return {};
+    std::vector<size_t> w = {deep_inputs()};
+    w.insert(w.end(), hidden.begin(), hidden.end());
+    w.push_back(1);
+    return w;
+  }
+  // Elements of each dense tensor, in order.
+  std::vector<size_t> dense_elements() const {
+    std::vector<size_t> n;
+    const std::vector<size_t> w = widths();
+    for (size_t l = 0; l + 1 < w.size(); ++l) {
+      n.push_back(w[l] * w[l + 1]);
+      n.push_back(w[l + 1]);
+    }
+    if (!wide_numeric.empty()) n.push_back(wide_numeric.size());
+    if (wide_bias) n.push_back(1);
+    return n;
+  }
+};
+
+}  // namespace sluice
