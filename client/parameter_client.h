@@ -17,6 +17,8 @@
 #include "common/base/clock.h"
 #include "common/table/table_layout.h"
 #include "common/transport/transport.h"
+#include "proto/pserver.pb.h"
+#include "proto/pserver.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -125,8 +127,20 @@ class KeyDeduplicator {
   void Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique, uint32_t* index);
 
  private:
-  std::vector<uint64_t> slots_;
-  std::vector<uint32_t> slot_ids_, order_, counts_;
+  // Key and number side by side: one cache line a lookup. A slot of another round is empty, so that nothing
+  // is cleared between calls.
+  struct Slot {
+    uint64_t key = 0;
+    uint32_t id = 0;
+    uint32_t round = 0;
+  };
+  // index[i] = number of keys[i] by first occurrence; returns how many there are.
+  size_t NumberKeys(const uint64_t* keys, size_t n, uint32_t* index);
+
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  uint32_t round_ = 0;
+  std::vector<uint64_t> unique_;        // by number
+  std::vector<uint32_t> shards_, next_;
 };
 
 }  // namespace sluice
