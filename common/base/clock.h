@@ -3,6 +3,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/mutex.h"
 
 namespace sluice {
 
@@ -20,12 +21,19 @@ class Clock {
 class FakeClock : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}
-  absl::Time Now() override { return now_; }
-  void Sleep(absl::Duration d) override { now_ += d; }
-  void Advance(absl::Duration d) { now_ += d; }
+  absl::Time Now() override {
+    MutexLock lock(&mutex_);
+    return now_;
+  }
+  void Sleep(absl::Duration d) override { Advance(d); }
+  void Advance(absl::Duration d) {
+    MutexLock lock(&mutex_);
+    now_ += d;
+  }
 
  private:
-  absl::Time now_;
+  Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

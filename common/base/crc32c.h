@@ -1,0 +1,20 @@
+// CRC-32C (Castagnoli), the checksum of files and frames.
+//
+// Source: RFC 3720, appendix B.4. Uses the SSE 4.2 instruction where the processor has it; same
+// values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+
+// Checksum of the bytes that `crc` covers followed by [data, data + n); start with crc = 0.
+uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t n);
+
+inline uint32_t Crc32c(const void* data, size_t n) { return ExtendCrc32c(0, data, n); }
+
+// The path without special instructions, for comparison.
+uint32_t ExtendCrc32cPortableForTest(uint32_t crc, const void* data, size_t n);
+
+}  // namespace sluice

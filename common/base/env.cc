@@ -1,0 +1,192 @@
+#include "common/base/env.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+absl::Status Error(absl::string_view operation, const std::string& path, int error) {
+  const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(operation, " ", path));
+  switch (error) {
+    case ENOENT:
+    case EACCES:
+    case EPERM:
+    case ENOSPC:
+    case EDQUOT:
+    case ENOTDIR:
+    case EISDIR:
+      return status;
+    default:
+      return absl::Status(absl::StatusCode::kInternal, status.message());
+  }
+}
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags, mode_t mode = 0)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int fd() const { return fd_; }
+  // 0, or errno: what a network file system says only now.
+  int Close() {
+    const int rc = ::close(fd_);
+    fd_ = -1;
+    return rc == 0 ? 0 : errno;
+  }
+
+ private:
+  int fd_;
+};
+
+// Fills out from `offset` on, and shortens it at the end of the file.
+absl::Status ReadInto(int fd, const std::string& path, uint64_t offset, std::string* out) {
+  size_t done = 0;
+  while (done < out->size()) {
+    const ssize_t n =
+        ::pread(fd, out->data() + done, out->size() - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Error("read", path, errno);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  out->resize(done);
+  return absl::OkStatus();
+}
+
+absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Error("write", path, errno);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+absl::Status SyncFolder(const std::string& folder) {
+  Descriptor descriptor(folder, O_RDONLY | O_DIRECTORY);
+  if (descriptor.fd() < 0) return Error("open folder", folder, errno);
+  // Some file systems cannot sync a folder, and say EINVAL.
+  if (::fsync(descriptor.fd()) != 0 && errno != EINVAL) return Error("sync folder", folder, errno);
+  return absl::OkStatus();
+}
+
+class RealEnv : public Env {
+ public:
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t size, FileSize(path));
+    return ReadRange(path, 0, size);
+  }
+
+  absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                        uint64_t n) override {
+    Descriptor descriptor(path, O_RDONLY);
+    if (descriptor.fd() < 0) return Error("open", path, errno);
+    struct stat info;
+    if (::fstat(descriptor.fd(), &info) != 0) return Error("stat", path, errno);
+    if (S_ISDIR(info.st_mode)) return Error("read", path, EISDIR);
+    // The file's size bounds the memory, whatever the caller asks for.
+    const uint64_t size = static_cast<uint64_t>(info.st_size);
+    std::string bytes(offset >= size ? 0 : std::min(n, size - offset), '\0');
+    SLUICE_RETURN_IF_ERROR(ReadInto(descriptor.fd(), path, offset, &bytes));
+    return bytes;
+  }
+
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
+    struct stat info;
+    if (::stat(path.c_str(), &info) != 0) return Error("stat", path, errno);
+    if (S_ISDIR(info.st_mode)) return Error("read", path, EISDIR);
+    return static_cast<uint64_t>(info.st_size);
+  }
+
+  absl::Status WriteFile(const std::string& path,
+                         absl::Span<const absl::string_view> pieces) override {
+    static std::atomic<uint64_t> number{0};  // relaxed: only different numbers matter
+    const std::string unfinished =
+        absl::StrCat(path, ".", ::getpid(), ".", number.fetch_add(1, std::memory_order_relaxed),
+                     kUnfinishedSuffix);
+    absl::Status status = WriteUnfinished(unfinished, pieces);
+    if (status.ok() && ::rename(unfinished.c_str(), path.c_str()) != 0)
+      status = Error("rename to", path, errno);
+    if (!status.ok()) {
+      ::unlink(unfinished.c_str());
+      return status;
+    }
+    return SyncFolder(FolderOf(path));
+  }
+
+  absl::Status MakeDirs(const std::string& path) override {
+    for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+      const std::string part = path.substr(0, end);
+      if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST)
+        return Error("make folder", part, errno);
+      if (end == std::string::npos) break;
+    }
+    struct stat info;
+    if (::stat(path.c_str(), &info) != 0) return Error("make folder", path, errno);
+    return S_ISDIR(info.st_mode) ? absl::OkStatus() : Error("make folder", path, ENOTDIR);
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+    if (folder == nullptr) return Error("list", path, errno);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = ::readdir(folder.get())) {
+      const absl::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+    }
+    if (errno != 0) return Error("list", path, errno);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  bool Exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+
+  absl::Status RemoveFile(const std::string& path) override {
+    return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : Error("remove", path, errno);
+  }
+
+ private:
+  static absl::Status WriteUnfinished(const std::string& path,
+                                      absl::Span<const absl::string_view> pieces) {
+    Descriptor descriptor(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (descriptor.fd() < 0) return Error("create", path, errno);
+    for (absl::string_view piece : pieces)
+      SLUICE_RETURN_IF_ERROR(WriteAll(descriptor.fd(), path, piece));
+    if (::fsync(descriptor.fd()) != 0) return Error("sync", path, errno);
+    const int error = descriptor.Close();
+    return error == 0 ? absl::OkStatus() : Error("close", path, error);
+  }
+};
+
+}  // namespace
+
+Env* Env::Real() {
+  static RealEnv* const env = new RealEnv;
+  return env;
+}
+
+}  // namespace sluice

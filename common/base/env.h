@@ -1,0 +1,48 @@
+// The seam to the file system: everything that reads or writes files does it through an Env.
+//
+// Paths are UTF-8, '/' separated. Errors name the operation, the path and the system's reason:
+// NOT_FOUND when the path does not exist, RESOURCE_EXHAUSTED when the disk or a quota is full,
+// PERMISSION_DENIED, INTERNAL. Thread safety: implementations are safe to call from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace sluice {
+
+class Env {
+ public:
+  virtual ~Env() = default;
+
+  virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
+  // Bytes [offset, offset + n), fewer at the end of the file.
+  virtual absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                                uint64_t n) = 0;
+  virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
+
+  // The file holds the pieces, one after another: all or, whatever fails, what it held before.
+  // Written beside it, synced, renamed, and the folder synced.
+  virtual absl::Status WriteFile(const std::string& path,
+                                 absl::Span<const absl::string_view> pieces) = 0;
+
+  // With its parents; fine when it is there.
+  virtual absl::Status MakeDirs(const std::string& path) = 0;
+  // Names in a folder, sorted, without "." and "..".
+  virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
+  virtual bool Exists(const std::string& path) = 0;
+  virtual absl::Status RemoveFile(const std::string& path) = 0;
+
+  // The machine's file system; never destroyed.
+  static Env* Real();
+};
+
+// Ends the names of files that WriteFile has not finished; a crash may leave one behind.
+inline constexpr char kUnfinishedSuffix[] = ".unfinished";
+
+}  // namespace sluice

@@ -1,0 +1,110 @@
+#include "common/base/env.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class EnvTest : public ::testing::Test {
+ protected:
+  EnvTest() {
+    std::string pattern = ::testing::TempDir() + "/env_test.XXXXXX";
+    dir_ = ::mkdtemp(pattern.data());
+  }
+  ~EnvTest() override { std::filesystem::remove_all(dir_); }
+
+  std::string dir_;
+  Env* const env_ = Env::Real();
+};
+
+TEST_F(EnvTest, WritesThePiecesInOrderAndReadsThemBack) {
+  const std::string path = dir_ + "/file";
+  ASSERT_TRUE(env_->WriteFile(path, {"one", "", absl::string_view("\0two", 4)}).ok());
+  EXPECT_EQ(*env_->ReadFile(path), std::string("one\0two", 7));
+  EXPECT_EQ(*env_->FileSize(path), 7u);
+  EXPECT_EQ(*env_->ReadRange(path, 2, 3), std::string("e\0t", 3));
+  EXPECT_EQ(*env_->ReadRange(path, 5, ~0ull), "wo");
+  EXPECT_EQ(*env_->ReadRange(path, 100, 3), "");
+}
+
+TEST_F(EnvTest, ReplacesAFileAndLeavesNothingBeside) {
+  const std::string path = dir_ + "/file";
+  ASSERT_TRUE(env_->WriteFile(path, {"a longer first text"}).ok());
+  ASSERT_TRUE(env_->WriteFile(path, {"short"}).ok());
+  EXPECT_EQ(*env_->ReadFile(path), "short");
+  EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
+}
+
+TEST_F(EnvTest, AFailedWriteLeavesTheOldContentsAndNothingBeside) {
+  // A folder cannot be replaced by a file: the rename fails, after the bytes were written.
+  ASSERT_TRUE(env_->MakeDirs(dir_ + "/target/inner").ok());
+  EXPECT_FALSE(env_->WriteFile(dir_ + "/target", {"text"}).ok());
+  EXPECT_THAT(*env_->List(dir_), ElementsAre("target"));
+  EXPECT_THAT(*env_->List(dir_ + "/target"), ElementsAre("inner"));
+}
+
+TEST_F(EnvTest, WritersOfOneFileDoNotMix) {
+  const std::string path = dir_ + "/file";
+  std::vector<std::thread> writers;
+  for (char c : {'a', 'b', 'c'}) {
+    writers.emplace_back(
+        [&, c] { EXPECT_TRUE(env_->WriteFile(path, {std::string(100000, c)}).ok()); });
+  }
+  for (std::thread& writer : writers) writer.join();
+  const std::string bytes = *env_->ReadFile(path);
+  EXPECT_EQ(bytes, std::string(100000, bytes[0]));
+  EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
+}
+
+TEST_F(EnvTest, MakesParentsAndIsFineWhenThere) {
+  EXPECT_TRUE(env_->MakeDirs(dir_ + "/a/b//c/").ok());
+  EXPECT_TRUE(env_->MakeDirs(dir_ + "/a/b/c").ok());
+  EXPECT_TRUE(env_->Exists(dir_ + "/a/b/c"));
+}
+
+TEST_F(EnvTest, AFileInTheWayOfAFolderIsNamed) {
+  ASSERT_TRUE(env_->WriteFile(dir_ + "/a", {"x"}).ok());
+  EXPECT_THAT(std::string(env_->MakeDirs(dir_ + "/a").message()), HasSubstr(dir_ + "/a"));
+  EXPECT_FALSE(env_->MakeDirs(dir_ + "/a/b").ok());
+}
+
+TEST_F(EnvTest, ListsSorted) {
+  for (const char* name : {"b", "c", "a"}) ASSERT_TRUE(env_->WriteFile(dir_ + "/" + name, {}).ok());
+  EXPECT_THAT(*env_->List(dir_), ElementsAre("a", "b", "c"));
+}
+
+TEST_F(EnvTest, WhatIsMissingIsNotFoundAndNamed) {
+  const std::string path = dir_ + "/absent";
+  for (const absl::Status& status :
+       {env_->ReadFile(path).status(), env_->ReadRange(path, 0, 1).status(),
+        env_->FileSize(path).status(), env_->List(path).status(), env_->RemoveFile(path),
+        env_->WriteFile(path + "/file", {"x"})}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  }
+  EXPECT_FALSE(env_->Exists(path));
+}
+
+TEST_F(EnvTest, AFolderIsNoFile) {
+  EXPECT_FALSE(env_->ReadFile(dir_).ok());
+  EXPECT_FALSE(env_->ReadRange(dir_, 0, 1).ok());
+}
+
+TEST_F(EnvTest, RemovesAFile) {
+  ASSERT_TRUE(env_->WriteFile(dir_ + "/a", {"x"}).ok());
+  EXPECT_TRUE(env_->RemoveFile(dir_ + "/a").ok());
+  EXPECT_FALSE(env_->Exists(dir_ + "/a"));
+}
+
+}  // namespace
+}  // namespace sluice
