@@ -1,0 +1,50 @@
+#include "worker/batch_queue.h"
+
+namespace sluice {
+
+bool BatchQueue::Push(Item item) {
+  MutexLock lock(&mutex_);
+  while (items_.size() >= capacity_ && !cancelled_) changed_.Wait(&mutex_);
+  if (cancelled_) return false;
+  items_.push_back(std::move(item));
+  changed_.NotifyAll();
+  return true;
+}
+
+void BatchQueue::Close(absl::Status status) {
+  MutexLock lock(&mutex_);
+  closed_ = true;
+  status_ = std::move(status);
+  changed_.NotifyAll();
+}
+
+void BatchQueue::Cancel() {
+  MutexLock lock(&mutex_);
+  cancelled_ = true;
+  changed_.NotifyAll();
+}
+
+absl::StatusOr<BatchQueue::Item> BatchQueue::Pop() {
+  MutexLock lock(&mutex_);
+  while (items_.empty() && !closed_ && !cancelled_) changed_.Wait(&mutex_);
+  if (cancelled_) return absl::CancelledError("the job was cancelled");
+  if (items_.empty()) {
+    if (!status_.ok()) return status_;
+    return Item();
+  }
+  Item item = std::move(items_.front());
+  items_.pop_front();
+  changed_.NotifyAll();
+  return item;
+}
+
+BatchQueue::Item BatchQueue::TryPop() {
+  MutexLock lock(&mutex_);
+  if (items_.empty() || cancelled_) return nullptr;
+  Item item = std::move(items_.front());
+  items_.pop_front();
+  changed_.NotifyAll();
+  return item;
+}
+
+}  // namespace sluice

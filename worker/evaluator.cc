@@ -1,0 +1,96 @@
+#include "worker/evaluator.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+constexpr uint64_t kPieceBytes = 4 << 20;  // of text held at a time
+}
+
+absl::StatusOr<std::vector<Evaluator::Piece>> Evaluator::MyPieces() {
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files, ExpandFiles(context_.config().data().eval_files()));
+  std::vector<Piece> pieces;
+  for (const std::string& file : files) {
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context_.data->TextBytes(file));
+    const uint64_t begin = bytes * context_.rank / context_.worker_num();
+    const uint64_t end = bytes * (context_.rank + 1) / context_.worker_num();
+    for (uint64_t at = begin; at < end; at += kPieceBytes) {
+      pieces.push_back({file, at, std::min(at + kPieceBytes, end)});
+    }
+  }
+  return pieces;
+}
+
+absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared, StepBuffers* values) {
+  if (context_.sparse() == nullptr) return absl::OkStatus();
+  const Batch& batch = prepared->batch;
+  prepared->row_index.resize(batch.keys.size());
+  deduplicator_.Run(*context_.sparse(), batch.keys.data(), batch.keys.size(), &prepared->keys,
+                    prepared->row_index.data());
+  values->rows.resize(prepared->keys.keys.size() * context_.sparse()->dim());
+  PullRequest pull;
+  pull.evaluation = true;
+  pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values->rows.data()});
+  return context_.client->WaitPull(context_.client->StartPull(std::move(pull)));
+}
+
+absl::Status Evaluator::ScorePiece(const Batch& examples, EvalAccumulator* sums) {
+  const size_t batch_size = context_.config().eval().batch_size();
+  StepBuffers values;
+  std::vector<float> logits(batch_size);
+  for (size_t begin = 0; begin < examples.n; begin += batch_size) {
+    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    std::shared_ptr<PreparedBatch> prepared = batches_.Take();
+    Batch* batch = &prepared->batch;
+    batch->Reset(examples.num_numeric, examples.num_slots);
+    const size_t end = std::min(begin + batch_size, examples.n);
+    for (size_t i = begin; i < end; ++i) batch->Append(examples, i, i);
+    SLUICE_RETURN_IF_ERROR(PullRows(prepared, &values));
+    NetInput input;
+    input.batch = batch;
+    input.row_index = prepared->row_index.data();
+    input.rows = values.rows.data();
+    input.num_rows = prepared->keys.keys.size();
+    input.dense = NetStep::DenseOf(dense_);
+    SLUICE_RETURN_IF_ERROR(context_.net->Forward(input, logits.data()));
+    for (size_t i = 0; i < batch->n; ++i) sums->Add(logits[i], batch->label[i], batch->weight[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EvalSums> Evaluator::Run() {
+  PullRequest pull;
+  pull.evaluation = true;
+  const std::vector<int>& tables = context_.model->dense_tables();
+  dense_.dense.resize(tables.size());
+  for (size_t i = 0; i < tables.size(); ++i) {
+    dense_.dense[i].resize(context_.client->tables()[tables[i]]->elements());
+    pull.dense.push_back({static_cast<uint32_t>(tables[i]), dense_.dense[i].data()});
+  }
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
+
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Piece> pieces, MyPieces());
+  const FeatureSchema& schema = *context_.model->schema();
+  EvalAccumulator sums;
+  BadLines bad;
+  Batch examples;
+  for (const Piece& piece : pieces) {
+    examples.Reset(schema.numerics().size(), schema.slots().size());
+    SLUICE_RETURN_IF_ERROR(
+        context_.data->ReadPiece(piece.path, piece.begin, piece.end, /*need_label=*/true, &examples, &bad));
+    SLUICE_RETURN_IF_ERROR(ScorePiece(examples, &sums));
+  }
+  if (bad.count > context_.config().data().max_bad_lines()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        bad.count, " malformed lines in the evaluation data, more than data.max_bad_lines = ",
+        context_.config().data().max_bad_lines(), ": ", bad.Describe()));
+  }
+  EvalSums proto = sums.ToProto();
+  proto.set_bad_lines(bad.count);
+  return proto;
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// What all parts of one rank's run of a job share.
+//
+// Thread safety: constant after creation; the objects behind the pointers say their own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "client/parameter_client.h"
+#include "common/config/job_config.h"
+#include "common/daemon/scheduler_client.h"
+#include "model/data/data_source.h"
+#include "model/data/permutation.h"
+#include "model/model.h"
+#include "worker/worker_stats.h"
+
+namespace sluice {
+
+// All pointers outlive every part of the run.
+struct JobContext {
+  const JobSpec* spec = nullptr;
+  Mode mode = Mode::kAsync;
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+  const Model* model = nullptr;
+  const DataSource* data = nullptr;
+  DenseNet* net = nullptr;
+  ParameterClient* client = nullptr;
+  SchedulerClient* scheduler = nullptr;
+  WorkerStats* stats = nullptr;
+  const std::atomic<bool>* cancelled = nullptr;
+  std::function<void(const std::string&)> log;
+
+  const JobConfig& config() const { return spec->config(); }
+  uint32_t worker_num() const { return spec->worker_num(); }
+  // Layout of the sparse table; null when the model has none.
+  const TableLayout* sparse() const {
+    const int table = model->sparse_table();
+    return table < 0 ? nullptr : client->tables()[table].get();
+  }
+};
+
+}  // namespace sluice

@@ -1,0 +1,232 @@
+#include "worker/job_runner.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/saved_model.h"
+#include "worker/batch_source.h"
+#include "worker/prefetcher.h"
+
+namespace sluice {
+namespace {
+constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
+constexpr absl::Duration kSchedulerPatience = absl::Seconds(20);
+}  // namespace
+
+JobRunner::JobRunner(Options options)
+    : options_(std::move(options)),
+      stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
+             options_.assignment.job().config().train().log_every(), options_.log) {}
+
+JobRunner::~JobRunner() = default;
+
+void JobRunner::Cancel() {
+  cancelled_ = true;
+  MutexLock lock(&mutex_);
+  if (client_) client_->Cancel();
+}
+
+WorkerProgress JobRunner::TakeProgress() {
+  WorkerProgress progress = stats_.TakeProgress();
+  MutexLock lock(&mutex_);
+  const std::string waiting = client_ ? client_->WaitingFor() : "";
+  if (!waiting.empty()) progress.set_doing(waiting);
+  return progress;
+}
+
+absl::Status JobRunner::Prepare() {
+  const JobSpec& spec = options_.assignment.job();
+  const JobConfig& config = spec.config();
+  SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config));
+  SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema()));
+  SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(options_.threads,
+                                                  std::max(config.train().batch_size(), config.eval().batch_size())));
+  ParameterClient::Options client;
+  client.job = spec;
+  client.rank = options_.assignment.rank();
+  client.incarnation = options_.assignment.incarnation();
+  client.transport = options_.transport;
+  client.clock = options_.clock;
+  client.timeout = absl::Seconds(config.train().step_timeout_s());
+  client.get_route = [this]() -> absl::StatusOr<Route> {
+    GetRouteRequest request;
+    request.set_job_id(job_id());
+    SLUICE_ASSIGN_OR_RETURN(GetRouteReply reply, options_.scheduler->GetRoute(request));
+    return reply.route();
+  };
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> created, ParameterClient::Create(std::move(client)));
+
+  context_.spec = &spec;
+  context_.mode = ModeOf(config.strategy());
+  context_.rank = options_.assignment.rank();
+  context_.incarnation = options_.assignment.incarnation();
+  context_.model = model_.get();
+  context_.data = data_.get();
+  context_.net = net_.get();
+  context_.client = created.get();
+  context_.scheduler = options_.scheduler;
+  context_.stats = &stats_;
+  context_.cancelled = &cancelled_;
+  context_.log = options_.log;
+  {
+    MutexLock lock(&mutex_);
+    client_ = std::move(created);
+  }
+  if (cancelled_) return absl::CancelledError("the job was cancelled");
+  trainer_ = Trainer::Create(context_);
+  evaluator_ = std::make_unique<Evaluator>(context_);
+  return absl::OkStatus();
+}
+
+absl::Status JobRunner::Run() {
+  absl::Status status = Prepare();
+  if (status.ok()) status = RunPhases();
+  if (!status.ok() && !cancelled_) {
+    FailJobRequest request;
+    request.set_job_id(job_id());
+    request.set_member_id(options_.member_id);
+    request.set_message(std::string(status.message()));
+    const absl::Status told = options_.scheduler->FailJob(request);
+    if (!told.ok()) options_.log(absl::StrCat("could not report the failure: ", told.ToString()));
+  }
+  return status;
+}
+
+absl::Status JobRunner::RunPhases() {
+  PhaseReport report;
+  for (;;) {
+    stats_.SetDoing("waiting for the other workers");
+    SLUICE_ASSIGN_OR_RETURN(const Phase phase, NextPhase(report));
+    if (phase.kind() == Phase::FINISH) return absl::OkStatus();
+    SLUICE_ASSIGN_OR_RETURN(report, RunPhase(phase));
+    report.set_number(phase.number());
+  }
+}
+
+absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
+  NextPhaseRequest request;
+  request.set_job_id(job_id());
+  request.set_rank(options_.assignment.rank());
+  request.set_incarnation(incarnation());
+  request.set_wait_ms(kWaitMs);
+  *request.mutable_report() = report;
+  absl::Time give_up = absl::Now() + kSchedulerPatience;
+  for (;;) {
+    if (cancelled_) return absl::CancelledError("the job was cancelled");
+    absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
+    if (reply.ok()) {
+      if (reply->ready()) return reply->phase();
+      if (!reply->waiting_for().empty()) stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
+      give_up = absl::Now() + kSchedulerPatience;
+      continue;
+    }
+    if (!absl::IsUnavailable(reply.status()) || absl::Now() > give_up) return reply.status();
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+}
+
+absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
+  PhaseReport report;
+  switch (phase.kind()) {
+    case Phase::INDEX: {
+      stats_.SetDoing("reading the data");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), Index());
+      break;
+    }
+    case Phase::TRAIN: {
+      stats_.SetDoing("training");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_train(), Train(phase));
+      break;
+    }
+    case Phase::EVAL: {
+      stats_.SetDoing("evaluating");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_eval(), evaluator_->Run());
+      break;
+    }
+    case Phase::SAVE: {
+      if (options_.assignment.rank() != 0) break;
+      stats_.SetDoing("saving the model");
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_save(), Save(phase));
+      break;
+    }
+    default: return absl::InternalError(absl::StrCat("phase of unknown kind ", phase.kind()));
+  }
+  return report;
+}
+
+absl::StatusOr<IndexReport> JobRunner::Index() {
+  IndexReport report;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOfRank(context_));
+  if (context_.mode == Mode::kSync) {
+    BadLines bad;
+    SLUICE_RETURN_IF_ERROR(LoadExamples(context_, files, &examples_, &bad));
+    stats_.AddBadLines(bad.count);
+    if (bad.count > 0) options_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
+    report.set_examples(examples_.n);
+    report.set_bad_lines(bad.count);
+    return report;
+  }
+  for (const std::string& file : files) {
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, data_->TextBytes(file));
+    DataFile* entry = report.add_files();
+    entry->set_path(file);
+    entry->set_bytes(bytes);
+  }
+  return report;
+}
+
+absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
+  stats_.BeginEpoch(phase.epoch());
+  EpochPlan plan;
+  plan.epoch = phase.epoch();
+  plan.first_step = phase.first_step();
+  uint64_t dropped = 0;
+  SLUICE_RETURN_IF_ERROR(context_.mode == Mode::kSync ? TrainSteps(plan, phase, &dropped)
+                                                      : TrainTasks(plan, &dropped));
+  SLUICE_RETURN_IF_ERROR(trainer_->EndEpoch(phase.epoch()));
+  TrainReport report = stats_.EpochReport();
+  report.set_dropped(dropped);
+  return report;
+}
+
+absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped) {
+  PermutedBatches source(context_, &examples_, phase.epoch(), phase.global_steps());
+  Prefetcher prefetcher(context_, &source);
+  *dropped = source.dropped();
+  return trainer_->Train(plan, prefetcher.queue());
+}
+
+absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
+  TaskBatches source(context_, epoch.epoch);
+  EpochPlan plan = epoch;
+  plan.task_trained = [&source](uint64_t task, uint64_t examples) { source.TaskTrained(task, examples); };
+  for (;;) {
+    {
+      Prefetcher prefetcher(context_, &source);
+      SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
+    }
+    SLUICE_ASSIGN_OR_RETURN(const bool more, source.ReportTrained());
+    if (!more) break;
+  }
+  *dropped = source.dropped();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
+  Manifest manifest;
+  manifest.set_version(1);
+  manifest.set_job_id(job_id());
+  manifest.set_global_step(phase.global_step());
+  manifest.set_epochs(context_.config().train().epochs());
+  *manifest.mutable_tables() = context_.spec->tables();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> files, context_.client->SaveShards(phase.model_dir()));
+  for (const SavedFile& file : files) *manifest.add_files() = file;
+  SLUICE_ASSIGN_OR_RETURN(manifest, FinishModel(phase.model_dir(), context_.config(), std::move(manifest)));
+  SaveReport report;
+  report.set_model_dir(phase.model_dir());
+  report.set_model_digest(manifest.model_digest());
+  return report;
+}
+
+}  // namespace sluice

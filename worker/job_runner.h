@@ -1,0 +1,67 @@
+// One rank's run of one job: follows the scheduler's phases until FINISH.
+//
+// Thread safety: Run on one thread; Cancel and progress from any.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "worker/evaluator.h"
+#include "worker/job_context.h"
+#include "worker/trainer.h"
+
+namespace sluice {
+
+class JobRunner {
+ public:
+  struct Options {
+    WorkerAssignment assignment;
+    uint64_t member_id = 0;
+    int threads = 1;
+    SchedulerClient* scheduler = nullptr;  // outlives the runner, as do the others
+    Transport* transport = nullptr;
+    Clock* clock = nullptr;
+    std::function<void(const std::string&)> log;
+  };
+  explicit JobRunner(Options options);
+  ~JobRunner();
+
+  // Until the scheduler says FINISH or Cancel. What fails is reported to the scheduler, which fails the job.
+  absl::Status Run();
+  // The scheduler took the job away.
+  void Cancel();
+  WorkerProgress TakeProgress();
+  const std::string& job_id() const { return options_.assignment.job().job_id(); }
+  uint32_t rank() const { return options_.assignment.rank(); }
+  uint64_t incarnation() const { return options_.assignment.incarnation(); }
+
+ private:
+  absl::Status Prepare();
+  absl::Status RunPhases();
+  absl::StatusOr<Phase> NextPhase(const PhaseReport& report);
+  absl::StatusOr<PhaseReport> RunPhase(const Phase& phase);
+  absl::StatusOr<IndexReport> Index();
+  absl::StatusOr<TrainReport> Train(const Phase& phase);
+  absl::Status TrainTasks(const EpochPlan& plan, uint64_t* dropped);
+  absl::Status TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped);
+  absl::StatusOr<SaveReport> Save(const Phase& phase);
+
+  const Options options_;
+  std::atomic<bool> cancelled_{false};  // relaxed flag, read between steps
+  WorkerStats stats_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<DataSource> data_;
+  std::unique_ptr<DenseNet> net_;
+  JobContext context_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<Evaluator> evaluator_;
+  Batch examples_;  // sync: all that this rank may see
+
+  Mutex mutex_;
+  std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice

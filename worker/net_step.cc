@@ -1,0 +1,102 @@
+#include "worker/net_step.h"
+
+#include <cmath>
+
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+double SquaredNorm(const float* values, size_t n) {
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += static_cast<double>(values[i]) * values[i];
+  return sum;
+}
+
+}  // namespace
+
+std::shared_ptr<StepBuffers> NetStep::TakeBuffers(const PreparedBatch& prepared) {
+  std::shared_ptr<StepBuffers> buffers = pool_.Take();
+  const TableLayout* sparse = context_.sparse();
+  buffers->rows.resize(sparse == nullptr ? 0 : prepared.keys.keys.size() * sparse->dim());
+  const std::vector<int>& tables = context_.model->dense_tables();
+  buffers->dense.resize(tables.size());
+  for (size_t i = 0; i < tables.size(); ++i) {
+    buffers->dense[i].resize(context_.client->tables()[tables[i]]->elements());
+  }
+  return buffers;
+}
+
+std::vector<const float*> NetStep::DenseOf(const StepBuffers& buffers) {
+  std::vector<const float*> dense;
+  for (const std::vector<float>& values : buffers.dense) dense.push_back(values.data());
+  return dense;
+}
+
+absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& prepared, uint32_t epoch,
+                                                          const float* rows, const std::vector<const float*>& dense,
+                                                          double* weight) {
+  StageTimer timer(context_.stats, Stage::kCompute);
+  NetInput input;
+  input.batch = &prepared.batch;
+  input.row_index = prepared.row_index.data();
+  input.rows = rows;
+  input.num_rows = prepared.keys.keys.size();
+  input.dense = dense;
+
+  std::shared_ptr<StepBuffers> buffers = TakeBuffers(prepared);
+  NetGradients gradients;
+  gradients.rows = buffers->rows.data();
+  for (std::vector<float>& values : buffers->dense) gradients.dense.push_back(values.data());
+  SLUICE_RETURN_IF_ERROR(context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
+  ClipGlobalNorm(prepared, buffers.get());
+  *weight = gradients.weight_sum;
+  context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
+  return buffers;
+}
+
+void NetStep::ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradients) const {
+  const double limit = context_.config().optimizers().clip_global_norm();
+  if (limit <= 0) return;
+  double squared = SquaredNorm(gradients->rows.data(), gradients->rows.size());
+  for (const std::vector<float>& values : gradients->dense) squared += SquaredNorm(values.data(), values.size());
+  const double norm = std::sqrt(squared);
+  if (!(norm > limit)) return;
+  const float scale = static_cast<float>(limit / norm);
+  for (float& value : gradients->rows) value *= scale;
+  for (std::vector<float>& values : gradients->dense) {
+    for (float& value : values) value *= scale;
+  }
+}
+
+PullRequest NetStep::MakePull(const std::shared_ptr<const PreparedBatch>& prepared, StepBuffers* values) const {
+  PullRequest pull;
+  if (context_.sparse() != nullptr) {
+    pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values->rows.data()});
+  }
+  const std::vector<int>& tables = context_.model->dense_tables();
+  for (size_t i = 0; i < tables.size(); ++i) {
+    pull.dense.push_back({static_cast<uint32_t>(tables[i]), values->dense[i].data()});
+  }
+  return pull;
+}
+
+PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
+                              const std::shared_ptr<StepBuffers>& gradients, double weight) const {
+  PushRequest push;
+  const bool any = prepared->batch.n > 0;
+  if (context_.sparse() != nullptr) {
+    push.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), gradients->rows.data()});
+  }
+  const std::vector<int>& tables = context_.model->dense_tables();
+  for (size_t i = 0; i < tables.size(); ++i) {
+    push.dense.push_back({static_cast<uint32_t>(tables[i]), any ? gradients->dense[i].data() : nullptr});
+  }
+  push.owner = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(gradients, prepared);
+  push.weight = weight;
+  push.task_id = prepared->batch.task_id;
+  push.task_end = prepared->batch.task_end;
+  return push;
+}
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+// A batch with its unique keys, and the buffers of one step.
+//
+// Thread safety: plain data.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "client/parameter_client.h"
+#include "model/features/batch.h"
+
+namespace sluice {
+
+struct PreparedBatch {
+  Batch batch;
+  KeySet keys;                      // unique keys of the sparse table; U of them
+  std::vector<uint32_t> row_index;  // [batch.keys]: position of each key in `keys`
+  // Async and Geo: this batch ends its task, which had so many examples.
+  bool last_of_task = false;
+  uint64_t task_examples = 0;
+};
+
+inline std::shared_ptr<const KeySet> KeysOf(const std::shared_ptr<const PreparedBatch>& prepared) {
+  return std::shared_ptr<const KeySet>(prepared, &prepared->keys);
+}
+
+// Values or gradients of one step, by table.
+struct StepBuffers {
+  std::vector<float> rows;                // [U][dim]
+  std::vector<std::vector<float>> dense;  // by Model::dense_tables(), [elements]
+};
+
+}  // namespace sluice

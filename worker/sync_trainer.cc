@@ -1,0 +1,41 @@
+#include "worker/sync_trainer.h"
+
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
+  uint64_t global_step = plan.first_step;
+  SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
+  if (!prepared) return absl::OkStatus();
+  std::shared_ptr<StepBuffers> values = step_.TakeBuffers(*prepared);
+  ParameterClient::Ticket ticket = context_.client->StartPull(step_.MakePull(prepared, values.get()));
+  while (prepared) {
+    if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    {
+      StageTimer timer(context_.stats, Stage::kPullWait);
+      SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
+    }
+    double weight = 0;
+    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
+                            step_.Run(*prepared, plan.epoch, values->rows.data(), NetStep::DenseOf(*values), &weight));
+    {
+      StageTimer timer(context_.stats, Stage::kPushWait);
+      SLUICE_RETURN_IF_ERROR(
+          context_.client->PushStep(global_step, step_.MakePush(prepared, gradients, weight)));
+    }
+    SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());
+    PullRequest next;
+    if (prepared) {
+      values = step_.TakeBuffers(*prepared);
+      next = step_.MakePull(prepared, values.get());
+    }
+    ticket = context_.client->StartCommit(global_step, std::move(next));
+    ++global_step;
+  }
+  // The last step is applied everywhere when its commit is answered.
+  StageTimer timer(context_.stats, Stage::kPullWait);
+  return context_.client->WaitPull(ticket);
+}
+
+}  // namespace sluice

@@ -1,0 +1,18 @@
+#include "worker/trainer.h"
+
+#include "worker/async_trainer.h"
+#include "worker/geo_trainer.h"
+#include "worker/sync_trainer.h"
+
+namespace sluice {
+
+std::unique_ptr<Trainer> Trainer::Create(const JobContext& context) {
+  switch (context.mode) {
+    case Mode::kSync: return std::make_unique<SyncTrainer>(context);
+    case Mode::kGeo: return std::make_unique<GeoTrainer>(context);
+    case Mode::kAsync: break;
+  }
+  return std::make_unique<AsyncTrainer>(context);
+}
+
+}  // namespace sluice

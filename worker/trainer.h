@@ -1,0 +1,33 @@
+// Trains one epoch in one mode; the mode's whole difference on the worker lives behind this.
+//
+// Thread safety: one thread. Lives as long as the rank's run of the job: Geo keeps its parameters here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "worker/batch_queue.h"
+#include "worker/job_context.h"
+
+namespace sluice {
+
+struct EpochPlan {
+  uint32_t epoch = 0;
+  uint64_t first_step = 0;  // sync: global step of the first batch
+  // Async and Geo: every update from the batches of this task is on the pservers.
+  std::function<void(uint64_t task_id, uint64_t examples)> task_trained;
+};
+
+class Trainer {
+ public:
+  static std::unique_ptr<Trainer> Create(const JobContext& context);
+  virtual ~Trainer() = default;
+  // Trains all batches of the queue; at return everything is acknowledged (sync: applied; Geo: flushed).
+  virtual absl::Status Train(const EpochPlan& plan, BatchQueue* queue) = 0;
+  // After the last Train of an epoch.
+  virtual absl::Status EndEpoch(uint32_t epoch) = 0;
+};
+
+}  // namespace sluice

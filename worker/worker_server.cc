@@ -1,0 +1,136 @@
+#include "worker/worker_server.h"
+
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+std::string RunKey(const std::string& job_id, uint64_t incarnation) { return absl::StrCat(job_id, "/", incarnation); }
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(Options options) {
+  std::unique_ptr<WorkerServer> server(new WorkerServer(std::move(options)));
+  SLUICE_RETURN_IF_ERROR(server->Init());
+  return server;
+}
+
+absl::Status WorkerServer::Init() {
+  const Identity& identity = options_.identity;
+  AdminServer::Options admin;
+  admin.bind = identity.admin_bind;
+  admin.role = "worker";
+  admin.statusz = [this] { return Statusz(); };
+  SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
+  SLUICE_RETURN_IF_ERROR(AppendEndpoint(identity, "-", admin_->address()));
+
+  scheduler_ = SchedulerClient::Create(identity.scheduler);
+  job_thread_ = std::thread([this] { RunJobs(); });
+  MemberSession::Options session;
+  session.scheduler = scheduler_.get();
+  session.self.set_protocol(1);
+  session.self.set_role(ROLE_WORKER);
+  session.self.set_rank(identity.rank);
+  session.self.set_host(HostName());
+  session.self.set_pid(getpid());
+  session.self.set_admin_address(admin_->address());
+  session.self.set_log_file(absl::StrCat(identity.log_dir, "/", LogFileName(ROLE_WORKER, identity.rank)));
+  session.wait = absl::Seconds(identity.cluster.limits().wait_s());
+  session.fill_report = [this](PollRequest* request) { FillReport(request); };
+  session.on_desired = [this](const PollReply& reply) { OnDesired(reply); };
+  session.on_end = options_.on_end;
+  session.log = options_.log;
+  SLUICE_ASSIGN_OR_RETURN(session_, MemberSession::Start(std::move(session)));
+  admin_->SetReady("");
+  MutexLock lock(&mutex_);
+  started_ = true;
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+WorkerServer::~WorkerServer() {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    runner = runner_;
+    changed_.NotifyAll();
+  }
+  if (runner) runner->Cancel();
+  if (job_thread_.joinable()) job_thread_.join();
+  session_.reset();
+  admin_.reset();
+}
+
+void WorkerServer::OnDesired(const PollReply& reply) {
+  std::shared_ptr<JobRunner> cancel;
+  {
+    MutexLock lock(&mutex_);
+    assigned_ = reply.has_assignment();
+    if (assigned_) assignment_ = reply.assignment();
+    const std::string wanted =
+        assigned_ ? RunKey(assignment_.job().job_id(), assignment_.incarnation()) : std::string();
+    if (runner_ && RunKey(runner_->job_id(), runner_->incarnation()) != wanted) cancel = runner_;
+    changed_.NotifyAll();
+  }
+  if (cancel) cancel->Cancel();
+}
+
+void WorkerServer::FillReport(PollRequest* request) {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  if (runner) *request->mutable_progress() = runner->TakeProgress();
+}
+
+void WorkerServer::RunJobs() {
+  for (;;) {
+    std::shared_ptr<JobRunner> runner;
+    {
+      MutexLock lock(&mutex_);
+      auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ ||
+               (started_ && assigned_ && finished_ != RunKey(assignment_.job().job_id(), assignment_.incarnation()));
+      };
+      while (!ready()) changed_.Wait(&mutex_);
+      if (stopping_) return;
+      JobRunner::Options run;
+      run.assignment = assignment_;
+      run.member_id = session_->member_id();
+      run.threads = options_.threads;
+      if (assignment_.job().config().train().threads() > 0) run.threads = assignment_.job().config().train().threads();
+      run.scheduler = scheduler_.get();
+      run.transport = options_.transport;
+      run.clock = Clock::Real();
+      run.log = options_.log;
+      runner_ = runner = std::make_shared<JobRunner>(std::move(run));
+    }
+    options_.log(absl::StrFormat("job %s: starts as rank %d", runner->job_id(), runner->rank()));
+    const absl::Status status = runner->Run();
+    options_.log(absl::StrCat("job ", runner->job_id(), ": ", status.ok() ? "ended" : status.ToString()));
+    MutexLock lock(&mutex_);
+    finished_ = RunKey(runner->job_id(), runner->incarnation());
+    runner_.reset();
+  }
+}
+
+std::string WorkerServer::Statusz() {
+  PollRequest report;
+  FillReport(&report);
+  return absl::StrCat("worker ", options_.identity.rank, ", scheduler ", options_.identity.scheduler, "\n",
+                      report.has_progress() ? report.progress().DebugString() : "idle\n");
+}
+
+}  // namespace sluice

@@ -1,0 +1,95 @@
+#include "worker/worker_stats.h"
+
+#include "absl/strings/str_format.h"
+
+namespace sluice {
+
+WorkerStats::WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log)
+    : job_id_(std::move(job_id)), rank_(rank), log_every_(log_every), log_(std::move(log)) {
+  MutexLock lock(&mutex_);
+  progress_.set_job_id(job_id_);
+  progress_.set_rank(rank_);
+  logged_at_ = std::chrono::steady_clock::now();
+}
+
+void WorkerStats::AddTime(Stage stage, std::chrono::nanoseconds time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  MutexLock lock(&mutex_);
+  StageSeconds* s = progress_.mutable_stages();
+  switch (stage) {
+    case Stage::kRead: s->set_read(s->read() + seconds); break;
+    case Stage::kDedup: s->set_dedup(s->dedup() + seconds); break;
+    case Stage::kPullWait: s->set_pull_wait(s->pull_wait() + seconds); break;
+    case Stage::kCompute: s->set_compute(s->compute() + seconds); break;
+    case Stage::kPushWait: s->set_push_wait(s->push_wait() + seconds); break;
+  }
+}
+
+void WorkerStats::BeginEpoch(uint32_t epoch) {
+  MutexLock lock(&mutex_);
+  progress_.set_epoch(epoch);
+  progress_.set_examples(0);
+  epoch_.Clear();
+  examples_at_log_ = 0;
+  loss_since_log_ = weight_since_log_ = 0;
+  logged_at_ = std::chrono::steady_clock::now();
+}
+
+void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum) {
+  std::string line;
+  {
+    MutexLock lock(&mutex_);
+    progress_.set_step(progress_.step() + 1);
+    progress_.set_examples(progress_.examples() + examples);
+    epoch_.set_steps(epoch_.steps() + 1);
+    epoch_.set_examples(epoch_.examples() + examples);
+    epoch_.set_loss_sum(epoch_.loss_sum() + loss_sum);
+    epoch_.set_weight_sum(epoch_.weight_sum() + weight_sum);
+    loss_since_log_ += loss_sum;
+    weight_since_log_ += weight_sum;
+    if (progress_.step() % log_every_ != 0) return;
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - logged_at_).count();
+    if (weight_since_log_ > 0) progress_.set_loss(loss_since_log_ / weight_since_log_);
+    if (seconds > 0) {
+      progress_.set_examples_per_second((progress_.examples() - examples_at_log_) / seconds);
+    }
+    StepLoss* loss = progress_.add_losses();
+    loss->set_step(progress_.step());
+    loss->set_loss(progress_.loss());
+    examples_at_log_ = progress_.examples();
+    loss_since_log_ = weight_since_log_ = 0;
+    logged_at_ = now;
+    line = absl::StrFormat("job %s rank %d epoch %d step %d loss %.5f examples/s %.0f", job_id_, rank_,
+                           progress_.epoch() + 1, progress_.step(), progress_.loss(),
+                           progress_.examples_per_second());
+  }
+  if (log_) log_(line);
+}
+
+void WorkerStats::AddBadLines(uint64_t lines) {
+  MutexLock lock(&mutex_);
+  progress_.set_bad_lines(progress_.bad_lines() + lines);
+  epoch_.set_bad_lines(epoch_.bad_lines() + lines);
+}
+
+void WorkerStats::SetDoing(std::string doing) {
+  MutexLock lock(&mutex_);
+  progress_.set_doing(std::move(doing));
+}
+
+WorkerProgress WorkerStats::TakeProgress() {
+  MutexLock lock(&mutex_);
+  WorkerProgress progress = progress_;
+  progress_.clear_losses();
+  return progress;
+}
+
+TrainReport WorkerStats::EpochReport() {
+  MutexLock lock(&mutex_);
+  TrainReport report = epoch_;
+  *report.mutable_stages() = progress_.stages();
+  return report;
+}
+
+}  // namespace sluice

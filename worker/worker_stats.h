@@ -1,0 +1,67 @@
+// What a worker measures about itself: where its time goes, and how far it is.
+//
+// Thread safety: safe.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+enum class Stage { kRead, kDedup, kPullWait, kCompute, kPushWait };
+
+class WorkerStats {
+ public:
+  using Log = std::function<void(const std::string&)>;
+  // Every `log_every` steps a line goes to `log`.
+  WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log);
+
+  void AddTime(Stage stage, std::chrono::nanoseconds time);
+  void BeginEpoch(uint32_t epoch);
+  // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
+  void AddStep(uint64_t examples, double loss_sum, double weight_sum);
+  void AddBadLines(uint64_t lines);
+  void SetDoing(std::string doing);
+
+  // Progress for a report; hands over the losses gathered since the last call.
+  WorkerProgress TakeProgress();
+  // Of the epoch so far.
+  TrainReport EpochReport();
+
+ private:
+  const std::string job_id_;
+  const uint32_t rank_;
+  const uint32_t log_every_;
+  const Log log_;
+
+  Mutex mutex_;
+  WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
+  TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
+  uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
+  double loss_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
+  double weight_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::chrono::steady_clock::time_point logged_at_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Adds its lifetime to a stage.
+class StageTimer {
+ public:
+  StageTimer(WorkerStats* stats, Stage stage)
+      : stats_(stats), stage_(stage), start_(std::chrono::steady_clock::now()) {}
+  ~StageTimer() { stats_->AddTime(stage_, std::chrono::steady_clock::now() - start_); }
+  StageTimer(const StageTimer&) = delete;
+  StageTimer& operator=(const StageTimer&) = delete;
+
+ private:
+  WorkerStats* const stats_;
+  const Stage stage_;
+  const std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace sluice
