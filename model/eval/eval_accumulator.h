@@ -1,8 +1,9 @@
 // Sums of an evaluation that add up to the same bits however the examples are split: all integers.
 //
-// AUC from 2^20 equal bins of the probability, ties count half. Fixed point: a weight is rounded to 2^-20, a
-// loss or error to 2^-32; products are summed in 128 bits.
-// Thread safety: one thread.
+// AUC from 2^20 equal bins of the probability, ties count half. Fixed point: a weight is rounded to
+// 2^-20, a loss or error to 2^-32; products are summed in 128 bits. A loss is capped at 2^20, a
+// weight at 2^30; sums are exact while the weights of a class add up to less than 2^42. Thread
+// safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +20,25 @@ class EvalAccumulator {
   static constexpr int kBinBits = 20;
 
   EvalAccumulator();
+  // A weight that is not positive counts the example and nothing else.
   void Add(float logit, float label, float weight);
-  // INVALID_ARGUMENT when bins are out of range (bytes from a peer).
+  void AddBadLines(uint64_t n) { bad_lines_ += n; }
+  // INVALID_ARGUMENT when bins are out of range or out of order (bytes from a peer); then nothing
+  // was added.
   absl::Status Merge(const EvalSums& sums);
   EvalSums ToProto() const;
-  // AUC is 0.5 when one class is absent; the others are 0 when there are no examples.
+  // AUC is 0.5 when one class is absent; the others are 0 when all weights are 0. All are NaN when
+  // a logit was.
   EvalMetrics Metrics() const;
 
  private:
-  uint64_t examples_ = 0, bad_lines_ = 0;
+  void Auc(EvalMetrics* metrics) const;
+
+  uint64_t examples_ = 0, bad_lines_ = 0, not_finite_ = 0;
   std::vector<uint64_t> positive_, negative_;  // [2^20] weights
-  absl::uint128 log_loss_, absolute_error_, squared_error_, weight_, correct_, probability_;
+  // Weights: 2^-20; products with a weight: 2^-52.
+  absl::uint128 log_loss_ = 0, absolute_error_ = 0, squared_error_ = 0, weight_ = 0, correct_ = 0,
+                probability_ = 0;
 };
 
 }  // namespace sluice

@@ -1,0 +1,171 @@
+#include "model/eval/eval_accumulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "model/net/dense_net.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kBins = 1u << EvalAccumulator::kBinBits;
+constexpr double kWeightUnit = 0x1p-20, kErrorUnit = 0x1p-32;
+constexpr double kMaxWeight = 0x1p30, kMaxError = 0x1p20;
+
+uint64_t ToFixed(double value, double unit) {
+  return static_cast<uint64_t>(std::llround(value / unit));
+}
+
+void SetWide(absl::uint128 value, EvalSums::Wide* wide) {
+  wide->set_high(absl::Uint128High64(value));
+  wide->set_low(absl::Uint128Low64(value));
+}
+
+absl::uint128 GetWide(const EvalSums::Wide& wide) {
+  return absl::MakeUint128(wide.high(), wide.low());
+}
+
+using Deltas = google::protobuf::RepeatedField<uint32_t>;
+using Weights = google::protobuf::RepeatedField<uint64_t>;
+
+void WriteBins(const std::vector<uint64_t>& bins, Deltas* deltas, Weights* weights) {
+  uint32_t last = 0;
+  for (uint32_t b = 0; b < kBins; ++b) {
+    if (bins[b] == 0) continue;
+    deltas->Add(b - last);
+    weights->Add(bins[b]);
+    last = b;
+  }
+}
+
+absl::Status CheckBins(const char* name, const Deltas& deltas, const Weights& weights) {
+  if (deltas.size() != weights.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("evaluation sums: ", deltas.size(), " ", name, " bins with ", weights.size(),
+                     " weights; the sender is damaged or of another version"));
+  }
+  uint64_t bin = 0;
+  for (int i = 0; i < deltas.size(); ++i) {
+    bin += deltas[i];
+    if ((i > 0 && deltas[i] == 0) || bin >= kBins) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "evaluation sums: ", name, " bin ", bin, " at place ", i, " is repeated or not below ",
+          kBins, "; the sender is damaged or of another version"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddBins(const Deltas& deltas, const Weights& weights, std::vector<uint64_t>* bins) {
+  uint32_t bin = 0;
+  for (int i = 0; i < deltas.size(); ++i) (*bins)[bin += deltas[i]] += weights[i];
+}
+
+}  // namespace
+
+EvalAccumulator::EvalAccumulator() : positive_(kBins), negative_(kBins) {}
+
+void EvalAccumulator::Add(float logit, float label, float weight) {
+  ++examples_;
+  if (std::isnan(logit)) {
+    ++not_finite_;
+    return;
+  }
+  if (!(weight > 0)) return;
+  const uint64_t w = ToFixed(std::min<double>(weight, kMaxWeight), kWeightUnit);
+  const double p = Sigmoid(logit), error = std::abs(p - label);
+  const bool is_positive = label >= 0.5f;
+  const uint32_t bin = std::min<uint32_t>(static_cast<uint32_t>(p * kBins), kBins - 1);
+  (is_positive ? positive_ : negative_)[bin] += w;
+  weight_ += w;
+  if ((logit >= 0) == is_positive) correct_ += w;
+  const auto times_weight = [w](double value) {
+    return absl::uint128(w) * ToFixed(value, kErrorUnit);
+  };
+  log_loss_ += times_weight(std::min(LogLoss(logit, label), kMaxError));
+  absolute_error_ += times_weight(error);
+  squared_error_ += times_weight(error * error);
+  probability_ += times_weight(p);
+}
+
+absl::Status EvalAccumulator::Merge(const EvalSums& sums) {
+  SLUICE_RETURN_IF_ERROR(CheckBins("positive", sums.positive_bin_delta(), sums.positive_weight()));
+  SLUICE_RETURN_IF_ERROR(CheckBins("negative", sums.negative_bin_delta(), sums.negative_weight()));
+  AddBins(sums.positive_bin_delta(), sums.positive_weight(), &positive_);
+  AddBins(sums.negative_bin_delta(), sums.negative_weight(), &negative_);
+  examples_ += sums.examples();
+  bad_lines_ += sums.bad_lines();
+  not_finite_ += sums.not_finite();
+  log_loss_ += GetWide(sums.log_loss());
+  absolute_error_ += GetWide(sums.absolute_error());
+  squared_error_ += GetWide(sums.squared_error());
+  weight_ += GetWide(sums.weight());
+  correct_ += GetWide(sums.correct());
+  probability_ += GetWide(sums.probability());
+  return absl::OkStatus();
+}
+
+EvalSums EvalAccumulator::ToProto() const {
+  EvalSums sums;
+  sums.set_examples(examples_);
+  sums.set_bad_lines(bad_lines_);
+  sums.set_not_finite(not_finite_);
+  WriteBins(positive_, sums.mutable_positive_bin_delta(), sums.mutable_positive_weight());
+  WriteBins(negative_, sums.mutable_negative_bin_delta(), sums.mutable_negative_weight());
+  SetWide(log_loss_, sums.mutable_log_loss());
+  SetWide(absolute_error_, sums.mutable_absolute_error());
+  SetWide(squared_error_, sums.mutable_squared_error());
+  SetWide(weight_, sums.mutable_weight());
+  SetWide(correct_, sums.mutable_correct());
+  SetWide(probability_, sums.mutable_probability());
+  return sums;
+}
+
+// Pairs (positive, negative) in the right order, a tie half. Pairs within a bin are ties; their
+// true order is unknown, which is the error bound.
+void EvalAccumulator::Auc(EvalMetrics* metrics) const {
+  absl::uint128 positives = 0, negatives = 0, below = 0, tied = 0;  // below, tied: weight x weight
+  for (uint32_t b = 0; b < kBins; ++b) {
+    below += positive_[b] * negatives;
+    tied += absl::uint128(positive_[b]) * negative_[b];
+    positives += positive_[b];
+    negatives += negative_[b];
+  }
+  metrics->set_auc(0.5);
+  if (positives == 0 || negatives == 0) return;
+  const double pairs = static_cast<double>(positives) * static_cast<double>(negatives);
+  metrics->set_auc((static_cast<double>(below) + static_cast<double>(tied) / 2) / pairs);
+  metrics->set_auc_error_bound(static_cast<double>(tied) / 2 / pairs);
+}
+
+EvalMetrics EvalAccumulator::Metrics() const {
+  EvalMetrics metrics;
+  metrics.set_examples(examples_);
+  if (not_finite_ > 0) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    metrics.set_auc(nan), metrics.set_auc_error_bound(nan), metrics.set_log_loss(nan),
+        metrics.set_accuracy(nan);
+    metrics.set_mae(nan), metrics.set_rmse(nan), metrics.set_calibration(nan);
+    return metrics;
+  }
+  Auc(&metrics);
+  if (weight_ == 0) return metrics;
+  const double weight = static_cast<double>(weight_) * kWeightUnit;
+  const auto mean = [weight](absl::uint128 sum) {
+    return static_cast<double>(sum) * kWeightUnit * kErrorUnit / weight;
+  };
+  metrics.set_log_loss(mean(log_loss_));
+  metrics.set_accuracy(static_cast<double>(correct_) / static_cast<double>(weight_));
+  metrics.set_mae(mean(absolute_error_));
+  metrics.set_rmse(std::sqrt(mean(squared_error_)));
+  double labels = 0;  // mean label
+  for (uint64_t w : positive_) labels += static_cast<double>(w);
+  labels = labels * kWeightUnit / weight;
+  metrics.set_calibration(labels > 0 ? mean(probability_) / labels : 0);
+  return metrics;
+}
+
+}  // namespace sluice

@@ -1,0 +1,175 @@
+#include "model/eval/eval_accumulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "model/net/dense_net.h"
+
+namespace sluice {
+namespace {
+
+struct Example {
+  float logit, label, weight;
+};
+
+// Weights are multiples of 1/4: exact in fixed point.
+std::vector<Example> RandomExamples(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<Example> examples;
+  for (size_t i = 0; i < n; ++i) {
+    const float label = random() % 3 == 0;
+    const float logit = random() % 10 == 0 ? 0.5f : 2 * normal(random) + label;
+    examples.push_back({logit, label, static_cast<float>(random() % 8) / 4});
+  }
+  return examples;
+}
+
+EvalAccumulator Accumulate(const std::vector<Example>& examples) {
+  EvalAccumulator accumulator;
+  for (const Example& e : examples) accumulator.Add(e.logit, e.label, e.weight);
+  return accumulator;
+}
+
+// Area under the curve by sorting on `score`, ties half, in double.
+double ReferenceAuc(const std::vector<Example>& examples, double (*score)(const Example&)) {
+  std::vector<Example> sorted = examples;
+  std::sort(sorted.begin(), sorted.end(),
+            [&](const Example& a, const Example& b) { return score(a) < score(b); });
+  double negatives = 0, positives = 0, area = 0;
+  for (size_t i = 0; i < sorted.size();) {
+    double p = 0, n = 0;
+    size_t j = i;
+    for (; j < sorted.size() && score(sorted[j]) == score(sorted[i]); ++j) {
+      (sorted[j].label > 0 ? p : n) += sorted[j].weight;
+    }
+    area += p * (negatives + n / 2);
+    positives += p, negatives += n;
+    i = j;
+  }
+  return area / (positives * negatives);
+}
+
+double Binned(const Example& e) {
+  return std::min(std::floor(Sigmoid(e.logit) * 0x1p20), 0x1p20 - 1);
+}
+double Exact(const Example& e) { return e.logit; }
+
+TEST(EvalAccumulatorTest, AucAgreesWithSorting) {
+  for (uint32_t seed : {1u, 2u, 3u}) {
+    const std::vector<Example> examples = RandomExamples(20000, seed);
+    const EvalMetrics metrics = Accumulate(examples).Metrics();
+    EXPECT_NEAR(metrics.auc(), ReferenceAuc(examples, Binned), 1e-12);
+    EXPECT_LE(std::abs(metrics.auc() - ReferenceAuc(examples, Exact)),
+              metrics.auc_error_bound() + 1e-12);
+    EXPECT_GT(metrics.auc(), 0.55);
+  }
+}
+
+TEST(EvalAccumulatorTest, OtherMetricsAgreeWithTheirFormulas) {
+  const std::vector<Example> examples = RandomExamples(5000, 4);
+  double weight = 0, loss = 0, correct = 0, absolute = 0, squared = 0, probability = 0, label = 0;
+  for (const Example& e : examples) {
+    const double p = 1 / (1 + std::exp(-static_cast<double>(e.logit)));
+    weight += e.weight;
+    loss -= e.weight * (e.label > 0 ? std::log(p) : std::log1p(-p));
+    correct += (p >= 0.5) == (e.label > 0) ? e.weight : 0;
+    absolute += e.weight * std::abs(p - e.label);
+    squared += e.weight * (p - e.label) * (p - e.label);
+    probability += e.weight * p;
+    label += e.weight * e.label;
+  }
+  const EvalMetrics metrics = Accumulate(examples).Metrics();
+  EXPECT_NEAR(metrics.log_loss(), loss / weight, 1e-7);
+  EXPECT_NEAR(metrics.accuracy(), correct / weight, 1e-12);
+  EXPECT_NEAR(metrics.mae(), absolute / weight, 1e-7);
+  EXPECT_NEAR(metrics.rmse(), std::sqrt(squared / weight), 1e-7);
+  EXPECT_NEAR(metrics.calibration(), probability / label, 1e-7);
+  EXPECT_EQ(metrics.examples(), 5000u);
+}
+
+TEST(EvalAccumulatorTest, AnySplitGivesTheSameBits) {
+  const std::vector<Example> examples = RandomExamples(3000, 5);
+  const std::string expected = Accumulate(examples).Metrics().SerializeAsString();
+  std::mt19937 random(6);
+  for (int parts : {1, 2, 4, 7}) {
+    std::vector<std::vector<Example>> split(parts);
+    for (const Example& e : examples) split[random() % parts].push_back(e);
+    EvalAccumulator merged;
+    std::shuffle(split.begin(), split.end(), random);
+    for (const auto& part : split) {
+      EvalSums sums;  // over the wire
+      ASSERT_TRUE(sums.ParseFromString(Accumulate(part).ToProto().SerializeAsString()));
+      ASSERT_TRUE(merged.Merge(sums).ok());
+    }
+    EXPECT_EQ(merged.Metrics().SerializeAsString(), expected) << parts;
+  }
+}
+
+TEST(EvalAccumulatorTest, TiesCountHalf) {
+  EXPECT_EQ(Accumulate({{1, 1, 1}, {1, 0, 1}}).Metrics().auc(), 0.5);
+  EXPECT_EQ(Accumulate({{1, 1, 1}, {1, 0, 1}}).Metrics().auc_error_bound(), 0.5);
+  EXPECT_EQ(Accumulate({{1, 1, 1}, {1, 0, 1}, {-1, 0, 1}}).Metrics().auc(), 0.75);
+  EXPECT_EQ(Accumulate({{1, 1, 1}, {-1, 0, 1}}).Metrics().auc(), 1.0);
+  EXPECT_EQ(Accumulate({{-1, 1, 1}, {1, 0, 1}}).Metrics().auc(), 0.0);
+}
+
+TEST(EvalAccumulatorTest, EmptyOneClassAndZeroWeight) {
+  const EvalMetrics empty = EvalAccumulator().Metrics();
+  EXPECT_EQ(empty.auc(), 0.5);
+  EXPECT_EQ(empty.log_loss(), 0);
+  const EvalMetrics one_class = Accumulate({{1, 1, 1}, {2, 1, 1}}).Metrics();
+  EXPECT_EQ(one_class.auc(), 0.5);
+  EXPECT_EQ(one_class.accuracy(), 1);
+  const EvalMetrics no_weight = Accumulate({{1, 1, 0}, {2, 0, -1}}).Metrics();
+  EXPECT_EQ(no_weight.examples(), 2u);
+  EXPECT_EQ(no_weight.accuracy(), 0);
+  EXPECT_EQ(no_weight.calibration(), 0);
+}
+
+TEST(EvalAccumulatorTest, ExtremeLogitsStayFinite) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const EvalMetrics m =
+      Accumulate({{1e30f, 0, 1}, {inf, 0, 1e30f}, {-inf, 1, 1}, {inf, 1, 1}}).Metrics();
+  EXPECT_TRUE(std::isfinite(m.log_loss()) && m.log_loss() > 1000) << m.log_loss();
+  EXPECT_TRUE(std::isfinite(m.auc()) && m.auc() >= 0 && m.auc() <= 1) << m.auc();
+}
+
+TEST(EvalAccumulatorTest, NanLogitMakesEveryMetricNan) {
+  EvalAccumulator a = Accumulate({{1, 1, 1}, {std::nanf(""), 0, 1}}), merged;
+  ASSERT_TRUE(merged.Merge(a.ToProto()).ok());
+  EXPECT_TRUE(std::isnan(merged.Metrics().auc()));
+  EXPECT_TRUE(std::isnan(merged.Metrics().log_loss()));
+  EXPECT_EQ(merged.Metrics().examples(), 2u);
+}
+
+TEST(EvalAccumulatorTest, DamagedSumsAreRefusedWhole) {
+  EvalAccumulator a = Accumulate({{1, 1, 1}, {2, 0, 1}});
+  const std::string before = a.ToProto().SerializeAsString();
+  EvalSums bad = a.ToProto();
+  bad.add_negative_bin_delta(3);  // a bin without a weight
+  EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
+  bad.add_negative_weight(5);
+  bad.set_negative_bin_delta(1, 0xFFFFFFFF);  // beyond the last bin, also when 32 bits wrap
+  EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
+  bad.set_negative_bin_delta(1, 0);  // a bin twice
+  EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
+  bad = a.ToProto();
+  bad.set_positive_bin_delta(0, 1 << 20);
+  EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(a.ToProto().SerializeAsString(), before);
+}
+
+TEST(EvalAccumulatorTest, BadLinesTravelWithTheSums) {
+  EvalAccumulator a, merged;
+  a.AddBadLines(3);
+  ASSERT_TRUE(merged.Merge(a.ToProto()).ok());
+  ASSERT_TRUE(merged.Merge(a.ToProto()).ok());
+  EXPECT_EQ(merged.ToProto().bad_lines(), 6u);
+}
+
+}  // namespace
+}  // namespace sluice

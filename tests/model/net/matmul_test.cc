@@ -1,0 +1,85 @@
+#include "model/net/matmul.h"
+
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+std::vector<float> Numbers(size_t n, uint32_t seed) {
+  std::vector<float> values(n);
+  for (float& v : values)
+    v = static_cast<float>((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f;
+  return values;
+}
+
+// Against plain loops in double.
+void ExpectProduct(const Matmul::Shape& s) {
+  auto matmul = Matmul::Create(s, 1);
+  ASSERT_TRUE(matmul.ok()) << matmul.status();
+  const std::vector<float> a = Numbers((s.a_transposed ? s.k : s.m) * s.lda, 1),
+                           b = Numbers(s.k * s.n, 2);
+  std::vector<float> c(s.m * s.n, std::nanf(""));
+  (*matmul)->Run(0, a.data(), b.data(), c.data());
+  for (int64_t i = 0; i < s.m; ++i) {
+    for (int64_t j = 0; j < s.n; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < s.k; ++k) {
+        sum += static_cast<double>(a[s.a_transposed ? k * s.lda + i : i * s.lda + k]) *
+               b[s.b_transposed ? j * s.k + k : k * s.n + j];
+      }
+      const double got = c[i * s.n + j];
+      ASSERT_TRUE(std::isfinite(got) && std::abs(got - sum) <= 1e-5)
+          << i << " " << j << ": " << got << " " << sum;
+    }
+  }
+}
+
+Matmul::Shape MakeShape(int64_t m, int64_t k, int64_t n) {
+  Matmul::Shape s;
+  s.m = m, s.k = k, s.n = n, s.lda = k;
+  return s;
+}
+
+TEST(MatmulTest, AgreesWithPlainLoops) {
+  for (int64_t k : {1, 13, 64}) {
+    for (int64_t n : {1, 7, 100}) {
+      Matmul::Shape s = MakeShape(64, k, n);
+      ExpectProduct(s);
+      s.b_transposed = true;
+      ExpectProduct(s);
+      s = MakeShape(13, k, n);
+      s.a_transposed = true;
+      s.lda = 29;
+      ExpectProduct(s);
+    }
+  }
+}
+
+TEST(MatmulTest, LanesRunAtOnce) {
+  const Matmul::Shape s = MakeShape(64, 40, 50);
+  auto matmul = Matmul::Create(s, 4);
+  ASSERT_TRUE(matmul.ok());
+  const std::vector<float> a = Numbers(64 * 40, 1), b = Numbers(40 * 50, 2);
+  std::vector<std::vector<float>> c(4, std::vector<float>(64 * 50));
+  std::vector<std::thread> threads;
+  for (int lane = 0; lane < 4; ++lane) {
+    threads.emplace_back([&, lane] {
+      for (int i = 0; i < 50; ++i) (*matmul)->Run(lane, a.data(), b.data(), c[lane].data());
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (int lane = 1; lane < 4; ++lane) EXPECT_EQ(c[lane], c[0]);
+}
+
+TEST(MatmulTest, RefusesAnImpossibleShapeWithItsNumbers) {
+  auto matmul = Matmul::Create(MakeShape(-3, 4, 5), 1);
+  EXPECT_NE(std::string(matmul.status().message()).find("[-3, 4]"), std::string::npos)
+      << matmul.status();
+}
+
+}  // namespace
+}  // namespace sluice
