@@ -19,27 +19,51 @@ const char* ModeName(Mode mode);  // "sync", "async", "geo"
 Mode ModeOf(const StrategyConfig& strategy);
 inline uint32_t KSteps(const StrategyConfig& s) { return s.a_sync_configs().k_steps(); }
 
-// A field set by a flag or variable: ("train.batch_size", "512"), and where it came from for messages.
+// A field set by a flag or variable: ("train.batch_size", "512"), and where it came from for
+// messages.
 struct ConfigOverride {
   std::string path;
   std::string value;
   std::string origin;  // "--batch_size", "SLUICE_BATCH_SIZE", "--set"
 };
 
+// Fields that have a short name: flag --name and variable SLUICE_NAME (upper case).
+struct ShortOption {
+  const char* name;
+  const char* path;
+};
+absl::Span<const ShortOption> ShortOptions();
+// The variables of ShortOptions() that are set and not empty.
+std::vector<ConfigOverride> OverridesFromEnvironment();
+
 // Parses a textproto; unknown fields are errors with file:line:column.
 absl::StatusOr<JobConfig> ReadJobConfig(const std::string& file);
 absl::StatusOr<ClusterConfig> ReadClusterConfig(const std::string& file);
 
-// Sets message.path = value; strings need no quotes; a message value is textproto in braces; a repeated
-// field is replaced ("a,b" is two values). INVALID_ARGUMENT names the path's wrong part and what exists there.
+// Sets message.path = value. Strings need no quotes; enums are named; a message value is textproto
+// in braces; a repeated field is replaced ("a,b" is two values, "[...]" a textproto list);
+// "tables[0].num_shards" reaches an element. On error the message is unchanged; INVALID_ARGUMENT
+// names the path's wrong part and what exists there.
 absl::Status ApplyOverride(const ConfigOverride& override, google::protobuf::Message* message);
-// In order. `strategy.a_sync=false` without a k_steps among the overrides also sets the file's k_steps to 0.
+// In order. `strategy.a_sync=false` also sets k_steps to 0, unless k_steps is itself overridden by
+// a flag, or by a variable when a_sync was: what a layer says about both at once is kept, so that
+// contradictions are seen.
 absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfig* job);
 
-// Fills every default, resolves relative data paths against `base_dir`, then validates everything that can be
-// known without data: ranges, contradictions, names. The model's tables are not derived here.
+// Fills every default, resolves data paths against `base_dir` ("" is the current folder) and
+// output_dir against the current folder, then validates everything that can be known without data:
+// ranges, contradictions, names. Applying it again changes nothing. Left to those who know:
+// output_dir (the scheduler has the job_id), train.threads (cores of the host), data.task_bytes
+// (size of the data). The tables are not derived here.
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir);
+// All problems at once, a line each.
 absl::Status ValidateJobConfig(const JobConfig& job);
+
+// Read, override, name (default: the file's), make effective; problems of values from the file say
+// file:line.
+absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
+                                        absl::Span<const ConfigOverride> overrides);
+
 absl::Status ValidateClusterConfig(const ClusterConfig& cluster);
 ClusterConfig WithDefaults(ClusterConfig cluster);
 

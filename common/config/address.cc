@@ -1,0 +1,50 @@
+#include "common/config/address.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+absl::StatusOr<Address> ParseAddress(const std::string& text) {
+  const auto refuse = [&text] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is no address; give host:port, e.g. 127.0.0.1:7000"));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return refuse();
+  Address address;
+  address.host = text.substr(0, colon);
+  const std::string digits = text.substr(colon + 1);
+  uint32_t port;
+  if (digits.find_first_not_of("0123456789") != std::string::npos ||
+      !absl::SimpleAtoi(digits, &port) || port > 65535) {
+    return refuse();
+  }
+  address.port = static_cast<uint16_t>(port);
+  if (absl::StartsWith(address.host, "[") && absl::EndsWith(address.host, "]")) {
+    address.host = address.host.substr(1, address.host.size() - 2);
+  } else if (absl::StrContains(address.host, ':')) {
+    return refuse();
+  }
+  if (address.host.empty() || address.host.find_first_of(" \t/[]") != std::string::npos) {
+    return refuse();
+  }
+  return address;
+}
+
+std::string ToText(const Address& address) {
+  if (absl::StrContains(address.host, ':')) {
+    return absl::StrCat("[", address.host, "]:", address.port);
+  }
+  return absl::StrCat(address.host, ":", address.port);
+}
+
+bool IsLoopback(const std::string& host) {
+  if (host == "localhost" || host == "::1") return true;
+  // Only four numbers: "127.example.com" is a name.
+  return absl::StartsWith(host, "127.") &&
+         host.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+}  // namespace sluice

@@ -1,0 +1,93 @@
+// Reading, defaults and checks of the cluster file.
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/config/address.h"
+#include "common/config/job_config.h"
+#include "common/config/textproto_file.h"
+
+namespace sluice {
+namespace {
+
+absl::Status CheckEntry(const std::string& field, const std::string& text, bool insecure) {
+  const auto address = ParseAddress(text);
+  if (!address.ok())
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", address.status().message()));
+  if (!insecure && !IsLoopback(address->host)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": '", text,
+                     "' is not a loopback address and there is no TLS; on a network that you "
+                     "trust set security { insecure: true }"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ClusterConfig> ReadClusterConfig(const std::string& file) {
+  ClusterConfig cluster;
+  SLUICE_RETURN_IF_ERROR(ReadTextprotoFile(file, &cluster, nullptr));
+  return cluster;
+}
+
+ClusterConfig WithDefaults(ClusterConfig cluster) {
+  if (cluster.version() == 0) cluster.set_version(1);
+  if (cluster.name().empty()) cluster.set_name("sluice");
+  LimitsConfig* limits = cluster.mutable_limits();
+  if (!limits->has_lease_ms()) limits->set_lease_ms(10'000);
+  if (!limits->has_heartbeat_ms()) limits->set_heartbeat_ms(1'000);
+  if (!limits->has_wait_s()) limits->set_wait_s(120);
+  if (!limits->has_max_message_mib()) limits->set_max_message_mib(64);
+  if (!limits->has_max_streams()) limits->set_max_streams(1024);
+  return cluster;
+}
+
+absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
+  std::vector<std::string> problems;
+  const auto add = [&problems](const auto&... parts) {
+    problems.push_back(absl::StrCat(parts...));
+  };
+  const auto range = [&add](const char* field, uint64_t value, uint64_t low, uint64_t high) {
+    if (value < low || value > high)
+      add(field, ": ", value, " is out of range; give ", low, " to ", high);
+  };
+  const auto check = [&](const std::string& field, const std::string& address) {
+    const absl::Status status = CheckEntry(field, address, cluster.security().insecure());
+    if (!status.ok()) add(status.message());
+  };
+  if (cluster.version() > 1) {
+    add("version: ", cluster.version(),
+        " is newer than this build knows; give 1, or use a newer sluice");
+  }
+  if (!cluster.scheduler().empty()) check("scheduler", cluster.scheduler());
+  std::set<std::string> seen;
+  for (int i = 0; i < cluster.pservers_size(); ++i) {
+    const std::string field = absl::StrCat("pservers[", i, "]");
+    const std::string& address = cluster.pservers(i);
+    check(field, address);
+    // Port 0 is any free one: several members may say so.
+    const auto parsed = ParseAddress(address);
+    const bool any_port = parsed.ok() && parsed->port == 0;
+    if (!any_port && (address == cluster.scheduler() || !seen.insert(address).second)) {
+      add(field, ": '", address, "' is given twice; every process needs an address of its own");
+    }
+  }
+  const LimitsConfig& limits = cluster.limits();
+  range("worker_num", cluster.worker_num(), 0, 65536);
+  range("limits.heartbeat_ms", limits.heartbeat_ms(), 10, 60'000);
+  range("limits.lease_ms", limits.lease_ms(), 100, 3'600'000);
+  if (limits.heartbeat_ms() > limits.lease_ms() / 2) {
+    add("limits.heartbeat_ms: ", limits.heartbeat_ms(), " is more than half of lease_ms ",
+        limits.lease_ms(), ": one late report would end a member; give at most ",
+        limits.lease_ms() / 2);
+  }
+  range("limits.wait_s", limits.wait_s(), 1, 86'400);
+  range("limits.max_message_mib", limits.max_message_mib(), 4, 2'000);
+  range("limits.max_streams", limits.max_streams(), 1, 1'000'000);
+  return problems.empty() ? absl::OkStatus()
+                          : absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
+}
+
+}  // namespace sluice

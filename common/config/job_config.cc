@@ -1,0 +1,214 @@
+#include "common/config/job_config.h"
+
+#include <filesystem>
+#include <functional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_validation.h"
+#include "common/config/textproto_file.h"
+#include "common/optimizer/update_rule.h"
+#include "google/protobuf/text_format.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string AbsolutePath(const std::string& path, const std::string& base_dir) {
+  if (path.empty() || path[0] == '/') return path;
+  std::error_code error;
+  const fs::path base = base_dir.empty() ? fs::current_path(error) : fs::absolute(base_dir, error);
+  return (base / path).lexically_normal().string();
+}
+
+void ResolvePaths(const std::string& base_dir, JobConfig* job) {
+  for (std::string& file : *job->mutable_data()->mutable_train_files())
+    file = AbsolutePath(file, base_dir);
+  for (std::string& file : *job->mutable_data()->mutable_eval_files())
+    file = AbsolutePath(file, base_dir);
+  job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
+  job->set_output_dir(AbsolutePath(job->output_dir(), ""));
+}
+
+// Sets an absent optional field.
+#define SLUICE_DEFAULT(message, field, value) \
+  if (!(message)->has_##field()) (message)->set_##field(value)
+
+void FillData(DataConfig* data) {
+  SLUICE_DEFAULT(data, shuffle, true);
+  if (data->format() != DataConfig::CSV && data->format() != DataConfig::TSV) return;
+  CsvFormat* csv = data->mutable_csv();
+  if (csv->delimiter().empty()) csv->set_delimiter(data->format() == DataConfig::TSV ? "\t" : ",");
+  SLUICE_DEFAULT(csv, trim, true);
+}
+
+void FillFeature(Feature* feature) {
+  SLUICE_DEFAULT(feature, in_wide, true);
+  SLUICE_DEFAULT(feature, in_deep, true);
+  if (feature->has_numeric()) {
+    NumericFeature* numeric = feature->mutable_numeric();
+    if (numeric->column().empty()) numeric->set_column(feature->name());
+    // A bucketed feature without a value has no bucket: a default would give it one.
+    if (numeric->boundaries().empty()) SLUICE_DEFAULT(numeric, default_value, 0);
+  } else if (feature->has_categorical() && feature->categorical().column().empty()) {
+    feature->mutable_categorical()->set_column(feature->name());
+  }
+}
+
+void FillModel(ModelConfig* model) {
+  if (!model->has_wide_deep()) return;
+  WideDeepConfig* wide_deep = model->mutable_wide_deep();
+  SLUICE_DEFAULT(wide_deep, wide_numeric, true);
+  SLUICE_DEFAULT(wide_deep, wide_categorical, true);
+  if (wide_deep->embedding_initializer().kind_case() == Initializer::KIND_NOT_SET) {
+    wide_deep->mutable_embedding_initializer()->mutable_uniform()->set_min(-0.05f);
+    wide_deep->mutable_embedding_initializer()->mutable_uniform()->set_max(0.05f);
+  }
+}
+
+// A config that sets something but no rule stays as it is, to be refused.
+void FillOptimizer(OptimizerConfig* optimizer) {
+  if (optimizer->rule_case() != OptimizerConfig::RULE_NOT_SET)
+    *optimizer = WithDefaults(*optimizer);
+}
+
+void FillOptimizers(JobConfig* job) {
+  OptimizersConfig* optimizers = job->mutable_optimizers();
+  *optimizers->mutable_all() = WithDefaults(optimizers->all());
+  if (!optimizers->has_dense()) *optimizers->mutable_dense() = optimizers->all();
+  if (!optimizers->has_embedding()) *optimizers->mutable_embedding() = optimizers->all();
+  if (!optimizers->has_wide()) *optimizers->mutable_wide() = optimizers->all();
+  FillOptimizer(optimizers->mutable_dense());
+  FillOptimizer(optimizers->mutable_embedding());
+  FillOptimizer(optimizers->mutable_wide());
+  for (TableConfig& table : *job->mutable_tables()) {
+    if (table.has_optimizer()) FillOptimizer(table.mutable_optimizer());
+    for (ColumnGroup& group : *table.mutable_columns()) {
+      if (group.has_optimizer()) FillOptimizer(group.mutable_optimizer());
+    }
+  }
+}
+
+void FillStrategy(StrategyConfig* strategy) {
+  SLUICE_DEFAULT(strategy, a_sync, true);
+  ASyncConfigs* configs = strategy->mutable_a_sync_configs();
+  // Only what the mode uses: elsewhere these are contradictions.
+  if (ModeOf(*strategy) == Mode::kAsync) SLUICE_DEFAULT(configs, gradients_to_wait, 1);
+  if (ModeOf(*strategy) == Mode::kGeo) SLUICE_DEFAULT(configs, geo_cache_rows, 10'000'000);
+}
+
+void FillTrainAndEval(JobConfig* job) {
+  TrainConfig* train = job->mutable_train();
+  SLUICE_DEFAULT(train, batch_size, 512);
+  SLUICE_DEFAULT(train, epochs, 1);
+  if (job->evaluate_only()) train->set_epochs(0);
+  SLUICE_DEFAULT(train, log_every, 30);
+  SLUICE_DEFAULT(train, prefetch_batches, 4);
+  SLUICE_DEFAULT(train, pipeline_depth, 1);
+  SLUICE_DEFAULT(train, step_timeout_s, 60);
+  SLUICE_DEFAULT(job->mutable_eval(), every_epochs, 1);
+  SLUICE_DEFAULT(job->mutable_eval(), batch_size, 2048);
+  SLUICE_DEFAULT(job->mutable_checkpoint(), save_final_model, true);
+}
+
+#undef SLUICE_DEFAULT
+
+JobConfig FillDefaults(JobConfig job, const std::string& base_dir) {
+  if (job.version() == 0) job.set_version(1);
+  if (job.name().empty()) job.set_name("job");
+  if (!job.has_worker_num()) job.set_worker_num(1);
+  ResolvePaths(base_dir, &job);
+  FillData(job.mutable_data());
+  for (Feature& feature : *job.mutable_features()) FillFeature(&feature);
+  FillModel(job.mutable_model());
+  FillOptimizers(&job);
+  FillStrategy(job.mutable_strategy());
+  FillTrainAndEval(&job);
+  return job;
+}
+
+absl::Status ToStatus(const std::vector<ConfigProblem>& problems,
+                      const std::function<std::string(const std::string& path)>& place) {
+  if (problems.empty()) return absl::OkStatus();
+  std::vector<std::string> lines;
+  for (const ConfigProblem& p : problems)
+    lines.push_back(absl::StrCat(place(p.path), p.path, ": ", p.text));
+  return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+}
+
+// The file's name without folder and ending, with other characters replaced.
+std::string NameFromFile(const std::string& file) {
+  std::string name = fs::path(file).stem().string().substr(0, 64);
+  for (char& c : name) {
+    if (!absl::ascii_isalnum(c) && c != '_' && c != '-' && c != '.') c = '_';
+  }
+  return name;
+}
+
+}  // namespace
+
+const char* ModeName(Mode mode) {
+  switch (mode) {
+    case Mode::kSync:
+      return "sync";
+    case Mode::kAsync:
+      return "async";
+    case Mode::kGeo:
+      return "geo";
+  }
+  return "unknown";
+}
+
+Mode ModeOf(const StrategyConfig& strategy) {
+  // Absent means true.
+  if (strategy.has_a_sync() && !strategy.a_sync()) return Mode::kSync;
+  return strategy.a_sync_configs().k_steps() > 0 ? Mode::kGeo : Mode::kAsync;
+}
+
+absl::StatusOr<JobConfig> ReadJobConfig(const std::string& file) {
+  JobConfig job;
+  SLUICE_RETURN_IF_ERROR(ReadTextprotoFile(file, &job, nullptr));
+  return job;
+}
+
+absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir) {
+  job = FillDefaults(std::move(job), base_dir);
+  SLUICE_RETURN_IF_ERROR(ValidateJobConfig(job));
+  return job;
+}
+
+absl::Status ValidateJobConfig(const JobConfig& job) {
+  return ToStatus(FindProblems(job), [](const std::string&) { return ""; });
+}
+
+absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
+                                        absl::Span<const ConfigOverride> overrides) {
+  JobConfig job;
+  FieldLocations locations;
+  SLUICE_RETURN_IF_ERROR(ReadTextprotoFile(file, &job, &locations));
+  SLUICE_RETURN_IF_ERROR(ApplyOverrides(overrides, &job));
+  if (job.name().empty()) job.set_name(NameFromFile(file));
+  job = FillDefaults(std::move(job), fs::path(file).parent_path().string());
+  // An overridden value is not the file's.
+  SLUICE_RETURN_IF_ERROR(ToStatus(FindProblems(job), [&](const std::string& path) {
+    for (const ConfigOverride& o : overrides) {
+      if (o.path == path) return absl::StrCat(o.origin, ": ");
+    }
+    const int line = LineOfField(locations, job, path);
+    return line > 0 ? absl::StrCat(file, ":", line, ": ") : absl::StrCat(file, ": ");
+  }));
+  return job;
+}
+
+std::string ToTextproto(const google::protobuf::Message& message) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetUseShortRepeatedPrimitives(true);
+  std::string text;
+  printer.PrintToString(message, &text);
+  return text;
+}
+
+}  // namespace sluice

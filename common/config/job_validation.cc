@@ -1,0 +1,417 @@
+#include "common/config/job_validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/closest_name.h"
+#include "common/config/job_config.h"
+#include "common/optimizer/learning_rate.h"
+#include "common/optimizer/update_rule.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kMaxBatch = 1 << 20;
+constexpr uint32_t kMaxWorkers = 65536;
+constexpr uint32_t kMaxShards = 65536;
+constexpr uint32_t kMaxDepth = 1024;  // batches or steps in flight
+
+class Check {
+ public:
+  explicit Check(const JobConfig& job) : job_(job), mode_(ModeOf(job.strategy())) {}
+
+  std::vector<ConfigProblem> Run() {
+    Job();
+    Files();
+    if (job_.data().format() == DataConfig::CSV || job_.data().format() == DataConfig::TSV) {
+      Csv();
+    } else {
+      OtherFormat();
+    }
+    Label();
+    Features();
+    Model();
+    Tables();
+    Optimizers();
+    Strategy();
+    Train();
+    return std::move(problems_);
+  }
+
+ private:
+  void Add(const std::string& path, const std::string& text) { problems_.push_back({path, text}); }
+
+  // `value` must be in [low, high].
+  void Range(const std::string& path, uint64_t value, uint64_t low, uint64_t high) {
+    if (value >= low && value <= high) return;
+    Add(path, absl::StrCat(value, " is out of range; give ", low, " to ", high));
+  }
+
+  void Job() {
+    if (job_.version() > 1) {
+      Add("version",
+          absl::StrCat(job_.version(),
+                       " is newer than this build knows; give 1, or use a newer sluice"));
+    }
+    const std::string& name = job_.name();
+    const bool good_name =
+        !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
+          return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
+        });
+    // A folder gets this name.
+    if (!good_name || name[0] == '.') {
+      Add("name", absl::StrCat("'", name,
+                               "' is no job name; give 1 to 64 of A-Z a-z 0-9 _ . -, not "
+                               "starting with a dot"));
+    }
+    Range("worker_num", job_.worker_num(), 1, kMaxWorkers);
+    if (!job_.evaluate_only()) return;
+    if (job_.initial_model().empty()) {
+      Add("evaluate_only", "true needs a model; set initial_model to the folder of a saved one");
+    }
+    if (job_.data().eval_files().empty()) {
+      Add("evaluate_only", "true needs data; set data.eval_files");
+    }
+  }
+
+  void Files() {
+    const DataConfig& data = job_.data();
+    if (data.train_files().empty() && !job_.evaluate_only()) {
+      Add("data.train_files",
+          "there are none; name at least one file or glob, or set evaluate_only");
+    }
+    for (int i = 0; i < data.train_files_size(); ++i)
+      NotEmpty("data.train_files", i, data.train_files(i));
+    for (int i = 0; i < data.eval_files_size(); ++i)
+      NotEmpty("data.eval_files", i, data.eval_files(i));
+    if (data.has_task_bytes() && data.task_bytes() < 1024) {
+      Add("data.task_bytes", absl::StrCat(data.task_bytes(), " is too small; give at least 1024"));
+    }
+  }
+
+  void NotEmpty(const std::string& list, int i, const std::string& value) {
+    if (value.empty()) Add(absl::StrCat(list, "[", i, "]"), "is empty; give a path or remove it");
+  }
+
+  void Csv() {
+    const CsvFormat& csv = job_.data().csv();
+    if (csv.delimiter().size() != 1) {
+      Add("data.csv.delimiter", absl::StrCat("'", csv.delimiter(),
+                                             "' is not one character; give e.g. ',' (for tabs "
+                                             "set data.format to TSV)"));
+    }
+    if (csv.header() && !csv.columns().empty()) {
+      Add("data.csv.header",
+          "true contradicts data.csv.columns; keep header when the first line of each file names "
+          "the columns, else keep columns");
+    }
+    if (!csv.header() && csv.columns().empty()) {
+      Add("data.csv",
+          "does not say what the columns are; set header: true when the first line of each file "
+          "names "
+          "them, else list them in columns");
+    }
+    std::set<std::string> seen;
+    for (int i = 0; i < csv.columns_size(); ++i) {
+      if (csv.columns(i).empty() || !seen.insert(csv.columns(i)).second) {
+        Add(absl::StrCat("data.csv.columns[", i, "]"),
+            absl::StrCat("'", csv.columns(i),
+                         "' is empty or given twice; give every column a name of its own"));
+      }
+    }
+    if (job_.data().label().column().empty()) {
+      Add("data.label.column", "is missing; name the column that holds the label");
+    }
+    Column("data.label.column", job_.data().label().column());
+    Column("data.weight_column", job_.data().weight_column());
+    if (!job_.data().weight_column().empty() &&
+        job_.data().weight_column() == job_.data().label().column()) {
+      Add("data.weight_column",
+          absl::StrCat("'", job_.data().weight_column(), "' is the label; name another column"));
+    }
+    for (int i = 0; i < job_.features_size(); ++i) {
+      const Feature& f = job_.features(i);
+      if (f.has_numeric())
+        Column(absl::StrCat("features[", i, "].numeric.column"), f.numeric().column());
+      if (f.has_categorical())
+        Column(absl::StrCat("features[", i, "].categorical.column"), f.categorical().column());
+    }
+  }
+
+  // With columns from the config it is known here what exists.
+  void Column(const std::string& path, const std::string& name) {
+    const auto& columns = job_.data().csv().columns();
+    if (name.empty() || columns.empty()) return;
+    if (std::find(columns.begin(), columns.end(), name) != columns.end()) return;
+    Add(path,
+        absl::StrCat("'", name, "' is not among data.csv.columns",
+                     DidYouMean(name, {columns.begin(), columns.end()}), "; name one of them"));
+  }
+
+  void OtherFormat() {
+    if (job_.data().format() == DataConfig::FORMAT_UNSPECIFIED) {
+      Add("data.format", "is missing; set it to CSV, TSV, LIBSVM or CRITEO_TSV");
+      return;
+    }
+    const std::string format = DataConfig::Format_Name(job_.data().format());
+    if (job_.data().has_csv()) {
+      Add("data.csv", absl::StrCat("has no effect with format ", format, "; remove it"));
+    }
+    if (!job_.data().label().column().empty()) {
+      Add("data.label.column", absl::StrCat("'", job_.data().label().column(), "' has no effect: ",
+                                            format, " has the label first; remove it"));
+    }
+  }
+
+  void Label() {
+    const LabelConfig& label = job_.data().label();
+    if (label.has_positive_at_least() && (label.positive_size() > 0 || label.negative_size() > 0)) {
+      Add("data.label.positive_at_least",
+          "contradicts positive and negative; keep the threshold or the values");
+    }
+    if (label.has_positive_at_least() && !std::isfinite(label.positive_at_least())) {
+      Add("data.label.positive_at_least", "is no finite number; give one");
+    }
+    if (label.negative_size() > 0 && label.positive_size() == 0) {
+      Add("data.label.negative", "is given without positive; say which values mean 1");
+    }
+    for (const std::string& value : label.negative()) {
+      if (std::find(label.positive().begin(), label.positive().end(), value) !=
+          label.positive().end()) {
+        Add("data.label.negative",
+            absl::StrCat("'", value, "' is also in positive; keep it in one of them"));
+      }
+    }
+  }
+
+  void Features() {
+    if (job_.features().empty()) Add("features", "there are none; declare at least one");
+    std::set<std::string> names;
+    for (int i = 0; i < job_.features_size(); ++i) {
+      const Feature& f = job_.features(i);
+      const std::string path = absl::StrCat("features[", i, "]");
+      if (f.name().empty()) Add(path, "has no name; give it one");
+      if (!f.name().empty() && !names.insert(f.name()).second) {
+        Add(path + ".name", absl::StrCat("'", f.name(), "' is given twice; rename one"));
+      }
+      if (f.kind_case() == Feature::KIND_NOT_SET) {
+        Add(path, absl::StrCat("'", f.name(),
+                               "' has no kind; add numeric {}, categorical {} or cross {}"));
+      }
+      const uint32_t dim = job_.model().wide_deep().embedding_dim();
+      if (f.has_embedding_dim() && f.embedding_dim() != dim) {
+        Add(path + ".embedding_dim",
+            absl::StrCat(f.embedding_dim(), " differs from model.wide_deep.embedding_dim ", dim,
+                         "; one table holds all embeddings: remove it"));
+      }
+    }
+  }
+
+  bool NeedsEmbeddings() const {
+    return std::any_of(job_.features().begin(), job_.features().end(), [](const Feature& f) {
+      return f.in_deep() &&
+             (f.has_categorical() || f.has_cross() || f.numeric().boundaries_size() > 0);
+    });
+  }
+
+  void Model() {
+    if (!job_.model().has_wide_deep()) {
+      Add("model", "there is none; add model { wide_deep { ... } }");
+      return;
+    }
+    const WideDeepConfig& m = job_.model().wide_deep();
+    for (int i = 0; i < m.hidden_units_size(); ++i) {
+      Range(absl::StrCat("model.wide_deep.hidden_units[", i, "]"), m.hidden_units(i), 1, 1 << 16);
+    }
+    if (!(m.dropout() >= 0 && m.dropout() < 1)) {
+      Add("model.wide_deep.dropout",
+          absl::StrCat(m.dropout(), " is no probability; give one in [0, 1)"));
+    }
+    if (m.dropout() > 0 && m.hidden_units().empty()) {
+      Add("model.wide_deep.dropout",
+          "has no effect without hidden_units; remove it or add hidden layers");
+    }
+    if (!m.hidden_units().empty() && m.embedding_dim() == 0 && NeedsEmbeddings()) {
+      Add("model.wide_deep.embedding_dim",
+          "is missing; the deep part has categorical features: give their width, "
+          "e.g. 16");
+    }
+    if (m.embedding_dim() > 4096)
+      Range("model.wide_deep.embedding_dim", m.embedding_dim(), 1, 4096);
+    if (m.hidden_units().empty() && !m.wide_numeric() && !m.wide_categorical()) {
+      Add("model.wide_deep",
+          "has neither a wide nor a deep part; set wide_numeric or wide_categorical, or add "
+          "hidden_units");
+    }
+    Initial("model.wide_deep.embedding_initializer", m.embedding_initializer());
+  }
+
+  void Initial(const std::string& path, const Initializer& init) {
+    if (init.has_constant() && !std::isfinite(init.constant())) {
+      Add(path + ".constant", "is no finite number; give one");
+    }
+    if (init.has_uniform() &&
+        !(std::isfinite(init.uniform().min()) && std::isfinite(init.uniform().max()) &&
+          init.uniform().min() <= init.uniform().max())) {
+      Add(path + ".uniform", absl::StrCat(init.uniform().min(), " to ", init.uniform().max(),
+                                          " is no interval; give finite min <= max"));
+    }
+    if (init.has_normal() &&
+        !(std::isfinite(init.normal().mean()) && std::isfinite(init.normal().stddev()) &&
+          init.normal().stddev() >= 0)) {
+      Add(path + ".normal", absl::StrCat("stddev ", init.normal().stddev(),
+                                         " is not possible; give a finite mean and "
+                                         "a finite stddev >= 0"));
+    }
+  }
+
+  void Tables() {
+    std::set<std::string> names;
+    for (int i = 0; i < job_.tables_size(); ++i) {
+      const TableConfig& t = job_.tables(i);
+      const std::string path = absl::StrCat("tables[", i, "]");
+      if (t.name().empty()) Add(path, "has no name; name the table of the model that it overrides");
+      if (!t.name().empty() && !names.insert(t.name()).second) {
+        Add(path + ".name", absl::StrCat("'", t.name(), "' is given twice; merge the two"));
+      }
+      if (t.wire_type() == TableConfig::BF16 && mode_ == Mode::kGeo) {
+        Add(path + ".wire_type",
+            "BF16 is refused in Geo: rounded deltas add up; use F32, or k_steps 0");
+      }
+      if (t.update_at() == TableConfig::COLLECTIVE) {
+        Add(path + ".update_at",
+            "COLLECTIVE is reserved for dense tables that workers all-reduce, which this build "
+            "does not do; leave it out: pservers update (Geo: workers)");
+      }
+      if (t.update_at() == TableConfig::WORKER && mode_ != Mode::kGeo) {
+        Add(path + ".update_at", absl::StrCat("WORKER contradicts mode ", ModeName(mode_),
+                                              ", where pservers update; "
+                                              "leave it out, or set k_steps > 0"));
+      }
+      if (t.num_shards() > kMaxShards) Range(path + ".num_shards", t.num_shards(), 1, kMaxShards);
+      Initial(path + ".initializer", t.initializer());
+      if (t.has_optimizer()) Optimizer(path + ".optimizer", t.optimizer());
+      for (int c = 0; c < t.columns_size(); ++c) {
+        const std::string column = absl::StrCat(path, ".columns[", c, "]");
+        Initial(column + ".initializer", t.columns(c).initializer());
+        if (t.columns(c).has_optimizer())
+          Optimizer(column + ".optimizer", t.columns(c).optimizer());
+      }
+    }
+  }
+
+  void Optimizers() {
+    const OptimizersConfig& o = job_.optimizers();
+    Optimizer("optimizers.all", o.all());
+    Optimizer("optimizers.dense", o.dense());
+    Optimizer("optimizers.embedding", o.embedding());
+    Optimizer("optimizers.wide", o.wide());
+    if (!(o.clip_global_norm() >= 0 && std::isfinite(o.clip_global_norm()))) {
+      Add("optimizers.clip_global_norm",
+          absl::StrCat(o.clip_global_norm(), " is no norm; give 0 (off) or more"));
+    }
+  }
+
+  void Optimizer(const std::string& path, const OptimizerConfig& optimizer) {
+    if (optimizer.rule_case() == OptimizerConfig::RULE_NOT_SET) {
+      Add(path, "has no rule; add sgd {}, momentum {}, adam {}, adagrad {} or ftrl {}");
+      return;
+    }
+    const auto rule = UpdateRule::Create(optimizer);
+    if (!rule.ok()) {
+      Add(path, std::string(rule.status().message()));
+      return;
+    }
+    const absl::Status schedule = ValidateSchedule(optimizer.schedule());
+    if (!schedule.ok()) Add(path + ".schedule", std::string(schedule.message()));
+  }
+
+  void Strategy() {
+    const ASyncConfigs& a = job_.strategy().a_sync_configs();
+    const std::string path = "strategy.a_sync_configs.";
+    if (a.k_steps() < 0) {
+      Add(path + "k_steps",
+          absl::StrCat(a.k_steps(), " is negative; give 0 for async or the interval of Geo"));
+    }
+    if (!job_.strategy().a_sync() && a.k_steps() > 0) {
+      Add(path + "k_steps",
+          absl::StrCat(a.k_steps(),
+                       " contradicts a_sync=false: sync has no local steps; set a_sync "
+                       "to true for Geo, or k_steps to 0"));
+      return;
+    }
+    const std::string mode = ModeName(mode_);
+    if (a.has_gradients_to_wait() && a.gradients_to_wait() == 0) {
+      Add(path + "gradients_to_wait", "0 is not possible; give 1 or more frames for one update");
+    }
+    if (a.gradients_to_wait() > 1 && mode_ != Mode::kAsync) {
+      Add(path + "gradients_to_wait",
+          absl::StrCat(a.gradients_to_wait(), " contradicts mode ", mode,
+                       "; it is for async (a_sync=true, k_steps=0): remove it"));
+    }
+    if (a.gradients_to_wait() > kMaxWorkers)
+      Range(path + "gradients_to_wait", a.gradients_to_wait(), 1, kMaxWorkers);
+    if (a.has_max_staleness() && mode_ != Mode::kAsync) {
+      Add(path + "max_staleness",
+          absl::StrCat(a.max_staleness(), " contradicts mode ", mode,
+                       "; it is for async (a_sync=true, k_steps=0): remove it"));
+    }
+    if (a.geo_merge() != ASyncConfigs::MEAN && mode_ != Mode::kGeo) {
+      Add(path + "geo_merge",
+          absl::StrCat("SUM contradicts mode ", mode, "; it is for Geo (k_steps > 0): remove it"));
+    }
+    if (a.has_geo_cache_rows() && (mode_ != Mode::kGeo || a.geo_cache_rows() == 0)) {
+      Add(path + "geo_cache_rows",
+          mode_ != Mode::kGeo ? absl::StrCat(a.geo_cache_rows(), " contradicts mode ", mode,
+                                             "; it is for Geo (k_steps > 0): remove it")
+                              : "0 is not possible; give at least the rows of one batch");
+    }
+    if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
+      Add("strategy.sync_configs.on_worker_loss",
+          "SHRINK is not supported by this build: a job whose worker dies "
+          "ends; use WAIT");
+    }
+  }
+
+  void Train() {
+    const TrainConfig& t = job_.train();
+    Range("train.batch_size", t.batch_size(), 1, kMaxBatch);
+    Range("eval.batch_size", job_.eval().batch_size(), 1, kMaxBatch);
+    if (t.epochs() == 0 && !job_.evaluate_only()) {
+      Add("train.epochs",
+          "0 trains nothing; give 1 or more, or set evaluate_only with initial_model");
+    }
+    if (t.has_threads()) Range("train.threads", t.threads(), 1, 4096);
+    Range("train.log_every", t.log_every(), 1, UINT32_MAX);
+    Range("train.prefetch_batches", t.prefetch_batches(), 1, kMaxDepth);
+    Range("train.step_timeout_s", t.step_timeout_s(), 1, 86400);
+    Range("train.pipeline_depth", t.pipeline_depth(), 1, kMaxDepth);
+    if (t.pipeline_depth() > 1 && mode_ != Mode::kAsync) {
+      Add("train.pipeline_depth",
+          absl::StrCat(t.pipeline_depth(), " contradicts mode ", ModeName(mode_),
+                       "; only async has several steps in flight: give 1"));
+    }
+    const ASyncConfigs& a = job_.strategy().a_sync_configs();
+    if (mode_ == Mode::kAsync && a.has_max_staleness() &&
+        t.pipeline_depth() > uint64_t{a.max_staleness()} + 1) {
+      Add("train.pipeline_depth",
+          absl::StrCat(t.pipeline_depth(), " contradicts max_staleness ", a.max_staleness(),
+                       ": a worker would wait for itself; give at most ",
+                       uint64_t{a.max_staleness()} + 1));
+    }
+  }
+
+  const JobConfig& job_;
+  const Mode mode_;
+  std::vector<ConfigProblem> problems_;
+};
+
+}  // namespace
+
+std::vector<ConfigProblem> FindProblems(const JobConfig& job) { return Check(job).Run(); }
+
+}  // namespace sluice

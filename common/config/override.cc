@@ -1,0 +1,267 @@
+// Overrides of single fields by reflection, from flags and SLUICE_* variables.
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/config/closest_name.h"
+#include "common/config/field_path.h"
+#include "common/config/job_config.h"
+#include "common/config/textproto_file.h"
+#include "google/protobuf/descriptor.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+constexpr ShortOption kShortOptions[] = {
+    {"a_sync", "strategy.a_sync"},
+    {"k_steps", "strategy.a_sync_configs.k_steps"},
+    {"epochs", "train.epochs"},
+    {"batch_size", "train.batch_size"},
+    {"seed", "train.seed"},
+    {"output_dir", "output_dir"},
+    {"worker_num", "worker_num"},
+    {"threads", "train.threads"},
+    {"log_every", "train.log_every"},
+    {"gradients_to_wait", "strategy.a_sync_configs.gradients_to_wait"},
+    {"max_staleness", "strategy.a_sync_configs.max_staleness"},
+};
+constexpr char kASync[] = "strategy.a_sync";
+constexpr char kKSteps[] = "strategy.a_sync_configs.k_steps";
+
+absl::Status Wrong(const std::string& value, const FieldDescriptor& field,
+                   const std::string& wanted) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", value, "' is no value of '", field.name(), "'; give ", wanted));
+}
+
+absl::StatusOr<bool> ParseBool(const std::string& text, const FieldDescriptor& field) {
+  bool value;
+  if (!absl::SimpleAtob(text, &value)) return Wrong(text, field, "true or false");
+  return value;
+}
+
+// Sets or adds one scalar.
+class ScalarWriter {
+ public:
+  ScalarWriter(const FieldDescriptor& field, Message* message)
+      : field_(field), message_(message), reflection_(*message->GetReflection()) {}
+
+  absl::Status Write(const std::string& text) {
+    switch (field_.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_BOOL: {
+        SLUICE_ASSIGN_OR_RETURN(const bool value, ParseBool(text, field_));
+        field_.is_repeated() ? reflection_.AddBool(message_, &field_, value)
+                             : reflection_.SetBool(message_, &field_, value);
+        return absl::OkStatus();
+      }
+      case FieldDescriptor::CPPTYPE_STRING:
+        field_.is_repeated() ? reflection_.AddString(message_, &field_, text)
+                             : reflection_.SetString(message_, &field_, text);
+        return absl::OkStatus();
+      case FieldDescriptor::CPPTYPE_ENUM:
+        return WriteEnum(text);
+      case FieldDescriptor::CPPTYPE_INT32:
+        return WriteInteger<int32_t>(text, &Reflection::SetInt32, &Reflection::AddInt32);
+      case FieldDescriptor::CPPTYPE_UINT32:
+        return WriteInteger<uint32_t>(text, &Reflection::SetUInt32, &Reflection::AddUInt32);
+      case FieldDescriptor::CPPTYPE_INT64:
+        return WriteInteger<int64_t>(text, &Reflection::SetInt64, &Reflection::AddInt64);
+      case FieldDescriptor::CPPTYPE_UINT64:
+        return WriteInteger<uint64_t>(text, &Reflection::SetUInt64, &Reflection::AddUInt64);
+      default:
+        return WriteReal(text);
+    }
+  }
+
+ private:
+  template <typename T>
+  absl::Status WriteInteger(const std::string& text,
+                            void (Reflection::*set)(Message*, const FieldDescriptor*, T) const,
+                            void (Reflection::*add)(Message*, const FieldDescriptor*, T) const) {
+    T value;
+    if (!absl::SimpleAtoi(text, &value)) {
+      return Wrong(text, field_,
+                   absl::StrCat("an integer from ", std::numeric_limits<T>::min(), " to ",
+                                std::numeric_limits<T>::max()));
+    }
+    (reflection_.*(field_.is_repeated() ? add : set))(message_, &field_, value);
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteReal(const std::string& text) {
+    double value;
+    if (!absl::SimpleAtod(text, &value)) return Wrong(text, field_, "a number");
+    if (field_.cpp_type() == FieldDescriptor::CPPTYPE_FLOAT) {
+      field_.is_repeated() ? reflection_.AddFloat(message_, &field_, static_cast<float>(value))
+                           : reflection_.SetFloat(message_, &field_, static_cast<float>(value));
+    } else {
+      field_.is_repeated() ? reflection_.AddDouble(message_, &field_, value)
+                           : reflection_.SetDouble(message_, &field_, value);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteEnum(const std::string& text) {
+    const auto* value = field_.enum_type()->FindValueByName(absl::AsciiStrToUpper(text));
+    if (value == nullptr) {
+      const auto names = EnumNames(*field_.enum_type());
+      return Wrong(text, field_, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+    }
+    field_.is_repeated() ? reflection_.AddEnum(message_, &field_, value)
+                         : reflection_.SetEnum(message_, &field_, value);
+    return absl::OkStatus();
+  }
+
+  const FieldDescriptor& field_;
+  Message* const message_;
+  const Reflection& reflection_;
+};
+
+// Parses "<field>: <text>" into `message`, whose field is empty.
+absl::Status MergeText(const FieldDescriptor& field, const std::string& text, Message* message) {
+  std::unique_ptr<Message> parsed(message->New());
+  SLUICE_RETURN_IF_ERROR(
+      ParseTextproto(absl::StrCat(field.name(), ": ", text), "value", parsed.get(), nullptr));
+  std::vector<const FieldDescriptor*> set;
+  parsed->GetReflection()->ListFields(*parsed, &set);
+  if (set.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the value of '", field.name(), "' also sets other fields; close its braces"));
+  }
+  message->MergeFrom(*parsed);
+  return absl::OkStatus();
+}
+
+absl::Status SetField(const FieldDescriptor& field, const std::string& value, Message* message) {
+  message->GetReflection()->ClearField(message, &field);
+  const bool braces = absl::StartsWith(value, "{") && absl::EndsWith(value, "}");
+  const bool brackets = absl::StartsWith(value, "[") && absl::EndsWith(value, "]");
+  if (field.is_repeated() && brackets) return MergeText(field, value, message);
+  if (field.message_type() != nullptr) {
+    if (!braces) {
+      return Wrong(value, field,
+                   absl::StrCat("its fields in braces ({",
+                                field.message_type()->field_count() > 0
+                                    ? field.message_type()->field(0)->name() + ": ..."
+                                    : "",
+                                "}), or set one of them: ", field.name(), ".",
+                                absl::StrJoin(FieldNames(*field.message_type()),
+                                              absl::StrCat(", ", field.name(), "."))));
+    }
+    return MergeText(field, field.is_repeated() ? absl::StrCat("[", value, "]") : value, message);
+  }
+  ScalarWriter writer(field, message);
+  if (!field.is_repeated()) return writer.Write(value);
+  if (value.empty()) return absl::OkStatus();
+  for (const absl::string_view item : absl::StrSplit(value, ',')) {
+    SLUICE_RETURN_IF_ERROR(writer.Write(std::string(absl::StripAsciiWhitespace(item))));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const FieldDescriptor*> FindField(const Message& message, const std::string& name) {
+  const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
+  if (field != nullptr) return field;
+  const std::vector<std::string> names = FieldNames(*message.GetDescriptor());
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no field '", name, "'", DidYouMean(name, names), "; ",
+      message.GetDescriptor()->name(), " has the fields ", absl::StrJoin(names, ", ")));
+}
+
+// The message that holds the last part of the path.
+absl::StatusOr<Message*> Descend(const FieldPathPart& part, const FieldDescriptor& field,
+                                 Message* message) {
+  if (field.message_type() == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", part.name, "' is a single value and has no fields"));
+  }
+  const Reflection& reflection = *message->GetReflection();
+  if (!field.is_repeated()) return reflection.MutableMessage(message, &field);
+  const int size = reflection.FieldSize(*message, &field);
+  if (part.index < 0 || part.index >= size) {
+    return absl::InvalidArgumentError(absl::StrCat("'", part.name, "' is a list of ", size,
+                                                   "; name an element, from ", part.name, "[0] to ",
+                                                   part.name, "[", size - 1, "]"));
+  }
+  return reflection.MutableRepeatedMessage(message, &field, part.index);
+}
+
+absl::Status Apply(const std::string& path, const std::string& value, Message* message) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<FieldPathPart> parts, ParseFieldPath(path));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    SLUICE_ASSIGN_OR_RETURN(const FieldDescriptor* field, FindField(*message, parts[i].name));
+    if (i + 1 < parts.size()) {
+      if (parts[i].index >= 0 && !field->is_repeated()) {
+        return absl::InvalidArgumentError(absl::StrCat("'", parts[i].name, "' is no list"));
+      }
+      SLUICE_ASSIGN_OR_RETURN(message, Descend(parts[i], *field, message));
+    } else if (parts[i].index >= 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("an element of '", parts[i].name,
+                       "' cannot be set as a whole; set the list, or a field of it"));
+    } else {
+      return SetField(*field, value, message);
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool FromEnvironment(const ConfigOverride& o) { return absl::StartsWith(o.origin, "SLUICE_"); }
+
+}  // namespace
+
+absl::Span<const ShortOption> ShortOptions() { return kShortOptions; }
+
+std::vector<ConfigOverride> OverridesFromEnvironment() {
+  std::vector<ConfigOverride> overrides;
+  for (const ShortOption& option : kShortOptions) {
+    const std::string variable = absl::StrCat("SLUICE_", absl::AsciiStrToUpper(option.name));
+    const char* value = std::getenv(variable.c_str());
+    if (value != nullptr && *value != '\0') overrides.push_back({option.path, value, variable});
+  }
+  return overrides;
+}
+
+absl::Status ApplyOverride(const ConfigOverride& override, Message* message) {
+  std::unique_ptr<Message> changed(message->New());
+  changed->CopyFrom(*message);
+  const absl::Status status = Apply(override.path, override.value, changed.get());
+  if (!status.ok()) {
+    const std::string origin = override.origin == "--set" || override.origin.empty()
+                                   ? absl::StrCat("--set ", override.path, "=", override.value)
+                                   : absl::StrCat(override.origin, "=", override.value);
+    return absl::InvalidArgumentError(absl::StrCat(origin, ": ", status.message()));
+  }
+  message->GetReflection()->Swap(message, changed.get());
+  return absl::OkStatus();
+}
+
+absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfig* job) {
+  for (const ConfigOverride& o : overrides) SLUICE_RETURN_IF_ERROR(ApplyOverride(o, job));
+  const ConfigOverride* a_sync = nullptr;
+  const ConfigOverride* k_steps = nullptr;
+  for (const ConfigOverride& o : overrides) {
+    if (o.path == kASync) a_sync = &o;
+    if (o.path == kKSteps) k_steps = &o;
+  }
+  if (a_sync == nullptr || job->strategy().a_sync()) return absl::OkStatus();
+  const bool below = k_steps == nullptr || (FromEnvironment(*k_steps) && !FromEnvironment(*a_sync));
+  if (below && job->strategy().has_a_sync_configs()) {
+    job->mutable_strategy()->mutable_a_sync_configs()->set_k_steps(0);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,140 @@
+#include "common/config/textproto_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/config/closest_name.h"
+#include "common/config/field_path.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/io/tokenizer.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+
+// The first enum-typed field `name` in `type` or below.
+const EnumDescriptor* FindEnum(const Descriptor& type, const std::string& name,
+                               std::set<const Descriptor*>* seen) {
+  if (!seen->insert(&type).second) return nullptr;
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor* field = type.field(i);
+    if (field->enum_type() != nullptr && field->name() == name) return field->enum_type();
+    if (field->message_type() == nullptr) continue;
+    if (const EnumDescriptor* found = FindEnum(*field->message_type(), name, seen)) return found;
+  }
+  return nullptr;
+}
+
+// protobuf's words with what is possible instead. They quote: message type and field, or value and
+// field.
+std::string Explain(const Descriptor& root, const std::string& message) {
+  const std::vector<std::string> quoted = absl::StrSplit(message, '"');
+  if (quoted.size() < 4) return message;
+  if (absl::StrContains(message, "has no field named")) {
+    const Descriptor* type = root.file()->pool()->FindMessageTypeByName(quoted[1]);
+    if (type == nullptr) return message;
+    const std::vector<std::string> names = FieldNames(*type);
+    return absl::StrCat("unknown field '", quoted[3], "'", DidYouMean(quoted[3], names), "; ",
+                        type->name(), names.empty() ? " has no fields" : " has the fields ",
+                        absl::StrJoin(names, ", "));
+  }
+  if (absl::StrContains(message, "numeration value")) {
+    std::set<const Descriptor*> seen;
+    const EnumDescriptor* type = FindEnum(root, quoted[3], &seen);
+    if (type == nullptr) return message;
+    const std::vector<std::string> names = EnumNames(*type);
+    return absl::StrCat("'", quoted[1], "' is no value of '", quoted[3], "'",
+                        DidYouMean(quoted[1], names), "; use one of ", absl::StrJoin(names, ", "));
+  }
+  return message;
+}
+
+// Keeps the first error: later ones are often its consequences.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  FirstError(const std::string& name, const Descriptor& root) : name_(name), root_(root) {}
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (!text_.empty()) return;
+    // Line -1: the error has no place.
+    const std::string place = line < 0 ? "" : absl::StrCat(":", line + 1, ":", column + 1);
+    text_ = absl::StrCat(name_, place, ": ", Explain(root_, message));
+  }
+  void AddWarning(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
+  const std::string& text() const { return text_; }
+
+ private:
+  const std::string& name_;
+  const Descriptor& root_;
+  std::string text_;
+};
+
+}  // namespace
+
+absl::Status ParseTextproto(const std::string& text, const std::string& name,
+                            google::protobuf::Message* message, FieldLocations* locations) {
+  FirstError errors(name, *message->GetDescriptor());
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(locations);
+  parser.SetRecursionLimit(50);
+  if (parser.ParseFromString(text, message)) return absl::OkStatus();
+  return absl::InvalidArgumentError(errors.text().empty() ? absl::StrCat(name, ": is no textproto")
+                                                          : errors.text());
+}
+
+absl::Status ReadTextprotoFile(const std::string& file, google::protobuf::Message* message,
+                               FieldLocations* locations) {
+  std::ifstream in(file);
+  if (!in) {
+    return absl::NotFoundError(absl::StrCat("cannot open ", file, ": ", std::strerror(errno),
+                                            "; give the path of a .textproto file"));
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (in.bad() || text.fail()) {
+    // A folder opens but does not read; an empty file sets failbit as nothing was inserted.
+    in.clear();
+    if (in.peek() != std::ifstream::traits_type::eof() || in.bad()) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot read ", file, "; is it a file?"));
+    }
+  }
+  return ParseTextproto(text.str(), file, message, locations);
+}
+
+int LineOfField(const FieldLocations& locations, const google::protobuf::Message& message,
+                const std::string& path) {
+  const auto parts = ParseFieldPath(path);
+  if (!parts.ok()) return 0;
+  const FieldLocations* tree = &locations;
+  const Descriptor* type = message.GetDescriptor();
+  int line = 0;
+  for (const FieldPathPart& part : *parts) {
+    const FieldDescriptor* field = type->FindFieldByName(part.name);
+    if (field == nullptr) break;
+    const int index = field->is_repeated() ? std::max(part.index, 0) : -1;
+    const auto location = tree->GetLocation(field, index);
+    if (location.line < 0) break;
+    line = location.line + 1;
+    type = field->message_type();
+    if (type == nullptr) break;
+    tree = tree->GetTreeForNested(field, index);
+    if (tree == nullptr) break;
+  }
+  return line;
+}
+
+}  // namespace sluice

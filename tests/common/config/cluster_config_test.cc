@@ -1,0 +1,84 @@
+#include "common/config/address.h"
+#include "common/config/closest_name.h"
+#include "common/config/job_config.h"
+#include "common/config/textproto_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Refusal(const std::string& text) {
+  ClusterConfig cluster;
+  const absl::Status parsed = ParseTextproto(text, "cluster", &cluster, nullptr);
+  if (!parsed.ok()) return std::string(parsed.message());
+  const absl::Status status = ValidateClusterConfig(WithDefaults(cluster));
+  return std::string(status.message());
+}
+
+TEST(ClusterConfigTest, GoodClustersPass) {
+  EXPECT_EQ(Refusal(""), "");
+  EXPECT_EQ(
+      Refusal("scheduler: '127.0.0.1:7000' pservers: ['127.0.0.1:0', '127.0.0.1:0'] worker_num: 2"),
+      "");
+  EXPECT_EQ(
+      Refusal("scheduler: '10.0.0.1:7000' pservers: 'host-2:7001' security { insecure: true }"),
+      "");
+}
+
+TEST(ClusterConfigTest, DefaultsAreThoseOfTheManual) {
+  const ClusterConfig cluster = WithDefaults(ClusterConfig());
+  EXPECT_EQ(cluster.limits().lease_ms(), 10000);
+  EXPECT_EQ(cluster.limits().heartbeat_ms(), 1000);
+  EXPECT_EQ(cluster.limits().wait_s(), 120);
+  EXPECT_EQ(cluster.limits().max_message_mib(), 64);
+  EXPECT_EQ(cluster.limits().max_streams(), 1024);
+}
+
+TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
+  EXPECT_THAT(Refusal("version: 3"), HasSubstr("version: 3"));
+  EXPECT_THAT(Refusal("scheduler: '127.0.0.1'"), HasSubstr("scheduler: '127.0.0.1' is no address"));
+  EXPECT_THAT(Refusal("scheduler: '10.0.0.1:7000'"), HasSubstr("insecure: true"));
+  EXPECT_THAT(Refusal("pservers: ['127.0.0.1:70', '127.0.0.1:70']"),
+              HasSubstr("pservers[1]: '127.0.0.1:70' is given twice"));
+  EXPECT_THAT(Refusal("scheduler: '127.0.0.1:70' pservers: '127.0.0.1:70'"),
+              HasSubstr("pservers[0]"));
+  EXPECT_THAT(Refusal("limits { lease_ms: 1000 heartbeat_ms: 900 }"), HasSubstr("at most 500"));
+  EXPECT_THAT(Refusal("limits { max_message_mib: 1 }"), HasSubstr("limits.max_message_mib: 1"));
+  EXPECT_THAT(Refusal("limits { wait_s: 0 }"), HasSubstr("limits.wait_s: 0"));
+  EXPECT_THAT(Refusal("workernum: 2"), HasSubstr("did you mean 'worker_num'?"));
+}
+
+TEST(AddressTest, HostAndPortAreTakenApart) {
+  EXPECT_EQ(ParseAddress("host:80")->host, "host");
+  EXPECT_EQ(ParseAddress("[::1]:80")->host, "::1");
+  EXPECT_EQ(ParseAddress("[::1]:80")->port, 80);
+  EXPECT_EQ(ToText({"::1", 80}), "[::1]:80");
+  for (const char* bad : {"", ":", "a", "a:", ":80", "a:b", "a:65536", "a:-1", "a:+1", "::1:80",
+                          "a b:1", "a/b:1", "[:80"}) {
+    EXPECT_FALSE(ParseAddress(bad).ok()) << bad;
+  }
+}
+
+TEST(AddressTest, LoopbackIsNumbersOrTheKnownName) {
+  EXPECT_TRUE(IsLoopback("127.0.0.1"));
+  EXPECT_TRUE(IsLoopback("127.1.2.3"));
+  EXPECT_TRUE(IsLoopback("::1"));
+  EXPECT_TRUE(IsLoopback("localhost"));
+  EXPECT_FALSE(IsLoopback("127.example.com"));
+  EXPECT_FALSE(IsLoopback("0.0.0.0"));
+  EXPECT_FALSE(IsLoopback("10.0.0.1"));
+}
+
+TEST(ClosestNameTest, NearNamesAreFoundAndFarOnesAreNot) {
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("trian", "train"), 1);
+  EXPECT_EQ(ClosestName("batchsize", {"epochs", "batch_size"}), "batch_size");
+  EXPECT_EQ(ClosestName("zzz", {"epochs", "batch_size"}), "");
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,341 @@
+#include "common/config/job_config.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "common/config/textproto_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kGoodJob[] = R"(
+name: "good"
+data {
+  format: CSV
+  train_files: "train.csv"
+  eval_files: "sub/../eval-*.csv"
+  csv { header: true }
+  label { column: "y" }
+}
+features { name: "age" numeric {} }
+features { name: "job" categorical {} }
+model { wide_deep { hidden_units: [8, 4] embedding_dim: 4 } }
+)";
+
+JobConfig GoodJob() {
+  JobConfig job;
+  EXPECT_TRUE(ParseTextproto(kGoodJob, "good", &job, nullptr).ok());
+  return job;
+}
+
+// The message of making GoodJob() with `path=value` pairs effective; "" when nothing is wrong.
+std::string Refusal(const std::vector<std::pair<std::string, std::string>>& settings) {
+  JobConfig job = GoodJob();
+  std::vector<ConfigOverride> overrides;
+  for (const auto& [path, value] : settings) overrides.push_back({path, value, "--set"});
+  const absl::Status applied = ApplyOverrides(overrides, &job);
+  if (!applied.ok()) return std::string(applied.message());
+  const auto effective = EffectiveJobConfig(job, "/base");
+  return effective.ok() ? "" : std::string(effective.status().message());
+}
+
+class TempFile {
+ public:
+  explicit TempFile(const std::string& text) {
+    path_ = ::testing::TempDir() + "/job_config_test_" + std::to_string(getpid()) + ".textproto";
+    std::ofstream(path_) << text;
+  }
+  ~TempFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(JobConfigTest, UnknownFieldNamesPlaceSuggestionAndExistingFields) {
+  const TempFile file("name: 'x'\ntrain {\n  batchsize: 12\n}\n");
+  const absl::Status status = ReadJobConfig(file.path()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(file.path() + ":3:"), HasSubstr("unknown field 'batchsize'"),
+                    HasSubstr("did you mean 'batch_size'?"), HasSubstr("epochs, seed")));
+}
+
+TEST(JobConfigTest, UnknownEnumValueListsTheValues) {
+  const TempFile file("data { format: CVS }");
+  EXPECT_THAT(std::string(ReadJobConfig(file.path()).status().message()),
+              AllOf(HasSubstr(":1:"), HasSubstr("'CVS'"), HasSubstr("CSV, TSV, LIBSVM, CRITEO_TSV"),
+                    Not(HasSubstr("UNSPECIFIED"))));
+}
+
+TEST(JobConfigTest, SyntaxErrorsAndDuplicatesHavePlaces) {
+  EXPECT_THAT(
+      std::string(ReadJobConfig(TempFile("name: 'x'\nname: 'y'").path()).status().message()),
+      HasSubstr(":2:"));
+  EXPECT_THAT(std::string(ReadJobConfig(TempFile("data {").path()).status().message()),
+              HasSubstr(".textproto:1:"));
+  JobConfig job;
+  std::string bytes;
+  for (int i = 0; i < 3000; ++i) bytes += static_cast<char>(i * 7919 >> 3);
+  EXPECT_FALSE(ParseTextproto(bytes, "noise", &job, nullptr).ok());
+  EXPECT_FALSE(ParseTextproto(std::string(100000, '{'), "deep", &job, nullptr).ok());
+}
+
+TEST(JobConfigTest, MissingFileAndFolderAreNamed) {
+  EXPECT_EQ(ReadJobConfig("/no/such/file").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(ReadJobConfig("/no/such/file").status().message()),
+              HasSubstr("/no/such/file"));
+  EXPECT_THAT(std::string(ReadJobConfig(::testing::TempDir()).status().message()),
+              HasSubstr("is it a file?"));
+  EXPECT_TRUE(ReadJobConfig(TempFile("").path()).ok());
+}
+
+TEST(JobConfigTest, EveryDefaultIsFilledIn) {
+  const auto job = EffectiveJobConfig(GoodJob(), "/base");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->version(), 1);
+  EXPECT_EQ(job->worker_num(), 1);
+  EXPECT_EQ(job->train().batch_size(), 512);
+  EXPECT_EQ(job->train().epochs(), 1);
+  EXPECT_EQ(job->train().log_every(), 30);
+  EXPECT_EQ(job->train().prefetch_batches(), 4);
+  EXPECT_EQ(job->train().pipeline_depth(), 1);
+  EXPECT_EQ(job->train().step_timeout_s(), 60);
+  EXPECT_EQ(job->eval().every_epochs(), 1);
+  EXPECT_EQ(job->eval().batch_size(), 2048);
+  EXPECT_TRUE(job->checkpoint().save_final_model());
+  EXPECT_TRUE(job->strategy().a_sync());
+  EXPECT_EQ(job->strategy().a_sync_configs().gradients_to_wait(), 1);
+  EXPECT_FALSE(job->strategy().a_sync_configs().has_max_staleness());
+  EXPECT_FALSE(job->strategy().a_sync_configs().has_geo_cache_rows());
+  EXPECT_TRUE(job->data().shuffle());
+  EXPECT_EQ(job->data().csv().delimiter(), ",");
+  EXPECT_TRUE(job->data().csv().trim());
+  EXPECT_EQ(job->features(0).numeric().column(), "age");
+  EXPECT_TRUE(job->features(1).in_deep());
+  EXPECT_TRUE(job->model().wide_deep().wide_categorical());
+  EXPECT_EQ(job->model().wide_deep().embedding_initializer().uniform().max(), 0.05f);
+  EXPECT_EQ(job->optimizers().wide().learning_rate(), 0.001f);
+  EXPECT_EQ(job->optimizers().wide().adam().beta1(), 0.9f);
+}
+
+TEST(JobConfigTest, EffectiveIsIdempotentAndReadsBackFromItsText) {
+  const auto once = EffectiveJobConfig(GoodJob(), "/base");
+  ASSERT_TRUE(once.ok());
+  const auto twice = EffectiveJobConfig(*once, "/elsewhere");
+  ASSERT_TRUE(twice.ok());
+  EXPECT_EQ(ToTextproto(*once), ToTextproto(*twice));
+  JobConfig parsed;
+  ASSERT_TRUE(ParseTextproto(ToTextproto(*once), "text", &parsed, nullptr).ok());
+  EXPECT_EQ(parsed.SerializeAsString(), once->SerializeAsString());
+}
+
+TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder) {
+  JobConfig job = GoodJob();
+  job.set_output_dir("out/x");
+  job.set_initial_model("/abs/model");
+  const auto effective = EffectiveJobConfig(job, "/base/configs");
+  ASSERT_TRUE(effective.ok());
+  EXPECT_THAT(effective->data().train_files(), ElementsAre("/base/configs/train.csv"));
+  EXPECT_THAT(effective->data().eval_files(), ElementsAre("/base/configs/eval-*.csv"));
+  EXPECT_EQ(effective->initial_model(), "/abs/model");
+  EXPECT_EQ(effective->output_dir(), (std::filesystem::current_path() / "out/x").string());
+  EXPECT_EQ(EffectiveJobConfig(GoodJob(), "/base")->output_dir(), "");
+}
+
+TEST(JobConfigTest, ModesFollowTheTwoSwitches) {
+  StrategyConfig strategy;
+  EXPECT_EQ(ModeOf(strategy), Mode::kAsync);
+  strategy.mutable_a_sync_configs()->set_k_steps(5);
+  EXPECT_EQ(ModeOf(strategy), Mode::kGeo);
+  strategy.set_a_sync(false);
+  EXPECT_EQ(ModeOf(strategy), Mode::kSync);
+  EXPECT_STREQ(ModeName(Mode::kGeo), "geo");
+}
+
+struct BadSetting {
+  std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<std::string> message_has;
+};
+
+class RefusalTest : public ::testing::TestWithParam<BadSetting> {};
+
+TEST_P(RefusalTest, NamesFieldValueAndFix) {
+  const std::string message = Refusal(GetParam().settings);
+  for (const std::string& part : GetParam().message_has) EXPECT_THAT(message, HasSubstr(part));
+}
+
+constexpr char kAsyncConfigs[] = "strategy.a_sync_configs";
+const std::string kK = std::string(kAsyncConfigs) + ".k_steps";
+
+INSTANTIATE_TEST_SUITE_P(
+    Job, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"version", "2"}}, {"version: 2", "newer"}},
+        BadSetting{{{"name", "a/b"}}, {"name: 'a/b'", "A-Z a-z"}},
+        BadSetting{{{"name", std::string(65, 'x')}}, {"1 to 64"}},
+        BadSetting{{{"name", ".."}}, {"not starting with a dot"}},
+        BadSetting{{{"worker_num", "0"}}, {"worker_num: 0", "1 to"}},
+        BadSetting{{{"evaluate_only", "true"}}, {"evaluate_only", "initial_model"}},
+        BadSetting{{{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.eval_files", ""}},
+                   {"evaluate_only", "data.eval_files"}},
+        BadSetting{{{"features", "[]"}}, {"features: there are none"}},
+        BadSetting{{{"model", "{}"}}, {"model: there is none", "wide_deep"}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Data, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"data.train_files", ""}}, {"data.train_files", "at least one file"}},
+        BadSetting{{{"data.train_files", "a,,b"}}, {"data.train_files[1]: is empty"}},
+        BadSetting{{{"data.format", "FORMAT_UNSPECIFIED"}}, {"data.format", "CRITEO_TSV"}},
+        BadSetting{{{"data.csv.columns", "y,age,job"}},
+                   {"data.csv.header", "contradicts", "columns"}},
+        BadSetting{{{"data.csv.header", "false"}}, {"data.csv", "header: true"}},
+        BadSetting{{{"data.csv.delimiter", "||"}}, {"data.csv.delimiter: '||'", "one character"}},
+        BadSetting{{{"data.label.column", ""}}, {"data.label.column", "missing"}},
+        BadSetting{{{"data.csv.header", "false"}, {"data.csv.columns", "yy,age,job"}},
+                   {"data.label.column: 'y'", "did you mean 'yy'?"}},
+        BadSetting{{{"data.csv.header", "false"}, {"data.csv.columns", "y,age,jab"}},
+                   {"features[1].categorical.column: 'job'"}},
+        BadSetting{{{"data.csv.header", "false"}, {"data.csv.columns", "y,age,job,job"}},
+                   {"data.csv.columns[3]: 'job'"}},
+        BadSetting{{{"data.weight_column", "y"}}, {"data.weight_column: 'y'", "label"}},
+        BadSetting{{{"data.format", "CRITEO_TSV"}},
+                   {"data.csv: has no effect", "data.label.column: 'y'"}},
+        BadSetting{{{"data.label.negative", "a"}}, {"data.label.negative", "positive"}},
+        BadSetting{{{"data.label.negative", "a,b"}, {"data.label.positive", "b"}},
+                   {"'b' is also in positive"}},
+        BadSetting{{{"data.label.positive", "b"}, {"data.label.positive_at_least", "1"}},
+                   {"data.label.positive_at_least", "contradicts"}},
+        BadSetting{{{"data.task_bytes", "3"}}, {"data.task_bytes: 3"}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Model, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"features", "[{name: 'a' numeric {}}, {name: 'a' numeric {}}]"}},
+                   {"features[1].name: 'a' is given twice"}},
+        BadSetting{{{"features", "{numeric {}}"}}, {"features[0]: has no name"}},
+        BadSetting{{{"features", "{name: 'a'}"}}, {"features[0]: 'a' has no kind", "categorical"}},
+        BadSetting{{{"features[1].embedding_dim", "5"}}, {"features[1].embedding_dim: 5", "4"}},
+        BadSetting{{{"model.wide_deep.hidden_units", "8,0"}},
+                   {"model.wide_deep.hidden_units[1]: 0"}},
+        BadSetting{{{"model.wide_deep.embedding_dim", "0"}}, {"embedding_dim: is missing"}},
+        BadSetting{{{"model.wide_deep.dropout", "1"}}, {"dropout: 1", "[0, 1)"}},
+        BadSetting{{{"model.wide_deep.dropout", "-0.1"}}, {"[0, 1)"}},
+        BadSetting{{{"model.wide_deep.dropout", "nan"}}, {"[0, 1)"}},
+        BadSetting{{{"model.wide_deep.dropout", "0.5"}, {"model.wide_deep.hidden_units", ""}},
+                   {"dropout: has no effect"}},
+        BadSetting{{{"model.wide_deep.hidden_units", ""},
+                    {"model.wide_deep.wide_numeric", "false"},
+                    {"model.wide_deep.wide_categorical", "false"}},
+                   {"neither a wide nor a deep part"}},
+        BadSetting{{{"model.wide_deep.embedding_initializer", "{uniform {min: 1 max: -1}}"}},
+                   {"embedding_initializer.uniform", "min <= max"}},
+        BadSetting{{{"model.wide_deep.embedding_initializer", "{normal {stddev: -1}}"}},
+                   {"stddev -1"}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategy, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"strategy.a_sync", "false"}, {kK, "5"}},
+                   {kK + ": 5 contradicts a_sync=false"}},
+        BadSetting{{{kK, "-1"}}, {kK + ": -1 is negative"}},
+        BadSetting{
+            {{"strategy.a_sync", "false"}, {"strategy.a_sync_configs.gradients_to_wait", "2"}},
+            {"gradients_to_wait: 2 contradicts mode sync"}},
+        BadSetting{{{kK, "3"}, {"strategy.a_sync_configs.gradients_to_wait", "2"}},
+                   {"gradients_to_wait: 2 contradicts mode geo"}},
+        BadSetting{{{"strategy.a_sync_configs.gradients_to_wait", "0"}}, {"gradients_to_wait: 0"}},
+        BadSetting{{{"strategy.a_sync", "false"}, {"strategy.a_sync_configs.max_staleness", "0"}},
+                   {"max_staleness: 0 contradicts mode sync"}},
+        BadSetting{{{kK, "3"}, {"strategy.a_sync_configs.max_staleness", "2"}},
+                   {"max_staleness: 2 contradicts mode geo"}},
+        BadSetting{{{"strategy.a_sync_configs.geo_merge", "SUM"}},
+                   {"geo_merge: SUM contradicts mode async"}},
+        BadSetting{{{"strategy.a_sync_configs.geo_cache_rows", "5"}},
+                   {"geo_cache_rows: 5 contradicts"}},
+        BadSetting{{{kK, "2"}, {"strategy.a_sync_configs.geo_cache_rows", "0"}},
+                   {"geo_cache_rows: 0"}},
+        BadSetting{{{"train.pipeline_depth", "4"}, {"strategy.a_sync_configs.max_staleness", "2"}},
+                   {"train.pipeline_depth: 4 contradicts max_staleness 2", "at most 3"}},
+        BadSetting{{{"train.pipeline_depth", "2"}, {kK, "2"}},
+                   {"pipeline_depth: 2 contradicts mode geo"}},
+        BadSetting{{{"train.pipeline_depth", "0"}}, {"pipeline_depth: 0"}},
+        BadSetting{{{"strategy.sync_configs.on_worker_loss", "SHRINK"}},
+                   {"SHRINK is not supported"}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    TrainAndTables, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"train.batch_size", "0"}}, {"train.batch_size: 0", "1 to 1048576"}},
+        BadSetting{{{"train.batch_size", "1048577"}}, {"train.batch_size: 1048577"}},
+        BadSetting{{{"eval.batch_size", "0"}}, {"eval.batch_size: 0"}},
+        BadSetting{{{"train.epochs", "0"}}, {"train.epochs: 0", "evaluate_only"}},
+        BadSetting{{{"train.threads", "0"}}, {"train.threads: 0"}},
+        BadSetting{{{"train.log_every", "0"}}, {"train.log_every: 0"}},
+        BadSetting{{{"train.step_timeout_s", "0"}}, {"train.step_timeout_s: 0"}},
+        BadSetting{{{"train.prefetch_batches", "0"}}, {"train.prefetch_batches: 0"}},
+        BadSetting{{{"optimizers.dense", "{learning_rate: 0.1}"}},
+                   {"optimizers.dense: has no rule", "adam {}"}},
+        BadSetting{{{"optimizers.wide", "{sgd {} learning_rate: -1}"}}, {"optimizers.wide: "}},
+        BadSetting{{{"optimizers.clip_global_norm", "-1"}}, {"optimizers.clip_global_norm: -1"}},
+        BadSetting{{{"tables", "{name: 'e' update_at: COLLECTIVE}"}},
+                   {"tables[0].update_at: COLLECTIVE is reserved"}},
+        BadSetting{{{"tables", "{name: 'e' update_at: WORKER}"}},
+                   {"tables[0].update_at: WORKER contradicts mode async"}},
+        BadSetting{{{"tables", "{name: 'e' wire_type: BF16}"}, {kK, "2"}},
+                   {"tables[0].wire_type: BF16 is refused in Geo"}},
+        BadSetting{{{"tables", "{num_shards: 3}"}}, {"tables[0]: has no name"}},
+        BadSetting{{{"tables", "[{name: 'e'}, {name: 'e'}]"}},
+                   {"tables[1].name: 'e' is given twice"}},
+        BadSetting{{{"tables", "{name: 'e' num_shards: 70000}"}},
+                   {"tables[0].num_shards: 70000"}}));
+
+TEST(JobConfigTest, GoodSettingsOfEachModePass) {
+  EXPECT_EQ(Refusal({}), "");
+  EXPECT_EQ(Refusal({{"strategy.a_sync", "false"}}), "");
+  EXPECT_EQ(Refusal({{kK, "100"}, {"strategy.a_sync_configs.geo_merge", "SUM"}}), "");
+  EXPECT_EQ(
+      Refusal({{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}), "");
+  EXPECT_EQ(Refusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
+  EXPECT_EQ(Refusal({{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
+            "");
+  EXPECT_EQ(Refusal({{"model.wide_deep.hidden_units", ""}, {"model.wide_deep.embedding_dim", "0"}}),
+            "");
+}
+
+TEST(JobConfigTest, AllProblemsAreReportedAtOnce) {
+  EXPECT_THAT(Refusal({{"train.batch_size", "0"}, {"worker_num", "0"}}),
+              AllOf(HasSubstr("train.batch_size"), HasSubstr("\n"), HasSubstr("worker_num")));
+}
+
+TEST(LoadJobConfigTest, ProblemsOfTheFileNameItsLineAndThoseOfFlagsTheFlag) {
+  const TempFile file(std::string(kGoodJob) + "train {\n  epochs: 3\n  batch_size: 0\n}\n");
+  const std::string message = std::string(LoadJobConfig(file.path(), {}).status().message());
+  EXPECT_THAT(message, HasSubstr(file.path() + ":15: train.batch_size: 0"));
+  const ConfigOverride flag{"train.batch_size", "0", "--batch_size"};
+  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {flag}).status().message()),
+              HasSubstr("--batch_size: train.batch_size: 0"));
+}
+
+TEST(LoadJobConfigTest, NamelessJobIsNamedAfterItsFile) {
+  std::string text(kGoodJob);
+  text.erase(text.find("name: \"good\""), 12);
+  const TempFile file(text);
+  const auto job = LoadJobConfig(file.path(), {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), std::filesystem::path(file.path()).stem().string());
+  EXPECT_THAT(job->data().train_files(0),
+              HasSubstr(std::filesystem::path(file.path()).parent_path().string()));
+}
+
+}  // namespace
+}  // namespace sluice
