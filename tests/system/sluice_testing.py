@@ -1,0 +1,140 @@
+"""Runs the real programs for the system tests: bounded in time, nothing left running.
+
+Each test class derives from SluiceTest: `self.tmp` is its folder, `self.launch(...)` runs `sluice launch` to its
+end, `self.start(...)` starts any program, and tearDown fails the test when a process of it is still alive.
+"""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolve()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ADULT = ROOT / "configs" / "adult_wide_deep.textproto"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def wait_until(condition, seconds, what):
+    """Polls `condition` until it is true; fails with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError("not within %s s: %s" % (seconds, what() if callable(what) else what))
+
+
+def processes_naming(text):
+    """(pid, command line) of the sluice processes with `text` in their command line."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if text in command and "sluice" in command and state != "Z":
+            found.append((int(entry.name), command))
+    return found
+
+
+class SluiceTest(unittest.TestCase):
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="sluice_test_")
+        self.tmp = pathlib.Path(self._folder.name)
+        self._started = []
+
+    def tearDown(self):
+        for process in self._started:
+            if process.poll() is None:
+                process.terminate()
+        for process in self._started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        try:
+            wait_until(lambda: not processes_naming(str(self.tmp)), 10,
+                       lambda: "still running: %s" % processes_naming(str(self.tmp)))
+        finally:
+            for pid, _ in processes_naming(str(self.tmp)):
+                os.kill(pid, signal.SIGKILL)
+            self._folder.cleanup()
+
+    # ------------------------------------------------------------------------------ running programs
+
+    def run_program(self, *args, timeout=60, **kwargs):
+        """Runs a program to its end; stdout and stderr together as text in .stdout."""
+        program = subprocess.Popen([str(BIN / args[0])] + [str(a) for a in args[1:]], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, cwd=self.tmp, **kwargs)
+        self._started.append(program)
+        try:
+            out, _ = program.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            out, _ = program.communicate()
+            raise AssertionError("%s did not end within %s s:\n%s" % (" ".join(map(str, args)), timeout, out))
+        return subprocess.CompletedProcess(args, program.returncode, out)
+
+    def start(self, *args, log=None, **kwargs):
+        """Starts a program in the background; its output goes to tmp/<log>."""
+        out = open(self.tmp / (log or "%s.%d.out" % (args[0], len(self._started))), "wb")
+        program = subprocess.Popen([str(BIN / args[0])] + [str(a) for a in args[1:]], stdout=out,
+                                   stderr=subprocess.STDOUT, cwd=self.tmp, **kwargs)
+        out.close()
+        self._started.append(program)
+        return program
+
+    def launch(self, *flags, job=ADULT, name="run", timeout=120, expect=0):
+        """`sluice launch` with output in tmp/<name>; returns (result.json or None, output text)."""
+        done = self.run_program("sluice", "launch", "--job=%s" % job, "--output_dir=%s" % (self.tmp / name),
+                                "--log_dir=%s" % (self.tmp / (name + ".log")), *flags, timeout=timeout)
+        if expect is not None:
+            self.assertEqual(done.returncode, expect, done.stdout)
+        path = self.tmp / name / "result.json"
+        return (json.loads(path.read_text()) if path.exists() else None), done.stdout
+
+    # ------------------------------------------------------------------------------------ small jobs
+
+    def write_csv(self, name, rows, header="label,x,c"):
+        """Writes rows (tuples) as a CSV file with a header."""
+        path = self.tmp / name
+        path.write_text(header + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+        return path
+
+    def small_job(self, train="train*.csv", evaluation="", extra="", data_extra=""):
+        """A job on label,x,c files in tmp; returns its path."""
+        text = """
+name: "small"
+data {
+  format: CSV
+  train_files: "%s"
+  %s
+  csv { header: true }
+  label { column: "label" }
+  %s
+}
+features { name: "x" numeric {} }
+features { name: "c" categorical {} }
+model { wide_deep { embedding_dim: 4 hidden_units: 8 } }
+optimizers { all { sgd {} learning_rate: 0.1 } }
+train { batch_size: 8 epochs: 2 seed: 3 }
+%s
+""" % (train, 'eval_files: "%s"' % evaluation if evaluation else "", data_extra, extra)
+        path = self.tmp / "small.textproto"
+        path.write_text(text)
+        return path
