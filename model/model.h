@@ -1,5 +1,5 @@
-// A model: its features, its tables, and how to compute it. Models register with a factory; nothing outside
-// model/ knows what wide_deep is.
+// A model: its features, its tables, and how to compute it. Models register with a factory; nothing
+// outside model/ knows what wide_deep is.
 //
 // Thread safety: immutable; a DenseNet belongs to one thread.
 #pragma once
@@ -23,15 +23,16 @@ class Model {
 
   virtual const std::shared_ptr<const FeatureSchema>& schema() const = 0;
 
-  // The job's tables with optimizers and initial values, overridden by job.tables() (an override of a table that
-  // the model does not have is refused). At most one is sparse.
+  // The job's tables with optimizers and initial values, overridden by job.tables() (an override of
+  // a table that the model does not have is refused). At most one is sparse.
   virtual const std::vector<TableConfig>& tables() const = 0;
   // Index in tables() of the sparse table (-1: none) and of the dense ones in the net's order.
   virtual int sparse_table() const = 0;
   virtual const std::vector<int>& dense_tables() const = 0;
 
   // CPU backend with `threads` threads.
-  virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(int threads, size_t max_batch) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(int threads,
+                                                              size_t max_batch) const = 0;
 };
 
 // Fills num_shards of sparse tables left at 0: 4 x pservers, at least 16.
