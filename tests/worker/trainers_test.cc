@@ -1,0 +1,121 @@
+// The orders of calls of sync and async training.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/fakes.h"
+#include "worker/async_trainer.h"
+#include "worker/sync_trainer.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+
+class TrainersTest : public ::testing::Test {
+ protected:
+  TrainersTest() : client_(model_, 1.0f) {
+    spec_.mutable_config()->mutable_train()->set_pipeline_depth(1);
+    context_.spec = &spec_;
+    context_.model = &model_;
+    context_.net = &net_;
+    context_.client = &client_;
+    context_.stats = &stats_;
+    context_.cancelled = &cancelled_;
+  }
+
+  void Train(Trainer* trainer, const std::vector<size_t>& sizes, uint64_t first_step = 0) {
+    BatchQueue queue(sizes.size() + 1);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      auto prepared = std::make_shared<PreparedBatch>();
+      prepared->batch.n = sizes[i];
+      if (sizes[i] > 0) prepared->batch.keys = {i};
+      prepared->row_index.resize(prepared->batch.keys.size());
+      dedup_.Run(*client_.tables()[0], prepared->batch.keys.data(), prepared->batch.keys.size(), &prepared->keys,
+                 prepared->row_index.data());
+      prepared->batch.task_id = i + 1;
+      prepared->last_of_task = true;
+      queue.Push(prepared);
+    }
+    queue.Close(absl::OkStatus());
+    EpochPlan plan;
+    plan.first_step = first_step;
+    plan.task_trained = [this](uint64_t task, uint64_t) { trained_.push_back(task); };
+    status_ = trainer->Train(plan, &queue);
+  }
+
+  FakeModel model_;
+  OnesNet net_;
+  JobSpec spec_;
+  WorkerStats stats_{"job", 0, 1000, nullptr};
+  std::atomic<bool> cancelled_{false};
+  FakeClient client_;
+  JobContext context_;
+  KeyDeduplicator dedup_;
+  std::vector<uint64_t> trained_;
+  absl::Status status_;
+};
+
+TEST_F(TrainersTest, SyncPushesThenCommitsEveryGlobalStep) {
+  SyncTrainer trainer(context_);
+  Train(&trainer, {3, 2, 0}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.steps, ElementsAre(10, 11, 12));
+  EXPECT_THAT(client_.commits, ElementsAre(10, 11, 12));
+  EXPECT_EQ(client_.pushes[0].weight, 3);
+  // An empty slice takes part with weight 0 and no values.
+  EXPECT_EQ(client_.pushes[2].weight, 0);
+  EXPECT_EQ(client_.pushes[2].dense[0].values, nullptr);
+  EXPECT_TRUE(client_.pushes[2].sparse[0].keys->keys.empty());
+}
+
+TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
+  for (const int depth : {1, 3}) {
+    client_.pushes.clear();
+    trained_.clear();
+    spec_.mutable_config()->mutable_train()->set_pipeline_depth(depth);
+    AsyncTrainer trainer(context_);
+    Train(&trainer, {3, 2, 1, 4, 4});
+    ASSERT_TRUE(status_.ok()) << status_;
+    ASSERT_EQ(client_.pushes.size(), 5u);
+    for (size_t i = 0; i < 5; ++i) EXPECT_THAT(client_.pushes[i].sparse[0].keys->keys, ElementsAre(i));
+    EXPECT_THAT(trained_, ElementsAre(1, 2, 3, 4, 5));
+  }
+}
+
+TEST_F(TrainersTest, CancelEndsTraining) {
+  cancelled_ = true;
+  AsyncTrainer trainer(context_);
+  Train(&trainer, {1});
+  EXPECT_TRUE(absl::IsCancelled(status_));
+}
+
+TEST(BatchQueueTest, KeepsOrderThenReturnsTheStatusOfTheProducer) {
+  BatchQueue queue(4);
+  auto first = std::make_shared<PreparedBatch>();
+  EXPECT_TRUE(queue.Push(first));
+  queue.Close(absl::DataLossError("broken file"));
+  EXPECT_EQ(*queue.Pop(), first);
+  EXPECT_EQ(queue.Pop().status().code(), absl::StatusCode::kDataLoss);
+  queue.Cancel();
+  EXPECT_FALSE(queue.Push(first));
+  EXPECT_TRUE(absl::IsCancelled(queue.Pop().status()));
+}
+
+TEST(WorkerStatsTest, LogsEveryLogEveryStepsAndHandsOverLossesOnce) {
+  std::vector<std::string> lines;
+  WorkerStats stats("job", 3, 2, [&lines](const std::string& line) { lines.push_back(line); });
+  stats.BeginEpoch(1);
+  for (int i = 0; i < 5; ++i) stats.AddStep(10, 5.0 * (i + 1), 10);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[0], testing::HasSubstr("rank 3 epoch 2 step 2 loss 0.75000"));
+  const WorkerProgress progress = stats.TakeProgress();
+  ASSERT_EQ(progress.losses_size(), 2);
+  EXPECT_EQ(progress.losses(1).step(), 4u);
+  EXPECT_DOUBLE_EQ(progress.losses(1).loss(), 1.75);
+  EXPECT_EQ(stats.TakeProgress().losses_size(), 0);
+  EXPECT_EQ(stats.EpochReport().examples(), 50u);
+  EXPECT_EQ(stats.EpochReport().steps(), 5u);
+}
+
+}  // namespace
+}  // namespace sluice
