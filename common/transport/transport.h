@@ -1,7 +1,7 @@
 // The seam to the network for the data plane: streams of messages between a worker and a pserver.
 //
-// gRPC implements it (grpc_transport), memory does for tests (in_process_transport), and a decorator cuts
-// streams at random (faulty_transport).
+// gRPC implements it (grpc_transport), memory does for tests (in_process_transport), and a
+// decorator cuts streams at random (faulty_transport).
 #pragma once
 
 #include <functional>
@@ -15,19 +15,22 @@
 
 namespace sluice {
 
+// The method of the data plane's streams (proto/pserver.proto).
+inline constexpr char kExchangeMethod[] = "/sluice.Pserver/Exchange";
+
 // One end of an open bidirectional stream. Messages arrive in order, or the stream breaks.
 // Thread safety: Send and Close may be called from any thread.
 class Stream {
  public:
-  // A client's end: cancels the stream, on_closed (CANCELLED) comes unless it came before, and no callback runs
-  // once this returns. Never under a lock that a callback takes. A server's end may go at any time: the
-  // handler's stream lives until OnClosed.
+  // A client's end: cancels the stream, on_closed (CANCELLED) comes unless it came before, and no
+  // callback runs once this returns. Never under a lock that a callback takes. A server's end may
+  // go at any time: the handler's stream lives until OnClosed.
   virtual ~Stream() = default;
-  // Queues a message; never blocks. What is queued when the stream breaks may be lost; slices are released
-  // when sent or lost. After a break it does nothing.
+  // Queues a message; never blocks. What is queued when the stream breaks may be lost; slices are
+  // released when sent or lost. After a break it does nothing.
   virtual void Send(Message message) = 0;
-  // Ends the stream cleanly once what is queued is sent; later sends do nothing. The client's on_closed comes
-  // when the server has ended it too, with OK; the server's OnClosed comes at once.
+  // Ends the stream cleanly once what is queued is sent; later sends do nothing. The client's
+  // on_closed comes when the server has ended it too, with OK; the server's OnClosed comes at once.
   virtual void Close() = 0;
 };
 
@@ -43,16 +46,18 @@ class Transport {
  public:
   virtual ~Transport() = default;
   // Opens the stream in the background: sends are queued meanwhile, failure comes as on_closed.
-  virtual std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) = 0;
-  // One unary call beside the streams: serialized request in, serialized reply out. `method` is the full
-  // name, "/sluice.Pserver/SaveShards".
+  virtual std::unique_ptr<Stream> Connect(const std::string& address,
+                                          StreamCallbacks callbacks) = 0;
+  // One unary call beside the streams: serialized request in, serialized reply out. `method` is the
+  // full name, "/sluice.Pserver/SaveShards".
   virtual absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
                                            const std::string& request, absl::Duration timeout) = 0;
 };
 
-// The server's side: makes the handler of each new stream. The handler keeps `stream` (shared: late answers
-// may outlive the stream; sends after its end do nothing). Calls to a handler come one at a time, OnClosed last
-// and exactly once; it is destroyed after that. A factory that answers null refuses the stream.
+// The server's side: makes the handler of each new stream. The handler keeps `stream` (shared: late
+// answers may outlive the stream; sends after its end do nothing). Calls to a handler come one at a
+// time, OnClosed last and exactly once; it is destroyed after that. A factory that answers null
+// refuses the stream.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;

@@ -1,0 +1,63 @@
+#include "common/transport/grpc_convert.h"
+
+#include <grpcpp/support/slice.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+// Up to here a copy costs less than lending: one allocation either way, and no owner to count.
+constexpr size_t kCopyBytes = 256;
+
+void DropOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
+
+grpc::Slice Lend(const Slice& slice) {
+  if (slice.size() <= kCopyBytes) return grpc::Slice(slice.data(), slice.size());
+  if (slice.owner() == nullptr) {
+    return grpc::Slice(slice.data(), slice.size(), grpc::Slice::STATIC_SLICE);
+  }
+  return grpc::Slice(const_cast<uint8_t*>(slice.data()), slice.size(), DropOwner,
+                     new std::shared_ptr<const void>(slice.owner()));
+}
+
+}  // namespace
+
+grpc::ByteBuffer ToByteBuffer(const Message& message) {
+  std::vector<grpc::Slice> slices;
+  slices.reserve(message.size());
+  for (const Slice& slice : message) {
+    if (slice.size() > 0) slices.push_back(Lend(slice));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message) {
+  auto slices = std::make_shared<std::vector<grpc::Slice>>();
+  const grpc::Status dumped = buffer->Dump(slices.get());
+  buffer->Clear();
+  if (!dumped.ok()) {
+    return absl::InternalError(
+        absl::StrCat("cannot read a received message: ", dumped.error_message()));
+  }
+  message->clear();
+  message->reserve(slices->size());
+  for (const grpc::Slice& slice : *slices)
+    message->emplace_back(slice.begin(), slice.size(), slices);
+  return absl::OkStatus();
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace sluice

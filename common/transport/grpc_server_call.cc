@@ -1,0 +1,246 @@
+#include "common/transport/grpc_server_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+// The handler's end. Outlives the call: it lets go of it before the call's last operation has
+// ended.
+class GrpcServerCall::Handle : public Stream {
+ public:
+  explicit Handle(GrpcServerCall* call) : call_(call) {}
+
+  void Send(Message message) override {
+    if (GrpcServerCall* call = Hold()) {
+      call->Send(std::move(message));
+      call->Release();
+    }
+  }
+
+  void Close() override {
+    if (GrpcServerCall* call = Hold()) {
+      call->Close();
+      call->Release();
+    }
+  }
+
+  void Detach() {
+    MutexLock lock(&mutex_);
+    call_ = nullptr;
+  }
+
+ private:
+  // Lock order: a handle's mutex, then its call's.
+  GrpcServerCall* Hold() {
+    MutexLock lock(&mutex_);
+    if (call_ != nullptr) call_->AddRef();
+    return call_;
+  }
+
+  Mutex mutex_;
+  GrpcServerCall* call_ ABSL_GUARDED_BY(mutex_);
+};
+
+void GrpcServerCall::Request(grpc::AsyncGenericService* service, grpc::CompletionQueue* call_queue,
+                             grpc::ServerCompletionQueue* notification_queue) {
+  on_requested_.run = [this](bool ok) { OnRequested(ok); };
+  on_written_.run = [this](bool ok) { OnWritten(ok); };
+  on_finished_.run = [this](bool) { Release(); };
+  service->RequestCall(&context_, &call_, call_queue, notification_queue, &on_requested_);
+}
+
+void GrpcServerCall::OnRequested(bool ok) {
+  {
+    MutexLock lock(&mutex_);
+    accepted_ = ok;
+  }
+  host_->on_requested(this, ok);
+  Release();
+}
+
+void GrpcServerCall::ServeStream(const StreamHandlerFactory& factory) {
+  handle_ = std::make_shared<Handle>(this);
+  handler_ = factory(handle_, peer());
+  if (handler_ == nullptr) {
+    handle_->Detach();
+    Abort(absl::ResourceExhaustedError("the server refused the stream"));
+    return;
+  }
+  AddRef();
+  on_read_.run = [this](bool ok) { OnRead(ok); };
+  call_.Read(&incoming_, &on_read_);
+}
+
+void GrpcServerCall::OnRead(bool ok) {
+  Message message;
+  if (ok) {
+    if (absl::Status s = FromByteBuffer(&incoming_, &message); !s.ok()) {
+      Abort(s);
+      ok = false;
+    }
+  }
+  if (!ok) {
+    EndReading();
+    return;
+  }
+  bool ending;
+  {
+    MutexLock lock(&mutex_);
+    ending = ending_;
+  }
+  if (!ending) handler_->OnMessage(std::move(message));
+  call_.Read(&incoming_, &on_read_);
+}
+
+void GrpcServerCall::EndReading() {
+  handler_->OnClosed();
+  handler_.reset();
+  handle_->Detach();
+  Close();
+  Release();
+}
+
+void GrpcServerCall::ServeUnary(std::function<void(std::string request)> start) {
+  start_unary_ = std::move(start);
+  AddRef();
+  on_read_.run = [this](bool ok) { OnUnaryRequest(ok); };
+  call_.Read(&incoming_, &on_read_);
+}
+
+void GrpcServerCall::OnUnaryRequest(bool ok) {
+  Message message;
+  absl::Status status = absl::InvalidArgumentError("the call ended before its request came");
+  if (ok) status = FromByteBuffer(&incoming_, &message);
+  if (!status.ok()) {
+    Reply(status);  // releases
+    return;
+  }
+  std::string request;
+  request.reserve(MessageSize(message));
+  for (const Slice& slice : message) {
+    request.append(reinterpret_cast<const char*>(slice.data()), slice.size());
+  }
+  start_unary_(std::move(request));  // this may be gone now
+}
+
+void GrpcServerCall::Reply(const absl::StatusOr<std::string>& reply) {
+  if (reply.ok()) {
+    Send({Slice::FromString(*reply)});
+    Close();
+  } else {
+    Abort(reply.status());
+  }
+  Release();
+}
+
+void GrpcServerCall::Send(Message message) {
+  const size_t size = MessageSize(message);
+  Queued queued{ToByteBuffer(message), size};
+  bool overflow;
+  {
+    MutexLock lock(&mutex_);
+    if (ending_) return;
+    overflow = queued_bytes_ + size > host_->max_queued_bytes;
+    if (!overflow) {
+      queue_.push_back(std::move(queued));
+      queued_bytes_ += size;
+      host_->queued_bytes.fetch_add(size, std::memory_order_relaxed);  // a figure to report
+    }
+  }
+  if (overflow) {
+    Abort(absl::ResourceExhaustedError(absl::StrCat(
+        "more than ", host_->max_queued_bytes, " bytes wait to be sent; does the client read?")));
+    context_.TryCancel();  // the write under way would wait for the client for ever
+    return;
+  }
+  Pump();
+}
+
+void GrpcServerCall::Close() {
+  {
+    MutexLock lock(&mutex_);
+    ending_ = true;
+  }
+  Pump();
+}
+
+void GrpcServerCall::Abort(const absl::Status& status) {
+  std::deque<Queued> lost;
+  {
+    MutexLock lock(&mutex_);
+    if (!ending_ || !queue_.empty()) status_ = status;
+    ending_ = true;
+    lost = TakeQueue();
+  }
+  Pump();
+}
+
+std::deque<GrpcServerCall::Queued> GrpcServerCall::TakeQueue() {
+  host_->queued_bytes.fetch_sub(queued_bytes_ - writing_bytes_, std::memory_order_relaxed);
+  queued_bytes_ = writing_bytes_;
+  std::deque<Queued> taken;
+  taken.swap(queue_);
+  return taken;
+}
+
+void GrpcServerCall::Pump() {
+  Queued next;
+  grpc::Status status;
+  bool finish = false;
+  {
+    MutexLock lock(&mutex_);
+    if (!accepted_ || writing_ || finishing_) return;
+    if (!queue_.empty()) {
+      next = std::move(queue_.front());
+      queue_.pop_front();
+      writing_bytes_ = next.size;
+      writing_ = true;
+    } else if (ending_) {
+      finish = finishing_ = true;
+      status = ToGrpcStatus(status_);
+    } else {
+      return;
+    }
+    ++ops_;
+  }
+  if (finish) {
+    call_.Finish(status, &on_finished_);
+  } else {
+    call_.Write(next.buffer, &on_written_);
+  }
+}
+
+void GrpcServerCall::OnWritten(bool ok) {
+  std::deque<Queued> lost;
+  {
+    MutexLock lock(&mutex_);
+    writing_ = false;
+    queued_bytes_ -= writing_bytes_;
+    host_->queued_bytes.fetch_sub(writing_bytes_, std::memory_order_relaxed);
+    writing_bytes_ = 0;
+    if (!ok) {  // the client is gone
+      ending_ = true;
+      lost = TakeQueue();
+    }
+  }
+  Pump();
+  Release();
+}
+
+void GrpcServerCall::AddRef() {
+  MutexLock lock(&mutex_);
+  ++ops_;
+}
+
+void GrpcServerCall::Release() {
+  bool gone;
+  {
+    MutexLock lock(&mutex_);
+    gone = --ops_ == 0;
+  }
+  if (gone) host_->on_gone(this);
+}
+
+}  // namespace sluice

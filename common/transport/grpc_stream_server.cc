@@ -1,0 +1,309 @@
+#include "common/transport/grpc_stream_server.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/transport/grpc_server_call.h"
+
+namespace sluice {
+namespace {
+
+absl::Status CannotListen(const std::string& address, absl::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", address, ": ", why,
+                   "; choose another address or port (port 0: a free one)"));
+}
+
+// gRPC does not say why it cannot bind: try it ourselves first.
+absl::Status CheckBindable(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return CannotListen(address, "it is not host:port");
+  std::string host = address.substr(0, colon);
+  const std::string port = address.substr(colon + 1);
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]"))
+    host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error =
+      getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return CannotListen(address, gai_strerror(error));
+  absl::Status status;
+  const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
+  const int on = 1;
+  if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1) != 0) {
+    status = CannotListen(address, std::strerror(errno));
+  }
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  return status;
+}
+
+// Runs tasks in order on its threads; the destructor runs what is left.
+class TaskThreads {
+ public:
+  explicit TaskThreads(int threads) {
+    for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { Loop(); });
+  }
+  ~TaskThreads() {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+      changed_.NotifyAll();
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+  void Add(std::function<void()> task) {
+    MutexLock lock(&mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.NotifyOne();
+  }
+
+ private:
+  void Loop() {
+    while (true) {
+      std::function<void()> task;
+      {
+        MutexLock lock(&mutex_);
+        while (tasks_.empty() && !stopping_) changed_.Wait(&mutex_);
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+class GrpcStreamServer::Impl {
+ public:
+  Impl(Options options, StreamHandlerFactory factory)
+      : options_(std::move(options)), factory_(std::move(factory)) {
+    host_.max_queued_bytes = options_.max_queued_bytes;
+    host_.on_requested = [this](GrpcServerCall* call, bool accepted) {
+      if (accepted) Accept(call);
+    };
+    host_.on_gone = [this](GrpcServerCall* call) { Forget(call); };
+  }
+
+  ~Impl() { Shutdown(); }
+
+  void RegisterUnary(const std::string& method, UnaryHandler handler) {
+    unary_[method] = std::move(handler);
+  }
+
+  absl::Status Start() {
+    SLUICE_RETURN_IF_ERROR(CheckBindable(options_.bind_address));
+    grpc::ServerBuilder builder;
+    SetArguments(&builder);
+    builder.AddListeningPort(options_.bind_address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterAsyncGenericService(&service_);
+    for (int i = 0; i < std::max(1, options_.threads); ++i) {
+      queues_.push_back(builder.AddCompletionQueue());
+    }
+    streams_of_queue_.assign(queues_.size(), 0);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      StopQueues();
+      return CannotListen(options_.bind_address, "gRPC cannot bind it");
+    }
+    unary_threads_ = std::make_unique<TaskThreads>(options_.unary_threads);
+    for (auto& queue : queues_) {
+      threads_.emplace_back([queue = queue.get()] {
+        void* event;
+        for (bool ok; queue->Next(&event, &ok);) static_cast<GrpcEvent*>(event)->run(ok);
+      });
+    }
+    RequestNext();
+    return absl::OkStatus();
+  }
+
+  int port() const { return port_; }
+
+  // Order: no new calls; every call ended; then the queues, which nothing may touch after their
+  // shutdown.
+  void Shutdown() {
+    if (server_ == nullptr) return;
+    std::vector<GrpcServerCall*> streams;
+    {
+      MutexLock lock(&mutex_);
+      shutting_down_ = true;
+      streams.assign(streams_.begin(), streams_.end());
+      for (GrpcServerCall* call : streams) call->AddRef();
+    }
+    for (GrpcServerCall* call : streams) {
+      call->Abort(absl::UnavailableError("the server is shutting down"));
+      call->Release();
+    }
+    server_->Shutdown(absl::ToChronoTime(absl::Now() + options_.shutdown_timeout));
+    unary_threads_.reset();
+    {
+      MutexLock lock(&mutex_);
+      while (!calls_.empty()) changed_.Wait(&mutex_);
+    }
+    StopQueues();
+    server_.reset();
+    queues_.clear();
+  }
+
+  int open_streams() {
+    MutexLock lock(&mutex_);
+    return static_cast<int>(streams_.size());
+  }
+
+  size_t queued_bytes() const { return host_.queued_bytes.load(std::memory_order_relaxed); }
+
+ private:
+  void SetArguments(grpc::ServerBuilder* builder) {
+    const auto ms = [](absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); };
+    const int max_bytes = static_cast<int>(std::min<size_t>(options_.max_message_bytes, INT32_MAX));
+    builder->SetMaxReceiveMessageSize(max_bytes);
+    builder->SetMaxSendMessageSize(max_bytes);
+    builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ms(options_.keepalive_time));
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms(options_.keepalive_timeout));
+    builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    // Clients' keepalive is never answered with GOAWAY.
+    builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  }
+
+  // Waits for the next call, to be run on the queue with the fewest streams.
+  void RequestNext() {
+    GrpcServerCall* call;
+    {
+      MutexLock lock(&mutex_);
+      if (shutting_down_) return;
+      const auto fewest = std::min_element(streams_of_queue_.begin(), streams_of_queue_.end());
+      call = new GrpcServerCall(&host_, fewest - streams_of_queue_.begin());
+      calls_.insert(call);
+    }
+    call->Request(&service_, queues_[call->queue_number()].get(), queues_[0].get());
+  }
+
+  void Accept(GrpcServerCall* call) {
+    const auto unary = unary_.find(call->method());
+    const bool is_stream = call->method() == kExchangeMethod;
+    absl::Status refusal;
+    if (is_stream) {
+      refusal = CountStream(call);
+    } else if (unary == unary_.end()) {
+      refusal = absl::UnimplementedError(absl::StrCat("no method ", call->method()));
+    }
+    RequestNext();
+    if (!refusal.ok()) {
+      call->Refuse(refusal);
+    } else if (is_stream) {
+      call->ServeStream(factory_);
+    } else {
+      call->ServeUnary([this, call, handler = &unary->second](std::string request) {
+        unary_threads_->Add([this, call, handler, request = std::move(request)] {
+          call->Reply(shutting_down() ? absl::UnavailableError("the server is shutting down")
+                                      : (*handler)(request));
+        });
+      });
+    }
+  }
+
+  absl::Status CountStream(GrpcServerCall* call) {
+    MutexLock lock(&mutex_);
+    if (shutting_down_) return absl::UnavailableError("the server is shutting down");
+    if (streams_.size() >= static_cast<size_t>(std::max(0, options_.max_streams))) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the server has its most streams, ", options_.max_streams));
+    }
+    streams_.insert(call);
+    ++streams_of_queue_[call->queue_number()];
+    return absl::OkStatus();
+  }
+
+  void Forget(GrpcServerCall* call) {
+    const size_t queue = call->queue_number();
+    {
+      MutexLock lock(&mutex_);
+      if (streams_.erase(call) > 0) --streams_of_queue_[queue];
+    }
+    delete call;
+    MutexLock lock(&mutex_);
+    calls_.erase(call);
+    if (calls_.empty()) changed_.NotifyAll();
+  }
+
+  bool shutting_down() {
+    MutexLock lock(&mutex_);
+    return shutting_down_;
+  }
+
+  void StopQueues() {
+    for (auto& queue : queues_) queue->Shutdown();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    void* event;
+    bool ok;
+    for (auto& queue : queues_) {
+      while (queue->Next(&event, &ok)) {
+      }
+    }
+  }
+
+  const Options options_;
+  const StreamHandlerFactory factory_;
+  std::map<std::string, UnaryHandler> unary_;  // constant after Start
+  GrpcServerCall::Host host_;
+  int port_ = 0;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;  // [0] also announces calls
+  std::vector<std::thread> threads_;                                  // one a queue
+  std::unique_ptr<TaskThreads> unary_threads_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<GrpcServerCall*> calls_ ABSL_GUARDED_BY(mutex_);    // all, the one waited for included
+  std::set<GrpcServerCall*> streams_ ABSL_GUARDED_BY(mutex_);  // those served as streams
+  std::vector<int> streams_of_queue_ ABSL_GUARDED_BY(mutex_);
+  bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+GrpcStreamServer::GrpcStreamServer(Options options, StreamHandlerFactory factory)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(factory))) {}
+GrpcStreamServer::~GrpcStreamServer() = default;
+
+void GrpcStreamServer::RegisterUnary(const std::string& method, UnaryHandler handler) {
+  impl_->RegisterUnary(method, std::move(handler));
+}
+absl::Status GrpcStreamServer::Start() { return impl_->Start(); }
+int GrpcStreamServer::port() const { return impl_->port(); }
+void GrpcStreamServer::Shutdown() { impl_->Shutdown(); }
+int GrpcStreamServer::open_streams() const { return impl_->open_streams(); }
+size_t GrpcStreamServer::queued_bytes() const { return impl_->queued_bytes(); }
+
+}  // namespace sluice

@@ -1,0 +1,354 @@
+#include "common/transport/grpc_transport.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/transport/grpc_convert.h"
+
+namespace sluice {
+namespace {
+
+// One stream's gRPC call. Its events run on one completion queue thread; `ops_` counts those to
+// come.
+//
+// start -> { read, read, ... , failed read -> finish } beside { write, write, ..., writes done }
+class ClientCall {
+ public:
+  ClientCall(std::string address, StreamCallbacks callbacks, size_t max_queued_bytes,
+             std::atomic<size_t>* total_queued)
+      : address_(std::move(address)),
+        callbacks_(std::move(callbacks)),
+        max_queued_bytes_(max_queued_bytes),
+        total_queued_(total_queued) {}
+
+  void Start(const std::shared_ptr<grpc::Channel>& channel, grpc::CompletionQueue* queue) {
+    on_started_.run = [this](bool ok) { OnStarted(ok); };
+    on_read_.run = [this](bool ok) { OnRead(ok); };
+    on_written_.run = [this](bool ok) { OnWritten(ok); };
+    on_finished_.run = [this](bool) { OnFinished(); };
+    grpc::GenericStub stub(channel);
+    call_ = stub.PrepareCall(&context_, kExchangeMethod, queue);
+    call_->StartCall(&on_started_);
+  }
+
+  void Send(Message message) {
+    const size_t size = MessageSize(message);
+    grpc::ByteBuffer buffer = ToByteBuffer(message);
+    bool overflow = false;
+    {
+      MutexLock lock(&mutex_);
+      if (closing_ || broken_) return;
+      overflow = overflow_ = queued_bytes_ + size > max_queued_bytes_;
+      queue_.push_back({std::move(buffer), size});
+      queued_bytes_ += size;
+      *total_queued_ += size;
+    }
+    if (overflow) {
+      Break();
+      context_.TryCancel();
+    }
+    Pump();
+  }
+
+  void Close() {
+    {
+      MutexLock lock(&mutex_);
+      closing_ = true;
+    }
+    Pump();
+  }
+
+  void CancelAndWait() {
+    {
+      MutexLock lock(&mutex_);
+      destroying_ = true;
+    }
+    context_.TryCancel();
+    MutexLock lock(&mutex_);
+    while (ops_ > 0) done_.Wait(&mutex_);
+  }
+
+ private:
+  struct Queued {
+    grpc::ByteBuffer buffer;
+    size_t size;
+  };
+
+  void OnStarted(bool ok) {
+    if (ok) {
+      {
+        MutexLock lock(&mutex_);
+        started_ = true;
+        ++ops_;
+      }
+      Pump();
+      call_->Read(&incoming_, &on_read_);
+      EndOp();
+    } else {
+      Finish();
+    }
+  }
+
+  void OnRead(bool ok) {
+    Message message;
+    if (ok && !FromByteBuffer(&incoming_, &message).ok()) {
+      context_.TryCancel();
+      ok = false;
+    }
+    if (!ok) return Finish();
+    callbacks_.on_message(std::move(message));
+    call_->Read(&incoming_, &on_read_);
+  }
+
+  void OnWritten(bool ok) {
+    {
+      MutexLock lock(&mutex_);
+      writing_ = false;
+      queued_bytes_ -= writing_bytes_;
+      *total_queued_ -= writing_bytes_;
+      writing_bytes_ = 0;
+    }
+    if (!ok) Break();
+    Pump();
+    EndOp();
+  }
+
+  // Ends the reading op and starts the last one.
+  void Finish() {
+    Break();
+    call_->Finish(&grpc_status_, &on_finished_);
+  }
+
+  void OnFinished() {
+    absl::Status status = FromGrpcStatus(grpc_status_);
+    bool overflow, destroying;
+    {
+      MutexLock lock(&mutex_);
+      overflow = overflow_;
+      destroying = destroying_;
+    }
+    if (overflow) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          "more than ", max_queued_bytes_, " bytes wait to be sent; does the peer read?"));
+    }
+    absl::StatusCode code = status.code();
+    // Not by us: the peer dropped the stream.
+    if (code == absl::StatusCode::kCancelled && !destroying) code = absl::StatusCode::kUnavailable;
+    callbacks_.on_closed(
+        absl::Status(code, absl::StrCat("stream to ", address_, ": ", status.message())));
+    EndOp();
+  }
+
+  // Nothing is sent any more.
+  void Break() {
+    std::deque<Queued> lost;  // released outside the lock: owners may run any code
+    MutexLock lock(&mutex_);
+    broken_ = true;
+    *total_queued_ -= queued_bytes_ - writing_bytes_;
+    queued_bytes_ = writing_bytes_;
+    lost.swap(queue_);
+  }
+
+  // Starts the next write if there is one and none is under way.
+  void Pump() {
+    Queued next{{}, 0};
+    bool end;
+    {
+      MutexLock lock(&mutex_);
+      if (!started_ || writing_ || broken_) return;
+      end = queue_.empty();
+      if (end && (!closing_ || writes_done_)) return;
+      if (end) {
+        writes_done_ = true;
+      } else {
+        next = std::move(queue_.front());
+        queue_.pop_front();
+        writing_bytes_ = next.size;
+      }
+      writing_ = true;
+      ++ops_;  // keeps this alive until OnWritten
+    }
+    if (end) {
+      call_->WritesDone(&on_written_);
+    } else {
+      call_->Write(next.buffer, &on_written_);
+    }
+  }
+
+  // The last statement of an event: this may be gone after it.
+  void EndOp() {
+    MutexLock lock(&mutex_);
+    if (--ops_ == 0) done_.NotifyAll();
+  }
+
+  const std::string address_;
+  const StreamCallbacks callbacks_;
+  const size_t max_queued_bytes_;
+  std::atomic<size_t>* const total_queued_;
+  GrpcEvent on_started_, on_read_, on_written_, on_finished_;
+
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  grpc::ByteBuffer incoming_;  // of the read under way
+  grpc::Status grpc_status_;   // of Finish
+
+  Mutex mutex_;
+  CondVar done_;
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // those being written included
+  size_t writing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int ops_ ABSL_GUARDED_BY(mutex_) = 1;  // the start
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writes_done_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool overflow_ ABSL_GUARDED_BY(mutex_) = false;
+  bool destroying_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+class ClientStream : public Stream {
+ public:
+  explicit ClientStream(std::unique_ptr<ClientCall> call) : call_(std::move(call)) {}
+  ~ClientStream() override { call_->CancelAndWait(); }
+  void Send(Message message) override { call_->Send(std::move(message)); }
+  void Close() override { call_->Close(); }
+
+ private:
+  const std::unique_ptr<ClientCall> call_;
+};
+
+grpc::ChannelArguments Arguments(const GrpcTransport::Options& options) {
+  const int connect_ms = static_cast<int>(absl::ToInt64Milliseconds(options.connect_timeout));
+  const int max_bytes = static_cast<int>(std::min<size_t>(options.max_message_bytes, INT32_MAX));
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(max_bytes);
+  args.SetMaxSendMessageSize(max_bytes);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+              static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_time)));
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+              static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
+  args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The least time between attempts is also what bounds one attempt.
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_ms);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  return args;
+}
+
+}  // namespace
+
+class GrpcTransport::Impl {
+ public:
+  explicit Impl(Options options) : options_(std::move(options)) {
+    for (int i = 0; i < std::max(1, options_.threads); ++i) {
+      queues_.push_back(std::make_unique<grpc::CompletionQueue>());
+      threads_.emplace_back([queue = queues_.back().get()] {
+        void* event;
+        for (bool ok; queue->Next(&event, &ok);) static_cast<GrpcEvent*>(event)->run(ok);
+      });
+    }
+  }
+
+  // Every stream is gone, so nothing is started on the queues any more.
+  ~Impl() {
+    for (auto& queue : queues_) queue->Shutdown();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) {
+    auto call = std::make_unique<ClientCall>(address, std::move(callbacks),
+                                             options_.max_queued_bytes, &queued_bytes_);
+    grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
+    call->Start(ChannelTo(address), queue);
+    return std::make_unique<ClientStream>(std::move(call));
+  }
+
+  absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
+                                   const std::string& request, absl::Duration timeout) {
+    grpc::GenericStub stub(ChannelTo(address));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    grpc::CompletionQueue queue;  // of this call alone: this thread runs it
+    grpc::ByteBuffer reply;
+    grpc::Status status;
+    auto call =
+        stub.PrepareUnaryCall(&context, method, ToByteBuffer({Slice::FromString(request)}), &queue);
+    call->StartCall();
+    call->Finish(&reply, &status, &context);
+    void* event;
+    bool ok;
+    queue.Next(&event, &ok);
+    queue.Shutdown();
+    while (queue.Next(&event, &ok)) {
+    }
+    const std::string what = absl::StrCat(method, " of ", address);
+    if (!status.ok()) {
+      const absl::Status error = FromGrpcStatus(status);
+      return absl::Status(error.code(), absl::StrCat(what, ": ", error.message()));
+    }
+    Message message;
+    if (absl::Status s = FromByteBuffer(&reply, &message); !s.ok()) {
+      return absl::Status(s.code(), absl::StrCat(what, ": ", s.message()));
+    }
+    std::string bytes;
+    for (const Slice& slice : message) {
+      bytes.append(reinterpret_cast<const char*>(slice.data()), slice.size());
+    }
+    return bytes;
+  }
+
+  size_t queued_bytes() const { return queued_bytes_; }
+
+ private:
+  std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
+    MutexLock lock(&mutex_);
+    std::shared_ptr<grpc::Channel>& channel = channels_[address];
+    if (channel == nullptr) {
+      channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                          Arguments(options_));
+    }
+    return channel;
+  }
+
+  const Options options_;
+  std::vector<std::unique_ptr<grpc::CompletionQueue>> queues_;
+  std::vector<std::thread> threads_;  // one a queue
+  std::atomic<size_t> next_queue_{0}, queued_bytes_{0};
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
+};
+
+GrpcTransport::GrpcTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+GrpcTransport::~GrpcTransport() = default;
+
+std::unique_ptr<Stream> GrpcTransport::Connect(const std::string& address,
+                                               StreamCallbacks callbacks) {
+  return impl_->Connect(address, std::move(callbacks));
+}
+
+absl::StatusOr<std::string> GrpcTransport::Call(const std::string& address,
+                                                const std::string& method,
+                                                const std::string& request,
+                                                absl::Duration timeout) {
+  return impl_->Call(address, method, request, timeout);
+}
+
+size_t GrpcTransport::queued_bytes() const { return impl_->queued_bytes(); }
+
+}  // namespace sluice
