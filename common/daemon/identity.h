@@ -1,7 +1,7 @@
 // Who a daemon is and where: flag, else SLUICE_* variable, else cluster file, else default.
 //
-// Variables: SLUICE_ROLE, SLUICE_RANK, SLUICE_BIND, SLUICE_ADVERTISE, SLUICE_SCHEDULER, SLUICE_CLUSTER,
-// SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_INSECURE.
+// Variables: SLUICE_ROLE, SLUICE_RANK, SLUICE_BIND, SLUICE_ADVERTISE, SLUICE_SCHEDULER,
+// SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_INSECURE.
 #pragma once
 
 #include <cstdint>
@@ -36,25 +36,30 @@ struct Identity {
   ClusterConfig cluster;  // defaults filled in
 };
 
-// INVALID_ARGUMENT names flag, variable or field, value and fix. A bind that is not loopback needs `insecure`.
+// INVALID_ARGUMENT names flag, variable or field, value and fix. A bind that is not loopback needs
+// `insecure`.
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 const char* RoleName(Role role);  // "scheduler", "pserver", "worker"
 // schedulerlog.0, serverlog.N, workerlog.N
 std::string LogFileName(Role role, uint32_t rank);
 
-// Opens the log: glog lines go to <log_dir>/<LogFileName> (truncated? no: appended), WARNING and above also to
-// stderr. Appends "role rank address pid" to <log_dir>/endpoints.log.
+// Opens the log: glog lines are appended to <log_dir>/<LogFileName>, each at once; WARNING and
+// above also go to stderr. Crashes leave their stack there. --log_dir is glog's own flag:
+// DECLARE_string(log_dir) in main.cc.
 absl::Status OpenLog(const Identity& identity, const char* argv0);
-absl::Status AppendEndpoint(const Identity& identity, const std::string& address, const std::string& admin_address);
+// Appends "role rank address pid admin_address" ("-" for none) to <log_dir>/endpoints.log.
+absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
+                            const std::string& admin_address);
 
-// SIGINT and SIGTERM: the returned function blocks until one came or Stop was called. Call before any thread
-// starts. With `die_with_parent` the process gets SIGTERM when its parent dies.
+// SIGINT and SIGTERM: Wait blocks until one came or Stop was called. Install before any thread
+// starts. After a signal the process has 20 s to end, and a second signal ends it at once. With
+// `die_with_parent` the process gets SIGTERM when its parent dies.
 class StopSignal {
  public:
   static void Install(bool die_with_parent);
   static void Stop(int exit_code);  // from any thread
-  static int Wait();                // exit code: 0, or 130/143 after a signal
+  static int Wait();                // exit code: of Stop, or 130/143 after a signal
 };
 
 }  // namespace sluice

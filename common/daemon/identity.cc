@@ -1,0 +1,245 @@
+#include "common/daemon/identity.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/address.h"
+#include "common/config/job_config.h"
+
+namespace sluice {
+namespace {
+
+struct Setting {
+  std::string value;
+  std::string origin;  // "--bind", "SLUICE_BIND", "pservers[0] of FILE"
+};
+
+// The flag, else the variable, else nothing.
+Setting FlagOrVariable(const std::string& flag_value, const std::string& flag,
+                       const std::string& variable) {
+  if (!flag_value.empty()) return {flag_value, flag};
+  const char* value = std::getenv(variable.c_str());
+  if (value != nullptr && *value != '\0') return {value, variable};
+  return {};
+}
+
+absl::Status CheckRole(Role role) {
+  const char* wanted = std::getenv("SLUICE_ROLE");
+  if (wanted == nullptr || *wanted == '\0' || std::string(wanted) == RoleName(role)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("SLUICE_ROLE: '", wanted, "' but this is the ", RoleName(role),
+                   "; start the matching binary, or unset the variable"));
+}
+
+absl::StatusOr<bool> Insecure(bool flag) {
+  if (flag) return true;
+  const Setting setting = FlagOrVariable("", "", "SLUICE_INSECURE");
+  bool value = false;
+  if (!setting.value.empty() && !absl::SimpleAtob(setting.value, &value)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("SLUICE_INSECURE: '", setting.value, "'; give true or false"));
+  }
+  return value;
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+// Resolves one identity; `file_` says where the cluster's values come from.
+class Resolver {
+ public:
+  Resolver(Role role, const IdentityFlags& flags) : role_(role), flags_(flags) {}
+
+  absl::StatusOr<Identity> Run() {
+    SLUICE_RETURN_IF_ERROR(CheckRole(role_));
+    SLUICE_ASSIGN_OR_RETURN(insecure_, Insecure(flags_.insecure));
+    id_.role = role_;
+    SLUICE_RETURN_IF_ERROR(Cluster());
+    SLUICE_RETURN_IF_ERROR(Rank());
+    SLUICE_RETURN_IF_ERROR(Scheduler());
+    if (role_ != ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Bind());
+    const Setting admin = FlagOrVariable(flags_.admin_bind, "--admin_bind", "SLUICE_ADMIN_BIND");
+    id_.admin_bind = admin.value.empty() ? "127.0.0.1:0" : admin.value;
+    SLUICE_RETURN_IF_ERROR(CheckBind({id_.admin_bind, admin.origin}).status());
+    id_.log_dir = FlagOrVariable(flags_.log_dir, "--log_dir", "SLUICE_LOG_DIR").value;
+    if (id_.log_dir.empty()) id_.log_dir = "log";
+    return std::move(id_);
+  }
+
+ private:
+  absl::Status Cluster() {
+    file_ = FlagOrVariable(flags_.cluster_file, "--cluster", "SLUICE_CLUSTER").value;
+    if (!file_.empty()) {
+      SLUICE_ASSIGN_OR_RETURN(id_.cluster, ReadClusterConfig(file_));
+    }
+    if (insecure_) id_.cluster.mutable_security()->set_insecure(true);
+    insecure_ = id_.cluster.security().insecure();
+    id_.cluster = WithDefaults(std::move(id_.cluster));
+    const absl::Status status = ValidateClusterConfig(id_.cluster);
+    if (status.ok()) return status;
+    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", status.message()));
+  }
+
+  // The only index whose host is this one.
+  std::optional<uint32_t> RankByHostName() const {
+    const std::string host = HostName();
+    std::vector<std::string> hosts(id_.cluster.worker_hosts().begin(),
+                                   id_.cluster.worker_hosts().end());
+    uint32_t slots = id_.cluster.worker_num();
+    if (role_ == ROLE_PSERVER) {
+      hosts.clear();
+      for (const std::string& address : id_.cluster.pservers())
+        hosts.push_back(ParseAddress(address)->host);
+      slots = hosts.size();
+    }
+    std::optional<uint32_t> rank;
+    for (uint32_t i = 0; i < hosts.size(); ++i) {
+      if (hosts[i] != host) continue;
+      if (rank.has_value()) return std::nullopt;
+      rank = i;
+    }
+    if (!rank.has_value() && slots == 1) rank = 0;
+    return rank;
+  }
+
+  absl::Status Rank() {
+    const Setting setting =
+        FlagOrVariable(flags_.rank >= 0 ? absl::StrCat(flags_.rank) : "", "--rank", "SLUICE_RANK");
+    if (!setting.value.empty()) {
+      if (!absl::SimpleAtoi(setting.value, &id_.rank)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(setting.origin, ": '", setting.value, "' is no rank; give 0, 1, ..."));
+      }
+    } else if (role_ != ROLE_SCHEDULER) {
+      const auto rank = RankByHostName();
+      if (!rank.has_value()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the rank of this ", RoleName(role_), " is not known: host ", HostName(),
+            " is not named exactly once in the cluster file; give --rank=N or SLUICE_RANK"));
+      }
+      id_.rank = *rank;
+    }
+    const uint32_t slots = role_ == ROLE_SCHEDULER ? 1
+                           : role_ == ROLE_PSERVER ? id_.cluster.pservers_size()
+                                                   : id_.cluster.worker_num();
+    // Without a file nobody has said how many there are.
+    if (id_.rank < slots || (file_.empty() && role_ != ROLE_SCHEDULER)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        setting.origin, ": rank ", id_.rank, " does not exist: the cluster has ", slots, " ",
+        RoleName(role_), slots == 1 ? "" : "s", "; give a smaller rank, or add one to ",
+        file_.empty() ? "the cluster file" : file_));
+  }
+
+  absl::Status Scheduler() {
+    Setting setting = FlagOrVariable(flags_.scheduler, "--scheduler", "SLUICE_SCHEDULER");
+    if (setting.value.empty())
+      setting = {id_.cluster.scheduler(), absl::StrCat("scheduler of ", file_)};
+    if (setting.value.empty()) {
+      if (role_ == ROLE_SCHEDULER) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          "the scheduler's address is not known; give --scheduler=HOST:PORT, SLUICE_SCHEDULER, or "
+          "a --cluster file");
+    }
+    const auto address = ParseAddress(setting.value);
+    if (!address.ok()) return Prefixed(setting.origin, address.status());
+    if (address->port == 0 && role_ != ROLE_SCHEDULER) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(setting.origin, ": '", setting.value,
+                       "' has no port; give the port the scheduler listens on"));
+    }
+    id_.scheduler = setting.value;
+    id_.cluster.set_scheduler(setting.value);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Address> CheckBind(const Setting& setting) const {
+    const auto address = ParseAddress(setting.value);
+    if (!address.ok()) return Prefixed(setting.origin, address.status());
+    if (!insecure_ && !IsLoopback(address->host)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(setting.origin, ": '", setting.value,
+                       "' is not a loopback address and there is no TLS; on a "
+                       "network that you trust give --insecure (SLUICE_INSECURE=true, security { "
+                       "insecure: true })"));
+    }
+    return address;
+  }
+
+  // This process's own address in the file, "" when the file has none.
+  std::string AddressOfFile() const {
+    if (role_ == ROLE_SCHEDULER) return id_.cluster.scheduler();
+    return id_.rank < id_.cluster.pservers_size() ? id_.cluster.pservers(id_.rank) : "";
+  }
+
+  absl::Status Bind() {
+    const std::string own = AddressOfFile();
+    Setting bind = FlagOrVariable(flags_.bind, "--bind", "SLUICE_BIND");
+    if (bind.value.empty()) bind = {own, absl::StrCat("address in ", file_)};
+    if (bind.value.empty()) bind = {"127.0.0.1:0", "default"};
+    SLUICE_RETURN_IF_ERROR(CheckBind(bind).status());
+    id_.bind = bind.value;
+
+    Setting advertise = FlagOrVariable(flags_.advertise, "--advertise", "SLUICE_ADVERTISE");
+    if (advertise.value.empty()) advertise = {own, absl::StrCat("address in ", file_)};
+    if (advertise.value.empty()) advertise = bind;
+    const auto advertised = ParseAddress(advertise.value);
+    if (!advertised.ok()) return Prefixed(advertise.origin, advertised.status());
+    if (advertised->host == "0.0.0.0" || advertised->host == "::") {
+      return absl::InvalidArgumentError(
+          absl::StrCat(advertise.origin, ": '", advertise.value,
+                       "' stands for all interfaces and nobody can connect "
+                       "to it; give --advertise=HOST:PORT (SLUICE_ADVERTISE)"));
+    }
+    // Port 0 becomes known when it is bound.
+    id_.advertise = advertised->port == 0 ? "" : advertise.value;
+    return absl::OkStatus();
+  }
+
+  static absl::Status Prefixed(const std::string& origin, const absl::Status& status) {
+    return absl::InvalidArgumentError(absl::StrCat(origin, ": ", status.message()));
+  }
+
+  const Role role_;
+  const IdentityFlags& flags_;
+  std::string file_;
+  bool insecure_ = false;
+  Identity id_;
+};
+
+}  // namespace
+
+absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags) {
+  return Resolver(role, flags).Run();
+}
+
+const char* RoleName(Role role) {
+  switch (role) {
+    case ROLE_SCHEDULER:
+      return "scheduler";
+    case ROLE_PSERVER:
+      return "pserver";
+    case ROLE_WORKER:
+      return "worker";
+    default:
+      return "unknown";
+  }
+}
+
+std::string LogFileName(Role role, uint32_t rank) {
+  const char* stem = role == ROLE_SCHEDULER ? "schedulerlog"
+                     : role == ROLE_PSERVER ? "serverlog"
+                                            : "workerlog";
+  return absl::StrCat(stem, ".", rank);
+}
+
+}  // namespace sluice

@@ -1,0 +1,113 @@
+// The process's log file and endpoints.log.
+#include <fcntl.h>
+#include <glog/logging.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/identity.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kEndpointsHeader[] = "# role rank address pid admin_address\n";
+
+absl::StatusOr<int> OpenForAppend(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd >= 0) return fd;
+  return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno),
+                                                 "; give a writable --log_dir"));
+}
+
+absl::Status CreateFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot create the log folder ", folder, ": ",
+                                                 error.message(), "; give a writable --log_dir"));
+}
+
+// Partial writes are continued; errors are dropped, as a log has nobody to tell.
+void WriteAll(int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t n = write(fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    data += n;
+    size -= n;
+  }
+}
+
+// glog's own files carry dates and pids in their names; ours has one name and every line is there
+// at once. Thread safety: one write(2) a line, in append mode.
+class FileSink : public google::LogSink {
+ public:
+  explicit FileSink(int fd) : fd_(fd) {}
+  void send(google::LogSeverity severity, const char*, const char* base_filename, int line,
+            const google::LogMessageTime& time, const char* message, size_t size) override {
+    std::string text = ToString(severity, base_filename, line, time, message, size);
+    text += '\n';
+    WriteAll(fd_, text.data(), text.size());
+  }
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+FileSink* g_sink = nullptr;  // lives as long as the process: glog may log at exit
+
+// Called inside a signal handler with a stack trace.
+void WriteFailure(const char* data, size_t size) {
+  WriteAll(STDERR_FILENO, data, size);
+  if (g_sink != nullptr) WriteAll(g_sink->fd(), data, size);
+}
+
+}  // namespace
+
+absl::Status OpenLog(const Identity& identity, const char* argv0) {
+  SLUICE_RETURN_IF_ERROR(CreateFolder(identity.log_dir));
+  const std::string path =
+      absl::StrCat(identity.log_dir, "/", LogFileName(identity.role, identity.rank));
+  SLUICE_ASSIGN_OR_RETURN(const int fd, OpenForAppend(path));
+  // An empty destination turns glog's own file of this severity off.
+  for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
+    google::SetLogDestination(severity, "");
+  }
+  FLAGS_stderrthreshold = google::GLOG_WARNING;
+  if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(argv0);
+  if (g_sink != nullptr) google::RemoveLogSink(g_sink);
+  g_sink = new FileSink(fd);
+  google::AddLogSink(g_sink);
+  google::InstallFailureWriter(&WriteFailure);
+  google::InstallFailureSignalHandler();
+  return absl::OkStatus();
+}
+
+absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
+                            const std::string& admin_address) {
+  SLUICE_RETURN_IF_ERROR(CreateFolder(identity.log_dir));
+  SLUICE_ASSIGN_OR_RETURN(const int fd,
+                          OpenForAppend(absl::StrCat(identity.log_dir, "/endpoints.log")));
+  const auto or_dash = [](const std::string& text) {
+    return text.empty() ? std::string("-") : text;
+  };
+  std::string text =
+      absl::StrCat(RoleName(identity.role), " ", identity.rank, " ", or_dash(address), " ",
+                   getpid(), " ", or_dash(admin_address), "\n");
+  // All processes of a host append here: the lock keeps the header single.
+  flock(fd, LOCK_EX);
+  struct stat info;
+  if (fstat(fd, &info) == 0 && info.st_size == 0) text.insert(0, kEndpointsHeader);
+  WriteAll(fd, text.data(), text.size());
+  close(fd);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

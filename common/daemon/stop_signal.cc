@@ -1,0 +1,76 @@
+// SIGINT and SIGTERM as something to wait for.
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+
+#include "common/daemon/identity.h"
+
+namespace sluice {
+namespace {
+
+// A stop that takes longer than this after a signal is cut short, so that no process outlives its
+// cluster.
+constexpr unsigned kStopGraceSeconds = 20;
+
+int g_signals = -1;                // signalfd; constant after Install
+int g_stop = -1;                   // eventfd; constant after Install
+std::atomic<int> g_exit_code{-1};  // first Stop wins; release/acquire by the eventfd
+
+sigset_t StopSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+int ExitCodeOfSignal() {
+  signalfd_siginfo info = {};
+  if (read(g_signals, &info, sizeof(info)) != sizeof(info)) return 128 + SIGTERM;
+  // A second signal, or a stop that hangs, ends the process at once.
+  const sigset_t set = StopSignals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  alarm(kStopGraceSeconds);
+  return 128 + static_cast<int>(info.ssi_signo);
+}
+
+}  // namespace
+
+void StopSignal::Install(bool die_with_parent) {
+  if (die_with_parent) {
+    const pid_t parent = getppid();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    // The parent may have died around the call: then nobody will send the signal. (One that dies before this line
+    // has set the signal itself, between fork and exec.)
+    if (getppid() != parent) std::_Exit(128 + SIGTERM);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  const sigset_t set = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  g_signals = signalfd(-1, &set, SFD_CLOEXEC);
+  g_stop = eventfd(0, EFD_CLOEXEC);
+}
+
+void StopSignal::Stop(int exit_code) {
+  int none = -1;
+  g_exit_code.compare_exchange_strong(none, exit_code);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(g_stop, &one, sizeof(one));
+}
+
+int StopSignal::Wait() {
+  pollfd fds[2] = {{g_signals, POLLIN, 0}, {g_stop, POLLIN, 0}};
+  while (poll(fds, 2, -1) < 0 && errno == EINTR) {
+  }
+  if (fds[1].revents != 0) return g_exit_code.load();
+  return ExitCodeOfSignal();
+}
+
+}  // namespace sluice
