@@ -1,0 +1,156 @@
+#include "model/features/feature_compiler.h"
+
+#include "gmock/gmock.h"
+#include "tests/model/features/schema_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string FeatureErrorOf(const std::string& features) {
+  return CreateError(FeaturesForTest(features));
+}
+
+std::vector<std::string> SlotNames(const FeatureSchema& schema) {
+  std::vector<std::string> names;
+  for (const auto& slot : schema.slots()) names.push_back(slot.name);
+  return names;
+}
+
+std::vector<std::string> NumericNames(const FeatureSchema& schema) {
+  std::vector<std::string> names;
+  for (const auto& numeric : schema.numerics()) names.push_back(numeric.name);
+  return names;
+}
+
+TEST(FeatureCompilerTest, SlotsAndNumbersAreInDeclarationOrder) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "c_x_b" cross { features: "c" features: "b" } }
+      features { name: "n" numeric {} }
+      features { name: "c" categorical {} }
+      features { name: "b" numeric { boundaries: 1 } }
+      features { name: "k" numeric { boundaries: 1 keep_numeric: true } })"));
+  EXPECT_THAT(SlotNames(*schema), ElementsAre("c_x_b", "c", "b", "k"));
+  EXPECT_THAT(NumericNames(*schema), ElementsAre("n", "k"));
+}
+
+TEST(FeatureCompilerTest, ColumnsAreLabelWeightAndEachFeatureColumnOnce) {
+  JobConfig job = FeaturesForTest(R"(
+      features { name: "a" categorical { column: "x" } }
+      features { name: "b" numeric { column: "x" } }
+      features { name: "w2" numeric { column: "w" } }
+      features { name: "c" categorical {} })");
+  EXPECT_THAT(SchemaForTest(job)->columns(), ElementsAre("y", "", "x", "w", "c"));
+  job.mutable_data()->set_weight_column("w");
+  EXPECT_THAT(SchemaForTest(job)->columns(), ElementsAre("y", "w", "x", "c"));
+}
+
+TEST(FeatureCompilerTest, WideAndDeepFollowTheDeclaration) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "a" in_wide: false categorical { multi_value_delimiter: "|" pooling: MEAN } }
+      features { name: "n" in_deep: false numeric {} })"));
+  EXPECT_FALSE(schema->slots()[0].in_wide);
+  EXPECT_TRUE(schema->slots()[0].in_deep);
+  EXPECT_EQ(schema->slots()[0].pooling, CategoricalFeature::MEAN);
+  EXPECT_TRUE(schema->numerics()[0].in_wide);
+  EXPECT_FALSE(schema->numerics()[0].in_deep);
+}
+
+TEST(FeatureCompilerTest, AFeatureUsedOnlyInCrossesIsNoSlotAndNoNumber) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "a" in_wide: false in_deep: false numeric { boundaries: 1 keep_numeric: true } }
+      features { name: "b" categorical {} }
+      features { name: "x" cross { features: "a" features: "b" } })"));
+  EXPECT_THAT(SlotNames(*schema), ElementsAre("b", "x"));
+  EXPECT_TRUE(schema->numerics().empty());
+  EXPECT_THAT(FeatureErrorOf("features { name: 'a' in_wide: false in_deep: false categorical {} }"),
+              HasSubstr("used nowhere"));
+}
+
+TEST(FeatureCompilerTest, LabelColumnOfFormatsThatHaveItFirst) {
+  EXPECT_EQ(SchemaForTest(
+                JobForTest("data { format: CRITEO_TSV } features { name: 'C1' categorical {} }"))
+                ->columns()[0],
+            "label");
+  EXPECT_THAT(CreateError(JobForTest("data { format: LIBSVM label { column: 'y' } }")),
+              AllOf(HasSubstr("LIBSVM"), HasSubstr("leave data.label.column empty")));
+  EXPECT_THAT(CreateError(JobForTest("data { format: CSV }")),
+              HasSubstr("data.label.column is empty"));
+  EXPECT_THAT(
+      CreateError(JobForTest("data { format: CSV label { column: 'y' } weight_column: 'y' }")),
+      HasSubstr("data.weight_column"));
+}
+
+TEST(FeatureCompilerTest, BadNamesAreRefused) {
+  EXPECT_THAT(FeatureErrorOf("features { categorical {} }"), HasSubstr("features[0] has no name"));
+  EXPECT_THAT(FeatureErrorOf("features { name: 'a' }"),
+              AllOf(HasSubstr("\"a\""), HasSubstr("no kind")));
+  EXPECT_THAT(
+      FeatureErrorOf("features { name: 'a' numeric {} } features { name: 'a' categorical {} }"),
+      AllOf(HasSubstr("\"a\""), HasSubstr("twice")));
+  EXPECT_THAT(FeatureErrorOf("features { name: 'a' categorical { column: 'y' } }"),
+              AllOf(HasSubstr("\"a\""), HasSubstr("label column")));
+}
+
+TEST(FeatureCompilerTest, BadCrossesAreRefused) {
+  const std::string a = "features { name: 'a' categorical {} } ";
+  auto cross = [&](const std::string& more) { return FeatureErrorOf(a + more); };
+  EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' } }"), HasSubstr("two or more"));
+  EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' features: 'b' } }"),
+              AllOf(HasSubstr("\"x\""), HasSubstr("crosses \"b\""), HasSubstr("declare it")));
+  EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' features: 'a' } }"),
+              HasSubstr("twice"));
+  EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' features: 'x' } }"),
+              HasSubstr("crosses the cross"));
+  EXPECT_THAT(cross("features { name: 'n' numeric {} } features { name: 'x' cross { features: 'a' "
+                    "features: 'n' } }"),
+              AllOf(HasSubstr("the number \"n\""), HasSubstr("boundaries")));
+  EXPECT_THAT(cross("features { name: 'm' categorical { multi_value_delimiter: '|' } } "
+                    "features { name: 'x' cross { features: 'a' features: 'm' } }"),
+              AllOf(HasSubstr("\"m\""), HasSubstr("several values")));
+}
+
+TEST(FeatureCompilerTest, BadNumbersAreRefused) {
+  auto numeric = [](const std::string& text) {
+    return FeatureErrorOf("features { name: 'n' numeric {" + text + "} }");
+  };
+  EXPECT_THAT(numeric("boundaries: 1 boundaries: 1"),
+              AllOf(HasSubstr("\"n\""), HasSubstr("ascending")));
+  EXPECT_THAT(numeric("boundaries: nan"), HasSubstr("boundaries[0]"));
+  EXPECT_THAT(numeric("z_score { mean: 1 stddev: 0 }"), HasSubstr("stddev must be greater than 0"));
+  EXPECT_THAT(numeric("z_score { stddev: -1 }"), HasSubstr("stddev"));
+  EXPECT_THAT(numeric("z_score { stddev: nan }"), HasSubstr("stddev"));
+  EXPECT_THAT(numeric("min_max { min: 2 max: 2 }"), HasSubstr("min must be less than max"));
+  EXPECT_THAT(numeric("min_max { min: 0 max: inf }"), HasSubstr("min_max"));
+  EXPECT_THAT(numeric("default_value: nan"), HasSubstr("default_value"));
+  EXPECT_THAT(numeric("keep_numeric: true"), HasSubstr("boundaries"));
+  EXPECT_THAT(numeric("boundaries: 1 log: true"), HasSubstr("keep_numeric"));
+  EXPECT_THAT(numeric("date_part: 99"), HasSubstr("date_part"));
+}
+
+TEST(FeatureCompilerTest, BadCategoriesAreRefused) {
+  auto categorical = [](const std::string& text) {
+    return FeatureErrorOf("features { name: 'c' categorical {" + text + "} }");
+  };
+  EXPECT_THAT(categorical("multi_value_delimiter: '||'"),
+              AllOf(HasSubstr("\"c\""), HasSubstr("one character")));
+  EXPECT_THAT(categorical("vocabulary: 'a' vocabulary: 'a'"), HasSubstr("twice"));
+  EXPECT_THAT(categorical("vocabulary: ''"), HasSubstr("empty value"));
+  EXPECT_THAT(categorical("date_part: HOUR multi_value_delimiter: '|'"),
+              HasSubstr("a date is one value"));
+}
+
+TEST(FeatureCompilerTest, EmbeddingWidthMustBeTheTables) {
+  const std::string model = "model { wide_deep { embedding_dim: 8 } } ";
+  EXPECT_THAT(FeatureErrorOf(model + "features { name: 'c' embedding_dim: 4 categorical {} }"),
+              AllOf(HasSubstr("is 4"), HasSubstr("is 8")));
+  EXPECT_THAT(FeatureErrorOf(model + "features { name: 'n' embedding_dim: 8 numeric {} }"),
+              HasSubstr("plain number"));
+  SchemaForTest(FeaturesForTest(model + "features { name: 'c' embedding_dim: 8 categorical {} }"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,232 @@
+#include "model/features/feature_schema.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "model/features/feature_keys.h"
+#include "tests/model/features/schema_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The keys of the only slot for one cell of column "c".
+std::vector<uint64_t> Keys(const std::string& categorical, const std::string& cell) {
+  const auto schema =
+      SchemaForTest(FeaturesForTest("features { name: 'c' categorical {" + categorical + "} }"));
+  return KeysOf(ExampleForTest(*schema, {{"c", cell}}), 0, 0);
+}
+
+double Number(const std::string& numeric, const std::string& cell) {
+  const auto schema =
+      SchemaForTest(FeaturesForTest("features { name: 'n' numeric {" + numeric + "} }"));
+  const Batch batch =
+      cell == "(missing)" ? ExampleForTest(*schema, {}) : ExampleForTest(*schema, {{"n", cell}});
+  return batch.numeric.size() == 1 ? batch.numeric[0] : NAN;
+}
+
+uint64_t Key(const std::string& value) { return ValueKey(value, SlotSeed("c")); }
+
+// Computed by an independent implementation of hash.h and feature_keys.h.
+TEST(FeatureSchemaTest, GoldenKeysAreFrozen) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "occupation" categorical { missing_is_value: true } }
+      features { name: "education" categorical {} }
+      features { name: "age" numeric { boundaries: 20 boundaries: 30 } }
+      features { name: "sex" categorical { vocabulary: "Male" } }
+      features { name: "C1" categorical { hash_buckets: 1000 } }
+      features { name: "x" cross { features: "education" features: "age" } })"));
+  Batch batch = ExampleForTest(*schema, {{"occupation", "Exec-managerial"},
+                                         {"education", "Bachelors"},
+                                         {"age", "39"},
+                                         {"sex", "Female"},
+                                         {"C1", "68fd1e64"}});
+  EXPECT_THAT(batch.keys, ElementsAre(0xac4d1b38ec9b9c01, 0xebb448d489340885, 0x7a50a5565dec2fce,
+                                      0xcf36124bfb5d8a8, 0x22f7181f990c258a, 0xc9c36ea11097ad9a));
+  EXPECT_THAT(KeysOf(ExampleForTest(*schema, {}), 0, 0), ElementsAre(0x779f78f6f0ff295e));
+}
+
+TEST(FeatureSchemaTest, GoldenFoldedCrossIsFrozen) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "x" cross { features: "education" features: "age" hash_buckets: 100 } }
+      features { name: "education" in_wide: false in_deep: false categorical {} }
+      features { name: "age" in_wide: false in_deep: false numeric { boundaries: 20 boundaries: 30 } })"));
+  EXPECT_THAT(ExampleForTest(*schema, {{"education", "Bachelors"}, {"age", "30"}}).keys,
+              ElementsAre(0x98f7981c7d8e259a));
+}
+
+TEST(FeatureSchemaTest, NormalizationsAreAppliedInOrder) {
+  auto near = [](double value, double expected) {
+    return std::isfinite(value) && std::abs(value - expected) <= 1e-6;
+  };
+  EXPECT_TRUE(near(Number("", "-2.5"), -2.5));
+  EXPECT_TRUE(near(Number("min_max { min: 10 max: 20 }", "15"), 0.5));
+  EXPECT_TRUE(near(Number("z_score { mean: 1 stddev: 2 }", "5"), 2));
+  EXPECT_TRUE(near(Number("log: true", "99"), std::log(100.0)));
+  EXPECT_TRUE(near(Number("log: true", "-5"), 0));
+  EXPECT_TRUE(
+      near(Number("log: true z_score { mean: 1 stddev: 0.5 }", "99"), (std::log(100.0) - 1) / 0.5));
+  EXPECT_TRUE(
+      near(Number("date_part: MINUTE_OF_DAY min_max { max: 1440 }", "2001-01-01 12:00"), 0.5));
+}
+
+TEST(FeatureSchemaTest, AMissingNumberIsItsDefaultBeforeNormalization) {
+  EXPECT_EQ(Number("", "(missing)"), 0);
+  EXPECT_EQ(Number("default_value: 7", "(missing)"), 7);
+  EXPECT_EQ(Number("default_value: 5 z_score { mean: 1 stddev: 2 }", "(missing)"), 2);
+}
+
+TEST(FeatureSchemaTest, BucketsIncludeTheirLowerBoundary) {
+  const auto schema = SchemaForTest(
+      FeaturesForTest("features { name: 'c' numeric { boundaries: -1 boundaries: 2 } }"));
+  auto keys = [&](const std::string& cell) {
+    return KeysOf(ExampleForTest(*schema, {{"c", cell}}), 0, 0);
+  };
+  EXPECT_THAT(keys("-1.5"), ElementsAre(Key("0")));
+  EXPECT_THAT(keys("-1"), ElementsAre(Key("1")));
+  EXPECT_THAT(keys("1.999"), ElementsAre(Key("1")));
+  EXPECT_THAT(keys("2"), ElementsAre(Key("2")));
+  EXPECT_THAT(keys("1e30"), ElementsAre(Key("2")));
+  EXPECT_THAT(KeysOf(ExampleForTest(*schema, {}), 0, 0), IsEmpty());
+  EXPECT_TRUE(ExampleForTest(*schema, {{"c", "1"}}).numeric.empty());
+}
+
+TEST(FeatureSchemaTest, KeepNumericKeepsNumberAndBucket) {
+  const auto schema = SchemaForTest(FeaturesForTest(
+      "features { name: 'c' numeric { boundaries: 2 keep_numeric: true min_max { max: 10 } } }"));
+  const Batch batch = ExampleForTest(*schema, {{"c", "5"}});
+  EXPECT_THAT(batch.numeric, ElementsAre(0.5f));
+  EXPECT_THAT(batch.keys, ElementsAre(Key("1")));
+}
+
+TEST(FeatureSchemaTest, CategoriesHashWithTheirSlot) {
+  EXPECT_THAT(Keys("", "a"), ElementsAre(Key("a")));
+  EXPECT_NE(Key("a"), ValueKey("a", SlotSeed("d")));
+  EXPECT_NE(Key("a"), Key("b"));
+}
+
+TEST(FeatureSchemaTest, ValuesOutsideTheVocabularyShareOneKey) {
+  const std::string vocabulary = "vocabulary: 'a' vocabulary: 'b'";
+  EXPECT_THAT(Keys(vocabulary, "a"), ElementsAre(Key("a")));
+  EXPECT_THAT(Keys(vocabulary, "z"), ElementsAre(OutOfVocabularyKey(SlotSeed("c"))));
+  EXPECT_EQ(Keys(vocabulary, "z"), Keys(vocabulary, "zz"));
+}
+
+TEST(FeatureSchemaTest, MultiValuedCellsGiveOneKeyAValue) {
+  const std::string multi = "multi_value_delimiter: '|'";
+  EXPECT_THAT(Keys(multi, "a|b"), ElementsAre(Key("a"), Key("b")));
+  EXPECT_THAT(Keys(multi, "a"), ElementsAre(Key("a")));
+  EXPECT_THAT(Keys(multi, "|a||b|"), ElementsAre(Key("a"), Key("b")));
+  EXPECT_THAT(Keys(multi, "||"), IsEmpty());
+}
+
+TEST(FeatureSchemaTest, HashBucketsBoundTheNumberOfKeys) {
+  std::vector<uint64_t> seen;
+  for (int i = 0; i < 200; ++i) {
+    const auto keys = Keys("hash_buckets: 3", std::to_string(i));
+    ASSERT_EQ(keys.size(), 1u);
+    if (std::find(seen.begin(), seen.end(), keys[0]) == seen.end()) seen.push_back(keys[0]);
+  }
+  EXPECT_EQ(seen.size(), 3u);
+}
+
+TEST(FeatureSchemaTest, AMissingCategoryHasNoKeyUnlessItIsAValue) {
+  auto missing = [](const std::string& text) {
+    const auto schema =
+        SchemaForTest(FeaturesForTest("features { name: 'c' categorical {" + text + "} }"));
+    return KeysOf(ExampleForTest(*schema, {}), 0, 0);
+  };
+  EXPECT_THAT(missing(""), IsEmpty());
+  EXPECT_THAT(missing("missing_is_value: true"), ElementsAre(MissingKey(SlotSeed("c"))));
+  EXPECT_THAT(missing("missing_is_value: true multi_value_delimiter: '|'"),
+              ElementsAre(MissingKey(SlotSeed("c"))));
+}
+
+TEST(FeatureSchemaTest, DatePartsAreValues) {
+  EXPECT_THAT(Keys("date_part: DAY_OF_WEEK", "2001-01-01 00:01"), ElementsAre(Key("1")));
+  EXPECT_THAT(Keys("date_part: HOUR", "2001-01-01 09:59"), ElementsAre(Key("9")));
+}
+
+TEST(FeatureSchemaTest, ACrossWithAMissingPartHasNoKey) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "a" categorical {} }
+      features { name: "b" categorical { missing_is_value: true } }
+      features { name: "x" cross { features: "a" features: "b" } })"));
+  EXPECT_THAT(KeysOf(ExampleForTest(*schema, {{"b", "1"}}), 0, 2), IsEmpty());
+  const uint64_t a = ValueKey("1", SlotSeed("a")), b = MissingKey(SlotSeed("b"));
+  EXPECT_THAT(KeysOf(ExampleForTest(*schema, {{"a", "1"}}), 0, 2),
+              ElementsAre(CombineHash(CombineHash(SlotSeed("x"), a), b)));
+}
+
+TEST(FeatureSchemaTest, TheOrderOfACrossMatters) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "a" categorical {} }
+      features { name: "b" categorical {} }
+      features { name: "x" cross { features: "a" features: "b" } })"));
+  const auto one = KeysOf(ExampleForTest(*schema, {{"a", "1"}, {"b", "2"}}), 0, 2);
+  const auto two = KeysOf(ExampleForTest(*schema, {{"a", "2"}, {"b", "1"}}), 0, 2);
+  EXPECT_NE(one, two);
+}
+
+TEST(FeatureSchemaTest, WeightsAreReadAndChecked) {
+  JobConfig job = FeaturesForTest("features { name: 'c' categorical {} }");
+  job.mutable_data()->set_weight_column("w");
+  const auto schema = SchemaForTest(job);
+  EXPECT_THAT(ExampleForTest(*schema, {{"w", "2.5"}}).weight, ElementsAre(2.5f));
+  EXPECT_THAT(ExampleForTest(*schema, {{"w", "0"}}).weight, ElementsAre(0));
+  Batch batch = EmptyBatch(*schema);
+  for (const char* bad : {"-1", "x", "nan", "1e300"}) {
+    EXPECT_THAT(std::string(AppendForTest(*schema, {{"y", "1"}, {"w", bad}}, &batch).message()),
+                HasSubstr("\"w\""))
+        << bad;
+  }
+  EXPECT_THAT(std::string(AppendForTest(*schema, {{"y", "1"}}, &batch).message()),
+              HasSubstr("missing"));
+  EXPECT_EQ(batch.n, 0u);
+}
+
+TEST(FeatureSchemaTest, PredictionNeedsNoLabelAndNoWeight) {
+  JobConfig job = FeaturesForTest("features { name: 'c' categorical {} }");
+  job.mutable_data()->set_weight_column("w");
+  const auto schema = SchemaForTest(job);
+  Batch batch = EmptyBatch(*schema);
+  EXPECT_TRUE(AppendForTest(*schema, {{"c", "a"}}, &batch, false).ok());
+  EXPECT_TRUE(
+      AppendForTest(*schema, {{"c", "a"}, {"y", "unheard of"}, {"w", "x"}}, &batch, false).ok());
+  EXPECT_TRUE(AppendForTest(*schema, {{"c", "a"}, {"y", "1"}, {"w", "2"}}, &batch, false).ok());
+  EXPECT_THAT(batch.label, ElementsAre(0, 0, 1));
+  EXPECT_THAT(batch.weight, ElementsAre(1, 1, 2));
+}
+
+TEST(FeatureSchemaTest, ARefusedLineAppendsNothing) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "n" numeric {} }
+      features { name: "c" categorical {} }
+      features { name: "last" numeric { boundaries: 1 } })"));
+  Batch batch = ExampleForTest(*schema, {{"n", "1"}, {"c", "a"}, {"last", "1"}});
+  const Batch before = batch;
+  const auto refused = [&](std::map<std::string, std::string> cells) {
+    const absl::Status status = AppendForTest(*schema, cells, &batch);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(batch.n, before.n);
+    EXPECT_EQ(batch.label, before.label);
+    EXPECT_EQ(batch.weight, before.weight);
+    EXPECT_EQ(batch.numeric, before.numeric);
+    EXPECT_EQ(batch.keys, before.keys);
+    EXPECT_EQ(batch.key_offsets, before.key_offsets);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused({{"y", "1"}, {"n", "1"}, {"c", "a"}, {"last", "nan"}}),
+              AllOf(HasSubstr("\"last\""), HasSubstr("\"nan\""), HasSubstr("not a finite number")));
+  EXPECT_THAT(refused({{"y", "1"}, {"n", "1x"}}), AllOf(HasSubstr("\"n\""), HasSubstr("\"1x\"")));
+  EXPECT_THAT(refused({{"y", "1"}, {"n", "1e200"}}), HasSubstr("too large"));
+  EXPECT_THAT(refused({{"y", "2"}}), HasSubstr("\"y\""));
+  EXPECT_THAT(refused({}), HasSubstr("label column \"y\" is missing"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,84 @@
+#include "model/features/label_rule.h"
+
+#include <map>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<LabelRule> Rule(const std::string& data) {
+  DataConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(data, &config));
+  return LabelRule::Create(config);
+}
+
+// 0 or 1, or -1 for a refused cell.
+int Label(const std::string& data, std::string_view cell) {
+  const auto rule = Rule(data);
+  EXPECT_TRUE(rule.ok()) << rule.status();
+  float label = -1;
+  return rule->Apply(cell, &label).ok() ? static_cast<int>(label) : -1;
+}
+
+TEST(LabelRuleTest, ListsOfValues) {
+  const std::string adult =
+      "label { column: 'l' positive: '>50K' positive: '>50K.' negative: '<=50K' }";
+  EXPECT_EQ(Label(adult, ">50K"), 1);
+  EXPECT_EQ(Label(adult, ">50K."), 1);
+  EXPECT_EQ(Label(adult, "<=50K"), 0);
+  EXPECT_EQ(Label(adult, "<=50K."), -1);
+}
+
+TEST(LabelRuleTest, PositiveAloneMakesEveryOtherValueNegative) {
+  EXPECT_EQ(Label("label { positive: 'yes' }", "yes"), 1);
+  EXPECT_EQ(Label("label { positive: 'yes' }", "whatever"), 0);
+}
+
+TEST(LabelRuleTest, WithoutRuleTheColumnHoldsZeroOrOne) {
+  EXPECT_EQ(Label("format: CSV", "0"), 0);
+  EXPECT_EQ(Label("format: CSV", "1"), 1);
+  EXPECT_EQ(Label("format: CSV", "1.0"), 1);
+  EXPECT_EQ(Label("format: CSV", "-1"), -1);
+  EXPECT_EQ(Label("format: CSV", "2"), -1);
+  EXPECT_EQ(Label("format: CSV", "yes"), -1);
+}
+
+TEST(LabelRuleTest, LibsvmLabelsMayBeSigned) {
+  EXPECT_EQ(Label("format: LIBSVM", "-1"), 0);
+  EXPECT_EQ(Label("format: LIBSVM", "+1"), 1);
+  EXPECT_EQ(Label("format: LIBSVM", "0"), 0);
+  EXPECT_EQ(Label("format: LIBSVM", "3"), -1);
+}
+
+TEST(LabelRuleTest, ThresholdIsIncluded) {
+  EXPECT_EQ(Label("label { positive_at_least: 15 }", "15"), 1);
+  EXPECT_EQ(Label("label { positive_at_least: 15 }", "14.9"), 0);
+  EXPECT_EQ(Label("label { positive_at_least: 15 }", "-3"), 0);
+  EXPECT_EQ(Label("label { positive_at_least: 15 }", "nan"), -1);
+  EXPECT_EQ(Label("label { positive_at_least: 0 }", "-1"), 0);
+}
+
+TEST(LabelRuleTest, MessageNamesColumnAndValue) {
+  const auto rule = Rule("label { column: 'income' positive: 'a' negative: 'b' }");
+  float label;
+  EXPECT_THAT(std::string(rule->Apply("c\n", &label).message()),
+              ::testing::AllOf(HasSubstr("\"income\""), HasSubstr("\"c\\n\""),
+                               HasSubstr("data.label.positive")));
+}
+
+TEST(LabelRuleTest, ContradictionsAreRefused) {
+  EXPECT_THAT(std::string(Rule("label { negative: 'n' }").status().message()),
+              HasSubstr("data.label.positive"));
+  EXPECT_THAT(std::string(Rule("label { positive: 'a' negative: 'a' }").status().message()),
+              HasSubstr("both positive and negative"));
+  EXPECT_THAT(std::string(Rule("label { positive: 'a' positive_at_least: 1 }").status().message()),
+              HasSubstr("keep one"));
+}
+
+}  // namespace
+}  // namespace sluice
