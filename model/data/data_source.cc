@@ -242,6 +242,7 @@ absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, 
     absl::Status bad_line;
     SLUICE_RETURN_IF_ERROR(AppendLine(file.parser.get(), line, need_label, examples, &bad_line));
     if (bad_line.ok()) continue;
+    if (bad->positions != nullptr) bad->positions->push_back(examples->n);
     const bool named = bad->first.size() < BadLines::kNamed;
     bad->Add(!named       ? std::string()
              : begin == 0 ? absl::StrCat(path, ":", line_number)
