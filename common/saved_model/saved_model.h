@@ -1,6 +1,9 @@
 // Reads and writes saved models (format: proto/model.proto).
 //
-// A model is written by many (each pserver its shards) and finished by one, who writes the manifest.
+// A model is written by many (each pserver its shards) and finished by one, who writes the
+// manifest. Memory: a shard for WriteShardFile and ReadShardFile; at most 64 MiB or 16 KiB a shard,
+// whichever is more, for ModelDigest and FinishModel. Thread safety: functions may run on many
+// threads; of one folder, FinishModel after all WriteShardFile.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +14,52 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/base/env.h"
 #include "common/table/table_layout.h"
 #include "proto/model.pb.h"
 
 namespace sluice {
 
+// Of the format: what FinishModel writes and ReadManifest accepts.
+inline constexpr uint32_t kModelVersion = 1;
+
 // One shard of a table, in memory. Sparse rows are sorted by key.
 struct ShardValues {
-  uint64_t first_element = 0;   // dense
-  std::vector<uint64_t> keys;   // sparse
-  std::vector<float> weights;   // dense: [elements]; sparse: [keys.size()][dim]
+  uint64_t first_element = 0;  // dense
+  std::vector<uint64_t> keys;  // sparse
+  std::vector<float> weights;  // dense: [elements]; sparse: [keys.size()][dim]
 };
 
-// Writes DIR/<table>-<shard>.shard, fsynced. Creates DIR.
-absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table, uint32_t shard,
-                                         const ShardValues& values);
-// DATA_LOSS names the file when it is damaged.
-absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table, const SavedFile& file,
-                                          uint32_t* shard);
+// Writes DIR/<table>-<shard>.shard, fsynced. Creates DIR. INVALID_ARGUMENT when the values do not
+// fit the layout, or the keys do not ascend.
+absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
+                                         uint32_t shard, const ShardValues& values,
+                                         Env* env = Env::Real());
+// DATA_LOSS names the file when it is damaged or missing.
+absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
+                                          const SavedFile& file, uint32_t* shard,
+                                          Env* env = Env::Real());
 
-// Adds the digest (of the files' contents), then writes job.textproto and MANIFEST (by rename, fsync of
-// file and folder). Files that the manifest does not list are removed from DIR.
-absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job, Manifest manifest);
+// Adds the digest (of the files' contents, all of which it checks), then writes job.textproto and
+// MANIFEST (by rename, fsync of file and folder). Then shard files that the manifest does not list
+// are removed from DIR. DATA_LOSS names a shard that was not written.
+absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,
+                                     Manifest manifest, Env* env = Env::Real());
 
-// NOT_FOUND when DIR is no model; says so when it is an unfinished one.
-absl::StatusOr<Manifest> ReadManifest(const std::string& dir);
-absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir);
+// NOT_FOUND when DIR is no model; says so when it is an unfinished one. DATA_LOSS when it is
+// damaged.
+absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env = Env::Real());
+absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env = Env::Real());
 
-// Calls `visit` for every shard file of table `name`. Reads and checks one file at a time.
+// Calls `visit` for every shard file of table `name`, by shard. Reads and checks one file at a
+// time.
 absl::Status VisitShards(const std::string& dir, const Manifest& manifest, const std::string& name,
-                         const std::function<absl::Status(uint32_t shard, ShardValues)>& visit);
+                         const std::function<absl::Status(uint32_t shard, ShardValues)>& visit,
+                         Env* env = Env::Real());
 
-// SHA-256 over tables by name, little-endian f32 weights by index or ascending key (with the key).
-absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& manifest);
+// SHA-256 (hexadecimal) over tables by name, little-endian f32 weights by index or ascending key
+// (with the key). It does not depend on the number of shards.
+absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& manifest,
+                                        Env* env = Env::Real());
 
 }  // namespace sluice
