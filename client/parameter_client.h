@@ -1,7 +1,8 @@
-// A worker's only way to the pservers: pull, push, commit, exchange; what a Python client will wrap.
+// A worker's only way to the pservers: pull, push, commit, exchange; what a Python client will
+// wrap.
 //
-// Frames are delivered exactly once and in order whatever the streams do: they are kept until acknowledged and
-// sent again after a reconnect (delivery.h decides, this class moves bytes).
+// Frames are delivered exactly once and in order whatever the streams do: they are kept until
+// acknowledged and sent again after a reconnect (delivery.h decides, this class moves bytes).
 // Thread safety: one training thread calls; callbacks of the transport run on their own threads.
 #pragma once
 
@@ -18,12 +19,12 @@
 #include "common/table/table_layout.h"
 #include "common/transport/transport.h"
 #include "proto/pserver.pb.h"
-#include "proto/pserver.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
 
-// Unique keys of one sparse table, grouped by shard: keys of shard s are [offsets[s], offsets[s + 1]).
+// Unique keys of one sparse table, grouped by shard: keys of shard s are [offsets[s], offsets[s +
+// 1]).
 struct KeySet {
   std::vector<uint64_t> keys;
   std::vector<uint32_t> offsets;  // [num_shards + 1]
@@ -45,8 +46,8 @@ struct PullRequest {
   bool evaluation = false;
 };
 
-// What a step writes: gradients, or Geo's deltas. Values are shared, not copied: they must not change until
-// the frame is acknowledged; `owner` keeps them alive.
+// What a step writes: gradients, or Geo's deltas. Values are shared, not copied: they must not
+// change until the frame is acknowledged; `owner` keeps them alive.
 struct PushRequest {
   struct Sparse {
     uint32_t table;
@@ -83,27 +84,27 @@ class ParameterClient {
 
   virtual const TableLayouts& tables() const = 0;
 
-  // All calls that wait return DEADLINE_EXCEEDED naming pserver and step when the timeout passed, ABORTED when
-  // this incarnation is fenced, INVALID_ARGUMENT when a pserver refused the data.
+  // All calls that wait return DEADLINE_EXCEEDED naming pserver and step when the timeout passed,
+  // ABORTED when this incarnation is fenced, INVALID_ARGUMENT when a pserver refused the data.
 
   // Async and Geo: starts a pull; its values are current when it is answered.
   virtual Ticket StartPull(PullRequest request) = 0;
   virtual absl::Status WaitPull(Ticket ticket) = 0;
 
-  // Async: starts the push of the next sequence, to be fused with `next` when given (then also WaitPull on
-  // *next_ticket). Returns without waiting.
+  // Async: starts the push of the next sequence, to be fused with `next` when given (then also
+  // WaitPull on *next_ticket). Returns without waiting.
   virtual absl::Status StartPush(PushRequest request, PullRequest* next = nullptr,
                                  Ticket* next_ticket = nullptr) = 0;
   // Until at most `in_flight` pushes are not acknowledged.
   virtual absl::Status WaitPushes(int in_flight) = 0;
 
-  // Sync: the push of global step t (0-based), until every pserver holds it; then commit(t) fused with the
-  // pull of step t + 1 (`next` may ask for nothing: then it waits until t is applied).
+  // Sync: the push of global step t (0-based), until every pserver holds it; then commit(t) fused
+  // with the pull of step t + 1 (`next` may ask for nothing: then it waits until t is applied).
   virtual absl::Status PushStep(uint64_t global_step, PushRequest request) = 0;
   virtual Ticket StartCommit(uint64_t global_step, PullRequest next) = 0;
 
-  // Geo: sends the delta; `values` of the request's tables in `current` receive the server's values after
-  // the merge (same keys). Ends with WaitPull.
+  // Geo: sends the delta; `values` of the request's tables in `current` receive the server's values
+  // after the merge (same keys). Ends with WaitPull.
   virtual Ticket StartExchange(PushRequest delta, PullRequest current) = 0;
 
   // All pushes are acknowledged and this rank pushes no more in `epoch`.
@@ -112,23 +113,25 @@ class ParameterClient {
   // Every pserver writes its shards under `directory`.
   virtual absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory) = 0;
 
-  // Any thread: every call that waits, now or later, returns CANCELLED soon. The job is over for this worker.
+  // Any thread: every call that waits, now or later, returns CANCELLED soon. The job is over for
+  // this worker.
   virtual void Cancel() = 0;
 
   // What a blocked call waits for, for status ("" when none does). Any thread.
   virtual std::string WaitingFor() const = 0;
 };
 
-// Sorts out duplicates: `unique` gets the distinct keys grouped by shard, and index[i] the position of
-// keys[i] in it.
+// Sorts out duplicates: `unique` gets the distinct keys grouped by shard, and index[i] the position
+// of keys[i] in it.
 class KeyDeduplicator {
  public:
   // Reuses its memory from call to call. One thread.
-  void Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique, uint32_t* index);
+  void Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique,
+           uint32_t* index);
 
  private:
-  // Key and number side by side: one cache line a lookup. A slot of another round is empty, so that nothing
-  // is cleared between calls.
+  // Key and number side by side: one cache line a lookup. A slot of another round is empty, so that
+  // nothing is cleared between calls.
   struct Slot {
     uint64_t key = 0;
     uint32_t id = 0;
@@ -139,7 +142,7 @@ class KeyDeduplicator {
 
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
   uint32_t round_ = 0;
-  std::vector<uint64_t> unique_;        // by number
+  std::vector<uint64_t> unique_;  // by number
   std::vector<uint32_t> shards_, next_;
 };
 

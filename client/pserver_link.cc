@@ -1,0 +1,183 @@
+#include "client/pserver_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kHelloId = 0;
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
+
+// Codes of a refused Hello that another try may mend: the job is not open there yet, or the pserver
+// is busy.
+bool MayPass(int code) {
+  const auto c = static_cast<absl::StatusCode>(code);
+  return c == absl::StatusCode::kNotFound || c == absl::StatusCode::kUnavailable ||
+         c == absl::StatusCode::kResourceExhausted;
+}
+
+}  // namespace
+
+bool PserverLink::open() const {
+  MutexLock lock(&mu_);
+  return phase_ == Phase::kOpen;
+}
+
+void PserverLink::Enqueue(Message message) {
+  MutexLock lock(&mu_);
+  if (phase_ == Phase::kOpen) queue_.push_back(std::move(message));
+}
+
+void PserverLink::Flush() {
+  mu_.Lock();
+  if (sending_ || queue_.empty() || stream_ == nullptr) {
+    mu_.Unlock();
+    return;
+  }
+  sending_ = true;
+  while (!queue_.empty()) {
+    Message message = std::move(queue_.front());
+    queue_.pop_front();
+    Stream* const stream = stream_.get();  // nobody destroys it while sending_
+    mu_.Unlock();
+    stream->Send(std::move(message));
+    mu_.Lock();
+  }
+  sending_ = false;
+  mu_.Unlock();
+  sender_left_.NotifyAll();
+}
+
+void PserverLink::Break(const absl::Status& why) {
+  MutexLock lock(&mu_);
+  if (phase_ == Phase::kOpen || phase_ == Phase::kHello) GoDownLocked(why);
+}
+
+void PserverLink::GoDownLocked(const absl::Status& why) {
+  phase_ = Phase::kDown;
+  last_error_ = why;
+  queue_.clear();
+  backoff_ = std::min(std::max(backoff_ * 2, kFirstBackoff), kMaxBackoff);
+  // Up to a quarter more, so that many workers do not come back in step.
+  const double jitter = HashToUnit(CombineHash(options_.hello.rank(), connection_)) / 4;
+  next_attempt_ = options_.clock->Now() + backoff_ * (1 + jitter);
+}
+
+bool PserverLink::GoDown(uint64_t connection, const absl::Status& why) {
+  MutexLock lock(&mu_);
+  if (connection != connection_ || (phase_ != Phase::kOpen && phase_ != Phase::kHello)) {
+    return false;
+  }
+  GoDownLocked(why);
+  return true;
+}
+
+absl::Time PserverLink::ConnectIfDue(uint64_t generation) {
+  std::unique_ptr<Stream> old;
+  uint64_t connection;
+  {
+    MutexLock lock(&mu_);
+    if (phase_ != Phase::kDown) return absl::InfiniteFuture();
+    if (options_.clock->Now() < next_attempt_) return next_attempt_;
+    while (sending_) sender_left_.Wait(&mu_);
+    old = std::move(stream_);
+    connection = ++connection_;
+  }
+  old.reset();  // waits for its callbacks, which belong to an earlier connection
+  Connect(connection, generation);
+  return absl::InfiniteFuture();
+}
+
+void PserverLink::Connect(uint64_t connection, uint64_t generation) {
+  {
+    MutexLock lock(&mu_);
+    phase_ = Phase::kHello;
+  }
+  StreamCallbacks callbacks;
+  callbacks.on_message = [this, connection](Message m) { OnMessage(connection, std::move(m)); };
+  callbacks.on_closed = [this, connection](absl::Status s) { OnClosed(connection, s); };
+  std::unique_ptr<Stream> stream =
+      options_.transport->Connect(options_.address, std::move(callbacks));
+  FrameHeader header;
+  header.set_request_id(kHelloId);
+  header.set_generation(generation);
+  header.set_last(true);
+  *header.mutable_hello() = options_.hello;
+  {
+    MutexLock lock(&mu_);
+    stream_ = std::move(stream);
+    // Ahead of anything that the answer to it sets off. Sent below, without the lock.
+    queue_.push_front(EncodeFrame(header, {}));
+  }
+  Flush();
+}
+
+void PserverLink::Shutdown() {
+  std::unique_ptr<Stream> stream;
+  {
+    MutexLock lock(&mu_);
+    phase_ = Phase::kShutdown;
+    queue_.clear();
+    while (sending_) sender_left_.Wait(&mu_);
+    stream = std::move(stream_);
+  }
+}
+
+void PserverLink::OnMessage(uint64_t connection, Message message) {
+  bool hello;
+  {
+    MutexLock lock(&mu_);
+    if (connection != connection_) return;
+    if (phase_ != Phase::kOpen && phase_ != Phase::kHello) return;
+    hello = phase_ == Phase::kHello;
+  }
+  absl::StatusOr<DecodedReply> reply = DecodeReply(std::move(message));
+  if (!reply.ok()) {
+    if (GoDown(connection, reply.status())) options_.listener->OnBroken(options_.index);
+  } else if (hello) {
+    OnHelloReply(connection, reply->header);
+  } else {
+    options_.listener->OnReply(options_.index, *std::move(reply));
+  }
+}
+
+void PserverLink::OnHelloReply(uint64_t connection, const ReplyHeader& header) {
+  if (header.code() == 0) {
+    {
+      MutexLock lock(&mu_);
+      if (connection != connection_ || phase_ != Phase::kHello) return;
+      phase_ = Phase::kOpen;
+      backoff_ = absl::ZeroDuration();
+      last_error_ = absl::OkStatus();
+    }
+    options_.listener->OnOpen(options_.index);
+    return;
+  }
+  const absl::Status why(static_cast<absl::StatusCode>(header.code()), header.message());
+  if (!GoDown(connection, why)) return;
+  if (MayPass(header.code())) {
+    options_.listener->OnBroken(options_.index);
+  } else {
+    options_.listener->OnHelloRefused(options_.index, header);
+  }
+}
+
+void PserverLink::OnClosed(uint64_t connection, const absl::Status& status) {
+  const absl::Status why =
+      status.ok() ? absl::UnavailableError("the pserver closed the stream") : status;
+  if (GoDown(connection, why)) options_.listener->OnBroken(options_.index);
+}
+
+std::string PserverLink::State() const {
+  MutexLock lock(&mu_);
+  if (phase_ == Phase::kOpen) return "connected";
+  if (!last_error_.ok()) return absl::StrCat("not connected: ", last_error_.ToString());
+  return "connecting";
+}
+
+}  // namespace sluice

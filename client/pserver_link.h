@@ -1,0 +1,93 @@
+// One stream to one pserver: opened with Hello, kept in order, opened again after a break.
+//
+// It does not remember requests: whoever sends them hears OnBroken and sends again after OnOpen.
+// Thread safety: any thread, except ConnectIfDue and Shutdown (one thread, holding no lock that the
+// listener takes). The listener is called without a lock held, on the transport's threads, one call
+// at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/transport/transport.h"
+#include "common/wire/frame.h"
+
+namespace sluice {
+
+class PserverLink {
+ public:
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // The pserver accepted Hello: requests may be sent.
+    virtual void OnOpen(uint32_t link) = 0;
+    virtual void OnReply(uint32_t link, DecodedReply reply) = 0;
+    // Every request without a complete reply is lost. ConnectIfDue will try again.
+    virtual void OnBroken(uint32_t link) = 0;
+    // Hello was refused with a code that trying again does not mend by itself (generation,
+    // incarnation, ...); the link is broken.
+    virtual void OnHelloRefused(uint32_t link, const ReplyHeader& header) = 0;
+  };
+  struct Options {
+    Transport* transport = nullptr;  // both outlive the link
+    Clock* clock = nullptr;
+    Listener* listener = nullptr;
+    uint32_t index = 0;  // passed to the listener
+    std::string address;
+    Hello hello;
+  };
+  explicit PserverLink(Options options) : options_(std::move(options)) {}
+  // REQUIRES: Shutdown was called, or nothing was ever connected.
+  ~PserverLink() = default;
+
+  const std::string& address() const { return options_.address; }
+  bool open() const;
+
+  // Queues a message behind the earlier ones; lost when the link is not open. Cheap: may be called
+  // under a lock.
+  void Enqueue(Message message);
+  // Sends what is queued. Whoever comes while another thread sends leaves its messages to that one.
+  void Flush();
+
+  // Closes the stream for `why` (a request was answered that the job is not open here, ...):
+  // ConnectIfDue opens it again later. The listener is not called.
+  void Break(const absl::Status& why);
+  // Opens the stream when it is down and its pause has passed. Returns when to call again;
+  // InfiniteFuture: not before the next OnBroken.
+  absl::Time ConnectIfDue(uint64_t generation);
+  // Closes for good and waits for running callbacks.
+  void Shutdown();
+
+  // "connected", or "not connected: " and why.
+  std::string State() const;
+
+ private:
+  enum class Phase { kDown, kHello, kOpen, kShutdown };
+  void OnMessage(uint64_t connection, Message message);
+  void OnHelloReply(uint64_t connection, const ReplyHeader& header);
+  void OnClosed(uint64_t connection, const absl::Status& status);
+  // False when `connection` is not the present one or is down already.
+  bool GoDown(uint64_t connection, const absl::Status& why);
+  void GoDownLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Connect(uint64_t connection, uint64_t generation);
+
+  const Options options_;
+  mutable Mutex mu_;
+  CondVar sender_left_;
+  Phase phase_ ABSL_GUARDED_BY(mu_) = Phase::kDown;
+  uint64_t connection_ ABSL_GUARDED_BY(mu_) =
+      0;  // counts streams: callbacks of an old one are ignored
+  std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mu_);
+  std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;  // a thread uses stream_ without the lock
+  absl::Time next_attempt_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Duration backoff_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
+  absl::Status last_error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace sluice

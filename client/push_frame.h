@@ -1,0 +1,47 @@
+// A push as it is kept until acknowledged: the wire form of each shard's part, shared with the
+// caller's arrays.
+//
+// Thread safety: immutable once made.
+// Memory: f32 parts point into the caller's arrays, which PushRequest::owner keeps; bf16 parts are
+// converted once, here.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "client/parameter_client.h"
+#include "client/shard_index.h"
+#include "common/wire/frame.h"
+
+namespace sluice {
+
+struct PushFrame {
+  struct Part {
+    uint32_t rows = 0;
+    Slice keys, values;
+    size_t bytes() const { return keys.size() + values.size(); }
+  };
+  uint64_t sequence = 0;
+  double weight = 0;
+  bool delta = false;
+  uint64_t task_id = 0, task_end = 0;
+  std::vector<uint64_t> pulled_others;  // by link
+  std::vector<Part> parts;              // by flat shard
+};
+
+// INVALID_ARGUMENT names the table whose gradient holds a NaN or Inf, is given twice, has keys that
+// are not grouped by its shards, or is not of its kind.
+absl::StatusOr<PushFrame> MakePushFrame(const ShardIndex& index, const PushRequest& request);
+
+// Shape of a sparse request: INVALID_ARGUMENT unless the table is sparse and the offsets fit keys
+// and shards.
+absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* keys);
+
+// The messages of one request, cut between parts at 4 MiB. `head` has request_id and generation,
+// and what the final message alone carries (commit, pull, end_epoch); `pull_keys` are the pull's
+// arrays. `frame` may be null; otherwise its parts of `shards` are pushed, as sent to link `link`.
+std::vector<Message> EncodeRequest(const ShardIndex& index, const FrameHeader& head,
+                                   const PushFrame* frame, const std::vector<uint32_t>& shards,
+                                   uint32_t link, Message pull_keys);
+
+}  // namespace sluice
