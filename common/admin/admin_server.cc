@@ -1,0 +1,149 @@
+#include "common/admin/admin_server.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <httplib.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/address.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kThreads = 2;
+constexpr size_t kMaxRequestBytes = 64 << 10;
+constexpr time_t kTimeoutSeconds = 2;  // of reading and of writing; also bounds the stop
+constexpr char kText[] = "text/plain; charset=utf-8";
+
+// The library's own options add SO_REUSEPORT: two processes would share a port without a word.
+void OnlyReuseAddress(socket_t socket) {
+  const int yes = 1;
+  setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+}
+
+}  // namespace
+
+class AdminServer::Impl {
+ public:
+  explicit Impl(Options options) : options_(std::move(options)) {
+    server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    server_.set_socket_options(&OnlyReuseAddress);
+    server_.set_payload_max_length(kMaxRequestBytes);
+    server_.set_read_timeout(kTimeoutSeconds);
+    server_.set_write_timeout(kTimeoutSeconds);
+    // One request a connection: an idle client holds no thread.
+    server_.set_keep_alive_max_count(1);
+    server_.set_exception_handler(
+        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
+          response.status = 500;
+          response.set_content("internal error\n", kText);
+        });
+    AddRoutes();
+  }
+
+  ~Impl() {
+    if (thread_.joinable()) {
+      server_.stop();
+      thread_.join();
+    }
+  }
+
+  absl::Status Listen() {
+    SLUICE_ASSIGN_OR_RETURN(Address address, ParseAddress(options_.bind));
+    errno = 0;
+    int port = address.port;
+    if (port == 0) {
+      port = server_.bind_to_any_port(address.host);
+    } else if (!server_.bind_to_port(address.host, port)) {
+      port = -1;
+    }
+    if (port <= 0) {
+      return absl::UnavailableError(
+          absl::StrCat("the admin server cannot listen on ", options_.bind, ": ",
+                       errno != 0 ? std::strerror(errno) : "no such address",
+                       "; give another --admin_bind (port 0: a free one)"));
+    }
+    address.port = static_cast<uint16_t>(port);
+    address_ = ToText(address);
+    thread_ = std::thread([this] {
+      server_.listen_after_bind();
+      ended_ = true;
+    });
+    // stop() does nothing before the loop runs, so nobody may call it earlier.
+    while (!server_.is_running() && !ended_) std::this_thread::yield();
+    return absl::OkStatus();
+  }
+
+  const std::string& address() const { return address_; }
+
+ private:
+  void AddRoutes() {
+    server_.Get("/livez", [](const httplib::Request&, httplib::Response& response) {
+      response.set_content("ok\n", kText);
+    });
+    server_.Get("/readyz", [this](const httplib::Request&, httplib::Response& response) {
+      const absl::Status status = options_.ready ? options_.ready() : absl::OkStatus();
+      response.status = status.ok() ? 200 : 503;
+      response.set_content(
+          status.ok() ? "ok\n" : absl::StrCat("not ready: ", status.message(), "\n"), kText);
+    });
+    server_.Get("/statusz", [this](const httplib::Request&, httplib::Response& response) {
+      response.set_content(options_.status_text ? options_.status_text() : std::string(), kText);
+    });
+    server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
+      if (options_.refresh_metrics) options_.refresh_metrics();
+      const prometheus::TextSerializer serializer;
+      response.set_content(
+          options_.registry ? serializer.Serialize(options_.registry->Collect()) : std::string(),
+          "text/plain; version=0.0.4; charset=utf-8");
+    });
+    server_.Get("/api/v1/status", [this](const httplib::Request&, httplib::Response& response) {
+      WriteStatus(&response);
+    });
+    server_.Get("/", [](const httplib::Request&, httplib::Response& response) {
+      response.set_content("/statusz\n/metrics\n/livez\n/readyz\n/api/v1/status\n", kText);
+    });
+  }
+
+  void WriteStatus(httplib::Response* response) const {
+    std::string json = "{}";
+    if (const auto message = options_.status ? options_.status() : nullptr) {
+      google::protobuf::util::JsonPrintOptions print;
+      print.add_whitespace = true;
+      print.always_print_primitive_fields = true;
+      print.preserve_proto_field_names = true;
+      json.clear();
+      if (!google::protobuf::util::MessageToJsonString(*message, &json, print).ok()) {
+        response->status = 500;
+        json = "{}";
+      }
+    }
+    response->set_content(json, "application/json");
+  }
+
+  const Options options_;
+  httplib::Server server_;
+  std::string address_;  // constant after Listen
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(Options options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  SLUICE_RETURN_IF_ERROR(impl->Listen());
+  return std::unique_ptr<AdminServer>(new AdminServer(std::move(impl)));
+}
+
+AdminServer::AdminServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+AdminServer::~AdminServer() = default;
+
+const std::string& AdminServer::address() const { return impl_->address(); }
+
+}  // namespace sluice

@@ -1,0 +1,141 @@
+#include "common/admin/admin_server.h"
+
+#include <arpa/inet.h>
+#include <prometheus/counter.h>
+#include <prometheus/registry.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <random>
+#include <stdexcept>
+
+#include "common/config/address.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Sends `bytes` and returns all that comes back until the server closes. With `half_close` the
+// server sees the end of the bytes at once (and, as the library does, answers nothing).
+std::string Exchange(const AdminServer& server, const std::string& bytes, bool half_close = true) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const timeval timeout = {10, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(ParseAddress(server.address())->port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_GE(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
+  if (half_close) shutdown(fd, SHUT_WR);
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t n; (n = recv(fd, buffer, sizeof(buffer), 0)) > 0;) answer.append(buffer, n);
+  close(fd);
+  return answer;
+}
+
+std::string Get(const AdminServer& server, const std::string& path) {
+  return Exchange(server, "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n", false);
+}
+
+std::unique_ptr<AdminServer> Start(AdminServer::Options options) {
+  auto server = AdminServer::Start(std::move(options));
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+TEST(AdminServerTest, ReadyTellsWhatIsMissingUntilReady) {
+  std::atomic<bool> ready{false};
+  AdminServer::Options options;
+  options.ready = [&ready] {
+    return ready ? absl::OkStatus() : absl::UnavailableError("pserver 1 is missing");
+  };
+  const auto server = Start(std::move(options));
+  EXPECT_THAT(Get(*server, "/livez"), HasSubstr("200"));
+  EXPECT_THAT(Get(*server, "/readyz"),
+              AllOf(StartsWith("HTTP/1.1 503"), HasSubstr("pserver 1 is missing")));
+  ready = true;
+  EXPECT_THAT(Get(*server, "/readyz"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(AdminServerTest, MetricsAreRefreshedAndSerialized) {
+  AdminServer::Options options;
+  options.registry = std::make_shared<prometheus::Registry>();
+  auto& family = prometheus::BuildCounter()
+                     .Name("sluice_pserver_frames_applied_total")
+                     .Help("Frames applied.")
+                     .Register(*options.registry);
+  auto& counter = family.Add({{"job", "adult-1"}});
+  options.refresh_metrics = [&counter] { counter.Increment(3); };
+  const auto server = Start(std::move(options));
+  EXPECT_THAT(Get(*server, "/metrics"),
+              AllOf(HasSubstr("# HELP sluice_pserver_frames_applied_total Frames applied."),
+                    HasSubstr("sluice_pserver_frames_applied_total{job=\"adult-1\"} 3")));
+}
+
+TEST(AdminServerTest, StatusIsTextAndJson) {
+  AdminServer::Options options;
+  options.status_text = [] { return std::string("two pservers\n"); };
+  options.status = [] {
+    auto status = std::make_unique<ClusterStatus>();
+    status->add_members()->set_admin_address("127.0.0.1:1");
+    return status;
+  };
+  const auto server = Start(std::move(options));
+  EXPECT_THAT(Get(*server, "/statusz"), HasSubstr("two pservers"));
+  EXPECT_THAT(
+      Get(*server, "/api/v1/status"),
+      AllOf(HasSubstr("application/json"), HasSubstr("\"admin_address\": \"127.0.0.1:1\"")));
+  EXPECT_THAT(Get(*server, "/nothing"), StartsWith("HTTP/1.1 404"));
+}
+
+TEST(AdminServerTest, WithoutCallbacksEveryPageAnswers) {
+  const auto server = Start({});
+  for (const char* path : {"/", "/livez", "/readyz", "/statusz", "/metrics", "/api/v1/status"}) {
+    EXPECT_THAT(Get(*server, path), StartsWith("HTTP/1.1 200")) << path;
+  }
+}
+
+TEST(AdminServerTest, RandomBytesAndOversizedRequestsDoNotStopIt) {
+  AdminServer::Options options;
+  options.status_text = []() -> std::string { throw std::runtime_error("boom"); };
+  const auto server = Start(std::move(options));
+  std::mt19937 random(7);
+  for (int i = 0; i < 20; ++i) {
+    std::string bytes(random() % 3000, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    Exchange(*server, bytes);
+  }
+  Exchange(*server, "GET /" + std::string(100000, 'a') + " HTTP/1.1\r\n\r\n");
+  Exchange(*server, "GET /livez HTTP/1.1\r\nRange: bytes=0-1" + std::string(8000, ',') + "\r\n\r\n",
+           false);
+  Exchange(*server, "GET /livez HTTP/1.1\r\nRange: bytes=0-1" + std::string(7000, '1') + "\r\n\r\n",
+           false);
+  Exchange(*server, "POST /livez HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\nxx");
+  EXPECT_THAT(Get(*server, "/statusz"), StartsWith("HTTP/1.1 500"));
+  EXPECT_THAT(Get(*server, "/livez"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(AdminServerTest, PortInUseIsRefusedWithAddressAndFix) {
+  const auto first = Start({});
+  AdminServer::Options options;
+  options.bind = first->address();
+  const auto second = AdminServer::Start(std::move(options));
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()),
+              AllOf(HasSubstr(first->address()), HasSubstr("--admin_bind")));
+  AdminServer::Options bad;
+  bad.bind = "nonsense";
+  EXPECT_EQ(AdminServer::Start(std::move(bad)).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice
