@@ -1,0 +1,326 @@
+#include "model/data/data_source.h"
+
+#include <random>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "tests/model/data/files_for_test.h"
+#include "tests/model/features/schema_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Source {
+  std::shared_ptr<const FeatureSchema> schema;
+  std::unique_ptr<DataSource> data;
+};
+
+Source SourceOf(const std::string& job_text) {
+  const JobConfig job = JobForTest(job_text);
+  Source source{SchemaForTest(job), nullptr};
+  auto data = DataSource::Create(job.data(), source.schema);
+  EXPECT_TRUE(data.ok()) << data.status();
+  if (data.ok()) source.data = std::move(*data);
+  return source;
+}
+
+std::string CreateErrorOf(const std::string& job_text) {
+  const JobConfig job = JobForTest(job_text);
+  const auto data = DataSource::Create(job.data(), SchemaForTest(job));
+  EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(data.status().message());
+}
+
+struct Piece {
+  absl::Status status;
+  Batch batch;
+  BadLines bad;
+};
+
+Piece Read(const Source& source, const std::string& path, uint64_t begin = 0,
+           uint64_t end = UINT64_MAX, bool need_label = true) {
+  Piece piece;
+  piece.batch = EmptyBatch(*source.schema);
+  piece.status = source.data->ReadPiece(path, begin, end, need_label, &piece.batch, &piece.bad);
+  return piece;
+}
+
+// The only number of each example.
+std::vector<float> Numbers(const Source& source, const std::string& path, uint64_t begin = 0,
+                           uint64_t end = UINT64_MAX) {
+  const Piece piece = Read(source, path, begin, end);
+  EXPECT_TRUE(piece.status.ok()) << piece.status;
+  EXPECT_EQ(piece.bad.count, 0u) << piece.bad.Describe();
+  EXPECT_EQ(piece.batch.n, piece.batch.numeric.size());
+  return piece.batch.numeric;
+}
+
+const char kNamed[] =
+    "data { format: CSV label { column: 'y' } csv { columns: ['y', 'n'] } } features { name: 'n' "
+    "numeric {} }";
+const char kHeader[] =
+    "data { format: CSV label { column: 'y' } csv { header: true } } features { name: 'n' numeric "
+    "{} }";
+
+// Every two-cut split of a text whose numbers are `expected`, plain and gzip, each through one data
+// source (whose kept readers must not matter).
+void ExpectEverySplitIsExact(const char* job, const std::string& text,
+                             const std::vector<float>& expected) {
+  const TempFolder folder;
+  const Source source = SourceOf(job);
+  const std::string plain = folder.Write("plain", text),
+                    zipped = folder.Write("zipped", Gzip(text));
+  for (const std::string& path : {plain, zipped}) {
+    ASSERT_EQ(*source.data->TextBytes(path), text.size());
+    for (uint64_t a = 0; a <= text.size(); ++a) {
+      for (uint64_t b = a; b <= text.size(); ++b) {
+        std::vector<float> numbers;
+        for (const auto& [begin, end] :
+             {std::pair<uint64_t, uint64_t>(0, a), {a, b}, {b, text.size()}}) {
+          const std::vector<float> piece = Numbers(source, path, begin, end);
+          numbers.insert(numbers.end(), piece.begin(), piece.end());
+        }
+        ASSERT_EQ(numbers, expected) << path << " cut at " << a << " and " << b;
+      }
+    }
+  }
+}
+
+TEST(DataSourceTest, EverySplitYieldsEachExampleOnce) {
+  ExpectEverySplitIsExact(kNamed, "0,1\n1,22\r\n\n0,333\n\r\n1,4", {1, 22, 333, 4});
+}
+
+TEST(DataSourceTest, EverySplitOfAFileWithHeaderYieldsEachExampleOnce) {
+  ExpectEverySplitIsExact(kHeader, "\nx,n,y\n7,1,0\n8,22,1\n9,3,0\n", {1, 22, 3});
+}
+
+TEST(DataSourceTest, PiecesInAnyOrderAndOnManyThreadsAreRight) {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += "1," + std::to_string(i) + "\n";
+  const std::string path = folder.Write("a.gz", Gzip(text));
+  const Source source = SourceOf(kNamed);
+  constexpr int kPieces = 24;
+  std::vector<std::vector<float>> pieces(kPieces);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int p = kPieces - 1 - t; p >= 0;
+           p -= 4) {  // backward, so kept readers are of no use to some
+        pieces[p] =
+            Numbers(source, path, text.size() * p / kPieces, text.size() * (p + 1) / kPieces);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<float> all;
+  for (const auto& piece : pieces) all.insert(all.end(), piece.begin(), piece.end());
+  ASSERT_EQ(all.size(), 20000u);
+  for (int i = 0; i < 20000; ++i) ASSERT_EQ(all[i], i);
+}
+
+TEST(DataSourceTest, AFileThatChangedIsReadAnew) {
+  const TempFolder folder;
+  const Source source = SourceOf(kNamed);
+  std::string path = folder.Write("a.gz", Gzip("0,1\n0,2\n0,3\n"));
+  EXPECT_THAT(Numbers(source, path, 0, 4), ElementsAre(1));
+  path = folder.Write("a.gz", Gzip("0,1\n0,7\n0,8\n0,9\n"));
+  EXPECT_THAT(Numbers(source, path, 4), ElementsAre(7, 8, 9));
+}
+
+TEST(DataSourceTest, CsvWithQuotesCommentsAndMissingValues) {
+  const TempFolder folder;
+  const Source source = SourceOf(R"(
+      data { format: CSV label { column: 'y' positive: 'yes' }
+             csv { columns: ['n', 'c', 'y'] missing: '?' comment_prefix: '|' } }
+      features { name: 'n' numeric { default_value: -1 } }
+      features { name: 'c' categorical {} })");
+  const Piece piece =
+      Read(source, folder.Write("a", "|comment, with commas,,,,\n 1 , \"a,b\", yes\n?, ?, no\n"));
+  ASSERT_TRUE(piece.status.ok());
+  EXPECT_EQ(piece.bad.count, 0u) << piece.bad.Describe();
+  EXPECT_THAT(piece.batch.label, ElementsAre(1, 0));
+  EXPECT_THAT(piece.batch.numeric, ElementsAre(1, -1));
+  EXPECT_EQ(piece.batch.keys.size(), 1u);
+  EXPECT_TRUE(piece.batch.example_id.empty());
+}
+
+TEST(DataSourceTest, HeaderNamesColumnsInAnyOrder) {
+  const TempFolder folder;
+  const Source source = SourceOf(kHeader);
+  EXPECT_THAT(Numbers(source, folder.Write("a", "\xEF\xBB\xBFn,y\n5,1\n")), ElementsAre(5));
+  EXPECT_THAT(Numbers(source, folder.Write("b", "y, \"n\" ,z\r\n1,6,x\r\n")), ElementsAre(6));
+  EXPECT_THAT(Numbers(source, folder.Write("c", "y,n")), IsEmpty());
+  EXPECT_THAT(Numbers(source, folder.Write("d", "")), IsEmpty());
+}
+
+TEST(DataSourceTest, AColumnThatTheFileLacksIsAnErrorOfTheFile) {
+  const TempFolder folder;
+  const Source source = SourceOf(kHeader);
+  const std::string path = folder.Write("a", "y,m,z\n1,2,3\n");
+  const Piece piece = Read(source, path);
+  EXPECT_EQ(piece.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(piece.status.message()),
+              AllOf(HasSubstr(path), HasSubstr("no column \"n\""), HasSubstr("y, m, z")));
+  EXPECT_EQ(piece.bad.count, 0u);
+  EXPECT_THAT(std::string(Read(source, folder.Write("b", "y,n,n\n1,2,3\n")).status.message()),
+              HasSubstr("twice"));
+}
+
+TEST(DataSourceTest, OnlyTrainingNeedsTheLabelColumn) {
+  const TempFolder folder;
+  const Source source = SourceOf(kHeader);
+  const std::string path = folder.Write("a", "n\n5\n");
+  EXPECT_THAT(std::string(Read(source, path).status.message()),
+              HasSubstr("\"y\", which is the label"));
+  const Piece piece = Read(source, path, 0, UINT64_MAX, /*need_label=*/false);
+  EXPECT_TRUE(piece.status.ok()) << piece.status;
+  EXPECT_THAT(piece.batch.numeric, ElementsAre(5));
+}
+
+TEST(DataSourceTest, BadLinesAreCountedAndTheFirstOnesNamed) {
+  const TempFolder folder;
+  const Source source = SourceOf(kHeader);
+  std::string text = "y,n\n1,1\n1\n\n1,x\n2,2\n1,nan\n";
+  for (int i = 0; i < 10; ++i) text += "1,2,3\n";
+  text += "0,4\n";
+  const std::string path = folder.Write("a", text);
+  const Piece whole = Read(source, path);
+  ASSERT_TRUE(whole.status.ok());
+  EXPECT_THAT(whole.batch.numeric, ElementsAre(1, 4));
+  EXPECT_EQ(whole.bad.count, 14u);
+  ASSERT_EQ(whole.bad.first.size(), BadLines::kNamed);
+  EXPECT_THAT(whole.bad.first[0], AllOf(HasSubstr(path + ":3: "), HasSubstr("1 values")));
+  EXPECT_THAT(whole.bad.first[1], AllOf(HasSubstr(path + ":5: "), HasSubstr("\"x\"")));
+  EXPECT_THAT(whole.bad.first[2], AllOf(HasSubstr(path + ":6: "), HasSubstr("\"2\"")));
+  const Piece middle = Read(source, path, 9);
+  EXPECT_EQ(middle.bad.count, 13u);
+  EXPECT_THAT(middle.bad.first[0], HasSubstr(path + "@11: "));
+}
+
+TEST(DataSourceTest, TooLongLinesAreBadLines) {
+  const TempFolder folder;
+  const Source source = SourceOf(kNamed);
+  const Piece piece =
+      Read(source, folder.Write("a", "1,1\n1," + std::string(3 << 20, '1') + "\n1,3\n"));
+  ASSERT_TRUE(piece.status.ok());
+  EXPECT_THAT(piece.batch.numeric, ElementsAre(1, 3));
+  EXPECT_EQ(piece.bad.count, 1u);
+  EXPECT_THAT(piece.bad.first[0], HasSubstr("longer than 1048576 bytes"));
+}
+
+TEST(DataSourceTest, LibsvmColumnsAreIndices) {
+  const TempFolder folder;
+  const char job[] =
+      "data { format: LIBSVM } features { name: 'f' numeric { column: '7' default_value: -2 } }";
+  const Source source = SourceOf(job);
+  const Piece piece =
+      Read(source, folder.Write("a", "+1 7:0.5\n-1 3:1\n0 7:2 # end\n# all comment\nx 7:1\n"));
+  ASSERT_TRUE(piece.status.ok());
+  EXPECT_THAT(piece.batch.label, ElementsAre(1, 0, 0));
+  EXPECT_THAT(piece.batch.numeric, ElementsAre(0.5f, -2, 2));
+  EXPECT_EQ(piece.bad.count, 1u);
+  EXPECT_THAT(CreateErrorOf("data { format: LIBSVM } features { name: 'age' numeric {} }"),
+              AllOf(HasSubstr("\"age\""), HasSubstr("index")));
+}
+
+TEST(DataSourceTest, CriteoLinesHaveFortyColumns) {
+  const TempFolder folder;
+  const Source source = SourceOf(R"(data { format: CRITEO_TSV }
+      features { name: 'I2' numeric { default_value: 9 } } features { name: 'C26' categorical {} })");
+  std::string one = "1", two = "0";
+  for (int i = 1; i <= 39; ++i) {
+    one += "\t" + std::to_string(i);
+    two += "\t";
+  }
+  const Piece piece = Read(source, folder.Write("a", one + "\n" + two + "\n" + one + "\t40\n"));
+  ASSERT_TRUE(piece.status.ok());
+  EXPECT_THAT(piece.batch.label, ElementsAre(1, 0));
+  EXPECT_THAT(piece.batch.numeric, ElementsAre(2, 9));
+  EXPECT_THAT(piece.batch.key_offsets, ElementsAre(0, 1, 1));
+  EXPECT_EQ(piece.bad.count, 1u);
+  EXPECT_THAT(CreateErrorOf("data { format: CRITEO_TSV } features { name: 'I14' numeric {} }"),
+              AllOf(HasSubstr("\"I14\""), HasSubstr("I13, C1")));
+}
+
+TEST(DataSourceTest, ContradictoryFormatsAreRefused) {
+  const std::string feature = " features { name: 'n' numeric {} }";
+  EXPECT_THAT(CreateErrorOf("data { label { column: 'y' } }" + feature),
+              HasSubstr("data.format is not set"));
+  EXPECT_THAT(CreateErrorOf("data { format: CSV label { column: 'y' } }" + feature),
+              HasSubstr("neither header nor"));
+  EXPECT_THAT(
+      CreateErrorOf("data { format: CSV label { column: 'y' } csv { header: true columns: 'y' } }" +
+                    feature),
+      HasSubstr("both header and columns"));
+  EXPECT_THAT(
+      CreateErrorOf("data { format: CSV label { column: 'y' } csv { columns: ['y', 'm'] } }" +
+                    feature),
+      AllOf(HasSubstr("data.csv.columns has no column \"n\""), HasSubstr("y, m")));
+  EXPECT_THAT(
+      CreateErrorOf("data { format: CSV label { column: 'z' } csv { columns: ['y', 'n'] } }" +
+                    feature),
+      AllOf(HasSubstr("\"z\""), HasSubstr("the label")));
+  EXPECT_THAT(
+      CreateErrorOf(
+          "data { format: CRITEO_TSV csv { header: true } } features { name: 'I1' numeric {} }"),
+      HasSubstr("data.csv.header"));
+}
+
+TEST(DataSourceTest, FilesThatCannotBeReadAreNamed) {
+  const TempFolder folder;
+  const Source source = SourceOf(kNamed);
+  const std::string whole = Gzip("0,1\n0,2\n");
+  const std::string cut = folder.Write("cut.gz", whole.substr(0, whole.size() - 3));
+  for (const std::string& path : {folder.Path("absent"), cut, folder.path()}) {
+    EXPECT_THAT(std::string(Read(source, path).status.message()), HasSubstr(path));
+    EXPECT_FALSE(source.data->TextBytes(path).ok());
+  }
+}
+
+TEST(DataSourceTest, RandomBytesNeverCrash) {
+  const TempFolder folder;
+  std::mt19937 random(5);
+  const Source sources[] = {
+      SourceOf(kNamed), SourceOf(kHeader),
+      SourceOf("data { format: LIBSVM } features { name: '7' categorical {} }"),
+      SourceOf("data { format: CRITEO_TSV } features { name: 'C1' categorical {} }")};
+  const std::string likely = "01,,\"\n\n\r\t :7#y n\x1f\x8b";
+  for (int round = 0; round < 150; ++round) {
+    std::string bytes(random() % 300, '\0');
+    for (char& c : bytes)
+      c = random() % 3 == 0 ? static_cast<char>(random()) : likely[random() % likely.size()];
+    if (round % 3 == 1) bytes = Gzip(bytes);
+    if (round % 6 == 1 && !bytes.empty()) bytes[random() % bytes.size()] ^= 1 << random() % 8;
+    if (round % 5 == 2) bytes.insert(0, "y,n\n");
+    const std::string path = folder.Write("random", bytes);
+    for (const Source& source : sources) {
+      for (const bool need_label : {false, true}) {
+        const Piece piece = Read(source, path, random() % 50, 50 + random() % 300, need_label);
+        EXPECT_EQ(piece.batch.key_offsets.size(), piece.batch.n * piece.batch.num_slots + 1);
+        EXPECT_EQ(piece.batch.label.size(), piece.batch.n);
+        EXPECT_EQ(piece.batch.numeric.size(), piece.batch.n * piece.batch.num_numeric);
+      }
+    }
+  }
+}
+
+TEST(BadLinesTest, MergeAddsCountsAndKeepsTheFirstOnes) {
+  BadLines a, b;
+  EXPECT_EQ(a.Describe(), "no malformed lines");
+  a.Add("f:1", absl::InvalidArgumentError("odd"));
+  EXPECT_EQ(a.Describe(), "1 malformed line: f:1: odd");
+  for (int i = 0; i < 7; ++i) b.Add("g:" + std::to_string(i), absl::InvalidArgumentError("bad"));
+  a.Merge(b);
+  EXPECT_EQ(a.count, 8u);
+  EXPECT_THAT(a.first, ElementsAre("f:1: odd", "g:0: bad", "g:1: bad", "g:2: bad", "g:3: bad"));
+  EXPECT_THAT(a.Describe(), HasSubstr("8 malformed lines, the first 5: f:1: odd; g:0: bad"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,45 @@
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "model/data/data_source.h"
+#include "tests/model/data/files_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::vector<std::string>> Expand(const std::vector<std::string>& patterns) {
+  DataConfig config;
+  for (const std::string& pattern : patterns) config.add_train_files(pattern);
+  return ExpandFiles(config.train_files());
+}
+
+TEST(ExpandFilesTest, GlobsAreSortedAndEachFileIsTakenOnce) {
+  const TempFolder folder;
+  const std::string b = folder.Write("b.tsv", ""), a = folder.Write("a.tsv", ""),
+                    c = folder.Write("c.csv", "");
+  std::filesystem::create_directory(folder.Path("d.tsv"));
+  EXPECT_THAT(*Expand({c, folder.Path("*.tsv"), a}), ElementsAre(a, b, c));
+  EXPECT_TRUE(Expand({})->empty());
+}
+
+TEST(ExpandFilesTest, AFileWithAWildcardInItsNameIsItself) {
+  const TempFolder folder;
+  const std::string odd = folder.Write("a[1].csv", "");
+  EXPECT_THAT(*Expand({odd}), ElementsAre(odd));
+}
+
+TEST(ExpandFilesTest, APatternWithoutFilesIsNamed) {
+  const TempFolder folder;
+  const std::string a = folder.Write("a.tsv", "");
+  const auto result = Expand({a, folder.Path("none-*.tsv")});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr(folder.Path("none-*.tsv")));
+  EXPECT_THAT(std::string(Expand({folder.path()}).status().message()), HasSubstr("is a folder"));
+  EXPECT_EQ(Expand({folder.Path("absent.csv")}).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace sluice

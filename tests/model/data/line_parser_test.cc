@@ -1,0 +1,140 @@
+#include "model/data/line_parser.h"
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+DataConfig Config(const std::string& text) {
+  DataConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return config;
+}
+
+// Cells joined by '/', or the error.
+std::string Split(const Delimited& format, std::string line) {
+  std::vector<std::string_view> cells(10);
+  const auto count = format.Split(&line[0], line.size(), &cells);
+  if (!count.ok()) return std::string(count.status().message());
+  std::string joined;
+  for (size_t i = 0; i < *count; ++i) joined += (i > 0 ? "/" : "") + std::string(cells[i]);
+  return joined;
+}
+
+std::string SplitCsv(const std::string& line) { return Split(Delimited(), line); }
+
+TEST(DelimitedTest, CellsAreCutAndTrimmed) {
+  EXPECT_EQ(SplitCsv("a, b ,\tc"), "a/b/c");
+  EXPECT_EQ(SplitCsv(",a,"), "/a/");
+  EXPECT_EQ(SplitCsv("a"), "a");
+  EXPECT_EQ(SplitCsv("a b, c d"), "a b/c d");
+  Delimited untrimmed;
+  untrimmed.trim = false;
+  EXPECT_EQ(Split(untrimmed, "a, b "), "a/ b ");
+}
+
+TEST(DelimitedTest, QuotesProtectDelimitersAndDoubledQuotes) {
+  EXPECT_EQ(SplitCsv("\"a,b\",c"), "a,b/c");
+  EXPECT_EQ(SplitCsv("\"say \"\"hi\"\"\",c"), "say \"hi\"/c");
+  EXPECT_EQ(SplitCsv("x, \" kept \" ,c"), "x/ kept /c");
+  EXPECT_EQ(SplitCsv("\"\",\"\""), "/");
+  EXPECT_EQ(SplitCsv("5\" disk,c"), "5\" disk/c");
+  EXPECT_EQ(SplitCsv("a,\"b\""), "a/b");
+}
+
+TEST(DelimitedTest, BadQuotesAreErrors) {
+  EXPECT_THAT(SplitCsv("a,\"b"), HasSubstr("value 2 opens a quote"));
+  EXPECT_THAT(SplitCsv("\"a\"b,c"), HasSubstr("value 1 goes on"));
+  EXPECT_THAT(SplitCsv("\"a\"\"\""), ::testing::Eq("a\""));
+  EXPECT_THAT(SplitCsv("\""), HasSubstr("opens a quote"));
+}
+
+TEST(DelimitedTest, CriteoCellsAreTakenAsTheyAre) {
+  EXPECT_EQ(Split(Delimited::Criteo(), "1\t\t \"a\t"), "1// \"a/");
+}
+
+TEST(DelimitedTest, TabSeparatedKeepsEmptyCells) {
+  const auto tsv = Delimited::FromConfig(Config("format: TSV"));
+  ASSERT_TRUE(tsv.ok());
+  EXPECT_EQ(Split(*tsv, "\ta\t\t b \t"), "/a//b/");
+  EXPECT_EQ(Split(*tsv, "\t\"x\ty\"\t"), "/x\ty/");
+  EXPECT_FALSE(tsv->Skips("\t\t"));
+}
+
+TEST(DelimitedTest, CommentsAndBlankLinesAreSkipped) {
+  const auto csv = Delimited::FromConfig(Config("format: CSV csv { comment_prefix: '|' }"));
+  EXPECT_TRUE(csv->Skips("|1x3 Cross validator"));
+  EXPECT_TRUE(csv->Skips(""));
+  EXPECT_TRUE(csv->Skips("  \t"));
+  EXPECT_FALSE(csv->Skips("a|"));
+  EXPECT_FALSE(csv->Skips(" a"));
+}
+
+TEST(DelimitedTest, BadDelimitersAreRefused) {
+  EXPECT_TRUE(Delimited::FromConfig(Config("format: CSV csv { delimiter: ';' }")).ok());
+  for (const char* bad : {"delimiter: ';;'", "delimiter: '\"'", "delimiter: '\\n'"}) {
+    EXPECT_THAT(
+        std::string(Delimited::FromConfig(Config(std::string("format: CSV csv {") + bad + "}"))
+                        .status()
+                        .message()),
+        HasSubstr("one character"));
+  }
+  EXPECT_THAT(
+      std::string(
+          Delimited::FromConfig(Config("format: TSV csv { delimiter: ',' }")).status().message()),
+      HasSubstr("use format CSV"));
+}
+
+// Values by column, "-" when missing; or the error.
+template <typename Parser>
+std::vector<std::string> Parse(Parser* parser, size_t columns, std::string line) {
+  const absl::Status status = parser->Parse(&line[0], line.size());
+  if (!status.ok()) return {std::string(status.message())};
+  std::vector<std::string> values;
+  for (size_t i = 0; i < columns; ++i)
+    values.push_back(parser->missing()[i] ? "-" : std::string(parser->values()[i]));
+  return values;
+}
+
+TEST(DelimitedParserTest, MapsCellsToColumnsAndMarksMissing) {
+  Delimited format;
+  format.missing = {"?", "NA"};
+  DelimitedParser parser(format, {2, -1, 0}, 3);
+  EXPECT_THAT(Parse(&parser, 3, "a,b,c"), ElementsAre("c", "-", "a"));
+  EXPECT_THAT(Parse(&parser, 3, "?,b,NA"), ElementsAre("-", "-", "-"));
+  EXPECT_THAT(Parse(&parser, 3, ",b,N"), ElementsAre("N", "-", "-"));
+}
+
+TEST(DelimitedParserTest, AWrongNumberOfValuesIsAnError) {
+  DelimitedParser parser(Delimited(), {0}, 3);
+  EXPECT_THAT(Parse(&parser, 1, "a,b"),
+              ElementsAre("the line has 2 values, the file has 3 columns"));
+  EXPECT_THAT(Parse(&parser, 1, "a,b,c,d"),
+              ElementsAre("the line has 4 values, the file has 3 columns"));
+}
+
+TEST(LibsvmParserTest, ReadsNamedIndicesAndLeavesOthersMissing) {
+  LibsvmParser parser({"label", "", "7", "3"});
+  EXPECT_THAT(Parse(&parser, 4, "+1 3:0.5 7:2 9:1"), ElementsAre("+1", "-", "2", "0.5"));
+  EXPECT_THAT(Parse(&parser, 4, "-1 qid:4 3:1"), ElementsAre("-1", "-", "-", "1"));
+  EXPECT_THAT(Parse(&parser, 4, "  0\t7:1  # 3:1"), ElementsAre("0", "-", "1", "-"));
+  EXPECT_THAT(Parse(&parser, 4, "3:1"), ElementsAre("-", "-", "-", "1"));
+}
+
+TEST(LibsvmParserTest, BadTokensAreErrors) {
+  LibsvmParser parser({"label", "", "7"});
+  EXPECT_THAT(Parse(&parser, 3, "1 7"), ElementsAre(HasSubstr("\"7\" is not index:value")));
+  EXPECT_THAT(Parse(&parser, 3, "1 7:"), ElementsAre(HasSubstr("not index:value")));
+  EXPECT_THAT(Parse(&parser, 3, "1 :7"), ElementsAre(HasSubstr("not index:value")));
+  EXPECT_THAT(Parse(&parser, 3, "1 7:1 7:2"), ElementsAre(HasSubstr("index 7 occurs twice")));
+  EXPECT_TRUE(parser.Skips("# comment"));
+  EXPECT_TRUE(parser.Skips(" "));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,107 @@
+#include "model/data/line_reader.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "tests/model/data/files_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+
+using Lines = std::vector<std::pair<uint64_t, std::string>>;
+
+LineReader ReaderOf(const std::string& path) { return LineReader(*TextReader::Open(path)); }
+
+Lines Rest(LineReader* reader) {
+  Lines lines;
+  LineReader::Line line;
+  while (true) {
+    const auto more = reader->Next(&line);
+    EXPECT_TRUE(more.ok());
+    if (!*more) return lines;
+    lines.emplace_back(line.offset, line.too_long ? "(too long)" : std::string(line.text()));
+  }
+}
+
+TEST(LineReaderTest, LinesHaveOffsetsAndNoEnds) {
+  const TempFolder folder;
+  LineReader reader = ReaderOf(folder.Write("a", "one\r\n\ntwo\n\r\nlast"));
+  using P = std::pair<uint64_t, std::string>;
+  EXPECT_THAT(Rest(&reader),
+              ElementsAre(P(0, "one"), P(5, ""), P(6, "two"), P(10, ""), P(12, "last")));
+  EXPECT_EQ(reader.next_offset(), 16u);
+}
+
+TEST(LineReaderTest, SeekFindsTheFirstLineAtOrAfterEveryOffset) {
+  const TempFolder folder;
+  const std::string text = "one\n\nthree\nfour";
+  for (const std::string& path :
+       {folder.Write("plain", text), folder.Write("zipped", Gzip(text))}) {
+    LineReader all = ReaderOf(path);
+    const Lines lines = Rest(&all);
+    for (uint64_t offset = 0; offset <= text.size() + 2; ++offset) {
+      Lines expected;
+      for (const auto& line : lines) {
+        if (line.first >= offset) expected.push_back(line);
+      }
+      LineReader reader = ReaderOf(path);
+      ASSERT_TRUE(reader.CanSeek(offset));
+      ASSERT_TRUE(reader.Seek(offset).ok());
+      EXPECT_EQ(Rest(&reader), expected) << offset;
+    }
+  }
+}
+
+TEST(LineReaderTest, GoesOnFromWhereItIsToAnyLaterOffset) {
+  const TempFolder folder;
+  const std::string path = folder.Write("a", "one\ntwo\nthree\nfour\n");
+  for (uint64_t offset = 5; offset < 19; ++offset) {
+    LineReader reader = ReaderOf(path), fresh = ReaderOf(path);
+    LineReader::Line line;
+    ASSERT_TRUE(*reader.Next(&line) && *reader.Next(&line));  // "two" starts at 4
+    ASSERT_TRUE(reader.CanSeek(offset));
+    ASSERT_TRUE(reader.Seek(offset).ok() && fresh.Seek(offset).ok());
+    EXPECT_EQ(Rest(&reader), Rest(&fresh)) << offset;
+    EXPECT_FALSE(reader.CanSeek(4));
+  }
+}
+
+TEST(LineReaderTest, LinesOfTheLimitAreWholeAndLongerOnesAreMarked) {
+  const TempFolder folder;
+  const size_t limit = LineReader::kMaxLineBytes;
+  for (const char* end : {"\n", "\r\n"}) {
+    const std::string text = std::string(limit, 'a') + end + std::string(limit + 1, 'b') + end +
+                             "c" + end + std::string(3 * limit, 'd') + end + "e" + end +
+                             std::string(limit + 1, 'f');
+    LineReader reader = ReaderOf(folder.Write("long", text));
+    const Lines lines = Rest(&reader);
+    ASSERT_EQ(lines.size(), 6u);
+    EXPECT_EQ(lines[0].second, std::string(limit, 'a'));
+    EXPECT_EQ(lines[1].second, "(too long)");
+    EXPECT_EQ(lines[2].second, "c");
+    EXPECT_EQ(lines[3].second, "(too long)");
+    EXPECT_EQ(lines[4].second, "e");
+    EXPECT_EQ(lines[5].second, "(too long)");
+    EXPECT_EQ(text[lines[4].first], 'e');
+    EXPECT_EQ(reader.next_offset(), text.size());
+  }
+}
+
+TEST(LineReaderTest, SmallLinesAcrossManyBuffersAreAllRead) {
+  const TempFolder folder;
+  std::string text;
+  Lines expected;
+  for (int i = 0; i < 60000; ++i) {
+    expected.emplace_back(text.size(), std::string(i % 97, 'x'));
+    text += expected.back().second + "\n";
+  }
+  LineReader plain = ReaderOf(folder.Write("plain", text)),
+             zipped = ReaderOf(folder.Write("zipped", Gzip(text)));
+  EXPECT_TRUE(Rest(&plain) == expected);
+  EXPECT_TRUE(Rest(&zipped) == expected);
+}
+
+}  // namespace
+}  // namespace sluice

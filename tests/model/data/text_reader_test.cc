@@ -1,0 +1,106 @@
+#include "model/data/text_reader.h"
+
+#include <sys/stat.h>
+
+#include "gmock/gmock.h"
+#include "tests/model/data/files_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+absl::StatusOr<std::string> ReadAll(const std::string& path, size_t at_once = 7) {
+  auto reader = TextReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  std::string text, piece(at_once, '\0');
+  while (true) {
+    const auto got = (*reader)->Read(&piece[0], at_once);
+    if (!got.ok()) return got.status();
+    if (*got == 0) return text;
+    text.append(piece, 0, *got);
+    EXPECT_EQ((*reader)->offset(), text.size());
+  }
+}
+
+std::string ErrorOf(const std::string& path) {
+  const auto text = ReadAll(path);
+  EXPECT_FALSE(text.ok());
+  return std::string(text.status().message());
+}
+
+TEST(TextReaderTest, PlainAndGzipGiveTheSameText) {
+  const TempFolder folder;
+  const std::string text = "some text\nof two lines\n";
+  EXPECT_EQ(*ReadAll(folder.Write("plain.gz", text)), text);  // the name does not matter
+  EXPECT_EQ(*ReadAll(folder.Write("zipped", Gzip(text))), text);
+}
+
+TEST(TextReaderTest, GzipOfManyMembersIsOneText) {
+  const TempFolder folder;
+  EXPECT_EQ(*ReadAll(folder.Write("a", Gzip("one ") + Gzip("") + Gzip("two") + Gzip(""))),
+            "one two");
+}
+
+TEST(TextReaderTest, EmptyFilesHaveNoText) {
+  const TempFolder folder;
+  EXPECT_EQ(*ReadAll(folder.Write("plain", "")), "");
+  EXPECT_EQ(*ReadAll(folder.Write("one", "\x1f")), "\x1f");
+  EXPECT_EQ(*ReadAll(folder.Write("zipped", Gzip(""))), "");
+}
+
+TEST(TextReaderTest, EveryTruncationOfGzipIsAnErrorThatNamesTheFile) {
+  const TempFolder folder;
+  const std::string whole = Gzip("some text that is long enough");
+  for (size_t size = 2; size < whole.size(); ++size) {
+    const std::string path = folder.Write("cut", whole.substr(0, size));
+    EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr(path), HasSubstr("truncated"))) << size;
+  }
+  EXPECT_THAT(ErrorOf(folder.Write("cut", whole + whole.substr(0, 5))), HasSubstr("truncated"));
+}
+
+TEST(TextReaderTest, DamagedGzipIsAnError) {
+  const TempFolder folder;
+  std::string bytes = Gzip("some text that is long enough");
+  bytes[bytes.size() - 6] ^= 1;  // the checksum
+  EXPECT_THAT(ErrorOf(folder.Write("damaged", bytes)), HasSubstr("damaged"));
+  EXPECT_THAT(ErrorOf(folder.Write("tail", Gzip("text") + "not gzip")), HasSubstr("damaged"));
+}
+
+TEST(TextReaderTest, SkipToGoesForwardToTheOffsetOrTheEnd) {
+  const TempFolder folder;
+  for (const std::string& path :
+       {folder.Write("plain", "0123456789"), folder.Write("zipped", Gzip("0123456789"))}) {
+    auto reader = *TextReader::Open(path);
+    EXPECT_EQ(reader->gzip(), path == folder.Path("zipped"));
+    ASSERT_TRUE(reader->SkipTo(4).ok());
+    char c;
+    EXPECT_EQ(*reader->Read(&c, 1), 1u);
+    EXPECT_EQ(c, '4');
+    ASSERT_TRUE(reader->SkipTo(UINT64_MAX).ok());
+    EXPECT_EQ(reader->offset(), 10u);
+    EXPECT_EQ(*reader->Read(&c, 1), 0u);
+  }
+}
+
+TEST(TextReaderTest, WhatIsNoFileIsRefused) {
+  const TempFolder folder;
+  EXPECT_THAT(ErrorOf(folder.Path("absent")),
+              AllOf(HasSubstr(folder.Path("absent")), HasSubstr("No such file")));
+  EXPECT_EQ(TextReader::Open(folder.Path("absent")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(ErrorOf(folder.path()), HasSubstr("is a folder"));
+  ASSERT_EQ(mkfifo(folder.Path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(ErrorOf(folder.Path("pipe")), HasSubstr("not a regular file"));
+}
+
+TEST(TextReaderTest, IdentityChangesWithTheContents) {
+  const TempFolder folder;
+  const FileIdentity before = *IdentifyFile(folder.Write("a", "1"));
+  EXPECT_TRUE(before == *IdentifyFile(folder.Path("a")));
+  EXPECT_FALSE(before == *IdentifyFile(folder.Write("a", "22")));
+  EXPECT_FALSE(IdentifyFile(folder.Path("b")).ok());
+}
+
+}  // namespace
+}  // namespace sluice
