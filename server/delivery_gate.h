@@ -1,0 +1,53 @@
+// Decides which pushes a shard applies: each rank's frames once and in order, only those of its
+// latest life.
+//
+// Thread safety: none; the owner locks. Pure: no clock, no memory beyond two numbers a rank.
+// Invariants: last(rank) never falls within an incarnation; incarnation(rank) never falls.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace sluice {
+
+class DeliveryGate {
+ public:
+  enum class Verdict { kApply, kDuplicate, kOutOfOrder, kStaleIncarnation };
+
+  // `by_step`: sequence numbers are global steps (sync), the same for every life of a rank;
+  // otherwise a new incarnation starts again at 1.
+  DeliveryGate(uint32_t ranks, bool by_step) : ranks_(ranks), by_step_(by_step) {}
+
+  // Records the sequence when the verdict is kApply; a new incarnation fences the old whatever the
+  // verdict. REQUIRES: rank < ranks, sequence > 0.
+  Verdict Admit(uint32_t rank, uint64_t incarnation, uint64_t sequence) {
+    Rank& r = ranks_[rank];
+    if (incarnation < r.incarnation) return Verdict::kStaleIncarnation;
+    Fence(rank, incarnation);
+    if (sequence <= r.last) return Verdict::kDuplicate;
+    if (sequence != r.last + 1) return Verdict::kOutOfOrder;
+    r.last = sequence;
+    return Verdict::kApply;
+  }
+
+  // From now on frames of lives before `incarnation` are stale.
+  void Fence(uint32_t rank, uint64_t incarnation) {
+    Rank& r = ranks_[rank];
+    if (incarnation <= r.incarnation) return;
+    r.incarnation = incarnation;
+    if (!by_step_) r.last = 0;
+  }
+
+  uint64_t last(uint32_t rank) const { return ranks_[rank].last; }
+  uint64_t incarnation(uint32_t rank) const { return ranks_[rank].incarnation; }
+
+ private:
+  struct Rank {
+    uint64_t incarnation = 0;
+    uint64_t last = 0;
+  };
+  std::vector<Rank> ranks_;
+  bool by_step_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,124 @@
+// A block of a dense table: weights and structure-of-arrays optimizer state.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "server/shard.h"
+#include "server/wire_values.h"
+
+namespace sluice {
+namespace {
+
+class DenseShard : public Shard {
+ public:
+  DenseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy)
+      : Shard(std::move(table), index, policy),
+        elements_(table_->ShardElements(index)),
+        first_(index * table_->block_elements()),
+        weights_(elements_) {
+    const UpdateRule& rule = *table_->columns()[0].rule;
+    state_.resize(rule.state_floats() * elements_);
+    table_->InitialElements(first_, elements_, weights_.data());
+    float* arrays[UpdateRule::kMaxState];
+    StateArrays(arrays);
+    rule.InitState(arrays, elements_);
+  }
+
+  PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const override {
+    const size_t bytes = static_cast<size_t>(rows) * table_->wire_bytes();
+    if (rows != 0 && rows != elements_) {
+      payload->Skip(bytes);
+      return PART_BAD_SIZE;
+    }
+    part->rows = rows;
+    part->keys.clear();
+    part->values.resize(rows);
+    return DecodeValues(payload, table_->wire_bytes(), rows, part->values.data());
+  }
+
+  void Read(const uint64_t*, size_t, uint8_t* to) override {
+    MutexLock lock(&mutex_);
+    EncodeValues(weights_.data(), elements_, table_->wire_bytes(), to);
+  }
+
+  ShardValues Save() override {
+    MutexLock lock(&mutex_);
+    ShardValues values;
+    values.first_element = first_;
+    values.weights = weights_;
+    return values;
+  }
+
+  void LoadDense(const ShardValues& values) override {
+    MutexLock lock(&mutex_);
+    const uint64_t begin = std::max(first_, values.first_element);
+    const uint64_t end = std::min(first_ + elements_, values.first_element + values.weights.size());
+    for (uint64_t i = begin; i < end; ++i) {
+      weights_[i - first_] = values.weights[i - values.first_element];
+    }
+  }
+
+  uint64_t rows() override { return elements_; }
+  uint64_t bytes() override {
+    return 4 * elements_ * (1 + table_->columns()[0].rule->state_floats());
+  }
+
+ protected:
+  void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (part->rows == 0 || weight == 0) return;
+    Update(part->values.data());
+  }
+
+  void AddToSum(const PushPart& part, double weight) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (part.rows != 0) sum_.Add(part.values.data(), elements_, weight);
+  }
+
+  void ApplySum(double total) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!sum_.empty() && total > 0) {
+      mean_.resize(elements_);
+      sum_.Mean(total, mean_.data());
+      Update(mean_.data());
+    }
+    sum_.Clear();
+  }
+
+  void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (size_t i = 0; i < part.values.size(); ++i) {
+      weights_[i] = AddScaledDelta(weights_[i], part.values[i], policy_.merge_scale);
+    }
+  }
+
+ private:
+  void StateArrays(float** arrays) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (int k = 0; k < table_->columns()[0].rule->state_floats(); ++k) {
+      arrays[k] = state_.data() + k * elements_;
+    }
+  }
+
+  void Update(const float* gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    float* arrays[UpdateRule::kMaxState];
+    StateArrays(arrays);
+    // A row longer than a block has no row norm to clip: the table's layout refuses it.
+    const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
+    table_->columns()[0].rule->Apply(weights_.data(), arrays, gradient, elements_, row, Rates()[0],
+                                     ++count_);
+  }
+
+  const uint64_t elements_;
+  const uint64_t first_;  // index of the block's first element in the tensor
+  std::vector<float> weights_ ABSL_GUARDED_BY(mutex_);
+  std::vector<float> state_ ABSL_GUARDED_BY(mutex_);  // [state_floats][elements]
+  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;        // updates of the block
+  DenseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
+  std::vector<float> mean_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<Shard> MakeDenseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
+                                      const UpdatePolicy& policy) {
+  return std::make_unique<DenseShard>(std::move(table), index, policy);
+}
+
+}  // namespace sluice

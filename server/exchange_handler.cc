@@ -1,0 +1,103 @@
+#include "server/exchange_handler.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+std::atomic<uint64_t> next_stream{1};
+}  // namespace
+
+ExchangeHandler::ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job,
+                                 DataPlaneCounters* counters)
+    : stream_(std::move(stream)), find_job_(std::move(find_job)), counters_(counters) {
+  // Relaxed: only uniqueness matters.
+  caller_.stream = next_stream.fetch_add(1, std::memory_order_relaxed);
+  counters_->streams.fetch_add(1, std::memory_order_relaxed);
+}
+
+ExchangeHandler::~ExchangeHandler() {
+  OnClosed();
+  counters_->streams.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ExchangeHandler::OnClosed() {
+  closed_ = true;
+  if (std::shared_ptr<JobTables> job = job_.lock()) job->ForgetStream(caller_.stream);
+  job_.reset();
+}
+
+void ExchangeHandler::OnMessage(Message message) {
+  if (closed_) return;
+  counters_->messages_in.fetch_add(1, std::memory_order_relaxed);
+  counters_->bytes_in.fetch_add(MessageSize(message), std::memory_order_relaxed);
+  absl::StatusOr<DecodedFrame> frame = DecodeFrame(std::move(message));
+  if (!frame.ok()) {
+    RefuseAndClose(frame.status(), 0);
+    return;
+  }
+  const uint64_t request_id = frame->header.request_id();
+  const absl::Status status = HandleFrame(*std::move(frame));
+  if (!status.ok()) RefuseAndClose(status, request_id);
+}
+
+absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
+  const FrameHeader& header = frame.header;
+  if (job_id_.empty()) return HandleHello(header);
+  const bool last = header.last();
+  if (!in_request_) {
+    request_id_ = header.request_id();
+    reply_ = std::make_unique<ReplyWriter>(stream_, request_id_);
+  } else if (header.request_id() != request_id_) {
+    return absl::InvalidArgumentError(absl::StrCat("a message of request ", header.request_id(),
+                                                   " between those of request ", request_id_));
+  }
+  in_request_ = !last;
+  // A request refused at an earlier message: the rest of it is passed over.
+  if (reply_ == nullptr) return absl::OkStatus();
+  std::shared_ptr<JobTables> job = job_.lock();
+  const absl::Status status =
+      job != nullptr
+          ? job->Handle(caller_, std::move(frame), &scratch_, &reply_)
+          : absl::NotFoundError(absl::StrCat("job ", job_id_, " is not open on this pserver"));
+  if (status.ok()) return status;
+  counters_->refused.fetch_add(1, std::memory_order_relaxed);
+  if (reply_ != nullptr) reply_->Refuse(status, job != nullptr ? job->generation() : 0);
+  reply_ = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
+  if (!header.has_hello()) {
+    return absl::InvalidArgumentError("the first request of a stream must be a hello");
+  }
+  const sluice::Hello& hello = header.hello();
+  if (hello.protocol() != kDataProtocol) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data protocol ", hello.protocol(), "; this pserver speaks ", kDataProtocol,
+                     "; use the same version of sluice on all hosts"));
+  }
+  std::shared_ptr<JobTables> job = find_job_(hello.job_id());
+  if (job == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("job ", hello.job_id(), " is not open on this pserver"));
+  }
+  caller_.rank = hello.rank();
+  caller_.incarnation = hello.incarnation();
+  SLUICE_RETURN_IF_ERROR(job->Hello(caller_));
+  job_id_ = hello.job_id();
+  job_ = job;
+  ReplyWriter(stream_, header.request_id()).Finish(job->generation(), 0);
+  return absl::OkStatus();
+}
+
+void ExchangeHandler::RefuseAndClose(const absl::Status& status, uint64_t request_id) {
+  counters_->refused.fetch_add(1, std::memory_order_relaxed);
+  ReplyWriter(stream_, request_id).Refuse(status, 0);
+  OnClosed();
+  stream_->Close();
+}
+
+}  // namespace sluice

@@ -1,0 +1,132 @@
+// One job on this pserver: its shards, its fences, and the pulls that wait.
+//
+// Requests may be answered later, by whoever makes them ready (the last commit of a step, a slow
+// worker's push): the answer leaves through the request's ReplyWriter. Thread safety: safe from any
+// thread. Shards lock themselves; mutex_ guards the job's own bookkeeping. No shard is locked under
+// mutex_, and nothing is sent under any lock. Invariants: shards_ never changes after Open. Parked
+// pulls are at most kMaxParkedPerWorker x worker_num.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "proto/scheduler.pb.h"
+#include "server/delivery_gate.h"
+#include "server/reply_writer.h"
+#include "server/shard.h"
+#include "server/staleness_clock.h"
+#include "server/step_barrier.h"
+
+namespace sluice {
+
+class JobTables {
+ public:
+  static constexpr size_t kMaxParkedPerWorker = 64;
+
+  // Who speaks, as its Hello said.
+  struct Caller {
+    uint32_t rank = 0;
+    uint64_t incarnation = 0;
+    uint64_t stream = 0;  // unique in the process
+  };
+
+  // Opens the shards that the route gives to `address`, with initial values or those of the job's
+  // initial model. `clock` outlives it. INVALID_ARGUMENT, DATA_LOSS, NOT_FOUND say what is wrong
+  // with the spec or the model.
+  static absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec,
+                                                         const std::string& address, Clock* clock);
+
+  // INVALID_ARGUMENT: no such rank. ABORTED: a later life of the rank has spoken. Fences earlier
+  // ones.
+  absl::Status Hello(const Caller& caller);
+
+  // One message of a request. With the last one the answer is taken over: *reply is empty
+  // afterwards. Otherwise, and on an error, it is left: the caller refuses the request with the
+  // status.
+  //   FAILED_PRECONDITION  another generation than the job's
+  //   ABORTED              this incarnation is fenced
+  //   INVALID_ARGUMENT     malformed, or not for the job's mode; nothing of the message was applied
+  //   NOT_FOUND            the job was closed
+  //   RESOURCE_EXHAUSTED   too many pulls wait
+  // `scratch` belongs to the stream.
+  absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
+                      std::unique_ptr<ReplyWriter>* reply);
+
+  // Its waiting pulls will never be read.
+  void ForgetStream(uint64_t stream);
+  // FAILED_PRECONDITION when it moves shards to or from this pserver.
+  absl::Status UpdateRoute(const Route& route);
+  // Answers what waits with NOT_FOUND; requests are refused from now on.
+  void Close();
+
+  uint64_t generation();
+  HostedJob Report();
+  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory);
+
+  // Test: sees the shard, null when it is not here.
+  Shard* shard_for_test(uint32_t table, uint32_t shard) { return FindShard(table, shard); }
+
+ private:
+  struct ParkedPull {
+    Caller caller;
+    Pull pull;
+    PayloadReader payload;
+    std::unique_ptr<ReplyWriter> reply;
+    absl::Time since;
+  };
+
+  JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePolicy& policy, Clock* clock);
+  void OpenShards(const Route& route, const std::string& address);
+  absl::Status LoadModel(const std::string& directory);
+  Shard* FindShard(uint32_t table, uint32_t shard) const { return shards_[table][shard].get(); }
+
+  absl::Status CheckCaller(const Caller& caller, uint64_t generation);
+  // The whole message fits the tables and the mode, before any of it is applied.
+  absl::Status CheckRequest(const FrameHeader& header, size_t payload_bytes) const;
+  absl::Status CheckMode(const FrameHeader& header) const;
+
+  void ApplyPush(const Caller& caller, const Push& push, PayloadReader* payload, PushPart* scratch,
+                 ReplyWriter* reply);
+  void CountFrame(const Caller& caller, const Push& push, const ReplyWriter& reply);
+  absl::Status CommitStep(const Caller& caller, uint64_t step);
+  void CloseStep(uint64_t step);
+  void EndEpoch(const Caller& caller, uint32_t epoch);
+  // Answers now, or parks it and takes *reply.
+  absl::Status AnswerOrPark(const Caller& caller, const Pull& pull, PayloadReader payload,
+                            std::unique_ptr<ReplyWriter>* reply);
+  void Answer(const Caller& caller, const Pull& pull, PayloadReader payload, ReplyWriter* reply);
+  void AnswerReady();
+  bool Ready(const Caller& caller, const Pull& pull) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string WaitingFor() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Fail(const std::string& error);
+
+  const std::string job_id_;
+  const TableLayouts layouts_;
+  const UpdatePolicy policy_;
+  Clock* const clock_;
+  std::vector<std::vector<std::unique_ptr<Shard>>>
+      shards_;  // [table][shard], null: another pserver's
+  std::string address_;
+
+  Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string error_ ABSL_GUARDED_BY(mutex_);
+  DeliveryGate frames_ ABSL_GUARDED_BY(mutex_);  // whole frames, for fencing and counting
+  StalenessClock staleness_ ABSL_GUARDED_BY(mutex_);
+  StepBarrier barrier_ ABSL_GUARDED_BY(mutex_);                 // sync
+  std::vector<uint32_t> epochs_ended_ ABSL_GUARDED_BY(mutex_);  // by rank
+  uint32_t epochs_flushed_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<ParkedPull> parked_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice

@@ -1,0 +1,98 @@
+#include "server/pserver.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+void Pserver::Reconcile(const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
+  std::set<std::string> wanted;
+  for (const JobSpec& spec : desired) wanted.insert(spec.job_id());
+  std::vector<std::shared_ptr<JobTables>> dropped;
+  {
+    MutexLock lock(&mutex_);
+    for (auto it = jobs_.begin(); it != jobs_.end();) {
+      if (wanted.count(it->first) != 0) {
+        ++it;
+        continue;
+      }
+      if (it->second.tables != nullptr) dropped.push_back(std::move(it->second.tables));
+      it = jobs_.erase(it);
+    }
+  }
+  for (auto& job : dropped) {
+    job->Close();
+    job.reset();
+  }
+  for (const JobSpec& spec : desired) {
+    Hosted hosted;
+    {
+      MutexLock lock(&mutex_);
+      const auto it = jobs_.find(spec.job_id());
+      if (it != jobs_.end()) hosted = it->second;
+    }
+    if (hosted.generation >= spec.route().generation() &&
+        (hosted.tables != nullptr || !hosted.error.empty())) {
+      continue;
+    }
+    hosted.generation = spec.route().generation();
+    if (hosted.tables != nullptr) {
+      const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
+      if (!moved.ok()) hosted.error = std::string(moved.message());
+    } else {
+      absl::StatusOr<std::shared_ptr<JobTables>> opened = JobTables::Open(spec, address_, clock_);
+      hosted.error = opened.ok() ? "" : std::string(opened.status().message());
+      if (opened.ok()) hosted.tables = *std::move(opened);
+    }
+    MutexLock lock(&mutex_);
+    jobs_[spec.job_id()] = std::move(hosted);
+  }
+}
+
+std::vector<HostedJob> Pserver::Report() {
+  std::map<std::string, Hosted> jobs;
+  {
+    MutexLock lock(&mutex_);
+    jobs = jobs_;
+  }
+  std::vector<HostedJob> reports;
+  for (const auto& [job_id, hosted] : jobs) {
+    HostedJob report;
+    if (hosted.tables != nullptr) report = hosted.tables->Report();
+    report.set_job_id(job_id);
+    if (hosted.tables == nullptr) report.set_generation(hosted.generation);
+    if (!hosted.error.empty()) report.set_error(hosted.error);
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const std::string& job_id,
+                                                           uint64_t generation,
+                                                           const std::string& directory) {
+  std::shared_ptr<JobTables> job = Find(job_id);
+  if (job == nullptr) {
+    return absl::NotFoundError(absl::StrCat("job ", job_id, " is not open on pserver ", address_));
+  }
+  if (generation != job->generation()) {
+    return absl::FailedPreconditionError(absl::StrCat("save of generation ", generation, ", job ",
+                                                      job_id, " is at generation ",
+                                                      job->generation(), " on pserver ", address_));
+  }
+  return job->SaveShards(directory);
+}
+
+std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> stream) {
+  return std::make_unique<ExchangeHandler>(
+      std::move(stream), [this](const std::string& job_id) { return Find(job_id); }, &counters_);
+}
+
+std::shared_ptr<JobTables> Pserver::Find(const std::string& job_id) {
+  MutexLock lock(&mutex_);
+  const auto it = jobs_.find(job_id);
+  return it == jobs_.end() ? nullptr : it->second.tables;
+}
+
+}  // namespace sluice

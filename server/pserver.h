@@ -1,0 +1,57 @@
+// All jobs of one pserver process: opens and drops them as the scheduler desires, finds them for
+// streams.
+//
+// Thread safety: safe from any thread; Reconcile from one at a time.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/transport/transport.h"
+#include "server/exchange_handler.h"
+#include "server/job_tables.h"
+
+namespace sluice {
+
+class Pserver {
+ public:
+  // `address` is how routes name this pserver. `clock` outlives it.
+  Pserver(std::string address, Clock* clock) : address_(std::move(address)), clock_(clock) {}
+
+  // Opens the missing jobs, drops the others, takes over routes. May take long (reads saved
+  // models); what cannot be opened is reported with its error, until the job is dropped.
+  void Reconcile(const google::protobuf::RepeatedPtrField<JobSpec>& desired);
+
+  std::vector<HostedJob> Report();
+  // NOT_FOUND when the job is not open, FAILED_PRECONDITION when `generation` is another than the
+  // job's.
+  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& job_id, uint64_t generation,
+                                                    const std::string& directory);
+
+  // The handler of a new stream. The pserver outlives it.
+  std::unique_ptr<StreamHandler> NewHandler(std::shared_ptr<Stream> stream);
+  const DataPlaneCounters& counters() const { return counters_; }
+
+  // Null when it is not open here.
+  std::shared_ptr<JobTables> Find(const std::string& job_id);
+
+ private:
+  struct Hosted {
+    std::shared_ptr<JobTables> tables;  // null when it could not be opened
+    uint64_t generation = 0;            // of the last route tried
+    std::string error;
+  };
+
+  const std::string address_;
+  Clock* const clock_;
+  DataPlaneCounters counters_;
+  Mutex mutex_;
+  std::map<std::string, Hosted> jobs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice

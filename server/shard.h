@@ -1,0 +1,132 @@
+// One shard of a table: the unit of placement, of locking and of application.
+//
+// A push is a part of a frame: validated whole outside the lock (Decode), then applied, or buffered
+// for its step (sync), with its sequence recorded in the same critical section (Apply). Thread
+// safety: all methods are safe from any thread; one mutex a shard, nothing is called out under it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/base/mutex.h"
+#include "common/config/job_config.h"
+#include "common/saved_model/saved_model.h"
+#include "common/table/table_layout.h"
+#include "common/wire/frame.h"
+#include "proto/errors.pb.h"
+#include "server/delivery_gate.h"
+#include "server/gradient_sum.h"
+#include "server/row_store.h"
+
+namespace sluice {
+
+// What a job's strategy says about updates.
+struct UpdatePolicy {
+  Mode mode = Mode::kAsync;
+  uint32_t worker_num = 1;
+  uint32_t gradients_to_wait = 1;  // async
+  double merge_scale = 1;          // Geo
+};
+
+// Which frame a part belongs to.
+struct FrameId {
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+  uint64_t sequence = 0;
+  double weight = 0;  // n_w
+};
+
+// A decoded part. Its memory is reused from part to part.
+struct PushPart {
+  uint32_t rows = 0;
+  std::vector<uint64_t> keys;  // sparse: [rows]
+  std::vector<float> values;   // sparse: [rows][dim]; dense: [elements] or none
+};
+
+struct ApplyResult {
+  PartStatus status = PART_OK;  // also for a repeated part
+  uint64_t last_sequence = 0;
+};
+
+class Shard {
+ public:
+  virtual ~Shard() = default;
+
+  const TableLayout& table() const { return *table_; }
+  uint32_t index() const { return index_; }
+
+  // Takes the array of a part with `rows` rows from the payload. PART_BAD_SIZE, PART_NOT_FINITE, or
+  // OK; the payload stands behind the part in any case. REQUIRES: the payload holds the part.
+  virtual PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const = 0;
+
+  // Takes part->values and part->keys when it buffers them, leaving others to reuse.
+  ApplyResult Apply(const FrameId& frame, PushPart* part);
+
+  // Sync: applies the buffered parts of `step` in rank order. Once a step. REQUIRES: step == closed
+  // + 1.
+  void CloseStep(uint64_t step);
+  // Sync: the last step that `rank` has pushed.
+  uint64_t LastPushed(uint32_t rank);
+  // Async: applies what gradients_to_wait holds back.
+  void Flush();
+  void Fence(uint32_t rank, uint64_t incarnation);
+
+  // Current values in wire form, one consistent snapshot. keys [n]; dense: ignored, the whole
+  // block.
+  virtual void Read(const uint64_t* keys, size_t n, uint8_t* to) = 0;
+
+  virtual ShardValues Save() = 0;
+  // Initial values from a saved model: dense overlap of [first, first + weights), or rows of this
+  // shard.
+  virtual void LoadDense(const ShardValues& values) {}
+  virtual void LoadRow(uint64_t key, const float* weights) {}
+
+  // Rows (sparse) or elements (dense), and bytes of memory for values and state.
+  virtual uint64_t rows() = 0;
+  virtual uint64_t bytes() = 0;
+
+ protected:
+  Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy);
+
+  struct Pending {
+    bool present = false;
+    double weight = 0;
+    PushPart part;
+  };
+
+  // One update with the gradient in `part`, as it is (weight 0: zero).
+  virtual void ApplyGradient(PushPart* part, double weight)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  virtual void AddToSum(const PushPart& part, double weight)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // One update with the mean of what was added, if anything was.
+  virtual void ApplySum(double total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  virtual void AddDelta(const PushPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Learning rates of the columns at this update.
+  const std::vector<float>& Rates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t ScheduleStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<const TableLayout> table_;
+  const uint32_t index_;
+  const UpdatePolicy policy_;
+
+  Mutex mutex_;
+  DeliveryGate gate_ ABSL_GUARDED_BY(mutex_);
+  uint64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;           // accepted, empty ones included
+  uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;           // sync: steps applied
+  uint64_t updates_ ABSL_GUARDED_BY(mutex_) = 0;          // changes of values: the version of rows
+  std::vector<Pending> pending_ ABSL_GUARDED_BY(mutex_);  // sync: by rank, of step closed_ + 1
+  uint32_t held_frames_ ABSL_GUARDED_BY(mutex_) = 0;      // async: waiting for gradients_to_wait
+  double held_weight_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<float> rates_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A block: weights [n], state arrays [state_floats][n].
+std::unique_ptr<Shard> MakeDenseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
+                                      const UpdatePolicy& policy);
+// Rows by key.
+std::unique_ptr<Shard> MakeSparseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
+                                       const UpdatePolicy& policy);
+
+}  // namespace sluice

@@ -1,0 +1,43 @@
+#include "server/staleness_clock.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+void StalenessClock::Activate(uint32_t rank) {
+  Rank& self = ranks_[rank];
+  if (self.active) return;
+  self.active = true;
+  std::optional<uint64_t> slowest;
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    if (r == rank || !ranks_[r].active) continue;
+    slowest = std::min(slowest.value_or(ranks_[r].clock), ranks_[r].clock);
+  }
+  // One that was ahead starts level with the others too: its next steps count from here.
+  if (slowest.has_value()) self.clock = *slowest;
+}
+
+void StalenessClock::Applied(uint32_t rank, uint64_t pulled_others) {
+  const uint64_t now = others(rank);
+  // A pull from before this pserver's life may know more frames than it.
+  const uint64_t seen = now > pulled_others ? now - pulled_others : 0;
+  sum_ += seen;
+  max_ = std::max(max_, seen);
+  ++frames_;
+  ++ranks_[rank].frames;
+  ++ranks_[rank].clock;
+}
+
+std::optional<uint32_t> StalenessClock::Blocking(uint32_t rank, uint64_t ahead) const {
+  if (!max_staleness_.has_value()) return std::nullopt;
+  const uint64_t step = ranks_[rank].clock + ahead;
+  std::optional<uint32_t> slowest;
+  for (uint32_t r = 0; r < ranks_.size(); ++r) {
+    if (r == rank || !ranks_[r].active) continue;
+    if (ranks_[r].clock + *max_staleness_ + 1 >= step) continue;
+    if (!slowest.has_value() || ranks_[r].clock < ranks_[*slowest].clock) slowest = r;
+  }
+  return slowest;
+}
+
+}  // namespace sluice

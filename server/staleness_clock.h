@@ -1,0 +1,55 @@
+// Bounded staleness (SSP): how far a worker may run ahead of the slowest one; and the staleness
+// that was seen.
+//
+// A rank's clock is the number of its steps applied here, moved up to the slowest active rank
+// whenever it becomes active again. A rank is active from its first pull or push of training until
+// it is set idle. Source: Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous
+// Parallel Parameter Server. Thread safety: none; the owner locks. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace sluice {
+
+class StalenessClock {
+ public:
+  StalenessClock(uint32_t ranks, std::optional<uint64_t> max_staleness)
+      : ranks_(ranks), max_staleness_(max_staleness) {}
+
+  // A pull or push of training came from `rank`.
+  void Activate(uint32_t rank);
+  // It trains no more for now: it holds up nobody.
+  void SetIdle(uint32_t rank) { ranks_[rank].active = false; }
+  // A frame of `rank` was applied. `pulled_others`: others() when the values behind it were read.
+  void Applied(uint32_t rank, uint64_t pulled_others);
+
+  // May `rank` read the values for its next step but `ahead`? Step t = clock + ahead waits until
+  // every other active rank has t - max_staleness - 1 steps applied.
+  bool Ready(uint32_t rank, uint64_t ahead) const { return !Blocking(rank, ahead).has_value(); }
+  // The slowest rank that keeps it from being ready.
+  std::optional<uint32_t> Blocking(uint32_t rank, uint64_t ahead) const;
+
+  bool active(uint32_t rank) const { return ranks_[rank].active; }
+  uint64_t clock(uint32_t rank) const { return ranks_[rank].clock; }
+  // Frames of ranks other than `rank` applied so far.
+  uint64_t others(uint32_t rank) const { return frames_ - ranks_[rank].frames; }
+  uint64_t frames() const { return frames_; }
+
+  // Of all frames applied.
+  uint64_t staleness_sum() const { return sum_; }
+  uint64_t staleness_max() const { return max_; }
+
+ private:
+  struct Rank {
+    bool active = false;
+    uint64_t clock = 0;
+    uint64_t frames = 0;
+  };
+  std::vector<Rank> ranks_;
+  const std::optional<uint64_t> max_staleness_;
+  uint64_t frames_ = 0, sum_ = 0, max_ = 0;
+};
+
+}  // namespace sluice

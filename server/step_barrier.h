@@ -1,0 +1,52 @@
+// The second phase of a sync step: counts the commits of the open step, and who was last.
+//
+// Steps are 1-based here, as the sequence numbers of the wire. Step s = closed() + 1 is open; it
+// closes exactly once, when every rank has committed it. Thread safety: none; the owner locks.
+// Pure: `now` is an argument.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace sluice {
+
+class StepBarrier {
+ public:
+  enum class Outcome {
+    kWaiting,    // others are missing
+    kClose,      // this was the last one: the caller applies the step, then calls Closed
+    kDuplicate,  // committed before, or closed
+    kAhead,      // not the open step
+  };
+  explicit StepBarrier(uint32_t ranks) : ranks_(ranks), missing_(ranks) {}
+
+  Outcome Commit(uint32_t rank, uint64_t step, absl::Time now);
+  // The open step is applied everywhere here; the next one opens.
+  void Closed();
+
+  uint64_t closed() const { return closed_; }
+  bool committed(uint32_t rank) const { return ranks_[rank].committed; }
+  uint32_t missing() const { return missing_; }
+  // First commit of the open step. REQUIRES: missing() < ranks.
+  absl::Time first_commit() const { return first_commit_; }
+
+  // The rank that closed most steps last, and how long it alone was waited for, in sum. With one
+  // rank: 0, 0.
+  uint32_t slowest_rank() const;
+  absl::Duration slowest_wait() const { return ranks_[slowest_rank()].waited_for; }
+
+ private:
+  struct Rank {
+    bool committed = false;
+    uint64_t times_last = 0;
+    absl::Duration waited_for;
+  };
+  std::vector<Rank> ranks_;
+  uint64_t closed_ = 0;
+  uint32_t missing_;
+  absl::Time first_commit_, previous_commit_;
+};
+
+}  // namespace sluice
