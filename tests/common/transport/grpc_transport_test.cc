@@ -1,24 +1,11 @@
 #include "common/transport/grpc_transport.h"
 
-#include "common/transport/grpc_stream_server.h"
+#include "tests/common/transport/grpc_servers.h"
 #include "tests/common/transport/stream_conformance.h"
+#include "tests/common/transport/tcp_relay.h"
 
 namespace sluice {
 namespace {
-
-constexpr char kSaveShards[] = "/sluice.Pserver/SaveShards";
-
-std::unique_ptr<GrpcStreamServer> StartServer(StreamHandlerFactory factory,
-                                              GrpcStreamServer::Options options = {}) {
-  auto server = std::make_unique<GrpcStreamServer>(std::move(options), std::move(factory));
-  const absl::Status started = server->Start();
-  EXPECT_TRUE(started.ok()) << started;
-  return server;
-}
-
-std::string AddressOf(const GrpcStreamServer& server) {
-  return absl::StrCat("127.0.0.1:", server.port());
-}
 
 class GrpcHarness : public TransportHarness {
  public:
@@ -45,85 +32,6 @@ class GrpcHarness : public TransportHarness {
 INSTANTIATE_TEST_SUITE_P(Grpc, StreamConformanceTest,
                          ::testing::Values([] { return std::make_unique<GrpcHarness>(); }));
 
-TEST(GrpcStreamServerTest, PortInUseIsSaid) {
-  auto first = StartServer(nullptr);
-  GrpcStreamServer::Options options;
-  options.bind_address = AddressOf(*first);
-  GrpcStreamServer second(options, nullptr);
-  const absl::Status status = second.Start();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
-              ::testing::AllOf(::testing::HasSubstr(options.bind_address),
-                               ::testing::HasSubstr("Address already in use"),
-                               ::testing::HasSubstr("choose another")));
-}
-
-TEST(GrpcStreamServerTest, AddressThatCannotBeBoundIsSaid) {
-  for (const char* address : {"203.0.113.7:0", "nonsense", "127.0.0.1:notaport"}) {
-    GrpcStreamServer::Options options;
-    options.bind_address = address;
-    GrpcStreamServer server(options, nullptr);
-    const absl::Status status = server.Start();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << address;
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(address));
-  }
-}
-
-TEST(GrpcStreamServerTest, MoreThanTheMostStreamsAreRefusedUntilOneEnds) {
-  ScriptedServer scripted(Echo);
-  GrpcStreamServer::Options options;
-  options.max_streams = 2;
-  auto server = StartServer(scripted.factory(), options);
-  GrpcTransport transport;
-  RecordingClient first(&transport, AddressOf(*server));
-  ASSERT_TRUE(scripted.AwaitOpened(1));
-  RecordingClient second(&transport, AddressOf(*server));
-  ASSERT_TRUE(scripted.AwaitOpened(2));
-  EXPECT_EQ(server->open_streams(), 2);
-  RecordingClient third(&transport, AddressOf(*server));
-  ASSERT_TRUE(third.AwaitClosed());
-  EXPECT_EQ(third.status().code(), absl::StatusCode::kResourceExhausted) << third.status();
-  first.Destroy();
-  ASSERT_TRUE(scripted.AwaitClosed(1));
-  while (server->open_streams() > 1) std::this_thread::yield();
-  RecordingClient fourth(&transport, AddressOf(*server));
-  fourth.Send("x");
-  EXPECT_TRUE(fourth.AwaitMessages(1));
-}
-
-TEST(GrpcStreamServerTest, TooLongMessageEndsItsStreamOnly) {
-  ScriptedServer scripted(Echo);
-  GrpcStreamServer::Options options;
-  options.max_message_bytes = 100000;
-  auto server = StartServer(scripted.factory(), options);
-  GrpcTransport transport;
-  RecordingClient modest(&transport, AddressOf(*server)), greedy(&transport, AddressOf(*server));
-  greedy.Send(std::string(100001, 'x'));
-  ASSERT_TRUE(greedy.AwaitClosed());
-  EXPECT_EQ(greedy.status().code(), absl::StatusCode::kResourceExhausted) << greedy.status();
-  modest.Send(std::string(100000, 'x'));
-  EXPECT_TRUE(modest.AwaitMessages(1));
-}
-
-TEST(GrpcStreamServerTest, ClientThatDoesNotReadIsCutAtTheBound) {
-  ScriptedServer scripted([](Stream* stream, const std::string&) {
-    const std::string block(1 << 20, 'x');
-    for (int i = 0; i < 64; ++i) stream->Send({Slice::FromString(block)});
-  });
-  GrpcStreamServer::Options options;
-  options.max_queued_bytes = 8 << 20;
-  auto server = StartServer(scripted.factory(), options);
-  GrpcTransport transport;
-  RecordingClient client(&transport, AddressOf(*server));
-  client.Send("x");
-  ASSERT_TRUE(client.AwaitClosed());
-  EXPECT_FALSE(client.status().ok());
-  ASSERT_TRUE(scripted.AwaitClosed(1));
-  client.Destroy();
-  server->Shutdown();
-  EXPECT_EQ(server->queued_bytes(), 0u);
-}
-
 TEST(GrpcTransportTest, QueueBeyondTheBoundEndsTheStream) {
   GrpcTransport::Options options;
   options.max_queued_bytes = 1000;
@@ -140,9 +48,6 @@ TEST(GrpcTransportTest, QueueBeyondTheBoundEndsTheStream) {
 
 TEST(GrpcTransportTest, QueuedBytesAreCounted) {
   GrpcTransport transport;
-  auto free_port = StartServer(nullptr);
-  const std::string address = AddressOf(*free_port);
-  free_port.reset();
   ScriptedServer scripted(Echo);
   auto server = StartServer(scripted.factory());
   RecordingClient client(&transport, AddressOf(*server));
@@ -193,30 +98,29 @@ TEST(GrpcTransportTest, UnaryCallThatTakesTooLongIsDeadlineExceeded) {
   watched.Change([&] { release = true; });
 }
 
-TEST(GrpcTransportTest, UnaryCallDoesNotBlockStreams) {
-  Watched watched;
-  bool entered = false, release = false;
+TEST(GrpcTransportTest, PeerThatAcceptsAndSaysNothingIsUnavailableAfterTheConnectTimeout) {
+  TcpRelay silent(/*target_port=*/0);
+  GrpcTransport::Options options;
+  options.connect_timeout = absl::Milliseconds(100);
+  GrpcTransport transport(options);
+  RecordingClient client(&transport, absl::StrCat("127.0.0.1:", silent.port()));
+  ASSERT_TRUE(client.AwaitClosed());
+  EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable) << client.status();
+}
+
+TEST(GrpcTransportTest, PeerThatFallsSilentIsUnavailableAfterTheKeepalive) {
   ScriptedServer scripted(Echo);
-  GrpcStreamServer::Options options;
-  options.threads = 1;
-  GrpcStreamServer server(options, scripted.factory());
-  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
-    watched.Change([&] { entered = true; });
-    watched.Await([&] { return release; });
-    return "done";
-  });
-  ASSERT_TRUE(server.Start().ok());
-  GrpcTransport transport;
-  std::thread saving([&] {
-    auto reply = transport.Call(AddressOf(server), kSaveShards, "", absl::Seconds(20));
-    EXPECT_TRUE(reply.ok()) << reply.status();
-  });
-  ASSERT_TRUE(watched.Await([&] { return entered; }));
-  RecordingClient client(&transport, AddressOf(server));
+  auto server = StartServer(scripted.factory());
+  TcpRelay relay(server->port());
+  GrpcTransport::Options options;
+  options.keepalive_time = options.keepalive_timeout = absl::Milliseconds(100);
+  GrpcTransport transport(options);
+  RecordingClient client(&transport, absl::StrCat("127.0.0.1:", relay.port()));
   client.Send("x");
-  EXPECT_TRUE(client.AwaitMessages(1));
-  watched.Change([&] { release = true; });
-  saving.join();
+  ASSERT_TRUE(client.AwaitMessages(1));
+  relay.FallSilent();
+  ASSERT_TRUE(client.AwaitClosed());
+  EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable) << client.status();
 }
 
 }  // namespace

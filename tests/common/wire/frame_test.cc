@@ -173,7 +173,7 @@ TEST(FrameTest, RandomAndMutatedBytesNeverCrash) {
   const std::string good =
       Flat(EncodeFrame(SampleHeader(), {Slice::FromString(std::string(50, 'v'))}));
   size_t accepted = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < 5000; ++round) {
     std::string bytes;
     if (round % 4 == 0) {
       bytes.resize(random() % 64);
@@ -195,7 +195,7 @@ TEST(FrameTest, RandomAndMutatedBytesNeverCrash) {
     }
     if (reply.ok()) ReadAll(&reply->payload);
   }
-  EXPECT_GT(accepted, 100u);  // mutations of values are legal frames
+  EXPECT_GT(accepted, 50u);  // mutations of values are legal frames
 }
 
 TEST(PayloadReaderTest, SkipAndPieceWalkAcrossSlices) {

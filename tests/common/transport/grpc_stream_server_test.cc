@@ -1,0 +1,183 @@
+#include "common/transport/grpc_stream_server.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <random>
+
+#include "common/transport/grpc_transport.h"
+#include "common/wire/frame.h"
+#include "proto/pserver.grpc.pb.h"
+#include "tests/common/transport/grpc_servers.h"
+#include "tests/common/transport/recording_streams.h"
+#include "tests/common/transport/tcp_relay.h"
+
+namespace sluice {
+namespace {
+
+TEST(GrpcStreamServerTest, PortInUseIsSaid) {
+  auto first = StartServer(nullptr);
+  GrpcStreamServer::Options options;
+  options.bind_address = AddressOf(*first);
+  GrpcStreamServer second(options, nullptr);
+  const absl::Status status = second.Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(::testing::HasSubstr(options.bind_address),
+                               ::testing::HasSubstr("Address already in use"),
+                               ::testing::HasSubstr("choose another")));
+}
+
+TEST(GrpcStreamServerTest, AddressThatCannotBeBoundIsSaid) {
+  for (const char* address : {"203.0.113.7:0", "nonsense", "127.0.0.1:notaport"}) {
+    GrpcStreamServer::Options options;
+    options.bind_address = address;
+    GrpcStreamServer server(options, nullptr);
+    const absl::Status status = server.Start();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << address;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(address));
+  }
+}
+
+TEST(GrpcStreamServerTest, MoreThanTheMostStreamsAreRefusedUntilOneEnds) {
+  ScriptedServer scripted(Echo);
+  GrpcStreamServer::Options options;
+  options.max_streams = 2;
+  auto server = StartServer(scripted.factory(), options);
+  GrpcTransport transport;
+  RecordingClient first(&transport, AddressOf(*server));
+  ASSERT_TRUE(scripted.AwaitOpened(1));
+  RecordingClient second(&transport, AddressOf(*server));
+  ASSERT_TRUE(scripted.AwaitOpened(2));
+  EXPECT_EQ(server->open_streams(), 2);
+  RecordingClient third(&transport, AddressOf(*server));
+  ASSERT_TRUE(third.AwaitClosed());
+  EXPECT_EQ(third.status().code(), absl::StatusCode::kResourceExhausted) << third.status();
+  first.Destroy();
+  ASSERT_TRUE(scripted.AwaitClosed(1));
+  while (server->open_streams() > 1) std::this_thread::yield();
+  RecordingClient fourth(&transport, AddressOf(*server));
+  fourth.Send("x");
+  EXPECT_TRUE(fourth.AwaitMessages(1));
+}
+
+TEST(GrpcStreamServerTest, TooLongMessageEndsItsStreamOnly) {
+  ScriptedServer scripted(Echo);
+  GrpcStreamServer::Options options;
+  options.max_message_bytes = 100000;
+  auto server = StartServer(scripted.factory(), options);
+  GrpcTransport transport;
+  RecordingClient modest(&transport, AddressOf(*server)), greedy(&transport, AddressOf(*server));
+  greedy.Send(std::string(100001, 'x'));
+  ASSERT_TRUE(greedy.AwaitClosed());
+  EXPECT_EQ(greedy.status().code(), absl::StatusCode::kResourceExhausted) << greedy.status();
+  modest.Send(std::string(100000, 'x'));
+  EXPECT_TRUE(modest.AwaitMessages(1));
+}
+
+TEST(GrpcStreamServerTest, ClientThatDoesNotReadIsCutAtTheBound) {
+  ScriptedServer scripted([](Stream* stream, const std::string&) {
+    const std::string block(1 << 20, 'x');
+    for (int i = 0; i < 64; ++i) stream->Send({Slice::FromString(block)});
+  });
+  GrpcStreamServer::Options options;
+  options.max_queued_bytes = 8 << 20;
+  auto server = StartServer(scripted.factory(), options);
+  GrpcTransport transport;
+  RecordingClient client(&transport, AddressOf(*server));
+  client.Send("x");
+  ASSERT_TRUE(client.AwaitClosed());
+  EXPECT_FALSE(client.status().ok());
+  ASSERT_TRUE(scripted.AwaitClosed(1));
+  client.Destroy();
+  server->Shutdown();
+  EXPECT_EQ(server->queued_bytes(), 0u);
+}
+
+TEST(GrpcStreamServerTest, UnaryCallDoesNotBlockStreams) {
+  Watched watched;
+  bool entered = false, release = false;
+  ScriptedServer scripted(Echo);
+  GrpcStreamServer::Options options;
+  options.threads = 1;
+  GrpcStreamServer server(options, scripted.factory());
+  server.RegisterUnary(kSaveShards, [&](const std::string&) -> absl::StatusOr<std::string> {
+    watched.Change([&] { entered = true; });
+    watched.Await([&] { return release; });
+    return "done";
+  });
+  ASSERT_TRUE(server.Start().ok());
+  GrpcTransport transport;
+  std::thread saving([&] {
+    auto reply = transport.Call(AddressOf(server), kSaveShards, "", absl::Seconds(20));
+    EXPECT_TRUE(reply.ok()) << reply.status();
+  });
+  ASSERT_TRUE(watched.Await([&] { return entered; }));
+  RecordingClient client(&transport, AddressOf(server));
+  client.Send("x");
+  EXPECT_TRUE(client.AwaitMessages(1));
+  watched.Change([&] { release = true; });
+  saving.join();
+}
+
+// Answers a frame with its own payload, through the hand-written framing.
+class FrameEcho : public StreamHandler {
+ public:
+  explicit FrameEcho(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  void OnMessage(Message message) override {
+    auto frame = DecodeFrame(std::move(message));
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    ReplyHeader reply;
+    reply.set_request_id(frame->header.request_id());
+    reply.set_last(true);
+    std::string payload(frame->payload.remaining(), ' ');
+    frame->payload.Copy(&payload[0], payload.size());
+    stream_->Send(EncodeReply(reply, {Slice::FromString(std::move(payload))}));
+  }
+  void OnClosed() override {}
+
+ private:
+  const std::shared_ptr<Stream> stream_;
+};
+
+TEST(GrpcStreamServerTest, GeneratedStubSpeaksWithTheRawServer) {
+  auto server = StartServer([](std::shared_ptr<Stream> stream, std::string) {
+    return std::make_unique<FrameEcho>(std::move(stream));
+  });
+  auto stub =
+      Pserver::NewStub(grpc::CreateChannel(AddressOf(*server), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  auto stream = stub->Exchange(&context);
+  for (size_t size : {0u, 1u, 100000u, 3u << 20}) {
+    Frame frame;
+    frame.set_magic(kFrameMagic);
+    frame.mutable_header()->set_request_id(size + 1);
+    frame.set_payload(std::string(size, 'p'));
+    ASSERT_TRUE(stream->Write(frame));
+    ReplyFrame reply;
+    ASSERT_TRUE(stream->Read(&reply));
+    EXPECT_EQ(reply.magic(), kFrameMagic);
+    EXPECT_EQ(reply.header().request_id(), size + 1);
+    EXPECT_TRUE(reply.payload() == frame.payload());
+  }
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST(GrpcStreamServerTest, GarbageOnThePortHurtsNobody) {
+  ScriptedServer scripted(Echo);
+  auto server = StartServer(scripted.factory());
+  GrpcTransport transport;
+  RecordingClient client(&transport, AddressOf(*server));
+  std::mt19937 random(3);
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  for (int i = 0; i < 20; ++i) {
+    std::string garbage = i % 2 == 0 ? preface : "";
+    for (int n = 0; n < 2000; ++n) garbage.push_back(static_cast<char>(random()));
+    SendBytes(server->port(), garbage);
+    client.Send("x");
+    ASSERT_TRUE(client.AwaitMessages(i + 1));
+  }
+}
+
+}  // namespace
+}  // namespace sluice
