@@ -1,0 +1,188 @@
+#include "common/daemon/identity.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class IdentityTest : public ::testing::Test {
+ protected:
+  IdentityTest()
+      : file_(::testing::TempDir() + "/identity_test_" + std::to_string(getpid()) + ".textproto") {
+    ClearVariables();
+  }
+  ~IdentityTest() override {
+    ClearVariables();
+    std::remove(file_.c_str());
+  }
+  void ClearVariables() {
+    for (const char* name : {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR",
+                             "ADMIN_BIND", "INSECURE"}) {
+      unsetenv((std::string("SLUICE_") + name).c_str());
+    }
+  }
+  void WriteCluster(const std::string& text) {
+    std::ofstream(file_) << text;
+    flags_.cluster_file = file_;
+  }
+  std::string Refusal(Role role) {
+    const auto identity = ResolveIdentity(role, flags_);
+    EXPECT_EQ(identity.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(identity.status().message());
+  }
+
+  const std::string file_;
+  IdentityFlags flags_;
+};
+
+constexpr char kTwoHosts[] =
+    "scheduler: '10.0.0.1:7000' pservers: ['10.0.0.1:7001', '10.0.0.2:7001'] worker_num: 2 "
+    "security { insecure: true }";
+
+TEST_F(IdentityTest, FileGivesAddressesByRank) {
+  WriteCluster(kTwoHosts);
+  flags_.rank = 1;
+  const auto pserver = ResolveIdentity(ROLE_PSERVER, flags_);
+  ASSERT_TRUE(pserver.ok()) << pserver.status();
+  EXPECT_EQ(pserver->bind, "10.0.0.2:7001");
+  EXPECT_EQ(pserver->advertise, "10.0.0.2:7001");
+  EXPECT_EQ(pserver->scheduler, "10.0.0.1:7000");
+  EXPECT_EQ(pserver->admin_bind, "127.0.0.1:0");
+  EXPECT_EQ(pserver->log_dir, "log");
+  EXPECT_EQ(pserver->cluster.limits().wait_s(), 120);
+  flags_.rank = -1;
+  EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, flags_)->bind, "10.0.0.1:7000");
+}
+
+TEST_F(IdentityTest, VariableBeatsFileAndFlagBeatsVariable) {
+  WriteCluster(kTwoHosts);
+  setenv("SLUICE_RANK", "1", 1);
+  setenv("SLUICE_BIND", "127.0.0.1:8001", 1);
+  setenv("SLUICE_SCHEDULER", "127.0.0.1:8000", 1);
+  setenv("SLUICE_LOG_DIR", "logs-v", 1);
+  setenv("SLUICE_ADVERTISE", "host-v:1", 1);
+  auto id = ResolveIdentity(ROLE_PSERVER, flags_);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(id->rank, 1);
+  EXPECT_EQ(id->bind, "127.0.0.1:8001");
+  EXPECT_EQ(id->advertise, "host-v:1");
+  EXPECT_EQ(id->scheduler, "127.0.0.1:8000");
+  EXPECT_EQ(id->cluster.scheduler(), "127.0.0.1:8000");
+  EXPECT_EQ(id->log_dir, "logs-v");
+
+  flags_.rank = 0;
+  flags_.bind = "127.0.0.1:9001";
+  flags_.scheduler = "127.0.0.1:9000";
+  flags_.log_dir = "logs-f";
+  flags_.advertise = "host-f:1";
+  id = ResolveIdentity(ROLE_PSERVER, flags_);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(id->rank, 0);
+  EXPECT_EQ(id->bind, "127.0.0.1:9001");
+  EXPECT_EQ(id->advertise, "host-f:1");
+  EXPECT_EQ(id->scheduler, "127.0.0.1:9000");
+  EXPECT_EQ(id->log_dir, "logs-f");
+}
+
+TEST_F(IdentityTest, ClusterFileCanComeFromTheVariable) {
+  WriteCluster("scheduler: '127.0.0.1:7000' pservers: '127.0.0.1:0' worker_num: 1");
+  setenv("SLUICE_CLUSTER", flags_.cluster_file.c_str(), 1);
+  flags_.cluster_file.clear();
+  const auto id = ResolveIdentity(ROLE_PSERVER, flags_);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(id->rank, 0) << "the only pserver needs no rank";
+  EXPECT_EQ(id->bind, "127.0.0.1:0");
+  EXPECT_EQ(id->advertise, "") << "the port is not known yet";
+}
+
+TEST_F(IdentityTest, RankIsFoundByHostNameWhenItIsThereOnce) {
+  char host[256] = {};
+  ASSERT_EQ(gethostname(host, sizeof(host) - 1), 0);
+  WriteCluster("scheduler: 'a:1' worker_num: 2 worker_hosts: ['other', '" + std::string(host) +
+               "'] security { insecure: true }");
+  const auto id = ResolveIdentity(ROLE_WORKER, flags_);
+  ASSERT_TRUE(id.ok()) << id.status();
+  EXPECT_EQ(id->rank, 1);
+}
+
+TEST_F(IdentityTest, UnknownRankIsRefused) {
+  WriteCluster(kTwoHosts);
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--rank"));
+  flags_.rank = 2;
+  EXPECT_THAT(Refusal(ROLE_PSERVER),
+              AllOf(HasSubstr("--rank: rank 2"), HasSubstr("has 2 pservers")));
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("has 2 workers"));
+  flags_.rank = -1;
+  setenv("SLUICE_RANK", "one", 1);
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("SLUICE_RANK: 'one'"));
+}
+
+TEST_F(IdentityTest, OtherAddressesThanLoopbackNeedInsecure) {
+  flags_.scheduler = "127.0.0.1:7000";
+  flags_.rank = 0;
+  flags_.bind = "10.0.0.1:7001";
+  EXPECT_THAT(Refusal(ROLE_PSERVER),
+              AllOf(HasSubstr("--bind: '10.0.0.1:7001'"), HasSubstr("--insecure")));
+  flags_.insecure = true;
+  EXPECT_TRUE(ResolveIdentity(ROLE_PSERVER, flags_).ok());
+  flags_.insecure = false;
+  setenv("SLUICE_INSECURE", "true", 1);
+  EXPECT_TRUE(ResolveIdentity(ROLE_PSERVER, flags_).ok());
+  setenv("SLUICE_INSECURE", "perhaps", 1);
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("SLUICE_INSECURE: 'perhaps'"));
+  setenv("SLUICE_INSECURE", "false", 1);
+  flags_.bind = "127.0.0.1:0";
+  flags_.admin_bind = "0.0.0.0:80";
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--admin_bind"));
+}
+
+TEST_F(IdentityTest, WildcardBindNeedsAnAdvertisedAddress) {
+  flags_.scheduler = "127.0.0.1:7000";
+  flags_.rank = 0;
+  flags_.insecure = true;
+  flags_.bind = "0.0.0.0:7001";
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("--advertise"));
+  flags_.advertise = "host-1:7001";
+  EXPECT_EQ(ResolveIdentity(ROLE_PSERVER, flags_)->advertise, "host-1:7001");
+}
+
+TEST_F(IdentityTest, MissingSchedulerAndWrongRoleAreRefused) {
+  flags_.rank = 0;
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("--scheduler"));
+  flags_.scheduler = "nowhere";
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("--scheduler: 'nowhere'"));
+  flags_.scheduler = "127.0.0.1:0";
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("no port"));
+  setenv("SLUICE_ROLE", "pserver", 1);
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("SLUICE_ROLE: 'pserver'"));
+  EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, IdentityFlags()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  unsetenv("SLUICE_ROLE");
+  EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, IdentityFlags())->bind, "127.0.0.1:0");
+}
+
+TEST_F(IdentityTest, ErrorsOfTheClusterFileNameIt) {
+  WriteCluster("scheduler: 'x'");
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr(file_), HasSubstr("scheduler: 'x'")));
+  WriteCluster("shceduler: 'x'");
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr(file_ + ":1:"));
+}
+
+TEST(LogFileNameTest, NamesAreTheDocumentedOnes) {
+  EXPECT_EQ(LogFileName(ROLE_SCHEDULER, 0), "schedulerlog.0");
+  EXPECT_EQ(LogFileName(ROLE_PSERVER, 3), "serverlog.3");
+  EXPECT_EQ(LogFileName(ROLE_WORKER, 12), "workerlog.12");
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,102 @@
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include "common/daemon/identity.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+// Runs `body` in a child process with a pipe; returns its wait status. `ready` runs here once it
+// wrote a byte.
+int InChild(const std::function<int(int ready_fd)>& body, const std::function<void(pid_t)>& ready) {
+  int fds[2];
+  EXPECT_EQ(pipe(fds), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(20);
+    _exit(body(fds[1]));
+  }
+  close(fds[1]);
+  char byte;
+  if (read(fds[0], &byte, 1) == 1) ready(pid);
+  close(fds[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return status;
+}
+
+void Tell(int fd) { EXPECT_EQ(write(fd, "x", 1), 1); }
+
+TEST(StopSignalTest, SignalsEndTheWaitWithTheShellsExitCode) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const int status = InChild(
+        [](int fd) -> int {
+          StopSignal::Install(false);
+          // Threads started later must not take the signal.
+          std::thread idle([] { sleep(20); });
+          idle.detach();
+          Tell(fd);
+          return StopSignal::Wait();
+        },
+        [signal](pid_t pid) { kill(pid, signal); });
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 128 + signal);
+  }
+}
+
+TEST(StopSignalTest, StopEndsTheWaitWithItsCodeAndTheFirstWins) {
+  const int status = InChild(
+      [](int fd) -> int {
+        StopSignal::Install(false);
+        std::thread([] { StopSignal::Stop(7); }).join();
+        StopSignal::Stop(8);
+        Tell(fd);
+        return StopSignal::Wait();
+      },
+      [](pid_t) {});
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST(StopSignalTest, SecondSignalEndsAHangingStop) {
+  const int status = InChild(
+      [](int fd) -> int {
+        StopSignal::Install(false);
+        kill(getpid(), SIGTERM);
+        StopSignal::Wait();
+        Tell(fd);
+        for (;;) pause();
+      },
+      [](pid_t pid) { kill(pid, SIGTERM); });
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+TEST(StopSignalTest, DeathOfTheParentIsASignal) {
+  // This process adopts the grandchild, so that its exit code can be seen.
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  const int status = InChild(
+      [](int fd) -> int {
+        if (fork() == 0) {
+          alarm(20);
+          StopSignal::Install(true);
+          Tell(fd);
+          _exit(StopSignal::Wait());
+        }
+        for (;;) pause();
+      },
+      [](pid_t pid) { kill(pid, SIGKILL); });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  int grandchild = 0;
+  ASSERT_GT(waitpid(-1, &grandchild, 0), 0);
+  ASSERT_TRUE(WIFEXITED(grandchild));
+  EXPECT_EQ(WEXITSTATUS(grandchild), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace sluice
