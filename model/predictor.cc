@@ -1,0 +1,132 @@
+#include "model/predictor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/saved_model.h"
+#include "model/net/dense_net.h"
+
+namespace sluice {
+namespace {
+
+absl::Status Damaged(const std::string& dir, const std::string& table, absl::string_view what) {
+  return absl::DataLossError(
+      absl::StrCat("model ", dir, ", table \"", table, "\": ", what,
+                   "; the folder mixes files of several models, or is damaged: save it again"));
+}
+
+// The saved table that the model's job asks for.
+absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& dir,
+                                                             const TableLayouts& saved,
+                                                             const TableConfig& wanted) {
+  for (const auto& table : saved) {
+    if (table->name() != wanted.name()) continue;
+    bool same = table->config().kind() == wanted.kind() &&
+                std::equal(wanted.shape().begin(), wanted.shape().end(),
+                           table->config().shape().begin(), table->config().shape().end()) &&
+                wanted.columns_size() == table->config().columns_size();
+    for (int i = 0; same && i < wanted.columns_size(); ++i) {
+      same = wanted.columns(i).name() == table->config().columns(i).name() &&
+             wanted.columns(i).dim() == table->config().columns(i).dim();
+    }
+    if (!same)
+      return Damaged(dir, wanted.name(), "the manifest's shape is not that of job.textproto");
+    return table;
+  }
+  return Damaged(dir, wanted.name(), "is not in the manifest");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& model_dir,
+                                                           int threads) {
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir));
+  std::unique_ptr<Predictor> predictor(new Predictor);
+  SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir));
+  SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_));
+  const Model& model = *predictor->model_;
+  SLUICE_ASSIGN_OR_RETURN(predictor->net_, model.CreateNet(threads, kBatch));
+  SLUICE_ASSIGN_OR_RETURN(const TableLayouts saved,
+                          CreateTableLayouts(manifest.tables(), predictor->job_.train().seed()));
+  for (int t : model.dense_tables()) {
+    SLUICE_ASSIGN_OR_RETURN(auto table, FindTable(model_dir, saved, model.tables()[t]));
+    SLUICE_RETURN_IF_ERROR(predictor->LoadDense(model_dir, manifest, *table));
+  }
+  if (model.sparse_table() >= 0) {
+    SLUICE_ASSIGN_OR_RETURN(auto table,
+                            FindTable(model_dir, saved, model.tables()[model.sparse_table()]));
+    SLUICE_RETURN_IF_ERROR(predictor->LoadSparse(model_dir, manifest, std::move(table)));
+  }
+  return predictor;
+}
+
+absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manifest,
+                                  const TableLayout& table) {
+  std::vector<float> tensor(table.elements());
+  uint64_t loaded = 0;
+  SLUICE_RETURN_IF_ERROR(
+      VisitShards(dir, manifest, table.name(), [&](uint32_t, ShardValues shard) -> absl::Status {
+        const uint64_t n = shard.weights.size();
+        if (shard.first_element > tensor.size() || n > tensor.size() - shard.first_element) {
+          return Damaged(dir, table.name(), "a block lies outside of the tensor");
+        }
+        std::copy(shard.weights.begin(), shard.weights.end(), tensor.begin() + shard.first_element);
+        loaded += n;
+        return absl::OkStatus();
+      }));
+  if (loaded != tensor.size()) {
+    return Damaged(dir, table.name(),
+                   absl::StrCat(loaded, " of ", tensor.size(), " elements are there"));
+  }
+  dense_.push_back(std::move(tensor));
+  return absl::OkStatus();
+}
+
+absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manifest,
+                                   std::shared_ptr<const TableLayout> table) {
+  sparse_ = std::move(table);
+  return VisitShards(
+      dir, manifest, sparse_->name(), [&](uint32_t, ShardValues shard) -> absl::Status {
+        if (shard.weights.size() != shard.keys.size() * sparse_->dim()) {
+          return Damaged(dir, sparse_->name(), "a shard's rows are not of the table's dim");
+        }
+        for (uint64_t key : shard.keys) {
+          if (!row_ids_.emplace(key, static_cast<uint32_t>(row_ids_.size())).second) {
+            return Damaged(dir, sparse_->name(), absl::StrCat("key ", key, " is there twice"));
+          }
+        }
+        values_.insert(values_.end(), shard.weights.begin(), shard.weights.end());
+        return absl::OkStatus();
+      });
+}
+
+absl::Status Predictor::Score(const Batch& batch, float* probabilities) {
+  NetInput input;
+  input.batch = &batch;
+  for (const auto& tensor : dense_) input.dense.push_back(tensor.data());
+  if (sparse_ != nullptr) {
+    // One row a key, repeated keys too: cheaper than finding them.
+    const size_t dim = sparse_->dim(), n = batch.keys.size();
+    batch_rows_.resize(n * dim);
+    while (row_index_.size() < n) row_index_.push_back(static_cast<uint32_t>(row_index_.size()));
+    for (size_t k = 0; k < n; ++k) {
+      float* row = batch_rows_.data() + k * dim;
+      const auto found = row_ids_.find(batch.keys[k]);
+      if (found == row_ids_.end()) {
+        sparse_->InitialRow(batch.keys[k], row);
+      } else {
+        std::copy_n(values_.data() + found->second * dim, dim, row);
+      }
+    }
+    input.row_index = row_index_.data();
+    input.rows = batch_rows_.data();
+    input.num_rows = n;
+  }
+  SLUICE_RETURN_IF_ERROR(net_->Forward(input, probabilities));
+  for (size_t i = 0; i < batch.n; ++i) probabilities[i] = Sigmoid(probabilities[i]);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice
