@@ -1,0 +1,293 @@
+#include "model/predictor.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+
+#include "common/saved_model/saved_model.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(
+  name: "job"
+  data { format: CSV csv { header: true } label { column: "label" } }
+  features { name: "age" numeric { z_score { mean: 40 stddev: 10 } } }
+  features { name: "job" categorical {} }
+  features { name: "tags" categorical { multi_value_delimiter: "|" pooling: MEAN } }
+  model { wide_deep { hidden_units: [16, 4] embedding_dim: 8 } }
+  train { seed: 3 }
+)";
+
+// A folder of its own, with a saved model of random values in it: every row but that of "unseen".
+class PredictorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dir_ = ::testing::TempDir() + "predictor_test_" +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(dir_);
+    std::filesystem::create_directories(dir_);
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kJob, &job_));
+    auto model = Model::Create(job_);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    Manifest manifest;
+    manifest.set_version(kModelVersion);
+    manifest.set_job_id("job-1");
+    for (const TableConfig& table : model_->tables()) *manifest.add_tables() = table;
+    ResolveShards(2, manifest.mutable_tables());
+    auto layouts = CreateTableLayouts(manifest.tables(), job_.train().seed());
+    ASSERT_TRUE(layouts.ok()) << layouts.status();
+    layouts_ = *layouts;
+    for (const auto& table : layouts_) SaveTable(*table, &manifest);
+    const auto finished = FinishModel(ModelDir(), job_, manifest);
+    ASSERT_TRUE(finished.ok()) << finished.status();
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  std::string ModelDir() const { return dir_ + "/model"; }
+
+  // Keys of the words of Line().
+  std::vector<uint64_t> Keys() const {
+    Batch batch;
+    batch.Reset(1, 2);
+    for (int i = 0; i < 5; ++i) {
+      const std::string word = std::string("w") + std::to_string(i);
+      std::vector<std::string_view> values;
+      for (const std::string& column : model_->schema()->columns()) {
+        values.push_back(column == "age" ? "1" : column == "label" ? "0" : std::string_view(word));
+      }
+      const bool missing[8] = {};
+      EXPECT_TRUE(model_->schema()->AppendExample(values.data(), missing, false, &batch).ok());
+    }
+    return batch.keys;
+  }
+
+  void SaveTable(const TableLayout& table, Manifest* manifest) {
+    std::uniform_real_distribution<float> uniform(-0.5f, 0.5f);
+    const std::vector<uint64_t> keys = Keys();
+    for (uint32_t shard = 0; shard < table.num_shards(); ++shard) {
+      ShardValues values;
+      if (table.sparse()) {
+        for (uint64_t key : keys) {
+          if (table.ShardOf(key) == shard) values.keys.push_back(key);
+        }
+        std::sort(values.keys.begin(), values.keys.end());
+        values.weights.resize(values.keys.size() * table.dim());
+      } else {
+        values.first_element = shard * table.block_elements();
+        values.weights.resize(table.ShardElements(shard));
+      }
+      for (float& w : values.weights) w = uniform(random_);
+      const auto file = WriteShardFile(ModelDir(), table, shard, values);
+      ASSERT_TRUE(file.ok()) << file.status();
+      *manifest->add_files() = *file;
+    }
+  }
+
+  std::string Write(const std::string& name, const std::string& text) const {
+    std::ofstream(dir_ + "/" + name, std::ios::binary) << text;
+    return dir_ + "/" + name;
+  }
+  static std::string Read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+
+  // Data lines; one in ten is malformed.
+  std::string Lines(int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) {
+      const auto word = [this] { return "w" + std::to_string(random_() % 7); };
+      const std::string age = random_() % 10 == 0 ? "old" : std::to_string(random_() % 90);
+      text += "0," + age + "," + word() + "," + word() + "|" + word() + "\n";
+    }
+    return text;
+  }
+
+  PredictOptions Options(std::vector<std::string> data_files) const {
+    PredictOptions options;
+    options.model_dir = ModelDir();
+    options.data_files = std::move(data_files);
+    options.output_file = dir_ + "/scores";
+    return options;
+  }
+
+  std::string Predict(const PredictOptions& options, PredictSummary* summary = nullptr) const {
+    const auto result = PredictFile(options);
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (result.ok() && summary != nullptr) *summary = *result;
+    return Read(options.output_file);
+  }
+
+  std::string dir_;
+  JobConfig job_;
+  std::unique_ptr<Model> model_;
+  TableLayouts layouts_;
+  std::mt19937 random_{7};
+};
+
+constexpr char kHeader[] = "label,age,job,tags\n";
+
+TEST_F(PredictorTest, PartsInOrderAreTheWhole) {
+  const std::string a = Write("a.csv", kHeader + Lines(700)),
+                    b = Write("b.csv", kHeader + Lines(311));
+  PredictSummary summary;
+  const std::string whole = Predict(Options({a, b}), &summary);
+  EXPECT_EQ(std::count(whole.begin(), whole.end(), '\n'), 1011);
+  EXPECT_EQ(summary.examples + summary.bad.count, 1011u);
+  EXPECT_GT(summary.bad.count, 0u);
+  for (int worker_num : {1, 2, 7}) {
+    std::string joined;
+    for (int part = 0; part < worker_num; ++part) {
+      PredictOptions options = Options({a, b});
+      options.worker_num = worker_num;
+      options.part = part;
+      options.threads = 1 + part % 2;
+      joined += Predict(options);
+    }
+    EXPECT_EQ(joined, whole) << worker_num;
+  }
+}
+
+TEST_F(PredictorTest, MalformedLinesAreNanInTheirPlaceAndNamed) {
+  const std::string data = Write(
+      "a.csv", std::string(kHeader) +
+                   "0,old,w1,w2\n0,30,w1,w2\n1,40,w1\n0,31,w3,w2\n0,32,w3,w2\n0,,w1,w1\n1,x,w0,\n");
+  PredictSummary summary;
+  std::istringstream lines(Predict(Options({data}), &summary));
+  const bool bad[] = {true, false, true, false, false, false, true};
+  std::string line;
+  for (bool is_bad : bad) {
+    ASSERT_TRUE(std::getline(lines, line));
+    if (is_bad) {
+      EXPECT_EQ(line, "nan");
+    } else {
+      EXPECT_TRUE(std::stod(line) > 0 && std::stod(line) < 1) << line;
+    }
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+  EXPECT_EQ(summary.examples, 4u);
+  EXPECT_EQ(summary.bad.count, 3u);
+  ASSERT_FALSE(summary.bad.first.empty());
+  EXPECT_THAT(summary.bad.first[0], HasSubstr("a.csv:2"));
+}
+
+TEST_F(PredictorTest, LabelColumnMayBeMissing) {
+  const std::string with = Write("a.csv", std::string(kHeader) + "1,30,w1,w2\nmaybe,40,w1,w9\n");
+  const std::string without = Write("b.csv", "age,job,tags\n30,w1,w2\n40,w1,w9\n");
+  PredictSummary summary;
+  const std::string scores = Predict(Options({without}), &summary);
+  EXPECT_EQ(summary.bad.count, 0u);
+  EXPECT_EQ(scores, Predict(Options({with})));
+}
+
+TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
+  auto predictor = Predictor::Load(ModelDir(), 1);
+  ASSERT_TRUE(predictor.ok()) << predictor.status();
+  Batch batch;
+  batch.Reset(1, 2);
+  batch.n = 1;
+  batch.numeric = {0.5f};
+  batch.keys = {987654321, Keys()[1]};
+  batch.key_offsets = {0, 1, 2};
+  float score = 0;
+  ASSERT_TRUE((*predictor)->Score(batch, &score).ok());
+
+  // The same by hand, with rows and tensors taken from the files.
+  const auto manifest = ReadManifest(ModelDir());
+  ASSERT_TRUE(manifest.ok());
+  const TableLayout& sparse = *layouts_[model_->sparse_table()];
+  std::vector<float> rows(2 * sparse.dim());
+  sparse.InitialRow(987654321, rows.data());
+  std::vector<std::vector<float>> dense;
+  const auto add = [&](const std::string& name) {
+    dense.emplace_back();
+    ASSERT_TRUE(VisitShards(ModelDir(), *manifest, name, [&](uint32_t, ShardValues shard) {
+                  dense.back().insert(dense.back().end(), shard.weights.begin(),
+                                      shard.weights.end());
+                  return absl::OkStatus();
+                }).ok());
+  };
+  for (int t : model_->dense_tables()) add(model_->tables()[t].name());
+  ASSERT_TRUE(VisitShards(ModelDir(), *manifest, "embedding", [&](uint32_t, ShardValues shard) {
+                for (size_t i = 0; i < shard.keys.size(); ++i) {
+                  if (shard.keys[i] != batch.keys[1]) continue;
+                  std::copy_n(shard.weights.begin() + i * sparse.dim(), sparse.dim(),
+                              rows.begin() + sparse.dim());
+                }
+                return absl::OkStatus();
+              }).ok());
+  const std::vector<uint32_t> row_index = {0, 1};
+  NetInput input;
+  input.batch = &batch, input.row_index = row_index.data(), input.rows = rows.data(),
+  input.num_rows = 2;
+  for (const auto& tensor : dense) input.dense.push_back(tensor.data());
+  auto net = model_->CreateNet(1, 1);
+  float logit = 0;
+  ASSERT_TRUE((*net)->Forward(input, &logit).ok());
+  EXPECT_NE(logit, 0);
+  EXPECT_EQ(score, Sigmoid(logit));
+}
+
+TEST_F(PredictorTest, EmptyDataGivesAnEmptyFile) {
+  EXPECT_EQ(Predict(Options({Write("a.csv", kHeader)})), "");
+  EXPECT_EQ(Predict(Options({Write("b.csv", "")})), "");
+}
+
+TEST_F(PredictorTest, FailuresNameWhatFailedAndLeaveTheOutputAlone) {
+  const std::string data = Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n");
+  Write("scores", "before");
+  PredictOptions options = Options({dir_ + "/none.csv"});
+  EXPECT_THAT(std::string(PredictFile(options).status().message()), HasSubstr("none.csv"));
+  options = Options({Write("c.csv", "label,age\n1,2\n")});
+  EXPECT_THAT(std::string(PredictFile(options).status().message()), HasSubstr("no column \"job\""));
+  options = Options({data});
+  options.model_dir = dir_;
+  EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kNotFound);
+  options = Options({data});
+  options.part = 1;
+  EXPECT_THAT(std::string(PredictFile(options).status().message()), HasSubstr("part 1 of 1"));
+  EXPECT_THAT(std::string(PredictFile(Options({})).status().message()), HasSubstr("no data file"));
+  EXPECT_EQ(Read(dir_ + "/scores"), "before");
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/scores.unfinished"));
+  options = Options({data});
+  options.output_file = dir_ + "/no/such/folder";
+  EXPECT_THAT(std::string(PredictFile(options).status().message()),
+              HasSubstr("cannot open the output file"));
+}
+
+TEST_F(PredictorTest, DamagedShardIsRefusedByName) {
+  for (const auto& entry : std::filesystem::directory_iterator(ModelDir())) {
+    if (entry.path().filename().string().rfind("deep.1.weight", 0) != 0) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-2, std::ios::end);
+    file.put('!');
+  }
+  const absl::Status status = Predictor::Load(ModelDir(), 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("deep.1.weight"));
+}
+
+TEST_F(PredictorTest, TablesOfAnotherJobAreRefused) {
+  // The job file of a model with another embedding_dim.
+  std::string text = Read(ModelDir() + "/job.textproto");
+  const size_t at = text.find("embedding_dim: 8");
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 16, "embedding_dim: 9");
+  std::ofstream(ModelDir() + "/job.textproto") << text;
+  const absl::Status status = Predictor::Load(ModelDir(), 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+}  // namespace
+}  // namespace sluice
