@@ -1,0 +1,231 @@
+#include "scheduler/job.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+const char* StatusWord(JobState outcome) {
+  switch (outcome) {
+    case JOB_DONE:
+      return "done";
+    case JOB_CANCELLED:
+      return "cancelled";
+    default:
+      return "failed";
+  }
+}
+
+// The reports of the job's living workers.
+std::vector<const WorkerProgress*> Progress(const Job& job, Membership* members) {
+  std::vector<const WorkerProgress*> all;
+  for (const RankSlot& slot : job.ranks) {
+    const Member* member = members->ById(slot.member_id);
+    if (member != nullptr && member->progress.job_id() == job.job_id) {
+      all.push_back(&member->progress);
+    }
+  }
+  return all;
+}
+
+// In sync, who kept the others waiting most, as the pserver that saw the longest wait says.
+std::string SlowestWorker(const Job& job, Membership* members) {
+  const HostedJob* worst = nullptr;
+  for (const uint64_t id : job.pservers) {
+    const Member* member = members->ById(id);
+    if (member == nullptr) continue;
+    const auto it = member->hosted.find(job.job_id);
+    if (it == member->hosted.end()) continue;
+    if (worst == nullptr || it->second.slowest_wait_s() > worst->slowest_wait_s()) {
+      worst = &it->second;
+    }
+  }
+  if (worst == nullptr) return "";
+  std::string text;
+  if (worst->slowest_wait_s() > 0 && worst->slowest_rank() < job.ranks.size()) {
+    text =
+        absl::StrFormat("slowest: %s, the others waited %.1f s for it",
+                        DescribeRank(job, worst->slowest_rank(), members), worst->slowest_wait_s());
+  }
+  if (!worst->waiting_for().empty()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "waits for ", worst->waiting_for());
+  }
+  return text;
+}
+
+std::string WaitingFor(const Job& job, Membership* members) {
+  if (job.over()) return "";
+  if (job.state == JOB_QUEUED) return job.message;
+  std::vector<std::string> missing;
+  if (job.state == JOB_STARTING) {
+    for (const uint64_t id : job.pservers) {
+      const Member* member = members->ById(id);
+      if (member != nullptr && member->hosted.count(job.job_id) == 0) {
+        missing.push_back(DescribeMember(*member));
+      }
+    }
+    return missing.empty() ? ""
+                           : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
+  }
+  const std::string slowest = SlowestWorker(job, members);
+  if (!slowest.empty()) return slowest;
+  const std::vector<uint32_t> ranks = job.run->phases().Missing();
+  if (ranks.size() == job.ranks.size()) return "";
+  for (const uint32_t rank : ranks) missing.push_back(DescribeRank(job, rank, members));
+  return missing.empty() ? "" : absl::StrCat(absl::StrJoin(missing, " and "), " to end the phase");
+}
+
+void AddProgress(const Job& job, Membership* members, JobStatus* status) {
+  const Phase& phase = job.run->phases().current();
+  const JobResult& result = job.run->result();
+  const bool training = phase.kind() == Phase::TRAIN;
+  uint64_t in_epoch = 0;
+  double loss = 0;
+  uint32_t losses = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    *status->add_workers() = *progress;
+    if (!training || progress->epoch() != phase.epoch()) continue;
+    in_epoch += progress->examples();
+    if (progress->step() == 0) continue;
+    loss += progress->loss();
+    ++losses;
+  }
+  status->set_epoch(phase.epoch());
+  status->set_phase(PhaseName(phase.kind()));
+  status->set_global_step(std::max(GlobalStep(job, members), result.global_step()));
+  if (!training && !result.epochs_log().empty()) {
+    in_epoch = result.epochs_log(result.epochs_log_size() - 1).examples();
+  }
+  status->set_examples_in_epoch(in_epoch);
+  status->set_examples(result.examples() + (training ? in_epoch : 0));
+  status->set_examples_expected(job.run->examples_expected());
+  status->set_examples_per_second(ExamplesPerSecond(job, members));
+  if (losses > 0) {
+    status->set_loss(loss / losses);
+  } else if (!result.epochs_log().empty()) {
+    status->set_loss(result.epochs_log(result.epochs_log_size() - 1).loss());
+  }
+  *status->mutable_epochs_log() = result.epochs_log();
+}
+
+// Training time that is left, at the present speed.
+double Eta(const JobStatus& status) {
+  const double speed = status.examples_per_second();
+  if (speed <= 0 || status.examples_expected() == 0) return 0;
+  const double all = static_cast<double>(status.examples_expected()) * status.epochs();
+  return std::max(0.0, all - static_cast<double>(status.examples())) / speed;
+}
+
+}  // namespace
+
+std::string DescribeRank(const Job& job, uint32_t rank, Membership* members) {
+  const Member* member = members->ById(job.ranks[rank].member_id);
+  return absl::StrCat("rank ", rank, " (",
+                      member == nullptr ? absl::StrCat("worker ", job.ranks[rank].worker, ", gone")
+                                        : DescribeMember(*member),
+                      ")");
+}
+
+double ExamplesPerSecond(const Job& job, Membership* members) {
+  if (!job.run || job.run->phases().current().kind() != Phase::TRAIN) return 0;
+  double sum = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    sum += progress->examples_per_second();
+  }
+  return sum;
+}
+
+uint64_t GlobalStep(const Job& job, Membership* members) {
+  const bool sync = ModeOf(job.config.strategy()) == Mode::kSync;
+  uint64_t step = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    step = sync ? std::max(step, progress->step()) : step + progress->step();
+  }
+  return step;
+}
+
+Staleness SumStaleness(const Job& job, Membership* members) {
+  Staleness sum;
+  for (const uint64_t id : job.pservers) {
+    const Member* member = members->ById(id);
+    if (member == nullptr) continue;
+    const auto it = member->hosted.find(job.job_id);
+    if (it == member->hosted.end()) continue;
+    const Staleness& one = it->second.staleness();
+    sum.set_pushes(sum.pushes() + one.pushes());
+    sum.set_sum(sum.sum() + one.sum());
+    sum.set_max(std::max(sum.max(), one.max()));
+  }
+  return sum;
+}
+
+JobStatus MakeJobStatus(const Job& job, Membership* members) {
+  JobStatus status;
+  status.set_job_id(job.job_id);
+  status.set_version(job.version);
+  status.set_state(job.state);
+  status.set_message(job.message);
+  status.set_worker_num(job.spec.worker_num());
+  for (const RankSlot& slot : job.ranks) {
+    const Member* member = members->ById(slot.member_id);
+    status.set_workers_alive(status.workers_alive() + (member != nullptr && member->alive));
+    status.add_allocated(slot.worker);
+  }
+  status.set_mode(ModeName(ModeOf(job.config.strategy())));
+  status.set_epochs(job.config.evaluate_only() ? 0 : job.config.train().epochs());
+  if (job.run) {
+    AddProgress(job, members, &status);
+    status.set_eta_s(job.over() ? 0 : Eta(status));
+    *status.mutable_staleness() = SumStaleness(job, members);
+  }
+  *status.mutable_route() = job.spec.route();
+  status.set_waiting_for(WaitingFor(job, members));
+  status.set_queue_position(job.queue_position);
+  *status.mutable_config() = job.config;
+  if (job.over() && job.state == job.outcome) {
+    *status.mutable_result() = job.result;
+    *status.mutable_staleness() = job.result.staleness();
+    status.set_global_step(job.result.global_step());
+    status.clear_examples_per_second();
+  }
+  return status;
+}
+
+JobResult MakeJobResult(const Job& job, Membership* members) {
+  JobResult result;
+  if (job.run) {
+    result = job.run->result();
+    *result.mutable_staleness() = SumStaleness(job, members);
+  } else {
+    result = JobResults(job.config, 0).result();
+  }
+  result.set_job(job.job_id);
+  result.set_status(StatusWord(job.outcome));
+  result.set_message(job.message);
+  return result;
+}
+
+MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
+  MemberStatus status;
+  status.set_role(member.self.role());
+  status.set_rank(member.self.rank());
+  status.set_address(member.self.address());
+  status.set_host(member.self.host());
+  status.set_pid(member.self.pid());
+  status.set_admin_address(member.self.admin_address());
+  status.set_log_file(member.self.log_file());
+  status.set_alive(member.alive);
+  status.set_last_seen_s(absl::ToDoubleSeconds(now - member.last_seen));
+  status.set_job_id(member.job_id);
+  status.set_job_rank(member.progress.rank());
+  status.set_doing(member.alive ? member.progress.doing() : member.why_gone);
+  status.set_memory_bytes(member.memory_bytes);
+  for (const auto& [job_id, hosted] : member.hosted) *status.add_hosted() = hosted;
+  return status;
+}
+
+}  // namespace sluice

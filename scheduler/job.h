@@ -1,0 +1,85 @@
+// What the scheduler remembers of one job, from its submission until it is forgotten.
+//
+//   QUEUED -> STARTING (pservers open its tables) -> RUNNING (phases) -> over
+//
+// "Over" is decided first (`outcome`); state follows when result.json is written, so that whoever
+// sees a job done finds its result. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/job_run.h"
+#include "scheduler/loss_curve.h"
+#include "scheduler/membership.h"
+
+namespace sluice {
+
+// A rank of a job and the member that serves it.
+struct RankSlot {
+  enum State {
+    kServing,
+    kWithdrawn,  // the member is told to stop serving, and has not said that it has
+    kReleased,
+  };
+  uint64_t member_id = 0;
+  uint32_t worker = 0;  // rank in the cluster
+  uint64_t incarnation = 0;
+  State state = kServing;
+  uint64_t withdrawn_version = 0;  // of the member's desired state
+};
+
+struct Job {
+  std::string job_id;
+  JobConfig config;  // effective; constant
+  JobSpec spec;      // the route is set when it starts
+  JobState state = JOB_QUEUED;
+  JobState outcome = JOB_STATE_UNSPECIFIED;
+  std::string message;
+  uint64_t version = 1;
+
+  // Queued.
+  uint32_t queue_position = 0;
+  absl::Time absent_since = absl::InfiniteFuture();  // members that it needs are not there at all
+
+  // Starting and later.
+  std::vector<RankSlot> ranks;
+  std::vector<uint64_t> pservers;  // member ids
+  bool hosted = false;             // pservers hold its tables
+  absl::Time starting_since;
+  std::optional<JobRun> run;
+  std::optional<LossCurve> losses;
+  uint64_t speed_step = 0;  // of the last point of the speed curve
+  // Members are asked for a fresh report when an epoch ends: version of their desired state by
+  // member id.
+  std::map<uint64_t, uint64_t> asked;
+  absl::Time finishing_since = absl::InfiniteFuture();
+
+  absl::Time ended_at = absl::InfiniteFuture();
+  JobResult result;  // when over
+
+  bool over() const { return outcome != JOB_STATE_UNSPECIFIED; }
+  // All phases are done; only fresh reports are awaited.
+  bool finishing() const { return run && run->phases().over(); }
+};
+
+// The job as operators see it.
+JobStatus MakeJobStatus(const Job& job, Membership* members);
+// Result with status and message, as result.json has it. REQUIRES: over.
+JobResult MakeJobResult(const Job& job, Membership* members);
+MemberStatus MakeMemberStatus(const Member& member, absl::Time now);
+// Sums over its pservers' reports.
+Staleness SumStaleness(const Job& job, Membership* members);
+// Sum of its workers' speeds while it trains.
+double ExamplesPerSecond(const Job& job, Membership* members);
+// Sync: the largest step of a worker; else the sum of all workers' steps.
+uint64_t GlobalStep(const Job& job, Membership* members);
+// "rank 1 (worker 3 (pid 7 on host h))"
+std::string DescribeRank(const Job& job, uint32_t rank, Membership* members);
+
+}  // namespace sluice

@@ -1,0 +1,308 @@
+// The part of SchedulerCore that leads a job from the queue to its end:
+//
+//   1. SubmitJob      the queue; refused when the cluster can never run it
+//   2. Schedule       workers are allocated, shards placed, pservers asked to open the tables
+//   (STARTING)
+//   3. CheckStarting  every pserver has opened them: the workers get their assignments (RUNNING)
+//   4. CheckFinishing all phases are done and the last reports are in
+//   5. EndJob         outcome and result; workers are withdrawn
+//   6. DropWhenReleased  the last worker has stopped: pservers drop the tables
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "scheduler/job_queue.h"
+#include "scheduler/scheduler_core.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kRememberedJobs = 100;
+
+}  // namespace
+
+absl::Status SchedulerCore::CheckWorkers(const JobConfig& config) {
+  const uint32_t wanted = config.worker_num();
+  if (wanted == 0) return absl::InvalidArgumentError("worker_num is 0; a job needs a worker");
+  if (options_.worker_num == 0 && members_.Alive(ROLE_WORKER).empty()) {
+    return absl::FailedPreconditionError(
+        "the cluster has no workers: its worker_num is 0 and none has registered; start "
+        "sluice-worker, or set worker_num in the cluster file");
+  }
+  if (options_.worker_num > 0 && wanted > options_.worker_num) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job asks for ", wanted, " workers (worker_num), but the cluster has ",
+                     options_.worker_num,
+                     " (worker_num of the cluster); lower --worker_num or use a larger cluster"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
+                                                     const std::vector<TableConfig>& tables,
+                                                     const std::string& default_output,
+                                                     uint64_t first_number, absl::Time now) {
+  if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
+  SLUICE_RETURN_IF_ERROR(CheckWorkers(config));
+  next_number_ = std::max(next_number_, first_number);
+  auto job = std::make_unique<Job>();
+  job->job_id = absl::StrCat(config.name(), "-", next_number_);
+  job->config = config;
+  if (config.output_dir().empty()) {
+    job->config.set_output_dir(absl::StrCat(default_output, "/", job->job_id));
+  }
+  for (const auto& other : jobs_) {
+    if (other->state == other->outcome) continue;
+    if (other->config.output_dir() != job->config.output_dir()) continue;
+    return absl::AlreadyExistsError(
+        absl::StrCat("job ", other->job_id, ", which has not ended, writes to the same output_dir ",
+                     job->config.output_dir(), "; give another --output_dir"));
+  }
+  ++next_number_;
+  job->spec.set_job_id(job->job_id);
+  *job->spec.mutable_config() = job->config;
+  for (const TableConfig& table : tables) *job->spec.add_tables() = table;
+  job->spec.set_worker_num(config.worker_num());
+  const std::string job_id = job->job_id;
+  jobs_.push_back(std::move(job));
+  Schedule(now);
+  return job_id;
+}
+
+std::vector<std::string> SchedulerCore::MissingPservers() {
+  std::vector<std::string> missing;
+  for (uint32_t rank = 0; rank < options_.pserver_num; ++rank) {
+    const Member* member = members_.At(ROLE_PSERVER, rank);
+    if (member != nullptr && member->alive) continue;
+    std::string address;
+    if (rank < options_.pservers.size()) address = absl::StrCat(" (", options_.pservers[rank], ")");
+    missing.push_back(absl::StrCat("pserver ", rank, address, " to register"));
+  }
+  return missing;
+}
+
+bool SchedulerCore::IsFree(const Member& worker) const {
+  return worker.alive && worker.polled && worker.job_id.empty() && worker.progress.job_id().empty();
+}
+
+void SchedulerCore::Schedule(absl::Time now) {
+  if (shutting_down()) return;
+  std::vector<Job*> queued;
+  std::vector<QueuedJob> queue;
+  for (const auto& job : jobs_) {
+    if (job->state != JOB_QUEUED || job->over()) continue;
+    queued.push_back(job.get());
+    queue.push_back({job->job_id, job->spec.worker_num()});
+  }
+  if (queue.empty()) return;
+  ClusterView cluster;
+  cluster.missing_pservers = MissingPservers();
+  for (const Member* worker : members_.Alive(ROLE_WORKER)) {
+    ++cluster.alive_workers;
+    cluster.free_workers += IsFree(*worker);
+  }
+  const std::vector<QueueDecision> decisions = DecideQueue(queue, cluster);
+  uint32_t position = 0;
+  for (size_t i = 0; i < queued.size(); ++i) {
+    Job* job = queued[i];
+    if (decisions[i].start) {
+      StartJob(job, now);
+      continue;
+    }
+    if (job->message != decisions[i].reason || job->queue_position != position) {
+      job->message = decisions[i].reason;
+      job->queue_position = position;
+      ++job->version;
+    }
+    ++position;
+    if (WaitsTooLong(job, decisions[i].members_absent, now)) {
+      EndJob(job, JOB_FAILED,
+             absl::StrCat("gave up after ", absl::FormatDuration(options_.wait),
+                          " in the queue: ", decisions[i].reason),
+             now);
+    }
+  }
+}
+
+bool SchedulerCore::WaitsTooLong(Job* job, bool absent, absl::Time now) const {
+  if (!absent) {
+    job->absent_since = absl::InfiniteFuture();
+    return false;
+  }
+  if (job->absent_since == absl::InfiniteFuture()) job->absent_since = now;
+  return now - job->absent_since >= options_.wait;
+}
+
+void SchedulerCore::StartJob(Job* job, absl::Time now) {
+  job->message.clear();
+  job->queue_position = 0;
+  ++job->version;
+  std::vector<std::string> addresses;
+  for (const Member* pserver : members_.Alive(ROLE_PSERVER)) {
+    job->pservers.push_back(pserver->id);
+    addresses.push_back(pserver->self.address());
+  }
+  const absl::Status placed = options_.place(addresses, &job->spec);
+  if (!placed.ok()) {
+    job->pservers.clear();
+    return EndJob(job, JOB_FAILED, std::string(placed.message()), now);
+  }
+  for (Member* worker : members_.Alive(ROLE_WORKER)) {
+    if (job->ranks.size() == job->spec.worker_num()) break;
+    if (!IsFree(*worker)) continue;
+    RankSlot slot;
+    slot.member_id = worker->id;
+    slot.worker = worker->self.rank();
+    slot.incarnation = next_incarnation_++;
+    job->ranks.push_back(slot);
+    worker->job_id = job->job_id;
+  }
+  job->state = JOB_STARTING;
+  job->starting_since = now;
+  job->hosted = true;
+  TouchPservers(*job);
+  Emit(*job, OutputAction::kStarted, {}, now);
+}
+
+void SchedulerCore::TouchPservers(const Job& job) {
+  for (const uint64_t id : job.pservers) {
+    if (Member* member = members_.ById(id)) Touch(member);
+  }
+}
+
+void SchedulerCore::CheckStarting(Job* job, absl::Time now) {
+  if (job->state != JOB_STARTING || job->over()) return;
+  std::vector<std::string> missing;
+  for (const uint64_t id : job->pservers) {
+    const Member* member = members_.ById(id);
+    if (member == nullptr) return;  // its loss ends the job
+    const auto it = member->hosted.find(job->job_id);
+    const bool open =
+        it != member->hosted.end() && it->second.generation() == job->spec.route().generation();
+    if (!open) missing.push_back(DescribeMember(*member));
+  }
+  if (missing.empty()) return RunJob(job, now);
+  if (now - job->starting_since < options_.wait) return;
+  EndJob(job, JOB_FAILED,
+         absl::StrCat(absl::StrJoin(missing, " and "), " did not open the tables of job ",
+                      job->job_id, " within ", absl::FormatDuration(options_.wait)),
+         now);
+}
+
+void SchedulerCore::RunJob(Job* job, absl::Time now) {
+  job->state = JOB_RUNNING;
+  job->run.emplace(&job->config, job->spec.worker_num(), now);
+  job->losses.emplace(job->spec.worker_num());
+  ++job->version;
+  for (const RankSlot& slot : job->ranks) {
+    if (Member* member = members_.ById(slot.member_id)) Touch(member);
+  }
+}
+
+void SchedulerCore::AskForReports(Job* job) {
+  std::vector<uint64_t> ids = job->pservers;
+  for (const RankSlot& slot : job->ranks) ids.push_back(slot.member_id);
+  for (const uint64_t id : ids) {
+    Member* member = members_.ById(id);
+    if (member == nullptr) continue;
+    Touch(member);
+    job->asked[id] = member->version;
+  }
+}
+
+bool SchedulerCore::ReportsAreFresh(const Job& job) {
+  for (const auto& [id, version] : job.asked) {
+    const Member* member = members_.ById(id);
+    if (member != nullptr && member->alive && member->seen_version < version) return false;
+  }
+  return true;
+}
+
+void SchedulerCore::CheckFinishing(Job* job, absl::Time now) {
+  if (job->over() || !job->finishing()) return;
+  if (!ReportsAreFresh(*job) && now - job->finishing_since < options_.report_wait) return;
+  EndJob(job, JOB_DONE, "", now);
+}
+
+void SchedulerCore::EndJob(Job* job, JobState outcome, const std::string& message, absl::Time now) {
+  if (job->over()) return;
+  job->outcome = outcome;
+  job->message = message;
+  job->queue_position = 0;
+  job->ended_at = now;
+  job->result = MakeJobResult(*job, &members_);
+  ++job->version;
+  if (job->run) {
+    std::vector<Scalar> scalars = job->run->TakeScalars();
+    for (Scalar& point : job->losses->Take(/*all=*/true)) scalars.push_back(std::move(point));
+    Emit(*job, OutputAction::kScalars, std::move(scalars), now);
+  }
+  Emit(*job, OutputAction::kEnded, {}, now);
+  // A rank of a job that went well hears of the end as its next phase.
+  for (RankSlot& slot : job->ranks) {
+    if (outcome != JOB_DONE && slot.state == RankSlot::kServing) Withdraw(&slot);
+  }
+  DropWhenReleased(job, now);
+}
+
+void SchedulerCore::Withdraw(RankSlot* slot) {
+  slot->state = RankSlot::kWithdrawn;
+  Member* member = members_.ById(slot->member_id);
+  if (member == nullptr) return;
+  Touch(member);
+  slot->withdrawn_version = member->version;
+}
+
+void SchedulerCore::Release(Job* job, RankSlot* slot) {
+  slot->state = RankSlot::kReleased;
+  Member* member = members_.ById(slot->member_id);
+  if (member != nullptr && member->job_id == job->job_id) member->job_id.clear();
+}
+
+void SchedulerCore::DropWhenReleased(Job* job, absl::Time now) {
+  if (!job->over() || !job->hosted) return;
+  const bool released = std::all_of(job->ranks.begin(), job->ranks.end(), [](const RankSlot& slot) {
+    return slot.state == RankSlot::kReleased;
+  });
+  // A worker that never says that it has stopped does not keep the tables for ever.
+  if (!released && now - job->ended_at < options_.lease) return;
+  for (RankSlot& slot : job->ranks) {
+    if (slot.state == RankSlot::kServing) Withdraw(&slot);
+  }
+  job->hosted = false;
+  TouchPservers(*job);
+}
+
+void SchedulerCore::Forget() {
+  size_t ended = 0;
+  for (const auto& job : jobs_) ended += job->over();
+  for (auto it = jobs_.begin(); it != jobs_.end() && ended > kRememberedJobs;) {
+    const Job& job = **it;
+    const bool released = std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankSlot& slot) {
+      return slot.state == RankSlot::kReleased;
+    });
+    if (job.state != job.outcome || job.hosted || !released) {
+      ++it;
+      continue;
+    }
+    it = jobs_.erase(it);
+    --ended;
+  }
+}
+
+void SchedulerCore::Emit(const Job& job, OutputAction::Kind kind, std::vector<Scalar> scalars,
+                         absl::Time now) {
+  if (kind == OutputAction::kScalars && scalars.empty()) return;
+  OutputAction action;
+  action.kind = kind;
+  action.job_id = job.job_id;
+  action.time = now;
+  if (kind != OutputAction::kScalars) action.config = job.config;
+  action.scalars = std::move(scalars);
+  if (kind == OutputAction::kEnded) action.result = job.result;
+  actions_.push_back(std::move(action));
+}
+
+}  // namespace sluice

@@ -1,0 +1,50 @@
+// The list of phases of a job, and which ranks have ended the present one.
+//
+//   training        INDEX  (TRAIN e  [EVAL e])*  [SAVE]  FINISH
+//   evaluate only   EVAL 0  FINISH
+//
+// Invariants: phase numbers are 1, 2, ...; phase n + 1 is issued when every rank has ended phase n.
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// `config` is effective. Numbers, kinds and epochs only; the rest is known when a phase is issued.
+std::vector<Phase> ListPhases(const JobConfig& config);
+
+class JobPhases {
+ public:
+  JobPhases(std::vector<Phase> phases, uint32_t worker_num);
+
+  const Phase& current() const { return phases_[current_]; }
+  // What is known only at the start of the phase (step counts, folder) is written here.
+  Phase* mutable_current() { return &phases_[current_]; }
+  bool over() const { return current().kind() == Phase::FINISH; }
+
+  bool Ended(uint32_t rank) const { return ended_[rank]; }
+  // True when this is news: the end of the present phase, for the first time. A report of an
+  // earlier phase is a repetition. INVALID_ARGUMENT on a phase that was not issued. REQUIRES: rank
+  // < worker_num.
+  absl::StatusOr<bool> IsNews(uint32_t rank, uint64_t number) const;
+  void MarkEnded(uint32_t rank) { ended_[rank] = true; }
+  bool AllEnded() const;
+  std::vector<uint32_t> Missing() const;  // ranks that have not ended the present phase
+  // REQUIRES: AllEnded() and not over().
+  void Advance();
+
+ private:
+  std::vector<Phase> phases_;
+  size_t current_ = 0;
+  std::vector<bool> ended_;
+};
+
+const char* PhaseName(Phase::Kind kind);  // "index", "train", "eval", "save", "finish"
+
+}  // namespace sluice

@@ -1,0 +1,101 @@
+#include "scheduler/job_results.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+StageSeconds Mean(const std::vector<StageSeconds>& stages) {
+  StageSeconds mean;
+  const double n = static_cast<double>(stages.size());
+  for (const StageSeconds& one : stages) {
+    mean.set_read(mean.read() + one.read() / n);
+    mean.set_dedup(mean.dedup() + one.dedup() / n);
+    mean.set_pull_wait(mean.pull_wait() + one.pull_wait() / n);
+    mean.set_compute(mean.compute() + one.compute() / n);
+    mean.set_push_wait(mean.push_wait() + one.push_wait() / n);
+  }
+  return mean;
+}
+
+}  // namespace
+
+JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
+    : max_bad_lines_(config.data().max_bad_lines()),
+      evaluate_only_(config.evaluate_only()),
+      stages_(worker_num) {
+  result_.set_mode(ModeName(ModeOf(config.strategy())));
+  result_.set_k_steps(config.strategy().a_sync_configs().k_steps());
+}
+
+void JobResults::BeginTrain(absl::Time now) {
+  train_began_ = now;
+  examples_ = steps_ = bad_lines_ = 0;
+  loss_sum_ = weight_sum_ = 0;
+}
+
+void JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
+  examples_ += report.examples();
+  steps_ += report.steps();
+  bad_lines_ += report.bad_lines();
+  loss_sum_ += report.loss_sum();
+  weight_sum_ += report.weight_sum();
+  stages_[rank] = report.stages();
+  *result_.mutable_stages() = Mean(stages_);
+  result_.set_examples_dropped(result_.examples_dropped() + report.dropped());
+}
+
+const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now) {
+  const bool sync = result_.mode() == ModeName(Mode::kSync);
+  // Every pass meets the same bad lines: the first one counts. Sync has counted them when it loaded
+  // the data.
+  if (epoch == 0 && !sync) AddBadLines(bad_lines_);
+  EpochResult* log = result_.add_epochs_log();
+  log->set_epoch(epoch);
+  log->set_examples(examples_);
+  log->set_seconds(absl::ToDoubleSeconds(now - train_began_));
+  log->set_loss(weight_sum_ > 0 ? loss_sum_ / weight_sum_ : 0);
+  result_.set_epochs(epoch + 1);
+  result_.set_global_step(result_.global_step() + (sync ? global_steps : steps_));
+  result_.set_examples(result_.examples() + examples_);
+  result_.set_seconds(result_.seconds() + log->seconds());
+  if (result_.seconds() > 0) {
+    result_.set_examples_per_second(static_cast<double>(result_.examples()) / result_.seconds());
+  }
+  return *log;
+}
+
+void JobResults::BeginEval() {
+  eval_ = std::make_unique<EvalAccumulator>();
+  eval_bad_lines_ = 0;
+}
+
+absl::Status JobResults::AddEval(const EvalSums& sums) {
+  eval_bad_lines_ += sums.bad_lines();
+  return eval_->Merge(sums);
+}
+
+const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
+  *result_.mutable_eval() = eval_->Metrics();
+  eval_.reset();
+  if (evaluate_only_) {
+    AddBadLines(eval_bad_lines_);
+  } else if (!result_.epochs_log().empty()) {
+    *result_.mutable_epochs_log(result_.epochs_log_size() - 1)->mutable_eval() = result_.eval();
+  }
+  return result_.eval();
+}
+
+absl::Status JobResults::CheckBadLines() const {
+  if (result_.bad_lines() <= max_bad_lines_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the data has ", result_.bad_lines(), " malformed lines, more than data.max_bad_lines = ",
+      max_bad_lines_, "; the workers' logs name the first ones; mend the data or raise the limit"));
+}
+
+void JobResults::Saved(const SaveReport& report) {
+  result_.set_model_dir(report.model_dir());
+  result_.set_model_digest(report.model_digest());
+}
+
+}  // namespace sluice

@@ -1,0 +1,55 @@
+// What a job has to show: the sums of its ranks' reports, epoch by epoch, as they come to be in
+// result.json.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/config/job_config.h"
+#include "model/eval/eval_accumulator.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+class JobResults {
+ public:
+  JobResults(const JobConfig& config, uint32_t worker_num);
+
+  void BeginTrain(absl::Time now);
+  void AddTrain(uint32_t rank, const TrainReport& report);
+  // Closes epoch `epoch`; sync: `global_steps` of it (else 0: every worker's steps count).
+  const EpochResult& EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now);
+
+  void BeginEval();
+  // INVALID_ARGUMENT when the sums cannot be.
+  absl::Status AddEval(const EvalSums& sums);
+  const EvalMetrics& EndEval(uint32_t epoch);
+
+  void AddBadLines(uint64_t lines) { result_.set_bad_lines(result_.bad_lines() + lines); }
+  // FAILED_PRECONDITION when there are more than data.max_bad_lines.
+  absl::Status CheckBadLines() const;
+  void Saved(const SaveReport& report);
+
+  // All but status and message.
+  const JobResult& result() const { return result_; }
+
+ private:
+  const uint64_t max_bad_lines_;
+  const bool evaluate_only_;
+  JobResult result_;
+  absl::Time train_began_;
+  // Of the epoch being trained.
+  uint64_t examples_ = 0, steps_ = 0, bad_lines_ = 0;
+  double loss_sum_ = 0, weight_sum_ = 0;
+  std::vector<StageSeconds> stages_;  // by rank, over all epochs
+  std::unique_ptr<EvalAccumulator> eval_;
+  uint64_t eval_bad_lines_ = 0;
+};
+
+}  // namespace sluice

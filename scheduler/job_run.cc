@@ -1,0 +1,159 @@
+#include "scheduler/job_run.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "scheduler/step_counts.h"
+
+namespace sluice {
+
+JobRun::JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now)
+    : config_(*config),
+      worker_num_(worker_num),
+      mode_(ModeOf(config->strategy())),
+      phases_(ListPhases(*config), worker_num),
+      results_(*config, worker_num),
+      index_(worker_num) {
+  BeginPhase(now);
+}
+
+absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const bool news, phases_.IsNews(rank, report.number()));
+  if (!news || !failure_.ok()) return false;
+  SLUICE_RETURN_IF_ERROR(TakeContent(rank, report));
+  phases_.MarkEnded(rank);
+  if (!phases_.AllEnded()) return false;
+  EndPhase(now);
+  if (!failure_.ok()) return false;
+  phases_.Advance();
+  BeginPhase(now);
+  return true;
+}
+
+absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
+  switch (phases_.current().kind()) {
+    case Phase::INDEX:
+      index_[rank] = report.index();
+      return absl::OkStatus();
+    case Phase::TRAIN:
+      if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
+      results_.AddTrain(rank, report.train());
+      return absl::OkStatus();
+    case Phase::EVAL:
+      return results_.AddEval(report.eval());
+    case Phase::SAVE:
+      if (rank == 0) results_.Saved(report.save());
+      return absl::OkStatus();
+    default:
+      return absl::OkStatus();
+  }
+}
+
+void JobRun::BeginPhase(absl::Time now) {
+  Phase* phase = phases_.mutable_current();
+  switch (phase->kind()) {
+    case Phase::TRAIN:
+      results_.BeginTrain(now);
+      if (tasks_) tasks_->BeginEpoch(phase->epoch());
+      if (sync()) {
+        phase->set_global_steps(steps_per_epoch_);
+        phase->set_first_step(first_step_);
+      }
+      break;
+    case Phase::EVAL:
+      results_.BeginEval();
+      break;
+    case Phase::SAVE:
+      phase->set_model_dir(absl::StrCat(config_.output_dir(), "/model"));
+      phase->set_global_step(results_.result().global_step());
+      break;
+    default:
+      break;
+  }
+}
+
+void JobRun::EndPhase(absl::Time now) {
+  switch (phases_.current().kind()) {
+    case Phase::INDEX:
+      failure_ = EndIndex();
+      break;
+    case Phase::TRAIN:
+      failure_ = EndTrain(now);
+      break;
+    case Phase::EVAL:
+      failure_ = EndEval();
+      break;
+    default:
+      break;
+  }
+}
+
+absl::Status JobRun::EndIndex() {
+  const bool per_rank = config_.data().assignment() == DataConfig::PER_RANK_FILES;
+  if (sync()) {
+    std::vector<uint64_t> examples;
+    uint64_t sum = 0;
+    for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+      examples.push_back(index_[rank].examples());
+      sum += index_[rank].examples();
+      // With GLOBAL every rank reads all files and meets the same bad lines.
+      if (per_rank || rank == 0) results_.AddBadLines(index_[rank].bad_lines());
+    }
+    SLUICE_RETURN_IF_ERROR(results_.CheckBadLines());
+    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, examples));
+    examples_expected_ = per_rank ? sum : examples.front();
+    return absl::OkStatus();
+  }
+  std::vector<IndexedFile> files;
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+    for (const DataFile& file : index_[rank].files()) files.push_back({file, rank});
+  }
+  DataTasks::Options options;
+  options.worker_num = worker_num_;
+  options.task_bytes = config_.data().task_bytes();
+  options.seed = config_.train().seed();
+  options.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
+  options.pinned = per_rank;
+  SLUICE_ASSIGN_OR_RETURN(tasks_, DataTasks::Create(options, std::move(files)));
+  if (tasks_->tasks().empty()) {
+    return absl::FailedPreconditionError("the training data is empty; see data.train_files");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::EndTrain(absl::Time now) {
+  const Phase& phase = phases_.current();
+  if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
+  const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
+  first_step_ += phase.global_steps();
+  examples_expected_ = epoch.examples();
+  scalars_.push_back({"train/epoch_loss", phase.epoch(), epoch.loss()});
+  return results_.CheckBadLines();
+}
+
+absl::Status JobRun::EndEval() {
+  const uint32_t epoch = phases_.current().epoch();
+  const EvalMetrics& eval = results_.EndEval(epoch);
+  scalars_.push_back({"eval/auc", epoch, eval.auc()});
+  scalars_.push_back({"eval/log_loss", epoch, eval.log_loss()});
+  scalars_.push_back({"eval/accuracy", epoch, eval.accuracy()});
+  scalars_.push_back({"eval/mae", epoch, eval.mae()});
+  scalars_.push_back({"eval/rmse", epoch, eval.rmse()});
+  return results_.CheckBadLines();
+}
+
+absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {
+  const Phase& phase = phases_.current();
+  if (!tasks_ || phase.kind() != Phase::TRAIN || phase.epoch() != request.epoch()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", request.rank(), " asks for a data task of epoch ", request.epoch(),
+                     ", but the job is in phase ", phase.number(), " (", PhaseName(phase.kind()),
+                     " of epoch ", phase.epoch(), ")"));
+  }
+  return tasks_->Next(request);
+}
+
+std::vector<Scalar> JobRun::TakeScalars() { return std::exchange(scalars_, {}); }
+
+}  // namespace sluice

@@ -1,0 +1,78 @@
+// A running job: led from phase to phase by the reports of its ranks.
+//
+// Knows nothing of members, addresses and queues: ranks only. A report that makes it impossible to
+// go on sets failure(); what then happens is decided by the owner. Invariants: a repeated report
+// changes nothing. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "scheduler/data_tasks.h"
+#include "scheduler/job_phases.h"
+#include "scheduler/job_results.h"
+
+namespace sluice {
+
+// A point of a curve in the event file.
+struct Scalar {
+  std::string tag;
+  uint64_t step = 0;
+  double value = 0;
+};
+
+class JobRun {
+ public:
+  // `config` is effective and outlives the run.
+  JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now);
+
+  // The end of a phase by a rank. True when it led to the next phase. Not OK: the report is refused
+  // (and changes nothing). REQUIRES: rank < worker_num.
+  absl::StatusOr<bool> TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now);
+  const absl::Status& failure() const { return failure_; }
+
+  // There is a phase for this rank to do.
+  bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank); }
+  const JobPhases& phases() const { return phases_; }
+
+  // FAILED_PRECONDITION outside of the training phase of request.epoch.
+  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
+
+  const JobResult& result() const { return results_.result(); }
+  // Examples of an epoch: in sync once the data is loaded, else after the first epoch; 0: not
+  // known.
+  uint64_t examples_expected() const { return examples_expected_; }
+  // Points of the curves of ended epochs; each is handed over once.
+  std::vector<Scalar> TakeScalars();
+
+ private:
+  void BeginPhase(absl::Time now);
+  absl::Status TakeContent(uint32_t rank, const PhaseReport& report);
+  // Sets failure_ when the job cannot go on.
+  void EndPhase(absl::Time now);
+  absl::Status EndIndex();
+  absl::Status EndTrain(absl::Time now);
+  absl::Status EndEval();
+  bool sync() const { return mode_ == Mode::kSync; }
+
+  const JobConfig& config_;
+  const uint32_t worker_num_;
+  const Mode mode_;
+  JobPhases phases_;
+  JobResults results_;
+  std::vector<IndexReport> index_;  // by rank, until INDEX has ended
+  std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
+  uint64_t steps_per_epoch_ = 0;    // sync
+  uint64_t first_step_ = 0;         // sync: of the epoch to come
+  uint64_t examples_expected_ = 0;
+  std::vector<Scalar> scalars_;
+  absl::Status failure_;
+};
+
+}  // namespace sluice

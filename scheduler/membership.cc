@@ -1,0 +1,151 @@
+#include "scheduler/membership.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+const char* MemberRoleName(Role role) {
+  switch (role) {
+    case ROLE_SCHEDULER:
+      return "scheduler";
+    case ROLE_PSERVER:
+      return "pserver";
+    case ROLE_WORKER:
+      return "worker";
+    default:
+      return "member without role";
+  }
+}
+
+std::string DescribeMember(const Member& member) {
+  const RegisterRequest& self = member.self;
+  return absl::StrCat(MemberRoleName(self.role()), " ", self.rank(), " (",
+                      self.address().empty() ? "" : self.address() + ", ", "pid ", self.pid(),
+                      " on host ", self.host(), ")");
+}
+
+absl::Status Membership::Check(const RegisterRequest& request) const {
+  if (request.protocol() != 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the scheduler speaks protocol 1, the member ", request.protocol(),
+                     "; run the same version of Sluice everywhere"));
+  }
+  if (request.role() != ROLE_PSERVER && request.role() != ROLE_WORKER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a member is a pserver or a worker, not role ", request.role()));
+  }
+  const bool pserver = request.role() == ROLE_PSERVER;
+  const uint32_t limit = pserver ? options_.pserver_num : options_.worker_num;
+  if (limit > 0 && request.rank() >= limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(MemberRoleName(request.role()), " rank ", request.rank(),
+                     " is out of range: the cluster has ", limit, " (",
+                     pserver ? "pservers" : "worker_num", "); ranks begin at 0"));
+  }
+  if (pserver && request.address().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pserver ", request.rank(), " registers without an address for the workers"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, absl::Time now,
+                                             Member* fenced) {
+  const absl::Status checked = Check(request);
+  if (!checked.ok()) return checked;
+  Member& slot = members_[{request.role(), request.rank()}];
+  if (slot.id != 0) {
+    const bool same_process =
+        slot.self.pid() == request.pid() && slot.self.host() == request.host();
+    if (slot.alive && same_process && !slot.polled) {
+      slot.last_seen = now;
+      return &slot;
+    }
+    if (slot.alive) {
+      *fenced = slot;
+      fenced->why_gone =
+          absl::StrCat("fenced: pid ", request.pid(), " on host ", request.host(),
+                       " registered as ", MemberRoleName(request.role()), " ", request.rank());
+    }
+  }
+  slot = Member();
+  slot.id = next_id_++;
+  slot.self = request;
+  slot.last_seen = now;
+  return &slot;
+}
+
+absl::StatusOr<Member*> Membership::Find(uint64_t id) {
+  Member* member = ById(id);
+  if (member == nullptr) {
+    if (id >= options_.first_id && id < next_id_) {
+      return absl::AbortedError(
+          "another process has registered with this role and rank; this one is fenced and must "
+          "end");
+    }
+    return absl::NotFoundError(
+        absl::StrCat("member ", id, " is unknown to this scheduler (it was started later)"));
+  }
+  if (member->left) return absl::CancelledError(absl::StrCat(DescribeMember(*member), " has left"));
+  if (!member->alive) {
+    return absl::NotFoundError(absl::StrCat(DescribeMember(*member), ": ", member->why_gone));
+  }
+  return member;
+}
+
+void Membership::Report(const PollRequest& request, absl::Time now, Member* member) {
+  member->last_seen = now;
+  member->polled = true;
+  // A report of the session's helper names no version; the order of reports in flight is not kept.
+  if (request.seen_version() > member->seen_version) member->seen_version = request.seen_version();
+  member->hosted.clear();
+  for (const HostedJob& job : request.hosted()) member->hosted[job.job_id()] = job;
+  member->progress = request.progress();
+  member->progress.clear_losses();
+  member->memory_bytes = request.memory_bytes();
+}
+
+std::vector<Member*> Membership::Expire(absl::Time now) {
+  std::vector<Member*> expired;
+  for (auto& [key, member] : members_) {
+    if (!member.alive || now - member.last_seen < options_.lease) continue;
+    MarkGone(&member,
+             absl::StrCat("no heartbeat for ", absl::ToInt64Seconds(now - member.last_seen), " s"));
+    expired.push_back(&member);
+  }
+  return expired;
+}
+
+void Membership::MarkGone(Member* member, std::string why) {
+  member->alive = false;
+  member->why_gone = std::move(why);
+  ++member->version;
+}
+
+Member* Membership::At(Role role, uint32_t rank) {
+  const auto it = members_.find({role, rank});
+  return it == members_.end() ? nullptr : &it->second;
+}
+
+Member* Membership::ById(uint64_t id) {
+  for (auto& [key, member] : members_) {
+    if (member.id == id) return &member;
+  }
+  return nullptr;
+}
+
+std::vector<Member*> Membership::All() {
+  std::vector<Member*> all;
+  for (auto& [key, member] : members_) all.push_back(&member);
+  return all;
+}
+
+std::vector<Member*> Membership::Alive(Role role) {
+  std::vector<Member*> alive;
+  for (auto& [key, member] : members_) {
+    if (key.first == role && member.alive) alive.push_back(&member);
+  }
+  return alive;
+}
+
+}  // namespace sluice

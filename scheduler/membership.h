@@ -1,0 +1,83 @@
+// Who belongs to the cluster: one member a (role, rank), alive while it reports within its lease.
+//
+// Invariants: a member id is issued once; ids grow, also over restarts of the scheduler, because
+// the first one is given from outside; of two lives of a (role, rank) only the newer one is
+// listened to. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+struct Member {
+  uint64_t id = 0;
+  RegisterRequest self;
+  bool alive = true;
+  bool left = false;     // said farewell
+  std::string why_gone;  // when not alive
+  absl::Time last_seen;
+  bool polled = false;
+  uint64_t version = 1;       // of its desired state
+  uint64_t seen_version = 0;  // that it said it has seen
+  std::string job_id;         // worker: the job it is allocated to
+  // Its last report.
+  std::map<std::string, HostedJob> hosted;
+  WorkerProgress progress;  // job_id empty: it runs nothing
+  uint64_t memory_bytes = 0;
+};
+
+// "worker 1 (pid 123 on host h)", "pserver 0 (10.0.0.1:5000, pid 7 on host h)".
+std::string DescribeMember(const Member& member);
+const char* MemberRoleName(Role role);
+
+class Membership {
+ public:
+  struct Options {
+    uint32_t pserver_num = 0;  // ranks that may register; 0: any
+    uint32_t worker_num = 0;
+    absl::Duration lease = absl::Seconds(10);
+    uint64_t first_id = 1;
+  };
+  explicit Membership(Options options) : options_(options) {}
+
+  // The new member; *fenced is the life that it ends (id 0: none), to be handled as lost by the
+  // caller. The same process asking again before its first report gets its own member back.
+  // INVALID_ARGUMENT on a rank out of range or a pserver without address, FAILED_PRECONDITION on
+  // another protocol.
+  absl::StatusOr<Member*> Register(const RegisterRequest& request, absl::Time now, Member* fenced);
+
+  // The living member. ABORTED: fenced by a newer life; CANCELLED: it has left; NOT_FOUND: its
+  // lease ran out, or this scheduler never knew it: it must register again.
+  absl::StatusOr<Member*> Find(uint64_t id);
+
+  // Takes in a report.
+  void Report(const PollRequest& request, absl::Time now, Member* member);
+  // Members whose lease has run out by `now`; they are dead from here on.
+  std::vector<Member*> Expire(absl::Time now);
+  void MarkGone(Member* member, std::string why);
+
+  // Null when nobody has registered so.
+  Member* At(Role role, uint32_t rank);
+  Member* ById(uint64_t id);
+  std::vector<Member*> All();
+  // By ascending rank.
+  std::vector<Member*> Alive(Role role);
+
+ private:
+  absl::Status Check(const RegisterRequest& request) const;
+
+  const Options options_;
+  uint64_t next_id_ = options_.first_id;
+  std::map<std::pair<Role, uint32_t>, Member> members_;
+};
+
+}  // namespace sluice

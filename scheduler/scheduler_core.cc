@@ -1,0 +1,376 @@
+#include "scheduler/scheduler_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+Membership::Options MembershipOptions(const SchedulerCore::Options& options) {
+  Membership::Options membership;
+  membership.pserver_num = options.pserver_num;
+  membership.worker_num = options.worker_num;
+  membership.lease = options.lease;
+  membership.first_id = options.first_member_id;
+  return membership;
+}
+
+}  // namespace
+
+SchedulerCore::SchedulerCore(Options options, absl::Time now)
+    : options_(std::move(options)), started_(now), members_(MembershipOptions(options_)) {}
+
+// ------------------------------------------------------------------------------------- members
+
+absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& request,
+                                                      absl::Time now) {
+  if (shutting_down()) {
+    return absl::FailedPreconditionError("the cluster is shutting down and takes no new members");
+  }
+  Member fenced;
+  SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Register(request, now, &fenced));
+  if (fenced.id != 0) OnMemberLost(fenced, now);
+  RegisterReply reply;
+  reply.set_member_id(member->id);
+  reply.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
+  reply.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
+  reply.set_cluster(options_.cluster);
+  Schedule(now);
+  return reply;
+}
+
+absl::StatusOr<PollReply> SchedulerCore::Poll(const PollRequest& request, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Find(request.member_id()));
+  members_.Report(request, now, member);
+  if (member->self.role() == ROLE_PSERVER) {
+    TakeHosted(member, now);
+  } else {
+    TakeProgress(request, member, now);
+  }
+  for (const auto& job : jobs_) {
+    CheckStarting(job.get(), now);
+    CheckFinishing(job.get(), now);
+  }
+  Schedule(now);
+  return Desired(request.member_id());
+}
+
+void SchedulerCore::TakeHosted(Member* member, absl::Time now) {
+  for (const auto& [job_id, hosted] : member->hosted) {
+    Job* job = Find(job_id);
+    if (job == nullptr || job->over() || hosted.error().empty()) continue;
+    if (hosted.generation() != job->spec.route().generation()) continue;
+    EndJob(job, JOB_FAILED,
+           absl::StrCat(DescribeMember(*member), " of job ", job_id, ": ", hosted.error()), now);
+  }
+}
+
+void SchedulerCore::TakeProgress(const PollRequest& request, Member* member, absl::Time now) {
+  Job* job = member->job_id.empty() ? nullptr : Find(member->job_id);
+  if (job == nullptr) return;
+  const WorkerProgress& progress = request.progress();
+  for (RankSlot& slot : job->ranks) {
+    if (slot.member_id != member->id || slot.state != RankSlot::kWithdrawn) continue;
+    if (member->seen_version < slot.withdrawn_version || progress.job_id() == job->job_id) continue;
+    Release(job, &slot);
+    DropWhenReleased(job, now);
+    return;
+  }
+  if (job->over() || !job->run || progress.job_id() != job->job_id) return;
+  for (const StepLoss& loss : progress.losses()) job->losses->Add(loss);
+  std::vector<Scalar> points = job->losses->Take(/*all=*/false);
+  const uint64_t step = GlobalStep(*job, &members_);
+  if (progress.rank() == 0 && step > job->speed_step) {
+    job->speed_step = step;
+    points.push_back({"train/examples_per_second", step, ExamplesPerSecond(*job, &members_)});
+  }
+  if (!points.empty()) Emit(*job, OutputAction::kScalars, std::move(points), now);
+  ++job->version;
+}
+
+absl::StatusOr<uint64_t> SchedulerCore::DesiredVersion(uint64_t member_id) {
+  SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Find(member_id));
+  return member->version;
+}
+
+absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id) {
+  SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Find(member_id));
+  const bool pserver = member->self.role() == ROLE_PSERVER;
+  PollReply reply;
+  reply.set_version(member->version);
+  reply.set_stop(shutting_down() && (!pserver || pservers_stop_));
+  for (const auto& job : jobs_) {
+    if (pserver) {
+      const bool here = std::count(job->pservers.begin(), job->pservers.end(), member_id) > 0;
+      if (job->hosted && here) *reply.add_host() = job->spec;
+      continue;
+    }
+    if (job->state == JOB_STARTING) continue;
+    for (size_t rank = 0; rank < job->ranks.size(); ++rank) {
+      const RankSlot& slot = job->ranks[rank];
+      if (slot.member_id != member_id || slot.state != RankSlot::kServing) continue;
+      WorkerAssignment* assignment = reply.mutable_assignment();
+      *assignment->mutable_job() = job->spec;
+      assignment->set_rank(rank);
+      assignment->set_incarnation(slot.incarnation);
+      if (!options_.job_log_dir.empty()) {
+        assignment->set_log_dir(absl::StrCat(options_.job_log_dir, "/", job->job_id));
+      }
+    }
+  }
+  return reply;
+}
+
+void SchedulerCore::Leave(const LeaveRequest& request, absl::Time now) {
+  absl::StatusOr<Member*> member = members_.Find(request.member_id());
+  if (!member.ok()) return;  // gone already
+  members_.MarkGone(*member, absl::StrCat("has left: ", request.reason()));
+  (*member)->left = true;
+  OnMemberLost(**member, now);
+  Schedule(now);
+  StopMembers(now);
+}
+
+void SchedulerCore::OnMemberLost(const Member& member, absl::Time now) {
+  for (const auto& job : jobs_) {
+    bool serves = std::count(job->pservers.begin(), job->pservers.end(), member.id) > 0;
+    for (RankSlot& slot : job->ranks) {
+      if (slot.member_id != member.id || slot.state == RankSlot::kReleased) continue;
+      serves = true;
+      Release(job.get(), &slot);
+    }
+    if (!serves) continue;
+    // With all phases done the job has all it needs.
+    if (!job->over() && !job->finishing()) {
+      EndJob(job.get(), JOB_FAILED,
+             absl::StrCat(DescribeMember(member), " of job ", job->job_id, ": ", member.why_gone),
+             now);
+    }
+    CheckFinishing(job.get(), now);
+    DropWhenReleased(job.get(), now);
+  }
+}
+
+// ---------------------------------------------------------------------------- workers of a job
+
+Job* SchedulerCore::Find(const std::string& job_id) {
+  for (const auto& job : jobs_) {
+    if (job->job_id == job_id) return job.get();
+  }
+  return nullptr;
+}
+
+template <class Request>
+absl::StatusOr<RankSlot*> SchedulerCore::FindRank(const Request& request, Job** job) {
+  *job = Find(request.job_id());
+  if (*job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  if (request.rank() >= (*job)->ranks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("job ", request.job_id(), " has no rank ",
+                                                   request.rank(), ", it has ",
+                                                   (*job)->ranks.size()));
+  }
+  RankSlot* slot = &(*job)->ranks[request.rank()];
+  if (slot->incarnation != request.incarnation()) {
+    return absl::AbortedError(absl::StrCat("incarnation ", request.incarnation(), " of rank ",
+                                           request.rank(), " of job ", request.job_id(),
+                                           " is fenced: ", slot->incarnation, " serves it now"));
+  }
+  return slot;
+}
+
+absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& request,
+                                                        absl::Time now) {
+  Job* job = nullptr;
+  SLUICE_ASSIGN_OR_RETURN(RankSlot * slot, FindRank(request, &job));
+  NextPhaseReply reply;
+  if (!job->over() && job->run) {
+    const Phase::Kind before = job->run->phases().current().kind();
+    SLUICE_ASSIGN_OR_RETURN(const bool advanced,
+                            job->run->TakeReport(request.rank(), request.report(), now));
+    if (!job->run->failure().ok()) {
+      EndJob(job, JOB_FAILED, std::string(job->run->failure().message()), now);
+    } else if (advanced) {
+      if (before == Phase::TRAIN) AskForReports(job);
+      if (job->finishing()) job->finishing_since = now;
+      Emit(*job, OutputAction::kScalars, job->run->TakeScalars(), now);
+      ++job->version;
+      CheckFinishing(job, now);
+    }
+  }
+  if (job->over()) {
+    reply.set_ready(true);
+    reply.mutable_phase()->set_kind(Phase::FINISH);
+    if (job->run) reply.mutable_phase()->set_number(job->run->phases().current().number());
+    if (slot->state == RankSlot::kServing) Withdraw(slot);
+  } else if (PhaseReady(request)) {
+    reply.set_ready(true);
+    *reply.mutable_phase() = job->run->phases().current();
+  } else if (job->run) {
+    std::vector<std::string> ranks;
+    for (const uint32_t rank : job->run->phases().Missing()) {
+      ranks.push_back(DescribeRank(*job, rank, &members_));
+    }
+    reply.set_waiting_for(ranks.empty()
+                              ? "the job's last reports"
+                              : absl::StrCat(absl::StrJoin(ranks, " and "), " to end phase ",
+                                             PhaseName(job->run->phases().current().kind())));
+  }
+  return reply;
+}
+
+bool SchedulerCore::PhaseReady(const NextPhaseRequest& request) {
+  Job* job = nullptr;
+  if (!FindRank(request, &job).ok() || job->over()) return true;
+  return job->run && !job->finishing() && job->run->PhaseReady(request.rank());
+}
+
+absl::StatusOr<NextTaskReply> SchedulerCore::NextTask(const NextTaskRequest& request) {
+  Job* job = nullptr;
+  SLUICE_RETURN_IF_ERROR(FindRank(request, &job).status());
+  if (job->over()) return absl::CancelledError(absl::StrCat("job ", job->job_id, " is over"));
+  if (!job->run) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", job->job_id, " has not started yet"));
+  }
+  return job->run->NextTask(request);
+}
+
+absl::StatusOr<GetRouteReply> SchedulerCore::GetRoute(const GetRouteRequest& request) {
+  const Job* job = Find(request.job_id());
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  GetRouteReply reply;
+  *reply.mutable_route() = job->spec.route();
+  return reply;
+}
+
+absl::Status SchedulerCore::FailJob(const FailJobRequest& request, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Find(request.member_id()));
+  Job* job = Find(request.job_id());
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  const bool serves = member->job_id == job->job_id ||
+                      std::count(job->pservers.begin(), job->pservers.end(), member->id) > 0;
+  if (!serves) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(DescribeMember(*member), " does not serve job ", job->job_id));
+  }
+  EndJob(job, JOB_FAILED,
+         absl::StrCat(DescribeMember(*member), " of job ", job->job_id, ": ", request.message()),
+         now);
+  Schedule(now);
+  return absl::OkStatus();
+}
+
+// ----------------------------------------------------------------------------------- operators
+
+absl::StatusOr<JobStatus> SchedulerCore::GetJob(const std::string& job_id) {
+  const Job* job = Find(job_id);
+  if (job == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("no job ", job_id, "; `sluice status` lists the jobs of this cluster"));
+  }
+  return MakeJobStatus(*job, &members_);
+}
+
+absl::StatusOr<uint64_t> SchedulerCore::JobVersion(const std::string& job_id) {
+  const Job* job = Find(job_id);
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", job_id));
+  return job->version;
+}
+
+absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now) {
+  Job* job = Find(job_id);
+  if (job == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("no job ", job_id, "; `sluice status` lists the jobs of this cluster"));
+  }
+  if (job->over() && job->outcome != JOB_CANCELLED) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job_id, " has ended already (", job->result.status(), ")"));
+  }
+  EndJob(job, JOB_CANCELLED, "cancelled by the operator", now);
+  Schedule(now);
+  return absl::OkStatus();
+}
+
+ClusterStatus SchedulerCore::GetStatus(absl::Time now) {
+  ClusterStatus status;
+  status.set_name(options_.cluster);
+  status.set_uptime_s(absl::ToDoubleSeconds(now - started_));
+  for (const Member* member : members_.All()) {
+    MemberStatus* one = status.add_members();
+    *one = MakeMemberStatus(*member, now);
+    const Job* job = member->job_id.empty() ? nullptr : Find(member->job_id);
+    for (size_t rank = 0; job != nullptr && rank < job->ranks.size(); ++rank) {
+      if (job->ranks[rank].member_id == member->id) one->set_job_rank(rank);
+    }
+  }
+  for (const auto& job : jobs_) *status.add_jobs() = MakeJobStatus(*job, &members_);
+  return status;
+}
+
+void SchedulerCore::Shutdown(absl::Time now) {
+  if (shutting_down()) return;
+  shutdown_at_ = now;
+  for (const auto& job : jobs_) {
+    EndJob(job.get(), JOB_CANCELLED, "the cluster was shut down", now);
+  }
+  for (Member* member : members_.All()) Touch(member);
+  StopMembers(now);
+}
+
+void SchedulerCore::StopMembers(absl::Time now) {
+  if (!shutting_down() || pservers_stop_) return;
+  if (!members_.Alive(ROLE_WORKER).empty() && now < shutdown_at_ + options_.worker_stop) return;
+  pservers_stop_ = true;
+  for (Member* member : members_.Alive(ROLE_PSERVER)) Touch(member);
+}
+
+bool SchedulerCore::CanEnd(absl::Time now) {
+  if (!shutting_down()) return false;
+  if (now >= shutdown_at_ + options_.all_stop) return true;
+  for (const auto& job : jobs_) {
+    if (job->state != job->outcome) return false;
+  }
+  return members_.Alive(ROLE_WORKER).empty() && members_.Alive(ROLE_PSERVER).empty();
+}
+
+// ---------------------------------------------------------------------------------------- time
+
+void SchedulerCore::Tick(absl::Time now) {
+  for (const Member* member : members_.Expire(now)) OnMemberLost(*member, now);
+  for (const auto& job : jobs_) {
+    CheckStarting(job.get(), now);
+    CheckFinishing(job.get(), now);
+    DropWhenReleased(job.get(), now);
+  }
+  Schedule(now);
+  StopMembers(now);
+  Forget();
+}
+
+void SchedulerCore::OutputFailed(const std::string& job_id, const absl::Status& why,
+                                 absl::Time now) {
+  Job* job = Find(job_id);
+  if (job != nullptr) EndJob(job, JOB_FAILED, std::string(why.message()), now);
+}
+
+void SchedulerCore::OutputEnded(const std::string& job_id, const absl::Status& status) {
+  Job* job = Find(job_id);
+  if (job == nullptr || !job->over()) return;
+  if (!status.ok()) {
+    absl::StrAppend(&job->message, job->message.empty() ? "" : "; ",
+                    "the result could not be written: ", status.message());
+    job->outcome = JOB_FAILED;
+    job->result.set_status("failed");
+    job->result.set_message(job->message);
+  }
+  job->state = job->outcome;
+  ++job->version;
+}
+
+std::vector<OutputAction> SchedulerCore::TakeActions() { return std::exchange(actions_, {}); }
+
+}  // namespace sluice
