@@ -128,7 +128,10 @@ class GrpcStreamServer::Impl {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(builder.AddCompletionQueue());
     }
-    streams_of_queue_.assign(queues_.size(), 0);
+    {
+      MutexLock lock(&mutex_);
+      streams_of_queue_.assign(queues_.size(), 0);
+    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       StopQueues();

@@ -41,6 +41,8 @@ TEST(InProcessTransportTest, MessagesAreCutInSlicesOfTheGivenSize) {
   auto stream = transport.Connect("p", std::move(callbacks));
   stream->Send({Slice::FromString("123"), Slice::FromString("456789012")});
   ASSERT_TRUE(watched.Await([&] { return sizes.size() == 3; }));
+  stream.reset();
+  transport.Unbind("p");
   EXPECT_EQ(sizes, (std::vector<size_t>{5, 5, 2}));
 }
 
