@@ -7,7 +7,8 @@
 
 namespace sluice {
 
-void Pserver::Reconcile(const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
+void Pserver::Reconcile(const std::string& self,
+                        const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
   std::set<std::string> wanted;
   for (const JobSpec& spec : desired) wanted.insert(spec.job_id());
   std::vector<std::shared_ptr<JobTables>> dropped;
@@ -42,7 +43,7 @@ void Pserver::Reconcile(const google::protobuf::RepeatedPtrField<JobSpec>& desir
       const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
       if (!moved.ok()) hosted.error = std::string(moved.message());
     } else {
-      absl::StatusOr<std::shared_ptr<JobTables>> opened = JobTables::Open(spec, address_, clock_);
+      absl::StatusOr<std::shared_ptr<JobTables>> opened = JobTables::Open(spec, self, clock_);
       hosted.error = opened.ok() ? "" : std::string(opened.status().message());
       if (opened.ok()) hosted.tables = *std::move(opened);
     }
@@ -74,12 +75,12 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const std::string& jo
                                                            const std::string& directory) {
   std::shared_ptr<JobTables> job = Find(job_id);
   if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("job ", job_id, " is not open on pserver ", address_));
+    return absl::NotFoundError(absl::StrCat("job ", job_id, " is not open on this pserver"));
   }
   if (generation != job->generation()) {
     return absl::FailedPreconditionError(absl::StrCat("save of generation ", generation, ", job ",
                                                       job_id, " is at generation ",
-                                                      job->generation(), " on pserver ", address_));
+                                                      job->generation()));
   }
   return job->SaveShards(directory);
 }

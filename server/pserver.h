@@ -20,12 +20,14 @@ namespace sluice {
 
 class Pserver {
  public:
-  // `address` is how routes name this pserver. `clock` outlives it.
-  Pserver(std::string address, Clock* clock) : address_(std::move(address)), clock_(clock) {}
+  // `clock` outlives it.
+  explicit Pserver(Clock* clock) : clock_(clock) {}
 
   // Opens the missing jobs, drops the others, takes over routes. May take long (reads saved
   // models); what cannot be opened is reported with its error, until the job is dropped.
-  void Reconcile(const google::protobuf::RepeatedPtrField<JobSpec>& desired);
+  // `self` is how routes name this pserver.
+  void Reconcile(const std::string& self,
+                 const google::protobuf::RepeatedPtrField<JobSpec>& desired);
 
   std::vector<HostedJob> Report();
   // NOT_FOUND when the job is not open, FAILED_PRECONDITION when `generation` is another than the
@@ -47,7 +49,6 @@ class Pserver {
     std::string error;
   };
 
-  const std::string address_;
   Clock* const clock_;
   DataPlaneCounters counters_;
   Mutex mutex_;

@@ -1,0 +1,229 @@
+#include "server/pserver_server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/address.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
+// How late a stop may be noticed while the scheduler is waited for.
+constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
+// It answered a moment ago.
+constexpr absl::Duration kRegisterWait = absl::Seconds(5);
+constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
+
+uint64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PserverServer>> PserverServer::Start(Options options) {
+  std::unique_ptr<PserverServer> server(new PserverServer(std::move(options)));
+  SLUICE_RETURN_IF_ERROR(server->Init());
+  return server;
+}
+
+absl::Status PserverServer::Init() {
+  SLUICE_RETURN_IF_ERROR(StartDataPort());
+  SLUICE_RETURN_IF_ERROR(StartAdmin());
+  SLUICE_RETURN_IF_ERROR(
+      AppendEndpoint(options_.identity, options_.identity.advertise, admin_->address()));
+  options_.log(absl::StrCat("pserver ", options_.identity.rank, " serves at ",
+                            options_.identity.advertise, ", admin at http://", admin_->address()));
+  scheduler_ = SchedulerClient::Create(options_.identity.scheduler);
+  reconcile_thread_ = std::thread([this] { Reconcile(); });
+  join_thread_ = std::thread([this] { Join(); });
+  return absl::OkStatus();
+}
+
+PserverServer::~PserverServer() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  if (join_thread_.joinable()) join_thread_.join();
+  if (reconcile_thread_.joinable()) reconcile_thread_.join();
+  session_.reset();
+  admin_.reset();
+  if (data_port_ != nullptr) data_port_->Shutdown();
+}
+
+absl::Status PserverServer::StartDataPort() {
+  Identity& identity = options_.identity;
+  const LimitsConfig& limits = identity.cluster.limits();
+  GrpcStreamServer::Options port;
+  port.bind_address = identity.bind;
+  port.threads = options_.threads;
+  if (limits.has_max_message_mib()) {
+    port.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
+  }
+  if (limits.has_max_streams()) port.max_streams = static_cast<int>(limits.max_streams());
+  data_port_ =
+      std::make_unique<GrpcStreamServer>(port, [this](std::shared_ptr<Stream> stream, std::string) {
+        return pserver_.NewHandler(std::move(stream));
+      });
+  data_port_->RegisterUnary(kSaveShardsMethod,
+                            [this](const std::string& request) { return SaveShards(request); });
+  SLUICE_RETURN_IF_ERROR(data_port_->Start());
+  if (identity.advertise.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(Address address, ParseAddress(identity.bind));
+    address.port = static_cast<uint16_t>(data_port_->port());
+    identity.advertise = ToText(address);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PserverServer::StartAdmin() {
+  AdminServer::Options admin;
+  admin.bind = options_.identity.admin_bind;
+  admin.ready = [this] {
+    MutexLock lock(&mutex_);
+    return joined_ ? absl::OkStatus()
+                   : absl::UnavailableError(absl::StrCat("not registered with the scheduler at ",
+                                                         options_.identity.scheduler));
+  };
+  admin.status_text = [this] { return Status()->DebugString(); };
+  admin.status = [this] { return Status(); };
+  admin.registry = metrics_.registry();
+  admin.refresh_metrics = [this] {
+    metrics_.Update(pserver_.Report(), pserver_.counters(), ResidentBytes());
+  };
+  SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
+  return absl::OkStatus();
+}
+
+bool PserverServer::stopping() {
+  MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+absl::Status PserverServer::WaitForScheduler() {
+  const absl::Time begin = absl::Now();
+  const absl::Duration wait = absl::Seconds(options_.identity.cluster.limits().wait_s());
+  absl::Time next_log = begin + kNamePeersEvery;
+  for (;;) {
+    const absl::Duration left = begin + wait - absl::Now();
+    if (stopping()) return absl::CancelledError("stopped before the scheduler answered");
+    if (scheduler_->WaitReady(std::min(left, kStopEvery), nullptr).ok()) return absl::OkStatus();
+    if (left <= kStopEvery) break;
+    if (absl::Now() < next_log) continue;
+    next_log += kNamePeersEvery;
+    options_.log(absl::StrCat("waiting for the scheduler at ", options_.identity.scheduler, " (",
+                              absl::ToInt64Seconds(absl::Now() - begin), " of ",
+                              absl::ToInt64Seconds(wait), " s)"));
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "scheduler at ", options_.identity.scheduler, " did not answer within ",
+      absl::FormatDuration(wait),
+      "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "
+      "`scheduler` in the cluster file)"));
+}
+
+void PserverServer::Join() {
+  const Identity& identity = options_.identity;
+  absl::Status status = WaitForScheduler();
+  if (status.ok()) {
+    MemberSession::Options session;
+    session.scheduler = scheduler_.get();
+    RegisterRequest& self = session.self;
+    self.set_protocol(1);
+    self.set_role(ROLE_PSERVER);
+    self.set_rank(identity.rank);
+    self.set_address(identity.advertise);
+    self.set_host(HostName());
+    self.set_pid(getpid());
+    self.set_admin_address(admin_->address());
+    self.set_log_file(
+        absl::StrCat(identity.log_dir, "/", LogFileName(ROLE_PSERVER, identity.rank)));
+    session.wait = kRegisterWait;
+    session.fill_report = [this](PollRequest* request) { FillReport(request); };
+    session.on_desired = [this](const PollReply& reply) {
+      MutexLock lock(&mutex_);
+      desired_ = reply;
+      changed_.NotifyAll();
+    };
+    session.on_end = options_.on_end;
+    session.log = options_.log;
+    absl::StatusOr<std::unique_ptr<MemberSession>> started =
+        MemberSession::Start(std::move(session));
+    status = started.status();
+    if (started.ok()) session_ = *std::move(started);
+  }
+  if (!status.ok()) {
+    if (!stopping()) options_.on_end(status);
+    return;
+  }
+  MutexLock lock(&mutex_);
+  joined_ = true;
+  changed_.NotifyAll();
+}
+
+void PserverServer::Reconcile() {
+  for (;;) {
+    PollReply desired;
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && !(joined_ && desired_.has_value())) changed_.Wait(&mutex_);
+      if (stopping_) return;
+      desired = *std::move(desired_);
+      desired_.reset();
+    }
+    pserver_.Reconcile(options_.identity.advertise, desired.host());
+    for (const HostedJob& job : pserver_.Report()) {
+      options_.log(absl::StrCat("job ", job.job_id(), " generation ", job.generation(),
+                                job.error().empty() ? " is open" : ": ", job.error()));
+    }
+    session_->ReportSoon();
+  }
+}
+
+void PserverServer::FillReport(PollRequest* request) {
+  for (HostedJob& job : pserver_.Report()) *request->add_hosted() = std::move(job);
+  request->set_memory_bytes(ResidentBytes());
+}
+
+std::unique_ptr<google::protobuf::Message> PserverServer::Status() {
+  auto status = std::make_unique<MemberStatus>();
+  status->set_role(ROLE_PSERVER);
+  status->set_rank(options_.identity.rank);
+  status->set_address(options_.identity.advertise);
+  status->set_host(HostName());
+  status->set_pid(getpid());
+  status->set_alive(true);
+  status->set_memory_bytes(ResidentBytes());
+  for (HostedJob& job : pserver_.Report()) *status->add_hosted() = std::move(job);
+  return status;
+}
+
+absl::StatusOr<std::string> PserverServer::SaveShards(const std::string& request) {
+  SaveShardsRequest save;
+  if (!save.ParseFromString(request)) {
+    return absl::InvalidArgumentError("SaveShards: the request is not a SaveShardsRequest");
+  }
+  SLUICE_ASSIGN_OR_RETURN(std::vector<SavedFile> files,
+                          pserver_.SaveShards(save.job_id(), save.generation(), save.directory()));
+  SaveShardsReply reply;
+  for (SavedFile& file : files) *reply.add_files() = std::move(file);
+  return reply.SerializeAsString();
+}
+
+}  // namespace sluice

@@ -1,0 +1,68 @@
+// The pserver daemon: the data port, the membership, the admin port, and the thread that opens
+// jobs.
+//
+// Start order: data port, admin HTTP, reconcile thread, join thread (which waits for the
+// scheduler); stop in reverse. Thread safety: Start and the destructor on one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/admin/admin_server.h"
+#include "common/daemon/identity.h"
+#include "common/daemon/member_session.h"
+#include "common/transport/grpc_stream_server.h"
+#include "server/pserver.h"
+#include "server/pserver_metrics.h"
+
+namespace sluice {
+
+class PserverServer {
+ public:
+  struct Options {
+    Identity identity;
+    int threads = 2;  // of the data plane
+    std::function<void(const std::string&)> log;
+    // The membership could not begin or has ended: the process should stop with this status. Called
+    // once, on a thread of the server.
+    std::function<void(absl::Status)> on_end;
+  };
+  // UNAVAILABLE: a port is taken. Does not wait for the scheduler.
+  static absl::StatusOr<std::unique_ptr<PserverServer>> Start(Options options);
+  ~PserverServer();
+
+ private:
+  explicit PserverServer(Options options) : options_(std::move(options)) {}
+  absl::Status Init();
+  absl::Status StartDataPort();
+  absl::Status StartAdmin();
+  // Joins the cluster; in pieces, so that a stop does not wait for it.
+  void Join();
+  absl::Status WaitForScheduler();
+  void Reconcile();
+  void FillReport(PollRequest* request);
+  absl::StatusOr<std::string> SaveShards(const std::string& request);
+  std::unique_ptr<google::protobuf::Message> Status();
+  bool stopping();
+
+  Options options_;
+  Pserver pserver_{Clock::Real()};
+  std::unique_ptr<GrpcStreamServer> data_port_;
+  std::unique_ptr<SchedulerClient> scheduler_;
+  PserverMetrics metrics_;
+  std::unique_ptr<AdminServer> admin_;
+  std::thread reconcile_thread_, join_thread_;
+  std::unique_ptr<MemberSession> session_;  // written by the join thread, read after joined_
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool joined_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<PollReply> desired_ ABSL_GUARDED_BY(mutex_);  // not yet reconciled
+};
+
+}  // namespace sluice

@@ -1,0 +1,183 @@
+#include "server/exchange_handler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/server/test_worker.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class ExchangeHandlerTest : public testing::Test {
+ protected:
+  ExchangeHandlerTest()
+      : spec_(MakeSpec(2, true, 0)), job_(JobTables::Open(spec_, kSelf, &clock_).value()) {}
+
+  // A stream of its own; the messages in order.
+  std::shared_ptr<FakeStream> Speak(const std::vector<Message>& messages) {
+    auto stream = std::make_shared<FakeStream>();
+    ExchangeHandler handler(
+        stream, [this](const std::string& id) { return id == "job-1" ? job_ : nullptr; },
+        &counters_);
+    for (const Message& message : messages) handler.OnMessage(message);
+    return stream;
+  }
+  static Message HelloOf(const std::string& job, uint32_t rank, uint32_t protocol = kDataProtocol) {
+    FrameHeader header;
+    header.set_request_id(7);
+    header.set_last(true);
+    header.mutable_hello()->set_protocol(protocol);
+    header.mutable_hello()->set_job_id(job);
+    header.mutable_hello()->set_rank(rank);
+    header.mutable_hello()->set_incarnation(1);
+    return EncodeFrame(header, {});
+  }
+
+  FakeClock clock_;
+  JobSpec spec_;
+  std::shared_ptr<JobTables> job_;
+  DataPlaneCounters counters_;
+};
+
+TEST_F(ExchangeHandlerTest, AStreamStartsWithAHelloThatFits) {
+  EXPECT_EQ(Speak({HelloOf("job-1", 1)})->answers[7].code, 0);
+  const struct {
+    Message message;
+    int code;
+    const char* says;
+  } cases[] = {
+      {HelloOf("job-2", 0), 5, "job job-2 is not open on this pserver"},
+      {HelloOf("job-1", 2), 3, "rank 2 in job job-1 of 2 workers"},
+      {HelloOf("job-1", 0, 9), 3, "data protocol 9"},
+  };
+  for (const auto& c : cases) {
+    auto stream = Speak({c.message});
+    EXPECT_EQ(stream->answers[7].code, c.code);
+    EXPECT_THAT(stream->answers[7].message, HasSubstr(c.says));
+    EXPECT_TRUE(stream->closed);
+  }
+  FrameHeader pull;
+  pull.set_request_id(3);
+  pull.set_last(true);
+  pull.mutable_pull();
+  auto stream = Speak({EncodeFrame(pull, {}), HelloOf("job-1", 0)});
+  EXPECT_THAT(stream->answers[3].message, HasSubstr("must be a hello"));
+  EXPECT_EQ(stream->answers.count(7), 0u);  // closed: what follows is not read
+}
+
+TEST_F(ExchangeHandlerTest, AFencedIncarnationIsToldToStop) {
+  TestWorker young(spec_, job_, 0, 3);
+  TestWorker old(spec_, job_, 0, 2);
+  EXPECT_EQ(young.hello().code, 0);
+  EXPECT_EQ(old.hello().code, 10);
+  EXPECT_THAT(old.hello().message, HasSubstr("fenced by incarnation 3"));
+}
+
+TEST_F(ExchangeHandlerTest, BytesThatAreNoFrameCloseTheStream) {
+  auto stream = Speak({{Slice::FromString("\x16\x03\x01 hello")}});
+  EXPECT_EQ(stream->answers[0].code, 3);
+  EXPECT_TRUE(stream->closed);
+}
+
+TEST_F(ExchangeHandlerTest, APayloadThatDoesNotFitItsPartsIsRefusedWhole) {
+  TestWorker worker(spec_, job_, 0);
+  Message message = worker.EncodePush({.dense = {1, 1, 1, 1}});
+  DecodedFrame frame = DecodeFrame(message).value();
+  frame.header.mutable_push()->mutable_parts()->set_rows(2, 1);
+  worker.handler()->OnMessage(
+      EncodeFrame(frame.header, {Slice::FromString(std::string(16, '\0'))}));
+  const Answer& answer = worker.Get(frame.header.request_id());
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_THAT(answer.message, HasSubstr("payload of 16 bytes; its parts need 36"));
+  EXPECT_THAT(worker.Dense(), ElementsAre(1, 1, 1, 1));
+}
+
+TEST_F(ExchangeHandlerTest, LargeAnswersComeInChunksCutAtParts) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  // 3 blocks of 1 MiB and a small one.
+  spec.mutable_tables(0)->set_shape(0, 13 * (1 << 18) + 100);
+  for (int b = 0; b < 13; ++b) spec.mutable_route()->mutable_tables(0)->add_owner(0);
+  job_ = JobTables::Open(spec, kSelf, &clock_).value();
+  TestWorker worker(spec, job_, 0);
+  FrameHeader header;
+  header.set_request_id(50);
+  header.set_generation(1);
+  header.set_last(true);
+  Parts* parts = header.mutable_pull()->mutable_parts();
+  for (int b = 0; b < 14; ++b) {
+    parts->add_table(0);
+    parts->add_shard(b);
+    parts->add_rows(0);
+  }
+  worker.handler()->OnMessage(EncodeFrame(header, {}));
+  const Answer& answer = worker.Get(50);
+  EXPECT_TRUE(answer.done);
+  EXPECT_EQ(answer.dense.size(), size_t{13 * (1 << 18) + 100});
+  EXPECT_EQ(answer.messages, 4u);
+  EXPECT_LE(answer.largest_message, kChunkBytes + 4096);
+  for (float v : answer.dense) ASSERT_EQ(v, 1.0f);
+}
+
+TEST_F(ExchangeHandlerTest, RandomBytesChangeNothing) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random(seed);
+    std::string bytes(random() % 200, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    if (seed % 2 == 0 && bytes.size() > 5) bytes.replace(0, 5, "\x0dSLU1");
+    Speak({HelloOf("job-1", 0), {Slice::FromString(bytes)}});
+  }
+  EXPECT_EQ(job_->Report().frames_applied(), 0u);
+  EXPECT_EQ(job_->Report().rows(), 0u);
+}
+
+// A valid frame with some bytes changed is applied or refused, and what is refused changes nothing.
+TEST_F(ExchangeHandlerTest, MutatedFramesNeverCrashAndNeverHalfApply) {
+  int refused = 0, applied = 0;
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    job_ = JobTables::Open(spec_, kSelf, &clock_).value();
+    TestWorker worker(spec_, job_, 0);
+    Message message = worker.EncodePush({.dense = {1, 2, 3, 4},
+                                         .rows = {{5, {1, 1, 1}}, {6, {2, 2, 2}}, {77, {3, 3, 3}}},
+                                         .pull_dense = true});
+    std::string bytes;
+    for (const Slice& s : message) bytes.append(reinterpret_cast<const char*>(s.data()), s.size());
+    for (int n = 1 + random() % 3; n > 0; --n) {
+      const size_t at =
+          random() % (seed % 3 == 0 ? bytes.size() : std::min<size_t>(bytes.size(), 90));
+      switch (random() % 4) {
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] ^= 1 << random() % 8;
+          break;
+        case 2:
+          bytes.erase(at, 1 + random() % 4);
+          break;
+        default:
+          bytes.insert(at, 1, static_cast<char>(random()));
+      }
+      if (bytes.empty()) bytes = "x";
+    }
+    worker.handler()->OnMessage({Slice::FromString(bytes)});
+    bool whole_refusal = worker.stream()->answers.size() == 1;
+    for (const auto& [id, answer] : worker.stream()->answers) whole_refusal |= answer.code != 0;
+    TestWorker observer(spec_, job_, 1);
+    const bool changed =
+        job_->Report().rows() != 0 || observer.Dense() != std::vector<float>{1, 1, 1, 1};
+    if (whole_refusal) EXPECT_FALSE(changed);
+    ++(whole_refusal ? refused : applied);
+  }
+  EXPECT_GT(refused, 300);
+  EXPECT_GT(applied, 300);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,431 @@
+// A job's tables as workers see them, in the three modes, by hand-computed numbers.
+#include "server/job_tables.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tests/server/test_worker.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class JobTablesTest : public testing::Test {
+ protected:
+  void Open(const JobSpec& spec) {
+    spec_ = spec;
+    auto job = JobTables::Open(spec, kSelf, &clock_);
+    ASSERT_TRUE(job.ok()) << job.status();
+    job_ = *job;
+    for (uint32_t r = 0; r < spec.worker_num(); ++r) {
+      workers_.push_back(std::make_unique<TestWorker>(spec, job_, r));
+      ASSERT_EQ(workers_.back()->hello().code, 0);
+    }
+  }
+  TestWorker& worker(int rank) { return *workers_[rank]; }
+  const Answer& Push(int rank, const TestWorker::PushArgs& args) {
+    return worker(rank).Get(worker(rank).Push(args));
+  }
+
+  FakeClock clock_;
+  JobSpec spec_;
+  std::shared_ptr<JobTables> job_;
+  std::vector<std::unique_ptr<TestWorker>> workers_;
+};
+
+TEST_F(JobTablesTest, APullOfAMissingKeyGivesItsInitialValueAndCreatesNothing) {
+  Open(MakeSpec(1, true, 0));
+  EXPECT_THAT(worker(0).Sparse({5, 6})[5], ElementsAre(0.25f, 0.25f, 0.25f));
+  EXPECT_EQ(job_->Report().rows(), 0u);
+  EXPECT_EQ(job_->Report().dense_elements(), 4u);
+}
+
+TEST_F(JobTablesTest, AsyncAppliesEachPushUnscaledWhenItArrives) {
+  Open(MakeSpec(2, true, 0));
+  Push(0, {.sequence = 1, .weight = 64, .dense = {1, 2, 3, 4}, .rows = {{5, {1, 0, -1}}}});
+  EXPECT_THAT(worker(1).Dense(), ElementsAre(0.5f, 0.0f, -0.5f, -1.0f));
+  EXPECT_THAT(worker(1).Sparse({5})[5], ElementsAre(-0.25f, 0.25f, 0.75f));
+  EXPECT_EQ(job_->Report().rows(), 1u);
+}
+
+TEST_F(JobTablesTest, ARetriedPushIsAppliedOnce) {
+  Open(MakeSpec(1, true, 0));
+  const TestWorker::PushArgs push{.sequence = 1, .dense = {1, 1, 1, 1}, .rows = {{9, {1, 1, 1}}}};
+  for (int i = 0; i < 3; ++i) {
+    const Answer& answer = Push(0, push);
+    EXPECT_TRUE(answer.done);
+    EXPECT_THAT(answer.errors, IsEmpty());
+  }
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(0.5f, 0.5f, 0.5f, 0.5f));
+  EXPECT_THAT(worker(0).Sparse({9})[9], ElementsAre(-0.25f, -0.25f, -0.25f));
+  EXPECT_EQ(job_->Report().frames_applied(), 1u);
+}
+
+TEST_F(JobTablesTest, AFrameFromTheFutureIsAnsweredWithTheLastSequence) {
+  Open(MakeSpec(1, true, 0));
+  Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}});
+  const Answer& answer = Push(0, {.sequence = 3, .dense = {8, 8, 8, 8}});
+  ASSERT_THAT(answer.errors, SizeIs(5));
+  EXPECT_EQ(answer.errors[0].status(), PART_OUT_OF_ORDER);
+  EXPECT_EQ(answer.errors[0].last_sequence(), 1u);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(0.5f, 0.5f, 0.5f, 0.5f));
+  EXPECT_EQ(job_->Report().frames_applied(), 1u);
+}
+
+TEST_F(JobTablesTest, ChunksOfARequestAreOneFrame) {
+  Open(MakeSpec(1, true, 0));
+  const Answer& answer = Push(0, {.sequence = 1,
+                                  .dense = {1, 1, 1, 1},
+                                  .rows = {{5, {1, 1, 1}}, {6, {2, 2, 2}}},
+                                  .in_chunks = true});
+  EXPECT_TRUE(answer.done);
+  EXPECT_EQ(answer.messages, 1u);
+  EXPECT_EQ(job_->Report().frames_applied(), 1u);
+  EXPECT_THAT(worker(0).Sparse({6})[6], ElementsAre(-0.75f, -0.75f, -0.75f));
+}
+
+TEST_F(JobTablesTest, GradientsToWaitAppliesTheWeightedMeanAndTheRemainderAtTheEndOfTheEpoch) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_gradients_to_wait(2);
+  Open(spec);
+  Push(0, {.sequence = 1, .weight = 3, .dense = {4, 4, 4, 4}, .rows = {{5, {1, 1, 1}}}});
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
+  EXPECT_EQ(job_->Report().rows(), 0u);
+  Push(1, {.sequence = 1, .weight = 1, .dense = {0, 8, 0, 8}, .rows = {{6, {2, 2, 2}}}});
+  // (3 x 4 + 1 x 0) / 4 = 3 and (3 x 4 + 8) / 4 = 5, times 0.5; rows: 3/4 and 2/4, times 0.5.
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(-0.5f, -1.5f, -0.5f, -1.5f));
+  EXPECT_THAT(worker(0).Sparse({5})[5], ElementsAre(-0.125f, -0.125f, -0.125f));
+  EXPECT_THAT(worker(0).Sparse({6})[6], ElementsAre(0.0f, 0.0f, 0.0f));
+  Push(0, {.sequence = 2, .weight = 7, .dense = {1, 1, 1, 1}});
+  worker(0).EndEpoch(0);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(-0.5f, -1.5f, -0.5f, -1.5f));
+  const uint64_t end = worker(1).EndEpoch(0);
+  EXPECT_TRUE(worker(1).Get(end).done);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(-1.0f, -2.0f, -1.0f, -2.0f));
+  worker(1).EndEpoch(0);  // repeated: nothing is left
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(-1.0f, -2.0f, -1.0f, -2.0f));
+}
+
+TEST_F(JobTablesTest, APushAfterEndEpochWithdrawsIt) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_gradients_to_wait(3);
+  Open(spec);
+  worker(0).EndEpoch(0);
+  Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  worker(1).EndEpoch(0);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
+  worker(0).EndEpoch(0);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(0, 0, 0, 0));
+}
+
+TEST_F(JobTablesTest, GeoHoldsExactlyTheMergedDeltasAndAnswersWithThem) {
+  Open(MakeSpec(2, true, 20));
+  const Answer& first =
+      Push(0, {.sequence = 1, .dense = {2, 0, -2, 4}, .rows = {{5, {1, 2, 4}}}, .delta = true});
+  // MEAN of 2 workers: initial + delta / 2.
+  EXPECT_THAT(first.dense, ElementsAre(2, 1, 0, 3));
+  EXPECT_THAT(first.sparse, ElementsAre(0.75f, 1.25f, 2.25f));
+  const Answer& second =
+      Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}, .rows = {{5, {-1, 0, 0}}}, .delta = true});
+  EXPECT_THAT(second.dense, ElementsAre(3, 2, 1, 4));
+  EXPECT_THAT(second.sparse, ElementsAre(0.25f, 1.25f, 2.25f));
+  // The first again: applied before, answered with what is current.
+  const Answer& again =
+      Push(0, {.sequence = 1, .dense = {2, 0, -2, 4}, .rows = {{5, {1, 2, 4}}}, .delta = true});
+  EXPECT_THAT(again.dense, ElementsAre(3, 2, 1, 4));
+  EXPECT_THAT(again.sparse, ElementsAre(0.25f, 1.25f, 2.25f));
+  EXPECT_THAT(again.errors, IsEmpty());
+  EXPECT_THAT(worker(1).Dense(), ElementsAre(3, 2, 1, 4));
+  EXPECT_EQ(job_->Report().rows(), 1u);
+}
+
+TEST_F(JobTablesTest, GeoSumAddsDeltasAsTheyAre) {
+  JobSpec spec = MakeSpec(4, true, 20);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_geo_merge(
+      ASyncConfigs::SUM);
+  Open(spec);
+  Push(0, {.sequence = 1, .dense = {1, 2, 3, 4}, .delta = true});
+  EXPECT_THAT(Push(3, {.sequence = 1, .dense = {1, 1, 1, 1}, .delta = true}).dense,
+              ElementsAre(3, 4, 5, 6));
+}
+
+TEST_F(JobTablesTest, GradientsAndDeltasAreNotMixed) {
+  Open(MakeSpec(1, true, 20));
+  EXPECT_EQ(Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}}).code, 3);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
+}
+
+TEST_F(JobTablesTest, SyncAppliesTheWeightedMeanOnceAllHaveCommitted) {
+  Open(MakeSpec(3, false, 0));
+  Push(0, {.sequence = 1, .weight = 1, .dense = {8, 8, 8, 8}, .rows = {{5, {4, 4, 4}}}});
+  Push(1, {.sequence = 1,
+           .weight = 3,
+           .dense = {0, 4, 0, 4},
+           .rows = {{5, {4, 0, 0}}, {6, {8, 8, 8}}}});
+  Push(2, {.sequence = 1, .weight = 0});  // an empty slice
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
+  const uint64_t p0 = worker(0).Commit(1), p1 = worker(1).Commit(1);
+  EXPECT_FALSE(worker(0).Get(p0).done);
+  EXPECT_FALSE(worker(1).Get(p1).done);
+  const uint64_t p2 = worker(2).Commit(1);
+  // (1 x 8 + 3 x 0) / 4 = 2, (8 + 12) / 4 = 5; times 0.5.
+  for (auto [rank, id] : {std::pair{0, p0}, {1, p1}, {2, p2}}) {
+    EXPECT_TRUE(worker(rank).Get(id).done);
+    EXPECT_THAT(worker(rank).Get(id).dense, ElementsAre(0, -1.5f, 0, -1.5f));
+  }
+  EXPECT_THAT(worker(0).Sparse({5})[5], ElementsAre(0.25f - 2.0f, 0.25f - 0.5f, 0.25f - 0.5f));
+  EXPECT_THAT(worker(0).Sparse({6})[6], ElementsAre(0.25f - 3.0f, 0.25f - 3.0f, 0.25f - 3.0f));
+}
+
+TEST_F(JobTablesTest, SyncSumsInRankOrderWhateverTheOrderOfArrival) {
+  std::vector<std::vector<float>> results;
+  for (const auto& order : {std::vector<int>{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
+    workers_.clear();
+    Open(MakeSpec(3, false, 0));
+    const float g[3] = {0.1f, 1e7f, -1e7f};
+    const double n[3] = {3, 7, 7};
+    for (int r : order)
+      Push(r, {.sequence = 1, .weight = n[r], .dense = {g[r], g[r] / 3, g[r] / 7, 1}});
+    for (int r : order) worker(r).Commit(1);
+    results.push_back(worker(0).Dense());
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+  double sum = 0;
+  for (auto [g, n] : {std::pair{0.1f, 3.0}, {1e7f, 7.0}, {-1e7f, 7.0}}) sum += n * g;
+  EXPECT_EQ(results[0][0], 1.0f - 0.5f * static_cast<float>(sum / 17));
+}
+
+TEST_F(JobTablesTest, SyncStepOfNoExamplesLeavesDenseAlone) {
+  Open(MakeSpec(2, false, 0));
+  for (int r = 0; r < 2; ++r)
+    Push(r, {.sequence = 1, .weight = 0, .dense = {9, 9, 9, 9}, .rows = {{5, {9, 9, 9}}}});
+  for (int r = 0; r < 2; ++r) worker(r).Commit(1);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
+  // Its key occurred: the row exists, with a zero gradient.
+  EXPECT_THAT(worker(0).Sparse({5})[5], ElementsAre(0.25f, 0.25f, 0.25f));
+  EXPECT_EQ(job_->Report().rows(), 1u);
+}
+
+TEST_F(JobTablesTest, SyncStepClosesOnceHoweverOftenFramesAndCommitsAreSent) {
+  Open(MakeSpec(2, false, 0));
+  for (int i = 0; i < 3; ++i) {
+    for (int r = 0; r < 2; ++r) Push(r, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  }
+  for (int i = 0; i < 3; ++i) {
+    for (int r = 0; r < 2; ++r) worker(r).Commit(1);
+  }
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(0, 0, 0, 0));
+  for (int r = 0; r < 2; ++r) Push(r, {.sequence = 2, .dense = {2, 2, 2, 2}});
+  for (int r = 0; r < 2; ++r) worker(r).Commit(2);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(-1, -1, -1, -1));
+}
+
+TEST_F(JobTablesTest, SyncRefusesACommitWithoutItsPushAndAPushBeforeTheLastStepClosed) {
+  Open(MakeSpec(2, false, 0));
+  EXPECT_EQ(worker(0).Get(worker(0).Commit(1)).code, 3);
+  Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  worker(0).Commit(1);
+  const Answer& early = Push(0, {.sequence = 2, .dense = {2, 2, 2, 2}});
+  ASSERT_THAT(early.errors, SizeIs(5));
+  EXPECT_EQ(early.errors[0].status(), PART_OUT_OF_ORDER);
+}
+
+TEST_F(JobTablesTest, SyncReplayByARestartedRankCountsOnce) {
+  Open(MakeSpec(2, false, 0));
+  const TestWorker::PushArgs push{.sequence = 1, .weight = 2, .dense = {2, 2, 2, 2}};
+  Push(0, push);
+  TestWorker restarted(spec_, job_, 0, 2);
+  EXPECT_THAT(restarted.Get(restarted.Push(push)).errors, IsEmpty());
+  EXPECT_EQ(Push(0, push).code, 10);  // the old life is fenced
+  restarted.Commit(1);
+  Push(1, {.sequence = 1, .weight = 2, .dense = {4, 4, 4, 4}});
+  worker(1).Commit(1);
+  EXPECT_THAT(worker(1).Dense(), ElementsAre(-0.5f, -0.5f, -0.5f, -0.5f));
+}
+
+TEST_F(JobTablesTest, StatusNamesTheMissingCommitAndTheSlowestRank) {
+  Open(MakeSpec(2, false, 0));
+  for (uint64_t step = 1; step <= 2; ++step) {
+    for (int r = 0; r < 2; ++r) Push(r, {.sequence = step, .dense = {2, 2, 2, 2}});
+    worker(0).Commit(step);
+    clock_.Advance(absl::Milliseconds(2100));
+    EXPECT_EQ(job_->Report().waiting_for(), absl::StrCat("commit ", step, " of rank 1 (2.1 s)"));
+    worker(1).Commit(step);
+    EXPECT_EQ(job_->Report().waiting_for(), "");
+  }
+  EXPECT_EQ(job_->Report().slowest_rank(), 1u);
+  EXPECT_NEAR(job_->Report().slowest_wait_s(), 4.2, 1e-9);
+}
+
+TEST_F(JobTablesTest, BoundedStalenessParksThePullOfAFastWorker) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
+  Open(spec);
+  worker(0).PullDense();
+  worker(1).PullDense();
+  Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}});
+  const uint64_t one = worker(0).PullDense();
+  EXPECT_TRUE(worker(0).Get(one).done);  // step 1 needs 0 steps of the other
+  Push(0, {.sequence = 2, .dense = {1, 1, 1, 1}});
+  const uint64_t two = worker(0).PullDense();
+  EXPECT_FALSE(worker(0).Get(two).done);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(job_->Report().waiting_for(), "push 1 of rank 1, for max_staleness of rank 0 (1.0 s)");
+  EXPECT_TRUE(worker(0).Get(worker(0).PullDense(0, true)).done);  // evaluation does not wait
+  Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  EXPECT_TRUE(worker(0).Get(two).done);
+  EXPECT_THAT(worker(0).Get(two).dense, ElementsAre(-1, -1, -1, -1));
+  EXPECT_EQ(worker(0).Get(two).others, 1u);
+}
+
+TEST_F(JobTablesTest, AWorkerAtTheEndOfItsEpochReleasesTheOthers) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
+  Open(spec);
+  worker(1).PullDense();
+  for (uint64_t s = 1; s <= 3; ++s) Push(0, {.sequence = s, .dense = {1, 1, 1, 1}});
+  const uint64_t pull = worker(0).PullDense();
+  EXPECT_FALSE(worker(0).Get(pull).done);
+  worker(1).EndEpoch(0);
+  EXPECT_TRUE(worker(0).Get(pull).done);
+}
+
+TEST_F(JobTablesTest, StalenessIsMeasured) {
+  Open(MakeSpec(2, true, 0));
+  const uint64_t others = worker(0).Get(worker(0).PullDense()).others;
+  for (uint64_t s = 1; s <= 4; ++s) Push(1, {.sequence = s, .dense = {0, 0, 0, 0}});
+  Push(0, {.sequence = 1, .dense = {0, 0, 0, 0}, .pulled_others = others});
+  const Staleness seen = job_->Report().staleness();
+  EXPECT_EQ(seen.pushes(), 5u);
+  EXPECT_EQ(seen.sum(), 4u);
+  EXPECT_EQ(seen.max(), 4u);
+}
+
+TEST_F(JobTablesTest, AnotherGenerationIsRefusedWithTheCurrentOne) {
+  Open(MakeSpec(1, true, 0));
+  Route route = spec_.route();
+  route.set_generation(4);
+  ASSERT_TRUE(job_->UpdateRoute(route).ok());
+  const Answer& answer = Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}});
+  EXPECT_EQ(answer.code, 9);
+  EXPECT_EQ(answer.generation, 4u);
+  const Answer& now = Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}, .generation = 4});
+  EXPECT_EQ(now.code, 0);
+  route.set_generation(5);
+  route.mutable_tables(1)->set_owner(2, 1);
+  EXPECT_THAT(std::string(job_->UpdateRoute(route).message()),
+              HasSubstr("moves shard 2 of table 'e' from"));
+}
+
+TEST_F(JobTablesTest, PartsOfAnotherPserversShardsAreSentBack) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  spec.mutable_route()->add_pservers("127.0.0.1:7001");
+  const uint32_t away = LayoutsOf(spec)[1]->ShardOf(5);
+  spec.mutable_route()->mutable_tables(1)->set_owner(away, 1);
+  Open(spec);
+  const Answer& answer =
+      Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}, .rows = {{5, {1, 1, 1}}}, .pull_dense = true});
+  ASSERT_THAT(answer.errors, SizeIs(1));
+  EXPECT_EQ(answer.errors[0].status(), PART_WRONG_SHARD);
+  EXPECT_EQ(answer.errors[0].shard(), away);
+  EXPECT_THAT(answer.dense, ElementsAre(0.5f, 0.5f, 0.5f, 0.5f));
+}
+
+TEST_F(JobTablesTest, ANanFailsTheJobAndChangesNothing) {
+  Open(MakeSpec(2, true, 0));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Answer& answer =
+      Push(1, {.sequence = 1, .dense = {1, 1, nan, 1}, .rows = {{5, {1, INFINITY, 1}}}});
+  ASSERT_THAT(answer.errors, SizeIs(2));
+  EXPECT_EQ(answer.errors[0].status(), PART_NOT_FINITE);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
+  EXPECT_EQ(job_->Report().rows(), 0u);
+  EXPECT_THAT(job_->Report().error(), HasSubstr("table 'w': push 1 of rank 1 has a NaN or Inf"));
+}
+
+TEST_F(JobTablesTest, APartOfTheWrongSizeChangesNothing) {
+  Open(MakeSpec(1, true, 0));
+  const Answer& answer = Push(0, {.sequence = 1, .dense = {1, 1}, .rows = {{5, {1, 1, 1}}}});
+  ASSERT_THAT(answer.errors, SizeIs(1));
+  EXPECT_EQ(answer.errors[0].status(), PART_BAD_SIZE);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
+}
+
+TEST_F(JobTablesTest, TheLearningRateFollowsFramesPerWorker) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  LearningRateSchedule::Exponential* decay =
+      spec.mutable_tables(0)->mutable_optimizer()->mutable_schedule()->mutable_exponential();
+  decay->set_steps(1);
+  decay->set_rate(0.5f);
+  Open(spec);
+  const float expected[] = {0.5f, 0.0f, -0.25f, -0.5f};  // rates 0.5, 0.5, 0.25, 0.25
+  for (int i = 0; i < 4; ++i) {
+    Push(i % 2, {.sequence = 1u + i / 2, .dense = {1, 1, 1, 1}});
+    EXPECT_EQ(worker(0).Dense()[0], expected[i]) << i;
+  }
+}
+
+TEST_F(JobTablesTest, ResultsDoNotDependOnTheNumberOfShards) {
+  std::vector<Rows> results;
+  for (uint32_t shards : {1u, 4u, 13u}) {
+    workers_.clear();
+    JobSpec spec = MakeSpec(2, false, 0, shards);
+    for (int c = 0; c < 2; ++c) {
+      spec.mutable_tables(1)->mutable_columns(c)->mutable_optimizer()->mutable_adam();
+      spec.mutable_tables(1)->mutable_columns(c)->mutable_initializer()->mutable_uniform()->set_max(
+          1);
+    }
+    Open(spec);
+    std::mt19937 random(7);
+    std::vector<uint64_t> keys;
+    for (uint64_t step = 1; step <= 20; ++step) {
+      for (int r = 0; r < 2; ++r) {
+        Rows rows;
+        for (int i = 0; i < 30; ++i) {
+          keys.push_back(random() % 100);
+          rows[keys.back()] = {random() % 7 - 3.0f, random() % 9 / 7.0f, 1.0f};
+        }
+        Push(r, {.sequence = step, .weight = 1.0 + r, .rows = rows});
+      }
+      for (int r = 0; r < 2; ++r) worker(r).Commit(step);
+    }
+    results.push_back(worker(0).Sparse(keys));
+  }
+  EXPECT_GT(results[0].size(), 90u);
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST_F(JobTablesTest, ClosingAnswersWaitingPulls) {
+  Open(MakeSpec(2, false, 0));
+  Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  const uint64_t pull = worker(0).Commit(1);
+  EXPECT_FALSE(worker(0).Get(pull).done);
+  job_->Close();
+  EXPECT_EQ(worker(0).Get(pull).code, 5);
+  EXPECT_EQ(Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}}).code, 5);
+}
+
+TEST_F(JobTablesTest, WaitingPullsAreBoundedAndForgottenWithTheirStream) {
+  Open(MakeSpec(2, false, 0));
+  Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  for (size_t i = 0; i < 2 * JobTables::kMaxParkedPerWorker; ++i) {
+    EXPECT_EQ(worker(0).Get(worker(0).PullDense(1)).code, 0);
+  }
+  EXPECT_EQ(worker(0).Get(worker(0).PullDense(1)).code, 8);
+  worker(0).Disconnect();
+  TestWorker again(spec_, job_, 0);
+  EXPECT_EQ(again.Get(again.PullDense(1)).code, 0);
+}
+
+}  // namespace
+}  // namespace sluice

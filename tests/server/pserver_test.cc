@@ -1,0 +1,110 @@
+#include "server/pserver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/server/test_worker.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+using Specs = google::protobuf::RepeatedPtrField<JobSpec>;
+
+Specs Desire(std::initializer_list<JobSpec> specs) { return Specs(specs.begin(), specs.end()); }
+
+class PserverTest : public testing::Test {
+ protected:
+  PserverTest() : directory_(testing::TempDir() + "pserver_test") {
+    std::filesystem::remove_all(directory_);
+  }
+  ~PserverTest() override { std::filesystem::remove_all(directory_); }
+
+  const std::string directory_;
+  FakeClock clock_;
+  Pserver pserver_{&clock_};
+};
+
+TEST_F(PserverTest, OpensWhatIsDesiredAndDropsTheRest) {
+  JobSpec one = MakeSpec(1, true, 0), two = MakeSpec(1, false, 0);
+  two.set_job_id("job-2");
+  pserver_.Reconcile(kSelf, Desire({one, two}));
+  ASSERT_THAT(pserver_.Report(), SizeIs(2));
+  EXPECT_EQ(pserver_.Report()[0].tables(1).shards(), 4u);
+  std::weak_ptr<JobTables> kept = pserver_.Find("job-1"), gone = pserver_.Find("job-2");
+  pserver_.Reconcile(kSelf, Desire({one}));
+  EXPECT_FALSE(kept.expired());
+  EXPECT_EQ(pserver_.Find("job-1"), kept.lock());
+  EXPECT_TRUE(gone.expired());
+  pserver_.Reconcile(kSelf, {});
+  EXPECT_THAT(pserver_.Report(), IsEmpty());
+}
+
+TEST_F(PserverTest, TakesOverANewRoute) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  spec.mutable_route()->set_generation(2);
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  EXPECT_EQ(pserver_.Report()[0].generation(), 2u);
+  EXPECT_EQ(pserver_.Report()[0].error(), "");
+}
+
+TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
+  JobSpec bad = MakeSpec(1, true, 0);
+  bad.mutable_config()->set_initial_model("/nowhere/at/all");
+  pserver_.Reconcile(kSelf, Desire({bad}));
+  ASSERT_THAT(pserver_.Report(), SizeIs(1));
+  EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("/nowhere/at/all"));
+  EXPECT_EQ(pserver_.Find("job-1"), nullptr);
+}
+
+TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  {
+    TestWorker worker(spec, pserver_.Find("job-1"), 0);
+    worker.Push(
+        {.dense = {1, 2, 3, 4}, .rows = {{0, {1, 1, 1}}, {UINT64_MAX, {2, 2, 2}}, {8, {0, 4, 0}}}});
+  }
+  EXPECT_EQ(pserver_.SaveShards("job-1", 9, directory_).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(pserver_.SaveShards("job-9", 1, directory_).status().code(),
+            absl::StatusCode::kNotFound);
+  auto files = pserver_.SaveShards("job-1", 1, directory_);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_THAT(*files, SizeIs(5));
+  Manifest manifest;
+  manifest.set_version(1);
+  *manifest.mutable_tables() = spec.tables();
+  for (const SavedFile& file : *files) *manifest.add_files() = file;
+  auto finished = FinishModel(directory_, spec.config(), manifest);
+  ASSERT_TRUE(finished.ok()) << finished.status();
+
+  JobSpec next = MakeSpec(1, true, 0, 7);
+  next.mutable_config()->set_initial_model(directory_);
+  pserver_.Reconcile(kSelf, {});
+  pserver_.Reconcile(kSelf, Desire({next}));
+  ASSERT_EQ(pserver_.Report()[0].error(), "");
+  TestWorker worker(next, pserver_.Find("job-1"), 0);
+  EXPECT_THAT(worker.Dense(), ElementsAre(0.5f, 0.0f, -0.5f, -1.0f));
+  Rows rows = worker.Sparse({0, UINT64_MAX, 8});
+  EXPECT_THAT(rows[0], ElementsAre(-0.25f, -0.25f, -0.25f));
+  EXPECT_THAT(rows[UINT64_MAX], ElementsAre(-0.75f, -0.75f, -0.75f));
+  EXPECT_THAT(rows[8], ElementsAre(0.25f, -1.75f, 0.25f));
+
+  JobSpec other = MakeSpec(1, true, 0);
+  other.mutable_config()->set_initial_model(directory_);
+  other.mutable_tables(1)->mutable_columns(1)->set_dim(5);
+  pserver_.Reconcile(kSelf, {});
+  pserver_.Reconcile(kSelf, Desire({other}));
+  EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("table 'e' of initial_model"));
+}
+
+}  // namespace
+}  // namespace sluice

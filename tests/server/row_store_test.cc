@@ -1,0 +1,104 @@
+#include "server/row_store.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+TEST(RowStoreTest, BehavesAsAMapUnderRandomOperations) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    RowStore store(3, 2);
+    std::map<uint64_t, std::vector<float>> reference;
+    for (int round = 0; round < 400; ++round) {
+      std::vector<uint64_t> keys(random() % 70);
+      for (uint64_t& key : keys) key = random() % 3 == 0 ? random() % 500 : random() % 20000;
+      std::vector<uint32_t> rows(keys.size());
+      store.Find(keys.data(), keys.size(), rows.data());
+      for (size_t i = 0; i < keys.size(); ++i) {
+        ASSERT_EQ(rows[i] != RowStore::kNoRow, reference.count(keys[i]) == 1) << keys[i];
+        if (rows[i] == RowStore::kNoRow) continue;
+        ASSERT_EQ(store.header(rows[i])->key, keys[i]);
+        for (int f = 0; f < 5; ++f) ASSERT_EQ(store.weights(rows[i])[f], reference[keys[i]][f]);
+      }
+      for (uint64_t key : keys) {
+        bool created;
+        const uint32_t row = store.FindOrInsert(key, &created);
+        ASSERT_EQ(created, reference.count(key) == 0);
+        std::vector<float>& floats = reference[key];
+        floats.resize(5);
+        for (int f = 0; f < 5; ++f) {
+          ASSERT_EQ(store.weights(row)[f], floats[f]);
+          floats[f] = store.weights(row)[f] = static_cast<float>(random() % 1000);
+        }
+        ++store.header(row)->count;
+      }
+      ASSERT_EQ(store.size(), reference.size());
+    }
+  }
+}
+
+TEST(RowStoreTest, KeysAtTheEndsOfTheirRangeAreOrdinary) {
+  RowStore store(1, 0);
+  const uint64_t keys[] = {0, UINT64_MAX, 1, uint64_t{1} << 63};
+  uint32_t rows[4];
+  store.Find(keys, 4, rows);
+  for (uint32_t row : rows) EXPECT_EQ(row, RowStore::kNoRow);
+  bool created;
+  for (uint64_t key : keys) store.FindOrInsert(key, &created);
+  store.Find(keys, 4, rows);
+  for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(rows[i], i);
+}
+
+// Keys whose hashes share their low bits: all in one run of the index, through several growths.
+TEST(RowStoreTest, KeysOfOneSlotAreKeptApart) {
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; keys.size() < 200; ++key) {
+    if ((RowStore::HashForTest(key) & 1023) == 7) keys.push_back(key);
+  }
+  RowStore store(1, 0);
+  std::vector<uint32_t> rows(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    bool created;
+    EXPECT_EQ(store.FindOrInsert(keys[i], &created), i);
+    EXPECT_TRUE(created);
+    store.Find(keys.data(), keys.size(), rows.data());
+    for (size_t j = 0; j < keys.size(); ++j) ASSERT_EQ(rows[j], j <= i ? j : RowStore::kNoRow);
+  }
+}
+
+TEST(RowStoreTest, EveryRowIsFoundAtEveryMomentOfAGrowth) {
+  RowStore store(2, 0);
+  std::vector<uint64_t> keys;
+  std::vector<uint32_t> rows;
+  int while_growing = 0;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    keys.push_back(i * 7919);
+    bool created;
+    store.FindOrInsert(keys.back(), &created);
+    if (!store.growing_for_test()) continue;
+    ++while_growing;
+    rows.resize(keys.size());
+    store.Find(keys.data(), keys.size(), rows.data());
+    for (size_t j = 0; j < keys.size(); ++j) ASSERT_EQ(rows[j], j);
+  }
+  EXPECT_GT(while_growing, 100);
+}
+
+TEST(RowStoreTest, RowsNeverMove) {
+  RowStore store(16, 32);
+  bool created;
+  const float* first = store.weights(store.FindOrInsert(42, &created));
+  for (uint64_t key = 100; key < 50000; ++key) store.FindOrInsert(key, &created);
+  EXPECT_EQ(store.weights(store.FindOrInsert(42, &created)), first);
+  EXPECT_FALSE(created);
+  EXPECT_GE(store.bytes(), store.size() * (24 + 48 * 4));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,90 @@
+#include "server/staleness_clock.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+void Step(StalenessClock* clock, uint32_t rank, int n = 1) {
+  for (int i = 0; i < n; ++i) {
+    clock->Activate(rank);
+    clock->Applied(rank, 0);
+  }
+}
+
+TEST(StalenessClockTest, AFastWorkerWaitsAtTheBound) {
+  StalenessClock clock(2, 2);
+  clock.Activate(0);
+  clock.Activate(1);
+  // The pull for step t needs t - 3 steps of the other: 0 allows t = 3.
+  Step(&clock, 0, 3);
+  EXPECT_TRUE(clock.Ready(0, 0));
+  Step(&clock, 0);
+  EXPECT_FALSE(clock.Ready(0, 0));
+  EXPECT_EQ(clock.Blocking(0, 0), 1u);
+  EXPECT_TRUE(clock.Ready(1, 0));
+  Step(&clock, 1);
+  EXPECT_TRUE(clock.Ready(0, 0));
+}
+
+TEST(StalenessClockTest, PipelinedPullsCountAsTheStepsTheyAreFor) {
+  StalenessClock clock(2, 0);
+  clock.Activate(0);
+  clock.Activate(1);
+  EXPECT_TRUE(clock.Ready(0, 0));
+  EXPECT_TRUE(clock.Ready(0, 1));
+  EXPECT_FALSE(clock.Ready(0, 2));
+}
+
+TEST(StalenessClockTest, WithoutABoundNobodyWaits) {
+  StalenessClock clock(2, std::nullopt);
+  clock.Activate(1);
+  Step(&clock, 0, 1000);
+  EXPECT_TRUE(clock.Ready(0, 50));
+}
+
+TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
+  StalenessClock clock(3, 0);
+  clock.Activate(0);
+  clock.Activate(1);
+  Step(&clock, 0, 5);
+  EXPECT_FALSE(clock.Ready(0, 0));
+  clock.SetIdle(1);
+  EXPECT_TRUE(clock.Ready(0, 0));  // rank 2 never came
+}
+
+TEST(StalenessClockTest, AJoinerStartsAtTheSlowest) {
+  StalenessClock clock(3, 1);
+  Step(&clock, 0, 9);
+  Step(&clock, 1, 1);  // joins at 9
+  EXPECT_EQ(clock.clock(1), 10u);
+  Step(&clock, 1, 1);
+  clock.Activate(2);
+  EXPECT_EQ(clock.clock(2), 9u);
+  EXPECT_TRUE(clock.Ready(1, 0));
+  clock.SetIdle(1);
+  Step(&clock, 0, 20);
+  clock.SetIdle(2);
+  clock.Activate(1);
+  EXPECT_EQ(clock.clock(1), 29u);
+}
+
+TEST(StalenessClockTest, MeasuresUpdatesByOthersSinceThePull) {
+  StalenessClock clock(2, std::nullopt);
+  const uint64_t pulled = clock.others(0);
+  clock.Applied(1, 0);
+  clock.Applied(1, 0);
+  clock.Applied(1, 0);
+  clock.Applied(0, pulled);
+  EXPECT_EQ(clock.staleness_sum(), 3u);
+  EXPECT_EQ(clock.staleness_max(), 3u);
+  clock.Applied(0, clock.others(0));
+  EXPECT_EQ(clock.staleness_sum(), 3u);
+  EXPECT_EQ(clock.others(0), 3u);
+  EXPECT_EQ(clock.frames(), 5u);
+  clock.Applied(0, 1000);  // more than there are: 0, not a huge number
+  EXPECT_EQ(clock.staleness_sum(), 3u);
+}
+
+}  // namespace
+}  // namespace sluice

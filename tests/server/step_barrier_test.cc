@@ -1,0 +1,63 @@
+#include "server/step_barrier.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using Outcome = StepBarrier::Outcome;
+absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
+
+TEST(StepBarrierTest, ClosesWhenTheLastRankCommits) {
+  StepBarrier barrier(3);
+  EXPECT_EQ(barrier.Commit(2, 1, At(0)), Outcome::kWaiting);
+  EXPECT_EQ(barrier.Commit(0, 1, At(1)), Outcome::kWaiting);
+  EXPECT_EQ(barrier.missing(), 1u);
+  EXPECT_EQ(barrier.Commit(1, 1, At(2)), Outcome::kClose);
+  barrier.Closed();
+  EXPECT_EQ(barrier.closed(), 1u);
+  EXPECT_EQ(barrier.missing(), 3u);
+}
+
+TEST(StepBarrierTest, ARepeatedCommitClosesNothing) {
+  StepBarrier barrier(2);
+  EXPECT_EQ(barrier.Commit(0, 1, At(0)), Outcome::kWaiting);
+  EXPECT_EQ(barrier.Commit(0, 1, At(0)), Outcome::kDuplicate);
+  EXPECT_EQ(barrier.Commit(1, 1, At(0)), Outcome::kClose);
+  EXPECT_EQ(barrier.Commit(1, 1, At(0)), Outcome::kDuplicate);
+  barrier.Closed();
+  EXPECT_EQ(barrier.Commit(0, 1, At(0)), Outcome::kDuplicate);
+  EXPECT_EQ(barrier.missing(), 2u);
+}
+
+TEST(StepBarrierTest, ACommitOfALaterStepIsRefused) {
+  StepBarrier barrier(1);
+  EXPECT_EQ(barrier.Commit(0, 2, At(0)), Outcome::kAhead);
+  EXPECT_EQ(barrier.missing(), 1u);
+}
+
+TEST(StepBarrierTest, NamesTheRankThatIsLastMostOftenAndTheWaitItCaused) {
+  StepBarrier barrier(3);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    const uint32_t last = step == 2 ? 0 : 2;  // rank 2 twice, rank 0 once
+    const double t = 100.0 * step;
+    uint32_t seconds = 0;
+    for (uint32_t r = 0; r < 3; ++r) {
+      if (r != last) barrier.Commit(r, step, At(t + seconds++));
+    }
+    barrier.Commit(last, step, At(t + 10));
+    barrier.Closed();
+  }
+  EXPECT_EQ(barrier.slowest_rank(), 2u);
+  EXPECT_EQ(barrier.slowest_wait(), absl::Seconds(18));  // 9 s, twice
+}
+
+TEST(StepBarrierTest, OneRankIsWaitedForByNobody) {
+  StepBarrier barrier(1);
+  EXPECT_EQ(barrier.Commit(0, 1, At(5)), Outcome::kClose);
+  barrier.Closed();
+  EXPECT_EQ(barrier.slowest_wait(), absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace sluice
