@@ -92,9 +92,11 @@ absl::Status ClientCore::Push(PushFrame frame, std::shared_ptr<PullOperation> op
     frame.pulled_others = others_;
     const uint64_t sequence = frame.sequence;
     delivery_.Add(sequence);
+    ++steps_pushed_;
     frames_.push_back(std::make_shared<const PushFrame>(std::move(frame)));
     if (op != nullptr) {
       op->after = sequence;
+      CountAhead(op.get());
       op->others.resize(links_.size());
       *ticket = next_ticket_++;
       operations_.emplace(*ticket, std::move(op));
@@ -119,8 +121,11 @@ ClientCore::Ticket ClientCore::Start(std::shared_ptr<PullOperation> op, bool to_
     if (!op->status.ok()) {
       op->pieces.clear();
       op->commit_sequence = 0;
-    } else if (to_all) {
-      AddControls(op.get());
+    } else {
+      CountAhead(op.get());
+      if (to_all) AddControls(op.get());
+      // Nothing is in the pipeline at the end of an epoch.
+      if (op->end_epoch) steps_pulled_ = steps_pushed_;
     }
     op->others.resize(links_.size());
     operations_.emplace(ticket, std::move(op));
@@ -128,6 +133,15 @@ ClientCore::Ticket ClientCore::Start(std::shared_ptr<PullOperation> op, bool to_
   }
   after.Run();
   return ticket;
+}
+
+void ClientCore::CountAhead(PullOperation* op) {
+  if (op->exchange || op->evaluation || op->commit_sequence > 0 || op->pieces.empty()) return;
+  const uint64_t depth = std::max<uint64_t>(options_.job.config().train().pipeline_depth(), 1);
+  // Bounded by the depth: a worker may also pull outside its steps.
+  const uint64_t ahead = steps_pulled_ > steps_pushed_ ? steps_pulled_ - steps_pushed_ : 0;
+  op->ahead = static_cast<uint32_t>(std::min(ahead, depth - 1));
+  ++steps_pulled_;
 }
 
 void ClientCore::AddControls(PullOperation* op) {
@@ -148,7 +162,8 @@ absl::Status ClientCore::Wait(Ticket ticket) {
   op = it->second;
   absl::Status status = op->status;
   if (status.ok()) {
-    status = WaitUntil([&] { return op->Done(); }, [&] { return Describe(*op); });
+    status = WaitUntil([&] { return op->Done(); },
+                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Describe(*op); });
   }
   // From here on the caller may free the arrays.
   op->abandoned = true;
@@ -165,15 +180,16 @@ absl::Status ClientCore::Wait(Ticket ticket) {
 
 absl::Status ClientCore::WaitPushes(uint64_t in_flight) {
   MutexLock lock(&mu_);
-  return WaitUntil([&] { return delivery_.last() - delivery_.released() <= in_flight; },
-                   [&] { return DescribePushes(); });
+  return WaitUntil([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                       mu_) { return delivery_.last() - delivery_.released() <= in_flight; },
+                   [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DescribePushes(); });
 }
 
 absl::Status ClientCore::RefreshRoute() {
   MutexLock lock(&mu_);
   const uint64_t before = routes_fetched_;
   WantRoute("");
-  return WaitUntil([&] { return routes_fetched_ > before; },
+  return WaitUntil([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return routes_fetched_ > before; },
                    [&] { return std::string("route from the scheduler"); });
 }
 

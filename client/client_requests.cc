@@ -49,11 +49,12 @@ bool ClientCore::Eligible(const PullOperation& op, const PullOperation::Piece& p
 
 bool ClientCore::HasWork(const PullOperation& op, uint32_t link) const {
   if (op.abandoned) return false;
-  return std::any_of(op.pieces.begin(), op.pieces.end(),
-                     [&](const auto& piece) { return Eligible(op, piece, link); }) ||
-         std::any_of(op.controls.begin(), op.controls.end(), [&](const auto& control) {
-           return control.link == link && control.state == State::kNeeded;
-         });
+  for (const auto& piece : op.pieces) {
+    if (Eligible(op, piece, link)) return true;
+  }
+  return std::any_of(op.controls.begin(), op.controls.end(), [&](const auto& control) {
+    return control.link == link && control.state == State::kNeeded;
+  });
 }
 
 void ClientCore::SendRequest(uint32_t link, std::optional<Delivery::Send> send,
@@ -110,6 +111,7 @@ Message ClientCore::FillOperation(uint32_t link, uint64_t id, PullOperation* op,
   if (head->has_pull()) {
     head->mutable_pull()->set_applied_sequence(op->applied_sequence);
     head->mutable_pull()->set_evaluation(op->evaluation);
+    head->mutable_pull()->set_ahead(op->ahead);
   }
   for (PullOperation::Control& control : op->controls) {
     if (control.link != link || control.state != State::kNeeded) continue;

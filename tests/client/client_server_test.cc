@@ -1,0 +1,243 @@
+// ParameterClient against the real pserver core, in memory: all modes, with and without cut
+// streams.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "common/transport/faulty_transport.h"
+#include "tests/client/cluster_for_test.h"
+
+namespace sluice {
+namespace {
+
+std::vector<uint64_t> AllKeys() {
+  std::vector<uint64_t> keys;
+  for (uint64_t k = 0; k < 64; ++k) keys.push_back(k * 0x9E3779B97F4A7C15u);
+  return keys;
+}
+
+// A small whole number that depends on everything.
+float Gradient(uint64_t step, uint64_t what) {
+  return static_cast<float>(MixHash(step * 1000003 + what) % 7) - 3;
+}
+
+// The examples of a global step are shared out to the workers; each has one key. What a worker
+// pushes is the mean.
+std::shared_ptr<TestValues> StepGradient(const ParameterClient& client, uint64_t step,
+                                         uint32_t begin, uint32_t end) {
+  const auto all = AllKeys();
+  std::vector<uint64_t> keys;
+  for (uint32_t e = begin; e < end; ++e) keys.push_back(all[MixHash(step * 64 + e) % all.size()]);
+  auto g = std::make_shared<TestValues>(client, keys);
+  const float n = static_cast<float>(end - begin);
+  for (uint32_t e = begin; e < end; ++e) {
+    for (size_t i = 0; i < g->keys->keys.size(); ++i) {
+      if (g->keys->keys[i] != keys[e - begin]) continue;
+      for (uint32_t d = 0; d < kDim; ++d) g->rows[i * kDim + d] += Gradient(step, e * 8 + d) / n;
+    }
+    for (uint64_t i = 0; i < kElements; ++i) g->dense[i] += Gradient(step, e * 512 + i) / n;
+  }
+  return g;
+}
+
+struct Tables {
+  std::vector<float> rows, dense;
+  bool operator==(const Tables& o) const { return rows == o.rows && dense == o.dense; }
+};
+
+Tables ReadAll(ParameterClient* client) {
+  TestValues all(*client, AllKeys());
+  PullRequest request = all.Pull();
+  request.evaluation = true;
+  const absl::Status status = client->WaitPull(client->StartPull(std::move(request)));
+  EXPECT_TRUE(status.ok()) << status;
+  return {all.rows, all.dense};
+}
+
+constexpr uint64_t kSteps = 12;
+constexpr uint32_t kExamples = 8;  // of a global step
+
+void TrainSync(ParameterClient* client, uint32_t rank, uint32_t workers) {
+  TestValues values(*client, AllKeys());
+  ASSERT_TRUE(client->WaitPull(client->StartPull(values.Pull())).ok());
+  for (uint64_t t = 0; t < kSteps; ++t) {
+    const uint32_t share = kExamples / workers;
+    auto gradient = StepGradient(*client, t, rank * share, (rank + 1) * share);
+    const absl::Status pushed = client->PushStep(t, TestValues::Push(gradient, share));
+    ASSERT_TRUE(pushed.ok()) << pushed;
+    const bool last = t + 1 == kSteps;
+    const absl::Status pulled =
+        client->WaitPull(client->StartCommit(t, last ? PullRequest() : values.Pull()));
+    ASSERT_TRUE(pulled.ok()) << pulled;
+  }
+  const absl::Status ended = client->EndEpoch(0);
+  ASSERT_TRUE(ended.ok()) << ended;
+}
+
+// seed 0: no cuts.
+Tables RunSync(uint32_t pservers, uint32_t workers, uint64_t seed, int* cuts = nullptr) {
+  TestCluster cluster(MakeJob(TestMode::kSync, pservers, workers));
+  FaultyTransport faulty(cluster.transport(), {seed, 9, 200});
+  std::vector<std::unique_ptr<ParameterClient>> clients;
+  for (uint32_t r = 0; r < workers; ++r) {
+    clients.push_back(cluster.Client(r, seed == 0 ? nullptr : &faulty));
+  }
+  std::vector<std::thread> threads;
+  for (uint32_t r = 0; r < workers; ++r) {
+    threads.emplace_back([&, r] { TrainSync(clients[r].get(), r, workers); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (cuts != nullptr) *cuts = faulty.cuts();
+  Tables tables = ReadAll(clients[0].get());
+  clients.clear();
+  return tables;
+}
+
+TEST(ClientServerTest, SyncGivesTheSameTablesForOneTwoAndFourWorkers) {
+  const Tables one = RunSync(2, 1, 0);
+  float sum = 0;
+  for (float v : one.rows) sum += std::abs(v);
+  EXPECT_GT(sum, 10) << "something was trained";
+  EXPECT_EQ(one, RunSync(2, 2, 0));
+  EXPECT_EQ(one, RunSync(2, 4, 0));
+}
+
+TEST(ClientServerTest, SyncGivesTheSameTablesOnOneAndThreePservers) {
+  EXPECT_EQ(RunSync(1, 2, 0), RunSync(3, 2, 0));
+}
+
+TEST(ClientServerTest, SyncGivesTheSameBitsWhenStreamsAreCut) {
+  const Tables calm = RunSync(2, 2, 0);
+  int all_cuts = 0;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    int cuts = 0;
+    EXPECT_EQ(calm, RunSync(2, 2, seed, &cuts)) << "seed " << seed;
+    all_cuts += cuts;
+  }
+  EXPECT_GT(all_cuts, 8);
+}
+
+// Each worker pushes whole gradients; the sum over all is the only right answer.
+void TrainAsync(ParameterClient* client, uint32_t rank, uint64_t pushes, int in_flight) {
+  TestValues values(*client, AllKeys());
+  auto ticket = client->StartPull(values.Pull());
+  for (uint64_t t = 0; t < pushes; ++t) {
+    const absl::Status pulled = client->WaitPull(ticket);
+    ASSERT_TRUE(pulled.ok()) << pulled;
+    auto gradient = StepGradient(*client, rank * 1000 + t, 0, 1);
+    PullRequest next = values.Pull();
+    const absl::Status pushed = client->StartPush(TestValues::Push(gradient, 1), &next, &ticket);
+    ASSERT_TRUE(pushed.ok()) << pushed;
+    const absl::Status waited = client->WaitPushes(in_flight);
+    ASSERT_TRUE(waited.ok()) << waited;
+  }
+  ASSERT_TRUE(client->WaitPull(ticket).ok());
+  const absl::Status ended = client->EndEpoch(0);
+  ASSERT_TRUE(ended.ok()) << ended;
+}
+
+Tables SumOfAll(const ParameterClient& client, uint32_t workers, uint64_t pushes) {
+  TestValues sum(client, AllKeys());
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    for (uint64_t t = 0; t < pushes; ++t) {
+      const auto g = StepGradient(client, rank * 1000 + t, 0, 1);
+      for (size_t i = 0; i < sum.rows.size(); ++i) {
+        const uint64_t key = sum.keys->keys[i / kDim];
+        if (key == g->keys->keys[0]) sum.rows[i] -= g->rows[i % kDim];
+      }
+      for (uint64_t i = 0; i < kElements; ++i) sum.dense[i] -= g->dense[i];
+    }
+  }
+  return {sum.rows, sum.dense};
+}
+
+TEST(ClientServerTest, AsyncAppliesEachPushOnceWhenStreamsAreCut) {
+  constexpr uint32_t kWorkers = 2;
+  constexpr uint64_t kPushes = 30;
+  for (uint64_t seed = 0; seed <= 3; ++seed) {
+    TestCluster cluster(MakeJob(TestMode::kAsync, 2, kWorkers));
+    FaultyTransport faulty(cluster.transport(), {seed, 9, 200});
+    std::vector<std::unique_ptr<ParameterClient>> clients;
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < kWorkers; ++r) {
+      clients.push_back(cluster.Client(r, seed == 0 ? nullptr : &faulty));
+    }
+    for (uint32_t r = 0; r < kWorkers; ++r) {
+      threads.emplace_back(
+          [&, r] { TrainAsync(clients[r].get(), r, kPushes, static_cast<int>(seed % 3)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(ReadAll(clients[0].get()), SumOfAll(*clients[0], kWorkers, kPushes))
+        << "seed " << seed;
+    if (seed > 0) EXPECT_GT(faulty.cuts(), 2);
+    clients.clear();
+  }
+}
+
+TEST(ClientServerTest, GeoExchangeAddsTheMeanOfDeltasAndReturnsTheMerge) {
+  TestCluster cluster(MakeJob(TestMode::kGeo, 2, 2));
+  auto a = cluster.Client(0), b = cluster.Client(1);
+  auto exchange = [](ParameterClient* client, const std::vector<uint64_t>& keys, float row,
+                     float dense) {
+    auto delta = std::make_shared<TestValues>(*client, keys);
+    std::fill(delta->rows.begin(), delta->rows.end(), row);
+    std::fill(delta->dense.begin(), delta->dense.end(), dense);
+    auto current = std::make_shared<TestValues>(*client, keys);
+    const absl::Status status =
+        client->WaitPull(client->StartExchange(TestValues::Push(delta, 1), current->Pull()));
+    EXPECT_TRUE(status.ok()) << status;
+    return current;
+  };
+  // 0 + 4/2 = 2; keys 1 and 2 become 3/2.
+  auto first = exchange(a.get(), {1, 2}, 3, 4);
+  EXPECT_EQ(first->Row(1, 0), 1.5f);
+  EXPECT_EQ(first->Row(2, 3), 1.5f);
+  EXPECT_EQ(first->dense[kElements - 1], 2);
+  // Key 2: 1.5 + 1/2; key 3: 1/2; dense: 2 - 6/2.
+  auto second = exchange(b.get(), {2, 3}, 1, -6);
+  EXPECT_EQ(second->Row(2, 1), 2);
+  EXPECT_EQ(second->Row(3, 1), 0.5f);
+  EXPECT_EQ(second->dense[0], -1);
+  // The first worker sees what the other added only on what it sends.
+  auto third = exchange(a.get(), {3}, 0, 0);
+  EXPECT_EQ(third->Row(3, 0), 0.5f);
+  EXPECT_EQ(third->dense[7], -1);
+}
+
+TEST(ClientServerTest, GeoExchangesAreMergedOnceWhenStreamsAreCut) {
+  TestCluster cluster(MakeJob(TestMode::kGeo, 2, 1));
+  FaultyTransport faulty(cluster.transport(), {5, 6, 100});
+  auto client = cluster.Client(0, &faulty);
+  for (int round = 1; round <= 25; ++round) {
+    auto delta = std::make_shared<TestValues>(*client, AllKeys());
+    std::fill(delta->rows.begin(), delta->rows.end(), 1.0f);
+    std::fill(delta->dense.begin(), delta->dense.end(), 2.0f);
+    TestValues current(*client, AllKeys());
+    const absl::Status status =
+        client->WaitPull(client->StartExchange(TestValues::Push(delta, 1), current.Pull()));
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(current.rows, std::vector<float>(current.rows.size(), round)) << "round " << round;
+    ASSERT_EQ(current.dense, std::vector<float>(kElements, 2.0f * round)) << "round " << round;
+  }
+  EXPECT_GT(faulty.cuts(), 2);
+}
+
+TEST(ClientServerTest, ANewerIncarnationEndsTheOldOneWithAborted) {
+  TestCluster cluster(MakeJob(TestMode::kAsync, 1, 1));
+  auto old = cluster.Client(0);
+  ReadAll(old.get());
+  ParameterClient::Options options;
+  options.job = cluster.job();
+  options.incarnation = 2;
+  options.transport = cluster.transport();
+  auto young = ParameterClient::Create(options);
+  ASSERT_TRUE(young.ok());
+  ReadAll(young->get());
+  auto gradient = StepGradient(*old, 0, 0, 1);
+  ASSERT_TRUE(old->StartPush(TestValues::Push(gradient, 1)).ok());
+  const absl::Status status = old->WaitPushes(0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+}
+
+}  // namespace
+}  // namespace sluice
