@@ -63,10 +63,8 @@ int main(int argc, char** argv) {
   options.threads = FLAGS_threads;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
-    if (status.ok())
-      LOG(INFO) << "the scheduler says stop";
-    else
-      LOG(ERROR) << status.message();
+    LOG_IF(INFO, status.ok()) << "the scheduler says stop";
+    LOG_IF(ERROR, !status.ok()) << status.message();
     sluice::StopSignal::Stop(status.ok() ? 0 : 1);
   };
   auto server = sluice::PserverServer::Start(std::move(options));

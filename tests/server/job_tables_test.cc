@@ -177,7 +177,7 @@ TEST_F(JobTablesTest, SyncAppliesTheWeightedMeanOnceAllHaveCommitted) {
   EXPECT_FALSE(worker(1).Get(p1).done);
   const uint64_t p2 = worker(2).Commit(1);
   // (1 x 8 + 3 x 0) / 4 = 2, (8 + 12) / 4 = 5; times 0.5.
-  for (auto [rank, id] : {std::pair{0, p0}, {1, p1}, {2, p2}}) {
+  for (auto [rank, id] : std::vector<std::pair<int, uint64_t>>{{0, p0}, {1, p1}, {2, p2}}) {
     EXPECT_TRUE(worker(rank).Get(id).done);
     EXPECT_THAT(worker(rank).Get(id).dense, ElementsAre(0, -1.5f, 0, -1.5f));
   }
@@ -200,7 +200,9 @@ TEST_F(JobTablesTest, SyncSumsInRankOrderWhateverTheOrderOfArrival) {
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
   double sum = 0;
-  for (auto [g, n] : {std::pair{0.1f, 3.0}, {1e7f, 7.0}, {-1e7f, 7.0}}) sum += n * g;
+  for (auto [g, n] : std::vector<std::pair<float, double>>{{0.1f, 3}, {1e7f, 7}, {-1e7f, 7}}) {
+    sum += n * g;
+  }
   EXPECT_EQ(results[0][0], 1.0f - 0.5f * static_cast<float>(sum / 17));
 }
 
