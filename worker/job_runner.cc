@@ -27,8 +27,7 @@ void JobRunner::Cancel() {
   if (client_) client_->Cancel();
 }
 
-WorkerProgress JobRunner::TakeProgress() {
-  WorkerProgress progress = stats_.TakeProgress();
+WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
   MutexLock lock(&mutex_);
   const std::string waiting = client_ ? client_->WaitingFor() : "";
   if (!waiting.empty()) progress.set_doing(waiting);

@@ -33,12 +33,15 @@ class JobRunner {
   absl::Status Run();
   // The scheduler took the job away.
   void Cancel();
-  WorkerProgress TakeProgress();
+  // Progress for a report (see WorkerStats), with what a blocked call waits for.
+  WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
+  WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   const std::string& job_id() const { return options_.assignment.job().job_id(); }
   uint32_t rank() const { return options_.assignment.rank(); }
   uint64_t incarnation() const { return options_.assignment.incarnation(); }
 
  private:
+  WorkerProgress WithWaiting(WorkerProgress progress);
   absl::Status Prepare();
   absl::Status RunPhases();
   absl::StatusOr<Phase> NextPhase(const PhaseReport& report);

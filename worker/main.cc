@@ -2,22 +2,68 @@
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 
-#include <iostream>
+#include <cstdio>
 
 #include "common/daemon/identity.h"
 #include "common/transport/grpc_transport.h"
 #include "worker/worker_server.h"
 
-DEFINE_string(cluster, "", "ClusterConfig file; what the other flags do not say comes from it");
+DECLARE_string(log_dir);  // glog's own
+DEFINE_string(cluster, "", "ClusterConfig file; what flags and variables do not say comes from it (SLUICE_CLUSTER)");
 DEFINE_int32(rank, -1, "worker slot in the cluster, from 0 (SLUICE_RANK)");
 DEFINE_string(scheduler, "", "host:port of the scheduler (SLUICE_SCHEDULER)");
-DEFINE_string(log_dir_path, "", "folder of workerlog.N and endpoints.log (SLUICE_LOG_DIR); default log");
 DEFINE_string(admin_bind, "", "host:port of the admin HTTP server; default 127.0.0.1 and a free port");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS");
-DEFINE_string(device, "cpu", "where to compute: cpu, or auto");
+DEFINE_string(device, "cpu", "where to compute: cpu or auto");
 DEFINE_int32(threads, 1, "compute threads, unless the job sets train.threads");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "sluice-worker: %s\n", std::string(status.message()).c_str());
+  return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  return 0;
+  gflags::SetUsageMessage("runs the jobs that a scheduler assigns to it\n"
+      "  sluice-worker --cluster=configs/two_hosts_cluster.textproto --rank=0");
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  sluice::StopSignal::Install(FLAGS_die_with_parent);
+  if (FLAGS_device != "cpu" && FLAGS_device != "auto") {
+    return Fail(absl::InvalidArgumentError("--device=" + FLAGS_device +
+                                           ": this build computes on the CPU only; use --device=cpu"));
+  }
+  if (FLAGS_threads < 1) return Fail(absl::InvalidArgumentError("--threads must be at least 1"));
+  sluice::IdentityFlags flags;
+  flags.cluster_file = FLAGS_cluster;
+  flags.rank = FLAGS_rank;
+  flags.scheduler = FLAGS_scheduler;
+  flags.log_dir = FLAGS_log_dir;
+  flags.admin_bind = FLAGS_admin_bind;
+  flags.insecure = FLAGS_insecure;
+  auto identity = sluice::ResolveIdentity(sluice::ROLE_WORKER, flags);
+  if (!identity.ok()) return Fail(identity.status());
+  if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return Fail(log);
+
+  sluice::GrpcTransport transport;
+  sluice::WorkerServer::Options options;
+  options.identity = *identity;
+  options.threads = FLAGS_threads;
+  options.transport = &transport;
+  options.log = [](const std::string& line) { LOG(INFO) << line; };
+  options.on_end = [](absl::Status status) {
+    if (!status.ok()) LOG(ERROR) << status.message();
+    sluice::StopSignal::Stop(status.ok() ? 0 : 1);
+  };
+  auto server = sluice::WorkerServer::Start(std::move(options));
+  if (!server.ok()) {
+    LOG(ERROR) << server.status().message();
+    return Fail(server.status());
+  }
+  const int code = sluice::StopSignal::Wait();
+  server->reset();
+  return code;
 }

@@ -27,10 +27,18 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(Options option
 
 absl::Status WorkerServer::Init() {
   const Identity& identity = options_.identity;
+  metrics_ = std::make_unique<WorkerMetrics>();
   AdminServer::Options admin;
   admin.bind = identity.admin_bind;
-  admin.role = "worker";
-  admin.statusz = [this] { return Statusz(); };
+  admin.ready = [this] {
+    MutexLock lock(&mutex_);
+    return started_ ? absl::OkStatus()
+                    : absl::UnavailableError("not registered with the scheduler at " + options_.identity.scheduler);
+  };
+  admin.status_text = [this] { return Status()->DebugString(); };
+  admin.status = [this] { return Status(); };
+  admin.registry = metrics_->registry();
+  admin.refresh_metrics = [this] { RefreshMetrics(); };
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
   SLUICE_RETURN_IF_ERROR(AppendEndpoint(identity, "-", admin_->address()));
 
@@ -51,7 +59,6 @@ absl::Status WorkerServer::Init() {
   session.on_end = options_.on_end;
   session.log = options_.log;
   SLUICE_ASSIGN_OR_RETURN(session_, MemberSession::Start(std::move(session)));
-  admin_->SetReady("");
   MutexLock lock(&mutex_);
   started_ = true;
   changed_.NotifyAll();
@@ -126,11 +133,28 @@ void WorkerServer::RunJobs() {
   }
 }
 
-std::string WorkerServer::Statusz() {
-  PollRequest report;
-  FillReport(&report);
-  return absl::StrCat("worker ", options_.identity.rank, ", scheduler ", options_.identity.scheduler, "\n",
-                      report.has_progress() ? report.progress().DebugString() : "idle\n");
+std::unique_ptr<google::protobuf::Message> WorkerServer::Status() {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  auto progress = std::make_unique<WorkerProgress>();
+  if (runner) {
+    *progress = runner->Progress();
+  } else {
+    progress->set_doing("idle");
+  }
+  return progress;
+}
+
+void WorkerServer::RefreshMetrics() {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  metrics_->Set(runner ? runner->Progress() : WorkerProgress());
 }
 
 }  // namespace sluice

@@ -14,6 +14,7 @@
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
 #include "worker/job_runner.h"
+#include "worker/worker_metrics.h"
 
 namespace sluice {
 
@@ -22,7 +23,6 @@ class WorkerServer {
   struct Options {
     Identity identity;
     int threads = 1;
-    std::string device = "cpu";
     Transport* transport = nullptr;  // outlives the server
     std::function<void(const std::string&)> log;
     // The membership has ended: the process should stop with this status.
@@ -37,10 +37,12 @@ class WorkerServer {
   void OnDesired(const PollReply& reply);
   void FillReport(PollRequest* request);
   void RunJobs();
-  std::string Statusz();
+  std::unique_ptr<google::protobuf::Message> Status();
+  void RefreshMetrics();
 
   const Options options_;
   std::unique_ptr<SchedulerClient> scheduler_;
+  std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<MemberSession> session_;
 

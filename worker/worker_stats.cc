@@ -85,6 +85,13 @@ WorkerProgress WorkerStats::TakeProgress() {
   return progress;
 }
 
+WorkerProgress WorkerStats::Progress() {
+  MutexLock lock(&mutex_);
+  WorkerProgress progress = progress_;
+  progress.clear_losses();
+  return progress;
+}
+
 TrainReport WorkerStats::EpochReport() {
   MutexLock lock(&mutex_);
   TrainReport report = epoch_;

@@ -31,6 +31,8 @@ class WorkerStats {
 
   // Progress for a report; hands over the losses gathered since the last call.
   WorkerProgress TakeProgress();
+  // The same without the losses, which stay.
+  WorkerProgress Progress();
   // Of the epoch so far.
   TrainReport EpochReport();
 

@@ -1,0 +1,51 @@
+#include "worker/worker_metrics.h"
+
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+
+#include <string>
+
+namespace sluice {
+
+struct WorkerMetrics::Gauges {
+  prometheus::Gauge& Add(const std::string& name, const std::string& help, const prometheus::Labels& labels = {}) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(labels);
+  }
+  prometheus::Gauge& Stage(const std::string& stage) {
+    return Add("sluice_worker_stage_seconds", "Wall seconds spent in a stage, in this job", {{"stage", stage}});
+  }
+
+  const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  prometheus::Gauge& epoch = Add("sluice_worker_epoch", "Epoch of the job it runs, from 0");
+  prometheus::Gauge& step = Add("sluice_worker_step", "Steps of this worker in this job");
+  prometheus::Gauge& examples = Add("sluice_worker_epoch_examples", "Examples trained in this epoch");
+  prometheus::Gauge& rate = Add("sluice_worker_examples_per_second", "Training speed over the last log_every steps");
+  prometheus::Gauge& loss = Add("sluice_worker_loss", "Mean loss of the last log_every steps");
+  prometheus::Gauge& bad_lines = Add("sluice_worker_bad_lines", "Malformed lines met in this job");
+  prometheus::Gauge& read = Stage("read");
+  prometheus::Gauge& dedup = Stage("dedup");
+  prometheus::Gauge& pull_wait = Stage("pull_wait");
+  prometheus::Gauge& compute = Stage("compute");
+  prometheus::Gauge& push_wait = Stage("push_wait");
+};
+
+WorkerMetrics::WorkerMetrics() : gauges_(std::make_unique<Gauges>()) {}
+WorkerMetrics::~WorkerMetrics() = default;
+
+std::shared_ptr<prometheus::Registry> WorkerMetrics::registry() const { return gauges_->registry; }
+
+void WorkerMetrics::Set(const WorkerProgress& progress) {
+  gauges_->epoch.Set(progress.epoch());
+  gauges_->step.Set(progress.step());
+  gauges_->examples.Set(progress.examples());
+  gauges_->rate.Set(progress.examples_per_second());
+  gauges_->loss.Set(progress.loss());
+  gauges_->bad_lines.Set(progress.bad_lines());
+  gauges_->read.Set(progress.stages().read());
+  gauges_->dedup.Set(progress.stages().dedup());
+  gauges_->pull_wait.Set(progress.stages().pull_wait());
+  gauges_->compute.Set(progress.stages().compute());
+  gauges_->push_wait.Set(progress.stages().push_wait());
+}
+
+}  // namespace sluice
