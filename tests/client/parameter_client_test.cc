@@ -1,0 +1,194 @@
+// ParameterClient against strict fake pservers: routes, refusals, timeouts, sizes.
+#include "client/parameter_client.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+#include <thread>
+
+#include "tests/client/cluster_for_test.h"
+#include "tests/client/fake_pserver.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ParameterClientTest : public ::testing::Test {
+ protected:
+  ParameterClientTest()
+      : job_(MakeJob(TestMode::kAsync, 2, 1)),
+        world_(*CreateTableLayouts(job_.tables(), 3), job_.route()) {}
+
+  void Bind() {
+    for (uint32_t p = 0; p < 2; ++p) {
+      transport_.Bind(job_.route().pservers(p),
+                      [this, p](std::shared_ptr<Stream> stream, std::string) {
+                        return std::make_unique<FakeHandler>(&world_, p, std::move(stream));
+                      });
+    }
+  }
+  std::unique_ptr<ParameterClient> Client(absl::Duration timeout = absl::Seconds(20)) {
+    ParameterClient::Options options;
+    options.job = job_;
+    options.transport = &transport_;
+    options.timeout = timeout;
+    options.get_route = [this]() -> absl::StatusOr<Route> {
+      MutexLock lock(&world_.mu);
+      return world_.route;
+    };
+    auto client = ParameterClient::Create(std::move(options));
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+  static std::shared_ptr<TestValues> Ones(const ParameterClient& client, uint64_t keys) {
+    std::vector<uint64_t> wanted;
+    for (uint64_t k = 0; k < keys; ++k) wanted.push_back(k);
+    auto values = std::make_shared<TestValues>(client, wanted);
+    std::fill(values->rows.begin(), values->rows.end(), 1.0f);
+    std::fill(values->dense.begin(), values->dense.end(), 1.0f);
+    return values;
+  }
+  // Every shard moves to the next pserver; its state with it.
+  void MoveAll() {
+    MutexLock lock(&world_.mu);
+    world_.route.set_generation(world_.route.generation() + 1);
+    for (TableRoute& table : *world_.route.mutable_tables()) {
+      for (uint32_t& owner : *table.mutable_owner()) owner = (owner + 1) % 2;
+    }
+  }
+
+  const JobSpec job_;
+  FakePservers world_;
+  InProcessTransport transport_;
+};
+
+TEST_F(ParameterClientTest, FollowsMovedShardsAndAppliesEachPushOnce) {
+  Bind();
+  auto client = Client();
+  auto ones = Ones(*client, 40);
+  for (int step = 1; step <= 12; ++step) {
+    if (step % 4 == 0) MoveAll();
+    ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1)).ok());
+    const absl::Status status = client->WaitPushes(step % 3);
+    ASSERT_TRUE(status.ok()) << status;
+    auto seen = Ones(*client, 40);
+    const absl::Status pulled = client->WaitPull(client->StartPull(seen->Pull()));
+    ASSERT_TRUE(pulled.ok()) << pulled;
+    if (step % 3 == 0) {
+      ASSERT_EQ(seen->rows, std::vector<float>(seen->rows.size(), step));
+      ASSERT_EQ(seen->dense, std::vector<float>(kElements, step));
+    }
+  }
+  ASSERT_TRUE(client->EndEpoch(0).ok());
+  MutexLock lock(&world_.mu);
+  EXPECT_EQ(world_.violation, "");
+  EXPECT_GT(world_.refusals, 0);
+  EXPECT_EQ(world_.shards.size(), 17u) << "empty shards are named too";
+  for (const auto& [flat, shard] : world_.shards) EXPECT_EQ(shard.last, 12u);
+}
+
+TEST_F(ParameterClientTest, WaitsForAJobThatIsNotOpenYet) {
+  Bind();
+  world_.refuse_hellos = 4;
+  auto client = Client();
+  auto ones = Ones(*client, 3);
+  const absl::Status status = client->WaitPull(client->StartPull(ones->Pull()));
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ones->rows, std::vector<float>(ones->rows.size(), 0));
+}
+
+TEST_F(ParameterClientTest, TimeoutNamesPserverAndStep) {
+  auto client = Client(absl::Milliseconds(80));  // nobody listens
+  auto ones = Ones(*client, 3);
+  const absl::Status pulled = client->WaitPull(client->StartPull(ones->Pull()));
+  EXPECT_EQ(pulled.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(pulled.message()),
+              HasSubstr("pull for step 1 from pserver 1 at pserver-1"));
+  EXPECT_THAT(std::string(pulled.message()), HasSubstr("not connected: "));
+  ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1)).ok());
+  const absl::Status pushed = client->WaitPushes(0);
+  EXPECT_EQ(pushed.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(pushed.message()), HasSubstr("acknowledgement of push 1 from pserver"));
+}
+
+TEST_F(ParameterClientTest, AGradientThatIsNotFiniteIsRefusedBeforeAnythingIsSent) {
+  Bind();
+  auto client = Client();
+  for (float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    auto rows = Ones(*client, 50), dense = Ones(*client, 50);
+    rows->rows[rows->rows.size() - 1] = bad;
+    dense->dense[5] = bad;
+    const absl::Status in_rows = client->StartPush(TestValues::Push(rows, 1));
+    EXPECT_EQ(in_rows.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(in_rows.message()), HasSubstr("'emb'"));
+    EXPECT_THAT(std::string(client->StartPush(TestValues::Push(dense, 1)).message()),
+                HasSubstr("'dense'"));
+  }
+  ASSERT_TRUE(client->StartPush(TestValues::Push(Ones(*client, 2), 1)).ok());
+  ASSERT_TRUE(client->WaitPushes(0).ok());
+  MutexLock lock(&world_.mu);
+  for (const auto& [flat, shard] : world_.shards) EXPECT_EQ(shard.last, 1u);
+}
+
+TEST_F(ParameterClientTest, LongFramesAreCutBetweenParts) {
+  Bind();
+  auto client = Client();
+  auto ones = Ones(*client, 500000);  // 12 MB on two pservers
+  auto seen = Ones(*client, 500000);
+  PullRequest next = seen->Pull();
+  ParameterClient::Ticket ticket;
+  ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1), &next, &ticket).ok());
+  const absl::Status status = client->WaitPull(ticket);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(seen->rows, ones->rows);
+  EXPECT_EQ(seen->dense, ones->dense);
+  ASSERT_TRUE(client->WaitPushes(0).ok());
+  MutexLock lock(&world_.mu);
+  EXPECT_EQ(world_.violation, "");
+  EXPECT_EQ(world_.messages, 2 + 4) << "two Hellos, two messages to each";
+}
+
+TEST_F(ParameterClientTest, CancelEndsAWaitThatWaitingForDescribes) {
+  Bind();
+  world_.silent = true;
+  auto client = Client();
+  auto ones = Ones(*client, 3);
+  EXPECT_EQ(client->WaitingFor(), "");
+  absl::Status status;
+  std::thread waiter([&] { status = client->WaitPull(client->StartPull(ones->Pull())); });
+  while (client->WaitingFor().empty()) std::this_thread::yield();
+  EXPECT_THAT(client->WaitingFor(), HasSubstr("pull for step 1 from pserver"));
+  client->Cancel();
+  waiter.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(client->WaitPushes(0).code(), absl::StatusCode::kOk) << "nothing to wait for";
+  EXPECT_EQ(client->StartPush(TestValues::Push(ones, 1)).code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(ParameterClientTest, EndsWithRequestsOutstandingAndReleasesTheirMemory) {
+  Bind();
+  world_.silent = true;
+  std::weak_ptr<TestValues> held;
+  {
+    auto client = Client();
+    auto ones = Ones(*client, 30);
+    held = ones;
+    ASSERT_TRUE(client->StartPush(TestValues::Push(std::move(ones), 1)).ok());
+    EXPECT_FALSE(held.expired()) << "the frame keeps its values";
+  }
+  EXPECT_TRUE(held.expired());
+}
+
+TEST_F(ParameterClientTest, PushesWithoutWaitingAreBounded) {
+  auto client = Client();
+  auto ones = Ones(*client, 1);
+  absl::Status status;
+  for (int i = 0; i < 2000 && status.ok(); ++i)
+    status = client->StartPush(TestValues::Push(ones, 1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+}
+
+}  // namespace
+}  // namespace sluice
