@@ -4,6 +4,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
@@ -333,6 +334,12 @@ class GrpcTransport::Impl {
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
 };
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // blocks up to here come from the heap, not from mmap
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
 
 GrpcTransport::GrpcTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 GrpcTransport::~GrpcTransport() = default;

@@ -15,6 +15,10 @@
 
 namespace sluice {
 
+// Makes malloc keep freed memory: the fresh pages of each message cost more than its copy. For
+// main() of every process on the data plane, before its threads start.
+void KeepFreedMemory();
+
 class GrpcTransport : public Transport {
  public:
   struct Options {

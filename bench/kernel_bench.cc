@@ -1,0 +1,92 @@
+// kernel/RULE/f32: update rules on memory beyond the caches, one thread, in blocks of 1 MiB as a
+// pserver's.
+//
+// The limit is what one thread moves in place: a[i] += s * b[i], two arrays read and one written.
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/suite.h"
+#include "common/optimizer/update_rule.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr size_t kBlock = (1 << 20) / sizeof(float);
+
+class Kernel {
+ public:
+  Kernel(std::shared_ptr<const UpdateRule> rule, size_t elements)
+      : rule_(std::move(rule)), n_(elements), weights_(elements, 0.5f), gradient_(elements) {
+    for (size_t i = 0; i < n_; ++i) gradient_[i] = static_cast<float>(i % 1024) * 1e-4f - 0.05f;
+    for (int s = 0; s < rule_->state_floats(); ++s) state_.emplace_back(elements);
+    ForEachBlock([this](size_t at, float* const* state) { rule_->InitState(state, kBlock); });
+  }
+
+  Sample Measure() {
+    Sample sample;
+    double start = Now();
+    for (size_t i = 0; i < n_; ++i) weights_[i] += 1e-6f * gradient_[i];
+    sample.limit = 3.0 * n_ * sizeof(float) / (Now() - start) / 1e9;
+    ++count_;
+    start = Now();
+    ForEachBlock([this](size_t at, float* const* state) {
+      rule_->Apply(&weights_[at], state, &gradient_[at], kBlock, kBlock, 1e-3f, count_);
+    });
+    // Weights and state are read and written, the gradient is read.
+    const double arrays = 3.0 + 2.0 * rule_->state_floats();
+    sample.value = arrays * n_ * sizeof(float) / (Now() - start) / 1e9;
+    return sample;
+  }
+
+ private:
+  template <typename F>
+  void ForEachBlock(F f) {
+    float* state[UpdateRule::kMaxState] = {};
+    for (size_t at = 0; at < n_; at += kBlock) {
+      for (size_t s = 0; s < state_.size(); ++s) state[s] = &state_[s][at];
+      f(at, state);
+    }
+  }
+
+  const std::shared_ptr<const UpdateRule> rule_;
+  const size_t n_;
+  std::vector<float> weights_, gradient_;
+  std::vector<std::vector<float>> state_;
+  uint64_t count_ = 0;
+};
+
+Benchmark KernelBenchmark(const std::string& name, OptimizerConfig config) {
+  Benchmark benchmark;
+  benchmark.name = absl::StrCat("kernel/", name, "/f32");
+  benchmark.unit = "GB/s";
+  benchmark.limit_name = "in-place triad, one thread";
+  benchmark.prepare = [config = std::move(config)](
+                          const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    auto rule = UpdateRule::Create(WithDefaults(config));
+    if (!rule.ok()) return rule.status();
+    const size_t blocks = settings.quick ? 2 : 64;
+    auto kernel = std::make_shared<Kernel>(std::shared_ptr<const UpdateRule>(*std::move(rule)),
+                                           blocks * kBlock);
+    return std::function<Sample()>([kernel] { return kernel->Measure(); });
+  };
+  return benchmark;
+}
+
+}  // namespace
+
+void AddKernelBenchmarks(std::vector<Benchmark>* to) {
+  OptimizerConfig sgd, momentum, adam, adagrad, ftrl;
+  sgd.mutable_sgd();
+  momentum.mutable_momentum();
+  adam.mutable_adam();
+  adagrad.mutable_adagrad();
+  ftrl.mutable_ftrl();
+  to->push_back(KernelBenchmark("sgd", sgd));
+  to->push_back(KernelBenchmark("momentum", momentum));
+  to->push_back(KernelBenchmark("adam", adam));
+  to->push_back(KernelBenchmark("adagrad", adagrad));
+  to->push_back(KernelBenchmark("ftrl", ftrl));
+}
+
+}  // namespace sluice::bench

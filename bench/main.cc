@@ -1,0 +1,75 @@
+// sluice-bench: measures Sluice beside the limits of this machine.
+#include <gflags/gflags.h>
+
+#include <cstdio>
+#include <fstream>
+#include <regex>
+
+#include "bench/suite.h"
+#include "common/transport/grpc_transport.h"
+
+DEFINE_string(filter, "", "run only the rows whose name matches this regular expression");
+DEFINE_string(json, "", "also write the rows to this file");
+DEFINE_bool(quick, false, "small and few: shows that everything runs, not how fast");
+
+namespace sluice::bench {
+namespace {
+
+int Main() {
+  std::regex filter;
+  try {
+    filter = std::regex(FLAGS_filter);
+  } catch (const std::regex_error& error) {
+    std::fprintf(stderr, "--filter=%s is not a regular expression: %s\n", FLAGS_filter.c_str(),
+                 error.what());
+    return 2;
+  }
+  Settings settings;
+  settings.quick = FLAGS_quick;
+  if (settings.quick) settings.repetitions = 3;
+  std::vector<Benchmark> benchmarks;
+  AddKernelBenchmarks(&benchmarks);
+  AddStreamBenchmarks(&benchmarks);
+  std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
+  std::vector<Row> rows;
+  for (const Benchmark& benchmark : benchmarks) {
+    if (!std::regex_search(benchmark.name, filter)) continue;
+    absl::StatusOr<Row> row = Run(benchmark, settings);
+    if (!row.ok()) {
+      std::fprintf(stderr, "%s: %s\n", benchmark.name.c_str(), row.status().ToString().c_str());
+      return 1;
+    }
+    std::printf("%s", TableLine(*row).c_str());
+    std::fflush(stdout);
+    rows.push_back(*std::move(row));
+  }
+  if (rows.empty()) {
+    std::fprintf(stderr, "no row matches --filter=%s; the rows are\n", FLAGS_filter.c_str());
+    for (const Benchmark& benchmark : benchmarks)
+      std::fprintf(stderr, "  %s\n", benchmark.name.c_str());
+    return 2;
+  }
+  if (FLAGS_json.empty()) return 0;
+  std::ofstream file(FLAGS_json);
+  file << ToJson(rows);
+  file.close();
+  if (file) return 0;
+  std::fprintf(stderr, "cannot write --json=%s\n", FLAGS_json.c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage(
+      "measures Sluice beside the limits of this machine\n  sluice-bench --filter=kernel/ "
+      "--json=rows.json");
+  gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
+  if (argc > 1) {
+    std::fprintf(stderr, "unknown argument \"%s\"; see --help\n", argv[1]);
+    return 2;
+  }
+  sluice::KeepFreedMemory();
+  return sluice::bench::Main();
+}

@@ -1,0 +1,61 @@
+// Rows of the benchmark: each a figure beside the limit that the same run measured for it.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace sluice::bench {
+
+struct Settings {
+  bool quick = false;    // small and few: shows that everything runs, not how fast
+  int repetitions = 11;  // of figure and limit, one after the other
+};
+
+// One repetition: figure and limit in the row's unit.
+struct Sample {
+  double value = 0;
+  double limit = 0;
+};
+
+struct Row {
+  std::string name;  // stable: "kernel/adam/f32"
+  std::string unit;
+  double value = 0;  // median
+  double limit = 0;  // median
+  std::string limit_name;
+  double ratio =
+      0;  // value / limit: below 1 for rates (higher is better), above 1 for times (lower is)
+  int repetitions = 0;
+  double min = 0, max = 0;  // of value
+};
+
+struct Benchmark {
+  std::string name;
+  std::string unit;
+  std::string limit_name;
+  // Prepares, then returns the function that measures once; what it captured goes with it.
+  std::function<absl::StatusOr<std::function<Sample()>>(const Settings&)> prepare;
+};
+
+// One repetition to warm up, then `settings.repetitions` that count.
+absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
+
+// What each file of rows adds.
+void AddKernelBenchmarks(std::vector<Benchmark>* to);
+void AddStreamBenchmarks(std::vector<Benchmark>* to);
+
+// Two lines that say what the figures were measured on; warns when asserts are compiled in.
+std::string DescribeMachine(const Settings& settings);
+std::string TableHeader();
+std::string TableLine(const Row& row);
+std::string ToJson(const std::vector<Row>& rows);
+
+// Seconds since an arbitrary start.
+double Now();
+
+}  // namespace sluice::bench

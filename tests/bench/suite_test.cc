@@ -1,0 +1,88 @@
+#include "bench/suite.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice::bench {
+namespace {
+
+google::protobuf::ListValue Parse(const std::string& json) {
+  google::protobuf::ListValue list;
+  EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(json, &list).ok()) << json;
+  return list;
+}
+
+TEST(BenchTest, MedianMinAndMaxAreOfTheRepetitionsAfterTheFirst) {
+  int calls = 0;
+  Benchmark benchmark{"n", "GB/s", "limit", [&](const Settings&) {
+                        return std::function<Sample()>([&] {
+                          const double values[] = {100, 5, 1, 3};
+                          return Sample{values[calls++], 10};
+                        });
+                      }};
+  Settings settings;
+  settings.repetitions = 3;
+  auto row = bench::Run(benchmark, settings);
+  ASSERT_TRUE(row.ok());
+  EXPECT_EQ(row->value, 3);
+  EXPECT_EQ(row->min, 1);
+  EXPECT_EQ(row->max, 5);
+  EXPECT_EQ(row->limit, 10);
+  EXPECT_DOUBLE_EQ(row->ratio, 0.3);
+  EXPECT_EQ(row->repetitions, 3);
+}
+
+TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
+  const char* bin = std::getenv("SLUICE_BIN_DIR");
+  ASSERT_NE(bin, nullptr) << "run by ctest, or set SLUICE_BIN_DIR to the folder of sluice-bench";
+  const std::string json = absl::StrCat(::testing::TempDir(), "/sluice_bench_", getpid(), ".json");
+  ASSERT_EQ(
+      std::system(absl::StrCat(bin, "/sluice-bench --quick --json=", json, " > /dev/null").c_str()),
+      0);
+  std::stringstream text;
+  text << std::ifstream(json).rdbuf();
+  unlink(json.c_str());
+  std::set<std::string> names;
+  const google::protobuf::ListValue rows = Parse(text.str());
+  for (const auto& value : rows.values()) {
+    const auto& row = value.struct_value().fields();
+    names.insert(row.at("name").string_value());
+    EXPECT_EQ(row.size(), 9);
+    for (const char* field : {"value", "limit", "ratio", "min", "max", "repetitions"}) {
+      const double x = row.at(field).number_value();
+      EXPECT_TRUE(std::isfinite(x) && x > 0)
+          << row.at("name").string_value() << " " << field << " " << x;
+    }
+    EXPECT_FALSE(row.at("unit").string_value().empty());
+    EXPECT_FALSE(row.at("limit_name").string_value().empty());
+  }
+  for (const char* name :
+       {"kernel/sgd/f32", "kernel/momentum/f32", "kernel/adam/f32", "kernel/adagrad/f32",
+        "kernel/ftrl/f32", "round_trip/4KiB", "stream_push/4MiB"}) {
+    EXPECT_EQ(names.count(name), 1) << name;
+  }
+}
+
+TEST(BenchTest, FilterThatMatchesNothingFails) {
+  const char* bin = std::getenv("SLUICE_BIN_DIR");
+  ASSERT_NE(bin, nullptr);
+  EXPECT_NE(std::system(
+                absl::StrCat(
+                    bin, "/sluice-bench --quick --filter=nothing_so_named 2> /dev/null > /dev/null")
+                    .c_str()),
+            0);
+}
+
+}  // namespace
+}  // namespace sluice::bench
