@@ -268,7 +268,8 @@ void JobTables::EndEpoch(const Caller& caller, uint32_t epoch) {
     uint32_t& ended = epochs_ended_[caller.rank];
     ended = std::max(ended, epoch + 1);
     const uint32_t all = *std::min_element(epochs_ended_.begin(), epochs_ended_.end());
-    flush = all > epochs_flushed_;
+    // Also once more for a rank that was given a dead one's task after the others' flush.
+    flush = all >= epoch + 1;
     epochs_flushed_ = std::max(all, epochs_flushed_);
   }
   if (flush) {

@@ -124,6 +124,11 @@ TEST_F(JobTablesTest, APushAfterEndEpochWithdrawsIt) {
   EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
   worker(0).EndEpoch(0);
   EXPECT_THAT(worker(0).Dense(), ElementsAre(0, 0, 0, 0));
+  // A task is leased again after all had ended.
+  Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(0, 0, 0, 0));
+  worker(1).EndEpoch(0);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(-1, -1, -1, -1));
 }
 
 TEST_F(JobTablesTest, GeoHoldsExactlyTheMergedDeltasAndAnswersWithThem) {
