@@ -32,7 +32,8 @@ struct FakePservers {
   Route route;
   std::map<uint32_t, ShardState> shards;  // by flat
   int refuse_hellos = 0;
-  bool silent = false;  // takes requests and never answers
+  bool any_generation = false;  // refuses parts instead of requests
+  bool silent = false;          // takes requests and never answers
   int messages = 0, wrong_shards = 0, refusals = 0;
   std::string violation;
 
@@ -74,7 +75,7 @@ class FakeHandler : public StreamHandler {
       return true;
     }
     if (world_->silent) return false;
-    if (header.generation() != world_->route.generation()) {
+    if (!world_->any_generation && header.generation() != world_->route.generation()) {
       if (header.last()) {
         ++world_->refusals;
         reply->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));

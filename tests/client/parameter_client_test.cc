@@ -58,34 +58,45 @@ class ParameterClientTest : public ::testing::Test {
     }
   }
 
+  // Each push is applied once, by whoever has the shard.
+  void TrainWhileShardsMove() {
+    Bind();
+    auto client = Client();
+    auto ones = Ones(*client, 40);
+    for (int step = 1; step <= 12; ++step) {
+      if (step % 4 == 0) MoveAll();
+      ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1)).ok());
+      const absl::Status status = client->WaitPushes(step % 3);
+      ASSERT_TRUE(status.ok()) << status;
+      auto seen = Ones(*client, 40);
+      const absl::Status pulled = client->WaitPull(client->StartPull(seen->Pull()));
+      ASSERT_TRUE(pulled.ok()) << pulled;
+      if (step % 3 == 0) {
+        ASSERT_EQ(seen->rows, std::vector<float>(seen->rows.size(), step));
+        ASSERT_EQ(seen->dense, std::vector<float>(kElements, step));
+      }
+    }
+    ASSERT_TRUE(client->EndEpoch(0).ok());
+    MutexLock lock(&world_.mu);
+    EXPECT_EQ(world_.violation, "");
+    EXPECT_EQ(world_.shards.size(), 17u) << "empty shards are named too";
+    for (const auto& [flat, shard] : world_.shards) EXPECT_EQ(shard.last, 12u);
+  }
+
   const JobSpec job_;
   FakePservers world_;
   InProcessTransport transport_;
 };
 
-TEST_F(ParameterClientTest, FollowsMovedShardsAndAppliesEachPushOnce) {
-  Bind();
-  auto client = Client();
-  auto ones = Ones(*client, 40);
-  for (int step = 1; step <= 12; ++step) {
-    if (step % 4 == 0) MoveAll();
-    ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1)).ok());
-    const absl::Status status = client->WaitPushes(step % 3);
-    ASSERT_TRUE(status.ok()) << status;
-    auto seen = Ones(*client, 40);
-    const absl::Status pulled = client->WaitPull(client->StartPull(seen->Pull()));
-    ASSERT_TRUE(pulled.ok()) << pulled;
-    if (step % 3 == 0) {
-      ASSERT_EQ(seen->rows, std::vector<float>(seen->rows.size(), step));
-      ASSERT_EQ(seen->dense, std::vector<float>(kElements, step));
-    }
-  }
-  ASSERT_TRUE(client->EndEpoch(0).ok());
-  MutexLock lock(&world_.mu);
-  EXPECT_EQ(world_.violation, "");
+TEST_F(ParameterClientTest, FollowsMovedShardsWhenRequestsAreRefused) {
+  TrainWhileShardsMove();
   EXPECT_GT(world_.refusals, 0);
-  EXPECT_EQ(world_.shards.size(), 17u) << "empty shards are named too";
-  for (const auto& [flat, shard] : world_.shards) EXPECT_EQ(shard.last, 12u);
+}
+
+TEST_F(ParameterClientTest, FollowsMovedShardsWhenPartsAreRefused) {
+  world_.any_generation = true;
+  TrainWhileShardsMove();
+  EXPECT_GT(world_.wrong_shards, 0);
 }
 
 TEST_F(ParameterClientTest, WaitsForAJobThatIsNotOpenYet) {
@@ -179,6 +190,34 @@ TEST_F(ParameterClientTest, EndsWithRequestsOutstandingAndReleasesTheirMemory) {
     EXPECT_FALSE(held.expired()) << "the frame keeps its values";
   }
   EXPECT_TRUE(held.expired());
+}
+
+TEST_F(ParameterClientTest, SavesTheShardsOfEveryPserver) {
+  Bind();
+  for (uint32_t p = 0; p < 2; ++p) {
+    transport_.RegisterUnary(job_.route().pservers(p), "/sluice.Pserver/SaveShards",
+                             [p](const std::string& text) -> absl::StatusOr<std::string> {
+                               SaveShardsRequest request;
+                               if (!request.ParseFromString(text) || request.job_id() != "job-1") {
+                                 return absl::InvalidArgumentError("not for this job");
+                               }
+                               if (request.directory() == "full")
+                                 return absl::DataLossError("disk full");
+                               SaveShardsReply reply;
+                               reply.add_files()->set_name(std::to_string(1 - p));
+                               return reply.SerializeAsString();
+                             });
+  }
+  auto client = Client();
+  const auto files = client->SaveShards("model");
+  ASSERT_TRUE(files.ok()) << files.status();
+  ASSERT_EQ(files->size(), 2u);
+  EXPECT_EQ((*files)[0].name(), "0");
+  EXPECT_EQ((*files)[1].name(), "1");
+  const auto failed = client->SaveShards("full");
+  EXPECT_EQ(failed.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(failed.status().message()),
+              HasSubstr("pserver-0 cannot save its shards in full: disk full"));
 }
 
 TEST_F(ParameterClientTest, PushesWithoutWaitingAreBounded) {
