@@ -1,0 +1,43 @@
+// sluice cancel: ends a job.
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/endpoints.h"
+#include "cli/exit_codes.h"
+#include "cli/watch_job.h"
+#include "common/daemon/scheduler_client.h"
+
+namespace sluice::cli {
+namespace {
+
+int Cancel(const ParsedCommand& command) {
+  if (command.words.empty()) {
+    return ReportError(absl::InvalidArgumentError(
+        "no job is named; give its id: sluice cancel JOB_ID (sluice status "
+        "lists them)"));
+  }
+  const auto address = FindScheduler(command);
+  if (!address.ok()) return ReportError(address.status());
+  const auto client = SchedulerClient::Create(*address);
+  CancelJobRequest request;
+  request.set_job_id(command.words[0]);
+  const absl::Status status = client->CancelJob(request);
+  if (!status.ok()) return ReportError(status);
+  std::cout << "cancelled " << command.words[0] << std::endl;
+  return kDone;
+}
+
+}  // namespace
+
+Command CancelCommand() {
+  CommandSpec spec;
+  spec.name = "cancel";
+  spec.summary = "Ends a job, queued or running.";
+  spec.words = "JOB_ID";
+  spec.max_words = 1;
+  spec.flags = SchedulerFlags();
+  spec.examples = "  sluice cancel adult_wide_deep-3\n";
+  return {spec, &Cancel};
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,146 @@
+#include "cli/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr int kExecFailed = 127;
+
+std::vector<std::string> EnvironmentWithoutOurs() {
+  std::vector<std::string> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!absl::StartsWith(*entry, "SLUICE_")) kept.push_back(*entry);
+  }
+  return kept;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>* strings) {
+  std::vector<char*> pointers;
+  for (std::string& s : *strings) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// In the child, between fork and exec: only async-signal-safe calls.
+[[noreturn]] void Exec(pid_t parent, bool detached, int log, char* const* argv,
+                       char* const* environment) {
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  if (detached) {
+    setsid();
+  } else {
+    // A group of its own: Ctrl-C in the terminal reaches the launcher alone, which stops all in
+    // order.
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(kExecFailed);
+  }
+  const int null = open("/dev/null", O_RDONLY);
+  if (null >= 0) dup2(null, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  execve(argv[0], argv, environment);
+  _exit(kExecFailed);
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
+  if (access(options.argv[0].c_str(), X_OK) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot start ", options.argv[0], ": ", std::strerror(errno),
+                     "; it must lie beside the sluice binary (./dev build makes both)"));
+  }
+  const int log = open(options.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.log_file, ": ",
+                                                   std::strerror(errno),
+                                                   "; give a writable --log_dir"));
+  }
+  std::vector<std::string> environment = EnvironmentWithoutOurs();
+  const std::vector<char*> environment_pointers = Pointers(&environment);
+  const std::vector<char*> arguments = Pointers(&options.argv);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) Exec(parent, options.detached, log, arguments.data(), environment_pointers.data());
+  close(log);
+  if (pid < 0) {
+    return absl::InternalError(
+        absl::StrCat("cannot start ", options.name, ": ", std::strerror(errno)));
+  }
+  ChildProcess child(std::move(options));
+  child.pid_ = pid;
+  return child;
+}
+
+std::optional<int> ChildProcess::Poll() {
+  int status;
+  if (!status_.has_value() && waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  return status_;
+}
+
+bool ChildProcess::WaitUntil(absl::Time deadline) {
+  while (!Poll().has_value()) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return true;
+}
+
+void ChildProcess::Signal(int signal) {
+  // A reaped pid may belong to somebody else by now.
+  if (!Poll().has_value()) kill(pid_, signal);
+}
+
+std::string DescribeExit(int wait_status) {
+  if (WIFSIGNALED(wait_status)) {
+    const int signal = WTERMSIG(wait_status);
+    return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
+  }
+  return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
+}
+
+std::string TailOfFile(const std::string& path, int lines) {
+  constexpr std::streamoff kMost = 64 << 10;
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  const std::streamoff size = in.tellg();
+  const std::streamoff begin = std::max<std::streamoff>(0, size - kMost);
+  std::string text(static_cast<size_t>(size - begin), '\0');
+  in.seekg(begin);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  std::vector<std::string> all = absl::StrSplit(text, '\n');
+  if (!all.empty() && all.back().empty()) all.pop_back();
+  if (all.size() > static_cast<size_t>(lines)) all.erase(all.begin(), all.end() - lines);
+  return absl::StrJoin(all, "\n");
+}
+
+absl::StatusOr<std::string> ExecutableFolder() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error)
+    return absl::InternalError(absl::StrCat("cannot read /proc/self/exe: ", error.message()));
+  return path.parent_path().string();
+}
+
+}  // namespace sluice::cli

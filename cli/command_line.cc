@@ -1,0 +1,134 @@
+#include "cli/command_line.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/config/closest_name.h"
+
+namespace sluice::cli {
+namespace {
+
+const FlagSpec* Find(const CommandSpec& spec, const std::string& name) {
+  const auto it = std::find_if(spec.flags.begin(), spec.flags.end(),
+                               [&](const FlagSpec& f) { return f.name == name; });
+  return it == spec.flags.end() ? nullptr : &*it;
+}
+
+absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
+  std::vector<std::string> names;
+  for (const FlagSpec& flag : spec.flags) names.push_back(flag.name);
+  return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,
+                                                 DidYouMean(name, names), " (sluice ", spec.name,
+                                                 " --help)"));
+}
+
+absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
+  int64_t number;
+  bool yes;
+  if (flag.kind == FlagKind::kNumber && !absl::SimpleAtoi(value, &number)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag.name, "=", value, " is no whole number; give e.g. --", flag.name, "=2"));
+  }
+  if (flag.kind == FlagKind::kBool && !absl::SimpleAtob(value, &yes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag.name, "=", value, " is neither true nor false; give one of them"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ParsedCommand::Text(const std::string& name) const {
+  const auto it = values_.find(name);
+  if (it != values_.end()) return it->second.back();
+  const auto fallback = defaults_.find(name);
+  return fallback == defaults_.end() ? "" : fallback->second;
+}
+
+long ParsedCommand::Number(const std::string& name) const {
+  int64_t value = 0;  // an absent number
+  if (!absl::SimpleAtoi(Text(name), &value)) return 0;
+  return value;
+}
+
+bool ParsedCommand::Switch(const std::string& name) const {
+  bool value = false;
+  return absl::SimpleAtob(Text(name), &value) && value;
+}
+
+std::vector<std::string> ParsedCommand::All(const std::string& name) const {
+  const auto it = values_.find(name);
+  return it == values_.end() ? std::vector<std::string>() : it->second;
+}
+
+absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
+                                           const std::vector<std::string>& args) {
+  ParsedCommand parsed;
+  for (const FlagSpec& flag : spec.flags) parsed.defaults_[flag.name] = flag.default_value;
+  bool only_words = false;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (only_words || !absl::StartsWith(args[i], "-") || args[i] == "-") {
+      parsed.words.push_back(args[i]);
+      continue;
+    }
+    if (args[i] == "--") {
+      only_words = true;
+      continue;
+    }
+    if (args[i] == "--help" || args[i] == "-h" || args[i] == "-help") {
+      parsed.help = true;
+      return parsed;
+    }
+    const std::vector<std::string> pieces = absl::StrSplit(args[i], absl::MaxSplits('=', 1));
+    std::string name(absl::StripPrefix(absl::StripPrefix(pieces[0], "-"), "-"));
+    const FlagSpec* flag = Find(spec, name);
+    std::string value;
+    if (flag == nullptr && pieces.size() == 1 && absl::StartsWith(name, "no")) {
+      flag = Find(spec, name.substr(2));
+      if (flag != nullptr && flag->kind != FlagKind::kBool) flag = nullptr;
+      value = "false";
+    } else if (flag != nullptr && pieces.size() == 2) {
+      value = pieces[1];
+    } else if (flag != nullptr && flag->kind == FlagKind::kBool) {
+      value = "true";
+    } else if (flag != nullptr) {
+      if (i + 1 == args.size()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", name, " has no value; give --", name, "=", flag->value_name));
+      }
+      value = args[++i];
+    }
+    if (flag == nullptr) return UnknownFlag(spec, name);
+    SLUICE_RETURN_IF_ERROR(CheckValue(*flag, value));
+    parsed.values_[flag->name].push_back(value);
+  }
+  if (parsed.words.size() > spec.max_words) {
+    return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " does not take '",
+                                                   parsed.words[spec.max_words],
+                                                   "'; flags begin with --"));
+  }
+  return parsed;
+}
+
+std::string HelpText(const CommandSpec& spec) {
+  std::string text = absl::StrCat("sluice ", spec.name, spec.words.empty() ? "" : " ", spec.words,
+                                  spec.flags.empty() ? "" : " [flags]", "\n  ", spec.summary, "\n");
+  if (!spec.flags.empty()) absl::StrAppend(&text, "\nFlags:\n");
+  for (const FlagSpec& flag : spec.flags) {
+    std::string left = absl::StrCat("  --", flag.name);
+    if (!flag.value_name.empty()) absl::StrAppend(&left, "=", flag.value_name);
+    left.resize(std::max<size_t>(left.size() + 2, 28), ' ');
+    absl::StrAppend(&text, left, flag.help);
+    if (!flag.default_value.empty()) absl::StrAppend(&text, " (default ", flag.default_value, ")");
+    absl::StrAppend(&text, flag.repeated ? "; may be repeated\n" : "\n");
+  }
+  if (!spec.examples.empty()) absl::StrAppend(&text, "\nExamples:\n", spec.examples);
+  return text;
+}
+
+}  // namespace sluice::cli

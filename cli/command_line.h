@@ -1,0 +1,61 @@
+// Flags of the subcommands: `sluice COMMAND [--name=value | --name value | --[no]switch]...
+// [word]...`
+//
+// Every command has its own flags: another's, or a misspelt one, is an error with a suggestion.
+// Thread safety: plain data.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace sluice::cli {
+
+enum class FlagKind { kText, kNumber, kBool };
+
+struct FlagSpec {
+  std::string name;
+  FlagKind kind = FlagKind::kText;
+  std::string value_name;     // in the help: --name=VALUE_NAME
+  std::string default_value;  // "" is "not given"
+  std::string help;
+  bool repeated = false;
+};
+
+struct CommandSpec {
+  std::string name;
+  std::string summary;
+  std::string words;  // positional words in the help, e.g. "[JOB_ID]"
+  size_t max_words = 0;
+  std::vector<FlagSpec> flags;
+  std::string examples;  // one a line
+};
+
+class ParsedCommand {
+ public:
+  bool help = false;
+  std::vector<std::string> words;
+
+  bool Given(const std::string& name) const { return values_.count(name) > 0; }
+  // The last value, else the default.
+  std::string Text(const std::string& name) const;
+  long Number(const std::string& name) const;
+  bool Switch(const std::string& name) const;
+  std::vector<std::string> All(const std::string& name) const;
+
+ private:
+  friend absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
+                                                    const std::vector<std::string>& args);
+  std::map<std::string, std::vector<std::string>> values_;
+  std::map<std::string, std::string> defaults_;
+};
+
+// INVALID_ARGUMENT names the flag, its value and what is possible.
+absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
+                                           const std::vector<std::string>& args);
+
+std::string HelpText(const CommandSpec& spec);
+
+}  // namespace sluice::cli

@@ -1,0 +1,25 @@
+// The subcommands: each file gives one, main.cc dispatches.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cli/command_line.h"
+
+namespace sluice::cli {
+
+struct Command {
+  CommandSpec spec;
+  std::function<int(const ParsedCommand&)> run;  // returns the exit code
+};
+
+Command LaunchCommand();
+Command UpCommand();
+Command SubmitCommand();
+Command StatusCommand();
+Command LogsCommand();
+Command CancelCommand();
+Command DownCommand();
+Command PredictCommand();
+
+}  // namespace sluice::cli

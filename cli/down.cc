@@ -1,0 +1,80 @@
+// sluice down: stops a cluster.
+#include <signal.h>
+
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/commands.h"
+#include "cli/endpoints.h"
+#include "cli/exit_codes.h"
+#include "cli/watch_job.h"
+#include "common/daemon/scheduler_client.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr absl::Duration kStopTimeout = absl::Seconds(20);
+
+int CountAlive(const std::vector<Endpoint>& endpoints) {
+  int alive = 0;
+  for (const Endpoint& e : endpoints) alive += IsAlive(e) ? 1 : 0;
+  return alive;
+}
+
+bool AwaitEnd(const std::vector<Endpoint>& endpoints, absl::Duration time) {
+  const absl::Time deadline = absl::Now() + time;
+  while (CountAlive(endpoints) > 0) {
+    if (absl::Now() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return true;
+}
+
+void SignalAll(const std::vector<Endpoint>& endpoints, int signal) {
+  for (const Endpoint& e : endpoints) {
+    if (IsAlive(e)) kill(e.pid, signal);
+  }
+}
+
+int Down(const ParsedCommand& command) {
+  const auto address = FindScheduler(command);
+  if (!address.ok()) return ReportError(address.status());
+  // The processes of this host are only known, and ended, when the file names this very scheduler.
+  std::vector<Endpoint> endpoints = ReadEndpoints(command.Text("log_dir"));
+  bool ours = false;
+  for (const Endpoint& e : endpoints)
+    ours = ours || (e.role == "scheduler" && e.address == *address);
+  if (!ours) endpoints.clear();
+  if (ours && CountAlive(endpoints) == 0) {
+    std::cout << "no process of the cluster in " << command.Text("log_dir") << " runs" << std::endl;
+    return kDone;
+  }
+  const absl::Status status = SchedulerClient::Create(*address)->Shutdown();
+  if (!status.ok() && endpoints.empty()) return ReportError(status);
+  if (status.ok() && AwaitEnd(endpoints, kStopTimeout)) {
+    std::cout << "cluster of scheduler " << *address << " is down" << std::endl;
+    return kDone;
+  }
+  std::cerr << "sluice: "
+            << (status.ok() ? "not all processes stopped in time" : std::string(status.message()))
+            << "; ending them by signal" << std::endl;
+  SignalAll(endpoints, SIGTERM);
+  if (!AwaitEnd(endpoints, absl::Seconds(5))) SignalAll(endpoints, SIGKILL);
+  return AwaitEnd(endpoints, absl::Seconds(5)) ? kDone : kJobFailed;
+}
+
+}  // namespace
+
+Command DownCommand() {
+  CommandSpec spec;
+  spec.name = "down";
+  spec.summary = "Cancels all jobs of a cluster and stops its processes.";
+  spec.flags = SchedulerFlags();
+  spec.examples =
+      "  sluice down\n"
+      "  sluice down --scheduler=10.0.0.1:7000\n";
+  return {spec, &Down};
+}
+
+}  // namespace sluice::cli

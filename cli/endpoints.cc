@@ -1,0 +1,79 @@
+#include "cli/endpoints.h"
+
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/config/address.h"
+
+namespace sluice::cli {
+
+std::vector<Endpoint> ReadEndpoints(const std::string& log_dir) {
+  std::vector<Endpoint> endpoints;
+  std::ifstream in(log_dir + "/endpoints.log");
+  for (std::string line; std::getline(in, line);) {
+    if (in.eof()) break;  // no newline: the line is being written
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    Endpoint e;
+    if (words.size() < 4 || words[0] == "#" || !absl::SimpleAtoi(words[1], &e.rank) ||
+        !absl::SimpleAtoi(words[3], &e.pid) || e.pid <= 0) {
+      continue;
+    }
+    e.role = words[0];
+    e.address = words[2] == "-" ? "" : words[2];
+    if (words.size() > 4 && words[4] != "-") e.admin_address = words[4];
+    endpoints.push_back(std::move(e));
+  }
+  return endpoints;
+}
+
+bool IsAlive(const Endpoint& endpoint) {
+  if (kill(endpoint.pid, 0) != 0) return false;
+  // The pid may have been given to another program; and a zombie has no executable.
+  std::error_code error;
+  const auto path =
+      std::filesystem::read_symlink(absl::StrCat("/proc/", endpoint.pid, "/exe"), error);
+  return !error && absl::StartsWith(path.filename().string(), "sluice-" + endpoint.role);
+}
+
+absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
+  std::string address = command.Text("scheduler");
+  std::string origin = "--scheduler";
+  if (const char* variable = std::getenv("SLUICE_SCHEDULER");
+      address.empty() && variable != nullptr && *variable != '\0') {
+    address = variable;
+    origin = "SLUICE_SCHEDULER";
+  }
+  const std::string file = command.Text("log_dir") + "/endpoints.log";
+  if (address.empty()) {
+    origin = file;
+    for (const Endpoint& e : ReadEndpoints(command.Text("log_dir"))) {
+      if (e.role == "scheduler") address = e.address;  // the last one started
+    }
+  }
+  if (address.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no cluster is known: ", file,
+                     " names no scheduler; start one "
+                     "with sluice up, or give --scheduler=HOST:PORT or its --log_dir"));
+  }
+  const auto parsed = ParseAddress(address);
+  if (parsed.ok()) return address;
+  return absl::InvalidArgumentError(absl::StrCat(origin, ": ", parsed.status().message()));
+}
+
+std::vector<FlagSpec> SchedulerFlags() {
+  return {
+      {"scheduler", FlagKind::kText, "HOST:PORT", "",
+       "the cluster; else SLUICE_SCHEDULER, else from log_dir"},
+      {"log_dir", FlagKind::kText, "DIR", "log", "folder of a cluster of this host"},
+  };
+}
+
+}  // namespace sluice::cli

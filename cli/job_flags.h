@@ -1,0 +1,22 @@
+// The flags that describe a job, of launch and submit.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/command_line.h"
+#include "proto/config.pb.h"
+
+namespace sluice::cli {
+
+// --job, the short options of job_config.h, --set, --dry_run and --progress.
+std::vector<FlagSpec> JobFlags();
+
+// The effective config of --job: file, then SLUICE_* variables, then flags. INVALID_ARGUMENT for
+// all that is wrong.
+absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command);
+
+// "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in a line.
+std::string Describe(const JobConfig& job);
+
+}  // namespace sluice::cli

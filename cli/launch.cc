@@ -1,0 +1,129 @@
+// sluice launch: a local cluster for one job.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/job_flags.h"
+#include "cli/local_cluster.h"
+#include "cli/watch_job.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/daemon/identity.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
+constexpr absl::Duration kStopGrace = absl::Seconds(6);
+
+// Submits the job and follows it. Runs beside the main thread, which waits for signals.
+int RunJob(const JobConfig& job, LocalCluster* cluster, ProgressPrinter* printer,
+           std::atomic<bool>* interrupted) {
+  const auto client = SchedulerClient::Create(cluster->scheduler());
+  const auto note = [printer](const std::string& line) { printer->Note(line); };
+  if (absl::Status ready = client->WaitReady(kReadyTimeout, note); !ready.ok()) {
+    const absl::Status why = cluster->Check();
+    return ReportError(why.ok() ? ready : why);
+  }
+  SubmitJobRequest request;
+  *request.mutable_config() = job;
+  const auto submitted = client->SubmitJob(request);
+  int code = kJobFailed;
+  if (submitted.ok()) {
+    WatchOptions watch;
+    watch.client = client.get();
+    watch.job_id = submitted->job_id();
+    watch.printer = printer;
+    watch.check_cluster = [cluster] { return cluster->Check(); };
+    watch.interrupted = [interrupted] { return interrupted->load(); };
+    watch.cancel_on_interrupt = true;
+    const auto status = WatchUntilEnd(watch);
+    if (status.ok()) printer->Finish(*status);
+    code = ReportEnd(status);
+  } else {
+    const absl::Status why = cluster->Check();
+    code = ReportError(why.ok() ? submitted.status() : why);
+  }
+  // Without an answer the processes are ended by signals.
+  (void)client->Shutdown();
+  return code;
+}
+
+absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& command,
+                                                     const JobConfig& job) {
+  SLUICE_RETURN_IF_ERROR(CheckDevice(command));
+  const long server_num = command.Number("server_num");
+  if (server_num < 1 || server_num > 1000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server_num=", server_num, " is not possible; give 1 to 1000 pservers"));
+  }
+  if (job.worker_num() > 1000) {
+    return absl::InvalidArgumentError(absl::StrCat("--worker_num=", job.worker_num(),
+                                                   " is too much for one host; give at most 1000"));
+  }
+  LocalCluster::Options options;
+  options.config = LoopbackCluster("127.0.0.1:0", static_cast<int>(server_num),
+                                   static_cast<int>(job.worker_num()));
+  options.log_dir = command.Text("log_dir");
+  options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
+  options.device = command.Text("device");
+  return options;
+}
+
+int Launch(const ParsedCommand& command) {
+  const auto job = JobFromFlags(command);
+  if (!job.ok()) return ReportError(job.status());
+  if (command.Switch("dry_run")) {
+    std::cout << ToTextproto(*job);
+    return kDone;
+  }
+  const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
+  if (!mode.ok()) return ReportError(mode.status());
+  auto options = ClusterOptions(command, *job);
+  if (!options.ok()) return ReportError(options.status());
+  std::cout << Describe(*job) << ", " << options->config.pservers_size() << " pservers; logs in "
+            << options->log_dir << std::endl;
+
+  // Before any thread starts: threads inherit the blocked signals.
+  StopSignal::Install(false);
+  auto cluster = LocalCluster::Start(*std::move(options));
+  if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
+  if (!cluster.ok()) return StopSignal::Wait();
+  ProgressPrinter printer(*mode, job->train().log_every(), &std::cout);
+  std::atomic<bool> interrupted{false};
+  std::atomic<int> job_code{kJobFailed};
+  std::thread runner([&] {
+    job_code = RunJob(*job, cluster->get(), &printer, &interrupted);
+    StopSignal::Stop(job_code);
+  });
+  // The code of the job, or 130 or 143.
+  const int code = StopSignal::Wait();
+  interrupted = true;
+  runner.join();
+  (*cluster)->Stop(kStopGrace);
+  return code;
+}
+
+}  // namespace
+
+Command LaunchCommand() {
+  CommandSpec spec;
+  spec.name = "launch";
+  spec.summary = "Runs a job on a local cluster that is started for it and stopped after it.";
+  spec.flags = JobFlags();
+  for (FlagSpec& flag : ClusterFlags()) spec.flags.push_back(std::move(flag));
+  spec.examples =
+      "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
+      "  sluice launch --job=J --a_sync=false                  # sync\n"
+      "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: exchange every 100 steps\n"
+      "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
+  return {spec, &Launch};
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,185 @@
+#include "cli/local_cluster.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/endpoints.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr int kTailLines = 12;
+
+bool StopIsPending() {
+  sigset_t pending;
+  return sigpending(&pending) == 0 &&
+         (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+std::string LogName(const std::string& role, int rank) {
+  return absl::StrCat(role == "pserver" ? "server" : role, "log.", rank);
+}
+
+}  // namespace
+
+ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num) {
+  ClusterConfig cluster;
+  cluster.set_name("local");
+  cluster.set_scheduler(scheduler);
+  for (int i = 0; i < server_num; ++i) cluster.add_pservers("127.0.0.1:0");
+  cluster.set_worker_num(worker_num);
+  // On one host a report is late only when the process is gone or the host is overloaded.
+  cluster.mutable_limits()->set_lease_ms(6000);
+  cluster.mutable_limits()->set_heartbeat_ms(500);
+  return WithDefaults(cluster);
+}
+
+int ThreadsPerWorker(int worker_num) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / std::max(1, worker_num));
+}
+
+absl::Status CheckDevice(const ParsedCommand& command) {
+  if (command.Given("gpus")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpus=", command.Text("gpus"),
+                     ": this build has no CUDA worker; leave it out, workers compute on "
+                     "the CPU"));
+  }
+  const std::string device = command.Text("device");
+  if (device == "cpu" || device == "auto") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--device=", device, ": this build has no CUDA worker; give --device=cpu or auto"));
+}
+
+std::vector<FlagSpec> ClusterFlags() {
+  return {
+      {"server_num", FlagKind::kNumber, "N", "2", "pservers"},
+      {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"},
+      {"device", FlagKind::kText, "cpu|auto", "cpu", "where workers compute"},
+      {"gpus", FlagKind::kText, "LIST", "", "refused: this build has no CUDA worker"},
+  };
+}
+
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options options) {
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(options)));
+  SLUICE_RETURN_IF_ERROR(cluster->Prepare());
+  SLUICE_RETURN_IF_ERROR(cluster->Spawn("scheduler", 0, {}));
+  SLUICE_RETURN_IF_ERROR(cluster->AwaitScheduler());
+  const Options& o = cluster->options_;
+  const std::string scheduler = absl::StrCat("--scheduler=", cluster->scheduler_);
+  for (int i = 0; i < o.config.pservers_size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(cluster->Spawn("pserver", i, {scheduler}));
+  }
+  const std::vector<std::string> worker_flags = {scheduler, absl::StrCat("--threads=", o.threads),
+                                                 absl::StrCat("--device=", o.device)};
+  for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
+    SLUICE_RETURN_IF_ERROR(cluster->Spawn("worker", static_cast<int>(i), worker_flags));
+  }
+  return cluster;
+}
+
+LocalCluster::~LocalCluster() { Stop(absl::ZeroDuration()); }
+
+absl::Status LocalCluster::Prepare() {
+  SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(options_.config));
+  SLUICE_ASSIGN_OR_RETURN(binaries_, ExecutableFolder());
+  for (const Endpoint& e : ReadEndpoints(options_.log_dir)) {
+    if (!IsAlive(e)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a cluster runs in ", options_.log_dir, " (", e.role, " ", e.rank, ", pid ", e.pid,
+        "); stop it with sluice "
+        "down --log_dir=",
+        options_.log_dir, ", or give another --log_dir"));
+  }
+  std::error_code error;
+  std::filesystem::create_directories(options_.log_dir, error);
+  if (!error) std::filesystem::remove(options_.log_dir + "/endpoints.log", error);
+  if (error) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot use the log folder ", options_.log_dir,
+                                                   ": ", error.message(),
+                                                   "; give a writable --log_dir"));
+  }
+  cluster_file_ = options_.log_dir + "/cluster.textproto";
+  std::ofstream out(cluster_file_);
+  out << ToTextproto(options_.config);
+  out.close();
+  if (out) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot write ", cluster_file_, "; give a writable --log_dir"));
+}
+
+absl::Status LocalCluster::Spawn(const std::string& role, int rank,
+                                 const std::vector<std::string>& flags) {
+  ChildOptions child;
+  child.name = absl::StrCat("sluice-", role, " rank ", rank);
+  child.argv = {absl::StrCat(binaries_, "/sluice-", role),
+                absl::StrCat("--cluster=", cluster_file_), absl::StrCat("--rank=", rank),
+                absl::StrCat("--log_dir=", options_.log_dir),
+                absl::StrCat("--die_with_parent=", options_.detached ? "false" : "true")};
+  child.argv.insert(child.argv.end(), flags.begin(), flags.end());
+  child.log_file = absl::StrCat(options_.log_dir, "/", LogName(role, rank));
+  child.detached = options_.detached;
+  SLUICE_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(std::move(child)));
+  children_.push_back(std::move(process));
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::AwaitScheduler() {
+  const absl::Time deadline = absl::Now() + options_.start_timeout;
+  while (absl::Now() < deadline) {
+    for (const Endpoint& e : ReadEndpoints(options_.log_dir)) {
+      if (e.pid != children_[0].pid()) continue;
+      scheduler_ = e.address;
+      return absl::OkStatus();
+    }
+    SLUICE_RETURN_IF_ERROR(Check());
+    if (StopIsPending()) return absl::CancelledError("interrupted");
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("the scheduler did not listen within ",
+                                                  absl::FormatDuration(options_.start_timeout),
+                                                  "; see ", children_[0].log_file()));
+}
+
+absl::Status LocalCluster::Check() {
+  for (ChildProcess& child : children_) {
+    const auto status = child.Poll();
+    if (!status.has_value()) continue;
+    const std::string tail = TailOfFile(child.log_file(), kTailLines);
+    return absl::InternalError(absl::StrCat(
+        child.name(), " (pid ", child.pid(), ") ", DescribeExit(*status), "; the end of ",
+        child.log_file(), ":\n", tail.empty() ? "  (it is empty)" : tail));
+  }
+  return absl::OkStatus();
+}
+
+void LocalCluster::Stop(absl::Duration grace) {
+  const auto wait = [this](absl::Duration time) {
+    const absl::Time deadline = absl::Now() + time;
+    bool all = true;
+    for (ChildProcess& child : children_) all = child.WaitUntil(deadline) && all;
+    return all;
+  };
+  const auto signal = [this](int number) {
+    for (ChildProcess& child : children_) child.Signal(number);
+  };
+  if (!wait(grace)) {
+    signal(SIGTERM);
+    if (!wait(absl::Seconds(3))) {
+      signal(SIGKILL);
+      wait(absl::Seconds(3));
+    }
+  }
+  children_.clear();
+}
+
+}  // namespace sluice::cli

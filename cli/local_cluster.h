@@ -1,0 +1,69 @@
+// A scheduler, pservers and workers on this host, on free ports.
+//
+// Invariants: the processes lie in the folder of this executable; those of a cluster that is not
+// detached end with this process, whatever ends it. Thread safety: one thread at a time, Start on
+// the main one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/child_process.h"
+#include "cli/command_line.h"
+#include "proto/config.pb.h"
+
+namespace sluice::cli {
+
+class LocalCluster {
+ public:
+  struct Options {
+    ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
+    std::string log_dir;
+    int threads = 1;  // compute threads of a worker
+    std::string device = "cpu";
+    bool detached = false;
+    absl::Duration start_timeout = absl::Seconds(30);
+  };
+
+  // Starts the scheduler, waits for its address, starts the others. FAILED_PRECONDITION when
+  // another cluster runs in log_dir; CANCELLED when SIGINT or SIGTERM is pending.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(Options options);
+  // Ends what still runs, unless released.
+  ~LocalCluster();
+
+  const std::string& scheduler() const { return scheduler_; }
+  // INTERNAL when a process has ended: which, how, and the tail of its log.
+  absl::Status Check();
+  // The processes were told to stop: waits, then ends those that do not.
+  void Stop(absl::Duration grace);
+  // They live on.
+  void Release() { children_.clear(); }
+
+ private:
+  explicit LocalCluster(Options options) : options_(std::move(options)) {}
+  absl::Status Prepare();
+  absl::Status Spawn(const std::string& role, int rank, const std::vector<std::string>& flags);
+  absl::Status AwaitScheduler();
+
+  const Options options_;
+  std::string binaries_;
+  std::string cluster_file_;
+  std::string scheduler_;
+  std::vector<ChildProcess> children_;  // the scheduler first
+};
+
+// Cluster of `server_num` pservers and `worker_num` workers on loopback.
+ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num);
+
+// Compute threads of one worker among `worker_num` on this host.
+int ThreadsPerWorker(int worker_num);
+
+// INVALID_ARGUMENT unless --device and --gpus ask for what this build has.
+absl::Status CheckDevice(const ParsedCommand& command);
+// Flags of CheckDevice, --server_num and --log_dir.
+std::vector<FlagSpec> ClusterFlags();
+
+}  // namespace sluice::cli

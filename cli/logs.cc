@@ -1,0 +1,129 @@
+// sluice logs: what the processes wrote.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/child_process.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/watch_job.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LogFile {
+  std::string path;
+  std::string name;  // "serverlog.1"
+  std::streamoff shown = 0;
+};
+
+std::string Stem(const std::string& role) {
+  return role == "pserver" ? "serverlog" : role == "scheduler" ? "schedulerlog" : "workerlog";
+}
+
+// The log files of `folder`, by name; filtered by role and rank.
+absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
+                                              const std::string& folder) {
+  const std::string role = command.Text("role");
+  if (!role.empty() && role != "scheduler" && role != "pserver" && role != "worker") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--role=", role, " is unknown; give scheduler, pserver or worker"));
+  }
+  std::map<std::pair<std::string, int>, std::string> found;  // ordered by stem and rank
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const size_t dot = name.rfind('.');
+    int rank = 0;
+    if (dot == std::string::npos || !absl::SimpleAtoi(name.substr(dot + 1), &rank)) continue;
+    const std::string stem = name.substr(0, dot);
+    if (stem != "schedulerlog" && stem != "serverlog" && stem != "workerlog") continue;
+    if (!role.empty() && stem != Stem(role)) continue;
+    if (command.Given("rank") && rank != command.Number("rank")) continue;
+    found[{stem, rank}] = entry.path().string();
+  }
+  if (found.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no such log in ", folder, error ? ": " + error.message() : std::string(),
+        "; check --log_dir, --role and --rank (sluice status shows the log files of other hosts)"));
+  }
+  std::vector<LogFile> files;
+  for (const auto& [key, path] : found)
+    files.push_back({path, absl::StrCat(key.first, ".", key.second), 0});
+  return files;
+}
+
+// Prints the whole lines after `shown`.
+void PrintNew(LogFile* file, bool with_name) {
+  std::ifstream in(file->path, std::ios::binary);
+  in.seekg(file->shown);
+  std::string line;
+  while (std::getline(in, line) && !in.eof()) {
+    file->shown += static_cast<std::streamoff>(line.size()) + 1;
+    std::cout << (with_name ? file->name + ": " : "") << line << '\n';
+  }
+  std::cout.flush();
+}
+
+int Logs(const ParsedCommand& command) {
+  std::string folder = command.Text("log_dir");
+  if (!command.words.empty()) {
+    if (absl::StrContains(command.words[0], '/')) {
+      return ReportError(
+          absl::InvalidArgumentError(absl::StrCat("'", command.words[0], "' is no job id")));
+    }
+    absl::StrAppend(&folder, "/", command.words[0]);
+  }
+  auto files = FindLogs(command, folder);
+  if (!files.ok()) return ReportError(files.status());
+  const bool many = files->size() > 1;
+  if (command.Number("lines") < 0) {
+    return ReportError(absl::InvalidArgumentError("--lines must be 0 or more"));
+  }
+  for (LogFile& file : *files) {
+    std::error_code error;
+    file.shown = static_cast<std::streamoff>(fs::file_size(file.path, error));
+    const std::string tail =
+        TailOfFile(file.path, static_cast<int>(std::min(command.Number("lines"), 1'000'000L)));
+    if (many) std::cout << "==> " << file.path << " <==\n";
+    if (!tail.empty()) std::cout << tail << '\n';
+  }
+  std::cout.flush();
+  // Ends with the reader or by a signal.
+  while (command.Switch("follow") && std::cout) {
+    for (LogFile& file : *files) PrintNew(&file, many);
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Command LogsCommand() {
+  CommandSpec spec;
+  spec.name = "logs";
+  spec.summary = "Prints the end of the logs in log_dir, of the processes or of one job.";
+  spec.words = "[JOB_ID]";
+  spec.max_words = 1;
+  spec.flags = {
+      {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs"},
+      {"role", FlagKind::kText, "ROLE", "", "only of scheduler, pserver or worker"},
+      {"rank", FlagKind::kNumber, "N", "", "only of this rank"},
+      {"lines", FlagKind::kNumber, "N", "50", "lines of each log"},
+      {"follow", FlagKind::kBool, "", "", "go on with what is written, until Ctrl-C"},
+  };
+  spec.examples =
+      "  sluice logs --role=pserver --rank=1\n"
+      "  sluice logs adult_wide_deep-3 --follow\n";
+  return {spec, &Logs};
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,61 @@
+// sluice: dispatches to the subcommands.
+#include <cstdio>
+#include <iostream>
+
+#include "absl/strings/str_format.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/watch_job.h"
+#include "common/config/closest_name.h"
+
+namespace sluice::cli {
+namespace {
+
+std::vector<Command> AllCommands() {
+  return {LaunchCommand(), UpCommand(),     SubmitCommand(), StatusCommand(),
+          LogsCommand(),   CancelCommand(), DownCommand(),   PredictCommand()};
+}
+
+std::string Overview(const std::vector<Command>& commands) {
+  std::string text =
+      "sluice: trains wide-and-deep models on parameter servers\n\nCommands (each has --help):\n";
+  for (const Command& command : commands) {
+    absl::StrAppendFormat(&text, "  %-8s  %s\n", command.spec.name, command.spec.summary);
+  }
+  text +=
+      "\nExamples:\n"
+      "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
+      "  sluice up --worker_num=4 && sluice submit --job=configs/adult_wide_deep.textproto && "
+      "sluice down\n"
+      "\nExit codes: 0 done; 1 the job failed or was cancelled; 2 wrong flags, files or "
+      "configuration;\n"
+      "3 no scheduler answered; 130, 143 ended by SIGINT, SIGTERM.\n";
+  return text;
+}
+
+int Main(int argc, char** argv) {
+  const std::vector<Command> commands = AllCommands();
+  const std::string word = argc > 1 ? argv[1] : "";
+  if (word.empty() || word == "--help" || word == "-h" || word == "help") {
+    (word.empty() ? std::cerr : std::cout) << Overview(commands);
+    return word.empty() ? kBadUsage : kDone;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands) {
+    names.push_back(command.spec.name);
+    if (command.spec.name != word) continue;
+    const auto parsed = ParseCommand(command.spec, std::vector<std::string>(argv + 2, argv + argc));
+    if (!parsed.ok()) return ReportError(parsed.status());
+    if (!parsed->help) return command.run(*parsed);
+    std::cout << HelpText(command.spec);
+    return kDone;
+  }
+  std::fprintf(stderr, "sluice: there is no command '%s'%s (sluice --help)\n", word.c_str(),
+               DidYouMean(word, names).c_str());
+  return kBadUsage;
+}
+
+}  // namespace
+}  // namespace sluice::cli
+
+int main(int argc, char** argv) { return sluice::cli::Main(argc, argv); }

@@ -1,0 +1,257 @@
+#include "cli/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice::cli {
+namespace {
+
+size_t TerminalWidth() {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
+  return size.ws_col;
+}
+
+std::string Rate(double examples_per_second) {
+  return WithCommas(static_cast<uint64_t>(std::llround(std::max(0.0, examples_per_second)))) +
+         " examples/s";
+}
+
+const EvalMetrics* LastEval(const JobStatus& status) {
+  for (int i = status.epochs_log_size() - 1; i >= 0; --i) {
+    if (status.epochs_log(i).eval().examples() > 0) return &status.epochs_log(i).eval();
+  }
+  return nullptr;
+}
+
+std::string Staleness(const sluice::Staleness& s) {
+  return absl::StrFormat("staleness %.1f (max %d)", static_cast<double>(s.sum()) / s.pushes(),
+                         s.max());
+}
+
+// Epochs are counted from 1 for people.
+std::string EpochLine(const EpochResult& e) {
+  std::string line =
+      absl::StrFormat("epoch %d: %s examples in %s, loss %.5f", e.epoch() + 1,
+                      WithCommas(e.examples()), ShortDuration(e.seconds()), e.loss());
+  if (e.eval().examples() > 0) {
+    absl::StrAppendFormat(&line, ", AUC %.5f, log loss %.5f, accuracy %.5f", e.eval().auc(),
+                          e.eval().log_loss(), e.eval().accuracy());
+  }
+  return line;
+}
+
+std::string MetricsRow(const std::string& name, uint64_t examples, double seconds, double loss,
+                       const EvalMetrics& eval) {
+  std::string row = absl::StrFormat("%-7s %12s %9s ", name, WithCommas(examples),
+                                    absl::StrFormat("%.2f", seconds));
+  absl::StrAppendFormat(&row, "%9.5f", loss);
+  if (eval.examples() == 0) return row + "         -         -         -         -         -";
+  absl::StrAppendFormat(&row, " %9.5f %9.5f %9.5f %9.5f %9.5f", eval.auc(), eval.log_loss(),
+                        eval.accuracy(), eval.mae(), eval.rmse());
+  return row;
+}
+
+std::string Totals(const JobStatus& status) {
+  const JobResult& r = status.result();
+  std::string text =
+      absl::StrFormat("%s: %s, mode %s%s, %d epochs, %s steps, %s examples in %s (%s)\n",
+                      status.job_id(), StateName(status.state()), r.mode(),
+                      r.k_steps() > 0 ? absl::StrCat(" (k_steps ", r.k_steps(), ")") : "",
+                      r.epochs(), WithCommas(r.global_step()), WithCommas(r.examples()),
+                      ShortDuration(r.seconds()), Rate(r.examples_per_second()));
+  if (r.staleness().pushes() > 0) absl::StrAppend(&text, Staleness(r.staleness()), "\n");
+  const StageSeconds& s = r.stages();
+  if (s.compute() > 0) {
+    absl::StrAppendFormat(
+        &text,
+        "a worker spent: read %.2f s, dedup %.2f s, pull wait %.2f s, compute %.2f s, push "
+        "wait %.2f s\n",
+        s.read(), s.dedup(), s.pull_wait(), s.compute(), s.push_wait());
+  }
+  if (r.bad_lines() > 0) absl::StrAppend(&text, "bad lines: ", WithCommas(r.bad_lines()), "\n");
+  if (r.examples_dropped() > 0) {
+    absl::StrAppend(&text, "examples dropped by drop_last: ", WithCommas(r.examples_dropped()),
+                    "\n");
+  }
+  if (r.examples_replayed() > 0) {
+    absl::StrAppend(&text, "examples trained again: ", WithCommas(r.examples_replayed()), "\n");
+  }
+  if (!r.model_dir().empty()) absl::StrAppend(&text, "model: ", r.model_dir(), "\n");
+  if (!r.model_digest().empty()) absl::StrAppend(&text, "digest: ", r.model_digest(), "\n");
+  return text;
+}
+
+}  // namespace
+
+std::string WithCommas(uint64_t number) {
+  std::string text = absl::StrCat(number);
+  for (int i = static_cast<int>(text.size()) - 3; i > 0; i -= 3) text.insert(i, ",");
+  return text;
+}
+
+std::string ShortDuration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  if (seconds < 10) return absl::StrFormat("%.1f s", seconds);
+  const auto whole = static_cast<uint64_t>(std::llround(std::min(seconds, 1e15)));
+  if (whole < 60) return absl::StrCat(whole, " s");
+  if (whole < 3600) return absl::StrFormat("%d m %02d s", whole / 60, whole % 60);
+  return absl::StrFormat("%d h %02d m", whole / 3600, whole / 60 % 60);
+}
+
+const char* StateName(JobState state) {
+  switch (state) {
+    case JOB_QUEUED:
+      return "queued";
+    case JOB_STARTING:
+      return "starting";
+    case JOB_RUNNING:
+      return "running";
+    case JOB_DONE:
+      return "done";
+    case JOB_FAILED:
+      return "failed";
+    case JOB_CANCELLED:
+      return "cancelled";
+    default:
+      return "unknown";
+  }
+}
+
+bool HasEnded(JobState state) {
+  return state == JOB_DONE || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+std::string LiveLine(const JobStatus& status, size_t width) {
+  std::vector<std::string> parts;
+  if (status.state() == JOB_RUNNING) {
+    parts.push_back(absl::StrCat(status.job_id(), " epoch ",
+                                 std::min(status.epoch() + 1, std::max(1u, status.epochs())), "/",
+                                 status.epochs()));
+    if (!status.phase().empty()) parts.back() += " " + status.phase();
+    parts.push_back(absl::StrCat("step ", WithCommas(status.global_step())));
+    if (status.examples_per_second() > 0) parts.push_back(Rate(status.examples_per_second()));
+    if (status.loss() > 0) parts.push_back(absl::StrFormat("loss %.4f", status.loss()));
+  } else {
+    parts.push_back(absl::StrCat(status.job_id(), " ", StateName(status.state())));
+  }
+  if (const EvalMetrics* eval = LastEval(status))
+    parts.push_back(absl::StrFormat("AUC %.4f", eval->auc()));
+  if (status.staleness().pushes() > 0) parts.push_back(Staleness(status.staleness()));
+  if (status.state() == JOB_RUNNING) {
+    parts.push_back(absl::StrCat("workers ", status.workers_alive(), "/", status.worker_num()));
+    if (status.eta_s() > 0) parts.push_back("ETA " + ShortDuration(status.eta_s()));
+  } else if (!status.waiting_for().empty() || !status.message().empty()) {
+    parts.push_back(status.waiting_for().empty() ? status.message()
+                                                 : "waits for " + status.waiting_for());
+  }
+  std::string line = absl::StrJoin(parts, " | ");
+  if (line.size() > width) line.resize(width);
+  return line;
+}
+
+std::string WorkerLine(const WorkerProgress& worker) {
+  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f %s", worker.rank(),
+                         worker.epoch() + 1, WithCommas(worker.step()), worker.loss(),
+                         Rate(worker.examples_per_second()));
+}
+
+std::string FinalTable(const JobStatus& status) {
+  std::string text;
+  if (status.result().epochs_log_size() > 0) {
+    absl::StrAppend(
+        &text,
+        "epoch       examples   seconds      loss       AUC  log loss  accuracy       MAE      "
+        "RMSE\n");
+  }
+  for (const EpochResult& e : status.result().epochs_log()) {
+    absl::StrAppend(
+        &text,
+        MetricsRow(absl::StrCat(e.epoch() + 1), e.examples(), e.seconds(), e.loss(), e.eval()),
+        "\n");
+  }
+  const EvalMetrics& eval = status.result().eval();
+  if (eval.examples() > 0) {
+    absl::StrAppendFormat(
+        &text,
+        "final: AUC %.5f (+- %.1e) log loss %.5f accuracy %.5f MAE %.5f RMSE %.5f "
+        "calibration %.4f on %s examples\n",
+        eval.auc(), eval.auc_error_bound(), eval.log_loss(), eval.accuracy(), eval.mae(),
+        eval.rmse(), eval.calibration(), WithCommas(eval.examples()));
+  }
+  return text + Totals(status);
+}
+
+absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool terminal) {
+  if (text == "auto") return terminal ? ProgressMode::kLive : ProgressMode::kPlain;
+  if (text == "live") return ProgressMode::kLive;
+  if (text == "plain") return ProgressMode::kPlain;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--progress=", text, " is unknown; give auto, live or plain"));
+}
+
+void ProgressPrinter::Update(const JobStatus& status) {
+  if (mode_ == ProgressMode::kLive) {
+    for (; epochs_shown_ < status.epochs_log_size(); ++epochs_shown_) {
+      Note(EpochLine(status.epochs_log(epochs_shown_)));
+    }
+    // Erase what a longer line left.
+    out_ << '\r' << LiveLine(status, TerminalWidth() - 1) << "\x1b[K" << std::flush;
+    live_shown_ = true;
+    return;
+  }
+  PrintChanges(status);
+  PrintWorkers(status);
+  out_.flush();
+}
+
+void ProgressPrinter::PrintChanges(const JobStatus& status) {
+  std::string change = absl::StrCat(status.job_id(), ": ", StateName(status.state()));
+  if (status.state() == JOB_RUNNING) {
+    if (!status.phase().empty()) absl::StrAppend(&change, ", ", status.phase());
+    absl::StrAppend(
+        &change, ", epoch ", std::min(status.epoch() + 1, std::max(1u, status.epochs())), "/",
+        status.epochs(), ", workers ", status.workers_alive(), "/", status.worker_num());
+  } else if (!status.message().empty()) {
+    absl::StrAppend(&change, ": ", status.message());
+  }
+  for (; epochs_shown_ < status.epochs_log_size(); ++epochs_shown_) {
+    out_ << EpochLine(status.epochs_log(epochs_shown_)) << '\n';
+  }
+  if (change != last_change_) out_ << change << '\n';
+  last_change_ = change;
+}
+
+void ProgressPrinter::PrintWorkers(const JobStatus& status) {
+  for (const WorkerProgress& worker : status.workers()) {
+    uint64_t& shown = step_shown_[worker.rank()];
+    if (worker.step() < shown + log_every_) continue;
+    shown = worker.step();
+    out_ << WorkerLine(worker) << '\n';
+  }
+}
+
+void ProgressPrinter::ClearLive() {
+  if (live_shown_) out_ << "\r\x1b[K";
+  live_shown_ = false;
+}
+
+void ProgressPrinter::Note(const std::string& line) {
+  ClearLive();
+  out_ << line << std::endl;
+}
+
+void ProgressPrinter::Finish(const JobStatus& status) {
+  if (mode_ == ProgressMode::kPlain) PrintChanges(status);
+  ClearLive();
+  out_ << FinalTable(status) << std::flush;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,116 @@
+#include "cli/status_text.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/progress.h"
+#include "common/daemon/identity.h"
+
+namespace sluice::cli {
+namespace {
+
+std::string Bytes(uint64_t bytes) {
+  if (bytes < 1 << 20) return absl::StrFormat("%.1f KiB", bytes / 1024.0);
+  if (bytes < 1u << 30) return absl::StrFormat("%.1f MiB", bytes / 1048576.0);
+  return absl::StrFormat("%.1f GiB", bytes / 1073741824.0);
+}
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string MemberLine(const MemberStatus& m) {
+  std::string job = m.job_id().empty() ? "" : absl::StrCat(m.job_id(), " rank ", m.job_rank());
+  if (m.role() == ROLE_PSERVER) {
+    std::vector<std::string> jobs;
+    for (const HostedJob& hosted : m.hosted()) jobs.push_back(hosted.job_id());
+    job = absl::StrJoin(jobs, ",");
+  }
+  return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %s%s\n", RoleName(m.role()),
+                         m.rank(), m.alive() ? "alive" : "DEAD", OrDash(m.address()),
+                         OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
+                         Bytes(m.memory_bytes()), OrDash(job),
+                         m.doing().empty() ? "" : ": " + m.doing());
+}
+
+// Table rows over all pservers that host the job, and what each pserver waits for.
+std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
+  std::map<std::string, TableStatus> tables;
+  std::string text;
+  for (const MemberStatus& member : status.members()) {
+    for (const HostedJob& hosted : member.hosted()) {
+      if (hosted.job_id() != job.job_id()) continue;
+      for (const TableStatus& t : hosted.tables()) {
+        TableStatus& sum = tables[t.name()];
+        sum.set_kind(t.kind());
+        sum.set_shards(sum.shards() + t.shards());
+        sum.set_rows(sum.rows() + t.rows());
+        sum.set_bytes(sum.bytes() + t.bytes());
+      }
+      const std::string pserver = absl::StrCat("    pserver ", member.rank());
+      if (!hosted.error().empty())
+        absl::StrAppend(&text, pserver, " failed: ", hosted.error(), "\n");
+      if (!hosted.waiting_for().empty())
+        absl::StrAppend(&text, pserver, " waits for ", hosted.waiting_for(), "\n");
+      if (hosted.slowest_wait_s() > 0) {
+        absl::StrAppend(
+            &text, pserver,
+            absl::StrFormat(": slowest worker is rank %d; the others waited %.1f s for it\n",
+                            hosted.slowest_rank(), hosted.slowest_wait_s()));
+      }
+    }
+  }
+  std::string rows;
+  for (const auto& [name, t] : tables) {
+    absl::StrAppendFormat(
+        &rows, "    table %-24s %-6s %4d shards %14s %s %10s\n", name,
+        t.kind() == TableConfig::SPARSE ? "sparse" : "dense", t.shards(), WithCommas(t.rows()),
+        t.kind() == TableConfig::SPARSE ? "rows    " : "elements", Bytes(t.bytes()));
+  }
+  return rows + text;
+}
+
+std::string JobText(const ClusterStatus& status, const JobStatus& job) {
+  std::string text = absl::StrCat("  ", LiveLine(job, 500));
+  if (!job.mode().empty()) absl::StrAppend(&text, " | mode ", job.mode());
+  absl::StrAppend(&text, "\n");
+  if (job.state() == JOB_QUEUED) {
+    absl::StrAppend(&text, "    place ", job.queue_position(), " in the queue; asks for ",
+                    job.worker_num(), " workers\n");
+  }
+  if (job.allocated_size() > 0) {
+    absl::StrAppend(&text, "    runs on workers ", absl::StrJoin(job.allocated(), ", "), "\n");
+  }
+  if (!HasEnded(job.state())) {
+    if (job.state() == JOB_RUNNING && !job.waiting_for().empty()) {
+      absl::StrAppend(&text, "    waits for ", job.waiting_for(), "\n");
+    }
+    for (const WorkerProgress& worker : job.workers()) {
+      absl::StrAppend(&text, "    ", WorkerLine(worker),
+                      worker.doing().empty() ? "" : ", " + worker.doing(), "\n");
+    }
+    absl::StrAppend(&text, TablesOf(status, job));
+  } else if (job.result().eval().examples() > 0) {
+    absl::StrAppendFormat(&text, "    AUC %.5f log loss %.5f accuracy %.5f\n",
+                          job.result().eval().auc(), job.result().eval().log_loss(),
+                          job.result().eval().accuracy());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string StatusText(const ClusterStatus& status) {
+  std::string text = absl::StrCat("cluster ", status.name(), ", up ",
+                                  ShortDuration(status.uptime_s()), "\n\nmembers\n");
+  absl::StrAppendFormat(&text, "  %-9s %4s  %-5s %-22s %-14s %7s  %-22s %10s  %s\n", "role", "rank",
+                        "state", "address", "host", "pid", "admin", "memory", "jobs");
+  for (const MemberStatus& member : status.members()) absl::StrAppend(&text, MemberLine(member));
+  absl::StrAppend(&text, "\njobs\n");
+  if (status.jobs().empty()) absl::StrAppend(&text, "  none\n");
+  for (const JobStatus& job : status.jobs()) absl::StrAppend(&text, JobText(status, job));
+  return text;
+}
+
+}  // namespace sluice::cli

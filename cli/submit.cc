@@ -1,0 +1,91 @@
+// sluice submit: a job for a running cluster.
+#include <unistd.h>
+
+#include <atomic>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cli/commands.h"
+#include "cli/endpoints.h"
+#include "cli/exit_codes.h"
+#include "cli/job_flags.h"
+#include "cli/watch_job.h"
+#include "common/config/job_config.h"
+#include "common/daemon/identity.h"
+
+namespace sluice::cli {
+namespace {
+
+int Follow(const ParsedCommand& command, SchedulerClient* client, const std::string& job_id,
+           ProgressMode mode, uint32_t log_every) {
+  ProgressPrinter printer(mode, log_every, &std::cout);
+  std::atomic<bool> interrupted{false};
+  std::thread watcher([&] {
+    WatchOptions watch;
+    watch.client = client;
+    watch.job_id = job_id;
+    watch.printer = &printer;
+    watch.interrupted = [&interrupted] { return interrupted.load(); };
+    watch.cancel_on_interrupt = command.Switch("cancel_on_interrupt");
+    const auto status = WatchUntilEnd(watch);
+    if (status.ok() && HasEnded(status->state())) printer.Finish(*status);
+    if (status.ok() && !HasEnded(status->state())) {
+      printer.Note(absl::StrCat("the job goes on; sluice cancel ", job_id, " ends it"));
+      StopSignal::Stop(kDone);
+    } else {
+      StopSignal::Stop(ReportEnd(status));
+    }
+  });
+  const int code = StopSignal::Wait();
+  interrupted = true;
+  watcher.join();
+  return code;
+}
+
+int Submit(const ParsedCommand& command) {
+  const auto job = JobFromFlags(command);
+  if (!job.ok()) return ReportError(job.status());
+  if (command.Switch("dry_run")) {
+    std::cout << ToTextproto(*job);
+    return kDone;
+  }
+  const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
+  if (!mode.ok()) return ReportError(mode.status());
+  const auto address = FindScheduler(command);
+  if (!address.ok()) return ReportError(address.status());
+  const bool wait = command.Switch("wait") && !command.Switch("detach");
+  if (wait) StopSignal::Install(false);
+  const auto client = SchedulerClient::Create(*address);
+  const absl::Status ready = client->WaitReady(
+      absl::Seconds(10), [](const std::string& line) { std::cerr << line << std::endl; });
+  if (!ready.ok()) return ReportError(ready);
+  SubmitJobRequest request;
+  *request.mutable_config() = *job;
+  const auto submitted = client->SubmitJob(request);
+  if (!submitted.ok()) return ReportError(submitted.status());
+  std::cout << "submitted " << submitted->job_id() << " (" << Describe(*job) << ")" << std::endl;
+  if (!wait) return kDone;
+  return Follow(command, client.get(), submitted->job_id(), *mode, job->train().log_every());
+}
+
+}  // namespace
+
+Command SubmitCommand() {
+  CommandSpec spec;
+  spec.name = "submit";
+  spec.summary = "Gives a job to a running cluster and, unless detached, follows it to its end.";
+  spec.flags = JobFlags();
+  for (FlagSpec& flag : SchedulerFlags()) spec.flags.push_back(std::move(flag));
+  spec.flags.push_back(
+      {"wait", FlagKind::kBool, "BOOL", "true", "follow the job; Ctrl-C then leaves it running"});
+  spec.flags.push_back(
+      {"detach", FlagKind::kBool, "", "", "print the job_id and return: --nowait"});
+  spec.flags.push_back({"cancel_on_interrupt", FlagKind::kBool, "", "", "Ctrl-C cancels the job"});
+  spec.examples =
+      "  sluice submit --job=configs/adult_wide_deep.textproto\n"
+      "  sluice submit --job=J --k_steps=20 --detach --scheduler=10.0.0.1:7000\n";
+  return {spec, &Submit};
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,110 @@
+// sluice up: a local cluster that stays.
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/local_cluster.h"
+#include "cli/watch_job.h"
+#include "common/base/status_macros.h"
+#include "common/config/address.h"
+#include "common/daemon/scheduler_client.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr absl::Duration kReadyTimeout = absl::Seconds(60);
+
+absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& command) {
+  SLUICE_RETURN_IF_ERROR(CheckDevice(command));
+  const long servers = command.Number("server_num");
+  const long workers = command.Number("worker_num");
+  if (servers < 1 || servers > 1000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server_num=", servers, " is not possible; give 1 to 1000"));
+  }
+  if (workers < 0 || workers > 1000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--worker_num=", workers, " is not possible; give 0 to 1000"));
+  }
+  const auto bind = ParseAddress(command.Text("bind"));
+  if (!bind.ok())
+    return absl::InvalidArgumentError(absl::StrCat("--bind: ", bind.status().message()));
+  if (command.Given("threads") && command.Number("threads") < 1) {
+    return absl::InvalidArgumentError("--threads must be at least 1");
+  }
+  LocalCluster::Options options;
+  options.config =
+      LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
+  options.log_dir = command.Text("log_dir");
+  options.device = command.Text("device");
+  options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))
+                                             : ThreadsPerWorker(static_cast<int>(workers));
+  options.detached = true;
+  return options;
+}
+
+// Until every process has registered.
+absl::Status AwaitMembers(LocalCluster* cluster, int members) {
+  const auto client = SchedulerClient::Create(cluster->scheduler());
+  const absl::Time deadline = absl::Now() + kReadyTimeout;
+  int alive = 0;
+  while (absl::Now() < deadline) {
+    SLUICE_RETURN_IF_ERROR(cluster->Check());
+    const auto status = client->GetStatus();
+    alive = 0;
+    if (status.ok()) {
+      for (const MemberStatus& member : status->members()) {
+        if (member.alive() && member.role() != ROLE_SCHEDULER) ++alive;
+      }
+    }
+    if (alive >= members) return absl::OkStatus();
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("only ", alive, " of ", members, " processes registered within ",
+                   absl::FormatDuration(kReadyTimeout), "; see their logs"));
+}
+
+int Up(const ParsedCommand& command) {
+  auto options = OptionsFromFlags(command);
+  if (!options.ok()) return ReportError(options.status());
+  const std::string log_dir = options->log_dir;
+  const int servers = options->config.pservers_size();
+  const int workers = static_cast<int>(options->config.worker_num());
+  // Ctrl-C while it starts ends this process; what it has started is ended by the check below, or
+  // by sluice down.
+  auto cluster = LocalCluster::Start(*std::move(options));
+  if (!cluster.ok()) return ReportError(cluster.status());
+  if (const absl::Status ready = AwaitMembers(cluster->get(), servers + workers); !ready.ok()) {
+    return ReportError(ready);
+  }
+  (*cluster)->Release();
+  const std::string log_flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
+  std::cout << "cluster is up: scheduler " << (*cluster)->scheduler() << ", " << servers
+            << " pservers, " << workers << " workers; logs in " << log_dir << "\n"
+            << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag
+            << "\n  sluice down" << log_flag << std::endl;
+  return kDone;
+}
+
+}  // namespace
+
+Command UpCommand() {
+  CommandSpec spec;
+  spec.name = "up";
+  spec.summary = "Starts a local cluster that stays, for many jobs.";
+  spec.flags = ClusterFlags();
+  spec.flags.push_back({"worker_num", FlagKind::kNumber, "N", "2", "workers"});
+  spec.flags.push_back(
+      {"bind", FlagKind::kText, "HOST:PORT", "127.0.0.1:0", "address of the scheduler"});
+  spec.flags.push_back(
+      {"threads", FlagKind::kNumber, "N", "", "compute threads of a worker; else cores / workers"});
+  spec.examples =
+      "  sluice up --server_num=2 --worker_num=4\n"
+      "  sluice up --bind=127.0.0.1:7000 --log_dir=/var/tmp/sluice\n";
+  return {spec, &Up};
+}
+
+}  // namespace sluice::cli

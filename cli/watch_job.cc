@@ -1,0 +1,110 @@
+#include "cli/watch_job.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "cli/exit_codes.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr uint32_t kWaitMs = 500;
+
+class Watch {
+ public:
+  explicit Watch(const WatchOptions& options) : o_(options) {}
+
+  absl::StatusOr<JobStatus> Run() {
+    for (;;) {
+      Ask();
+      if (HasEnded(status_.state())) return status_;
+      if (absl::Now() >= std::min(deadline_, silent_until_)) return GaveUp();
+      if (o_.interrupted && o_.interrupted() && !asked_to_stop_) {
+        if (!o_.cancel_on_interrupt) return status_;
+        Cancel();
+      }
+      CheckCluster();
+    }
+  }
+
+ private:
+  void Ask() {
+    WatchJobRequest request;
+    request.set_job_id(o_.job_id);
+    request.set_seen_version(status_.version());
+    request.set_wait_ms(kWaitMs);
+    const auto reply = o_.client->WatchJob(request);
+    if (reply.ok()) {
+      status_ = reply->status();
+      last_answer_ = absl::Now();
+      silent_until_ = absl::InfiniteFuture();
+      o_.printer->Update(status_);
+      return;
+    }
+    error_ = reply.status();
+    const bool silent = absl::IsUnavailable(error_) || absl::IsDeadlineExceeded(error_);
+    // A refusal (no such job) does not get better.
+    silent_until_ = silent ? last_answer_ + o_.unreachable_after : absl::InfinitePast();
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+
+  void Cancel() {
+    asked_to_stop_ = true;
+    o_.printer->Note(absl::StrCat("stopping ", o_.job_id));
+    CancelJobRequest request;
+    request.set_job_id(o_.job_id);
+    const absl::Status status = o_.client->CancelJob(request);
+    if (!status.ok()) error_ = status;
+    deadline_ = std::min(deadline_, absl::Now() + o_.grace);
+  }
+
+  void CheckCluster() {
+    if (!o_.check_cluster || !broken_.ok()) return;
+    broken_ = o_.check_cluster();
+    if (broken_.ok()) return;
+    o_.printer->Note(std::string(broken_.message()));
+    deadline_ = std::min(deadline_, absl::Now() + o_.grace);
+  }
+
+  absl::StatusOr<JobStatus> GaveUp() {
+    if (asked_to_stop_) return status_;
+    if (!broken_.ok()) {
+      return absl::InternalError(absl::StrCat("job ", o_.job_id, " failed: ", broken_.message()));
+    }
+    return error_;
+  }
+
+  const WatchOptions& o_;
+  JobStatus status_;
+  absl::Time last_answer_ = absl::Now();
+  absl::Time silent_until_ = absl::InfiniteFuture();  // finite while the scheduler does not answer
+  absl::Time deadline_ = absl::InfiniteFuture();      // of a job that should end
+  bool asked_to_stop_ = false;
+  absl::Status broken_, error_;
+};
+
+}  // namespace
+
+absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options) {
+  return Watch(options).Run();
+}
+
+int ReportEnd(const absl::StatusOr<JobStatus>& status) {
+  if (!status.ok()) return ReportError(status.status());
+  if (status->state() == JOB_DONE) return kDone;
+  std::fprintf(stderr, "sluice: job %s %s%s%s\n", status->job_id().c_str(),
+               StateName(status->state()), status->message().empty() ? "" : ": ",
+               status->message().c_str());
+  return kJobFailed;
+}
+
+int ReportError(const absl::Status& status) {
+  std::fprintf(stderr, "sluice: %s\n", std::string(status.message()).c_str());
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kUnreachable;
+  if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return kBadUsage;
+  return kJobFailed;
+}
+
+}  // namespace sluice::cli
