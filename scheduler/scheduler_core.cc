@@ -311,6 +311,17 @@ ClusterStatus SchedulerCore::GetStatus(absl::Time now) {
   return status;
 }
 
+std::string SchedulerCore::NotReady() {
+  std::vector<std::string> missing = MissingPservers();
+  for (uint32_t rank = 0; rank < options_.worker_num; ++rank) {
+    const Member* member = members_.At(ROLE_WORKER, rank);
+    if (member == nullptr || !member->alive) {
+      missing.push_back(absl::StrCat("worker ", rank, " to register"));
+    }
+  }
+  return absl::StrJoin(missing, ", ");
+}
+
 void SchedulerCore::Shutdown(absl::Time now) {
   if (shutting_down()) return;
   shutdown_at_ = now;

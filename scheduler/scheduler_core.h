@@ -99,6 +99,8 @@ class SchedulerCore {
   std::vector<OutputAction> TakeActions();
   // After Shutdown: every member has left or had its time, and every output is written.
   bool CanEnd(absl::Time now);
+  // Members of the configured cluster that are not there, "" when all are.
+  std::string NotReady();
   bool shutting_down() const { return shutdown_at_ != absl::InfiniteFuture(); }
 
  private:

@@ -1,0 +1,84 @@
+#include "scheduler/job_output.h"
+
+#include <utility>
+
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "scheduler/result_json.h"
+
+namespace sluice {
+
+JobOutput::JobOutput(Options options) : options_(std::move(options)), thread_([this] { Loop(); }) {}
+
+void JobOutput::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void JobOutput::Add(std::vector<OutputAction> actions) {
+  if (actions.empty()) return;
+  MutexLock lock(&mutex_);
+  for (OutputAction& action : actions) queue_.push_back(std::move(action));
+  changed_.NotifyAll();
+}
+
+void JobOutput::Loop() {
+  for (;;) {
+    OutputAction action;
+    {
+      MutexLock lock(&mutex_);
+      while (queue_.empty() && !stopping_) changed_.Wait(&mutex_);
+      if (queue_.empty()) return;
+      action = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    Write(action);
+  }
+}
+
+void JobOutput::Write(const OutputAction& action) {
+  if (action.kind == OutputAction::kEnded) {
+    options_.on_ended(action.job_id, End(action));
+    return;
+  }
+  const absl::Status status =
+      action.kind == OutputAction::kStarted ? Begin(action) : AddScalars(action);
+  Open& open = open_[action.job_id];
+  if (status.ok() || open.failed) return;
+  open.failed = true;
+  options_.on_failed(action.job_id, status);
+}
+
+absl::Status JobOutput::Begin(const OutputAction& action) {
+  const std::string& dir = action.config.output_dir();
+  SLUICE_RETURN_IF_ERROR(options_.env->MakeDirs(dir));
+  const std::string text = ToTextproto(action.config);
+  SLUICE_RETURN_IF_ERROR(
+      options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)}));
+  SLUICE_ASSIGN_OR_RETURN(open_[action.job_id].events,
+                          EventFile::Create(dir, options_.host, action.time));
+  return open_[action.job_id].events->Flush();
+}
+
+absl::Status JobOutput::AddScalars(const OutputAction& action) {
+  EventFile* events = open_[action.job_id].events.get();
+  if (events == nullptr) return absl::OkStatus();  // its failure was reported
+  for (const Scalar& point : action.scalars) {
+    events->Add(action.time, point.step, point.tag, point.value);
+  }
+  return events->Flush();
+}
+
+absl::Status JobOutput::End(const OutputAction& action) {
+  open_.erase(action.job_id);
+  const std::string& dir = action.config.output_dir();
+  SLUICE_RETURN_IF_ERROR(options_.env->MakeDirs(dir));
+  const std::string json = ResultJson(action.result);
+  return options_.env->WriteFile(dir + "/result.json", {absl::string_view(json)});
+}
+
+}  // namespace sluice

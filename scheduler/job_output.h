@@ -1,0 +1,63 @@
+// Writes what jobs leave behind: OUTPUT_DIR/job.textproto at the start, the event file, result.json
+// at the end.
+//
+// One thread writes, in the order of the actions, so that neither decisions nor calls wait for a
+// disk. Thread safety: safe. Callbacks run on the writing thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/env.h"
+#include "common/base/mutex.h"
+#include "common/progress/event_file.h"
+#include "scheduler/scheduler_core.h"
+
+namespace sluice {
+
+class JobOutput {
+ public:
+  struct Options {
+    Env* env = nullptr;  // outlives the output
+    std::string host;    // in the event file's name
+    // What failed before the end, once a job.
+    std::function<void(const std::string& job_id, absl::Status)> on_failed;
+    // result.json is written, or could not be.
+    std::function<void(const std::string& job_id, absl::Status)> on_ended;
+  };
+  explicit JobOutput(Options options);
+  ~JobOutput() { Stop(); }
+
+  // Writes what is queued, then ends its thread; what comes later is not written. Not from a callback.
+  void Stop();
+
+  void Add(std::vector<OutputAction> actions);
+
+ private:
+  struct Open {
+    std::unique_ptr<EventFile> events;
+    bool failed = false;
+  };
+  void Loop();
+  void Write(const OutputAction& action);
+  absl::Status Begin(const OutputAction& action);
+  absl::Status AddScalars(const OutputAction& action);
+  absl::Status End(const OutputAction& action);
+
+  const Options options_;
+  std::map<std::string, Open> open_;  // by job, of the writing thread
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<OutputAction> queue_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace sluice

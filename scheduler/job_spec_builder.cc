@@ -1,0 +1,27 @@
+#include "scheduler/job_spec_builder.h"
+
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/table/placement.h"
+#include "common/table/table_layout.h"
+#include "model/model.h"
+
+namespace sluice {
+
+absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted) {
+  JobDraft draft;
+  SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, ""));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(draft.config));
+  draft.tables = model->tables();
+  return draft;
+}
+
+absl::Status PlaceJob(const std::vector<std::string>& pservers, JobSpec* spec) {
+  ResolveShards(static_cast<uint32_t>(pservers.size()), spec->mutable_tables());
+  SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
+                          CreateTableLayouts(spec->tables(), spec->config().train().seed()));
+  *spec->mutable_route() = PlaceShards(layouts, pservers, /*generation=*/1);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,128 @@
+#include "scheduler/result_json.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          char code[8];
+          std::snprintf(code, sizeof(code), "\\u%04x", c);
+          out += code;
+        } else {
+          out.push_back(c);
+        }
+    }
+  }
+  return out + "\"";
+}
+
+std::string Number(double value) {
+  if (!std::isfinite(value)) return "null";
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof(text), value);
+  return std::string(text, end.ptr);
+}
+
+// {"name": value, ...}, one member a line when `indent` is given, else on one line.
+class Object {
+ public:
+  explicit Object(int indent = -1) : indent_(indent) {}
+  Object& Raw(const char* name, const std::string& json) {
+    absl::StrAppend(&text_, text_.empty() ? "" : ",", Space(indent_), "\"", name, "\": ", json);
+    return *this;
+  }
+  Object& Text(const char* name, const std::string& text) { return Raw(name, Quoted(text)); }
+  Object& Int(const char* name, int64_t value) { return Raw(name, absl::StrCat(value)); }
+  Object& Uint(const char* name, uint64_t value) { return Raw(name, absl::StrCat(value)); }
+  Object& Real(const char* name, double value) { return Raw(name, Number(value)); }
+  std::string Done() const {
+    return absl::StrCat("{", text_, indent_ < 0 ? "" : Space(indent_ - 2), "}");
+  }
+
+ private:
+  std::string Space(int indent) const {
+    if (indent_ >= 0) return "\n" + std::string(indent, ' ');
+    return text_.empty() ? "" : " ";
+  }
+  const int indent_;
+  std::string text_;
+};
+
+std::string Eval(bool present, const EvalMetrics& eval) {
+  if (!present) return "null";
+  Object json;
+  json.Real("auc", eval.auc()).Real("log_loss", eval.log_loss()).Real("accuracy", eval.accuracy());
+  json.Real("mae", eval.mae()).Real("rmse", eval.rmse()).Uint("examples", eval.examples());
+  json.Real("auc_error_bound", eval.auc_error_bound()).Real("calibration", eval.calibration());
+  return json.Done();
+}
+
+std::string EpochsLog(const JobResult& result) {
+  std::string out;
+  for (const EpochResult& epoch : result.epochs_log()) {
+    Object json;
+    json.Uint("epoch", epoch.epoch()).Uint("examples", epoch.examples());
+    json.Real("seconds", epoch.seconds()).Real("loss", epoch.loss());
+    json.Raw("eval", Eval(epoch.has_eval(), epoch.eval()));
+    absl::StrAppend(&out, out.empty() ? "" : ",", "\n    ", json.Done());
+  }
+  return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
+}
+
+std::string Stages(const StageSeconds& stages) {
+  Object json;
+  json.Real("read", stages.read()).Real("dedup", stages.dedup());
+  json.Real("pull_wait", stages.pull_wait()).Real("compute", stages.compute());
+  json.Real("push_wait", stages.push_wait());
+  return json.Done();
+}
+
+std::string StalenessJson(const Staleness& staleness) {
+  const double pushes = static_cast<double>(staleness.pushes());
+  Object json;
+  json.Uint("pushes", staleness.pushes()).Uint("sum", staleness.sum()).Uint("max", staleness.max());
+  json.Real("mean", pushes > 0 ? static_cast<double>(staleness.sum()) / pushes : 0);
+  return json.Done();
+}
+
+}  // namespace
+
+std::string ResultJson(const JobResult& result) {
+  Object json(2);
+  json.Text("job", result.job()).Text("mode", result.mode()).Int("k_steps", result.k_steps());
+  json.Text("status", result.status()).Text("message", result.message());
+  json.Uint("epochs", result.epochs()).Uint("global_step", result.global_step());
+  json.Uint("examples", result.examples()).Uint("examples_dropped", result.examples_dropped());
+  json.Uint("examples_replayed", result.examples_replayed()).Uint("bad_lines", result.bad_lines());
+  json.Real("seconds", result.seconds());
+  json.Real("examples_per_second", result.examples_per_second());
+  json.Raw("eval", Eval(result.has_eval(), result.eval()));
+  json.Raw("epochs_log", EpochsLog(result)).Raw("stages", Stages(result.stages()));
+  json.Raw("staleness", StalenessJson(result.staleness()));
+  json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
+  return json.Done() + "\n";
+}
+
+}  // namespace sluice

@@ -1,0 +1,281 @@
+#include "scheduler/scheduler_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "scheduler/job_spec_builder.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kLongestWaitMs = 30000;
+constexpr std::chrono::milliseconds kTick(100);
+constexpr absl::Duration kNameMissingEvery = absl::Seconds(3);
+
+}  // namespace
+
+SchedulerLoop::SchedulerLoop(Options options)
+    : options_(std::move(options)), core_(options_.core, options_.clock->Now()) {
+  named_at_ = options_.clock->Now();
+  JobOutput::Options output;
+  output.env = options_.env;
+  output.host = options_.host;
+  output.on_failed = [this](const std::string& job_id, absl::Status status) {
+    options_.log(absl::StrCat("job ", job_id, ": ", status.message()));
+    Run([&](SchedulerCore& core, absl::Time now) { core.OutputFailed(job_id, status, now); });
+  };
+  output.on_ended = [this](const std::string& job_id, absl::Status status) {
+    if (!status.ok()) options_.log(absl::StrCat("job ", job_id, ": ", status.message()));
+    Run([&](SchedulerCore& core, absl::Time) { core.OutputEnded(job_id, status); });
+  };
+  output_ = std::make_unique<JobOutput>(std::move(output));
+  timer_ = std::thread([this] { TimerLoop(); });
+}
+
+SchedulerLoop::~SchedulerLoop() {
+  StopWaiting();
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  timer_.join();
+  output_->Stop();  // its last callbacks still come here
+}
+
+void SchedulerLoop::Run(const Event& event) {
+  std::vector<Answer> answers;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = options_.clock->Now();
+    event(core_, now);
+    answers = Settle(now, /*all=*/stop_waiting_);
+  }
+  for (const Answer& answer : answers) answer();
+}
+
+bool SchedulerLoop::RunOrWait(const WaitingEvent& event, Waiting waiting) {
+  std::vector<Answer> answers;
+  uint32_t wait_ms = 0;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = options_.clock->Now();
+    event(core_, now, &wait_ms);
+    if (wait_ms > 0) {
+      waiting.deadline = now + absl::Milliseconds(std::min(wait_ms, kLongestWaitMs));
+      waiting_.push_back(std::move(waiting));
+    }
+    answers = Settle(now, /*all=*/stop_waiting_);
+  }
+  for (const Answer& answer : answers) answer();
+  return wait_ms > 0;
+}
+
+std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool all) {
+  std::vector<Answer> answers;
+  // An answer can be news for another call (a rank that hears of the end is withdrawn).
+  for (bool again = true; again;) {
+    again = false;
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      if (!all && now < it->deadline && !it->ready(core_)) {
+        ++it;
+        continue;
+      }
+      answers.push_back(it->finish(core_, now));
+      it = waiting_.erase(it);
+      again = true;
+    }
+  }
+  // Under the lock, so that outputs are written in the order of the decisions.
+  output_->Add(core_.TakeActions());
+  return answers;
+}
+
+absl::StatusOr<RegisterReply> SchedulerLoop::Register(const RegisterRequest& request) {
+  absl::StatusOr<RegisterReply> reply;
+  Run([&](SchedulerCore& core, absl::Time now) { reply = core.Register(request, now); });
+  options_.log(absl::StrCat(MemberRoleName(request.role()), " ", request.rank(), " (pid ",
+                            request.pid(), " on host ", request.host(), "): ",
+                            reply.ok() ? absl::StrCat("registered as member ", reply->member_id())
+                                       : std::string(reply.status().message())));
+  return reply;
+}
+
+void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done) {
+  Waiting waiting;
+  waiting.ready = [request](SchedulerCore& core) {
+    const absl::StatusOr<uint64_t> version = core.DesiredVersion(request->member_id());
+    return !version.ok() || *version != request->seen_version();
+  };
+  waiting.finish = [request, done](SchedulerCore& core, absl::Time) -> Answer {
+    return [done, answer = core.Desired(request->member_id())] { done(answer); };
+  };
+  absl::StatusOr<PollReply> reply;
+  const auto poll = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
+    reply = core.Poll(*request, now);
+    const bool nothing_new = reply.ok() && reply->version() == request->seen_version();
+    *wait_ms = nothing_new ? request->wait_ms() : 0;
+  };
+  if (!RunOrWait(poll, std::move(waiting))) done(std::move(reply));
+}
+
+void SchedulerLoop::Leave(const LeaveRequest& request) {
+  Run([&](SchedulerCore& core, absl::Time now) { core.Leave(request, now); });
+}
+
+void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done) {
+  Waiting waiting;
+  waiting.ready = [request](SchedulerCore& core) { return core.PhaseReady(*request); };
+  waiting.finish = [request, done](SchedulerCore& core, absl::Time now) -> Answer {
+    return [done, answer = core.NextPhase(*request, now)] { done(answer); };
+  };
+  absl::StatusOr<NextPhaseReply> reply;
+  const auto next = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
+    reply = core.NextPhase(*request, now);
+    *wait_ms = reply.ok() && !reply->ready() ? request->wait_ms() : 0;
+  };
+  if (!RunOrWait(next, std::move(waiting))) done(std::move(reply));
+}
+
+absl::StatusOr<NextTaskReply> SchedulerLoop::NextTask(const NextTaskRequest& request) {
+  absl::StatusOr<NextTaskReply> reply;
+  Run([&](SchedulerCore& core, absl::Time) { reply = core.NextTask(request); });
+  return reply;
+}
+
+absl::StatusOr<GetRouteReply> SchedulerLoop::GetRoute(const GetRouteRequest& request) {
+  MutexLock lock(&mutex_);
+  return core_.GetRoute(request);
+}
+
+absl::Status SchedulerLoop::FailJob(const FailJobRequest& request) {
+  options_.log(absl::StrCat("job ", request.job_id(), ": member ", request.member_id(),
+                            " reports: ", request.message()));
+  absl::Status status;
+  Run([&](SchedulerCore& core, absl::Time now) { status = core.FailJob(request, now); });
+  return status;
+}
+
+uint64_t SchedulerLoop::FirstFreeNumber(const JobConfig& config) const {
+  uint64_t number = 1;
+  if (!config.output_dir().empty()) return number;
+  // Outputs of an earlier life of the scheduler are not written over.
+  while (options_.env->Exists(
+      absl::StrCat(options_.default_output, "/", config.name(), "-", number))) {
+    ++number;
+  }
+  return number;
+}
+
+absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& request) {
+  SLUICE_ASSIGN_OR_RETURN(const JobDraft draft, BuildJobDraft(request.config()));
+  const uint64_t number = FirstFreeNumber(draft.config);
+  absl::StatusOr<std::string> job_id;
+  Run([&](SchedulerCore& core, absl::Time now) {
+    job_id = core.SubmitJob(draft.config, draft.tables, options_.default_output, number, now);
+  });
+  if (!job_id.ok()) return job_id.status();
+  options_.log(absl::StrCat("job ", *job_id, ": submitted"));
+  SubmitJobReply reply;
+  reply.set_job_id(*job_id);
+  return reply;
+}
+
+void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done) {
+  const auto look = [request](SchedulerCore& core) -> absl::StatusOr<WatchJobReply> {
+    SLUICE_ASSIGN_OR_RETURN(JobStatus job, core.GetJob(request->job_id()));
+    WatchJobReply reply;
+    *reply.mutable_status() = std::move(job);
+    return reply;
+  };
+  Waiting waiting;
+  waiting.ready = [request](SchedulerCore& core) {
+    const absl::StatusOr<uint64_t> version = core.JobVersion(request->job_id());
+    return !version.ok() || *version > request->seen_version();
+  };
+  waiting.finish = [look, done](SchedulerCore& core, absl::Time) -> Answer {
+    return [done, answer = look(core)] { done(answer); };
+  };
+  absl::StatusOr<WatchJobReply> reply;
+  const auto watch = [&](SchedulerCore& core, absl::Time, uint32_t* wait_ms) {
+    reply = look(core);
+    const bool nothing_new = reply.ok() && reply->status().version() <= request->seen_version();
+    *wait_ms = nothing_new ? request->wait_ms() : 0;
+  };
+  if (!RunOrWait(watch, std::move(waiting))) done(std::move(reply));
+}
+
+absl::Status SchedulerLoop::CancelJob(const CancelJobRequest& request) {
+  options_.log(absl::StrCat("job ", request.job_id(), ": cancel"));
+  absl::Status status;
+  Run([&](SchedulerCore& core, absl::Time now) { status = core.CancelJob(request.job_id(), now); });
+  return status;
+}
+
+ClusterStatus SchedulerLoop::GetStatus() {
+  MutexLock lock(&mutex_);
+  return core_.GetStatus(options_.clock->Now());
+}
+
+void SchedulerLoop::Shutdown() {
+  options_.log("shutting down");
+  Run([&](SchedulerCore& core, absl::Time now) { core.Shutdown(now); });
+}
+
+void SchedulerLoop::WaitEnd() {
+  MutexLock lock(&mutex_);
+  while (!ended_) changed_.Wait(&mutex_);
+}
+
+void SchedulerLoop::StopWaiting() {
+  {
+    MutexLock lock(&mutex_);
+    stop_waiting_ = true;
+  }
+  Run([](SchedulerCore&, absl::Time) {});
+}
+
+std::string SchedulerLoop::NotReady() {
+  MutexLock lock(&mutex_);
+  return core_.NotReady();
+}
+
+void SchedulerLoop::NameMissing(absl::Time now) {
+  if (now - named_at_ < kNameMissingEvery) return;
+  named_at_ = now;
+  const std::string missing = NotReady();
+  if (!missing.empty()) options_.log(absl::StrCat("waiting for ", missing));
+}
+
+void SchedulerLoop::TimerLoop() {
+  bool ended = false;
+  for (;;) {
+    {
+      MutexLock lock(&mutex_);
+      if (!stopping_) changed_.WaitFor(&mutex_, kTick);
+      if (stopping_) return;
+    }
+    bool can_end = false, shutting_down = false;
+    Run([&](SchedulerCore& core, absl::Time now) {
+      core.Tick(now);
+      shutting_down = core.shutting_down();
+      can_end = core.CanEnd(now);
+    });
+    const bool end = can_end && !ended;
+    ended = can_end;
+    if (end) {
+      {
+        MutexLock lock(&mutex_);
+        ended_ = true;
+        changed_.NotifyAll();
+      }
+      if (options_.on_end) options_.on_end();
+    }
+    if (!shutting_down) NameMissing(options_.clock->Now());
+  }
+}
+
+}  // namespace sluice

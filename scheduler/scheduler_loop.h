@@ -1,0 +1,98 @@
+// The core put to work: one lock, the clock, and calls that wait for something new.
+//
+// A call is answered through its `done`, at once or later, on any thread and never under the lock;
+// the request must live until then. Calls that wait are kept in a list that is looked through after
+// every event and, for their deadlines, ten times a second. Thread safety: safe. Lock order: the
+// loop's, then the output's queue.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/base/mutex.h"
+#include "scheduler/job_output.h"
+#include "scheduler/scheduler_core.h"
+
+namespace sluice {
+
+template <class Reply>
+using Done = std::function<void(absl::StatusOr<Reply>)>;
+
+class SchedulerLoop {
+ public:
+  struct Options {
+    SchedulerCore::Options core;
+    Clock* clock = nullptr;  // outlives the loop
+    Env* env = nullptr;      // outlives the loop
+    std::string host;
+    std::string default_output;  // folder of the outputs of jobs that name none
+    std::function<void(const std::string&)> log;
+    // After a shutdown, once: members have left and results are written. On a thread of the loop.
+    std::function<void()> on_end;
+  };
+  explicit SchedulerLoop(Options options);
+  // Answers the calls that wait. No call may come any more.
+  ~SchedulerLoop();
+
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest& request);
+  void Poll(const PollRequest* request, Done<PollReply> done);
+  void Leave(const LeaveRequest& request);
+  void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done);
+  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
+  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
+  absl::Status FailJob(const FailJobRequest& request);
+  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request);
+  void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done);
+  absl::Status CancelJob(const CancelJobRequest& request);
+  ClusterStatus GetStatus();
+  void Shutdown();
+  // Returns when on_end was called (it may still run).
+  void WaitEnd();
+  // Answers all waiting calls, and later ones at once, as if their time were up.
+  void StopWaiting();
+  std::string NotReady();
+
+ private:
+  using Answer = std::function<void()>;
+  struct Waiting {
+    absl::Time deadline;
+    // Under the lock: there is something new.
+    std::function<bool(SchedulerCore&)> ready;
+    // Under the lock: the answer, to be given outside of it.
+    std::function<Answer(SchedulerCore&, absl::Time)> finish;
+  };
+  using Event = std::function<void(SchedulerCore& core, absl::Time now)>;
+  // Also says whether and how its caller waits: *wait_ms > 0.
+  using WaitingEvent = std::function<void(SchedulerCore& core, absl::Time now, uint32_t* wait_ms)>;
+
+  // Runs `event` on the core under the lock, then what follows from it.
+  void Run(const Event& event);
+  // The same; true when the caller waits, and `waiting` will answer it.
+  bool RunOrWait(const WaitingEvent& event, Waiting waiting);
+  std::vector<Answer> Settle(absl::Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t FirstFreeNumber(const JobConfig& config) const;
+  void TimerLoop();
+  void NameMissing(absl::Time now);
+
+  const Options options_;
+  Mutex mutex_;
+  CondVar changed_;
+  SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
+  std::list<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time named_at_;  // of the timer thread
+  std::unique_ptr<JobOutput> output_;
+  std::thread timer_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,154 @@
+#include "scheduler/scheduler_server.h"
+
+#include <prometheus/gauge.h>
+#include <prometheus/registry.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/config/address.h"
+#include "scheduler/job_spec_builder.h"
+
+namespace sluice {
+namespace {
+
+std::string ThisHost() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
+  const ClusterConfig& cluster = options.identity.cluster;
+  SchedulerCore::Options core;
+  core.cluster = cluster.name();
+  core.pservers.assign(cluster.pservers().begin(), cluster.pservers().end());
+  core.pserver_num = options.server_num > 0
+                         ? options.server_num
+                         : std::max<uint32_t>(1, static_cast<uint32_t>(cluster.pservers_size()));
+  core.worker_num = options.worker_num > 0 ? options.worker_num : cluster.worker_num();
+  core.lease = absl::Milliseconds(cluster.limits().lease_ms());
+  core.heartbeat = absl::Milliseconds(cluster.limits().heartbeat_ms());
+  core.wait = absl::Seconds(cluster.limits().wait_s());
+  // Later than any id of an earlier life of this scheduler.
+  core.first_member_id = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
+  core.job_log_dir = options.job_log_dir;
+  core.place = PlaceJob;
+  return core;
+}
+
+std::string StateWord(JobState state) {
+  std::string word = JobState_Name(state).substr(4);  // after "JOB_"
+  for (char& c : word) c = static_cast<char>(c - 'A' + 'a');
+  return word;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SchedulerServer>> SchedulerServer::Start(Options options) {
+  std::unique_ptr<SchedulerServer> server(new SchedulerServer(std::move(options)));
+  SLUICE_RETURN_IF_ERROR(server->Init());
+  return server;
+}
+
+absl::Status SchedulerServer::Init() {
+  SchedulerLoop::Options loop;
+  loop.core = CoreOptions(options_);
+  loop.clock = Clock::Real();
+  loop.env = Env::Real();
+  loop.host = ThisHost();
+  std::error_code error;
+  loop.default_output = (std::filesystem::current_path(error) / "output").string();
+  loop.log = options_.log;
+  loop.on_end = options_.on_end;
+  loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
+  SLUICE_RETURN_IF_ERROR(StartAdmin());
+  const Identity& identity = options_.identity;
+  SLUICE_ASSIGN_OR_RETURN(
+      listener_, SchedulerListener::Start(
+                     identity.bind, static_cast<int>(identity.cluster.limits().max_message_mib()),
+                     loop_.get()));
+  SLUICE_ASSIGN_OR_RETURN(
+      Address address,
+      ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));
+  if (address.port == 0) address.port = static_cast<uint16_t>(listener_->port());
+  const std::string advertised = ToText(address);
+  options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->address()));
+  return AppendEndpoint(identity, advertised, admin_->address());
+}
+
+absl::Status SchedulerServer::StartAdmin() {
+  auto registry = std::make_shared<prometheus::Registry>();
+  auto& members = prometheus::BuildGauge()
+                      .Name("sluice_scheduler_members")
+                      .Help("Living members by role")
+                      .Register(*registry);
+  auto& jobs = prometheus::BuildGauge()
+                   .Name("sluice_scheduler_jobs")
+                   .Help("Remembered jobs by state")
+                   .Register(*registry);
+  AdminServer::Options admin;
+  admin.bind = options_.identity.admin_bind;
+  admin.registry = registry;
+  admin.ready = [this] {
+    const std::string missing = loop_->NotReady();
+    return missing.empty() ? absl::OkStatus()
+                           : absl::UnavailableError(absl::StrCat("waits for ", missing));
+  };
+  admin.status_text = [this] { return StatusText(); };
+  admin.status = [this] { return std::make_unique<ClusterStatus>(loop_->GetStatus()); };
+  admin.refresh_metrics = [this, &members, &jobs] {
+    const ClusterStatus status = loop_->GetStatus();
+    std::map<std::string, double> by_role = {{"pserver", 0}, {"worker", 0}};
+    for (const MemberStatus& member : status.members()) {
+      by_role[RoleName(member.role())] += member.alive();
+    }
+    for (const auto& [role, n] : by_role) members.Add({{"role", role}}).Set(n);
+    std::map<std::string, double> by_state;
+    for (int state = JOB_QUEUED; state <= JOB_CANCELLED; ++state) {
+      by_state[StateWord(static_cast<JobState>(state))] = 0;
+    }
+    for (const JobStatus& job : status.jobs()) ++by_state[StateWord(job.state())];
+    for (const auto& [state, n] : by_state) jobs.Add({{"state", state}}).Set(n);
+  };
+  SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
+  return absl::OkStatus();
+}
+
+std::string SchedulerServer::StatusText() {
+  const ClusterStatus status = loop_->GetStatus();
+  std::string text =
+      absl::StrFormat("cluster %s, up %.0f s\n\nmembers\n", status.name(), status.uptime_s());
+  for (const MemberStatus& m : status.members()) {
+    absl::StrAppendFormat(&text, "  %s %d  %s  pid %d on %s  %s  %s %s\n", RoleName(m.role()),
+                          m.rank(), m.address(), m.pid(), m.host(), m.alive() ? "alive" : "gone",
+                          m.job_id(), m.doing());
+  }
+  text += "\njobs\n";
+  for (const JobStatus& job : status.jobs()) {
+    absl::StrAppendFormat(&text,
+                          "  %s  %s  %s epoch %d/%d  step %d  %.0f examples/s  loss %.5f  %s\n",
+                          job.job_id(), StateWord(job.state()), job.phase(), job.epoch() + 1,
+                          job.epochs(), job.global_step(), job.examples_per_second(), job.loss(),
+                          job.message().empty() ? job.waiting_for() : job.message());
+  }
+  return text;
+}
+
+SchedulerServer::~SchedulerServer() {
+  if (listener_ != nullptr) {
+    loop_->Shutdown();
+    loop_->WaitEnd();
+    listener_->Stop();
+  }
+  admin_.reset();
+  listener_.reset();
+  loop_.reset();
+}
+
+}  // namespace sluice

@@ -1,0 +1,46 @@
+// The scheduler daemon: the loop, its listener for calls and its admin HTTP server.
+//
+// Start order: loop, admin, listener; stop in reverse.
+// Thread safety: one thread, but for what the parts say.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/admin/admin_server.h"
+#include "common/daemon/identity.h"
+#include "scheduler/scheduler_loop.h"
+#include "scheduler/scheduler_service.h"
+
+namespace sluice {
+
+class SchedulerServer {
+ public:
+  struct Options {
+    Identity identity;
+    uint32_t server_num = 0;  // 0: as many as the cluster file lists, at least 1
+    uint32_t worker_num = 0;  // 0: of the cluster file
+    std::string job_log_dir;  // folder of the jobs' log folders; empty: none
+    std::function<void(const std::string&)> log;
+    // The cluster was shut down by a call.
+    std::function<void()> on_end;
+  };
+  static absl::StatusOr<std::unique_ptr<SchedulerServer>> Start(Options options);
+  // Shuts the cluster down when nobody did: members stop first, bounded by a few seconds.
+  ~SchedulerServer();
+
+ private:
+  explicit SchedulerServer(Options options) : options_(std::move(options)) {}
+  absl::Status Init();
+  absl::Status StartAdmin();
+  std::string StatusText();
+
+  Options options_;
+  std::unique_ptr<SchedulerLoop> loop_;
+  std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<SchedulerListener> listener_;
+};
+
+}  // namespace sluice

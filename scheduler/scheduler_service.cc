@@ -1,0 +1,159 @@
+#include "scheduler/scheduler_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/scheduler.grpc.pb.h"
+
+namespace sluice {
+namespace {
+
+using grpc::CallbackServerContext;
+using grpc::ServerUnaryReactor;
+
+// The code numbers of both are the same.
+grpc::Status ToGrpc(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+template <class Reply>
+Done<Reply> AnswerTo(ServerUnaryReactor* reactor, Reply* reply) {
+  return [reactor, reply](absl::StatusOr<Reply> answer) {
+    if (answer.ok()) *reply = *std::move(answer);
+    reactor->Finish(ToGrpc(answer.status()));
+  };
+}
+
+class Service : public Scheduler::CallbackService {
+ public:
+  explicit Service(SchedulerLoop* loop) : loop_(loop) {}
+
+  ServerUnaryReactor* Register(CallbackServerContext* context, const RegisterRequest* request,
+                               RegisterReply* reply) override {
+    return Finish(context, loop_->Register(*request), reply);
+  }
+  ServerUnaryReactor* Poll(CallbackServerContext* context, const PollRequest* request,
+                           PollReply* reply) override {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop_->Poll(request, AnswerTo(reactor, reply));
+    return reactor;
+  }
+  ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
+                            LeaveReply*) override {
+    loop_->Leave(*request);
+    return Finish(context, absl::OkStatus());
+  }
+  ServerUnaryReactor* NextPhase(CallbackServerContext* context, const NextPhaseRequest* request,
+                                NextPhaseReply* reply) override {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop_->NextPhase(request, AnswerTo(reactor, reply));
+    return reactor;
+  }
+  ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
+                               NextTaskReply* reply) override {
+    return Finish(context, loop_->NextTask(*request), reply);
+  }
+  ServerUnaryReactor* GetRoute(CallbackServerContext* context, const GetRouteRequest* request,
+                               GetRouteReply* reply) override {
+    return Finish(context, loop_->GetRoute(*request), reply);
+  }
+  ServerUnaryReactor* FailJob(CallbackServerContext* context, const FailJobRequest* request,
+                              FailJobReply*) override {
+    return Finish(context, loop_->FailJob(*request));
+  }
+  ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
+                                SubmitJobReply* reply) override {
+    return Finish(context, loop_->SubmitJob(*request), reply);
+  }
+  ServerUnaryReactor* WatchJob(CallbackServerContext* context, const WatchJobRequest* request,
+                               WatchJobReply* reply) override {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop_->WatchJob(request, AnswerTo(reactor, reply));
+    return reactor;
+  }
+  ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
+                                CancelJobReply*) override {
+    return Finish(context, loop_->CancelJob(*request));
+  }
+  ServerUnaryReactor* GetStatus(CallbackServerContext* context, const GetStatusRequest*,
+                                ClusterStatus* reply) override {
+    *reply = loop_->GetStatus();
+    return Finish(context, absl::OkStatus());
+  }
+  ServerUnaryReactor* Shutdown(CallbackServerContext* context, const ShutdownRequest*,
+                               ShutdownReply*) override {
+    loop_->Shutdown();
+    return Finish(context, absl::OkStatus());
+  }
+
+ private:
+  static ServerUnaryReactor* Finish(CallbackServerContext* context, const absl::Status& status) {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  template <class Reply>
+  static ServerUnaryReactor* Finish(CallbackServerContext* context, absl::StatusOr<Reply> answer,
+                                    Reply* reply) {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    AnswerTo(reactor, reply)(std::move(answer));
+    return reactor;
+  }
+
+  SchedulerLoop* const loop_;
+};
+
+class GrpcListener : public SchedulerListener {
+ public:
+  explicit GrpcListener(SchedulerLoop* loop) : loop_(loop), service_(loop) {}
+  ~GrpcListener() override { Stop(); }
+
+  absl::Status Listen(const std::string& bind, int max_message_mib) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(bind, grpc::InsecureServerCredentials(), &port_);
+    builder.SetMaxReceiveMessageSize(max_message_mib << 20);
+    builder.SetMaxSendMessageSize(max_message_mib << 20);
+    // Two schedulers never share a port, and members may ping a scheduler that has nothing to say.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    if (server_ != nullptr && port_ != 0) return absl::OkStatus();
+    server_.reset();
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", bind,
+        ": the port is in use, or the address is not of this host; give another --bind"));
+  }
+  int port() const override { return port_; }
+  void Stop() override {
+    if (server_ == nullptr) return;
+    loop_->StopWaiting();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    server_->Wait();
+    server_.reset();
+  }
+
+ private:
+  SchedulerLoop* const loop_;
+  Service service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(const std::string& bind,
+                                                                            int max_message_mib,
+                                                                            SchedulerLoop* loop) {
+  auto listener = std::make_unique<GrpcListener>(loop);
+  const absl::Status status = listener->Listen(bind, max_message_mib);
+  if (!status.ok()) return status;
+  return std::unique_ptr<SchedulerListener>(std::move(listener));
+}
+
+}  // namespace sluice

@@ -1,0 +1,29 @@
+// The scheduler's calls over gRPC: decode, ask the loop, encode. No logic.
+//
+// Thread safety: safe; gRPC calls it on its own threads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "scheduler/scheduler_loop.h"
+
+namespace sluice {
+
+// Listens for calls and hands them to the loop.
+class SchedulerListener {
+ public:
+  virtual ~SchedulerListener() = default;
+  // The port that it listens on.
+  virtual int port() const = 0;
+  // Takes no more calls and waits until those in progress are answered.
+  virtual void Stop() = 0;
+
+  // `loop` outlives it. UNAVAILABLE when the address cannot be bound (in use, not of this host).
+  static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(const std::string& bind,
+                                                                  int max_message_mib,
+                                                                  SchedulerLoop* loop);
+};
+
+}  // namespace sluice

@@ -1,0 +1,229 @@
+#include "common/daemon/member_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "common/base/mutex.h"
+
+namespace sluice {
+namespace {
+
+// A scheduler whose polls are answered by the test, one by one.
+class FakeScheduler : public SchedulerClient {
+ public:
+  const std::string& address() const override { return address_; }
+  absl::Status WaitReady(absl::Duration, const std::function<void(const std::string&)>&) override {
+    return ready_;
+  }
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override {
+    MutexLock lock(&mutex_);
+    RegisterReply reply;
+    reply.set_member_id(++registered_);
+    reply.set_heartbeat_ms(1000);
+    changed_.NotifyAll();
+    return reply;
+  }
+  // Waits for an answer of the test; a poll without wait (the helper's) is only noted.
+  absl::StatusOr<PollReply> Poll(const PollRequest& request) override {
+    MutexLock lock(&mutex_);
+    polls_.push_back(request);
+    changed_.NotifyAll();
+    if (request.wait_ms() == 0) return PollReply();
+    while (answers_.empty() && !left_) changed_.Wait(&mutex_);
+    if (answers_.empty()) return absl::CancelledError("has left");
+    absl::StatusOr<PollReply> answer = answers_.front();
+    if (!sticky_ || answers_.size() > 1) answers_.pop_front();
+    return answer;
+  }
+  absl::Status Leave(const LeaveRequest& request) override {
+    MutexLock lock(&mutex_);
+    left_ = true;
+    left_id_ = request.member_id();
+    changed_.NotifyAll();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return Unused(); }
+  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest&) override { return Unused(); }
+  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override { return Unused(); }
+  absl::Status FailJob(const FailJobRequest&) override { return Unused(); }
+  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override { return Unused(); }
+  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest&) override { return Unused(); }
+  absl::Status CancelJob(const CancelJobRequest&) override { return Unused(); }
+  absl::StatusOr<ClusterStatus> GetStatus() override { return Unused(); }
+  absl::Status Shutdown() override { return Unused(); }
+
+  void Answer(absl::StatusOr<PollReply> answer) {
+    MutexLock lock(&mutex_);
+    answers_.push_back(std::move(answer));
+    changed_.NotifyAll();
+  }
+  void AnswerVersion(uint64_t version, bool stop = false) {
+    PollReply reply;
+    reply.set_version(version);
+    reply.set_stop(stop);
+    Answer(reply);
+  }
+  // From here on the last answer is given for ever.
+  void AnswerForEver(absl::StatusOr<PollReply> answer) {
+    {
+      MutexLock lock(&mutex_);
+      sticky_ = true;
+    }
+    Answer(std::move(answer));
+  }
+  // The n-th poll (from 0), once it has come.
+  PollRequest WaitPoll(size_t n) {
+    MutexLock lock(&mutex_);
+    while (polls_.size() <= n) changed_.Wait(&mutex_);
+    return polls_[n];
+  }
+  uint64_t registered() {
+    MutexLock lock(&mutex_);
+    return registered_;
+  }
+  uint64_t left_id() {
+    MutexLock lock(&mutex_);
+    return left_id_;
+  }
+
+  absl::Status ready_;
+
+ private:
+  static absl::Status Unused() { return absl::UnimplementedError("not of a member"); }
+  const std::string address_ = "127.0.0.1:7000";
+  Mutex mutex_;
+  CondVar changed_;
+  uint64_t registered_ = 0, left_id_ = 0;
+  bool left_ = false, sticky_ = false;
+  std::vector<PollRequest> polls_;
+  std::deque<absl::StatusOr<PollReply>> answers_;
+};
+
+class MemberSessionTest : public testing::Test {
+ protected:
+  MemberSession::Options Options() {
+    MemberSession::Options options;
+    options.scheduler = &scheduler_;
+    options.self.set_role(ROLE_WORKER);
+    options.retry_pause = absl::Milliseconds(1);
+    options.fill_report = [](PollRequest* request) { request->set_memory_bytes(77); };
+    options.on_desired = [this](const PollReply& reply) {
+      MutexLock lock(&mutex_);
+      desired_.push_back(reply.version());
+    };
+    options.on_end = [this](absl::Status status) {
+      MutexLock lock(&mutex_);
+      ended_ = true;
+      end_ = std::move(status);
+      changed_.NotifyAll();
+    };
+    options.log = [](const std::string&) {};
+    return options;
+  }
+  std::unique_ptr<MemberSession> Start(MemberSession::Options options) {
+    auto session = MemberSession::Start(std::move(options));
+    EXPECT_TRUE(session.ok()) << session.status();
+    return *std::move(session);
+  }
+  absl::Status WaitEnd() {
+    MutexLock lock(&mutex_);
+    while (!ended_) changed_.Wait(&mutex_);
+    return end_;
+  }
+  std::vector<uint64_t> desired() {
+    MutexLock lock(&mutex_);
+    return desired_;
+  }
+
+  FakeScheduler scheduler_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<uint64_t> desired_;
+  bool ended_ = false;
+  absl::Status end_;
+};
+
+TEST_F(MemberSessionTest, HandsOverEachNewVersionOnceAndReportsWhatItHasSeen) {
+  auto session = Start(Options());
+  EXPECT_EQ(scheduler_.WaitPoll(0).seen_version(), 0u);
+  EXPECT_EQ(scheduler_.WaitPoll(0).memory_bytes(), 77u);
+  scheduler_.AnswerVersion(4);
+  EXPECT_EQ(scheduler_.WaitPoll(1).seen_version(), 4u);
+  scheduler_.AnswerVersion(4);  // the wait was over: nothing new
+  EXPECT_EQ(scheduler_.WaitPoll(2).seen_version(), 4u);
+  scheduler_.AnswerVersion(6);
+  EXPECT_EQ(scheduler_.WaitPoll(3).seen_version(), 6u);
+  EXPECT_THAT(desired(), testing::ElementsAre(4, 6));
+}
+
+TEST_F(MemberSessionTest, LeavesWhenDestroyed) {
+  auto session = Start(Options());
+  scheduler_.WaitPoll(0);
+  session.reset();
+  EXPECT_EQ(scheduler_.left_id(), 1u);
+}
+
+TEST_F(MemberSessionTest, ToldToStopEndsWellAndStillSaysFarewell) {
+  auto session = Start(Options());
+  scheduler_.AnswerVersion(2, /*stop=*/true);
+  EXPECT_TRUE(WaitEnd().ok());
+  session.reset();
+  EXPECT_EQ(scheduler_.left_id(), 1u);
+}
+
+TEST_F(MemberSessionTest, FencedMemberEndsAndSaysNothing) {
+  auto session = Start(Options());
+  scheduler_.Answer(absl::AbortedError("another process"));
+  EXPECT_TRUE(absl::IsAborted(WaitEnd()));
+  session.reset();
+  EXPECT_EQ(scheduler_.left_id(), 0u);
+}
+
+TEST_F(MemberSessionTest, SurvivesAnUnansweredCall) {
+  auto session = Start(Options());
+  scheduler_.Answer(absl::UnavailableError("broken"));
+  scheduler_.AnswerVersion(3);
+  EXPECT_EQ(scheduler_.WaitPoll(2).seen_version(), 3u);
+  EXPECT_EQ(scheduler_.registered(), 1u);
+}
+
+TEST_F(MemberSessionTest, EndsWhenTheSchedulerIsSilentTooLong) {
+  MemberSession::Options options = Options();
+  options.lost_after = absl::Milliseconds(20);
+  auto session = Start(std::move(options));
+  scheduler_.AnswerForEver(absl::UnavailableError("broken"));
+  const absl::Status end = WaitEnd();
+  EXPECT_TRUE(absl::IsUnavailable(end));
+  EXPECT_THAT(std::string(end.message()), testing::HasSubstr("127.0.0.1:7000"));
+}
+
+TEST_F(MemberSessionTest, RegistersAgainWhenItsLeaseRanOut) {
+  auto session = Start(Options());
+  scheduler_.AnswerVersion(9);
+  scheduler_.WaitPoll(1);
+  scheduler_.Answer(absl::NotFoundError("lease ran out"));
+  const PollRequest again = scheduler_.WaitPoll(2);
+  EXPECT_EQ(again.member_id(), 2u);
+  EXPECT_EQ(again.seen_version(), 0u);
+  EXPECT_EQ(session->member_id(), 2u);
+}
+
+TEST_F(MemberSessionTest, ReportSoonDoesNotWaitForTheHeartbeat) {
+  auto session = Start(Options());
+  scheduler_.WaitPoll(0);  // waits at the scheduler, unanswered
+  session->ReportSoon();
+  EXPECT_EQ(scheduler_.WaitPoll(1).wait_ms(), 0u);
+}
+
+TEST_F(MemberSessionTest, StartFailsWhenTheSchedulerIsNotThere) {
+  scheduler_.ready_ = absl::UnavailableError("nobody at 127.0.0.1:7000");
+  const auto session = MemberSession::Start(Options());
+  EXPECT_TRUE(absl::IsUnavailable(session.status()));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,3 @@
+sluice_test(member_session_test
+  SOURCES member_session_test.cc
+  DEPS sluice::member_session)

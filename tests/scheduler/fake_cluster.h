@@ -1,0 +1,176 @@
+// A core with fake members and a fake clock, for transcripts: every step is a call, nothing runs by
+// itself.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/scheduler_core.h"
+
+namespace sluice {
+
+class FakeCluster {
+ public:
+  explicit FakeCluster(uint32_t pservers = 1, uint32_t workers = 2)
+      : core_(Options(pservers, workers), now_) {}
+
+  static SchedulerCore::Options Options(uint32_t pservers, uint32_t workers) {
+    SchedulerCore::Options options;
+    options.cluster = "test";
+    options.pserver_num = pservers;
+    options.worker_num = workers;
+    options.job_log_dir = "logs";
+    options.place = [](const std::vector<std::string>& addresses, JobSpec* spec) {
+      spec->mutable_route()->set_generation(1);
+      for (const std::string& address : addresses) spec->mutable_route()->add_pservers(address);
+      return absl::OkStatus();
+    };
+    return options;
+  }
+
+  // Effective configuration of a job: sync, async (0) or Geo by `k_steps`; -1: sync.
+  static JobConfig Config(int k_steps, uint32_t workers, uint32_t epochs = 1) {
+    JobConfig config;
+    config.set_name("job");
+    config.set_worker_num(workers);
+    config.mutable_train()->set_batch_size(10);
+    config.mutable_train()->set_epochs(epochs);
+    config.mutable_strategy()->set_a_sync(k_steps >= 0);
+    config.mutable_strategy()->mutable_a_sync_configs()->set_k_steps(k_steps < 0 ? 0 : k_steps);
+    config.mutable_data()->set_task_bytes(100);
+    config.mutable_data()->add_eval_files("e");
+    return config;
+  }
+
+  uint64_t Join(Role role, uint32_t rank, uint32_t pid = 1) {
+    RegisterRequest request;
+    request.set_protocol(1);
+    request.set_role(role);
+    request.set_rank(rank);
+    request.set_host("h");
+    request.set_pid(pid);
+    if (role == ROLE_PSERVER) request.set_address(absl::StrCat("ps", rank));
+    const auto reply = core_.Register(request, now_);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    return reply.ok() ? reply->member_id() : 0;
+  }
+  void JoinAll(uint32_t pservers, uint32_t workers) {
+    for (uint32_t i = 0; i < pservers; ++i) pservers_.push_back(Join(ROLE_PSERVER, i));
+    for (uint32_t i = 0; i < workers; ++i) workers_.push_back(Join(ROLE_WORKER, i));
+    PollAll();
+  }
+
+  // One report of a member that does at once what it is told: a pserver hosts, a worker runs or
+  // stops.
+  absl::StatusOr<PollReply> Poll(uint64_t id) {
+    auto& state = desired_[id];
+    PollRequest request;
+    request.set_member_id(id);
+    request.set_seen_version(state.version());
+    for (const JobSpec& spec : state.host()) {
+      HostedJob* hosted = request.add_hosted();
+      hosted->set_job_id(spec.job_id());
+      hosted->set_generation(spec.route().generation());
+      hosted->mutable_staleness()->set_pushes(3);
+      hosted->mutable_staleness()->set_max(2);
+    }
+    if (state.has_assignment()) {
+      request.mutable_progress()->set_job_id(state.assignment().job().job_id());
+      request.mutable_progress()->set_rank(state.assignment().rank());
+    }
+    auto reply = core_.Poll(request, now_);
+    if (reply.ok()) state = *reply;
+    return reply;
+  }
+  // Until nothing changes any more.
+  void PollAll() {
+    for (int i = 0; i < 4; ++i) {
+      for (const uint64_t id : pservers_) Poll(id).status().IgnoreError();
+      for (const uint64_t id : workers_) Poll(id).status().IgnoreError();
+    }
+  }
+
+  absl::StatusOr<std::string> Submit(const JobConfig& config) {
+    return core_.SubmitJob(config, {}, "/output", 1, now_);
+  }
+  // Submits and lets members follow until it runs.
+  std::string Run(const JobConfig& config) {
+    const auto job_id = Submit(config);
+    EXPECT_TRUE(job_id.ok()) << job_id.status();
+    PollAll();
+    EXPECT_EQ(State(*job_id), JOB_RUNNING) << core_.GetJob(*job_id)->message();
+    return *job_id;
+  }
+  JobStatus Status(const std::string& job_id) { return *core_.GetJob(job_id); }
+  JobState State(const std::string& job_id) { return Status(job_id).state(); }
+
+  // Rank's worker is found by the desired state that it was last told.
+  uint64_t Incarnation(const std::string& job_id, uint32_t rank) {
+    for (const auto& [id, state] : desired_) {
+      if (state.assignment().job().job_id() == job_id && state.assignment().rank() == rank) {
+        incarnations_[{job_id, rank}] = state.assignment().incarnation();
+      }
+    }
+    return incarnations_[{job_id, rank}];
+  }
+  absl::StatusOr<NextPhaseReply> Phase(const std::string& job_id, uint32_t rank,
+                                       const PhaseReport& report = PhaseReport()) {
+    NextPhaseRequest request;
+    request.set_job_id(job_id);
+    request.set_rank(rank);
+    request.set_incarnation(Incarnation(job_id, rank));
+    *request.mutable_report() = report;
+    return core_.NextPhase(request, now_);
+  }
+  absl::StatusOr<NextTaskReply> Task(const std::string& job_id, uint32_t rank, uint32_t epoch,
+                                     uint64_t finished) {
+    NextTaskRequest request;
+    request.set_job_id(job_id);
+    request.set_rank(rank);
+    request.set_incarnation(Incarnation(job_id, rank));
+    request.set_epoch(epoch);
+    request.set_finished_task(finished);
+    return core_.NextTask(request);
+  }
+  // Writes what is to be written, and says so.
+  std::vector<OutputAction> WriteOutputs() {
+    std::vector<OutputAction> actions = core_.TakeActions();
+    for (const OutputAction& action : actions) {
+      if (action.kind == OutputAction::kEnded) core_.OutputEnded(action.job_id, absl::OkStatus());
+    }
+    return actions;
+  }
+  void Advance(absl::Duration d) {
+    now_ += d;
+    core_.Tick(now_);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  SchedulerCore core_;
+  std::vector<uint64_t> pservers_, workers_;
+  std::map<uint64_t, PollReply> desired_;
+  std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
+};
+
+inline PhaseReport Ended(uint64_t number) {
+  PhaseReport report;
+  report.set_number(number);
+  return report;
+}
+inline PhaseReport Indexed(uint64_t examples) {
+  PhaseReport report = Ended(1);
+  report.mutable_index()->set_examples(examples);
+  return report;
+}
+inline PhaseReport Trained(uint64_t number, uint64_t examples) {
+  PhaseReport report = Ended(number);
+  report.mutable_train()->set_examples(examples);
+  report.mutable_train()->set_weight_sum(static_cast<double>(examples));
+  report.mutable_train()->set_loss_sum(static_cast<double>(examples) / 2);
+  return report;
+}
+
+}  // namespace sluice

@@ -1,0 +1,215 @@
+#include <gmock/gmock.h>
+
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(JobLifecycleTest, TwoJobsSideBySideAndAThirdQueues) {
+  FakeCluster c(1, 3);
+  c.JoinAll(1, 3);
+  const std::string a = c.Run(FakeCluster::Config(0, 2));
+  const std::string b = c.Run(FakeCluster::Config(0, 1));
+  const std::string third = *c.Submit(FakeCluster::Config(0, 2));
+  EXPECT_EQ(c.State(third), JOB_QUEUED);
+  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 0 are free");
+  EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 2);
+  ASSERT_TRUE(c.core_.CancelJob(b, c.now_).ok());
+  c.PollAll();
+  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 1 is free");
+  ASSERT_TRUE(c.core_.CancelJob(a, c.now_).ok());
+  c.PollAll();
+  EXPECT_EQ(c.State(third), JOB_RUNNING);
+  EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 1);
+}
+
+TEST(JobLifecycleTest, WorkerIsFreeOnlyWhenItSaysThatItHasStopped) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string a = c.Run(FakeCluster::Config(0, 1));
+  const std::string b = *c.Submit(FakeCluster::Config(0, 1));
+  ASSERT_TRUE(c.core_.CancelJob(a, c.now_).ok());
+  const PollReply told = *c.Poll(c.workers_[0]);
+  EXPECT_FALSE(told.has_assignment());
+  PollRequest busy;  // it still runs the old job
+  busy.set_member_id(c.workers_[0]);
+  busy.set_seen_version(told.version());
+  busy.mutable_progress()->set_job_id(a);
+  ASSERT_TRUE(c.core_.Poll(busy, c.now_).ok());
+  EXPECT_EQ(c.State(b), JOB_QUEUED);
+  c.PollAll();
+  EXPECT_EQ(c.State(b), JOB_RUNNING);
+}
+
+TEST(JobLifecycleTest, LatePserverIsWaitedForAndNamed) {
+  FakeCluster c(2, 1);
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
+  c.PollAll();
+  EXPECT_EQ(c.Status(job).message(), "waits for pserver 1 to register");
+  c.pservers_.push_back(c.Join(ROLE_PSERVER, 1));
+  c.PollAll();
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+  EXPECT_EQ(c.Status(job).route().pservers_size(), 2);
+}
+
+TEST(JobLifecycleTest, GivesUpOnMembersThatNeverCome) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 2));
+  for (int i = 0; i < 119; ++i) {
+    c.Advance(absl::Seconds(1));
+    c.PollAll();
+  }
+  EXPECT_EQ(c.State(job), JOB_QUEUED);
+  c.Advance(absl::Seconds(2));
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("1 is registered"));
+}
+
+TEST(JobLifecycleTest, ImpossibleJobsAreRefusedAtOnce) {
+  FakeCluster c(1, 2);
+  EXPECT_THAT(std::string(c.Submit(FakeCluster::Config(0, 3)).status().message()),
+              HasSubstr("asks for 3 workers (worker_num), but the cluster has 2"));
+  FakeCluster none(1, 0);
+  EXPECT_THAT(std::string(none.Submit(FakeCluster::Config(0, 1)).status().message()),
+              HasSubstr("the cluster has no workers"));
+}
+
+TEST(JobLifecycleTest, OneOutputFolderOneJob) {
+  FakeCluster c(1, 2);
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_output_dir("/same");
+  ASSERT_TRUE(c.Submit(config).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(c.Submit(config).status()));
+}
+
+// Leads a fresh cluster with one running job to a phase; phase 0: STARTING.
+std::string LeadTo(FakeCluster* c, int phase) {
+  c->JoinAll(2, 2);
+  if (phase == 0) return *c->Submit(FakeCluster::Config(-1, 2));
+  const std::string job = c->Run(FakeCluster::Config(-1, 2));
+  for (int number = 1; number < phase; ++number) {
+    PhaseReport report = Indexed(100);
+    report.set_number(number);
+    for (const uint32_t rank : {0, 1}) c->Phase(job, rank, report).status().IgnoreError();
+  }
+  return job;
+}
+
+TEST(JobLifecycleTest, MemberLostInAnyPhaseEndsTheJobAndNamesIt) {
+  for (int phase = 0; phase <= 4; ++phase) {
+    for (const bool pserver : {false, true}) {
+      FakeCluster c(2, 2);
+      const std::string job = LeadTo(&c, phase);
+      const uint64_t lost = pserver ? c.pservers_[1] : c.workers_[1];
+      c.now_ += absl::Seconds(6);
+      for (const auto& ids : {c.pservers_, c.workers_}) {
+        for (const uint64_t id : ids) {
+          if (id != lost && phase > 0) c.Poll(id).status().IgnoreError();
+        }
+      }
+      c.Advance(absl::Seconds(4));
+      c.WriteOutputs();
+      ASSERT_EQ(c.State(job), JOB_FAILED) << "phase " << phase;
+      if (phase == 0) continue;  // nobody reported: all are lost
+      EXPECT_EQ(c.Status(job).message(),
+                pserver ? "pserver 1 (ps1, pid 1 on host h) of job job-1: no heartbeat for 10 s"
+                        : "worker 1 (pid 1 on host h) of job job-1: no heartbeat for 10 s");
+      EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::FINISH);
+      c.PollAll();
+      EXPECT_FALSE(c.desired_[c.workers_[0]].has_assignment());
+      EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 0);
+      EXPECT_TRUE(absl::IsNotFound(c.core_.DesiredVersion(lost).status()));
+    }
+  }
+}
+
+TEST(JobLifecycleTest, SurvivorsRunTheNextJob) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  c.Run(FakeCluster::Config(0, 2));
+  LeaveRequest leave;
+  leave.set_member_id(c.workers_[0]);
+  leave.set_reason("told to");
+  c.core_.Leave(leave, c.now_);
+  c.WriteOutputs();
+  EXPECT_THAT(c.Status("job-1").message(), HasSubstr("has left: told to"));
+  c.PollAll();
+  c.Run(FakeCluster::Config(0, 1));
+}
+
+TEST(JobLifecycleTest, SecondRegistrationFencesAndFailsTheJob) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  c.workers_.push_back(c.Join(ROLE_WORKER, 0, /*pid=*/9));
+  EXPECT_TRUE(absl::IsAborted(c.core_.Desired(c.workers_[0]).status()));
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("pid 9 on host h registered as worker 0"));
+  c.PollAll();
+  c.Run(FakeCluster::Config(0, 1));
+}
+
+TEST(JobLifecycleTest, CancelInEveryState) {
+  for (int phase = -1; phase <= 4; ++phase) {
+    FakeCluster c(2, 2);
+    const std::string job = phase < 0 ? *c.Submit(FakeCluster::Config(-1, 2)) : LeadTo(&c, phase);
+    ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
+    ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());  // repeatable
+    const auto actions = c.WriteOutputs();
+    EXPECT_EQ(actions.back().kind, OutputAction::kEnded);
+    EXPECT_EQ(actions.back().result.status(), "cancelled");
+    EXPECT_EQ(c.State(job), JOB_CANCELLED);
+    if (phase < 0) c.JoinAll(2, 2);
+    c.PollAll();
+    c.Run(FakeCluster::Config(0, 2));
+  }
+}
+
+TEST(JobLifecycleTest, EndedJobIsNotCancelledAgain) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  c.core_.OutputFailed(job, absl::ResourceExhaustedError("disk full"), c.now_);
+  c.WriteOutputs();
+  EXPECT_EQ(c.Status(job).message(), "disk full");
+  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.CancelJob(job, c.now_)));
+}
+
+TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_evaluate_only(true);
+  const std::string job = c.Run(config);
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c.Phase(job, 0, Ended(1))->phase().kind(), Phase::FINISH);
+  c.core_.OutputEnded(job, absl::ResourceExhaustedError("disk full"));
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_EQ(c.Status(job).result().status(), "failed");
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("disk full"));
+}
+
+TEST(JobLifecycleTest, StuckWorkerDoesNotKeepTheTables) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
+  PollRequest busy;
+  busy.set_member_id(c.workers_[0]);
+  busy.mutable_progress()->set_job_id(job);
+  for (int i = 0; i < 10; ++i) {
+    c.Advance(absl::Seconds(1));
+    ASSERT_TRUE(c.core_.Poll(busy, c.now_).ok());
+    ASSERT_TRUE(c.Poll(c.pservers_[0]).ok());
+  }
+  EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 0);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,92 @@
+#include "scheduler/job_results.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+const absl::Time kStart = absl::UnixEpoch();
+
+JobConfig Config(bool a_sync) {
+  JobConfig config;
+  config.mutable_strategy()->set_a_sync(a_sync);
+  return config;
+}
+
+TrainReport Report(uint64_t examples, double loss_sum, uint64_t bad_lines) {
+  TrainReport report;
+  report.set_examples(examples);
+  report.set_weight_sum(static_cast<double>(examples));
+  report.set_loss_sum(loss_sum);
+  report.set_steps(2);
+  report.set_bad_lines(bad_lines);
+  report.set_dropped(1);
+  report.mutable_stages()->set_read(static_cast<double>(examples));
+  return report;
+}
+
+TEST(JobResultsTest, SumsOverRanksAndEpochs) {
+  JobResults results(Config(true), 2);
+  for (const uint32_t epoch : {0, 1}) {
+    results.BeginTrain(kStart + absl::Seconds(10) * epoch);
+    results.AddTrain(0, Report(30, 15, 1));
+    results.AddTrain(1, Report(10, 25, 2));
+    results.EndTrain(epoch, 0, kStart + absl::Seconds(10) * epoch + absl::Seconds(2));
+  }
+  const JobResult& result = results.result();
+  EXPECT_EQ(result.epochs_log(1).examples(), 40u);
+  EXPECT_EQ(result.epochs_log(1).loss(), 1.0);
+  EXPECT_EQ(result.seconds(), 4.0);
+  EXPECT_EQ(result.examples(), 80u);
+  EXPECT_EQ(result.examples_per_second(), 20.0);
+  EXPECT_EQ(result.global_step(), 8u);  // async: every worker's step counts
+  EXPECT_EQ(result.bad_lines(), 3u);    // of one pass
+  EXPECT_EQ(result.examples_dropped(), 4u);
+  EXPECT_EQ(result.stages().read(), 20.0);  // mean over workers
+}
+
+TEST(JobResultsTest, SyncCountsGlobalSteps) {
+  JobResults results(Config(false), 2);
+  results.BeginTrain(kStart);
+  results.AddTrain(0, Report(30, 15, 0));
+  results.AddTrain(1, Report(10, 25, 0));
+  results.EndTrain(0, 7, kStart + absl::Seconds(1));
+  EXPECT_EQ(results.result().global_step(), 7u);
+}
+
+TEST(JobResultsTest, TooManyBadLinesAreAnError) {
+  JobConfig config = Config(false);
+  config.mutable_data()->set_max_bad_lines(2);
+  JobResults results(config, 1);
+  results.AddBadLines(2);
+  EXPECT_TRUE(results.CheckBadLines().ok());
+  results.AddBadLines(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(results.CheckBadLines()));
+}
+
+TEST(JobResultsTest, EvaluationBelongsToItsEpochAndTheLastIsReported) {
+  JobResults results(Config(true), 1);
+  EvalAccumulator sums;
+  sums.Add(4.0f, 1.0f, 1.0f);
+  sums.Add(-4.0f, 0.0f, 1.0f);
+  results.BeginTrain(kStart);
+  results.AddTrain(0, Report(2, 1, 0));
+  results.EndTrain(0, 0, kStart + absl::Seconds(1));
+  results.BeginEval();
+  ASSERT_TRUE(results.AddEval(sums.ToProto()).ok());
+  EXPECT_EQ(results.EndEval(0).auc(), 1.0);
+  EXPECT_EQ(results.result().epochs_log(0).eval().examples(), 2u);
+  EXPECT_EQ(results.result().eval().accuracy(), 1.0);
+}
+
+TEST(JobResultsTest, ImpossibleSumsAreRefused) {
+  JobResults results(Config(true), 1);
+  results.BeginEval();
+  EvalSums sums;
+  sums.add_positive_bin_delta(1u << 30);
+  sums.add_positive_weight(1);
+  EXPECT_TRUE(absl::IsInvalidArgument(results.AddEval(sums)));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,91 @@
+#include "scheduler/job_run.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+const absl::Time kStart = absl::UnixEpoch();
+
+PhaseReport Files(const std::string& path, uint64_t bytes) {
+  PhaseReport report = Ended(1);
+  DataFile* file = report.mutable_index()->add_files();
+  file->set_path(path);
+  file->set_bytes(bytes);
+  return report;
+}
+
+TEST(JobRunTest, SyncWithOwnFilesTakesTheLargestRank) {
+  JobConfig config = FakeCluster::Config(-1, 2);
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Indexed(10), kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, Indexed(101), kStart));
+  EXPECT_EQ(run.phases().current().global_steps(), 11u);
+  EXPECT_EQ(run.examples_expected(), 111u);
+}
+
+TEST(JobRunTest, OwnFilesOfARankStayWithIt) {
+  JobConfig config = FakeCluster::Config(0, 2);
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+  ASSERT_TRUE(run.TakeReport(1, Files("b", 100), kStart).ok());
+  NextTaskRequest ask;
+  ask.set_rank(0);
+  EXPECT_EQ(run.NextTask(ask)->task().path(), "a");
+  EXPECT_EQ(run.NextTask(ask)->kind(), NextTaskReply::EPOCH_DONE);
+}
+
+TEST(JobRunTest, EmptyDataFails) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  JobRun run(&config, 1, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 0), kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.failure()));
+}
+
+TEST(JobRunTest, EpochWithUntrainedTasksFails) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  JobRun run(&config, 1, kStart);
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+  ASSERT_TRUE(run.TakeReport(0, Trained(2, 5), kStart).ok());
+  EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("were not trained"));
+}
+
+TEST(JobRunTest, TooManyBadLinesFailAsyncAfterTheFirstEpochAndSyncAtTheIndex) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.mutable_data()->set_max_bad_lines(1);
+  JobRun async(&config, 1, kStart);
+  ASSERT_TRUE(async.TakeReport(0, Files("a", 10), kStart).ok());
+  NextTaskRequest ask;
+  ask.set_finished_task(async.NextTask(ask)->task().id());
+  ASSERT_TRUE(async.NextTask(ask).ok());
+  PhaseReport trained = Trained(2, 5);
+  trained.mutable_train()->set_bad_lines(2);
+  ASSERT_TRUE(async.TakeReport(0, trained, kStart).ok());
+  EXPECT_THAT(std::string(async.failure().message()), testing::HasSubstr("2 malformed lines"));
+
+  config.mutable_strategy()->set_a_sync(false);
+  JobRun sync(&config, 2, kStart);
+  PhaseReport index = Indexed(10);
+  index.mutable_index()->set_bad_lines(2);
+  ASSERT_TRUE(sync.TakeReport(0, index, kStart).ok());
+  ASSERT_TRUE(sync.TakeReport(1, index, kStart).ok());
+  EXPECT_EQ(sync.result().bad_lines(), 2u);  // both ranks read the same lines
+  EXPECT_FALSE(sync.failure().ok());
+}
+
+TEST(JobRunTest, TasksAreOnlyGivenWhileTheEpochIsTrained) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  JobRun run(&config, 1, kStart);
+  NextTaskRequest ask;
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.NextTask(ask).status()));
+  ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+  ask.set_epoch(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(run.NextTask(ask).status()));
+}
+
+}  // namespace
+}  // namespace sluice

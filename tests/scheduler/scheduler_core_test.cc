@@ -1,0 +1,242 @@
+#include "scheduler/scheduler_core.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+// Answers INDEX for both ranks of a sync job and returns the TRAIN phase.
+Phase StartTraining(FakeCluster* c, const std::string& job) {
+  EXPECT_EQ(c->Phase(job, 0)->phase().kind(), Phase::INDEX);
+  EXPECT_FALSE(c->Phase(job, 0, Indexed(100))->ready());
+  return c->Phase(job, 1, Indexed(100))->phase();
+}
+
+TEST(SchedulerCoreTest, SyncJobFromSubmissionToResult) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2, 2));
+  EXPECT_EQ(c.Status(job).route().pservers(0), "ps0");
+  Phase phase = StartTraining(&c, job);
+  EXPECT_EQ(phase.kind(), Phase::TRAIN);
+  EXPECT_EQ(phase.global_steps(), 5u);
+  EXPECT_EQ(phase.first_step(), 0u);
+  c.Advance(absl::Seconds(4));
+  c.PollAll();
+  EXPECT_THAT(c.Phase(job, 0, Trained(2, 50))->waiting_for(), HasSubstr("rank 1 (worker 1"));
+  EXPECT_EQ(c.Phase(job, 1, Trained(2, 50))->phase().kind(), Phase::EVAL);
+  c.Advance(absl::Seconds(1));
+  c.Phase(job, 0, Ended(3)).status().IgnoreError();
+  phase = c.Phase(job, 1, Ended(3))->phase();
+  EXPECT_EQ(phase.first_step(), 5u);
+  EXPECT_EQ(phase.epoch(), 1u);
+  c.Advance(absl::Seconds(2));
+  c.Phase(job, 0, Trained(4, 50)).status().IgnoreError();
+  c.Phase(job, 1, Trained(4, 50)).status().IgnoreError();
+  c.Phase(job, 0, Ended(5)).status().IgnoreError();
+  phase = c.Phase(job, 1, Ended(5))->phase();
+  EXPECT_EQ(phase.kind(), Phase::SAVE);
+  EXPECT_EQ(phase.global_step(), 10u);
+  EXPECT_EQ(phase.model_dir(), "/output/job-1/model");
+  PhaseReport saved = Ended(6);
+  saved.mutable_save()->set_model_digest("d1");
+  c.Phase(job, 0, saved).status().IgnoreError();
+  EXPECT_FALSE(c.Phase(job, 1, Ended(6))->ready());  // fresh reports are awaited
+  c.PollAll();
+  EXPECT_EQ(c.Phase(job, 1, Ended(6))->phase().kind(), Phase::FINISH);
+  EXPECT_EQ(c.Phase(job, 0, Ended(6))->phase().kind(), Phase::FINISH);
+  EXPECT_EQ(c.State(job), JOB_RUNNING);  // until the result is written
+  c.WriteOutputs();
+  const JobStatus status = c.Status(job);
+  EXPECT_EQ(status.state(), JOB_DONE);
+  EXPECT_EQ(status.result().status(), "done");
+  EXPECT_EQ(status.result().examples(), 200u);
+  EXPECT_EQ(status.result().seconds(), 6.0);
+  EXPECT_EQ(status.result().model_digest(), "d1");
+  EXPECT_EQ(status.result().staleness().pushes(), 3u);
+  c.PollAll();
+  for (const uint64_t id : c.pservers_) EXPECT_EQ(c.desired_[id].host_size(), 0);
+  for (const uint64_t id : c.workers_) EXPECT_FALSE(c.desired_[id].has_assignment());
+}
+
+// Trains a whole async or Geo epoch whose tasks rank 0 takes alone; rank 1 has nothing to do.
+void TrainAlone(FakeCluster* c, const std::string& job) {
+  PhaseReport index = Ended(1);
+  DataFile* file = index.mutable_index()->add_files();
+  file->set_path("a");
+  file->set_bytes(250);
+  c->Phase(job, 0, index).status().IgnoreError();
+  EXPECT_EQ(c->Phase(job, 1, Ended(1))->phase().kind(), Phase::TRAIN);
+  uint64_t finished = 0;
+  for (int i = 0; i < 3; ++i) {
+    const auto task = c->Task(job, 0, 0, finished);
+    ASSERT_EQ(task->kind(), NextTaskReply::TASK);
+    finished = task->task().id();
+  }
+  // The last task is held by rank 0: rank 1 may end its epoch all the same.
+  EXPECT_EQ(c->Task(job, 1, 0, 0)->kind(), NextTaskReply::EPOCH_DONE);
+  EXPECT_FALSE(c->Phase(job, 1, Trained(2, 0))->ready());
+  EXPECT_TRUE(absl::IsFailedPrecondition(c->Phase(job, 0, Trained(2, 9)).status()));
+  EXPECT_EQ(c->Task(job, 0, 0, finished)->kind(), NextTaskReply::EPOCH_DONE);
+  EXPECT_EQ(c->Phase(job, 0, Trained(2, 9))->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c->Status(job).examples(), 9u);
+}
+
+TEST(SchedulerCoreTest, AsyncWorkerWithoutTasksEndsItsEpoch) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  TrainAlone(&c, job);
+  EXPECT_EQ(c.Status(job).mode(), "async");
+}
+
+TEST(SchedulerCoreTest, GeoLeasesTasksAsAsyncDoes) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(20, 2));
+  TrainAlone(&c, job);
+  EXPECT_EQ(c.Status(job).mode(), "geo");
+}
+
+TEST(SchedulerCoreTest, RepeatedReportsChangeNothing) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2));
+  StartTraining(&c, job);
+  EXPECT_EQ(c.Phase(job, 0, Indexed(100))->phase().kind(), Phase::TRAIN);
+  c.Phase(job, 0, Trained(2, 50)).status().IgnoreError();
+  c.Phase(job, 0, Trained(2, 50)).status().IgnoreError();
+  c.Phase(job, 1, Trained(2, 50)).status().IgnoreError();
+  EXPECT_EQ(c.Phase(job, 0, Trained(2, 50))->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c.Status(job).examples(), 100u);
+}
+
+TEST(SchedulerCoreTest, StaleIncarnationIsRefused) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  NextPhaseRequest request;
+  request.set_job_id(job);
+  request.set_incarnation(c.Incarnation(job, 0) + 77);
+  EXPECT_TRUE(absl::IsAborted(c.core_.NextPhase(request, c.now_).status()));
+  request.set_rank(2);
+  EXPECT_TRUE(absl::IsInvalidArgument(c.core_.NextPhase(request, c.now_).status()));
+  request.set_job_id("none-1");
+  EXPECT_TRUE(absl::IsNotFound(c.core_.NextPhase(request, c.now_).status()));
+}
+
+TEST(SchedulerCoreTest, RanksThatLoadedDifferentDataFailTheJob) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2));
+  c.Phase(job, 0, Indexed(100)).status().IgnoreError();
+  EXPECT_EQ(c.Phase(job, 1, Indexed(99))->phase().kind(), Phase::FINISH);
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("rank 0: 100, rank 1: 99"));
+}
+
+TEST(SchedulerCoreTest, ReportedFailureEndsTheJobForAll) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  FailJobRequest request;
+  request.set_job_id(job);
+  request.set_member_id(c.workers_[1]);
+  request.set_message("file x is missing");
+  ASSERT_TRUE(c.core_.FailJob(request, c.now_).ok());
+  c.WriteOutputs();
+  EXPECT_EQ(c.Status(job).message(), "worker 1 (pid 1 on host h) of job job-1: file x is missing");
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::FINISH);
+  EXPECT_TRUE(absl::IsCancelled(c.Task(job, 0, 0, 0).status()));
+}
+
+TEST(SchedulerCoreTest, PserverThatCannotOpenTheTablesFailsTheJob) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 2));
+  PollRequest request;
+  request.set_member_id(c.pservers_[0]);
+  HostedJob* hosted = request.add_hosted();
+  hosted->set_job_id(job);
+  hosted->set_generation(1);
+  hosted->set_error("out of memory");
+  ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("pserver 0 (ps0, pid 1 on host h)"));
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("out of memory"));
+}
+
+TEST(SchedulerCoreTest, LossPointsAndTheSpeedAreEmitted) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  c.core_.TakeActions();
+  PollRequest request;
+  request.set_member_id(c.workers_[0]);
+  WorkerProgress* progress = request.mutable_progress();
+  progress->set_job_id(job);
+  progress->set_step(5);
+  progress->add_losses()->set_step(5);
+  ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
+  const auto actions = c.core_.TakeActions();
+  ASSERT_EQ(actions.size(), 1u);
+  ASSERT_EQ(actions[0].scalars.size(), 2u);
+  EXPECT_EQ(actions[0].scalars[0].tag, "train/loss");
+  EXPECT_EQ(actions[0].scalars[1].tag, "train/examples_per_second");
+}
+
+TEST(SchedulerCoreTest, ShutdownStopsWorkersBeforePserversAndEnds) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 2));
+  c.core_.Shutdown(c.now_);
+  EXPECT_TRUE(c.Poll(c.workers_[0])->stop());
+  EXPECT_FALSE(c.Poll(c.pservers_[0])->stop());
+  EXPECT_FALSE(c.core_.Register(RegisterRequest(), c.now_).ok());
+  for (const uint64_t id : c.workers_) {
+    LeaveRequest leave;
+    leave.set_member_id(id);
+    c.core_.Leave(leave, c.now_);
+  }
+  EXPECT_TRUE(c.Poll(c.pservers_[0])->stop());
+  EXPECT_FALSE(c.core_.CanEnd(c.now_));
+  LeaveRequest leave;
+  leave.set_member_id(c.pservers_[0]);
+  c.core_.Leave(leave, c.now_);
+  EXPECT_FALSE(c.core_.CanEnd(c.now_));  // the result is not written
+  c.WriteOutputs();
+  EXPECT_TRUE(c.core_.CanEnd(c.now_));
+  EXPECT_EQ(c.State(job), JOB_CANCELLED);
+}
+
+TEST(SchedulerCoreTest, ShutdownIsBoundedWhenMembersDoNotLeave) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  c.core_.Shutdown(c.now_);
+  c.Advance(absl::Seconds(3));
+  EXPECT_TRUE(c.Poll(c.pservers_[0])->stop());
+  EXPECT_FALSE(c.core_.CanEnd(c.now_));
+  c.Advance(absl::Seconds(2));
+  EXPECT_TRUE(c.core_.CanEnd(c.now_));
+}
+
+TEST(SchedulerCoreTest, StatusShowsMembersAndAllocation) {
+  FakeCluster c;
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  const ClusterStatus status = c.core_.GetStatus(c.now_);
+  ASSERT_EQ(status.members_size(), 3);
+  EXPECT_EQ(status.members(1).job_id(), job);
+  EXPECT_EQ(status.members(2).job_id(), "");
+  EXPECT_THAT(status.jobs(0).allocated(), testing::ElementsAre(0));
+  EXPECT_EQ(status.jobs(0).workers_alive(), 1u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,113 @@
+#include "scheduler/scheduler_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <future>
+
+#include "common/base/env.h"
+
+namespace sluice {
+namespace {
+
+SchedulerLoop::Options Options() {
+  SchedulerLoop::Options options;
+  options.core.pserver_num = 1;
+  options.core.worker_num = 1;
+  options.core.place = [](const std::vector<std::string>&, JobSpec*) { return absl::OkStatus(); };
+  options.clock = Clock::Real();
+  options.env = Env::Real();
+  options.host = "h";
+  options.default_output = testing::TempDir() + "scheduler_loop_test";
+  options.log = [](const std::string&) {};
+  return options;
+}
+
+RegisterRequest Worker(uint32_t pid) {
+  RegisterRequest request;
+  request.set_protocol(1);
+  request.set_role(ROLE_WORKER);
+  request.set_pid(pid);
+  return request;
+}
+
+using PollAnswer = absl::StatusOr<PollReply>;
+
+Done<PollReply> Into(std::promise<PollAnswer>* promise) {
+  return [promise](PollAnswer answer) { promise->set_value(std::move(answer)); };
+}
+
+TEST(SchedulerLoopTest, PollWaitsUntilTheDesiredStateChanges) {
+  SchedulerLoop loop(Options());
+  PollRequest request;
+  request.set_member_id(loop.Register(Worker(1))->member_id());
+  std::promise<PollAnswer> first;
+  loop.Poll(&request, Into(&first));
+  request.set_seen_version(first.get_future().get()->version());
+  request.set_wait_ms(30000);
+  std::promise<PollAnswer> second;
+  loop.Poll(&request, Into(&second));
+  std::future<PollAnswer> answer = second.get_future();
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  loop.Shutdown();
+  EXPECT_TRUE(answer.get()->stop());
+}
+
+TEST(SchedulerLoopTest, FencedPollIsAnsweredAtOnce) {
+  SchedulerLoop loop(Options());
+  PollRequest request;
+  request.set_member_id(loop.Register(Worker(1))->member_id());
+  std::promise<PollAnswer> first;
+  loop.Poll(&request, Into(&first));
+  request.set_seen_version(first.get_future().get()->version());
+  request.set_wait_ms(30000);
+  std::promise<PollAnswer> second;
+  loop.Poll(&request, Into(&second));
+  ASSERT_TRUE(loop.Register(Worker(2)).ok());
+  EXPECT_TRUE(absl::IsAborted(second.get_future().get().status()));
+}
+
+TEST(SchedulerLoopTest, WaitIsBoundedByItsTime) {
+  SchedulerLoop loop(Options());
+  PollRequest request;
+  request.set_member_id(loop.Register(Worker(1))->member_id());
+  request.set_seen_version(1);
+  request.set_wait_ms(1);
+  std::promise<PollAnswer> answer;
+  loop.Poll(&request, Into(&answer));
+  EXPECT_EQ(answer.get_future().get()->version(), 1u);
+}
+
+TEST(SchedulerLoopTest, StopWaitingAnswersEverybody) {
+  SchedulerLoop loop(Options());
+  PollRequest request;
+  request.set_member_id(loop.Register(Worker(1))->member_id());
+  request.set_seen_version(1);
+  request.set_wait_ms(30000);
+  std::promise<PollAnswer> waiting, later;
+  loop.Poll(&request, Into(&waiting));
+  loop.StopWaiting();
+  EXPECT_TRUE(waiting.get_future().get().ok());
+  loop.Poll(&request, Into(&later));
+  EXPECT_TRUE(later.get_future().get().ok());
+}
+
+TEST(SchedulerLoopTest, EmptyClusterEndsAfterShutdown) {
+  std::promise<void> ended;
+  SchedulerLoop::Options options = Options();
+  options.on_end = [&ended] { ended.set_value(); };
+  SchedulerLoop loop(std::move(options));
+  loop.Shutdown();
+  loop.WaitEnd();
+  ended.get_future().get();
+}
+
+TEST(SchedulerLoopTest, BadConfigurationIsRefusedAtSubmission) {
+  SchedulerLoop loop(Options());
+  SubmitJobRequest request;
+  request.mutable_config()->set_name("no/slashes");
+  EXPECT_TRUE(absl::IsInvalidArgument(loop.SubmitJob(request).status()));
+}
+
+}  // namespace
+}  // namespace sluice

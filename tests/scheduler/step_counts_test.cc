@@ -1,0 +1,46 @@
+#include "scheduler/step_counts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+JobConfig Config(uint32_t batch_size) {
+  JobConfig config;
+  config.mutable_train()->set_batch_size(batch_size);
+  return config;
+}
+
+TEST(StepCountsTest, GlobalBatchesRoundUpOrDown) {
+  JobConfig config = Config(10);
+  EXPECT_EQ(*SyncSteps(config, {100, 100}), 5u);
+  EXPECT_EQ(*SyncSteps(config, {101, 101}), 6u);
+  config.mutable_data()->set_drop_last(true);
+  EXPECT_EQ(*SyncSteps(config, {119, 119}), 5u);
+}
+
+TEST(StepCountsTest, RanksThatDisagreeAreNamedWithTheirCounts) {
+  const auto steps = SyncSteps(Config(10), {100, 99});
+  EXPECT_TRUE(absl::IsFailedPrecondition(steps.status()));
+  EXPECT_THAT(std::string(steps.status().message()), testing::HasSubstr("rank 0: 100, rank 1: 99"));
+}
+
+TEST(StepCountsTest, OwnFilesTakeTheLargestCount) {
+  JobConfig config = Config(10);
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  EXPECT_EQ(*SyncSteps(config, {0, 101, 10}), 11u);
+  config.mutable_data()->set_drop_last(true);
+  EXPECT_EQ(*SyncSteps(config, {0, 101, 10}), 10u);
+}
+
+TEST(StepCountsTest, NothingToTrainIsAnError) {
+  EXPECT_FALSE(SyncSteps(Config(10), {0, 0}).ok());
+  JobConfig config = Config(10);
+  config.mutable_data()->set_drop_last(true);
+  EXPECT_THAT(std::string(SyncSteps(config, {5, 5}).status().message()),
+              testing::HasSubstr("drop_last"));
+}
+
+}  // namespace
+}  // namespace sluice
