@@ -109,7 +109,7 @@ TEST(ClientServerTest, SyncGivesTheSameTablesOnOneAndThreePservers) {
 TEST(ClientServerTest, SyncGivesTheSameBitsWhenStreamsAreCut) {
   const Tables calm = RunSync(2, 2, 0);
   int all_cuts = 0;
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
     int cuts = 0;
     EXPECT_EQ(calm, RunSync(2, 2, seed, &cuts)) << "seed " << seed;
     all_cuts += cuts;

@@ -146,8 +146,8 @@ TEST_F(ParameterClientTest, AGradientThatIsNotFiniteIsRefusedBeforeAnythingIsSen
 TEST_F(ParameterClientTest, LongFramesAreCutBetweenParts) {
   Bind();
   auto client = Client();
-  auto ones = Ones(*client, 500000);  // 12 MB on two pservers
-  auto seen = Ones(*client, 500000);
+  auto ones = Ones(*client, 400000);  // 9.6 MB on two pservers
+  auto seen = Ones(*client, 400000);
   PullRequest next = seen->Pull();
   ParameterClient::Ticket ticket;
   ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1), &next, &ticket).ok());
