@@ -72,17 +72,21 @@ std::vector<FlagSpec> ClusterFlags() {
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options options) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(options)));
   SLUICE_RETURN_IF_ERROR(cluster->Prepare());
-  SLUICE_RETURN_IF_ERROR(cluster->Spawn("scheduler", 0, {}));
+  // A cluster of one job needs no folder a job.
+  SLUICE_RETURN_IF_ERROR(cluster->Spawn(
+      "scheduler", 0, {absl::StrCat("--job_log_folders=", cluster->options_.detached ? "true" : "false")}));
   SLUICE_RETURN_IF_ERROR(cluster->AwaitScheduler());
   const Options& o = cluster->options_;
   const std::string scheduler = absl::StrCat("--scheduler=", cluster->scheduler_);
   for (int i = 0; i < o.config.pservers_size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(cluster->Spawn("pserver", i, {scheduler}));
+    SLUICE_RETURN_IF_ERROR(cluster->Spawn("pserver", i, {scheduler, absl::StrCat("--rank=", i)}));
   }
   const std::vector<std::string> worker_flags = {scheduler, absl::StrCat("--threads=", o.threads),
                                                  absl::StrCat("--device=", o.device)};
   for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
-    SLUICE_RETURN_IF_ERROR(cluster->Spawn("worker", static_cast<int>(i), worker_flags));
+    std::vector<std::string> flags = worker_flags;
+    flags.push_back(absl::StrCat("--rank=", i));
+    SLUICE_RETURN_IF_ERROR(cluster->Spawn("worker", static_cast<int>(i), flags));
   }
   return cluster;
 }
@@ -122,7 +126,7 @@ absl::Status LocalCluster::Spawn(const std::string& role, int rank,
   ChildOptions child;
   child.name = absl::StrCat("sluice-", role, " rank ", rank);
   child.argv = {absl::StrCat(binaries_, "/sluice-", role),
-                absl::StrCat("--cluster=", cluster_file_), absl::StrCat("--rank=", rank),
+                absl::StrCat("--cluster=", cluster_file_),
                 absl::StrCat("--log_dir=", options_.log_dir),
                 absl::StrCat("--die_with_parent=", options_.detached ? "false" : "true")};
   child.argv.insert(child.argv.end(), flags.begin(), flags.end());
