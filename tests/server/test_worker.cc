@@ -58,6 +58,7 @@ TableLayouts LayoutsOf(const JobSpec& spec) {
 void FakeStream::Send(Message message) {
   const size_t bytes = MessageSize(message);
   DecodedReply reply = DecodeReply(std::move(message)).value();
+  MutexLock lock(&mutex_);
   Answer& answer = answers[reply.header.request_id()];
   ++answer.messages;
   answer.largest_message = std::max(answer.largest_message, bytes);
@@ -76,6 +77,14 @@ void FakeStream::Send(Message message) {
     reply.payload.Copy(to.data() + to.size() - n, n * sizeof(float));
     if (!dense) answer.sparse_parts.emplace_back(parts.shard(i), parts.rows(i));
   }
+  if (answer.done) done_.NotifyAll();
+}
+
+const Answer& FakeStream::Wait(uint64_t id) {
+  MutexLock lock(&mutex_);
+  Answer& answer = answers[id];
+  while (!answer.done) done_.Wait(&mutex_);
+  return answer;
 }
 
 TestWorker::TestWorker(const JobSpec& spec, std::shared_ptr<JobTables> job, uint32_t rank,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/mutex.h"
 #include "common/table/table_layout.h"
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
@@ -39,12 +40,19 @@ struct Answer {
   std::vector<std::pair<uint32_t, uint32_t>> sparse_parts;  // (shard, rows)
 };
 
+// Thread safety: Send and Wait are; the fields are for tests of one thread.
 class FakeStream : public Stream {
  public:
   void Send(Message message) override;
   void Close() override { closed = true; }
+  // The answer to a request, once it is complete.
+  const Answer& Wait(uint64_t id);
   bool closed = false;
   std::map<uint64_t, Answer> answers;  // by request id
+
+ private:
+  Mutex mutex_;
+  CondVar done_;
 };
 
 class TestWorker {
