@@ -122,7 +122,7 @@ std::string HelpText(const CommandSpec& spec) {
   for (const FlagSpec& flag : spec.flags) {
     std::string left = absl::StrCat("  --", flag.name);
     if (!flag.value_name.empty()) absl::StrAppend(&left, "=", flag.value_name);
-    left.resize(std::max<size_t>(left.size() + 2, 28), ' ');
+    left.resize(std::max<size_t>(left.size() + 2, 32), ' ');
     absl::StrAppend(&text, left, flag.help);
     if (!flag.default_value.empty()) absl::StrAppend(&text, " (default ", flag.default_value, ")");
     absl::StrAppend(&text, flag.repeated ? "; may be repeated\n" : "\n");

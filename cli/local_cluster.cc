@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
   SLUICE_RETURN_IF_ERROR(cluster->Prepare());
   // A cluster of one job needs no folder a job.
   SLUICE_RETURN_IF_ERROR(cluster->Spawn(
-      "scheduler", 0, {absl::StrCat("--job_log_folders=", cluster->options_.detached ? "true" : "false")}));
+      "scheduler", 0,
+      {absl::StrCat("--job_log_folders=", cluster->options_.detached ? "true" : "false")}));
   SLUICE_RETURN_IF_ERROR(cluster->AwaitScheduler());
   const Options& o = cluster->options_;
   const std::string scheduler = absl::StrCat("--scheduler=", cluster->scheduler_);

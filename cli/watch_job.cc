@@ -101,8 +101,10 @@ int ReportEnd(const absl::StatusOr<JobStatus>& status) {
 }
 
 int ReportError(const absl::Status& status) {
-  std::fprintf(stderr, "sluice: %s\n", std::string(status.message()).c_str());
-  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return kUnreachable;
+  const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  std::fprintf(stderr, "sluice: %s%s\n", std::string(status.message()).c_str(),
+               unreachable ? "; is it running, and is --scheduler right?" : "");
+  if (unreachable) return kUnreachable;
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return kBadUsage;
   return kJobFailed;
 }

@@ -44,6 +44,12 @@ void WriteAll(int fd, const char* data, size_t size) {
   }
 }
 
+bool SameFile(int a, int b) {
+  struct stat first, second;
+  return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
 // glog's own files carry dates and pids in their names; ours has one name and every line is there
 // at once. Thread safety: one write(2) a line, in append mode.
 class FileSink : public google::LogSink {
@@ -66,7 +72,8 @@ FileSink* g_sink = nullptr;  // lives as long as the process: glog may log at ex
 // Called inside a signal handler with a stack trace.
 void WriteFailure(const char* data, size_t size) {
   WriteAll(STDERR_FILENO, data, size);
-  if (g_sink != nullptr) WriteAll(g_sink->fd(), data, size);
+  if (g_sink != nullptr && !SameFile(g_sink->fd(), STDERR_FILENO))
+    WriteAll(g_sink->fd(), data, size);
 }
 
 }  // namespace
@@ -80,7 +87,9 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
   for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
     google::SetLogDestination(severity, "");
   }
-  FLAGS_stderrthreshold = google::GLOG_WARNING;
+  // A launcher redirects stderr into this very file: no line twice.
+  FLAGS_stderrthreshold =
+      SameFile(fd, STDERR_FILENO) ? google::NUM_SEVERITIES : google::GLOG_WARNING;
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(argv0);
   if (g_sink != nullptr) google::RemoveLogSink(g_sink);
   g_sink = new FileSink(fd);

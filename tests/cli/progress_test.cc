@@ -1,0 +1,159 @@
+#include "cli/progress.h"
+
+#include <sstream>
+
+#include "cli/status_text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+JobStatus Running() {
+  JobStatus status;
+  status.set_job_id("adult-1");
+  status.set_state(JOB_RUNNING);
+  status.set_epochs(8);
+  status.set_epoch(2);
+  status.set_phase("train");
+  status.set_global_step(1204);
+  status.set_examples_per_second(45210.4);
+  status.set_loss(0.3125);
+  status.set_worker_num(2);
+  status.set_workers_alive(2);
+  status.set_eta_s(200);
+  status.mutable_staleness()->set_pushes(10);
+  status.mutable_staleness()->set_sum(18);
+  status.mutable_staleness()->set_max(7);
+  EpochResult* epoch = status.add_epochs_log();
+  epoch->set_examples(32561);
+  epoch->mutable_eval()->set_auc(0.91054);
+  epoch->mutable_eval()->set_examples(16281);
+  WorkerProgress* worker = status.add_workers();
+  worker->set_rank(1);
+  worker->set_epoch(2);
+  worker->set_step(35);
+  worker->set_loss(0.3);
+  worker->set_examples_per_second(20000);
+  return status;
+}
+
+TEST(ProgressTest, NumbersAndDurationsAreShort) {
+  EXPECT_EQ(WithCommas(0), "0");
+  EXPECT_EQ(WithCommas(999), "999");
+  EXPECT_EQ(WithCommas(1234567), "1,234,567");
+  EXPECT_EQ(ShortDuration(1.25), "1.2 s");
+  EXPECT_EQ(ShortDuration(59.7), "1 m 00 s");
+  EXPECT_EQ(ShortDuration(200), "3 m 20 s");
+  EXPECT_EQ(ShortDuration(7500), "2 h 05 m");
+  EXPECT_EQ(ShortDuration(-1), "?");
+  EXPECT_EQ(ShortDuration(1.0 / 0.0), "?");
+}
+
+TEST(ProgressTest, LiveLineHasEveryFigureAndFitsItsWidth) {
+  EXPECT_EQ(LiveLine(Running(), 500),
+            "adult-1 epoch 3/8 train | step 1,204 | 45,210 examples/s | loss 0.3125 | AUC 0.9105 | "
+            "staleness 1.8 (max 7)"
+            " | workers 2/2 | ETA 3 m 20 s");
+  EXPECT_EQ(LiveLine(Running(), 20).size(), 20);
+}
+
+TEST(ProgressTest, QueuedJobTellsWhatItWaitsFor) {
+  JobStatus status;
+  status.set_job_id("adult-1");
+  status.set_state(JOB_QUEUED);
+  status.set_message("2 of 4 workers are free");
+  EXPECT_EQ(LiveLine(status, 500), "adult-1 queued | 2 of 4 workers are free");
+}
+
+TEST(ProgressTest, PlainLinesComeOncePerChangeAndEveryLogEverySteps) {
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kPlain, 30, &out);
+  JobStatus status = Running();
+  printer.Update(status);
+  EXPECT_THAT(
+      out.str(),
+      AllOf(HasSubstr("epoch 1: 32,561 examples"), HasSubstr("adult-1: running, train, epoch 3/8"),
+            HasSubstr("worker 1: epoch 3 step 35 loss 0.30000 20,000 examples/s\n")));
+  out.str("");
+  status.mutable_workers(0)->set_step(64);
+  printer.Update(status);
+  EXPECT_EQ(out.str(), "") << "29 steps later nothing is new";
+  status.mutable_workers(0)->set_step(65);
+  printer.Update(status);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("step 65"), Not(HasSubstr("running"))));
+}
+
+TEST(ProgressTest, LiveModeRewritesOneLineAndKeepsNotes) {
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kLive, 30, &out);
+  JobStatus status = Running();
+  printer.Update(status);
+  printer.Update(status);
+  printer.Note("note");
+  const std::string text = out.str();
+  EXPECT_THAT(text, HasSubstr("\radult-1 epoch 3/8"));
+  EXPECT_THAT(text, HasSubstr("\r\x1b[Knote\n"));
+  EXPECT_EQ(text.find("epoch 1:"), text.rfind("epoch 1:")) << "an epoch is told once";
+}
+
+TEST(ProgressTest, FinalTableHasEpochsMetricsAndTheModel) {
+  JobStatus status = Running();
+  status.set_state(JOB_DONE);
+  JobResult* result = status.mutable_result();
+  result->set_mode("geo");
+  result->set_k_steps(20);
+  result->set_epochs(1);
+  *result->add_epochs_log() = status.epochs_log(0);
+  *result->mutable_eval() = status.epochs_log(0).eval();
+  result->set_model_dir("/out/model");
+  result->set_bad_lines(3);
+  EXPECT_THAT(FinalTable(status),
+              AllOf(HasSubstr("accuracy"), HasSubstr("0.91054"), HasSubstr("mode geo (k_steps 20)"),
+                    HasSubstr("model: /out/model"), HasSubstr("bad lines: 3"),
+                    HasSubstr("on 16,281 examples")));
+}
+
+TEST(ProgressTest, ModeFollowsTheFlagThenTheTerminal) {
+  EXPECT_EQ(*ParseProgressMode("auto", true), ProgressMode::kLive);
+  EXPECT_EQ(*ParseProgressMode("auto", false), ProgressMode::kPlain);
+  EXPECT_EQ(*ParseProgressMode("live", false), ProgressMode::kLive);
+  EXPECT_FALSE(ParseProgressMode("loud", true).ok());
+}
+
+TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
+  ClusterStatus status;
+  status.set_name("local");
+  MemberStatus* pserver = status.add_members();
+  pserver->set_role(ROLE_PSERVER);
+  pserver->set_rank(1);
+  pserver->set_address("127.0.0.1:7001");
+  HostedJob* hosted = pserver->add_hosted();
+  hosted->set_job_id("adult-1");
+  hosted->set_waiting_for("commit 17 of rank 1 (2.1 s)");
+  hosted->set_slowest_rank(1);
+  hosted->set_slowest_wait_s(2.5);
+  TableStatus* table = hosted->add_tables();
+  table->set_name("embedding");
+  table->set_kind(TableConfig::SPARSE);
+  table->set_shards(16);
+  table->set_rows(12345);
+  *status.add_jobs() = Running();
+  JobStatus* queued = status.add_jobs();
+  queued->set_job_id("adult-2");
+  queued->set_state(JOB_QUEUED);
+  queued->set_queue_position(1);
+  queued->set_worker_num(4);
+  EXPECT_THAT(StatusText(status),
+              AllOf(HasSubstr("DEAD"), HasSubstr("127.0.0.1:7001"), HasSubstr("16 shards"),
+                    HasSubstr("12,345 rows"), HasSubstr("waits for commit 17 of rank 1"),
+                    HasSubstr("slowest worker is rank 1"), HasSubstr("adult-2 queued"),
+                    HasSubstr("place 1 in the queue; asks for 4 workers")));
+}
+
+}  // namespace
+}  // namespace sluice::cli

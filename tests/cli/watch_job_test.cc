@@ -1,0 +1,130 @@
+#include "cli/watch_job.h"
+
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Answers WatchJob from `answers`, the last one again and again; everything else is refused.
+class FakeScheduler : public SchedulerClient {
+ public:
+  std::vector<absl::StatusOr<JobState>> answers;
+  JobState after_cancel = JOB_CANCELLED;
+  int cancels = 0;
+
+  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
+    const absl::StatusOr<JobState> answer = answers[std::min(asked_++, answers.size() - 1)];
+    if (!answer.ok()) return answer.status();
+    WatchJobReply reply;
+    reply.mutable_status()->set_job_id(request.job_id());
+    reply.mutable_status()->set_state(cancels > 0 ? after_cancel : *answer);
+    return reply;
+  }
+  absl::Status CancelJob(const CancelJobRequest&) override {
+    ++cancels;
+    return absl::OkStatus();
+  }
+  const std::string& address() const override { return address_; }
+  absl::Status WaitReady(absl::Duration, const std::function<void(const std::string&)>&) override {
+    return No();
+  }
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override { return No(); }
+  absl::StatusOr<PollReply> Poll(const PollRequest&) override { return No(); }
+  absl::Status Leave(const LeaveRequest&) override { return No(); }
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return No(); }
+  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest&) override { return No(); }
+  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override { return No(); }
+  absl::Status FailJob(const FailJobRequest&) override { return No(); }
+  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override { return No(); }
+  absl::StatusOr<ClusterStatus> GetStatus() override { return No(); }
+  absl::Status Shutdown() override { return No(); }
+
+ private:
+  static absl::Status No() { return absl::UnimplementedError("not in this test"); }
+  size_t asked_ = 0;
+  std::string address_ = "fake:1";
+};
+
+class WatchJobTest : public ::testing::Test {
+ protected:
+  WatchJobTest() {
+    options_.client = &scheduler_;
+    options_.job_id = "job-1";
+    options_.printer = &printer_;
+    options_.grace = absl::ZeroDuration();
+    options_.unreachable_after = absl::ZeroDuration();
+  }
+  FakeScheduler scheduler_;
+  std::ostringstream out_;
+  ProgressPrinter printer_{ProgressMode::kPlain, 30, &out_};
+  WatchOptions options_;
+};
+
+TEST_F(WatchJobTest, EndsWithTheJobAndItsCode) {
+  scheduler_.answers = {JOB_QUEUED, JOB_RUNNING, JOB_DONE};
+  const auto status = WatchUntilEnd(options_);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->state(), JOB_DONE);
+  EXPECT_EQ(ReportEnd(status), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("job-1: queued\n"));
+  scheduler_.answers = {JOB_FAILED};
+  EXPECT_EQ(ReportEnd(WatchUntilEnd(options_)), 1);
+}
+
+TEST_F(WatchJobTest, SilentSchedulerEndsTheWatchAsUnreachable) {
+  scheduler_.answers = {absl::UnavailableError("gone")};
+  const auto status = WatchUntilEnd(options_);
+  EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReportEnd(status), 3);
+}
+
+TEST_F(WatchJobTest, ShortSilenceIsForgiven) {
+  options_.unreachable_after = absl::Seconds(20);
+  scheduler_.answers = {absl::UnavailableError("busy"), JOB_DONE};
+  EXPECT_EQ(ReportEnd(WatchUntilEnd(options_)), 0);
+}
+
+TEST_F(WatchJobTest, UnknownJobIsNotAskedForAgain) {
+  options_.unreachable_after = absl::Seconds(20);
+  scheduler_.answers = {absl::NotFoundError("no job job-1")};
+  EXPECT_EQ(WatchUntilEnd(options_).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(WatchJobTest, DeadProcessEndsAJobThatGoesOnAndIsNamed) {
+  scheduler_.answers = {JOB_RUNNING};
+  options_.check_cluster = [] { return absl::InternalError("pserver 1 was killed"); };
+  const auto status = WatchUntilEnd(options_);
+  EXPECT_THAT(std::string(status.status().message()), HasSubstr("pserver 1 was killed"));
+  EXPECT_EQ(ReportEnd(status), 1);
+}
+
+TEST_F(WatchJobTest, InterruptCancelsOnceOrOnlyStopsWatching) {
+  scheduler_.answers = {JOB_RUNNING};
+  options_.interrupted = [] { return true; };
+  auto status = WatchUntilEnd(options_);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->state(), JOB_RUNNING);
+  EXPECT_EQ(scheduler_.cancels, 0);
+  options_.cancel_on_interrupt = true;
+  options_.grace = absl::Seconds(20);
+  status = WatchUntilEnd(options_);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->state(), JOB_CANCELLED);
+  EXPECT_EQ(scheduler_.cancels, 1);
+}
+
+TEST_F(WatchJobTest, CancelThatIsNotFollowedStillEnds) {
+  scheduler_.answers = {JOB_RUNNING};
+  scheduler_.after_cancel = JOB_RUNNING;
+  options_.interrupted = [] { return true; };
+  options_.cancel_on_interrupt = true;
+  EXPECT_EQ(ReportEnd(WatchUntilEnd(options_)), 1);
+}
+
+}  // namespace
+}  // namespace sluice::cli
