@@ -48,6 +48,11 @@ std::string EpochLine(const EpochResult& e) {
   return line;
 }
 
+// An epoch is told once its evaluation is there, or will not come.
+bool IsComplete(const EpochResult& e, const JobStatus& status) {
+  return e.eval().examples() > 0 || status.epoch() > e.epoch() || HasEnded(status.state());
+}
+
 std::string MetricsRow(const std::string& name, uint64_t examples, double seconds, double loss,
                        const EvalMetrics& eval) {
   std::string row = absl::StrFormat("%-7s %12s %9s ", name, WithCommas(examples),
@@ -199,7 +204,9 @@ absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool ter
 
 void ProgressPrinter::Update(const JobStatus& status) {
   if (mode_ == ProgressMode::kLive) {
-    for (; epochs_shown_ < status.epochs_log_size(); ++epochs_shown_) {
+    for (; epochs_shown_ < status.epochs_log_size() &&
+           IsComplete(status.epochs_log(epochs_shown_), status);
+         ++epochs_shown_) {
       Note(EpochLine(status.epochs_log(epochs_shown_)));
     }
     // Erase what a longer line left.
@@ -222,7 +229,9 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
   } else if (!status.message().empty()) {
     absl::StrAppend(&change, ": ", status.message());
   }
-  for (; epochs_shown_ < status.epochs_log_size(); ++epochs_shown_) {
+  for (; epochs_shown_ < status.epochs_log_size() &&
+         IsComplete(status.epochs_log(epochs_shown_), status);
+       ++epochs_shown_) {
     out_ << EpochLine(status.epochs_log(epochs_shown_)) << '\n';
   }
   if (change != last_change_) out_ << change << '\n';

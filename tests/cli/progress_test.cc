@@ -88,6 +88,19 @@ TEST(ProgressTest, PlainLinesComeOncePerChangeAndEveryLogEverySteps) {
   EXPECT_THAT(out.str(), AllOf(HasSubstr("step 65"), Not(HasSubstr("running"))));
 }
 
+TEST(ProgressTest, EpochIsToldWithItsEvaluation) {
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kPlain, 30, &out);
+  JobStatus status = Running();
+  status.set_epoch(0);
+  status.mutable_epochs_log(0)->clear_eval();
+  printer.Update(status);
+  EXPECT_THAT(out.str(), Not(HasSubstr("epoch 1: 32,561")));
+  status.mutable_epochs_log(0)->mutable_eval()->set_examples(5);
+  printer.Update(status);
+  EXPECT_THAT(out.str(), HasSubstr("epoch 1: 32,561"));
+}
+
 TEST(ProgressTest, LiveModeRewritesOneLineAndKeepsNotes) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kLive, 30, &out);
