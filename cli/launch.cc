@@ -41,6 +41,7 @@ int RunJob(const JobConfig& job, LocalCluster* cluster, ProgressPrinter* printer
     watch.job_id = submitted->job_id();
     watch.printer = printer;
     watch.check_cluster = [cluster] { return cluster->Check(); };
+    watch.hopeless = [cluster] { return cluster->SchedulerHasEnded(); };
     watch.interrupted = [interrupted] { return interrupted->load(); };
     watch.cancel_on_interrupt = true;
     const auto status = WatchUntilEnd(watch);
@@ -106,7 +107,9 @@ int Launch(const ParsedCommand& command) {
   const int code = StopSignal::Wait();
   interrupted = true;
   runner.join();
-  (*cluster)->Stop(kStopGrace);
+  // Members of a dead scheduler are not told to stop.
+  (*cluster)->Stop((*cluster)->SchedulerHasEnded() && job_code != kDone ? absl::ZeroDuration()
+                                                                        : kStopGrace);
   return code;
 }
 

@@ -18,17 +18,17 @@ namespace {
 
 constexpr int kTailLines = 12;
 
-bool StopIsPending() {
-  sigset_t pending;
-  return sigpending(&pending) == 0 &&
-         (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
-}
-
 std::string LogName(const std::string& role, int rank) {
   return absl::StrCat(role == "pserver" ? "server" : role, "log.", rank);
 }
 
 }  // namespace
+
+bool StopIsPending() {
+  sigset_t pending;
+  return sigpending(&pending) == 0 &&
+         (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
 
 ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num) {
   ClusterConfig cluster;

@@ -37,6 +37,8 @@ class LocalCluster {
   const std::string& scheduler() const { return scheduler_; }
   // INTERNAL when a process has ended: which, how, and the tail of its log.
   absl::Status Check();
+  // Without it nobody ends the job.
+  bool SchedulerHasEnded() { return !children_.empty() && children_[0].Poll().has_value(); }
   // The processes were told to stop: waits, then ends those that do not.
   void Stop(absl::Duration grace);
   // They live on.
@@ -54,6 +56,9 @@ class LocalCluster {
   std::string scheduler_;
   std::vector<ChildProcess> children_;  // the scheduler first
 };
+
+// SIGINT or SIGTERM came while they were blocked.
+bool StopIsPending();
 
 // Cluster of `server_num` pservers and `worker_num` workers on loopback.
 ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -132,6 +133,10 @@ const char* StateName(JobState state) {
 
 bool HasEnded(JobState state) {
   return state == JOB_DONE || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+std::string WaitText(const std::string& waiting_for) {
+  return absl::StartsWith(waiting_for, "wait") ? waiting_for : "waits for " + waiting_for;
 }
 
 std::string LiveLine(const JobStatus& status, size_t width) {

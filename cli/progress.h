@@ -16,6 +16,8 @@ std::string ShortDuration(double seconds);  // "8 s", "3 m 20 s", "2 h 05 m"
 const char* StateName(JobState state);      // "queued", ...
 bool HasEnded(JobState state);
 
+// "waits for X", also when `waiting_for` already says so.
+std::string WaitText(const std::string& waiting_for);
 // Epoch, step, examples/s, loss, AUC, staleness, workers alive, ETA; cut to `width` characters.
 std::string LiveLine(const JobStatus& status, size_t width);
 // One worker: rank, epoch, step, loss, examples/s.

@@ -76,7 +76,7 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
   if (!job.mode().empty()) absl::StrAppend(&text, " | mode ", job.mode());
   absl::StrAppend(&text, "\n");
   if (job.state() == JOB_QUEUED) {
-    absl::StrAppend(&text, "    place ", job.queue_position(), " in the queue; asks for ",
+    absl::StrAppend(&text, "    place ", job.queue_position() + 1, " in the queue; asks for ",
                     job.worker_num(), " workers\n");
   }
   if (job.allocated_size() > 0) {
@@ -84,7 +84,7 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
   }
   if (!HasEnded(job.state())) {
     if (job.state() == JOB_RUNNING && !job.waiting_for().empty()) {
-      absl::StrAppend(&text, "    waits for ", job.waiting_for(), "\n");
+      absl::StrAppend(&text, "    ", WaitText(job.waiting_for()), "\n");
     }
     for (const WorkerProgress& worker : job.workers()) {
       absl::StrAppend(&text, "    ", WorkerLine(worker),

@@ -9,6 +9,7 @@
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/identity.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
@@ -60,6 +61,7 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
       }
     }
     if (alive >= members) return absl::OkStatus();
+    if (StopIsPending()) return absl::CancelledError("interrupted");
     absl::SleepFor(absl::Milliseconds(50));
   }
   return absl::DeadlineExceededError(
@@ -76,9 +78,12 @@ int Up(const ParsedCommand& command) {
   // Ctrl-C while it starts ends this process; what it has started is ended by the check below, or
   // by sluice down.
   auto cluster = LocalCluster::Start(*std::move(options));
-  if (!cluster.ok()) return ReportError(cluster.status());
-  if (const absl::Status ready = AwaitMembers(cluster->get(), servers + workers); !ready.ok()) {
-    return ReportError(ready);
+  const absl::Status ready =
+      cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();
+  if (absl::IsCancelled(ready)) return StopSignal::Wait();
+  if (!ready.ok()) {
+    ReportError(ready);
+    return absl::IsInvalidArgument(ready) || absl::IsNotFound(ready) ? kBadUsage : kJobFailed;
   }
   (*cluster)->Release();
   const std::string log_flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);

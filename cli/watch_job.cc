@@ -65,13 +65,16 @@ class Watch {
     broken_ = o_.check_cluster();
     if (broken_.ok()) return;
     o_.printer->Note(std::string(broken_.message()));
-    deadline_ = std::min(deadline_, absl::Now() + o_.grace);
+    const bool hopeless = o_.hopeless && o_.hopeless();
+    deadline_ = std::min(deadline_, absl::Now() + (hopeless ? absl::ZeroDuration() : o_.grace));
   }
 
   absl::StatusOr<JobStatus> GaveUp() {
     if (asked_to_stop_) return status_;
     if (!broken_.ok()) {
-      return absl::InternalError(absl::StrCat("job ", o_.job_id, " failed: ", broken_.message()));
+      // The rest, the end of a log, was shown when it broke.
+      const std::string first(broken_.message().substr(0, broken_.message().find(';')));
+      return absl::InternalError(absl::StrCat("job ", o_.job_id, " failed: ", first));
     }
     return error_;
   }

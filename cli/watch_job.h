@@ -17,6 +17,8 @@ struct WatchOptions {
   // Not OK: a part of the cluster is gone; the job gets `grace` to end by itself. Null: never
   // asked.
   std::function<absl::Status()> check_cluster;
+  // True when nobody is left who would end the job: no grace then. May be null.
+  std::function<bool()> hopeless;
   // True once the user asked to stop.
   std::function<bool()> interrupted;
   bool cancel_on_interrupt = false;  // else an interrupt only ends the watching

@@ -159,7 +159,7 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
   JobStatus* queued = status.add_jobs();
   queued->set_job_id("adult-2");
   queued->set_state(JOB_QUEUED);
-  queued->set_queue_position(1);
+  queued->set_queue_position(0);
   queued->set_worker_num(4);
   EXPECT_THAT(StatusText(status),
               AllOf(HasSubstr("DEAD"), HasSubstr("127.0.0.1:7001"), HasSubstr("16 shards"),

@@ -97,7 +97,11 @@ TEST_F(WatchJobTest, UnknownJobIsNotAskedForAgain) {
 
 TEST_F(WatchJobTest, DeadProcessEndsAJobThatGoesOnAndIsNamed) {
   scheduler_.answers = {JOB_RUNNING};
-  options_.check_cluster = [] { return absl::InternalError("pserver 1 was killed"); };
+  options_.check_cluster = [] {
+    return absl::InternalError("pserver 1 was killed; the end of its log: x");
+  };
+  options_.hopeless = [] { return true; };
+  options_.grace = absl::Hours(1);
   const auto status = WatchUntilEnd(options_);
   EXPECT_THAT(std::string(status.status().message()), HasSubstr("pserver 1 was killed"));
   EXPECT_EQ(ReportEnd(status), 1);
