@@ -160,7 +160,7 @@ std::string LiveLine(const JobStatus& status, size_t width) {
     if (status.eta_s() > 0) parts.push_back("ETA " + ShortDuration(status.eta_s()));
   } else if (!status.waiting_for().empty() || !status.message().empty()) {
     parts.push_back(status.waiting_for().empty() ? status.message()
-                                                 : "waits for " + status.waiting_for());
+                                                 : WaitText(status.waiting_for()));
   }
   std::string line = absl::StrJoin(parts, " | ");
   if (line.size() > width) line.resize(width);

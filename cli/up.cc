@@ -60,8 +60,8 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
         if (member.alive() && member.role() != ROLE_SCHEDULER) ++alive;
       }
     }
-    if (alive >= members) return absl::OkStatus();
     if (StopIsPending()) return absl::CancelledError("interrupted");
+    if (alive >= members) return absl::OkStatus();
     absl::SleepFor(absl::Milliseconds(50));
   }
   return absl::DeadlineExceededError(

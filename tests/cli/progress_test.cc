@@ -68,6 +68,10 @@ TEST(ProgressTest, QueuedJobTellsWhatItWaitsFor) {
   status.set_state(JOB_QUEUED);
   status.set_message("2 of 4 workers are free");
   EXPECT_EQ(LiveLine(status, 500), "adult-1 queued | 2 of 4 workers are free");
+  status.set_waiting_for("waits for 2 workers");
+  EXPECT_EQ(LiveLine(status, 500), "adult-1 queued | waits for 2 workers");
+  status.set_waiting_for("pserver 1");
+  EXPECT_EQ(LiveLine(status, 500), "adult-1 queued | waits for pserver 1");
 }
 
 TEST(ProgressTest, PlainLinesComeOncePerChangeAndEveryLogEverySteps) {
