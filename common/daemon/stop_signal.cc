@@ -35,6 +35,8 @@ int ExitCodeOfSignal() {
   signalfd_siginfo info = {};
   if (read(g_signals, &info, sizeof(info)) != sizeof(info)) return 128 + SIGTERM;
   // A second signal, or a stop that hangs, ends the process at once.
+  signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
+  signal(SIGTERM, SIG_DFL);
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   alarm(kStopGraceSeconds);
