@@ -75,8 +75,8 @@ int Up(const ParsedCommand& command) {
   const std::string log_dir = options->log_dir;
   const int servers = options->config.pservers_size();
   const int workers = static_cast<int>(options->config.worker_num());
-  // Ctrl-C while it starts ends this process; what it has started is ended by the check below, or
-  // by sluice down.
+  // Ctrl-C while it starts stops what it has started.
+  StopSignal::Install(false);
   auto cluster = LocalCluster::Start(*std::move(options));
   const absl::Status ready =
       cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();
