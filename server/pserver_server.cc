@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/process_info.h"
 
 namespace sluice {
 namespace {
@@ -19,19 +19,6 @@ constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
 // It answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
-
-uint64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  uint64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 }  // namespace
 

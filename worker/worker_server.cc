@@ -5,17 +5,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/process_info.h"
 
 namespace sluice {
 namespace {
 
 std::string RunKey(const std::string& job_id, uint64_t incarnation) { return absl::StrCat(job_id, "/", incarnation); }
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 }  // namespace
 
@@ -99,6 +94,7 @@ void WorkerServer::FillReport(PollRequest* request) {
     MutexLock lock(&mutex_);
     runner = runner_;
   }
+  request->set_memory_bytes(ResidentBytes());
   if (runner) *request->mutable_progress() = runner->TakeProgress();
 }
 

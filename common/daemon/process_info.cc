@@ -1,0 +1,22 @@
+#include "common/daemon/process_info.h"
+
+#include <unistd.h>
+
+#include <fstream>
+
+namespace sluice {
+
+uint64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace sluice
