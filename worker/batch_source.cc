@@ -104,12 +104,15 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
   request.set_epoch(epoch_);
   request.set_finished_task(finished);
   request.set_finished_examples(examples);
+  // A call that is tried again keeps its number: the task of a lost reply is answered again, not lost.
+  request.set_number(++calls_);
   const absl::Time give_up = absl::Now() + kSchedulerPatience;
   for (;;) {
     absl::StatusOr<NextTaskReply> reply = context_.scheduler->NextTask(request);
     if (reply.ok() && reply->kind() != NextTaskReply::WAIT) return reply;
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     if (!reply.ok() && (!absl::IsUnavailable(reply.status()) || absl::Now() > give_up)) return reply.status();
+    if (reply.ok()) request.set_number(++calls_);  // WAIT was the answer: a new question
     absl::SleepFor(absl::Milliseconds(100));
   }
 }

@@ -71,6 +71,7 @@ class TaskBatches : public BatchSource {
   std::unique_ptr<Permutation> order_;
   uint64_t next_ = 0;  // first offset not yet handed out
   uint64_t dropped_ = 0;
+  uint64_t calls_ = 0;  // numbers the requests of the epoch
 
   Mutex mutex_;
   std::deque<std::pair<uint64_t, uint64_t>> trained_ ABSL_GUARDED_BY(mutex_);  // task, examples

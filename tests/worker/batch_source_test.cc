@@ -175,6 +175,24 @@ TEST_F(BatchSourceTest, TasksAreCutInBatchesAndEveryExampleComesOnce) {
   EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 0), Pair(3, 4)));
 }
 
+TEST_F(BatchSourceTest, ATaskWhoseReplyWasLostIsNotLost) {
+  config()->mutable_train()->set_batch_size(10);
+  scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 20), Task(3, 20, 30)};
+  scheduler_.lost_replies = 2;
+  scheduler_.waits = 1;
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  std::vector<uint64_t> trained;
+  while (*source.Next(&prepared)) {
+    trained.push_back(prepared.batch.task_id);
+    source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+    scheduler_.lost_replies = 1;
+  }
+  EXPECT_THAT(trained, ElementsAre(1, 2, 3));
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 10), Pair(3, 10)));
+}
+
 TEST_F(BatchSourceTest, AReleasedTaskStartsAfterTheExamplesTrainedAlready) {
   config()->mutable_train()->set_batch_size(4);
   scheduler_.tasks = {Task(1, 0, 10)};

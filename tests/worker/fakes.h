@@ -157,7 +157,8 @@ class FakeClient : public ParameterClient {
   TableLayouts layouts_;
 };
 
-// Leases `tasks` in order; remembers what was reported as trained.
+// Leases `tasks` in order; remembers what was reported as trained; a request repeated with its number gets its
+// answer again.
 class FakeScheduler : public SchedulerClient {
  public:
   const std::string& address() const override { return address_; }
@@ -173,9 +174,23 @@ class FakeScheduler : public SchedulerClient {
       --failures;
       return absl::UnavailableError("the scheduler is away");
     }
+    if (request.number() == 0 || request.number() != answered_) {
+      answered_ = request.number();
+      answer_ = Answer(request);
+    }
+    if (lost_replies > 0) {
+      --lost_replies;
+      return absl::UnavailableError("the reply was lost");
+    }
+    return answer_;
+  }
+  NextTaskReply Answer(const NextTaskRequest& request) {
     if (request.finished_task() != 0) finished[request.finished_task()] = request.finished_examples();
     NextTaskReply reply;
-    if (tasks.empty()) {
+    if (waits > 0) {
+      --waits;
+      reply.set_kind(NextTaskReply::WAIT);
+    } else if (tasks.empty()) {
       reply.set_kind(NextTaskReply::EPOCH_DONE);
     } else {
       reply.set_kind(NextTaskReply::TASK);
@@ -194,10 +209,14 @@ class FakeScheduler : public SchedulerClient {
 
   std::deque<DataTask> tasks;
   std::map<uint64_t, uint64_t> finished;
-  int failures = 0;
+  int failures = 0;      // requests that do not arrive
+  int lost_replies = 0;  // requests that take effect, but are not answered
+  int waits = 0;         // answers that ask for patience
 
  private:
   const std::string address_ = "fake:1";
+  uint64_t answered_ = 0;  // number of the last request
+  NextTaskReply answer_;
 };
 
 }  // namespace sluice
