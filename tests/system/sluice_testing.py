@@ -3,6 +3,7 @@
 Each test class derives from SluiceTest: `self.tmp` is its folder, `self.launch(...)` runs `sluice launch` to its
 end, `self.start(...)` starts any program, and tearDown fails the test when a process of it is still alive.
 """
+import collections
 import json
 import os
 import pathlib
@@ -16,6 +17,10 @@ import unittest
 BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ADULT = ROOT / "configs" / "adult_wide_deep.textproto"
+ADULT_TRAIN_EXAMPLES = 32561
+ADULT_TEST_EXAMPLES = 16281
+
+Endpoint = collections.namedtuple("Endpoint", "role rank address pid")
 
 
 def free_port():
@@ -56,8 +61,11 @@ class SluiceTest(unittest.TestCase):
         self._folder = tempfile.TemporaryDirectory(prefix="sluice_test_")
         self.tmp = pathlib.Path(self._folder.name)
         self._started = []
+        self._clusters = []
 
     def tearDown(self):
+        for log_dir in self._clusters:
+            self.run_program("sluice", "down", "--log_dir=%s" % log_dir, timeout=40)
         for process in self._started:
             if process.poll() is None:
                 process.terminate()
@@ -107,6 +115,50 @@ class SluiceTest(unittest.TestCase):
             self.assertEqual(done.returncode, expect, done.stdout)
         path = self.tmp / name / "result.json"
         return (json.loads(path.read_text()) if path.exists() else None), done.stdout
+
+    # ------------------------------------------------------------------------------ long-lived clusters
+
+    def up(self, *flags, name="cluster"):
+        """`sluice up` with logs in tmp/<name>; tearDown stops it. Returns the log folder."""
+        log_dir = self.tmp / name
+        self._clusters.append(log_dir)
+        done = self.run_program("sluice", "up", "--log_dir=%s" % log_dir, *flags, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return log_dir
+
+    def sluice(self, command, log_dir, *args, timeout=60, expect=0):
+        """Runs `sluice COMMAND` on the cluster of `log_dir`; returns its output."""
+        done = self.run_program("sluice", command, "--log_dir=%s" % log_dir, *args, timeout=timeout)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+    def status(self, log_dir):
+        return json.loads(self.sluice("status", log_dir, "--json"))
+
+    def job_status(self, log_dir, job_id):
+        return next(job for job in self.status(log_dir)["jobs"] if job["job_id"] == job_id)
+
+    def await_job(self, log_dir, job_id, condition, seconds, what):
+        """Polls until `condition(status of the job)`; returns that status."""
+        seen = {}
+
+        def look():
+            seen.update(self.job_status(log_dir, job_id))
+            return seen if condition(seen) else None
+        return wait_until(look, seconds, lambda: "%s; the job: %s %s, %s" % (
+            what, job_id, seen.get("state"), seen.get("message") or seen.get("waiting_for")))
+
+    def start_launch(self, *flags, job=ADULT, name="run"):
+        """`sluice launch` in the background, as launch(); its output goes to tmp/<name>.out."""
+        return self.start("sluice", "launch", "--job=%s" % job, "--output_dir=%s" % (self.tmp / name),
+                          "--log_dir=%s" % (self.tmp / (name + ".log")), *flags, log=name + ".out")
+
+    def endpoints(self, name="run"):
+        """What endpoints.log of the cluster in tmp/<name>.log lists."""
+        path = self.tmp / (name + ".log") / "endpoints.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        fields = [line.split() for line in lines if not line.startswith("#")]
+        return [Endpoint(f[0], int(f[1]), f[2], int(f[3])) for f in fields]
 
     # ------------------------------------------------------------------------------------ small jobs
 

@@ -1,0 +1,237 @@
+"""A long-lived cluster: up, submit, status, logs, cancel, down; jobs one after another and side by side."""
+import json
+import os
+import re
+import signal
+import time
+import unittest
+
+from sluice_testing import ADULT, SluiceTest, processes_naming, wait_until
+
+ENDED = ("JOB_DONE", "JOB_FAILED", "JOB_CANCELLED")
+LONG = ("--epochs=100000", "--set=eval.every_epochs=0")
+
+
+def running(job):
+    return job["state"] == "JOB_RUNNING" and int(job["global_step"]) > 0
+
+
+class ClusterTest(SluiceTest):
+    def submit(self, log_dir, name, *flags, workers=1, detach=False, expect=0):
+        """Returns (job_id, output)."""
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=%d" % workers,
+                          "--output_dir=%s" % (self.tmp / name), *flags, *(["--detach"] if detach else []),
+                          expect=expect)
+        return re.search(r"^submitted (\S+)", out, re.M).group(1), out
+
+    def result(self, name):
+        return json.loads((self.tmp / name / "result.json").read_text())
+
+    def await_free(self, log_dir):
+        """Until no worker has a job and no pserver a table."""
+        wait_until(lambda: not any(m["job_id"] or m["hosted"] for m in self.status(log_dir)["members"]), 10,
+                   "workers free, tables dropped")
+
+    # -------------------------------------------------------------------------------------------- up and down
+
+    def test_up_returns_and_its_daemons_live_on_until_down(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        pids = {pid for pid, _ in processes_naming(str(log_dir))}
+        self.assertEqual(len(pids), 5)
+        for pid in pids:  # detached: no parent here, a session of their own
+            self.assertNotEqual(os.getsid(pid), os.getsid(0))
+        status = self.status(log_dir)
+        self.assertEqual([(m["role"], m["rank"]) for m in status["members"]],
+                         [("ROLE_PSERVER", 0), ("ROLE_PSERVER", 1), ("ROLE_WORKER", 0), ("ROLE_WORKER", 1)])
+        self.assertTrue(all(m["alive"] and int(m["memory_bytes"]) > 0 for m in wait_until(
+            lambda: [m for m in self.status(log_dir)["members"] if int(m["memory_bytes"]) > 0], 5, "memory")))
+        again = self.run_program("sluice", "up", "--log_dir=%s" % log_dir)
+        self.assertEqual(again.returncode, 1, again.stdout)
+        self.assertIn("a cluster runs in", again.stdout)
+        self.assertIn("is down", self.sluice("down", log_dir))
+        self.assertEqual(processes_naming(str(log_dir)), [])
+        self.assertIn("no process", self.sluice("down", log_dir))
+        # And again in the same folder.
+        self.up("--server_num=1", "--worker_num=1")
+        self.assertEqual(len(self.status(log_dir)["members"]), 2)
+
+    def test_down_ends_a_running_job_as_cancelled(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        job, _ = self.submit(log_dir, "long", *LONG, workers=2, detach=True)
+        self.await_job(log_dir, job, running, 20, "running")
+        self.sluice("down", log_dir)
+        self.assertEqual(processes_naming(str(log_dir)), [])
+        result = self.result("long")
+        self.assertEqual((result["status"], result["message"]), ("cancelled", "the cluster was shut down"))
+
+    def test_the_cluster_is_found_by_flag_by_variable_and_by_folder(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1", name="log")  # the default folder of cwd
+        address = re.search(r"^scheduler 0 (\S+)", (log_dir / "endpoints.log").read_text(), re.M).group(1)
+
+        def members(*args, **variables):
+            done = self.run_program("sluice", "status", "--json", *args, env={**os.environ, **variables})
+            return len(json.loads(done.stdout)["members"]) if done.returncode == 0 else done.returncode
+        elsewhere = "--log_dir=%s" % (self.tmp / "elsewhere")
+        self.assertEqual(members(), 2)
+        self.assertEqual(members("--log_dir=%s" % log_dir), 2)
+        self.assertEqual(members(elsewhere, "--scheduler=%s" % address), 2)
+        self.assertEqual(members(elsewhere, SLUICE_SCHEDULER=address), 2)
+        self.assertEqual(members(elsewhere), 2)  # exit code: no cluster is known
+        self.assertEqual(members("--scheduler=127.0.0.1:1", SLUICE_SCHEDULER=address), 3)  # the flag wins; nobody there
+        down = self.run_program("sluice", "down", elsewhere, "--scheduler=%s" % address)
+        self.assertEqual(down.returncode, 0, down.stdout)
+        # Without the folder `down` knows no pids, and returns when the scheduler has ended: it is the last to go.
+        self.assertEqual([c for _, c in processes_naming(str(log_dir)) if "sluice-scheduler" in c], [])
+
+    # --------------------------------------------------------------------------------------------------- jobs
+
+    def test_jobs_run_one_after_another(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        for i, flags in enumerate((["--a_sync=false"], ["--a_sync=true"], ["--a_sync=true", "--k_steps=20"])):
+            job, out = self.submit(log_dir, "out%d" % i, "--epochs=1", *flags, workers=2)
+            self.assertEqual(job, "adult-%d" % (i + 1))
+            self.assertIn("%s: done" % job, out)
+            result = self.result("out%d" % i)
+            self.assertEqual((result["status"], result["mode"], result["examples"]),
+                             ("done", ("sync", "async", "geo")[i], 32561))
+            self.assertGreater(result["eval"]["auc"], 0.88)
+        # Same job, same bits, whatever ran before on these processes.
+        self.submit(log_dir, "again", "--epochs=1", "--a_sync=false", workers=2)
+        self.assertEqual(self.result("again")["model_digest"], self.result("out0")["model_digest"])
+        self.await_free(log_dir)
+
+    def test_jobs_run_side_by_side_and_the_third_queues(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        first, _ = self.submit(log_dir, "first", *LONG, detach=True)
+        second, _ = self.submit(log_dir, "second", "--a_sync=false", *LONG, detach=True)
+        self.await_job(log_dir, first, running, 20, "running")
+        self.await_job(log_dir, second, running, 20, "running")
+        third, _ = self.submit(log_dir, "third", "--epochs=1", workers=2, detach=True)
+        fourth, _ = self.submit(log_dir, "fourth", "--epochs=1", detach=True)
+        queued = self.job_status(log_dir, third)
+        self.assertEqual((queued["state"], queued["queue_position"], queued["allocated"]), ("JOB_QUEUED", 0, []))
+        self.assertEqual(queued["message"], "waits for 2 free workers, 0 are free")
+        behind = self.job_status(log_dir, fourth)
+        self.assertEqual((behind["state"], behind["queue_position"]), ("JOB_QUEUED", 1))
+        self.assertEqual(behind["message"], "waits for job %s ahead of it in the queue" % third)
+
+        text = self.sluice("status", log_dir)
+        self.assertRegex(text, r"worker +0 +alive .* %s rank 0" % first)
+        self.assertRegex(text, r"worker +1 +alive .* %s rank 0" % second)
+        self.assertIn("place 1 in the queue; asks for 2 workers", text)
+        self.assertIn("place 2 in the queue; asks for 1 worker\n", text)
+        self.assertIn("waits for 2 free workers, 0 are free", text)
+        self.assertIn("runs on workers 0\n", text)
+        self.assertRegex(text, r"table \S+ +sparse +\d+ shards +[\d,]+ rows")
+        self.assertRegex(text, r"table \S+ +dense +\d+ shards +[\d,]+ elements")
+        self.assertRegex(text, r"worker 0: epoch \d+ step [\d,]+ loss [\d.]+ [\d,]+ examples/s")
+
+        # A cancelled queued job moves the next one up; a cancelled running one frees its worker.
+        self.sluice("cancel", log_dir, fourth)
+        self.assertEqual(self.job_status(log_dir, fourth)["state"], "JOB_CANCELLED")
+        self.sluice("cancel", log_dir, first)
+        self.await_job(log_dir, first, lambda j: j["state"] == "JOB_CANCELLED", 10, "cancelled")
+        self.assertEqual(self.result("first")["status"], "cancelled")
+        self.await_job(log_dir, third, lambda j: j["message"] == "waits for 2 free workers, 1 is free", 10, "one free")
+        before = int(self.job_status(log_dir, second)["global_step"])
+        self.await_job(log_dir, second, lambda j: int(j["global_step"]) > before, 10, "the other job goes on")
+        self.sluice("cancel", log_dir, second)
+        done = self.await_job(log_dir, third, lambda j: j["state"] in ENDED, 30, "the queued job runs")
+        self.assertEqual((done["state"], done["allocated"]), ("JOB_DONE", [0, 1]))
+        self.assertEqual(self.result("third")["examples"], 32561)
+        self.await_free(log_dir)
+        self.assertEqual(self.run_program("sluice", "cancel", "--log_dir=%s" % log_dir, third).returncode, 1)
+        self.assertEqual(self.run_program("sluice", "cancel", "--log_dir=%s" % log_dir, "nobody-1").returncode, 2)
+
+    def test_a_failed_job_leaves_the_cluster_usable(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        self.write_csv("train.csv", [(1, 2, "a"), (0, "word", "b")])
+        out = self.sluice("submit", log_dir, "--job=%s" % self.small_job(), "--worker_num=2",
+                          "--output_dir=%s" % (self.tmp / "bad"), expect=1)
+        self.assertIn("train.csv:3", out)
+        self.assertEqual(self.result("bad")["status"], "failed")
+        self.await_free(log_dir)
+        _, out = self.submit(log_dir, "good", "--epochs=1", workers=2)
+        self.assertEqual(self.result("good")["status"], "done")
+        # What the cluster can never run is refused at once.
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=3", expect=2)
+        self.assertIn("the job asks for 3 workers (worker_num), but the cluster has 2", out)
+
+    def test_two_jobs_do_not_write_to_one_folder(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        first, _ = self.submit(log_dir, "same", *LONG, detach=True)
+        out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1",
+                          "--output_dir=%s" % (self.tmp / "same"), expect=1)
+        self.assertIn("job %s, which has not ended, writes to the same output_dir" % first, out)
+
+    # --------------------------------------------------------------------------------------------------- logs
+
+    def test_each_job_has_its_own_logs(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        first, _ = self.submit(log_dir, "first", "--epochs=1", workers=2)
+        second, _ = self.submit(log_dir, "second", "--epochs=1")
+        names = sorted(path.name for path in (log_dir / first).iterdir())
+        self.assertEqual(names, ["schedulerlog.0", "serverlog.0", "serverlog.1", "workerlog.0", "workerlog.1"])
+        self.assertFalse((log_dir / second / "workerlog.1").exists())
+        text = (log_dir / first / "workerlog.1").read_text()
+        self.assertIn("rank 1 epoch 1 step ", text)
+        for line in text.splitlines():  # each has its time and is of this job
+            self.assertRegex(line, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ")
+        self.assertNotIn(second, text)
+
+        out = self.sluice("logs", log_dir, first)
+        self.assertIn("%s/workerlog.0" % first, out)
+        self.assertIn("%s/schedulerlog.0" % first, out)
+        self.assertIn("done", self.sluice("logs", log_dir, first, "--role=scheduler"))
+        one = self.sluice("logs", log_dir, first, "--role=worker", "--rank=1", "--lines=2")
+        self.assertEqual(one.splitlines(), text.splitlines()[-2:])
+        whole = self.sluice("logs", log_dir, "--role=worker")
+        self.assertIn("job %s" % first, whole)
+        self.assertIn("job %s" % second, whole)
+        self.assertIn("no such log", self.sluice("logs", log_dir, "nobody-7", expect=2))
+
+    def test_logs_follow(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        job, _ = self.submit(log_dir, "long", *LONG, detach=True)
+        wait_until(lambda: (log_dir / job / "workerlog.0").exists(), 10, "the job's log")
+        follow = self.start("sluice", "logs", job, "--log_dir=%s" % log_dir, "--role=worker", "--follow", log="follow")
+
+        def steps():
+            return re.findall(r"step (\d+)", (self.tmp / "follow").read_text())
+        seen = wait_until(steps, 10, "lines")
+        wait_until(lambda: len(steps()) > len(seen) + 50, 10, "new lines")
+        follow.terminate()
+        follow.wait(5)
+
+    # ------------------------------------------------------------------------------------------- what it waits for
+
+    def test_status_names_the_slowest_worker_of_a_sync_job_and_the_wait_it_caused(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        job, _ = self.submit(log_dir, "sync", "--a_sync=false", *LONG, workers=2, detach=True)
+        self.await_job(log_dir, job, running, 20, "running")
+        pid = next(m["pid"] for m in self.status(log_dir)["members"] if (m["role"], m["rank"]) == ("ROLE_WORKER", 1))
+        os.kill(pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        try:
+            now = self.await_job(log_dir, job, lambda j: re.search(r"waits for commit \d+ of rank 1 \(", j["waiting_for"]),
+                                 5, "the commit that is waited for")
+            self.assertRegex(self.sluice("status", log_dir), r"waits for commit \d+ of rank 1 \(\d")
+            doing = next(w["doing"] for w in now["workers"] if w["rank"] == 0)
+            self.assertRegex(doing, r"pserver|commit|pull|step")  # names what it waits for
+            wait_until(lambda: time.monotonic() - stopped >= 2, 5, "two seconds")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        after = self.await_job(log_dir, job, lambda j: "slowest: rank 1 (worker 1" in j["waiting_for"], 10, "who it was")
+        waited = float(re.search(r"the others waited ([\d.]+) s for it", after["waiting_for"]).group(1))
+        self.assertGreaterEqual(waited, 1.5)
+        self.assertLess(waited, 8)
+        hosted = [h for m in self.status(log_dir)["members"] for h in m["hosted"]]
+        self.assertTrue(any(h["slowest_rank"] == 1 and h["slowest_wait_s"] >= 1.5 for h in hosted), hosted)
+        self.assertIn("slowest worker is rank 1", self.sluice("status", log_dir))
+        # It was no death: the job still trains.
+        step = int(after["global_step"])
+        self.await_job(log_dir, job, lambda j: int(j["global_step"]) > step, 10, "steps after the stop")
+
+
+if __name__ == "__main__":
+    unittest.main()
