@@ -2,7 +2,6 @@
 //   a += d^2;   w -= rate * d / (sqrt(a) + epsilon)
 // state: a, at first initial_accumulator
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/status_macros.h"
 #include "common/optimizer/rules.h"
@@ -22,15 +21,9 @@ class Adagrad final : public UpdateRule {
   }
 
  protected:
-  void Update(float* __restrict w, float* const* state, const float* __restrict g, size_t n,
-              float rate, uint64_t) const override {
-    float* __restrict a = state[0];
-    const float decay = weight_decay_, epsilon = epsilon_;
-    for (size_t i = 0; i < n; ++i) {
-      const float d = g[i] + decay * w[i];
-      a[i] += d * d;
-      w[i] -= rate * d / (std::sqrt(a[i]) + epsilon);
-    }
+  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+              uint64_t) const override {
+    kernels_.adagrad({rate, weight_decay_, epsilon_}, n, g, w, state[0]);
   }
 
  private:

@@ -4,6 +4,7 @@
 // state: m, v
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "common/base/status_macros.h"
 #include "common/optimizer/rules.h"
@@ -17,7 +18,11 @@ class Adam final : public UpdateRule {
       : UpdateRule(config),
         beta1_(config.adam().beta1()),
         beta2_(config.adam().beta2()),
-        epsilon_(config.adam().epsilon()) {}
+        epsilon_(config.adam().epsilon()) {
+    for (uint64_t count = 0; count < kCorrections; ++count) {
+      corrections_.push_back(Correction(count));
+    }
+  }
   int state_floats() const override { return 2; }
   void InitState(float* const* state, size_t n) const override {
     std::fill_n(state[0], n, 0.0f);
@@ -25,28 +30,37 @@ class Adam final : public UpdateRule {
   }
 
  protected:
-  void Update(float* __restrict w, float* const* state, const float* __restrict g, size_t n,
-              float rate, uint64_t count) const override {
-    float* __restrict m = state[0];
-    float* __restrict v = state[1];
-    // Double: 1 - beta^count loses its digits in float when beta is near 1.
-    const double t = static_cast<double>(count);
-    const float step = static_cast<float>(rate / (1 - std::pow(beta1_, t)));
-    const float v_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2_, t)));
-    const float beta1 = static_cast<float>(beta1_), rest1 = static_cast<float>(1 - beta1_);
-    const float beta2 = static_cast<float>(beta2_), rest2 = static_cast<float>(1 - beta2_);
-    const float decay = weight_decay_, epsilon = epsilon_;
-    for (size_t i = 0; i < n; ++i) {
-      const float d = g[i] + decay * w[i];
-      m[i] = beta1 * m[i] + rest1 * d;
-      v[i] = beta2 * v[i] + rest2 * d * d;
-      w[i] -= step * m[i] / (std::sqrt(v[i]) * v_scale + epsilon);
-    }
+  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+              uint64_t count) const override {
+    const BiasCorrection b = count < corrections_.size() ? corrections_[count] : Correction(count);
+    const AdamStep step = {static_cast<float>(rate / b.one_minus_power1),
+                           b.v_scale,
+                           static_cast<float>(beta1_),
+                           static_cast<float>(1 - beta1_),
+                           static_cast<float>(beta2_),
+                           static_cast<float>(1 - beta2_),
+                           epsilon_,
+                           weight_decay_};
+    kernels_.adam(step, n, g, w, state[0], state[1]);
   }
 
  private:
+  struct BiasCorrection {
+    double one_minus_power1;  // 1 - beta1^count
+    float v_scale;            // 1 / sqrt(1 - beta2^count)
+  };
+  // Rows of a sparse table have counts of their own, and two powers cost more than a row's update.
+  static constexpr uint64_t kCorrections = 2048;
+
+  // Double: 1 - beta^count loses its digits in float when beta is near 1.
+  BiasCorrection Correction(uint64_t count) const {
+    const double t = static_cast<double>(count);
+    return {1 - std::pow(beta1_, t), static_cast<float>(1 / std::sqrt(1 - std::pow(beta2_, t)))};
+  }
+
   const double beta1_, beta2_;
   const float epsilon_;
+  std::vector<BiasCorrection> corrections_;  // by count
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 // formula divides by it).
 // state: z, n
 #include <algorithm>
-#include <cmath>
 
 #include "common/base/status_macros.h"
 #include "common/optimizer/rules.h"
@@ -27,24 +26,10 @@ class Ftrl final : public UpdateRule {
   }
 
  protected:
-  void Update(float* __restrict w, float* const* state, const float* __restrict g, size_t n,
-              float rate, uint64_t) const override {
+  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+              uint64_t) const override {
     if (rate <= 0) return;
-    float* __restrict z = state[0];
-    float* __restrict squares = state[1];
-    const float inverse = 1 / rate, l1 = l1_, l2 = l2_, beta = beta_, decay = weight_decay_;
-    for (size_t i = 0; i < n; ++i) {
-      const float d = g[i] + decay * w[i];
-      const float before = std::sqrt(squares[i]);
-      squares[i] += d * d;
-      const float after = std::sqrt(squares[i]);
-      // (after - before) loses its digits when d^2 << n; this quotient does not.
-      const float growth = after > 0 ? d * d / (after + before) : 0.0f;
-      z[i] += d - growth * inverse * w[i];
-      const float magnitude = std::abs(z[i]) - l1;
-      const float pulled = -std::copysign(magnitude, z[i]) / ((beta + after) * inverse + l2);
-      w[i] = magnitude > 0 ? pulled : 0.0f;
-    }
+    kernels_.ftrl({1 / rate, l1_, l2_, beta_, weight_decay_}, n, g, w, state[0], state[1]);
   }
 
  private:

@@ -17,10 +17,9 @@ class Sgd final : public UpdateRule {
   void InitState(float* const*, size_t) const override {}
 
  protected:
-  void Update(float* __restrict w, float* const*, const float* __restrict g, size_t n, float rate,
+  void Update(float* w, float* const*, const float* g, size_t n, float rate,
               uint64_t) const override {
-    const float decay = weight_decay_;
-    for (size_t i = 0; i < n; ++i) w[i] -= rate * (g[i] + decay * w[i]);
+    kernels_.sgd({rate, weight_decay_}, n, g, w);
   }
 };
 
@@ -34,23 +33,9 @@ class Momentum final : public UpdateRule {
   void InitState(float* const* state, size_t n) const override { std::fill_n(state[0], n, 0.0f); }
 
  protected:
-  void Update(float* __restrict w, float* const* state, const float* __restrict g, size_t n,
-              float rate, uint64_t) const override {
-    float* __restrict buf = state[0];
-    const float decay = weight_decay_, mu = mu_;
-    if (nesterov_) {
-      for (size_t i = 0; i < n; ++i) {
-        const float d = g[i] + decay * w[i];
-        buf[i] = mu * buf[i] + d;
-        w[i] -= rate * (d + mu * buf[i]);
-      }
-    } else {
-      for (size_t i = 0; i < n; ++i) {
-        const float d = g[i] + decay * w[i];
-        buf[i] = mu * buf[i] + d;
-        w[i] -= rate * buf[i];
-      }
-    }
+  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+              uint64_t) const override {
+    kernels_.momentum({rate, weight_decay_, mu_, nesterov_}, n, g, w, state[0]);
   }
 
  private:

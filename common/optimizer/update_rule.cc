@@ -81,7 +81,8 @@ float* Scratch(size_t n) {
 }  // namespace
 
 UpdateRule::UpdateRule(const OptimizerConfig& config)
-    : weight_decay_(config.weight_decay()),
+    : kernels_(BestKernels()),
+      weight_decay_(config.weight_decay()),
       clip_value_(config.clip_value()),
       clip_row_norm_(config.clip_row_norm()) {}
 

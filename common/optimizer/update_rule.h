@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/optimizer/kernels.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
@@ -47,6 +48,7 @@ class UpdateRule {
   // The rule itself, on a clipped gradient, weight decay not yet added.
   virtual void Update(float* weights, float* const* state, const float* gradient, size_t n,
                       float rate, uint64_t count) const = 0;
+  const Kernels& kernels_;  // BestKernels() of the moment of creation
   const float weight_decay_;
 
  private:

@@ -92,7 +92,12 @@ std::string Compare(const OptimizerConfig& given, float gradient_scale, double t
 class GoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTest, AgreesWithFloat64OverAThousandSteps) {
-  EXPECT_EQ(Compare(Parse(GetParam()), 0.3f, 2e-5), "");
+  for (const Kernels* kernels : SupportedKernelsForTest()) {
+    SCOPED_TRACE(kernels->name);
+    UseKernelsForTest(kernels);
+    EXPECT_EQ(Compare(Parse(GetParam()), 0.3f, 2e-5), "");
+  }
+  UseKernelsForTest(nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,0 +1,5 @@
+#include "common/optimizer/kernel_loops.h"
+
+namespace sluice::internal {
+const Kernels kAvx512Kernels = SLUICE_KERNELS("avx512");
+}  // namespace sluice::internal
