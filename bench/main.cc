@@ -5,12 +5,16 @@
 #include <fstream>
 #include <regex>
 
+#include "bench/pserver_process.h"
 #include "bench/suite.h"
 #include "common/transport/grpc_transport.h"
 
 DEFINE_string(filter, "", "run only the rows whose name matches this regular expression");
 DEFINE_string(json, "", "also write the rows to this file");
 DEFINE_bool(quick, false, "small and few: shows that everything runs, not how fast");
+
+DEFINE_bool(serve, false, "be the pserver of a benchmark (started by the benchmark itself)");
+DEFINE_int32(pserver_threads, 2, "threads of that pserver");
 
 namespace sluice::bench {
 namespace {
@@ -30,6 +34,8 @@ int Main() {
   std::vector<Benchmark> benchmarks;
   AddKernelBenchmarks(&benchmarks);
   AddStreamBenchmarks(&benchmarks);
+  AddDenseBenchmarks(&benchmarks);
+  AddSparseBenchmarks(&benchmarks);
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
   std::vector<Row> rows;
   for (const Benchmark& benchmark : benchmarks) {
@@ -71,5 +77,5 @@ int main(int argc, char** argv) {
     return 2;
   }
   sluice::KeepFreedMemory();
-  return sluice::bench::Main();
+  return FLAGS_serve ? sluice::bench::ServePserver(FLAGS_pserver_threads) : sluice::bench::Main();
 }

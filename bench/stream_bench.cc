@@ -1,4 +1,4 @@
-// round_trip/4KiB and stream_push/4MiB: streams of grpc_transport over loopback, client and server
+// stream_round_trip/4KiB and stream_push/4MiB: streams of grpc_transport over loopback, client and server
 // here.
 //
 // The limits are the same exchange over one plain TCP connection.
@@ -102,7 +102,7 @@ Benchmark StreamBenchmark(std::string name, std::string unit, std::string limit_
   Benchmark benchmark{std::move(name), std::move(unit), std::move(limit_name), nullptr};
   benchmark.prepare = [shape, figure = std::move(figure)](
                           const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-    auto tcp = TcpLoopback::Create(shape.message_bytes, shape.answer_bytes);
+    auto tcp = TcpLoopback::Create({shape.message_bytes, shape.answer_bytes});
     if (!tcp.ok()) return tcp.status();
     auto grpc = std::make_shared<GrpcLoopback>(shape.message_bytes, shape.answer_bytes);
     if (absl::Status s = grpc->Start(); !s.ok()) return s;
@@ -122,7 +122,7 @@ Benchmark StreamBenchmark(std::string name, std::string unit, std::string limit_
 
 void AddStreamBenchmarks(std::vector<Benchmark>* to) {
   to->push_back(StreamBenchmark(
-      "round_trip/4KiB", "us", "plain TCP, 4 KiB each way", {4096, 4096, 2000, 50, 1},
+      "stream_round_trip/4KiB", "us", "plain TCP, 4 KiB each way", {4096, 4096, 2000, 50, 1},
       [](int messages, double seconds) { return seconds / messages * 1e6; }));
   constexpr size_t kBytes = 4 << 20;
   to->push_back(StreamBenchmark(

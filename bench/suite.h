@@ -48,6 +48,8 @@ absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
 // What each file of rows adds.
 void AddKernelBenchmarks(std::vector<Benchmark>* to);
 void AddStreamBenchmarks(std::vector<Benchmark>* to);
+void AddDenseBenchmarks(std::vector<Benchmark>* to);
+void AddSparseBenchmarks(std::vector<Benchmark>* to);
 
 // Two lines that say what the figures were measured on; warns when asserts are compiled in.
 std::string DescribeMachine(const Settings& settings);

@@ -14,20 +14,28 @@ namespace sluice::bench {
 
 class TcpLoopback {
  public:
-  // The peer reads messages of `message_bytes` and answers each with `answer_bytes`.
-  static absl::StatusOr<std::unique_ptr<TcpLoopback>> Create(size_t message_bytes,
-                                                             size_t answer_bytes);
+  struct Shape {
+    size_t message_bytes = 0;  // a multiple of 4
+    size_t answer_bytes = 0;   // a multiple of 4
+    // One pass over the values of messages and answers at each end: the sender reads its array or
+    // copies it, the receiver adds what came to an array of its own, in pieces that are in cache.
+    bool pass = false;
+  };
+  // The peer reads messages and answers each.
+  static absl::StatusOr<std::unique_ptr<TcpLoopback>> Create(Shape shape);
   ~TcpLoopback();
 
-  // Seconds for `messages` of them with at most `in_flight` unanswered.
+  // Seconds for `messages` of them with at most `in_flight` unanswered. With answers that do not
+  // fit in a socket's buffers: 1.
   double Run(int messages, int in_flight);
 
  private:
-  TcpLoopback(size_t message_bytes, size_t answer_bytes)
-      : message_(message_bytes), answer_(answer_bytes) {}
+  struct End;
+  explicit TcpLoopback(Shape shape);
   void Serve(int fd);
 
-  std::vector<char> message_, answer_;
+  const Shape shape_;
+  std::unique_ptr<End> self_, other_;
   int client_ = -1;
   std::thread peer_;
 };

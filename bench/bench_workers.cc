@@ -1,0 +1,52 @@
+#include "bench/bench_workers.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "bench/suite.h"
+#include "common/base/status_macros.h"
+#include "common/transport/grpc_transport.h"
+
+namespace sluice::bench {
+
+absl::StatusOr<std::unique_ptr<BenchWorkers>> BenchWorkers::Start(
+    const std::vector<TableConfig>& tables, uint32_t workers) {
+  std::unique_ptr<BenchWorkers> group(new BenchWorkers());
+  SLUICE_ASSIGN_OR_RETURN(group->pserver_, PserverProcess::Start(tables, workers));
+  for (uint32_t w = 0; w < workers; ++w) {
+    group->transports_.push_back(std::make_unique<GrpcTransport>());
+    ParameterClient::Options options;
+    options.job = group->pserver_->job();
+    options.rank = w;
+    options.transport = group->transports_.back().get();
+    options.get_route = [route = options.job.route()] { return route; };
+    SLUICE_ASSIGN_OR_RETURN(auto client, ParameterClient::Create(std::move(options)));
+    group->clients_.push_back(std::move(client));
+  }
+  return group;
+}
+
+BenchWorkers::~BenchWorkers() {
+  clients_.clear();
+  transports_.clear();
+}
+
+double BenchWorkers::Run(uint32_t workers,
+                         const std::function<absl::Status(uint32_t worker)>& work) {
+  const auto must = [&work](uint32_t w) {
+    const absl::Status status = work(w);
+    if (status.ok()) return;
+    std::fprintf(stderr, "worker %u: %s\n", w, status.ToString().c_str());
+    std::exit(1);
+  };
+  const double start = Now();
+  std::vector<std::thread> threads;
+  for (uint32_t w = 1; w < workers; ++w) threads.emplace_back(must, w);
+  must(0);
+  for (std::thread& thread : threads) thread.join();
+  return Now() - start;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,38 @@
+// Workers of the end-to-end rows: ParameterClients of one PserverProcess, each with a transport and
+// a thread of its own, as in worker processes.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "bench/pserver_process.h"
+#include "client/parameter_client.h"
+
+namespace sluice::bench {
+
+class BenchWorkers {
+ public:
+  // Job, pserver process and clients.
+  static absl::StatusOr<std::unique_ptr<BenchWorkers>> Start(const std::vector<TableConfig>& tables,
+                                                             uint32_t workers);
+  ~BenchWorkers();
+
+  ParameterClient* client(uint32_t worker) { return clients_[worker].get(); }
+  uint32_t size() const { return static_cast<uint32_t>(clients_.size()); }
+
+  // Runs work(w) for the first `workers`, each on its thread, and returns the seconds until the
+  // last is done. A status that is not OK ends the process: there is no figure.
+  double Run(uint32_t workers, const std::function<absl::Status(uint32_t worker)>& work);
+
+ private:
+  BenchWorkers() = default;
+
+  std::unique_ptr<PserverProcess> pserver_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<std::unique_ptr<ParameterClient>> clients_;
+};
+
+}  // namespace sluice::bench

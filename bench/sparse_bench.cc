@@ -1,0 +1,274 @@
+// sparse_pull, sparse_push / dimD / {uniform, zipf}: unique rows a second between a worker's
+// ParameterClient here and its pserver in another process.
+//
+// uniform: keys of a filled table, each as likely as any other. zipf: keys drawn with frequency
+// 1 / rank, duplicates left out. The limit is the same work on a row store in this process, one
+// thread.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <unordered_set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/bench_workers.h"
+#include "bench/suite.h"
+#include "common/base/hash.h"
+#include "server/row_store.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr int kInFlight = 4;
+constexpr size_t kBatches = 32;  // different ones, again and again
+constexpr float kRate = 1e-3f;
+
+struct Row {
+  bool push;
+  uint32_t dim;
+  bool zipf;
+  bool adagrad;
+  size_t rows;   // in the table; zipf: ranks
+  size_t batch;  // unique keys
+  uint32_t workers = 1;
+  bool named_batch = false;
+};
+
+std::string RowName(const Row& row) {
+  return absl::StrCat(row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
+                      row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim,
+                      row.zipf ? "/zipf" : "/uniform",
+                      row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "");
+}
+
+uint64_t KeyOfRank(uint64_t rank) { return MixHash(rank + 1); }
+
+OptimizerConfig OptimizerOf(const Row& row) {
+  OptimizerConfig optimizer;
+  if (row.adagrad) {
+    optimizer.mutable_adagrad();
+  } else {
+    optimizer.mutable_sgd();
+  }
+  optimizer.set_learning_rate(kRate);
+  return optimizer;
+}
+
+TableConfig SparseTable(const Row& row) {
+  TableConfig table;
+  table.set_name("sparse");
+  table.set_kind(TableConfig::SPARSE);
+  table.set_num_shards(16);
+  ColumnGroup* column = table.add_columns();
+  column->set_name("w");
+  column->set_dim(row.dim);
+  column->mutable_initializer()->set_constant(0.5f);
+  *column->mutable_optimizer() = OptimizerOf(row);
+  return table;
+}
+
+// Keys of one batch, distinct.
+std::vector<uint64_t> DrawBatch(const Row& row, std::mt19937_64* random) {
+  std::unordered_set<uint64_t> seen;
+  std::vector<uint64_t> keys;
+  std::uniform_real_distribution<double> unit(0, 1);
+  while (keys.size() < row.batch) {
+    // Inverse of the integral of 1 / x over [1, rows + 1).
+    const double u = unit(*random), n = static_cast<double>(row.rows);
+    const uint64_t rank = static_cast<uint64_t>(row.zipf ? std::pow(n + 1, u) - 1 : n * u);
+    if (seen.insert(rank).second) keys.push_back(KeyOfRank(std::min(rank, row.rows - 1)));
+  }
+  return keys;
+}
+
+class SparseTraffic {
+ public:
+  static absl::StatusOr<std::shared_ptr<SparseTraffic>> Start(const Row& row) {
+    auto rule = UpdateRule::Create(WithDefaults(OptimizerOf(row)));
+    if (!rule.ok()) return rule.status();
+    auto workers = BenchWorkers::Start({SparseTable(row)}, row.workers);
+    if (!workers.ok()) return workers.status();
+    std::shared_ptr<SparseTraffic> traffic(
+        new SparseTraffic(row, *std::move(rule), *std::move(workers)));
+    traffic->Fill();
+    return traffic;
+  }
+
+  // Seconds for `batches` of each of the first `workers`.
+  double Run(uint32_t workers, int batches) {
+    return workers_->Run(workers, [this, batches](uint32_t w) {
+      return row_.push ? Push(w, batches) : Pull(w, batches);
+    });
+  }
+
+  // The same on the table of this process.
+  double RunHere(int batches) {
+    const double start = Now();
+    for (int b = 0; b < batches; ++b) {
+      const std::vector<uint64_t>& keys = batches_[b % kBatches]->keys;
+      uint32_t rows[64];
+      for (size_t begin = 0; begin < keys.size(); begin += 64) {
+        const size_t n = std::min<size_t>(64, keys.size() - begin);
+        store_.Find(&keys[begin], n, rows);
+        for (size_t i = 0; i < n; ++i) Touch(rows[i], begin + i);
+      }
+    }
+    return Now() - start;
+  }
+
+ private:
+  SparseTraffic(const Row& row, std::unique_ptr<const UpdateRule> rule,
+                std::unique_ptr<BenchWorkers> workers)
+      : row_(row),
+        rule_(std::move(rule)),
+        workers_(std::move(workers)),
+        store_(row.dim, rule_->state_floats() * row.dim) {
+    std::mt19937_64 random(1);
+    for (size_t b = 0; b < kBatches; ++b) batches_.push_back(Group(DrawBatch(row_, &random)));
+    gradients_ = std::make_shared<std::vector<float>>(
+        std::max(row_.batch, kFillBatch) * row_.dim, 1e-3f);
+    pulled_.resize(row_.workers,
+                   std::vector<std::vector<float>>(kInFlight, std::vector<float>(
+                                                                  row_.batch * row_.dim)));
+  }
+
+  static constexpr size_t kFillBatch = 64 << 10;
+
+  std::shared_ptr<const KeySet> Group(const std::vector<uint64_t>& keys) {
+    auto set = std::make_shared<KeySet>();
+    index_.resize(keys.size());
+    deduplicator_.Run(*workers_->client(0)->tables()[0], keys.data(), keys.size(), set.get(),
+                      index_.data());
+    return set;
+  }
+
+  // Every row exists, here and there.
+  void Fill() {
+    workers_->Run(1, [this](uint32_t) {
+      absl::Status status;
+      std::vector<uint64_t> keys;
+      for (size_t rank = 0; rank < row_.rows && status.ok(); rank += kFillBatch) {
+        keys.clear();
+        for (size_t r = rank; r < std::min(rank + kFillBatch, row_.rows); ++r) {
+          keys.push_back(KeyOfRank(r));
+        }
+        status = workers_->client(0)->WaitPushes(kInFlight - 1);
+        status.Update(workers_->client(0)->StartPush(Gradients(Group(keys))));
+      }
+      status.Update(workers_->client(0)->WaitPushes(0));
+      return status;
+    });
+    for (size_t rank = 0; rank < row_.rows; ++rank) {
+      bool created;
+      store_.FindOrInsert(KeyOfRank(rank), &created);
+    }
+  }
+
+  void Touch(uint32_t row, size_t i) {
+    float* const values = &pulled_[0][0][i * row_.dim];
+    if (!row_.push) {
+      std::copy_n(store_.weights(row), row_.dim, values);
+      return;
+    }
+    float* state[UpdateRule::kMaxState];
+    for (int s = 0; s < rule_->state_floats(); ++s) state[s] = store_.state(row) + s * row_.dim;
+    rule_->Apply(store_.weights(row), state, gradients_->data() + i * row_.dim, row_.dim, row_.dim,
+                 kRate, ++store_.header(row)->count);
+  }
+
+  PushRequest Gradients(std::shared_ptr<const KeySet> keys) const {
+    PushRequest push;
+    push.sparse.push_back({0, std::move(keys), gradients_->data()});
+    push.owner = gradients_;
+    push.weight = 1;
+    return push;
+  }
+
+  absl::Status Push(uint32_t worker, int batches) {
+    ParameterClient* const client = workers_->client(worker);
+    absl::Status status;
+    for (int b = 0; b < batches && status.ok(); ++b) {
+      status = client->WaitPushes(kInFlight - 1);
+      status.Update(client->StartPush(Gradients(batches_[(b + 8 * worker) % kBatches])));
+    }
+    status.Update(client->WaitPushes(0));
+    return status;
+  }
+
+  absl::Status Pull(uint32_t worker, int batches) {
+    ParameterClient* const client = workers_->client(worker);
+    ParameterClient::Ticket tickets[kInFlight];
+    absl::Status status;
+    for (int b = 0; b < batches + kInFlight && status.ok(); ++b) {
+      ParameterClient::Ticket& ticket = tickets[b % kInFlight];
+      if (b >= kInFlight) status = client->WaitPull(ticket);
+      if (b >= batches) continue;
+      PullRequest pull;
+      pull.sparse.push_back({0, batches_[(b + 8 * worker) % kBatches],
+                             pulled_[worker][b % kInFlight].data()});
+      ticket = client->StartPull(std::move(pull));
+    }
+    return status;
+  }
+
+  const Row row_;
+  const std::unique_ptr<const UpdateRule> rule_;
+  const std::unique_ptr<BenchWorkers> workers_;
+  RowStore store_;
+  KeyDeduplicator deduplicator_;
+  std::vector<uint32_t> index_;
+  std::vector<std::shared_ptr<const KeySet>> batches_;
+  std::shared_ptr<std::vector<float>> gradients_;
+  std::vector<std::vector<std::vector<float>>> pulled_;  // [worker][in flight][row, dim]
+};
+
+Benchmark SparseBenchmark(Row row) {
+  Benchmark benchmark;
+  benchmark.name = RowName(row);
+  benchmark.unit = "M/s";
+  benchmark.limit_name = row.workers > 1 ? "one worker" : "row store in process, one thread";
+  benchmark.prepare = [row](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    Row sized = row;
+    if (settings.quick) {
+      sized.rows = 20000;
+      sized.batch = std::min<size_t>(row.batch, 2000);
+    }
+    auto traffic = SparseTraffic::Start(sized);
+    if (!traffic.ok()) return traffic.status();
+    const size_t total = settings.quick ? 4 * sized.batch : 1500000;
+    const int batches = static_cast<int>(std::max<size_t>(total / sized.batch, 8));
+    const double rows = static_cast<double>(batches) * sized.batch / 1e6;
+    return std::function<Sample()>([=, traffic = *std::move(traffic)] {
+      Sample sample;
+      sample.limit = rows / (sized.workers > 1 ? traffic->Run(1, batches)
+                                               : traffic->RunHere(batches));
+      sample.value = sized.workers * rows / traffic->Run(sized.workers, batches);
+      return sample;
+    });
+  };
+  return benchmark;
+}
+
+}  // namespace
+
+void AddSparseBenchmarks(std::vector<Benchmark>* to) {
+  // The standard model's traffic: dim 10, zipf, 15 thousand unique keys a batch, SGD.
+  constexpr size_t kZipfBatch = 15000, kBatch = 16 << 10, kMillion = 1000000;
+  for (const bool push : {false, true}) {
+    for (const uint32_t dim : {8u, 10u, 16u, 64u}) {
+      const bool adagrad = dim == 16;
+      to->push_back(SparseBenchmark(
+          {push, dim, false, adagrad, dim == 16 ? 10 * kMillion : kMillion, kBatch}));
+      to->push_back(SparseBenchmark({push, dim, true, adagrad, kMillion, kZipfBatch}));
+    }
+    for (const size_t batch : {1 << 10, 4 << 10, 64 << 10}) {
+      to->push_back(SparseBenchmark({push, 16, false, true, kMillion, batch, 1, true}));
+    }
+    for (const uint32_t workers : {2, 4}) {
+      to->push_back(SparseBenchmark({push, 10, true, false, kMillion, kZipfBatch, workers}));
+    }
+  }
+}
+
+}  // namespace sluice::bench
