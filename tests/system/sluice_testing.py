@@ -16,6 +16,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TIME_SCALE = float(os.environ.get("SLUICE_TIME_SCALE", "1"))  # sanitized programs are slower
 ADULT = ROOT / "configs" / "adult_wide_deep.textproto"
 ADULT_TRAIN_EXAMPLES = 32561
 ADULT_TEST_EXAMPLES = 16281
@@ -31,6 +32,7 @@ def free_port():
 
 def wait_until(condition, seconds, what):
     """Polls `condition` until it is true; fails with `what` after `seconds`."""
+    seconds *= TIME_SCALE
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
@@ -61,6 +63,10 @@ class SluiceTest(unittest.TestCase):
         self._folder = tempfile.TemporaryDirectory(prefix="sluice_test_")
         self.tmp = pathlib.Path(self._folder.name)
         self._started = []
+        # A sanitizer's report of any process of this test is a failure, whatever the process's exit code.
+        for tool in ("ASAN", "UBSAN", "LSAN", "TSAN"):
+            options = [o for o in os.environ.get(tool + "_OPTIONS", "").split(":") if o and "log_path=" not in o]
+            os.environ[tool + "_OPTIONS"] = ":".join(options + ["log_path=%s" % (self.tmp / "sanitizer")])
         self._clusters = []
 
     def tearDown(self):
@@ -71,13 +77,15 @@ class SluiceTest(unittest.TestCase):
                 process.terminate()
         for process in self._started:
             try:
-                process.wait(10)
+                process.wait(10 * TIME_SCALE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         try:
             wait_until(lambda: not processes_naming(str(self.tmp)), 10,
                        lambda: "still running: %s" % processes_naming(str(self.tmp)))
+            reports = "\n".join(path.read_text(errors="replace") for path in sorted(self.tmp.glob("sanitizer.*")))
+            self.assertEqual(reports, "")
         finally:
             for pid, _ in processes_naming(str(self.tmp)):
                 os.kill(pid, signal.SIGKILL)
@@ -87,6 +95,7 @@ class SluiceTest(unittest.TestCase):
 
     def run_program(self, *args, timeout=60, **kwargs):
         """Runs a program to its end; stdout and stderr together as text in .stdout."""
+        timeout *= TIME_SCALE
         program = subprocess.Popen([str(BIN / args[0])] + [str(a) for a in args[1:]], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, cwd=self.tmp, **kwargs)
         self._started.append(program)
