@@ -58,6 +58,18 @@ def processes_naming(text):
     return found
 
 
+def commands_by_hand():
+    """What deploy/README.md says to run on two hosts: {"host A": [[program, flag, ...], ...], "host B": ..., ...}."""
+    text = (ROOT / "deploy" / "README.md").read_text().split("## By hand", 1)[1].split("\n## ", 1)[0]
+    commands, where = {}, None
+    for line in text.splitlines():
+        if line.startswith("    # "):
+            where = line[6:]
+        elif line.startswith("    "):
+            commands.setdefault(where, []).append(line.split())
+    return commands
+
+
 class SluiceTest(unittest.TestCase):
     def setUp(self):
         self._folder = tempfile.TemporaryDirectory(prefix="sluice_test_")

@@ -1,0 +1,111 @@
+"""The systemd units and deploy/README.md: valid, with flags that exist, and saying what is so."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import unittest
+
+from sluice_testing import BIN, ROOT, SluiceTest, commands_by_hand, free_port, wait_until
+
+UNITS = sorted((ROOT / "deploy").glob("*.service"))
+README = (ROOT / "deploy" / "README.md").read_text()
+ANALYZE = shutil.which("systemd-analyze")
+
+
+def setting(unit, name):
+    return re.findall(r"^%s=(.*)$" % name, unit.read_text(), re.M)
+
+
+class DeployTest(SluiceTest):
+    def test_the_units_are_those_of_the_daemons(self):
+        self.assertEqual([unit.name for unit in UNITS],
+                         ["sluice-pserver@.service", "sluice-scheduler.service", "sluice-worker@.service"])
+        for unit in UNITS:
+            with self.subTest(unit.name):
+                # They write into one output_dir, across hosts: one user, not one that each start makes up.
+                self.assertEqual((setting(unit, "User"), setting(unit, "Group")), (["sluice"], ["sluice"]))
+                self.assertEqual(setting(unit, "DynamicUser"), [])
+                self.assertEqual((setting(unit, "StateDirectory"), setting(unit, "LogsDirectory")),
+                                 (["sluice"], ["sluice"]))
+                self.assertEqual(setting(unit, "RestartPreventExitStatus"), ["2"])
+                self.assertEqual(setting(unit, "SuccessExitStatus"), ["130 143"])
+                # The daemon ends itself 20 s after a signal; systemd does not cut that short.
+                self.assertGreater(int(setting(unit, "TimeoutStopSec")[0]), 20)
+
+    @unittest.skipIf(ANALYZE is None, "there is no systemd-analyze")
+    def test_systemd_accepts_them(self):
+        for unit in UNITS:
+            # Verify wants ExecStart to exist and Documentation to be well formed: the built programs stand in.
+            name = unit.name.replace("@", "@0")
+            text = unit.read_text().replace("/usr/bin/sluice", str(BIN) + "/sluice")
+            (self.tmp / name).write_text(text)
+            done = subprocess.run([ANALYZE, "verify", "--man=no", str(self.tmp / name)], capture_output=True, text=True)
+            mine = [line for line in done.stderr.splitlines() if "sluice" in line]
+            self.assertEqual((done.returncode, mine), (0, []), done.stderr)
+
+    @unittest.skipIf(ANALYZE is None, "there is no systemd-analyze")
+    def test_systemd_would_say_what_is_wrong(self):
+        (self.tmp / "broken.service").write_text("[Service]\nExecStart=/nowhere/sluice\nRestart=perhaps\n")
+        done = subprocess.run([ANALYZE, "verify", "--man=no", str(self.tmp / "broken.service")], capture_output=True,
+                              text=True)
+        self.assertIn("broken.service", done.stderr)
+
+    def test_the_daemons_run_with_the_flags_of_the_units(self):
+        scheduler = "127.0.0.1:%d" % free_port()
+        cluster = self.tmp / "cluster.textproto"
+        cluster.write_text('version: 1\nscheduler: "%s"\npservers: "127.0.0.1:%d"\nworker_num: 1\n' % (
+            scheduler, free_port()))
+        started = []
+        for unit in UNITS:
+            line, = setting(unit, "ExecStart")
+            program, *flags = shlex.split(line.replace("%i", "0"))
+            self.assertEqual(os.path.dirname(program), "/usr/bin")
+            folders = {"/etc/sluice/cluster.textproto": str(cluster), "/var/log/sluice": str(self.tmp / "log")}
+            for flag in flags:
+                self.assertTrue("=/" not in flag or flag.split("=")[1] in folders, flag)
+            for path, real in folders.items():
+                flags = [flag.replace(path, real) for flag in flags]
+            started.append(self.start(os.path.basename(program), *flags))
+        status = wait_until(lambda: self.members(scheduler), 10, "both members")
+        self.assertIn("pserver", status)
+        self.sluice("down", self.tmp / "log")
+        self.assertEqual([process.wait(10) for process in started], [0, 0, 0])
+
+    def members(self, scheduler):
+        done = self.run_program("sluice", "status", "--scheduler=%s" % scheduler)
+        return done.stdout if done.stdout.count(" alive ") == 2 else ""
+
+    def test_readme_and_the_cluster_file_name_the_same_commands(self):
+        by_hand = commands_by_hand()
+        said = {"host A": [], "host B": [], "either host": []}
+        where = None
+        for line in (ROOT / "configs" / "two_hosts_cluster.textproto").read_text().splitlines():
+            match = re.match(r"#   (?:(host [AB]|any):)? *(sluice.*)", line)
+            if match:
+                where = match.group(1) or where
+                said["either host" if where == "any" else where].append(match.group(2).split())
+        self.assertEqual(said["host A"], by_hand["host A"])
+        self.assertEqual(said["host B"], by_hand["host B"])
+        self.assertEqual(said["either host"], by_hand["either host"][:1])
+
+    def test_readme_names_units_folders_and_files_that_are(self):
+        for name in re.findall(r"systemctl \w+(?: --now)? ([^`|,:\n]*)", README):
+            for unit in name.split():
+                stem = re.sub(r"@.*", "@", unit)
+                self.assertTrue(unit == "daemon-reload" or (ROOT / "deploy" / (stem + ".service")).exists(), unit)
+        for path in re.findall(r"(?:configs|deploy)/[\w.*-]+", README):
+            self.assertTrue(list(ROOT.glob(path)), path)
+        text = "".join(unit.read_text() for unit in UNITS)
+        for path in ("/etc/sluice/cluster.textproto", "/etc/sluice/sluice.env", "/var/log/sluice", "/var/lib/sluice"):
+            self.assertIn(path, text)
+            self.assertIn(path, README)
+        for variable in re.findall(r"`(SLUICE_\w+)`", README):
+            self.assertIn(variable, (ROOT / "common" / "daemon" / "identity.h").read_text())
+
+
+if __name__ == "__main__":
+    if ANALYZE is None:
+        print("skipped in part: there is no systemd-analyze", file=sys.stderr)
+    unittest.main()
