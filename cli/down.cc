@@ -31,6 +31,19 @@ bool AwaitEnd(const std::vector<Endpoint>& endpoints, absl::Duration time) {
   return true;
 }
 
+// Until nobody answers at the scheduler's address.
+absl::Status AwaitSilence(const std::string& address) {
+  const absl::Time deadline = absl::Now() + kStopTimeout;
+  while (absl::Now() < deadline) {
+    // A channel of its own: one that had been connected would wait before it tries again.
+    if (!SchedulerClient::Create(address)->GetStatus().ok()) return absl::OkStatus();
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  return absl::InternalError(absl::StrCat("the scheduler at ", address,
+                                          " was told to stop and still answers after ",
+                                          absl::FormatDuration(kStopTimeout), "; see its log"));
+}
+
 void SignalAll(const std::vector<Endpoint>& endpoints, int signal) {
   for (const Endpoint& e : endpoints) {
     if (IsAlive(e)) kill(e.pid, signal);
@@ -52,6 +65,11 @@ int Down(const ParsedCommand& command) {
   }
   const absl::Status status = SchedulerClient::Create(*address)->Shutdown();
   if (!status.ok() && endpoints.empty()) return ReportError(status);
+  // It ends after all its members have.
+  if (status.ok() && endpoints.empty()) {
+    const absl::Status ended = AwaitSilence(*address);
+    if (!ended.ok()) return ReportError(ended);
+  }
   if (status.ok() && AwaitEnd(endpoints, kStopTimeout)) {
     std::cout << "cluster of scheduler " << *address << " is down" << std::endl;
     return kDone;

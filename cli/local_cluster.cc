@@ -36,9 +36,6 @@ ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int 
   cluster.set_scheduler(scheduler);
   for (int i = 0; i < server_num; ++i) cluster.add_pservers("127.0.0.1:0");
   cluster.set_worker_num(worker_num);
-  // On one host a report is late only when the process is gone or the host is overloaded.
-  cluster.mutable_limits()->set_lease_ms(6000);
-  cluster.mutable_limits()->set_heartbeat_ms(500);
   return WithDefaults(cluster);
 }
 
@@ -60,22 +57,33 @@ absl::Status CheckDevice(const ParsedCommand& command) {
       "--device=", device, ": this build has no CUDA worker; give --device=cpu or auto"));
 }
 
+absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
+  const long lease_ms = command.Number("lease_ms");
+  if (lease_ms < 100 || lease_ms > 3'600'000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--lease_ms=", lease_ms, " is not possible; give 100 to 3600000"));
+  }
+  cluster->mutable_limits()->set_lease_ms(static_cast<uint32_t>(lease_ms));
+  cluster->mutable_limits()->set_heartbeat_ms(
+      static_cast<uint32_t>(std::min(500L, lease_ms / 4)));
+  return absl::OkStatus();
+}
+
 std::vector<FlagSpec> ClusterFlags() {
   return {
       {"server_num", FlagKind::kNumber, "N", "2", "pservers"},
       {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"},
       {"device", FlagKind::kText, "cpu|auto", "cpu", "where workers compute"},
       {"gpus", FlagKind::kText, "LIST", "", "refused: this build has no CUDA worker"},
+      // On one host a report is late only when the process is gone or the host is overloaded.
+      {"lease_ms", FlagKind::kNumber, "N", "6000", "a process that is silent for so long is dead"},
   };
 }
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options options) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(options)));
   SLUICE_RETURN_IF_ERROR(cluster->Prepare());
-  // A cluster of one job needs no folder a job.
-  SLUICE_RETURN_IF_ERROR(cluster->Spawn(
-      "scheduler", 0,
-      {absl::StrCat("--job_log_folders=", cluster->options_.detached ? "true" : "false")}));
+  SLUICE_RETURN_IF_ERROR(cluster->Spawn("scheduler", 0, {}));
   SLUICE_RETURN_IF_ERROR(cluster->AwaitScheduler());
   const Options& o = cluster->options_;
   const std::string scheduler = absl::StrCat("--scheduler=", cluster->scheduler_);
@@ -129,7 +137,9 @@ absl::Status LocalCluster::Spawn(const std::string& role, int rank,
   child.argv = {absl::StrCat(binaries_, "/sluice-", role),
                 absl::StrCat("--cluster=", cluster_file_),
                 absl::StrCat("--log_dir=", options_.log_dir),
-                absl::StrCat("--die_with_parent=", options_.detached ? "false" : "true")};
+                absl::StrCat("--die_with_parent=", options_.detached ? "false" : "true"),
+                // A cluster of one job needs no folder a job.
+                absl::StrCat("--job_log_folders=", options_.detached ? "true" : "false")};
   child.argv.insert(child.argv.end(), flags.begin(), flags.end());
   child.log_file = absl::StrCat(options_.log_dir, "/", LogName(role, rank));
   child.detached = options_.detached;

@@ -77,7 +77,7 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
   absl::StrAppend(&text, "\n");
   if (job.state() == JOB_QUEUED) {
     absl::StrAppend(&text, "    place ", job.queue_position() + 1, " in the queue; asks for ",
-                    job.worker_num(), " workers\n");
+                    job.worker_num(), job.worker_num() == 1 ? " worker\n" : " workers\n");
   }
   if (job.allocated_size() > 0) {
     absl::StrAppend(&text, "    runs on workers ", absl::StrJoin(job.allocated(), ", "), "\n");

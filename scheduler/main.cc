@@ -23,14 +23,14 @@ DEFINE_uint32(server_num, 0, "pservers of the cluster; 0: as the cluster file li
 DEFINE_uint32(worker_num, 0, "worker slots of the cluster; 0: as the cluster file says");
 DEFINE_uint32(lease_ms, 0, "a member that is silent for so long is dead; 0: limits.lease_ms");
 DEFINE_uint32(heartbeat_ms, 0, "pause between two reports of a member; 0: limits.heartbeat_ms");
-DEFINE_bool(job_log_folders, true, "each job logs into a folder of its own under --log_dir");
+DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 
 namespace {
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "sluice-scheduler: %s\n", std::string(status.message()).c_str());
-  return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
+  return sluice::ExitCodeOf(status);
 }
 
 }  // namespace
@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
       "  sluice-scheduler --bind=127.0.0.1:7000 --server_num=2 --worker_num=2");
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   sluice::StopSignal::Install(FLAGS_die_with_parent);
+  if (argc > 1) return Fail(absl::InvalidArgumentError(std::string("unknown argument ") + argv[1]));
   sluice::IdentityFlags flags;
   flags.cluster_file = FLAGS_cluster;
   flags.bind = FLAGS_bind;
@@ -62,7 +63,7 @@ int main(int argc, char** argv) {
   options.identity = *identity;
   options.server_num = FLAGS_server_num;
   options.worker_num = FLAGS_worker_num;
-  if (FLAGS_job_log_folders) options.job_log_dir = identity->log_dir;
+  options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [] { sluice::StopSignal::Stop(0); };
   auto server = sluice::SchedulerServer::Start(std::move(options));

@@ -81,7 +81,13 @@ void SchedulerCore::TakeProgress(const PollRequest& request, Member* member, abs
     return;
   }
   if (job->over() || !job->run || progress.job_id() != job->job_id) return;
-  for (const StepLoss& loss : progress.losses()) job->losses->Add(loss);
+  for (const StepLoss& loss : progress.losses()) {
+    job->losses->Add(loss);
+    job->recent_steps.push_back(loss);
+    job->recent_steps.back().set_rank(progress.rank());
+    if (job->recent_steps.size() > kRecentSteps) job->recent_steps.pop_front();
+    ++job->steps_reported;
+  }
   std::vector<Scalar> points = job->losses->Take(/*all=*/false);
   const uint64_t step = GlobalStep(*job, &members_);
   if (progress.rank() == 0 && step > job->speed_step) {
@@ -117,9 +123,6 @@ absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id) {
       *assignment->mutable_job() = job->spec;
       assignment->set_rank(rank);
       assignment->set_incarnation(slot.incarnation);
-      if (!options_.job_log_dir.empty()) {
-        assignment->set_log_dir(absl::StrCat(options_.job_log_dir, "/", job->job_id));
-      }
     }
   }
   return reply;
@@ -272,6 +275,13 @@ absl::StatusOr<JobStatus> SchedulerCore::GetJob(const std::string& job_id) {
         absl::StrCat("no job ", job_id, "; `sluice status` lists the jobs of this cluster"));
   }
   return MakeJobStatus(*job, &members_);
+}
+
+absl::StatusOr<WatchJobReply> SchedulerCore::WatchJob(const WatchJobRequest& request) {
+  WatchJobReply reply;
+  SLUICE_ASSIGN_OR_RETURN(*reply.mutable_status(), GetJob(request.job_id()));
+  AddSteps(*Find(request.job_id()), request.seen_steps(), &reply);
+  return reply;
 }
 
 absl::StatusOr<uint64_t> SchedulerCore::JobVersion(const std::string& job_id) {

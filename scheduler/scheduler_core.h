@@ -56,7 +56,6 @@ class SchedulerCore {
     absl::Duration worker_stop = absl::Seconds(3);
     absl::Duration all_stop = absl::Seconds(5);
     uint64_t first_member_id = 1;
-    std::string job_log_dir;  // folder of the jobs' log folders; empty: jobs have none
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
@@ -86,6 +85,7 @@ class SchedulerCore {
                                         const std::string& default_output, uint64_t first_number,
                                         absl::Time now);
   absl::StatusOr<JobStatus> GetJob(const std::string& job_id);
+  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request);
   absl::StatusOr<uint64_t> JobVersion(const std::string& job_id);
   absl::Status CancelJob(const std::string& job_id, absl::Time now);
   ClusterStatus GetStatus(absl::Time now);

@@ -15,6 +15,17 @@ constexpr uint32_t kLongestWaitMs = 30000;
 constexpr std::chrono::milliseconds kTick(100);
 constexpr absl::Duration kNameMissingEvery = absl::Seconds(3);
 
+std::string LineOf(const OutputAction& action) {
+  if (action.kind == OutputAction::kStarted) {
+    return absl::StrCat("starts on ", action.config.worker_num(),
+                        action.config.worker_num() == 1 ? " worker" : " workers", ", writes to ",
+                        action.config.output_dir());
+  }
+  if (action.kind != OutputAction::kEnded) return "";
+  const JobResult& result = action.result;
+  return absl::StrCat(result.status(), result.message().empty() ? "" : ": ", result.message());
+}
+
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(Options options)
@@ -24,11 +35,11 @@ SchedulerLoop::SchedulerLoop(Options options)
   output.env = options_.env;
   output.host = options_.host;
   output.on_failed = [this](const std::string& job_id, absl::Status status) {
-    options_.log(absl::StrCat("job ", job_id, ": ", status.message()));
+    options_.job_log(job_id, std::string(status.message()));
     Run([&](SchedulerCore& core, absl::Time now) { core.OutputFailed(job_id, status, now); });
   };
   output.on_ended = [this](const std::string& job_id, absl::Status status) {
-    if (!status.ok()) options_.log(absl::StrCat("job ", job_id, ": ", status.message()));
+    if (!status.ok()) options_.job_log(job_id, std::string(status.message()));
     Run([&](SchedulerCore& core, absl::Time) { core.OutputEnded(job_id, status); });
   };
   output_ = std::make_unique<JobOutput>(std::move(output));
@@ -89,8 +100,14 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
       again = true;
     }
   }
+  std::vector<OutputAction> actions = core_.TakeActions();
+  for (const OutputAction& action : actions) {
+    const std::string line = LineOf(action);
+    if (line.empty()) continue;
+    answers.push_back([this, job_id = action.job_id, line] { options_.job_log(job_id, line); });
+  }
   // Under the lock, so that outputs are written in the order of the decisions.
-  output_->Add(core_.TakeActions());
+  output_->Add(std::move(actions));
   return answers;
 }
 
@@ -173,24 +190,19 @@ uint64_t SchedulerLoop::FirstFreeNumber(const JobConfig& config) const {
 absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const JobDraft draft, BuildJobDraft(request.config()));
   const uint64_t number = FirstFreeNumber(draft.config);
+  options_.log(absl::StrCat("a job ", draft.config.name(), " is submitted"));
   absl::StatusOr<std::string> job_id;
   Run([&](SchedulerCore& core, absl::Time now) {
     job_id = core.SubmitJob(draft.config, draft.tables, options_.default_output, number, now);
   });
   if (!job_id.ok()) return job_id.status();
-  options_.log(absl::StrCat("job ", *job_id, ": submitted"));
   SubmitJobReply reply;
   reply.set_job_id(*job_id);
   return reply;
 }
 
 void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done) {
-  const auto look = [request](SchedulerCore& core) -> absl::StatusOr<WatchJobReply> {
-    SLUICE_ASSIGN_OR_RETURN(JobStatus job, core.GetJob(request->job_id()));
-    WatchJobReply reply;
-    *reply.mutable_status() = std::move(job);
-    return reply;
-  };
+  const auto look = [request](SchedulerCore& core) { return core.WatchJob(*request); };
   Waiting waiting;
   waiting.ready = [request](SchedulerCore& core) {
     const absl::StatusOr<uint64_t> version = core.JobVersion(request->job_id());
@@ -221,8 +233,12 @@ ClusterStatus SchedulerLoop::GetStatus() {
 }
 
 void SchedulerLoop::Shutdown() {
-  options_.log("shutting down");
-  Run([&](SchedulerCore& core, absl::Time now) { core.Shutdown(now); });
+  bool begins = false;
+  Run([&](SchedulerCore& core, absl::Time now) {
+    begins = !core.shutting_down();
+    core.Shutdown(now);
+  });
+  if (begins) options_.log("shutting down");
 }
 
 void SchedulerLoop::WaitEnd() {

@@ -35,6 +35,7 @@ class SchedulerLoop {
     std::string host;
     std::string default_output;  // folder of the outputs of jobs that name none
     std::function<void(const std::string&)> log;
+    std::function<void(const std::string& job_id, const std::string& line)> job_log;
     // After a shutdown, once: members have left and results are written. On a thread of the loop.
     std::function<void()> on_end;
   };

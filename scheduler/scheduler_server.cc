@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/job_log.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
@@ -37,7 +38,6 @@ SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
   core.wait = absl::Seconds(cluster.limits().wait_s());
   // Later than any id of an earlier life of this scheduler.
   core.first_member_id = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
-  core.job_log_dir = options.job_log_dir;
   core.place = PlaceJob;
   return core;
 }
@@ -65,6 +65,13 @@ absl::Status SchedulerServer::Init() {
   std::error_code error;
   loop.default_output = (std::filesystem::current_path(error) / "output").string();
   loop.log = options_.log;
+  loop.job_log = [this](const std::string& job_id, const std::string& line) {
+    options_.log(absl::StrCat("job ", job_id, ": ", line));
+    if (!options_.job_log_folders) return;
+    const absl::Status written =
+        AppendToJobLog(options_.identity.log_dir, job_id, ROLE_SCHEDULER, 0, line);
+    if (!written.ok()) options_.log(std::string(written.message()));
+  };
   loop.on_end = options_.on_end;
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
   SLUICE_RETURN_IF_ERROR(StartAdmin());

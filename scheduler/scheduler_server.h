@@ -22,7 +22,7 @@ class SchedulerServer {
     Identity identity;
     uint32_t server_num = 0;  // 0: as many as the cluster file lists, at least 1
     uint32_t worker_num = 0;  // 0: of the cluster file
-    std::string job_log_dir;  // folder of the jobs' log folders; empty: none
+    bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
     // The cluster was shut down by a call.
     std::function<void()> on_end;

@@ -18,13 +18,14 @@ DEFINE_string(admin_bind, "",
               "host:port of the admin HTTP server; default 127.0.0.1 and a free port");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS");
 DEFINE_int32(threads, 2, "threads of the data plane");
+DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 
 namespace {
 
 int Fail(const absl::Status& status) {
   std::cerr << "sluice-pserver: " << status.message() << std::endl;
-  return 1;
+  return sluice::ExitCodeOf(status);
 }
 
 // Fresh pages cost more than the copy into them: freed buffers stay in the process.
@@ -61,16 +62,17 @@ int main(int argc, char** argv) {
   sluice::PserverServer::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads;
+  options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
     LOG_IF(INFO, status.ok()) << "the scheduler says stop";
     LOG_IF(ERROR, !status.ok()) << status.message();
-    sluice::StopSignal::Stop(status.ok() ? 0 : 1);
+    sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
   auto server = sluice::PserverServer::Start(std::move(options));
   if (!server.ok()) {
     LOG(ERROR) << server.status().message();
-    return 1;
+    return sluice::ExitCodeOf(server.status());
   }
   const int code = sluice::StopSignal::Wait();
   server->reset();

@@ -8,14 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 
 namespace sluice {
 namespace {
 
-constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
-// How late a stop may be noticed while the scheduler is waited for.
-constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
 // It answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
@@ -103,31 +101,11 @@ bool PserverServer::stopping() {
   return stopping_;
 }
 
-absl::Status PserverServer::WaitForScheduler() {
-  const absl::Time begin = absl::Now();
-  const absl::Duration wait = absl::Seconds(options_.identity.cluster.limits().wait_s());
-  absl::Time next_log = begin + kNamePeersEvery;
-  for (;;) {
-    const absl::Duration left = begin + wait - absl::Now();
-    if (stopping()) return absl::CancelledError("stopped before the scheduler answered");
-    if (scheduler_->WaitReady(std::min(left, kStopEvery), nullptr).ok()) return absl::OkStatus();
-    if (left <= kStopEvery) break;
-    if (absl::Now() < next_log) continue;
-    next_log += kNamePeersEvery;
-    options_.log(absl::StrCat("waiting for the scheduler at ", options_.identity.scheduler, " (",
-                              absl::ToInt64Seconds(absl::Now() - begin), " of ",
-                              absl::ToInt64Seconds(wait), " s)"));
-  }
-  return absl::UnavailableError(absl::StrCat(
-      "scheduler at ", options_.identity.scheduler, " did not answer within ",
-      absl::FormatDuration(wait),
-      "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "
-      "`scheduler` in the cluster file)"));
-}
-
 void PserverServer::Join() {
   const Identity& identity = options_.identity;
-  absl::Status status = WaitForScheduler();
+  absl::Status status =
+      WaitForScheduler(scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
+                       [this] { return stopping(); }, options_.log);
   if (status.ok()) {
     MemberSession::Options session;
     session.scheduler = scheduler_.get();
@@ -175,12 +153,36 @@ void PserverServer::Reconcile() {
       desired_.reset();
     }
     pserver_.Reconcile(options_.identity.advertise, desired.host());
-    for (const HostedJob& job : pserver_.Report()) {
-      options_.log(absl::StrCat("job ", job.job_id(), " generation ", job.generation(),
-                                job.error().empty() ? " is open" : ": ", job.error()));
-    }
+    LogJobs();
     session_->ReportSoon();
   }
+}
+
+void PserverServer::LogJobs() {
+  std::map<std::string, std::string> now;
+  for (const HostedJob& job : pserver_.Report()) {
+    now[job.job_id()] =
+        job.error().empty()
+            ? absl::StrCat("generation ", job.generation(), " is open: ", job.tables_size(), " tables")
+            : job.error();
+  }
+  std::map<std::string, std::string> news;
+  for (const auto& [job_id, text] : now) {
+    const auto it = logged_jobs_.find(job_id);
+    if (it == logged_jobs_.end() || it->second != text) news[job_id] = text;
+  }
+  for (const auto& [job_id, text] : logged_jobs_) {
+    if (now.count(job_id) == 0) news[job_id] = "its tables are dropped";
+  }
+  for (const auto& [job_id, text] : news) {
+    options_.log(absl::StrCat("job ", job_id, ": ", text));
+    if (!options_.job_log_folders) continue;
+    const Identity& self = options_.identity;
+    const absl::Status written =
+        AppendToJobLog(self.log_dir, job_id, ROLE_PSERVER, self.rank, text);
+    if (!written.ok()) options_.log(std::string(written.message()));
+  }
+  logged_jobs_ = std::move(now);
 }
 
 void PserverServer::FillReport(PollRequest* request) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ class PserverServer {
  public:
   struct Options {
     Identity identity;
-    int threads = 2;  // of the data plane
+    int threads = 2;               // of the data plane
+    bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
     // The membership could not begin or has ended: the process should stop with this status. Called
     // once, on a thread of the server.
@@ -42,8 +44,9 @@ class PserverServer {
   absl::Status StartAdmin();
   // Joins the cluster; in pieces, so that a stop does not wait for it.
   void Join();
-  absl::Status WaitForScheduler();
   void Reconcile();
+  // What is new about the jobs, in the log and in the jobs' own.
+  void LogJobs();
   void FillReport(PollRequest* request);
   absl::StatusOr<std::string> SaveShards(const std::string& request);
   std::unique_ptr<google::protobuf::Message> Status();
@@ -56,6 +59,7 @@ class PserverServer {
   PserverMetrics metrics_;
   std::unique_ptr<AdminServer> admin_;
   std::thread reconcile_thread_, join_thread_;
+  std::map<std::string, std::string> logged_jobs_;  // of the reconcile thread: what was said of each job
   std::unique_ptr<MemberSession> session_;  // written by the join thread, read after joined_
 
   Mutex mutex_;

@@ -13,10 +13,7 @@ StepBarrier::Outcome StepBarrier::Commit(uint32_t rank, uint64_t step, absl::Tim
     previous_commit_ = now;
     return Outcome::kWaiting;
   }
-  if (ranks_.size() > 1) {
-    ++self.times_last;
-    self.waited_for += now - previous_commit_;
-  }
+  if (ranks_.size() > 1) self.waited_for += now - previous_commit_;
   return Outcome::kClose;
 }
 
@@ -29,7 +26,7 @@ void StepBarrier::Closed() {
 uint32_t StepBarrier::slowest_rank() const {
   uint32_t slowest = 0;
   for (uint32_t r = 1; r < ranks_.size(); ++r) {
-    if (ranks_[r].times_last > ranks_[slowest].times_last) slowest = r;
+    if (ranks_[r].waited_for > ranks_[slowest].waited_for) slowest = r;
   }
   return slowest;
 }

@@ -32,15 +32,14 @@ class StepBarrier {
   // First commit of the open step. REQUIRES: missing() < ranks.
   absl::Time first_commit() const { return first_commit_; }
 
-  // The rank that closed most steps last, and how long it alone was waited for, in sum. With one
-  // rank: 0, 0.
+  // The rank that the others waited for longest, as the last one of a step, and how long in sum.
+  // With one rank: 0, 0.
   uint32_t slowest_rank() const;
   absl::Duration slowest_wait() const { return ranks_[slowest_rank()].waited_for; }
 
  private:
   struct Rank {
     bool committed = false;
-    uint64_t times_last = 0;
     absl::Duration waited_for;
   };
   std::vector<Rank> ranks_;

@@ -140,7 +140,7 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   BadLines bad;
   SLUICE_RETURN_IF_ERROR(
       context_.data->ReadPiece(task.path(), task.begin(), task.end(), /*need_label=*/true, &examples_, &bad));
-  context_.stats->AddBadLines(bad.count);
+  context_.stats->AddBadLines(bad);
   if (bad.count > 0) context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
   SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad));
   order_ = std::make_unique<Permutation>(examples_.n, CombineHash(EpochSeed(context_, epoch_), task.id()));

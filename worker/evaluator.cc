@@ -90,6 +90,7 @@ absl::StatusOr<EvalSums> Evaluator::Run() {
   }
   EvalSums proto = sums.ToProto();
   proto.set_bad_lines(bad.count);
+  *proto.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
   return proto;
 }
 

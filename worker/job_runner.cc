@@ -160,10 +160,11 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
   if (context_.mode == Mode::kSync) {
     BadLines bad;
     SLUICE_RETURN_IF_ERROR(LoadExamples(context_, files, &examples_, &bad));
-    stats_.AddBadLines(bad.count);
+    stats_.AddBadLines(bad);
     if (bad.count > 0) options_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
     report.set_examples(examples_.n);
     report.set_bad_lines(bad.count);
+    *report.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
     return report;
   }
   for (const std::string& file : files) {

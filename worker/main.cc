@@ -16,13 +16,14 @@ DEFINE_string(admin_bind, "", "host:port of the admin HTTP server; default 127.0
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS");
 DEFINE_string(device, "cpu", "where to compute: cpu or auto");
 DEFINE_int32(threads, 1, "compute threads, unless the job sets train.threads");
+DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 
 namespace {
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "sluice-worker: %s\n", std::string(status.message()).c_str());
-  return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
+  return sluice::ExitCodeOf(status);
 }
 
 }  // namespace
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
     return Fail(absl::InvalidArgumentError("--device=" + FLAGS_device +
                                            ": this build computes on the CPU only; use --device=cpu"));
   }
+  if (argc > 1) return Fail(absl::InvalidArgumentError(std::string("unknown argument ") + argv[1]));
   if (FLAGS_threads < 1) return Fail(absl::InvalidArgumentError("--threads must be at least 1"));
   sluice::IdentityFlags flags;
   flags.cluster_file = FLAGS_cluster;
@@ -52,11 +54,12 @@ int main(int argc, char** argv) {
   sluice::WorkerServer::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads;
+  options.job_log_folders = FLAGS_job_log_folders;
   options.transport = &transport;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
     if (!status.ok()) LOG(ERROR) << status.message();
-    sluice::StopSignal::Stop(status.ok() ? 0 : 1);
+    sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
   auto server = sluice::WorkerServer::Start(std::move(options));
   if (!server.ok()) {

@@ -1,9 +1,12 @@
 #include "worker/worker_metrics.h"
 
+#include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 
 #include <string>
+
+#include "common/base/mutex.h"
 
 namespace sluice {
 
@@ -18,6 +21,12 @@ struct WorkerMetrics::Gauges {
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   prometheus::Gauge& epoch = Add("sluice_worker_epoch", "Epoch of the job it runs, from 0");
   prometheus::Gauge& step = Add("sluice_worker_step", "Steps of this worker in this job");
+  Mutex mutex;  // around examples_total
+  prometheus::Counter& examples_total = prometheus::BuildCounter()
+                                            .Name("sluice_worker_examples_total")
+                                            .Help("Examples trained since the process began")
+                                            .Register(*registry)
+                                            .Add({});
   prometheus::Gauge& examples = Add("sluice_worker_epoch_examples", "Examples trained in this epoch");
   prometheus::Gauge& rate = Add("sluice_worker_examples_per_second", "Training speed over the last log_every steps");
   prometheus::Gauge& loss = Add("sluice_worker_loss", "Mean loss of the last log_every steps");
@@ -34,7 +43,13 @@ WorkerMetrics::~WorkerMetrics() = default;
 
 std::shared_ptr<prometheus::Registry> WorkerMetrics::registry() const { return gauges_->registry; }
 
-void WorkerMetrics::Set(const WorkerProgress& progress) {
+void WorkerMetrics::Set(const WorkerProgress& progress, uint64_t examples) {
+  {
+    // A counter can only be added to, and two readings may come at once, the older one last.
+    MutexLock lock(&gauges_->mutex);
+    const double more = static_cast<double>(examples) - gauges_->examples_total.Value();
+    if (more > 0) gauges_->examples_total.Increment(more);
+  }
   gauges_->epoch.Set(progress.epoch());
   gauges_->step.Set(progress.step());
   gauges_->examples.Set(progress.examples());

@@ -1,8 +1,9 @@
 // The worker's Prometheus metrics, set from its progress.
 //
-// Thread safety: Set from one thread at a time.
+// Thread safety: safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "proto/scheduler.pb.h"
@@ -18,8 +19,8 @@ class WorkerMetrics {
   WorkerMetrics();
   ~WorkerMetrics();
   std::shared_ptr<prometheus::Registry> registry() const;
-  // Of the job it runs; all zero when idle.
-  void Set(const WorkerProgress& progress);
+  // `progress` of the job it runs, all zero when idle; `examples` trained in the life of the process.
+  void Set(const WorkerProgress& progress, uint64_t examples);
 
  private:
   struct Gauges;

@@ -3,12 +3,15 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 
 namespace sluice {
 namespace {
+
+// It answered a moment ago.
+constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 
 std::string RunKey(const std::string& job_id, uint64_t incarnation) { return absl::StrCat(job_id, "/", incarnation); }
 
@@ -39,6 +42,24 @@ absl::Status WorkerServer::Init() {
 
   scheduler_ = SchedulerClient::Create(identity.scheduler);
   job_thread_ = std::thread([this] { RunJobs(); });
+  join_thread_ = std::thread([this] { Join(); });
+  return absl::OkStatus();
+}
+
+bool WorkerServer::Stopping() {
+  MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+void WorkerServer::Join() {
+  const Identity& identity = options_.identity;
+  const absl::Status ready =
+      WaitForScheduler(scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
+                       [this] { return Stopping(); }, options_.log);
+  if (!ready.ok()) {
+    if (!Stopping()) options_.on_end(ready);
+    return;
+  }
   MemberSession::Options session;
   session.scheduler = scheduler_.get();
   session.self.set_protocol(1);
@@ -48,16 +69,20 @@ absl::Status WorkerServer::Init() {
   session.self.set_pid(getpid());
   session.self.set_admin_address(admin_->address());
   session.self.set_log_file(absl::StrCat(identity.log_dir, "/", LogFileName(ROLE_WORKER, identity.rank)));
-  session.wait = absl::Seconds(identity.cluster.limits().wait_s());
+  session.wait = kRegisterWait;
   session.fill_report = [this](PollRequest* request) { FillReport(request); };
   session.on_desired = [this](const PollReply& reply) { OnDesired(reply); };
   session.on_end = options_.on_end;
   session.log = options_.log;
-  SLUICE_ASSIGN_OR_RETURN(session_, MemberSession::Start(std::move(session)));
+  absl::StatusOr<std::unique_ptr<MemberSession>> started = MemberSession::Start(std::move(session));
+  if (!started.ok()) {
+    if (!Stopping()) options_.on_end(started.status());
+    return;
+  }
+  session_ = *std::move(started);
   MutexLock lock(&mutex_);
   started_ = true;
   changed_.NotifyAll();
-  return absl::OkStatus();
 }
 
 WorkerServer::~WorkerServer() {
@@ -69,6 +94,7 @@ WorkerServer::~WorkerServer() {
     changed_.NotifyAll();
   }
   if (runner) runner->Cancel();
+  if (join_thread_.joinable()) join_thread_.join();
   if (job_thread_.joinable()) job_thread_.join();
   session_.reset();
   admin_.reset();
@@ -117,16 +143,27 @@ void WorkerServer::RunJobs() {
       run.scheduler = scheduler_.get();
       run.transport = options_.transport;
       run.clock = Clock::Real();
-      run.log = options_.log;
+      run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](const std::string& line) {
+        LogJob(job_id, rank, line);
+      };
       runner_ = runner = std::make_shared<JobRunner>(std::move(run));
     }
-    options_.log(absl::StrFormat("job %s: starts as rank %d", runner->job_id(), runner->rank()));
+    const std::string job = absl::StrCat("job ", runner->job_id(), ": ");
+    LogJob(runner->job_id(), runner->rank(), absl::StrCat(job, "starts as rank ", runner->rank()));
     const absl::Status status = runner->Run();
-    options_.log(absl::StrCat("job ", runner->job_id(), ": ", status.ok() ? "ended" : status.ToString()));
+    LogJob(runner->job_id(), runner->rank(), absl::StrCat(job, status.ok() ? "ended" : status.ToString()));
     MutexLock lock(&mutex_);
     finished_ = RunKey(runner->job_id(), runner->incarnation());
+    examples_ended_ += runner->Examples();
     runner_.reset();
   }
+}
+
+void WorkerServer::LogJob(const std::string& job_id, uint32_t rank, const std::string& line) {
+  options_.log(line);
+  if (!options_.job_log_folders) return;
+  const absl::Status written = AppendToJobLog(options_.identity.log_dir, job_id, ROLE_WORKER, rank, line);
+  if (!written.ok()) options_.log(std::string(written.message()));
 }
 
 std::unique_ptr<google::protobuf::Message> WorkerServer::Status() {
@@ -146,11 +183,14 @@ std::unique_ptr<google::protobuf::Message> WorkerServer::Status() {
 
 void WorkerServer::RefreshMetrics() {
   std::shared_ptr<JobRunner> runner;
+  uint64_t examples = 0;
   {
     MutexLock lock(&mutex_);
     runner = runner_;
+    examples = examples_ended_;
   }
-  metrics_->Set(runner ? runner->Progress() : WorkerProgress());
+  if (runner) examples += runner->Examples();
+  metrics_->Set(runner ? runner->Progress() : WorkerProgress(), examples);
 }
 
 }  // namespace sluice

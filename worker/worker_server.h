@@ -1,6 +1,6 @@
 // The worker daemon: a member of the cluster that runs the jobs it is assigned, one after another.
 //
-// Start order: scheduler connection, admin HTTP, membership, job thread; stop in reverse.
+// Start order: admin HTTP, job thread, join thread (which waits for the scheduler); stop in reverse.
 // Thread safety: Start and the destructor on one thread.
 #pragma once
 
@@ -23,17 +23,24 @@ class WorkerServer {
   struct Options {
     Identity identity;
     int threads = 1;
+    bool job_log_folders = false;    // a job's lines also go to <log_dir>/<job_id>/
     Transport* transport = nullptr;  // outlives the server
     std::function<void(const std::string&)> log;
-    // The membership has ended: the process should stop with this status.
+    // The membership could not begin or has ended: the process should stop with this status.
     std::function<void(absl::Status)> on_end;
   };
+  // Does not wait for the scheduler.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(Options options);
   ~WorkerServer();
 
  private:
   explicit WorkerServer(Options options) : options_(std::move(options)) {}
   absl::Status Init();
+  // Joins the cluster; in pieces, so that a stop does not wait for it.
+  void Join();
+  bool Stopping();
+  // To the log, and to the job's own.
+  void LogJob(const std::string& job_id, uint32_t rank, const std::string& line);
   void OnDesired(const PollReply& reply);
   void FillReport(PollRequest* request);
   void RunJobs();
@@ -44,7 +51,7 @@ class WorkerServer {
   std::unique_ptr<SchedulerClient> scheduler_;
   std::unique_ptr<WorkerMetrics> metrics_;
   std::unique_ptr<AdminServer> admin_;
-  std::unique_ptr<MemberSession> session_;
+  std::unique_ptr<MemberSession> session_;  // written by the join thread, read after started_
 
   Mutex mutex_;
   CondVar changed_;
@@ -53,8 +60,9 @@ class WorkerServer {
   bool assigned_ ABSL_GUARDED_BY(mutex_) = false;
   WorkerAssignment assignment_ ABSL_GUARDED_BY(mutex_);  // wanted, when assigned_
   std::string finished_ ABSL_GUARDED_BY(mutex_);         // the run that has ended, as RunKey
+  uint64_t examples_ended_ ABSL_GUARDED_BY(mutex_) = 0;  // trained in runs that have ended
   std::shared_ptr<JobRunner> runner_ ABSL_GUARDED_BY(mutex_);
-  std::thread job_thread_;
+  std::thread job_thread_, join_thread_;
 };
 
 }  // namespace sluice

@@ -41,6 +41,7 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     MutexLock lock(&mutex_);
     progress_.set_step(progress_.step() + 1);
     progress_.set_examples(progress_.examples() + examples);
+    examples_ += examples;
     epoch_.set_steps(epoch_.steps() + 1);
     epoch_.set_examples(epoch_.examples() + examples);
     epoch_.set_loss_sum(epoch_.loss_sum() + loss_sum);
@@ -57,6 +58,8 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     StepLoss* loss = progress_.add_losses();
     loss->set_step(progress_.step());
     loss->set_loss(progress_.loss());
+    loss->set_epoch(progress_.epoch());
+    loss->set_examples_per_second(progress_.examples_per_second());
     examples_at_log_ = progress_.examples();
     loss_since_log_ = weight_since_log_ = 0;
     logged_at_ = now;
@@ -67,10 +70,13 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
   if (log_) log_(line);
 }
 
-void WorkerStats::AddBadLines(uint64_t lines) {
+void WorkerStats::AddBadLines(const BadLines& bad) {
   MutexLock lock(&mutex_);
-  progress_.set_bad_lines(progress_.bad_lines() + lines);
-  epoch_.set_bad_lines(epoch_.bad_lines() + lines);
+  progress_.set_bad_lines(progress_.bad_lines() + bad.count);
+  epoch_.set_bad_lines(epoch_.bad_lines() + bad.count);
+  for (const std::string& line : bad.first) {
+    if (epoch_.first_bad_lines_size() < static_cast<int>(BadLines::kNamed)) epoch_.add_first_bad_lines(line);
+  }
 }
 
 void WorkerStats::SetDoing(std::string doing) {
@@ -90,6 +96,11 @@ WorkerProgress WorkerStats::Progress() {
   WorkerProgress progress = progress_;
   progress.clear_losses();
   return progress;
+}
+
+uint64_t WorkerStats::Examples() {
+  MutexLock lock(&mutex_);
+  return examples_;
 }
 
 TrainReport WorkerStats::EpochReport() {

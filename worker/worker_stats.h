@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "model/data/data_source.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -26,13 +27,15 @@ class WorkerStats {
   void BeginEpoch(uint32_t epoch);
   // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
-  void AddBadLines(uint64_t lines);
+  void AddBadLines(const BadLines& bad);
   void SetDoing(std::string doing);
 
   // Progress for a report; hands over the losses gathered since the last call.
   WorkerProgress TakeProgress();
   // The same without the losses, which stay.
   WorkerProgress Progress();
+  // Trained in all epochs of the job.
+  uint64_t Examples();
   // Of the epoch so far.
   TrainReport EpochReport();
 
@@ -45,6 +48,7 @@ class WorkerStats {
   Mutex mutex_;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
+  uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double loss_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double weight_since_log_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -222,6 +222,11 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags) 
   return Resolver(role, flags).Run();
 }
 
+int ExitCodeOf(const absl::Status& status) {
+  if (status.ok()) return 0;
+  return absl::IsInvalidArgument(status) || absl::IsAborted(status) ? 2 : 1;
+}
+
 const char* RoleName(Role role) {
   switch (role) {
     case ROLE_SCHEDULER:

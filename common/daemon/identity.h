@@ -40,6 +40,10 @@ struct Identity {
 // `insecure`.
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
+// Exit code of a daemon: 0 OK; 2 when to start it again would not help (INVALID_ARGUMENT: its flags
+// or configuration; ABORTED: another process has its role and rank); else 1.
+int ExitCodeOf(const absl::Status& status);
+
 const char* RoleName(Role role);  // "scheduler", "pserver", "worker"
 // schedulerlog.0, serverlog.N, workerlog.N
 std::string LogFileName(Role role, uint32_t rank);

@@ -1,5 +1,6 @@
 #include "common/daemon/member_session.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -11,6 +12,10 @@
 
 namespace sluice {
 namespace {
+
+constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
+// How late a stop may be noticed while the scheduler is waited for.
+constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
@@ -182,6 +187,29 @@ class PollingSession : public MemberSession {
 };
 
 }  // namespace
+
+absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
+                              const std::function<bool()>& stopping,
+                              const std::function<void(const std::string&)>& log) {
+  const absl::Time begin = absl::Now();
+  absl::Time next_log = begin + kNamePeersEvery;
+  for (;;) {
+    if (stopping()) return absl::CancelledError("stopped before the scheduler answered");
+    const absl::Duration left = begin + wait - absl::Now();
+    const absl::Status ready = scheduler->WaitReady(std::min(left, kStopEvery), nullptr);
+    if (ready.ok()) return absl::OkStatus();
+    if (left <= kStopEvery) break;
+    if (absl::Now() < next_log) continue;
+    next_log += kNamePeersEvery;
+    log(absl::StrCat("waiting for the scheduler at ", scheduler->address(), " (",
+                     absl::ToInt64Seconds(absl::Now() - begin), " of ", absl::ToInt64Seconds(wait),
+                     " s)"));
+  }
+  return absl::UnavailableError(absl::StrCat(
+      "scheduler at ", scheduler->address(), " did not answer within ", absl::FormatDuration(wait),
+      "; start sluice-scheduler there, or correct the address (--scheduler, SLUICE_SCHEDULER, or "
+      "`scheduler` in the cluster file)"));
+}
 
 absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options options) {
   const absl::Time end = absl::Now() + options.wait;

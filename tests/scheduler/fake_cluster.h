@@ -22,7 +22,6 @@ class FakeCluster {
     options.cluster = "test";
     options.pserver_num = pservers;
     options.worker_num = workers;
-    options.job_log_dir = "logs";
     options.place = [](const std::vector<std::string>& addresses, JobSpec* spec) {
       spec->mutable_route()->set_generation(1);
       for (const std::string& address : addresses) spec->mutable_route()->add_pservers(address);

@@ -1,5 +1,6 @@
 #include "scheduler/job_results.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace sluice {
@@ -58,10 +59,17 @@ TEST(JobResultsTest, TooManyBadLinesAreAnError) {
   JobConfig config = Config(false);
   config.mutable_data()->set_max_bad_lines(2);
   JobResults results(config, 1);
-  results.AddBadLines(2);
+  IndexReport report;
+  report.set_bad_lines(2);
+  report.add_first_bad_lines("a.csv:3: no label");
+  report.add_first_bad_lines("a.csv:4: no label");
+  results.AddBadLines(BadLinesOf(report));
   EXPECT_TRUE(results.CheckBadLines().ok());
-  results.AddBadLines(1);
+  results.AddBadLines(BadLinesOf(report));
   EXPECT_TRUE(absl::IsFailedPrecondition(results.CheckBadLines()));
+  EXPECT_THAT(std::string(results.CheckBadLines().message()),
+              testing::HasSubstr("4 malformed lines: a.csv:3: no label; a.csv:4: "));
+  EXPECT_EQ(results.result().bad_lines(), 4u);
 }
 
 TEST(JobResultsTest, EvaluationBelongsToItsEpochAndTheLastIsReported) {

@@ -191,6 +191,35 @@ TEST(SchedulerCoreTest, LossPointsAndTheSpeedAreEmitted) {
   EXPECT_EQ(actions[0].scalars[1].tag, "train/examples_per_second");
 }
 
+TEST(SchedulerCoreTest, WatchersGetEachReportedStepOnce) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  const auto report = [&](uint64_t first, uint64_t last) {
+    PollRequest request;
+    request.set_member_id(c.workers_[0]);
+    request.mutable_progress()->set_job_id(job);
+    for (uint64_t step = first; step <= last; ++step) {
+      request.mutable_progress()->add_losses()->set_step(step);
+    }
+    ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
+  };
+  WatchJobRequest watch;
+  watch.set_job_id(job);
+  EXPECT_EQ(c.core_.WatchJob(watch)->steps_size(), 0);
+  report(1, 3);
+  const WatchJobReply first = *c.core_.WatchJob(watch);
+  ASSERT_EQ(first.steps_size(), 3);
+  EXPECT_EQ(first.steps(0).step(), 1u);
+  watch.set_seen_steps(first.steps_seen());
+  EXPECT_EQ(c.core_.WatchJob(watch)->steps_size(), 0);
+  report(4, 3 + 2 * kRecentSteps);
+  const WatchJobReply newest = *c.core_.WatchJob(watch);
+  ASSERT_EQ(newest.steps_size(), static_cast<int>(kRecentSteps));
+  EXPECT_EQ(newest.steps(0).step(), 4 + kRecentSteps);
+  EXPECT_EQ(newest.steps_seen(), 3 + 2 * kRecentSteps);
+}
+
 TEST(SchedulerCoreTest, ShutdownStopsWorkersBeforePserversAndEnds) {
   FakeCluster c;
   c.JoinAll(1, 2);

@@ -20,6 +20,7 @@ SchedulerLoop::Options Options() {
   options.host = "h";
   options.default_output = testing::TempDir() + "scheduler_loop_test";
   options.log = [](const std::string&) {};
+  options.job_log = [](const std::string&, const std::string&) {};
   return options;
 }
 

@@ -36,7 +36,7 @@ TEST(StepBarrierTest, ACommitOfALaterStepIsRefused) {
   EXPECT_EQ(barrier.missing(), 1u);
 }
 
-TEST(StepBarrierTest, NamesTheRankThatIsLastMostOftenAndTheWaitItCaused) {
+TEST(StepBarrierTest, NamesTheRankThatCausedTheLongestWait) {
   StepBarrier barrier(3);
   for (uint64_t step = 1; step <= 3; ++step) {
     const uint32_t last = step == 2 ? 0 : 2;  // rank 2 twice, rank 0 once
@@ -50,6 +50,18 @@ TEST(StepBarrierTest, NamesTheRankThatIsLastMostOftenAndTheWaitItCaused) {
   }
   EXPECT_EQ(barrier.slowest_rank(), 2u);
   EXPECT_EQ(barrier.slowest_wait(), absl::Seconds(18));  // 9 s, twice
+}
+
+TEST(StepBarrierTest, OneLongStopCountsMoreThanManyShortOnes) {
+  StepBarrier barrier(2);
+  for (uint64_t step = 1; step <= 10; ++step) {
+    const uint32_t last = step == 5 ? 1 : 0;
+    barrier.Commit(1 - last, step, At(100.0 * step));
+    barrier.Commit(last, step, At(100.0 * step + (last == 1 ? 20 : 1)));
+    barrier.Closed();
+  }
+  EXPECT_EQ(barrier.slowest_rank(), 1u);
+  EXPECT_EQ(barrier.slowest_wait(), absl::Seconds(20));
 }
 
 TEST(StepBarrierTest, OneRankIsWaitedForByNobody) {
