@@ -30,14 +30,15 @@ JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
 
 void JobResults::BeginTrain(absl::Time now) {
   train_began_ = now;
-  examples_ = steps_ = bad_lines_ = 0;
+  examples_ = steps_ = 0;
+  bad_ = BadLines();
   loss_sum_ = weight_sum_ = 0;
 }
 
 void JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
   examples_ += report.examples();
   steps_ += report.steps();
-  bad_lines_ += report.bad_lines();
+  bad_.Merge(BadLinesOf(report));
   loss_sum_ += report.loss_sum();
   weight_sum_ += report.weight_sum();
   stages_[rank] = report.stages();
@@ -49,7 +50,7 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   const bool sync = result_.mode() == ModeName(Mode::kSync);
   // Every pass meets the same bad lines: the first one counts. Sync has counted them when it loaded
   // the data.
-  if (epoch == 0 && !sync) AddBadLines(bad_lines_);
+  if (epoch == 0 && !sync) AddBadLines(bad_);
   EpochResult* log = result_.add_epochs_log();
   log->set_epoch(epoch);
   log->set_examples(examples_);
@@ -67,11 +68,11 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
 
 void JobResults::BeginEval() {
   eval_ = std::make_unique<EvalAccumulator>();
-  eval_bad_lines_ = 0;
+  eval_bad_ = BadLines();
 }
 
 absl::Status JobResults::AddEval(const EvalSums& sums) {
-  eval_bad_lines_ += sums.bad_lines();
+  eval_bad_.Merge(BadLinesOf(sums));
   return eval_->Merge(sums);
 }
 
@@ -79,18 +80,23 @@ const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   *result_.mutable_eval() = eval_->Metrics();
   eval_.reset();
   if (evaluate_only_) {
-    AddBadLines(eval_bad_lines_);
+    AddBadLines(eval_bad_);
   } else if (!result_.epochs_log().empty()) {
     *result_.mutable_epochs_log(result_.epochs_log_size() - 1)->mutable_eval() = result_.eval();
   }
   return result_.eval();
 }
 
+void JobResults::AddBadLines(const BadLines& bad) {
+  all_bad_.Merge(bad);
+  result_.set_bad_lines(all_bad_.count);
+}
+
 absl::Status JobResults::CheckBadLines() const {
-  if (result_.bad_lines() <= max_bad_lines_) return absl::OkStatus();
+  if (all_bad_.count <= max_bad_lines_) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      "the data has ", result_.bad_lines(), " malformed lines, more than data.max_bad_lines = ",
-      max_bad_lines_, "; the workers' logs name the first ones; mend the data or raise the limit"));
+      "the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,
+      "; mend the data or raise the limit: ", all_bad_.Describe()));
 }
 
 void JobResults::Saved(const SaveReport& report) {

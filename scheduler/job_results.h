@@ -12,10 +12,22 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/config/job_config.h"
+#include "model/data/data_source.h"
 #include "model/eval/eval_accumulator.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
+
+// What a rank's IndexReport, TrainReport or EvalSums says about malformed lines.
+template <typename Report>
+BadLines BadLinesOf(const Report& report) {
+  BadLines bad;
+  bad.count = report.bad_lines();
+  for (const std::string& line : report.first_bad_lines()) {
+    if (bad.first.size() < BadLines::kNamed) bad.first.push_back(line);
+  }
+  return bad;
+}
 
 class JobResults {
  public:
@@ -31,7 +43,7 @@ class JobResults {
   absl::Status AddEval(const EvalSums& sums);
   const EvalMetrics& EndEval(uint32_t epoch);
 
-  void AddBadLines(uint64_t lines) { result_.set_bad_lines(result_.bad_lines() + lines); }
+  void AddBadLines(const BadLines& bad);
   // FAILED_PRECONDITION when there are more than data.max_bad_lines.
   absl::Status CheckBadLines() const;
   void Saved(const SaveReport& report);
@@ -45,11 +57,13 @@ class JobResults {
   JobResult result_;
   absl::Time train_began_;
   // Of the epoch being trained.
-  uint64_t examples_ = 0, steps_ = 0, bad_lines_ = 0;
+  uint64_t examples_ = 0, steps_ = 0;
+  BadLines bad_;
   double loss_sum_ = 0, weight_sum_ = 0;
   std::vector<StageSeconds> stages_;  // by rank, over all epochs
   std::unique_ptr<EvalAccumulator> eval_;
-  uint64_t eval_bad_lines_ = 0;
+  BadLines eval_bad_;
+  BadLines all_bad_;
 };
 
 }  // namespace sluice

@@ -98,7 +98,7 @@ absl::Status JobRun::EndIndex() {
       examples.push_back(index_[rank].examples());
       sum += index_[rank].examples();
       // With GLOBAL every rank reads all files and meets the same bad lines.
-      if (per_rank || rank == 0) results_.AddBadLines(index_[rank].bad_lines());
+      if (per_rank || rank == 0) results_.AddBadLines(BadLinesOf(index_[rank]));
     }
     SLUICE_RETURN_IF_ERROR(results_.CheckBadLines());
     SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, examples));

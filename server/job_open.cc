@@ -61,7 +61,7 @@ absl::Status CheckSaved(const TableConfig& saved, const TableLayout& table,
   }
   if (same) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("table '", table.name(), "' of initial_model ", directory, " is ",
+      absl::StrCat("table '", table.name(), "' of ", directory, " is ",
                    saved.ShortDebugString(), "; the job's is ", table.config().ShortDebugString(),
                    "; train with the model's features and widths"));
 }
@@ -91,7 +91,10 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
   std::shared_ptr<JobTables> job(new JobTables(spec, std::move(layouts), PolicyOf(spec), clock));
   job->OpenShards(spec.route(), address);
   if (!spec.config().initial_model().empty()) {
-    SLUICE_RETURN_IF_ERROR(job->LoadModel(spec.config().initial_model()));
+    const absl::Status loaded = job->LoadModel(spec.config().initial_model());
+    if (!loaded.ok()) {
+      return absl::Status(loaded.code(), absl::StrCat("initial_model: ", loaded.message()));
+    }
   }
   return job;
 }
@@ -120,7 +123,8 @@ absl::Status JobTables::LoadModel(const std::string& directory) {
                                     [&](const TableConfig& c) { return c.name() == table.name(); });
     if (saved == manifest.tables().end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("initial_model ", directory, " has no table '", table.name(), "'"));
+          absl::StrCat(directory, " has no table '", table.name(),
+                       "'; give a model that was trained with this job's features and widths"));
     }
     SLUICE_RETURN_IF_ERROR(CheckSaved(*saved, table, directory));
     SLUICE_RETURN_IF_ERROR(VisitShards(

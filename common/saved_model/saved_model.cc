@@ -99,7 +99,10 @@ absl::Status WriteText(Env* env, const std::string& path,
 // Why there is no MANIFEST.
 absl::Status NoModel(Env* env, const std::string& dir) {
   const absl::StatusOr<std::vector<std::string>> names = env->List(dir);
-  if (!names.ok()) return names.status();
+  if (!names.ok()) {
+    return absl::NotFoundError(absl::StrCat(dir, " is no saved model (", names.status().message(),
+                                            "); name the folder `model` of a job's output folder"));
+  }
   if (std::any_of(names->begin(), names->end(), IsShardFile)) {
     return absl::NotFoundError(absl::StrCat(dir,
                                             " holds an unfinished model: saving it did not reach "

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kLabelColumn = 0, kWeightColumn = 1;  // of FeatureSchema::columns()
 constexpr size_t kListedColumns = 100;                 // in a message
+constexpr size_t kCountBytes = 256 << 10;              // read at once to count lines
 
 std::vector<std::string> CriteoColumns() {
   std::vector<std::string> names = {"label"};
@@ -71,7 +72,6 @@ void RemoveByteOrderMark(LineReader::Line* line) {
 struct FileParser {
   std::unique_ptr<LineParser> parser;
   uint64_t examples_begin = 0;  // behind the header line
-  uint64_t header_lines = 0;    // lines up to there
 };
 
 class FileDataSource : public DataSource {
@@ -96,6 +96,12 @@ class FileDataSource : public DataSource {
                                        uint64_t begin) const;
   // Keeps a gzip reader: the next piece further on need not decompress all before it again.
   void Keep(std::unique_ptr<LineReader> reader) const;
+  // The number, from 1, of the line that starts at `offset`. Each part of the text is counted once as long as
+  // one caller asks for ascending offsets.
+  absl::StatusOr<uint64_t> LineNumberAt(const FileIdentity& identity, const std::string& path,
+                                        uint64_t offset) const;
+  // "path:line"; "path@offset" when the file can no longer be read.
+  std::string NameLine(const LineReader& reader, uint64_t offset) const;
   // Bad lines go to `bad`; other statuses end the piece.
   absl::Status AppendLine(LineParser* parser, const LineReader::Line& line, bool need_label,
                           Batch* examples, absl::Status* bad_line) const;
@@ -105,6 +111,13 @@ class FileDataSource : public DataSource {
   const Delimited delimited_;
   mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<LineReader>> kept_ ABSL_GUARDED_BY(mutex_);  // oldest first
+  // Lines before a place, of the file that was asked for last.
+  struct CountedLines {
+    std::string path;
+    FileIdentity identity;
+    uint64_t offset = 0, lines = 0;
+  };
+  mutable CountedLines counted_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) const {
@@ -128,7 +141,6 @@ absl::StatusOr<FileParser> FileDataSource::ReadHeader(const std::string& path,
       file.examples_begin = reader.next_offset();
       return file;
     }
-    ++file.header_lines;
     if (line.too_long) {
       return absl::InvalidArgumentError(absl::StrCat("data file ", path,
                                                      ": the header line is longer than ",
@@ -209,6 +221,37 @@ absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::
   return reader;
 }
 
+absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identity,
+                                                      const std::string& path,
+                                                      uint64_t offset) const {
+  CountedLines counted{path, identity};
+  {
+    MutexLock lock(&mutex_);
+    if (counted_.path == path && counted_.identity == identity && counted_.offset <= offset)
+      counted = counted_;
+  }
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
+  SLUICE_RETURN_IF_ERROR(text->SkipTo(counted.offset));
+  std::vector<char> buffer(kCountBytes);
+  while (counted.offset < offset) {
+    const size_t wanted = std::min<uint64_t>(buffer.size(), offset - counted.offset);
+    SLUICE_ASSIGN_OR_RETURN(const size_t got, text->Read(buffer.data(), wanted));
+    if (got == 0) return absl::DataLossError(absl::StrCat("data file ", path, " has shrunk"));
+    counted.offset += got;
+    counted.lines += std::count(buffer.begin(), buffer.begin() + got, '\n');
+  }
+  const uint64_t number = counted.lines + 1;
+  MutexLock lock(&mutex_);
+  counted_ = std::move(counted);
+  return number;
+}
+
+std::string FileDataSource::NameLine(const LineReader& reader, uint64_t offset) const {
+  const std::string& path = reader.text().path();
+  const auto number = LineNumberAt(reader.text().identity(), path, offset);
+  return number.ok() ? absl::StrCat(path, ":", *number) : absl::StrCat(path, "@", offset);
+}
+
 absl::Status FileDataSource::AppendLine(LineParser* parser, const LineReader::Line& line,
                                         bool need_label, Batch* examples,
                                         absl::Status* bad_line) const {
@@ -231,12 +274,10 @@ absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, 
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, need_label));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
                           ReaderAt(path, std::max(begin, file.examples_begin)));
-  uint64_t line_number = file.header_lines;
   LineReader::Line line;
   while (reader->next_offset() < end) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
     if (!more) return absl::OkStatus();
-    ++line_number;
     RemoveByteOrderMark(&line);
     if (!line.too_long && file.parser->Skips(line.text())) continue;
     absl::Status bad_line;
@@ -244,10 +285,7 @@ absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, 
     if (bad_line.ok()) continue;
     if (bad->positions != nullptr) bad->positions->push_back(examples->n);
     const bool named = bad->first.size() < BadLines::kNamed;
-    bad->Add(!named       ? std::string()
-             : begin == 0 ? absl::StrCat(path, ":", line_number)
-                          : absl::StrCat(path, "@", line.offset),
-             bad_line);
+    bad->Add(named ? NameLine(*reader, line.offset) : "", bad_line);
   }
   if (reader->text().gzip()) Keep(std::move(reader));
   return absl::OkStatus();

@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(
 struct BadLines {
   static constexpr size_t kNamed = 5;
   uint64_t count = 0;
-  std::vector<std::string> first;  // "file:line: reason" (or "file@offset" in the middle of a file)
+  std::vector<std::string> first;  // "file:line: reason"
   // When set, receives for each bad line the number of examples before it in the batch being read.
   std::vector<uint64_t>* positions = nullptr;
   void Add(const std::string& where, const absl::Status& why);

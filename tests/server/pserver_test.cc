@@ -103,7 +103,7 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
   other.mutable_tables(1)->mutable_columns(1)->set_dim(5);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({other}));
-  EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("table 'e' of initial_model"));
+  EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("initial_model: table 'e' of " + directory_));
 }
 
 }  // namespace

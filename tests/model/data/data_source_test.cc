@@ -198,9 +198,12 @@ TEST(DataSourceTest, BadLinesAreCountedAndTheFirstOnesNamed) {
   EXPECT_THAT(whole.bad.first[0], AllOf(HasSubstr(path + ":3: "), HasSubstr("1 values")));
   EXPECT_THAT(whole.bad.first[1], AllOf(HasSubstr(path + ":5: "), HasSubstr("\"x\"")));
   EXPECT_THAT(whole.bad.first[2], AllOf(HasSubstr(path + ":6: "), HasSubstr("\"2\"")));
+  // Also in the middle of a file, whatever the order of the pieces.
   const Piece middle = Read(source, path, 9);
   EXPECT_EQ(middle.bad.count, 13u);
-  EXPECT_THAT(middle.bad.first[0], HasSubstr(path + "@11: "));
+  EXPECT_THAT(middle.bad.first[0], HasSubstr(path + ":5: "));
+  EXPECT_THAT(Read(source, path, 6).bad.first[0], HasSubstr(path + ":5: "));
+  EXPECT_THAT(Read(source, path, 16).bad.first[0], HasSubstr(path + ":7: "));
 }
 
 TEST(DataSourceTest, TooLongLinesAreBadLines) {

@@ -1,0 +1,262 @@
+"""Wrong input ends with a message that says what is wrong, where, and what to do: no hang, no crash, nothing left."""
+import gzip
+import json
+import os
+import pathlib
+import re
+import socket
+import unittest
+
+from sluice_testing import ADULT, ROOT, SluiceTest, free_port
+
+MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=3"]}
+CRASH = re.compile(r"SIG[A-Z]+|signal \d|Check failed|\*\*\* |Sanitizer|runtime error|core dumped|    @  ")
+
+
+class BadInputTest(SluiceTest):
+    def assert_says(self, output, *texts):
+        for text in texts:
+            self.assertIn(text, output)
+        self.assertIsNone(CRASH.search(output), output)
+
+    def refused(self, args, *texts, code=2, timeout=30):
+        """A command that must end with `code` and say all of `texts`."""
+        done = self.run_program(*args, timeout=timeout)
+        self.assertEqual(done.returncode, code, done.stdout)
+        self.assert_says(done.stdout, *texts)
+        return done.stdout
+
+    def submit_fails(self, log_dir, job, *texts, flags=(), code=1, name="bad"):
+        return self.refused(["sluice", "submit", "--job=%s" % job, "--log_dir=%s" % log_dir,
+                             "--output_dir=%s" % (self.tmp / name)] + list(flags), *texts, code=code, timeout=60)
+
+    def rows(self, n=40, first=0):
+        return [(i % 2, i, "abc"[i % 3]) for i in range(first, first + n)]
+
+    # -------------------------------------------------------------------------------------- configuration
+
+    def test_configuration_errors_name_file_line_and_fix(self):
+        def job(old, new):
+            path = self.tmp / "wrong.textproto"
+            text = ADULT.read_text()
+            self.assertIn(old, text)
+            path.write_text(text.replace(old, new))
+            return ["sluice", "launch", "--job=%s" % path]
+        line = 1 + ADULT.read_text().split("batch_size: 128")[0].count("\n")
+        self.refused(job("batch_size: 128", "batch_sise: 128"), "wrong.textproto:%d:" % line, "unknown field 'batch_sise'",
+                     "did you mean 'batch_size'?")
+        self.refused(job("batch_size: 128", "batch_size: -1"), "wrong.textproto:%d:" % line)
+        self.refused(job("batch_size: 128", "batch_size: 0"), "wrong.textproto:%d: train.batch_size" % line, "0", "give 1 to")
+        self.refused(job("train {", "train"), "wrong.textproto:")
+        launch = ["sluice", "launch", "--job=%s" % ADULT]
+        self.refused(launch + ["--a_sync=false", "--k_steps=5"], "--k_steps", "5 contradicts a_sync=false", "set a_sync to true")
+        self.refused(launch + ["--k_steps=-1"], "--k_steps", "-1 is negative", "give 0")
+        self.refused(launch + ["--k_steps=many"], "--k_steps=many")
+        self.refused(launch + ["--k_step=5"], "no flag --k_step", "did you mean 'k_steps'?", "--help")
+        self.refused(launch + ["--batch_size=0"], "--batch_size", "0 is out of range", "give 1 to")
+        self.refused(launch + ["--set=optimizers.all.learning_rate=nan"], "optimizers.all", "learning_rate", "nan")
+        self.refused(launch + ["--set=train.epoch=2"], "there is no field 'epoch'", "did you mean 'epochs'?")
+        self.refused(launch + ["--set=evaluate_only=true"], "evaluate_only", "set initial_model")
+        self.refused(launch + ["--set=data.label.column=lable"], "'lable' is not among data.csv.columns", "did you mean 'label'?")
+        self.refused(launch + ["--set=tables={name: \"embedding\" wire_type: BF16}", "--k_steps=4"], "tables[0].wire_type",
+                     "BF16 is refused in Geo", "use F32")
+        self.refused(launch + ["--server_num=0"], "--server_num=0", "give 1 to")
+        self.refused(launch + ["--log_dir=/proc/nowhere"], "/proc/nowhere", "writable --log_dir")
+        self.refused(["sluice", "launch", "--job=nowhere.textproto"], "cannot open nowhere.textproto", "give the path")
+        self.refused(["sluice", "launch"], "no job is given", "--job=FILE")
+        self.refused(["sluice", "lunch"], "lunch")
+
+    # ----------------------------------------------------------------------------------------------- data
+
+    def test_missing_and_empty_data(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        self.write_csv("train.csv", self.rows())
+        for mode, flags in MODES.items():
+            with self.subTest(mode):
+                job = self.small_job(train="none*.csv")
+                self.submit_fails(log_dir, job, "no data file matches \"%s/none*.csv\"" % self.tmp, "folder of the job file",
+                                  flags=flags)
+                (self.tmp / "empty.csv").write_text("")
+                self.submit_fails(log_dir, self.small_job(train="empty.csv"), "training data", "empty", "data.train_files",
+                                  flags=flags)
+                self.write_csv("header.csv", [])
+                self.submit_fails(log_dir, self.small_job(train="header.csv"), "training data", "empty", "data.train_files",
+                                  flags=flags)
+        job = self.small_job(train="train.csv", evaluation="gone.csv")
+        self.submit_fails(log_dir, job, "no data file matches", "gone.csv")
+        # The cluster has not suffered.
+        self.sluice("submit", log_dir, "--job=%s" % self.small_job(train="train.csv"), "--output_dir=%s" % (self.tmp / "good"))
+
+    def test_malformed_lines_beyond_the_limit_are_named(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        # More than a task, so that the bad lines are in the middle of the file for whoever meets them.
+        rows = self.rows(4000)
+        rows[2997] = (1, "wide", "a")
+        rows[2998] = (2, 5, "a")
+        rows[3998] = (1, 5)
+        path = self.write_csv("train.csv", rows)
+        for mode, flags in MODES.items():
+            with self.subTest(mode):
+                flags = list(flags) + ["--set=data.task_bytes=4096"]
+                out = self.submit_fails(log_dir, self.small_job(train="train.csv"), "more", "data.max_bad_lines = 0",
+                                        "mend the data or raise the limit", "%s:2999: " % path, flags=flags)
+                self.assertNotIn("@", re.sub(r"worker.*?: ", "", out))
+                out = self.submit_fails(log_dir, self.small_job(train="train.csv", data_extra="max_bad_lines: 2"),
+                                        "data.max_bad_lines = 2", "3 malformed lines", "\"wide\"", "%s:2999: " % path,
+                                        "\"2\"", "%s:3000: " % path, "%s:4000: " % path, flags=flags)
+
+    def test_malformed_lines_within_the_limit_count_once_a_pass(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        rows = self.rows(900)
+        for bad in range(0, 900, 100):
+            rows[bad] = ("yes", 1, "a")
+        self.write_csv("train.csv", rows)
+        job = self.small_job(train="train.csv", data_extra="max_bad_lines: 9")
+        for mode, flags in MODES.items():
+            with self.subTest(mode):
+                self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / mode),
+                            "--set=data.task_bytes=1024", *flags)
+                result = json.loads((self.tmp / mode / "result.json").read_text())
+                self.assertEqual(result["mode"], mode)
+                self.assertEqual(result["bad_lines"], 9)
+                self.assertEqual([e["examples"] for e in result["epochs_log"]], [891, 891])
+        logs = "\n".join(p.read_text(errors="replace") for p in log_dir.rglob("workerlog.*"))
+        self.assertIn("%s:2: " % (self.tmp / "train.csv"), logs)
+        self.assertIn("\"yes\"", logs)
+
+    def test_columns_and_labels_that_are_not_there(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        path = self.write_csv("train.csv", self.rows())
+        for mode, flags in MODES.items():
+            with self.subTest(mode):
+                job = self.small_job(train="train.csv")
+                self.submit_fails(log_dir, job, str(path), "no column \"lable\"", "the label", "label, x, c",
+                                  flags=flags + ["--set=data.label.column=lable"])
+                self.submit_fails(log_dir, job, str(path), "no column \"z\"", "a feature", "label, x, c",
+                                  flags=flags + ["--set=features[0].numeric.column=z"])
+                self.submit_fails(log_dir, job, "%s:2: " % path, "\"0\"",
+                                  flags=flags + ["--set=data.label.positive=yes", "--set=data.label.negative=no"])
+
+    def test_damaged_files(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        text = ("label,x,c\n" + "".join("%d,%d,%s\n" % row for row in self.rows(3000))).encode()
+        packed = gzip.compress(text)
+        damaged = bytearray(packed)
+        damaged[len(packed) // 2] ^= 0xFF
+        files = {"cut.csv.gz": packed[:len(packed) // 2], "damaged.csv.gz": bytes(damaged),
+                 "garbage.csv": b"\x00\xff\x01,\n\xfe" + os.urandom(20000), "noise.csv": b"label,x,c\n" + os.urandom(20000)}
+        for name, content in files.items():
+            (self.tmp / name).write_bytes(content)
+            for mode, flags in MODES.items():
+                with self.subTest(name + " " + mode):
+                    out = self.submit_fails(log_dir, self.small_job(train=name), str(self.tmp / name), flags=flags)
+                    if name.endswith(".gz"):
+                        self.assertIn("gzip", out)
+        statuses = {w["role"] for w in self.status(log_dir)["members"]}
+        self.assertEqual(statuses, {"pserver", "worker"})
+
+    # -------------------------------------------------------------------------------------------- cluster
+
+    def test_ports_in_use_are_named(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            nobody = "127.0.0.1:%d" % free_port()
+            logs = "--log_dir=%s" % (self.tmp / "logs")
+            scheduler = ["sluice-scheduler", logs, "--server_num=1", "--worker_num=1"]
+            pserver = ["sluice-pserver", logs, "--rank=0", "--scheduler=%s" % nobody]
+            worker = ["sluice-worker", logs, "--rank=0", "--scheduler=%s" % nobody]
+            for args in (scheduler + ["--bind=" + address], scheduler + ["--bind=127.0.0.1:0", "--admin_bind=" + address],
+                         pserver + ["--bind=" + address], pserver + ["--admin_bind=" + address],
+                         worker + ["--admin_bind=" + address]):
+                with self.subTest(" ".join(map(str, args[0:1] + args[-1:]))):
+                    done = self.run_program(*args, timeout=20)
+                    self.assertIn(done.returncode, (1, 2), done.stdout)
+                    self.assert_says(done.stdout, address, "in use")
+
+    def test_only_loopback_without_insecure(self):
+        logs = "--log_dir=%s" % (self.tmp / "logs")
+        for args in (["sluice-scheduler", "--bind=0.0.0.0:0", "--server_num=1", "--worker_num=1"],
+                     ["sluice-pserver", "--bind=0.0.0.0:0", "--rank=0", "--scheduler=127.0.0.1:1"],
+                     ["sluice-pserver", "--admin_bind=0.0.0.0:0", "--rank=0", "--scheduler=127.0.0.1:1"],
+                     ["sluice-worker", "--admin_bind=0.0.0.0:0", "--rank=0", "--scheduler=127.0.0.1:1"]):
+            with self.subTest(" ".join(args[:2])):
+                self.refused(args + [logs], "0.0.0.0:0", "not a loopback address", "--insecure")
+
+    def test_an_unreachable_scheduler_is_waited_for_with_a_bound(self):
+        address = "127.0.0.1:%d" % free_port()
+        cluster = self.tmp / "cluster.textproto"
+        cluster.write_text('scheduler: "%s"\npservers: "127.0.0.1:0"\nworker_num: 1\nlimits { wait_s: 7 }\n' % address)
+        daemons = {}
+        for role in ("sluice-worker", "sluice-pserver"):
+            daemons[role] = self.start(role, "--cluster=%s" % cluster, "--rank=0", "--log_dir=%s" % (self.tmp / role),
+                                       log=role + ".out")
+        self.refused(["sluice", "status", "--scheduler=" + address], address, "is it running", code=3)
+        out = self.refused(["sluice", "submit", "--job=%s" % ADULT, "--scheduler=" + address], address, "did not answer within",
+                           "start sluice-scheduler", code=3)
+        self.assertGreaterEqual(len(re.findall("waiting for the scheduler at " + address, out)), 2, out)
+        for role, daemon in daemons.items():
+            self.assertNotEqual(daemon.wait(30), 0)
+            out = (self.tmp / (role + ".out")).read_text() + "".join(
+                p.read_text(errors="replace") for p in (self.tmp / role).glob("*log.*"))
+            self.assert_says(out, address)
+            # One line every 3 s.
+            self.assertGreaterEqual(len(re.findall("wait.*" + re.escape(address), out)), 2, out)
+
+    def test_jobs_that_the_cluster_can_never_run(self):
+        address = "127.0.0.1:%d" % free_port()
+        self.start("sluice-scheduler", "--bind=" + address, "--server_num=1", "--worker_num=0",
+                   "--log_dir=%s" % (self.tmp / "logs"))
+        job = self.small_job()
+        self.refused(["sluice", "submit", "--job=%s" % job, "--scheduler=" + address], "the cluster has no workers",
+                     "sluice-worker", code=1)
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        self.submit_fails(log_dir, job, "asks for 3 workers", "the cluster has 2", "--worker_num", code=2, flags=["--worker_num=3"])
+
+    # ----------------------------------------------------------------------------------- models and output
+
+    def test_models_that_are_none(self):
+        self.write_csv("train.csv", self.rows())
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        job = self.small_job(train="train.csv", evaluation="train.csv")
+        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "first"))
+        model = self.tmp / "first" / "model"
+        self.submit_fails(log_dir, job, "initial_model", str(self.tmp / "gone"), "no saved model", "name the folder",
+                          flags=["--set=initial_model=%s" % (self.tmp / "gone")])
+        self.submit_fails(log_dir, job, "initial_model", str(self.tmp / "first"), "no saved model", "MANIFEST",
+                          flags=["--set=initial_model=%s" % (self.tmp / "first")])
+        self.submit_fails(log_dir, job, "initial_model", "table", "features and widths",
+                          flags=["--set=initial_model=%s" % model, "--set=model.wide_deep.hidden_units=7"])
+        shard = max(model.glob("*"), key=lambda p: p.stat().st_size)
+        content = bytearray(shard.read_bytes())
+        content[-1] ^= 1
+        shard.write_bytes(content)
+        for flags in (["--set=evaluate_only=true"], []):
+            self.submit_fails(log_dir, job, "initial_model", shard.name, "damaged",
+                              flags=["--set=initial_model=%s" % model] + flags)
+        self.refused(["sluice", "predict", "--model=%s" % model, "--data=%s" % (self.tmp / "train.csv"), "--output=scores"],
+                     shard.name, "damaged", code=1)
+        self.refused(["sluice", "predict", "--model=%s" % (self.tmp / "gone"), "--data=x", "--output=scores"],
+                     "no saved model", "name the folder")
+        self.assertFalse((self.tmp / "scores").exists())
+
+    def test_a_loss_that_explodes_ends_the_job(self):
+        self.write_csv("train.csv", self.rows(400))
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        for mode, flags in MODES.items():
+            with self.subTest(mode):
+                self.submit_fails(log_dir, self.small_job(train="train.csv"), "table '", "worker", "NaN", "learning rate",
+                                  flags=flags + ["--set=optimizers.all={sgd {} learning_rate: 1e30}", "--worker_num=2"])
+
+    def test_an_output_folder_that_cannot_be(self):
+        self.write_csv("train.csv", self.rows())
+        (self.tmp / "file").write_text("")
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        for where in ("/proc/nowhere", self.tmp / "file"):
+            self.refused(["sluice", "submit", "--job=%s" % self.small_job(train="train.csv"), "--log_dir=%s" % log_dir,
+                          "--output_dir=%s" % where], "output_dir", str(where), "writable", code=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,101 @@
+"""`sluice predict`, evaluate-only jobs and warm starts say the same as the training job's own evaluation."""
+import gzip
+import json
+import math
+import unittest
+
+from sluice_testing import ADULT, ADULT_TEST_EXAMPLES, ROOT, SluiceTest
+
+TEST_DATA = ROOT / "data" / "adult" / "adult.test.gz"
+
+
+def labels(text):
+    return [1 if ">50K" in line else 0 for line in text.splitlines() if line and not line.startswith("|")]
+
+
+def area_under_curve(scores, truth):
+    """Ties count half: by ranks, equal scores sharing their mean rank."""
+    order = sorted(range(len(scores)), key=scores.__getitem__)
+    ranks, i = 0.0, 0
+    while i < len(order):
+        j = i
+        while j < len(order) and scores[order[j]] == scores[order[i]]:
+            j += 1
+        ranks += sum(truth[k] for k in order[i:j]) * (i + j + 1) / 2
+        i = j
+    positives = sum(truth)
+    return (ranks - positives * (positives + 1) / 2) / (positives * (len(truth) - positives))
+
+
+def log_loss(scores, truth):
+    return -math.fsum(math.log(s) if t else math.log1p(-s) for s, t in zip(scores, truth)) / len(truth)
+
+
+class PredictTest(SluiceTest):
+    def predict(self, model, data, name="scores", workers=1, expect=0):
+        """Bytes of the output and what was printed."""
+        done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data,
+                                "--output=%s" % (self.tmp / name), "--worker_num=%d" % workers)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return (self.tmp / name).read_bytes(), done.stdout
+
+    def test_scores_are_what_evaluation_measured(self):
+        first, _ = self.launch("--epochs=1", name="first")
+        model = self.tmp / "first" / "model"
+        self.assertEqual(first["model_dir"], str(model))
+        text = gzip.open(TEST_DATA, "rt").read()
+        truth = labels(text)
+        one, said = self.predict(model, TEST_DATA)
+        self.assertIn("scored 16,281 examples", said)
+        scores = [float(line) for line in one.decode().splitlines()]
+        self.assertEqual(len(scores), ADULT_TEST_EXAMPLES)
+        self.assertTrue(all(0 < s < 1 for s in scores))
+        self.assertLessEqual(abs(area_under_curve(scores, truth) - first["eval"]["auc"]), 1e-4)
+        self.assertLessEqual(abs(log_loss(scores, truth) - first["eval"]["log_loss"]), 1e-6)
+        accuracy = sum((s >= 0.5) == (t == 1) for s, t in zip(scores, truth)) / len(truth)
+        self.assertLessEqual(abs(accuracy - first["eval"]["accuracy"]), 1e-6)
+
+        for workers in (2, 3, 5):
+            self.assertEqual(self.predict(model, TEST_DATA, "scores%d" % workers, workers)[0], one)
+        plain = self.tmp / "adult.test"
+        plain.write_text(text)
+        self.assertEqual(self.predict(model, plain, "plain", 3)[0], one)
+        # Input order: the lines backward give the scores backward.
+        backward = self.tmp / "backward"
+        backward.write_text("\n".join(reversed([l for l in text.splitlines() if l and not l.startswith("|")])) + "\n")
+        self.assertEqual(self.predict(model, backward, "back", 2)[0].splitlines(), one.splitlines()[::-1])
+
+        # A job that only evaluates measures the same numbers, on another number of processes too.
+        again, _ = self.launch("--set=evaluate_only=true", "--set=initial_model=%s" % model, "--worker_num=3",
+                               "--server_num=1", name="again")
+        self.assertEqual(again["eval"], first["eval"])
+        self.assertEqual((again["epochs"], again["examples"], again["status"]), (0, 0, "done"))
+
+        # A warm start goes on where the first job ended.
+        warm, _ = self.launch("--epochs=1", "--set=initial_model=%s" % model, name="warm")
+        self.assertLess(warm["epochs_log"][0]["loss"], first["epochs_log"][0]["loss"] - 0.02)
+        self.assertNotEqual(warm["model_digest"], first["model_digest"])
+
+    def test_data_without_labels_and_malformed_rows(self):
+        self.write_csv("train.csv", [(i % 2, i % 7, "ab"[i % 2]) for i in range(200)])
+        result, _ = self.launch("--worker_num=1", "--server_num=1", job=self.small_job(train="train.csv"))
+        model = result["model_dir"]
+        self.write_csv("labelled.csv", [(1, 3, "b"), (0, 4, "a")])
+        self.write_csv("bare.csv", [("b", 3), ("a", 4)], header="c,x")
+        expected, _ = self.predict(model, self.tmp / "labelled.csv")
+        self.assertEqual(self.predict(model, self.tmp / "bare.csv")[0], expected)
+        bad = self.write_csv("bad.csv", [("b", 3), ("b", "three"), ("a", 4), ("a",), ("b", 3)], header="c,x")
+        b, a = expected.decode().split()
+        self.assertNotEqual(a, b)
+        for workers in (1, 2, 3, 5):
+            scores, said = self.predict(model, bad, workers=workers)
+            self.assertEqual(scores.decode().split(), [b, "nan", a, "nan", b])
+            self.assertIn("2 lines are no example and got nan", said)
+            self.assertIn("%s:3: " % bad, said)
+            self.assertIn("\"three\"", said)
+        self.write_csv("none.csv", [], header="c,x")
+        self.assertEqual(self.predict(model, self.tmp / "none.csv")[0], b"")
+
+
+if __name__ == "__main__":
+    unittest.main()
