@@ -36,8 +36,11 @@ TEST(MutexTest, TryLockFailsWhileAnotherHoldsIt) {
   mutex.Lock();
   bool locked = true;
   std::thread([&] {
-    locked = mutex.TryLock();
-    if (locked) mutex.Unlock();
+    if (mutex.TryLock()) {
+      mutex.Unlock();
+    } else {
+      locked = false;
+    }
   }).join();
   EXPECT_FALSE(locked);
   mutex.Unlock();
