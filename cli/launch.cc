@@ -71,6 +71,7 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   LocalCluster::Options options;
   options.config = LoopbackCluster("127.0.0.1:0", static_cast<int>(server_num),
                                    static_cast<int>(job.worker_num()));
+  SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   options.log_dir = command.Text("log_dir");
   options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
   options.device = command.Text("device");
@@ -96,7 +97,7 @@ int Launch(const ParsedCommand& command) {
   auto cluster = LocalCluster::Start(*std::move(options));
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
-  ProgressPrinter printer(*mode, job->train().log_every(), &std::cout);
+  ProgressPrinter printer(*mode, &std::cout);
   std::atomic<bool> interrupted{false};
   std::atomic<int> job_code{kJobFailed};
   std::thread runner([&] {

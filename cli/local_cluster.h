@@ -68,7 +68,9 @@ int ThreadsPerWorker(int worker_num);
 
 // INVALID_ARGUMENT unless --device and --gpus ask for what this build has.
 absl::Status CheckDevice(const ParsedCommand& command);
-// Flags of CheckDevice, --server_num and --log_dir.
+// INVALID_ARGUMENT unless --lease_ms is possible; else it is set, with a heartbeat that fits.
+absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
+// Flags of CheckDevice and SetLease, --server_num and --log_dir.
 std::vector<FlagSpec> ClusterFlags();
 
 }  // namespace sluice::cli

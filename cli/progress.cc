@@ -167,10 +167,19 @@ std::string LiveLine(const JobStatus& status, size_t width) {
   return line;
 }
 
+std::string StepLine(const StepLoss& step) {
+  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f %s", step.rank(), step.epoch() + 1,
+                         WithCommas(step.step()), step.loss(), Rate(step.examples_per_second()));
+}
+
 std::string WorkerLine(const WorkerProgress& worker) {
-  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f %s", worker.rank(),
-                         worker.epoch() + 1, WithCommas(worker.step()), worker.loss(),
-                         Rate(worker.examples_per_second()));
+  StepLoss now;
+  now.set_rank(worker.rank());
+  now.set_epoch(worker.epoch());
+  now.set_step(worker.step());
+  now.set_loss(worker.loss());
+  now.set_examples_per_second(worker.examples_per_second());
+  return StepLine(now);
 }
 
 std::string FinalTable(const JobStatus& status) {
@@ -220,8 +229,12 @@ void ProgressPrinter::Update(const JobStatus& status) {
     return;
   }
   PrintChanges(status);
-  PrintWorkers(status);
   out_.flush();
+}
+
+void ProgressPrinter::Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps) {
+  if (mode_ == ProgressMode::kLive) return;
+  for (const StepLoss& step : steps) out_ << StepLine(step) << '\n';
 }
 
 void ProgressPrinter::PrintChanges(const JobStatus& status) {
@@ -241,15 +254,6 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
   }
   if (change != last_change_) out_ << change << '\n';
   last_change_ = change;
-}
-
-void ProgressPrinter::PrintWorkers(const JobStatus& status) {
-  for (const WorkerProgress& worker : status.workers()) {
-    uint64_t& shown = step_shown_[worker.rank()];
-    if (worker.step() < shown + log_every_) continue;
-    shown = worker.step();
-    out_ << WorkerLine(worker) << '\n';
-  }
 }
 
 void ProgressPrinter::ClearLive() {

@@ -22,6 +22,7 @@ std::string WaitText(const std::string& waiting_for);
 std::string LiveLine(const JobStatus& status, size_t width);
 // One worker: rank, epoch, step, loss, examples/s.
 std::string WorkerLine(const WorkerProgress& worker);
+std::string StepLine(const StepLoss& step);
 // The epochs and the result.
 std::string FinalTable(const JobStatus& status);
 
@@ -33,9 +34,10 @@ absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool ter
 class ProgressPrinter {
  public:
   // `out` outlives the printer.
-  ProgressPrinter(ProgressMode mode, uint32_t log_every, std::ostream* out)
-      : mode_(mode), log_every_(log_every), out_(*out) {}
+  ProgressPrinter(ProgressMode mode, std::ostream* out) : mode_(mode), out_(*out) {}
   void Update(const JobStatus& status);
+  // What the workers reported every log_every steps, each step once: plain lines.
+  void Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps);
   // A line of its own, above the live one.
   void Note(const std::string& line);
   // Ends the live line; prints the final table.
@@ -44,15 +46,12 @@ class ProgressPrinter {
  private:
   void ClearLive();
   void PrintChanges(const JobStatus& status);
-  void PrintWorkers(const JobStatus& status);
 
   const ProgressMode mode_;
-  const uint32_t log_every_;
   std::ostream& out_;
   bool live_shown_ = false;
   std::string last_change_;
   int epochs_shown_ = 0;
-  std::map<uint32_t, uint64_t> step_shown_;  // by rank
 };
 
 }  // namespace sluice::cli

@@ -18,8 +18,8 @@ namespace sluice::cli {
 namespace {
 
 int Follow(const ParsedCommand& command, SchedulerClient* client, const std::string& job_id,
-           ProgressMode mode, uint32_t log_every) {
-  ProgressPrinter printer(mode, log_every, &std::cout);
+           ProgressMode mode) {
+  ProgressPrinter printer(mode, &std::cout);
   std::atomic<bool> interrupted{false};
   std::thread watcher([&] {
     WatchOptions watch;
@@ -66,7 +66,7 @@ int Submit(const ParsedCommand& command) {
   if (!submitted.ok()) return ReportError(submitted.status());
   std::cout << "submitted " << submitted->job_id() << " (" << Describe(*job) << ")" << std::endl;
   if (!wait) return kDone;
-  return Follow(command, client.get(), submitted->job_id(), *mode, job->train().log_every());
+  return Follow(command, client.get(), submitted->job_id(), *mode);
 }
 
 }  // namespace

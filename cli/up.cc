@@ -38,6 +38,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   LocalCluster::Options options;
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
+  SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   options.log_dir = command.Text("log_dir");
   options.device = command.Text("device");
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))

@@ -35,11 +35,14 @@ class Watch {
     request.set_job_id(o_.job_id);
     request.set_seen_version(status_.version());
     request.set_wait_ms(kWaitMs);
+    request.set_seen_steps(steps_seen_);
     const auto reply = o_.client->WatchJob(request);
     if (reply.ok()) {
       status_ = reply->status();
       last_answer_ = absl::Now();
       silent_until_ = absl::InfiniteFuture();
+      steps_seen_ = reply->steps_seen();
+      o_.printer->Steps(reply->steps());
       o_.printer->Update(status_);
       return;
     }
@@ -81,6 +84,7 @@ class Watch {
 
   const WatchOptions& o_;
   JobStatus status_;
+  uint64_t steps_seen_ = 0;
   absl::Time last_answer_ = absl::Now();
   absl::Time silent_until_ = absl::InfiniteFuture();  // finite while the scheduler does not answer
   absl::Time deadline_ = absl::InfiniteFuture();      // of a job that should end

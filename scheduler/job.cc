@@ -209,6 +209,14 @@ JobResult MakeJobResult(const Job& job, Membership* members) {
   return result;
 }
 
+void AddSteps(const Job& job, uint64_t seen, WatchJobReply* reply) {
+  const uint64_t forgotten = job.steps_reported - job.recent_steps.size();
+  for (uint64_t i = std::max(seen, forgotten); i < job.steps_reported; ++i) {
+    *reply->add_steps() = job.recent_steps[i - forgotten];
+  }
+  reply->set_steps_seen(job.steps_reported);
+}
+
 MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
   MemberStatus status;
   status.set_role(member.self.role());

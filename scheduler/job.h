@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -54,6 +55,8 @@ struct Job {
   absl::Time starting_since;
   std::optional<JobRun> run;
   std::optional<LossCurve> losses;
+  std::deque<StepLoss> recent_steps;  // the newest kRecentSteps of those that were reported
+  uint64_t steps_reported = 0;
   uint64_t speed_step = 0;  // of the last point of the speed curve
   // Members are asked for a fresh report when an epoch ends: version of their desired state by
   // member id.
@@ -68,6 +71,10 @@ struct Job {
   bool finishing() const { return run && run->phases().over(); }
 };
 
+constexpr size_t kRecentSteps = 4096;
+
+// The steps reported after the first `seen`, as far as they are remembered.
+void AddSteps(const Job& job, uint64_t seen, WatchJobReply* reply);
 // The job as operators see it.
 JobStatus MakeJobStatus(const Job& job, Membership* members);
 // Result with status and message, as result.json has it. REQUIRES: over.

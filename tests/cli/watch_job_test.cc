@@ -61,7 +61,7 @@ class WatchJobTest : public ::testing::Test {
   }
   FakeScheduler scheduler_;
   std::ostringstream out_;
-  ProgressPrinter printer_{ProgressMode::kPlain, 30, &out_};
+  ProgressPrinter printer_{ProgressMode::kPlain, &out_};
   WatchOptions options_;
 };
 

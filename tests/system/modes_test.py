@@ -1,0 +1,174 @@
+"""Each mode trains Adult through `sluice launch` and leaves exactly the files that users rely on."""
+import glob
+import re
+import struct
+import unittest
+
+from sluice_testing import ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, SluiceTest
+
+MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=20"]}
+EVAL_FIELDS = {"auc": float, "log_loss": float, "accuracy": float, "mae": float, "rmse": float, "examples": int}
+STAGES = ["read", "dedup", "pull_wait", "compute", "push_wait"]
+RESULT_FIELDS = {"job": str, "mode": str, "k_steps": int, "status": str, "epochs": int, "global_step": int,
+                 "examples": int, "bad_lines": int, "seconds": float, "examples_per_second": float, "eval": dict,
+                 "epochs_log": list, "stages": dict, "model_dir": str, "model_digest": str}
+WORKER_LINE = re.compile(r"rank (\d+) epoch (\d+) step (\d+) loss (\S+) examples/s (\d+)$", re.M)
+LAUNCHER_LINE = re.compile(r"^worker (\d+): epoch (\d+) step ([\d,]+) loss (\S+) ([\d,]+) examples/s$", re.M)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 & -(crc & 1))
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def read_records(path):
+    """The payloads of a TFRecord file; a ValueError when a length or a checksum is wrong."""
+    data, records, at = open(path, "rb").read(), [], 0
+    while at < len(data):
+        head = data[at:at + 8]
+        size, head_crc = struct.unpack("<QI", data[at:at + 12])
+        body = data[at + 12:at + 12 + size]
+        if masked(head) != head_crc or len(body) != size:
+            raise ValueError("bad record at %d" % at)
+        if struct.unpack("<I", data[at + 12 + size:at + 16 + size])[0] != masked(body):
+            raise ValueError("bad payload at %d" % at)
+        records.append(body)
+        at += 16 + size
+    return records
+
+
+class ModesTest(SluiceTest):
+    def assert_type(self, value, kind, name):
+        self.assertIs(type(value), kind, "%s is %r" % (name, value))
+
+    def assert_eval(self, evaluation):
+        for field, kind in EVAL_FIELDS.items():
+            self.assert_type(evaluation[field], kind, field)
+        self.assertEqual(evaluation["examples"], ADULT_TEST_EXAMPLES)
+        self.assertTrue(0.5 < evaluation["auc"] < 1)
+
+    def assert_result(self, result, mode, epochs):
+        for field, kind in RESULT_FIELDS.items():
+            self.assertIn(field, result)
+            self.assert_type(result[field], kind, field)
+        self.assertEqual(result["mode"], mode)
+        self.assertEqual(result["k_steps"], 20 if mode == "geo" else 0)
+        self.assertEqual(result["status"], "done")
+        self.assertEqual(result["epochs"], epochs)
+        self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES * epochs)
+        self.assertEqual(result["bad_lines"], 0)
+        self.assertGreater(result["global_step"], 0)
+        self.assertGreater(result["examples_per_second"], 0)
+        self.assert_eval(result["eval"])
+        self.assertEqual(len(result["epochs_log"]), epochs)
+        for number, epoch in enumerate(result["epochs_log"]):
+            self.assertEqual(epoch["epoch"], number)
+            self.assertEqual(epoch["examples"], ADULT_TRAIN_EXAMPLES)
+            self.assert_type(epoch["seconds"], float, "seconds")
+            self.assert_type(epoch["loss"], float, "loss")
+            self.assert_eval(epoch["eval"])
+        for stage in STAGES:
+            self.assert_type(result["stages"][stage], float, stage)
+            self.assertGreaterEqual(result["stages"][stage], 0)
+        self.assertGreater(result["stages"]["compute"], 0)
+        self.assertRegex(result["model_digest"], "^[0-9a-f]{64}$")
+
+    def assert_files(self, name, result):
+        output, logs = self.tmp / name, self.tmp / (name + ".log")
+        self.assertEqual(result["model_dir"], str(output / "model"))
+        self.assertGreater((output / "model" / "MANIFEST").stat().st_size, 0)
+        self.assertIn("wide_deep", (output / "job.textproto").read_text())
+        events = glob.glob(str(output / "events.out.tfevents.*"))
+        self.assertEqual(len(events), 1)
+        records = read_records(events[0])
+        self.assertIn(b"brain.Event:2", records[0])
+        for tag in (b"train/loss", b"train/epoch_loss", b"eval/auc"):
+            self.assertTrue(any(tag in record for record in records), tag)
+        for file in ("schedulerlog.0", "serverlog.0", "serverlog.1", "workerlog.0", "workerlog.1"):
+            self.assertTrue((logs / file).exists(), file)
+        endpoints = self.endpoints(name)
+        self.assertEqual(sorted((e.role, e.rank) for e in endpoints),
+                         [("pserver", 0), ("pserver", 1), ("scheduler", 0), ("worker", 0), ("worker", 1)])
+        self.assertEqual(len({e.pid for e in endpoints}), 5)
+        for e in endpoints:
+            if e.role != "worker":
+                self.assertRegex(e.address, r"^127\.0\.0\.1:\d+$")
+
+    def assert_progress(self, name, output, log_every):
+        """Every log has a line each log_every steps, and the launcher prints the same figures."""
+        lines = []
+        for rank in (0, 1):
+            text = (self.tmp / (name + ".log") / ("workerlog.%d" % rank)).read_text()
+            found = [match for match in WORKER_LINE.findall(text)]
+            self.assertGreater(len(found), 0, text)
+            self.assertEqual([int(step) for _, _, step, _, _ in found],
+                             [log_every * (i + 1) for i in range(len(found))])
+            for number, epoch, _, loss, speed in found:
+                self.assertEqual((number, epoch), (str(rank), "1"))
+                self.assertTrue(0 < float(loss) < 2)
+                self.assertGreater(int(speed), 0)
+            lines += found
+        printed = [tuple(field.replace(",", "") for field in line) for line in LAUNCHER_LINE.findall(output)]
+        self.assertEqual(sorted(printed), sorted(lines))
+
+    def run_mode(self, mode, *flags, name="run"):
+        result, output = self.launch("--server_num=2", "--worker_num=2", "--epochs=1", *MODES[mode], *flags, name=name)
+        self.assert_result(result, mode, 1)
+        self.assert_files(name, result)
+        return result, output
+
+    def test_sync_leaves_everything(self):
+        _, output = self.run_mode("sync")
+        self.assert_progress("run", output, 30)
+
+    def test_async_leaves_everything(self):
+        _, output = self.run_mode("async", "--log_every=7")
+        self.assert_progress("run", output, 7)
+
+    def test_geo_leaves_everything(self):
+        _, output = self.run_mode("geo", "--log_every=10")
+        self.assert_progress("run", output, 10)
+
+    def test_async_waits_for_gradients(self):
+        result, _ = self.run_mode("async", "--gradients_to_wait=3")
+        self.assertGreater(result["eval"]["auc"], 0.85)
+
+    def test_async_staleness_is_bounded(self):
+        for depth in (1, 2):
+            result, _ = self.run_mode("async", "--max_staleness=1", "--set=train.pipeline_depth=%d" % depth,
+                                      name="depth%d" % depth)
+            # Between a pull for step t and its push the other worker, in [t - 2, t + 2], makes no more updates.
+            self.assertGreater(result["staleness"]["pushes"], 0)
+            self.assertLessEqual(result["staleness"]["max"], 5)
+
+
+class QualityTest(SluiceTest):
+    """The shipped configuration as it is."""
+
+    def train(self, mode):
+        result, _ = self.launch(*MODES[mode])
+        self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES * result["epochs"])
+        self.assertGreaterEqual(result["eval"]["auc"], 0.910)
+        self.assertGreaterEqual(result["eval"]["accuracy"], 0.855)
+
+    def test_sync_learns_adult(self):
+        self.train("sync")
+
+    def test_async_learns_adult(self):
+        self.train("async")
+
+    def test_geo_learns_adult(self):
+        self.train("geo")
+
+
+if __name__ == "__main__":
+    unittest.main()
