@@ -90,7 +90,8 @@ void AddProgress(const Job& job, Membership* members, JobStatus* status) {
     *status->add_workers() = *progress;
     if (!training || progress->epoch() != phase.epoch()) continue;
     in_epoch += progress->examples();
-    if (progress->step() == 0) continue;
+    // No mean yet before its first log_every steps.
+    if (progress->loss() == 0) continue;
     loss += progress->loss();
     ++losses;
   }

@@ -79,9 +79,10 @@ absl::Status JobResults::AddEval(const EvalSums& sums) {
 const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   *result_.mutable_eval() = eval_->Metrics();
   eval_.reset();
-  if (evaluate_only_) {
-    AddBadLines(eval_bad_);
-  } else if (!result_.epochs_log().empty()) {
+  // As with training, the first pass over the files counts for all.
+  if (!eval_counted_) AddBadLines(eval_bad_);
+  eval_counted_ = true;
+  if (!evaluate_only_ && !result_.epochs_log().empty()) {
     *result_.mutable_epochs_log(result_.epochs_log_size() - 1)->mutable_eval() = result_.eval();
   }
   return result_.eval();

@@ -63,6 +63,7 @@ class JobResults {
   std::vector<StageSeconds> stages_;  // by rank, over all epochs
   std::unique_ptr<EvalAccumulator> eval_;
   BadLines eval_bad_;
+  bool eval_counted_ = false;
   BadLines all_bad_;
 };
 

@@ -2,7 +2,9 @@
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <thread>
 
 #include "common/daemon/identity.h"
 #include "common/transport/grpc_transport.h"
@@ -15,7 +17,7 @@ DEFINE_string(scheduler, "", "host:port of the scheduler (SLUICE_SCHEDULER)");
 DEFINE_string(admin_bind, "", "host:port of the admin HTTP server; default 127.0.0.1 and a free port");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS");
 DEFINE_string(device, "cpu", "where to compute: cpu or auto");
-DEFINE_int32(threads, 1, "compute threads, unless the job sets train.threads");
+DEFINE_int32(threads, 0, "compute threads, unless the job sets train.threads; 0: cores / workers on this host");
 DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 
@@ -24,6 +26,17 @@ namespace {
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "sluice-worker: %s\n", std::string(status.message()).c_str());
   return sluice::ExitCodeOf(status);
+}
+
+// Cores over the workers that share this host: those with the same entry of worker_hosts; all, when the cluster
+// file does not say where workers run.
+int DefaultThreads(const sluice::Identity& identity) {
+  const auto& hosts = identity.cluster.worker_hosts();
+  int workers = std::max<int>(1, identity.cluster.worker_num());
+  if (static_cast<int>(identity.rank) < hosts.size()) {
+    workers = std::count(hosts.begin(), hosts.end(), hosts[identity.rank]);
+  }
+  return std::max<int>(1, std::thread::hardware_concurrency() / workers);
 }
 
 }  // namespace
@@ -38,7 +51,7 @@ int main(int argc, char** argv) {
                                            ": this build computes on the CPU only; use --device=cpu"));
   }
   if (argc > 1) return Fail(absl::InvalidArgumentError(std::string("unknown argument ") + argv[1]));
-  if (FLAGS_threads < 1) return Fail(absl::InvalidArgumentError("--threads must be at least 1"));
+  if (FLAGS_threads < 0) return Fail(absl::InvalidArgumentError("--threads must be 0 or more"));
   sluice::IdentityFlags flags;
   flags.cluster_file = FLAGS_cluster;
   flags.rank = FLAGS_rank;
@@ -53,7 +66,7 @@ int main(int argc, char** argv) {
   sluice::GrpcTransport transport;
   sluice::WorkerServer::Options options;
   options.identity = *identity;
-  options.threads = FLAGS_threads;
+  options.threads = FLAGS_threads > 0 ? FLAGS_threads : DefaultThreads(*identity);
   options.job_log_folders = FLAGS_job_log_folders;
   options.transport = &transport;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
