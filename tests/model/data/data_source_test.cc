@@ -202,7 +202,7 @@ TEST(DataSourceTest, BadLinesAreCountedAndTheFirstOnesNamed) {
   const Piece middle = Read(source, path, 9);
   EXPECT_EQ(middle.bad.count, 13u);
   EXPECT_THAT(middle.bad.first[0], HasSubstr(path + ":5: "));
-  EXPECT_THAT(Read(source, path, 6).bad.first[0], HasSubstr(path + ":5: "));
+  EXPECT_THAT(Read(source, path, 6).bad.first[0], HasSubstr(path + ":3: "));
   EXPECT_THAT(Read(source, path, 16).bad.first[0], HasSubstr(path + ":7: "));
 }
 
