@@ -33,6 +33,7 @@ int Main() {
   if (settings.quick) settings.repetitions = 3;
   std::vector<Benchmark> benchmarks;
   AddKernelBenchmarks(&benchmarks);
+  AddRowStoreBenchmarks(&benchmarks);
   AddStreamBenchmarks(&benchmarks);
   AddDenseBenchmarks(&benchmarks);
   AddSparseBenchmarks(&benchmarks);

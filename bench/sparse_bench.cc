@@ -107,12 +107,9 @@ class SparseTraffic {
     const double start = Now();
     for (int b = 0; b < batches; ++b) {
       const std::vector<uint64_t>& keys = batches_[b % kBatches]->keys;
-      uint32_t rows[64];
-      for (size_t begin = 0; begin < keys.size(); begin += 64) {
-        const size_t n = std::min<size_t>(64, keys.size() - begin);
-        store_.Find(&keys[begin], n, rows);
-        for (size_t i = 0; i < n; ++i) Touch(rows[i], begin + i);
-      }
+      const size_t floats = row_.dim * (row_.push ? 1 + rule_->state_floats() : 1);
+      store_.VisitRows(keys.data(), keys.size(), floats,
+                       [this](size_t i, const RowStore::Row& row) { Touch(row, i); });
     }
     return Now() - start;
   }
@@ -165,16 +162,16 @@ class SparseTraffic {
     }
   }
 
-  void Touch(uint32_t row, size_t i) {
+  void Touch(const RowStore::Row& row, size_t i) {
     float* const values = &pulled_[0][0][i * row_.dim];
     if (!row_.push) {
-      std::copy_n(store_.weights(row), row_.dim, values);
+      std::copy_n(row.weights, row_.dim, values);
       return;
     }
     float* state[UpdateRule::kMaxState];
-    for (int s = 0; s < rule_->state_floats(); ++s) state[s] = store_.state(row) + s * row_.dim;
-    rule_->Apply(store_.weights(row), state, gradients_->data() + i * row_.dim, row_.dim, row_.dim,
-                 kRate, ++store_.header(row)->count);
+    for (int s = 0; s < rule_->state_floats(); ++s) state[s] = row.state + s * row_.dim;
+    rule_->Apply(row.weights, state, gradients_->data() + i * row_.dim, row_.dim, row_.dim, kRate,
+                 ++row.header->count);
   }
 
   PushRequest Gradients(std::shared_ptr<const KeySet> keys) const {

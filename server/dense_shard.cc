@@ -69,6 +69,17 @@ class DenseShard : public Shard {
     Update(part->values.data());
   }
 
+  void ApplyMean(const std::vector<Pending*>& parts, double total) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!(total > 0)) return;
+    std::vector<WeightedGradient> gradients;
+    for (const Pending* p : parts) gradients.push_back({p->part.values.data(), p->weight});
+    // In place of the first one: a step needs no memory but its buffered parts.
+    float* mean = parts[0]->part.values.data();
+    WeightedMean(gradients, elements_, total, mean);
+    Update(mean);
+  }
+
   void AddToSum(const PushPart& part, double weight) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (part.rows != 0) sum_.Add(part.values.data(), elements_, weight);

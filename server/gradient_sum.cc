@@ -1,42 +1,114 @@
 #include "server/gradient_sum.h"
 
+#include <algorithm>
+
+#include "common/base/hash.h"
+
 namespace sluice {
 namespace {
-void AddScaled(const float* from, size_t n, double weight, double* to) {
-  for (size_t i = 0; i < n; ++i) to[i] += weight * static_cast<double>(from[i]);
-}
-
-void Divide(const std::vector<double>& sums, double total, float* to) {
-  for (size_t i = 0; i < sums.size(); ++i) to[i] = static_cast<float>(sums[i] / total);
-}
+constexpr size_t kTile = 1024;  // elements of a block whose sums stay in the first cache
+constexpr size_t kFirstSlots = 64;
 }  // namespace
 
-void DenseGradientSum::Add(const float* gradient, size_t n, double weight) {
-  if (sums_.empty()) sums_.assign(n, 0.0);
-  AddScaled(gradient, n, weight, sums_.data());
-}
-
-void DenseGradientSum::Mean(double total, float* gradient) const { Divide(sums_, total, gradient); }
-
-void SparseGradientSum::Add(const uint64_t* keys, size_t n, const float* gradients, double weight) {
-  for (size_t i = 0; i < n; ++i) {
-    const auto [at, added] = position_.try_emplace(keys[i], keys_.size());
-    if (added) {
-      keys_.push_back(keys[i]);
-      sums_.resize(sums_.size() + dim_, 0.0);
+void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t n, double total,
+                  float* mean) {
+  const Kernels& kernels = BestKernels();
+  double sum[kTile];
+  for (size_t at = 0; at < n; at += kTile) {
+    const size_t count = std::min(kTile, n - at);
+    std::fill_n(sum, count, 0.0);
+    for (const WeightedGradient& g : gradients) {
+      kernels.add_scaled(g.weight, count, g.values + at, sum);
     }
-    AddScaled(gradients + i * dim_, dim_, weight, &sums_[at->second * dim_]);
+    kernels.divide(total, count, sum, mean + at);
   }
 }
 
-void SparseGradientSum::Mean(double total, float* gradients) const {
-  Divide(sums_, total > 0 ? total : 1.0, gradients);
+void DenseGradientSum::Add(const float* gradient, size_t n, double weight) {
+  if (sums_.empty()) sums_.assign(n, 0.0);
+  BestKernels().add_scaled(weight, n, gradient, sums_.data());
+}
+
+void DenseGradientSum::Mean(double total, float* gradient) const {
+  BestKernels().divide(total, sums_.size(), sums_.data(), gradient);
+}
+
+uint32_t KeyNumbers::Of(uint64_t key) {
+  if (2 * keys_.size() >= slots_.size()) Grow();
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = MixHash(key) & mask;; i = (i + 1) & mask) {
+    const uint32_t number_plus_1 = slots_[i];
+    if (number_plus_1 == 0) {
+      keys_.push_back(key);
+      slots_[i] = static_cast<uint32_t>(keys_.size());
+      return static_cast<uint32_t>(keys_.size() - 1);
+    }
+    if (keys_[number_plus_1 - 1] == key) return number_plus_1 - 1;
+  }
+}
+
+void KeyNumbers::Grow() {
+  slots_.assign(std::max(kFirstSlots, 2 * slots_.size()), 0);
+  const size_t mask = slots_.size() - 1;
+  for (size_t k = 0; k < keys_.size(); ++k) {
+    size_t i = MixHash(keys_[k]) & mask;
+    while (slots_[i] != 0) i = (i + 1) & mask;
+    slots_[i] = static_cast<uint32_t>(k + 1);
+  }
+}
+
+void KeyNumbers::Clear() {
+  keys_.clear();
+  std::fill(slots_.begin(), slots_.end(), 0);
+}
+
+void SparseGradientSum::Add(const uint64_t* keys, size_t n, const float* gradients, double weight) {
+  for (size_t i = 0; i < n; ++i) {
+    const size_t at = size_t{numbers_.Of(keys[i])} * dim_;
+    if (at == sums_.size()) sums_.resize(at + dim_, 0.0);
+    kernels_.add_scaled(weight, dim_, gradients + i * dim_, &sums_[at]);
+  }
+}
+
+void SparseGradientSum::Mean(size_t i, double total, float* gradient) const {
+  kernels_.divide(total > 0 ? total : 1.0, dim_, &sums_[i * dim_], gradient);
 }
 
 void SparseGradientSum::Clear() {
-  position_.clear();
-  keys_.clear();
+  numbers_.Clear();
   sums_.clear();
+}
+
+void SparseGradientMean::Add(const uint64_t* keys, size_t n, const float* gradients,
+                             double weight) {
+  const auto part = static_cast<uint32_t>(weights_.size());
+  weights_.push_back(weight);
+  for (size_t i = 0; i < n; ++i) {
+    const auto addend = static_cast<uint32_t>(addends_.size());
+    addends_.push_back({gradients + i * dim_, part, kNone});
+    const uint32_t number = numbers_.Of(keys[i]);
+    if (number == chains_.size()) {
+      chains_.push_back({addend, addend});
+    } else {
+      addends_[chains_[number].last].next = addend;
+      chains_[number].last = addend;
+    }
+  }
+}
+
+void SparseGradientMean::Mean(size_t i, double total, float* gradient) {
+  std::fill(sum_.begin(), sum_.end(), 0.0);
+  for (uint32_t a = chains_[i].first; a != kNone; a = addends_[a].next) {
+    kernels_.add_scaled(weights_[addends_[a].part], dim_, addends_[a].gradient, sum_.data());
+  }
+  kernels_.divide(total > 0 ? total : 1.0, dim_, sum_.data(), gradient);
+}
+
+void SparseGradientMean::Clear() {
+  numbers_.Clear();
+  weights_.clear();
+  addends_.clear();
+  chains_.clear();
 }
 
 }  // namespace sluice

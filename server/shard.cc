@@ -62,23 +62,17 @@ void Shard::CloseStep(uint64_t step) {
   if (step != closed_ + 1) return;
   ++updates_;
   double total = 0;
-  Pending* only = nullptr;
-  int present = 0;
+  std::vector<Pending*> parts;
   for (Pending& p : pending_) {
     if (!p.present) continue;
     total += p.weight;
-    if (p.part.rows == 0) continue;
-    only = &p;
-    ++present;
+    if (p.part.rows > 0) parts.push_back(&p);
   }
-  if (present == 1 && only->weight == total) {
+  if (parts.size() == 1 && parts[0]->weight == total) {
     // n g / n is g to the last bit: the sum can be left out.
-    ApplyGradient(&only->part, total);
-  } else if (present > 0) {
-    for (const Pending& p : pending_) {
-      if (p.present && p.part.rows > 0) AddToSum(p.part, p.weight);
-    }
-    ApplySum(total);
+    ApplyGradient(&parts[0]->part, total);
+  } else if (!parts.empty()) {
+    ApplyMean(parts, total);
   }
   for (Pending& p : pending_) p.present = false;
   closed_ = step;

@@ -98,6 +98,11 @@ class Shard {
   // One update with the gradient in `part`, as it is (weight 0: zero).
   virtual void ApplyGradient(PushPart* part, double weight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Sync: one update with the weighted mean of `parts` (some, in rank order, each with rows), whose
+  // values it may use up.
+  virtual void ApplyMean(const std::vector<Pending*>& parts, double total)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Async: what gradients_to_wait holds back.
   virtual void AddToSum(const PushPart& part, double weight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // One update with the mean of what was added, if anything was.

@@ -10,16 +10,14 @@
 namespace sluice {
 namespace {
 
-// Keys looked up at once: few enough that their rows are still in cache when they are used.
-constexpr size_t kBatch = 64;
-
 class SparseShard : public Shard {
  public:
   SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy)
       : Shard(std::move(table), index, policy),
         dim_(table_->dim()),
         store_(dim_, table_->state_floats()),
-        sum_(dim_) {}
+        sum_(dim_),
+        mean_(dim_) {}
 
   PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const override {
     part->rows = rows;
@@ -40,19 +38,13 @@ class SparseShard : public Shard {
     std::vector<size_t> missing;
     {
       MutexLock lock(&mutex_);
-      uint32_t rows[kBatch];
-      for (size_t begin = 0; begin < n; begin += kBatch) {
-        const size_t count = std::min(kBatch, n - begin);
-        store_.Find(keys + begin, count, rows);
-        for (size_t i = 0; i < count; ++i) {
-          if (rows[i] == RowStore::kNoRow) {
-            missing.push_back(begin + i);
-          } else {
-            EncodeValues(store_.weights(rows[i]), dim_, table_->wire_bytes(),
-                         to + (begin + i) * row_bytes);
-          }
+      store_.VisitRows(keys, n, dim_, [&](size_t i, RowStore::Row row) {
+        if (row.header == nullptr) {
+          missing.push_back(i);
+        } else {
+          EncodeValues(row.weights, dim_, table_->wire_bytes(), to + i * row_bytes);
         }
-      }
+      });
     }
     // Initial values are a function of the key alone: no lock.
     std::vector<float> initial(dim_);
@@ -82,7 +74,7 @@ class SparseShard : public Shard {
 
   void LoadRow(uint64_t key, const float* weights) override {
     MutexLock lock(&mutex_);
-    std::memcpy(store_.weights(RowOf(key)), weights, dim_ * sizeof(float));
+    std::memcpy(RowOf(key).weights, weights, dim_ * sizeof(float));
   }
 
   uint64_t rows() override {
@@ -97,7 +89,20 @@ class SparseShard : public Shard {
  protected:
   void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (weight == 0) std::fill(part->values.begin(), part->values.end(), 0.0f);
-    Update(part->keys, part->values.data());
+    Update(part->keys, [&](size_t i) { return &part->values[i * dim_]; });
+  }
+
+  void ApplyMean(const std::vector<Pending*>& parts, double total) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (const Pending* p : parts) {
+      mean_.Add(p->part.keys.data(), p->part.keys.size(), p->part.values.data(), p->weight);
+    }
+    std::vector<float> row(dim_);
+    Update(mean_.keys(), [&](size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      mean_.Mean(i, total, row.data());
+      return row.data();
+    });
+    mean_.Clear();
   }
 
   void AddToSum(const PushPart& part, double weight) override
@@ -106,66 +111,64 @@ class SparseShard : public Shard {
   }
 
   void ApplySum(double total) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    mean_.resize(sum_.keys().size() * dim_);
-    sum_.Mean(total, mean_.data());
-    Update(sum_.keys(), mean_.data());
+    std::vector<float> row(dim_);
+    Update(sum_.keys(), [&](size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      sum_.Mean(i, total, row.data());
+      return row.data();
+    });
     sum_.Clear();
   }
 
   void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    ForRows(part.keys, [&](size_t i, uint32_t row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      float* weights = store_.weights(row);
+    ForRows(part.keys, dim_, [&](size_t i, const RowStore::Row& row) {
       const float* delta = &part.values[i * dim_];
       for (uint32_t d = 0; d < dim_; ++d) {
-        weights[d] = AddScaledDelta(weights[d], delta[d], policy_.merge_scale);
+        row.weights[d] = AddScaledDelta(row.weights[d], delta[d], policy_.merge_scale);
       }
     });
   }
 
  private:
-  // gradients [keys.size()][dim]
-  void Update(const std::vector<uint64_t>& keys, const float* gradients)
+  // gradient_of(i): [dim] of keys[i], asked for once, in order.
+  template <typename F>
+  void Update(const std::vector<uint64_t>& keys, F gradient_of)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const std::vector<float>& rates = Rates();
-    ForRows(keys, [&](size_t i, uint32_t row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      const uint32_t count = store_.header(row)->count;
-      for (size_t c = 0; c < rates.size(); ++c) {
-        const TableLayout::Column& column = table_->columns()[c];
+    const std::vector<TableLayout::Column>& columns = table_->columns();
+    ForRows(keys, dim_ + table_->state_floats(), [&](size_t i, const RowStore::Row& row) {
+      const float* gradient = gradient_of(i);
+      for (size_t c = 0; c < columns.size(); ++c) {
+        const TableLayout::Column& column = columns[c];
         float* arrays[UpdateRule::kMaxState];
         StateArrays(column, row, arrays);
-        column.rule->Apply(store_.weights(row) + column.begin, arrays,
-                           gradients + i * dim_ + column.begin, column.dim, column.dim, rates[c],
-                           count);
+        column.rule->Apply(row.weights + column.begin, arrays, gradient + column.begin, column.dim,
+                           column.dim, rates[c], row.header->count);
       }
     });
   }
 
   // Calls update(i, row of keys[i]) for each key, its row created and its header brought up to
-  // date.
+  // date. `floats` of the row are fetched ahead.
   template <typename F>
-  void ForRows(const std::vector<uint64_t>& keys, F update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void ForRows(const std::vector<uint64_t>& keys, size_t floats, F update)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const uint64_t step = ScheduleStep();
-    uint32_t rows[kBatch];
-    for (size_t begin = 0; begin < keys.size(); begin += kBatch) {
-      const size_t count = std::min(kBatch, keys.size() - begin);
-      store_.Find(&keys[begin], count, rows);
-      for (size_t i = 0; i < count; ++i) {
-        // Asks again when it was missing: the batch may hold a key twice.
-        const uint32_t row = rows[i] != RowStore::kNoRow ? rows[i] : RowOf(keys[begin + i]);
-        RowStore::Header* header = store_.header(row);
-        header->version = static_cast<uint32_t>(updates_);
-        header->last_seen = step;
-        ++header->count;
-        update(begin + i, row);
-      }
-    }
+    const auto version = static_cast<uint32_t>(updates_);
+    store_.VisitRows(keys.data(), keys.size(), floats,
+                     [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                       if (row.header == nullptr) row = RowOf(keys[i]);
+                       row.header->version = version;
+                       row.header->last_seen = step;
+                       ++row.header->count;
+                       update(i, row);
+                     });
   }
 
-  uint32_t RowOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  RowStore::Row RowOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     bool created;
-    const uint32_t row = store_.FindOrInsert(key, &created);
+    const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
     if (!created) return row;
-    table_->InitialRow(key, store_.weights(row));
+    table_->InitialRow(key, row.weights);
     for (const TableLayout::Column& column : table_->columns()) {
       float* arrays[UpdateRule::kMaxState];
       StateArrays(column, row, arrays);
@@ -174,17 +177,17 @@ class SparseShard : public Shard {
     return row;
   }
 
-  void StateArrays(const TableLayout::Column& column, uint32_t row, float** arrays)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  static void StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
+                          float** arrays) {
     for (int k = 0; k < column.rule->state_floats(); ++k) {
-      arrays[k] = store_.state(row) + column.state_begin + k * column.dim;
+      arrays[k] = row.state + column.state_begin + k * column.dim;
     }
   }
 
   const uint32_t dim_;
   RowStore store_ ABSL_GUARDED_BY(mutex_);
   SparseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
-  std::vector<float> mean_ ABSL_GUARDED_BY(mutex_);
+  SparseGradientMean mean_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -67,9 +67,10 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
     EXPECT_FALSE(row.at("unit").string_value().empty());
     EXPECT_FALSE(row.at("limit_name").string_value().empty());
   }
-  for (const char* name :
-       {"kernel/sgd/f32", "kernel/momentum/f32", "kernel/adam/f32", "kernel/adagrad/f32",
-        "kernel/ftrl/f32", "round_trip/4KiB", "stream_push/4MiB"}) {
+  for (const char* name : {"kernel/sgd/f32", "kernel/momentum/f32", "kernel/adam/f32",
+                           "kernel/adagrad/f32", "kernel/ftrl/f32", "row_store/pull/dim16",
+                           "row_store/pull/dim10", "row_store/push_sgd/dim10",
+                           "row_store/push_adagrad/dim16", "round_trip/4KiB", "stream_push/4MiB"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
 }

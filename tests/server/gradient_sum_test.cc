@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <random>
 
 namespace sluice {
 namespace {
@@ -19,15 +21,53 @@ TEST(GradientSumTest, DenseMeanIsWeightedAndRoundedOnce) {
   EXPECT_EQ(mean[1], 0.2f);  // lost if summed in float
 }
 
-TEST(GradientSumTest, SparseDenominatorCountsThoseWithoutTheRow) {
-  SparseGradientSum sum(2);
+// Both ways to a dense mean against the definition, to the bit, also when it replaces a gradient.
+TEST(GradientSumTest, DenseMeansAreTheDefinitionToTheBit) {
+  std::mt19937_64 random(3);
+  std::normal_distribution<float> normal(0, 1);
+  constexpr size_t kN = 2500;
+  const std::vector<double> weights = {100, 37, 0, 99.5};
+  std::vector<std::vector<float>> gradients(weights.size(), std::vector<float>(kN));
+  for (auto& gradient : gradients) {
+    for (float& g : gradient) g = normal(random);
+  }
+  double total = 0;
+  DenseGradientSum sum;
+  std::vector<WeightedGradient> all;
+  for (size_t w = 0; w < weights.size(); ++w) {
+    total += weights[w];
+    sum.Add(gradients[w].data(), kN, weights[w]);
+    all.push_back({gradients[w].data(), weights[w]});
+  }
+  std::vector<float> expected(kN), mean(kN);
+  for (size_t i = 0; i < kN; ++i) {
+    double s = 0;
+    for (size_t w = 0; w < weights.size(); ++w) {
+      s += weights[w] * static_cast<double>(gradients[w][i]);
+    }
+    expected[i] = static_cast<float>(s / total);
+  }
+  sum.Mean(total, mean.data());
+  EXPECT_EQ(mean, expected);
+  WeightedMean(all, kN, total, gradients[0].data());
+  EXPECT_EQ(gradients[0], expected);
+}
+
+template <typename T>
+class SparseMeanTest : public ::testing::Test {};
+using Sparse = ::testing::Types<SparseGradientSum, SparseGradientMean>;
+TYPED_TEST_SUITE(SparseMeanTest, Sparse);
+
+TYPED_TEST(SparseMeanTest, DenominatorCountsThoseWithoutTheRow) {
+  TypeParam sum(2);
   const uint64_t first[] = {7, 9}, second[] = {9};
   const float g1[] = {1, 2, 3, 4}, g2[] = {10, 20};
   sum.Add(first, 2, g1, 3);
   sum.Add(second, 1, g2, 1);
   ASSERT_EQ(sum.keys(), (std::vector<uint64_t>{7, 9}));
   float mean[4];
-  sum.Mean(8, mean);
+  sum.Mean(0, 8, mean);
+  sum.Mean(1, 8, mean + 2);
   EXPECT_EQ(mean[0], 3.0f / 8);
   EXPECT_EQ(mean[1], 6.0f / 8);
   EXPECT_EQ(mean[2], 19.0f / 8);
@@ -36,14 +76,54 @@ TEST(GradientSumTest, SparseDenominatorCountsThoseWithoutTheRow) {
   EXPECT_TRUE(sum.keys().empty());
 }
 
-TEST(GradientSumTest, RowsOfWeightZeroHaveZeroGradient) {
-  SparseGradientSum sum(1);
+TYPED_TEST(SparseMeanTest, RowsOfWeightZeroHaveZeroGradient) {
+  TypeParam sum(1);
   const uint64_t key = 3;
   const float g = 5;
   sum.Add(&key, 1, &g, 0);
   float mean = NAN;
-  sum.Mean(0, &mean);
+  sum.Mean(0, 0, &mean);
   EXPECT_EQ(mean, 0.0f);
+}
+
+// Several steps on one object, keys repeated within and across frames: a map in double, to the bit.
+TYPED_TEST(SparseMeanTest, EveryStepIsTheDefinitionToTheBit) {
+  constexpr uint32_t kDim = 5;
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  TypeParam sum(kDim);
+  for (int step = 0; step < 6; ++step) {
+    std::map<uint64_t, std::vector<double>> reference;
+    std::vector<uint64_t> order;
+    std::vector<std::vector<float>> frames;  // outlive the mean
+    double total = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      std::vector<uint64_t> keys(random() % 700);
+      for (uint64_t& key : keys) key = random() % 500;
+      std::vector<float> gradients(keys.size() * kDim);
+      for (float& g : gradients) g = normal(random);
+      const double weight = static_cast<double>(1 + random() % 100);
+      total += weight;
+      frames.push_back(gradients);
+      sum.Add(keys.data(), keys.size(), frames.back().data(), weight);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        auto [at, added] = reference.try_emplace(keys[i], kDim, 0.0);
+        if (added) order.push_back(keys[i]);
+        for (uint32_t d = 0; d < kDim; ++d) {
+          at->second[d] += weight * static_cast<double>(gradients[i * kDim + d]);
+        }
+      }
+    }
+    ASSERT_EQ(sum.keys(), order);
+    for (size_t i = 0; i < order.size(); ++i) {
+      float mean[kDim];
+      sum.Mean(i, total, mean);
+      for (uint32_t d = 0; d < kDim; ++d) {
+        ASSERT_EQ(mean[d], static_cast<float>(reference[order[i]][d] / total));
+      }
+    }
+    sum.Clear();
+  }
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ TEST(RowStoreTest, KeysAtTheEndsOfTheirRangeAreOrdinary) {
 TEST(RowStoreTest, KeysOfOneSlotAreKeptApart) {
   std::vector<uint64_t> keys;
   for (uint64_t key = 0; keys.size() < 200; ++key) {
-    if ((RowStore::HashForTest(key) & 1023) == 7) keys.push_back(key);
+    if (RowStore::HashForTest(key) >> 54 == 7) keys.push_back(key);
   }
   RowStore store(1, 0);
   std::vector<uint32_t> rows(keys.size());
@@ -69,6 +69,68 @@ TEST(RowStoreTest, KeysOfOneSlotAreKeptApart) {
     EXPECT_TRUE(created);
     store.Find(keys.data(), keys.size(), rows.data());
     for (size_t j = 0; j < keys.size(); ++j) ASSERT_EQ(rows[j], j <= i ? j : RowStore::kNoRow);
+  }
+}
+
+// Keys whose home is the last slot have nowhere to go but out of the index.
+TEST(RowStoreTest, KeysBehindTheLastSlotAreKeptToo) {
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; keys.size() < 300; ++key) {
+    if (RowStore::HashForTest(key) >> 54 == 1023) keys.push_back(key);
+  }
+  RowStore store(1, 0);
+  std::vector<uint32_t> rows(keys.size());
+  bool created, while_growing = false;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(store.FindOrInsert(keys[i], &created), i);
+    EXPECT_TRUE(created);
+    while_growing |= store.growing_for_test() && store.spilled_for_test() > 0;
+    store.Find(keys.data(), keys.size(), rows.data());
+    for (size_t j = 0; j < keys.size(); ++j) ASSERT_EQ(rows[j], j <= i ? j : RowStore::kNoRow);
+  }
+  EXPECT_GT(store.spilled_for_test(), 100);
+  EXPECT_TRUE(while_growing);
+}
+
+TEST(RowStoreTest, VisitsSeeRowsThatEarlierVisitsInserted) {
+  RowStore store(3, 1);
+  std::vector<uint64_t> keys;
+  for (uint64_t i = 0; i < 5000; ++i) keys.push_back(i * i % 1709);
+  size_t next = 0, created_rows = 0;
+  store.VisitRows(keys.data(), keys.size(), 4, [&](size_t i, RowStore::Row row) {
+    ASSERT_EQ(i, next++);
+    if (row.header == nullptr) {
+      bool created;
+      row = store.row(store.FindOrInsert(keys[i], &created));
+      ASSERT_TRUE(created);
+      ++created_rows;
+    }
+    ASSERT_EQ(row.header->key, keys[i]);
+    ++row.header->count;
+    row.weights[0] = row.state[0] = static_cast<float>(row.header->count);
+  });
+  EXPECT_EQ(next, keys.size());
+  EXPECT_EQ(created_rows, store.size());
+  uint32_t visits = 0;
+  for (uint32_t id = 0; id < store.size(); ++id) {
+    visits += store.header(id)->count;
+    EXPECT_EQ(store.state(id), store.weights(id) + 3);
+    EXPECT_EQ(store.state(id)[0], static_cast<float>(store.header(id)->count));
+  }
+  EXPECT_EQ(visits, keys.size());
+}
+
+// What the header promises: at most 20 % above key, weights and state at dim 16 with Adam.
+TEST(RowStoreTest, ARowCostsLittleMoreThanItsPayload) {
+  constexpr size_t kPayload = 8 + 16 * 4 + 32 * 4;
+  RowStore store(16, 32);
+  bool created;
+  for (uint64_t key = 0; key < 400000; ++key) {
+    store.FindOrInsert(key, &created);
+    // Blocks are whole: small stores are dearer. While the index grows, bytes() counts memory that
+    // the kernel has not given yet.
+    if (key < 100000 || store.growing_for_test()) continue;
+    ASSERT_LE(store.bytes(), store.size() * kPayload * 1.2 + 3 * MappedMemory::kHugePage) << key;
   }
 }
 
