@@ -1,0 +1,159 @@
+"""The HTTP side of every daemon: metrics, health, status; on loopback only."""
+import json
+import re
+import unittest
+import urllib.error
+import urllib.request
+
+from sluice_testing import ADULT, SluiceTest, free_port, wait_until
+
+SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_]\w*="(?:[^"\\]|\\.)*",?)*\})? (\S+)$')
+
+
+def parse_metrics(text):
+    """Prometheus text format: {name: {labels text: value}}; each family has HELP and TYPE before its samples."""
+    values, types, helped = {}, {}, set()
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            helped.add(line.split(" ", 3)[2])
+        elif line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert kind in ("counter", "gauge", "histogram", "summary", "untyped"), line
+            assert name not in types, "two families " + name
+            types[name] = kind
+        elif line:
+            match = SAMPLE.match(line)
+            assert match, "no sample: " + line
+            name, labels, value = match.groups()
+            assert name in types and name in helped, "no TYPE or HELP: " + line
+            assert labels not in values.setdefault(name, {}), "twice: " + line
+            values[name][labels] = float(value)
+    return values
+
+
+class AdminTest(SluiceTest):
+    def get(self, address, path, expect=200):
+        try:
+            with urllib.request.urlopen("http://%s%s" % (address, path), timeout=5) as reply:
+                code, kind, body = reply.status, reply.headers["Content-Type"], reply.read().decode()
+        except urllib.error.HTTPError as error:
+            code, kind, body = error.code, error.headers["Content-Type"], error.read().decode()
+        self.assertEqual(code, expect, "%s%s: %s" % (address, path, body))
+        return kind, body
+
+    def metrics(self, address):
+        kind, text = self.get(address, "/metrics")
+        self.assertEqual(kind, "text/plain; version=0.0.4; charset=utf-8")
+        return parse_metrics(text)
+
+    def addresses(self, log_dir):
+        found = {}
+        for line in (log_dir / "endpoints.log").read_text().splitlines():
+            if not line.startswith("#"):
+                role, rank, _, _, admin = line.split()
+                found["%s %s" % (role, rank)] = admin
+        return found
+
+    def test_every_daemon_serves_every_page(self):
+        log_dir = self.up("--server_num=2", "--worker_num=1")
+        admin = self.addresses(log_dir)
+        self.assertEqual(sorted(admin), ["pserver 0", "pserver 1", "scheduler 0", "worker 0"])
+        for who, address in admin.items():
+            role = who.split()[0]
+            self.assertEqual(address.split(":")[0], "127.0.0.1", who)
+            self.assertEqual(self.get(address, "/livez"), ("text/plain; charset=utf-8", "ok\n"))
+            wait_until(lambda: self.get(address, "/readyz")[1] == "ok\n", 5, who + " ready")
+            self.assertIn("/metrics", self.get(address, "/")[1])
+            self.assertTrue(self.get(address, "/statusz")[1].strip(), who)
+            kind, body = self.get(address, "/api/v1/status")
+            self.assertEqual(kind, "application/json")
+            self.assertIsInstance(json.loads(body), dict)
+            self.get(address, "/nothing", expect=404)
+            for name, samples in self.metrics(address).items():
+                self.assertRegex(name, r"^sluice_%s_[a-z0-9_]+$" % role)
+                for labels in samples:
+                    for label in re.findall(r"(\w+)=", labels or ""):
+                        self.assertIn(label, ("job", "table", "state", "role", "stage"), name)
+        status = json.loads(self.get(admin["scheduler 0"], "/api/v1/status")[1])
+        self.assertEqual(len(status["members"]), 3)
+        self.assertIn("pserver 1", self.get(admin["scheduler 0"], "/statusz")[1])
+
+    def test_they_listen_on_loopback_only(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        ports = {int(address.rsplit(":", 1)[1]) for address in self.addresses(log_dir).values()}
+        listening = {}
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            for line in open(table).read().splitlines()[1:]:
+                fields = line.split()
+                address, port = fields[1].split(":")
+                if fields[3] == "0A" and int(port, 16) in ports:
+                    listening.setdefault(int(port, 16), set()).add(address)
+        self.assertEqual(listening, {port: {"0100007F"} for port in ports})
+
+    def test_values_move_while_a_job_runs(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        admin = self.addresses(log_dir)
+        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1", "--epochs=100000", "--detach",
+                    "--output_dir=%s" % (self.tmp / "out"))
+        job = '{job="adult-1"}'
+
+        def look():
+            worker, pserver = self.metrics(admin["worker 0"]), self.metrics(admin["pserver 0"])
+            return {"steps": worker["sluice_worker_step"][None],
+                    "examples": worker["sluice_worker_examples_total"][None],
+                    "compute": worker["sluice_worker_stage_seconds"]['{stage="compute"}'],
+                    "frames": pserver.get("sluice_pserver_frames_applied_total", {}).get(job, 0),
+                    "received": pserver["sluice_pserver_bytes_received_total"][None]}
+        first = wait_until(lambda: (lambda v: v if all(v.values()) else None)(look()), 20, look)
+        wait_until(lambda: all(now > first[name] for name, now in look().items()), 20, lambda: "more than %s" % first)
+
+        pserver = self.metrics(admin["pserver 0"])
+        self.assertGreater(pserver["sluice_pserver_rows"]['{job="adult-1",table="embedding"}'], 0)
+        self.assertGreater(pserver["sluice_pserver_memory_bytes"][None], 1e6)
+        self.assertEqual(pserver["sluice_pserver_streams"][None], 1)
+        scheduler = self.metrics(admin["scheduler 0"])
+        self.assertEqual(scheduler["sluice_scheduler_jobs"]['{state="running"}'], 1)
+        self.assertEqual(scheduler["sluice_scheduler_members"], {'{role="pserver"}': 1, '{role="worker"}': 1})
+        self.assertIn("adult-1", self.get(admin["scheduler 0"], "/statusz")[1])
+        self.assertEqual(json.loads(self.get(admin["worker 0"], "/api/v1/status")[1])["job_id"], "adult-1")
+
+        self.sluice("cancel", log_dir, "adult-1")
+        # The tables' series go with the tables; what the worker has trained in all stays.
+        wait_until(lambda: job not in self.metrics(admin["pserver 0"]).get("sluice_pserver_frames_applied_total", {}),
+                   10, "no series of the job")
+        self.assertGreaterEqual(self.metrics(admin["worker 0"])["sluice_worker_examples_total"][None],
+                                first["examples"])
+        self.assertEqual(self.metrics(admin["scheduler 0"])["sluice_scheduler_jobs"]['{state="cancelled"}'], 1)
+
+    def test_readyz_says_what_is_missing(self):
+        scheduler = "127.0.0.1:%d" % free_port()
+        ports = {role: "127.0.0.1:%d" % free_port() for role in ("scheduler", "pserver", "worker")}
+        for role in ("worker", "pserver"):
+            self.start("sluice-" + role, "--rank=0", "--scheduler=%s" % scheduler, "--admin_bind=%s" % ports[role],
+                       "--log_dir=%s" % (self.tmp / "log"))
+        admin = wait_until(lambda: (self.tmp / "log" / "endpoints.log").exists() and
+                           len(self.addresses(self.tmp / "log")) == 2 and self.addresses(self.tmp / "log"), 10, "admin")
+        self.assertEqual(admin, {"worker 0": ports["worker"], "pserver 0": ports["pserver"]})
+        for role in ("worker", "pserver"):
+            self.get(ports[role], "/livez")
+            self.assertEqual(self.get(ports[role], "/readyz", expect=503)[1],
+                             "not ready: not registered with the scheduler at %s\n" % scheduler)
+        self.start("sluice-scheduler", "--bind=%s" % scheduler, "--server_num=1", "--worker_num=2",
+                   "--admin_bind=%s" % ports["scheduler"], "--log_dir=%s" % (self.tmp / "log"))
+        for role in ("worker", "pserver"):
+            wait_until(lambda: self.ready(ports[role]), 10, role + " ready")
+        self.assertEqual(self.get(ports["scheduler"], "/readyz", expect=503)[1],
+                         "not ready: waits for worker 1 to register\n")
+        self.start("sluice-worker", "--rank=1", "--scheduler=%s" % scheduler, "--log_dir=%s" % (self.tmp / "log"))
+        wait_until(lambda: self.ready(ports["scheduler"]), 10, "scheduler ready")
+
+    def ready(self, address):
+        try:
+            with urllib.request.urlopen("http://%s/readyz" % address, timeout=5) as reply:
+                return reply.status == 200
+        except urllib.error.URLError:
+            return False
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,191 @@
+"""Daemons started by hand from a cluster file: in every order, replaced, fenced, alone, and stopped."""
+import itertools
+import json
+import os
+import re
+import signal
+import unittest
+
+from sluice_testing import ADULT, SluiceTest, free_port, processes_naming, wait_until
+
+
+class HandStartedTest(SluiceTest):
+    def cluster(self, pservers=1, workers=1, limits=""):
+        self.scheduler = "127.0.0.1:%d" % free_port()
+        self.pservers = ["127.0.0.1:%d" % free_port() for _ in range(pservers)]
+        self.file = self.tmp / "cluster.textproto"
+        self.file.write_text('version: 1\nname: "by-hand"\nscheduler: "%s"\n%sworker_num: %d\nlimits { %s }\n' % (
+            self.scheduler, "".join('pservers: "%s"\n' % p for p in self.pservers), workers, limits))
+        self.log_dir = self.tmp / "log"
+        return self.file
+
+    def daemon(self, role, rank=0, *flags):
+        """By the file; the rank by flag."""
+        ranks = [] if role == "scheduler" else ["--rank=%d" % rank]
+        return self.start("sluice-" + role, "--cluster=%s" % self.file, "--log_dir=%s" % self.log_dir, *ranks, *flags,
+                          log="%s.%d.out" % (role, len(self._started)))
+
+    def log(self, name):
+        path = self.log_dir / name
+        return path.read_text() if path.exists() else ""
+
+    def submit(self, name, *flags, expect=0):
+        out = self.sluice("submit", self.log_dir, "--scheduler=%s" % self.scheduler, "--job=%s" % ADULT, "--epochs=1",
+                          "--output_dir=%s" % (self.tmp / name), *flags, expect=expect)
+        path = self.tmp / name / "result.json"
+        return json.loads(path.read_text()) if path.exists() else None, out
+
+    def down(self, *processes):
+        self.sluice("down", self.tmp / "elsewhere", "--scheduler=%s" % self.scheduler)
+        self.assertEqual([p.wait(10) for p in processes], [0] * len(processes))
+
+    # ------------------------------------------------------------------------------------------ order and identity
+
+    def test_any_order_of_starting_gives_the_same_cluster(self):
+        digests = set()
+        for order in itertools.permutations(("scheduler", "pserver", "worker")):
+            self.cluster()
+            self.log_dir = self.tmp / "".join(role[0] for role in order)
+            processes = []
+            for role in order:
+                processes.append(self.daemon(role))
+                # Each is up, and where it can be waits, before the next one starts.
+                wait_until(lambda: re.search(r"^%s 0 " % role, self.log("endpoints.log"), re.M), 10, role)
+            result, _ = self.submit("".join(order), "--a_sync=false", "--worker_num=1")
+            digests.add(result["model_digest"])
+            self.down(*processes)
+        self.assertEqual(len(digests), 1)
+
+    def test_identity_comes_from_flags_or_variables_alone(self):
+        self.cluster()
+        self.log_dir.mkdir()
+        scheduler = self.start("sluice-scheduler", "--bind=%s" % self.scheduler, "--server_num=2", "--worker_num=2",
+                               "--log_dir=%s" % self.log_dir)
+        by_flag = self.start("sluice-pserver", "--rank=0", "--bind=127.0.0.1:0", "--scheduler=%s" % self.scheduler,
+                             "--log_dir=%s" % self.log_dir)
+        variables = {**os.environ, "SLUICE_SCHEDULER": self.scheduler, "SLUICE_LOG_DIR": str(self.log_dir)}
+        pserver = self.start("sluice-pserver", env={**variables, "SLUICE_RANK": "1", "SLUICE_BIND": "127.0.0.1:0",
+                                                    "SLUICE_ROLE": "pserver"})
+        worker = self.start("sluice-worker", env={**variables, "SLUICE_RANK": "0", "SLUICE_ROLE": "worker"})
+        other = self.start("sluice-worker", "--rank=1", env={**variables, "SLUICE_RANK": "0"})  # the flag wins
+        result, _ = self.submit("out", "--worker_num=2")
+        self.assertEqual(result["status"], "done")
+        wrong = self.run_program("sluice-worker", env={**variables, "SLUICE_ROLE": "pserver"})
+        self.assertEqual(wrong.returncode, 2, wrong.stdout)
+        self.assertIn("SLUICE_ROLE: 'pserver' but this is the worker", wrong.stdout)
+        self.down(scheduler, by_flag, pserver, worker, other)
+
+    def test_wrong_identities_are_refused(self):
+        self.cluster()
+        for flags, message in (([], "rank 7 does not exist: the cluster has 1 worker"),
+                               (["--scheduler=nowhere"], "--scheduler: "),
+                               (["--admin_bind=0.0.0.0:0"], "not a loopback address")):
+            done = self.run_program("sluice-worker", "--cluster=%s" % self.file,
+                                    "--rank=%d" % (0 if flags else 7), "--log_dir=%s" % self.log_dir, *flags)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(message, done.stdout)
+        # The scheduler refuses what the file of a member did not say.
+        self.daemon("scheduler")
+        done = self.run_program("sluice-worker", "--scheduler=%s" % self.scheduler, "--rank=7",
+                                "--log_dir=%s" % self.log_dir)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("worker rank 7 is out of range: the cluster has 1", done.stdout)
+
+    # --------------------------------------------------------------------------------------------------- waiting
+
+    def test_members_name_the_scheduler_they_wait_for_and_give_up_in_time(self):
+        self.cluster(limits="wait_s: 5")
+        processes = {role: self.daemon(role) for role in ("pserver", "worker")}
+        for role, name in (("pserver", "serverlog.0"), ("worker", "workerlog.0")):
+            wait_until(lambda: "waiting for the scheduler at %s (3 of 5 s)" % self.scheduler in self.log(name), 5,
+                       "%s names the scheduler" % role)
+        for role, process in processes.items():
+            self.assertEqual(process.wait(6), 1)
+            out = next(self.tmp.glob("%s.*.out" % role)).read_text()
+            self.assertIn("scheduler at %s did not answer within 5s" % self.scheduler, out)
+
+    def test_the_scheduler_names_the_members_it_waits_for_and_a_job_gives_up_in_time(self):
+        self.cluster(pservers=2, limits="wait_s: 4")
+        scheduler = self.daemon("scheduler")
+        worker = self.daemon("worker")
+        pserver = self.daemon("pserver", 1)
+        wait_until(lambda: "pserver 1 (" in self.log("schedulerlog.0"), 10, "registered")
+        missing = "pserver 0 (%s) to register" % self.pservers[0]
+        wait_until(lambda: "waiting for %s" % missing in self.log("schedulerlog.0"), 8, "the name of the missing")
+        result, out = self.submit("out", "--worker_num=1", expect=1)
+        self.assertEqual(result["status"], "failed")
+        self.assertIn("gave up after 4s in the queue: waits for %s" % missing, out)
+        self.down(scheduler, worker, pserver)
+
+    def test_a_member_that_waits_stops_at_once_when_told(self):
+        self.cluster()
+        for role in ("pserver", "worker"):
+            process = self.daemon(role)
+            wait_until(lambda: re.search(r"^%s 0 " % role, self.log("endpoints.log"), re.M), 10, role)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(3), 143)
+
+    # ------------------------------------------------------------------------------------------ replacing and fencing
+
+    def test_a_pserver_restarted_between_jobs_serves_the_next_one(self):
+        self.cluster(pservers=2)
+        scheduler, worker = self.daemon("scheduler"), self.daemon("worker")
+        first, second = self.daemon("pserver", 0), self.daemon("pserver", 1)
+        before, _ = self.submit("before", "--worker_num=1", "--a_sync=false")
+        first.kill()  # no farewell
+        first.wait()
+        again = self.daemon("pserver", 0)
+        wait_until(lambda: "pserver 0 (pid %d" % again.pid in self.log("schedulerlog.0"), 10, "registered again")
+        after, _ = self.submit("after", "--worker_num=1", "--a_sync=false")
+        self.assertEqual(before["model_digest"], after["model_digest"])
+        self.down(scheduler, worker, again, second)
+
+    def test_a_second_process_of_a_rank_fences_the_first(self):
+        self.cluster()
+        scheduler, pserver, worker = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
+        self.assertEqual(self.submit("before", "--worker_num=1")[0]["status"], "done")
+        for role, old in (("worker", worker), ("pserver", pserver)):
+            new = self.daemon(role, 0, *(["--bind=127.0.0.1:0", "--advertise=127.0.0.1:0"] if role == "pserver" else []))
+            self.assertEqual(old.wait(10), 2)
+            out = next(path for path in self.tmp.glob("%s.*.out" % role)
+                       if "another process has registered with this role and rank" in path.read_text())
+            self.assertIn("this one is fenced and must end", out.read_text())
+            if role == "worker":
+                worker = new
+            else:
+                pserver = new
+        self.assertEqual(self.submit("after", "--worker_num=1")[0]["status"], "done")
+        self.down(scheduler, pserver, worker)
+
+    # --------------------------------------------------------------------------------------------------- stopping
+
+    def test_a_signal_to_the_scheduler_stops_all(self):
+        self.cluster(pservers=2, workers=2)
+        members = [self.daemon("pserver", 0), self.daemon("pserver", 1), self.daemon("worker", 0),
+                   self.daemon("worker", 1)]
+        scheduler = self.daemon("scheduler")
+        job = self.start("sluice", "submit", "--scheduler=%s" % self.scheduler, "--job=%s" % ADULT, "--epochs=100000",
+                         "--output_dir=%s" % (self.tmp / "out"), log="submit")
+        wait_until(lambda: "running, train" in (self.tmp / "submit").read_text(), 20, "the job trains")
+        scheduler.send_signal(signal.SIGTERM)
+        self.assertEqual([process.wait(10) for process in members], [0, 0, 0, 0])
+        self.assertEqual(scheduler.wait(10), 143)
+        self.assertIn(job.wait(20), (1, 3))
+        self.assertEqual(json.loads((self.tmp / "out" / "result.json").read_text())["status"], "cancelled")
+        self.assertEqual(processes_naming(str(self.tmp)), [])
+
+    def test_members_outlive_jobs_and_a_scheduler_that_restarts(self):
+        self.cluster()
+        scheduler, pserver, worker = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
+        self.assertEqual(self.submit("before", "--worker_num=1")[0]["status"], "done")
+        scheduler.kill()
+        scheduler.wait()
+        scheduler = self.daemon("scheduler")
+        self.assertEqual(self.submit("after", "--worker_num=1")[0]["status"], "done")
+        self.assertIsNone(pserver.poll())
+        self.assertIsNone(worker.poll())
+        self.down(scheduler, pserver, worker)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,165 @@
+"""Two hosts as network namespaces: the shipped cluster file, started by hand; and a network that breaks."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import unittest
+
+from sluice_testing import ADULT, BIN, ROOT, SluiceTest, commands_by_hand, wait_until
+
+FILE = ROOT / "configs" / "two_hosts_cluster.textproto"
+A, B = "10.77.0.1", "10.77.0.2"
+
+
+def why_not():
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "there is no ip command (iproute2)"
+    name = "sluice-try-%d" % os.getpid()
+    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if tried.returncode != 0:
+        return "ip netns add failed: " + tried.stderr.strip()
+    subprocess.run(["ip", "netns", "del", name], check=False)
+    return ""
+
+
+REASON = why_not()
+if REASON:
+    print("skipped: " + REASON, file=sys.stderr)
+
+
+@unittest.skipIf(REASON, REASON)
+class TwoHostsTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.hosts = {host: "sluice-%s-%d" % (host, os.getpid()) for host in "ab"}
+        self.addCleanup(self.remove_hosts)
+        a, b = self.hosts["a"], self.hosts["b"]
+        for name in (a, b):
+            self.ip("netns", "add", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
+        self.ip("-n", a, "link", "add", "veth-b", "type", "veth", "peer", "name", "veth-a", "netns", b)
+        for name, link, address in ((a, "veth-b", A), (b, "veth-a", B)):
+            self.ip("-n", name, "addr", "add", address + "/24", "dev", link)
+            self.ip("-n", name, "link", "set", link, "up")
+        self.file = self.tmp / "cluster.textproto"
+        self.file.write_text(FILE.read_text().replace("10.0.0.1", A).replace("10.0.0.2", B))
+
+    def remove_hosts(self):
+        for name in self.hosts.values():
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
+
+    def ip(self, *args):
+        done = subprocess.run(["ip"] + list(args), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, "ip %s: %s" % (" ".join(args), done.stderr))
+
+    def on(self, host, program, *args):
+        """The command line of a program on a host. `ip netns exec` becomes the program: the pid is its own."""
+        return ["ip", "netns", "exec", self.hosts[host], str(BIN / program)] + [str(a) for a in args]
+
+    def daemon(self, host, role, *flags):
+        out = open(self.tmp / ("%s-%s.out" % (host, role)), "wb")
+        process = subprocess.Popen(self.on(host, "sluice-" + role, *flags, "--cluster=%s" % self.file,
+                                           "--log_dir=%s" % (self.tmp / ("log-" + host))),
+                                   stdout=out, stderr=subprocess.STDOUT, cwd=self.tmp)
+        out.close()
+        self._started.append(process)
+        return process
+
+    def run_on(self, host, *args, timeout=60):
+        done = subprocess.run(self.on(host, *args), capture_output=True, text=True, timeout=timeout, cwd=self.tmp)
+        return done.returncode, done.stdout + done.stderr
+
+    def start_all(self, *scheduler_flags):
+        """The commands of deploy/README.md, the scheduler last."""
+        daemons = {}
+        for host in "ba":
+            for program, *flags in reversed(commands_by_hand()["host " + host.upper()]):
+                role = program[len("sluice-"):]
+                rank = [" " + flag[-1] for flag in flags if flag.startswith("--rank=")]
+                more = scheduler_flags if role == "scheduler" else []
+                daemons["".join([role] + rank)] = self.daemon(host, role, *flags, *more)
+        self.assertEqual(sorted(daemons), ["pserver 0", "pserver 1", "scheduler", "worker 0", "worker 1"])
+        return daemons
+
+    def status(self):
+        code, out = self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A, "--json")
+        return json.loads(out) if code == 0 else None
+
+    def submit(self, host, name, *flags, expect=0):
+        code, out = self.run_on(host, "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+                                "--output_dir=%s" % (self.tmp / name), *flags)
+        self.assertEqual(code, expect, out)
+        return json.loads((self.tmp / name / "result.json").read_text()), out
+
+    # -----------------------------------------------------------------------------------------------------------
+
+    def test_two_hosts_train_to_the_same_bits_as_one(self):
+        daemons = self.start_all()
+        result, _ = self.submit("b", "two", "--a_sync=false", "--epochs=1")
+        members = self.status()["members"]
+        self.assertEqual([m["address"] for m in members if m["role"] == "ROLE_PSERVER"], [A + ":7200", B + ":7200"])
+        # Admin HTTP stays on loopback whatever the daemons bind.
+        self.assertTrue(all(m["admin_address"].startswith("127.0.0.1:") for m in members), members)
+        code, out = self.run_on("b", "sluice", "down", "--scheduler=%s:7100" % A)
+        self.assertEqual(code, 0, out)
+        self.assertEqual({who: p.wait(10) for who, p in daemons.items()}, {who: 0 for who in daemons})
+        local, _ = self.launch("--a_sync=false", "--epochs=1", "--server_num=2", "--worker_num=2", name="one")
+        self.assertEqual(result["model_digest"], local["model_digest"])
+        self.assertEqual(result["eval"], local["eval"])
+
+    def test_other_addresses_than_loopback_need_insecure(self):
+        self.file.write_text(self.file.read_text().replace("insecure: true\n", "insecure: false\n"))
+        self.assertIn("insecure: false", self.file.read_text())
+        for program, flags in (("sluice-scheduler", []), ("sluice-pserver", ["--rank=0"])):
+            args = [program, "--cluster=%s" % self.file, "--log_dir=%s" % (self.tmp / "log"), *flags]
+            code, out = self.run_on("a", *args)
+            self.assertEqual(code, 2, out)
+            self.assertIn("is not a loopback address and there is no TLS", out)
+            self.assertIn("insecure: true", out)
+        scheduler = self.daemon("a", "scheduler", "--insecure")
+        wait_until(self.status, 10, "the scheduler with --insecure")
+        scheduler.terminate()
+        self.assertEqual(scheduler.wait(10), 143)
+
+    def test_a_partition_ends_the_job_and_the_cluster_recovers_with_the_network(self):
+        daemons = self.start_all("--lease_ms=3000", "--heartbeat_ms=300")
+        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+                                          "--output_dir=%s" % (self.tmp / "cut"), "--a_sync=false", "--epochs=100000",
+                                          "--progress=plain"), stdout=open(self.tmp / "submit", "wb"),
+                                  stderr=subprocess.STDOUT, cwd=self.tmp)
+        self._started.append(submit)
+        wait_until(lambda: re.search(r"worker [01]: epoch", (self.tmp / "submit").read_text()), 30, "training")
+        self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "down")
+        cut = time.monotonic()
+        self.assertEqual(submit.wait(3 + 30), 1)
+        print("the job ended %.1f s after the cut" % (time.monotonic() - cut), file=sys.stderr)
+        result = json.loads((self.tmp / "cut" / "result.json").read_text())
+        self.assertEqual(result["status"], "failed")
+        self.assertRegex(result["message"], r"^(worker|pserver) 1 \(.*no heartbeat for \d+ s")
+        # Host A is whole again: its worker has given the job up.
+        wait_until(lambda: [m for m in self.status()["members"] if (m["role"], m["rank"]) == ("ROLE_WORKER", 0)
+                            and m["alive"] and not m["job_id"]], 15, "worker 0 free")
+        # The network heals before host B has given up: its members register again, and a job runs.
+        self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "up")
+        wait_until(lambda: all(m["alive"] for m in self.status()["members"]), 20, "all members back")
+        after, _ = self.submit("a", "after", "--a_sync=false", "--epochs=1")
+        self.assertEqual(after["status"], "done")
+        self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
+        # Cut for good: host B ends by itself, naming what it lost; host A stops when told.
+        self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "down")
+        self.assertEqual([daemons[who].wait(45) for who in ("worker 1", "pserver 1")], [1, 1])
+        for role in ("worker", "pserver"):
+            self.assertIn("the scheduler at %s:7100 has been silent for " % A,
+                          (self.tmp / ("b-%s.out" % role)).read_text())
+        code, out = self.run_on("a", "sluice", "down", "--scheduler=%s:7100" % A)
+        self.assertEqual(code, 0, out)
+        self.assertEqual([daemons[who].wait(15) for who in ("scheduler", "pserver 0", "worker 0")], [0, 0, 0])
+
+
+if __name__ == "__main__":
+    unittest.main()
