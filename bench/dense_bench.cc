@@ -142,7 +142,8 @@ TcpLoopback::Shape TcpShape(const Row& row) {
   return shape;
 }
 
-absl::StatusOr<std::function<Sample()>> Prepare(const Row& row, const Settings& settings) {
+absl::StatusOr<std::function<Sample()>> Prepare(Row row, const Settings& settings) {
+  if (settings.quick) row.bytes = std::min<size_t>(row.bytes, 2 << 20);
   const size_t total = settings.quick ? 2 * row.bytes : std::max(row.bytes * 2, size_t{256} << 20);
   const int messages = static_cast<int>(std::min<size_t>(total / row.bytes, 4000));
   // Bounded by what a stream may queue.

@@ -1,11 +1,11 @@
 // sluice-pserver: flags to options, then run until told to stop.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
-#include <malloc.h>
 
 #include <iostream>
 
 #include "common/daemon/identity.h"
+#include "common/transport/grpc_transport.h"
 #include "server/pserver_server.h"
 
 DEFINE_string(cluster, "", "ClusterConfig file; what the other flags do not say comes from it");
@@ -28,12 +28,6 @@ int Fail(const absl::Status& status) {
   return sluice::ExitCodeOf(status);
 }
 
-// Fresh pages cost more than the copy into them: freed buffers stay in the process.
-void KeepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -43,7 +37,7 @@ int main(int argc, char** argv) {
   gflags::ParseCommandLineFlags(&argc, &argv, true);
   if (argc > 1) return Fail(absl::InvalidArgumentError(std::string("unknown argument ") + argv[1]));
   if (FLAGS_threads < 1) return Fail(absl::InvalidArgumentError("--threads must be at least 1"));
-  KeepFreedMemory();
+  sluice::KeepFreedMemory();
   sluice::IdentityFlags flags;
   flags.cluster_file = FLAGS_cluster;
   flags.rank = FLAGS_rank;

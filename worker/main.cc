@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   gflags::SetUsageMessage("runs the jobs that a scheduler assigns to it\n"
       "  sluice-worker --cluster=configs/two_hosts_cluster.textproto --rank=0");
   gflags::ParseCommandLineFlags(&argc, &argv, true);
+  sluice::KeepFreedMemory();
   sluice::StopSignal::Install(FLAGS_die_with_parent);
   if (FLAGS_device != "cpu" && FLAGS_device != "auto") {
     return Fail(absl::InvalidArgumentError("--device=" + FLAGS_device +

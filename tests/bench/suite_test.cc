@@ -70,7 +70,10 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
   for (const char* name : {"kernel/sgd/f32", "kernel/momentum/f32", "kernel/adam/f32",
                            "kernel/adagrad/f32", "kernel/ftrl/f32", "row_store/pull/dim16",
                            "row_store/pull/dim10", "row_store/push_sgd/dim10",
-                           "row_store/push_adagrad/dim16", "round_trip/4KiB", "stream_push/4MiB"}) {
+                           "row_store/push_adagrad/dim16", "round_trip/4KiB", "stream_push/4MiB",
+                           "dense_push/4MiB", "dense_pull/256MiB", "dense_push_pull/4KiB",
+                           "sparse_pull/dim10/zipf", "sparse_push/dim16/uniform",
+                           "workers4/sparse_push/dim10/zipf", "workers4/dense_push/4MiB"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
 }
