@@ -3,7 +3,8 @@
 //
 // Memory: kept from step to step. What sync mode uses (WeightedMean, SparseGradientMean) reads the
 // gradients where they were buffered and holds none of its own: a step in sync mode takes (workers
-// x one step) of gradients and, for sparse rows, an index of about 40 bytes each. Thread safety:
+// x one step) of gradients and, for sparse rows, an index of about 40 bytes each. Thread
+// safety:
 // none; the owner locks.
 #pragma once
 
