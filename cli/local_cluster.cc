@@ -17,6 +17,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr int kTailLines = 12;
+constexpr absl::Duration kAfterScheduler = absl::Seconds(1);
 
 std::string LogName(const std::string& role, int rank) {
   return absl::StrCat(role == "pserver" ? "server" : role, "log.", rank);
@@ -177,12 +178,21 @@ absl::Status LocalCluster::Check() {
   return absl::OkStatus();
 }
 
+bool LocalCluster::AllEndUntil(absl::Time deadline) {
+  bool all = true;
+  for (ChildProcess& child : children_) all = child.WaitUntil(deadline) && all;
+  return all;
+}
+
 void LocalCluster::Stop(absl::Duration grace) {
   const auto wait = [this](absl::Duration time) {
     const absl::Time deadline = absl::Now() + time;
-    bool all = true;
-    for (ChildProcess& child : children_) all = child.WaitUntil(deadline) && all;
-    return all;
+    // The scheduler ends after the members that still answer: who is left then hangs.
+    const absl::Time last = deadline - kAfterScheduler;
+    if (!children_.empty() && last > absl::Now() && children_[0].WaitUntil(last)) {
+      return AllEndUntil(absl::Now() + kAfterScheduler);
+    }
+    return AllEndUntil(deadline);
   };
   const auto signal = [this](int number) {
     for (ChildProcess& child : children_) child.Signal(number);

@@ -49,6 +49,7 @@ class LocalCluster {
   absl::Status Prepare();
   absl::Status Spawn(const std::string& role, int rank, const std::vector<std::string>& flags);
   absl::Status AwaitScheduler();
+  bool AllEndUntil(absl::Time deadline);
 
   const Options options_;
   std::string binaries_;

@@ -126,10 +126,24 @@ absl::Status JobRun::EndTrain(absl::Time now) {
   const Phase& phase = phases_.current();
   if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
   const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
+  SLUICE_RETURN_IF_ERROR(CheckTrained(epoch));
   first_step_ += phase.global_steps();
   examples_expected_ = epoch.examples();
   scalars_.push_back({"train/epoch_loss", phase.epoch(), epoch.loss()});
   return results_.CheckBadLines();
+}
+
+absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
+  if (epoch.examples() > 0 || !results_.CheckBadLines().ok()) return absl::OkStatus();
+  const uint64_t dropped = results_.result().examples_dropped();
+  if (dropped == 0) {
+    return absl::FailedPreconditionError(
+        "the training data has no examples; see data.train_files");
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "data.drop_last leaves nothing to train: no task of the ", dropped,
+      " examples fills a batch of ", config_.train().batch_size(),
+      "; lower train.batch_size, raise data.task_bytes or set data.drop_last: false"));
 }
 
 absl::Status JobRun::EndEval() {

@@ -58,6 +58,8 @@ class JobRun {
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
   absl::Status EndTrain(absl::Time now);
+  // An epoch that trained nothing is an error.
+  absl::Status CheckTrained(const EpochResult& epoch) const;
   absl::Status EndEval();
   bool sync() const { return mode_ == Mode::kSync; }
 

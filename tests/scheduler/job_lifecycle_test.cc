@@ -95,6 +95,7 @@ std::string LeadTo(FakeCluster* c, int phase) {
   for (int number = 1; number < phase; ++number) {
     PhaseReport report = Indexed(100);
     report.set_number(number);
+    report.mutable_train()->set_examples(50);
     for (const uint32_t rank : {0, 1}) c->Phase(job, rank, report).status().IgnoreError();
   }
   return job;

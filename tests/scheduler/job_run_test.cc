@@ -54,6 +54,22 @@ TEST(JobRunTest, EpochWithUntrainedTasksFails) {
   EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("were not trained"));
 }
 
+TEST(JobRunTest, EpochThatTrainsNothingFailsAndSaysWhy) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  for (const uint64_t dropped : {0, 3}) {
+    JobRun run(&config, 1, kStart);
+    ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
+    NextTaskRequest ask;
+    ask.set_finished_task(run.NextTask(ask)->task().id());
+    ASSERT_TRUE(run.NextTask(ask).ok());
+    PhaseReport trained = Trained(2, 0);
+    trained.mutable_train()->set_dropped(dropped);
+    ASSERT_TRUE(run.TakeReport(0, trained, kStart).ok());
+    EXPECT_THAT(std::string(run.failure().message()),
+                testing::HasSubstr(dropped == 0 ? "has no examples" : "no task of the 3 examples"));
+  }
+}
+
 TEST(JobRunTest, TooManyBadLinesFailAsyncAfterTheFirstEpochAndSyncAtTheIndex) {
   JobConfig config = FakeCluster::Config(0, 1);
   config.mutable_data()->set_max_bad_lines(1);

@@ -1,5 +1,6 @@
 """Each mode trains Adult through `sluice launch` and leaves exactly the files that users rely on."""
 import glob
+import pathlib
 import re
 import struct
 import unittest
@@ -32,7 +33,7 @@ def masked(data):
 
 def read_records(path):
     """The payloads of a TFRecord file; a ValueError when a length or a checksum is wrong."""
-    data, records, at = open(path, "rb").read(), [], 0
+    data, records, at = pathlib.Path(path).read_bytes(), [], 0
     while at < len(data):
         head = data[at:at + 8]
         size, head_crc = struct.unpack("<QI", data[at:at + 12])
