@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
@@ -22,7 +23,10 @@ Membership::Options MembershipOptions(const SchedulerCore::Options& options) {
 }  // namespace
 
 SchedulerCore::SchedulerCore(Options options, absl::Time now)
-    : options_(std::move(options)), started_(now), members_(MembershipOptions(options_)) {}
+    : options_(std::move(options)),
+      started_(now),
+      members_(MembershipOptions(options_)),
+      next_incarnation_(options_.first_member_id) {}
 
 // ------------------------------------------------------------------------------------- members
 
@@ -382,8 +386,11 @@ void SchedulerCore::OutputEnded(const std::string& job_id, const absl::Status& s
   Job* job = Find(job_id);
   if (job == nullptr || !job->over()) return;
   if (!status.ok()) {
-    absl::StrAppend(&job->message, job->message.empty() ? "" : "; ",
-                    "the result could not be written: ", status.message());
+    // Said already when the output folder was refused at the start.
+    if (!absl::StrContains(job->message, status.message())) {
+      absl::StrAppend(&job->message, job->message.empty() ? "" : "; ",
+                      "the result could not be written: ", status.message());
+    }
     job->outcome = JOB_FAILED;
     job->result.set_status("failed");
     job->result.set_message(job->message);

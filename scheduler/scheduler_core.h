@@ -55,7 +55,7 @@ class SchedulerCore {
     // the scheduler ends when all have left, or after `all_stop`.
     absl::Duration worker_stop = absl::Seconds(3);
     absl::Duration all_stop = absl::Seconds(5);
-    uint64_t first_member_id = 1;
+    uint64_t first_member_id = 1;  // and the first incarnation
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
@@ -143,7 +143,7 @@ class SchedulerCore {
   // In order of submission. Pointers stay valid until Forget.
   std::vector<std::unique_ptr<Job>> jobs_;
   uint64_t next_number_ = 1;
-  uint64_t next_incarnation_ = 1;
+  uint64_t next_incarnation_;  // begins later than any of an earlier life of this scheduler
   absl::Time shutdown_at_ = absl::InfiniteFuture();
   bool pservers_stop_ = false;
   std::vector<OutputAction> actions_;

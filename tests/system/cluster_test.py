@@ -199,7 +199,7 @@ class ClusterTest(SluiceTest):
         def steps():
             return re.findall(r"step (\d+)", (self.tmp / "follow").read_text())
         seen = wait_until(steps, 10, "lines")
-        wait_until(lambda: len(steps()) > len(seen) + 50, 10, "new lines")
+        wait_until(lambda: len(steps()) > len(seen) + 5, 10, "new lines")
         follow.terminate()
         follow.wait(5)
 
