@@ -84,7 +84,7 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
         limits.lease_ms() / 2);
   }
   range("limits.wait_s", limits.wait_s(), 1, 86'400);
-  range("limits.max_message_mib", limits.max_message_mib(), 4, 2'000);
+  range("limits.max_message_mib", limits.max_message_mib(), 5, 2'000);
   range("limits.max_streams", limits.max_streams(), 1, 1'000'000);
   return problems.empty() ? absl::OkStatus()
                           : absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));

@@ -18,11 +18,19 @@ namespace {
 constexpr uint32_t kMaxBatch = 1 << 20;
 constexpr uint32_t kMaxWorkers = 65536;
 constexpr uint32_t kMaxShards = 65536;
-constexpr uint32_t kMaxDepth = 1024;  // batches or steps in flight
+constexpr uint32_t kMaxPrefetch = 1024;  // batches
+// Steps in flight: pservers park so many pulls of a worker, its client keeps several times as many
+// frames.
+constexpr uint32_t kMaxPipeline = 64;
+
+bool HasKeys(const Feature& f) {
+  return f.has_categorical() || f.has_cross() || f.numeric().boundaries_size() > 0;
+}
 
 class Check {
  public:
-  explicit Check(const JobConfig& job) : job_(job), mode_(ModeOf(job.strategy())) {}
+  explicit Check(const JobConfig& job)
+      : job_(job), mode_(ModeOf(job.strategy())), parts_(PartsOf(job)) {}
 
   std::vector<ConfigProblem> Run() {
     Job();
@@ -39,6 +47,7 @@ class Check {
     Optimizers();
     Strategy();
     Train();
+    Unused();
     return std::move(problems_);
   }
 
@@ -211,13 +220,6 @@ class Check {
     }
   }
 
-  bool NeedsEmbeddings() const {
-    return std::any_of(job_.features().begin(), job_.features().end(), [](const Feature& f) {
-      return f.in_deep() &&
-             (f.has_categorical() || f.has_cross() || f.numeric().boundaries_size() > 0);
-    });
-  }
-
   void Model() {
     if (!job_.model().has_wide_deep()) {
       Add("model", "there is none; add model { wide_deep { ... } }");
@@ -235,7 +237,7 @@ class Check {
       Add("model.wide_deep.dropout",
           "has no effect without hidden_units; remove it or add hidden layers");
     }
-    if (!m.hidden_units().empty() && m.embedding_dim() == 0 && NeedsEmbeddings()) {
+    if (m.embedding_dim() == 0 && parts_.embedding) {
       Add("model.wide_deep.embedding_dim",
           "is missing; the deep part has categorical features: give their width, "
           "e.g. 16");
@@ -307,9 +309,9 @@ class Check {
   void Optimizers() {
     const OptimizersConfig& o = job_.optimizers();
     Optimizer("optimizers.all", o.all());
-    Optimizer("optimizers.dense", o.dense());
-    Optimizer("optimizers.embedding", o.embedding());
-    Optimizer("optimizers.wide", o.wide());
+    if (o.has_dense()) Optimizer("optimizers.dense", o.dense());
+    if (o.has_embedding()) Optimizer("optimizers.embedding", o.embedding());
+    if (o.has_wide()) Optimizer("optimizers.wide", o.wide());
     if (!(o.clip_global_norm() >= 0 && std::isfinite(o.clip_global_norm()))) {
       Add("optimizers.clip_global_norm",
           absl::StrCat(o.clip_global_norm(), " is no norm; give 0 (off) or more"));
@@ -380,16 +382,17 @@ class Check {
   void Train() {
     const TrainConfig& t = job_.train();
     Range("train.batch_size", t.batch_size(), 1, kMaxBatch);
-    Range("eval.batch_size", job_.eval().batch_size(), 1, kMaxBatch);
+    if (job_.eval().has_batch_size())
+      Range("eval.batch_size", job_.eval().batch_size(), 1, kMaxBatch);
     if (t.epochs() == 0 && !job_.evaluate_only()) {
       Add("train.epochs",
           "0 trains nothing; give 1 or more, or set evaluate_only with initial_model");
     }
     if (t.has_threads()) Range("train.threads", t.threads(), 1, 4096);
     Range("train.log_every", t.log_every(), 1, UINT32_MAX);
-    Range("train.prefetch_batches", t.prefetch_batches(), 1, kMaxDepth);
+    Range("train.prefetch_batches", t.prefetch_batches(), 1, kMaxPrefetch);
     Range("train.step_timeout_s", t.step_timeout_s(), 1, 86400);
-    Range("train.pipeline_depth", t.pipeline_depth(), 1, kMaxDepth);
+    Range("train.pipeline_depth", t.pipeline_depth(), 1, kMaxPipeline);
     if (t.pipeline_depth() > 1 && mode_ != Mode::kAsync) {
       Add("train.pipeline_depth",
           absl::StrCat(t.pipeline_depth(), " contradicts mode ", ModeName(mode_),
@@ -405,12 +408,65 @@ class Check {
     }
   }
 
+  // Settings that nothing would read.
+  void Unused() {
+    if (job_.model().has_wide_deep()) UnusedOfModel();
+    const std::string no_eval = " has no effect without data.eval_files; remove it or name the files";
+    const EvalConfig& eval = job_.eval();
+    if (job_.data().eval_files().empty() && eval.has_every_epochs())
+      Add("eval.every_epochs", absl::StrCat(eval.every_epochs(), no_eval));
+    if (job_.data().eval_files().empty() && eval.has_batch_size())
+      Add("eval.batch_size", absl::StrCat(eval.batch_size(), no_eval));
+    if (job_.evaluate_only() && job_.checkpoint().save_final_model()) {
+      Add("checkpoint.save_final_model",
+          "true has no effect with evaluate_only, which makes no new model; remove it");
+    }
+  }
+
+  void UnusedOfModel() {
+    const WideDeepConfig& m = job_.model().wide_deep();
+    const OptimizersConfig& o = job_.optimizers();
+    const std::string no_embedding =
+        m.hidden_units().empty()
+            ? "has no effect without hidden_units; remove it or add hidden layers"
+            : "has no effect: no categorical, bucketed or crossed feature is in_deep; remove it";
+    if (!parts_.embedding && m.embedding_dim() > 0)
+      Add("model.wide_deep.embedding_dim", absl::StrCat(m.embedding_dim(), " ", no_embedding));
+    if (!parts_.embedding && m.has_embedding_initializer())
+      Add("model.wide_deep.embedding_initializer", no_embedding);
+    if (!parts_.embedding && o.has_embedding()) Add("optimizers.embedding", no_embedding);
+    if (!parts_.wide && o.has_wide()) {
+      Add("optimizers.wide",
+          m.wide_categorical()
+              ? "has no effect: no categorical, bucketed or crossed feature is in_wide; remove it"
+              : "has no effect with model.wide_deep.wide_categorical false; remove it");
+    }
+    if (!parts_.dense && o.has_dense()) {
+      Add("optimizers.dense",
+          "has no effect without hidden_units and with model.wide_deep.wide_numeric false; remove "
+          "it");
+    }
+  }
+
   const JobConfig& job_;
   const Mode mode_;
+  const ModelParts parts_;
   std::vector<ConfigProblem> problems_;
 };
 
 }  // namespace
+
+ModelParts PartsOf(const JobConfig& job) {
+  const WideDeepConfig& m = job.model().wide_deep();
+  ModelParts parts;
+  parts.dense = !m.hidden_units().empty() || m.wide_numeric();
+  for (const Feature& f : job.features()) {
+    if (!HasKeys(f)) continue;
+    parts.embedding |= f.in_deep() && !m.hidden_units().empty();
+    parts.wide |= f.in_wide() && m.wide_categorical();
+  }
+  return parts;
+}
 
 std::vector<ConfigProblem> FindProblems(const JobConfig& job) { return Check(job).Run(); }
 

@@ -243,6 +243,52 @@ INSTANTIATE_TEST_SUITE_P(
                    {"stddev -1"}}));
 
 INSTANTIATE_TEST_SUITE_P(
+    WithoutEffect, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"model.wide_deep.hidden_units", ""}},
+                   {"model.wide_deep.embedding_dim: 4 has no effect without hidden_units"}},
+        BadSetting{{{"features[1].in_deep", "false"}},
+                   {"model.wide_deep.embedding_dim: 4 has no effect: no categorical"}},
+        BadSetting{{{"model.wide_deep.hidden_units", ""},
+                    {"model.wide_deep.embedding_dim", "0"},
+                    {"model.wide_deep.embedding_initializer", "{constant: 1}"}},
+                   {"embedding_initializer: has no effect without hidden_units"}},
+        BadSetting{{{"model.wide_deep.hidden_units", ""}, {"optimizers.embedding", "{sgd {}}"}},
+                   {"optimizers.embedding: has no effect without hidden_units"}},
+        BadSetting{{{"model.wide_deep.wide_categorical", "false"}, {"optimizers.wide", "{sgd {}}"}},
+                   {"optimizers.wide: has no effect with model.wide_deep.wide_categorical false"}},
+        BadSetting{{{"features[1].in_wide", "false"}, {"optimizers.wide", "{sgd {}}"}},
+                   {"optimizers.wide: has no effect: no categorical"}},
+        BadSetting{{{"model.wide_deep.hidden_units", ""},
+                    {"model.wide_deep.wide_numeric", "false"},
+                    {"optimizers.dense", "{sgd {}}"}},
+                   {"optimizers.dense: has no effect without hidden_units"}},
+        BadSetting{{{"data.eval_files", ""}, {"eval.every_epochs", "2"}},
+                   {"eval.every_epochs: 2 has no effect without data.eval_files"}},
+        BadSetting{{{"data.eval_files", ""}, {"eval.batch_size", "9"}},
+                   {"eval.batch_size: 9 has no effect without data.eval_files"}},
+        BadSetting{{{"evaluate_only", "true"},
+                    {"initial_model", "m"},
+                    {"checkpoint.save_final_model", "true"}},
+                   {"checkpoint.save_final_model: true has no effect with evaluate_only"}}));
+
+TEST(JobConfigTest, DefaultsOfAbsentPartsAreNotFilledInSoThatEffectiveIsAccepted) {
+  JobConfig job = GoodJob();
+  job.mutable_data()->clear_eval_files();
+  job.mutable_model()->mutable_wide_deep()->clear_hidden_units();
+  job.mutable_model()->mutable_wide_deep()->clear_embedding_dim();
+  job.mutable_model()->mutable_wide_deep()->set_wide_categorical(false);
+  const auto once = EffectiveJobConfig(job, "/base");
+  ASSERT_TRUE(once.ok()) << once.status();
+  EXPECT_TRUE(once->optimizers().has_dense());
+  EXPECT_FALSE(once->optimizers().has_wide() || once->optimizers().has_embedding());
+  EXPECT_FALSE(once->eval().has_every_epochs() || once->eval().has_batch_size());
+  const auto twice = EffectiveJobConfig(*once, "/base");
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(ToTextproto(*once), ToTextproto(*twice));
+}
+
+INSTANTIATE_TEST_SUITE_P(
     Strategy, RefusalTest,
     ::testing::Values(
         BadSetting{{{"strategy.a_sync", "false"}, {kK, "5"}},
@@ -269,6 +315,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"train.pipeline_depth", "2"}, {kK, "2"}},
                    {"pipeline_depth: 2 contradicts mode geo"}},
         BadSetting{{{"train.pipeline_depth", "0"}}, {"pipeline_depth: 0"}},
+        BadSetting{{{"train.pipeline_depth", "65"}},
+                   {"train.pipeline_depth: 65 is out of range; give 1 to 64"}},
         BadSetting{{{"strategy.sync_configs.on_worker_loss", "SHRINK"}},
                    {"SHRINK is not supported"}}));
 
