@@ -58,12 +58,13 @@ void FillFeature(Feature* feature) {
   }
 }
 
-void FillModel(ModelConfig* model) {
-  if (!model->has_wide_deep()) return;
-  WideDeepConfig* wide_deep = model->mutable_wide_deep();
+void FillModel(JobConfig* job) {
+  if (!job->model().has_wide_deep()) return;
+  WideDeepConfig* wide_deep = job->mutable_model()->mutable_wide_deep();
   SLUICE_DEFAULT(wide_deep, wide_numeric, true);
   SLUICE_DEFAULT(wide_deep, wide_categorical, true);
-  if (wide_deep->embedding_initializer().kind_case() == Initializer::KIND_NOT_SET) {
+  if (PartsOf(*job).embedding &&
+      wide_deep->embedding_initializer().kind_case() == Initializer::KIND_NOT_SET) {
     wide_deep->mutable_embedding_initializer()->mutable_uniform()->set_min(-0.05f);
     wide_deep->mutable_embedding_initializer()->mutable_uniform()->set_max(0.05f);
   }
@@ -78,12 +79,15 @@ void FillOptimizer(OptimizerConfig* optimizer) {
 void FillOptimizers(JobConfig* job) {
   OptimizersConfig* optimizers = job->mutable_optimizers();
   *optimizers->mutable_all() = WithDefaults(optimizers->all());
-  if (!optimizers->has_dense()) *optimizers->mutable_dense() = optimizers->all();
-  if (!optimizers->has_embedding()) *optimizers->mutable_embedding() = optimizers->all();
-  if (!optimizers->has_wide()) *optimizers->mutable_wide() = optimizers->all();
-  FillOptimizer(optimizers->mutable_dense());
-  FillOptimizer(optimizers->mutable_embedding());
-  FillOptimizer(optimizers->mutable_wide());
+  // Only of parts that the model has: elsewhere they have no effect, and are refused.
+  const ModelParts parts = PartsOf(*job);
+  if (parts.dense && !optimizers->has_dense()) *optimizers->mutable_dense() = optimizers->all();
+  if (parts.embedding && !optimizers->has_embedding())
+    *optimizers->mutable_embedding() = optimizers->all();
+  if (parts.wide && !optimizers->has_wide()) *optimizers->mutable_wide() = optimizers->all();
+  if (optimizers->has_dense()) FillOptimizer(optimizers->mutable_dense());
+  if (optimizers->has_embedding()) FillOptimizer(optimizers->mutable_embedding());
+  if (optimizers->has_wide()) FillOptimizer(optimizers->mutable_wide());
   for (TableConfig& table : *job->mutable_tables()) {
     if (table.has_optimizer()) FillOptimizer(table.mutable_optimizer());
     for (ColumnGroup& group : *table.mutable_columns()) {
@@ -109,9 +113,11 @@ void FillTrainAndEval(JobConfig* job) {
   SLUICE_DEFAULT(train, prefetch_batches, 4);
   SLUICE_DEFAULT(train, pipeline_depth, 1);
   SLUICE_DEFAULT(train, step_timeout_s, 60);
-  SLUICE_DEFAULT(job->mutable_eval(), every_epochs, 1);
-  SLUICE_DEFAULT(job->mutable_eval(), batch_size, 2048);
-  SLUICE_DEFAULT(job->mutable_checkpoint(), save_final_model, true);
+  if (!job->data().eval_files().empty()) {
+    SLUICE_DEFAULT(job->mutable_eval(), every_epochs, 1);
+    SLUICE_DEFAULT(job->mutable_eval(), batch_size, 2048);
+  }
+  if (!job->evaluate_only()) SLUICE_DEFAULT(job->mutable_checkpoint(), save_final_model, true);
 }
 
 #undef SLUICE_DEFAULT
@@ -123,7 +129,7 @@ JobConfig FillDefaults(JobConfig job, const std::string& base_dir) {
   ResolvePaths(base_dir, &job);
   FillData(job.mutable_data());
   for (Feature& feature : *job.mutable_features()) FillFeature(&feature);
-  FillModel(job.mutable_model());
+  FillModel(&job);
   FillOptimizers(&job);
   FillStrategy(job.mutable_strategy());
   FillTrainAndEval(&job);

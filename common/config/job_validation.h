@@ -13,7 +13,17 @@ struct ConfigProblem {
   std::string text;  // value, reason and fix
 };
 
-// `job` has its defaults filled in.
+// What the model of `job` has; a part's options have no effect without it. Features and the wide
+// switches have their defaults filled in.
+struct ModelParts {
+  bool dense = false;      // hidden layers, or the wide part over numbers
+  bool embedding = false;  // keys in a deep part
+  bool wide = false;       // keys in the wide part
+};
+ModelParts PartsOf(const JobConfig& job);
+
+// `job` has its defaults filled in; none of what has no effect (that it sets such a field is a
+// problem).
 std::vector<ConfigProblem> FindProblems(const JobConfig& job);
 
 }  // namespace sluice

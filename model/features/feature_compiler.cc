@@ -18,6 +18,14 @@ absl::Status FeatureError(const Feature& feature, const Parts&... parts) {
 
 bool InWide(const Feature& feature) { return !feature.has_in_wide() || feature.in_wide(); }
 bool InDeep(const Feature& feature) { return !feature.has_in_deep() || feature.in_deep(); }
+
+// The parts of the model that use a feature's number, or its keys.
+struct Use {
+  bool wide = true;
+  bool deep = true;
+  bool any() const { return wide || deep; }
+};
+
 bool Bucketed(const Feature& feature) {
   return feature.has_numeric() && feature.numeric().boundaries_size() > 0;
 }
@@ -48,9 +56,14 @@ class Compiler {
   absl::Status AddCategory(const Feature& feature, CompiledCategory category,
                            CategoricalFeature::Pooling pooling);
   absl::StatusOr<int> Column(const Feature& feature, const std::string& declared);
-  bool Used(const Feature& feature) const { return InWide(feature) || InDeep(feature); }
+  // Which parts the model has for numbers and for keys.
+  void FindParts();
+  static Use UseOf(const Feature& feature, const Use& parts) {
+    return {InWide(feature) && parts.wide, InDeep(feature) && parts.deep};
+  }
 
   const JobConfig& job_;
+  Use number_parts_, key_parts_;
   CompiledFeatures out_;
   absl::flat_hash_map<std::string, const Feature*> by_name_;
   absl::flat_hash_map<std::string, int> parts_;  // feature name -> part index
@@ -58,11 +71,20 @@ class Compiler {
 };
 
 absl::StatusOr<CompiledFeatures> Compiler::Run() {
+  FindParts();
   SLUICE_RETURN_IF_ERROR(CompileLabelAndWeight());
   SLUICE_RETURN_IF_ERROR(IndexNames());
   SLUICE_RETURN_IF_ERROR(IndexParts());
   for (const Feature& feature : job_.features()) SLUICE_RETURN_IF_ERROR(CompileFeature(feature));
   return std::move(out_);
+}
+
+void Compiler::FindParts() {
+  if (!job_.model().has_wide_deep()) return;
+  const WideDeepConfig& model = job_.model().wide_deep();
+  number_parts_.deep = key_parts_.deep = !model.hidden_units().empty();
+  number_parts_.wide = !model.has_wide_numeric() || model.wide_numeric();
+  key_parts_.wide = !model.has_wide_categorical() || model.wide_categorical();
 }
 
 absl::Status Compiler::CompileLabelAndWeight() {
@@ -178,7 +200,7 @@ absl::StatusOr<int> Compiler::Column(const Feature& feature, const std::string& 
 
 absl::Status Compiler::CompileFeature(const Feature& feature) {
   SLUICE_RETURN_IF_ERROR(CheckEmbeddingDim(feature));
-  if (!Used(feature) && !parts_.contains(feature.name())) {
+  if (!InWide(feature) && !InDeep(feature) && !parts_.contains(feature.name())) {
     return FeatureError(
         feature, "is used nowhere: in_wide and in_deep are false and no cross has it; remove it");
   }
@@ -240,9 +262,10 @@ absl::Status Compiler::CompileNumeric(const Feature& feature, int column) {
     numeric.offset = mean;
     numeric.scale = 1 / stddev;
   }
-  if (!Used(feature)) return absl::OkStatus();  // only the buckets are used, in crosses
+  const Use use = UseOf(feature, number_parts_);
+  if (!use.any()) return absl::OkStatus();  // at most its buckets are used
   out_.numerics.push_back(std::move(numeric));
-  out_.numeric_info.push_back({feature.name(), InWide(feature), InDeep(feature)});
+  out_.numeric_info.push_back({feature.name(), use.wide, use.deep});
   return absl::OkStatus();
 }
 
@@ -310,27 +333,30 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   const int index = static_cast<int>(out_.categories.size());
   category.feature = feature.name();
   category.seed = SlotSeed(feature.name());
+  const Use use = UseOf(feature, key_parts_);
   const auto part = parts_.find(feature.name());
+  if (!use.any() && part == parts_.end()) return absl::OkStatus();
   if (part != parts_.end()) {
     category.part = part->second;
     out_.part_categories[part->second] = index;
   }
   out_.categories.push_back(std::move(category));
-  if (!Used(feature)) return absl::OkStatus();
+  if (!use.any()) return absl::OkStatus();  // only in crosses
   out_.slots.push_back({index, kNone});
-  out_.slot_info.push_back({feature.name(), InWide(feature), InDeep(feature), pooling});
+  out_.slot_info.push_back({feature.name(), use.wide, use.deep, pooling});
   return absl::OkStatus();
 }
 
 absl::Status Compiler::CompileCross(const Feature& feature) {
+  const Use use = UseOf(feature, key_parts_);
+  if (!use.any()) return absl::OkStatus();
   CompiledCross cross;
   cross.feature = feature.name();
   cross.seed = SlotSeed(feature.name());
   cross.hash_buckets = feature.cross().hash_buckets();
   for (const std::string& part : feature.cross().features()) cross.parts.push_back(parts_.at(part));
   out_.slots.push_back({kNone, static_cast<int>(out_.crosses.size())});
-  out_.slot_info.push_back(
-      {feature.name(), InWide(feature), InDeep(feature), CategoricalFeature::SUM});
+  out_.slot_info.push_back({feature.name(), use.wide, use.deep, CategoricalFeature::SUM});
   out_.crosses.push_back(std::move(cross));
   return absl::OkStatus();
 }

@@ -20,6 +20,8 @@ namespace sluice {
 
 class FeatureSchema {
  public:
+  // What no part of the model uses is no slot and no number: its keys are never asked for. in_wide
+  // and in_deep say which parts use it.
   struct Slot {
     std::string name;
     bool in_wide = true;

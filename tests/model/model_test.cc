@@ -77,6 +77,43 @@ TEST(ModelTest, DerivesTablesFromFeatures) {
   EXPECT_EQ(sparse.columns(1).dim(), 8);
 }
 
+TEST(ModelTest, WhatNoPartUsesIsNoSlotButStillServesCrosses) {
+  const std::string more = R"(
+    features { name: "town" categorical { column: "job" } in_deep: false }
+    features { name: "years" numeric { column: "age" boundaries: 30 } in_deep: false }
+    features { name: "job_x_years" in_wide: false cross { features: ["town", "years"] } }
+  )";
+  const auto names = [](const Model& model) {
+    std::vector<std::string> slots;
+    for (const FeatureSchema::Slot& slot : model.schema()->slots()) slots.push_back(slot.name);
+    return slots;
+  };
+  const auto deep = Create(
+      more + "model { wide_deep { hidden_units: 4 embedding_dim: 8 wide_categorical: false } }");
+  EXPECT_THAT(names(*deep), ElementsAre("job", "tags", "job_x_years"));
+  EXPECT_FALSE(deep->schema()->slots()[0].in_wide);
+  EXPECT_THAT(Table(*deep, "deep/0/weight").shape(), ElementsAre(3 * 8 + 2, 4));
+  const auto wide = Create(more + "model { wide_deep {} }");
+  EXPECT_THAT(names(*wide), ElementsAre("job", "town", "years"));
+  EXPECT_EQ(wide->schema()->numerics().size(), 1u);  // hours is in_wide: false
+  const auto bias = Create("model { wide_deep { wide_categorical: false } }");
+  EXPECT_TRUE(bias->schema()->slots().empty());
+  EXPECT_EQ(bias->sparse_table(), -1);
+
+  // The part of a cross keeps its key, and the example has the keys of slots only.
+  Batch batch;
+  batch.Reset(deep->schema()->numerics().size(), deep->schema()->slots().size());
+  std::vector<std::string_view> values;
+  for (const std::string& column : deep->schema()->columns())
+    values.push_back(column == "label" ? "1" : column.empty() ? "" : "7");
+  const std::vector<char> missing(values.size(), 0);
+  ASSERT_TRUE(deep->schema()
+                  ->AppendExample(values.data(), reinterpret_cast<const bool*>(missing.data()),
+                                  true, &batch)
+                  .ok());
+  EXPECT_EQ(batch.keys.size(), 3u);
+}
+
 TEST(ModelTest, InitialValuesAreTheDocumentedOnes) {
   const auto model = Create(kModel);
   EXPECT_EQ(Table(*model, "deep/0/weight").initializer().he_uniform().fan_in(), 18u);
