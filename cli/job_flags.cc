@@ -4,6 +4,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "model/model.h"
 
 namespace sluice::cli {
 
@@ -42,7 +43,11 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command) {
     }
     overrides.push_back({parts[0], parts[1], "--set"});
   }
-  return LoadJobConfig(command.Text("job"), overrides);
+  const std::string& file = command.Text("job");
+  SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides));
+  if (const absl::Status model = Model::Create(job).status(); !model.ok())
+    return absl::Status(model.code(), absl::StrCat(file, ": ", model.message()));
+  return job;
 }
 
 std::string Describe(const JobConfig& job) {
@@ -55,6 +60,39 @@ std::string Describe(const JobConfig& job) {
     absl::StrAppend(&text, " x batch ", job.train().batch_size(), ", ", job.train().epochs(),
                     job.train().epochs() == 1 ? " epoch" : " epochs", ", seed ",
                     job.train().seed());
+  }
+  return text;
+}
+
+std::vector<std::string> NotesOn(const JobConfig& job) {
+  std::vector<std::string> notes;
+  if (job.evaluate_only() || ModeOf(job.strategy()) != Mode::kSync) return notes;
+  const std::string differ =
+      absl::StrCat("note: ", job.worker_num(), " workers do not equal one worker: ");
+  if (job.worker_num() > 1 && job.optimizers().clip_global_norm() > 0) {
+    notes.push_back(absl::StrCat(differ, "clip_global_norm acts on each worker's own gradient"));
+  }
+  if (job.worker_num() > 1 && job.data().assignment() == DataConfig::PER_RANK_FILES) {
+    notes.push_back(
+        absl::StrCat(differ, "data.assignment PER_RANK_FILES gives each worker its own files"));
+  }
+  if (job.data().has_task_bytes()) {
+    notes.push_back(absl::StrCat("note: data.task_bytes ", job.data().task_bytes(),
+                                 " plays no part: sync has no tasks"));
+  }
+  return notes;
+}
+
+std::string EffectiveText(const JobConfig& job, bool brief) {
+  if (brief) {
+    return absl::StrCat("effective configuration: ",
+                        job.output_dir().empty() ? "output/JOB_ID" : job.output_dir(),
+                        "/job.textproto");
+  }
+  const std::string config = ToTextproto(job);
+  std::string text = "effective configuration:";
+  for (const absl::string_view line : absl::StrSplit(config, '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&text, "\n  ", line);
   }
   return text;
 }

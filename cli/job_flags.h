@@ -1,6 +1,7 @@
 // The flags that describe a job, of launch and submit.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,10 +14,17 @@ namespace sluice::cli {
 std::vector<FlagSpec> JobFlags();
 
 // The effective config of --job: file, then SLUICE_* variables, then flags. INVALID_ARGUMENT for
-// all that is wrong.
+// all that is wrong, also with its model, which needs no cluster to know.
 absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command);
 
 // "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in a line.
 std::string Describe(const JobConfig& job);
+
+// What a user may not expect of this job: a line each, "note: ...".
+std::vector<std::string> NotesOn(const JobConfig& job);
+
+// "effective configuration:" and the whole of it, indented by two spaces; with `brief` (a terminal)
+// only where the job's own copy of it is.
+std::string EffectiveText(const JobConfig& job, bool brief);
 
 }  // namespace sluice::cli

@@ -91,6 +91,8 @@ int Launch(const ParsedCommand& command) {
   if (!options.ok()) return ReportError(options.status());
   std::cout << Describe(*job) << ", " << options->config.pservers_size() << " pservers; logs in "
             << options->log_dir << std::endl;
+  for (const std::string& note : NotesOn(*job)) std::cout << note << std::endl;
+  std::cout << EffectiveText(*job, *mode == ProgressMode::kLive) << std::endl;
 
   // Before any thread starts: threads inherit the blocked signals.
   StopSignal::Install(false);

@@ -1,14 +1,16 @@
 // sluice predict: scores of a saved model, without a cluster.
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "absl/strings/numbers.h"
@@ -17,9 +19,11 @@
 #include "cli/child_process.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/leftovers.h"
 #include "cli/local_cluster.h"
 #include "cli/progress.h"
 #include "cli/watch_job.h"
+#include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "model/predictor.h"
 
@@ -31,6 +35,7 @@ struct Part {
   int pipe =
       -1;  // the child's report: "examples bad_lines", newline, text of bad lines or of the error
   std::string file;
+  uint64_t lines = 0;  // that it reports
 };
 
 struct Report {
@@ -50,6 +55,7 @@ void WriteAll(int fd, const std::string& text) {
 [[noreturn]] void RunPart(PredictOptions options, int fd, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kJobFailed);
+  Leftovers leftovers({options.output_file + kUnfinishedSuffix, options.output_file}, "", 0);
   const auto summary = PredictFile(options);
   if (!summary.ok()) {
     WriteAll(fd, std::string(summary.status().message()));
@@ -63,7 +69,9 @@ void WriteAll(int fd, const std::string& text) {
 }
 
 // The parts run as processes: forked before any thread exists.
-absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options) {
+absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
+                                             const std::vector<std::string>& files,
+                                             Leftovers* leftovers) {
   std::vector<Part> parts;
   const pid_t parent = getpid();
   for (int i = 0; i < options.worker_num; ++i) {
@@ -71,7 +79,7 @@ absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options) {
     if (pipe(fds) != 0)
       return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
     Part part;
-    part.file = absl::StrCat(options.output_file, ".part-", i);
+    part.file = files[i];
     part.pipe = fds[0];
     part.pid = fork();
     if (part.pid == 0) {
@@ -83,18 +91,23 @@ absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options) {
     close(fds[1]);
     if (part.pid < 0)
       return absl::InternalError(absl::StrCat("cannot start a process: ", std::strerror(errno)));
+    leftovers->SetChild(i, part.pid);
     parts.push_back(part);
   }
   return parts;
 }
 
-absl::StatusOr<Report> Finish(int number, const Part& part) {
+absl::StatusOr<Report> Finish(int number, const Part& part, Leftovers* leftovers) {
   std::string text;
   char buffer[4096];
   for (ssize_t n; (n = read(part.pipe, buffer, sizeof(buffer))) > 0 || (n < 0 && errno == EINTR);) {
     if (n > 0) text.append(buffer, static_cast<size_t>(n));
   }
   close(part.pipe);
+  siginfo_t ended;
+  while (waitid(P_PID, part.pid, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+  }
+  leftovers->SetChild(number, 0);  // from here on the number may be another's
   int status = 0;
   while (waitpid(part.pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -115,42 +128,116 @@ absl::StatusOr<Report> Finish(int number, const Part& part) {
   return report;
 }
 
-absl::Status Concatenate(const std::vector<Part>& parts, const std::string& output) {
-  const std::string whole = output + ".part-all";
-  std::ofstream out(whole, std::ios::binary | std::ios::trunc);
-  for (const Part& part : parts) {
-    std::ifstream in(part.file, std::ios::binary);
-    // Inserting an empty stream would set failbit.
-    if (in.peek() != std::ifstream::traits_type::eof()) out << in.rdbuf();
-    if (!in) in.clear();
+// Appends the file to `out`; DATA_LOSS unless it has all the lines that were reported.
+absl::Status Append(const Part& part, std::FILE* out, const std::string& output) {
+  std::FILE* in = std::fopen(part.file.c_str(), "rb");
+  if (in == nullptr) {
+    return absl::DataLossError(absl::StrCat("the part ", part.file, " is gone: ",
+                                            std::strerror(errno), "; predict again"));
   }
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(whole, output, error);
-  if (out && !error) return absl::OkStatus();
-  std::filesystem::remove(whole, error);
-  return absl::InternalError(absl::StrCat("cannot write ", output, "; is the disk full?"));
+  std::vector<char> buffer(1 << 16);
+  uint64_t lines = 0;
+  bool written = true;
+  size_t n;
+  while (written && (n = std::fread(buffer.data(), 1, buffer.size(), in)) > 0) {
+    lines += std::count(buffer.data(), buffer.data() + n, '\n');
+    written = std::fwrite(buffer.data(), 1, n, out) == n;
+  }
+  const bool read = std::ferror(in) == 0;
+  std::fclose(in);
+  if (!written) {
+    return absl::InternalError(absl::StrCat("cannot write ", output, ": ", std::strerror(errno),
+                                            "; is the disk full?"));
+  }
+  if (read && lines == part.lines) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("the part ", part.file, " has ", lines, " of ",
+                                          part.lines, " lines; is the disk full?"));
 }
 
-absl::StatusOr<Report> RunAll(const PredictOptions& options) {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<Part> parts, StartParts(options));
+// Streams the parts into a pipe or device; a file is replaced when it is whole.
+absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& target,
+                         const std::string& whole) {
+  const std::string& written = target.in_place ? target.path : whole;
+  std::FILE* out = std::fopen(written.c_str(), "wb");
+  if (out == nullptr) {
+    return absl::InternalError(absl::StrCat("cannot open ", written, ": ", std::strerror(errno),
+                                            "; check its folder and space"));
+  }
+  absl::Status status;
+  for (const Part& part : parts) {
+    if (status.ok()) status = Append(part, out, target.path);
+  }
+  bool finished = std::fclose(out) == 0;
+  if (!status.ok()) return status;
+  if (finished && !target.in_place) finished = std::rename(whole.c_str(), target.path.c_str()) == 0;
+  if (finished) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot finish ", target.path, ": ",
+                                          std::strerror(errno), "; is the disk full?"));
+}
+
+absl::StatusOr<Report> RunHere(const PredictOptions& options) {
+  const OutputTarget target = ResolveOutput(options.output_file);
+  std::vector<std::string> files;
+  if (!target.in_place) files.push_back(target.path + kUnfinishedSuffix);
+  Leftovers leftovers(std::move(files), "", 0);
+  SLUICE_ASSIGN_OR_RETURN(const PredictSummary summary, PredictFile(options));
+  Report report;
+  report.examples = summary.examples;
+  report.bad_lines = summary.bad.count;
+  if (summary.bad.count > 0) report.bad_text = summary.bad.Describe();
+  return report;
+}
+
+// Of the parts of a pipe or device, beside which no file can be.
+absl::StatusOr<std::string> PartsFolder() {
+  const char* const set = std::getenv("TMPDIR");
+  std::string folder =
+      absl::StrCat(set != nullptr && *set != 0 ? set : "/tmp", "/sluice-predict-XXXXXX");
+  if (mkdtemp(folder.data()) != nullptr) return folder;
+  return absl::InternalError(absl::StrCat("cannot make the folder ", folder, ": ",
+                                          std::strerror(errno), "; set TMPDIR to a writable one"));
+}
+
+absl::StatusOr<Report> RunParts(const PredictOptions& options) {
+  const OutputTarget target = ResolveOutput(options.output_file);
+  std::string folder;
+  if (target.in_place) {
+    SLUICE_ASSIGN_OR_RETURN(folder, PartsFolder());
+  }
+  const std::string prefix = target.in_place ? folder + "/scores" : target.path;
+  std::vector<std::string> files;
+  for (int i = 0; i < options.worker_num; ++i) files.push_back(absl::StrCat(prefix, ".part-", i));
+  const std::string whole = prefix + ".part-all";
+  std::vector<std::string> all = files;
+  for (const std::string& file : files) all.push_back(file + kUnfinishedSuffix);
+  all.push_back(whole);
+  // Ends and removes what is left on every way out.
+  Leftovers leftovers(std::move(all), folder, files.size());
+
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Part> parts, StartParts(options, files, &leftovers));
   Report total;
   absl::Status status;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto report = Finish(static_cast<int>(i), parts[i]);
+    const auto report = Finish(static_cast<int>(i), parts[i], &leftovers);
     if (!report.ok()) {
       status.Update(report.status());
       continue;
     }
+    parts[i].lines = report->examples + report->bad_lines;
     total.examples += report->examples;
     total.bad_lines += report->bad_lines;
     if (total.bad_text.empty()) total.bad_text = report->bad_text;
   }
-  if (status.ok()) status = Concatenate(parts, options.output_file);
-  std::error_code ignored;
-  for (const Part& part : parts) std::filesystem::remove(part.file, ignored);
+  if (status.ok()) status = Concatenate(parts, target, whole);
   if (!status.ok()) return status;
   return total;
+}
+
+// Scores and the summary do not share a file or pipe.
+bool IsStdout(const std::string& output) {
+  struct stat file, standard;
+  return stat(output.c_str(), &file) == 0 && fstat(STDOUT_FILENO, &standard) == 0 &&
+         file.st_dev == standard.st_dev && file.st_ino == standard.st_ino;
 }
 
 absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
@@ -181,13 +268,14 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
 int Predict(const ParsedCommand& command) {
   const auto options = OptionsFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
-  const auto report = RunAll(*options);
+  const bool scores_on_stdout = IsStdout(options->output_file);
+  const auto report = options->worker_num == 1 ? RunHere(*options) : RunParts(*options);
   if (!report.ok()) return ReportError(report.status());
   if (report->bad_lines > 0) {
     std::cerr << "sluice: " << WithCommas(report->bad_lines)
               << " lines are no example and got nan: " << report->bad_text << std::endl;
   }
-  std::cout << "scored " << WithCommas(report->examples) << " examples into "
+  (scores_on_stdout ? std::cerr : std::cout) << "scored " << WithCommas(report->examples) << " examples into "
             << options->output_file << std::endl;
   return kDone;
 }

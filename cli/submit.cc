@@ -65,6 +65,8 @@ int Submit(const ParsedCommand& command) {
   const auto submitted = client->SubmitJob(request);
   if (!submitted.ok()) return ReportError(submitted.status());
   std::cout << "submitted " << submitted->job_id() << " (" << Describe(*job) << ")" << std::endl;
+  for (const std::string& note : NotesOn(*job)) std::cout << note << std::endl;
+  std::cout << EffectiveText(*job, *mode == ProgressMode::kLive) << std::endl;
   if (!wait) return kDone;
   return Follow(command, client.get(), submitted->job_id(), *mode);
 }

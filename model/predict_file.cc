@@ -27,12 +27,9 @@ class ScoreWriter {
   }
 
   absl::Status Open(const std::string& path) {
-    std::error_code ignored;
-    const auto status = std::filesystem::status(path, ignored);
-    const bool in_place =
-        std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
-    path_ = path;
-    written_ = in_place ? path : path + kUnfinishedSuffix;
+    const OutputTarget target = ResolveOutput(path);
+    path_ = target.path;
+    written_ = target.in_place ? path_ : path_ + kUnfinishedSuffix;
     file_ = std::fopen(written_.c_str(), "wb");
     return file_ != nullptr ? absl::OkStatus() : Failed("cannot open");
   }
@@ -139,6 +136,23 @@ class FilePrediction {
 };
 
 }  // namespace
+
+OutputTarget ResolveOutput(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return {path, true};
+  fs::path target = path;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(target, error)); ++i) {
+    const fs::path to = fs::read_symlink(target, error);
+    if (error) break;
+    target = to.is_absolute() ? to : target.parent_path() / to;
+  }
+  // A link of /proc to a file that has no name any more.
+  if (fs::exists(status) && !fs::equivalent(path, target, error)) return {path, true};
+  return {target.string(), false};
+}
 
 absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
   if (options.worker_num < 1 || options.part < -1 || options.part >= options.worker_num) {

@@ -57,7 +57,7 @@ struct PredictOptions {
   std::string model_dir;
   // Files or globs, in this order; the files of one glob by name. The label column may be missing.
   std::vector<std::string> data_files;
-  std::string output_file;  // replaced when all is written
+  std::string output_file;  // see ResolveOutput
   // Part `part` of `worker_num` contiguous parts; their outputs, one after another, are the output
   // of part -1: all.
   int worker_num = 1;
@@ -69,6 +69,14 @@ struct PredictSummary {
   uint64_t examples = 0;  // scored
   BadLines bad;           // lines that are no example: their score is "nan"
 };
+
+// Where an output path leads through symbolic links. A regular file, or none yet, is replaced when
+// all is written; a pipe or device is written in place.
+struct OutputTarget {
+  std::string path;
+  bool in_place = false;
+};
+OutputTarget ResolveOutput(const std::string& path);
 
 // Writes one line ("%.9g" of the probability) for each data line, in input order.
 absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options);

@@ -103,6 +103,26 @@ TEST(SchedulerLoopTest, EmptyClusterEndsAfterShutdown) {
   ended.get_future().get();
 }
 
+TEST(SchedulerLoopTest, EffectiveConfigurationIsLoggedAtSubmission) {
+  std::string log;
+  SchedulerLoop::Options options = Options();
+  options.log = [&log](const std::string& line) { log += line + "\n"; };
+  SchedulerLoop loop(std::move(options));
+  SubmitJobRequest request;
+  JobConfig* job = request.mutable_config();
+  job->set_name("logged");
+  job->mutable_data()->set_format(DataConfig::LIBSVM);
+  job->mutable_data()->add_train_files("t");
+  Feature* feature = job->add_features();
+  feature->set_name("f");
+  feature->mutable_numeric();
+  job->mutable_model()->mutable_wide_deep();
+  ASSERT_TRUE(loop.SubmitJob(request).ok());
+  EXPECT_NE(log.find("job logged-1: effective configuration:   batch_size: 512\n"),
+            std::string::npos)
+      << log;
+}
+
 TEST(SchedulerLoopTest, BadConfigurationIsRefusedAtSubmission) {
   SchedulerLoop loop(Options());
   SubmitJobRequest request;

@@ -1,0 +1,57 @@
+#include "cli/leftovers.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace sluice::cli {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+
+Leftovers* g_leftovers = nullptr;  // changed before the handlers are set and after they are reset
+
+void OnSignal(int number) {
+  if (g_leftovers != nullptr) g_leftovers->Remove();
+  _exit(128 + number);
+}
+
+void Handle(void (*handler)(int)) {
+  for (const int number : kSignals) {
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    // One handler at a time.
+    for (const int other : kSignals) sigaddset(&action.sa_mask, other);
+    sigaction(number, &action, nullptr);
+  }
+}
+
+}  // namespace
+
+Leftovers::Leftovers(std::vector<std::string> files, std::string folder, size_t most_children)
+    : files_(std::move(files)), folder_(std::move(folder)), children_(most_children) {
+  Handle(SIG_DFL);
+  g_leftovers = this;
+  Handle(&OnSignal);
+}
+
+Leftovers::~Leftovers() {
+  Handle(SIG_DFL);
+  g_leftovers = nullptr;
+  Remove();
+}
+
+void Leftovers::Remove() {
+  for (const auto& child : children_) {
+    if (child > 0) kill(child, SIGKILL);
+  }
+  for (const auto& child : children_) {
+    if (child > 0) waitpid(child, nullptr, 0);
+  }
+  for (const std::string& file : files_) unlink(file.c_str());
+  if (!folder_.empty()) rmdir(folder_.c_str());
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,99 @@
+#include "cli/job_flags.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+constexpr char kJob[] = R"(
+name: "good"
+data { format: CSV train_files: "t.csv" csv { header: true } label { column: "y" } }
+features { name: "age" numeric {} }
+features { name: "job" categorical {} }
+model { wide_deep { hidden_units: 8 embedding_dim: 4 } }
+)";
+
+class JobFlagsTest : public ::testing::Test {
+ protected:
+  JobFlagsTest()
+      : file_(::testing::TempDir() + "job_flags_test_" + std::to_string(getpid()) + ".textproto") {
+    std::ofstream(file_) << kJob;
+    spec_.name = "launch";
+    spec_.flags = JobFlags();
+  }
+  ~JobFlagsTest() override { std::remove(file_.c_str()); }
+
+  absl::StatusOr<JobConfig> Load(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "--job=" + file_);
+    const auto command = ParseCommand(spec_, flags);
+    if (!command.ok()) return command.status();
+    return JobFromFlags(*command);
+  }
+  JobConfig Job(std::vector<std::string> flags) {
+    const auto job = Load(std::move(flags));
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job.ok() ? *job : JobConfig();
+  }
+
+  std::string file_;
+  CommandSpec spec_;
+};
+
+TEST_F(JobFlagsTest, ProblemsOfTheModelAreFoundWithoutAClusterAndNameTheJobFile) {
+  std::ofstream(file_, std::ios::app) << "features { name: 'x' cross { features: ['job', 'jab'] } }";
+  EXPECT_THAT(std::string(Load({}).status().message()),
+              AllOf(StartsWith(file_ + ": "), HasSubstr("\"jab\"")));
+  std::ofstream(file_) << kJob << "tables { name: 'deep/9/weight' }";
+  const absl::Status unknown_table = Load({}).status();
+  EXPECT_EQ(unknown_table.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unknown_table.message()),
+              AllOf(StartsWith(file_ + ": "), HasSubstr("deep/9/weight")));
+}
+
+TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {
+  const JobConfig job = Job({"--max_staleness=2", "--gradients_to_wait=3"});
+  EXPECT_EQ(job.strategy().a_sync_configs().max_staleness(), 2u);
+  EXPECT_EQ(job.strategy().a_sync_configs().gradients_to_wait(), 3u);
+  EXPECT_THAT(std::string(Load({"--a_sync=false", "--max_staleness=2"}).status().message()),
+              HasSubstr("--max_staleness: strategy.a_sync_configs.max_staleness: 2 contradicts"));
+}
+
+TEST_F(JobFlagsTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
+  const std::vector<std::string> sync = {"--a_sync=false", "--worker_num=2"};
+  const auto with = [&](const std::string& setting) {
+    std::vector<std::string> flags = sync;
+    flags.push_back("--set=" + setting);
+    return NotesOn(Job(flags));
+  };
+  EXPECT_THAT(NotesOn(Job(sync)), IsEmpty());
+  EXPECT_THAT(with("optimizers.clip_global_norm=1"),
+              ElementsAre("note: 2 workers do not equal one worker: clip_global_norm acts on each "
+                          "worker's own gradient"));
+  EXPECT_THAT(with("data.assignment=PER_RANK_FILES"), ElementsAre(HasSubstr("PER_RANK_FILES")));
+  EXPECT_THAT(with("data.task_bytes=4096"), ElementsAre(HasSubstr("data.task_bytes 4096")));
+  EXPECT_THAT(NotesOn(Job({"--worker_num=2", "--set=optimizers.clip_global_norm=1",
+                           "--set=data.task_bytes=4096"})),
+              IsEmpty());
+}
+
+TEST_F(JobFlagsTest, EffectiveTextIsTheWholeConfigOrItsPlace) {
+  const JobConfig job = Job({"--batch_size=77", "--output_dir=/out"});
+  EXPECT_THAT(EffectiveText(job, false), AllOf(StartsWith("effective configuration:\n  version: 1"),
+                                               HasSubstr("\n    batch_size: 77\n")));
+  EXPECT_EQ(EffectiveText(job, true), "effective configuration: /out/job.textproto");
+}
+
+}  // namespace
+}  // namespace sluice::cli
