@@ -1,5 +1,6 @@
 #include "server/exchange_handler.h"
 
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,18 @@ void ExchangeHandler::OnClosed() {
 }
 
 void ExchangeHandler::OnMessage(Message message) {
+  try {
+    TakeMessage(std::move(message));
+  } catch (const std::bad_alloc&) {
+    // The worker opens a new stream and sends again what was not answered.
+    RefuseAndClose(absl::ResourceExhaustedError(
+                       "no memory for a message at this pserver; use more pservers or a machine "
+                       "with more memory"),
+                   request_id_);
+  }
+}
+
+void ExchangeHandler::TakeMessage(Message message) {
   if (closed_) return;
   counters_->messages_in.fetch_add(1, std::memory_order_relaxed);
   counters_->bytes_in.fetch_add(MessageSize(message), std::memory_order_relaxed);

@@ -35,6 +35,7 @@ class ExchangeHandler : public StreamHandler {
   void OnClosed() override;
 
  private:
+  void TakeMessage(Message message);
   // A non-OK status closes the stream: the peer does not speak the protocol, or not to this job.
   absl::Status HandleFrame(DecodedFrame frame);
   absl::Status HandleHello(const FrameHeader& header);

@@ -66,14 +66,70 @@ absl::Status CheckSaved(const TableConfig& saved, const TableLayout& table,
                    "; train with the model's features and widths"));
 }
 
+// The tables of the job, and the seed of their initial values. A job that only evaluates a model has
+// the model's own: a key that was never trained is the same in training, evaluation and prediction.
+struct InitialTables {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  uint64_t seed = 0;
+};
+
+absl::StatusOr<InitialTables> InitialTablesOf(const JobSpec& spec) {
+  const JobConfig& config = spec.config();
+  InitialTables initial{spec.tables(), config.train().seed()};
+  if (!config.evaluate_only() || config.initial_model().empty()) return initial;
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig trained, ReadModelJob(config.initial_model()));
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(config.initial_model()));
+  initial.seed = trained.train().seed();
+  for (TableConfig& table : initial.tables) {
+    for (const TableConfig& saved : manifest.tables()) {
+      if (saved.name() != table.name()) continue;
+      if (saved.has_initializer()) *table.mutable_initializer() = saved.initializer();
+      // Columns that differ are refused when the model is loaded.
+      const int columns = std::min(table.columns_size(), saved.columns_size());
+      for (int c = 0; c < columns; ++c) {
+        *table.mutable_columns(c)->mutable_initializer() = saved.columns(c).initializer();
+      }
+    }
+  }
+  return initial;
+}
+
+std::string Mib(uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); }
+
+// The dense shards that the route gives to `self` fit in the memory that is left.
+absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int self,
+                         uint64_t available) {
+  uint64_t all = 0, most = 0;
+  std::string name;
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    if (layouts[t]->sparse()) continue;
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
+      if (static_cast<int64_t>(route.tables(t).owner(s)) != self) continue;
+      bytes += layouts[t]->ShardBytes(s);
+    }
+    all += bytes;
+    if (bytes <= most) continue;
+    most = bytes;
+    name = layouts[t]->name();
+  }
+  if (all <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the job's dense tables need ", Mib(all), " on this pserver, ", Mib(most), " of it for table '",
+      name, "', and ", Mib(available),
+      " are available (MemAvailable); make that table smaller, use more pservers, or a machine with "
+      "more memory"));
+}
+
 }  // namespace
 
 JobTables::JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePolicy& policy,
-                     Clock* clock)
+                     Clock* clock, const JobLimits& limits)
     : job_id_(spec.job_id()),
       layouts_(std::move(layouts)),
       policy_(policy),
       clock_(clock),
+      limits_(limits),
       frames_(policy.worker_num, policy.mode == Mode::kSync),
       staleness_(policy.worker_num, MaxStaleness(spec)),
       barrier_(policy.worker_num),
@@ -81,14 +137,22 @@ JobTables::JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePoli
 
 absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
                                                            const std::string& address,
-                                                           Clock* clock) {
+                                                           Clock* clock,
+                                                           const JobLimits& limits) {
   if (spec.worker_num() == 0) {
     return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has no workers"));
   }
-  SLUICE_ASSIGN_OR_RETURN(TableLayouts layouts,
-                          CreateTableLayouts(spec.tables(), spec.config().train().seed()));
+  auto initial = InitialTablesOf(spec);
+  if (!initial.ok()) {
+    return absl::Status(initial.status().code(),
+                        absl::StrCat("initial_model: ", initial.status().message()));
+  }
+  SLUICE_ASSIGN_OR_RETURN(TableLayouts layouts, CreateTableLayouts(initial->tables, initial->seed));
   SLUICE_RETURN_IF_ERROR(CheckRoute(layouts, spec.route()));
-  std::shared_ptr<JobTables> job(new JobTables(spec, std::move(layouts), PolicyOf(spec), clock));
+  SLUICE_RETURN_IF_ERROR(CheckMemory(layouts, spec.route(), IndexOf(spec.route(), address),
+                                     limits.available_memory()));
+  std::shared_ptr<JobTables> job(
+      new JobTables(spec, std::move(layouts), PolicyOf(spec), clock, limits));
   job->OpenShards(spec.route(), address);
   if (!spec.config().initial_model().empty()) {
     const absl::Status loaded = job->LoadModel(spec.config().initial_model());
@@ -185,7 +249,7 @@ std::string JobTables::WaitingFor() {
   }
   if (oldest == nullptr || policy_.mode == Mode::kSync) return "";
   const std::optional<uint32_t> slowest =
-      staleness_.Blocking(oldest->caller.rank, oldest->pull.ahead());
+      staleness_.Blocking(oldest->caller.rank, oldest->step);
   if (!slowest.has_value()) return "";
   return absl::StrFormat("push %d of rank %d, for max_staleness of rank %d (%.1f s)",
                          staleness_.clock(*slowest) + 1, *slowest, oldest->caller.rank,

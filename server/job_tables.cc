@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -15,6 +16,10 @@ namespace {
 
 // Weights above this could overflow a sum in double.
 constexpr double kMaxWeight = 1e200;
+// Parts that name more than this are no message; sums of parts below it do not overflow.
+constexpr uint64_t kMaxPartsBytes = uint64_t{1} << 62;
+// Of a message beside the values of its one part.
+constexpr uint64_t kHeaderRoom = 4096;
 
 absl::Status CheckParts(const TableLayouts& layouts, const Parts& parts, bool push,
                         uint64_t* bytes) {
@@ -47,6 +52,10 @@ absl::Status CheckParts(const TableLayouts& layouts, const Parts& parts, bool pu
       *bytes += rows * (8 + (push ? row_bytes : 0));
     } else if (push) {
       *bytes += rows * layout.wire_bytes();
+    }
+    if (*bytes > kMaxPartsBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("part ", i, " of table '", layout.name(),
+                                                     "' names ", rows, " rows, too many"));
     }
   }
   return absl::OkStatus();
@@ -128,6 +137,25 @@ absl::Status JobTables::CheckRequest(const FrameHeader& header, size_t payload_b
   return absl::OkStatus();
 }
 
+absl::Status JobTables::CheckAnswer(const Pull& pull) const {
+  const Parts& parts = pull.parts();
+  uint64_t sparse = 0;
+  for (int i = 0; i < parts.table_size(); ++i) {
+    const TableLayout& layout = *layouts_[parts.table(i)];
+    if (!layout.sparse()) continue;
+    const uint64_t bytes = uint64_t{parts.rows(i)} * layout.dim() * layout.wire_bytes();
+    sparse += bytes;
+    if (bytes + kHeaderRoom <= limits_.max_message_bytes && sparse <= kMaxPullBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull of ", parts.rows(i), " rows of table '", layout.name(), "' shard ", parts.shard(i),
+        " asks for ", bytes, " bytes, and the pull for ", sparse,
+        " so far; one part may have at most ", limits_.max_message_bytes,
+        " (limits.max_message_mib), all of a pull ", kMaxPullBytes,
+        "; use smaller batches, more shards, or raise the limit"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status JobTables::CheckMode(const FrameHeader& header) const {
   const bool geo = policy_.mode == Mode::kGeo, sync = policy_.mode == Mode::kSync;
   if (header.has_push() && header.push().delta() != geo) {
@@ -145,10 +173,27 @@ absl::Status JobTables::CheckMode(const FrameHeader& header) const {
 
 absl::Status JobTables::Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                                std::unique_ptr<ReplyWriter>* reply) {
+  const bool changes =
+      frame.header.has_push() || frame.header.has_commit() || frame.header.has_end_epoch();
+  try {
+    return HandleChecked(caller, std::move(frame), scratch, reply);
+  } catch (const std::bad_alloc&) {
+    const std::string error = absl::StrCat("no memory for a request of rank ", caller.rank,
+                                           " in job ", job_id_, " on pserver ", address_,
+                                           "; use more pservers or a machine with more memory");
+    // Some shards may have it and others not, one perhaps in part: no try can mend that.
+    if (changes) Fail(error);
+    return absl::ResourceExhaustedError(error);
+  }
+}
+
+absl::Status JobTables::HandleChecked(const Caller& caller, DecodedFrame frame, PushPart* scratch,
+                                      std::unique_ptr<ReplyWriter>* reply) {
   const FrameHeader& header = frame.header;
   SLUICE_RETURN_IF_ERROR(CheckCaller(caller, header.generation()));
   SLUICE_RETURN_IF_ERROR(CheckRequest(header, frame.payload.remaining()));
   SLUICE_RETURN_IF_ERROR(CheckMode(header));
+  if (header.has_pull()) SLUICE_RETURN_IF_ERROR(CheckAnswer(header.pull()));
   if (header.has_push()) {
     ApplyPush(caller, header.push(), &frame.payload, scratch, reply->get());
     if (header.last()) CountFrame(caller, header.push(), **reply);
@@ -282,9 +327,9 @@ void JobTables::EndEpoch(const Caller& caller, uint32_t epoch) {
   AnswerReady();
 }
 
-bool JobTables::Ready(const Caller& caller, const Pull& pull) const {
+bool JobTables::Ready(const Caller& caller, const Pull& pull, uint64_t step) const {
   if (policy_.mode == Mode::kSync) return barrier_.closed() >= pull.applied_sequence();
-  return pull.evaluation() || staleness_.Ready(caller.rank, pull.ahead());
+  return pull.evaluation() || staleness_.Ready(caller.rank, step);
 }
 
 absl::Status JobTables::AnswerOrPark(const Caller& caller, const Pull& pull, PayloadReader payload,
@@ -298,12 +343,13 @@ absl::Status JobTables::AnswerOrPark(const Caller& caller, const Pull& pull, Pay
     }
     if (!pull.evaluation()) staleness_.Activate(caller.rank);
     if (closed_) return absl::NotFoundError(absl::StrCat("job ", job_id_, " was closed"));
-    if (!Ready(caller, pull)) {
+    const uint64_t step = staleness_.StepOf(caller.rank, pull.ahead());
+    if (!Ready(caller, pull, step)) {
       if (parked_.size() >= kMaxParkedPerWorker * policy_.worker_num) {
         return absl::ResourceExhaustedError(absl::StrCat("job ", job_id_, " has ", parked_.size(),
                                                          " waiting pulls; wait for answers"));
       }
-      parked_.push_back({caller, pull, std::move(payload), std::move(*reply), clock_->Now()});
+      parked_.push_back({caller, pull, std::move(payload), std::move(*reply), clock_->Now(), step});
       return absl::OkStatus();
     }
   }
@@ -318,7 +364,7 @@ void JobTables::AnswerReady() {
     MutexLock lock(&mutex_);
     size_t kept = 0;
     for (size_t i = 0; i < parked_.size(); ++i) {
-      if (Ready(parked_[i].caller, parked_[i].pull)) {
+      if (Ready(parked_[i].caller, parked_[i].pull, parked_[i].step)) {
         ready.push_back(std::move(parked_[i]));
       } else {
         if (kept != i) parked_[kept] = std::move(parked_[i]);
@@ -327,7 +373,17 @@ void JobTables::AnswerReady() {
     }
     parked_.resize(kept);
   }
-  for (ParkedPull& p : ready) Answer(p.caller, p.pull, std::move(p.payload), p.reply.get());
+  for (ParkedPull& p : ready) {
+    try {
+      Answer(p.caller, p.pull, std::move(p.payload), p.reply.get());
+    } catch (const std::bad_alloc&) {
+      // Of another worker than the one that made it ready: refused here, or it would wait for ever.
+      p.reply->Refuse(
+          absl::ResourceExhaustedError(absl::StrCat("no memory for the answer to rank ",
+                                                    p.caller.rank, " on pserver ", address_)),
+          generation());
+    }
+  }
 }
 
 void JobTables::Answer(const Caller& caller, const Pull& pull, PayloadReader payload,

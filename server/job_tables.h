@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "proto/scheduler.pb.h"
+#include "server/available_memory.h"
 #include "server/delivery_gate.h"
 #include "server/reply_writer.h"
 #include "server/shard.h"
@@ -28,9 +30,19 @@
 
 namespace sluice {
 
+// What one job may ask of this process.
+struct JobLimits {
+  // Of one message, either way: a longer part of an answer could not be sent.
+  uint64_t max_message_bytes = uint64_t{64} << 20;
+  // Dense shards that need more bytes than this are not opened.
+  std::function<uint64_t()> available_memory = [] { return AvailableMemory(); };
+};
+
 class JobTables {
  public:
   static constexpr size_t kMaxParkedPerWorker = 64;
+  // Of the sparse values that one pull may ask for: it may name a key many times.
+  static constexpr uint64_t kMaxPullBytes = uint64_t{1} << 30;
 
   // Who speaks, as its Hello said.
   struct Caller {
@@ -41,9 +53,10 @@ class JobTables {
 
   // Opens the shards that the route gives to `address`, with initial values or those of the job's
   // initial model. `clock` outlives it. INVALID_ARGUMENT, DATA_LOSS, NOT_FOUND say what is wrong
-  // with the spec or the model.
+  // with the spec or the model; RESOURCE_EXHAUSTED: its dense tables do not fit in memory.
   static absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec,
-                                                         const std::string& address, Clock* clock);
+                                                         const std::string& address, Clock* clock,
+                                                         const JobLimits& limits = {});
 
   // INVALID_ARGUMENT: no such rank. ABORTED: a later life of the rank has spoken. Fences earlier
   // ones.
@@ -56,7 +69,8 @@ class JobTables {
   //   ABORTED              this incarnation is fenced
   //   INVALID_ARGUMENT     malformed, or not for the job's mode; nothing of the message was applied
   //   NOT_FOUND            the job was closed
-  //   RESOURCE_EXHAUSTED   too many pulls wait
+  //   RESOURCE_EXHAUSTED   too many pulls wait, or memory ran out; a change that was cut short by
+  //                        that fails the job
   // `scratch` belongs to the stream.
   absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                       std::unique_ptr<ReplyWriter>* reply);
@@ -74,6 +88,10 @@ class JobTables {
 
   // Test: sees the shard, null when it is not here.
   Shard* shard_for_test(uint32_t table, uint32_t shard) { return FindShard(table, shard); }
+  size_t parked_for_test() {
+    MutexLock lock(&mutex_);
+    return parked_.size();
+  }
 
  private:
   struct ParkedPull {
@@ -82,9 +100,11 @@ class JobTables {
     PayloadReader payload;
     std::unique_ptr<ReplyWriter> reply;
     absl::Time since;
+    uint64_t step = 0;  // StalenessClock::StepOf when it came
   };
 
-  JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePolicy& policy, Clock* clock);
+  JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePolicy& policy, Clock* clock,
+            const JobLimits& limits);
   void OpenShards(const Route& route, const std::string& address);
   absl::Status LoadModel(const std::string& directory);
   Shard* FindShard(uint32_t table, uint32_t shard) const { return shards_[table][shard].get(); }
@@ -93,6 +113,10 @@ class JobTables {
   // The whole message fits the tables and the mode, before any of it is applied.
   absl::Status CheckRequest(const FrameHeader& header, size_t payload_bytes) const;
   absl::Status CheckMode(const FrameHeader& header) const;
+  // The answer to it can be sent.
+  absl::Status CheckAnswer(const Pull& pull) const;
+  absl::Status HandleChecked(const Caller& caller, DecodedFrame frame, PushPart* scratch,
+                             std::unique_ptr<ReplyWriter>* reply);
 
   void ApplyPush(const Caller& caller, const Push& push, PayloadReader* payload, PushPart* scratch,
                  ReplyWriter* reply);
@@ -105,7 +129,9 @@ class JobTables {
                             std::unique_ptr<ReplyWriter>* reply);
   void Answer(const Caller& caller, const Pull& pull, PayloadReader payload, ReplyWriter* reply);
   void AnswerReady();
-  bool Ready(const Caller& caller, const Pull& pull) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `step`: StalenessClock::StepOf when the pull came.
+  bool Ready(const Caller& caller, const Pull& pull, uint64_t step) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string WaitingFor() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(const std::string& error);
 
@@ -113,6 +139,7 @@ class JobTables {
   const TableLayouts layouts_;
   const UpdatePolicy policy_;
   Clock* const clock_;
+  const JobLimits limits_;
   std::vector<std::vector<std::unique_ptr<Shard>>>
       shards_;  // [table][shard], null: another pserver's
   std::string address_;

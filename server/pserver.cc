@@ -1,5 +1,6 @@
 #include "server/pserver.h"
 
+#include <new>
 #include <set>
 #include <utility>
 
@@ -43,12 +44,23 @@ void Pserver::Reconcile(const std::string& self,
       const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
       if (!moved.ok()) hosted.error = std::string(moved.message());
     } else {
-      absl::StatusOr<std::shared_ptr<JobTables>> opened = JobTables::Open(spec, self, clock_);
+      absl::StatusOr<std::shared_ptr<JobTables>> opened = Open(spec, self);
       hosted.error = opened.ok() ? "" : std::string(opened.status().message());
       if (opened.ok()) hosted.tables = *std::move(opened);
     }
     MutexLock lock(&mutex_);
     jobs_[spec.job_id()] = std::move(hosted);
+  }
+}
+
+absl::StatusOr<std::shared_ptr<JobTables>> Pserver::Open(const JobSpec& spec,
+                                                         const std::string& self) {
+  try {
+    return JobTables::Open(spec, self, clock_, limits_);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory to open job ", spec.job_id(), " on pserver ", self,
+                     "; make its tables smaller, or use more pservers"));
   }
 }
 

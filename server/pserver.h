@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,7 +22,8 @@ namespace sluice {
 class Pserver {
  public:
   // `clock` outlives it.
-  explicit Pserver(Clock* clock) : clock_(clock) {}
+  explicit Pserver(Clock* clock, JobLimits limits = {})
+      : clock_(clock), limits_(std::move(limits)) {}
 
   // Opens the missing jobs, drops the others, takes over routes. May take long (reads saved
   // models); what cannot be opened is reported with its error, until the job is dropped.
@@ -43,6 +45,8 @@ class Pserver {
   std::shared_ptr<JobTables> Find(const std::string& job_id);
 
  private:
+  // JobTables::Open, with memory that runs out as a status.
+  absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec, const std::string& self);
   struct Hosted {
     std::shared_ptr<JobTables> tables;  // null when it could not be opened
     uint64_t generation = 0;            // of the last route tried
@@ -50,6 +54,7 @@ class Pserver {
   };
 
   Clock* const clock_;
+  const JobLimits limits_;
   DataPlaneCounters counters_;
   Mutex mutex_;
   std::map<std::string, Hosted> jobs_ ABSL_GUARDED_BY(mutex_);

@@ -52,6 +52,14 @@ PserverServer::~PserverServer() {
   if (data_port_ != nullptr) data_port_->Shutdown();
 }
 
+JobLimits PserverServer::LimitsOf(const LimitsConfig& limits) {
+  JobLimits of_job;
+  if (limits.has_max_message_mib()) {
+    of_job.max_message_bytes = uint64_t{limits.max_message_mib()} << 20;
+  }
+  return of_job;
+}
+
 absl::Status PserverServer::StartDataPort() {
   Identity& identity = options_.identity;
   const LimitsConfig& limits = identity.cluster.limits();

@@ -38,7 +38,10 @@ class PserverServer {
   ~PserverServer();
 
  private:
-  explicit PserverServer(Options options) : options_(std::move(options)) {}
+  explicit PserverServer(Options options)
+      : options_(std::move(options)),
+        pserver_(Clock::Real(), LimitsOf(options_.identity.cluster.limits())) {}
+  static JobLimits LimitsOf(const LimitsConfig& limits);
   absl::Status Init();
   absl::Status StartDataPort();
   absl::Status StartAdmin();
@@ -53,7 +56,7 @@ class PserverServer {
   bool stopping();
 
   Options options_;
-  Pserver pserver_{Clock::Real()};
+  Pserver pserver_;
   std::unique_ptr<GrpcStreamServer> data_port_;
   std::unique_ptr<SchedulerClient> scheduler_;
   PserverMetrics metrics_;

@@ -28,9 +28,8 @@ void StalenessClock::Applied(uint32_t rank, uint64_t pulled_others) {
   ++ranks_[rank].clock;
 }
 
-std::optional<uint32_t> StalenessClock::Blocking(uint32_t rank, uint64_t ahead) const {
+std::optional<uint32_t> StalenessClock::Blocking(uint32_t rank, uint64_t step) const {
   if (!max_staleness_.has_value()) return std::nullopt;
-  const uint64_t step = ranks_[rank].clock + ahead;
   std::optional<uint32_t> slowest;
   for (uint32_t r = 0; r < ranks_.size(); ++r) {
     if (r == rank || !ranks_[r].active) continue;

@@ -25,11 +25,14 @@ class StalenessClock {
   // A frame of `rank` was applied. `pulled_others`: others() when the values behind it were read.
   void Applied(uint32_t rank, uint64_t pulled_others);
 
-  // May `rank` read the values for its next step but `ahead`? Step t = clock + ahead waits until
-  // every other active rank has t - max_staleness - 1 steps applied.
-  bool Ready(uint32_t rank, uint64_t ahead) const { return !Blocking(rank, ahead).has_value(); }
+  // The step that a pull arriving now is for: `rank`'s next but `ahead`. It stays that step while
+  // the pull waits and the rank's own frames move its clock on.
+  uint64_t StepOf(uint32_t rank, uint64_t ahead) const { return ranks_[rank].clock + ahead; }
+  // May `rank` read the values for `step`? It waits until every other active rank has
+  // step - max_staleness - 1 steps applied.
+  bool Ready(uint32_t rank, uint64_t step) const { return !Blocking(rank, step).has_value(); }
   // The slowest rank that keeps it from being ready.
-  std::optional<uint32_t> Blocking(uint32_t rank, uint64_t ahead) const;
+  std::optional<uint32_t> Blocking(uint32_t rank, uint64_t step) const;
 
   bool active(uint32_t rank) const { return ranks_[rank].active; }
   uint64_t clock(uint32_t rank) const { return ranks_[rank].clock; }

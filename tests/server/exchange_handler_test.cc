@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <new>
 #include <random>
 
 #include "tests/server/test_worker.h"
@@ -121,6 +122,17 @@ TEST_F(ExchangeHandlerTest, LargeAnswersComeInChunksCutAtParts) {
   EXPECT_EQ(answer.messages, 4u);
   EXPECT_LE(answer.largest_message, kChunkBytes + 4096);
   for (float v : answer.dense) ASSERT_EQ(v, 1.0f);
+}
+
+TEST_F(ExchangeHandlerTest, AMessageThatNoMemoryIsLeftForIsRefused) {
+  auto stream = std::make_shared<FakeStream>();
+  ExchangeHandler handler(
+      stream, [](const std::string&) -> std::shared_ptr<JobTables> { throw std::bad_alloc(); },
+      &counters_);
+  handler.OnMessage(HelloOf("job-1", 1));
+  ASSERT_EQ(stream->answers.size(), 1u);
+  EXPECT_EQ(stream->answers.begin()->second.code, 8);
+  EXPECT_TRUE(stream->closed);
 }
 
 TEST_F(ExchangeHandlerTest, RandomBytesChangeNothing) {

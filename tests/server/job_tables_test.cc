@@ -294,6 +294,18 @@ TEST_F(JobTablesTest, BoundedStalenessParksThePullOfAFastWorker) {
   EXPECT_EQ(worker(0).Get(two).others, 1u);
 }
 
+TEST_F(JobTablesTest, APipelinedPullWaitsForItsOwnStepWhateverItsRankPushesMeanwhile) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(1);
+  Open(spec);
+  worker(1).PullDense();
+  const uint64_t pull = worker(0).PullDense(0, false, 3);
+  for (uint64_t s = 1; s <= 3; ++s) Push(0, {.sequence = s, .dense = {1, 1, 1, 1}});
+  EXPECT_FALSE(worker(0).Get(pull).done);
+  Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});  // step 3 needs 3 - 1 - 1 = 1
+  EXPECT_TRUE(worker(0).Get(pull).done);
+}
+
 TEST_F(JobTablesTest, AWorkerAtTheEndOfItsEpochReleasesTheOthers) {
   JobSpec spec = MakeSpec(2, true, 0);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
@@ -420,6 +432,29 @@ TEST_F(JobTablesTest, ClosingAnswersWaitingPulls) {
   job_->Close();
   EXPECT_EQ(worker(0).Get(pull).code, 5);
   EXPECT_EQ(Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}}).code, 5);
+}
+
+TEST_F(JobTablesTest, APullThatNamesAKeyTooOftenIsRefusedBeforeItsAnswerIsMade) {
+  JobSpec spec = MakeSpec(1, true, 0, 1);
+  spec.mutable_tables(1)->mutable_columns(1)->set_dim(200'000);  // 800 KB a row
+  Open(spec);
+  auto code = [&](int rows, uint64_t id) {
+    FrameHeader header;
+    header.set_request_id(id);
+    header.set_generation(1);
+    header.set_last(true);
+    header.mutable_pull()->set_evaluation(true);
+    header.mutable_pull()->mutable_parts()->add_table(1);
+    header.mutable_pull()->mutable_parts()->add_shard(0);
+    header.mutable_pull()->mutable_parts()->add_rows(rows);
+    worker(0).handler()->OnMessage(
+        EncodeFrame(header, {Slice::FromString(std::string(rows * 8, '\0'))}));
+    return worker(0).Get(id);
+  };
+  const Answer refused = code(84, 70);
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.message, HasSubstr("84 rows of table 'e' shard 0 asks for 67200336 bytes"));
+  EXPECT_THAT(refused.message, HasSubstr("limits.max_message_mib"));
 }
 
 TEST_F(JobTablesTest, WaitingPullsAreBoundedAndForgottenWithTheirStream) {

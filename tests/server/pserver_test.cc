@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <new>
 
 #include "tests/server/test_worker.h"
 
@@ -62,6 +63,63 @@ TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
   ASSERT_THAT(pserver_.Report(), SizeIs(1));
   EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("/nowhere/at/all"));
   EXPECT_EQ(pserver_.Find("job-1"), nullptr);
+}
+
+TEST_F(PserverTest, AJobThatDoesNotFitInMemoryIsRefusedAndThePserverLives) {
+  JobLimits limits;
+  limits.available_memory = [] { return uint64_t{3} << 20; };
+  Pserver small(&clock_, limits);
+  JobSpec spec = MakeSpec(1, true, 0);
+  spec.mutable_tables(0)->set_shape(0, 4 << 18);
+  for (int b = 1; b < 4; ++b) spec.mutable_route()->mutable_tables(0)->add_owner(0);
+  small.Reconcile(kSelf, Desire({spec}));
+  ASSERT_THAT(small.Report(), SizeIs(1));
+  EXPECT_THAT(small.Report()[0].error(), HasSubstr("4.0 MiB of it for table 'w'"));
+  EXPECT_THAT(small.Report()[0].error(), HasSubstr("3.0 MiB are available"));
+  // Shards of another pserver do not count.
+  spec.mutable_route()->set_generation(2);
+  spec.mutable_route()->add_pservers("127.0.0.1:7001");
+  spec.mutable_route()->mutable_tables(0)->set_owner(1, 1);
+  small.Reconcile(kSelf, Desire({spec}));
+  EXPECT_EQ(small.Report()[0].error(), "");
+
+  limits.available_memory = []() -> uint64_t { throw std::bad_alloc(); };
+  Pserver none(&clock_, limits);
+  none.Reconcile(kSelf, Desire({spec}));
+  EXPECT_THAT(none.Report()[0].error(), HasSubstr("no memory to open job job-1"));
+}
+
+TEST_F(PserverTest, AJobThatOnlyEvaluatesHasTheInitialValuesOfItsModel) {
+  JobSpec trained = MakeSpec(1, true, 0);
+  trained.mutable_config()->mutable_train()->set_seed(5);
+  for (int c = 0; c < 2; ++c) {
+    auto* uniform = trained.mutable_tables(1)->mutable_columns(c)->mutable_initializer();
+    uniform->mutable_uniform()->set_min(-1);
+    uniform->mutable_uniform()->set_max(1);
+  }
+  pserver_.Reconcile(kSelf, Desire({trained}));
+  auto files = pserver_.SaveShards("job-1", 1, directory_);
+  ASSERT_TRUE(files.ok()) << files.status();
+  Manifest manifest;
+  *manifest.mutable_tables() = trained.tables();
+  for (const SavedFile& file : *files) *manifest.add_files() = file;
+  ASSERT_TRUE(FinishModel(directory_, trained.config(), manifest).ok());
+  const Rows wanted = TestWorker(trained, pserver_.Find("job-1"), 0).Sparse({1, 2});
+
+  JobSpec next = trained;
+  next.mutable_config()->mutable_train()->set_seed(6);
+  next.mutable_config()->set_initial_model(directory_);
+  next.mutable_config()->set_evaluate_only(true);
+  next.mutable_tables(1)->mutable_columns(0)->mutable_initializer()->set_constant(9);
+  pserver_.Reconcile(kSelf, {});
+  pserver_.Reconcile(kSelf, Desire({next}));
+  ASSERT_EQ(pserver_.Report()[0].error(), "");
+  EXPECT_EQ(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
+  // A job that trains on has its own.
+  next.mutable_config()->set_evaluate_only(false);
+  pserver_.Reconcile(kSelf, {});
+  pserver_.Reconcile(kSelf, Desire({next}));
+  EXPECT_NE(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
 }
 
 TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {

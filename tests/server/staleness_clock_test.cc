@@ -18,29 +18,41 @@ TEST(StalenessClockTest, AFastWorkerWaitsAtTheBound) {
   clock.Activate(1);
   // The pull for step t needs t - 3 steps of the other: 0 allows t = 3.
   Step(&clock, 0, 3);
-  EXPECT_TRUE(clock.Ready(0, 0));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));
   Step(&clock, 0);
-  EXPECT_FALSE(clock.Ready(0, 0));
-  EXPECT_EQ(clock.Blocking(0, 0), 1u);
-  EXPECT_TRUE(clock.Ready(1, 0));
+  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 0)));
+  EXPECT_EQ(clock.Blocking(0, clock.StepOf(0, 0)), 1u);
+  EXPECT_TRUE(clock.Ready(1, clock.StepOf(1, 0)));
   Step(&clock, 1);
-  EXPECT_TRUE(clock.Ready(0, 0));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));
 }
 
 TEST(StalenessClockTest, PipelinedPullsCountAsTheStepsTheyAreFor) {
   StalenessClock clock(2, 0);
   clock.Activate(0);
   clock.Activate(1);
-  EXPECT_TRUE(clock.Ready(0, 0));
-  EXPECT_TRUE(clock.Ready(0, 1));
-  EXPECT_FALSE(clock.Ready(0, 2));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 1)));
+  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 2)));
+}
+
+TEST(StalenessClockTest, AWaitingPullStaysForItsStepWhenItsOwnRankMovesOn) {
+  StalenessClock clock(2, 1);
+  clock.Activate(0);
+  clock.Activate(1);
+  const uint64_t step = clock.StepOf(0, 3);
+  EXPECT_FALSE(clock.Ready(0, step));
+  Step(&clock, 0, 3);
+  EXPECT_FALSE(clock.Ready(0, step));
+  Step(&clock, 1);  // step 3 needs 3 - 1 - 1 = 1
+  EXPECT_TRUE(clock.Ready(0, step));
 }
 
 TEST(StalenessClockTest, WithoutABoundNobodyWaits) {
   StalenessClock clock(2, std::nullopt);
   clock.Activate(1);
   Step(&clock, 0, 1000);
-  EXPECT_TRUE(clock.Ready(0, 50));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 50)));
 }
 
 TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
@@ -48,9 +60,9 @@ TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
   clock.Activate(0);
   clock.Activate(1);
   Step(&clock, 0, 5);
-  EXPECT_FALSE(clock.Ready(0, 0));
+  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 0)));
   clock.SetIdle(1);
-  EXPECT_TRUE(clock.Ready(0, 0));  // rank 2 never came
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));  // rank 2 never came
 }
 
 TEST(StalenessClockTest, AJoinerStartsAtTheSlowest) {
@@ -61,7 +73,7 @@ TEST(StalenessClockTest, AJoinerStartsAtTheSlowest) {
   Step(&clock, 1, 1);
   clock.Activate(2);
   EXPECT_EQ(clock.clock(2), 9u);
-  EXPECT_TRUE(clock.Ready(1, 0));
+  EXPECT_TRUE(clock.Ready(1, clock.StepOf(1, 0)));
   clock.SetIdle(1);
   Step(&clock, 0, 20);
   clock.SetIdle(2);
