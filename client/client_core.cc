@@ -149,6 +149,25 @@ void ClientCore::AddControls(PullOperation* op) {
   for (uint32_t link = 0; link < links_.size(); ++link) {
     if (pserver_of_link_[link] != ShardIndex::kNone) op->controls.push_back({link});
   }
+  if (op->commit_sequence > 0) CoverPservers(op);
+}
+
+void ClientCore::CoverPservers(PullOperation* op) {
+  std::vector<bool> covered(links_.size(), false);
+  for (const auto& piece : op->pieces) covered[owner_[piece.flat]] = true;
+  // Sparse shards first: of a dense one the values come too, to be dropped.
+  for (const bool sparse : {true, false}) {
+    for (uint32_t flat = 0; flat < index_.size(); ++flat) {
+      const TableLayout& table = index_.table_of(flat);
+      if (covered[owner_[flat]] || table.sparse() != sparse) continue;
+      covered[owner_[flat]] = true;
+      PullOperation::Piece piece;
+      piece.flat = flat;
+      piece.rows = sparse ? 0 : static_cast<uint32_t>(table.ShardElements(index_.shard_of(flat)));
+      op->piece_of[flat] = static_cast<uint32_t>(op->pieces.size());
+      op->pieces.push_back(std::move(piece));
+    }
+  }
 }
 
 absl::Status ClientCore::Wait(Ticket ticket) {

@@ -86,6 +86,9 @@ class ClientCore : public PserverLink::Listener {
   // A pull for a training step: how many steps are pulled for and not pushed yet.
   void CountAhead(PullOperation* op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddControls(PullOperation* op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A piece of no rows for every pserver that a commit's pull asks for nothing: it answers only
+  // once the step is applied there.
+  void CoverPservers(PullOperation* op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // client_routes.cc
   void RunRoutes();
@@ -108,6 +111,9 @@ class ClientCore : public PserverLink::Listener {
   bool HasWork(const PullOperation& op, uint32_t link) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Message FillOperation(uint32_t link, uint64_t id, PullOperation* op, FrameHeader* head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Why a message of `request` cannot be sent.
+  absl::Status TooLong(const PushFrame* frame, const std::vector<uint32_t>& shards,
+                       const PullOperation* op, uint64_t request, uint64_t bytes) const;
   void ClaimByPush(const Delivery::Send& send, uint64_t id, PullOperation* op);
   void NoteErrors(const ReplyHeader& header, Request* request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishRequest(Requests::iterator it, After* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -74,6 +74,11 @@ void ClientCore::SendRequest(uint32_t link, std::optional<Delivery::Send> send,
   if (send.has_value()) frame = frames_[send->sequence - frames_.front()->sequence].get();
   for (Message& message : EncodeRequest(index_, head, frame, send ? send->shards : kNoShards, link,
                                         std::move(pull_keys))) {
+    const uint64_t bytes = MessageSize(message);
+    if (options_.max_message_bytes > 0 && bytes > options_.max_message_bytes) {
+      Fail(TooLong(frame, send ? send->shards : kNoShards, op.get(), id, bytes));
+      return;
+    }
     links_[link]->Enqueue(std::move(message));
   }
   Request request;
@@ -83,6 +88,30 @@ void ClientCore::SendRequest(uint32_t link, std::optional<Delivery::Send> send,
   request.pulls = head.has_pull();
   requests_.emplace(id, std::move(request));
   after->links.push_back(links_[link].get());
+}
+
+absl::Status ClientCore::TooLong(const PushFrame* frame, const std::vector<uint32_t>& shards,
+                                 const PullOperation* op, uint64_t request, uint64_t bytes) const {
+  uint64_t most = 0;
+  uint32_t largest = 0;
+  bool pull = false;
+  for (uint32_t flat : shards) {
+    if (frame->parts[flat].bytes() <= most) continue;
+    most = frame->parts[flat].bytes();
+    largest = flat;
+  }
+  for (size_t i = 0; op != nullptr && i < op->pieces.size(); ++i) {
+    if (op->pieces[i].request != request || op->pieces[i].keys.size() <= most) continue;
+    most = op->pieces[i].keys.size();
+    largest = op->pieces[i].flat;
+    pull = true;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a ", pull ? "pull" : "push", " needs a message of ", bytes, " bytes, ", most,
+      " of it for table '", index_.table_of(largest).name(), "' shard ", index_.shard_of(largest),
+      ", and limits.max_message_mib allows ", options_.max_message_bytes,
+      "; use smaller batches, more shards of the table, or raise limits.max_message_mib on all "
+      "hosts"));
 }
 
 void ClientCore::ClaimByPush(const Delivery::Send& send, uint64_t id, PullOperation* op) {

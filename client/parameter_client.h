@@ -76,6 +76,9 @@ class ParameterClient {
     std::function<absl::StatusOr<Route>()> get_route;
     Clock* clock = nullptr;
     absl::Duration timeout = absl::Seconds(60);  // of any one pull or push
+    // A message that must be longer fails the call that waits with INVALID_ARGUMENT, naming the
+    // table: no part of a frame and no list of a pull's keys can be cut. 0: no limit.
+    uint64_t max_message_bytes = 0;
   };
   using Ticket = uint64_t;
 

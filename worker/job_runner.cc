@@ -47,6 +47,7 @@ absl::Status JobRunner::Prepare() {
   client.incarnation = options_.assignment.incarnation();
   client.transport = options_.transport;
   client.clock = options_.clock;
+  client.max_message_bytes = options_.max_message_bytes;
   client.timeout = absl::Seconds(config.train().step_timeout_s());
   client.get_route = [this]() -> absl::StatusOr<Route> {
     GetRouteRequest request;

@@ -24,6 +24,7 @@ class JobRunner {
     SchedulerClient* scheduler = nullptr;  // outlives the runner, as do the others
     Transport* transport = nullptr;
     Clock* clock = nullptr;
+    uint64_t max_message_bytes = 0;  // of the data plane; 0: no limit
     std::function<void(const std::string&)> log;
   };
   explicit JobRunner(Options options);

@@ -64,7 +64,9 @@ int main(int argc, char** argv) {
   if (!identity.ok()) return Fail(identity.status());
   if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return Fail(log);
 
-  sluice::GrpcTransport transport;
+  sluice::GrpcTransport::Options data_plane;
+  data_plane.max_message_bytes = size_t{identity->cluster.limits().max_message_mib()} << 20;
+  sluice::GrpcTransport transport(data_plane);
   sluice::WorkerServer::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads > 0 ? FLAGS_threads : DefaultThreads(*identity);

@@ -142,6 +142,7 @@ void WorkerServer::RunJobs() {
       if (assignment_.job().config().train().threads() > 0) run.threads = assignment_.job().config().train().threads();
       run.scheduler = scheduler_.get();
       run.transport = options_.transport;
+      run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = Clock::Real();
       run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](const std::string& line) {
         LogJob(job_id, rank, line);

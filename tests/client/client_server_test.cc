@@ -117,6 +117,32 @@ TEST(ClientServerTest, SyncGivesTheSameBitsWhenStreamsAreCut) {
   EXPECT_GT(all_cuts, 8);
 }
 
+// The batch has no key of pserver 0, which has no dense block either.
+TEST(ClientServerTest, ACommitWaitsForTheStepAtAPserverThatThePullAsksNothing) {
+  TestCluster cluster(MakeJob(TestMode::kSync, 2, 2));
+  auto a = cluster.Client(0), b = cluster.Client(1);
+  TestValues dense(*a, {});
+  auto push = [](ParameterClient* client) {
+    auto gradient = StepGradient(*client, 0, 0, 1);
+    const absl::Status pushed = client->PushStep(0, TestValues::Push(gradient, 1));
+    EXPECT_TRUE(pushed.ok()) << pushed;
+  };
+  push(a.get());
+  push(b.get());
+  PullRequest next;
+  next.dense.push_back({kDense, dense.dense.data()});
+  const auto ticket = a->StartCommit(0, std::move(next));
+  // Its answer from pserver 0 can come only after b's commit there.
+  std::shared_ptr<JobTables> first = cluster.pserver(0)->Find("job-1");
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (first->parked_for_test() == 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(first->parked_for_test(), 1u);
+  const absl::Status other = b->WaitPull(b->StartCommit(0, PullRequest()));
+  EXPECT_TRUE(other.ok()) << other;
+  const absl::Status status = a->WaitPull(ticket);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 // Each worker pushes whole gradients; the sum over all is the only right answer.
 void TrainAsync(ParameterClient* client, uint32_t rank, uint64_t pushes, int in_flight) {
   TestValues values(*client, AllKeys());

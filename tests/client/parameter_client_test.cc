@@ -161,6 +161,34 @@ TEST_F(ParameterClientTest, LongFramesAreCutBetweenParts) {
   EXPECT_EQ(world_.messages, 2 + 4) << "two Hellos, two messages to each";
 }
 
+TEST_F(ParameterClientTest, APartLongerThanAMessageMayBeFailsAtOnceAndIsNamed) {
+  Bind();
+  ParameterClient::Options options;
+  options.job = job_;
+  options.transport = &transport_;
+  options.max_message_bytes = 20000;
+  auto ones = [&] { return ParameterClient::Create(options).value(); };
+  auto small = ones();
+  ASSERT_TRUE(small->StartPush(TestValues::Push(Ones(*small, 300), 1)).ok());
+  EXPECT_TRUE(small->WaitPushes(0).ok());
+  options.incarnation = 2;
+  auto client = ones();
+  // About 3,000 keys a shard, of 24 bytes with their values.
+  ASSERT_TRUE(client->StartPush(TestValues::Push(Ones(*client, 48000), 1)).ok());
+  const absl::Status pushed = client->WaitPushes(0);
+  EXPECT_EQ(pushed.code(), absl::StatusCode::kInvalidArgument) << pushed;
+  EXPECT_THAT(std::string(pushed.message()), HasSubstr("for table 'emb' shard"));
+  EXPECT_THAT(std::string(pushed.message()), HasSubstr("limits.max_message_mib allows 20000"));
+  options.incarnation = 3;
+  auto reader = ones();
+  auto many = Ones(*reader, 48000);
+  PullRequest request;
+  request.sparse.push_back({kEmb, many->keys, many->rows.data()});
+  const absl::Status pulled = reader->WaitPull(reader->StartPull(std::move(request)));
+  EXPECT_EQ(pulled.code(), absl::StatusCode::kInvalidArgument) << pulled;
+  EXPECT_THAT(std::string(pulled.message()), HasSubstr("a pull needs a message of"));
+}
+
 TEST_F(ParameterClientTest, CancelEndsAWaitThatWaitingForDescribes) {
   Bind();
   world_.silent = true;
