@@ -2,9 +2,13 @@
 import gzip
 import json
 import math
+import os
+import signal
+import subprocess
+import threading
 import unittest
 
-from sluice_testing import ADULT, ADULT_TEST_EXAMPLES, ROOT, SluiceTest
+from sluice_testing import ADULT, ADULT_TEST_EXAMPLES, BIN, ROOT, SluiceTest, wait_until
 
 TEST_DATA = ROOT / "data" / "adult" / "adult.test.gz"
 
@@ -95,6 +99,66 @@ class PredictTest(SluiceTest):
             self.assertIn("\"three\"", said)
         self.write_csv("none.csv", [], header="c,x")
         self.assertEqual(self.predict(model, self.tmp / "none.csv")[0], b"")
+
+    def small_model(self):
+        self.write_csv("train.csv", [(i % 2, i % 7, "ab"[i % 2]) for i in range(200)])
+        return self.launch("--worker_num=1", "--server_num=1", job=self.small_job(train="train.csv"))[0]["model_dir"]
+
+    def test_pipes_stay_pipes_and_links_stay_links(self):
+        model = self.small_model()
+        data = self.write_csv("data.csv", [(i % 7, "ab"[i % 2]) for i in range(3000)], header="x,c")
+        expected = self.predict(model, data)[0]
+        self.assertEqual(len(expected.splitlines()), 3000)
+        before = sorted(os.listdir(self.tmp))
+        for workers in (1, 3):
+            # A pipe of the user's, and stdout as one: nothing but scores goes into it.
+            fifo = self.tmp / "fifo"
+            os.mkfifo(fifo)
+            read = []
+            reader = threading.Thread(target=lambda: read.append(fifo.read_bytes()), daemon=True)
+            reader.start()
+            done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data,
+                                    "--output=%s" % fifo, "--worker_num=%d" % workers)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            reader.join(20)
+            self.assertEqual(read, [expected])
+            self.assertTrue(fifo.is_fifo())
+            fifo.unlink()
+            piped = subprocess.run([str(BIN / "sluice"), "predict", "--model=%s" % model, "--data=%s" % data,
+                                    "--output=/dev/stdout", "--worker_num=%d" % workers],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual((piped.returncode, piped.stdout), (0, expected), piped.stderr)
+            self.assertIn(b"scored 3,000 examples", piped.stderr)
+            # A link goes on pointing at the file, which has the scores.
+            (self.tmp / "there").mkdir()
+            link = self.tmp / "link"
+            link.symlink_to("there/scores")
+            self.assertEqual(self.predict(model, data, "link", workers)[0], expected)
+            self.assertTrue(link.is_symlink())
+            self.assertEqual(os.listdir(self.tmp / "there"), ["scores"])
+            link.unlink()
+            (self.tmp / "there" / "scores").unlink()
+            (self.tmp / "there").rmdir()
+        self.assertEqual(sorted(os.listdir(self.tmp)), before)
+
+    def test_nothing_is_left_after_a_failure_or_a_signal(self):
+        model = self.small_model()
+        data = self.write_csv("data.csv", [(1, "a")] * 300000, header="x,c")
+        before = sorted(os.listdir(self.tmp))
+        for workers in (1, 3):
+            done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % (self.tmp / "none.csv"),
+                                    "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertEqual(sorted(os.listdir(self.tmp)), before)
+            # Interrupted as soon as it writes.
+            program = subprocess.Popen([str(BIN / "sluice"), "predict", "--model=%s" % model, "--data=%s" % data,
+                                        "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait_until(lambda: sorted(os.listdir(self.tmp)) != before, 20, "an unfinished file")
+            program.send_signal(signal.SIGTERM)
+            code = program.wait(20)
+            self.assertEqual(code, 128 + signal.SIGTERM)
+            self.assertEqual(sorted(os.listdir(self.tmp)), before)
 
 
 if __name__ == "__main__":
