@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "scheduler/result_json.h"
@@ -53,12 +54,21 @@ void JobOutput::Write(const OutputAction& action) {
   options_.on_failed(action.job_id, status);
 }
 
+namespace {
+
+absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
+  return absl::Status(why.code(), absl::StrCat("cannot write to output_dir ", dir, ": ", why.message(),
+                                               "; give a writable --output_dir"));
+}
+
+}  // namespace
+
 absl::Status JobOutput::Begin(const OutputAction& action) {
   const std::string& dir = action.config.output_dir();
-  SLUICE_RETURN_IF_ERROR(options_.env->MakeDirs(dir));
+  if (const absl::Status made = options_.env->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
   const std::string text = ToTextproto(action.config);
-  SLUICE_RETURN_IF_ERROR(
-      options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)}));
+  const absl::Status written = options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
+  if (!written.ok()) return NoOutput(dir, written);
   SLUICE_ASSIGN_OR_RETURN(open_[action.job_id].events,
                           EventFile::Create(dir, options_.host, action.time));
   return open_[action.job_id].events->Flush();
@@ -76,7 +86,7 @@ absl::Status JobOutput::AddScalars(const OutputAction& action) {
 absl::Status JobOutput::End(const OutputAction& action) {
   open_.erase(action.job_id);
   const std::string& dir = action.config.output_dir();
-  SLUICE_RETURN_IF_ERROR(options_.env->MakeDirs(dir));
+  if (const absl::Status made = options_.env->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
   const std::string json = ResultJson(action.result);
   return options_.env->WriteFile(dir + "/result.json", {absl::string_view(json)});
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "server/job_tables.h"
 
@@ -282,7 +283,7 @@ HostedJob JobTables::Report() {
   }
   MutexLock lock(&mutex_);
   report.set_generation(generation_);
-  report.set_error(error_);
+  report.set_error(Printable(error_));
   report.set_frames_applied(staleness_.frames());
   if (policy_.mode != Mode::kSync) {
     report.mutable_staleness()->set_pushes(staleness_.frames());

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "common/base/printable.h"
+
 namespace sluice {
 
 void Pserver::Reconcile(const std::string& self,
@@ -76,7 +78,7 @@ std::vector<HostedJob> Pserver::Report() {
     if (hosted.tables != nullptr) report = hosted.tables->Report();
     report.set_job_id(job_id);
     if (hosted.tables == nullptr) report.set_generation(hosted.generation);
-    if (!hosted.error.empty()) report.set_error(hosted.error);
+    if (!hosted.error.empty()) report.set_error(Printable(hosted.error));
     reports.push_back(std::move(report));
   }
   return reports;

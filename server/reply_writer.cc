@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/base/printable.h"
+
 namespace sluice {
 
 void ReplyWriter::AddError(uint32_t table, uint32_t shard, PartStatus status,
@@ -65,7 +67,7 @@ void ReplyWriter::Refuse(const absl::Status& status, uint64_t generation) {
   header.set_request_id(request_id_);
   header.set_last(true);
   header.set_code(static_cast<int32_t>(status.code()));
-  header.set_message(std::string(status.message()));
+  header.set_message(Printable(status.message()));
   header.set_generation(generation);
   stream_->Send(EncodeReply(header, {}));
 }

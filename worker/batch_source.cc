@@ -26,7 +26,7 @@ size_t ChunkOf(uint64_t global_batch) { return std::max<uint64_t>(16, global_bat
 absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
   if (bad.count <= context.config().data().max_bad_lines()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      bad.count, " malformed lines, more than data.max_bad_lines = ", context.config().data().max_bad_lines(),
+      "the data has more malformed lines than data.max_bad_lines = ", context.config().data().max_bad_lines(),
       "; mend the data or raise the limit: ", bad.Describe()));
 }
 

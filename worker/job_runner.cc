@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
 #include "worker/batch_source.h"
@@ -86,7 +87,7 @@ absl::Status JobRunner::Run() {
     FailJobRequest request;
     request.set_job_id(job_id());
     request.set_member_id(options_.member_id);
-    request.set_message(std::string(status.message()));
+    request.set_message(Printable(status.message()));
     const absl::Status told = options_.scheduler->FailJob(request);
     if (!told.ok()) options_.log(absl::StrCat("could not report the failure: ", told.ToString()));
   }

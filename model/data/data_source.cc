@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr size_t kLabelColumn = 0, kWeightColumn = 1;  // of FeatureSchema::columns()
 constexpr size_t kListedColumns = 100;                 // in a message
+constexpr size_t kShownBytes = 60;                     // of a column's name
 constexpr size_t kCountBytes = 256 << 10;              // read at once to count lines
 
 std::vector<std::string> CriteoColumns() {
@@ -28,7 +30,12 @@ std::vector<std::string> CriteoColumns() {
 
 std::string ListColumns(const std::vector<std::string>& names) {
   const size_t listed = std::min(names.size(), kListedColumns);
-  std::string text = absl::StrJoin(names.begin(), names.begin() + listed, ", ");
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < listed; ++i) {
+    const bool longer = names[i].size() > kShownBytes;
+    shown.push_back(absl::StrCat(Printable(names[i].substr(0, kShownBytes)), longer ? "..." : ""));
+  }
+  std::string text = absl::StrJoin(shown, ", ");
   if (listed < names.size()) absl::StrAppend(&text, ", ... (", names.size(), " columns)");
   return text;
 }

@@ -1,0 +1,44 @@
+#include "common/base/printable.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+// Bytes of the UTF-8 character at the beginning of `text`, 0 when there is none (RFC 3629, table 3-7 of Unicode).
+size_t CharacterBytes(absl::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto follows = [&](size_t i) { return byte(i) >= 0x80 && byte(i) <= 0xBF; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return (first >= 0x20 && first != 0x7F) || first == '\n' || first == '\t' ? 1 : 0;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    const unsigned low = first == 0xE0 ? 0xA0 : 0x80, high = first == 0xED ? 0x9F : 0xBF;  // no surrogates
+    return second >= low && second <= high && follows(2) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    const unsigned low = first == 0xF0 ? 0x90 : 0x80, high = first == 0xF4 ? 0x8F : 0xBF;
+    return second >= low && second <= high && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string Printable(absl::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = CharacterBytes(text.substr(at));
+    if (bytes > 0) {
+      out.append(text.data() + at, bytes);
+    } else {
+      absl::StrAppend(&out, "\\x", absl::BytesToHexString(text.substr(at, 1)));
+    }
+    at += bytes > 0 ? bytes : 1;
+  }
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,126 @@
+"""Small jobs in every data format, through the same commands that users give."""
+import gzip
+import random
+import unittest
+
+from sluice_testing import ROOT, SluiceTest
+
+FLIGHTS = ROOT.parent / "shared" / "data" / "flights" / "flights_3m.csv.gz"
+RULE = "optimizers { all { adam {} learning_rate: 0.02 } }"
+TRAIN = "train { batch_size: 16 epochs: 3 seed: 1 }"
+
+
+class FormatsTest(SluiceTest):
+    def job(self, data, features, model="hidden_units: 8 embedding_dim: 4"):
+        path = self.tmp / "formats.textproto"
+        path.write_text("data { %s train_files: \"train.*\" eval_files: \"test.*\" }\n%s\nmodel { wide_deep { %s } }\n%s\n%s\n"
+                        % (data, features, model, RULE, TRAIN))
+        return path
+
+    def trains(self, job, name, examples, auc=0.95, *flags):
+        result, _ = self.launch("--worker_num=2", "--server_num=2", *flags, job=job, name=name)
+        self.assertEqual((result["status"], result["bad_lines"]), ("done", 0))
+        self.assertEqual([e["examples"] for e in result["epochs_log"]], [examples] * len(result["epochs_log"]))
+        self.assertGreater(result["eval"]["auc"], auc)
+        return result
+
+    def write(self, kind, line, header=None, n=600):
+        """train.<kind> and test.<kind>, of lines made by line(index, random source)."""
+        source = random.Random(5)
+        for old in list(self.tmp.glob("train.*")) + list(self.tmp.glob("test.*")):
+            old.unlink()
+        for part, size in (("train", n), ("test", n // 4)):
+            lines = ([header] if header else []) + [line(i, source) for i in range(size)]
+            (self.tmp / ("%s.%s" % (part, kind))).write_text("\n".join(lines) + "\n")
+
+    def test_csv_tsv_and_libsvm_give_the_same_model(self):
+        def row(separator):
+            def line(i, source):
+                label, number, c = i % 2, source.randint(0, 9), source.choice("pq")
+                return separator.join([str(label), str(number), "%s%d" % (c, label if i % 10 else 1 - label)])
+            return line
+        features = 'features { name: "n" numeric { min_max { max: 9 } } }\nfeatures { name: "c" categorical {} }'
+        label = 'label { column: "y" }'
+        columns = 'columns: ["y", "n", "c"]'
+        forms = {"header.csv": ('format: CSV csv { header: true } ' + label, ",", "y,n,c"),
+                 "columns.csv": ('format: CSV csv { %s } ' % columns + label, ",", None),
+                 "semicolon.csv": ('format: CSV csv { %s delimiter: ";" } ' % columns + label, ";", None),
+                 "plain.tsv": ('format: TSV csv { %s } ' % columns + label, "\t", None)}
+        digests = set()
+        for name, (data, separator, header) in forms.items():
+            with self.subTest(name):
+                self.write(name, row(separator), header)
+                result = self.trains(self.job(data, features), name, 600, 0.85, "--a_sync=false")
+                digests.add(result["model_digest"])
+        self.assertEqual(len(digests), 1)
+        self.write("svm", lambda i, s: row(" ")(i, s).replace(" ", " 1:", 1)[::-1].replace(" ", ":2 ", 1)[::-1])
+        svm = features.replace("numeric {", 'numeric { column: "1"').replace("categorical {", 'categorical { column: "2"')
+        result = self.trains(self.job("format: LIBSVM", svm), "svm", 600, 0.85, "--a_sync=false")
+        self.assertEqual(result["model_digest"], digests.pop())
+
+    def test_several_values_and_parts_of_dates(self):
+        def line(i, source):
+            tags = source.sample(["red", "blue", "green", "grey"], 2) + (["win"] if i % 2 else [])
+            source.shuffle(tags)
+            # 1 and 2 January 2024 are a Monday and a Tuesday.
+            return "%d,%s,2024-01-0%d %02d:30" % (i % 2 or i % 4 == 2, "|".join(tags), 1 + (i % 4 == 2), i % 24)
+        self.write("csv", line, "y,tags,when")
+        features = 'features { name: "tags" categorical { multi_value_delimiter: "|" pooling: MEAN } }'
+        data = 'format: CSV csv { header: true } label { column: "y" }'
+        alone = self.trains(self.job(data, features), "tags", 600, 0.6)
+        dated = features + ('\nfeatures { name: "day" categorical { column: "when" date_part: DAY_OF_WEEK } }'
+                            '\nfeatures { name: "hour" numeric { column: "when" date_part: HOUR min_max { max: 23 } } }')
+        both = self.trains(self.job(data, dated), "dated", 600, 0.99)
+        self.assertGreater(both["eval"]["auc"], alone["eval"]["auc"])
+
+    def test_weights_are_the_same_as_repeated_rows(self):
+        source = random.Random(2)
+        rows = [(source.randint(0, 1), source.randint(0, 5), source.choice("abc"), source.choice([0, 1, 2]))
+                for _ in range(300)]
+        rows.append((1, 1, "a", 1))
+        job = self.small_job(train="train.csv", evaluation="train.csv")
+        # One batch holds everything, so that batches do not differ in what they hold.
+        flags = ["--a_sync=false", "--worker_num=1", "--server_num=1", "--batch_size=1024", "--epochs=20",
+                 "--set=data.shuffle=false"]
+        self.write_csv("train.csv", rows, "label,x,c,w")
+        weighted, _ = self.launch("--set=data.weight_column=w", *flags, job=job, name="weighted")
+        ignored, _ = self.launch(*flags, job=job, name="ignored")
+        self.write_csv("train.csv", [row for row in rows for _ in range(row[3])], "label,x,c,w")
+        repeated, _ = self.launch(*flags, job=job, name="repeated")
+        for metric in ("auc", "log_loss", "accuracy", "rmse", "mae"):
+            self.assertAlmostEqual(weighted["eval"][metric], repeated["eval"][metric], delta=1e-5, msg=metric)
+        for a, b in zip(weighted["epochs_log"], repeated["epochs_log"]):
+            self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-5)
+        self.assertGreater(abs(ignored["eval"]["log_loss"] - repeated["eval"]["log_loss"]), 1e-4)
+
+    def test_the_shipped_criteo_job(self):
+        def line(i, source):
+            label = source.randint(0, 1)
+            numbers = [str(source.randint(0, 50) + (30 * label if k == 0 else 0)) if source.random() < 0.8 else ""
+                       for k in range(13)]
+            words = ["%08x" % (source.randint(0, 20) * 7919 + k) if source.random() < 0.9 else "" for k in range(26)]
+            if source.random() < 0.95:
+                words[3] = "%08x" % (1000 + 2 * source.randint(0, 5) + label)
+            return "\t".join([str(label)] + numbers + words)
+        self.write("tsv", line, n=3000)
+        for name in ("train", "test"):
+            (self.tmp / (name + ".gz")).write_bytes(gzip.compress((self.tmp / (name + ".tsv")).read_bytes()))
+        self.trains(ROOT / "configs" / "criteo_wide_deep.textproto", "criteo", 3000, 0.7,
+                    "--set=data.train_files=%s" % (self.tmp / "train.gz"), "--set=data.eval_files=%s" % (self.tmp / "test.gz"),
+                    "--set=model.wide_deep.hidden_units=32,16", "--batch_size=64", "--epochs=4",
+                    "--set=optimizers.all.learning_rate=0.1")
+
+    def test_the_shipped_flights_job(self):
+        if not FLIGHTS.exists():
+            self.skipTest("the flights data is not there: %s" % FLIGHTS.name)
+        with gzip.open(FLIGHTS, "rt") as lines:
+            head = [next(lines) for _ in range(20001)]
+        (self.tmp / "train.csv").write_text("".join(line for i, line in enumerate(head) if i == 0 or i % 10))
+        (self.tmp / "test.csv").write_text("".join(line for i, line in enumerate(head) if i % 10 == 0))
+        self.trains(ROOT / "configs" / "flights_wide_deep.textproto", "flights", 18000, 0.6,
+                    "--set=data.train_files=%s" % (self.tmp / "train.csv"), "--set=data.eval_files=%s" % (self.tmp / "test.csv"),
+                    "--epochs=2", "--batch_size=128")
+
+
+if __name__ == "__main__":
+    unittest.main()

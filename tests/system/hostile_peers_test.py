@@ -1,0 +1,115 @@
+"""Bytes that are no request, at every port of every daemon while a job trains, change nothing."""
+import json
+import os
+import random
+import re
+import socket
+import struct
+import unittest
+
+from sluice_testing import SluiceTest
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, HEADERS, DATA = 4, 1, 0
+END_HEADERS = 4
+LISTEN = "0A"  # a TCP state in /proc/net/tcp
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def literal(name, value):
+    """A header field without indexing and without Huffman coding (RFC 7541, 6.2.2)."""
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+def grpc_call(path, messages):
+    """A whole gRPC call with valid framing: what is wrong with it is the messages alone."""
+    headers = (b"\x83\x86" + literal(b":path", path) + literal(b":authority", b"sluice") + literal(b"te", b"trailers")
+               + literal(b"content-type", b"application/grpc"))
+    data = b"".join(frame(DATA, 0, 1, struct.pack(">BI", 0, len(m)) + m) for m in messages)
+    return PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, headers) + data
+
+
+def ports_of(pid):
+    """Loopback ports that a process listens on."""
+    rows = []
+    for protocol in ("tcp", "tcp6"):  # gRPC binds IPv4 addresses as IPv6 ones
+        with open("/proc/%d/net/%s" % (pid, protocol)) as table:
+            rows += [line.split() for line in table.readlines()[1:]]
+    inodes = {row[9]: int(row[1].split(":")[1], 16) for row in rows if row[3] == LISTEN}
+    ports = set()
+    for fd in os.listdir("/proc/%d/fd" % pid):
+        try:
+            found = re.match(r"socket:\[(\d+)\]", os.readlink("/proc/%d/fd/%s" % (pid, fd)))
+        except FileNotFoundError:
+            continue
+        if found and found.group(1) in inodes:
+            ports.add(inodes[found.group(1)])
+    return sorted(ports)
+
+
+class HostilePeersTest(SluiceTest):
+    def attacks(self, source):
+        noise = [source.randbytes(source.randint(1, 5000)) for _ in range(4)]
+        methods = [b"/sluice.Pserver/Exchange", b"/sluice.Scheduler/SubmitJob", b"/sluice.Scheduler/NextPhase",
+                   b"/sluice.Scheduler/NextTask", b"/sluice.Scheduler/Register",
+                   b"/sluice.Scheduler/Poll", b"/sluice.Scheduler/FailJob", b"/no/such"]
+        # A frame's header is a protobuf: fields 1 and 2 as varints, bytes, and lengths beyond the end.
+        messages = noise[:2] + [b"", b"\x08\x01", b"\x0a\xff\xff\xff\xff\x0f", b"\xff" * 64, b"\x0a\x05small" + noise[3][:40]]
+        yield from noise
+        yield b"GET / HTTP/1.1\r\n\r\n"
+        yield b"GET /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n" % (b"a" * 3000)
+        yield b"\x00" * 10000
+        yield PREFACE + noise[0]
+        yield PREFACE + frame(SETTINGS, 0, 0, b"") + noise[1]
+        yield PREFACE + frame(SETTINGS, 0, 0, b"") + struct.pack(">I", 0xFFFFFF)[1:] + b"\x00" * 50
+        for method in methods:
+            yield grpc_call(method, [source.choice(messages)])
+        yield grpc_call(b"/sluice.Pserver/Exchange", messages)
+
+    def send(self, port, content):
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+            peer.settimeout(0.02)
+            try:
+                peer.sendall(content)
+                peer.recv(4096)
+            except OSError:
+                pass  # it may hang up, and it need not answer
+
+    def test_garbage_at_every_port_while_a_job_trains(self):
+        self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(6000)])
+        job = self.small_job(train="train.csv")
+        log_dir = self.up("--server_num=2", "--worker_num=2", name="cluster.log")
+        flags = ["--a_sync=false", "--worker_num=2", "--batch_size=4", "--epochs=4"]
+        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "calm"), *flags)
+
+        members = self.endpoints("cluster")
+        ports = {member: ports_of(member.pid) for member in members}
+        self.assertEqual(sorted((m.role, len(p)) for m, p in ports.items()),
+                         [("pserver", 2)] * 2 + [("scheduler", 2)] + [("worker", 1)] * 2)
+        job_id = re.search(r"submitted (\S+)", self.sluice(
+            "submit", log_dir, "--detach", "--job=%s" % job, "--output_dir=%s" % (self.tmp / "attacked"), *flags)).group(1)
+        self.await_job(log_dir, job_id, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0, 20,
+                       "trains")
+        source, result = random.Random(11), self.tmp / "attacked" / "result.json"
+        rounds = 0
+        while not result.exists():
+            for content in self.attacks(source):
+                for listening in ports.values():
+                    for port in listening:
+                        self.send(port, content)
+            rounds += 1
+        self.assertGreater(rounds, 0)
+        calm, attacked = json.loads((self.tmp / "calm" / "result.json").read_text()), json.loads(result.read_text())
+        self.assertEqual(attacked["status"], "done", attacked)
+        self.assertEqual(attacked["model_digest"], calm["model_digest"])
+        # The same processes are there, listen where they did, and work.
+        self.assertEqual({member: ports_of(member.pid) for member in members}, ports)
+        self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "after"), "--worker_num=2",
+                    "--epochs=1")
+
+
+if __name__ == "__main__":
+    unittest.main()
