@@ -221,12 +221,17 @@ class ClusterTest(SluiceTest):
             wait_until(lambda: time.monotonic() - stopped >= 2, 5, "two seconds")
         finally:
             os.kill(pid, signal.SIGCONT)
-        after = self.await_job(log_dir, job, lambda j: "slowest: rank 1 (worker 1" in j["waiting_for"], 10, "who it was")
-        waited = float(re.search(r"the others waited ([\d.]+) s for it", after["waiting_for"]).group(1))
-        self.assertGreaterEqual(waited, 1.5)
-        self.assertLess(waited, 8)
-        hosted = [h for m in self.status(log_dir)["members"] for h in m["hosted"]]
-        self.assertTrue(any(h["slowest_rank"] == 1 and h["slowest_wait_s"] >= 1.5 for h in hosted), hosted)
+        # The figure grows with each report that a pserver makes after the step has closed.
+        def caused(job):
+            wait = re.search(r"slowest: rank 1 \(worker 1.*the others waited ([\d.]+) s for it", job["waiting_for"])
+            return wait and float(wait.group(1)) >= 1.5
+        after = self.await_job(log_dir, job, caused, 10, "who it was, with the wait it caused")
+        self.assertLess(float(re.search(r"waited ([\d.]+) s for it", after["waiting_for"]).group(1)), 8)
+
+        def hosted():
+            return [h for m in self.status(log_dir)["members"] for h in m["hosted"]]
+        wait_until(lambda: any(h["slowest_rank"] == 1 and h["slowest_wait_s"] >= 1.5 for h in hosted()), 10,
+                   "the pserver's figure of it")
         self.assertIn("slowest worker is rank 1", self.sluice("status", log_dir))
         # It was no death: the job still trains.
         step = int(after["global_step"])
