@@ -21,5 +21,6 @@ Command LogsCommand();
 Command CancelCommand();
 Command DownCommand();
 Command PredictCommand();
+Command DataCommand();
 
 }  // namespace sluice::cli

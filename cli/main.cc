@@ -13,7 +13,8 @@ namespace {
 
 std::vector<Command> AllCommands() {
   return {LaunchCommand(), UpCommand(),     SubmitCommand(), StatusCommand(),
-          LogsCommand(),   CancelCommand(), DownCommand(),   PredictCommand()};
+          LogsCommand(),   CancelCommand(), DownCommand(),   PredictCommand(),
+          DataCommand()};
 }
 
 std::string Overview(const std::vector<Command>& commands) {

@@ -1,0 +1,198 @@
+// sluice data gen: writes seeded data of any size, whose best possible AUC is known.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/leftovers.h"
+#include "cli/progress.h"
+#include "cli/watch_job.h"
+#include "common/base/env.h"
+#include "common/base/status_macros.h"
+#include "model/data/click_files.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<uint64_t> NumberBetween(const ParsedCommand& command, const std::string& flag,
+                                       int64_t least, int64_t most) {
+  const long value = command.Number(flag);
+  if (value >= least && value <= most) return static_cast<uint64_t>(value);
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", command.Text(flag),
+                                                 " is not possible; give ", least, " to ", most));
+}
+
+absl::StatusOr<double> RealBetween(const ParsedCommand& command, const std::string& flag,
+                                   double least, double most) {
+  double value;
+  if (absl::SimpleAtod(command.Text(flag), &value) && value >= least && value <= most) return value;
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", command.Text(flag),
+                                                 " is not possible; give a number from ", least,
+                                                 " to ", most));
+}
+
+absl::Status ReadDataFlags(const ParsedCommand& command, ClickFiles* files) {
+  constexpr int64_t kMost = int64_t{1} << 50;
+  for (const char* flag : {"examples", "output"}) {
+    if (command.Text(flag).empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", flag, " is missing; sluice data gen --examples=1000000 --output=train.tsv"));
+    }
+  }
+  if (command.Text("format") != "criteo") {
+    return absl::InvalidArgumentError(absl::StrCat("--format=", command.Text("format"),
+                                                   " is unknown; the only format is criteo"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(files->examples, NumberBetween(command, "examples", 1, kMost));
+  SLUICE_ASSIGN_OR_RETURN(files->skip, NumberBetween(command, "skip", 0, kMost));
+  SLUICE_ASSIGN_OR_RETURN(files->data.seed, NumberBetween(command, "seed", 0, INT64_MAX));
+  SLUICE_ASSIGN_OR_RETURN(files->data.zipf, RealBetween(command, "zipf", 0.01, 5));
+  SLUICE_ASSIGN_OR_RETURN(files->data.positive_rate,
+                          RealBetween(command, "positive_rate", 0.001, 0.999));
+  if (command.Given("cardinality")) {
+    SLUICE_ASSIGN_OR_RETURN(files->data.cardinality,
+                            NumberBetween(command, "cardinality", 2, int64_t{1} << 31));
+  }
+  if (command.Switch("gzip") && command.Switch("zstd")) {
+    return absl::InvalidArgumentError("--gzip and --zstd are given; keep one of them");
+  }
+  if (command.Switch("gzip")) files->compression = Compression::kGzip;
+  if (command.Switch("zstd")) files->compression = Compression::kZstd;
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  files->threads = static_cast<int>(cores);
+  if (command.Given("threads")) {
+    SLUICE_ASSIGN_OR_RETURN(files->threads, NumberBetween(command, "threads", 1, 1024));
+  }
+  return absl::OkStatus();
+}
+
+// A longer series that an earlier run left would be read as part of this one.
+absl::Status CheckFolder(const std::string& folder, const std::vector<std::string>& paths) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot make the folder --output=", folder, ": ", error.message(),
+                     "; with --files above 1 the output is a folder"));
+  }
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string path = entry.path().string();
+    if (entry.path().filename().string().rfind("part-", 0) != 0) continue;
+    if (std::find(paths.begin(), paths.end(), path) != paths.end()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is there and would not be replaced; remove it or choose another --output"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadOutputFlags(const ParsedCommand& command, ClickFiles* files) {
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t count, NumberBetween(command, "files", 1, 100000));
+  if (count > files->examples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--files=", count, " is more than --examples=", files->examples, "; give at most as many"));
+  }
+  const std::string output = command.Text("output");
+  const char* const suffix = SuffixOf(files->compression);
+  std::error_code ignored;
+  const bool folder = count > 1 || fs::is_directory(output, ignored) || output.back() == '/';
+  if (!folder) {
+    files->paths = {output};
+    return absl::OkStatus();
+  }
+  for (uint64_t f = 0; f < count; ++f) {
+    files->paths.push_back(
+        (fs::path(output) / absl::StrFormat("part-%05d.tsv%s", f, suffix)).string());
+  }
+  return CheckFolder(output, files->paths);
+}
+
+std::string Megabytes(uint64_t bytes) {
+  return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
+}
+
+int Generate(const ParsedCommand& command) {
+  ClickFiles files;
+  absl::Status status = ReadDataFlags(command, &files);
+  if (status.ok()) status = ReadOutputFlags(command, &files);
+  if (!status.ok()) return ReportError(status);
+  std::vector<std::string> unfinished;
+  for (const std::string& path : files.paths) unfinished.push_back(path + kUnfinishedSuffix);
+  Leftovers leftovers(std::move(unfinished), "", 0);
+  const absl::Time start = absl::Now();
+  const auto summary = WriteClickFiles(files);
+  if (!summary.ok()) return ReportError(summary.status());
+  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  const bool packed = files.compression != Compression::kNone;
+  struct stat info;
+  const bool piped = stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode);
+  (piped ? std::cerr : std::cout)
+      << "wrote " << WithCommas(files.examples) << " examples into " << files.paths[0]
+      << (files.paths.size() > 1 ? absl::StrCat(" ... (", files.paths.size(), " files)") : "")
+      << ": " << Megabytes(summary->text_bytes)
+      << (packed ? ", compressed " + Megabytes(summary->file_bytes) : "")
+      << absl::StrFormat(", %.0f MB/s\n", static_cast<double>(summary->text_bytes) / 1e6 / seconds)
+      << absl::StrFormat("positive rate %.4f; best possible: AUC %.4f, log loss %.4f\n",
+                         summary->sums.positive_rate(), summary->sums.auc(),
+                         summary->sums.log_loss());
+  return kDone;
+}
+
+int Data(const ParsedCommand& command) {
+  const std::string word = command.words.empty() ? "" : command.words[0];
+  if (word == "gen") return Generate(command);
+  return ReportError(absl::InvalidArgumentError(
+      absl::StrCat(word.empty() ? "sluice data needs a word"
+                                : absl::StrCat("sluice data has no word '", word, "'"),
+                   "; give sluice data gen (sluice data --help)")));
+}
+
+}  // namespace
+
+Command DataCommand() {
+  CommandSpec spec;
+  spec.name = "data";
+  spec.summary =
+      "gen: writes seeded click data in the shape of Criteo's, and says the best possible AUC on "
+      "it.";
+  spec.words = "gen";
+  spec.max_words = 1;
+  spec.flags = {
+      {"examples", FlagKind::kNumber, "N", "", "lines over all files"},
+      {"output", FlagKind::kText, "FILE|DIR", "",
+       "file, or with --files the folder of part-00000.tsv ..."},
+      {"files", FlagKind::kNumber, "K", "1",
+       "files that share the lines evenly; the lines are the same for any number"},
+      {"seed", FlagKind::kNumber, "S", "1",
+       "of the values, the labels and the hidden weights behind the labels"},
+      {"skip", FlagKind::kNumber, "N", "0",
+       "lines of the same data left out before the first; test data of the same hidden weights"},
+      {"format", FlagKind::kText, "NAME", "criteo",
+       "label, 13 counts, 26 categories; tab separated (CRITEO_TSV)"},
+      {"zipf", FlagKind::kText, "Z", "1.05",
+       "exponent of the categories' values: rank r occurs 1 / r^Z as often"},
+      {"cardinality", FlagKind::kNumber, "N", "",
+       "most values of a category; without it 3 to 10,131,227 as in Criteo's data"},
+      {"positive_rate", FlagKind::kText, "P", "0.25", "expected share of label 1"},
+      {"gzip", FlagKind::kBool, "", "", "compress (.gz); pieces in parallel"},
+      {"zstd", FlagKind::kBool, "", "", "compress (.zst); pieces in parallel"},
+      {"threads", FlagKind::kNumber, "N", "", "default: the cores of this machine"},
+  };
+  spec.examples =
+      "  sluice data gen --examples=2000000 --output=data/train.tsv\n"
+      "  sluice data gen --examples=200000 --skip=2000000 --output=data/test.tsv     (same hidden "
+      "weights)\n"
+      "  sluice data gen --examples=50000000 --files=16 --zstd --output=data/train\n";
+  return {spec, &Data};
+}
+
+}  // namespace sluice::cli

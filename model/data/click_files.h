@@ -1,0 +1,39 @@
+// Writes the data of a ClickGenerator into files, on several threads.
+//
+// Invariants: the files, decompressed and one after another, hold the same lines for any number of
+// files and threads. Memory: two chunks of some 2 MB a thread. Thread safety: free functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/data/click_generator.h"
+
+namespace sluice {
+
+enum class Compression { kNone, kGzip, kZstd };
+// "", ".gz", ".zst"
+const char* SuffixOf(Compression compression);
+
+struct ClickFiles {
+  ClickOptions data;
+  uint64_t skip = 0;      // lines of the data before the first one written
+  uint64_t examples = 0;  // over all files, which share them evenly
+  std::vector<std::string> paths;
+  Compression compression = Compression::kNone;
+  int threads = 1;
+};
+
+struct ClickSummary {
+  ClickSums sums;
+  uint64_t text_bytes = 0;  // before compression
+  uint64_t file_bytes = 0;
+};
+
+// Each file is written under its name and kUnfinishedSuffix, and renamed when whole. A path that is
+// a pipe or device is written in place. Errors name the file; unfinished ones are removed.
+absl::StatusOr<ClickSummary> WriteClickFiles(const ClickFiles& files);
+
+}  // namespace sluice

@@ -1,0 +1,96 @@
+#include "model/data/click_files.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "common/base/env.h"
+#include "gmock/gmock.h"
+#include "model/data/text_reader.h"
+#include "tests/model/data/files_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string TextOf(const std::string& path) {
+  auto reader = TextReader::Open(path);
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  std::string text, buffer(1 << 16, '\0');
+  while (true) {
+    const auto got = (*reader)->Read(&buffer[0], buffer.size());
+    EXPECT_TRUE(got.ok()) << got.status();
+    if (!got.ok() || *got == 0) return text;
+    text.append(buffer, 0, *got);
+  }
+}
+
+ClickFiles Options(const TempFolder& folder, size_t files) {
+  ClickFiles options;
+  options.examples = 20001;
+  options.data.cardinality = 1000;
+  for (size_t f = 0; f < files; ++f)
+    options.paths.push_back(folder.Path("part-" + std::to_string(f)));
+  return options;
+}
+
+std::string Generated(const ClickFiles& options) {
+  ClickSums sums;
+  std::string text;
+  ClickGenerator(options.data).Append(options.skip, options.examples, &text, &sums);
+  return text;
+}
+
+TEST(ClickFilesTest, TheLinesAreTheSameForAnyFilesThreadsAndCompression) {
+  const TempFolder folder;
+  for (const Compression compression : {Compression::kNone, Compression::kGzip}) {
+    for (const int threads : {1, 3}) {
+      ClickFiles options = Options(folder, threads == 1 ? 1 : 5);
+      options.compression = compression;
+      options.threads = threads;
+      const auto summary = WriteClickFiles(options);
+      ASSERT_TRUE(summary.ok()) << summary.status();
+      std::string text;
+      uint64_t bytes = 0;
+      for (const std::string& path : options.paths) {
+        text += TextOf(path);
+        bytes += *Env::Real()->FileSize(path);
+        EXPECT_FALSE(Env::Real()->Exists(path + kUnfinishedSuffix));
+      }
+      EXPECT_TRUE(text == Generated(options));
+      EXPECT_EQ(summary->sums.examples(), options.examples);
+      EXPECT_EQ(summary->text_bytes, text.size());
+      EXPECT_EQ(summary->file_bytes, bytes);
+    }
+  }
+}
+
+TEST(ClickFilesTest, SkipGoesOnInTheSameData) {
+  const TempFolder folder;
+  ClickFiles options = Options(folder, 1);
+  options.skip = 7;
+  options.examples = 100;
+  ASSERT_TRUE(WriteClickFiles(options).ok());
+  ClickFiles from_zero = options;
+  from_zero.skip = 0;
+  from_zero.examples = 107;
+  const std::string all = Generated(from_zero), tail = TextOf(options.paths[0]);
+  ASSERT_LT(tail.size(), all.size());
+  EXPECT_EQ(all.substr(all.size() - tail.size()), tail);
+}
+
+TEST(ClickFilesTest, AFailureNamesTheFileAndLeavesNone) {
+  const TempFolder folder;
+  ClickFiles options = Options(folder, 3);
+  options.threads = 3;
+  options.paths[1] = folder.Path("absent/part-1");
+  const auto summary = WriteClickFiles(options);
+  EXPECT_THAT(std::string(summary.status().message()), HasSubstr("absent/part-1"));
+  EXPECT_EQ(Env::Real()->List(folder.path())->size(), 1);  // the first one was whole
+  // A device that takes nothing.
+  options.paths = {"/dev/full"};
+  EXPECT_THAT(std::string(WriteClickFiles(options).status().message()), HasSubstr("/dev/full"));
+}
+
+}  // namespace
+}  // namespace sluice
