@@ -92,11 +92,10 @@ absl::Status ClientCore::Push(PushFrame frame, std::shared_ptr<PullOperation> op
     frame.pulled_others = others_;
     const uint64_t sequence = frame.sequence;
     delivery_.Add(sequence);
-    ++steps_pushed_;
     frames_.push_back(std::make_shared<const PushFrame>(std::move(frame)));
     if (op != nullptr) {
       op->after = sequence;
-      CountAhead(op.get());
+      SetStep(op.get());
       op->others.resize(links_.size());
       *ticket = next_ticket_++;
       operations_.emplace(*ticket, std::move(op));
@@ -122,10 +121,10 @@ ClientCore::Ticket ClientCore::Start(std::shared_ptr<PullOperation> op, bool to_
       op->pieces.clear();
       op->commit_sequence = 0;
     } else {
-      CountAhead(op.get());
+      SetStep(op.get());
       if (to_all) AddControls(op.get());
       // Nothing is in the pipeline at the end of an epoch.
-      if (op->end_epoch) steps_pulled_ = steps_pushed_;
+      if (op->end_epoch) pulled_for_ = delivery_.last();
     }
     op->others.resize(links_.size());
     operations_.emplace(ticket, std::move(op));
@@ -135,13 +134,13 @@ ClientCore::Ticket ClientCore::Start(std::shared_ptr<PullOperation> op, bool to_
   return ticket;
 }
 
-void ClientCore::CountAhead(PullOperation* op) {
+void ClientCore::SetStep(PullOperation* op) {
   if (op->exchange || op->evaluation || op->commit_sequence > 0 || op->pieces.empty()) return;
   const uint64_t depth = std::max<uint64_t>(options_.job.config().train().pipeline_depth(), 1);
+  const uint64_t pushed = delivery_.last();
   // Bounded by the depth: a worker may also pull outside its steps.
-  const uint64_t ahead = steps_pulled_ > steps_pushed_ ? steps_pulled_ - steps_pushed_ : 0;
-  op->ahead = static_cast<uint32_t>(std::min(ahead, depth - 1));
-  ++steps_pulled_;
+  pulled_for_ = std::min(std::max(pulled_for_, pushed) + 1, pushed + depth);
+  op->for_push = pulled_for_;
 }
 
 void ClientCore::AddControls(PullOperation* op) {

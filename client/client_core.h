@@ -83,8 +83,8 @@ class ClientCore : public PserverLink::Listener {
   std::string LinkText(uint32_t link) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Describe(const PullOperation& op) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string DescribePushes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A pull for a training step: how many steps are pulled for and not pushed yet.
-  void CountAhead(PullOperation* op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A pull for a training step: which.
+  void SetStep(PullOperation* op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddControls(PullOperation* op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A piece of no rows for every pserver that a commit's pull asks for nothing: it answers only
   // once the step is applied there.
@@ -154,8 +154,7 @@ class ClientCore : public PserverLink::Listener {
   Requests requests_ ABSL_GUARDED_BY(mu_);
   uint64_t next_request_ ABSL_GUARDED_BY(mu_) = 1;
   Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
-  uint64_t steps_pulled_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t steps_pushed_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t pulled_for_ ABSL_GUARDED_BY(mu_) = 0;  // for_push of the latest pull for a step
   std::vector<uint64_t> others_
       ABSL_GUARDED_BY(mu_);  // by link, of the latest pull that was waited for
 

@@ -140,7 +140,7 @@ Message ClientCore::FillOperation(uint32_t link, uint64_t id, PullOperation* op,
   if (head->has_pull()) {
     head->mutable_pull()->set_applied_sequence(op->applied_sequence);
     head->mutable_pull()->set_evaluation(op->evaluation);
-    head->mutable_pull()->set_ahead(op->ahead);
+    head->mutable_pull()->set_for_push(op->for_push);
   }
   for (PullOperation::Control& control : op->controls) {
     if (control.link != link || control.state != State::kNeeded) continue;
@@ -159,7 +159,7 @@ void ClientCore::OnReply(uint32_t link, DecodedReply reply) {
   std::vector<Destination> destinations;
   std::shared_ptr<PullOperation> op;
   absl::Status status;
-  bool known = false;
+  bool known = false, wanted = false;
   {
     MutexLock lock(&mu_);
     const auto it = requests_.find(id);
@@ -192,9 +192,11 @@ void ClientCore::OnReply(uint32_t link, DecodedReply reply) {
       if (it != requests_.end()) FinishRequest(it, &after);
     }
     Pump(&after);
+    // A message before the last of its request completes nothing.
+    wanted = !known || !status.ok() || header.last() || (op != nullptr && op->abandoned);
     after.garbage.push_back(std::move(op));
   }
-  changed_.NotifyAll();
+  if (wanted) changed_.NotifyAll();
   after.Run();
 }
 

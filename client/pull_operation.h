@@ -45,7 +45,7 @@ struct PullOperation {
   uint64_t after = 0;
   bool exchange = false;
   bool evaluation = false;
-  uint32_t ahead = 0;  // Pull.ahead
+  uint64_t for_push = 0;  // Pull.for_push
   uint64_t applied_sequence = 0;
   uint64_t commit_sequence = 0;  // 0: no commit
   bool end_epoch = false;

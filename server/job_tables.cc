@@ -61,6 +61,18 @@ absl::Status CheckParts(const TableLayouts& layouts, const Parts& parts, bool pu
   return absl::OkStatus();
 }
 
+// Adds the shard's current values to the answer.
+void AddValues(Shard* shard, const std::vector<uint64_t>& keys, uint32_t rows, size_t bytes,
+               ReplyWriter* reply) {
+  const uint32_t table = shard->table().id();
+  Slice lent = shard->Lend();
+  if (lent.owner() != nullptr) {
+    reply->AddPart(table, shard->index(), rows, std::move(lent));
+  } else {
+    shard->Read(keys.data(), keys.size(), reply->AddPart(table, shard->index(), rows, bytes));
+  }
+}
+
 }  // namespace
 
 absl::Status JobTables::Hello(const Caller& caller) {
@@ -234,7 +246,7 @@ void JobTables::ApplyPush(const Caller& caller, const Push& push, PayloadReader*
         const uint32_t n =
             layout.sparse() ? rows : static_cast<uint32_t>(layout.ShardElements(index));
         const size_t bytes = size_t{n} * layout.wire_bytes() * (layout.sparse() ? layout.dim() : 1);
-        shard->Read(keys.data(), keys.size(), reply->AddPart(table, index, n, bytes));
+        AddValues(shard, keys, n, bytes, reply);
       }
     } else if (result.status == PART_NOT_FINITE) {
       Fail(absl::StrCat("table '", layout.name(), "': push ", push.sequence(), " of rank ",
@@ -343,7 +355,7 @@ absl::Status JobTables::AnswerOrPark(const Caller& caller, const Pull& pull, Pay
     }
     if (!pull.evaluation()) staleness_.Activate(caller.rank);
     if (closed_) return absl::NotFoundError(absl::StrCat("job ", job_id_, " was closed"));
-    const uint64_t step = staleness_.StepOf(caller.rank, pull.ahead());
+    const uint64_t step = staleness_.StepOf(caller.rank, pull.for_push(), frames_.last(caller.rank));
     if (!Ready(caller, pull, step)) {
       if (parked_.size() >= kMaxParkedPerWorker * policy_.worker_num) {
         return absl::ResourceExhaustedError(absl::StrCat("job ", job_id_, " has ", parked_.size(),
@@ -417,7 +429,7 @@ void JobTables::Answer(const Caller& caller, const Pull& pull, PayloadReader pay
     }
     const uint32_t rows =
         layout.sparse() ? parts.rows(i) : static_cast<uint32_t>(layout.ShardElements(index));
-    shard->Read(keys.data(), keys.size(), reply->AddPart(table, index, rows, part_bytes[i]));
+    AddValues(shard, keys, rows, part_bytes[i], reply);
   }
   reply->Finish(generation, others);
 }

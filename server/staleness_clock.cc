@@ -28,6 +28,14 @@ void StalenessClock::Applied(uint32_t rank, uint64_t pulled_others) {
   ++ranks_[rank].clock;
 }
 
+uint64_t StalenessClock::StepOf(uint32_t rank, uint64_t for_push, uint64_t applied) const {
+  const uint64_t clock = ranks_[rank].clock;
+  if (for_push == 0) return clock;
+  if (for_push > applied) return clock + (for_push - 1 - applied);
+  const uint64_t passed = applied - (for_push - 1);
+  return clock > passed ? clock - passed : 0;
+}
+
 std::optional<uint32_t> StalenessClock::Blocking(uint32_t rank, uint64_t step) const {
   if (!max_staleness_.has_value()) return std::nullopt;
   std::optional<uint32_t> slowest;

@@ -35,6 +35,7 @@ struct FakePservers {
   bool any_generation = false;  // refuses parts instead of requests
   bool silent = false;          // takes requests and never answers
   int messages = 0, wrong_shards = 0, refusals = 0;
+  std::map<uint64_t, int> pulls;  // requests by for_push, refused ones too
   std::string violation;
 
   uint32_t Owner(uint32_t flat) {
@@ -74,6 +75,7 @@ class FakeHandler : public StreamHandler {
         reply->set_code(static_cast<int>(absl::StatusCode::kNotFound));
       return true;
     }
+    if (header.has_pull()) ++world_->pulls[header.pull().for_push()];
     if (world_->silent) return false;
     if (!world_->any_generation && header.generation() != world_->route.generation()) {
       if (header.last()) {

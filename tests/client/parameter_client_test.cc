@@ -83,7 +83,7 @@ class ParameterClientTest : public ::testing::Test {
     for (const auto& [flat, shard] : world_.shards) EXPECT_EQ(shard.last, 12u);
   }
 
-  const JobSpec job_;
+  JobSpec job_;
   FakePservers world_;
   InProcessTransport transport_;
 };
@@ -97,6 +97,34 @@ TEST_F(ParameterClientTest, FollowsMovedShardsWhenPartsAreRefused) {
   world_.any_generation = true;
   TrainWhileShardsMove();
   EXPECT_GT(world_.wrong_shards, 0);
+}
+
+TEST_F(ParameterClientTest, APipelinedPullNamesItsStepAlsoWhenItIsSentAgain) {
+  job_.mutable_config()->mutable_train()->set_pipeline_depth(3);
+  MoveAll();  // the first requests are refused, and sent again with a new route
+  Bind();
+  auto client = Client();
+  std::vector<std::shared_ptr<TestValues>> values;
+  for (int i = 0; i < 4; ++i) values.push_back(Ones(*client, 3));
+  std::vector<ParameterClient::Ticket> tickets;
+  for (int i = 0; i < 3; ++i) tickets.push_back(client->StartPull(values[i]->Pull()));
+  PullRequest next = values[3]->Pull();
+  tickets.push_back(0);
+  ASSERT_TRUE(client->StartPush(TestValues::Push(Ones(*client, 3), 1), &next, &tickets[3]).ok());
+  for (const auto ticket : tickets) {
+    const absl::Status status = client->WaitPull(ticket);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  ASSERT_TRUE(client->WaitPushes(0).ok());
+  PullRequest evaluation = values[0]->Pull();
+  evaluation.evaluation = true;
+  ASSERT_TRUE(client->WaitPull(client->StartPull(std::move(evaluation))).ok());
+  MutexLock lock(&world_.mu);
+  EXPECT_GT(world_.refusals, 0);
+  EXPECT_GT(world_.pulls[1], 2) << "refused by at least one of the two pservers, and sent again";
+  std::vector<uint64_t> named;
+  for (const auto& [for_push, times] : world_.pulls) named.push_back(for_push);
+  EXPECT_EQ(named, (std::vector<uint64_t>{0, 1, 2, 3, 4})) << "0: the evaluation's";
 }
 
 TEST_F(ParameterClientTest, WaitsForAJobThatIsNotOpenYet) {

@@ -299,11 +299,27 @@ TEST_F(JobTablesTest, APipelinedPullWaitsForItsOwnStepWhateverItsRankPushesMeanw
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(1);
   Open(spec);
   worker(1).PullDense();
-  const uint64_t pull = worker(0).PullDense(0, false, 3);
+  const uint64_t pull = worker(0).PullDense(0, false, 4);
   for (uint64_t s = 1; s <= 3; ++s) Push(0, {.sequence = s, .dense = {1, 1, 1, 1}});
   EXPECT_FALSE(worker(0).Get(pull).done);
   Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});  // step 3 needs 3 - 1 - 1 = 1
   EXPECT_TRUE(worker(0).Get(pull).done);
+}
+
+TEST_F(JobTablesTest, APipelinedPullSentAgainAfterACutIsForTheSameStep) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(1);
+  Open(spec);
+  worker(1).PullDense();
+  worker(0).PullDense(0, false, 3);  // step 2 needs none
+  for (uint64_t s = 1; s <= 2; ++s) Push(0, {.sequence = s, .dense = {1, 1, 1, 1}});
+  worker(0).Disconnect();
+  TestWorker again(spec, job_, 0);
+  EXPECT_TRUE(again.Get(again.PullDense(0, false, 3)).done);  // not for step 4
+  const uint64_t next = again.PullDense(0, false, 4);
+  EXPECT_FALSE(again.Get(next).done);
+  Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});
+  EXPECT_TRUE(again.Get(next).done);
 }
 
 TEST_F(JobTablesTest, AWorkerAtTheEndOfItsEpochReleasesTheOthers) {

@@ -18,29 +18,29 @@ TEST(StalenessClockTest, AFastWorkerWaitsAtTheBound) {
   clock.Activate(1);
   // The pull for step t needs t - 3 steps of the other: 0 allows t = 3.
   Step(&clock, 0, 3);
-  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0, 0)));
   Step(&clock, 0);
-  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 0)));
-  EXPECT_EQ(clock.Blocking(0, clock.StepOf(0, 0)), 1u);
-  EXPECT_TRUE(clock.Ready(1, clock.StepOf(1, 0)));
+  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 0, 0)));
+  EXPECT_EQ(clock.Blocking(0, clock.StepOf(0, 0, 0)), 1u);
+  EXPECT_TRUE(clock.Ready(1, clock.StepOf(1, 0, 0)));
   Step(&clock, 1);
-  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0, 0)));
 }
 
 TEST(StalenessClockTest, PipelinedPullsCountAsTheStepsTheyAreFor) {
   StalenessClock clock(2, 0);
   clock.Activate(0);
   clock.Activate(1);
-  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));
-  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 1)));
-  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 2)));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 1, 0)));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 2, 0)));
+  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 3, 0)));
 }
 
 TEST(StalenessClockTest, AWaitingPullStaysForItsStepWhenItsOwnRankMovesOn) {
   StalenessClock clock(2, 1);
   clock.Activate(0);
   clock.Activate(1);
-  const uint64_t step = clock.StepOf(0, 3);
+  const uint64_t step = clock.StepOf(0, 4, 0);
   EXPECT_FALSE(clock.Ready(0, step));
   Step(&clock, 0, 3);
   EXPECT_FALSE(clock.Ready(0, step));
@@ -48,11 +48,29 @@ TEST(StalenessClockTest, AWaitingPullStaysForItsStepWhenItsOwnRankMovesOn) {
   EXPECT_TRUE(clock.Ready(0, step));
 }
 
+TEST(StalenessClockTest, APullSentAgainIsForTheSameStep) {
+  StalenessClock clock(2, 1);
+  Step(&clock, 1, 7);
+  clock.Activate(0);  // joins at 7: its push 1 is step 7
+  const uint64_t step = clock.StepOf(0, 5, 0);
+  EXPECT_EQ(step, 11u);
+  for (uint64_t applied = 1; applied <= 6; ++applied) {
+    Step(&clock, 0);
+    EXPECT_EQ(clock.StepOf(0, 5, applied), step) << "sent again after push " << applied;
+  }
+}
+
+TEST(StalenessClockTest, NumbersThatNoWorkerSendsAreNoStepBeforeTheFirst) {
+  StalenessClock clock(2, 1);
+  EXPECT_EQ(clock.StepOf(0, 1, 5), 0u);
+  EXPECT_EQ(clock.StepOf(0, 0, 5), 0u);
+}
+
 TEST(StalenessClockTest, WithoutABoundNobodyWaits) {
   StalenessClock clock(2, std::nullopt);
   clock.Activate(1);
   Step(&clock, 0, 1000);
-  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 50)));
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 1050, 1000)));
 }
 
 TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
@@ -60,9 +78,9 @@ TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
   clock.Activate(0);
   clock.Activate(1);
   Step(&clock, 0, 5);
-  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 0)));
+  EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 0, 0)));
   clock.SetIdle(1);
-  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0)));  // rank 2 never came
+  EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0, 0)));  // rank 2 never came
 }
 
 TEST(StalenessClockTest, AJoinerStartsAtTheSlowest) {
@@ -73,7 +91,7 @@ TEST(StalenessClockTest, AJoinerStartsAtTheSlowest) {
   Step(&clock, 1, 1);
   clock.Activate(2);
   EXPECT_EQ(clock.clock(2), 9u);
-  EXPECT_TRUE(clock.Ready(1, clock.StepOf(1, 0)));
+  EXPECT_TRUE(clock.Ready(1, clock.StepOf(1, 0, 0)));
   clock.SetIdle(1);
   Step(&clock, 0, 20);
   clock.SetIdle(2);

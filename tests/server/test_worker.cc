@@ -196,7 +196,7 @@ uint64_t TestWorker::Commit(uint64_t sequence, bool pull_dense) {
   return header.request_id();
 }
 
-uint64_t TestWorker::PullDense(uint64_t applied_sequence, bool evaluation, uint32_t ahead) {
+uint64_t TestWorker::PullDense(uint64_t applied_sequence, bool evaluation, uint64_t for_push) {
   FrameHeader header;
   header.set_request_id(next_id_++);
   header.set_generation(1);
@@ -204,7 +204,7 @@ uint64_t TestWorker::PullDense(uint64_t applied_sequence, bool evaluation, uint3
   sluice::Pull* pull = header.mutable_pull();
   pull->set_applied_sequence(applied_sequence);
   pull->set_evaluation(evaluation);
-  pull->set_ahead(ahead);
+  pull->set_for_push(for_push);
   pull->mutable_parts()->add_table(0);
   pull->mutable_parts()->add_shard(0);
   pull->mutable_parts()->add_rows(0);

@@ -76,7 +76,7 @@ class TestWorker {
   // Each returns the request id; Get(id) is its answer so far.
   uint64_t Push(const PushArgs& args);
   uint64_t Commit(uint64_t sequence, bool pull_dense = true);
-  uint64_t PullDense(uint64_t applied_sequence = 0, bool evaluation = false, uint32_t ahead = 0);
+  uint64_t PullDense(uint64_t applied_sequence = 0, bool evaluation = false, uint64_t for_push = 0);
   uint64_t EndEpoch(uint32_t epoch);
   const Answer& Get(uint64_t id) { return stream_->answers[id]; }
 
