@@ -4,6 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "model/features/cell_text.h"
@@ -39,6 +43,47 @@ bool TakeQuoted(char** at, char* end, std::string_view* cell) {
     }
   }
   return false;
+}
+
+constexpr size_t kMaskBytes = 64;
+
+// Bit i: p[i] is `wanted`. Reads kMaskBytes bytes.
+uint64_t MaskOf(const char* p, char wanted) {
+  uint64_t mask = 0;
+#if defined(__SSE2__)
+  const __m128i pattern = _mm_set1_epi8(wanted);
+  for (int i = 0; i < 4; ++i) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p) + i);
+    const uint32_t equal = static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, pattern)));
+    mask |= static_cast<uint64_t>(equal) << (16 * i);
+  }
+#else
+  for (size_t i = 0; i < kMaskBytes; ++i) mask |= static_cast<uint64_t>(p[i] == wanted) << i;
+#endif
+  return mask;
+}
+
+// Calls cell(begin, end) for each cell of a line without quotes, in order.
+template <typename F>
+void ForEachCell(const char* line, size_t size, char delimiter, F cell) {
+  const char* begin = line;
+  char rest[kMaskBytes];  // the last bytes, so that none behind the line is read
+  for (size_t at = 0; at < size; at += kMaskBytes) {
+    const char* block = line + at;
+    const size_t n = std::min(kMaskBytes, size - at);
+    if (n < kMaskBytes) {
+      std::memcpy(rest, block, n);
+      block = rest;
+    }
+    uint64_t mask = MaskOf(block, delimiter);
+    if (n < kMaskBytes) mask &= (uint64_t{1} << n) - 1;
+    for (; mask != 0; mask &= mask - 1) {
+      const char* const end = line + at + __builtin_ctzll(mask);
+      cell(begin, end);
+      begin = end + 1;
+    }
+  }
+  cell(begin, line + size);
 }
 
 }  // namespace
@@ -87,17 +132,31 @@ bool Delimited::Skips(std::string_view line) const {
 
 absl::StatusOr<size_t> Delimited::Split(char* line, size_t size,
                                         std::vector<std::string_view>* cells) const {
+  if (quotes && std::memchr(line, '"', size) != nullptr) return SplitQuoted(line, size, cells);
+  std::string_view* const to = cells->data();
+  const size_t room = cells->size();
+  size_t count = 0;
+  ForEachCell(line, size, delimiter, [&](const char* begin, const char* end) {
+    std::string_view cell(begin, end - begin);
+    if (trim) cell = Trim(cell);
+    if (count < room) to[count] = cell;
+    ++count;
+  });
+  return count;
+}
+
+absl::StatusOr<size_t> Delimited::SplitQuoted(char* line, size_t size,
+                                              std::vector<std::string_view>* cells) const {
   char* at = line;
   char* const end = line + size;
   size_t count = 0;
-  const bool may_have_quotes = quotes && std::memchr(line, '"', size) != nullptr;
   while (true) {
     std::string_view cell;
     char* first = at;
-    if (may_have_quotes && trim) {
+    if (trim) {
       while (first < end && IsBlank(*first) && *first != delimiter) ++first;
     }
-    if (may_have_quotes && first < end && *first == '"') {
+    if (first < end && *first == '"') {
       at = first + 1;
       if (!TakeQuoted(&at, end, &cell)) {
         return absl::InvalidArgumentError(
@@ -111,8 +170,7 @@ absl::StatusOr<size_t> Delimited::Split(char* line, size_t size,
             absl::StrCat("value ", count + 1, " goes on behind its closing quote"));
       }
     } else {
-      char* const found = static_cast<char*>(std::memchr(at, delimiter, end - at));
-      char* const stop = found != nullptr ? found : end;
+      char* const stop = std::find(at, end, delimiter);
       cell = std::string_view(at, stop - at);
       if (trim) cell = Trim(cell);
       at = stop;
@@ -133,9 +191,12 @@ absl::Status DelimitedParser::Parse(char* line, size_t size) {
   for (size_t column = 0; column < cell_of_column_.size(); ++column) {
     const int cell = cell_of_column_[column];
     values_[column] = cell < 0 ? std::string_view("") : cells_[cell];
+    missing_[column] = values_[column].empty();
+  }
+  if (format_.missing.empty()) return absl::OkStatus();
+  for (size_t column = 0; column < cell_of_column_.size(); ++column) {
     const auto& absent = format_.missing;
-    missing_[column] = values_[column].empty() ||
-                       std::find(absent.begin(), absent.end(), values_[column]) != absent.end();
+    missing_[column] |= std::find(absent.begin(), absent.end(), values_[column]) != absent.end();
   }
   return absl::OkStatus();
 }

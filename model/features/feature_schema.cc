@@ -37,9 +37,36 @@ absl::Status CellError(const std::string& feature, const std::string& column, st
                                                  std::string(problem)));
 }
 
+// log1p of a number >= 0, with a table for small whole ones, which counts mostly are.
+class LogOnePlus {
+ public:
+  LogOnePlus() {
+    for (size_t i = 0; i < kTable; ++i) table_[i] = std::log1p(static_cast<double>(i));
+  }
+  double operator()(double value) const {
+    if (!(value >= 1 && value < kTable)) return std::log1p(value);
+    const size_t whole = static_cast<size_t>(value);
+    return static_cast<double>(whole) == value ? table_[whole] : std::log1p(value);
+  }
+
+ private:
+  static constexpr size_t kTable = 1024;
+  double table_[kTable];
+};
+
+// A slot of one hashed value, used in no cross: what most lines consist of.
+struct PlainSlot {
+  int column = kNone;
+  bool missing_is_value = false;
+  uint64_t seed = 0;
+  uint64_t hash_buckets = 0;
+  uint64_t missing_key = 0;
+  size_t run_end = 0;  // the first slot behind it that is not plain
+};
+
 class CompiledSchema : public FeatureSchema {
  public:
-  explicit CompiledSchema(CompiledFeatures features) : f_(std::move(features)) {}
+  explicit CompiledSchema(CompiledFeatures features);
 
   const std::vector<Numeric>& numerics() const override { return f_.numeric_info; }
   const std::vector<Slot>& slots() const override { return f_.slot_info; }
@@ -53,22 +80,52 @@ class CompiledSchema : public FeatureSchema {
   // The raw number of a cell, or of the part of its date.
   absl::Status RawNumber(const std::string& feature, int column, DatePart part, const Cells& cells,
                          double* value) const;
-  absl::Status AppendNumeric(const CompiledNumeric& numeric, const Cells& cells,
-                             Batch* batch) const;
+  absl::Status NumberOf(const CompiledNumeric& numeric, const Cells& cells, float* number) const;
   absl::Status SingleKey(const CompiledCategory& category, const Cells& cells, PartKey* key) const;
   void AppendMultiKeys(const CompiledCategory& category, std::string_view cell, Batch* batch) const;
   absl::Status AppendCategory(const CompiledCategory& category, const Cells& cells,
                               const PartKeys& parts, Batch* batch) const;
+  // The keys and offsets of the plain slots from `first` on; returns the first other one.
+  size_t AppendPlainRun(size_t first, const Cells& cells, Batch* batch) const;
   void AppendCross(const CompiledCross& cross, const PartKeys& parts, Batch* batch) const;
 
   const CompiledFeatures f_;
+  const LogOnePlus log_one_plus_;
+  std::vector<PlainSlot> plain_;  // by slots(); column kNone: it needs more than that
 };
+
+// ValueKey; of 8 bytes, as in hexadecimal ids, without loops.
+inline uint64_t KeyOfBytes(std::string_view value, uint64_t seed) {
+  return value.size() == 8 ? ValueKey(std::string_view(value.data(), 8), seed)
+                           : ValueKey(value, seed);
+}
 
 uint64_t KeyOfValue(const CompiledCategory& category, std::string_view value) {
   const bool known = category.vocabulary.empty() ||
                      category.vocabulary.contains(absl::string_view(value.data(), value.size()));
-  const uint64_t key = known ? ValueKey(value, category.seed) : OutOfVocabularyKey(category.seed);
+  const uint64_t key = known ? KeyOfBytes(value, category.seed) : OutOfVocabularyKey(category.seed);
   return FoldKey(key, category.hash_buckets, category.seed);
+}
+
+CompiledSchema::CompiledSchema(CompiledFeatures features) : f_(std::move(features)) {
+  for (const CompiledSlot& slot : f_.slots) {
+    PlainSlot plain;
+    if (slot.category != kNone) {
+      const CompiledCategory& category = f_.categories[slot.category];
+      const bool is_plain = category.vocabulary.empty() && !category.bucketed &&
+                            category.date_part == WHOLE && category.multi_value_delimiter == 0;
+      if (is_plain && category.part == kNone) plain.column = category.column;
+      plain.missing_is_value = category.missing_is_value;
+      plain.seed = category.seed;
+      plain.hash_buckets = category.hash_buckets;
+      plain.missing_key = FoldKey(MissingKey(category.seed), category.hash_buckets, category.seed);
+    }
+    plain_.push_back(plain);
+  }
+  for (size_t s = plain_.size(); s-- > 0;) {
+    const bool goes_on = s + 1 < plain_.size() && plain_[s + 1].column != kNone;
+    plain_[s].run_end = goes_on ? plain_[s + 1].run_end : s + 1;
+  }
 }
 
 absl::Status CompiledSchema::RawNumber(const std::string& feature, int column, DatePart part,
@@ -87,20 +144,20 @@ absl::Status CompiledSchema::RawNumber(const std::string& feature, int column, D
   return absl::OkStatus();
 }
 
-absl::Status CompiledSchema::AppendNumeric(const CompiledNumeric& numeric, const Cells& cells,
-                                           Batch* batch) const {
+absl::Status CompiledSchema::NumberOf(const CompiledNumeric& numeric, const Cells& cells,
+                                      float* number) const {
   double value = numeric.default_value;
   if (!cells.missing[numeric.column]) {
     SLUICE_RETURN_IF_ERROR(
         RawNumber(numeric.feature, numeric.column, numeric.date_part, cells, &value));
   }
-  if (numeric.log) value = std::log1p(std::max(value, 0.0));
+  if (numeric.log) value = log_one_plus_(std::max(value, 0.0));
   value = (value - numeric.offset) * numeric.scale;
   if (!(std::abs(value) <= std::numeric_limits<float>::max())) {
     return CellError(numeric.feature, f_.columns[numeric.column], cells.values[numeric.column],
                      "is too large for a float");
   }
-  batch->numeric.push_back(static_cast<float>(value));
+  *number = static_cast<float>(value);
   return absl::OkStatus();
 }
 
@@ -195,16 +252,44 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
   return absl::OkStatus();
 }
 
+size_t CompiledSchema::AppendPlainRun(size_t first, const Cells& cells, Batch* batch) const {
+  const size_t end = plain_[first].run_end;
+  const size_t keys = batch->keys.size(), offsets = batch->key_offsets.size();
+  batch->keys.resize(keys + end - first);
+  batch->key_offsets.resize(offsets + end - first);
+  uint64_t* const base = batch->keys.data();
+  uint64_t* key = base + keys;
+  uint32_t* offset = batch->key_offsets.data() + offsets;
+  for (const PlainSlot* slot = &plain_[first]; slot != plain_.data() + end; ++slot) {
+    if (!cells.missing[slot->column]) {
+      const uint64_t hash = KeyOfBytes(cells.values[slot->column], slot->seed);
+      *key++ = FoldKey(hash, slot->hash_buckets, slot->seed);
+    } else if (slot->missing_is_value) {
+      *key++ = slot->missing_key;
+    }
+    *offset++ = static_cast<uint32_t>(key - base);
+  }
+  batch->keys.resize(key - base);
+  return end;
+}
+
 absl::Status CompiledSchema::AppendAll(const Cells& cells, bool need_label, Batch* batch) const {
   SLUICE_RETURN_IF_ERROR(AppendLabelAndWeight(cells, need_label, batch));
+  batch->numeric.resize(batch->numeric.size() + f_.numerics.size());
+  float* number = batch->numeric.data() + batch->numeric.size() - f_.numerics.size();
   for (const CompiledNumeric& numeric : f_.numerics) {
-    SLUICE_RETURN_IF_ERROR(AppendNumeric(numeric, cells, batch));
+    SLUICE_RETURN_IF_ERROR(NumberOf(numeric, cells, number++));
   }
   PartKeys parts(f_.part_categories.size());
   for (size_t p = 0; p < parts.size(); ++p) {
     SLUICE_RETURN_IF_ERROR(SingleKey(f_.categories[f_.part_categories[p]], cells, &parts[p]));
   }
-  for (const CompiledSlot& slot : f_.slots) {
+  for (size_t s = 0; s < f_.slots.size(); ++s) {
+    const CompiledSlot& slot = f_.slots[s];
+    if (plain_[s].column != kNone) {
+      s = AppendPlainRun(s, cells, batch) - 1;
+      continue;
+    }
     if (slot.cross != kNone) {
       AppendCross(f_.crosses[slot.cross], parts, batch);
     } else {

@@ -76,9 +76,27 @@ bool ParseDate(std::string_view text, Date* date) {
   return ParseTime(text, date);
 }
 
+// At most 15 digits, which a double holds exactly, behind at most one '-'. False for any other
+// cell.
+bool ParseWholeNumber(std::string_view cell, double* value) {
+  const bool negative = !cell.empty() && cell[0] == '-';
+  if (negative) cell.remove_prefix(1);
+  if (cell.empty() || cell.size() > 15) return false;
+  int64_t number = 0;
+  for (const char c : cell) {
+    const unsigned digit = static_cast<unsigned char>(c) - '0';
+    if (digit > 9) return false;
+    number = number * 10 + digit;
+  }
+  *value = static_cast<double>(number);
+  if (negative) *value = -*value;
+  return true;
+}
+
 }  // namespace
 
 bool ParseNumber(std::string_view cell, double* value) {
+  if (ParseWholeNumber(cell, value)) return true;
   if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
   const char* end = cell.data() + cell.size();
   const auto [rest, error] = std::from_chars(cell.data(), end, *value);

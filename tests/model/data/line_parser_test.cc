@@ -28,6 +28,26 @@ std::string Split(const Delimited& format, std::string line) {
 
 std::string SplitCsv(const std::string& line) { return Split(Delimited(), line); }
 
+TEST(DelimitedTest, LinesWithoutQuotesAreCutAsThoseWithQuotes) {
+  const std::string letters = ",,,\t  ab";
+  uint32_t state = 7;
+  for (const bool trim : {true, false}) {
+    Delimited format;
+    format.trim = trim;
+    for (size_t size = 0; size < 300; ++size) {
+      std::string line;
+      while (line.size() < size) line += letters[(state = state * 1664525 + 1013904223) >> 29];
+      std::vector<std::string_view> fast(310), slow(310), few(3);
+      const auto n = format.Split(&line[0], size, &fast);
+      ASSERT_TRUE(n.ok());
+      ASSERT_EQ(*n, *format.SplitQuoted(&line[0], size, &slow)) << line;
+      ASSERT_EQ(fast, slow) << line;
+      ASSERT_EQ(*format.Split(&line[0], size, &few), *n);  // counts what it does not store
+      ASSERT_EQ(few[0], fast[0]);
+    }
+  }
+}
+
 TEST(DelimitedTest, CellsAreCutAndTrimmed) {
   EXPECT_EQ(SplitCsv("a, b ,\tc"), "a/b/c");
   EXPECT_EQ(SplitCsv(",a,"), "/a/");
