@@ -1,6 +1,10 @@
 // A block of a dense table: weights and structure-of-arrays optimizer state.
+//
+// Weights are lent to answers, not copied: an update that meets a lent array goes on with a copy.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "server/shard.h"
@@ -15,10 +19,10 @@ class DenseShard : public Shard {
       : Shard(std::move(table), index, policy),
         elements_(table_->ShardElements(index)),
         first_(index * table_->block_elements()),
-        weights_(elements_) {
+        weights_(std::make_shared<std::vector<float>>(elements_)) {
     const UpdateRule& rule = *table_->columns()[0].rule;
     state_.resize(rule.state_floats() * elements_);
-    table_->InitialElements(first_, elements_, weights_.data());
+    table_->InitialElements(first_, elements_, weights_->data());
     float* arrays[UpdateRule::kMaxState];
     StateArrays(arrays);
     rule.InitState(arrays, elements_);
@@ -38,14 +42,20 @@ class DenseShard : public Shard {
 
   void Read(const uint64_t*, size_t, uint8_t* to) override {
     MutexLock lock(&mutex_);
-    EncodeValues(weights_.data(), elements_, table_->wire_bytes(), to);
+    EncodeValues(weights_->data(), elements_, table_->wire_bytes(), to);
+  }
+
+  Slice Lend() override {
+    if (table_->wire_bytes() != sizeof(float)) return Slice();
+    MutexLock lock(&mutex_);
+    return Slice(weights_->data(), elements_ * sizeof(float), weights_);
   }
 
   ShardValues Save() override {
     MutexLock lock(&mutex_);
     ShardValues values;
     values.first_element = first_;
-    values.weights = weights_;
+    values.weights = *weights_;
     return values;
   }
 
@@ -53,8 +63,9 @@ class DenseShard : public Shard {
     MutexLock lock(&mutex_);
     const uint64_t begin = std::max(first_, values.first_element);
     const uint64_t end = std::min(first_ + elements_, values.first_element + values.weights.size());
+    float* const weights = OwnWeights();
     for (uint64_t i = begin; i < end; ++i) {
-      weights_[i - first_] = values.weights[i - values.first_element];
+      weights[i - first_] = values.weights[i - values.first_element];
     }
   }
 
@@ -95,12 +106,25 @@ class DenseShard : public Shard {
   }
 
   void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    float* const weights = OwnWeights();
     for (size_t i = 0; i < part.values.size(); ++i) {
-      weights_[i] = AddScaledDelta(weights_[i], part.values[i], policy_.merge_scale);
+      weights[i] = AddScaledDelta(weights[i], part.values[i], policy_.merge_scale);
     }
   }
 
  private:
+  // The weights, to be changed.
+  float* OwnWeights() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (weights_.use_count() > 1) {
+      // New borrowers come only under mutex_: the count can only fall.
+      weights_ = std::make_shared<std::vector<float>>(*weights_);
+    } else {
+      // What the last borrower read comes before what is written now.
+      std::atomic_thread_fence(std::memory_order_acquire);
+    }
+    return weights_->data();
+  }
+
   void StateArrays(float** arrays) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (int k = 0; k < table_->columns()[0].rule->state_floats(); ++k) {
       arrays[k] = state_.data() + k * elements_;
@@ -112,13 +136,13 @@ class DenseShard : public Shard {
     StateArrays(arrays);
     // A row longer than a block has no row norm to clip: the table's layout refuses it.
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
-    table_->columns()[0].rule->Apply(weights_.data(), arrays, gradient, elements_, row, Rates()[0],
+    table_->columns()[0].rule->Apply(OwnWeights(), arrays, gradient, elements_, row, Rates()[0],
                                      ++count_);
   }
 
   const uint64_t elements_;
   const uint64_t first_;  // index of the block's first element in the tensor
-  std::vector<float> weights_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<std::vector<float>> weights_ ABSL_GUARDED_BY(mutex_);  // [elements]
   std::vector<float> state_ ABSL_GUARDED_BY(mutex_);  // [state_floats][elements]
   uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;        // updates of the block
   DenseGradientSum sum_ ABSL_GUARDED_BY(mutex_);

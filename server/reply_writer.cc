@@ -1,6 +1,7 @@
 #include "server/reply_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/printable.h"
 
@@ -21,35 +22,52 @@ bool ReplyWriter::has_error(PartStatus status) const {
                      [status](const PartError& e) { return e.status() == status; });
 }
 
-uint8_t* ReplyWriter::AddPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes) {
-  if (capacity_ - used_ < bytes) {
-    if (parts_.table_size() > 0) {
-      ReplyHeader header;
-      Message payload = TakeChunk(&header);
-      stream_->Send(EncodeReply(header, std::move(payload)));
-    }
-    capacity_ = std::max(bytes, std::min(kChunkBytes, expected_));
-    chunk_ = std::shared_ptr<uint8_t>(new uint8_t[capacity_], std::default_delete<uint8_t[]>());
-    used_ = 0;
+void ReplyWriter::StartPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes) {
+  if (chunk_bytes_ + bytes > kChunkBytes && parts_.table_size() > 0) {
+    ReplyHeader header;
+    Message payload = TakeChunk(&header);
+    stream_->Send(EncodeReply(header, std::move(payload)));
   }
+  chunk_bytes_ += bytes;
   parts_.add_table(table);
   parts_.add_shard(shard);
   parts_.add_rows(rows);
-  uint8_t* at = chunk_.get() + used_;
+}
+
+uint8_t* ReplyWriter::AddPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes) {
+  StartPart(table, shard, rows, bytes);
+  if (capacity_ - used_ < bytes) {
+    EndPiece();
+    capacity_ = std::max(bytes, std::min(kChunkBytes, expected_));
+    buffer_ = std::shared_ptr<uint8_t>(new uint8_t[capacity_], std::default_delete<uint8_t[]>());
+    piece_ = used_ = 0;
+  }
+  uint8_t* at = buffer_.get() + used_;
   used_ += bytes;
   expected_ -= std::min(expected_, bytes);
   return at;
+}
+
+void ReplyWriter::AddPart(uint32_t table, uint32_t shard, uint32_t rows, Slice values) {
+  StartPart(table, shard, rows, values.size());
+  expected_ -= std::min(expected_, values.size());
+  EndPiece();
+  if (values.size() > 0) payload_.push_back(std::move(values));
+}
+
+void ReplyWriter::EndPiece() {
+  if (used_ > piece_) payload_.emplace_back(buffer_.get() + piece_, used_ - piece_, buffer_);
+  piece_ = used_;
 }
 
 Message ReplyWriter::TakeChunk(ReplyHeader* header) {
   header->set_request_id(request_id_);
   header->mutable_parts()->Swap(&parts_);
   parts_.Clear();
-  Message payload;
-  if (used_ > 0) payload.emplace_back(chunk_.get(), used_, chunk_);
-  chunk_ = nullptr;
-  capacity_ = used_ = 0;
-  return payload;
+  EndPiece();
+  buffer_ = nullptr;
+  capacity_ = piece_ = used_ = chunk_bytes_ = 0;
+  return std::exchange(payload_, {});
 }
 
 void ReplyWriter::Finish(uint64_t generation, uint64_t others) {

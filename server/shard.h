@@ -75,6 +75,9 @@ class Shard {
   // Current values in wire form, one consistent snapshot. keys [n]; dense: ignored, the whole
   // block.
   virtual void Read(const uint64_t* keys, size_t n, uint8_t* to) = 0;
+  // The same without a copy: shared with the shard, whose next update leaves it as it is. Empty when
+  // there is no such memory (rows, another wire form).
+  virtual Slice Lend() { return Slice(); }
 
   virtual ShardValues Save() = 0;
   // Initial values from a saved model: dense overlap of [first, first + weights), or rows of this

@@ -15,7 +15,7 @@ namespace sluice {
 
 inline constexpr uint32_t kFrameMagic = 0x31554C53;  // "SLU1"
 inline constexpr uint32_t kDataProtocol = 1;
-inline constexpr size_t kChunkBytes = 4 << 20;
+inline constexpr size_t kChunkBytes = 1 << 20;
 inline constexpr size_t kMaxHeaderBytes = 1 << 20;
 
 // magic + header + payload; the payload's slices are shared, not copied.

@@ -186,7 +186,7 @@ TEST_F(ParameterClientTest, LongFramesAreCutBetweenParts) {
   ASSERT_TRUE(client->WaitPushes(0).ok());
   MutexLock lock(&world_.mu);
   EXPECT_EQ(world_.violation, "");
-  EXPECT_EQ(world_.messages, 2 + 4) << "two Hellos, two messages to each";
+  EXPECT_EQ(world_.messages, 2 + 16) << "two Hellos, eight messages to each";
 }
 
 TEST_F(ParameterClientTest, APartLongerThanAMessageMayBeFailsAtOnceAndIsNamed) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -67,6 +68,25 @@ TEST_F(JobTablesTest, ARetriedPushIsAppliedOnce) {
   EXPECT_THAT(worker(0).Dense(), ElementsAre(0.5f, 0.5f, 0.5f, 0.5f));
   EXPECT_THAT(worker(0).Sparse({9})[9], ElementsAre(-0.25f, -0.25f, -0.25f));
   EXPECT_EQ(job_->Report().frames_applied(), 1u);
+}
+
+TEST_F(JobTablesTest, AnAnswerKeepsItsValuesWhateverIsPushedBeforeItIsSent) {
+  Open(MakeSpec(1, true, 0));
+  Shard* const block = job_->shard_for_test(0, 0);
+  Slice lent = block->Lend();
+  const uint8_t* const at = lent.data();
+  Push(0, {.sequence = 1, .dense = {1, 2, 3, 4}});
+  ASSERT_EQ(lent.size(), 4 * sizeof(float));
+  float values[4];
+  std::memcpy(values, lent.data(), sizeof values);
+  EXPECT_THAT(values, ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(0.5f, 0.0f, -0.5f, -1.0f));
+  // Sent: what nobody reads any more is updated where it lies.
+  EXPECT_NE(block->Lend().data(), at);
+  lent = Slice();
+  const uint8_t* const now = block->Lend().data();
+  Push(0, {.sequence = 2, .dense = {1, 1, 1, 1}});
+  EXPECT_EQ(block->Lend().data(), now);
 }
 
 TEST_F(JobTablesTest, AFrameFromTheFutureIsAnsweredWithTheLastSequence) {
