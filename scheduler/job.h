@@ -32,7 +32,11 @@ struct RankSlot {
   uint32_t worker = 0;  // rank in the cluster
   uint64_t incarnation = 0;
   State state = kServing;
+  uint64_t told_version = 0;       // of the member's desired state: it is asked to serve
   uint64_t withdrawn_version = 0;  // of the member's desired state
+  bool reported = false;           // a report of the member has named the job
+  uint64_t newest_loss_step = 0;   // that it reported
+  absl::Time absent_since = absl::InfiniteFuture();  // its reports do not name the job
 };
 
 struct Job {

@@ -46,6 +46,14 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
                                                      uint64_t first_number, absl::Time now) {
   if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
   SLUICE_RETURN_IF_ERROR(CheckWorkers(config));
+  const size_t queued = std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) {
+    return job->state == JOB_QUEUED && !job->over();
+  });
+  if (queued >= kMaxQueuedJobs) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(queued, " jobs are queued, and the scheduler keeps no more than ", kMaxQueuedJobs,
+                     "; submit again when some have ended, or cancel some (sluice cancel)"));
+  }
   next_number_ = std::max(next_number_, first_number);
   auto job = std::make_unique<Job>();
   job->job_id = absl::StrCat(config.name(), "-", next_number_);
@@ -196,8 +204,11 @@ void SchedulerCore::RunJob(Job* job, absl::Time now) {
   job->run.emplace(&job->config, job->spec.worker_num(), now);
   job->losses.emplace(job->spec.worker_num());
   ++job->version;
-  for (const RankSlot& slot : job->ranks) {
-    if (Member* member = members_.ById(slot.member_id)) Touch(member);
+  for (RankSlot& slot : job->ranks) {
+    Member* member = members_.ById(slot.member_id);
+    if (member == nullptr) continue;
+    Touch(member);
+    slot.told_version = member->version;
   }
 }
 

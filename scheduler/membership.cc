@@ -4,22 +4,9 @@
 
 namespace sluice {
 
-const char* MemberRoleName(Role role) {
-  switch (role) {
-    case ROLE_SCHEDULER:
-      return "scheduler";
-    case ROLE_PSERVER:
-      return "pserver";
-    case ROLE_WORKER:
-      return "worker";
-    default:
-      return "member without role";
-  }
-}
-
 std::string DescribeMember(const Member& member) {
   const RegisterRequest& self = member.self;
-  return absl::StrCat(MemberRoleName(self.role()), " ", self.rank(), " (",
+  return absl::StrCat(RoleName(self.role()), " ", self.rank(), " (",
                       self.address().empty() ? "" : self.address() + ", ", "pid ", self.pid(),
                       " on host ", self.host(), ")");
 }
@@ -38,7 +25,7 @@ absl::Status Membership::Check(const RegisterRequest& request) const {
   const uint32_t limit = pserver ? options_.pserver_num : options_.worker_num;
   if (limit > 0 && request.rank() >= limit) {
     return absl::InvalidArgumentError(
-        absl::StrCat(MemberRoleName(request.role()), " rank ", request.rank(),
+        absl::StrCat(RoleName(request.role()), " rank ", request.rank(),
                      " is out of range: the cluster has ", limit, " (",
                      pserver ? "pservers" : "worker_num", "); ranks begin at 0"));
   }
@@ -65,7 +52,7 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, abs
       *fenced = slot;
       fenced->why_gone =
           absl::StrCat("fenced: pid ", request.pid(), " on host ", request.host(),
-                       " registered as ", MemberRoleName(request.role()), " ", request.rank());
+                       " registered as ", RoleName(request.role()), " ", request.rank());
     }
   }
   slot = Member();

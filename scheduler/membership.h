@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/daemon/role_name.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -37,7 +38,6 @@ struct Member {
 
 // "worker 1 (pid 123 on host h)", "pserver 0 (10.0.0.1:5000, pid 7 on host h)".
 std::string DescribeMember(const Member& member);
-const char* MemberRoleName(Role role);
 
 class Membership {
  public:

@@ -76,16 +76,27 @@ void SchedulerCore::TakeHosted(Member* member, absl::Time now) {
 void SchedulerCore::TakeProgress(const PollRequest& request, Member* member, absl::Time now) {
   Job* job = member->job_id.empty() ? nullptr : Find(member->job_id);
   if (job == nullptr) return;
+  const auto slot =
+      std::find_if(job->ranks.begin(), job->ranks.end(), [member](const RankSlot& one) {
+        return one.member_id == member->id && one.state != RankSlot::kReleased;
+      });
+  if (slot == job->ranks.end()) return;
   const WorkerProgress& progress = request.progress();
-  for (RankSlot& slot : job->ranks) {
-    if (slot.member_id != member->id || slot.state != RankSlot::kWithdrawn) continue;
-    if (member->seen_version < slot.withdrawn_version || progress.job_id() == job->job_id) continue;
-    Release(job, &slot);
+  const bool runs = progress.job_id() == job->job_id;
+  if (slot->state == RankSlot::kWithdrawn && !runs &&
+      member->seen_version >= slot->withdrawn_version) {
+    Release(job, &*slot);
     DropWhenReleased(job, now);
     return;
   }
-  if (job->over() || !job->run || progress.job_id() != job->job_id) return;
+  if (job->over() || !job->run) return;
+  if (!runs) return CheckServing(job, *member, &*slot, now);
+  slot->reported = true;
+  slot->absent_since = absl::InfiniteFuture();
   for (const StepLoss& loss : progress.losses()) {
+    // A report without an answer is sent again, also when only the answer was lost.
+    if (loss.step() <= slot->newest_loss_step) continue;
+    slot->newest_loss_step = loss.step();
     job->losses->Add(loss);
     job->recent_steps.push_back(loss);
     job->recent_steps.back().set_rank(progress.rank());
@@ -100,6 +111,19 @@ void SchedulerCore::TakeProgress(const PollRequest& request, Member* member, abs
   }
   if (!points.empty()) Emit(*job, OutputAction::kScalars, std::move(points), now);
   ++job->version;
+}
+
+void SchedulerCore::CheckServing(Job* job, const Member& member, RankSlot* slot, absl::Time now) {
+  if (job->finishing() || member.seen_version < slot->told_version) return;
+  slot->absent_since = std::min(slot->absent_since, now);
+  // A start takes a moment, and one report may be older than it looks: they can overtake each other.
+  const absl::Duration grace = slot->reported ? 2 * options_.heartbeat : options_.lease;
+  if (now - slot->absent_since < grace) return;
+  EndJob(job, JOB_FAILED,
+         absl::StrCat(DescribeMember(member), " of job ", job->job_id, ": it ",
+                      slot->reported ? "no longer runs" : "does not run",
+                      " the job, and its reason did not arrive; see its log"),
+         now);
 }
 
 absl::StatusOr<uint64_t> SchedulerCore::DesiredVersion(uint64_t member_id) {

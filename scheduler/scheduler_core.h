@@ -6,8 +6,8 @@
 // status.
 //
 // Invariants: a worker serves at most one job; a job runs on all pservers of the cluster; an ended
-// job changes no more but for its state, which follows when its output is written. Thread safety:
-// one thread (the service locks).
+// job changes no more but for its state, which follows when its output is written. Memory: at most
+// kMaxQueuedJobs wait. Thread safety: one thread (the service locks).
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,8 @@ struct OutputAction {
 
 class SchedulerCore {
  public:
+  static constexpr size_t kMaxQueuedJobs = 1000;
+
   struct Options {
     std::string cluster;                // its name
     std::vector<std::string> pservers;  // addresses as the cluster file lists them; may be empty
@@ -79,7 +81,8 @@ class SchedulerCore {
   absl::Status FailJob(const FailJobRequest& request, absl::Time now);
 
   // Operators. The config is effective and the tables are the model's; an empty output_dir becomes
-  // `default_output`/<job_id>. The job's number is at least `first_number`.
+  // `default_output`/<job_id>. The job's number is at least `first_number`. RESOURCE_EXHAUSTED:
+  // kMaxQueuedJobs are queued.
   absl::StatusOr<std::string> SubmitJob(const JobConfig& config,
                                         const std::vector<TableConfig>& tables,
                                         const std::string& default_output, uint64_t first_number,
@@ -115,6 +118,8 @@ class SchedulerCore {
   void TouchPservers(const Job& job);
   void TakeHosted(Member* member, absl::Time now);
   void TakeProgress(const PollRequest& request, Member* member, absl::Time now);
+  // The report of a rank's member did not name the job: has it given up?
+  void CheckServing(Job* job, const Member& member, RankSlot* slot, absl::Time now);
   void AskForReports(Job* job);
   bool ReportsAreFresh(const Job& job);
 

@@ -116,7 +116,7 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
 absl::StatusOr<RegisterReply> SchedulerLoop::Register(const RegisterRequest& request) {
   absl::StatusOr<RegisterReply> reply;
   Run([&](SchedulerCore& core, absl::Time now) { reply = core.Register(request, now); });
-  options_.log(absl::StrCat(MemberRoleName(request.role()), " ", request.rank(), " (pid ",
+  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ",
                             request.pid(), " on host ", request.host(), "): ",
                             reply.ok() ? absl::StrCat("registered as member ", reply->member_id())
                                        : std::string(reply.status().message())));

@@ -2,7 +2,6 @@
 
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,16 +12,11 @@
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/job_log.h"
+#include "common/daemon/process_info.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
 namespace {
-
-std::string ThisHost() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
   const ClusterConfig& cluster = options.identity.cluster;
@@ -61,7 +55,7 @@ absl::Status SchedulerServer::Init() {
   loop.core = CoreOptions(options_);
   loop.clock = Clock::Real();
   loop.env = Env::Real();
-  loop.host = ThisHost();
+  loop.host = HostName();
   std::error_code error;
   loop.default_output = (std::filesystem::current_path(error) / "output").string();
   loop.log = options_.log;
@@ -76,10 +70,7 @@ absl::Status SchedulerServer::Init() {
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   const Identity& identity = options_.identity;
-  SLUICE_ASSIGN_OR_RETURN(
-      listener_, SchedulerListener::Start(
-                     identity.bind, static_cast<int>(identity.cluster.limits().max_message_mib()),
-                     loop_.get()));
+  SLUICE_ASSIGN_OR_RETURN(listener_, SchedulerListener::Start(identity.bind, loop_.get()));
   SLUICE_ASSIGN_OR_RETURN(
       Address address,
       ParseAddress(identity.advertise.empty() ? identity.bind : identity.advertise));

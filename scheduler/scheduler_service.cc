@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/daemon/control_plane.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace sluice {
@@ -110,11 +111,11 @@ class GrpcListener : public SchedulerListener {
   explicit GrpcListener(SchedulerLoop* loop) : loop_(loop), service_(loop) {}
   ~GrpcListener() override { Stop(); }
 
-  absl::Status Listen(const std::string& bind, int max_message_mib) {
+  absl::Status Listen(const std::string& bind) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(bind, grpc::InsecureServerCredentials(), &port_);
-    builder.SetMaxReceiveMessageSize(max_message_mib << 20);
-    builder.SetMaxSendMessageSize(max_message_mib << 20);
+    builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
+    builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
     // Two schedulers never share a port, and members may ping a scheduler that has nothing to say.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -148,10 +149,9 @@ class GrpcListener : public SchedulerListener {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SchedulerListener>> SchedulerListener::Start(const std::string& bind,
-                                                                            int max_message_mib,
                                                                             SchedulerLoop* loop) {
   auto listener = std::make_unique<GrpcListener>(loop);
-  const absl::Status status = listener->Listen(bind, max_message_mib);
+  const absl::Status status = listener->Listen(bind);
   if (!status.ok()) return status;
   return std::unique_ptr<SchedulerListener>(std::move(listener));
 }

@@ -22,7 +22,6 @@ class SchedulerListener {
 
   // `loop` outlives it. UNAVAILABLE when the address cannot be bound (in use, not of this host).
   static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(const std::string& bind,
-                                                                  int max_message_mib,
                                                                   SchedulerLoop* loop);
 };
 

@@ -117,16 +117,7 @@ void PserverServer::Join() {
   if (status.ok()) {
     MemberSession::Options session;
     session.scheduler = scheduler_.get();
-    RegisterRequest& self = session.self;
-    self.set_protocol(1);
-    self.set_role(ROLE_PSERVER);
-    self.set_rank(identity.rank);
-    self.set_address(identity.advertise);
-    self.set_host(HostName());
-    self.set_pid(getpid());
-    self.set_admin_address(admin_->address());
-    self.set_log_file(
-        absl::StrCat(identity.log_dir, "/", LogFileName(ROLE_PSERVER, identity.rank)));
+    session.self = RegistrationOf(identity, admin_->address());
     session.wait = kRegisterWait;
     session.fill_report = [this](PollRequest* request) { FillReport(request); };
     session.on_desired = [this](const PollReply& reply) {

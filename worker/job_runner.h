@@ -36,6 +36,7 @@ class JobRunner {
   void Cancel();
   // Progress for a report (see WorkerStats), with what a blocked call waits for.
   WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
+  void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
   WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   uint64_t Examples() { return stats_.Examples(); }  // trained so far
   const std::string& job_id() const { return options_.assignment.job().job_id(); }

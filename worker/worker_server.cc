@@ -1,7 +1,5 @@
 #include "worker/worker_server.h"
 
-#include <unistd.h>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/job_log.h"
@@ -62,15 +60,10 @@ void WorkerServer::Join() {
   }
   MemberSession::Options session;
   session.scheduler = scheduler_.get();
-  session.self.set_protocol(1);
-  session.self.set_role(ROLE_WORKER);
-  session.self.set_rank(identity.rank);
-  session.self.set_host(HostName());
-  session.self.set_pid(getpid());
-  session.self.set_admin_address(admin_->address());
-  session.self.set_log_file(absl::StrCat(identity.log_dir, "/", LogFileName(ROLE_WORKER, identity.rank)));
+  session.self = RegistrationOf(identity, admin_->address());
   session.wait = kRegisterWait;
   session.fill_report = [this](PollRequest* request) { FillReport(request); };
+  session.report_lost = [this](const PollRequest& request) { ReportLost(request); };
   session.on_desired = [this](const PollReply& reply) { OnDesired(reply); };
   session.on_end = options_.on_end;
   session.log = options_.log;
@@ -122,6 +115,15 @@ void WorkerServer::FillReport(PollRequest* request) {
   }
   request->set_memory_bytes(ResidentBytes());
   if (runner) *request->mutable_progress() = runner->TakeProgress();
+}
+
+void WorkerServer::ReportLost(const PollRequest& request) {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  if (runner && runner->job_id() == request.progress().job_id()) runner->GiveBack(request.progress());
 }
 
 void WorkerServer::RunJobs() {

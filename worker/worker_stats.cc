@@ -60,6 +60,7 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     loss->set_loss(progress_.loss());
     loss->set_epoch(progress_.epoch());
     loss->set_examples_per_second(progress_.examples_per_second());
+    BoundLosses();
     examples_at_log_ = progress_.examples();
     loss_since_log_ = weight_since_log_ = 0;
     logged_at_ = now;
@@ -89,6 +90,19 @@ WorkerProgress WorkerStats::TakeProgress() {
   WorkerProgress progress = progress_;
   progress_.clear_losses();
   return progress;
+}
+
+void WorkerStats::GiveBack(const WorkerProgress& lost) {
+  MutexLock lock(&mutex_);
+  auto losses = lost.losses();
+  losses.MergeFrom(progress_.losses());
+  losses.Swap(progress_.mutable_losses());
+  BoundLosses();
+}
+
+void WorkerStats::BoundLosses() {
+  const int more = progress_.losses_size() - kMaxLosses;
+  if (more > 0) progress_.mutable_losses()->DeleteSubrange(0, more);
 }
 
 WorkerProgress WorkerStats::Progress() {

@@ -30,8 +30,12 @@ class WorkerStats {
   void AddBadLines(const BadLines& bad);
   void SetDoing(std::string doing);
 
+  // Of the losses that wait for a report, the newest are kept.
+  static constexpr int kMaxLosses = 4096;
   // Progress for a report; hands over the losses gathered since the last call.
   WorkerProgress TakeProgress();
+  // The report was lost: its losses go with the next one.
+  void GiveBack(const WorkerProgress& lost);
   // The same without the losses, which stay.
   WorkerProgress Progress();
   // Trained in all epochs of the job.
@@ -40,6 +44,8 @@ class WorkerStats {
   TrainReport EpochReport();
 
  private:
+  void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::string job_id_;
   const uint32_t rank_;
   const uint32_t log_every_;

@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/config/job_config.h"
+#include "common/daemon/process_info.h"
 
 namespace sluice {
 namespace {
@@ -48,11 +49,6 @@ absl::StatusOr<bool> Insecure(bool flag) {
         absl::StrCat("SLUICE_INSECURE: '", setting.value, "'; give true or false"));
   }
   return value;
-}
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
 
 // Resolves one identity; `file_` says where the cluster's values come from.
@@ -227,17 +223,17 @@ int ExitCodeOf(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsAborted(status) ? 2 : 1;
 }
 
-const char* RoleName(Role role) {
-  switch (role) {
-    case ROLE_SCHEDULER:
-      return "scheduler";
-    case ROLE_PSERVER:
-      return "pserver";
-    case ROLE_WORKER:
-      return "worker";
-    default:
-      return "unknown";
-  }
+RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address) {
+  RegisterRequest self;
+  self.set_protocol(1);
+  self.set_role(identity.role);
+  self.set_rank(identity.rank);
+  self.set_address(identity.advertise);
+  self.set_host(HostName());
+  self.set_pid(getpid());
+  self.set_admin_address(admin_address);
+  self.set_log_file(absl::StrCat(identity.log_dir, "/", LogFileName(identity.role, identity.rank)));
+  return self;
 }
 
 std::string LogFileName(Role role, uint32_t rank) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/daemon/role_name.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -44,9 +45,11 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 // or configuration; ABORTED: another process has its role and rank); else 1.
 int ExitCodeOf(const absl::Status& status);
 
-const char* RoleName(Role role);  // "scheduler", "pserver", "worker"
 // schedulerlog.0, serverlog.N, workerlog.N
 std::string LogFileName(Role role, uint32_t rank);
+
+// What a pserver or worker says of itself when it registers: this process, with that identity.
+RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address);
 
 // Opens the log: glog lines are appended to <log_dir>/<LogFileName>, each at once; WARNING and
 // above also go to stderr. Crashes leave their stack there. --log_dir is glog's own flag:
@@ -58,7 +61,7 @@ absl::Status AppendEndpoint(const Identity& identity, const std::string& address
 
 // SIGINT and SIGTERM: Wait blocks until one came or Stop was called. Install before any thread
 // starts. After a signal the process has 20 s to end, and a second signal ends it at once. With
-// `die_with_parent` the process gets SIGTERM when its parent dies.
+// `die_with_parent` the process gets SIGTERM when its parent dies, also while it is stopped.
 class StopSignal {
  public:
   static void Install(bool die_with_parent);

@@ -67,14 +67,21 @@ class PollingSession : public MemberSession {
     member_id_.store(reply.member_id(), std::memory_order_release);
   }
 
-  PollRequest Report(uint32_t wait_ms, uint64_t seen_version) {
-    MutexLock lock(&fill_mutex_);
+  absl::StatusOr<PollReply> Report(uint32_t wait_ms, uint64_t seen_version) {
     PollRequest request;
     request.set_member_id(member_id());
     request.set_seen_version(seen_version);
     request.set_wait_ms(wait_ms);
-    if (options_.fill_report) options_.fill_report(&request);
-    return request;
+    {
+      MutexLock lock(&fill_mutex_);
+      if (options_.fill_report) options_.fill_report(&request);
+    }
+    absl::StatusOr<PollReply> reply = options_.scheduler->Poll(request);
+    if (!reply.ok() && options_.report_lost) {
+      MutexLock lock(&fill_mutex_);
+      options_.report_lost(request);
+    }
+    return reply;
   }
 
   bool Stopping() {
@@ -135,8 +142,7 @@ class PollingSession : public MemberSession {
   }
 
   absl::Status PollOnce() {
-    const absl::StatusOr<PollReply> reply =
-        options_.scheduler->Poll(Report(heartbeat_ms_, seen_version_));
+    const absl::StatusOr<PollReply> reply = Report(heartbeat_ms_, seen_version_);
     if (!reply.ok()) return reply.status();
     if (reply->version() == seen_version_ && !reply->stop()) return absl::OkStatus();
     seen_version_ = reply->version();
@@ -164,7 +170,7 @@ class PollingSession : public MemberSession {
       }
       // With version 0 and no wait the reply comes at once; what it asks for reaches the poller
       // too. When it is lost, the next heartbeat says the same.
-      options_.scheduler->Poll(Report(0, 0)).status().IgnoreError();
+      Report(0, 0).status().IgnoreError();
     }
   }
 
@@ -175,7 +181,7 @@ class PollingSession : public MemberSession {
   uint32_t heartbeat_ms_ = 1;
   bool told_to_stop_ = false;
 
-  Mutex fill_mutex_;  // held around fill_report; never together with mutex_
+  Mutex fill_mutex_;  // held around fill_report and report_lost; never together with mutex_
 
   Mutex mutex_;
   CondVar changed_;

@@ -1,8 +1,8 @@
 // A pserver's or worker's membership: registers, reports on time, and hands over what the scheduler
 // wants.
 //
-// Thread safety: on_desired and on_end run on the session's one thread, fill_report on it or on its
-// helper, one call at a time; methods may be called from any thread.
+// Thread safety: on_desired and on_end run on the session's one thread, fill_report and report_lost
+// on it or on its helper, one call at a time; methods may be called from any thread.
 #pragma once
 
 #include <functional>
@@ -26,6 +26,8 @@ class MemberSession {
     absl::Duration retry_pause = absl::Milliseconds(200);  // after a call without an answer
     // Adds `hosted`, `progress` and memory to each report.
     std::function<void(PollRequest*)> fill_report;
+    // A report that had no answer: the scheduler may have it, or not. May be null.
+    std::function<void(const PollRequest&)> report_lost;
     // The desired state, at the first reply and at every new version. After a lease that ran out
     // the member registers again by itself, and this hands over the state of the new life: no jobs.
     std::function<void(const PollReply&)> on_desired;

@@ -1,3 +1,5 @@
+sluice_library(role_name SOURCES role_name.cc DEPS sluice_proto)
+
 # What members and operators need of the scheduler.
 sluice_library(scheduler_client
   SOURCES scheduler_client.cc

@@ -129,6 +129,80 @@ TEST(JobLifecycleTest, MemberLostInAnyPhaseEndsTheJobAndNamesIt) {
   }
 }
 
+// Polls of a worker that has seen what it is told, and runs nothing.
+absl::Status PollWithoutJob(FakeCluster* c, uint64_t worker) {
+  PollRequest request;
+  request.set_member_id(worker);
+  request.set_seen_version(*c->core_.DesiredVersion(worker));
+  return c->core_.Poll(request, c->now_).status();
+}
+
+TEST(JobLifecycleTest, AWorkerThatGaveTheJobUpEndsItAlsoWhenItsReasonIsLost) {
+  for (int phase = 1; phase <= 4; ++phase) {
+    FakeCluster c(2, 2);
+    const std::string job = LeadTo(&c, phase);
+    for (int second = 0; second < 2; ++second) {
+      ASSERT_TRUE(PollWithoutJob(&c, c.workers_[1]).ok());
+      EXPECT_EQ(c.State(job), JOB_RUNNING) << "one report may be an old one";
+      c.Advance(absl::Seconds(1));
+    }
+    ASSERT_TRUE(PollWithoutJob(&c, c.workers_[1]).ok());
+    c.WriteOutputs();
+    EXPECT_EQ(c.State(job), JOB_FAILED) << "phase " << phase;
+    EXPECT_EQ(c.Status(job).message(),
+              "worker 1 (pid 1 on host h) of job job-1: it no longer runs the job, and its reason "
+              "did not arrive; see its log");
+    c.PollAll();
+    c.Run(FakeCluster::Config(0, 2));
+  }
+}
+
+TEST(JobLifecycleTest, AWorkerThatStillReportsTheJobKeepsIt) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  for (int second = 0; second < 30; ++second) {
+    if (second % 2 == 0) {
+      ASSERT_TRUE(PollWithoutJob(&c, c.workers_[0]).ok());  // overtaken by the next one
+    } else {
+      c.PollAll();
+    }
+    ASSERT_TRUE(c.Poll(c.pservers_[0]).ok());
+    c.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+}
+
+TEST(JobLifecycleTest, AWorkerThatNeverBeginsItsJobEndsIt) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(c.Poll(c.pservers_[0]).ok());
+  ASSERT_EQ(c.State(job), JOB_RUNNING);
+  for (int second = 0; second <= 10; ++second) {
+    EXPECT_EQ(c.State(job), JOB_RUNNING) << second;
+    ASSERT_TRUE(PollWithoutJob(&c, c.workers_[0]).ok());
+    ASSERT_TRUE(c.Poll(c.pservers_[0]).ok());
+    if (second < 10) c.Advance(absl::Seconds(1));
+  }
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("worker 0 (pid 1 on host h)"));
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("does not run the job"));
+}
+
+TEST(JobLifecycleTest, TheQueueIsBounded) {
+  FakeCluster c(1, 1);  // nobody has registered: all of them wait
+  for (size_t i = 0; i < SchedulerCore::kMaxQueuedJobs; ++i) {
+    ASSERT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok()) << i;
+  }
+  const auto refused = c.Submit(FakeCluster::Config(0, 1));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no more than 1000"));
+  ASSERT_TRUE(c.core_.CancelJob("job-7", c.now_).ok());
+  EXPECT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok());
+}
+
 TEST(JobLifecycleTest, SurvivorsRunTheNextJob) {
   FakeCluster c(1, 2);
   c.JoinAll(1, 2);

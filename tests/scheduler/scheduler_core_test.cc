@@ -191,6 +191,25 @@ TEST(SchedulerCoreTest, LossPointsAndTheSpeedAreEmitted) {
   EXPECT_EQ(actions[0].scalars[1].tag, "train/examples_per_second");
 }
 
+TEST(SchedulerCoreTest, StepsThatAreReportedAgainCountOnce) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  PollRequest request;
+  request.set_member_id(c.workers_[0]);
+  request.mutable_progress()->set_job_id(job);
+  for (const uint64_t step : {5, 10}) {
+    request.mutable_progress()->add_losses()->set_step(step);
+    ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
+  }
+  WatchJobRequest watch;
+  watch.set_job_id(job);
+  const WatchJobReply steps = *c.core_.WatchJob(watch);
+  ASSERT_EQ(steps.steps_size(), 2);
+  EXPECT_EQ(steps.steps(0).step(), 5u);
+  EXPECT_EQ(steps.steps(1).step(), 10u);
+}
+
 TEST(SchedulerCoreTest, WatchersGetEachReportedStepOnce) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);

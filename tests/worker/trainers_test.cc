@@ -117,5 +117,22 @@ TEST(WorkerStatsTest, LogsEveryLogEveryStepsAndHandsOverLossesOnce) {
   EXPECT_EQ(stats.EpochReport().steps(), 5u);
 }
 
+TEST(WorkerStatsTest, LossesOfALostReportGoWithTheNextOneAndAreBounded) {
+  WorkerStats stats("job", 0, 2, nullptr);
+  for (int i = 0; i < 4; ++i) stats.AddStep(1, 1, 1);
+  const WorkerProgress lost = stats.TakeProgress();
+  for (int i = 0; i < 2; ++i) stats.AddStep(1, 1, 1);
+  stats.GiveBack(lost);
+  const WorkerProgress all = stats.TakeProgress();
+  ASSERT_EQ(all.losses_size(), 3);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(all.losses(i).step(), 2u * (i + 1));
+  const int most = WorkerStats::kMaxLosses;
+  for (int i = 0; i < 2 * most; ++i) stats.AddStep(1, 1, 1);
+  stats.GiveBack(all);
+  const WorkerProgress newest = stats.TakeProgress();
+  ASSERT_EQ(newest.losses_size(), most);
+  EXPECT_EQ(newest.losses(most - 1).step(), 6u + 2 * most);
+}
+
 }  // namespace
 }  // namespace sluice

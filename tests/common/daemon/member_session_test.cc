@@ -191,6 +191,18 @@ TEST_F(MemberSessionTest, SurvivesAnUnansweredCall) {
   EXPECT_EQ(scheduler_.registered(), 1u);
 }
 
+TEST_F(MemberSessionTest, AReportWithoutAnswerIsGivenBack) {
+  MemberSession::Options options = Options();
+  std::vector<uint64_t> lost;
+  options.report_lost = [&](const PollRequest& request) { lost.push_back(request.memory_bytes()); };
+  auto session = Start(std::move(options));
+  scheduler_.AnswerVersion(2);
+  scheduler_.Answer(absl::UnavailableError("broken"));
+  scheduler_.AnswerVersion(3);
+  scheduler_.WaitPoll(3);
+  EXPECT_THAT(lost, testing::ElementsAre(77));
+}
+
 TEST_F(MemberSessionTest, EndsWhenTheSchedulerIsSilentTooLong) {
   MemberSession::Options options = Options();
   options.lost_after = absl::Milliseconds(20);
