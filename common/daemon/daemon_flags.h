@@ -1,0 +1,53 @@
+// The flags of every daemon, and what its main does first. Defines flags: for a daemon's main.cc
+// alone, like member_flags.h and listener_flags.h.
+//
+// Thread safety: main's thread, before any other starts.
+#pragma once
+
+#include <gflags/gflags.h>
+
+#include <iostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/daemon/identity.h"
+
+DECLARE_string(log_dir);  // glog's own
+DEFINE_string(
+    cluster, "",
+    "ClusterConfig file; what flags and variables do not say comes from it (SLUICE_CLUSTER)");
+DEFINE_string(admin_bind, "",
+              "host:port of the admin HTTP server; default 127.0.0.1 and a free port "
+              "(SLUICE_ADMIN_BIND)");
+DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
+DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
+DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
+
+namespace sluice {
+
+// Says why the daemon does not start; returns its exit code.
+inline int FailToStart(Role role, const absl::Status& status) {
+  std::cerr << "sluice-" << RoleName(role) << ": " << status.message() << std::endl;
+  return ExitCodeOf(status);
+}
+
+// Reads the flags and makes SIGINT and SIGTERM something to wait for. INVALID_ARGUMENT: there is
+// more than flags.
+inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** argv) {
+  gflags::SetUsageMessage(usage);
+  gflags::ParseCommandLineFlags(argc, argv, true);
+  StopSignal::Install(FLAGS_die_with_parent);
+  if (*argc == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(std::string("unknown argument ") + (*argv)[1]);
+}
+
+inline IdentityFlags ReadDaemonFlags() {
+  IdentityFlags flags;
+  flags.cluster_file = FLAGS_cluster;
+  flags.log_dir = FLAGS_log_dir;
+  flags.admin_bind = FLAGS_admin_bind;
+  flags.insecure = FLAGS_insecure;
+  return flags;
+}
+
+}  // namespace sluice
