@@ -1,4 +1,5 @@
-// How much memory this machine can still give without swapping.
+// How much memory this process can still get without swapping: what the machine has, and what its
+// control groups (v1 and v2) leave.
 //
 // Thread safety: safe.
 #pragma once
@@ -8,7 +9,9 @@
 
 namespace sluice {
 
-// MemAvailable of `path`, in bytes; UINT64_MAX when the file cannot be read or does not say.
-uint64_t AvailableMemory(const std::string& path = "/proc/meminfo");
+// The least of MemAvailable and of limit - usage of this process's memory control group and of each
+// group above it, in bytes; a group's file cache that can be dropped at once is not usage.
+// UINT64_MAX when nothing of it can be read. `root`: of another tree, for tests.
+uint64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace sluice

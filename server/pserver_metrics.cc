@@ -1,54 +1,91 @@
 #include "server/pserver_metrics.h"
 
+#include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
 
+#include <iterator>
+#include <map>
 #include <string>
 
 namespace sluice {
 namespace {
 
-using Family = prometheus::Family<prometheus::Gauge>;
-
-Family& Add(prometheus::Registry* registry, const char* name, const char* help) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry);
+void SetTo(prometheus::Gauge* gauge, double value) { gauge->Set(value); }
+void SetTo(prometheus::Counter* counter, double value) {
+  counter->Increment(value - counter->Value());
 }
+// The series must begin anew: a counter never falls (a job of the same name was opened again).
+bool MustBeginAnew(const prometheus::Gauge&, double) { return false; }
+bool MustBeginAnew(const prometheus::Counter& counter, double value) {
+  return value < counter.Value();
+}
+
+// The series of one metric, by labels. The pserver counts; this only copies.
+template <class Metric>
+class Series {
+ public:
+  explicit Series(prometheus::Family<Metric>& family) : family_(family) {}
+
+  void Set(const prometheus::Labels& labels, double value) {
+    Entry& entry = entries_[labels];
+    if (entry.metric != nullptr && MustBeginAnew(*entry.metric, value)) {
+      family_.Remove(entry.metric);
+      entry.metric = nullptr;
+    }
+    if (entry.metric == nullptr) entry.metric = &family_.Add(labels);
+    SetTo(entry.metric, value);
+    entry.set = true;
+  }
+  // Forgets what was not set since the last call.
+  void RemoveOthers() {
+    for (auto it = entries_.begin(); it != entries_.end();) {
+      const bool keep = it->second.set;
+      it->second.set = false;
+      if (!keep) family_.Remove(it->second.metric);
+      it = keep ? std::next(it) : entries_.erase(it);
+    }
+  }
+
+ private:
+  struct Entry {
+    Metric* metric = nullptr;
+    bool set = false;
+  };
+  prometheus::Family<Metric>& family_;
+  std::map<prometheus::Labels, Entry> entries_;
+};
 
 }  // namespace
 
-// Gauges throughout: the pserver counts, this only copies. A family's series are rebuilt at each
-// update.
 struct PserverMetrics::Families {
-  explicit Families(prometheus::Registry* r)
-      : frames(Add(r, "sluice_pserver_frames_applied_total", "frames of workers applied")),
-        rows(Add(r, "sluice_pserver_rows", "sparse rows held")),
-        elements(Add(r, "sluice_pserver_dense_elements", "dense parameters held")),
-        bytes(Add(r, "sluice_pserver_table_bytes", "memory of values and optimizer state")),
-        staleness_sum(Add(r, "sluice_pserver_staleness_sum_total",
-                          "updates by others between a pull and its push, summed over pushes")),
-        staleness_max(Add(r, "sluice_pserver_staleness_max", "largest of them")),
-        slowest_wait(Add(r, "sluice_pserver_slowest_wait_seconds_total",
-                         "sync: time that all others waited for the slowest rank")),
-        process(Add(r, "sluice_pserver_memory_bytes", "resident memory of the process")),
-        streams(Add(r, "sluice_pserver_streams", "open data streams")),
-        messages(Add(r, "sluice_pserver_messages_received_total", "messages of data streams")),
-        received(Add(r, "sluice_pserver_bytes_received_total", "bytes of data streams")),
-        refused(Add(r, "sluice_pserver_requests_refused_total", "requests refused as a whole")) {}
+  using Gauges = Series<prometheus::Gauge>;
+  using Counters = Series<prometheus::Counter>;
 
-  // Sets family{labels} and remembers it for the next update to remove.
-  void Set(Family& family, const prometheus::Labels& labels, double value) {
-    prometheus::Gauge& gauge = family.Add(labels);
-    gauge.Set(value);
-    series.emplace_back(&family, &gauge);
+  explicit Families(prometheus::Registry* registry) : r(*registry) {}
+  prometheus::Family<prometheus::Gauge>& Gauge(const char* name, const char* help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(r);
   }
-  void Clear() {
-    for (const auto& [family, gauge] : series) family->Remove(gauge);
-    series.clear();
+  prometheus::Family<prometheus::Counter>& Counter(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(r);
   }
 
-  Family &frames, &rows, &elements, &bytes, &staleness_sum, &staleness_max, &slowest_wait, &process,
-      &streams, &messages, &received, &refused;
-  std::vector<std::pair<Family*, prometheus::Gauge*>> series;
+  prometheus::Registry& r;
+  Counters frames{Counter("sluice_pserver_frames_applied_total", "frames of workers applied")};
+  Gauges rows{Gauge("sluice_pserver_rows", "sparse rows held")};
+  Gauges elements{Gauge("sluice_pserver_dense_elements", "dense parameters held")};
+  Gauges bytes{Gauge("sluice_pserver_table_bytes", "memory of values and optimizer state")};
+  Counters staleness_sum{
+      Counter("sluice_pserver_staleness_sum_total",
+              "updates by others between a pull and its push, summed over pushes")};
+  Gauges staleness_max{Gauge("sluice_pserver_staleness_max", "largest of them")};
+  Counters slowest_wait{Counter("sluice_pserver_slowest_wait_seconds_total",
+                                "sync: time that all others waited for the slowest rank")};
+  Gauges process{Gauge("sluice_pserver_memory_bytes", "resident memory of the process")};
+  Gauges streams{Gauge("sluice_pserver_streams", "open data streams")};
+  Counters messages{Counter("sluice_pserver_messages_received_total", "messages of data streams")};
+  Counters received{Counter("sluice_pserver_bytes_received_total", "bytes of data streams")};
+  Counters refused{Counter("sluice_pserver_requests_refused_total", "requests refused as a whole")};
 };
 
 PserverMetrics::PserverMetrics()
@@ -61,26 +98,27 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
                             uint64_t memory_bytes) {
   MutexLock lock(&mutex_);
   Families& f = *families_;
-  f.Clear();
   for (const HostedJob& job : jobs) {
     const prometheus::Labels labels = {{"job", job.job_id()}};
-    f.Set(f.frames, labels, job.frames_applied());
-    f.Set(f.elements, labels, job.dense_elements());
-    f.Set(f.staleness_sum, labels, job.staleness().sum());
-    f.Set(f.staleness_max, labels, job.staleness().max());
-    f.Set(f.slowest_wait, labels, job.slowest_wait_s());
+    f.frames.Set(labels, job.frames_applied());
+    f.elements.Set(labels, job.dense_elements());
+    f.staleness_sum.Set(labels, job.staleness().sum());
+    f.staleness_max.Set(labels, job.staleness().max());
+    f.slowest_wait.Set(labels, job.slowest_wait_s());
     for (const TableStatus& table : job.tables()) {
       const prometheus::Labels of_table = {{"job", job.job_id()}, {"table", table.name()}};
-      f.Set(f.bytes, of_table, table.bytes());
-      if (table.kind() == TableConfig::SPARSE) f.Set(f.rows, of_table, table.rows());
+      f.bytes.Set(of_table, table.bytes());
+      if (table.kind() == TableConfig::SPARSE) f.rows.Set(of_table, table.rows());
     }
   }
-  f.Set(f.process, {}, memory_bytes);
+  for (auto* of_jobs : {&f.frames, &f.staleness_sum, &f.slowest_wait}) of_jobs->RemoveOthers();
+  for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.rows}) of_jobs->RemoveOthers();
+  f.process.Set({}, memory_bytes);
   // Relaxed: independent sums.
-  f.Set(f.streams, {}, counters.streams.load(std::memory_order_relaxed));
-  f.Set(f.messages, {}, counters.messages_in.load(std::memory_order_relaxed));
-  f.Set(f.received, {}, counters.bytes_in.load(std::memory_order_relaxed));
-  f.Set(f.refused, {}, counters.refused.load(std::memory_order_relaxed));
+  f.streams.Set({}, counters.streams.load(std::memory_order_relaxed));
+  f.messages.Set({}, counters.messages_in.load(std::memory_order_relaxed));
+  f.received.Set({}, counters.bytes_in.load(std::memory_order_relaxed));
+  f.refused.Set({}, counters.refused.load(std::memory_order_relaxed));
 }
 
 }  // namespace sluice

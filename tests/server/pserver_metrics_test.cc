@@ -1,0 +1,69 @@
+#include "server/pserver_metrics.h"
+
+#include <gmock/gmock.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <string>
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class PserverMetricsTest : public testing::Test {
+ protected:
+  PserverMetricsTest() {
+    job_.set_job_id("job-1");
+    job_.set_frames_applied(7);
+    TableStatus* table = job_.add_tables();
+    table->set_name("emb");
+    table->set_kind(TableConfig::SPARSE);
+    table->set_rows(12);
+  }
+  std::string Text() {
+    return prometheus::TextSerializer().Serialize(metrics_.registry()->Collect());
+  }
+
+  PserverMetrics metrics_;
+  DataPlaneCounters counters_;
+  HostedJob job_;
+};
+
+TEST_F(PserverMetricsTest, WhatOnlyGrowsIsACounter) {
+  counters_.bytes_in = 100;
+  metrics_.Update({job_}, counters_, 1);
+  counters_.bytes_in = 150;
+  job_.set_frames_applied(9);
+  metrics_.Update({job_}, counters_, 2);
+  const std::string text = Text();
+  for (const char* name : {"frames_applied", "staleness_sum", "slowest_wait_seconds",
+                           "messages_received", "bytes_received", "requests_refused"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("# TYPE sluice_pserver_") + name + "_total counter\n"));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("_total gauge")));
+  EXPECT_THAT(text, HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 9\n"));
+  EXPECT_THAT(text, HasSubstr("sluice_pserver_bytes_received_total 150\n"));
+  EXPECT_THAT(text, HasSubstr("sluice_pserver_memory_bytes 2\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE sluice_pserver_rows gauge\n"));
+  EXPECT_THAT(text, HasSubstr("sluice_pserver_rows{job=\"job-1\",table=\"emb\"} 12\n"));
+}
+
+TEST_F(PserverMetricsTest, SeriesOfAJobThatIsGoneDisappear) {
+  metrics_.Update({job_}, counters_, 1);
+  metrics_.Update({}, counters_, 1);
+  EXPECT_THAT(Text(), Not(HasSubstr("job-1")));
+  metrics_.Update({job_}, counters_, 1);
+  EXPECT_THAT(Text(), HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 7\n"));
+}
+
+TEST_F(PserverMetricsTest, AJobThatIsOpenedAgainCountsAnew) {
+  metrics_.Update({job_}, counters_, 1);
+  job_.set_frames_applied(2);
+  metrics_.Update({job_}, counters_, 1);
+  EXPECT_THAT(Text(), HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 2\n"));
+}
+
+}  // namespace
+}  // namespace sluice
