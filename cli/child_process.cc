@@ -51,7 +51,8 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
     // A group of its own: Ctrl-C in the terminal reaches the launcher alone, which stops all in
     // order.
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    // A daemon changes it to SIGTERM and a wake-up once it can end in order (StopSignal).
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kExecFailed);
   }
   const int null = open("/dev/null", O_RDONLY);

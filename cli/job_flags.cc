@@ -97,4 +97,10 @@ std::string EffectiveText(const JobConfig& job, bool brief) {
   return text;
 }
 
+void PrintJob(const std::string& head, const JobConfig& job, bool brief, std::ostream* out) {
+  *out << head << "\n";
+  for (const std::string& note : NotesOn(job)) *out << note << "\n";
+  *out << EffectiveText(job, brief) << std::endl;
+}
+
 }  // namespace sluice::cli

@@ -1,6 +1,7 @@
 // The flags that describe a job, of launch and submit.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,10 @@ std::string Describe(const JobConfig& job);
 
 // What a user may not expect of this job: a line each, "note: ...".
 std::vector<std::string> NotesOn(const JobConfig& job);
+
+// What launch and submit print of a job: `head`, a line each, the notes on it, and its
+// configuration, in full when `brief` is false (EffectiveText).
+void PrintJob(const std::string& head, const JobConfig& job, bool brief, std::ostream* out);
 
 // "effective configuration:" and the whole of it, indented by two spaces; with `brief` (a terminal)
 // only where the job's own copy of it is.

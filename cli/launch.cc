@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/job_files.h"
 #include "cli/job_flags.h"
 #include "cli/local_cluster.h"
 #include "cli/watch_job.h"
@@ -89,10 +90,12 @@ int Launch(const ParsedCommand& command) {
   if (!mode.ok()) return ReportError(mode.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
-  std::cout << Describe(*job) << ", " << options->config.pservers_size() << " pservers; logs in "
-            << options->log_dir << std::endl;
-  for (const std::string& note : NotesOn(*job)) std::cout << note << std::endl;
-  std::cout << EffectiveText(*job, *mode == ProgressMode::kLive) << std::endl;
+  if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
+    return ReportError(files);
+  }
+  PrintJob(absl::StrCat(Describe(*job), ", ", options->config.pservers_size(),
+                        " pservers; logs in ", options->log_dir),
+           *job, *mode == ProgressMode::kLive, &std::cout);
 
   // Before any thread starts: threads inherit the blocked signals.
   StopSignal::Install(false);

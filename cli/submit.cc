@@ -9,8 +9,10 @@
 #include "cli/commands.h"
 #include "cli/endpoints.h"
 #include "cli/exit_codes.h"
+#include "cli/job_files.h"
 #include "cli/job_flags.h"
 #include "cli/watch_job.h"
+#include "common/config/address.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
 
@@ -54,6 +56,12 @@ int Submit(const ParsedCommand& command) {
   if (!mode.ok()) return ReportError(mode.status());
   const auto address = FindScheduler(command);
   if (!address.ok()) return ReportError(address.status());
+  // Through a loopback address: the scheduler, which writes the output, is on this host.
+  if (const auto at = ParseAddress(*address); at.ok() && IsLoopback(at->host)) {
+    if (const absl::Status output = CheckOutputIsNoFile(*job); !output.ok()) {
+      return ReportError(output);
+    }
+  }
   const bool wait = command.Switch("wait") && !command.Switch("detach");
   if (wait) StopSignal::Install(false);
   const auto client = SchedulerClient::Create(*address);
@@ -64,9 +72,8 @@ int Submit(const ParsedCommand& command) {
   *request.mutable_config() = *job;
   const auto submitted = client->SubmitJob(request);
   if (!submitted.ok()) return ReportError(submitted.status());
-  std::cout << "submitted " << submitted->job_id() << " (" << Describe(*job) << ")" << std::endl;
-  for (const std::string& note : NotesOn(*job)) std::cout << note << std::endl;
-  std::cout << EffectiveText(*job, *mode == ProgressMode::kLive) << std::endl;
+  PrintJob(absl::StrCat("submitted ", submitted->job_id(), " (", Describe(*job), ")"), *job,
+           *mode == ProgressMode::kLive, &std::cout);
   if (!wait) return kDone;
   return Follow(command, client.get(), submitted->job_id(), *mode);
 }

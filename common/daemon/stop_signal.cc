@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <future>
+#include <thread>
 
 #include "common/daemon/identity.h"
 
@@ -43,19 +45,30 @@ int ExitCodeOfSignal() {
   return 128 + static_cast<int>(info.ssi_signo);
 }
 
+// The kernel sends SIGTERM and SIGCONT when the parent dies, so that a process that is stopped
+// (SIGSTOP, Ctrl-Z) wakes up and ends too. Every thread of a process may ask for one signal.
+void AskForSignalsAtDeathOfParent() {
+  const pid_t parent = getppid();
+  std::promise<void> asked;
+  std::thread([&asked] {
+    prctl(PR_SET_PDEATHSIG, SIGCONT);
+    asked.set_value();
+    for (;;) pause();
+  }).detach();
+  asked.get_future().wait();
+  // Last: until here it is SIGKILL, if the parent has set that between fork and exec.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The parent may have died around the calls: then nobody will send the signals.
+  if (getppid() != parent) std::_Exit(128 + SIGTERM);
+}
+
 }  // namespace
 
 void StopSignal::Install(bool die_with_parent) {
-  if (die_with_parent) {
-    const pid_t parent = getppid();
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    // The parent may have died around the call: then nobody will send the signal. (One that dies before this line
-    // has set the signal itself, between fork and exec.)
-    if (getppid() != parent) std::_Exit(128 + SIGTERM);
-  }
   signal(SIGPIPE, SIG_IGN);
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  if (die_with_parent) AskForSignalsAtDeathOfParent();
   g_signals = signalfd(-1, &set, SFD_CLOEXEC);
   g_stop = eventfd(0, EFD_CLOEXEC);
 }

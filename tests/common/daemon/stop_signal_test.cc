@@ -77,16 +77,25 @@ TEST(StopSignalTest, SecondSignalEndsAHangingStop) {
   EXPECT_TRUE(WIFSIGNALED(status));
 }
 
-TEST(StopSignalTest, DeathOfTheParentIsASignal) {
+// A process whose parent is killed; `stopped`: while it is stopped itself.
+void ExpectEndWithParent(bool stopped) {
   // This process adopts the grandchild, so that its exit code can be seen.
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   const int status = InChild(
-      [](int fd) -> int {
-        if (fork() == 0) {
+      [stopped](int fd) -> int {
+        const pid_t grandchild = fork();
+        if (grandchild == 0) {
           alarm(20);
           StopSignal::Install(true);
+          if (stopped) raise(SIGSTOP);
           Tell(fd);
           _exit(StopSignal::Wait());
+        }
+        if (stopped) {
+          int state = 0;
+          waitpid(grandchild, &state, WUNTRACED);
+          if (!WIFSTOPPED(state)) return 1;
+          Tell(fd);
         }
         for (;;) pause();
       },
@@ -97,6 +106,10 @@ TEST(StopSignalTest, DeathOfTheParentIsASignal) {
   ASSERT_TRUE(WIFEXITED(grandchild));
   EXPECT_EQ(WEXITSTATUS(grandchild), 128 + SIGTERM);
 }
+
+TEST(StopSignalTest, DeathOfTheParentIsASignal) { ExpectEndWithParent(false); }
+
+TEST(StopSignalTest, DeathOfTheParentEndsAStoppedProcessToo) { ExpectEndWithParent(true); }
 
 }  // namespace
 }  // namespace sluice

@@ -1,0 +1,19 @@
+// The files that a job reads and writes, looked at before any process is started for it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/config.pb.h"
+
+namespace sluice::cli {
+
+// Of a job that runs on this host: its data can be read, and its output folder written (an empty
+// output_dir: `default_output`). Leaves nothing behind. INVALID_ARGUMENT names field, path and fix.
+absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
+
+// Of a job that another process of this host runs, maybe as another user: output_dir is no file and
+// not below one.
+absl::Status CheckOutputIsNoFile(const JobConfig& job);
+
+}  // namespace sluice::cli
