@@ -6,12 +6,12 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "common/daemon/control_plane.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace sluice {
 namespace {
 
-constexpr int kMaxMessageBytes = 64 << 20;
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // A process that is going away does not wait long for the answer to its last words.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(2);
@@ -19,8 +19,8 @@ constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  args.SetMaxSendMessageSize(kMaxMessageBytes);
+  args.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
+  args.SetMaxSendMessageSize(kMaxControlMessageBytes);
   // A peer that vanished without a word is noticed within 15 s even while no call is made.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);

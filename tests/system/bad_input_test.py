@@ -253,9 +253,20 @@ class BadInputTest(SluiceTest):
         self.write_csv("train.csv", self.rows())
         (self.tmp / "file").write_text("")
         log_dir = self.up("--server_num=1", "--worker_num=1")
-        for where in ("/proc/nowhere", self.tmp / "file"):
-            self.refused(["sluice", "submit", "--job=%s" % self.small_job(train="train.csv"), "--log_dir=%s" % log_dir,
-                          "--output_dir=%s" % where], "output_dir", str(where), "writable", code=1)
+        job = "--job=%s" % self.small_job(train="train.csv")
+        for where, code in (("/proc/nowhere", 1), (self.tmp / "file", 2)):  # of a scheduler's rights submit knows nothing
+            self.refused(["sluice", "submit", job, "--log_dir=%s" % log_dir, "--output_dir=%s" % where],
+                         "output_dir", str(where), "writable", code=code)
+            self.refused(["sluice", "launch", job, "--log_dir=%s" % (self.tmp / "unused"), "--output_dir=%s" % where],
+                         "output_dir", str(where), "writable")
+
+    def test_launch_looks_for_the_data_before_it_starts_anything(self):
+        self.write_csv("train.csv", self.rows())
+        for field, files in (("data.train_files", {"train": "none*.csv"}),
+                             ("data.eval_files", {"train": "train.csv", "evaluation": "gone.csv"})):
+            self.refused(["sluice", "launch", "--job=%s" % self.small_job(**files), "--log_dir=%s" % (self.tmp / "unused")],
+                         field, "no data file matches", "folder of the job file")
+        self.assertFalse((self.tmp / "unused").exists())
 
 
 if __name__ == "__main__":

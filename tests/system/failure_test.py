@@ -117,10 +117,10 @@ class FailureTest(SluiceTest):
 
     def test_killed_launcher_leaves_nothing_that_hangs(self):
         launcher, endpoints = self.start_long_job("sync")
-        os.kill(endpoints["pserver", 0].pid, signal.SIGSTOP)
+        for role, rank in (("scheduler", 0), ("pserver", 0), ("worker", 1)):
+            os.kill(endpoints[role, rank].pid, signal.SIGSTOP)
         launcher.kill()
         launcher.wait()
-        os.kill(endpoints["pserver", 0].pid, signal.SIGCONT)
         self.wait_all_gone(10)
 
     def assert_cancelled_by(self, mode, number, code):
