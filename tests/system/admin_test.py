@@ -5,7 +5,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from sluice_testing import ADULT, SluiceTest, free_port, wait_until
+from sluice_testing import ADULT, PATIENCE, SluiceTest, free_port, wait_until
 
 SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_]\w*="(?:[^"\\]|\\.)*",?)*\})? (\S+)$')
 
@@ -34,7 +34,7 @@ def parse_metrics(text):
 class AdminTest(SluiceTest):
     def get(self, address, path, expect=200):
         try:
-            with urllib.request.urlopen("http://%s%s" % (address, path), timeout=5) as reply:
+            with urllib.request.urlopen("http://%s%s" % (address, path), timeout=PATIENCE) as reply:
                 code, kind, body = reply.status, reply.headers["Content-Type"], reply.read().decode()
         except urllib.error.HTTPError as error:
             code, kind, body = error.code, error.headers["Content-Type"], error.read().decode()
@@ -62,7 +62,8 @@ class AdminTest(SluiceTest):
             role = who.split()[0]
             self.assertEqual(address.split(":")[0], "127.0.0.1", who)
             self.assertEqual(self.get(address, "/livez"), ("text/plain; charset=utf-8", "ok\n"))
-            wait_until(lambda: self.get(address, "/readyz")[1] == "ok\n", 5, who + " ready")
+            wait_until(lambda: self.ready(address), who + " ready")
+            self.assertEqual(self.get(address, "/readyz")[1], "ok\n")
             self.assertIn("/metrics", self.get(address, "/")[1])
             self.assertTrue(self.get(address, "/statusz")[1].strip(), who)
             kind, body = self.get(address, "/api/v1/status")
@@ -74,6 +75,8 @@ class AdminTest(SluiceTest):
                 for labels in samples:
                     for label in re.findall(r"(\w+)=", labels or ""):
                         self.assertIn(label, ("job", "table", "state", "role", "stage"), name)
+            for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", self.get(address, "/metrics")[1], re.MULTILINE):
+                self.assertEqual(kind, "counter" if name.endswith("_total") else "gauge", name)
         status = json.loads(self.get(admin["scheduler 0"], "/api/v1/status")[1])
         self.assertEqual(len(status["members"]), 3)
         self.assertIn("pserver 1", self.get(admin["scheduler 0"], "/statusz")[1])
@@ -104,8 +107,8 @@ class AdminTest(SluiceTest):
                     "compute": worker["sluice_worker_stage_seconds"]['{stage="compute"}'],
                     "frames": pserver.get("sluice_pserver_frames_applied_total", {}).get(job, 0),
                     "received": pserver["sluice_pserver_bytes_received_total"][None]}
-        first = wait_until(lambda: (lambda v: v if all(v.values()) else None)(look()), 20, look)
-        wait_until(lambda: all(now > first[name] for name, now in look().items()), 20, lambda: "more than %s" % first)
+        first = wait_until(lambda: (lambda v: v if all(v.values()) else None)(look()), look)
+        wait_until(lambda: all(now > first[name] for name, now in look().items()), lambda: "more than %s" % first)
 
         pserver = self.metrics(admin["pserver 0"])
         self.assertGreater(pserver["sluice_pserver_rows"]['{job="adult-1",table="embedding"}'], 0)
@@ -120,7 +123,7 @@ class AdminTest(SluiceTest):
         self.sluice("cancel", log_dir, "adult-1")
         # The tables' series go with the tables; what the worker has trained in all stays.
         wait_until(lambda: job not in self.metrics(admin["pserver 0"]).get("sluice_pserver_frames_applied_total", {}),
-                   10, "no series of the job")
+                   "no series of the job")
         self.assertGreaterEqual(self.metrics(admin["worker 0"])["sluice_worker_examples_total"][None],
                                 first["examples"])
         self.assertEqual(self.metrics(admin["scheduler 0"])["sluice_scheduler_jobs"]['{state="cancelled"}'], 1)
@@ -132,7 +135,7 @@ class AdminTest(SluiceTest):
             self.start("sluice-" + role, "--rank=0", "--scheduler=%s" % scheduler, "--admin_bind=%s" % ports[role],
                        "--log_dir=%s" % (self.tmp / "log"))
         admin = wait_until(lambda: (self.tmp / "log" / "endpoints.log").exists() and
-                           len(self.addresses(self.tmp / "log")) == 2 and self.addresses(self.tmp / "log"), 10, "admin")
+                           len(self.addresses(self.tmp / "log")) == 2 and self.addresses(self.tmp / "log"), "admin")
         self.assertEqual(admin, {"worker 0": ports["worker"], "pserver 0": ports["pserver"]})
         for role in ("worker", "pserver"):
             self.get(ports[role], "/livez")
@@ -141,15 +144,15 @@ class AdminTest(SluiceTest):
         self.start("sluice-scheduler", "--bind=%s" % scheduler, "--server_num=1", "--worker_num=2",
                    "--admin_bind=%s" % ports["scheduler"], "--log_dir=%s" % (self.tmp / "log"))
         for role in ("worker", "pserver"):
-            wait_until(lambda: self.ready(ports[role]), 10, role + " ready")
+            wait_until(lambda: self.ready(ports[role]), role + " ready")
         self.assertEqual(self.get(ports["scheduler"], "/readyz", expect=503)[1],
                          "not ready: waits for worker 1 to register\n")
         self.start("sluice-worker", "--rank=1", "--scheduler=%s" % scheduler, "--log_dir=%s" % (self.tmp / "log"))
-        wait_until(lambda: self.ready(ports["scheduler"]), 10, "scheduler ready")
+        wait_until(lambda: self.ready(ports["scheduler"]), "scheduler ready")
 
     def ready(self, address):
         try:
-            with urllib.request.urlopen("http://%s/readyz" % address, timeout=5) as reply:
+            with urllib.request.urlopen("http://%s/readyz" % address, timeout=PATIENCE) as reply:
                 return reply.status == 200
         except urllib.error.URLError:
             return False

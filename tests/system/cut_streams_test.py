@@ -3,7 +3,7 @@ import json
 import unittest
 
 from cutting_proxy import CuttingProxy
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, SluiceTest, free_port, wait_until
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, SluiceTest, free_port
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=5"]}
 
@@ -29,12 +29,13 @@ class CutStreamsTest(SluiceTest):
         try:
             done = self.run_program("sluice", "submit", "--scheduler=%s" % scheduler, "--job=%s" % ADULT, "--epochs=1",
                                     "--worker_num=%d" % workers, "--output_dir=%s" % (self.tmp / name),
-                                    *MODES[mode], *flags, timeout=60)
+                                    *MODES[mode], *flags, timeout=4 * PATIENCE)
             self.assertEqual(done.returncode, 0, done.stdout)
         finally:
             for daemon in daemons:
                 daemon.terminate()
-            wait_until(lambda: all(d.poll() is not None for d in daemons), 20, "the daemons to stop")
+            for daemon in daemons:
+                self.exit_code(daemon)
             for proxy in proxies:
                 proxy.close()
         result = json.loads((self.tmp / name / "result.json").read_text())

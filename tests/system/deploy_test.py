@@ -68,10 +68,10 @@ class DeployTest(SluiceTest):
             for path, real in folders.items():
                 flags = [flag.replace(path, real) for flag in flags]
             started.append(self.start(os.path.basename(program), *flags))
-        status = wait_until(lambda: self.members(scheduler), 10, "both members")
+        status = wait_until(lambda: self.members(scheduler), "both members")
         self.assertIn("pserver", status)
         self.sluice("down", self.tmp / "log")
-        self.assertEqual([process.wait(10) for process in started], [0, 0, 0])
+        self.assertEqual([self.exit_code(process) for process in started], [0, 0, 0])
 
     def members(self, scheduler):
         done = self.run_program("sluice", "status", "--scheduler=%s" % scheduler)

@@ -3,20 +3,20 @@ import json
 import os
 import re
 import signal
-import time
 import unittest
 
-from sluice_testing import SluiceTest, processes_naming, wait_until
+from sluice_testing import SluiceTest, wait_until
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=20"]}
 BOUND = 30  # seconds from a death to the launcher's end
-LEASE = "--lease_ms=2000"
+AFTER_THE_LAUNCHER = 10  # it waits for its processes: only the kernel still has to do with them
+LEASE = "--lease_ms=5000"
 
 
 class FailureTest(SluiceTest):
     def start_long_job(self, mode, *flags):
         """A launch in the middle of its training, and its endpoints by (role, rank)."""
-        launcher = self.start_launch("--server_num=2", "--worker_num=3", "--epochs=500", LEASE, *MODES[mode], *flags)
+        launcher = self.start_launch("--server_num=2", "--worker_num=3", "--epochs=100000", LEASE, *MODES[mode], *flags)
         self.wait_for_line(launcher, r"worker \d: epoch \d+ step")
         return launcher, {(e.role, e.rank): e for e in self.endpoints()}
 
@@ -28,15 +28,11 @@ class FailureTest(SluiceTest):
             self.assertIsNone(launcher.poll(), self.output())
             return re.search(pattern, self.output())
 
-        return wait_until(found, 30, lambda: "%s in:\n%s" % (pattern, self.output()))
+        return wait_until(found, lambda: "%s in:\n%s" % (pattern, self.output()))
 
-    def end_of(self, launcher, seconds=BOUND):
-        wait_until(lambda: launcher.poll() is not None, seconds, lambda: "the end of\n" + self.output())
+    def end_of(self, launcher):
+        wait_until(lambda: launcher.poll() is not None, lambda: "the end of\n" + self.output(), within=BOUND)
         return launcher.returncode
-
-    def wait_all_gone(self, seconds):
-        wait_until(lambda: not processes_naming(str(self.tmp)), seconds,
-                   lambda: "still running: %s" % processes_naming(str(self.tmp)))
 
     def result(self):
         return json.loads((self.tmp / "run" / "result.json").read_text())
@@ -49,7 +45,7 @@ class FailureTest(SluiceTest):
         last = output.splitlines()[-1]
         self.assertIn("pid %d" % endpoint.pid, last)
         self.assertIn("%s" % endpoint.role, last)
-        self.wait_all_gone(2)
+        self.await_none_left(AFTER_THE_LAUNCHER)
 
     def kill_member(self, mode, role, rank):
         launcher, endpoints = self.start_long_job(mode)
@@ -90,7 +86,14 @@ class FailureTest(SluiceTest):
         launcher, endpoints = self.start_long_job("sync")
         slow = endpoints["worker", 2]
         os.kill(slow.pid, signal.SIGSTOP)
-        time.sleep(0.5)  # less than the lease: the others have come to the step it does not close
+
+        def others_wait():  # not for a moment, as in every step
+            done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % endpoints["scheduler", 0].address)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            text = json.loads(done.stdout)["jobs"][0]["waiting_for"]
+            waits = re.search(r"waits for commit \d+ of rank 2 \(([\d.]+) s\)", text)
+            return waits and float(waits.group(1)) >= 0.5  # of the 5 s of its lease
+        wait_until(others_wait, "the others to wait for the step that it does not close")
         os.kill(slow.pid, signal.SIGKILL)
         self.assert_fails_naming(launcher, slow)
         self.assertEqual(self.result()["status"], "failed")
@@ -113,7 +116,7 @@ class FailureTest(SluiceTest):
         launcher, _ = self.start_long_job("async")
         launcher.kill()
         launcher.wait()
-        self.wait_all_gone(5)
+        self.await_none_left(BOUND)
 
     def test_killed_launcher_leaves_nothing_that_hangs(self):
         launcher, endpoints = self.start_long_job("sync")
@@ -121,14 +124,14 @@ class FailureTest(SluiceTest):
             os.kill(endpoints[role, rank].pid, signal.SIGSTOP)
         launcher.kill()
         launcher.wait()
-        self.wait_all_gone(10)
+        self.await_none_left(BOUND)
 
     def assert_cancelled_by(self, mode, number, code):
         launcher, _ = self.start_long_job(mode)
         launcher.send_signal(number)
-        self.assertEqual(self.end_of(launcher, 15), code, self.output())
+        self.assertEqual(self.end_of(launcher), code, self.output())
         self.assertEqual(self.result()["status"], "cancelled")
-        self.wait_all_gone(1)
+        self.await_none_left(AFTER_THE_LAUNCHER)
 
     def test_interrupt_cancels(self):
         self.assert_cancelled_by("sync", signal.SIGINT, 130)
@@ -141,8 +144,8 @@ class FailureTest(SluiceTest):
         launcher, endpoints = self.start_long_job("sync")
         os.kill(endpoints["worker", 0].pid, signal.SIGSTOP)
         launcher.send_signal(signal.SIGINT)
-        self.assertEqual(self.end_of(launcher, 20), 130, self.output())
-        self.wait_all_gone(1)
+        self.assertEqual(self.end_of(launcher), 130, self.output())
+        self.await_none_left(AFTER_THE_LAUNCHER)
 
 
 if __name__ == "__main__":

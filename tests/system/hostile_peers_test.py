@@ -5,9 +5,10 @@ import random
 import re
 import socket
 import struct
+import time
 import unittest
 
-from sluice_testing import SluiceTest
+from sluice_testing import PATIENCE, TIME_SCALE, SluiceTest
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, HEADERS, DATA = 4, 1, 0
@@ -70,7 +71,7 @@ class HostilePeersTest(SluiceTest):
         yield grpc_call(b"/sluice.Pserver/Exchange", messages)
 
     def send(self, port, content):
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as peer:
             peer.settimeout(0.02)
             try:
                 peer.sendall(content)
@@ -82,7 +83,7 @@ class HostilePeersTest(SluiceTest):
         self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(6000)])
         job = self.small_job(train="train.csv")
         log_dir = self.up("--server_num=2", "--worker_num=2", name="cluster.log")
-        flags = ["--a_sync=false", "--worker_num=2", "--batch_size=4", "--epochs=4"]
+        flags = ["--a_sync=false", "--worker_num=2", "--batch_size=4", "--epochs=12"]
         self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "calm"), *flags)
 
         members = self.endpoints("cluster")
@@ -91,17 +92,18 @@ class HostilePeersTest(SluiceTest):
                          [("pserver", 2)] * 2 + [("scheduler", 2)] + [("worker", 1)] * 2)
         job_id = re.search(r"submitted (\S+)", self.sluice(
             "submit", log_dir, "--detach", "--job=%s" % job, "--output_dir=%s" % (self.tmp / "attacked"), *flags)).group(1)
-        self.await_job(log_dir, job_id, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0, 20,
+        self.await_job(log_dir, job_id, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0,
                        "trains")
         source, result = random.Random(11), self.tmp / "attacked" / "result.json"
-        rounds = 0
+        rounds, deadline = 0, time.monotonic() + 5 * PATIENCE * TIME_SCALE
         while not result.exists():
+            self.assertLess(time.monotonic(), deadline, "the job does not end")
             for content in self.attacks(source):
                 for listening in ports.values():
                     for port in listening:
                         self.send(port, content)
             rounds += 1
-        self.assertGreater(rounds, 0)
+        self.assertGreater(rounds, 0, "the job had ended before the attack")
         calm, attacked = json.loads((self.tmp / "calm" / "result.json").read_text()), json.loads(result.read_text())
         self.assertEqual(attacked["status"], "done", attacked)
         self.assertEqual(attacked["model_digest"], calm["model_digest"])

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import unittest
 
-from sluice_testing import ADULT, ADULT_TEST_EXAMPLES, BIN, ROOT, SluiceTest, wait_until
+from sluice_testing import ADULT, ADULT_TEST_EXAMPLES, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, wait_until
 
 TEST_DATA = ROOT / "data" / "adult" / "adult.test.gz"
 
@@ -120,13 +120,13 @@ class PredictTest(SluiceTest):
             done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data,
                                     "--output=%s" % fifo, "--worker_num=%d" % workers)
             self.assertEqual(done.returncode, 0, done.stdout)
-            reader.join(20)
+            reader.join(PATIENCE * TIME_SCALE)
             self.assertTrue(read == [expected], "%d reads" % len(read))
             self.assertTrue(fifo.is_fifo())
             fifo.unlink()
             piped = subprocess.run([str(BIN / "sluice"), "predict", "--model=%s" % model, "--data=%s" % data,
                                     "--output=/dev/stdout", "--worker_num=%d" % workers],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=2 * PATIENCE * TIME_SCALE)
             self.assertEqual(piped.returncode, 0, piped.stderr)
             self.assertTrue(piped.stdout == expected, piped.stdout[-200:])
             self.assertIn(b"scored 3,000 examples", piped.stderr)
@@ -144,7 +144,9 @@ class PredictTest(SluiceTest):
 
     def test_nothing_is_left_after_a_failure_or_a_signal(self):
         model = self.small_model()
-        data = self.write_csv("data.csv", [(1, "a")] * 300000, header="x,c")
+        # So many rows that they are not all scored before the signal comes.
+        data = self.tmp / "data.csv"
+        data.write_text("x,c\n" + "1,a\n" * 5000000)
         before = sorted(os.listdir(self.tmp))
         for workers in (1, 3):
             done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % (self.tmp / "none.csv"),
@@ -155,10 +157,10 @@ class PredictTest(SluiceTest):
             program = subprocess.Popen([str(BIN / "sluice"), "predict", "--model=%s" % model, "--data=%s" % data,
                                         "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            wait_until(lambda: sorted(os.listdir(self.tmp)) != before, 20, "an unfinished file")
+            self._started.append(program)
+            wait_until(lambda: sorted(os.listdir(self.tmp)) != before, "an unfinished file")
             program.send_signal(signal.SIGTERM)
-            code = program.wait(20)
-            self.assertEqual(code, 128 + signal.SIGTERM)
+            self.assertEqual(self.exit_code(program), 128 + signal.SIGTERM)
             self.assertEqual(sorted(os.listdir(self.tmp)), before)
 
 

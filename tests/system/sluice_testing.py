@@ -6,6 +6,7 @@ end, `self.start(...)` starts any program, and tearDown fails the test when a pr
 import collections
 import json
 import os
+import itertools
 import pathlib
 import signal
 import socket
@@ -17,29 +18,50 @@ import unittest
 BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIME_SCALE = float(os.environ.get("SLUICE_TIME_SCALE", "1"))  # sanitized programs are slower
+# Seconds of every wait that is no contract of the product: what passes does not wait, so a slow machine may.
+PATIENCE = 60
 ADULT = ROOT / "configs" / "adult_wide_deep.textproto"
 ADULT_TRAIN_EXAMPLES = 32561
 ADULT_TEST_EXAMPLES = 16281
 
+ENDED = ("JOB_DONE", "JOB_FAILED", "JOB_CANCELLED")
+
 Endpoint = collections.namedtuple("Endpoint", "role rank address pid")
 
 
+# Below the ports that the kernel gives to outgoing connections (from 32768): nobody gets one of these by chance, and
+# a client that finds nobody there is not connected to itself. Each is given once, and processes begin apart.
+_ports = itertools.cycle(range(10000, 30000))
+for _ in range(os.getpid() * 61 % 20000):
+    next(_ports)
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    for port in itertools.islice(_ports, 20000):
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
 
 
-def wait_until(condition, seconds, what):
-    """Polls `condition` until it is true; fails with `what` after `seconds`."""
-    seconds *= TIME_SCALE
+def wait_until(condition, what, within=PATIENCE):
+    """Polls `condition` until it is true; fails with `what`. `within` only where the time itself is promised.
+
+    A state from before what the test did must not satisfy the condition.
+    """
+    seconds = within * TIME_SCALE
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while True:
+        late = time.monotonic() >= deadline  # looked at once more, however late this process was woken
         value = condition()
         if value:
             return value
+        if late:
+            raise AssertionError("not within %s s: %s" % (seconds, what() if callable(what) else what))
         time.sleep(0.05)
-    raise AssertionError("not within %s s: %s" % (seconds, what() if callable(what) else what))
 
 
 def processes_naming(text):
@@ -83,19 +105,18 @@ class SluiceTest(unittest.TestCase):
 
     def tearDown(self):
         for log_dir in self._clusters:
-            self.run_program("sluice", "down", "--log_dir=%s" % log_dir, timeout=40)
+            self.run_program("sluice", "down", "--log_dir=%s" % log_dir)
         for process in self._started:
             if process.poll() is None:
                 process.terminate()
         for process in self._started:
             try:
-                process.wait(10 * TIME_SCALE)
+                process.wait(PATIENCE * TIME_SCALE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         try:
-            wait_until(lambda: not processes_naming(str(self.tmp)), 10,
-                       lambda: "still running: %s" % processes_naming(str(self.tmp)))
+            self.await_none_left()
             reports = "\n".join(path.read_text(errors="replace") for path in sorted(self.tmp.glob("sanitizer.*")))
             self.assertEqual(reports, "")
         finally:
@@ -105,7 +126,7 @@ class SluiceTest(unittest.TestCase):
 
     # ------------------------------------------------------------------------------ running programs
 
-    def run_program(self, *args, timeout=60, **kwargs):
+    def run_program(self, *args, timeout=2 * PATIENCE, **kwargs):
         """Runs a program to its end; stdout and stderr together as text in .stdout."""
         timeout *= TIME_SCALE
         program = subprocess.Popen([str(BIN / args[0])] + [str(a) for a in args[1:]], stdout=subprocess.PIPE,
@@ -128,7 +149,18 @@ class SluiceTest(unittest.TestCase):
         self._started.append(program)
         return program
 
-    def launch(self, *flags, job=ADULT, name="run", timeout=120, expect=0):
+    def exit_code(self, process, within=PATIENCE):
+        """Of a started program, which must end."""
+        try:
+            return process.wait(within * TIME_SCALE)
+        except subprocess.TimeoutExpired:
+            self.fail("did not end within %s s: %s" % (within * TIME_SCALE, " ".join(process.args)))
+
+    def await_none_left(self, within=PATIENCE):
+        wait_until(lambda: not processes_naming(str(self.tmp)),
+                   lambda: "still running: %s" % processes_naming(str(self.tmp)), within)
+
+    def launch(self, *flags, job=ADULT, name="run", timeout=4 * PATIENCE, expect=0):
         """`sluice launch` with output in tmp/<name>; returns (result.json or None, output text)."""
         done = self.run_program("sluice", "launch", "--job=%s" % job, "--output_dir=%s" % (self.tmp / name),
                                 "--log_dir=%s" % (self.tmp / (name + ".log")), *flags, timeout=timeout)
@@ -143,11 +175,11 @@ class SluiceTest(unittest.TestCase):
         """`sluice up` with logs in tmp/<name>; tearDown stops it. Returns the log folder."""
         log_dir = self.tmp / name
         self._clusters.append(log_dir)
-        done = self.run_program("sluice", "up", "--log_dir=%s" % log_dir, *flags, timeout=60)
+        done = self.run_program("sluice", "up", "--log_dir=%s" % log_dir, *flags)
         self.assertEqual(done.returncode, 0, done.stdout)
         return log_dir
 
-    def sluice(self, command, log_dir, *args, timeout=60, expect=0):
+    def sluice(self, command, log_dir, *args, timeout=4 * PATIENCE, expect=0):
         """Runs `sluice COMMAND` on the cluster of `log_dir`; returns its output."""
         done = self.run_program("sluice", command, "--log_dir=%s" % log_dir, *args, timeout=timeout)
         self.assertEqual(done.returncode, expect, done.stdout)
@@ -159,14 +191,17 @@ class SluiceTest(unittest.TestCase):
     def job_status(self, log_dir, job_id):
         return next(job for job in self.status(log_dir)["jobs"] if job["job_id"] == job_id)
 
-    def await_job(self, log_dir, job_id, condition, seconds, what):
-        """Polls until `condition(status of the job)`; returns that status."""
+    def await_job(self, log_dir, job_id, condition, what):
+        """Polls until `condition(status of the job)`; returns that status. At once a failure when the job has ended."""
         seen = {}
 
         def look():
             seen.update(self.job_status(log_dir, job_id))
-            return seen if condition(seen) else None
-        return wait_until(look, seconds, lambda: "%s; the job: %s %s, %s" % (
+            if not condition(seen):
+                self.assertNotIn(seen["state"], ENDED, "before %s: %s" % (what, seen.get("message")))
+                return None
+            return seen
+        return wait_until(look, lambda: "%s; the job: %s %s, %s" % (
             what, job_id, seen.get("state"), seen.get("message") or seen.get("waiting_for")))
 
     def start_launch(self, *flags, job=ADULT, name="run"):

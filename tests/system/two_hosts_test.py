@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from sluice_testing import ADULT, BIN, ROOT, SluiceTest, commands_by_hand, wait_until
+from sluice_testing import ADULT, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, wait_until
 
 FILE = ROOT / "configs" / "two_hosts_cluster.textproto"
 A, B = "10.77.0.1", "10.77.0.2"
@@ -70,8 +70,9 @@ class TwoHostsTest(SluiceTest):
         self._started.append(process)
         return process
 
-    def run_on(self, host, *args, timeout=60):
-        done = subprocess.run(self.on(host, *args), capture_output=True, text=True, timeout=timeout, cwd=self.tmp)
+    def run_on(self, host, *args):
+        done = subprocess.run(self.on(host, *args), capture_output=True, text=True,
+                              timeout=4 * PATIENCE * TIME_SCALE, cwd=self.tmp)
         return done.returncode, done.stdout + done.stderr
 
     def start_all(self, *scheduler_flags):
@@ -86,9 +87,10 @@ class TwoHostsTest(SluiceTest):
         self.assertEqual(sorted(daemons), ["pserver 0", "pserver 1", "scheduler", "worker 0", "worker 1"])
         return daemons
 
-    def status(self):
+    def members(self):
+        """What the scheduler says of all of them, [] when it does not answer."""
         code, out = self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A, "--json")
-        return json.loads(out) if code == 0 else None
+        return json.loads(out)["members"] if code == 0 else []
 
     def submit(self, host, name, *flags, expect=0):
         code, out = self.run_on(host, "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
@@ -101,13 +103,13 @@ class TwoHostsTest(SluiceTest):
     def test_two_hosts_train_to_the_same_bits_as_one(self):
         daemons = self.start_all()
         result, _ = self.submit("b", "two", "--a_sync=false", "--epochs=1")
-        members = self.status()["members"]
+        members = self.members()
         self.assertEqual([m["address"] for m in members if m["role"] == "ROLE_PSERVER"], [A + ":7200", B + ":7200"])
         # Admin HTTP stays on loopback whatever the daemons bind.
         self.assertTrue(all(m["admin_address"].startswith("127.0.0.1:") for m in members), members)
         code, out = self.run_on("b", "sluice", "down", "--scheduler=%s:7100" % A)
         self.assertEqual(code, 0, out)
-        self.assertEqual({who: p.wait(10) for who, p in daemons.items()}, {who: 0 for who in daemons})
+        self.assertEqual({who: self.exit_code(p) for who, p in daemons.items()}, {who: 0 for who in daemons})
         local, _ = self.launch("--a_sync=false", "--epochs=1", "--server_num=2", "--worker_num=2", name="one")
         self.assertEqual(result["model_digest"], local["model_digest"])
         self.assertEqual(result["eval"], local["eval"])
@@ -122,9 +124,10 @@ class TwoHostsTest(SluiceTest):
             self.assertIn("is not a loopback address and there is no TLS", out)
             self.assertIn("insecure: true", out)
         scheduler = self.daemon("a", "scheduler", "--insecure")
-        wait_until(self.status, 10, "the scheduler with --insecure")
+        wait_until(lambda: self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A)[0] == 0,
+                   "the scheduler with --insecure")
         scheduler.terminate()
-        self.assertEqual(scheduler.wait(10), 143)
+        self.assertEqual(self.exit_code(scheduler), 143)
 
     def test_a_partition_ends_the_job_and_the_cluster_recovers_with_the_network(self):
         daemons = self.start_all("--lease_ms=3000", "--heartbeat_ms=300")
@@ -133,32 +136,32 @@ class TwoHostsTest(SluiceTest):
                                           "--progress=plain"), stdout=open(self.tmp / "submit", "wb"),
                                   stderr=subprocess.STDOUT, cwd=self.tmp)
         self._started.append(submit)
-        wait_until(lambda: re.search(r"worker [01]: epoch", (self.tmp / "submit").read_text()), 30, "training")
+        wait_until(lambda: re.search(r"worker [01]: epoch", (self.tmp / "submit").read_text()), "training")
         self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "down")
         cut = time.monotonic()
-        self.assertEqual(submit.wait(3 + 30), 1)
+        self.assertEqual(self.exit_code(submit, within=3 + 30), 1)
         print("the job ended %.1f s after the cut" % (time.monotonic() - cut), file=sys.stderr)
         result = json.loads((self.tmp / "cut" / "result.json").read_text())
         self.assertEqual(result["status"], "failed")
         self.assertRegex(result["message"], r"^(worker|pserver) 1 \(.*no heartbeat for \d+ s")
         # Host A is whole again: its worker has given the job up.
-        wait_until(lambda: [m for m in self.status()["members"] if (m["role"], m["rank"]) == ("ROLE_WORKER", 0)
-                            and m["alive"] and not m["job_id"]], 15, "worker 0 free")
+        wait_until(lambda: [m for m in self.members() if (m["role"], m["rank"]) == ("ROLE_WORKER", 0)
+                            and m["alive"] and not m["job_id"]], "worker 0 free")
         # The network heals before host B has given up: its members register again, and a job runs.
         self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "up")
-        wait_until(lambda: all(m["alive"] for m in self.status()["members"]), 20, "all members back")
+        wait_until(lambda: [m["alive"] for m in self.members()] == [True] * 4, "all members back")
         after, _ = self.submit("a", "after", "--a_sync=false", "--epochs=1")
         self.assertEqual(after["status"], "done")
         self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
         # Cut for good: host B ends by itself, naming what it lost; host A stops when told.
         self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "down")
-        self.assertEqual([daemons[who].wait(45) for who in ("worker 1", "pserver 1")], [1, 1])
+        self.assertEqual([self.exit_code(daemons[who]) for who in ("worker 1", "pserver 1")], [1, 1])
         for role in ("worker", "pserver"):
             self.assertIn("the scheduler at %s:7100 has been silent for " % A,
                           (self.tmp / ("b-%s.out" % role)).read_text())
         code, out = self.run_on("a", "sluice", "down", "--scheduler=%s:7100" % A)
         self.assertEqual(code, 0, out)
-        self.assertEqual([daemons[who].wait(15) for who in ("scheduler", "pserver 0", "worker 0")], [0, 0, 0])
+        self.assertEqual([self.exit_code(daemons[who]) for who in ("scheduler", "pserver 0", "worker 0")], [0, 0, 0])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class UnevenDataTest(SluiceTest):
         for mode, flags in MODES.items():
             with self.subTest(mode=mode):
                 result, _ = self.launch("--server_num=2", "--worker_num=%d" % workers, "--batch_size=%d" % batch_size,
-                                        *flags, job=job, name="%s.%s" % (name, mode), timeout=30)
+                                        *flags, job=job, name="%s.%s" % (name, mode))
                 self.assertEqual((result["status"], result["mode"], result["epochs"]), ("done", mode, EPOCHS))
                 yield mode, result
 
@@ -104,14 +104,14 @@ class UnevenDataTest(SluiceTest):
         self.write(0, 0)
         job = self.small_job()
         for mode, flags in MODES.items():
-            _, output = self.launch(*flags, job=job, name="nothing." + mode, timeout=30, expect=1)
+            _, output = self.launch(*flags, job=job, name="nothing." + mode, expect=1)
             self.assertIn("data.train_files", output)
 
     def test_drop_last_that_leaves_nothing_is_refused_by_name(self):
         self.write(5)
         job = self.small_job(data_extra=DROP_LAST)
         for mode, flags in MODES.items():
-            _, output = self.launch(*flags, job=job, name="nothing." + mode, timeout=30, expect=1)
+            _, output = self.launch(*flags, job=job, name="nothing." + mode, expect=1)
             self.assertIn("data.drop_last leaves nothing to train", output)
 
 
