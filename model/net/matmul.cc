@@ -13,9 +13,17 @@ dnnl::engine& CpuEngine() {
   return *engine;
 }
 
-memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, int64_t stride) {
+memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, int64_t stride,
+                    memory::data_type type) {
   const memory::dims strides = transposed ? memory::dims{1, stride} : memory::dims{stride, 1};
-  return memory::desc({rows, columns}, memory::data_type::f32, strides);
+  return memory::desc({rows, columns}, type, strides);
+}
+
+// oneDNN's own scratchpad belongs to the thread that made the primitive.
+dnnl::primitive_attr OwnScratchpad() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
 }
 
 }  // namespace
@@ -24,39 +32,68 @@ absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& s, int lanes
   // A primitive is planned for the number of threads that OpenMP would use when it is made.
   const OneThreadGuard one_thread;
   try {
-    const memory::desc a = Matrix(s.m, s.k, s.a_transposed, s.lda);
-    const memory::desc b = Matrix(s.k, s.n, s.b_transposed, s.b_transposed ? s.k : s.n);
-    const memory::desc c = Matrix(s.m, s.n, false, s.n);
-    dnnl::primitive_attr attributes;
-    // oneDNN's own scratchpad belongs to the thread that made the primitive.
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const auto f32 = memory::data_type::f32, type = s.bf16 ? memory::data_type::bf16 : f32;
+    const memory::desc a = Matrix(s.m, s.k, s.a_transposed, s.lda, type);
+    const memory::desc b = s.b_packed
+                               ? memory::desc({s.k, s.n}, type, memory::format_tag::any)
+                               : Matrix(s.k, s.n, s.b_transposed, s.b_transposed ? s.k : s.n, type);
+    const memory::desc c = Matrix(s.m, s.n, false, s.n, f32);
+    dnnl::primitive_attr attributes = OwnScratchpad();
+    if (s.accumulate) {
+      dnnl::post_ops add;
+      add.append_sum(1.0f);
+      attributes.set_post_ops(add);
+    }
     const dnnl::matmul::primitive_desc plan({a, b, c}, attributes, CpuEngine());
     std::unique_ptr<Matmul> matmul(new Matmul);
     matmul->primitive_ = dnnl::matmul(plan);
+    dnnl::reorder::primitive_desc pack;
+    const memory::desc plain = Matrix(s.k, s.n, s.b_transposed, s.b_transposed ? s.k : s.n, f32);
+    if (s.b_packed) {
+      pack = dnnl::reorder::primitive_desc(CpuEngine(), plain, CpuEngine(), plan.weights_desc(),
+                                           OwnScratchpad());
+      matmul->pack_ = dnnl::reorder(pack);
+      matmul->packed_bytes_ = plan.weights_desc().get_size();
+    }
     for (int i = 0; i < lanes; ++i) {
       Lane lane;
       lane.stream = dnnl::stream(CpuEngine());
       lane.a = memory(a, CpuEngine(), nullptr);
-      lane.b = memory(b, CpuEngine(), nullptr);
+      lane.b = memory(plan.weights_desc(), CpuEngine(), nullptr);
       lane.c = memory(c, CpuEngine(), nullptr);
       // These are handles: setting the data of lane.a also sets it for the entry.
       lane.args = {{DNNL_ARG_SRC, lane.a},
                    {DNNL_ARG_WEIGHTS, lane.b},
                    {DNNL_ARG_DST, lane.c},
                    {DNNL_ARG_SCRATCHPAD, memory(plan.scratchpad_desc(), CpuEngine())}};
+      if (s.b_packed) {
+        lane.plain = memory(plain, CpuEngine(), nullptr);
+        lane.pack_args = {{DNNL_ARG_FROM, lane.plain},
+                          {DNNL_ARG_TO, lane.b},
+                          {DNNL_ARG_SCRATCHPAD, memory(pack.scratchpad_desc(), CpuEngine())}};
+      }
       matmul->lanes_.push_back(std::move(lane));
     }
     return matmul;
   } catch (const dnnl::error& e) {
-    return absl::InternalError(absl::StrFormat(
-        "oneDNN cannot multiply [%d, %d] by [%d, %d] in f32: %s", s.m, s.k, s.k, s.n, e.what()));
+    return absl::InternalError(
+        absl::StrFormat("oneDNN cannot multiply [%d, %d] by [%d, %d] in %s: %s", s.m, s.k, s.k, s.n,
+                        s.bf16 ? "bf16" : "f32", e.what()));
   }
 }
 
-void Matmul::Run(int lane, const float* a, const float* b, float* c) {
+void Matmul::Pack(int lane, const float* b, void* packed) {
   Lane& l = lanes_[lane];
-  l.a.set_data_handle(const_cast<float*>(a));
-  l.b.set_data_handle(const_cast<float*>(b));
+  l.plain.set_data_handle(const_cast<float*>(b));
+  l.b.set_data_handle(packed);
+  pack_.execute(l.stream, l.pack_args);
+  l.stream.wait();
+}
+
+void Matmul::Run(int lane, const void* a, const void* b, float* c) {
+  Lane& l = lanes_[lane];
+  l.a.set_data_handle(const_cast<void*>(a));
+  l.b.set_data_handle(const_cast<void*>(b));
   l.c.set_data_handle(c);
   primitive_.execute(l.stream, l.args);
   l.stream.wait();

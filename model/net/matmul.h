@@ -1,9 +1,10 @@
-// C = A x B in f32 for one fixed shape: a oneDNN matmul that several threads may run at once, each
-// on its own lane.
+// C = A x B for one fixed shape: a oneDNN matmul that several threads may run at once, each on its
+// own lane. Operands are f32, or bf16 with f32 sums.
 //
 // Invariants: one thread computes one call, and the kernel is fixed with the shape, so an element
-// of C depends only on its row of A, on B, and on nothing else. Memory: made once; Run allocates
-// nothing of ours. Thread safety: Run on different lanes at once; Create anywhere.
+// of C depends only on its row of A, on B (accumulate: and on itself), and on nothing else. Memory:
+// made once; Run and Pack allocate nothing of ours. Thread safety: Run and Pack on different lanes
+// at once; Create anywhere.
 #pragma once
 
 #include <cstdint>
@@ -26,27 +27,37 @@ class Matmul {
     bool a_transposed = false;
     bool b_transposed = false;
     int64_t lda = 0;
+    bool b_packed = false;    // B is given in the kernel's own layout, made by Pack
+    bool accumulate = false;  // C += A x B
+    bool bf16 = false;        // A and B (before Pack: A only) are bf16
     bool operator<(const Shape& o) const {
-      return std::tie(m, k, n, a_transposed, b_transposed, lda) <
-             std::tie(o.m, o.k, o.n, o.a_transposed, o.b_transposed, o.lda);
+      return std::tie(m, k, n, a_transposed, b_transposed, lda, b_packed, accumulate, bf16) <
+             std::tie(o.m, o.k, o.n, o.a_transposed, o.b_transposed, o.lda, o.b_packed,
+                      o.accumulate, o.bf16);
     }
   };
 
   // INTERNAL when oneDNN refuses, with the shape.
   static absl::StatusOr<std::unique_ptr<Matmul>> Create(const Shape& shape, int lanes);
 
-  void Run(int lane, const float* a, const float* b, float* c);
+  // Of a packed B.
+  size_t packed_bytes() const { return packed_bytes_; }
+  // b: f32, as the shape says. REQUIRES: b_packed.
+  void Pack(int lane, const float* b, void* packed);
+  void Run(int lane, const void* a, const void* b, float* c);
 
  private:
   // Memory objects of one thread; the data pointers are set for each call.
   struct Lane {
     dnnl::stream stream;
-    dnnl::memory a, b, c;
-    std::unordered_map<int, dnnl::memory> args;
+    dnnl::memory a, b, c, plain;
+    std::unordered_map<int, dnnl::memory> args, pack_args;
   };
   Matmul() = default;
 
   dnnl::matmul primitive_;
+  dnnl::reorder pack_;  // empty unless b_packed
+  size_t packed_bytes_ = 0;
   std::vector<Lane> lanes_;
 };
 

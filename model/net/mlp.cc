@@ -6,79 +6,55 @@
 #include "model/net/parallel.h"
 
 namespace sluice {
-namespace {
 
-// Plans kept for odd numbers of rows.
-constexpr size_t kMaxPlans = 512;
-
-// sum(a[i] * b[i]) with 16 partial sums: a fixed order that the compiler can vectorize.
-float Dot(const float* a, const float* b, size_t n) {
-  float partial[16] = {};
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    for (size_t j = 0; j < 16; ++j) partial[j] += a[i + j] * b[i + j];
-  }
-  for (size_t j = 0; i < n; ++i, ++j) partial[j] += a[i] * b[i];
-  float sum = 0;
-  for (float p : partial) sum += p;
-  return sum;
-}
-
-// h = ReLU(z + bias), keeping NaN.
-void BiasRelu(const float* bias, float* z, size_t n) {
-  for (size_t j = 0; j < n; ++j) {
-    const float v = z[j] + bias[j];
-    z[j] = v < 0 ? 0.0f : v;
-  }
-}
-
-// Back through dropout and ReLU: a unit that is not positive was dropped or cut off.
-void MaskGradient(const float* h, float scale, float* gradient, size_t n) {
-  for (size_t j = 0; j < n; ++j) gradient[j] = h[j] > 0 ? gradient[j] * scale : 0.0f;
-}
-
-}  // namespace
-
-Mlp::Mlp(std::vector<size_t> widths, bool input_gradient, int threads)
-    : widths_(std::move(widths)), input_gradient_(input_gradient), threads_(threads), whole_(1) {
-  const size_t output = widths_.size() - 2;  // its layer
-  size_t widest = 0;
-  for (size_t l = 0; l < output; ++l) {
-    widest = std::max(widest, widths_[l + 1]);
-    for (size_t i = 0; i < widths_[l]; i += kTile) {
-      jobs_.push_back({Job::kWeights, l, i, std::min(i + kTile, widths_[l])});
-    }
-    for (size_t i = 0; i < widths_[l + 1]; i += kTile) {
-      jobs_.push_back({Job::kBias, l, i, std::min(i + kTile, widths_[l + 1])});
-    }
-  }
-  for (size_t i = 0; i < widths_[output]; i += kTile) {
-    jobs_.push_back({Job::kOutput, output, i, std::min(i + kTile, widths_[output])});
-  }
-  product_.assign(threads, std::vector<float>(kTile * widest));
-  sum_.assign(threads, std::vector<double>(kTile * widest));
-  activations_.resize(widths_.size() - 1);
-  gradients_.resize(widths_.size() - 1);
+Mlp::Mlp(std::vector<size_t> widths, bool input_gradient, bool bf16, int threads)
+    : widths_(std::move(widths)),
+      last_(widths_.size() - 2),
+      input_gradient_(input_gradient),
+      bf16_(bf16),
+      threads_(threads),
+      loops_(BestLayerLoops()),
+      activations_(last_ + 1),
+      gradients_(last_ + 1),
+      half_activations_(last_ + 1),
+      half_gradients_(last_ + 1),
+      weights_({widths_.begin(), widths_.end() - 1}, bf16, threads),
+      weight_layers_(last_) {
+  for (size_t l = 0; l < last_; ++l) tile_sums_size_ += widths_[l + 1];
+  tile_sums_size_ += widths_[last_] + 1;
+  total_.resize(tile_sums_size_);
 }
 
 absl::StatusOr<std::unique_ptr<Mlp>> Mlp::Create(std::vector<size_t> widths, bool input_gradient,
-                                                 int threads) {
-  std::unique_ptr<Mlp> mlp(new Mlp(std::move(widths), input_gradient, threads));
+                                                 bool bf16, int threads) {
+  std::unique_ptr<Mlp> mlp(new Mlp(std::move(widths), input_gradient, bf16, threads));
   SLUICE_RETURN_IF_ERROR(mlp->CreatePlans());
   return mlp;
 }
 
 absl::Status Mlp::CreatePlans() {
-  for (size_t l = 0; l + 2 < widths_.size(); ++l) {
+  packed_forward_.resize(last_);
+  packed_backward_.resize(last_);
+  for (size_t l = 0; l < last_; ++l) {
     const int64_t in = widths_[l], out = widths_[l + 1];
     Matmul::Shape forward;  // [kTile, in] x [in, out]
     forward.m = kTile, forward.k = in, forward.n = out, forward.lda = in;
+    forward.b_packed = true;
     SLUICE_ASSIGN_OR_RETURN(auto matmul, Matmul::Create(forward, threads_));
+    size_t bytes = matmul->packed_bytes();
     forward_.push_back(std::move(matmul));
+    if (bf16_) {
+      forward.bf16 = true;
+      SLUICE_ASSIGN_OR_RETURN(matmul, Matmul::Create(forward, threads_));
+      bytes = std::max(bytes, matmul->packed_bytes());
+      half_forward_.push_back(std::move(matmul));
+    }
+    packed_forward_[l].Reserve(bytes);
     Matmul::Shape backward;  // [kTile, out] x [in, out]^T
-    backward.m = kTile, backward.k = out, backward.n = in, backward.lda = out,
-    backward.b_transposed = true;
+    backward.m = kTile, backward.k = out, backward.n = in, backward.lda = out;
+    backward.b_transposed = true, backward.b_packed = true, backward.bf16 = bf16_;
     SLUICE_ASSIGN_OR_RETURN(matmul, Matmul::Create(backward, threads_));
+    packed_backward_[l].Reserve(matmul->packed_bytes());
     backward_.push_back(std::move(matmul));
   }
   return absl::OkStatus();
@@ -88,148 +64,126 @@ void Mlp::Reserve(size_t n) {
   const size_t rows = (n + kTile - 1) / kTile * kTile;
   if (rows <= capacity_) return;
   capacity_ = rows;
-  for (size_t l = 0; l < activations_.size(); ++l) {
-    activations_[l].assign(rows * widths_[l], 0.0f);
-    gradients_[l].assign(rows * widths_[l], 0.0f);
+  for (size_t l = 0; l <= last_; ++l) {
+    activations_[l].Reserve(rows * widths_[l]);
+    gradients_[l].Reserve(rows * widths_[l]);
+    if (!bf16_) continue;
+    half_activations_[l].Reserve(rows * widths_[l]);
+    half_gradients_[l].Reserve(rows * widths_[l]);
   }
+  tile_sums_.Reserve(rows / kTile * tile_sums_size_);
+}
+
+void Mlp::SetWeights(const float* const* dense, bool training) {
+  dense_ = dense;
+  half_ = bf16_ && training;
+  const auto& forward = half_ ? half_forward_ : forward_;
+  ParallelFor(threads_, training ? 2 * last_ : last_, [&](int lane, size_t i) {
+    const size_t l = i % last_;
+    if (i < last_) {
+      forward[l]->Pack(lane, dense[2 * l], packed_forward_[l].data());
+    } else if (l > 0 || input_gradient_) {
+      backward_[l]->Pack(lane, dense[2 * l], packed_backward_[l].data());
+    }
+  });
+}
+
+const void* Mlp::ActivationOperand(size_t level, size_t row) const {
+  const size_t at = row * widths_[level];
+  if (half_) return half_activations_[level].data() + at;
+  return activations_[level].data() + at;
+}
+
+const void* Mlp::GradientOperand(size_t level, size_t row) const {
+  const size_t at = row * widths_[level];
+  if (half_) return half_gradients_[level].data() + at;
+  return gradients_[level].data() + at;
+}
+
+void Mlp::RoundOperand(const AlignedArray<float>& from, AlignedArray<uint16_t>* to, size_t level,
+                       size_t row) const {
+  const size_t at = row * widths_[level];
+  if (half_) loops_.to_bf16(from.data() + at, to->data() + at, kTile * widths_[level]);
 }
 
 void Mlp::ForwardTile(int lane, size_t tile, size_t n, const Dropout& dropout, const uint64_t* ids,
                       float* out) {
   const size_t row = tile * kTile;
+  const auto& forward = half_ ? half_forward_ : forward_;
   std::fill(input(row + n), input(row + kTile), 0.0f);
-  for (size_t l = 0; l < forward_.size(); ++l) {
+  for (size_t l = 0; l < last_; ++l) {
+    RoundOperand(activations_[l], &half_activations_[l], l, row);
     const size_t units = widths_[l + 1];
     float* h = activations_[l + 1].data() + row * units;  // [kTile, units]
-    forward_[l]->Run(lane, activations_[l].data() + row * widths_[l], dense_[2 * l], h);
+    forward[l]->Run(lane, ActivationOperand(l, row), packed_forward_[l].data(), h);
     for (size_t i = 0; i < kTile; ++i) {
-      BiasRelu(dense_[2 * l + 1], h + i * units, units);
+      loops_.bias_relu(dense_[2 * l + 1], h + i * units, units);
       if (i < n && dropout.active()) dropout.Apply(ids[i], l, h + i * units, units);
     }
   }
-  const size_t last = forward_.size(), units = widths_[last];
+  const size_t units = widths_[last_];
   for (size_t i = 0; i < n; ++i) {
-    out[i] = Dot(activations_[last].data() + (row + i) * units, dense_[2 * last], units) +
-             dense_[2 * last + 1][0];
+    out[i] = loops_.dot(activations_[last_].data() + (row + i) * units, dense_[2 * last_], units) +
+             dense_[2 * last_ + 1][0];
   }
 }
 
 void Mlp::BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
                        const float* output_gradient) {
-  const size_t row = tile * kTile, last = forward_.size();
+  const size_t row = tile * kTile, units = widths_[last_];
   const float scale = dropout.active() ? dropout.scale() : 1.0f;
-  for (size_t i = 0; i < kTile; ++i) {
-    // Rows of padding get zero: they add nothing to any weight.
-    const float g = i < n ? output_gradient[i] : 0.0f;
-    float* to = gradients_[last].data() + (row + i) * widths_[last];
-    for (size_t j = 0; j < widths_[last]; ++j) to[j] = g * dense_[2 * last][j];
+  double* sums = tile_sums_.data() + tile * tile_sums_size_;
+  std::fill_n(sums, tile_sums_size_, 0.0);
+  double* output_sums = sums + tile_sums_size_ - units - 1;
+  for (size_t i = 0; i < n; ++i) {
+    const float* h = activations_[last_].data() + (row + i) * units;
+    loops_.add_scaled(h, output_gradient[i], output_sums, units);
+    output_sums[units] += output_gradient[i];
+    loops_.outer_mask(h, dense_[2 * last_], output_gradient[i], scale,
+                      gradients_[last_].data() + (row + i) * units, units);
   }
-  for (size_t l = last; l > 0; --l) {
-    float* z = gradients_[l].data() + row * widths_[l];  // [kTile, widths_[l]]
-    MaskGradient(activations_[l].data() + row * widths_[l], scale, z, kTile * widths_[l]);
+  // Rows of padding get zero: they add nothing to any weight.
+  std::fill_n(gradients_[last_].data() + (row + n) * units, (kTile - n) * units, 0.0f);
+  double* bias_sums = output_sums;
+  for (size_t l = last_; l > 0; --l) {
+    const size_t width = widths_[l];
+    float* z = gradients_[l].data() + row * width;  // [kTile, width]
+    if (l < last_) loops_.mask(activations_[l].data() + row * width, scale, z, kTile * width);
+    bias_sums -= width;
+    for (size_t i = 0; i < n; ++i) loops_.add(z + i * width, bias_sums, width);
+    RoundOperand(gradients_[l], &half_gradients_[l], l, row);
     if (l == 1 && !input_gradient_) return;
-    backward_[l - 1]->Run(lane, z, dense_[2 * (l - 1)],
+    backward_[l - 1]->Run(lane, GradientOperand(l, row), packed_backward_[l - 1].data(),
                           gradients_[l - 1].data() + row * widths_[l - 1]);
   }
 }
 
-absl::StatusOr<Matmul*> Mlp::Plan(const Matmul::Shape& shape) {
-  auto it = plans_.find(shape);
-  if (it == plans_.end()) {
-    SLUICE_ASSIGN_OR_RETURN(auto matmul, Matmul::Create(shape, threads_));
-    it = plans_.emplace(shape, std::move(matmul)).first;
+absl::Status Mlp::Gradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
+                            float* const* out) {
+  const size_t tiles = (rows + kTile - 1) / kTile;
+  for (size_t l = 0; l < last_; ++l) {
+    weight_layers_[l] = {ActivationOperand(l, 0), GradientOperand(l + 1, 0), out[2 * l]};
   }
-  return it->second.get();
-}
-
-absl::Status Mlp::PlanWeightGradients(const std::vector<RowPiece>& pieces) {
-  if (plans_.size() > kMaxPlans) plans_.clear();
-  step_plans_.clear();
-  for (size_t l = 0; l + 2 < widths_.size(); ++l) {
-    for (bool last_block : {false, true}) {
-      for (const RowPiece& piece : pieces) {
-        Matmul::Shape shape;  // [rows, block of in]^T x [rows, out]
-        shape.m = last_block ? (widths_[l] - 1) % kTile + 1 : std::min(widths_[l], kTile);
-        shape.k = piece.end - piece.begin;
-        shape.n = widths_[l + 1];
-        shape.a_transposed = true;
-        shape.lda = widths_[l];
-        SLUICE_ASSIGN_OR_RETURN(Matmul * plan, Plan(shape));
-        step_plans_.push_back(plan);
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Mlp::WeightGradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                                  const float* output_gradient, float* const* out) {
   // Padding adds zeros; without it every short batch would need plans of its own.
-  whole_[0] = {0, (rows + kTile - 1) / kTile * kTile};
-  const std::vector<RowPiece>& used = pieces.empty() ? whole_ : pieces;
-  SLUICE_RETURN_IF_ERROR(PlanWeightGradients(used));
-  ParallelFor(threads_, jobs_.size(), [&](int lane, size_t i) {
-    const Job& job = jobs_[i];
-    float* weight = out[2 * job.layer];
-    float* bias = out[2 * job.layer + 1];
-    switch (job.kind) {
-      case Job::kWeights:
-        return WeightJob(lane, job, used, scale, weight);
-      case Job::kBias:
-        return BiasJob(job, rows, scale, bias);
-      case Job::kOutput:
-        return OutputJob(job, rows, scale, output_gradient, weight, bias);
-    }
-  });
+  SLUICE_RETURN_IF_ERROR(
+      weights_.Run(pieces.empty() ? tiles * kTile : rows, pieces, scale, weight_layers_));
+  SumTiles(tiles, scale, out);
   return absl::OkStatus();
 }
 
-void Mlp::WeightJob(int lane, const Job& job, const std::vector<RowPiece>& pieces, double scale,
-                    float* out) {
-  const size_t in = widths_[job.layer], units = widths_[job.layer + 1];
-  const size_t n = (job.end - job.begin) * units;
-  const bool last_block = job.end == in;
-  Matmul* const* plans = step_plans_.data() + (2 * job.layer + last_block) * pieces.size();
-  float* product = product_[lane].data();  // [block, units]
-  double* sum = sum_[lane].data();
-  out += job.begin * units;
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    const float* a = activations_[job.layer].data() + pieces[p].begin * in + job.begin;
-    const float* b = gradients_[job.layer + 1].data() + pieces[p].begin * units;
-    plans[p]->Run(lane, a, b, product);
-    if (p == 0) {
-      std::copy(product, product + n, sum);
-    } else {
-      for (size_t i = 0; i < n; ++i) sum[i] += product[i];
-    }
+void Mlp::SumTiles(size_t tiles, double scale, float* const* out) {
+  std::fill(total_.begin(), total_.end(), 0.0);
+  for (size_t t = 0; t < tiles; ++t) {
+    const double* sums = tile_sums_.data() + t * tile_sums_size_;
+    for (size_t j = 0; j < tile_sums_size_; ++j) total_[j] += sums[j];
   }
-  for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(sum[i] * scale);
-}
-
-void Mlp::BiasJob(const Job& job, size_t rows, double scale, float* out) const {
-  const size_t units = widths_[job.layer + 1];
-  double sum[kTile] = {};
-  for (size_t i = 0; i < rows; ++i) {
-    const float* g = gradients_[job.layer + 1].data() + i * units;
-    for (size_t j = job.begin; j < job.end; ++j) sum[j - job.begin] += g[j];
+  const double* from = total_.data();
+  for (size_t l = 0; l < last_; ++l) {
+    loops_.round(from, scale, out[2 * l + 1], widths_[l + 1]);
+    from += widths_[l + 1];
   }
-  for (size_t j = job.begin; j < job.end; ++j)
-    out[j] = static_cast<float>(sum[j - job.begin] * scale);
-}
-
-void Mlp::OutputJob(const Job& job, size_t rows, double scale, const float* output_gradient,
-                    float* weight, float* bias) const {
-  const size_t units = widths_[job.layer];
-  double sum[kTile] = {}, bias_sum = 0;
-  for (size_t i = 0; i < rows; ++i) {
-    const float* h = activations_[job.layer].data() + i * units;
-    const double g = output_gradient[i];
-    for (size_t j = job.begin; j < job.end; ++j) sum[j - job.begin] += h[j] * g;
-    bias_sum += g;
-  }
-  for (size_t j = job.begin; j < job.end; ++j)
-    weight[j] = static_cast<float>(sum[j - job.begin] * scale);
-  if (job.begin == 0) bias[0] = static_cast<float>(bias_sum * scale);
+  loops_.round(from, scale, out[2 * last_], widths_[last_]);
+  loops_.round(from + widths_[last_], scale, out[2 * last_ + 1], 1);
 }
 
 }  // namespace sluice

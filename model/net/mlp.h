@@ -1,30 +1,28 @@
-// The hidden layers of the deep part on the CPU: forward and backward by tiles of rows, weight
-// gradients by blocks.
+// The hidden layers of the deep part on the CPU: forward and backward by tiles of rows.
 //
 // Invariants: every product runs on tiles of exactly kTile rows (the last one padded with zeros),
-// so a row's values do not depend on its batch. One thread computes a tile or a block of a
-// gradient, so nothing depends on the number of threads. A weight gradient is f32 inside a piece of
-// rows and double across pieces, rounded once. Memory: all rows' activations and their gradients;
-// grows with Reserve, never shrinks. Thread safety: ForwardTile and BackwardTile for different
-// tiles on different lanes at once.
+// so a row's values do not depend on its batch. One thread computes a tile, so nothing depends on
+// the number of threads. Sums of weight gradients: weight_gradients.h; those of biases and of the
+// output layer are double, by tile. With bf16 the operands of the products of a training step are
+// rounded to bf16; sums, activations, the output layer and everything between are f32, and so is a
+// forward pass alone. Memory: all rows' activations
+// and their gradients; grows with Reserve, never shrinks. Thread safety: ForwardTile and
+// BackwardTile for different tiles on different lanes at once.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "model/net/aligned_array.h"
 #include "model/net/dropout.h"
+#include "model/net/layer_loops.h"
 #include "model/net/matmul.h"
+#include "model/net/weight_gradients.h"
 
 namespace sluice {
-
-// Rows [begin, end) of a batch whose products are summed in f32.
-struct RowPiece {
-  size_t begin = 0, end = 0;
-};
 
 class Mlp {
  public:
@@ -33,12 +31,13 @@ class Mlp {
   // widths: [inputs, hidden..., 1], at least one hidden layer. Without `input_gradient`
   // BackwardTile stops at the first layer's weights.
   static absl::StatusOr<std::unique_ptr<Mlp>> Create(std::vector<size_t> widths,
-                                                     bool input_gradient, int threads);
+                                                     bool input_gradient, bool bf16, int threads);
 
   // Room for n rows; the contents are lost when it grows.
   void Reserve(size_t n);
   // Weights [in, out] and bias [out] of each layer, interleaved; borrowed until the next call.
-  void SetWeights(const float* const* dense) { dense_ = dense; }
+  // Packs them into the layout of the products. Without `training` only ForwardTile may follow.
+  void SetWeights(const float* const* dense, bool training);
   float* input(size_t row) { return activations_[0].data() + row * widths_[0]; }
   // d loss / d input, after BackwardTile.
   const float* input_gradient(size_t row) const { return gradients_[0].data() + row * widths_[0]; }
@@ -53,45 +52,43 @@ class Mlp {
                     const float* output_gradient);
 
   // Weight and bias gradients of `rows` rows (at least 1), times `scale`, to out, interleaved like
-  // the weights. `pieces` cut the rows; empty: one product over all of them. output_gradient:
-  // [rows].
-  absl::Status WeightGradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                               const float* output_gradient, float* const* out);
+  // the weights. `pieces` cut the rows; without them `scale` is 1.
+  absl::Status Gradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
+                         float* const* out);
 
  private:
-  // What one thread computes at a time: up to kTile inputs' weights to all units of a layer, the
-  // biases of up to kTile units, or the output layer.
-  struct Job {
-    enum Kind { kWeights, kBias, kOutput } kind;
-    size_t layer, begin, end;
-  };
-
-  Mlp(std::vector<size_t> widths, bool input_gradient, int threads);
+  Mlp(std::vector<size_t> widths, bool input_gradient, bool bf16, int threads);
   absl::Status CreatePlans();
-  // Plans of odd shapes (a short last batch) are kept too; all are dropped when they pile up.
-  absl::StatusOr<Matmul*> Plan(const Matmul::Shape& shape);
-  absl::Status PlanWeightGradients(const std::vector<RowPiece>& pieces);
-  void WeightJob(int lane, const Job& job, const std::vector<RowPiece>& pieces, double scale,
-                 float* out);
-  void BiasJob(const Job& job, size_t rows, double scale, float* out) const;
-  void OutputJob(const Job& job, size_t rows, double scale, const float* output_gradient,
-                 float* weight, float* bias) const;
+  // Rows of a level from `row` on, as operands of products.
+  const void* ActivationOperand(size_t level, size_t row) const;
+  const void* GradientOperand(size_t level, size_t row) const;
+  void RoundOperand(const AlignedArray<float>& from, AlignedArray<uint16_t>* to, size_t level,
+                    size_t row) const;
+  // Sums of tiles to bias gradients, and to the output layer's gradients.
+  void SumTiles(size_t tiles, double scale, float* const* out);
 
   const std::vector<size_t> widths_;
-  const bool input_gradient_;
+  const size_t last_;  // the output layer, and the level it reads
+  const bool input_gradient_, bf16_;
   const int threads_;
+  const LayerLoops& loops_;
   const float* const* dense_ = nullptr;
+  bool half_ = false;    // operands of the present step are bf16
   size_t capacity_ = 0;  // rows, a multiple of kTile
-  std::vector<std::vector<float>>
-      activations_;  // [level][capacity][widths_[level]], the output excluded
-  std::vector<std::vector<float>> gradients_;  // same shapes: d loss / d (values before ReLU)
-  std::vector<std::unique_ptr<Matmul>> forward_, backward_;  // by layer, the output layer excluded
-  std::map<Matmul::Shape, std::unique_ptr<Matmul>> plans_;
-  std::vector<Matmul*> step_plans_;          // of this step: [layer][full block, last block][piece]
-  std::vector<Job> jobs_;                    // constant
-  std::vector<RowPiece> whole_;              // [1], for calls without pieces
-  std::vector<std::vector<float>> product_;  // [lane][kTile][widest]
-  std::vector<std::vector<double>> sum_;     // [lane][kTile][widest]
+  // By level, the output excluded: [capacity][widths_[level]]. Gradients: d loss / d (values before
+  // ReLU).
+  std::vector<AlignedArray<float>> activations_, gradients_;
+  std::vector<AlignedArray<uint16_t>> half_activations_, half_gradients_;  // bf16 only
+  // By layer, the output layer excluded; half_forward_: bf16 only.
+  std::vector<std::unique_ptr<Matmul>> forward_, half_forward_, backward_;
+  std::vector<AlignedArray<char>> packed_forward_, packed_backward_;
+  // [tiles][tile_sums_size_]: sums over the rows of a tile of the bias gradients of each hidden
+  // layer, then of the output layer's weights and bias.
+  AlignedArray<double> tile_sums_;
+  size_t tile_sums_size_ = 0;
+  std::vector<double> total_;  // [tile_sums_size_]
+  WeightGradients weights_;
+  std::vector<WeightGradients::Layer> weight_layers_;
 };
 
 }  // namespace sluice

@@ -11,19 +11,26 @@
 
 namespace sluice {
 
-// While it lives, oneDNN calls made by this thread plan for, and use, one thread.
-class OneThreadGuard {
+// While it lives, oneDNN calls made by this thread plan for, and use, so many threads.
+class OmpThreads {
  public:
 #ifdef _OPENMP
-  OneThreadGuard() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  ~OneThreadGuard() { omp_set_num_threads(before_); }
+  explicit OmpThreads(int threads) : before_(omp_get_max_threads()) {
+    omp_set_num_threads(threads);
+  }
+  ~OmpThreads() { omp_set_num_threads(before_); }
 
  private:
   const int before_;
 #else
-  OneThreadGuard() {}
-  ~OneThreadGuard() {}
+  explicit OmpThreads(int) {}
+  ~OmpThreads() {}
 #endif
+};
+
+class OneThreadGuard : public OmpThreads {
+ public:
+  OneThreadGuard() : OmpThreads(1) {}
 };
 
 // body(lane, i) for i in [0, n), lane in [0, threads): no two calls share a lane at the same time.

@@ -1,6 +1,8 @@
 #include "model/net/wide_deep_net.h"
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -10,6 +12,8 @@ namespace sluice {
 namespace {
 
 constexpr size_t kTile = Mlp::kTile;
+// Examples between a prefetch of rows and their use.
+constexpr size_t kAhead = 2;
 
 size_t Tiles(size_t n) { return (n + kTile - 1) / kTile; }
 
@@ -26,7 +30,6 @@ void CutAtChunks(const Batch& batch, std::vector<RowPiece>* pieces) {
 void Zero(const std::vector<size_t>& elements, size_t rows, NetGradients* gradients) {
   for (size_t t = 0; t < elements.size(); ++t) std::fill_n(gradients->dense[t], elements[t], 0.0f);
   if (rows > 0) std::fill_n(gradients->rows, rows, 0.0f);
-  gradients->loss_sum = gradients->weight_sum = 0;
 }
 
 absl::Status Mismatch(absl::string_view what, size_t given, size_t expected) {
@@ -56,8 +59,8 @@ absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shap
   std::unique_ptr<WideDeepNet> net(new WideDeepNet(std::move(shape), threads));
   if (net->shape_.deep()) {
     const bool input_gradient = net->shape_.deep_inputs() > net->shape_.deep_numeric.size();
-    SLUICE_ASSIGN_OR_RETURN(net->mlp_,
-                            Mlp::Create(net->shape_.widths(), input_gradient, net->threads_));
+    SLUICE_ASSIGN_OR_RETURN(net->mlp_, Mlp::Create(net->shape_.widths(), input_gradient,
+                                                   net->shape_.bf16, net->threads_));
   }
   net->Reserve(max_batch);
   return net;
@@ -93,7 +96,7 @@ absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
   SLUICE_RETURN_IF_ERROR(Check(input));
   const OneThreadGuard one_thread;
   Reserve(input.batch->n);
-  if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data());
+  if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/false);
   const Dropout none;
   ParallelFor(threads_, Tiles(input.batch->n), [&](int lane, size_t tile) {
     ForwardTile(lane, input, tile, none, nullptr, logits);
@@ -112,34 +115,38 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   if (dropout.active() && batch.example_id.size() != batch.n) {
     return Mismatch("example ids", batch.example_id.size(), batch.n);
   }
-  Zero(elements_, input.num_rows * row_dim_, gradients);
-  if (batch.n == 0) return absl::OkStatus();
+  gradients->loss_sum = gradients->weight_sum = 0;
+  if (batch.n == 0) {
+    Zero(elements_, input.num_rows * row_dim_, gradients);
+    return absl::OkStatus();
+  }
   const OneThreadGuard one_thread;
   Reserve(batch.n);
   CutAtChunks(batch, &pieces_);
-  if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data());
+  if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/true);
+  for (size_t i = 0; i < batch.n; ++i) gradients->weight_sum += batch.weight[i];
+  const double mean = gradients->weight_sum > 0 ? 1.0 / gradients->weight_sum : 0.0;
+  // Sums that are cut at chunks must not know the batch they are part of: they are scaled at the
+  // end. Others begin with scaled gradients.
+  const double first_scale = batch.chunk > 0 ? 1.0 : mean;
+  const double scale = batch.chunk > 0 ? mean : 1.0;
 
   ParallelFor(threads_, Tiles(batch.n), [&](int lane, size_t tile) {
     ForwardTile(lane, input, tile, dropout, batch.example_id.data(), logits_.data());
     const size_t first = tile * kTile, n = std::min(kTile, batch.n - first);
-    for (size_t i = first; i < first + n; ++i) Loss(batch, i);
+    for (size_t i = first; i < first + n; ++i) Loss(batch, i, first_scale);
     if (mlp_ != nullptr) mlp_->BackwardTile(lane, tile, n, dropout, d_logits_.data() + first);
   });
-  for (size_t i = 0; i < batch.n; ++i) {
-    gradients->weight_sum += batch.weight[i];
-    gradients->loss_sum += losses_[i];
-  }
-  const double scale = gradients->weight_sum > 0 ? 1.0 / gradients->weight_sum : 0.0;
+  for (size_t i = 0; i < batch.n; ++i) gradients->loss_sum += losses_[i];
   if (mlp_ != nullptr) {
-    SLUICE_RETURN_IF_ERROR(
-        mlp_->WeightGradients(batch.n, pieces_, scale, d_logits_.data(), gradients->dense.data()));
+    SLUICE_RETURN_IF_ERROR(mlp_->Gradients(batch.n, pieces_, scale, gradients->dense.data()));
   }
   WideGradients(input, scale, gradients);
   if (row_dim_ == 0 || input.num_rows == 0) return absl::OkStatus();
   if (batch.chunk > 0 && row_sums_.size() < input.num_rows * row_dim_)
     row_sums_.resize(input.num_rows * row_dim_);
   // Each thread owns a range of rows and looks at all keys: no two threads meet in a row, and a
-  // row's sum has one order.
+  // row's sum has one order. Without chunks the sums are the gradients.
   ParallelFor(threads_, threads_, [&](int, size_t part) {
     const size_t begin = input.num_rows * part / threads_,
                  end = input.num_rows * (part + 1) / threads_;
@@ -156,7 +163,10 @@ void WideDeepNet::ForwardTile(int lane, const NetInput& input, size_t tile, cons
                               const uint64_t* ids, float* logits) {
   const size_t first = tile * kTile, n = std::min(kTile, input.batch->n - first);
   if (mlp_ != nullptr) {
-    for (size_t i = 0; i < n; ++i) DeepInput(input, first + i, mlp_->input(first + i));
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) PrefetchRows(input, first + i + kAhead);
+      DeepInput(input, first + i, mlp_->input(first + i));
+    }
     mlp_->ForwardTile(lane, tile, n, dropout, dropout.active() ? ids + first : nullptr,
                       logits + first);
   }
@@ -194,12 +204,17 @@ void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) co
   const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
   for (size_t s = 0; s < batch.num_slots && dim > 0; ++s) {
     if (!shape_.slots[s].deep) continue;
-    std::fill_n(to, dim, 0.0f);
-    for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
-      const float* row = input.rows + input.row_index[k] * row_dim_ + shape_.embedding_begin();
+    const uint32_t keys = offsets[s + 1] - offsets[s];
+    const float* embeddings = input.rows + shape_.embedding_begin();
+    if (keys == 0) {
+      std::fill_n(to, dim, 0.0f);
+    } else {
+      std::memcpy(to, embeddings + input.row_index[offsets[s]] * row_dim_, dim * sizeof(float));
+    }
+    for (uint32_t k = offsets[s] + 1; k < offsets[s + 1]; ++k) {
+      const float* row = embeddings + input.row_index[k] * row_dim_;
       for (size_t j = 0; j < dim; ++j) to[j] += row[j];
     }
-    const uint32_t keys = offsets[s + 1] - offsets[s];
     if (shape_.slots[s].mean && keys > 1) {
       for (size_t j = 0; j < dim; ++j) to[j] /= static_cast<float>(keys);
     }
@@ -209,11 +224,19 @@ void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) co
   for (uint32_t j : shape_.deep_numeric) *to++ = x[j];
 }
 
-void WideDeepNet::Loss(const Batch& batch, size_t i) {
+void WideDeepNet::PrefetchRows(const NetInput& input, size_t example) const {
+  const Batch& batch = *input.batch;
+  const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
+  for (uint32_t k = offsets[0]; k < offsets[batch.num_slots]; ++k) {
+    __builtin_prefetch(input.rows + input.row_index[k] * row_dim_);
+  }
+}
+
+void WideDeepNet::Loss(const Batch& batch, size_t i, double scale) {
   const double weight = batch.weight[i];
   losses_[i] = weight * LogLoss(logits_[i], batch.label[i]);
-  d_logits_[i] =
-      static_cast<float>(weight * (static_cast<double>(Sigmoid(logits_[i])) - batch.label[i]));
+  const double error = static_cast<double>(Sigmoid(logits_[i])) - batch.label[i];
+  d_logits_[i] = static_cast<float>(weight * error * scale);
 }
 
 void WideDeepNet::WideGradients(const NetInput& input, double scale,
@@ -242,8 +265,10 @@ void WideDeepNet::RowGradients(const NetInput& input, size_t begin, size_t end, 
                                Sum* sums, float* out) const {
   std::fill(sums + begin * row_dim_, sums + end * row_dim_, Sum{0});
   for (size_t i = 0; i < input.batch->n; ++i) AddExample(input, i, begin, end, sums);
-  for (size_t j = begin * row_dim_; j < end * row_dim_; ++j)
-    out[j] = static_cast<float>(sums[j] * scale);
+  if constexpr (std::is_same_v<Sum, double>) {
+    for (size_t j = begin * row_dim_; j < end * row_dim_; ++j)
+      out[j] = static_cast<float>(sums[j] * scale);
+  }
 }
 
 template <typename Sum>

@@ -36,8 +36,9 @@ class WideDeepNet : public DenseNet {
   // Bias, numbers and wide weights of one example, in double.
   double WideLogit(const NetInput& input, size_t example) const;
   void DeepInput(const NetInput& input, size_t example, float* to) const;  // [deep_inputs]
-  // Loss and d loss / d logit of one example, not yet divided by the sum of weights.
-  void Loss(const Batch& batch, size_t example);
+  // Loss of one example, and d loss / d logit times `scale`.
+  void Loss(const Batch& batch, size_t example, double scale);
+  void PrefetchRows(const NetInput& input, size_t example) const;
 
   void WideGradients(const NetInput& input, double scale, NetGradients* gradients) const;
   // Gradients of rows [begin, end) of the sparse table, summed in `Sum`, in key order.

@@ -29,6 +29,7 @@ struct WideDeepShape {
   uint32_t embedding_dim = 0;    // 0: rows have no embedding
   std::vector<uint32_t> hidden;  // empty: no deep part
   float dropout = 0;
+  bool bf16 = false;  // operands of the hidden layers' products in training; sums are f32
 
   bool deep() const { return !hidden.empty(); }
   size_t row_dim() const { return (wide_column ? 1 : 0) + embedding_dim; }

@@ -61,9 +61,33 @@ TEST(WideDeepNetTest, BatchLargerThanReservedAndThanATile) {
 
 TEST(WideDeepNetTest, LayersWiderThanABlock) {
   WideDeepShape shape = SmallShape();
-  shape.hidden = {70, 66};
+  shape.hidden = {150, 6};
   shape.slots.resize(1);
   ExpectAgreesWithReference(shape, 5);
+}
+
+TEST(WideDeepNetTest, SumsOfMoreRowsThanOneProduct) {
+  WideDeepShape shape = SmallShape();
+  shape.hidden = {5, 4};
+  ExpectAgreesWithReference(shape, 600);
+}
+
+TEST(WideDeepNetTest, Bf16IsCloseToF32InTrainingAndEqualInForward) {
+  WideDeepShape shape = WideShape({40, 30}, 6);
+  NetCase exact(shape, 50);
+  shape.bf16 = true;
+  NetCase rounded(shape, 50);  // the same seed: the same values
+  for (const size_t chunk : {0, 16}) {
+    TestStep step = exact.Step(100);
+    step.batch.chunk = chunk;
+    auto f32 = exact.Net(), bf16 = rounded.Net(2);
+    const OwnedGradients a = Train(exact, f32.get(), step), b = Train(rounded, bf16.get(), step);
+    EXPECT_NEAR(a.view.loss_sum, b.view.loss_sum, 0.01 * a.view.loss_sum);
+    ExpectClose(b.rows, a.rows, 0.01, "rows");
+    for (size_t t = 0; t < a.dense.size(); ++t) ExpectClose(b.dense[t], a.dense[t], 0.01, "dense");
+    EXPECT_NE(a.dense[0], b.dense[0]) << "bf16 is not in use";
+    EXPECT_EQ(exact.Logits(f32.get(), step), rounded.Logits(bf16.get(), step));
+  }
 }
 
 TEST(WideDeepNetTest, WideOnly) {

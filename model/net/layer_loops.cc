@@ -1,0 +1,16 @@
+#include "model/net/layer_loops.h"
+
+namespace sluice {
+
+const LayerLoops& BestLayerLoops() {
+#ifdef SLUICE_X86_LOOPS
+  // The builtin also asks whether the operating system keeps the registers.
+  static const bool avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+  if (avx512) return internal::kAvx512LayerLoops;
+#endif
+  return internal::kPortableLayerLoops;
+}
+
+}  // namespace sluice

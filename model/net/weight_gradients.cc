@@ -1,0 +1,112 @@
+#include "model/net/weight_gradients.h"
+
+#include <algorithm>
+
+#include "common/base/status_macros.h"
+#include "model/net/parallel.h"
+
+namespace sluice {
+namespace {
+
+// Inputs of a block: with 400 units a block of sums in double and one of products stay in a
+// second-level cache.
+constexpr size_t kBlock = 144;
+// Rows of one product: a transposed operand of more costs address translations.
+constexpr size_t kCut = 256;
+// Plans kept for odd numbers of rows.
+constexpr size_t kMaxPlans = 512;
+
+}  // namespace
+
+WeightGradients::WeightGradients(std::vector<size_t> widths, bool bf16, int threads)
+    : widths_(std::move(widths)),
+      bf16_(bf16),
+      threads_(threads),
+      loops_(BestLayerLoops()),
+      product_(threads),
+      sum_(threads) {
+  for (size_t l = 0; l + 1 < widths_.size(); ++l) {
+    for (size_t i = 0; i < widths_[l]; i += kBlock) {
+      blocks_.push_back({l, i, std::min(i + kBlock, widths_[l])});
+    }
+  }
+}
+
+void WeightGradients::MakeCuts(size_t rows, const std::vector<RowPiece>& pieces) {
+  cuts_.clear();
+  auto add = [this](size_t begin, size_t end) {
+    for (size_t at = begin; at < end; at += kCut) {
+      const size_t to = std::min(at + kCut, end);
+      cuts_.push_back({at, to - at, at == begin, to == end});
+    }
+  };
+  if (pieces.empty()) add(0, rows);
+  for (const RowPiece& piece : pieces) add(piece.begin, piece.end);
+}
+
+absl::StatusOr<Matmul*> WeightGradients::Plan(const Matmul::Shape& shape) {
+  auto it = plans_.find(shape);
+  if (it == plans_.end()) {
+    SLUICE_ASSIGN_OR_RETURN(auto matmul, Matmul::Create(shape, threads_));
+    it = plans_.emplace(shape, std::move(matmul)).first;
+  }
+  return it->second.get();
+}
+
+absl::Status WeightGradients::MakePlans() {
+  if (plans_.size() > kMaxPlans) plans_.clear();
+  step_plans_.clear();
+  for (const Block& block : blocks_) {
+    for (const Cut& cut : cuts_) {
+      Matmul::Shape shape;  // [rows, block of in]^T x [rows, out]
+      shape.m = block.end - block.begin;
+      shape.k = cut.rows;
+      shape.n = widths_[block.layer + 1];
+      shape.a_transposed = true;
+      shape.lda = widths_[block.layer];
+      shape.accumulate = !cut.first;
+      shape.bf16 = bf16_;
+      SLUICE_ASSIGN_OR_RETURN(Matmul * plan, Plan(shape));
+      step_plans_.push_back(plan);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightGradients::Run(size_t rows, const std::vector<RowPiece>& pieces, double scale,
+                                  const std::vector<Layer>& layers) {
+  MakeCuts(rows, pieces);
+  SLUICE_RETURN_IF_ERROR(MakePlans());
+  if (!pieces.empty()) {
+    const size_t widest = *std::max_element(widths_.begin() + 1, widths_.end());
+    for (int lane = 0; lane < threads_; ++lane) {
+      product_[lane].Reserve(kBlock * widest);
+      sum_[lane].Reserve(kBlock * widest);
+    }
+  }
+  ParallelFor(threads_, blocks_.size(), [&](int lane, size_t i) {
+    RunBlock(lane, i, !pieces.empty(), scale, layers[blocks_[i].layer]);
+  });
+  return absl::OkStatus();
+}
+
+void WeightGradients::RunBlock(int lane, size_t index, bool pieces, double scale,
+                               const Layer& layer) {
+  const Block& block = blocks_[index];
+  const size_t in = widths_[block.layer], units = widths_[block.layer + 1];
+  const size_t n = (block.end - block.begin) * units, bytes = bf16_ ? 2 : 4;
+  float* const out = layer.out + block.begin * units;
+  float* const product = pieces ? product_[lane].data() : out;
+  double* const sum = sum_[lane].data();
+  if (pieces) std::fill_n(sum, n, 0.0);
+  for (size_t c = 0; c < cuts_.size(); ++c) {
+    const Cut& cut = cuts_[c];
+    step_plans_[index * cuts_.size() + c]->Run(
+        lane, static_cast<const char*>(layer.activations) + (cut.begin * in + block.begin) * bytes,
+        static_cast<const char*>(layer.gradients) + cut.begin * units * bytes, product);
+    if (pieces && cut.last) loops_.add(product, sum, n);
+  }
+  if (pieces) loops_.round(sum, scale, out, n);
+}
+
+}  // namespace sluice

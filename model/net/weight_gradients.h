@@ -1,0 +1,72 @@
+// The weight gradients of an MLP's hidden layers: [in, rows] x [rows, out] by blocks of `in`.
+//
+// Invariants: one thread computes a block, in an order of rows that depends on rows and pieces
+// only, so nothing depends on the number of threads. With pieces a gradient is f32 inside a piece
+// and double across pieces, rounded once; without, it is f32 throughout. Memory: a block of sums a
+// thread; plans of odd shapes (short last batches) are kept until they pile up. Thread safety: one
+// thread calls.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/net/aligned_array.h"
+#include "model/net/layer_loops.h"
+#include "model/net/matmul.h"
+
+namespace sluice {
+
+// Rows [begin, end) of a batch whose products are summed in f32.
+struct RowPiece {
+  size_t begin = 0, end = 0;
+};
+
+class WeightGradients {
+ public:
+  // Operands of one layer: activations [rows][in] and gradients [rows][out], f32 or bf16.
+  struct Layer {
+    const void* activations;
+    const void* gradients;
+    float* out;  // [in][out]
+  };
+
+  // widths: [inputs, hidden...].
+  WeightGradients(std::vector<size_t> widths, bool bf16, int threads);
+
+  // Sums over `rows` rows (at least 1). `pieces` cut them, and the sum is multiplied by `scale`;
+  // without pieces there is no scale.
+  absl::Status Run(size_t rows, const std::vector<RowPiece>& pieces, double scale,
+                   const std::vector<Layer>& layers);
+
+ private:
+  // Rows that one product sums; a sum has one or more of them.
+  struct Cut {
+    size_t begin, rows;
+    bool first, last;  // of its sum
+  };
+  // Inputs [begin, end) of a layer, to all its units.
+  struct Block {
+    size_t layer, begin, end;
+  };
+
+  void MakeCuts(size_t rows, const std::vector<RowPiece>& pieces);
+  absl::Status MakePlans();
+  absl::StatusOr<Matmul*> Plan(const Matmul::Shape& shape);
+  void RunBlock(int lane, size_t block, bool pieces, double scale, const Layer& layer);
+
+  const std::vector<size_t> widths_;
+  const bool bf16_;
+  const int threads_;
+  const LayerLoops& loops_;
+  std::vector<Block> blocks_;  // constant
+  std::vector<Cut> cuts_;      // of this step
+  std::map<Matmul::Shape, std::unique_ptr<Matmul>> plans_;
+  std::vector<Matmul*> step_plans_;           // [block][cut]
+  std::vector<AlignedArray<float>> product_;  // [lane][kBlock][widest]
+  std::vector<AlignedArray<double>> sum_;     // the same
+};
+
+}  // namespace sluice
