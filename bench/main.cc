@@ -13,6 +13,7 @@ DEFINE_string(filter, "", "run only the rows whose name matches this regular exp
 DEFINE_string(json, "", "also write the rows to this file");
 DEFINE_bool(quick, false, "small and few: shows that everything runs, not how fast");
 
+DEFINE_int32(repetitions, 0, "of figure and limit; 0: 11, with --quick 3");
 DEFINE_bool(serve, false, "be the pserver of a benchmark (started by the benchmark itself)");
 DEFINE_int32(pserver_threads, 2, "threads of that pserver");
 
@@ -31,6 +32,7 @@ int Main() {
   Settings settings;
   settings.quick = FLAGS_quick;
   if (settings.quick) settings.repetitions = 3;
+  if (FLAGS_repetitions > 0) settings.repetitions = FLAGS_repetitions;
   std::vector<Benchmark> benchmarks;
   AddKernelBenchmarks(&benchmarks);
   AddRowStoreBenchmarks(&benchmarks);
@@ -77,6 +79,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "unknown argument \"%s\"; see --help\n", argv[1]);
     return 2;
   }
-  sluice::KeepFreedMemory();
+  sluice::PrepareDataPlane();
   return FLAGS_serve ? sluice::bench::ServePserver(FLAGS_pserver_threads) : sluice::bench::Main();
 }

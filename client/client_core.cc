@@ -1,5 +1,7 @@
 #include "client/client_core.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,9 @@ namespace {
 
 // Waits look at the clock so often, since it may be one that a test moves.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
+// A wait looks so long before it sleeps, and lets other threads run meanwhile: about what it costs
+// to go to sleep and be woken, and the answer to a small request comes in that time.
+constexpr std::chrono::microseconds kLookAwake(50);
 
 }  // namespace
 
@@ -216,6 +221,7 @@ absl::Status ClientCore::WaitUntil(const std::function<bool()>& done,
   const absl::Time begin = clock_->Now();
   waiting_for_ = what;
   waiting_since_ = begin;
+  const auto look_until = std::chrono::steady_clock::now() + kLookAwake;
   absl::Status status;
   while (!done()) {
     status = status_;
@@ -228,15 +234,36 @@ absl::Status ClientCore::WaitUntil(const std::function<bool()>& done,
                        "; see that pserver's log, or raise train.step_timeout_s"));
       break;
     }
-    changed_.WaitFor(&mu_, absl::ToChronoNanoseconds(std::min(left, kLook)));
+    WaitForChange(std::min(left, kLook), look_until);
   }
   waiting_for_ = nullptr;
   return status;
 }
 
+void ClientCore::WaitForChange(absl::Duration at_most,
+                               std::chrono::steady_clock::time_point look_until) {
+  if (std::chrono::steady_clock::now() >= look_until) {
+    changed_.WaitFor(&mu_, absl::ToChronoNanoseconds(at_most));
+    return;
+  }
+  // Relaxed: what has changed is read under mu_, and a change that is missed here is met by done().
+  const uint64_t before = changes_.load(std::memory_order_relaxed);
+  mu_.Unlock();
+  do {
+    sched_yield();
+  } while (changes_.load(std::memory_order_relaxed) == before &&
+           std::chrono::steady_clock::now() < look_until);
+  mu_.Lock();
+}
+
+void ClientCore::Changed() {
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  changed_.NotifyAll();
+}
+
 void ClientCore::Fail(const absl::Status& status) {
   if (status_.ok()) status_ = status;
-  changed_.NotifyAll();
+  Changed();
 }
 
 void ClientCore::Cancel() {

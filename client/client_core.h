@@ -9,6 +9,8 @@
 // operations.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
@@ -79,6 +81,11 @@ class ClientCore : public PserverLink::Listener {
   absl::Status WaitUntil(const std::function<bool()>& done,
                          const std::function<std::string()>& what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits for Changed(), at first without sleeping.
+  void WaitForChange(absl::Duration at_most, std::chrono::steady_clock::time_point look_until)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tells who waits to look again.
+  void Changed();
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string LinkText(uint32_t link) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Describe(const PullOperation& op) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -131,6 +138,7 @@ class ClientCore : public PserverLink::Listener {
 
   mutable Mutex mu_;
   CondVar changed_;                           // something a caller may wait for
+  std::atomic<uint64_t> changes_{0};          // counts them, for those who wait without sleeping
   CondVar wake_;                              // the thread of routes has work
   absl::Status status_ ABSL_GUARDED_BY(mu_);  // once not OK, every wait returns it
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -196,7 +196,7 @@ void ClientCore::OnReply(uint32_t link, DecodedReply reply) {
     wanted = !known || !status.ok() || header.last() || (op != nullptr && op->abandoned);
     after.garbage.push_back(std::move(op));
   }
-  if (wanted) changed_.NotifyAll();
+  if (wanted) Changed();
   after.Run();
 }
 
@@ -323,7 +323,7 @@ void ClientCore::OnOpen(uint32_t link) {
     delivery_.OnOpen(link);
     Pump(&after);
   }
-  changed_.NotifyAll();
+  Changed();
   after.Run();
 }
 

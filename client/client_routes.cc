@@ -90,7 +90,7 @@ void ClientCore::FetchRoute() {
       Pump(&after);
     }
   }
-  changed_.NotifyAll();
+  Changed();
   after.Run();
 }
 

@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
       &argc, &argv);
   if (!begun.ok()) return fail(begun);
   if (FLAGS_threads < 1) return fail(absl::InvalidArgumentError("--threads must be at least 1"));
-  sluice::KeepFreedMemory();
+  sluice::PrepareDataPlane();
   sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
   sluice::ReadMemberFlags(&flags);
   sluice::ReadListenerFlags(&flags);

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
       "  sluice-worker --cluster=configs/two_hosts_cluster.textproto --rank=0",
       &argc, &argv);
   if (!begun.ok()) return fail(begun);
-  sluice::KeepFreedMemory();
+  sluice::PrepareDataPlane();
   if (FLAGS_device != "cpu" && FLAGS_device != "auto") {
     return fail(absl::InvalidArgumentError(
         "--device=" + FLAGS_device + ": this build computes on the CPU only; use --device=cpu"));

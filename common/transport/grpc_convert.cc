@@ -1,7 +1,9 @@
 #include "common/transport/grpc_convert.h"
 
 #include <grpcpp/support/slice.h>
+#include <sched.h>
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -12,6 +14,8 @@ namespace {
 
 // Up to here a copy costs less than lending: one allocation either way, and no owner to count.
 constexpr size_t kCopyBytes = 256;
+// About what it costs to go to sleep and be woken.
+constexpr std::chrono::microseconds kLook(50);
 
 void DropOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
@@ -24,7 +28,28 @@ grpc::Slice Lend(const Slice& slice) {
                      new std::shared_ptr<const void>(slice.owner()));
 }
 
+// False when the queue is shut down and empty.
+bool Next(grpc::CompletionQueue* queue, void** event, bool* ok) {
+  const auto end = std::chrono::steady_clock::now() + kLook;
+  do {
+    switch (queue->AsyncNext(event, ok, gpr_time_0(GPR_CLOCK_MONOTONIC))) {
+      case grpc::CompletionQueue::GOT_EVENT:
+        return true;
+      case grpc::CompletionQueue::SHUTDOWN:
+        return false;
+      case grpc::CompletionQueue::TIMEOUT:
+        sched_yield();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return queue->Next(event, ok);
+}
+
 }  // namespace
+
+void RunGrpcEvents(grpc::CompletionQueue* queue) {
+  void* event;
+  for (bool ok; Next(queue, &event, &ok);) static_cast<GrpcEvent*>(event)->run(ok);
+}
 
 grpc::ByteBuffer ToByteBuffer(const Message& message) {
   std::vector<grpc::Slice> slices;

@@ -5,6 +5,7 @@
 // KiB each) until the last Slice of their message is dropped.
 #pragma once
 
+#include <grpcpp/completion_queue.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
@@ -29,5 +30,10 @@ absl::Status FromGrpcStatus(const grpc::Status& status);
 struct GrpcEvent {
   std::function<void(bool ok)> run;
 };
+
+// Runs the events of `queue` until it is shut down and empty. After each event it looks for the next
+// for a while before it sleeps, and lets other threads run meanwhile: answers come within tens of
+// microseconds, and to wake a sleeping thread takes as long. An idle thread sleeps.
+void RunGrpcEvents(grpc::CompletionQueue* queue);
 
 }  // namespace sluice

@@ -128,10 +128,6 @@ class GrpcStreamServer::Impl {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(builder.AddCompletionQueue());
     }
-    {
-      MutexLock lock(&mutex_);
-      streams_of_queue_.assign(queues_.size(), 0);
-    }
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       StopQueues();
@@ -139,12 +135,9 @@ class GrpcStreamServer::Impl {
     }
     unary_threads_ = std::make_unique<TaskThreads>(options_.unary_threads);
     for (auto& queue : queues_) {
-      threads_.emplace_back([queue = queue.get()] {
-        void* event;
-        for (bool ok; queue->Next(&event, &ok);) static_cast<GrpcEvent*>(event)->run(ok);
-      });
+      threads_.emplace_back([queue = queue.get()] { RunGrpcEvents(queue); });
     }
-    RequestNext();
+    for (size_t queue = 0; queue < queues_.size(); ++queue) RequestNext(queue);
     return absl::OkStatus();
   }
 
@@ -199,17 +192,17 @@ class GrpcStreamServer::Impl {
     builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   }
 
-  // Waits for the next call, to be run on the queue with the fewest streams.
-  void RequestNext() {
+  // Waits for the next call on `queue`. gRPC gives each queue its turn of the connections, and their
+  // calls to it: the thread that reads a connection is the one that runs its streams.
+  void RequestNext(size_t queue) {
     GrpcServerCall* call;
     {
       MutexLock lock(&mutex_);
       if (shutting_down_) return;
-      const auto fewest = std::min_element(streams_of_queue_.begin(), streams_of_queue_.end());
-      call = new GrpcServerCall(&host_, fewest - streams_of_queue_.begin());
+      call = new GrpcServerCall(&host_, queue);
       calls_.insert(call);
     }
-    call->Request(&service_, queues_[call->queue_number()].get(), queues_[0].get());
+    call->Request(&service_, queues_[queue].get(), queues_[queue].get());
   }
 
   void Accept(GrpcServerCall* call) {
@@ -221,7 +214,7 @@ class GrpcStreamServer::Impl {
     } else if (unary == unary_.end()) {
       refusal = absl::UnimplementedError(absl::StrCat("no method ", call->method()));
     }
-    RequestNext();
+    RequestNext(call->queue_number());
     if (!refusal.ok()) {
       call->Refuse(refusal);
     } else if (is_stream) {
@@ -244,15 +237,13 @@ class GrpcStreamServer::Impl {
           absl::StrCat("the server has its most streams, ", options_.max_streams));
     }
     streams_.insert(call);
-    ++streams_of_queue_[call->queue_number()];
     return absl::OkStatus();
   }
 
   void Forget(GrpcServerCall* call) {
-    const size_t queue = call->queue_number();
     {
       MutexLock lock(&mutex_);
-      if (streams_.erase(call) > 0) --streams_of_queue_[queue];
+      streams_.erase(call);
     }
     delete call;
     MutexLock lock(&mutex_);
@@ -284,15 +275,14 @@ class GrpcStreamServer::Impl {
   int port_ = 0;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::Server> server_;
-  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;  // [0] also announces calls
-  std::vector<std::thread> threads_;                                  // one a queue
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
+  std::vector<std::thread> threads_;  // one a queue
   std::unique_ptr<TaskThreads> unary_threads_;
 
   Mutex mutex_;
   CondVar changed_;
   std::set<GrpcServerCall*> calls_ ABSL_GUARDED_BY(mutex_);    // all, the one waited for included
   std::set<GrpcServerCall*> streams_ ABSL_GUARDED_BY(mutex_);  // those served as streams
-  std::vector<int> streams_of_queue_ ABSL_GUARDED_BY(mutex_);
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

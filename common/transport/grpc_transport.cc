@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <malloc.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <atomic>
@@ -259,10 +260,7 @@ class GrpcTransport::Impl {
   explicit Impl(Options options) : options_(std::move(options)) {
     for (int i = 0; i < std::max(1, options_.threads); ++i) {
       queues_.push_back(std::make_unique<grpc::CompletionQueue>());
-      threads_.emplace_back([queue = queues_.back().get()] {
-        void* event;
-        for (bool ok; queue->Next(&event, &ok);) static_cast<GrpcEvent*>(event)->run(ok);
-      });
+      threads_.emplace_back([queue = queues_.back().get()] { RunGrpcEvents(queue); });
     }
   }
 
@@ -335,10 +333,11 @@ class GrpcTransport::Impl {
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
 };
 
-void KeepFreedMemory() {
+void PrepareDataPlane() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);  // blocks up to here come from the heap, not from mmap
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+  setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
 }
 
 GrpcTransport::GrpcTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
