@@ -39,6 +39,8 @@ int Main() {
   AddStreamBenchmarks(&benchmarks);
   AddDenseBenchmarks(&benchmarks);
   AddSparseBenchmarks(&benchmarks);
+  AddTrainStepBenchmarks(&benchmarks);
+  AddTrainBenchmarks(&benchmarks);
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
   std::vector<Row> rows;
   for (const Benchmark& benchmark : benchmarks) {

@@ -1,5 +1,7 @@
 #include "bench/suite.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -37,13 +39,25 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+double ThreadNow() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
 absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings) {
   absl::StatusOr<std::function<Sample()>> measure = benchmark.prepare(settings);
   if (!measure.ok()) return measure.status();
-  (*measure)();
+  int repetitions = settings.repetitions;
+  if (benchmark.few_repetitions > 0) {
+    repetitions = settings.quick ? 1 : std::min(repetitions, benchmark.few_repetitions);
+  } else {
+    (*measure)();
+  }
   std::vector<double> values, limits;
-  for (int i = 0; i < settings.repetitions; ++i) {
+  for (int i = 0; i < repetitions; ++i) {
     const Sample sample = (*measure)();
+    if (!(sample.value > 0)) return absl::InternalError("the measurement failed");
     values.push_back(sample.value);
     limits.push_back(sample.limit);
   }
@@ -54,7 +68,7 @@ absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings) {
   row.value = Median(values);
   row.limit = Median(limits);
   row.ratio = row.value / row.limit;
-  row.repetitions = settings.repetitions;
+  row.repetitions = repetitions;
   row.min = *std::min_element(values.begin(), values.end());
   row.max = *std::max_element(values.begin(), values.end());
   return row;
@@ -72,12 +86,12 @@ std::string DescribeMachine(const Settings& settings) {
 }
 
 std::string TableHeader() {
-  return absl::StrFormat("%-24s %10s %-5s %10s %7s %10s %10s  %s\n", "name", "value", "unit",
+  return absl::StrFormat("%-31s %10s %-5s %10s %7s %10s %10s  %s\n", "name", "value", "unit",
                          "limit", "ratio", "min", "max", "limit is");
 }
 
 std::string TableLine(const Row& row) {
-  return absl::StrFormat("%-24s %10.3f %-5s %10.3f %7.3f %10.3f %10.3f  %s\n", row.name, row.value,
+  return absl::StrFormat("%-31s %10.3f %-5s %10.3f %7.3f %10.3f %10.3f  %s\n", row.name, row.value,
                          row.unit, row.limit, row.ratio, row.min, row.max, row.limit_name);
 }
 

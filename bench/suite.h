@@ -40,9 +40,13 @@ struct Benchmark {
   std::string limit_name;
   // Prepares, then returns the function that measures once; what it captured goes with it.
   std::function<absl::StatusOr<std::function<Sample()>>(const Settings&)> prepare;
+  // Rows that take many seconds and warm up by themselves: so many repetitions at most (quick:
+  // one), none to warm up. 0: as said.
+  int few_repetitions = 0;
 };
 
-// One repetition to warm up, then `settings.repetitions` that count.
+// One repetition to warm up, then `settings.repetitions` that count. A value of 0 or less says that the measurement
+// failed (and said why): INTERNAL.
 absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
 
 // What each file of rows adds.
@@ -51,6 +55,8 @@ void AddRowStoreBenchmarks(std::vector<Benchmark>* to);
 void AddStreamBenchmarks(std::vector<Benchmark>* to);
 void AddDenseBenchmarks(std::vector<Benchmark>* to);
 void AddSparseBenchmarks(std::vector<Benchmark>* to);
+void AddTrainStepBenchmarks(std::vector<Benchmark>* to);
+void AddTrainBenchmarks(std::vector<Benchmark>* to);
 
 // Two lines that say what the figures were measured on; warns when asserts are compiled in.
 std::string DescribeMachine(const Settings& settings);
@@ -60,5 +66,7 @@ std::string ToJson(const std::vector<Row>& rows);
 
 // Seconds since an arbitrary start.
 double Now();
+// Seconds of processor time of the calling thread.
+double ThreadNow();
 
 }  // namespace sluice::bench

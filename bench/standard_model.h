@@ -1,0 +1,41 @@
+// The standard wide&deep job (26 hashed categories of dimension 10, 13 numbers, 400-400-400) and
+// seeded data of Criteo's shape for it.
+//
+// Thread safety: functions without state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "model/features/batch.h"
+#include "proto/config.pb.h"
+
+namespace sluice::bench {
+
+constexpr int kStandardNumbers = 13;
+constexpr int kStandardCategories = 26;
+constexpr int kStandardDim = 10;
+
+// One example: log-normal counts and categories whose frequency falls as rank^-1.2; every value is
+// a function of (seed, example).
+struct StandardExample {
+  int label = 0;
+  uint32_t numbers[kStandardNumbers];
+  uint64_t categories[kStandardCategories];
+};
+StandardExample MakeExample(uint64_t seed, uint64_t example);
+
+// `files` files DIR/part-N.tsv of Criteo TSV with `examples` lines in all.
+absl::Status WriteStandardData(const std::string& dir, uint64_t examples, int files);
+
+// The job but for strategy and output_dir. Nothing is saved at its end.
+JobConfig StandardJob(const std::string& data_glob, uint32_t batch_size,
+                      const OptimizerConfig& optimizer);
+
+// A batch of it in memory, unique keys numbered in `row_index` by first occurrence: the number of
+// them is returned.
+size_t MakeStandardBatch(size_t n, Batch* batch, std::vector<uint32_t>* row_index);
+
+}  // namespace sluice::bench

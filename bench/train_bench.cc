@@ -1,0 +1,193 @@
+// train/MODE/batchN/OPTIMIZER/f32: thousand examples a second of a whole job, `sluice launch` with
+// one pserver and two workers of one thread each, on generated data of Criteo's shape.
+//
+// The figure is that of the last epoch: processes are up, caches are warm. The limit is the step's
+// nine matrix products alone on all cores, measured before and after in the same repetition.
+#include <fcntl.h>
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/gemm_floor.h"
+#include "bench/standard_model.h"
+#include "bench/suite.h"
+#include "common/base/status_macros.h"
+
+namespace sluice::bench {
+namespace {
+
+struct Mode {
+  const char* name;
+  const char* a_sync;
+  const char* k_steps;
+};
+constexpr Mode kModes[] = {{"async", "true", "0"},
+                           {"sync", "false", "0"},
+                           {"geo20", "true", "20"},
+                           {"geo100", "true", "100"}};
+
+// A folder that goes with its owner.
+class TemporaryFolder {
+ public:
+  static absl::StatusOr<std::shared_ptr<TemporaryFolder>> Create() {
+    std::string path = (std::filesystem::temp_directory_path() / "sluice_bench_XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr)
+      return absl::UnavailableError(absl::StrCat("cannot make ", path));
+    return std::make_shared<TemporaryFolder>(path);
+  }
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+// Runs a program of the folder of this one to its end; what it prints goes to `log`. Its exit code.
+int RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+               const std::string& log) {
+  const std::string path =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
+  std::vector<char*> argv = {const_cast<char*>(path.c_str())};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (out >= 0) {
+      dup2(out, STDOUT_FILENO);
+      dup2(out, STDERR_FILENO);
+    }
+    execv(path.c_str(), argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return 127;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+std::string ReadAll(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Data that the rows of one process share.
+absl::StatusOr<std::shared_ptr<TemporaryFolder>> Data(uint64_t examples) {
+  static std::weak_ptr<TemporaryFolder> shared;
+  if (auto data = shared.lock()) return data;
+  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<TemporaryFolder> data, TemporaryFolder::Create());
+  SLUICE_RETURN_IF_ERROR(WriteStandardData(data->path(), examples, 4));
+  shared = data;
+  return data;
+}
+
+class TrainRun {
+ public:
+  TrainRun(std::shared_ptr<TemporaryFolder> data, const Mode& mode, const JobConfig& job,
+           bool quick)
+      : data_(std::move(data)),
+        mode_(mode),
+        job_(job),
+        epochs_(quick ? 1 : 2),
+        floor_seconds_(quick ? 0.02 : 0.5),
+        floor_(job.train().batch_size(), GemmFloor::Type::kF32,
+               std::thread::hardware_concurrency()) {}
+
+  Sample Measure() {
+    const double before = floor_.Measure(floor_seconds_);
+    const absl::StatusOr<double> rate = ExamplesPerSecond();
+    if (!rate.ok()) {
+      std::fprintf(stderr, "%s\n", rate.status().ToString().c_str());
+      return Sample();
+    }
+    const double after = floor_.Measure(floor_seconds_);
+    return {*rate / 1e3, (before + after) / 2 / 1e3};
+  }
+
+ private:
+  absl::StatusOr<double> ExamplesPerSecond() const {
+    SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<TemporaryFolder> folder,
+                            TemporaryFolder::Create());
+    const std::string dir = folder->path();
+    std::string text;
+    google::protobuf::TextFormat::PrintToString(job_, &text);
+    std::ofstream(dir + "/job.textproto") << text;
+    const int code = RunProgram(
+        "sluice",
+        {"launch", absl::StrCat("--job=", dir, "/job.textproto"), "--server_num=1",
+         "--worker_num=2", absl::StrCat("--a_sync=", mode_.a_sync),
+         absl::StrCat("--k_steps=", mode_.k_steps), absl::StrCat("--epochs=", epochs_),
+         absl::StrCat("--output_dir=", dir, "/out"), absl::StrCat("--log_dir=", dir, "/log")},
+        dir + "/printed");
+    if (code != 0) {
+      return absl::InternalError(
+          absl::StrCat("sluice launch ended with ", code, ": ", ReadAll(dir + "/printed")));
+    }
+    google::protobuf::Struct result;
+    if (!google::protobuf::util::JsonStringToMessage(ReadAll(dir + "/out/result.json"), &result)
+             .ok()) {
+      return absl::InternalError("sluice launch wrote no result.json");
+    }
+    const auto& log = result.fields().at("epochs_log").list_value();
+    const auto& last = log.values(log.values_size() - 1).struct_value().fields();
+    return last.at("examples").number_value() / last.at("seconds").number_value();
+  }
+
+  const std::shared_ptr<TemporaryFolder> data_;
+  const Mode mode_;
+  const JobConfig job_;
+  const int epochs_;
+  const double floor_seconds_;
+  GemmFloor floor_;
+};
+
+Benchmark TrainBenchmark(const Mode& mode, uint32_t batch, const std::string& rule,
+                         const OptimizerConfig& optimizer) {
+  Benchmark benchmark;
+  benchmark.name = absl::StrCat("train/", mode.name, "/batch", batch, "/", rule, "/f32");
+  benchmark.unit = "k/s";
+  benchmark.limit_name = "gemm_floor";
+  benchmark.few_repetitions = 5;
+  benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<TemporaryFolder> data,
+                            Data(settings.quick ? 4000 : 300000));
+    const JobConfig job = StandardJob(data->path() + "/*.tsv", batch, optimizer);
+    auto run = std::make_shared<TrainRun>(data, mode, job, settings.quick);
+    return std::function<Sample()>([run] { return run->Measure(); });
+  };
+  return benchmark;
+}
+
+}  // namespace
+
+void AddTrainBenchmarks(std::vector<Benchmark>* to) {
+  OptimizerConfig sgd, adagrad, adam;
+  sgd.mutable_sgd();
+  sgd.set_learning_rate(0.05f);
+  adagrad.mutable_adagrad()->set_initial_accumulator(0.1f);
+  adam.mutable_adam();
+  for (const Mode& mode : kModes) {
+    for (const uint32_t batch : {512u, 2048u, 8192u}) {
+      to->push_back(TrainBenchmark(mode, batch, "sgd", sgd));
+      to->push_back(TrainBenchmark(mode, batch, "adagrad", adagrad));
+      to->push_back(TrainBenchmark(mode, batch, "adam", adam));
+    }
+  }
+}
+
+}  // namespace sluice::bench
