@@ -23,8 +23,8 @@ absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
   std::vector<std::string> names;
   for (const FlagSpec& flag : spec.flags) names.push_back(flag.name);
   return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,
-                                                 DidYouMean(name, names), " (sluice ", spec.name,
-                                                 " --help)"));
+                                                 DidYouMeanOrAll(name, names), " (sluice ",
+                                                 spec.name, " --help)"));
 }
 
 absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {

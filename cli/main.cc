@@ -52,7 +52,7 @@ int Main(int argc, char** argv) {
     return kDone;
   }
   std::fprintf(stderr, "sluice: there is no command '%s'%s (sluice --help)\n", word.c_str(),
-               DidYouMean(word, names).c_str());
+               DidYouMeanOrAll(word, names).c_str());
   return kBadUsage;
 }
 

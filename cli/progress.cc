@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 
 namespace sluice::cli {
 namespace {
@@ -35,6 +36,36 @@ const EvalMetrics* LastEval(const JobStatus& status) {
 std::string Staleness(const sluice::Staleness& s) {
   return absl::StrFormat("staleness %.1f (max %d)", static_cast<double>(s.sum()) / s.pushes(),
                          s.max());
+}
+
+std::string ShortRate(double examples_per_second) {
+  if (examples_per_second < 1e4) return absl::StrFormat("%.0f ex/s", examples_per_second);
+  if (examples_per_second < 1e7) return absl::StrFormat("%.0fk ex/s", examples_per_second / 1e3);
+  return absl::StrFormat("%.0fM ex/s", examples_per_second / 1e6);
+}
+
+// The figures of a running job in about 79 characters.
+std::string ShortLiveLine(const JobStatus& status) {
+  std::string line = absl::StrFormat("ep %d/%d step %d",
+                                     std::min(status.epoch() + 1, std::max(1u, status.epochs())),
+                                     status.epochs(), status.global_step());
+  if (status.examples_per_second() > 0) {
+    absl::StrAppend(&line, " ", ShortRate(status.examples_per_second()));
+  }
+  if (status.loss() > 0) absl::StrAppendFormat(&line, " loss %.3f", status.loss());
+  if (const EvalMetrics* eval = LastEval(status)) {
+    absl::StrAppendFormat(&line, " AUC %.3f", eval->auc());
+  }
+  const sluice::Staleness& s = status.staleness();
+  if (s.pushes() > 0) {
+    absl::StrAppendFormat(&line, " stale %.1f", static_cast<double>(s.sum()) / s.pushes());
+  }
+  absl::StrAppendFormat(&line, " workers %d/%d", status.workers_alive(), status.worker_num());
+  if (status.eta_s() > 0) {
+    absl::StrAppend(&line, " ETA ",
+                    absl::StrReplaceAll(ShortDuration(status.eta_s()), {{" ", ""}}));
+  }
+  return line;
 }
 
 // Epochs are counted from 1 for people.
@@ -163,6 +194,7 @@ std::string LiveLine(const JobStatus& status, size_t width) {
                                                  : WaitText(status.waiting_for()));
   }
   std::string line = absl::StrJoin(parts, " | ");
+  if (line.size() > width && status.state() == JOB_RUNNING) line = ShortLiveLine(status);
   if (line.size() > width) line.resize(width);
   return line;
 }

@@ -18,7 +18,8 @@ bool HasEnded(JobState state);
 
 // "waits for X", also when `waiting_for` already says so.
 std::string WaitText(const std::string& waiting_for);
-// Epoch, step, examples/s, loss, AUC, staleness, workers alive, ETA; cut to `width` characters.
+// Epoch, step, examples/s, loss, AUC, staleness, workers alive, ETA: in words where `width`
+// characters hold them, else in short, which an 80-column terminal holds; cut to `width`.
 std::string LiveLine(const JobStatus& status, size_t width);
 // One worker: rank, epoch, step, loss, examples/s.
 std::string WorkerLine(const WorkerProgress& worker);

@@ -43,4 +43,13 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
   return name.empty() ? "" : "; did you mean '" + name + "'?";
 }
 
+std::string DidYouMeanOrAll(const std::string& word, const std::vector<std::string>& candidates) {
+  std::string text = DidYouMean(word, candidates);
+  if (!text.empty() || candidates.empty()) return text;
+  for (const std::string& candidate : candidates) {
+    text += (text.empty() ? "; there are: " : ", ") + candidate;
+  }
+  return text;
+}
+
 }  // namespace sluice

@@ -17,4 +17,7 @@ std::string ClosestName(const std::string& word, const std::vector<std::string>&
 // "; did you mean 'x'?" or "".
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates);
 
+// The same, and "; there are: a, b, c" when none is near.
+std::string DidYouMeanOrAll(const std::string& word, const std::vector<std::string>& candidates);
+
 }  // namespace sluice

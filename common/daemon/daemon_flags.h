@@ -6,10 +6,12 @@
 
 #include <gflags/gflags.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/daemon/daemon_usage.h"
 #include "common/daemon/identity.h"
 
 DECLARE_string(log_dir);  // glog's own
@@ -31,10 +33,16 @@ inline int FailToStart(Role role, const absl::Status& status) {
   return ExitCodeOf(status);
 }
 
-// Reads the flags and makes SIGINT and SIGTERM something to wait for. INVALID_ARGUMENT: there is
-// more than flags.
+// Reads the flags and makes SIGINT and SIGTERM something to wait for. INVALID_ARGUMENT: a flag or
+// value that is none, or more than flags. With --help it prints the help and ends the process.
 inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** argv) {
   gflags::SetUsageMessage(usage);
+  const auto help = CheckDaemonFlags(*argc, *argv);
+  if (!help.ok()) return help.status();
+  if (*help) {
+    std::cout << DaemonHelp((*argv)[0], usage) << std::flush;
+    std::exit(0);
+  }
   gflags::ParseCommandLineFlags(argc, argv, true);
   StopSignal::Install(FLAGS_die_with_parent);
   if (*argc == 1) return absl::OkStatus();
