@@ -6,11 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
+#include "model/data/text_reader.h"
 
 namespace sluice {
 namespace {
 
 constexpr uint64_t kAllText = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kPieceBytes = 16 << 20;  // of text
 constexpr absl::Duration kSchedulerPatience = absl::Seconds(20);
 
 uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
@@ -40,21 +42,65 @@ absl::StatusOr<std::vector<std::string>> FilesOfRank(const JobContext& context) 
   return mine;
 }
 
-absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files, Batch* examples,
-                          BadLines* bad) {
-  const FeatureSchema& schema = *context.model->schema();
-  examples->Reset(schema.numerics().size(), schema.slots().size());
+namespace {
+
+// Pieces of a size that tasks have too, so that sync and async jobs share their caches. Compressed text is read in
+// one go.
+absl::StatusOr<std::vector<DataPiece>> PiecesOf(const std::vector<std::string>& files) {
+  std::vector<DataPiece> pieces;
   for (const std::string& file : files) {
-    StageTimer timer(context.stats, Stage::kRead);
-    SLUICE_RETURN_IF_ERROR(context.data->ReadPiece(file, 0, kAllText, /*need_label=*/true, examples, bad));
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TextReader> text, TextReader::Open(file));
+    const uint64_t bytes = text->identity().size;
+    const uint64_t size = text->compressed() ? kAllText : kPieceBytes;
+    for (uint64_t begin = 0; begin < bytes; begin += std::min(size, bytes)) {
+      const bool last = size >= bytes - begin;
+      pieces.push_back({file, begin, text->compressed() ? kAllText : last ? bytes : begin + size});
+    }
+  }
+  return pieces;
+}
+
+// One piece in memory of its own; mapped when it was stored, as the system can share and drop those pages.
+absl::StatusOr<Examples> LoadPiece(const JobContext& context, const DataPiece& piece, BadLines* bad) {
+  auto parsed = std::make_shared<Batch>();
+  SLUICE_ASSIGN_OR_RETURN(Examples examples, ReadExamples(*context.data, *context.model->schema(), context.cache.get(),
+                                                          piece, parsed.get(), bad));
+  if (examples.owner == nullptr && context.cache != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(const FileIdentity source, IdentifyFile(piece.path));
+    BadLines known;
+    Examples mapped = context.cache->Find(piece, source, &known);
+    if (mapped.owner != nullptr) return mapped;
+  }
+  if (examples.owner == nullptr) examples.owner = std::move(parsed);
+  return examples;
+}
+
+}  // namespace
+
+absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files, ExampleSet* examples,
+                          BadLines* bad) {
+  StageTimer timer(context.stats, Stage::kRead);
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataPiece> pieces, PiecesOf(files));
+  std::vector<Examples> loaded(pieces.size());
+  std::vector<BadLines> bad_lines(pieces.size());
+  // Ranks begin at different places: each finds what the others have cached when it comes to it.
+  const size_t first = pieces.size() * context.rank / std::max(1u, context.worker_num());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (*context.cancelled) return absl::CancelledError("the job was cancelled");
+    const size_t p = (first + i) % pieces.size();
+    SLUICE_ASSIGN_OR_RETURN(loaded[p], LoadPiece(context, pieces[p], &bad_lines[p]));
+  }
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    examples->Add(std::move(loaded[p]));
+    bad->Merge(bad_lines[p]);
   }
   return CheckBadLines(context, *bad);
 }
 
-PermutedBatches::PermutedBatches(const JobContext& context, const Batch* examples, uint32_t epoch, uint64_t steps)
+PermutedBatches::PermutedBatches(const JobContext& context, const ExampleSet* examples, uint32_t epoch, uint64_t steps)
     : context_(context),
       examples_(examples),
-      order_(examples->n, EpochSeed(context, epoch)),
+      order_(examples->size(), EpochSeed(context, epoch)),
       steps_(steps),
       per_rank_(context.config().data().assignment() == DataConfig::PER_RANK_FILES),
       global_batch_(static_cast<uint64_t>(context.config().train().batch_size()) *
@@ -63,9 +109,10 @@ PermutedBatches::PermutedBatches(const JobContext& context, const Batch* example
 absl::StatusOr<bool> PermutedBatches::Next(PreparedBatch* prepared) {
   if (step_ == steps_) return false;
   Batch* batch = &prepared->batch;
-  batch->Reset(examples_->num_numeric, examples_->num_slots);
-  const uint64_t begin = std::min<uint64_t>(step_ * global_batch_, examples_->n);
-  const uint64_t end = std::min<uint64_t>(begin + global_batch_, examples_->n);
+  const FeatureSchema& schema = *context_.model->schema();
+  batch->Reset(schema.numerics().size(), schema.slots().size());
+  const uint64_t begin = std::min<uint64_t>(step_ * global_batch_, examples_->size());
+  const uint64_t end = std::min<uint64_t>(begin + global_batch_, examples_->size());
   const uint64_t size = end - begin;
   const uint64_t slices = per_rank_ ? 1 : context_.worker_num();
   const uint64_t slice = per_rank_ ? 0 : context_.rank;
@@ -74,7 +121,7 @@ absl::StatusOr<bool> PermutedBatches::Next(PreparedBatch* prepared) {
   if (context_.config().data().drop_last() && size < global_batch_) last = first;
   for (uint64_t i = first; i < last; ++i) {
     const uint64_t example = Shuffled(context_) ? order_(i) : i;
-    batch->Append(*examples_, example, example);
+    examples_->AppendTo(batch, example);
   }
   batch->first_position = first - begin;
   batch->chunk = ChunkOf(global_batch_);
@@ -86,7 +133,7 @@ absl::StatusOr<bool> PermutedBatches::Next(PreparedBatch* prepared) {
 uint64_t PermutedBatches::dropped() const {
   if (!context_.config().data().drop_last()) return 0;
   // With GLOBAL every rank sees all examples: rank 0 speaks for all.
-  return per_rank_ || context_.rank == 0 ? examples_->n % global_batch_ : 0;
+  return per_rank_ || context_.rank == 0 ? examples_->size() % global_batch_ : 0;
 }
 
 TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch) : context_(context), epoch_(epoch) {}
@@ -136,15 +183,14 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   StageTimer timer(context_.stats, Stage::kRead);
   const FeatureSchema& schema = *context_.model->schema();
   task_ = task;
-  examples_.Reset(schema.numerics().size(), schema.slots().size());
   BadLines bad;
-  SLUICE_RETURN_IF_ERROR(
-      context_.data->ReadPiece(task.path(), task.begin(), task.end(), /*need_label=*/true, &examples_, &bad));
+  SLUICE_ASSIGN_OR_RETURN(examples_, ReadExamples(*context_.data, schema, context_.cache.get(),
+                                                  {task.path(), task.begin(), task.end()}, &parsed_, &bad));
   context_.stats->AddBadLines(bad);
   if (bad.count > 0) context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
   SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad));
-  order_ = std::make_unique<Permutation>(examples_.n, CombineHash(EpochSeed(context_, epoch_), task.id()));
-  next_ = std::min<uint64_t>(task.first_offset(), examples_.n);
+  order_ = std::make_unique<Permutation>(examples_.view.n, CombineHash(EpochSeed(context_, epoch_), task.id()));
+  next_ = std::min<uint64_t>(task.first_offset(), examples_.view.n);
   leased_ = true;
   return absl::OkStatus();
 }
@@ -152,12 +198,12 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
 absl::StatusOr<bool> TaskBatches::Next(PreparedBatch* prepared) {
   const uint64_t batch_size = context_.config().train().batch_size();
   for (;;) {
-    const uint64_t left = leased_ ? examples_.n - next_ : 0;
+    const uint64_t left = leased_ ? examples_.view.n - next_ : 0;
     const bool drop = left < batch_size && context_.config().data().drop_last();
     if (left > 0 && !drop) break;
     if (leased_) {
       // Nothing of it is in flight only when it had no batch at all; else its last batch ends it.
-      if (next_ == std::min<uint64_t>(task_.first_offset(), examples_.n)) TaskTrained(task_.id(), next_);
+      if (next_ == std::min<uint64_t>(task_.first_offset(), examples_.view.n)) TaskTrained(task_.id(), next_);
       dropped_ += left;
       leased_ = false;
     }
@@ -166,18 +212,18 @@ absl::StatusOr<bool> TaskBatches::Next(PreparedBatch* prepared) {
   }
   StageTimer timer(context_.stats, Stage::kRead);
   Batch* batch = &prepared->batch;
-  batch->Reset(examples_.num_numeric, examples_.num_slots);
-  const uint64_t end = std::min<uint64_t>(next_ + batch_size, examples_.n);
+  batch->Reset(examples_.view.num_numeric, examples_.view.num_slots);
+  const uint64_t end = std::min<uint64_t>(next_ + batch_size, examples_.view.n);
   for (uint64_t i = next_; i < end; ++i) {
     const uint64_t example = Shuffled(context_) ? (*order_)(i) : i;
-    batch->Append(examples_, example, CombineHash(task_.id(), example));
+    batch->Append(examples_.view, example, CombineHash(task_.id(), example));
   }
   batch->first_position = 0;
   batch->chunk = 0;
   batch->task_id = task_.id();
   batch->task_end = end;
   next_ = end;
-  const uint64_t left = examples_.n - next_;
+  const uint64_t left = examples_.view.n - next_;
   prepared->last_of_task = left == 0 || (left < batch_size && context_.config().data().drop_last());
   prepared->task_examples = end;
   return true;

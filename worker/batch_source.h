@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "common/base/mutex.h"
+#include "model/data/example_set.h"
 #include "worker/job_context.h"
 #include "worker/prepared_batch.h"
 
@@ -30,13 +31,13 @@ class BatchSource {
 class PermutedBatches : public BatchSource {
  public:
   // `examples`: all training examples (PER_RANK_FILES: this rank's); outlives the source.
-  PermutedBatches(const JobContext& context, const Batch* examples, uint32_t epoch, uint64_t steps);
+  PermutedBatches(const JobContext& context, const ExampleSet* examples, uint32_t epoch, uint64_t steps);
   absl::StatusOr<bool> Next(PreparedBatch* prepared) override;
   uint64_t dropped() const override;
 
  private:
   const JobContext& context_;
-  const Batch* const examples_;
+  const ExampleSet* const examples_;
   const Permutation order_;
   const uint64_t steps_;
   const bool per_rank_;
@@ -67,7 +68,8 @@ class TaskBatches : public BatchSource {
   const uint32_t epoch_;
   DataTask task_;
   bool leased_ = false;
-  Batch examples_;  // of the task
+  Batch parsed_;       // keeps the examples when no cache does
+  Examples examples_;  // of the task
   std::unique_ptr<Permutation> order_;
   uint64_t next_ = 0;  // first offset not yet handed out
   uint64_t dropped_ = 0;
@@ -77,8 +79,8 @@ class TaskBatches : public BatchSource {
   std::deque<std::pair<uint64_t, uint64_t>> trained_ ABSL_GUARDED_BY(mutex_);  // task, examples
 };
 
-// Loads all lines of `files` (sync). FAILED_PRECONDITION when more than max_bad_lines are malformed.
-absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files, Batch* examples,
+// Loads or maps all lines of `files` (sync). FAILED_PRECONDITION when more than max_bad_lines are malformed.
+absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files, ExampleSet* examples,
                           BadLines* bad);
 
 // Files this rank looks at: all in sync with GLOBAL, else those with index modulo worker_num = rank.

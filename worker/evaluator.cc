@@ -10,9 +10,9 @@ namespace {
 constexpr uint64_t kPieceBytes = 4 << 20;  // of text held at a time
 }
 
-absl::StatusOr<std::vector<Evaluator::Piece>> Evaluator::MyPieces() {
+absl::StatusOr<std::vector<DataPiece>> Evaluator::MyPieces() {
   SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files, ExpandFiles(context_.config().data().eval_files()));
-  std::vector<Piece> pieces;
+  std::vector<DataPiece> pieces;
   for (const std::string& file : files) {
     SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context_.data->TextBytes(file));
     const uint64_t begin = bytes * context_.rank / context_.worker_num();
@@ -37,7 +37,7 @@ absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared,
   return context_.client->WaitPull(context_.client->StartPull(std::move(pull)));
 }
 
-absl::Status Evaluator::ScorePiece(const Batch& examples, EvalAccumulator* sums) {
+absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator* sums) {
   const size_t batch_size = context_.config().eval().batch_size();
   StepBuffers values;
   std::vector<float> logits(batch_size);
@@ -72,16 +72,15 @@ absl::StatusOr<EvalSums> Evaluator::Run() {
   }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
 
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<Piece> pieces, MyPieces());
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataPiece> pieces, MyPieces());
   const FeatureSchema& schema = *context_.model->schema();
   EvalAccumulator sums;
   BadLines bad;
-  Batch examples;
-  for (const Piece& piece : pieces) {
-    examples.Reset(schema.numerics().size(), schema.slots().size());
-    SLUICE_RETURN_IF_ERROR(
-        context_.data->ReadPiece(piece.path, piece.begin, piece.end, /*need_label=*/true, &examples, &bad));
-    SLUICE_RETURN_IF_ERROR(ScorePiece(examples, &sums));
+  Batch parsed;
+  for (const DataPiece& piece : pieces) {
+    SLUICE_ASSIGN_OR_RETURN(const Examples examples,
+                            ReadExamples(*context_.data, schema, context_.cache.get(), piece, &parsed, &bad));
+    SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
   }
   if (bad.count > context_.config().data().max_bad_lines()) {
     return absl::FailedPreconditionError(absl::StrCat(

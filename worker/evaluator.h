@@ -20,12 +20,8 @@ class Evaluator {
   absl::StatusOr<EvalSums> Run();
 
  private:
-  struct Piece {
-    std::string path;
-    uint64_t begin, end;
-  };
-  absl::StatusOr<std::vector<Piece>> MyPieces();
-  absl::Status ScorePiece(const Batch& examples, EvalAccumulator* sums);
+  absl::StatusOr<std::vector<DataPiece>> MyPieces();
+  absl::Status ScorePiece(const ExampleView& examples, EvalAccumulator* sums);
   absl::Status PullRows(const std::shared_ptr<PreparedBatch>& prepared, StepBuffers* values);
 
   const JobContext& context_;

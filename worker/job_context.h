@@ -6,12 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "client/parameter_client.h"
 #include "common/config/job_config.h"
 #include "common/daemon/scheduler_client.h"
 #include "model/data/data_source.h"
+#include "model/data/example_cache.h"
 #include "model/data/permutation.h"
 #include "model/model.h"
 #include "worker/worker_stats.h"
@@ -26,6 +28,7 @@ struct JobContext {
   uint64_t incarnation = 0;
   const Model* model = nullptr;
   const DataSource* data = nullptr;
+  std::shared_ptr<ExampleCache> cache;  // null: none
   DenseNet* net = nullptr;
   ParameterClient* client = nullptr;
   SchedulerClient* scheduler = nullptr;

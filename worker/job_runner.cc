@@ -64,6 +64,7 @@ absl::Status JobRunner::Prepare() {
   context_.incarnation = options_.assignment.incarnation();
   context_.model = model_.get();
   context_.data = data_.get();
+  context_.cache = MakeExampleCache(config, *model_->schema(), options_.log);
   context_.net = net_.get();
   context_.client = created.get();
   context_.scheduler = options_.scheduler;
@@ -164,7 +165,7 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
     SLUICE_RETURN_IF_ERROR(LoadExamples(context_, files, &examples_, &bad));
     stats_.AddBadLines(bad);
     if (bad.count > 0) options_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
-    report.set_examples(examples_.n);
+    report.set_examples(examples_.size());
     report.set_bad_lines(bad.count);
     *report.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
     return report;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
+#include "model/data/example_set.h"
 #include "worker/evaluator.h"
 #include "worker/job_context.h"
 #include "worker/trainer.h"
@@ -64,7 +65,7 @@ class JobRunner {
   JobContext context_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Evaluator> evaluator_;
-  Batch examples_;  // sync: all that this rank may see
+  ExampleSet examples_;  // sync: all that this rank may see
 
   Mutex mutex_;
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);

@@ -29,6 +29,7 @@ void ResolvePaths(const std::string& base_dir, JobConfig* job) {
     file = AbsolutePath(file, base_dir);
   for (std::string& file : *job->mutable_data()->mutable_eval_files())
     file = AbsolutePath(file, base_dir);
+  job->mutable_data()->set_cache_dir(AbsolutePath(job->data().cache_dir(), base_dir));
   job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
   job->set_output_dir(AbsolutePath(job->output_dir(), ""));
 }
@@ -113,6 +114,7 @@ void FillTrainAndEval(JobConfig* job) {
   SLUICE_DEFAULT(train, prefetch_batches, 4);
   SLUICE_DEFAULT(train, pipeline_depth, 1);
   SLUICE_DEFAULT(train, step_timeout_s, 60);
+  if (train->epochs() > 1) SLUICE_DEFAULT(job->mutable_data(), cache, true);
   if (!job->data().eval_files().empty()) {
     SLUICE_DEFAULT(job->mutable_eval(), every_epochs, 1);
     SLUICE_DEFAULT(job->mutable_eval(), batch_size, 2048);

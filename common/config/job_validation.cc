@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint32_t kMaxBatch = 1 << 20;
 constexpr uint32_t kMaxWorkers = 65536;
+constexpr uint32_t kMaxSlotDim = 65536;
 constexpr uint32_t kMaxShards = 65536;
 constexpr uint32_t kMaxPrefetch = 1024;  // batches
 // Steps in flight: pservers park so many pulls of a worker, its client keeps several times as many
@@ -40,6 +41,8 @@ class Check {
     } else {
       OtherFormat();
     }
+    if (!job_.data().slots().empty() && job_.data().format() != DataConfig::MULTI_SLOT)
+      Add("data.slots", "have an effect with format MULTI_SLOT only; remove them");
     Label();
     Features();
     Model();
@@ -99,6 +102,14 @@ class Check {
       NotEmpty("data.eval_files", i, data.eval_files(i));
     if (data.has_task_bytes() && data.task_bytes() < 1024) {
       Add("data.task_bytes", absl::StrCat(data.task_bytes(), " is too small; give at least 1024"));
+    }
+    if (data.has_cache() && !data.cache()) {
+      if (!data.cache_dir().empty())
+        Add("data.cache_dir", "has no effect with data.cache: false; remove one of them");
+      if (data.has_cache_max_bytes())
+        Add("data.cache_max_bytes", "has no effect with data.cache: false; remove one of them");
+    } else if (data.has_cache_max_bytes() && data.cache_max_bytes() == 0) {
+      Add("data.cache_max_bytes", "0 leaves no room; set data.cache: false instead");
     }
   }
 
@@ -163,17 +174,40 @@ class Check {
 
   void OtherFormat() {
     if (job_.data().format() == DataConfig::FORMAT_UNSPECIFIED) {
-      Add("data.format", "is missing; set it to CSV, TSV, LIBSVM or CRITEO_TSV");
+      Add("data.format", "is missing; set it to CSV, TSV, LIBSVM, CRITEO_TSV or MULTI_SLOT");
       return;
     }
     const std::string format = DataConfig::Format_Name(job_.data().format());
     if (job_.data().has_csv()) {
       Add("data.csv", absl::StrCat("has no effect with format ", format, "; remove it"));
     }
-    if (!job_.data().label().column().empty()) {
+    if (job_.data().format() == DataConfig::MULTI_SLOT) {
+      SlotNames();
+    } else if (!job_.data().label().column().empty()) {
       Add("data.label.column", absl::StrCat("'", job_.data().label().column(), "' has no effect: ",
                                             format, " has the label first; remove it"));
     }
+  }
+
+  void SlotNames() {
+    const DataConfig& data = job_.data();
+    if (data.slots().empty())
+      Add("data.slots", "there are none; list the slots of a line, in order");
+    std::set<std::string> seen;
+    for (int i = 0; i < data.slots_size(); ++i) {
+      const std::string path = absl::StrCat("data.slots[", i, "]");
+      if (data.slots(i).name().empty() || !seen.insert(data.slots(i).name()).second) {
+        Add(path + ".name", absl::StrCat("'", data.slots(i).name(),
+                                         "' is empty or given twice; give every slot a name of "
+                                         "its own"));
+      }
+      if (data.slots(i).dim() > kMaxSlotDim) {
+        Add(path + ".dim",
+            absl::StrCat(data.slots(i).dim(), " is too many; give at most ", kMaxSlotDim));
+      }
+    }
+    if (data.label().column().empty())
+      Add("data.label.column", "is missing; name the slot that holds the label");
   }
 
   void Label() {

@@ -17,7 +17,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kChunkExamples = 8192;
+constexpr uint64_t kChunkExamples = 4096;
 
 // A piece of one file, compressed on its own.
 struct Chunk {

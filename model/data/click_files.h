@@ -1,7 +1,7 @@
 // Writes the data of a ClickGenerator into files, on several threads.
 //
 // Invariants: the files, decompressed and one after another, hold the same lines for any number of
-// files and threads. Memory: two chunks of some 2 MB a thread. Thread safety: free functions.
+// files and threads. Memory: two chunks of some 1 MB a thread. Thread safety: free functions.
 #pragma once
 
 #include <cstdint>

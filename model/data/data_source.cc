@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
+#include "model/data/multi_slot_parser.h"
 #include "model/features/cell_text.h"
 
 namespace sluice {
@@ -101,7 +102,7 @@ class FileDataSource : public DataSource {
                                                        uint64_t begin) const;
   std::unique_ptr<LineReader> TakeKept(const FileIdentity& identity, const std::string& path,
                                        uint64_t begin) const;
-  // Keeps a gzip reader: the next piece further on need not decompress all before it again.
+  // Keeps a reader of compressed text: the next piece further on need not decompress all before it again.
   void Keep(std::unique_ptr<LineReader> reader) const;
   // The number, from 1, of the line that starts at `offset`. Each part of the text is counted once as long as
   // one caller asks for ascending offsets.
@@ -175,6 +176,14 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
   if (config_.format() == DataConfig::LIBSVM) {
     FileParser file;
     file.parser = std::make_unique<LibsvmParser>(schema_->columns());
+    return file;
+  }
+  if (config_.format() == DataConfig::MULTI_SLOT) {
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<int> bound,
+                            BindColumns(schema_->columns(), ColumnsOf(config_.slots()), need_label,
+                                        "data.slots"));
+    FileParser file;
+    file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
     return file;
   }
   if (config_.csv().header()) return ReadHeader(path, need_label);
@@ -294,7 +303,7 @@ absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, 
     const bool named = bad->first.size() < BadLines::kNamed;
     bad->Add(named ? NameLine(*reader, line.offset) : "", bad_line);
   }
-  if (reader->text().gzip()) Keep(std::move(reader));
+  if (reader->text().compressed()) Keep(std::move(reader));
   return absl::OkStatus();
 }
 
@@ -384,9 +393,14 @@ absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
           BindColumns(schema->columns(), CriteoColumns(), true, "format CRITEO_TSV").status());
       delimited = Delimited::Criteo();
       break;
+    case DataConfig::MULTI_SLOT:
+      SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
+      SLUICE_RETURN_IF_ERROR(
+          BindColumns(schema->columns(), ColumnsOf(config.slots()), true, "data.slots").status());
+      break;
     default:
       return absl::InvalidArgumentError(
-          "data.format is not set; use CSV, TSV, LIBSVM or CRITEO_TSV");
+          "data.format is not set; use CSV, TSV, LIBSVM, CRITEO_TSV or MULTI_SLOT");
   }
   return std::unique_ptr<DataSource>(
       std::make_unique<FileDataSource>(config, std::move(schema), std::move(delimited)));

@@ -1,6 +1,6 @@
 // Training and evaluation data: files, pieces of files, and their examples.
 //
-// Text is read plain or gzip (by magic bytes); offsets are those of the decompressed text. A piece
+// Text is read plain, gzip or zstd (by magic bytes); offsets are those of the decompressed text. A piece
 // holds the lines that start in [begin, end). Thread safety: const methods may run on several
 // threads.
 #pragma once
@@ -42,7 +42,7 @@ class DataSource {
       const DataConfig& config, std::shared_ptr<const FeatureSchema> schema);
   virtual ~DataSource() = default;
 
-  // Bytes of the decompressed text. For gzip reads the whole file.
+  // Bytes of the decompressed text. For compressed text reads the whole file.
   virtual absl::StatusOr<uint64_t> TextBytes(const std::string& path) const = 0;
 
   // Parses one piece; `end` may be UINT64_MAX. Header lines (by their file's first line) and

@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
@@ -65,7 +67,7 @@ class PlainReader : public TextReader {
  public:
   PlainReader(std::string path, const FileIdentity& identity, FileDescriptor file)
       : TextReader(std::move(path), identity), file_(std::move(file)) {}
-  bool gzip() const override { return false; }
+  bool compressed() const override { return false; }
   absl::Status SkipTo(uint64_t offset) override {
     offset_ = std::min(offset, std::max(identity_.size, offset_));
     return absl::OkStatus();
@@ -79,44 +81,72 @@ class PlainReader : public TextReader {
   const FileDescriptor file_;
 };
 
-class GzipReader : public TextReader {
+// What formats of compressed text have in common: input in pieces, and skipping by decompressing.
+class CompressedReader : public TextReader {
  public:
-  GzipReader(std::string path, const FileIdentity& identity, FileDescriptor file)
-      : TextReader(std::move(path), identity),
-        file_(std::move(file)),
-        input_(new unsigned char[kInputBytes]) {}
-  ~GzipReader() override {
-    if (ready_) inflateEnd(&stream_);
-  }
-  bool gzip() const override { return true; }
+  bool compressed() const override { return true; }
   absl::Status SkipTo(uint64_t offset) override;
 
+ protected:
+  // `format`: "gzip", also the name of the program that checks it.
+  CompressedReader(std::string path, const FileIdentity& identity, FileDescriptor file,
+                   const char* format)
+      : TextReader(std::move(path), identity),
+        file_(std::move(file)),
+        format_(format),
+        input_(new unsigned char[kInputBytes]) {}
+
+  // The next input, at input(); 0 at the end of the file.
+  absl::StatusOr<size_t> NextInput() {
+    SLUICE_ASSIGN_OR_RETURN(const size_t got,
+                            ReadAt(file_, path_, file_offset_, input_.get(), kInputBytes));
+    file_offset_ += got;
+    return got;
+  }
+  unsigned char* input() const { return input_.get(); }
+  absl::Status Truncated() const { return Failed("data is truncated"); }
+  absl::Status Damaged(absl::string_view why) const {
+    return Failed(absl::StrCat("data is damaged (", why, ")"));
+  }
+
  private:
-  absl::StatusOr<size_t> ReadSome(char* to, size_t n) override;
-  // Fills the input when it is empty. False at the end of the file.
-  absl::StatusOr<bool> HaveInput();
-  absl::Status Damaged(absl::string_view problem) const {
-    return absl::DataLossError(absl::StrCat("data file ", path_, ": ", problem, " at text byte ",
-                                            offset_, "; check it with gzip -t"));
+  absl::Status Failed(absl::string_view problem) const {
+    return absl::DataLossError(absl::StrCat("data file ", path_, ": ", format_, " ", problem,
+                                            " at text byte ", offset_, "; check it with ", format_,
+                                            " -t"));
   }
 
   const FileDescriptor file_;
+  const char* const format_;
   const std::unique_ptr<unsigned char[]> input_;
-  z_stream stream_{};
-  bool ready_ = false;        // stream_ is initialized
-  bool in_member_ = false;    // between the first byte of a member and its end
   uint64_t file_offset_ = 0;  // next compressed byte to read
 };
 
-absl::StatusOr<bool> GzipReader::HaveInput() {
-  if (stream_.avail_in > 0) return true;
-  SLUICE_ASSIGN_OR_RETURN(const size_t got,
-                          ReadAt(file_, path_, file_offset_, input_.get(), kInputBytes));
-  file_offset_ += got;
-  stream_.next_in = input_.get();
-  stream_.avail_in = static_cast<uInt>(got);
-  return got > 0;
+absl::Status CompressedReader::SkipTo(uint64_t offset) {
+  const auto scratch = std::make_unique<char[]>(kInputBytes);
+  while (offset_ < offset) {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(kInputBytes, offset - offset_));
+    SLUICE_ASSIGN_OR_RETURN(const size_t got, Read(scratch.get(), n));
+    if (got == 0) break;
+  }
+  return absl::OkStatus();
 }
+
+class GzipReader : public CompressedReader {
+ public:
+  GzipReader(std::string path, const FileIdentity& identity, FileDescriptor file)
+      : CompressedReader(std::move(path), identity, std::move(file), "gzip") {}
+  ~GzipReader() override {
+    if (ready_) inflateEnd(&stream_);
+  }
+
+ private:
+  absl::StatusOr<size_t> ReadSome(char* to, size_t n) override;
+
+  z_stream stream_{};
+  bool ready_ = false;      // stream_ is initialized
+  bool in_member_ = false;  // between the first byte of a member and its end
+};
 
 absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
   if (!ready_) {
@@ -129,10 +159,12 @@ absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
   stream_.next_out = reinterpret_cast<Bytef*>(to);
   stream_.avail_out = static_cast<uInt>(n);
   while (stream_.avail_out == n) {
-    SLUICE_ASSIGN_OR_RETURN(const bool more, HaveInput());
-    if (!more) {
-      if (in_member_) return Damaged("gzip data is truncated");
-      return 0;
+    if (stream_.avail_in == 0) {
+      SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput());
+      if (got == 0 && in_member_) return Truncated();
+      if (got == 0) return 0;
+      stream_.next_in = input();
+      stream_.avail_in = static_cast<uInt>(got);
     }
     in_member_ = true;
     const int result = inflate(&stream_, Z_NO_FLUSH);
@@ -140,21 +172,47 @@ absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
       in_member_ = false;
       inflateReset(&stream_);  // keeps next_in and avail_in: the next member begins there
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      return Damaged(absl::StrCat("gzip data is damaged (",
-                                  stream_.msg != nullptr ? stream_.msg : "zlib", ")"));
+      return Damaged(stream_.msg != nullptr ? stream_.msg : "zlib");
     }
   }
   return n - stream_.avail_out;
 }
 
-absl::Status GzipReader::SkipTo(uint64_t offset) {
-  const auto scratch = std::make_unique<char[]>(kInputBytes);
-  while (offset_ < offset) {
-    const size_t n = static_cast<size_t>(std::min<uint64_t>(kInputBytes, offset - offset_));
-    SLUICE_ASSIGN_OR_RETURN(const size_t got, Read(scratch.get(), n));
-    if (got == 0) break;
+class ZstdReader : public CompressedReader {
+ public:
+  ZstdReader(std::string path, const FileIdentity& identity, FileDescriptor file)
+      : CompressedReader(std::move(path), identity, std::move(file), "zstd"),
+        stream_(ZSTD_createDStream()) {}
+  ~ZstdReader() override { ZSTD_freeDStream(stream_); }
+
+ private:
+  absl::StatusOr<size_t> ReadSome(char* to, size_t n) override;
+
+  ZSTD_DStream* const stream_;
+  ZSTD_inBuffer in_{};
+  bool in_frame_ =
+      false;  // between the first byte of a frame and its end, with all its text given out
+};
+
+absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
+  if (stream_ == nullptr) return absl::ResourceExhaustedError("no memory to decompress zstd");
+  ZSTD_outBuffer out{to, n, 0};
+  while (out.pos == 0) {
+    if (in_.pos == in_.size && !in_frame_) {
+      SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput());
+      if (got == 0) return 0;
+      in_ = {input(), got, 0};
+    }
+    size_t result = ZSTD_decompressStream(stream_, &out, &in_);
+    if (ZSTD_isError(result)) return Damaged(ZSTD_getErrorName(result));
+    in_frame_ = result != 0;
+    if (out.pos > 0 || !in_frame_ || in_.pos < in_.size) continue;
+    // All input is used and gave no text: the frame goes on in the file.
+    SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput());
+    if (got == 0) return Truncated();
+    in_ = {input(), got, 0};
   }
-  return absl::OkStatus();
+  return out.pos;
 }
 
 }  // namespace
@@ -178,11 +236,16 @@ absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& 
   struct stat info;
   if (fstat(file.get(), &info) != 0) return FileError(path, "open", errno);
   SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentityOf(path, info));
-  unsigned char magic[2];
-  SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(file, path, 0, magic, 2));
-  if (got == 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
+  char magic[4];
+  SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(file, path, 0, magic, sizeof(magic)));
+  const absl::string_view begin(magic, got);
+  if (absl::StartsWith(begin, "\x1f\x8b")) {
     return std::unique_ptr<TextReader>(
         std::make_unique<GzipReader>(path, identity, std::move(file)));
+  }
+  if (begin == "\x28\xb5\x2f\xfd") {
+    return std::unique_ptr<TextReader>(
+        std::make_unique<ZstdReader>(path, identity, std::move(file)));
   }
   return std::unique_ptr<TextReader>(
       std::make_unique<PlainReader>(path, identity, std::move(file)));

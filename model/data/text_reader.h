@@ -1,5 +1,5 @@
-// Bytes of a text file from front to back: plain, or gzip (of any number of members) decompressed
-// on the way.
+// Bytes of a text file from front to back: plain, or gzip or zstd (of any number of members or
+// frames; told by their first bytes) decompressed on the way.
 //
 // Thread safety: one thread.
 #pragma once
@@ -32,12 +32,12 @@ class TextReader {
   static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path);
   virtual ~TextReader() = default;
 
-  virtual bool gzip() const = 0;
+  virtual bool compressed() const = 0;
   const std::string& path() const { return path_; }
   const FileIdentity& identity() const { return identity_; }
   // Offset in the text of the next byte.
   uint64_t offset() const { return offset_; }
-  // At most n > 0 bytes; 0 at the end of the text only. DATA_LOSS: damaged or truncated gzip.
+  // At most n > 0 bytes; 0 at the end of the text only. DATA_LOSS: damaged or truncated compressed data.
   absl::StatusOr<size_t> Read(char* to, size_t n);
   // Moves to `offset` or the end of the text, whichever comes first. REQUIRES: offset >= offset().
   virtual absl::Status SkipTo(uint64_t offset) = 0;

@@ -18,16 +18,24 @@ void Batch::Reset(size_t numeric_features, size_t slots) {
   task_end = 0;
 }
 
-void Batch::Append(const Batch& from, size_t i, uint64_t id) {
+void Batch::Append(const ExampleView& from, size_t i, uint64_t id) {
   label.push_back(from.label[i]);
-  weight.push_back(from.weight[i]);
-  const auto numbers = from.numeric.begin() + i * num_numeric;
+  weight.push_back(from.weight != nullptr ? from.weight[i] : 1);
+  const float* const numbers = from.numeric + i * num_numeric;
   numeric.insert(numeric.end(), numbers, numbers + num_numeric);
-  const uint32_t* offsets = from.key_offsets.data() + i * num_slots;
-  // Offsets move by the same distance (modulo 2^32) as the keys do.
-  const uint32_t moved = static_cast<uint32_t>(keys.size()) - offsets[0];
-  for (size_t s = 1; s <= num_slots; ++s) key_offsets.push_back(offsets[s] + moved);
-  keys.insert(keys.end(), from.keys.begin() + offsets[0], from.keys.begin() + offsets[num_slots]);
+  const size_t first = i * num_slots, at = keys.size(), offsets = key_offsets.size();
+  key_offsets.resize(offsets + num_slots);
+  uint32_t* const to = key_offsets.data() + offsets;
+  if (from.key_offsets == nullptr) {
+    for (size_t s = 0; s < num_slots; ++s) to[s] = static_cast<uint32_t>(at + s + 1);
+    keys.insert(keys.end(), from.keys + first, from.keys + first + num_slots);
+  } else {
+    const uint32_t* const own = from.key_offsets + first;
+    // Offsets move by the same distance (modulo 2^32) as the keys do.
+    const uint32_t moved = static_cast<uint32_t>(at) - own[0];
+    for (size_t s = 0; s < num_slots; ++s) to[s] = own[s + 1] + moved;
+    keys.insert(keys.end(), from.keys + own[0], from.keys + own[num_slots]);
+  }
   example_id.push_back(id);
   ++n;
 }

@@ -9,6 +9,18 @@
 
 namespace sluice {
 
+// n examples that lie somewhere else, laid out as in a Batch.
+struct ExampleView {
+  size_t n = 0;
+  size_t num_numeric = 0;
+  size_t num_slots = 0;
+  const float* label = nullptr;           // [n]
+  const float* weight = nullptr;          // [n]; null: all are 1
+  const float* numeric = nullptr;         // [n][num_numeric]
+  const uint32_t* key_offsets = nullptr;  // [n * num_slots + 1]; null: one key a slot
+  const uint64_t* keys = nullptr;
+};
+
 // n examples. A slot is a categorical, bucketed or crossed feature; it has any number of keys an
 // example.
 struct Batch {
@@ -32,8 +44,14 @@ struct Batch {
 
   // Empties it for `num_numeric` and `num_slots`, keeping memory.
   void Reset(size_t numeric_features, size_t slots);
+  // Valid until the batch changes.
+  ExampleView view() const {
+    return {n,           num_numeric,       num_slots, label.data(), weight.data(),
+            numeric.data(), key_offsets.data(), keys.data()};
+  }
   // Appends example `i` of `from` (without its example_id, which becomes `id`).
-  void Append(const Batch& from, size_t i, uint64_t id);
+  void Append(const ExampleView& from, size_t i, uint64_t id);
+  void Append(const Batch& from, size_t i, uint64_t id) { Append(from.view(), i, id); }
 };
 
 }  // namespace sluice

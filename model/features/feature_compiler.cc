@@ -36,6 +36,20 @@ absl::Status CheckDatePart(const Feature& feature, DatePart part) {
   return FeatureError(feature, "date_part is unknown; use one of YEAR, MONTH, DAY_OF_MONTH, ...");
 }
 
+// The slot of MULTI_SLOT data that holds any number of values in this column.
+bool HasSeveralValues(const DataConfig& data, const std::string& column) {
+  if (data.format() != DataConfig::MULTI_SLOT) return false;
+  for (const Slot& slot : data.slots()) {
+    if (slot.name() == column && slot.dim() == 0) return true;
+  }
+  return false;
+}
+
+const std::string& ColumnOf(const Feature& feature) {
+  const std::string& column = feature.categorical().column();
+  return column.empty() ? feature.name() : column;
+}
+
 class Compiler {
  public:
   explicit Compiler(const JobConfig& job) : job_(job) {}
@@ -162,6 +176,10 @@ absl::Status Compiler::IndexParts() {
         return FeatureError(cross, "crosses \"", name,
                             "\", which has several values an example; cross "
                             "single-valued features only");
+      }
+      if (part.has_categorical() && HasSeveralValues(job_.data(), ColumnOf(part))) {
+        return FeatureError(cross, "crosses \"", name,
+                            "\", whose slot has any number of values; give the slot dim: 1");
       }
       parts_.emplace(name, static_cast<int>(parts_.size()));
     }
@@ -321,6 +339,13 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
           "has date_part and multi_value_delimiter; a date is one value, remove one of them");
     }
     category.multi_value_delimiter = delimiter[0];
+  }
+  if (HasSeveralValues(job_.data(), ColumnOf(feature))) {
+    if (!delimiter.empty() && delimiter != " ") {
+      return FeatureError(feature, "multi_value_delimiter is \"", delimiter,
+                          "\" but the values of a slot stand between blanks; remove it");
+    }
+    if (config.date_part() == WHOLE) category.multi_value_delimiter = ' ';
   }
   return AddCategory(feature, std::move(category), config.pooling());
 }

@@ -82,7 +82,9 @@ class BatchSourceTest : public ::testing::Test {
     Batch examples;
     examples.Reset(0, 0);
     AppendNumbered(0, n, &examples);
-    PermutedBatches source(context_, &examples, epoch, steps);
+    ExampleSet set;
+    set.Add({examples.view(), nullptr});
+    PermutedBatches source(context_, &set, epoch, steps);
     std::vector<Batch> batches;
     PreparedBatch prepared;
     while (*source.Next(&prepared)) batches.push_back(prepared.batch);

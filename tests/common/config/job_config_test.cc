@@ -215,7 +215,37 @@ INSTANTIATE_TEST_SUITE_P(
                    {"'b' is also in positive"}},
         BadSetting{{{"data.label.positive", "b"}, {"data.label.positive_at_least", "1"}},
                    {"data.label.positive_at_least", "contradicts"}},
-        BadSetting{{{"data.task_bytes", "3"}}, {"data.task_bytes: 3"}}));
+        BadSetting{{{"data.task_bytes", "3"}}, {"data.task_bytes: 3"}},
+        BadSetting{{{"data.cache", "false"}, {"data.cache_dir", "c"}},
+                   {"data.cache_dir: has no effect"}},
+        BadSetting{{{"data.cache", "false"}, {"data.cache_max_bytes", "9"}},
+                   {"data.cache_max_bytes: has no effect"}},
+        BadSetting{{{"data.cache_max_bytes", "0"}}, {"data.cache_max_bytes: 0", "data.cache"}},
+        BadSetting{{{"data.format", "MULTI_SLOT"}, {"data.label.column", ""}},
+                   {"data.slots: there are none", "data.label.column: is missing"}}));
+
+TEST(JobConfigTest, SlotsAreChecked) {
+  JobConfig job = GoodJob();
+  job.mutable_data()->add_slots()->set_name("a");
+  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+              HasSubstr("data.slots: have an effect with format MULTI_SLOT only"));
+  job.mutable_data()->set_format(DataConfig::MULTI_SLOT);
+  job.mutable_data()->clear_csv();
+  EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
+  job.mutable_data()->add_slots()->set_name("a");
+  job.mutable_data()->mutable_slots(1)->set_dim(100000);
+  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+              AllOf(HasSubstr("data.slots[1].name: 'a'"), HasSubstr("data.slots[1].dim: 100000")));
+}
+
+TEST(JobConfigTest, TheCacheIsWrittenWhenEpochsComeBackToIt) {
+  JobConfig job = GoodJob();
+  job.mutable_data()->set_cache_dir("cache");
+  EXPECT_FALSE(EffectiveJobConfig(job, "/base")->data().has_cache());
+  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().cache_dir(), "/base/cache");
+  job.mutable_train()->set_epochs(2);
+  EXPECT_TRUE(EffectiveJobConfig(job, "/base")->data().cache());
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Model, RefusalTest,

@@ -27,7 +27,7 @@ std::string TextOf(const std::string& path) {
 
 ClickFiles Options(const TempFolder& folder, size_t files) {
   ClickFiles options;
-  options.examples = 20001;
+  options.examples = 10001;
   options.data.cardinality = 1000;
   for (size_t f = 0; f < files; ++f)
     options.paths.push_back(folder.Path("part-" + std::to_string(f)));
@@ -43,7 +43,8 @@ std::string Generated(const ClickFiles& options) {
 
 TEST(ClickFilesTest, TheLinesAreTheSameForAnyFilesThreadsAndCompression) {
   const TempFolder folder;
-  for (const Compression compression : {Compression::kNone, Compression::kGzip}) {
+  for (const Compression compression :
+       {Compression::kNone, Compression::kGzip, Compression::kZstd}) {
     for (const int threads : {1, 3}) {
       ClickFiles options = Options(folder, threads == 1 ? 1 : 5);
       options.compression = compression;

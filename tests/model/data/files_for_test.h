@@ -2,6 +2,7 @@
 #pragma once
 
 #include <zlib.h>
+#include <zstd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -24,6 +25,18 @@ inline std::string Gzip(const std::string& text) {
   EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
   out.resize(out.size() - stream.avail_out);
   deflateEnd(&stream);
+  return out;
+}
+
+// zstd of `text` as one frame with a checksum.
+inline std::string Zstd(const std::string& text) {
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  const size_t size = ZSTD_compress2(context, &out[0], out.size(), text.data(), text.size());
+  EXPECT_FALSE(ZSTD_isError(size));
+  ZSTD_freeCCtx(context);
+  out.resize(size);
   return out;
 }
 

@@ -68,12 +68,33 @@ TEST(TextReaderTest, DamagedGzipIsAnError) {
   EXPECT_THAT(ErrorOf(folder.Write("tail", Gzip("text") + "not gzip")), HasSubstr("damaged"));
 }
 
+TEST(TextReaderTest, ZstdOfManyFramesIsOneText) {
+  const TempFolder folder;
+  const std::string text(300000, 'x');
+  EXPECT_EQ(*ReadAll(folder.Write("a", Zstd("one ") + Zstd("") + Zstd(text) + Zstd("two"))),
+            "one " + text + "two");
+  EXPECT_EQ(*ReadAll(folder.Write("empty", Zstd(""))), "");
+}
+
+TEST(TextReaderTest, TruncatedAndDamagedZstdIsAnErrorThatNamesTheFile) {
+  const TempFolder folder;
+  std::string whole = Zstd("some text that is long enough");
+  for (size_t size = 4; size < whole.size(); ++size) {
+    const std::string path = folder.Write("cut", whole.substr(0, size));
+    EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr(path), HasSubstr("truncated"))) << size;
+  }
+  EXPECT_THAT(ErrorOf(folder.Write("tail", whole + "no zstd at all")), HasSubstr("damaged"));
+  whole[whole.size() - 1] ^= 1;  // the checksum
+  EXPECT_THAT(ErrorOf(folder.Write("damaged", whole)), HasSubstr("damaged"));
+}
+
 TEST(TextReaderTest, SkipToGoesForwardToTheOffsetOrTheEnd) {
   const TempFolder folder;
   for (const std::string& path :
-       {folder.Write("plain", "0123456789"), folder.Write("zipped", Gzip("0123456789"))}) {
+       {folder.Write("plain", "0123456789"), folder.Write("zipped", Gzip("0123456789")),
+        folder.Write("zstd", Zstd("0123456789"))}) {
     auto reader = *TextReader::Open(path);
-    EXPECT_EQ(reader->gzip(), path == folder.Path("zipped"));
+    EXPECT_EQ(reader->compressed(), path != folder.Path("plain"));
     ASSERT_TRUE(reader->SkipTo(4).ok());
     char c;
     EXPECT_EQ(*reader->Read(&c, 1), 1u);

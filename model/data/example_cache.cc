@@ -1,0 +1,459 @@
+#include "model/data/example_cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/crc32c.h"
+#include "common/base/env.h"
+#include "common/base/sha256.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+// Raise it with every change of what a line is read to, or of the layout.
+constexpr uint32_t kVersion = 1;
+constexpr char kMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'X', '1'};
+constexpr char kSuffix[] = ".examples";
+constexpr size_t kHeaderBytes = 4096, kAlignment = 64;
+constexpr size_t kDigestBytes = 64;       // hexadecimal
+constexpr uint64_t kMostBadLines = 1000;  // of a piece; with more it is not stored
+constexpr int kLoggedFiles = 10;
+constexpr uint64_t kStoresBetweenScans = 64;
+// A source changed so shortly before it was read may change again without a new time of change.
+constexpr int64_t kSettledNs = 50'000'000;
+
+enum SectionIndex { kLabel, kWeight, kNumeric, kOffsets, kKeys, kBadLines, kSections };
+
+struct Section {
+  uint64_t offset = 0, bytes = 0;
+  uint64_t crc = 0;
+};
+
+struct Header {
+  char magic[8];
+  uint32_t version = kVersion;
+  uint32_t crc = 0;  // of the header with this field 0
+  char digest[kDigestBytes];
+  uint64_t source_bytes = 0;
+  int64_t source_modified_ns = 0;
+  uint64_t n = 0, num_numeric = 0, num_slots = 0, num_keys = 0;
+  uint64_t bad_lines = 0;
+  uint64_t file_bytes = 0;
+  Section sections[kSections];
+};
+static_assert(sizeof(Header) <= kHeaderBytes);
+
+uint32_t CrcOf(Header header) {
+  header.crc = 0;
+  return Crc32c(&header, sizeof(header));
+}
+
+int64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+absl::Status FileError(const std::string& file, const char* action) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", file));
+}
+
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+absl::Status WriteAt(int fd, const std::string& file, uint64_t offset, const void* data, size_t n) {
+  const char* from = static_cast<const char*>(data);
+  while (n > 0) {
+    const ssize_t done = pwrite(fd, from, n, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return FileError(file, "write");
+    from += done;
+    offset += static_cast<uint64_t>(done);
+    n -= static_cast<size_t>(done);
+  }
+  return absl::OkStatus();
+}
+
+bool OneKeyASlot(const ExampleView& examples) {
+  if (examples.key_offsets == nullptr) return true;
+  const size_t n = examples.n * examples.num_slots;
+  if (examples.key_offsets[n] - examples.key_offsets[0] != n) return false;
+  for (size_t i = 0; i <= n; ++i) {
+    if (examples.key_offsets[i] != i) return false;
+  }
+  return true;
+}
+
+bool AllOne(const float* weight, size_t n) {
+  return weight == nullptr || std::all_of(weight, weight + n, [](float w) { return w == 1; });
+}
+
+struct CacheFile {
+  std::string path;
+  uint64_t bytes = 0;
+  int64_t used_ns = 0;
+};
+
+// The cache files of a folder, the longest unused first.
+std::vector<CacheFile> FilesOf(const std::string& dir) {
+  std::vector<CacheFile> files;
+  DIR* const folder = opendir(dir.c_str());
+  if (folder == nullptr) return files;
+  while (const dirent* entry = readdir(folder)) {
+    struct stat info;
+    CacheFile file{absl::StrCat(dir, "/", entry->d_name)};
+    if (!absl::EndsWith(entry->d_name, kSuffix) || stat(file.path.c_str(), &info) != 0) continue;
+    file.bytes = static_cast<uint64_t>(info.st_size);
+    file.used_ns = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+    files.push_back(std::move(file));
+  }
+  closedir(folder);
+  std::sort(files.begin(), files.end(),
+            [](const CacheFile& a, const CacheFile& b) { return a.used_ns < b.used_ns; });
+  return files;
+}
+
+}  // namespace
+
+struct ExampleCache::Mapped {
+  ~Mapped() { munmap(const_cast<char*>(base), bytes); }
+  const Header& header() const { return *reinterpret_cast<const Header*>(base); }
+  const char* at(SectionIndex section) const { return base + header().sections[section].offset; }
+  bool has(SectionIndex section) const { return header().sections[section].bytes > 0; }
+
+  // What the sections of such a header hold, in bytes; bad lines are text of any length.
+  absl::Status CheckLayout() const {
+    const Header& h = header();
+    const uint64_t offsets = h.n * h.num_slots;
+    if (h.n > bytes || h.num_numeric > bytes || h.num_slots > bytes || h.num_keys > bytes ||
+        offsets > bytes) {
+      return absl::DataLossError("its header is damaged");
+    }
+    const uint64_t wanted[] = {h.n * 4,
+                               has(kWeight) ? h.n * 4 : 0,
+                               h.n * h.num_numeric * 4,
+                               has(kOffsets) ? (offsets + 1) * 4 : 0,
+                               h.num_keys * 8,
+                               h.sections[kBadLines].bytes};
+    if (!has(kOffsets) && h.num_keys != offsets)
+      return absl::DataLossError("its header is damaged");
+    for (int s = 0; s < kSections; ++s) {
+      const Section& section = h.sections[s];
+      if (section.bytes != wanted[s] || section.offset % kAlignment != 0 ||
+          section.offset > bytes || section.bytes > bytes - section.offset) {
+        return absl::DataLossError("its header is damaged");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckContents() const {
+    for (int s = 0; s < kSections; ++s) {
+      const Section& section = header().sections[s];
+      if (Crc32c(base + section.offset, section.bytes) != section.crc)
+        return absl::DataLossError(absl::StrCat("the checksum of its section ", s, " is wrong"));
+    }
+    if (!has(kOffsets)) return absl::OkStatus();
+    const uint32_t* const offsets = view().key_offsets;
+    const uint64_t n = header().n * header().num_slots;
+    if (offsets[0] != 0 || offsets[n] != header().num_keys ||
+        !std::is_sorted(offsets, offsets + n + 1))
+      return absl::DataLossError("its key offsets are not ascending");
+    return absl::OkStatus();
+  }
+
+  ExampleView view() const {
+    ExampleView view;
+    view.n = header().n;
+    view.num_numeric = header().num_numeric;
+    view.num_slots = header().num_slots;
+    view.label = reinterpret_cast<const float*>(at(kLabel));
+    if (has(kWeight)) view.weight = reinterpret_cast<const float*>(at(kWeight));
+    view.numeric = reinterpret_cast<const float*>(at(kNumeric));
+    if (has(kOffsets)) view.key_offsets = reinterpret_cast<const uint32_t*>(at(kOffsets));
+    view.keys = reinterpret_cast<const uint64_t*>(at(kKeys));
+    return view;
+  }
+
+  void AddBadLines(BadLines* bad) const {
+    BadLines own;
+    own.count = header().bad_lines;
+    const absl::string_view text(at(kBadLines), header().sections[kBadLines].bytes);
+    for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
+      own.first.emplace_back(line);
+    bad->Merge(own);
+  }
+
+  const char* base = nullptr;
+  size_t bytes = 0;
+};
+
+ExampleCache::ExampleCache(Options options)
+    : options_(std::move(options)), started_ns_(NowNs()), writes_(options_.write) {}
+
+std::string ExampleCache::FileOf(const DataPiece& piece, std::string* digest) const {
+  *digest = Sha256Hex(absl::StrCat(kVersion, "\n", options_.fingerprint.size(), "\n",
+                                   options_.fingerprint, "\n", piece.begin, "\n", piece.end, "\n",
+                                   piece.path));
+  return absl::StrCat(options_.dir, "/", digest->substr(0, 32), kSuffix);
+}
+
+void ExampleCache::LogIgnored(const std::string& file, const absl::Status& why) {
+  int count;
+  {
+    MutexLock lock(&mutex_);
+    count = ++ignored_;
+  }
+  if (count > kLoggedFiles) return;
+  options_.log(absl::StrCat("the cache file ", file, " is not used and made again: ", why.message(),
+                            count == kLoggedFiles ? "; others are not named any more" : ""));
+}
+
+absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
+    const std::string& file, const std::string& digest, const FileIdentity& source) {
+  Descriptor opened{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (opened.fd < 0) return FileError(file, "open");
+  struct stat info;
+  if (fstat(opened.fd, &info) != 0) return FileError(file, "open");
+  if (!S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(kHeaderBytes))
+    return absl::DataLossError("it is cut short");
+  auto mapped = std::make_shared<Mapped>();
+  void* const base =
+      mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, opened.fd, 0);
+  if (base == MAP_FAILED) return FileError(file, "map");
+  mapped->base = static_cast<const char*>(base);
+  mapped->bytes = static_cast<size_t>(info.st_size);
+  const Header& header = mapped->header();
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || CrcOf(header) != header.crc)
+    return absl::DataLossError("its header is damaged");
+  if (header.version != kVersion)
+    return absl::InvalidArgumentError("another version of Sluice wrote it");
+  if (header.file_bytes != mapped->bytes) return absl::DataLossError("it is cut short");
+  if (absl::string_view(header.digest, kDigestBytes) != digest ||
+      header.num_numeric != options_.num_numeric || header.num_slots != options_.num_slots) {
+    return absl::InvalidArgumentError("it belongs to other features or data");
+  }
+  if (header.source_bytes != source.size || header.source_modified_ns != source.modified_ns)
+    return absl::InvalidArgumentError("the data file has changed since");
+  SLUICE_RETURN_IF_ERROR(mapped->CheckLayout());
+  const FileIdentity now{static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino),
+                         static_cast<uint64_t>(info.st_size),
+                         info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec};
+  {
+    MutexLock lock(&mutex_);
+    const auto it = verified_.find(file);
+    // Its time of change is that of its last use.
+    if (it != verified_.end() && it->second.inode == now.inode && it->second.device == now.device)
+      return mapped;
+  }
+  SLUICE_RETURN_IF_ERROR(mapped->CheckContents());
+  MutexLock lock(&mutex_);
+  verified_[file] = now;
+  return mapped;
+}
+
+Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad) {
+  std::string digest;
+  const std::string file = FileOf(piece, &digest);
+  const auto mapped = Map(file, digest, source);
+  if (!mapped.ok()) {
+    if (!absl::IsNotFound(mapped.status())) LogIgnored(file, mapped.status());
+    return {};
+  }
+  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // its last use; a read-only folder keeps none
+  (*mapped)->AddBadLines(bad);
+  return {(*mapped)->view(), *mapped};
+}
+
+absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
+  if (used_ + bytes <= limit_ && stores_++ % kStoresBetweenScans != 0) {
+    used_ += bytes;
+    return absl::OkStatus();
+  }
+  // Others write too: look again.
+  std::vector<CacheFile> files = FilesOf(options_.dir);
+  used_ = 0;
+  for (const CacheFile& file : files) used_ += file.bytes;
+  limit_ = options_.max_bytes;
+  struct statvfs system;
+  if (limit_ == 0 && statvfs(options_.dir.c_str(), &system) == 0)
+    limit_ = (static_cast<uint64_t>(system.f_bavail) * system.f_frsize + used_) / 2;
+  for (const CacheFile& file : files) {
+    if (used_ + bytes <= limit_ || file.used_ns >= started_ns_) break;
+    if (unlink(file.path.c_str()) == 0) used_ -= std::min(used_, file.bytes);
+  }
+  if (used_ + bytes > limit_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the folder ", options_.dir, " may hold ", limit_, " bytes",
+                     options_.max_bytes == 0 ? " (half of what is free)" : "",
+                     "; raise data.cache_max_bytes or set another data.cache_dir"));
+  }
+  used_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ExampleCache::Write(const std::string& file, const std::string& digest,
+                                 const FileIdentity& source, const ExampleView& examples,
+                                 const BadLines& bad) {
+  Header header{};
+  header.version = kVersion;
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  std::memcpy(header.digest, digest.data(), kDigestBytes);
+  header.source_bytes = source.size;
+  header.source_modified_ns = source.modified_ns;
+  header.n = examples.n;
+  header.num_numeric = examples.num_numeric;
+  header.num_slots = examples.num_slots;
+  header.bad_lines = bad.count;
+  const bool one_key = OneKeyASlot(examples);
+  const size_t offsets = examples.n * examples.num_slots;
+  header.num_keys = one_key ? offsets : examples.key_offsets[offsets];
+  std::string bad_text;
+  for (const std::string& line : bad.first) absl::StrAppend(&bad_text, line, "\n");
+  const std::pair<const void*, uint64_t> contents[] = {
+      {examples.label, examples.n * 4},
+      {examples.weight, AllOne(examples.weight, examples.n) ? 0 : examples.n * 4},
+      {examples.numeric, examples.n * examples.num_numeric * 4},
+      {examples.key_offsets, one_key ? 0 : (offsets + 1) * 4},
+      {examples.keys, header.num_keys * 8},
+      {bad_text.data(), bad_text.size()}};
+  uint64_t at = kHeaderBytes;
+  for (int s = 0; s < kSections; ++s) {
+    header.sections[s] = {at, contents[s].second, Crc32c(contents[s].first, contents[s].second)};
+    at += (contents[s].second + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  header.file_bytes = at;
+  header.crc = CrcOf(header);
+
+  const std::string unfinished = file + kUnfinishedSuffix;
+  Descriptor out{open(unfinished.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
+  if (out.fd < 0) return FileError(unfinished, "open");
+  // One writer a file. The one that came late may hold what the first has renamed by now.
+  struct stat mine, named;
+  if (flock(out.fd, LOCK_EX | LOCK_NB) != 0 || fstat(out.fd, &mine) != 0 ||
+      stat(unfinished.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
+    return absl::AlreadyExistsError("another worker writes it");
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (const absl::Status room = MakeRoom(at); !room.ok()) {
+      unlink(unfinished.c_str());
+      return room;
+    }
+  }
+  absl::Status status = ftruncate(out.fd, 0) == 0 && ftruncate(out.fd, static_cast<off_t>(at)) == 0
+                            ? absl::OkStatus()
+                            : FileError(unfinished, "write");
+  if (status.ok()) status = WriteAt(out.fd, unfinished, 0, &header, sizeof(header));
+  for (int s = 0; s < kSections && status.ok(); ++s) {
+    status = WriteAt(out.fd, unfinished, header.sections[s].offset, contents[s].first,
+                     contents[s].second);
+  }
+  if (status.ok() && std::rename(unfinished.c_str(), file.c_str()) != 0)
+    status = FileError(file, "rename");
+  if (!status.ok()) unlink(unfinished.c_str());
+  return status;
+}
+
+bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
+                         const ExampleView& examples, const BadLines& bad) {
+  {
+    MutexLock lock(&mutex_);
+    if (!writes_) return false;
+  }
+  if (bad.count > kMostBadLines || NowNs() - source.modified_ns < kSettledNs) return false;
+  std::string digest;
+  const std::string file = FileOf(piece, &digest);
+  absl::Status status = Env::Real()->MakeDirs(options_.dir);
+  if (status.ok()) status = Write(file, digest, source, examples, bad);
+  if (status.ok() || absl::IsAlreadyExists(status)) return status.ok();
+  {
+    MutexLock lock(&mutex_);
+    if (!std::exchange(writes_, false)) return false;
+  }
+  options_.log(
+      absl::StrCat("parsed data is not cached any more, so later epochs may parse text again: ",
+                   status.message()));
+  return false;
+}
+
+std::string FingerprintOf(const JobConfig& job) {
+  JobConfig relevant;
+  *relevant.mutable_features() = job.features();
+  DataConfig* const data = relevant.mutable_data();
+  data->set_format(job.data().format());
+  *data->mutable_csv() = job.data().csv();
+  *data->mutable_label() = job.data().label();
+  *data->mutable_slots() = job.data().slots();
+  data->set_weight_column(job.data().weight_column());
+  const WideDeepConfig& from = job.model().wide_deep();
+  WideDeepConfig* const model = relevant.mutable_model()->mutable_wide_deep();
+  if (from.has_wide_numeric()) model->set_wide_numeric(from.wide_numeric());
+  if (from.has_wide_categorical()) model->set_wide_categorical(from.wide_categorical());
+  if (!from.hidden_units().empty())
+    model->add_hidden_units(1);  // without a deep part, some keys are not asked for
+  return relevant.SerializeAsString();
+}
+
+std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const FeatureSchema& schema,
+                                               std::function<void(const std::string&)> log) {
+  const DataConfig& data = job.data();
+  if (data.has_cache() && !data.cache()) return nullptr;
+  ExampleCache::Options options;
+  options.dir = data.cache_dir();
+  if (options.dir.empty())
+    options.dir = std::filesystem::path(job.output_dir()).parent_path() / "data_cache";
+  options.write = data.cache();
+  options.max_bytes = data.cache_max_bytes();
+  options.fingerprint = FingerprintOf(job);
+  options.num_numeric = schema.numerics().size();
+  options.num_slots = schema.slots().size();
+  options.log = std::move(log);
+  return std::make_unique<ExampleCache>(std::move(options));
+}
+
+absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
+                                      ExampleCache* cache, const DataPiece& piece, Batch* scratch,
+                                      BadLines* bad) {
+  absl::StatusOr<FileIdentity> source = FileIdentity();
+  if (cache != nullptr) {
+    source = IdentifyFile(piece.path);
+    if (!source.ok()) return source.status();
+    Examples found = cache->Find(piece, *source, bad);
+    if (found.owner != nullptr) return found;
+  }
+  scratch->Reset(schema.numerics().size(), schema.slots().size());
+  BadLines own;
+  SLUICE_RETURN_IF_ERROR(
+      data.ReadPiece(piece.path, piece.begin, piece.end, /*need_label=*/true, scratch, &own));
+  if (cache != nullptr) {
+    const auto after = IdentifyFile(piece.path);
+    if (after.ok() && *after == *source) cache->Store(piece, *source, scratch->view(), own);
+  }
+  bad->Merge(own);
+  return Examples{scratch->view(), nullptr};
+}
+
+}  // namespace sluice

@@ -1,0 +1,101 @@
+#include "model/data/multi_slot_parser.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "model/features/cell_text.h"
+
+namespace sluice {
+namespace {
+
+// The text up to the next blank, which *rest then begins behind; empty at the end of the line.
+std::string_view TakeWord(std::string_view* rest) {
+  rest->remove_prefix(std::min(rest->find_first_not_of(' '), rest->size()));
+  const std::string_view word = rest->substr(0, rest->find(' '));
+  rest->remove_prefix(word.size());
+  return word;
+}
+
+bool AllDigits(std::string_view word) {
+  return std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+std::vector<std::string> ColumnsOf(const Slots& slots) {
+  std::vector<std::string> names;
+  for (const Slot& slot : slots) {
+    if (slot.dim() <= 1) names.push_back(slot.name());
+    for (uint32_t i = 0; slot.dim() > 1 && i < slot.dim(); ++i)
+      names.push_back(absl::StrCat(slot.name(), ".", i));
+  }
+  return names;
+}
+
+MultiSlotParser::MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column)
+    : LineParser(name_of_column.size()) {
+  int name = 0;
+  for (const Slot& slot : slots) {
+    CompiledSlot compiled;
+    compiled.name = slot.name();
+    compiled.digits = slot.type() == Slot::UINT64;
+    compiled.dim = slot.dim();
+    for (uint32_t i = 0; i < std::max(1u, slot.dim()); ++i, ++name) {
+      const auto column = std::find(name_of_column.begin(), name_of_column.end(), name);
+      compiled.columns.push_back(
+          column == name_of_column.end() ? -1 : static_cast<int>(column - name_of_column.begin()));
+    }
+    slots_.push_back(std::move(compiled));
+  }
+}
+
+absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_view* rest) {
+  const std::string_view word = TakeWord(rest);
+  if (word.empty())
+    return absl::InvalidArgumentError(
+        absl::StrCat("the line ends before the slot \"", slot.name, "\""));
+  uint32_t count = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
+  if (error != std::errc() || end != word.data() + word.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(word), " is not a number of values"));
+  }
+  if (slot.dim > 0 && count != slot.dim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot \"", slot.name, "\" has ", count, " values, its dim is ", slot.dim));
+  }
+  const char* first = nullptr;
+  for (uint32_t i = 0; i < count; ++i) {
+    const std::string_view value = TakeWord(rest);
+    if (value.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "slot \"", slot.name, "\": the line ends after ", i, " of its ", count, " values"));
+    }
+    if (slot.digits && !AllDigits(value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(value), " is not of type UINT64"));
+    }
+    if (first == nullptr || slot.dim > 1) first = value.data();
+    const int column = slot.columns[slot.dim > 1 ? i : 0];
+    if (column < 0) continue;
+    // With any number of values the cell spans all of them, and the blanks between.
+    values_[column] = std::string_view(first, value.data() + value.size() - first);
+    missing_[column] = false;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MultiSlotParser::Parse(char* line, size_t size) {
+  std::fill(values_.begin(), values_.end(), std::string_view(""));
+  std::fill_n(missing_.get(), values_.size(), true);
+  std::string_view rest(line, size);
+  for (const CompiledSlot& slot : slots_) SLUICE_RETURN_IF_ERROR(ParseSlot(slot, &rest));
+  const std::string_view more = TakeWord(&rest);
+  if (more.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the line goes on with ", QuotedCell(more),
+                                                 " behind its ", slots_.size(), " slots"));
+}
+
+}  // namespace sluice

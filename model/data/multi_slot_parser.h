@@ -1,0 +1,40 @@
+// A line of Paddle's MultiSlot text: for each slot, in order, `count value ... value`.
+//
+// Memory and thread safety: as LineParser.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "google/protobuf/repeated_field.h"
+#include "model/data/line_parser.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+using Slots = google::protobuf::RepeatedPtrField<Slot>;
+
+// The columns that the slots give, in the order of their values: "a", or "a.0", "a.1", ...
+std::vector<std::string> ColumnsOf(const Slots& slots);
+
+class MultiSlotParser : public LineParser {
+ public:
+  // name_of_column: for each of the schema's columns its index in ColumnsOf(slots), or -1 (always
+  // missing).
+  MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column);
+  absl::Status Parse(char* line, size_t size) override;
+
+ private:
+  struct CompiledSlot {
+    std::string name;
+    bool digits = false;       // values are decimal digits
+    uint32_t dim = 0;          // 0: any number of values in one column
+    std::vector<int> columns;  // of the schema, by value; -1: not asked for
+  };
+  absl::Status ParseSlot(const CompiledSlot& slot, std::string_view* rest);
+
+  std::vector<CompiledSlot> slots_;
+};
+
+}  // namespace sluice

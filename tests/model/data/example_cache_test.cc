@@ -1,0 +1,285 @@
+#include "model/data/example_cache.h"
+
+#include <sys/stat.h>
+#include <utime.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/env.h"
+#include "gmock/gmock.h"
+#include "model/data/example_set.h"
+#include "tests/model/data/files_for_test.h"
+#include "tests/model/features/schema_for_test.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr char kFeatures[] =
+    "model { wide_deep { hidden_units: 4 embedding_dim: 2 } } features { name: 'x' numeric {} } "
+    "features { name: 'tags' categorical { multi_value_delimiter: '|' } } ";
+
+// A day ago: long enough for the time of change to tell contents apart.
+void Age(const std::string& path, int seconds = 86400) {
+  utimbuf times{time(nullptr) - seconds, time(nullptr) - seconds};
+  ASSERT_EQ(utime(path.c_str(), &times), 0);
+}
+
+class ExampleCacheTest : public ::testing::Test {
+ protected:
+  ExampleCacheTest() {
+    std::string text = "y,w,x,tags\n";
+    for (int i = 0; i < 500; ++i) {
+      absl::StrAppend(&text, i % 2, ",", i % 7 == 0 ? "2.5" : "1", ",", i, ",",
+                      i % 5 == 0 ? "" : "a|b", i, "\n");
+      if (i % 100 == 50) absl::StrAppend(&text, "1,1,bad,c\n");
+    }
+    source_ = folder_.Write("train.csv", text);
+    Age(source_);
+    job_ = JobForTest(absl::StrCat(
+        "data { format: CSV csv { header: true } label { column: 'y' } cache: true } ", kFeatures));
+    job_.set_output_dir(folder_.Path("out/run"));
+  }
+
+  std::unique_ptr<ExampleCache> Cache() {
+    return MakeExampleCache(job_, *SchemaForTest(job_),
+                            [this](const std::string& line) { log_.push_back(line); });
+  }
+
+  // What a new process reads, and whether from the cache.
+  struct Read {
+    Batch batch;
+    BadLines bad;
+    bool cached = false;
+  };
+  Read ReadWith(ExampleCache* cache, const DataPiece& piece) {
+    const auto schema = SchemaForTest(job_);
+    const auto data = DataSource::Create(job_.data(), schema);
+    EXPECT_TRUE(data.ok()) << data.status();
+    Read read;
+    Batch scratch;
+    const auto examples = ReadExamples(**data, *schema, cache, piece, &scratch, &read.bad);
+    EXPECT_TRUE(examples.ok()) << examples.status();
+    read.cached = examples->owner != nullptr;
+    ExampleSet set;
+    set.Add(*examples);
+    read.batch = EmptyBatch(*schema);
+    for (uint64_t i = 0; i < set.size(); ++i) set.AppendTo(&read.batch, i);
+    return read;
+  }
+  Read ReadPiece(const DataPiece& piece) { return ReadWith(Cache().get(), piece); }
+  Read ReadAll() { return ReadPiece({source_}); }
+
+  void ExpectSame(const Read& a, const Read& b) {
+    ASSERT_EQ(a.batch.n, b.batch.n);
+    EXPECT_EQ(
+        std::memcmp(a.batch.numeric.data(), b.batch.numeric.data(), 4 * a.batch.numeric.size()), 0);
+    EXPECT_EQ(a.batch.label, b.batch.label);
+    EXPECT_EQ(a.batch.weight, b.batch.weight);
+    EXPECT_EQ(a.batch.key_offsets, b.batch.key_offsets);
+    EXPECT_EQ(a.batch.keys, b.batch.keys);
+    EXPECT_EQ(a.bad.count, b.bad.count);
+    EXPECT_EQ(a.bad.first, b.bad.first);
+  }
+
+  std::vector<std::string> Files() {
+    std::vector<std::string> files;
+    const std::string dir = folder_.Path("out/data_cache");
+    if (!fs::exists(dir)) return files;
+    for (const auto& entry : fs::directory_iterator(dir)) files.push_back(entry.path());
+    return files;
+  }
+  std::string OnlyFile() {
+    const auto files = Files();
+    EXPECT_THAT(files, SizeIs(1));
+    return files.empty() ? "" : files[0];
+  }
+
+  const TempFolder folder_;
+  std::string source_;
+  JobConfig job_;
+  std::vector<std::string> log_;
+};
+
+TEST_F(ExampleCacheTest, TheSecondReadIsMappedAndTheSameToTheBit) {
+  job_.mutable_data()->set_max_bad_lines(10);
+  job_.mutable_data()->set_weight_column("w");
+  const Read plain = ReadWith(nullptr, {source_});
+  EXPECT_EQ(plain.batch.n, 500);
+  EXPECT_EQ(plain.bad.count, 5);
+  const Read cold = ReadAll(), warm = ReadAll();
+  EXPECT_FALSE(cold.cached);
+  EXPECT_TRUE(warm.cached);
+  ExpectSame(plain, cold);
+  ExpectSame(plain, warm);
+  EXPECT_THAT(warm.bad.first, SizeIs(5));
+  EXPECT_THAT(log_, IsEmpty());
+}
+
+TEST_F(ExampleCacheTest, PiecesHaveFilesOfTheirOwn) {
+  const DataPiece first{source_, 0, 2000}, second{source_, 2000, UINT64_MAX},
+      none{source_, 100000, 100001};
+  for (const bool cached : {false, true}) {
+    const Read a = ReadPiece(first), b = ReadPiece(second), c = ReadPiece(none);
+    EXPECT_EQ(a.cached && b.cached && c.cached, cached);
+    ExpectSame(a, ReadWith(nullptr, first));
+    ExpectSame(b, ReadWith(nullptr, second));
+    EXPECT_EQ(a.batch.n + b.batch.n, 500);
+    EXPECT_EQ(c.batch.n, 0);
+  }
+  EXPECT_THAT(Files(), SizeIs(3));
+}
+
+TEST_F(ExampleCacheTest, OneKeyASlotAndWeightsOfOneTakeNoSpace) {
+  std::string text = "y,w,x,tags\n";
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, "1,1,1,a\n");
+  Age(folder_.Write("train.csv", text));
+  const Read plain = ReadAll(), warm = ReadAll();
+  EXPECT_TRUE(warm.cached);
+  ExpectSame(plain, warm);
+  EXPECT_LT(fs::file_size(OnlyFile()), 4096 + 1000 * (4 + 4 + 8) + 6 * 64);
+}
+
+TEST_F(ExampleCacheTest, CompressedTextIsCachedToo) {
+  const std::string zipped = folder_.Write("train.csv.gz", Gzip("y,w,x,tags\n1,1,3,a\n0,1,4,b\n"));
+  Age(zipped);
+  const Read cold = ReadPiece({zipped}), warm = ReadPiece({zipped});
+  EXPECT_TRUE(warm.cached);
+  ExpectSame(cold, warm);
+  EXPECT_THAT(warm.batch.numeric, ElementsAre(3, 4));
+}
+
+TEST_F(ExampleCacheTest, AChangedSourceIsParsedAgainAndTheReasonLogged) {
+  ReadAll();
+  Age(folder_.Write("train.csv", "y,w,x,tags\n1,1,77,a\n"), 3600);
+  const Read changed = ReadAll();
+  EXPECT_FALSE(changed.cached);
+  EXPECT_THAT(changed.batch.numeric, ElementsAre(77));
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("the data file has changed")));
+  EXPECT_TRUE(ReadAll().cached);
+}
+
+TEST_F(ExampleCacheTest, ASourceThatIsStillWrittenIsNotCached) {
+  folder_.Write("train.csv", "y,w,x,tags\n1,1,77,a\n");
+  Age(source_, -10);  // changed "just now"
+  ReadAll();
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(ExampleCacheTest, OtherFeaturesAreOtherFiles) {
+  ReadAll();
+  job_.mutable_features(0)->mutable_numeric()->set_log(true);
+  EXPECT_FALSE(ReadAll().cached);
+  job_.mutable_data()->mutable_label()->add_positive("1");
+  EXPECT_FALSE(ReadAll().cached);
+  job_.mutable_data()->set_weight_column("w");
+  EXPECT_FALSE(ReadAll().cached);
+  job_.mutable_model()->mutable_wide_deep()->set_wide_numeric(false);
+  EXPECT_FALSE(ReadAll().cached);
+  EXPECT_THAT(Files(), SizeIs(5));
+  // What does not decide how a line is read.
+  job_.mutable_train()->set_batch_size(7);
+  job_.mutable_data()->set_max_bad_lines(100);
+  EXPECT_TRUE(ReadAll().cached);
+  EXPECT_THAT(log_, IsEmpty());
+}
+
+TEST_F(ExampleCacheTest, EveryDamageIsSeenAndRepaired) {
+  const Read whole = ReadAll();
+  const std::string file = OnlyFile();
+  const std::string bytes = *Env::Real()->ReadFile(file);
+  std::vector<std::string> damaged = {"",
+                                      bytes.substr(0, 100),
+                                      bytes.substr(0, 4096),
+                                      bytes.substr(0, bytes.size() - 64),
+                                      bytes + std::string(64, '\0'),
+                                      std::string(bytes.size(), '\0')};
+  for (const size_t at : {0, 8, 12, 20, 90, 100, 140, 200, 260}) {
+    damaged.push_back(bytes);
+    damaged.back()[at] ^= 1;
+  }
+  // A byte of each section: those follow one another, padded to 64 bytes.
+  for (const size_t at :
+       {4096u, 4096u + 2048u, 4096u + 2 * 2048u, static_cast<unsigned>(bytes.size() / 2)}) {
+    damaged.push_back(bytes);
+    damaged.back()[at] ^= 16;
+  }
+  for (size_t i = 0; i < damaged.size(); ++i) {
+    log_.clear();
+    std::ofstream(file, std::ios::binary) << damaged[i];
+    const Read again = ReadAll();
+    EXPECT_FALSE(again.cached) << i;
+    ExpectSame(whole, again);
+    EXPECT_THAT(log_, ElementsAre(HasSubstr("is not used and made again"))) << i;
+    EXPECT_EQ(*Env::Real()->ReadFile(file), bytes) << i;
+  }
+}
+
+TEST_F(ExampleCacheTest, AHalfWrittenFileIsNoFile) {
+  ReadAll();
+  const std::string file = OnlyFile();
+  fs::rename(file, file + kUnfinishedSuffix);
+  EXPECT_FALSE(ReadAll().cached);
+  EXPECT_THAT(Files(), ElementsAre(file));  // written over what was left
+  EXPECT_TRUE(ReadAll().cached);
+}
+
+TEST_F(ExampleCacheTest, WithoutRoomTheJobGoesOnWithOneWarning) {
+  job_.mutable_data()->set_cache_max_bytes(5000);
+  const auto cache = Cache();
+  for (int i = 0; i < 3; ++i) {
+    const Read read = ReadWith(cache.get(), {source_, 0, static_cast<uint64_t>(1000 + 1000 * i)});
+    EXPECT_FALSE(read.cached);
+    EXPECT_GT(read.batch.n, 0);
+  }
+  EXPECT_THAT(Files(), IsEmpty());
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("raise data.cache_max_bytes")));
+}
+
+TEST_F(ExampleCacheTest, AFolderThatCannotBeMadeIsOneWarning) {
+  folder_.Write("file", "");
+  job_.mutable_data()->set_cache_dir(folder_.Path("file/cache"));
+  const auto cache = Cache();
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(ReadWith(cache.get(), {source_}).cached);
+  EXPECT_THAT(log_, testing::Contains(HasSubstr("not cached any more")).Times(1));
+}
+
+TEST_F(ExampleCacheTest, WhatWasNotUsedForLongestMakesRoom) {
+  const DataPiece a{source_, 0, 1000}, b{source_, 1000, 2000}, c{source_, 2000, 3000};
+  ReadPiece(a);
+  const std::string file_of_a = OnlyFile();
+  ReadPiece(b);
+  uint64_t bytes = 0;
+  for (const std::string& file : Files()) {
+    bytes += fs::file_size(file);
+    Age(file, file == file_of_a ? 100 : 50);
+  }
+  EXPECT_TRUE(ReadPiece(a).cached);  // now b is the one unused for longest
+  job_.mutable_data()->set_cache_max_bytes(bytes + 2000);
+  EXPECT_FALSE(ReadPiece(c).cached);
+  EXPECT_TRUE(ReadPiece(c).cached);
+  EXPECT_TRUE(ReadPiece(a).cached);
+  EXPECT_THAT(Files(), SizeIs(2));
+}
+
+TEST_F(ExampleCacheTest, SettingsSayWhetherItIsReadAndWritten) {
+  job_.mutable_data()->clear_cache();
+  ReadAll();
+  EXPECT_THAT(Files(), IsEmpty());  // unset: nothing is written
+  job_.mutable_data()->set_cache(true);
+  ReadAll();
+  job_.mutable_data()->clear_cache();
+  EXPECT_TRUE(ReadAll().cached);  // but used
+  job_.mutable_data()->set_cache(false);
+  EXPECT_EQ(Cache(), nullptr);
+}
+
+}  // namespace
+}  // namespace sluice
