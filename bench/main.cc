@@ -39,6 +39,7 @@ int Main() {
   AddStreamBenchmarks(&benchmarks);
   AddDenseBenchmarks(&benchmarks);
   AddSparseBenchmarks(&benchmarks);
+  AddReaderBenchmarks(&benchmarks);
   AddTrainStepBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());

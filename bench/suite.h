@@ -55,6 +55,7 @@ void AddRowStoreBenchmarks(std::vector<Benchmark>* to);
 void AddStreamBenchmarks(std::vector<Benchmark>* to);
 void AddDenseBenchmarks(std::vector<Benchmark>* to);
 void AddSparseBenchmarks(std::vector<Benchmark>* to);
+void AddReaderBenchmarks(std::vector<Benchmark>* to);
 void AddTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddTrainBenchmarks(std::vector<Benchmark>* to);
 

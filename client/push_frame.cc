@@ -8,28 +8,6 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kExponent = 0x7F800000;  // all ones: Inf or NaN
-
-bool AllFinite(const float* values, size_t n) {
-  constexpr size_t kLanes = 64;
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    uint32_t bad = 0;
-    for (size_t j = 0; j < kLanes; ++j) {
-      uint32_t bits;
-      std::memcpy(&bits, values + i + j, sizeof bits);
-      bad |= (bits & kExponent) == kExponent;
-    }
-    if (bad != 0) return false;
-  }
-  for (; i < n; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, values + i, sizeof bits);
-    if ((bits & kExponent) == kExponent) return false;
-  }
-  return true;
-}
-
 absl::Status CheckFinite(const TableLayout& table, const float* values, size_t n) {
   if (AllFinite(values, n)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -36,6 +36,11 @@ class DenseShard : public Shard {
     }
     part->rows = rows;
     part->keys.clear();
+    part->in_message = policy_.mode == Mode::kAsync && policy_.gradients_to_wait <= 1;
+    if (part->in_message) {
+      part->message = *payload;
+      return CheckValues(payload, table_->wire_bytes(), rows) ? PART_OK : PART_NOT_FINITE;
+    }
     part->values.resize(rows);
     return DecodeValues(payload, table_->wire_bytes(), rows, part->values.data());
   }
@@ -77,7 +82,11 @@ class DenseShard : public Shard {
  protected:
   void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (part->rows == 0 || weight == 0) return;
-    Update(part->values.data());
+    if (part->in_message) {
+      UpdateFromMessage(part);
+    } else {
+      Update(part->values.data());
+    }
   }
 
   void ApplyMean(const std::vector<Pending*>& parts, double total) override
@@ -138,6 +147,27 @@ class DenseShard : public Shard {
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
     table_->columns()[0].rule->Apply(OwnWeights(), arrays, gradient, elements_, row, Rates()[0],
                                      ++count_);
+  }
+
+  // The same from the slices that were received, piece by piece through the first cache.
+  void UpdateFromMessage(PushPart* part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    constexpr size_t kPiece = 4096;  // elements
+    const UpdateRule& rule = *table_->columns()[0].rule;
+    const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
+    // Whole rows, for their norm.
+    const size_t piece = table_->row_elements() > elements_ ? kPiece : (kPiece + row - 1) / row * row;
+    part->values.resize(std::min<size_t>(piece, elements_));
+    float* const weights = OwnWeights();
+    float* arrays[UpdateRule::kMaxState];
+    StateArrays(arrays);
+    const float rate = Rates()[0];
+    ++count_;
+    for (size_t at = 0; at < elements_; at += piece) {
+      const size_t n = std::min<size_t>(piece, elements_ - at);
+      (void)ReadValues(&part->message, table_->wire_bytes(), n, part->values.data());  // finite
+      rule.Apply(weights + at, arrays, part->values.data(), n, std::min(row, n), rate, count_);
+      for (int k = 0; k < rule.state_floats(); ++k) arrays[k] += n;
+    }
   }
 
   const uint64_t elements_;

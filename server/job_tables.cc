@@ -242,6 +242,7 @@ void JobTables::ApplyPush(const Caller& caller, const Push& push, PayloadReader*
       // Kept apart: a shard in sync mode takes the part over.
       const std::vector<uint64_t> keys = push.delta() ? scratch->keys : std::vector<uint64_t>();
       result = shard->Apply(frame, scratch);
+      scratch->message = PayloadReader();
       if (result.status == PART_OK && push.delta()) {
         const uint32_t n =
             layout.sparse() ? rows : static_cast<uint32_t>(layout.ShardElements(index));

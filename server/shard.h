@@ -42,6 +42,10 @@ struct PushPart {
   uint32_t rows = 0;
   std::vector<uint64_t> keys;  // sparse: [rows]
   std::vector<float> values;   // sparse: [rows][dim]; dense: [elements] or none
+  // Dense, when it is applied at once: validated values stay here, as they were received, and
+  // `values` is spare.
+  bool in_message = false;
+  PayloadReader message;
 };
 
 struct ApplyResult {

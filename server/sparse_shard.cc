@@ -21,6 +21,7 @@ class SparseShard : public Shard {
 
   PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const override {
     part->rows = rows;
+    part->in_message = false;
     part->keys.resize(rows);
     part->values.resize(static_cast<size_t>(rows) * dim_);
     payload->Copy(part->keys.data(), part->keys.size() * sizeof(uint64_t));

@@ -141,28 +141,67 @@ absl::StatusOr<Decoded> Decode(Message message) {
   return decoded;
 }
 
-// Copies n floats of any alignment; all ones in the result's exponent bits: one was not finite.
-uint32_t CopyFloats(const uint8_t* from, size_t n, float* to) {
+// Loops over n values of any alignment in wire form. Results: all ones in the exponent's bits when a
+// value was not finite.
+#define SLUICE_LOOP inline __attribute__((always_inline)) uint32_t
+
+SLUICE_LOOP NotFinite(uint32_t bits) { return (bits & kExponent) == kExponent ? kExponent : 0; }
+
+SLUICE_LOOP LoadFloat(const uint8_t* from, size_t i) {
+  uint32_t bits;
+  std::memcpy(&bits, from + 4 * i, 4);
+  return bits;
+}
+
+SLUICE_LOOP LoadBf16(const uint8_t* from, size_t i) {
+  uint16_t half;
+  std::memcpy(&half, from + 2 * i, 2);
+  return static_cast<uint32_t>(half) << 16;
+}
+
+// to == nullptr: only looks.
+template <typename Load>
+SLUICE_LOOP Take(Load load, const uint8_t* from, size_t n, float* to) {
   uint32_t bad = 0;
+  if (to == nullptr) {
+    for (size_t i = 0; i < n; ++i) bad |= NotFinite(load(from, i));
+    return bad;
+  }
   for (size_t i = 0; i < n; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, from + 4 * i, 4);
+    const uint32_t bits = load(from, i);
     std::memcpy(to + i, &bits, 4);
-    bad |= (bits & kExponent) == kExponent ? kExponent : 0;
+    bad |= NotFinite(bits);
   }
   return bad;
 }
 
-uint32_t WidenBf16(const uint8_t* from, size_t n, float* to) {
-  uint32_t bad = 0;
-  for (size_t i = 0; i < n; ++i) {
-    uint16_t half;
-    std::memcpy(&half, from + 2 * i, 2);
-    const uint32_t bits = static_cast<uint32_t>(half) << 16;
-    std::memcpy(to + i, &bits, 4);
-    bad |= (bits & kExponent) == kExponent ? kExponent : 0;
-  }
-  return bad;
+SLUICE_LOOP TakeValues(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to) {
+  return wire_bytes == 2 ? Take([](auto... x) { return LoadBf16(x...); }, from, n, to)
+                         : Take([](auto... x) { return LoadFloat(x...); }, from, n, to);
+}
+
+using TakeLoop = uint32_t (*)(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to);
+
+uint32_t TakePortable(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to) {
+  return TakeValues(from, wire_bytes, n, to);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) uint32_t TakeAvx2(const uint8_t* from, uint32_t wire_bytes,
+                                                  size_t n, float* to) {
+  return TakeValues(from, wire_bytes, n, to);
+}
+
+TakeLoop BestTake() { return __builtin_cpu_supports("avx2") ? TakeAvx2 : TakePortable; }
+#else
+TakeLoop BestTake() { return TakePortable; }
+#endif
+
+#undef SLUICE_LOOP
+
+uint32_t TakeBest(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to) {
+  static const TakeLoop best = BestTake();
+  return best(from, wire_bytes, n, to);
 }
 
 inline uint16_t RoundToBf16(float value) {
@@ -232,8 +271,8 @@ absl::StatusOr<DecodedReply> DecodeReply(Message message) {
 
 uint16_t FloatToBf16(float value) { return RoundToBf16(value); }
 
-bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
-  const auto read = wire_bytes == 2 ? WidenBf16 : CopyFloats;
+// to == nullptr: only looks.
+static bool TakeFrom(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
   const size_t width = wire_bytes == 2 ? 2 : 4;
   if (n > payload->remaining() / width) return false;
   uint32_t bad = 0;
@@ -241,19 +280,31 @@ bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to
   while (n > 0) {
     size_t size;
     const uint8_t* piece = payload->Piece(n * width, &size);
-    const size_t whole = size / width;
-    bad |= read(piece, whole, to);
-    to += whole;
-    n -= whole;
+    size_t taken = size / width;
+    bad |= TakeBest(piece, wire_bytes, taken, to);
     const size_t rest = size % width;
-    if (rest == 0) continue;
-    std::memcpy(straddling, piece + whole * width, rest);
-    payload->Copy(straddling + rest, width - rest);
-    bad |= read(straddling, 1, to);
-    ++to;
-    --n;
+    if (rest > 0) {
+      std::memcpy(straddling, piece + taken * width, rest);
+      payload->Copy(straddling + rest, width - rest);
+      bad |= TakeBest(straddling, wire_bytes, 1, to == nullptr ? to : to + taken);
+      ++taken;
+    }
+    if (to != nullptr) to += taken;
+    n -= taken;
   }
   return bad == 0;
+}
+
+bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
+  return TakeFrom(payload, wire_bytes, n, to);
+}
+
+bool CheckValues(PayloadReader* payload, uint32_t wire_bytes, size_t n) {
+  return TakeFrom(payload, wire_bytes, n, nullptr);
+}
+
+bool AllFinite(const float* values, size_t n) {
+  return TakeBest(reinterpret_cast<const uint8_t*>(values), sizeof(float), n, nullptr) == 0;
 }
 
 Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes,

@@ -66,6 +66,9 @@ inline float Bf16ToFloat(uint16_t bits) {
 // Reads n values of 4 or 2 bytes each into floats. False when one of them is not finite (all n are read and
 // consumed), or when fewer than n remain (nothing is).
 bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
+// The same, without keeping them.
+bool CheckValues(PayloadReader* payload, uint32_t wire_bytes, size_t n);
+bool AllFinite(const float* values, size_t n);
 // Slice of n values in wire form: shares `values` when wire_bytes is 4 (owner keeps them), converts for 2.
 Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes, std::shared_ptr<const void> owner);
 
