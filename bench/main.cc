@@ -14,6 +14,8 @@ DEFINE_string(json, "", "also write the rows to this file");
 DEFINE_bool(quick, false, "small and few: shows that everything runs, not how fast");
 
 DEFINE_int32(repetitions, 0, "of figure and limit; 0: 11, with --quick 3");
+DEFINE_string(train_data, "",
+              "files of Criteo TSV (absolute glob) that the train rows use instead of generated ones");
 DEFINE_bool(serve, false, "be the pserver of a benchmark (started by the benchmark itself)");
 DEFINE_int32(pserver_threads, 2, "threads of that pserver");
 
@@ -32,6 +34,7 @@ int Main() {
   Settings settings;
   settings.quick = FLAGS_quick;
   if (settings.quick) settings.repetitions = 3;
+  settings.train_data = FLAGS_train_data;
   if (FLAGS_repetitions > 0) settings.repetitions = FLAGS_repetitions;
   std::vector<Benchmark> benchmarks;
   AddKernelBenchmarks(&benchmarks);

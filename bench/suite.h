@@ -14,6 +14,7 @@ namespace sluice::bench {
 struct Settings {
   bool quick = false;    // small and few: shows that everything runs, not how fast
   int repetitions = 11;  // of figure and limit, one after the other
+  std::string train_data;  // Criteo TSV for the train rows, an absolute glob; empty: made for the run
 };
 
 // One repetition: figure and limit in the row's unit.

@@ -164,9 +164,13 @@ Benchmark TrainBenchmark(const Mode& mode, uint32_t batch, const std::string& ru
   benchmark.limit_name = "gemm_floor";
   benchmark.few_repetitions = 5;
   benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<TemporaryFolder> data,
-                            Data(settings.quick ? 4000 : 300000));
-    const JobConfig job = StandardJob(data->path() + "/*.tsv", batch, optimizer);
+    std::shared_ptr<TemporaryFolder> data;
+    std::string files = settings.train_data;
+    if (files.empty()) {
+      SLUICE_ASSIGN_OR_RETURN(data, Data(settings.quick ? 4000 : 300000));
+      files = data->path() + "/*.tsv";
+    }
+    const JobConfig job = StandardJob(files, batch, optimizer);
     auto run = std::make_shared<TrainRun>(data, mode, job, settings.quick);
     return std::function<Sample()>([run] { return run->Measure(); });
   };
