@@ -54,8 +54,8 @@ class DenseTraffic {
     const size_t elements = bytes / sizeof(float);
     gradient_ = std::make_shared<std::vector<float>>(elements, 1e-3f);
     // Pulls in flight together fill arrays of their own.
-    pulled_.resize(workers_->size(), std::vector<std::vector<float>>(
-                                         in_flight, std::vector<float>(elements)));
+    pulled_.resize(workers_->size(),
+                   std::vector<std::vector<float>>(in_flight, std::vector<float>(elements)));
   }
 
   PushRequest Gradient() const {
@@ -156,8 +156,8 @@ absl::StatusOr<std::function<Sample()>> Prepare(Row row, const Settings& setting
     if (!created.ok()) return created.status();
     tcp = *std::move(created);
   }
-  const double bytes = static_cast<double>(messages) * row.bytes *
-                       (row.kind == Kind::kPushPull ? 2 : 1);
+  const double bytes =
+      static_cast<double>(messages) * row.bytes * (row.kind == Kind::kPushPull ? 2 : 1);
   const auto figure = [row, messages, bytes](double seconds, uint32_t workers) {
     return row.round_trip ? seconds / messages * 1e6 : workers * bytes / seconds / 1e9;
   };
@@ -186,7 +186,8 @@ Benchmark DenseBenchmark(const Row& row) {
 void AddDenseBenchmarks(std::vector<Benchmark>* to) {
   to->push_back(DenseBenchmark({Kind::kPushPull, 4 << 10, 1, true}));
   for (const Kind kind : {Kind::kPush, Kind::kPull, Kind::kPushPull}) {
-    for (const size_t bytes : {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20}) {
+    for (const size_t bytes :
+         {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20}) {
       to->push_back(DenseBenchmark({kind, bytes}));
     }
   }

@@ -14,8 +14,9 @@ DEFINE_string(json, "", "also write the rows to this file");
 DEFINE_bool(quick, false, "small and few: shows that everything runs, not how fast");
 
 DEFINE_int32(repetitions, 0, "of figure and limit; 0: 11, with --quick 3");
-DEFINE_string(train_data, "",
-              "files of Criteo TSV (absolute glob) that the train rows use instead of generated ones");
+DEFINE_string(
+    train_data, "",
+    "files of Criteo TSV (absolute glob) that the train rows use instead of generated ones");
 DEFINE_bool(serve, false, "be the pserver of a benchmark (started by the benchmark itself)");
 DEFINE_int32(pserver_threads, 2, "threads of that pserver");
 

@@ -123,11 +123,10 @@ class SparseTraffic {
         store_(row.dim, rule_->state_floats() * row.dim) {
     std::mt19937_64 random(1);
     for (size_t b = 0; b < kBatches; ++b) batches_.push_back(Group(DrawBatch(row_, &random)));
-    gradients_ = std::make_shared<std::vector<float>>(
-        std::max(row_.batch, kFillBatch) * row_.dim, 1e-3f);
-    pulled_.resize(row_.workers,
-                   std::vector<std::vector<float>>(kInFlight, std::vector<float>(
-                                                                  row_.batch * row_.dim)));
+    gradients_ =
+        std::make_shared<std::vector<float>>(std::max(row_.batch, kFillBatch) * row_.dim, 1e-3f);
+    pulled_.resize(row_.workers, std::vector<std::vector<float>>(
+                                     kInFlight, std::vector<float>(row_.batch * row_.dim)));
   }
 
   static constexpr size_t kFillBatch = 64 << 10;
@@ -202,8 +201,8 @@ class SparseTraffic {
       if (b >= kInFlight) status = client->WaitPull(ticket);
       if (b >= batches) continue;
       PullRequest pull;
-      pull.sparse.push_back({0, batches_[(b + 8 * worker) % kBatches],
-                             pulled_[worker][b % kInFlight].data()});
+      pull.sparse.push_back(
+          {0, batches_[(b + 8 * worker) % kBatches], pulled_[worker][b % kInFlight].data()});
       ticket = client->StartPull(std::move(pull));
     }
     return status;
@@ -238,8 +237,8 @@ Benchmark SparseBenchmark(Row row) {
     const double rows = static_cast<double>(batches) * sized.batch / 1e6;
     return std::function<Sample()>([=, traffic = *std::move(traffic)] {
       Sample sample;
-      sample.limit = rows / (sized.workers > 1 ? traffic->Run(1, batches)
-                                               : traffic->RunHere(batches));
+      sample.limit =
+          rows / (sized.workers > 1 ? traffic->Run(1, batches) : traffic->RunHere(batches));
       sample.value = sized.workers * rows / traffic->Run(sized.workers, batches);
       return sample;
     });

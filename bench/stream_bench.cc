@@ -1,5 +1,5 @@
-// stream_round_trip/4KiB and stream_push/4MiB: streams of grpc_transport over loopback, client and server
-// here.
+// stream_round_trip/4KiB and stream_push/4MiB: streams of grpc_transport over loopback, client and
+// server here.
 //
 // The limits are the same exchange over one plain TCP connection.
 #include <memory>

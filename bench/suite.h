@@ -14,7 +14,8 @@ namespace sluice::bench {
 struct Settings {
   bool quick = false;    // small and few: shows that everything runs, not how fast
   int repetitions = 11;  // of figure and limit, one after the other
-  std::string train_data;  // Criteo TSV for the train rows, an absolute glob; empty: made for the run
+  std::string
+      train_data;  // Criteo TSV for the train rows, an absolute glob; empty: made for the run
 };
 
 // One repetition: figure and limit in the row's unit.
@@ -46,8 +47,8 @@ struct Benchmark {
   int few_repetitions = 0;
 };
 
-// One repetition to warm up, then `settings.repetitions` that count. A value of 0 or less says that the measurement
-// failed (and said why): INTERNAL.
+// One repetition to warm up, then `settings.repetitions` that count. A value of 0 or less says that
+// the measurement failed (and said why): INTERNAL.
 absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
 
 // What each file of rows adds.

@@ -85,9 +85,9 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
 
 std::string EffectiveText(const JobConfig& job, bool brief) {
   if (brief) {
-    return absl::StrCat("effective configuration: ",
-                        job.output_dir().empty() ? "output/JOB_ID" : job.output_dir(),
-                        "/job.textproto");
+    return absl::StrCat(
+        "effective configuration: ", job.output_dir().empty() ? "output/JOB_ID" : job.output_dir(),
+        "/job.textproto");
   }
   const std::string config = ToTextproto(job);
   std::string text = "effective configuration:";

@@ -65,8 +65,7 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
         absl::StrCat("--lease_ms=", lease_ms, " is not possible; give 100 to 3600000"));
   }
   cluster->mutable_limits()->set_lease_ms(static_cast<uint32_t>(lease_ms));
-  cluster->mutable_limits()->set_heartbeat_ms(
-      static_cast<uint32_t>(std::min(500L, lease_ms / 4)));
+  cluster->mutable_limits()->set_heartbeat_ms(static_cast<uint32_t>(std::min(500L, lease_ms / 4)));
   return absl::OkStatus();
 }
 

@@ -12,9 +12,8 @@ namespace sluice::cli {
 namespace {
 
 std::vector<Command> AllCommands() {
-  return {LaunchCommand(), UpCommand(),     SubmitCommand(), StatusCommand(),
-          LogsCommand(),   CancelCommand(), DownCommand(),   PredictCommand(),
-          DataCommand()};
+  return {LaunchCommand(), UpCommand(),   SubmitCommand(),  StatusCommand(), LogsCommand(),
+          CancelCommand(), DownCommand(), PredictCommand(), DataCommand()};
 }
 
 std::string Overview(const std::vector<Command>& commands) {

@@ -132,8 +132,8 @@ absl::StatusOr<Report> Finish(int number, const Part& part, Leftovers* leftovers
 absl::Status Append(const Part& part, std::FILE* out, const std::string& output) {
   std::FILE* in = std::fopen(part.file.c_str(), "rb");
   if (in == nullptr) {
-    return absl::DataLossError(absl::StrCat("the part ", part.file, " is gone: ",
-                                            std::strerror(errno), "; predict again"));
+    return absl::DataLossError(absl::StrCat("the part ", part.file,
+                                            " is gone: ", std::strerror(errno), "; predict again"));
   }
   std::vector<char> buffer(1 << 16);
   uint64_t lines = 0;
@@ -146,8 +146,8 @@ absl::Status Append(const Part& part, std::FILE* out, const std::string& output)
   const bool read = std::ferror(in) == 0;
   std::fclose(in);
   if (!written) {
-    return absl::InternalError(absl::StrCat("cannot write ", output, ": ", std::strerror(errno),
-                                            "; is the disk full?"));
+    return absl::InternalError(
+        absl::StrCat("cannot write ", output, ": ", std::strerror(errno), "; is the disk full?"));
   }
   if (read && lines == part.lines) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("the part ", part.file, " has ", lines, " of ",
@@ -171,8 +171,8 @@ absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& tar
   if (!status.ok()) return status;
   if (finished && !target.in_place) finished = std::rename(whole.c_str(), target.path.c_str()) == 0;
   if (finished) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("cannot finish ", target.path, ": ",
-                                          std::strerror(errno), "; is the disk full?"));
+  return absl::InternalError(absl::StrCat("cannot finish ", target.path, ": ", std::strerror(errno),
+                                          "; is the disk full?"));
 }
 
 absl::StatusOr<Report> RunHere(const PredictOptions& options) {
@@ -275,8 +275,9 @@ int Predict(const ParsedCommand& command) {
     std::cerr << "sluice: " << WithCommas(report->bad_lines)
               << " lines are no example and got nan: " << report->bad_text << std::endl;
   }
-  (scores_on_stdout ? std::cerr : std::cout) << "scored " << WithCommas(report->examples) << " examples into "
-            << options->output_file << std::endl;
+  (scores_on_stdout ? std::cerr : std::cout)
+      << "scored " << WithCommas(report->examples) << " examples into " << options->output_file
+      << std::endl;
   return kDone;
 }
 

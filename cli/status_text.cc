@@ -71,6 +71,19 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
   return rows + text;
 }
 
+// Where a worker's time went in this job, and how full its queue of batches is.
+std::string StagesOf(const WorkerProgress& worker) {
+  const StageSeconds& s = worker.stages();
+  std::string text = absl::StrFormat(
+      "      read %.1f s, dedup %.1f s, pull wait %.1f s, compute %.1f s, push wait %.1f s",
+      s.read(), s.dedup(), s.pull_wait(), s.compute(), s.push_wait());
+  if (worker.batches_capacity() > 0) {
+    absl::StrAppend(&text, ", ", worker.batches_ready(), " of ", worker.batches_capacity(),
+                    " batches ready");
+  }
+  return text + "\n";
+}
+
 std::string JobText(const ClusterStatus& status, const JobStatus& job) {
   std::string text = absl::StrCat("  ", LiveLine(job, 500));
   if (!job.mode().empty()) absl::StrAppend(&text, " | mode ", job.mode());
@@ -89,6 +102,7 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
     for (const WorkerProgress& worker : job.workers()) {
       absl::StrAppend(&text, "    ", WorkerLine(worker),
                       worker.doing().empty() ? "" : ", " + worker.doing(), "\n");
+      absl::StrAppend(&text, StagesOf(worker));
     }
     absl::StrAppend(&text, TablesOf(status, job));
   } else if (job.result().eval().examples() > 0) {

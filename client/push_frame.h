@@ -37,9 +37,10 @@ absl::StatusOr<PushFrame> MakePushFrame(const ShardIndex& index, const PushReque
 // and shards.
 absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* keys);
 
-// The messages of one request, cut between parts at kChunkBytes. `head` has request_id and generation,
-// and what the final message alone carries (commit, pull, end_epoch); `pull_keys` are the pull's
-// arrays. `frame` may be null; otherwise its parts of `shards` are pushed, as sent to link `link`.
+// The messages of one request, cut between parts at kChunkBytes. `head` has request_id and
+// generation, and what the final message alone carries (commit, pull, end_epoch); `pull_keys` are
+// the pull's arrays. `frame` may be null; otherwise its parts of `shards` are pushed, as sent to
+// link `link`.
 std::vector<Message> EncodeRequest(const ShardIndex& index, const FrameHeader& head,
                                    const PushFrame* frame, const std::vector<uint32_t>& shards,
                                    uint32_t link, Message pull_keys);

@@ -101,6 +101,7 @@ absl::Status WideDeepModel::DeriveShape(const JobConfig& job) {
   const auto on = [](bool present, bool value) { return !present || value; };  // default true
   shape_.hidden.assign(config.hidden_units().begin(), config.hidden_units().end());
   shape_.dropout = config.dropout();
+  shape_.bf16 = job.train().compute_dtype() == TrainConfig::BF16;
   shape_.wide_bias = on(config.has_wide_numeric(), config.wide_numeric());
   shape_.num_numeric = schema_->numerics().size();
   for (uint32_t i = 0; i < shape_.num_numeric; ++i) {

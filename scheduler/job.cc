@@ -32,9 +32,12 @@ std::vector<const WorkerProgress*> Progress(const Job& job, Membership* members)
   return all;
 }
 
-// In sync, who kept the others waiting most, as the pserver that saw the longest wait says.
+// In sync, who kept the others waiting most, as the pserver that saw the longest wait says; and
+// what is waited for now, there or, when nothing is, at another pserver: a worker that stopped
+// between its commits is missed at the second alone.
 std::string SlowestWorker(const Job& job, Membership* members) {
   const HostedJob* worst = nullptr;
+  const HostedJob* waiting = nullptr;
   for (const uint64_t id : job.pservers) {
     const Member* member = members->ById(id);
     if (member == nullptr) continue;
@@ -43,6 +46,7 @@ std::string SlowestWorker(const Job& job, Membership* members) {
     if (worst == nullptr || it->second.slowest_wait_s() > worst->slowest_wait_s()) {
       worst = &it->second;
     }
+    if (!it->second.waiting_for().empty()) waiting = &it->second;
   }
   if (worst == nullptr) return "";
   std::string text;
@@ -51,8 +55,9 @@ std::string SlowestWorker(const Job& job, Membership* members) {
         absl::StrFormat("slowest: %s, the others waited %.1f s for it",
                         DescribeRank(job, worst->slowest_rank(), members), worst->slowest_wait_s());
   }
-  if (!worst->waiting_for().empty()) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "waits for ", worst->waiting_for());
+  if (!worst->waiting_for().empty()) waiting = worst;
+  if (waiting != nullptr) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", "waits for ", waiting->waiting_for());
   }
   return text;
 }

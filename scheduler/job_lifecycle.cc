@@ -50,9 +50,9 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
     return job->state == JOB_QUEUED && !job->over();
   });
   if (queued >= kMaxQueuedJobs) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(queued, " jobs are queued, and the scheduler keeps no more than ", kMaxQueuedJobs,
-                     "; submit again when some have ended, or cancel some (sluice cancel)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        queued, " jobs are queued, and the scheduler keeps no more than ", kMaxQueuedJobs,
+        "; submit again when some have ended, or cancel some (sluice cancel)"));
   }
   next_number_ = std::max(next_number_, first_number);
   auto job = std::make_unique<Job>();

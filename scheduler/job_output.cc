@@ -57,8 +57,8 @@ void JobOutput::Write(const OutputAction& action) {
 namespace {
 
 absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
-  return absl::Status(why.code(), absl::StrCat("cannot write to output_dir ", dir, ": ", why.message(),
-                                               "; give a writable --output_dir"));
+  return absl::Status(why.code(), absl::StrCat("cannot write to output_dir ", dir, ": ",
+                                               why.message(), "; give a writable --output_dir"));
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ absl::Status JobOutput::Begin(const OutputAction& action) {
   const std::string& dir = action.config.output_dir();
   if (const absl::Status made = options_.env->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
   const std::string text = ToTextproto(action.config);
-  const absl::Status written = options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
+  const absl::Status written =
+      options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
   if (!written.ok()) return NoOutput(dir, written);
   SLUICE_ASSIGN_OR_RETURN(open_[action.job_id].events,
                           EventFile::Create(dir, options_.host, action.time));

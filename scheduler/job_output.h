@@ -34,7 +34,8 @@ class JobOutput {
   explicit JobOutput(Options options);
   ~JobOutput() { Stop(); }
 
-  // Writes what is queued, then ends its thread; what comes later is not written. Not from a callback.
+  // Writes what is queued, then ends its thread; what comes later is not written. Not from a
+  // callback.
   void Stop();
 
   void Add(std::vector<OutputAction> actions);

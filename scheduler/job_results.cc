@@ -95,9 +95,9 @@ void JobResults::AddBadLines(const BadLines& bad) {
 
 absl::Status JobResults::CheckBadLines() const {
   if (all_bad_.count <= max_bad_lines_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,
-      "; mend the data or raise the limit: ", all_bad_.Describe()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,
+                   "; mend the data or raise the limit: ", all_bad_.Describe()));
 }
 
 void JobResults::Saved(const SaveReport& report) {

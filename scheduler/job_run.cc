@@ -137,13 +137,12 @@ absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
   if (epoch.examples() > 0 || !results_.CheckBadLines().ok()) return absl::OkStatus();
   const uint64_t dropped = results_.result().examples_dropped();
   if (dropped == 0) {
-    return absl::FailedPreconditionError(
-        "the training data has no examples; see data.train_files");
+    return absl::FailedPreconditionError("the training data has no examples; see data.train_files");
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "data.drop_last leaves nothing to train: no task of the ", dropped,
-      " examples fills a batch of ", config_.train().batch_size(),
-      "; lower train.batch_size, raise data.task_bytes or set data.drop_last: false"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("data.drop_last leaves nothing to train: no task of the ", dropped,
+                   " examples fills a batch of ", config_.train().batch_size(),
+                   "; lower train.batch_size, raise data.task_bytes or set data.drop_last: false"));
 }
 
 absl::Status JobRun::EndEval() {

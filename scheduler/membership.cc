@@ -24,10 +24,9 @@ absl::Status Membership::Check(const RegisterRequest& request) const {
   const bool pserver = request.role() == ROLE_PSERVER;
   const uint32_t limit = pserver ? options_.pserver_num : options_.worker_num;
   if (limit > 0 && request.rank() >= limit) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(RoleName(request.role()), " rank ", request.rank(),
-                     " is out of range: the cluster has ", limit, " (",
-                     pserver ? "pservers" : "worker_num", "); ranks begin at 0"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        RoleName(request.role()), " rank ", request.rank(), " is out of range: the cluster has ",
+        limit, " (", pserver ? "pservers" : "worker_num", "); ranks begin at 0"));
   }
   if (pserver && request.address().empty()) {
     return absl::InvalidArgumentError(

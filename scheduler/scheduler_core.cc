@@ -116,7 +116,8 @@ void SchedulerCore::TakeProgress(const PollRequest& request, Member* member, abs
 void SchedulerCore::CheckServing(Job* job, const Member& member, RankSlot* slot, absl::Time now) {
   if (job->finishing() || member.seen_version < slot->told_version) return;
   slot->absent_since = std::min(slot->absent_since, now);
-  // A start takes a moment, and one report may be older than it looks: they can overtake each other.
+  // A start takes a moment, and one report may be older than it looks: they can overtake each
+  // other.
   const absl::Duration grace = slot->reported ? 2 * options_.heartbeat : options_.lease;
   if (now - slot->absent_since < grace) return;
   EndJob(job, JOB_FAILED,

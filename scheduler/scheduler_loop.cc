@@ -116,8 +116,8 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
 absl::StatusOr<RegisterReply> SchedulerLoop::Register(const RegisterRequest& request) {
   absl::StatusOr<RegisterReply> reply;
   Run([&](SchedulerCore& core, absl::Time now) { reply = core.Register(request, now); });
-  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ",
-                            request.pid(), " on host ", request.host(), "): ",
+  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
+                            " on host ", request.host(), "): ",
                             reply.ok() ? absl::StrCat("registered as member ", reply->member_id())
                                        : std::string(reply.status().message())));
   return reply;
@@ -199,7 +199,8 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
   });
   if (!job_id.ok()) return job_id.status();
   // A line each: one log entry has a largest size.
-  for (const absl::string_view line : absl::StrSplit(ToTextproto(draft.config), '\n', absl::SkipEmpty()))
+  for (const absl::string_view line :
+       absl::StrSplit(ToTextproto(draft.config), '\n', absl::SkipEmpty()))
     options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", line));
   SubmitJobReply reply;
   reply.set_job_id(*job_id);

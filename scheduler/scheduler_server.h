@@ -20,8 +20,8 @@ class SchedulerServer {
  public:
   struct Options {
     Identity identity;
-    uint32_t server_num = 0;  // 0: as many as the cluster file lists, at least 1
-    uint32_t worker_num = 0;  // 0: of the cluster file
+    uint32_t server_num = 0;       // 0: as many as the cluster file lists, at least 1
+    uint32_t worker_num = 0;       // 0: of the cluster file
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
     // The cluster was shut down by a call.

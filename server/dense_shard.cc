@@ -47,7 +47,7 @@ class DenseShard : public Shard {
 
   void Read(const uint64_t*, size_t, uint8_t* to) override {
     MutexLock lock(&mutex_);
-    EncodeValues(weights_->data(), elements_, table_->wire_bytes(), to);
+    WriteValues(weights_->data(), elements_, table_->wire_bytes(), to);
   }
 
   Slice Lend() override {
@@ -155,7 +155,8 @@ class DenseShard : public Shard {
     const UpdateRule& rule = *table_->columns()[0].rule;
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
     // Whole rows, for their norm.
-    const size_t piece = table_->row_elements() > elements_ ? kPiece : (kPiece + row - 1) / row * row;
+    const size_t piece =
+        table_->row_elements() > elements_ ? kPiece : (kPiece + row - 1) / row * row;
     part->values.resize(std::min<size_t>(piece, elements_));
     float* const weights = OwnWeights();
     float* arrays[UpdateRule::kMaxState];
@@ -173,8 +174,8 @@ class DenseShard : public Shard {
   const uint64_t elements_;
   const uint64_t first_;  // index of the block's first element in the tensor
   std::shared_ptr<std::vector<float>> weights_ ABSL_GUARDED_BY(mutex_);  // [elements]
-  std::vector<float> state_ ABSL_GUARDED_BY(mutex_);  // [state_floats][elements]
-  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;        // updates of the block
+  std::vector<float> state_ ABSL_GUARDED_BY(mutex_);                     // [state_floats][elements]
+  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;                           // updates of the block
   DenseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> mean_ ABSL_GUARDED_BY(mutex_);
 };

@@ -62,13 +62,14 @@ absl::Status CheckSaved(const TableConfig& saved, const TableLayout& table,
   }
   if (same) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("table '", table.name(), "' of ", directory, " is ",
-                   saved.ShortDebugString(), "; the job's is ", table.config().ShortDebugString(),
+      absl::StrCat("table '", table.name(), "' of ", directory, " is ", saved.ShortDebugString(),
+                   "; the job's is ", table.config().ShortDebugString(),
                    "; train with the model's features and widths"));
 }
 
-// The tables of the job, and the seed of their initial values. A job that only evaluates a model has
-// the model's own: a key that was never trained is the same in training, evaluation and prediction.
+// The tables of the job, and the seed of their initial values. A job that only evaluates a model
+// has the model's own: a key that was never trained is the same in training, evaluation and
+// prediction.
 struct InitialTables {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   uint64_t seed = 0;
@@ -115,11 +116,12 @@ absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int se
     name = layouts[t]->name();
   }
   if (all <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the job's dense tables need ", Mib(all), " on this pserver, ", Mib(most), " of it for table '",
-      name, "', and ", Mib(available),
-      " are available (MemAvailable); make that table smaller, use more pservers, or a machine with "
-      "more memory"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the job's dense tables need ", Mib(all), " on this pserver, ", Mib(most),
+                   " of it for table '", name, "', and ", Mib(available),
+                   " are available (MemAvailable); make that table smaller, use more pservers, or "
+                   "a machine with "
+                   "more memory"));
 }
 
 }  // namespace
@@ -137,8 +139,7 @@ JobTables::JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePoli
       epochs_ended_(policy.worker_num) {}
 
 absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
-                                                           const std::string& address,
-                                                           Clock* clock,
+                                                           const std::string& address, Clock* clock,
                                                            const JobLimits& limits) {
   if (spec.worker_num() == 0) {
     return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has no workers"));
@@ -249,8 +250,7 @@ std::string JobTables::WaitingFor() {
     if (oldest == nullptr || p.since < oldest->since) oldest = &p;
   }
   if (oldest == nullptr || policy_.mode == Mode::kSync) return "";
-  const std::optional<uint32_t> slowest =
-      staleness_.Blocking(oldest->caller.rank, oldest->step);
+  const std::optional<uint32_t> slowest = staleness_.Blocking(oldest->caller.rank, oldest->step);
   if (!slowest.has_value()) return "";
   return absl::StrFormat("push %d of rank %d, for max_staleness of rank %d (%.1f s)",
                          staleness_.clock(*slowest) + 1, *slowest, oldest->caller.rank,

@@ -158,12 +158,12 @@ absl::Status JobTables::CheckAnswer(const Pull& pull) const {
     const uint64_t bytes = uint64_t{parts.rows(i)} * layout.dim() * layout.wire_bytes();
     sparse += bytes;
     if (bytes + kHeaderRoom <= limits_.max_message_bytes && sparse <= kMaxPullBytes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pull of ", parts.rows(i), " rows of table '", layout.name(), "' shard ", parts.shard(i),
-        " asks for ", bytes, " bytes, and the pull for ", sparse,
-        " so far; one part may have at most ", limits_.max_message_bytes,
-        " (limits.max_message_mib), all of a pull ", kMaxPullBytes,
-        "; use smaller batches, more shards, or raise the limit"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pull of ", parts.rows(i), " rows of table '", layout.name(), "' shard ",
+                     parts.shard(i), " asks for ", bytes, " bytes, and the pull for ", sparse,
+                     " so far; one part may have at most ", limits_.max_message_bytes,
+                     " (limits.max_message_mib), all of a pull ", kMaxPullBytes,
+                     "; use smaller batches, more shards, or raise the limit"));
   }
   return absl::OkStatus();
 }
@@ -190,9 +190,9 @@ absl::Status JobTables::Handle(const Caller& caller, DecodedFrame frame, PushPar
   try {
     return HandleChecked(caller, std::move(frame), scratch, reply);
   } catch (const std::bad_alloc&) {
-    const std::string error = absl::StrCat("no memory for a request of rank ", caller.rank,
-                                           " in job ", job_id_, " on pserver ", address_,
-                                           "; use more pservers or a machine with more memory");
+    const std::string error =
+        absl::StrCat("no memory for a request of rank ", caller.rank, " in job ", job_id_,
+                     " on pserver ", address_, "; use more pservers or a machine with more memory");
     // Some shards may have it and others not, one perhaps in part: no try can mend that.
     if (changes) Fail(error);
     return absl::ResourceExhaustedError(error);
@@ -356,7 +356,8 @@ absl::Status JobTables::AnswerOrPark(const Caller& caller, const Pull& pull, Pay
     }
     if (!pull.evaluation()) staleness_.Activate(caller.rank);
     if (closed_) return absl::NotFoundError(absl::StrCat("job ", job_id_, " was closed"));
-    const uint64_t step = staleness_.StepOf(caller.rank, pull.for_push(), frames_.last(caller.rank));
+    const uint64_t step =
+        staleness_.StepOf(caller.rank, pull.for_push(), frames_.last(caller.rank));
     if (!Ready(caller, pull, step)) {
       if (parked_.size() >= kMaxParkedPerWorker * policy_.worker_num) {
         return absl::ResourceExhaustedError(absl::StrCat("job ", job_id_, " has ", parked_.size(),

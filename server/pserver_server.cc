@@ -111,9 +111,9 @@ bool PserverServer::stopping() {
 
 void PserverServer::Join() {
   const Identity& identity = options_.identity;
-  absl::Status status =
-      WaitForScheduler(scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
-                       [this] { return stopping(); }, options_.log);
+  absl::Status status = WaitForScheduler(
+      scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
+      [this] { return stopping(); }, options_.log);
   if (status.ok()) {
     MemberSession::Options session;
     session.scheduler = scheduler_.get();
@@ -160,10 +160,10 @@ void PserverServer::Reconcile() {
 void PserverServer::LogJobs() {
   std::map<std::string, std::string> now;
   for (const HostedJob& job : pserver_.Report()) {
-    now[job.job_id()] =
-        job.error().empty()
-            ? absl::StrCat("generation ", job.generation(), " is open: ", job.tables_size(), " tables")
-            : job.error();
+    now[job.job_id()] = job.error().empty()
+                            ? absl::StrCat("generation ", job.generation(),
+                                           " is open: ", job.tables_size(), " tables")
+                            : job.error();
   }
   std::map<std::string, std::string> news;
   for (const auto& [job_id, text] : now) {

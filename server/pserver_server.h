@@ -62,7 +62,8 @@ class PserverServer {
   PserverMetrics metrics_;
   std::unique_ptr<AdminServer> admin_;
   std::thread reconcile_thread_, join_thread_;
-  std::map<std::string, std::string> logged_jobs_;  // of the reconcile thread: what was said of each job
+  std::map<std::string, std::string>
+      logged_jobs_;                         // of the reconcile thread: what was said of each job
   std::unique_ptr<MemberSession> session_;  // written by the join thread, read after joined_
 
   Mutex mutex_;

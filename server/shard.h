@@ -79,8 +79,8 @@ class Shard {
   // Current values in wire form, one consistent snapshot. keys [n]; dense: ignored, the whole
   // block.
   virtual void Read(const uint64_t* keys, size_t n, uint8_t* to) = 0;
-  // The same without a copy: shared with the shard, whose next update leaves it as it is. Empty when
-  // there is no such memory (rows, another wire form).
+  // The same without a copy: shared with the shard, whose next update leaves it as it is. Empty
+  // when there is no such memory (rows, another wire form).
   virtual Slice Lend() { return Slice(); }
 
   virtual ShardValues Save() = 0;

@@ -43,7 +43,7 @@ class SparseShard : public Shard {
         if (row.header == nullptr) {
           missing.push_back(i);
         } else {
-          EncodeValues(row.weights, dim_, table_->wire_bytes(), to + i * row_bytes);
+          WriteValues(row.weights, dim_, table_->wire_bytes(), to + i * row_bytes);
         }
       });
     }
@@ -51,7 +51,7 @@ class SparseShard : public Shard {
     std::vector<float> initial(dim_);
     for (size_t i : missing) {
       table_->InitialRow(keys[i], initial.data());
-      EncodeValues(initial.data(), dim_, table_->wire_bytes(), to + i * row_bytes);
+      WriteValues(initial.data(), dim_, table_->wire_bytes(), to + i * row_bytes);
     }
   }
 

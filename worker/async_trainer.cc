@@ -6,7 +6,8 @@ namespace sluice {
 
 AsyncTrainer::Pulled AsyncTrainer::StartPull(BatchQueue::Item prepared) {
   std::shared_ptr<StepBuffers> values = step_.TakeBuffers(*prepared);
-  const ParameterClient::Ticket ticket = context_.client->StartPull(step_.MakePull(prepared, values.get()));
+  const ParameterClient::Ticket ticket =
+      context_.client->StartPull(step_.MakePull(prepared, values.get()));
   return {std::move(prepared), std::move(values), ticket};
 }
 
@@ -20,7 +21,8 @@ absl::Status AsyncTrainer::WaitPushes(const EpochPlan& plan, size_t in_flight) {
   return absl::OkStatus();
 }
 
-absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled, BatchQueue* queue) {
+absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
+                                    BatchQueue* queue) {
   {
     StageTimer timer(context_.stats, Stage::kPullWait);
     SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(pulled.ticket));

@@ -29,8 +29,8 @@ class AsyncTrainer : public Trainer {
 
   const JobContext& context_;
   NetStep step_;
-  std::deque<Pulled> pulled_;             // in the order of their steps
-  std::deque<BatchQueue::Item> pushed_;   // not known to be acknowledged
+  std::deque<Pulled> pulled_;            // in the order of their steps
+  std::deque<BatchQueue::Item> pushed_;  // not known to be acknowledged
 };
 
 }  // namespace sluice

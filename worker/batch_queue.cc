@@ -38,6 +38,11 @@ absl::StatusOr<BatchQueue::Item> BatchQueue::Pop() {
   return item;
 }
 
+size_t BatchQueue::size() {
+  MutexLock lock(&mutex_);
+  return items_.size();
+}
+
 BatchQueue::Item BatchQueue::TryPop() {
   MutexLock lock(&mutex_);
   if (items_.empty() || cancelled_) return nullptr;

@@ -31,6 +31,8 @@ class BatchQueue {
   absl::StatusOr<Item> Pop();
   // Null when there is none right now.
   Item TryPop();
+  size_t size();
+  size_t capacity() const { return capacity_; }
 
  private:
   const size_t capacity_;

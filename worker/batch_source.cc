@@ -21,31 +21,35 @@ uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
 
 bool Shuffled(const JobContext& context) { return context.config().data().shuffle(); }
 
-// Gradient sums are cut at multiples of this many positions of the global batch, so that up to 16 workers
-// add the same partial sums; at least 16, below which cuts cost more than they are worth.
+// Gradient sums are cut at multiples of this many positions of the global batch, so that up to 16
+// workers add the same partial sums; at least 16, below which cuts cost more than they are worth.
 size_t ChunkOf(uint64_t global_batch) { return std::max<uint64_t>(16, global_batch / 16); }
 
 absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
   if (bad.count <= context.config().data().max_bad_lines()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the data has more malformed lines than data.max_bad_lines = ", context.config().data().max_bad_lines(),
-      "; mend the data or raise the limit: ", bad.Describe()));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the data has more malformed lines than data.max_bad_lines = ",
+                   context.config().data().max_bad_lines(),
+                   "; mend the data or raise the limit: ", bad.Describe()));
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> FilesOfRank(const JobContext& context) {
-  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files, ExpandFiles(context.config().data().train_files()));
-  if (context.mode == Mode::kSync && context.config().data().assignment() == DataConfig::GLOBAL) return files;
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files,
+                          ExpandFiles(context.config().data().train_files()));
+  if (context.mode == Mode::kSync && context.config().data().assignment() == DataConfig::GLOBAL)
+    return files;
   std::vector<std::string> mine;
-  for (size_t i = context.rank; i < files.size(); i += context.worker_num()) mine.push_back(files[i]);
+  for (size_t i = context.rank; i < files.size(); i += context.worker_num())
+    mine.push_back(files[i]);
   return mine;
 }
 
 namespace {
 
-// Pieces of a size that tasks have too, so that sync and async jobs share their caches. Compressed text is read in
-// one go.
+// Pieces of a size that tasks have too, so that sync and async jobs share their caches. Compressed
+// text is read in one go.
 absl::StatusOr<std::vector<DataPiece>> PiecesOf(const std::vector<std::string>& files) {
   std::vector<DataPiece> pieces;
   for (const std::string& file : files) {
@@ -60,11 +64,14 @@ absl::StatusOr<std::vector<DataPiece>> PiecesOf(const std::vector<std::string>& 
   return pieces;
 }
 
-// One piece in memory of its own; mapped when it was stored, as the system can share and drop those pages.
-absl::StatusOr<Examples> LoadPiece(const JobContext& context, const DataPiece& piece, BadLines* bad) {
+// One piece in memory of its own; mapped when it was stored, as the system can share and drop those
+// pages.
+absl::StatusOr<Examples> LoadPiece(const JobContext& context, const DataPiece& piece,
+                                   BadLines* bad) {
   auto parsed = std::make_shared<Batch>();
-  SLUICE_ASSIGN_OR_RETURN(Examples examples, ReadExamples(*context.data, *context.model->schema(), context.cache.get(),
-                                                          piece, parsed.get(), bad));
+  SLUICE_ASSIGN_OR_RETURN(Examples examples,
+                          ReadExamples(*context.data, *context.model->schema(), context.cache.get(),
+                                       piece, parsed.get(), bad));
   if (examples.owner == nullptr && context.cache != nullptr) {
     SLUICE_ASSIGN_OR_RETURN(const FileIdentity source, IdentifyFile(piece.path));
     BadLines known;
@@ -77,8 +84,8 @@ absl::StatusOr<Examples> LoadPiece(const JobContext& context, const DataPiece& p
 
 }  // namespace
 
-absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files, ExampleSet* examples,
-                          BadLines* bad) {
+absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files,
+                          ExampleSet* examples, BadLines* bad) {
   StageTimer timer(context.stats, Stage::kRead);
   SLUICE_ASSIGN_OR_RETURN(const std::vector<DataPiece> pieces, PiecesOf(files));
   std::vector<Examples> loaded(pieces.size());
@@ -97,7 +104,8 @@ absl::Status LoadExamples(const JobContext& context, const std::vector<std::stri
   return CheckBadLines(context, *bad);
 }
 
-PermutedBatches::PermutedBatches(const JobContext& context, const ExampleSet* examples, uint32_t epoch, uint64_t steps)
+PermutedBatches::PermutedBatches(const JobContext& context, const ExampleSet* examples,
+                                 uint32_t epoch, uint64_t steps)
     : context_(context),
       examples_(examples),
       order_(examples->size(), EpochSeed(context, epoch)),
@@ -136,7 +144,8 @@ uint64_t PermutedBatches::dropped() const {
   return per_rank_ || context_.rank == 0 ? examples_->size() % global_batch_ : 0;
 }
 
-TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch) : context_(context), epoch_(epoch) {}
+TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch)
+    : context_(context), epoch_(epoch) {}
 
 void TaskBatches::TaskTrained(uint64_t task_id, uint64_t examples) {
   MutexLock lock(&mutex_);
@@ -151,14 +160,16 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
   request.set_epoch(epoch_);
   request.set_finished_task(finished);
   request.set_finished_examples(examples);
-  // A call that is tried again keeps its number: the task of a lost reply is answered again, not lost.
+  // A call that is tried again keeps its number: the task of a lost reply is answered again, not
+  // lost.
   request.set_number(++calls_);
   const absl::Time give_up = absl::Now() + kSchedulerPatience;
   for (;;) {
     absl::StatusOr<NextTaskReply> reply = context_.scheduler->NextTask(request);
     if (reply.ok() && reply->kind() != NextTaskReply::WAIT) return reply;
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
-    if (!reply.ok() && (!absl::IsUnavailable(reply.status()) || absl::Now() > give_up)) return reply.status();
+    if (!reply.ok() && (!absl::IsUnavailable(reply.status()) || absl::Now() > give_up))
+      return reply.status();
     if (reply.ok()) request.set_number(++calls_);  // WAIT was the answer: a new question
     absl::SleepFor(absl::Milliseconds(100));
   }
@@ -184,12 +195,15 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   const FeatureSchema& schema = *context_.model->schema();
   task_ = task;
   BadLines bad;
-  SLUICE_ASSIGN_OR_RETURN(examples_, ReadExamples(*context_.data, schema, context_.cache.get(),
-                                                  {task.path(), task.begin(), task.end()}, &parsed_, &bad));
+  SLUICE_ASSIGN_OR_RETURN(examples_,
+                          ReadExamples(*context_.data, schema, context_.cache.get(),
+                                       {task.path(), task.begin(), task.end()}, &parsed_, &bad));
   context_.stats->AddBadLines(bad);
-  if (bad.count > 0) context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
+  if (bad.count > 0)
+    context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
   SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad));
-  order_ = std::make_unique<Permutation>(examples_.view.n, CombineHash(EpochSeed(context_, epoch_), task.id()));
+  order_ = std::make_unique<Permutation>(examples_.view.n,
+                                         CombineHash(EpochSeed(context_, epoch_), task.id()));
   next_ = std::min<uint64_t>(task.first_offset(), examples_.view.n);
   leased_ = true;
   return absl::OkStatus();
@@ -203,7 +217,8 @@ absl::StatusOr<bool> TaskBatches::Next(PreparedBatch* prepared) {
     if (left > 0 && !drop) break;
     if (leased_) {
       // Nothing of it is in flight only when it had no batch at all; else its last batch ends it.
-      if (next_ == std::min<uint64_t>(task_.first_offset(), examples_.view.n)) TaskTrained(task_.id(), next_);
+      if (next_ == std::min<uint64_t>(task_.first_offset(), examples_.view.n))
+        TaskTrained(task_.id(), next_);
       dropped_ += left;
       leased_ = false;
     }

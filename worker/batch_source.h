@@ -1,4 +1,5 @@
-// Where the batches of an epoch come from: the global permutation (sync) or leased tasks (async, Geo).
+// Where the batches of an epoch come from: the global permutation (sync) or leased tasks (async,
+// Geo).
 //
 // Thread safety: one thread (the reader), but for what is said.
 #pragma once
@@ -31,7 +32,8 @@ class BatchSource {
 class PermutedBatches : public BatchSource {
  public:
   // `examples`: all training examples (PER_RANK_FILES: this rank's); outlives the source.
-  PermutedBatches(const JobContext& context, const ExampleSet* examples, uint32_t epoch, uint64_t steps);
+  PermutedBatches(const JobContext& context, const ExampleSet* examples, uint32_t epoch,
+                  uint64_t steps);
   absl::StatusOr<bool> Next(PreparedBatch* prepared) override;
   uint64_t dropped() const override;
 
@@ -45,17 +47,19 @@ class PermutedBatches : public BatchSource {
   uint64_t step_ = 0;
 };
 
-// Async and Geo: tasks leased from the scheduler, each shuffled by (seed, epoch, task) and cut in batches.
+// Async and Geo: tasks leased from the scheduler, each shuffled by (seed, epoch, task) and cut in
+// batches.
 class TaskBatches : public BatchSource {
  public:
   TaskBatches(const JobContext& context, uint32_t epoch);
   absl::StatusOr<bool> Next(PreparedBatch* prepared) override;
   uint64_t dropped() const override { return dropped_; }
 
-  // All pushes of the task are acknowledged: the scheduler hears of it with the next call. Any thread.
+  // All pushes of the task are acknowledged: the scheduler hears of it with the next call. Any
+  // thread.
   void TaskTrained(uint64_t task_id, uint64_t examples);
-  // Reports what is left. True when the scheduler leased one more task instead of ending the epoch: go on with
-  // Next. REQUIRES: the reader has stopped.
+  // Reports what is left. True when the scheduler leased one more task instead of ending the epoch:
+  // go on with Next. REQUIRES: the reader has stopped.
   absl::StatusOr<bool> ReportTrained();
 
  private:
@@ -79,11 +83,13 @@ class TaskBatches : public BatchSource {
   std::deque<std::pair<uint64_t, uint64_t>> trained_ ABSL_GUARDED_BY(mutex_);  // task, examples
 };
 
-// Loads or maps all lines of `files` (sync). FAILED_PRECONDITION when more than max_bad_lines are malformed.
-absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files, ExampleSet* examples,
-                          BadLines* bad);
+// Loads or maps all lines of `files` (sync). FAILED_PRECONDITION when more than max_bad_lines are
+// malformed.
+absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files,
+                          ExampleSet* examples, BadLines* bad);
 
-// Files this rank looks at: all in sync with GLOBAL, else those with index modulo worker_num = rank.
+// Files this rank looks at: all in sync with GLOBAL, else those with index modulo worker_num =
+// rank.
 absl::StatusOr<std::vector<std::string>> FilesOfRank(const JobContext& context);
 
 }  // namespace sluice

@@ -11,7 +11,8 @@ constexpr uint64_t kPieceBytes = 4 << 20;  // of text held at a time
 }
 
 absl::StatusOr<std::vector<DataPiece>> Evaluator::MyPieces() {
-  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files, ExpandFiles(context_.config().data().eval_files()));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files,
+                          ExpandFiles(context_.config().data().eval_files()));
   std::vector<DataPiece> pieces;
   for (const std::string& file : files) {
     SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context_.data->TextBytes(file));
@@ -24,7 +25,8 @@ absl::StatusOr<std::vector<DataPiece>> Evaluator::MyPieces() {
   return pieces;
 }
 
-absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared, StepBuffers* values) {
+absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared,
+                                 StepBuffers* values) {
   if (context_.sparse() == nullptr) return absl::OkStatus();
   const Batch& batch = prepared->batch;
   prepared->row_index.resize(batch.keys.size());
@@ -78,8 +80,9 @@ absl::StatusOr<EvalSums> Evaluator::Run() {
   BadLines bad;
   Batch parsed;
   for (const DataPiece& piece : pieces) {
-    SLUICE_ASSIGN_OR_RETURN(const Examples examples,
-                            ReadExamples(*context_.data, schema, context_.cache.get(), piece, &parsed, &bad));
+    SLUICE_ASSIGN_OR_RETURN(
+        const Examples examples,
+        ReadExamples(*context_.data, schema, context_.cache.get(), piece, &parsed, &bad));
     SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
   }
   if (bad.count > context_.config().data().max_bad_lines()) {

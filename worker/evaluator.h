@@ -1,4 +1,5 @@
-// This rank's share of an evaluation: its byte ranges of the evaluation files, on the server's values.
+// This rank's share of an evaluation: its byte ranges of the evaluation files, on the server's
+// values.
 //
 // Thread safety: one thread.
 #pragma once

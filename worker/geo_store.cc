@@ -18,7 +18,8 @@ void StatePointers(float* state, int arrays, size_t n, float** pointers) {
 
 }  // namespace
 
-GeoStore::GeoStore(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows)
+GeoStore::GeoStore(std::vector<const TableLayout*> dense, const TableLayout* sparse,
+                   uint64_t max_rows)
     : sparse_(sparse), max_rows_(max_rows) {
   for (const TableLayout* layout : dense) {
     Dense table;
@@ -48,7 +49,8 @@ void GeoStore::Missing(const KeySet& keys, KeySet* missing) const {
   for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
     for (uint32_t i = keys.offsets[shard]; i < keys.offsets[shard + 1]; ++i) {
       const auto found = index_.find(keys.keys[i]);
-      if (found == index_.end() || info_[found->second].fresh != interval_) missing->keys.push_back(keys.keys[i]);
+      if (found == index_.end() || info_[found->second].fresh != interval_)
+        missing->keys.push_back(keys.keys[i]);
     }
     missing->offsets.push_back(missing->keys.size());
   }
@@ -62,7 +64,8 @@ uint32_t GeoStore::AddRow(uint64_t key) {
   index_.emplace(key, row);
   for (const TableLayout::Column& column : sparse_->columns()) {
     float* state[UpdateRule::kMaxState];
-    StatePointers(state_row(row) + column.state_begin, column.rule->state_floats(), column.dim, state);
+    StatePointers(state_row(row) + column.state_begin, column.rule->state_floats(), column.dim,
+                  state);
     column.rule->InitState(state, column.dim);
   }
   return row;
@@ -97,9 +100,10 @@ void GeoStore::UpdateRows(const KeySet& keys, const float* gradients, uint64_t s
     ++info.count;
     for (const TableLayout::Column& column : sparse_->columns()) {
       float* state[UpdateRule::kMaxState];
-      StatePointers(state_row(row) + column.state_begin, column.rule->state_floats(), column.dim, state);
-      column.rule->Apply(local_row(row) + column.begin, state, gradients + i * dim_ + column.begin, column.dim,
-                         column.dim, Rate(column.optimizer, schedule_step), info.count);
+      StatePointers(state_row(row) + column.state_begin, column.rule->state_floats(), column.dim,
+                    state);
+      column.rule->Apply(local_row(row) + column.begin, state, gradients + i * dim_ + column.begin,
+                         column.dim, column.dim, Rate(column.optimizer, schedule_step), info.count);
     }
   }
   touched_ = true;
@@ -110,12 +114,14 @@ void GeoStore::UpdateDense(size_t i, const float* gradient, uint64_t schedule_st
   const TableLayout::Column& column = table.layout->columns()[0];
   float* state[UpdateRule::kMaxState];
   StatePointers(table.state.data(), column.rule->state_floats(), table.local.size(), state);
-  column.rule->Apply(table.local.data(), state, gradient, table.local.size(), table.layout->row_elements(),
-                     Rate(column.optimizer, schedule_step), ++table.count);
+  column.rule->Apply(table.local.data(), state, gradient, table.local.size(),
+                     table.layout->row_elements(), Rate(column.optimizer, schedule_step),
+                     ++table.count);
   touched_ = true;
 }
 
-void GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows, std::vector<std::vector<float>>* dense) {
+void GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
+                         std::vector<std::vector<float>>* dense) {
   keys->keys.clear();
   keys->offsets.clear();
   rows->resize(updated_rows_.size() * dim_);
@@ -142,10 +148,12 @@ void GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows, std::vector<std
   touched_ = false;
 }
 
-void GeoStore::Merge(const KeySet& keys, const std::vector<float>& sent_rows, const std::vector<float>& server_rows,
+void GeoStore::Merge(const KeySet& keys, const std::vector<float>& sent_rows,
+                     const std::vector<float>& server_rows,
                      const std::vector<std::vector<float>>& sent_dense,
                      const std::vector<std::vector<float>>& server_dense) {
-  // local' = server + (local - base - sent): exactly the server's value when nothing moved meanwhile.
+  // local' = server + (local - base - sent): exactly the server's value when nothing moved
+  // meanwhile.
   auto merge = [](float* local, float* base, const float* sent, const float* server, size_t n) {
     for (size_t i = 0; i < n; ++i) {
       local[i] = server[i] + ((local[i] - base[i]) - sent[i]);
@@ -155,13 +163,15 @@ void GeoStore::Merge(const KeySet& keys, const std::vector<float>& sent_rows, co
   ++interval_;
   for (size_t i = 0; i < keys.keys.size(); ++i) {
     const uint32_t row = index_.find(keys.keys[i])->second;
-    merge(local_row(row), base_row(row), sent_rows.data() + i * dim_, server_rows.data() + i * dim_, dim_);
+    merge(local_row(row), base_row(row), sent_rows.data() + i * dim_, server_rows.data() + i * dim_,
+          dim_);
     info_[row].fresh = interval_;
   }
   for (const uint32_t row : updated_rows_) info_[row].fresh = interval_;
   for (size_t i = 0; i < dense_.size(); ++i) {
     Dense& table = dense_[i];
-    merge(table.local.data(), table.base.data(), sent_dense[i].data(), server_dense[i].data(), table.local.size());
+    merge(table.local.data(), table.base.data(), sent_dense[i].data(), server_dense[i].data(),
+          table.local.size());
   }
   if (index_.size() > max_rows_) Evict();
 }
@@ -173,9 +183,9 @@ void GeoStore::Evict() {
     if (!info_[row].updated) order.push_back(row);
   }
   const size_t leave = std::min<size_t>(order.size(), info_.size() - max_rows_);
-  std::nth_element(order.begin(), order.begin() + leave, order.end(), [this](uint32_t a, uint32_t b) {
-    return info_[a].last_used < info_[b].last_used;
-  });
+  std::nth_element(
+      order.begin(), order.begin() + leave, order.end(),
+      [this](uint32_t a, uint32_t b) { return info_[a].last_used < info_[b].last_used; });
   std::vector<bool> leaves(info_.size());
   for (size_t i = 0; i < leave; ++i) leaves[order[i]] = true;
   std::vector<uint32_t> moved_to(info_.size());

@@ -1,10 +1,9 @@
-// Geo's local parameters: dense tables whole and the sparse rows this worker has touched, each with its base
-// (the server's value at the last exchange) and optimizer state.
+// Geo's local parameters: dense tables whole and the sparse rows this worker has touched, each with
+// its base (the server's value at the last exchange) and optimizer state.
 //
-// Invariants: a row is fresh when it was pulled, exchanged or updated since the last exchange, stale otherwise; a
-// stale row has local == base and is not in updated_rows_.
-// Memory: a row costs (2 x dim + state) floats, its key, 24 bytes and an index entry.
-// Thread safety: one thread.
+// Invariants: a row is fresh when it was pulled, exchanged or updated since the last exchange,
+// stale otherwise; a stale row has local == base and is not in updated_rows_. Memory: a row costs
+// (2 x dim + state) floats, its key, 24 bytes and an index entry. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,12 @@ namespace sluice {
 
 class GeoStore {
  public:
-  // `sparse` may be null. Layouts outlive the store. At most `max_rows` rows stay after an exchange.
+  // `sparse` may be null. Layouts outlive the store. At most `max_rows` rows stay after an
+  // exchange.
   GeoStore(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows);
 
-  // Dense table i: local values [elements], to be filled by a pull before the first step; then SetDenseBase.
+  // Dense table i: local values [elements], to be filled by a pull before the first step; then
+  // SetDenseBase.
   float* dense(size_t i) { return dense_[i].local.data(); }
   const float* dense(size_t i) const { return dense_[i].local.data(); }
   void SetDenseBase();
@@ -37,13 +38,16 @@ class GeoStore {
   void UpdateRows(const KeySet& keys, const float* gradients, uint64_t schedule_step);
   void UpdateDense(size_t i, const float* gradient, uint64_t schedule_step);
 
-  // What was updated since the last exchange, as local - base: rows grouped by shard, values [keys][dim].
+  // What was updated since the last exchange, as local - base: rows grouped by shard, values
+  // [keys][dim].
   void TakeDelta(KeySet* keys, std::vector<float>* rows, std::vector<std::vector<float>>* dense);
-  // The server's values after the merge: base = server, local = server + moves made since TakeDelta (of which
-  // `sent_*` were the deltas). Rows neither sent nor moved become stale; the least recently used leave beyond
-  // max_rows.
-  void Merge(const KeySet& keys, const std::vector<float>& sent_rows, const std::vector<float>& server_rows,
-             const std::vector<std::vector<float>>& sent_dense, const std::vector<std::vector<float>>& server_dense);
+  // The server's values after the merge: base = server, local = server + moves made since TakeDelta
+  // (of which `sent_*` were the deltas). Rows neither sent nor moved become stale; the least
+  // recently used leave beyond max_rows.
+  void Merge(const KeySet& keys, const std::vector<float>& sent_rows,
+             const std::vector<float>& server_rows,
+             const std::vector<std::vector<float>>& sent_dense,
+             const std::vector<std::vector<float>>& server_dense);
 
   uint64_t rows() const { return index_.size(); }
   bool touched() const { return touched_; }
@@ -56,8 +60,8 @@ class GeoStore {
   };
   struct RowInfo {
     uint64_t key = 0;
-    uint64_t fresh = 0;      // exchange in which its value was taken; stale when not the current one
-    bool updated = false;    // since the last TakeDelta: it is in updated_rows_
+    uint64_t fresh = 0;    // exchange in which its value was taken; stale when not the current one
+    bool updated = false;  // since the last TakeDelta: it is in updated_rows_
     uint64_t last_used = 0;  // schedule step
     uint64_t count = 0;      // updates
   };
@@ -73,7 +77,7 @@ class GeoStore {
   size_t dim_ = 0, stride_ = 0;
   absl::flat_hash_map<uint64_t, uint32_t> index_;
   std::vector<RowInfo> info_;
-  std::vector<float> values_;  // [rows][local dim | base dim | state]
+  std::vector<float> values_;           // [rows][local dim | base dim | state]
   std::vector<uint32_t> updated_rows_;  // since the last TakeDelta
   uint64_t interval_ = 1;
   bool touched_ = false;

@@ -7,7 +7,8 @@ namespace {
 
 std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
   std::vector<const TableLayout*> layouts;
-  for (const int table : context.model->dense_tables()) layouts.push_back(context.client->tables()[table].get());
+  for (const int table : context.model->dense_tables())
+    layouts.push_back(context.client->tables()[table].get());
   return layouts;
 }
 
@@ -24,7 +25,8 @@ absl::Status GeoTrainer::PullDenseOnce() {
   StageTimer timer(context_.stats, Stage::kPullWait);
   PullRequest pull;
   const std::vector<int>& tables = context_.model->dense_tables();
-  for (size_t i = 0; i < tables.size(); ++i) pull.dense.push_back({static_cast<uint32_t>(tables[i]), store_.dense(i)});
+  for (size_t i = 0; i < tables.size(); ++i)
+    pull.dense.push_back({static_cast<uint32_t>(tables[i]), store_.dense(i)});
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
   store_.SetDenseBase();
   dense_pulled_ = true;
@@ -51,13 +53,16 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item&
     store_.Gather(prepared->keys, rows_.data());
   }
   std::vector<const float*> dense;
-  for (size_t i = 0; i < context_.model->dense_tables().size(); ++i) dense.push_back(store_.dense(i));
+  for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
+    dense.push_back(store_.dense(i));
   double weight = 0;
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
                           step_.Run(*prepared, plan.epoch, rows_.data(), dense, &weight));
   StageTimer timer(context_.stats, Stage::kCompute);
-  if (context_.sparse() != nullptr) store_.UpdateRows(prepared->keys, gradients->rows.data(), steps_);
-  for (size_t i = 0; i < dense.size(); ++i) store_.UpdateDense(i, gradients->dense[i].data(), steps_);
+  if (context_.sparse() != nullptr)
+    store_.UpdateRows(prepared->keys, gradients->rows.data(), steps_);
+  for (size_t i = 0; i < dense.size(); ++i)
+    store_.UpdateDense(i, gradients->dense[i].data(), steps_);
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;
@@ -91,10 +96,11 @@ absl::Status GeoTrainer::Exchange(const EpochPlan& plan) {
     push.task_id = unsent_.back()->batch.task_id;
     push.task_end = unsent_.back()->batch.task_end;
   }
-  SLUICE_RETURN_IF_ERROR(
-      context_.client->WaitPull(context_.client->StartExchange(std::move(push), std::move(current))));
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(
+      context_.client->StartExchange(std::move(push), std::move(current))));
   store_.Merge(delta->keys, delta->rows, server.rows, delta->dense, server.dense);
-  for (const BatchQueue::Item& done : unsent_) plan.task_trained(done->batch.task_id, done->task_examples);
+  for (const BatchQueue::Item& done : unsent_)
+    plan.task_trained(done->batch.task_id, done->task_examples);
   unsent_.clear();
   unsent_steps_ = 0;
   unsent_weight_ = 0;

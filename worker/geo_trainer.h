@@ -1,8 +1,9 @@
-// Geo mode: the whole optimizer runs here on local parameters; every exactly k steps deltas are exchanged.
+// Geo mode: the whole optimizer runs here on local parameters; every exactly k steps deltas are
+// exchanged.
 //
-// Steps of an exchange: take delta = local - base, send it, the pserver adds scale x delta and answers with its
-// values, which become the base. The tail of an epoch (fewer than k steps) is flushed at its end.
-// Thread safety: one thread.
+// Steps of an exchange: take delta = local - base, send it, the pserver adds scale x delta and
+// answers with its values, which become the base. The tail of an epoch (fewer than k steps) is
+// flushed at its end. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -36,7 +37,7 @@ class GeoTrainer : public Trainer {
   NetStep step_;
   GeoStore store_;
   bool dense_pulled_ = false;
-  uint64_t steps_ = 0;       // of this worker, in all epochs
+  uint64_t steps_ = 0;  // of this worker, in all epochs
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
   std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last exchange

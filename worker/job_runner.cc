@@ -1,8 +1,10 @@
 #include "worker/job_runner.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
@@ -40,8 +42,9 @@ absl::Status JobRunner::Prepare() {
   const JobConfig& config = spec.config();
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config));
   SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema()));
-  SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(options_.threads,
-                                                  std::max(config.train().batch_size(), config.eval().batch_size())));
+  SLUICE_ASSIGN_OR_RETURN(
+      net_, model_->CreateNet(options_.threads,
+                              std::max(config.train().batch_size(), config.eval().batch_size())));
   ParameterClient::Options client;
   client.job = spec;
   client.rank = options_.assignment.rank();
@@ -56,7 +59,8 @@ absl::Status JobRunner::Prepare() {
     SLUICE_ASSIGN_OR_RETURN(GetRouteReply reply, options_.scheduler->GetRoute(request));
     return reply.route();
   };
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> created, ParameterClient::Create(std::move(client)));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> created,
+                          ParameterClient::Create(std::move(client)));
 
   context_.spec = &spec;
   context_.mode = ModeOf(config.strategy());
@@ -81,8 +85,28 @@ absl::Status JobRunner::Prepare() {
   return absl::OkStatus();
 }
 
+void JobRunner::LogHowItComputes(const CpuPin* pin) const {
+  const TrainConfig& train = options_.assignment.job().config().train();
+  if (pin != nullptr) {
+    options_.log(pin->cpus().empty()
+                     ? "train.pin_threads: the system refused"
+                     : absl::StrCat("computes on CPU ", absl::StrJoin(pin->cpus(), ", ")));
+  }
+  if (train.compute_dtype() == TrainConfig::BF16 && !HasBf16Instructions()) {
+    options_.log(
+        "train.compute_dtype BF16: this processor has no bf16 instructions, so that F32 is faster "
+        "on it");
+  }
+}
+
 absl::Status JobRunner::Run() {
   absl::Status status = Prepare();
+  // From here on this thread trains and starts the reader; the client's threads are there already.
+  std::optional<CpuPin> pin;
+  if (status.ok() && options_.assignment.job().config().train().pin_threads()) {
+    pin.emplace(options_.slot * options_.threads, options_.threads);
+  }
+  LogHowItComputes(pin ? &*pin : nullptr);
   if (status.ok()) status = RunPhases();
   if (!status.ok() && !cancelled_) {
     FailJobRequest request;
@@ -119,7 +143,8 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
     absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
     if (reply.ok()) {
       if (reply->ready()) return reply->phase();
-      if (!reply->waiting_for().empty()) stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
+      if (!reply->waiting_for().empty())
+        stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
       give_up = absl::Now() + kSchedulerPatience;
       continue;
     }
@@ -152,7 +177,8 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
       SLUICE_ASSIGN_OR_RETURN(*report.mutable_save(), Save(phase));
       break;
     }
-    default: return absl::InternalError(absl::StrCat("phase of unknown kind ", phase.kind()));
+    default:
+      return absl::InternalError(absl::StrCat("phase of unknown kind ", phase.kind()));
   }
   return report;
 }
@@ -164,7 +190,8 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
     BadLines bad;
     SLUICE_RETURN_IF_ERROR(LoadExamples(context_, files, &examples_, &bad));
     stats_.AddBadLines(bad);
-    if (bad.count > 0) options_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
+    if (bad.count > 0)
+      options_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
     report.set_examples(examples_.size());
     report.set_bad_lines(bad.count);
     *report.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
@@ -203,7 +230,9 @@ absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, ui
 absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
   TaskBatches source(context_, epoch.epoch);
   EpochPlan plan = epoch;
-  plan.task_trained = [&source](uint64_t task, uint64_t examples) { source.TaskTrained(task, examples); };
+  plan.task_trained = [&source](uint64_t task, uint64_t examples) {
+    source.TaskTrained(task, examples);
+  };
   for (;;) {
     {
       Prefetcher prefetcher(context_, &source);
@@ -223,9 +252,11 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   manifest.set_global_step(phase.global_step());
   manifest.set_epochs(context_.config().train().epochs());
   *manifest.mutable_tables() = context_.spec->tables();
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> files, context_.client->SaveShards(phase.model_dir()));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> files,
+                          context_.client->SaveShards(phase.model_dir()));
   for (const SavedFile& file : files) *manifest.add_files() = file;
-  SLUICE_ASSIGN_OR_RETURN(manifest, FinishModel(phase.model_dir(), context_.config(), std::move(manifest)));
+  SLUICE_ASSIGN_OR_RETURN(manifest,
+                          FinishModel(phase.model_dir(), context_.config(), std::move(manifest)));
   SaveReport report;
   report.set_model_dir(phase.model_dir());
   report.set_model_digest(manifest.model_digest());

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "model/data/example_set.h"
+#include "worker/cpu_pin.h"
 #include "worker/evaluator.h"
 #include "worker/job_context.h"
 #include "worker/trainer.h"
@@ -22,6 +23,7 @@ class JobRunner {
     WorkerAssignment assignment;
     uint64_t member_id = 0;
     int threads = 1;
+    int slot = 0;  // of this worker in the cluster: which CPUs are its own with train.pin_threads
     SchedulerClient* scheduler = nullptr;  // outlives the runner, as do the others
     Transport* transport = nullptr;
     Clock* clock = nullptr;
@@ -31,7 +33,8 @@ class JobRunner {
   explicit JobRunner(Options options);
   ~JobRunner();
 
-  // Until the scheduler says FINISH or Cancel. What fails is reported to the scheduler, which fails the job.
+  // Until the scheduler says FINISH or Cancel. What fails is reported to the scheduler, which fails
+  // the job.
   absl::Status Run();
   // The scheduler took the job away.
   void Cancel();
@@ -46,6 +49,7 @@ class JobRunner {
 
  private:
   WorkerProgress WithWaiting(WorkerProgress progress);
+  void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
   absl::Status Prepare();
   absl::Status RunPhases();
   absl::StatusOr<Phase> NextPhase(const PhaseReport& report);

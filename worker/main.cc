@@ -10,12 +10,13 @@
 #include "worker/worker_server.h"
 
 DEFINE_string(device, "cpu", "where to compute: cpu or auto");
-DEFINE_int32(threads, 0, "compute threads, unless the job sets train.threads; 0: cores / workers on this host");
+DEFINE_int32(threads, 0,
+             "compute threads, unless the job sets train.threads; 0: cores / workers on this host");
 
 namespace {
 
-// Cores over the workers that share this host: those with the same entry of worker_hosts; all, when the cluster
-// file does not say where workers run.
+// Cores over the workers that share this host: those with the same entry of worker_hosts; all, when
+// the cluster file does not say where workers run.
 int DefaultThreads(const sluice::Identity& identity) {
   const auto& hosts = identity.cluster.worker_hosts();
   int workers = std::max<int>(1, identity.cluster.worker_num());

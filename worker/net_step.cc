@@ -33,8 +33,9 @@ std::vector<const float*> NetStep::DenseOf(const StepBuffers& buffers) {
   return dense;
 }
 
-absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& prepared, uint32_t epoch,
-                                                          const float* rows, const std::vector<const float*>& dense,
+absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& prepared,
+                                                          uint32_t epoch, const float* rows,
+                                                          const std::vector<const float*>& dense,
                                                           double* weight) {
   StageTimer timer(context_.stats, Stage::kCompute);
   NetInput input;
@@ -48,7 +49,8 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   NetGradients gradients;
   gradients.rows = buffers->rows.data();
   for (std::vector<float>& values : buffers->dense) gradients.dense.push_back(values.data());
-  SLUICE_RETURN_IF_ERROR(context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
+  SLUICE_RETURN_IF_ERROR(
+      context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
   ClipGlobalNorm(prepared, buffers.get());
   *weight = gradients.weight_sum;
   context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
@@ -59,7 +61,8 @@ void NetStep::ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradien
   const double limit = context_.config().optimizers().clip_global_norm();
   if (limit <= 0) return;
   double squared = SquaredNorm(gradients->rows.data(), gradients->rows.size());
-  for (const std::vector<float>& values : gradients->dense) squared += SquaredNorm(values.data(), values.size());
+  for (const std::vector<float>& values : gradients->dense)
+    squared += SquaredNorm(values.data(), values.size());
   const double norm = std::sqrt(squared);
   if (!(norm > limit)) return;
   const float scale = static_cast<float>(limit / norm);
@@ -69,7 +72,8 @@ void NetStep::ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradien
   }
 }
 
-PullRequest NetStep::MakePull(const std::shared_ptr<const PreparedBatch>& prepared, StepBuffers* values) const {
+PullRequest NetStep::MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
+                              StepBuffers* values) const {
   PullRequest pull;
   if (context_.sparse() != nullptr) {
     pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values->rows.data()});
@@ -90,9 +94,12 @@ PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepar
   }
   const std::vector<int>& tables = context_.model->dense_tables();
   for (size_t i = 0; i < tables.size(); ++i) {
-    push.dense.push_back({static_cast<uint32_t>(tables[i]), any ? gradients->dense[i].data() : nullptr});
+    push.dense.push_back(
+        {static_cast<uint32_t>(tables[i]), any ? gradients->dense[i].data() : nullptr});
   }
-  push.owner = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(gradients, prepared);
+  push.owner =
+      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
+          gradients, prepared);
   push.weight = weight;
   push.task_id = prepared->batch.task_id;
   push.task_end = prepared->batch.task_end;

@@ -17,16 +17,21 @@ class NetStep {
  public:
   explicit NetStep(const JobContext& context) : context_(context) {}
 
-  // Buffers for the unique keys of `prepared` and all dense tables; return to their pool when released.
+  // Buffers for the unique keys of `prepared` and all dense tables; return to their pool when
+  // released.
   std::shared_ptr<StepBuffers> TakeBuffers(const PreparedBatch& prepared);
 
-  // Gradients (fresh buffers) of the batch at `rows` [U][dim] and `dense` (by Model::dense_tables()), clipped to
-  // optimizers.clip_global_norm. Counts the step in the stats. *weight is n_w.
-  absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch, const float* rows,
-                                                   const std::vector<const float*>& dense, double* weight);
+  // Gradients (fresh buffers) of the batch at `rows` [U][dim] and `dense` (by
+  // Model::dense_tables()), clipped to optimizers.clip_global_norm. Counts the step in the stats.
+  // *weight is n_w.
+  absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch,
+                                                   const float* rows,
+                                                   const std::vector<const float*>& dense,
+                                                   double* weight);
 
   // The pull of all values a batch needs into `values`.
-  PullRequest MakePull(const std::shared_ptr<const PreparedBatch>& prepared, StepBuffers* values) const;
+  PullRequest MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
+                       StepBuffers* values) const;
   // The push of its gradients.
   PushRequest MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                        const std::shared_ptr<StepBuffers>& gradients, double weight) const;

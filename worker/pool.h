@@ -1,4 +1,5 @@
-// Objects that return to a free list when their last shared_ptr goes, keeping the memory they have grown.
+// Objects that return to a free list when their last shared_ptr goes, keeping the memory they have
+// grown.
 //
 // Thread safety: safe; an object may outlive its pool.
 #pragma once

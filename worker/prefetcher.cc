@@ -6,9 +6,12 @@ Prefetcher::Prefetcher(const JobContext& context, BatchSource* source)
     : context_(context),
       source_(source),
       queue_(context.config().train().prefetch_batches()),
-      thread_([this] { Run(); }) {}
+      thread_([this] { Run(); }) {
+  context_.stats->WatchQueue(&queue_);
+}
 
 Prefetcher::~Prefetcher() {
+  context_.stats->WatchQueue(nullptr);
   queue_.Cancel();
   thread_.join();
 }
@@ -19,8 +22,8 @@ absl::StatusOr<bool> Prefetcher::Prepare(PreparedBatch* prepared) {
   if (context_.sparse() != nullptr) {
     StageTimer timer(context_.stats, Stage::kDedup);
     prepared->row_index.resize(prepared->batch.keys.size());
-    deduplicator_.Run(*context_.sparse(), prepared->batch.keys.data(), prepared->batch.keys.size(), &prepared->keys,
-                      prepared->row_index.data());
+    deduplicator_.Run(*context_.sparse(), prepared->batch.keys.data(), prepared->batch.keys.size(),
+                      &prepared->keys, prepared->row_index.data());
   }
   return true;
 }

@@ -9,7 +9,8 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
   if (!prepared) return absl::OkStatus();
   std::shared_ptr<StepBuffers> values = step_.TakeBuffers(*prepared);
-  ParameterClient::Ticket ticket = context_.client->StartPull(step_.MakePull(prepared, values.get()));
+  ParameterClient::Ticket ticket =
+      context_.client->StartPull(step_.MakePull(prepared, values.get()));
   while (prepared) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     {
@@ -17,8 +18,9 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
     }
     double weight = 0;
-    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
-                            step_.Run(*prepared, plan.epoch, values->rows.data(), NetStep::DenseOf(*values), &weight));
+    SLUICE_ASSIGN_OR_RETURN(
+        std::shared_ptr<StepBuffers> gradients,
+        step_.Run(*prepared, plan.epoch, values->rows.data(), NetStep::DenseOf(*values), &weight));
     {
       StageTimer timer(context_.stats, Stage::kPushWait);
       SLUICE_RETURN_IF_ERROR(

@@ -1,6 +1,7 @@
 // Trains one epoch in one mode; the mode's whole difference on the worker lives behind this.
 //
-// Thread safety: one thread. Lives as long as the rank's run of the job: Geo keeps its parameters here.
+// Thread safety: one thread. Lives as long as the rank's run of the job: Geo keeps its parameters
+// here.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ class Trainer {
  public:
   static std::unique_ptr<Trainer> Create(const JobContext& context);
   virtual ~Trainer() = default;
-  // Trains all batches of the queue; at return everything is acknowledged (sync: applied; Geo: flushed).
+  // Trains all batches of the queue; at return everything is acknowledged (sync: applied; Geo:
+  // flushed).
   virtual absl::Status Train(const EpochPlan& plan, BatchQueue* queue) = 0;
   // After the last Train of an epoch.
   virtual absl::Status EndEpoch(uint32_t epoch) = 0;

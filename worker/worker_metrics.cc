@@ -11,11 +11,13 @@
 namespace sluice {
 
 struct WorkerMetrics::Gauges {
-  prometheus::Gauge& Add(const std::string& name, const std::string& help, const prometheus::Labels& labels = {}) {
+  prometheus::Gauge& Add(const std::string& name, const std::string& help,
+                         const prometheus::Labels& labels = {}) {
     return prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(labels);
   }
   prometheus::Gauge& Stage(const std::string& stage) {
-    return Add("sluice_worker_stage_seconds", "Wall seconds spent in a stage, in this job", {{"stage", stage}});
+    return Add("sluice_worker_stage_seconds", "Wall seconds spent in a stage, in this job",
+               {{"stage", stage}});
   }
 
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
@@ -27,8 +29,10 @@ struct WorkerMetrics::Gauges {
                                             .Help("Examples trained since the process began")
                                             .Register(*registry)
                                             .Add({});
-  prometheus::Gauge& examples = Add("sluice_worker_epoch_examples", "Examples trained in this epoch");
-  prometheus::Gauge& rate = Add("sluice_worker_examples_per_second", "Training speed over the last log_every steps");
+  prometheus::Gauge& examples =
+      Add("sluice_worker_epoch_examples", "Examples trained in this epoch");
+  prometheus::Gauge& rate =
+      Add("sluice_worker_examples_per_second", "Training speed over the last log_every steps");
   prometheus::Gauge& loss = Add("sluice_worker_loss", "Mean loss of the last log_every steps");
   prometheus::Gauge& bad_lines = Add("sluice_worker_bad_lines", "Malformed lines met in this job");
   prometheus::Gauge& read = Stage("read");

@@ -19,7 +19,8 @@ class WorkerMetrics {
   WorkerMetrics();
   ~WorkerMetrics();
   std::shared_ptr<prometheus::Registry> registry() const;
-  // `progress` of the job it runs, all zero when idle; `examples` trained in the life of the process.
+  // `progress` of the job it runs, all zero when idle; `examples` trained in the life of the
+  // process.
   void Set(const WorkerProgress& progress, uint64_t examples);
 
  private:

@@ -11,7 +11,9 @@ namespace {
 // It answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 
-std::string RunKey(const std::string& job_id, uint64_t incarnation) { return absl::StrCat(job_id, "/", incarnation); }
+std::string RunKey(const std::string& job_id, uint64_t incarnation) {
+  return absl::StrCat(job_id, "/", incarnation);
+}
 
 }  // namespace
 
@@ -29,7 +31,8 @@ absl::Status WorkerServer::Init() {
   admin.ready = [this] {
     MutexLock lock(&mutex_);
     return started_ ? absl::OkStatus()
-                    : absl::UnavailableError("not registered with the scheduler at " + options_.identity.scheduler);
+                    : absl::UnavailableError("not registered with the scheduler at " +
+                                             options_.identity.scheduler);
   };
   admin.status_text = [this] { return Status()->DebugString(); };
   admin.status = [this] { return Status(); };
@@ -51,9 +54,9 @@ bool WorkerServer::Stopping() {
 
 void WorkerServer::Join() {
   const Identity& identity = options_.identity;
-  const absl::Status ready =
-      WaitForScheduler(scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
-                       [this] { return Stopping(); }, options_.log);
+  const absl::Status ready = WaitForScheduler(
+      scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
+      [this] { return Stopping(); }, options_.log);
   if (!ready.ok()) {
     if (!Stopping()) options_.on_end(ready);
     return;
@@ -123,7 +126,8 @@ void WorkerServer::ReportLost(const PollRequest& request) {
     MutexLock lock(&mutex_);
     runner = runner_;
   }
-  if (runner && runner->job_id() == request.progress().job_id()) runner->GiveBack(request.progress());
+  if (runner && runner->job_id() == request.progress().job_id())
+    runner->GiveBack(request.progress());
 }
 
 void WorkerServer::RunJobs() {
@@ -133,7 +137,8 @@ void WorkerServer::RunJobs() {
       MutexLock lock(&mutex_);
       auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ ||
-               (started_ && assigned_ && finished_ != RunKey(assignment_.job().job_id(), assignment_.incarnation()));
+               (started_ && assigned_ &&
+                finished_ != RunKey(assignment_.job().job_id(), assignment_.incarnation()));
       };
       while (!ready()) changed_.Wait(&mutex_);
       if (stopping_) return;
@@ -141,20 +146,22 @@ void WorkerServer::RunJobs() {
       run.assignment = assignment_;
       run.member_id = session_->member_id();
       run.threads = options_.threads;
-      if (assignment_.job().config().train().threads() > 0) run.threads = assignment_.job().config().train().threads();
+      run.slot = static_cast<int>(options_.identity.rank);
+      if (assignment_.job().config().train().threads() > 0)
+        run.threads = assignment_.job().config().train().threads();
       run.scheduler = scheduler_.get();
       run.transport = options_.transport;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = Clock::Real();
-      run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](const std::string& line) {
-        LogJob(job_id, rank, line);
-      };
+      run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](
+                    const std::string& line) { LogJob(job_id, rank, line); };
       runner_ = runner = std::make_shared<JobRunner>(std::move(run));
     }
     const std::string job = absl::StrCat("job ", runner->job_id(), ": ");
     LogJob(runner->job_id(), runner->rank(), absl::StrCat(job, "starts as rank ", runner->rank()));
     const absl::Status status = runner->Run();
-    LogJob(runner->job_id(), runner->rank(), absl::StrCat(job, status.ok() ? "ended" : status.ToString()));
+    LogJob(runner->job_id(), runner->rank(),
+           absl::StrCat(job, status.ok() ? "ended" : status.ToString()));
     MutexLock lock(&mutex_);
     finished_ = RunKey(runner->job_id(), runner->incarnation());
     examples_ended_ += runner->Examples();
@@ -165,7 +172,8 @@ void WorkerServer::RunJobs() {
 void WorkerServer::LogJob(const std::string& job_id, uint32_t rank, const std::string& line) {
   options_.log(line);
   if (!options_.job_log_folders) return;
-  const absl::Status written = AppendToJobLog(options_.identity.log_dir, job_id, ROLE_WORKER, rank, line);
+  const absl::Status written =
+      AppendToJobLog(options_.identity.log_dir, job_id, ROLE_WORKER, rank, line);
   if (!written.ok()) options_.log(std::string(written.message()));
 }
 

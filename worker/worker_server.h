@@ -1,7 +1,7 @@
 // The worker daemon: a member of the cluster that runs the jobs it is assigned, one after another.
 //
-// Start order: admin HTTP, job thread, join thread (which waits for the scheduler); stop in reverse.
-// Thread safety: Start and the destructor on one thread.
+// Start order: admin HTTP, job thread, join thread (which waits for the scheduler); stop in
+// reverse. Thread safety: Start and the destructor on one thread.
 #pragma once
 
 #include <memory>

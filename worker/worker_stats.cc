@@ -1,6 +1,7 @@
 #include "worker/worker_stats.h"
 
 #include "absl/strings/str_format.h"
+#include "worker/batch_queue.h"
 
 namespace sluice {
 
@@ -17,11 +18,21 @@ void WorkerStats::AddTime(Stage stage, std::chrono::nanoseconds time) {
   MutexLock lock(&mutex_);
   StageSeconds* s = progress_.mutable_stages();
   switch (stage) {
-    case Stage::kRead: s->set_read(s->read() + seconds); break;
-    case Stage::kDedup: s->set_dedup(s->dedup() + seconds); break;
-    case Stage::kPullWait: s->set_pull_wait(s->pull_wait() + seconds); break;
-    case Stage::kCompute: s->set_compute(s->compute() + seconds); break;
-    case Stage::kPushWait: s->set_push_wait(s->push_wait() + seconds); break;
+    case Stage::kRead:
+      s->set_read(s->read() + seconds);
+      break;
+    case Stage::kDedup:
+      s->set_dedup(s->dedup() + seconds);
+      break;
+    case Stage::kPullWait:
+      s->set_pull_wait(s->pull_wait() + seconds);
+      break;
+    case Stage::kCompute:
+      s->set_compute(s->compute() + seconds);
+      break;
+    case Stage::kPushWait:
+      s->set_push_wait(s->push_wait() + seconds);
+      break;
   }
 }
 
@@ -64,8 +75,8 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     examples_at_log_ = progress_.examples();
     loss_since_log_ = weight_since_log_ = 0;
     logged_at_ = now;
-    line = absl::StrFormat("job %s rank %d epoch %d step %d loss %.5f examples/s %.0f", job_id_, rank_,
-                           progress_.epoch() + 1, progress_.step(), progress_.loss(),
+    line = absl::StrFormat("job %s rank %d epoch %d step %d loss %.5f examples/s %.0f", job_id_,
+                           rank_, progress_.epoch() + 1, progress_.step(), progress_.loss(),
                            progress_.examples_per_second());
   }
   if (log_) log_(line);
@@ -76,7 +87,8 @@ void WorkerStats::AddBadLines(const BadLines& bad) {
   progress_.set_bad_lines(progress_.bad_lines() + bad.count);
   epoch_.set_bad_lines(epoch_.bad_lines() + bad.count);
   for (const std::string& line : bad.first) {
-    if (epoch_.first_bad_lines_size() < static_cast<int>(BadLines::kNamed)) epoch_.add_first_bad_lines(line);
+    if (epoch_.first_bad_lines_size() < static_cast<int>(BadLines::kNamed))
+      epoch_.add_first_bad_lines(line);
   }
 }
 
@@ -85,9 +97,22 @@ void WorkerStats::SetDoing(std::string doing) {
   progress_.set_doing(std::move(doing));
 }
 
+void WorkerStats::WatchQueue(BatchQueue* queue) {
+  MutexLock lock(&mutex_);
+  queue_ = queue;
+}
+
+WorkerProgress WorkerStats::WithQueue() {
+  WorkerProgress progress = progress_;
+  if (queue_ == nullptr) return progress;
+  progress.set_batches_ready(queue_->size());
+  progress.set_batches_capacity(queue_->capacity());
+  return progress;
+}
+
 WorkerProgress WorkerStats::TakeProgress() {
   MutexLock lock(&mutex_);
-  WorkerProgress progress = progress_;
+  WorkerProgress progress = WithQueue();
   progress_.clear_losses();
   return progress;
 }
@@ -107,7 +132,7 @@ void WorkerStats::BoundLosses() {
 
 WorkerProgress WorkerStats::Progress() {
   MutexLock lock(&mutex_);
-  WorkerProgress progress = progress_;
+  WorkerProgress progress = WithQueue();
   progress.clear_losses();
   return progress;
 }

@@ -15,6 +15,8 @@
 
 namespace sluice {
 
+class BatchQueue;
+
 enum class Stage { kRead, kDedup, kPullWait, kCompute, kPushWait };
 
 class WorkerStats {
@@ -29,6 +31,9 @@ class WorkerStats {
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
   void AddBadLines(const BadLines& bad);
   void SetDoing(std::string doing);
+  // The queue between reader and training, whose fill progress tells; null: not training. It
+  // outlives the watch.
+  void WatchQueue(BatchQueue* queue);
 
   // Of the losses that wait for a report, the newest are kept.
   static constexpr int kMaxLosses = 4096;
@@ -46,12 +51,15 @@ class WorkerStats {
  private:
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  WorkerProgress WithQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::string job_id_;
   const uint32_t rank_;
   const uint32_t log_every_;
   const Log log_;
 
-  Mutex mutex_;
+  Mutex mutex_;  // taken before a queue's
+  BatchQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -43,7 +43,8 @@ class CondVar {
     lock.release();
   }
   // False when `timeout` passed without a notification.
-  bool WaitFor(Mutex* mutex, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  bool WaitFor(Mutex* mutex, std::chrono::nanoseconds timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     const bool notified = cv_.wait_until(lock, std::chrono::steady_clock::now() + timeout) ==
                           std::cv_status::no_timeout;

@@ -6,15 +6,20 @@
 namespace sluice {
 namespace {
 
-// Bytes of the UTF-8 character at the beginning of `text`, 0 when there is none (RFC 3629, table 3-7 of Unicode).
+// Bytes of the UTF-8 character at the beginning of `text`, 0 when there is none (RFC 3629, table
+// 3-7 of Unicode).
 size_t CharacterBytes(absl::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   const auto follows = [&](size_t i) { return byte(i) >= 0x80 && byte(i) <= 0xBF; };
   const unsigned first = byte(0), second = byte(1);
-  if (first < 0x80) return (first >= 0x20 && first != 0x7F) || first == '\n' || first == '\t' ? 1 : 0;
+  if (first < 0x80)
+    return (first >= 0x20 && first != 0x7F) || first == '\n' || first == '\t' ? 1 : 0;
   if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
   if (first >= 0xE0 && first <= 0xEF) {
-    const unsigned low = first == 0xE0 ? 0xA0 : 0x80, high = first == 0xED ? 0x9F : 0xBF;  // no surrogates
+    const unsigned low = first == 0xE0 ? 0xA0 : 0x80,
+                   high = first == 0xED ? 0x9F : 0xBF;  // no surrogates
     return second >= low && second <= high && follows(2) ? 3 : 0;
   }
   if (first >= 0xF0 && first <= 0xF4) {

@@ -32,7 +32,8 @@ class Slice {
   std::shared_ptr<const void> owner_;
 };
 
-// One message of a stream: its slices in order. Borders carry no meaning, not even between elements.
+// One message of a stream: its slices in order. Borders carry no meaning, not even between
+// elements.
 using Message = std::vector<Slice>;
 
 inline size_t MessageSize(const Message& message) {

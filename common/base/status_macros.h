@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define SLUICE_RETURN_IF_ERROR(expr)               \
-  do {                                             \
-    absl::Status sluice_status_ = (expr);          \
+#define SLUICE_RETURN_IF_ERROR(expr)                 \
+  do {                                               \
+    absl::Status sluice_status_ = (expr);            \
     if (!sluice_status_.ok()) return sluice_status_; \
   } while (false)
 

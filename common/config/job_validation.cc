@@ -445,7 +445,8 @@ class Check {
   // Settings that nothing would read.
   void Unused() {
     if (job_.model().has_wide_deep()) UnusedOfModel();
-    const std::string no_eval = " has no effect without data.eval_files; remove it or name the files";
+    const std::string no_eval =
+        " has no effect without data.eval_files; remove it or name the files";
     const EvalConfig& eval = job_.eval();
     if (job_.data().eval_files().empty() && eval.has_every_epochs())
       Add("eval.every_epochs", absl::StrCat(eval.every_epochs(), no_eval));

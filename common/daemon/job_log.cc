@@ -14,8 +14,8 @@
 
 namespace sluice {
 
-absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_id, Role role, uint32_t rank,
-                            const std::string& line) {
+absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_id, Role role,
+                            uint32_t rank, const std::string& line) {
   const std::string folder = absl::StrCat(log_dir, "/", job_id);
   const std::string path = absl::StrCat(folder, "/", LogFileName(role, rank));
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
@@ -25,15 +25,16 @@ absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_i
     std::filesystem::create_directories(folder, error);
     fd = open(path.c_str(), kFlags, 0644);
   }
-  if (fd < 0) return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
-  const std::string text =
-      absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::Now(), absl::LocalTimeZone()), " ", line, "\n");
+  if (fd < 0)
+    return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  const std::string text = absl::StrCat(
+      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::Now(), absl::LocalTimeZone()), " ", line, "\n");
   const ssize_t written = write(fd, text.data(), text.size());
   const int why = errno;
   close(fd);
   if (written == static_cast<ssize_t>(text.size())) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot write ", path, ": ", written < 0 ? std::strerror(why) : "the disk is full"));
+  return absl::UnavailableError(absl::StrCat(
+      "cannot write ", path, ": ", written < 0 ? std::strerror(why) : "the disk is full"));
 }
 
 }  // namespace sluice

@@ -154,7 +154,8 @@ class PollingSession : public MemberSession {
   absl::Status RegisterAgain() {
     const absl::StatusOr<RegisterReply> reply = options_.scheduler->Register(options_.self);
     if (!reply.ok()) return reply.status();
-    // Whatever an earlier life of the scheduler wanted is void: the same job_id may come again with other content.
+    // Whatever an earlier life of the scheduler wanted is void: the same job_id may come again with
+    // other content.
     if (options_.on_desired && !Stopping()) options_.on_desired(PollReply());
     Adopt(*reply);
     return absl::OkStatus();

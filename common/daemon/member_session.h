@@ -48,8 +48,8 @@ class MemberSession {
   virtual void ReportSoon() = 0;
 };
 
-// Waits until the scheduler answers, at most `wait`, and says every 3 s that it still does. CANCELLED
-// soon after `stopping` has become true; UNAVAILABLE names the scheduler and what to do.
+// Waits until the scheduler answers, at most `wait`, and says every 3 s that it still does.
+// CANCELLED soon after `stopping` has become true; UNAVAILABLE names the scheduler and what to do.
 absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
                               const std::function<bool()>& stopping,
                               const std::function<void(const std::string&)>& log);

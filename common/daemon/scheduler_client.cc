@@ -25,8 +25,8 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Despite its name the time that one attempt to connect has, until the peer's first HTTP/2 settings: a busy host
-  // takes a while, a port where nobody listens refuses at once.
+  // Despite its name the time that one attempt to connect has, until the peer's first HTTP/2
+  // settings: a busy host takes a while, a port where nobody listens refuses at once.
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);

@@ -31,9 +31,9 @@ struct GrpcEvent {
   std::function<void(bool ok)> run;
 };
 
-// Runs the events of `queue` until it is shut down and empty. After each event it looks for the next
-// for a while before it sleeps, and lets other threads run meanwhile: answers come within tens of
-// microseconds, and to wake a sleeping thread takes as long. An idle thread sleeps.
+// Runs the events of `queue` until it is shut down and empty. After each event it looks for the
+// next for a while before it sleeps, and lets other threads run meanwhile: answers come within tens
+// of microseconds, and to wake a sleeping thread takes as long. An idle thread sleeps.
 void RunGrpcEvents(grpc::CompletionQueue* queue);
 
 }  // namespace sluice

@@ -192,8 +192,8 @@ class GrpcStreamServer::Impl {
     builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   }
 
-  // Waits for the next call on `queue`. gRPC gives each queue its turn of the connections, and their
-  // calls to it: the thread that reads a connection is the one that runs its streams.
+  // Waits for the next call on `queue`. gRPC gives each queue its turn of the connections, and
+  // their calls to it: the thread that reads a connection is the one that runs its streams.
   void RequestNext(size_t queue) {
     GrpcServerCall* call;
     {

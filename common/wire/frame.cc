@@ -141,8 +141,16 @@ absl::StatusOr<Decoded> Decode(Message message) {
   return decoded;
 }
 
-// Loops over n values of any alignment in wire form. Results: all ones in the exponent's bits when a
-// value was not finite.
+inline __attribute__((always_inline)) uint16_t RoundToBf16(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+  const uint32_t quiet_nan = (bits >> 16) | 0x40;
+  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > kExponent ? quiet_nan : rounded);
+}
+
+// Loops over n values of any alignment in wire form. Results: all ones in the exponent's bits when
+// a value was not finite.
 #define SLUICE_LOOP inline __attribute__((always_inline)) uint32_t
 
 SLUICE_LOOP NotFinite(uint32_t bits) { return (bits & kExponent) == kExponent ? kExponent : 0; }
@@ -180,21 +188,39 @@ SLUICE_LOOP TakeValues(const uint8_t* from, uint32_t wire_bytes, size_t n, float
                          : Take([](auto... x) { return LoadFloat(x...); }, from, n, to);
 }
 
+SLUICE_LOOP PutBf16(const float* values, size_t n, uint8_t* to) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint16_t half = RoundToBf16(values[i]);
+    std::memcpy(to + 2 * i, &half, 2);
+  }
+  return 0;
+}
+
 using TakeLoop = uint32_t (*)(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to);
+
+using PutLoop = uint32_t (*)(const float* values, size_t n, uint8_t* to);
 
 uint32_t TakePortable(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to) {
   return TakeValues(from, wire_bytes, n, to);
 }
 
+uint32_t PutPortable(const float* values, size_t n, uint8_t* to) { return PutBf16(values, n, to); }
+
 #if defined(__x86_64__)
+__attribute__((target("avx2"))) uint32_t PutAvx2(const float* values, size_t n, uint8_t* to) {
+  return PutBf16(values, n, to);
+}
+
 __attribute__((target("avx2"))) uint32_t TakeAvx2(const uint8_t* from, uint32_t wire_bytes,
                                                   size_t n, float* to) {
   return TakeValues(from, wire_bytes, n, to);
 }
 
 TakeLoop BestTake() { return __builtin_cpu_supports("avx2") ? TakeAvx2 : TakePortable; }
+PutLoop BestPut() { return __builtin_cpu_supports("avx2") ? PutAvx2 : PutPortable; }
 #else
 TakeLoop BestTake() { return TakePortable; }
+PutLoop BestPut() { return PutPortable; }
 #endif
 
 #undef SLUICE_LOOP
@@ -202,14 +228,6 @@ TakeLoop BestTake() { return TakePortable; }
 uint32_t TakeBest(const uint8_t* from, uint32_t wire_bytes, size_t n, float* to) {
   static const TakeLoop best = BestTake();
   return best(from, wire_bytes, n, to);
-}
-
-inline uint16_t RoundToBf16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  const uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-  const uint32_t quiet_nan = (bits >> 16) | 0x40;
-  return static_cast<uint16_t>((bits & 0x7FFFFFFF) > kExponent ? quiet_nan : rounded);
 }
 
 }  // namespace
@@ -307,12 +325,17 @@ bool AllFinite(const float* values, size_t n) {
   return TakeBest(reinterpret_cast<const uint8_t*>(values), sizeof(float), n, nullptr) == 0;
 }
 
+void WriteBf16(const float* values, size_t n, uint8_t* to) {
+  static const PutLoop best = BestPut();
+  best(values, n, to);
+}
+
 Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes,
                   std::shared_ptr<const void> owner) {
   if (wire_bytes != 2) return Slice(values, n * sizeof(float), std::move(owner));
   std::shared_ptr<uint16_t> halves(new uint16_t[n], std::default_delete<uint16_t[]>());
-  uint16_t* to = halves.get();
-  for (size_t i = 0; i < n; ++i) to[i] = RoundToBf16(values[i]);
+  WriteBf16(values, n, reinterpret_cast<uint8_t*>(halves.get()));
+  const uint16_t* const to = halves.get();
   return Slice(to, n * sizeof(uint16_t), std::move(halves));
 }
 

@@ -1,4 +1,5 @@
-// The data plane's messages (layout: proto/pserver.proto), written and read without touching the values.
+// The data plane's messages (layout: proto/pserver.proto), written and read without touching the
+// values.
 //
 // Thread safety: free functions; a PayloadReader belongs to one thread.
 #pragma once
@@ -26,7 +27,8 @@ Message EncodeReply(const ReplyHeader& header, Message payload);
 class PayloadReader {
  public:
   PayloadReader() = default;
-  explicit PayloadReader(Message message) : message_(std::move(message)), left_(MessageSize(message_)) {}
+  explicit PayloadReader(Message message)
+      : message_(std::move(message)), left_(MessageSize(message_)) {}
 
   size_t remaining() const { return left_; }
   // Copies the next n bytes to `to`. REQUIRES: n <= remaining().
@@ -50,7 +52,8 @@ struct DecodedReply {
   PayloadReader payload;
 };
 
-// INVALID_ARGUMENT says which bytes are wrong ("first byte 0x16 is not a frame's 0x0d; is this a TLS client?").
+// INVALID_ARGUMENT says which bytes are wrong ("first byte 0x16 is not a frame's 0x0d; is this a
+// TLS client?").
 absl::StatusOr<DecodedFrame> DecodeFrame(Message message);
 absl::StatusOr<DecodedReply> DecodeReply(Message message);
 
@@ -63,13 +66,24 @@ inline float Bf16ToFloat(uint16_t bits) {
   return value;
 }
 
-// Reads n values of 4 or 2 bytes each into floats. False when one of them is not finite (all n are read and
-// consumed), or when fewer than n remain (nothing is).
+// Reads n values of 4 or 2 bytes each into floats. False when one of them is not finite (all n are
+// read and consumed), or when fewer than n remain (nothing is).
 bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
 // The same, without keeping them.
 bool CheckValues(PayloadReader* payload, uint32_t wire_bytes, size_t n);
+// Writes n values in wire form, 4 or 2 bytes each, to `to` (any alignment).
+void WriteBf16(const float* values, size_t n, uint8_t* to);
+inline void WriteValues(const float* values, size_t n, uint32_t wire_bytes, uint8_t* to) {
+  if (wire_bytes == 2) {
+    WriteBf16(values, n, to);
+  } else {
+    __builtin_memcpy(to, values, n * sizeof(float));
+  }
+}
 bool AllFinite(const float* values, size_t n);
-// Slice of n values in wire form: shares `values` when wire_bytes is 4 (owner keeps them), converts for 2.
-Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes, std::shared_ptr<const void> owner);
+// Slice of n values in wire form: shares `values` when wire_bytes is 4 (owner keeps them), converts
+// for 2.
+Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes,
+                  std::shared_ptr<const void> owner);
 
 }  // namespace sluice

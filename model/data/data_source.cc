@@ -102,10 +102,11 @@ class FileDataSource : public DataSource {
                                                        uint64_t begin) const;
   std::unique_ptr<LineReader> TakeKept(const FileIdentity& identity, const std::string& path,
                                        uint64_t begin) const;
-  // Keeps a reader of compressed text: the next piece further on need not decompress all before it again.
+  // Keeps a reader of compressed text: the next piece further on need not decompress all before it
+  // again.
   void Keep(std::unique_ptr<LineReader> reader) const;
-  // The number, from 1, of the line that starts at `offset`. Each part of the text is counted once as long as
-  // one caller asks for ascending offsets.
+  // The number, from 1, of the line that starts at `offset`. Each part of the text is counted once
+  // as long as one caller asks for ascending offsets.
   absl::StatusOr<uint64_t> LineNumberAt(const FileIdentity& identity, const std::string& path,
                                         uint64_t offset) const;
   // "path:line"; "path@offset" when the file can no longer be read.
@@ -179,9 +180,9 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
     return file;
   }
   if (config_.format() == DataConfig::MULTI_SLOT) {
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<int> bound,
-                            BindColumns(schema_->columns(), ColumnsOf(config_.slots()), need_label,
-                                        "data.slots"));
+    SLUICE_ASSIGN_OR_RETURN(
+        const std::vector<int> bound,
+        BindColumns(schema_->columns(), ColumnsOf(config_.slots()), need_label, "data.slots"));
     FileParser file;
     file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
     return file;

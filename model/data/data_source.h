@@ -1,7 +1,7 @@
 // Training and evaluation data: files, pieces of files, and their examples.
 //
-// Text is read plain, gzip or zstd (by magic bytes); offsets are those of the decompressed text. A piece
-// holds the lines that start in [begin, end). Thread safety: const methods may run on several
+// Text is read plain, gzip or zstd (by magic bytes); offsets are those of the decompressed text. A
+// piece holds the lines that start in [begin, end). Thread safety: const methods may run on several
 // threads.
 #pragma once
 

@@ -37,7 +37,8 @@ class TextReader {
   const FileIdentity& identity() const { return identity_; }
   // Offset in the text of the next byte.
   uint64_t offset() const { return offset_; }
-  // At most n > 0 bytes; 0 at the end of the text only. DATA_LOSS: damaged or truncated compressed data.
+  // At most n > 0 bytes; 0 at the end of the text only. DATA_LOSS: damaged or truncated compressed
+  // data.
   absl::StatusOr<size_t> Read(char* to, size_t n);
   // Moves to `offset` or the end of the text, whichever comes first. REQUIRES: offset >= offset().
   virtual absl::Status SkipTo(uint64_t offset) = 0;

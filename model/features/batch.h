@@ -46,8 +46,14 @@ struct Batch {
   void Reset(size_t numeric_features, size_t slots);
   // Valid until the batch changes.
   ExampleView view() const {
-    return {n,           num_numeric,       num_slots, label.data(), weight.data(),
-            numeric.data(), key_offsets.data(), keys.data()};
+    return {n,
+            num_numeric,
+            num_slots,
+            label.data(),
+            weight.data(),
+            numeric.data(),
+            key_offsets.data(),
+            keys.data()};
   }
   // Appends example `i` of `from` (without its example_id, which becomes `id`).
   void Append(const ExampleView& from, size_t i, uint64_t id);

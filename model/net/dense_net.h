@@ -42,6 +42,8 @@ class DenseNet {
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
 };
 
+// This processor multiplies bf16 in hardware (AVX512_BF16).
+bool HasBf16Instructions();
 // 1 / (1 + exp(-logit)).
 float Sigmoid(float logit);
 // log(1 + exp(logit)) - label * logit, stable; in double.

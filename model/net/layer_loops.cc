@@ -1,6 +1,16 @@
 #include "model/net/layer_loops.h"
 
+#include "model/net/dense_net.h"
+
 namespace sluice {
+
+bool HasBf16Instructions() {
+#ifdef SLUICE_X86_LOOPS
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
 
 const LayerLoops& BestLayerLoops() {
 #ifdef SLUICE_X86_LOOPS

@@ -54,7 +54,8 @@ TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
 }
 
 TEST_F(JobFilesTest, AnOutputBelowAFileIsRefused) {
-  for (const std::string& output : std::vector<std::string>{dir_ + "/train-1.csv", dir_ + "/train-1.csv/below/it"}) {
+  for (const std::string& output :
+       std::vector<std::string>{dir_ + "/train-1.csv", dir_ + "/train-1.csv/below/it"}) {
     job_.set_output_dir(output);
     EXPECT_THAT(Refusal(), HasSubstr("output_dir: cannot write to " + output));
     const absl::Status of_submit = CheckOutputIsNoFile(job_);

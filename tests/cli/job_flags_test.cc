@@ -52,7 +52,8 @@ class JobFlagsTest : public ::testing::Test {
 };
 
 TEST_F(JobFlagsTest, ProblemsOfTheModelAreFoundWithoutAClusterAndNameTheJobFile) {
-  std::ofstream(file_, std::ios::app) << "features { name: 'x' cross { features: ['job', 'jab'] } }";
+  std::ofstream(file_, std::ios::app)
+      << "features { name: 'x' cross { features: ['job', 'jab'] } }";
   EXPECT_THAT(std::string(Load({}).status().message()),
               AllOf(StartsWith(file_ + ": "), HasSubstr("\"jab\"")));
   std::ofstream(file_) << kJob << "tables { name: 'deep/9/weight' }";

@@ -167,6 +167,11 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
   table->set_shards(16);
   table->set_rows(12345);
   *status.add_jobs() = Running();
+  WorkerProgress* worker = status.mutable_jobs(0)->add_workers();
+  worker->mutable_stages()->set_compute(12.34);
+  worker->mutable_stages()->set_push_wait(0.5);
+  worker->set_batches_ready(3);
+  worker->set_batches_capacity(4);
   JobStatus* queued = status.add_jobs();
   queued->set_job_id("adult-2");
   queued->set_state(JOB_QUEUED);
@@ -176,6 +181,7 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
               AllOf(HasSubstr("DEAD"), HasSubstr("127.0.0.1:7001"), HasSubstr("16 shards"),
                     HasSubstr("12,345 rows"), HasSubstr("waits for commit 17 of rank 1"),
                     HasSubstr("slowest worker is rank 1"), HasSubstr("adult-2 queued"),
+                    HasSubstr("compute 12.3 s, push wait 0.5 s, 3 of 4 batches ready"),
                     HasSubstr("place 1 in the queue; asks for 4 workers")));
 }
 

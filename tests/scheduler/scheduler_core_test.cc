@@ -172,6 +172,27 @@ TEST(SchedulerCoreTest, PserverThatCannotOpenTheTablesFailsTheJob) {
   EXPECT_THAT(c.Status(job).message(), HasSubstr("out of memory"));
 }
 
+// Pserver 0 has seen the longest waits, and pserver 1 waits now.
+TEST(SchedulerCoreTest, WhatIsWaitedForIsToldWhicheverPserverWaits) {
+  FakeCluster c(2, 2);
+  c.JoinAll(2, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2));
+  StartTraining(&c, job);
+  for (int i = 0; i < 2; ++i) {
+    PollRequest request;
+    request.set_member_id(c.pservers_[i]);
+    HostedJob* hosted = request.add_hosted();
+    hosted->set_job_id(job);
+    hosted->set_generation(1);
+    hosted->set_slowest_rank(i);
+    hosted->set_slowest_wait_s(i == 0 ? 4 : 1);
+    if (i == 1) hosted->set_waiting_for("commit 7 of rank 1 (0.5 s)");
+    ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
+  }
+  EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("slowest: rank 0 (worker 0"));
+  EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("; waits for commit 7 of rank 1 (0.5 s)"));
+}
+
 TEST(SchedulerCoreTest, LossPointsAndTheSpeedAreEmitted) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);

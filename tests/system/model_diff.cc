@@ -1,5 +1,5 @@
-// model_diff A B: prints, a line a table, the norm of the difference of two saved models over the norm of A.
-// Exit 1 when their keys or shapes differ.
+// model_diff A B: prints, a line a table, the norm of the difference of two saved models over the
+// norm of A. Exit 1 when their keys or shapes differ.
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -14,19 +14,22 @@ namespace {
 // Weights by key (sparse) or by index of the first element (dense).
 using Values = std::map<uint64_t, std::vector<float>>;
 
-absl::StatusOr<Values> Load(const std::string& dir, const Manifest& manifest, const TableConfig& table) {
+absl::StatusOr<Values> Load(const std::string& dir, const Manifest& manifest,
+                            const TableConfig& table) {
   Values values;
-  const absl::Status status = VisitShards(dir, manifest, table.name(), [&](uint32_t, ShardValues shard) {
-    if (table.kind() == TableConfig::DENSE) {
-      values[shard.first_element] = std::move(shard.weights);
-    } else {
-      const size_t dim = shard.keys.empty() ? 0 : shard.weights.size() / shard.keys.size();
-      for (size_t i = 0; i < shard.keys.size(); ++i) {
-        values[shard.keys[i]].assign(shard.weights.begin() + i * dim, shard.weights.begin() + (i + 1) * dim);
-      }
-    }
-    return absl::OkStatus();
-  });
+  const absl::Status status =
+      VisitShards(dir, manifest, table.name(), [&](uint32_t, ShardValues shard) {
+        if (table.kind() == TableConfig::DENSE) {
+          values[shard.first_element] = std::move(shard.weights);
+        } else {
+          const size_t dim = shard.keys.empty() ? 0 : shard.weights.size() / shard.keys.size();
+          for (size_t i = 0; i < shard.keys.size(); ++i) {
+            values[shard.keys[i]].assign(shard.weights.begin() + i * dim,
+                                         shard.weights.begin() + (i + 1) * dim);
+          }
+        }
+        return absl::OkStatus();
+      });
   if (!status.ok()) return status;
   return values;
 }
@@ -34,7 +37,8 @@ absl::StatusOr<Values> Load(const std::string& dir, const Manifest& manifest, co
 int Compare(const std::string& a_dir, const std::string& b_dir) {
   const auto a_manifest = ReadManifest(a_dir), b_manifest = ReadManifest(b_dir);
   if (!a_manifest.ok() || !b_manifest.ok()) {
-    std::fprintf(stderr, "%s %s\n", a_manifest.status().ToString().c_str(), b_manifest.status().ToString().c_str());
+    std::fprintf(stderr, "%s %s\n", a_manifest.status().ToString().c_str(),
+                 b_manifest.status().ToString().c_str());
     return 1;
   }
   for (const TableConfig& table : a_manifest->tables()) {
@@ -56,7 +60,8 @@ int Compare(const std::string& a_dir, const std::string& b_dir) {
       }
       ++other;
     }
-    std::printf("%s %.6g\n", table.name().c_str(), norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference));
+    std::printf("%s %.6g\n", table.name().c_str(),
+                norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference));
   }
   return 0;
 }

@@ -74,8 +74,8 @@ class BatchSourceTest : public ::testing::Test {
   }
   JobConfig* config() { return spec_.mutable_config(); }
 
-  std::vector<Batch> SyncBatches(uint64_t n, uint32_t workers, uint32_t rank, uint32_t batch_size, uint64_t steps,
-                                 uint32_t epoch = 0) {
+  std::vector<Batch> SyncBatches(uint64_t n, uint32_t workers, uint32_t rank, uint32_t batch_size,
+                                 uint64_t steps, uint32_t epoch = 0) {
     spec_.set_worker_num(workers);
     context_.rank = rank;
     config()->mutable_train()->set_batch_size(batch_size);
@@ -106,7 +106,8 @@ TEST_F(BatchSourceTest, RanksTogetherSeeTheGlobalBatchesOfOneWorkerInOrder) {
   for (const uint64_t n : {0, 1, 5, 64, 100, 103}) {
     const uint64_t steps = (n + 7) / 8;
     const std::vector<Batch> one = SyncBatches(n, 1, 0, 8, steps);
-    const std::vector<Batch> left = SyncBatches(n, 2, 0, 4, steps), right = SyncBatches(n, 2, 1, 4, steps);
+    const std::vector<Batch> left = SyncBatches(n, 2, 0, 4, steps),
+                             right = SyncBatches(n, 2, 1, 4, steps);
     ASSERT_EQ(one.size(), steps);
     std::set<float> seen;
     for (size_t t = 0; t < steps; ++t) {
@@ -201,7 +202,8 @@ TEST_F(BatchSourceTest, AReleasedTaskStartsAfterTheExamplesTrainedAlready) {
   TaskBatches whole(context_, 0);
   PreparedBatch prepared;
   std::vector<float> order;
-  while (*whole.Next(&prepared)) order.insert(order.end(), prepared.batch.label.begin(), prepared.batch.label.end());
+  while (*whole.Next(&prepared))
+    order.insert(order.end(), prepared.batch.label.begin(), prepared.batch.label.end());
   scheduler_.tasks = {Task(1, 0, 10, 8)};
   TaskBatches rest(context_, 0);
   ASSERT_TRUE(*rest.Next(&prepared));

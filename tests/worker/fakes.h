@@ -1,5 +1,5 @@
-// Stand-ins for what a worker talks to: a model with gradients of one, a pserver client that records, a
-// scheduler that leases a list of tasks.
+// Stand-ins for what a worker talks to: a model with gradients of one, a pserver client that
+// records, a scheduler that leases a list of tasks.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@
 
 namespace sluice {
 
-inline TableConfig SgdTable(const std::string& name, TableConfig::Kind kind, uint64_t size, float rate) {
+inline TableConfig SgdTable(const std::string& name, TableConfig::Kind kind, uint64_t size,
+                            float rate) {
   TableConfig table;
   table.set_name(name);
   table.set_kind(kind);
@@ -46,7 +47,8 @@ inline TableConfig SgdTable(const std::string& name, TableConfig::Kind kind, uin
 class FakeModel : public Model {
  public:
   FakeModel()
-      : tables_({SgdTable("rows", TableConfig::SPARSE, 1, 1.0f), SgdTable("dense", TableConfig::DENSE, 2, 1.0f)}) {}
+      : tables_({SgdTable("rows", TableConfig::SPARSE, 1, 1.0f),
+                 SgdTable("dense", TableConfig::DENSE, 2, 1.0f)}) {}
   const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return 0; }
@@ -64,7 +66,8 @@ class FakeModel : public Model {
 // Every gradient is one; remembers the values it saw.
 class OnesNet : public DenseNet {
  public:
-  absl::Status TrainStep(const NetInput& input, uint64_t, uint32_t, NetGradients* gradients) override {
+  absl::Status TrainStep(const NetInput& input, uint64_t, uint32_t,
+                         NetGradients* gradients) override {
     seen_rows.emplace_back(input.rows, input.rows + input.num_rows);
     seen_dense.push_back({input.dense[0][0], input.dense[0][1]});
     std::fill(gradients->rows, gradients->rows + input.num_rows, 1.0f);
@@ -83,7 +86,8 @@ class OnesNet : public DenseNet {
 class FakeClient : public ParameterClient {
  public:
   explicit FakeClient(const Model& model, float scale) : scale_(scale) {
-    google::protobuf::RepeatedPtrField<TableConfig> tables(model.tables().begin(), model.tables().end());
+    google::protobuf::RepeatedPtrField<TableConfig> tables(model.tables().begin(),
+                                                           model.tables().end());
     layouts_ = *CreateTableLayouts(tables, 1);
     dense = {0, 0};
   }
@@ -138,7 +142,9 @@ class FakeClient : public ParameterClient {
     ended.push_back(epoch);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string&) override { return std::vector<SavedFile>(); }
+  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string&) override {
+    return std::vector<SavedFile>();
+  }
   void Cancel() override {}
   std::string WaitingFor() const override { return ""; }
 
@@ -157,18 +163,22 @@ class FakeClient : public ParameterClient {
   TableLayouts layouts_;
 };
 
-// Leases `tasks` in order; remembers what was reported as trained; a request repeated with its number gets its
-// answer again.
+// Leases `tasks` in order; remembers what was reported as trained; a request repeated with its
+// number gets its answer again.
 class FakeScheduler : public SchedulerClient {
  public:
   const std::string& address() const override { return address_; }
   absl::Status WaitReady(absl::Duration, const std::function<void(const std::string&)>&) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override { return RegisterReply(); }
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override {
+    return RegisterReply();
+  }
   absl::StatusOr<PollReply> Poll(const PollRequest&) override { return PollReply(); }
   absl::Status Leave(const LeaveRequest&) override { return absl::OkStatus(); }
-  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return NextPhaseReply(); }
+  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override {
+    return NextPhaseReply();
+  }
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) override {
     if (failures > 0) {
       --failures;
@@ -185,7 +195,8 @@ class FakeScheduler : public SchedulerClient {
     return answer_;
   }
   NextTaskReply Answer(const NextTaskRequest& request) {
-    if (request.finished_task() != 0) finished[request.finished_task()] = request.finished_examples();
+    if (request.finished_task() != 0)
+      finished[request.finished_task()] = request.finished_examples();
     NextTaskReply reply;
     if (waits > 0) {
       --waits;
@@ -199,10 +210,16 @@ class FakeScheduler : public SchedulerClient {
     }
     return reply;
   }
-  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override { return GetRouteReply(); }
+  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override {
+    return GetRouteReply();
+  }
   absl::Status FailJob(const FailJobRequest&) override { return absl::OkStatus(); }
-  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override { return SubmitJobReply(); }
-  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest&) override { return WatchJobReply(); }
+  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override {
+    return SubmitJobReply();
+  }
+  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest&) override {
+    return WatchJobReply();
+  }
   absl::Status CancelJob(const CancelJobRequest&) override { return absl::OkStatus(); }
   absl::StatusOr<ClusterStatus> GetStatus() override { return ClusterStatus(); }
   absl::Status Shutdown() override { return absl::OkStatus(); }

@@ -36,7 +36,8 @@ class GeoTrainerTest : public ::testing::Test {
     prepared->batch.n = 1;
     prepared->batch.keys = keys;
     prepared->row_index.resize(keys.size());
-    dedup_.Run(*client_->tables()[0], keys.data(), keys.size(), &prepared->keys, prepared->row_index.data());
+    dedup_.Run(*client_->tables()[0], keys.data(), keys.size(), &prepared->keys,
+               prepared->row_index.data());
     prepared->batch.task_id = ends_task;
     prepared->last_of_task = ends_task != 0;
     prepared->task_examples = 1;
@@ -155,7 +156,7 @@ TEST(GeoStoreTest, MovesMadeAfterTheSendSurviveTheMerge) {
   std::vector<std::vector<float>> dense;
   store.TakeDelta(&sent, &rows, &dense);
   ASSERT_EQ(rows[0], -1.0f);
-  store.UpdateRows(keys, one, 1);   // local -1, while the delta is under way
+  store.UpdateRows(keys, one, 1);  // local -1, while the delta is under way
   store.UpdateDense(0, one, 1);
   store.Merge(sent, rows, {20.0f}, dense, {{5.0f, 6.0f}});
   float value;

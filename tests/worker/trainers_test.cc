@@ -30,8 +30,8 @@ class TrainersTest : public ::testing::Test {
       prepared->batch.n = sizes[i];
       if (sizes[i] > 0) prepared->batch.keys = {i};
       prepared->row_index.resize(prepared->batch.keys.size());
-      dedup_.Run(*client_.tables()[0], prepared->batch.keys.data(), prepared->batch.keys.size(), &prepared->keys,
-                 prepared->row_index.data());
+      dedup_.Run(*client_.tables()[0], prepared->batch.keys.data(), prepared->batch.keys.size(),
+                 &prepared->keys, prepared->row_index.data());
       prepared->batch.task_id = i + 1;
       prepared->last_of_task = true;
       queue.Push(prepared);
@@ -77,7 +77,8 @@ TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
     Train(&trainer, {3, 2, 1, 4, 4});
     ASSERT_TRUE(status_.ok()) << status_;
     ASSERT_EQ(client_.pushes.size(), 5u);
-    for (size_t i = 0; i < 5; ++i) EXPECT_THAT(client_.pushes[i].sparse[0].keys->keys, ElementsAre(i));
+    for (size_t i = 0; i < 5; ++i)
+      EXPECT_THAT(client_.pushes[i].sparse[0].keys->keys, ElementsAre(i));
     EXPECT_THAT(trained_, ElementsAre(1, 2, 3, 4, 5));
   }
 }
@@ -132,6 +133,20 @@ TEST(WorkerStatsTest, LossesOfALostReportGoWithTheNextOneAndAreBounded) {
   const WorkerProgress newest = stats.TakeProgress();
   ASSERT_EQ(newest.losses_size(), most);
   EXPECT_EQ(newest.losses(most - 1).step(), 6u + 2 * most);
+}
+
+TEST_F(TrainersTest, ProgressTellsHowFullTheQueueIs) {
+  BatchQueue queue(4);
+  EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
+  stats_.WatchQueue(&queue);
+  queue.Push(std::make_shared<PreparedBatch>());
+  queue.Push(std::make_shared<PreparedBatch>());
+  EXPECT_EQ(stats_.Progress().batches_ready(), 2);
+  EXPECT_EQ(stats_.TakeProgress().batches_capacity(), 4);
+  queue.TryPop();
+  EXPECT_EQ(stats_.Progress().batches_ready(), 1);
+  stats_.WatchQueue(nullptr);
+  EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
 }
 
 }  // namespace

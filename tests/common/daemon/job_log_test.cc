@@ -21,7 +21,9 @@ std::vector<std::string> Lines(const std::string& path) {
 
 class JobLogTest : public testing::Test {
  protected:
-  JobLogTest() : folder_(testing::TempDir() + "/job_log_test") { std::filesystem::remove_all(folder_); }
+  JobLogTest() : folder_(testing::TempDir() + "/job_log_test") {
+    std::filesystem::remove_all(folder_);
+  }
   ~JobLogTest() override { std::filesystem::remove_all(folder_); }
   const std::string folder_;
 };
@@ -42,7 +44,8 @@ TEST_F(JobLogTest, LinesOfManyThreadsStayWhole) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([this, t] {
       for (int i = 0; i < 50; ++i) {
-        EXPECT_TRUE(AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, std::string(100, 'a' + t)).ok());
+        EXPECT_TRUE(
+            AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, std::string(100, 'a' + t)).ok());
       }
     });
   }

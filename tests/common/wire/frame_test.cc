@@ -279,6 +279,7 @@ TEST(ValuesTest, AnyValueThatIsNotFiniteIsFound) {
     for (size_t at = 0; at < 37; ++at) {
       std::vector<float> values = Values(37), got(37);
       values[at] = bad[at % 4];
+      EXPECT_FALSE(AllFinite(values.data(), values.size())) << at;
       const std::string bytes = Flat({ValuesSlice(values.data(), 37, wire_bytes, nullptr)});
       for (size_t piece : {3u, 5u, 1000u}) {
         PayloadReader reader(Cut(bytes, piece));
@@ -293,6 +294,7 @@ TEST(ValuesTest, AnyValueThatIsNotFiniteIsFound) {
   PayloadReader reader({ValuesSlice(edge.data(), 3, 4, nullptr)});
   EXPECT_TRUE(ReadValues(&reader, 4, 3, got.data()));
   EXPECT_EQ(got, edge);
+  EXPECT_TRUE(AllFinite(edge.data(), 3));
 }
 
 TEST(ValuesTest, ShortPayloadIsRefused) {
