@@ -234,6 +234,13 @@ void GrpcServerCall::AddRef() {
   ++ops_;
 }
 
+bool GrpcServerCall::TryAddRef() {
+  MutexLock lock(&mutex_);
+  if (ops_ == 0) return false;
+  ++ops_;
+  return true;
+}
+
 void GrpcServerCall::Release() {
   bool gone;
   {

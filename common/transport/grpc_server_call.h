@@ -60,6 +60,8 @@ class GrpcServerCall {
   // Keeps the call alive from another thread; every AddRef needs a Release.
   void AddRef();
   void Release();
+  // AddRef, unless the call has ended and is about to be gone.
+  bool TryAddRef();
 
  private:
   class Handle;  // what the handler holds

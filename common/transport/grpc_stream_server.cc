@@ -151,8 +151,9 @@ class GrpcStreamServer::Impl {
     {
       MutexLock lock(&mutex_);
       shutting_down_ = true;
-      streams.assign(streams_.begin(), streams_.end());
-      for (GrpcServerCall* call : streams) call->AddRef();
+      for (GrpcServerCall* call : streams_) {
+        if (call->TryAddRef()) streams.push_back(call);
+      }
     }
     for (GrpcServerCall* call : streams) {
       call->Abort(absl::UnavailableError("the server is shutting down"));
@@ -162,7 +163,7 @@ class GrpcStreamServer::Impl {
     unary_threads_.reset();
     {
       MutexLock lock(&mutex_);
-      while (!calls_.empty()) changed_.Wait(&mutex_);
+      while (calls_ > 0) changed_.Wait(&mutex_);
     }
     StopQueues();
     server_.reset();
@@ -195,13 +196,12 @@ class GrpcStreamServer::Impl {
   // Waits for the next call on `queue`. gRPC gives each queue its turn of the connections, and
   // their calls to it: the thread that reads a connection is the one that runs its streams.
   void RequestNext(size_t queue) {
-    GrpcServerCall* call;
     {
       MutexLock lock(&mutex_);
       if (shutting_down_) return;
-      call = new GrpcServerCall(&host_, queue);
-      calls_.insert(call);
+      ++calls_;
     }
+    auto* call = new GrpcServerCall(&host_, queue);
     call->Request(&service_, queues_[queue].get(), queues_[queue].get());
   }
 
@@ -247,8 +247,7 @@ class GrpcStreamServer::Impl {
     }
     delete call;
     MutexLock lock(&mutex_);
-    calls_.erase(call);
-    if (calls_.empty()) changed_.NotifyAll();
+    if (--calls_ == 0) changed_.NotifyAll();
   }
 
   bool shutting_down() {
@@ -281,7 +280,7 @@ class GrpcStreamServer::Impl {
 
   Mutex mutex_;
   CondVar changed_;
-  std::set<GrpcServerCall*> calls_ ABSL_GUARDED_BY(mutex_);    // all, the one waited for included
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // that exist, the ones waited for included
   std::set<GrpcServerCall*> streams_ ABSL_GUARDED_BY(mutex_);  // those served as streams
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
