@@ -32,10 +32,20 @@ std::vector<const WorkerProgress*> Progress(const Job& job, Membership* members)
   return all;
 }
 
-// In sync, who kept the others waiting most, as the pserver that saw the longest wait says; and
-// what is waited for now, there or, when nothing is, at another pserver: a worker that stopped
-// between its commits is missed at the second alone.
-std::string SlowestWorker(const Job& job, Membership* members) {
+// The ranks that have not ended the phase, while others wait for them.
+std::string UnfinishedRanks(const Job& job, Membership* members) {
+  const std::vector<uint32_t> ranks = job.run->phases().Missing();
+  if (ranks.empty() || ranks.size() == job.ranks.size()) return "";
+  std::vector<std::string> names;
+  for (const uint32_t rank : ranks) names.push_back(DescribeRank(job, rank, members));
+  return absl::StrCat(absl::StrJoin(names, " and "), " to end phase ",
+                      PhaseName(job.run->phases().current().kind()));
+}
+
+// Who kept the others waiting most (in sync, as the pserver that saw the longest wait says), and
+// what is waited for now: there or, when nothing is, at another pserver (a worker that stopped
+// between its commits is missed at the second alone), or at the phase's end.
+std::string SlowestAndWaits(const Job& job, Membership* members) {
   const HostedJob* worst = nullptr;
   const HostedJob* waiting = nullptr;
   for (const uint64_t id : job.pservers) {
@@ -48,18 +58,17 @@ std::string SlowestWorker(const Job& job, Membership* members) {
     }
     if (!it->second.waiting_for().empty()) waiting = &it->second;
   }
-  if (worst == nullptr) return "";
-  std::string text;
-  if (worst->slowest_wait_s() > 0 && worst->slowest_rank() < job.ranks.size()) {
-    text =
-        absl::StrFormat("slowest: %s, the others waited %.1f s for it",
-                        DescribeRank(job, worst->slowest_rank(), members), worst->slowest_wait_s());
+  if (worst != nullptr && !worst->waiting_for().empty()) waiting = worst;
+  std::vector<std::string> said;
+  if (worst != nullptr && worst->slowest_wait_s() > 0 && worst->slowest_rank() < job.ranks.size()) {
+    said.push_back(absl::StrFormat("slowest: %s, the others waited %.1f s for it",
+                                   DescribeRank(job, worst->slowest_rank(), members),
+                                   worst->slowest_wait_s()));
   }
-  if (!worst->waiting_for().empty()) waiting = worst;
-  if (waiting != nullptr) {
-    absl::StrAppend(&text, text.empty() ? "" : "; ", "waits for ", waiting->waiting_for());
-  }
-  return text;
+  const std::string now =
+      waiting != nullptr ? waiting->waiting_for() : UnfinishedRanks(job, members);
+  if (!now.empty()) said.push_back("waits for " + now);
+  return absl::StrJoin(said, "; ");
 }
 
 std::string WaitingFor(const Job& job, Membership* members) {
@@ -76,12 +85,7 @@ std::string WaitingFor(const Job& job, Membership* members) {
     return missing.empty() ? ""
                            : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
   }
-  const std::string slowest = SlowestWorker(job, members);
-  if (!slowest.empty()) return slowest;
-  const std::vector<uint32_t> ranks = job.run->phases().Missing();
-  if (ranks.size() == job.ranks.size()) return "";
-  for (const uint32_t rank : ranks) missing.push_back(DescribeRank(job, rank, members));
-  return missing.empty() ? "" : absl::StrCat(absl::StrJoin(missing, " and "), " to end the phase");
+  return SlowestAndWaits(job, members);
 }
 
 void AddProgress(const Job& job, Membership* members, JobStatus* status) {

@@ -28,6 +28,8 @@ TEST(SchedulerCoreTest, SyncJobFromSubmissionToResult) {
   c.Advance(absl::Seconds(4));
   c.PollAll();
   EXPECT_THAT(c.Phase(job, 0, Trained(2, 50))->waiting_for(), HasSubstr("rank 1 (worker 1"));
+  EXPECT_THAT(c.Status(job).waiting_for(),
+              AllOf(HasSubstr("waits for rank 1 (worker 1"), HasSubstr("to end phase train")));
   EXPECT_EQ(c.Phase(job, 1, Trained(2, 50))->phase().kind(), Phase::EVAL);
   c.Advance(absl::Seconds(1));
   c.Phase(job, 0, Ended(3)).status().IgnoreError();

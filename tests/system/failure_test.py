@@ -92,7 +92,9 @@ class FailureTest(SluiceTest):
             self.assertEqual(done.returncode, 0, done.stdout)
             text = json.loads(done.stdout)["jobs"][0]["waiting_for"]
             waits = re.search(r"waits for commit \d+ of rank 2 \(([\d.]+) s\)", text)
-            return waits and float(waits.group(1)) >= 0.5  # of the 5 s of its lease
+            if waits:
+                return float(waits.group(1)) >= 0.5  # of the 5 s of its lease
+            return re.search(r"waits for rank 2 \(worker 2 \(pid %d .* to end phase eval" % slow.pid, text)
         wait_until(others_wait, "the others to wait for the step that it does not close")
         os.kill(slow.pid, signal.SIGKILL)
         self.assert_fails_naming(launcher, slow)
