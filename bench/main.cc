@@ -40,6 +40,7 @@ int Main() {
   std::vector<Benchmark> benchmarks;
   AddKernelBenchmarks(&benchmarks);
   AddRowStoreBenchmarks(&benchmarks);
+  AddRowStoreGrowthBenchmarks(&benchmarks);
   AddStreamBenchmarks(&benchmarks);
   AddDenseBenchmarks(&benchmarks);
   AddSparseBenchmarks(&benchmarks);

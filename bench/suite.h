@@ -54,6 +54,7 @@ absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
 // What each file of rows adds.
 void AddKernelBenchmarks(std::vector<Benchmark>* to);
 void AddRowStoreBenchmarks(std::vector<Benchmark>* to);
+void AddRowStoreGrowthBenchmarks(std::vector<Benchmark>* to);
 void AddStreamBenchmarks(std::vector<Benchmark>* to);
 void AddDenseBenchmarks(std::vector<Benchmark>* to);
 void AddSparseBenchmarks(std::vector<Benchmark>* to);

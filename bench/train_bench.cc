@@ -1,5 +1,6 @@
-// train/MODE/batchN/OPTIMIZER/f32: thousand examples a second of a whole job, `sluice launch` with
-// one pserver and two workers of one thread each, on generated data of Criteo's shape.
+// train/MODE/batchN/OPTIMIZER/{f32,bf16}: thousand examples a second of a whole job, `sluice
+// launch` with one pserver and two workers of one thread each, on generated data of Criteo's shape;
+// and train/async/batch2048/sgd/f32/pservers4, the same work spread over four.
 //
 // The figure is that of the last epoch: processes are up, caches are warm. The limit is the step's
 // nine matrix products alone on all cores, measured before and after in the same repetition.
@@ -36,6 +37,12 @@ constexpr Mode kModes[] = {{"async", "true", "0"},
                            {"sync", "false", "0"},
                            {"geo20", "true", "20"},
                            {"geo100", "true", "100"}};
+
+struct Shape {
+  uint32_t batch = 2048;
+  bool bf16 = false;
+  int pservers = 1;
+};
 
 // A folder that goes with its owner.
 class TemporaryFolder {
@@ -98,15 +105,16 @@ absl::StatusOr<std::shared_ptr<TemporaryFolder>> Data(uint64_t examples) {
 
 class TrainRun {
  public:
-  TrainRun(std::shared_ptr<TemporaryFolder> data, const Mode& mode, const JobConfig& job,
-           bool quick)
+  TrainRun(std::shared_ptr<TemporaryFolder> data, const Mode& mode, const Shape& shape,
+           const JobConfig& job, bool quick)
       : data_(std::move(data)),
         mode_(mode),
+        pservers_(shape.pservers),
         job_(job),
         epochs_(quick ? 1 : 2),
         floor_seconds_(quick ? 0.02 : 0.5),
-        floor_(job.train().batch_size(), GemmFloor::Type::kF32,
-               std::thread::hardware_concurrency()) {}
+        floor_(shape.batch, shape.bf16 ? GemmFloor::Type::kBf16 : GemmFloor::Type::kF32,
+               static_cast<int>(std::thread::hardware_concurrency())) {}
 
   Sample Measure() {
     const double before = floor_.Measure(floor_seconds_);
@@ -129,10 +137,11 @@ class TrainRun {
     std::ofstream(dir + "/job.textproto") << text;
     const int code = RunProgram(
         "sluice",
-        {"launch", absl::StrCat("--job=", dir, "/job.textproto"), "--server_num=1",
-         "--worker_num=2", absl::StrCat("--a_sync=", mode_.a_sync),
-         absl::StrCat("--k_steps=", mode_.k_steps), absl::StrCat("--epochs=", epochs_),
-         absl::StrCat("--output_dir=", dir, "/out"), absl::StrCat("--log_dir=", dir, "/log")},
+        {"launch", absl::StrCat("--job=", dir, "/job.textproto"),
+         absl::StrCat("--server_num=", pservers_), "--worker_num=2",
+         absl::StrCat("--a_sync=", mode_.a_sync), absl::StrCat("--k_steps=", mode_.k_steps),
+         absl::StrCat("--epochs=", epochs_), absl::StrCat("--output_dir=", dir, "/out"),
+         absl::StrCat("--log_dir=", dir, "/log")},
         dir + "/printed");
     if (code != 0) {
       return absl::InternalError(
@@ -150,16 +159,19 @@ class TrainRun {
 
   const std::shared_ptr<TemporaryFolder> data_;
   const Mode mode_;
+  const int pservers_;
   const JobConfig job_;
   const int epochs_;
   const double floor_seconds_;
   GemmFloor floor_;
 };
 
-Benchmark TrainBenchmark(const Mode& mode, uint32_t batch, const std::string& rule,
+Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string& rule,
                          const OptimizerConfig& optimizer) {
   Benchmark benchmark;
-  benchmark.name = absl::StrCat("train/", mode.name, "/batch", batch, "/", rule, "/f32");
+  benchmark.name = absl::StrCat("train/", mode.name, "/batch", shape.batch, "/", rule, "/",
+                                shape.bf16 ? "bf16" : "f32");
+  if (shape.pservers > 1) absl::StrAppend(&benchmark.name, "/pservers", shape.pservers);
   benchmark.unit = "k/s";
   benchmark.limit_name = "gemm_floor";
   benchmark.few_repetitions = 5;
@@ -170,8 +182,9 @@ Benchmark TrainBenchmark(const Mode& mode, uint32_t batch, const std::string& ru
       SLUICE_ASSIGN_OR_RETURN(data, Data(settings.quick ? 4000 : 300000));
       files = data->path() + "/*.tsv";
     }
-    const JobConfig job = StandardJob(files, batch, optimizer);
-    auto run = std::make_shared<TrainRun>(data, mode, job, settings.quick);
+    JobConfig job = StandardJob(files, shape.batch, optimizer);
+    if (shape.bf16) job.mutable_train()->set_compute_dtype(TrainConfig::BF16);
+    auto run = std::make_shared<TrainRun>(data, mode, shape, job, settings.quick);
     return std::function<Sample()>([run] { return run->Measure(); });
   };
   return benchmark;
@@ -187,11 +200,15 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   adam.mutable_adam();
   for (const Mode& mode : kModes) {
     for (const uint32_t batch : {512u, 2048u, 8192u}) {
-      to->push_back(TrainBenchmark(mode, batch, "sgd", sgd));
-      to->push_back(TrainBenchmark(mode, batch, "adagrad", adagrad));
-      to->push_back(TrainBenchmark(mode, batch, "adam", adam));
+      to->push_back(TrainBenchmark(mode, {batch}, "sgd", sgd));
+      to->push_back(TrainBenchmark(mode, {batch}, "adagrad", adagrad));
+      to->push_back(TrainBenchmark(mode, {batch}, "adam", adam));
+      to->push_back(TrainBenchmark(mode, {batch, /*bf16=*/true}, "adagrad", adagrad));
     }
   }
+  Shape spread;
+  spread.pservers = 4;
+  to->push_back(TrainBenchmark(kModes[0], spread, "sgd", sgd));
 }
 
 }  // namespace sluice::bench

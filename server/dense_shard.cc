@@ -19,10 +19,10 @@ class DenseShard : public Shard {
       : Shard(std::move(table), index, policy),
         elements_(table_->ShardElements(index)),
         first_(index * table_->block_elements()),
-        weights_(std::make_shared<std::vector<float>>(elements_)) {
+        weights_(std::make_shared<Weights>(elements_)) {
     const UpdateRule& rule = *table_->columns()[0].rule;
     state_.resize(rule.state_floats() * elements_);
-    table_->InitialElements(first_, elements_, weights_->data());
+    table_->InitialElements(first_, elements_, weights_->values.data());
     float* arrays[UpdateRule::kMaxState];
     StateArrays(arrays);
     rule.InitState(arrays, elements_);
@@ -47,20 +47,24 @@ class DenseShard : public Shard {
 
   void Read(const uint64_t*, size_t, uint8_t* to) override {
     MutexLock lock(&mutex_);
-    WriteValues(weights_->data(), elements_, table_->wire_bytes(), to);
+    WriteValues(weights_->values.data(), elements_, table_->wire_bytes(), to);
   }
 
   Slice Lend() override {
     if (table_->wire_bytes() != sizeof(float)) return Slice();
     MutexLock lock(&mutex_);
-    return Slice(weights_->data(), elements_ * sizeof(float), weights_);
+    weights_->borrowers.fetch_add(1, std::memory_order_relaxed);  // seen by OwnWeights: mutex_
+    return Slice(weights_->values.data(), elements_ * sizeof(float),
+                 std::shared_ptr<const void>(weights_.get(), [lent = weights_](const void*) {
+                   lent->borrowers.fetch_sub(1, std::memory_order_release);
+                 }));
   }
 
   ShardValues Save() override {
     MutexLock lock(&mutex_);
     ShardValues values;
     values.first_element = first_;
-    values.weights = *weights_;
+    values.weights = weights_->values;
     return values;
   }
 
@@ -122,16 +126,20 @@ class DenseShard : public Shard {
   }
 
  private:
-  // The weights, to be changed.
+  struct Weights {
+    explicit Weights(size_t n) : values(n) {}
+    explicit Weights(const std::vector<float>& of) : values(of) {}
+    std::vector<float> values;
+    std::atomic<int> borrowers{0};
+  };
+
+  // The weights, to be changed. New borrowers come only under mutex_: their number can only fall,
+  // and what the last of them read comes before what is written now (acquire).
   float* OwnWeights() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (weights_.use_count() > 1) {
-      // New borrowers come only under mutex_: the count can only fall.
-      weights_ = std::make_shared<std::vector<float>>(*weights_);
-    } else {
-      // What the last borrower read comes before what is written now.
-      std::atomic_thread_fence(std::memory_order_acquire);
+    if (weights_->borrowers.load(std::memory_order_acquire) > 0) {
+      weights_ = std::make_shared<Weights>(weights_->values);
     }
-    return weights_->data();
+    return weights_->values.data();
   }
 
   void StateArrays(float** arrays) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -173,9 +181,9 @@ class DenseShard : public Shard {
 
   const uint64_t elements_;
   const uint64_t first_;  // index of the block's first element in the tensor
-  std::shared_ptr<std::vector<float>> weights_ ABSL_GUARDED_BY(mutex_);  // [elements]
-  std::vector<float> state_ ABSL_GUARDED_BY(mutex_);                     // [state_floats][elements]
-  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;                           // updates of the block
+  std::shared_ptr<Weights> weights_ ABSL_GUARDED_BY(mutex_);  // [elements]
+  std::vector<float> state_ ABSL_GUARDED_BY(mutex_);          // [state_floats][elements]
+  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;                // updates of the block
   DenseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> mean_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,0 +1,78 @@
+// row_store/growth/dim8_adagrad: the longest pause, in milliseconds, while one row store grows to
+// 50 million rows; and row_store/resident/dim8_adagrad: what it then keeps in memory, in GiB.
+//
+// A pause is the processor time of 64 insertions, one after the other: pages, blocks and the
+// index's growth, but not the time that this thread was not run. Its limit is the goal, 5 ms. The
+// limit of the memory is the payload: key, weights and state of every row.
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "bench/suite.h"
+#include "common/base/hash.h"
+#include "server/row_store.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr uint32_t kDim = 8, kStateFloats = 8;
+constexpr double kMostPauseMs = 5, kGiB = 1 << 30;
+constexpr size_t kInsertions = 64;
+
+size_t RowsOf(const Settings& settings) { return settings.quick ? 100000 : 50000000; }
+
+double ResidentBytes() {
+  size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+Sample LongestPause(size_t rows) {
+  RowStore store(kDim, kStateFloats);
+  double longest = 0;
+  bool created;
+  for (size_t i = 0; i < rows;) {
+    const double start = ThreadNow();
+    for (size_t end = std::min(rows, i + kInsertions); i < end; ++i) {
+      store.FindOrInsert(MixHash(i + 1), &created);
+    }
+    longest = std::max(longest, ThreadNow() - start);
+  }
+  return {longest * 1e3, kMostPauseMs};
+}
+
+Sample Resident(size_t rows) {
+  const double before = ResidentBytes();
+  RowStore store(kDim, kStateFloats);
+  bool created;
+  for (size_t i = 0; i < rows; ++i) {
+    float* const weights = store.weights(store.FindOrInsert(MixHash(i + 1), &created));
+    std::fill_n(weights, kDim + kStateFloats, 1.0f);
+  }
+  const double payload = 8 + 4 * (kDim + kStateFloats);
+  return {(ResidentBytes() - before) / kGiB, payload * static_cast<double>(rows) / kGiB};
+}
+
+}  // namespace
+
+void AddRowStoreGrowthBenchmarks(std::vector<Benchmark>* to) {
+  const auto add = [to](const char* name, const char* unit, const char* limit,
+                        Sample (*measure)(size_t)) {
+    Benchmark benchmark;
+    benchmark.name = name;
+    benchmark.unit = unit;
+    benchmark.limit_name = limit;
+    benchmark.few_repetitions = 5;
+    benchmark.prepare =
+        [measure](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+      return std::function<Sample()>([measure, rows = RowsOf(settings)] { return measure(rows); });
+    };
+    to->push_back(std::move(benchmark));
+  };
+  add("row_store/growth/dim8_adagrad", "ms", "the goal for the longest pause, 50 million rows",
+      LongestPause);
+  add("row_store/resident/dim8_adagrad", "GiB", "payload of 50 million rows", Resident);
+}
+
+}  // namespace sluice::bench
