@@ -43,16 +43,27 @@ void GeoStore::SetDenseBase() {
   for (Dense& table : dense_) table.base = table.local;
 }
 
-void GeoStore::Missing(const KeySet& keys, KeySet* missing) const {
-  missing->keys.clear();
-  missing->offsets.assign(1, 0);
+void GeoStore::Prefetch(const std::vector<uint32_t>& rows, size_t i) const {
+  if (i >= rows.size() || rows[i] == kNoRow) return;
+  const float* const row = &values_[rows[i] * stride_];
+  for (size_t at = 0; at < stride_; at += 16) __builtin_prefetch(row + at);  // a line each
+}
+
+void GeoStore::Find(const KeySet& keys, Rows* found) const {
+  found->rows.resize(keys.keys.size());
+  found->pulled.clear();
+  found->missing.keys.clear();
+  found->missing.offsets.assign(1, 0);
   for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
     for (uint32_t i = keys.offsets[shard]; i < keys.offsets[shard + 1]; ++i) {
-      const auto found = index_.find(keys.keys[i]);
-      if (found == index_.end() || info_[found->second].fresh != interval_)
-        missing->keys.push_back(keys.keys[i]);
+      if (i + kAhead < keys.keys.size()) index_.prefetch(keys.keys[i + kAhead]);
+      const auto at = index_.find(keys.keys[i]);
+      found->rows[i] = at == index_.end() ? kNoRow : at->second;
+      if (at != index_.end() && info_[at->second].fresh == interval_) continue;
+      found->missing.keys.push_back(keys.keys[i]);
+      found->pulled.push_back(i);
     }
-    missing->offsets.push_back(missing->keys.size());
+    found->missing.offsets.push_back(found->missing.keys.size());
   }
 }
 
@@ -71,26 +82,30 @@ uint32_t GeoStore::AddRow(uint64_t key) {
   return row;
 }
 
-void GeoStore::Fill(const KeySet& missing, const float* values) {
-  for (size_t i = 0; i < missing.keys.size(); ++i) {
-    const auto found = index_.find(missing.keys[i]);
-    const uint32_t row = found == index_.end() ? AddRow(missing.keys[i]) : found->second;
+void GeoStore::Fill(Rows* found, const float* values) {
+  for (size_t i = 0; i < found->pulled.size(); ++i) {
+    uint32_t& row = found->rows[found->pulled[i]];
+    if (row == kNoRow) row = AddRow(found->missing.keys[i]);
     std::memcpy(local_row(row), values + i * dim_, dim_ * sizeof(float));
     std::memcpy(base_row(row), values + i * dim_, dim_ * sizeof(float));
     info_[row].fresh = interval_;
   }
 }
 
-void GeoStore::Gather(const KeySet& keys, float* values) const {
-  for (size_t i = 0; i < keys.keys.size(); ++i) {
-    const uint32_t row = index_.find(keys.keys[i])->second;
-    std::memcpy(values + i * dim_, &values_[row * stride_], dim_ * sizeof(float));
+void GeoStore::Gather(const Rows& found, float* values) const {
+  for (size_t i = 0; i < found.rows.size(); ++i) {
+    Prefetch(found.rows, i + kAhead);
+    std::memcpy(values + i * dim_, &values_[found.rows[i] * stride_], dim_ * sizeof(float));
   }
 }
 
-void GeoStore::UpdateRows(const KeySet& keys, const float* gradients, uint64_t schedule_step) {
-  for (size_t i = 0; i < keys.keys.size(); ++i) {
-    const uint32_t row = index_.find(keys.keys[i])->second;
+void GeoStore::UpdateRows(const Rows& found, const float* gradients, uint64_t schedule_step) {
+  std::vector<float> rates;
+  for (const TableLayout::Column& column : sparse_->columns())
+    rates.push_back(Rate(column.optimizer, schedule_step));
+  for (size_t i = 0; i < found.rows.size(); ++i) {
+    Prefetch(found.rows, i + kAhead);
+    const uint32_t row = found.rows[i];
     RowInfo& info = info_[row];
     if (!info.updated) {
       info.updated = true;
@@ -98,12 +113,13 @@ void GeoStore::UpdateRows(const KeySet& keys, const float* gradients, uint64_t s
     }
     info.last_used = schedule_step;
     ++info.count;
+    const float* rate = rates.data();
     for (const TableLayout::Column& column : sparse_->columns()) {
       float* state[UpdateRule::kMaxState];
       StatePointers(state_row(row) + column.state_begin, column.rule->state_floats(), column.dim,
                     state);
       column.rule->Apply(local_row(row) + column.begin, state, gradients + i * dim_ + column.begin,
-                         column.dim, column.dim, Rate(column.optimizer, schedule_step), info.count);
+                         column.dim, column.dim, *rate++, info.count);
     }
   }
   touched_ = true;
@@ -130,7 +146,9 @@ void GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
     std::vector<uint32_t> position(updated_rows_.size());
     for (size_t i = 0; i < updated.size(); ++i) updated[i] = info_[updated_rows_[i]].key;
     grouper_.Run(*sparse_, updated.data(), updated.size(), keys, position.data());
+    sent_rows_.resize(updated.size());
     for (size_t i = 0; i < updated.size(); ++i) {
+      sent_rows_[position[i]] = updated_rows_[i];
       const float* local = local_row(updated_rows_[i]);
       const float* base = base_row(updated_rows_[i]);
       float* delta = rows->data() + position[i] * dim_;
@@ -148,8 +166,7 @@ void GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
   touched_ = false;
 }
 
-void GeoStore::Merge(const KeySet& keys, const std::vector<float>& sent_rows,
-                     const std::vector<float>& server_rows,
+void GeoStore::Merge(const std::vector<float>& sent_rows, const std::vector<float>& server_rows,
                      const std::vector<std::vector<float>>& sent_dense,
                      const std::vector<std::vector<float>>& server_dense) {
   // local' = server + (local - base - sent): exactly the server's value when nothing moved
@@ -161,8 +178,9 @@ void GeoStore::Merge(const KeySet& keys, const std::vector<float>& sent_rows,
     }
   };
   ++interval_;
-  for (size_t i = 0; i < keys.keys.size(); ++i) {
-    const uint32_t row = index_.find(keys.keys[i])->second;
+  for (size_t i = 0; i < sent_rows_.size(); ++i) {
+    Prefetch(sent_rows_, i + kAhead);
+    const uint32_t row = sent_rows_[i];
     merge(local_row(row), base_row(row), sent_rows.data() + i * dim_, server_rows.data() + i * dim_,
           dim_);
     info_[row].fresh = interval_;

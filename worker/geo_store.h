@@ -27,25 +27,30 @@ class GeoStore {
   const float* dense(size_t i) const { return dense_[i].local.data(); }
   void SetDenseBase();
 
-  // Of `keys`, those to be pulled: missing or stale. Keeps the grouping by shard.
-  void Missing(const KeySet& keys, KeySet* missing) const;
-  // The pulled values [missing.keys][dim] become local and base.
-  void Fill(const KeySet& missing, const float* values);
-  // Local values of `keys` (all fresh) to [keys][dim].
-  void Gather(const KeySet& keys, float* values) const;
+  // Where the rows of some keys are; good until the next Merge.
+  struct Rows {
+    std::vector<uint32_t> rows;    // [keys]
+    std::vector<uint32_t> pulled;  // of which keys the rows are missing or stale
+    KeySet missing;                // these, grouped by shard as the keys are
+  };
+  void Find(const KeySet& keys, Rows* found) const;
+  // The pulled values [found->missing.keys][dim] become local and base.
+  void Fill(Rows* found, const float* values);
+  // Local values (all fresh) to [rows][dim].
+  void Gather(const Rows& found, float* values) const;
 
-  // One local update with the worker's own step `schedule_step` (0 at the first).
-  void UpdateRows(const KeySet& keys, const float* gradients, uint64_t schedule_step);
+  // One local update, gradients [rows][dim], with the worker's own step `schedule_step` (0 at the
+  // first).
+  void UpdateRows(const Rows& found, const float* gradients, uint64_t schedule_step);
   void UpdateDense(size_t i, const float* gradient, uint64_t schedule_step);
 
   // What was updated since the last exchange, as local - base: rows grouped by shard, values
   // [keys][dim].
   void TakeDelta(KeySet* keys, std::vector<float>* rows, std::vector<std::vector<float>>* dense);
-  // The server's values after the merge: base = server, local = server + moves made since TakeDelta
-  // (of which `sent_*` were the deltas). Rows neither sent nor moved become stale; the least
-  // recently used leave beyond max_rows.
-  void Merge(const KeySet& keys, const std::vector<float>& sent_rows,
-             const std::vector<float>& server_rows,
+  // The server's values of what the last TakeDelta gave, after the merge: base = server, local =
+  // server + moves made since TakeDelta (of which `sent_*` were the deltas). Rows neither sent nor
+  // moved become stale; the least recently used leave beyond max_rows.
+  void Merge(const std::vector<float>& sent_rows, const std::vector<float>& server_rows,
              const std::vector<std::vector<float>>& sent_dense,
              const std::vector<std::vector<float>>& server_dense);
 
@@ -65,6 +70,9 @@ class GeoStore {
     uint64_t last_used = 0;  // schedule step
     uint64_t count = 0;      // updates
   };
+  static constexpr uint32_t kNoRow = UINT32_MAX;
+  static constexpr size_t kAhead = 16;  // rows that are fetched before they are used
+  void Prefetch(const std::vector<uint32_t>& rows, size_t i) const;
   float* local_row(uint32_t row) { return &values_[row * stride_]; }
   float* base_row(uint32_t row) { return &values_[row * stride_ + dim_]; }
   float* state_row(uint32_t row) { return &values_[row * stride_ + 2 * dim_]; }
@@ -79,6 +87,7 @@ class GeoStore {
   std::vector<RowInfo> info_;
   std::vector<float> values_;           // [rows][local dim | base dim | state]
   std::vector<uint32_t> updated_rows_;  // since the last TakeDelta
+  std::vector<uint32_t> sent_rows_;     // of the last TakeDelta, in the order of its keys
   uint64_t interval_ = 1;
   bool touched_ = false;
   KeyDeduplicator grouper_;

@@ -34,15 +34,15 @@ absl::Status GeoTrainer::PullDenseOnce() {
 }
 
 absl::Status GeoTrainer::PullMissing(const KeySet& keys) {
-  store_.Missing(keys, &missing_);
-  if (missing_.keys.empty()) return absl::OkStatus();
+  store_.Find(keys, &found_);
+  if (found_.missing.keys.empty()) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kPullWait);
-  missing_values_.resize(missing_.keys.size() * context_.sparse()->dim());
+  missing_values_.resize(found_.missing.keys.size() * context_.sparse()->dim());
   PullRequest pull;
-  auto shared = std::make_shared<const KeySet>(missing_);
+  auto shared = std::make_shared<const KeySet>(found_.missing);
   pull.sparse.push_back({context_.sparse()->id(), shared, missing_values_.data()});
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
-  store_.Fill(missing_, missing_values_.data());
+  store_.Fill(&found_, missing_values_.data());
   return absl::OkStatus();
 }
 
@@ -50,7 +50,7 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item&
   if (context_.sparse() != nullptr) {
     SLUICE_RETURN_IF_ERROR(PullMissing(prepared->keys));
     rows_.resize(prepared->keys.keys.size() * context_.sparse()->dim());
-    store_.Gather(prepared->keys, rows_.data());
+    store_.Gather(found_, rows_.data());
   }
   std::vector<const float*> dense;
   for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
@@ -59,8 +59,7 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item&
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
                           step_.Run(*prepared, plan.epoch, rows_.data(), dense, &weight));
   StageTimer timer(context_.stats, Stage::kCompute);
-  if (context_.sparse() != nullptr)
-    store_.UpdateRows(prepared->keys, gradients->rows.data(), steps_);
+  if (context_.sparse() != nullptr) store_.UpdateRows(found_, gradients->rows.data(), steps_);
   for (size_t i = 0; i < dense.size(); ++i)
     store_.UpdateDense(i, gradients->dense[i].data(), steps_);
   ++steps_;
@@ -98,7 +97,7 @@ absl::Status GeoTrainer::Exchange(const EpochPlan& plan) {
   }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(
       context_.client->StartExchange(std::move(push), std::move(current))));
-  store_.Merge(delta->keys, delta->rows, server.rows, delta->dense, server.dense);
+  store_.Merge(delta->rows, server.rows, delta->dense, server.dense);
   for (const BatchQueue::Item& done : unsent_)
     plan.task_trained(done->batch.task_id, done->task_examples);
   unsent_.clear();

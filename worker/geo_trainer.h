@@ -41,7 +41,7 @@ class GeoTrainer : public Trainer {
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
   std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last exchange
-  KeySet missing_;
+  GeoStore::Rows found_;                  // of this step's keys
   std::vector<float> missing_values_, rows_;
 };
 

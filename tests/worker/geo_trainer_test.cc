@@ -142,25 +142,26 @@ TEST(GeoStoreTest, MovesMadeAfterTheSendSurviveTheMerge) {
   FakeClient client(model, 1.0f);
   GeoStore store({client.tables()[1].get()}, client.tables()[0].get(), 100);
   KeyDeduplicator dedup;
-  KeySet keys, missing;
+  KeySet keys;
+  GeoStore::Rows found;
   const uint64_t key = 5;
   uint32_t index;
   dedup.Run(*client.tables()[0], &key, 1, &keys, &index);
-  store.Missing(keys, &missing);
-  ASSERT_EQ(missing.keys.size(), 1u);
+  store.Find(keys, &found);
+  ASSERT_EQ(found.missing.keys.size(), 1u);
   const float pulled = 1.0f, one[2] = {1.0f, 1.0f};
-  store.Fill(missing, &pulled);
-  store.UpdateRows(keys, one, 0);  // local 0
+  store.Fill(&found, &pulled);
+  store.UpdateRows(found, one, 0);  // local 0
   KeySet sent;
   std::vector<float> rows;
   std::vector<std::vector<float>> dense;
   store.TakeDelta(&sent, &rows, &dense);
   ASSERT_EQ(rows[0], -1.0f);
-  store.UpdateRows(keys, one, 1);  // local -1, while the delta is under way
+  store.UpdateRows(found, one, 1);  // local -1, while the delta is under way
   store.UpdateDense(0, one, 1);
-  store.Merge(sent, rows, {20.0f}, dense, {{5.0f, 6.0f}});
+  store.Merge(rows, {20.0f}, dense, {{5.0f, 6.0f}});
   float value;
-  store.Gather(keys, &value);
+  store.Gather(found, &value);
   EXPECT_EQ(value, 19.0f);  // server 20, one move of -1
   EXPECT_EQ(store.dense(0)[0], 4.0f);
   store.TakeDelta(&sent, &rows, &dense);
