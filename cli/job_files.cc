@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,16 +38,19 @@ absl::Status NoOutput(const std::string& folder, const std::string& why) {
                                                  "; give a writable --output_dir"));
 }
 
-absl::Status TryToWrite(const std::string& folder) {
+// What to say when something cannot be written, from the system's reason.
+using Refusal = std::function<absl::Status(const std::string& why)>;
+
+absl::Status TryToWrite(const std::string& folder, const Refusal& refuse) {
   const std::string probe = absl::StrCat(folder, "/.sluice-probe.", getpid());
   const int fd = open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return NoOutput(folder, std::strerror(errno));
+  if (fd < 0) return refuse(std::strerror(errno));
   close(fd);
   unlink(probe.c_str());
   return absl::OkStatus();
 }
 
-absl::Status CheckWritable(const std::string& folder) {
+absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
   // What is missing, the innermost first: made for the test only.
   std::vector<fs::path> missing;
   std::error_code error;
@@ -55,11 +59,34 @@ absl::Status CheckWritable(const std::string& folder) {
     missing.push_back(path);
   }
   fs::create_directories(folder, error);
-  const absl::Status status = error ? NoOutput(folder, error.message()) : TryToWrite(folder);
+  const absl::Status status = error ? refuse(error.message()) : TryToWrite(folder, refuse);
   for (const fs::path& path : missing) {
     if (fs::is_directory(path, error)) rmdir(path.c_str());
   }
   return status;
+}
+
+absl::Status NoTrace(const std::string& file, const std::string& why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("trace_file: cannot write ", file, ": ", why, "; give a writable --trace=FILE"));
+}
+
+absl::Status CheckTraceWritable(const std::string& file) {
+  if (file.empty()) return absl::OkStatus();
+  std::error_code error;
+  if (fs::is_directory(file, error)) return NoTrace(file, "it is a folder");
+  if (fs::exists(file, error)) {
+    return access(file.c_str(), W_OK) == 0 ? absl::OkStatus() : NoTrace(file, std::strerror(errno));
+  }
+  return CheckWritable(fs::path(file).parent_path().string(),
+                       [&](const std::string& why) { return NoTrace(file, why); });
+}
+
+// The first that exists of `path` and the folders around it.
+fs::path Innermost(fs::path path) {
+  std::error_code error;
+  while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
+  return path;
 }
 
 }  // namespace
@@ -69,16 +96,22 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
     SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
   }
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
-  return CheckWritable(job.output_dir().empty() ? default_output : job.output_dir());
+  const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
+  SLUICE_RETURN_IF_ERROR(
+      CheckWritable(output, [&](const std::string& why) { return NoOutput(output, why); }));
+  return CheckTraceWritable(job.trace_file());
 }
 
 absl::Status CheckOutputIsNoFile(const JobConfig& job) {
   std::error_code error;
-  for (fs::path path = job.output_dir(); path.has_relative_path(); path = path.parent_path()) {
-    if (!fs::exists(path, error)) continue;
-    if (fs::is_directory(path, error)) return absl::OkStatus();
-    return NoOutput(job.output_dir(), absl::StrCat(path.string(), " is a file"));
-  }
+  const fs::path output = Innermost(job.output_dir());
+  if (fs::exists(output, error) && !fs::is_directory(output, error))
+    return NoOutput(job.output_dir(), absl::StrCat(output.string(), " is a file"));
+  const fs::path trace = job.trace_file();
+  if (fs::is_directory(trace, error)) return NoTrace(trace.string(), "it is a folder");
+  const fs::path around = Innermost(trace.parent_path());
+  if (fs::exists(around, error) && !fs::is_directory(around, error))
+    return NoTrace(trace.string(), absl::StrCat(around.string(), " is a file"));
   return absl::OkStatus();
 }
 

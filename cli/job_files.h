@@ -8,12 +8,13 @@
 
 namespace sluice::cli {
 
-// Of a job that runs on this host: its data can be read, and its output folder written (an empty
-// output_dir: `default_output`). Leaves nothing behind. INVALID_ARGUMENT names field, path and fix.
+// Of a job that runs on this host: its data can be read, and its output folder (an empty
+// output_dir: `default_output`) and trace_file written. Leaves nothing behind. INVALID_ARGUMENT
+// names field, path and fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
 
 // Of a job that another process of this host runs, maybe as another user: output_dir is no file and
-// not below one.
+// not below one, and trace_file no folder and not below a file.
 absl::Status CheckOutputIsNoFile(const JobConfig& job);
 
 }  // namespace sluice::cli

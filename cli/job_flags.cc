@@ -12,6 +12,11 @@ std::vector<FlagSpec> JobFlags() {
   std::vector<FlagSpec> flags = {
       {"job", FlagKind::kText, "FILE", "", "the job, a JobConfig textproto (required)"}};
   for (const ShortOption& option : ShortOptions()) {
+    if (std::string(option.name) == "trace") {
+      flags.push_back({"trace", FlagKind::kText, "FILE", "",
+                       "writes what every process did when, for https://ui.perfetto.dev"});
+      continue;
+    }
     const bool is_switch = std::string(option.name) == "a_sync";
     flags.push_back({option.name, is_switch ? FlagKind::kBool : FlagKind::kText,
                      is_switch ? "BOOL" : "VALUE", "",

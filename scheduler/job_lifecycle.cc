@@ -63,6 +63,11 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
   }
   for (const auto& other : jobs_) {
     if (other->state == other->outcome) continue;
+    if (!config.trace_file().empty() && other->config.trace_file() == config.trace_file()) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("job ", other->job_id, ", which has not ended, writes the same trace_file ",
+                       config.trace_file(), "; give another --trace"));
+    }
     if (other->config.output_dir() != job->config.output_dir()) continue;
     return absl::AlreadyExistsError(
         absl::StrCat("job ", other->job_id, ", which has not ended, writes to the same output_dir ",

@@ -46,6 +46,7 @@ void JobOutput::Write(const OutputAction& action) {
     options_.on_ended(action.job_id, End(action));
     return;
   }
+  if (action.kind == OutputAction::kTrace) return AddTrace(action);
   const absl::Status status =
       action.kind == OutputAction::kStarted ? Begin(action) : AddScalars(action);
   Open& open = open_[action.job_id];
@@ -72,7 +73,21 @@ absl::Status JobOutput::Begin(const OutputAction& action) {
   if (!written.ok()) return NoOutput(dir, written);
   SLUICE_ASSIGN_OR_RETURN(open_[action.job_id].events,
                           EventFile::Create(dir, options_.host, action.time));
+  if (!action.config.trace_file().empty()) {
+    SLUICE_ASSIGN_OR_RETURN(
+        open_[action.job_id].trace,
+        TraceFile::Create(action.config.trace_file(), action.job_id, options_.host));
+  }
   return open_[action.job_id].events->Flush();
+}
+
+void JobOutput::AddTrace(const OutputAction& action) {
+  std::unique_ptr<TraceFile>& trace = open_[action.job_id].trace;
+  if (trace == nullptr) return;  // its failure was reported
+  const absl::Status status = trace->Add(action.trace);
+  if (status.ok()) return;
+  trace = nullptr;
+  options_.on_trace_failed(action.job_id, status);
 }
 
 absl::Status JobOutput::AddScalars(const OutputAction& action) {

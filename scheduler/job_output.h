@@ -1,5 +1,5 @@
-// Writes what jobs leave behind: OUTPUT_DIR/job.textproto at the start, the event file, result.json
-// at the end.
+// Writes what jobs leave behind: OUTPUT_DIR/job.textproto at the start, the event file, the trace,
+// result.json at the end.
 //
 // One thread writes, in the order of the actions, so that neither decisions nor calls wait for a
 // disk. Thread safety: safe. Callbacks run on the writing thread.
@@ -18,6 +18,7 @@
 #include "common/base/mutex.h"
 #include "common/progress/event_file.h"
 #include "scheduler/scheduler_core.h"
+#include "scheduler/trace_file.h"
 
 namespace sluice {
 
@@ -25,9 +26,11 @@ class JobOutput {
  public:
   struct Options {
     Env* env = nullptr;  // outlives the output
-    std::string host;    // in the event file's name
+    std::string host;    // in the event file's name; traces have its clock
     // What failed before the end, once a job.
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
+    // The trace could not be gone on with: once a job, which goes on without.
+    std::function<void(const std::string& job_id, absl::Status)> on_trace_failed;
     // result.json is written, or could not be.
     std::function<void(const std::string& job_id, absl::Status)> on_ended;
   };
@@ -43,12 +46,14 @@ class JobOutput {
  private:
   struct Open {
     std::unique_ptr<EventFile> events;
+    std::unique_ptr<TraceFile> trace;  // null: none is asked for, or it could not be written
     bool failed = false;
   };
   void Loop();
   void Write(const OutputAction& action);
   absl::Status Begin(const OutputAction& action);
   absl::Status AddScalars(const OutputAction& action);
+  void AddTrace(const OutputAction& action);
   absl::Status End(const OutputAction& action);
 
   const Options options_;

@@ -2,41 +2,12 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/json_text.h"
 
 namespace sluice {
 namespace {
-
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          char code[8];
-          std::snprintf(code, sizeof(code), "\\u%04x", c);
-          out += code;
-        } else {
-          out.push_back(c);
-        }
-    }
-  }
-  return out + "\"";
-}
 
 std::string Number(double value) {
   if (!std::isfinite(value)) return "null";
@@ -53,7 +24,7 @@ class Object {
     absl::StrAppend(&text_, text_.empty() ? "" : ",", Space(indent_), "\"", name, "\": ", json);
     return *this;
   }
-  Object& Text(const char* name, const std::string& text) { return Raw(name, Quoted(text)); }
+  Object& Text(const char* name, const std::string& text) { return Raw(name, JsonQuoted(text)); }
   Object& Int(const char* name, int64_t value) { return Raw(name, absl::StrCat(value)); }
   Object& Uint(const char* name, uint64_t value) { return Raw(name, absl::StrCat(value)); }
   Object& Real(const char* name, double value) { return Raw(name, Number(value)); }

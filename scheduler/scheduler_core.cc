@@ -20,6 +20,11 @@ Membership::Options MembershipOptions(const SchedulerCore::Options& options) {
   return membership;
 }
 
+bool Serves(const Job& job, const Member& member) {
+  return member.job_id == job.job_id ||
+         std::count(job.pservers.begin(), job.pservers.end(), member.id) > 0;
+}
+
 }  // namespace
 
 SchedulerCore::SchedulerCore(Options options, absl::Time now)
@@ -55,6 +60,7 @@ absl::StatusOr<PollReply> SchedulerCore::Poll(const PollRequest& request, absl::
   } else {
     TakeProgress(request, member, now);
   }
+  TakeTraces(request, *member, now);
   for (const auto& job : jobs_) {
     CheckStarting(job.get(), now);
     CheckFinishing(job.get(), now);
@@ -111,6 +117,20 @@ void SchedulerCore::TakeProgress(const PollRequest& request, Member* member, abs
   }
   if (!points.empty()) Emit(*job, OutputAction::kScalars, std::move(points), now);
   ++job->version;
+}
+
+void SchedulerCore::TakeTraces(const PollRequest& request, const Member& member, absl::Time now) {
+  for (const TraceBatch& batch : request.traces()) {
+    const Job* job = Find(batch.job_id());
+    if (job == nullptr || job->over() || job->config.trace_file().empty()) continue;
+    if (!Serves(*job, member)) continue;
+    OutputAction action;
+    action.kind = OutputAction::kTrace;
+    action.job_id = job->job_id;
+    action.time = now;
+    action.trace = {member.id, member.self, now, batch};
+    actions_.push_back(std::move(action));
+  }
 }
 
 void SchedulerCore::CheckServing(Job* job, const Member& member, RankSlot* slot, absl::Time now) {
@@ -226,7 +246,8 @@ absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& 
     if (!job->run->failure().ok()) {
       EndJob(job, JOB_FAILED, std::string(job->run->failure().message()), now);
     } else if (advanced) {
-      if (before == Phase::TRAIN) AskForReports(job);
+      const bool last_spans = job->finishing() && !job->config.trace_file().empty();
+      if (before == Phase::TRAIN || last_spans) AskForReports(job);
       if (job->finishing()) job->finishing_since = now;
       Emit(*job, OutputAction::kScalars, job->run->TakeScalars(), now);
       ++job->version;
@@ -282,9 +303,7 @@ absl::Status SchedulerCore::FailJob(const FailJobRequest& request, absl::Time no
   SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Find(request.member_id()));
   Job* job = Find(request.job_id());
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
-  const bool serves = member->job_id == job->job_id ||
-                      std::count(job->pservers.begin(), job->pservers.end(), member->id) > 0;
-  if (!serves) {
+  if (!Serves(*job, *member)) {
     return absl::FailedPreconditionError(
         absl::StrCat(DescribeMember(*member), " does not serve job ", job->job_id));
   }

@@ -23,19 +23,21 @@
 #include "proto/scheduler.pb.h"
 #include "scheduler/job.h"
 #include "scheduler/membership.h"
+#include "scheduler/trace_report.h"
 
 namespace sluice {
 
-// What is to be written for a job, in this order: one kStarted (unless it never started), points,
-// one kEnded.
+// What is to be written for a job, in this order: one kStarted (unless it never started), points
+// and spans, one kEnded.
 struct OutputAction {
-  enum Kind { kStarted, kScalars, kEnded };
+  enum Kind { kStarted, kScalars, kTrace, kEnded };
   Kind kind = kStarted;
   std::string job_id;
   absl::Time time;
   JobConfig config;  // kStarted, kEnded
   std::vector<Scalar> scalars;
-  JobResult result;  // kEnded
+  TraceReport trace;  // kTrace
+  JobResult result;   // kEnded
 };
 
 class SchedulerCore {
@@ -118,6 +120,7 @@ class SchedulerCore {
   void TouchPservers(const Job& job);
   void TakeHosted(Member* member, absl::Time now);
   void TakeProgress(const PollRequest& request, Member* member, absl::Time now);
+  void TakeTraces(const PollRequest& request, const Member& member, absl::Time now);
   // The report of a rank's member did not name the job: has it given up?
   void CheckServing(Job* job, const Member& member, RankSlot* slot, absl::Time now);
   void AskForReports(Job* job);

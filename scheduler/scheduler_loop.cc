@@ -40,6 +40,9 @@ SchedulerLoop::SchedulerLoop(Options options)
     options_.job_log(job_id, std::string(status.message()));
     Run([&](SchedulerCore& core, absl::Time now) { core.OutputFailed(job_id, status, now); });
   };
+  output.on_trace_failed = [this](const std::string& job_id, absl::Status status) {
+    options_.job_log(job_id, absl::StrCat("the trace ends here: ", status.message()));
+  };
   output.on_ended = [this](const std::string& job_id, absl::Status status) {
     if (!status.ok()) options_.job_log(job_id, std::string(status.message()));
     Run([&](SchedulerCore& core, absl::Time) { core.OutputEnded(job_id, status); });

@@ -133,6 +133,7 @@ JobTables::JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePoli
       policy_(policy),
       clock_(clock),
       limits_(limits),
+      trace_(MakeTraceRecorder(spec)),
       frames_(policy.worker_num, policy.mode == Mode::kSync),
       staleness_(policy.worker_num, MaxStaleness(spec)),
       barrier_(policy.worker_num),
@@ -298,6 +299,7 @@ HostedJob JobTables::Report() {
 }
 
 absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& directory) {
+  const SpanTimer span(trace_.get(), TraceBatch::SAVE_SHARDS);
   std::vector<SavedFile> files;
   for (size_t t = 0; t < layouts_.size(); ++t) {
     for (const auto& shard : shards_[t]) {

@@ -207,7 +207,7 @@ absl::Status JobTables::HandleChecked(const Caller& caller, DecodedFrame frame, 
   SLUICE_RETURN_IF_ERROR(CheckMode(header));
   if (header.has_pull()) SLUICE_RETURN_IF_ERROR(CheckAnswer(header.pull()));
   if (header.has_push()) {
-    ApplyPush(caller, header.push(), &frame.payload, scratch, reply->get());
+    ApplyPush(caller, header.push(), header.last(), &frame.payload, scratch, reply->get());
     if (header.last()) CountFrame(caller, header.push(), **reply);
   }
   if (!header.last()) return absl::OkStatus();
@@ -221,8 +221,12 @@ absl::Status JobTables::HandleChecked(const Caller& caller, DecodedFrame frame, 
   return absl::OkStatus();
 }
 
-void JobTables::ApplyPush(const Caller& caller, const Push& push, PayloadReader* payload,
+void JobTables::ApplyPush(const Caller& caller, const Push& push, bool last, PayloadReader* payload,
                           PushPart* scratch, ReplyWriter* reply) {
+  SpanTimer span(trace_.get(), last ? TraceBatch::PUSH : TraceBatch::PUSH_PART);
+  span.set_step(push.sequence());
+  span.set_rank(caller.rank);
+  const size_t unread = payload->remaining();
   const FrameId frame{caller.rank, caller.incarnation, push.sequence(), push.weight()};
   const Parts& parts = push.parts();
   for (int i = 0; i < parts.table_size(); ++i) {
@@ -257,6 +261,7 @@ void JobTables::ApplyPush(const Caller& caller, const Push& push, PayloadReader*
     if (result.status != PART_OK)
       reply->AddError(table, index, result.status, result.last_sequence);
   }
+  span.set_bytes(unread - payload->remaining());
 }
 
 void JobTables::CountFrame(const Caller& caller, const Push& push, const ReplyWriter& reply) {
@@ -306,9 +311,13 @@ absl::Status JobTables::CommitStep(const Caller& caller, uint64_t step) {
 }
 
 void JobTables::CloseStep(uint64_t step) {
-  for (const auto& table : shards_) {
-    for (const auto& shard : table) {
-      if (shard != nullptr) shard->CloseStep(step);
+  {
+    SpanTimer span(trace_.get(), TraceBatch::CLOSE_STEP);
+    span.set_step(step);
+    for (const auto& table : shards_) {
+      for (const auto& shard : table) {
+        if (shard != nullptr) shard->CloseStep(step);
+      }
     }
   }
   {
@@ -402,6 +411,10 @@ void JobTables::AnswerReady() {
 
 void JobTables::Answer(const Caller& caller, const Pull& pull, PayloadReader payload,
                        ReplyWriter* reply) {
+  const Parts& parts = pull.parts();
+  // An answer without values only acknowledges.
+  SpanTimer span(parts.table_size() > 0 ? trace_.get() : nullptr, TraceBatch::PULL);
+  span.set_rank(caller.rank);
   uint64_t generation, others;
   {
     // Before the values are read: staleness is never counted too small.
@@ -409,15 +422,17 @@ void JobTables::Answer(const Caller& caller, const Pull& pull, PayloadReader pay
     generation = generation_;
     others = policy_.mode == Mode::kSync ? 0 : staleness_.others(caller.rank);
   }
-  const Parts& parts = pull.parts();
   std::vector<size_t> part_bytes(parts.table_size());
+  size_t bytes = 0;
   for (int i = 0; i < parts.table_size(); ++i) {
     const TableLayout& layout = *layouts_[parts.table(i)];
     if (FindShard(parts.table(i), parts.shard(i)) == nullptr) continue;
     part_bytes[i] = layout.wire_bytes() * (layout.sparse() ? size_t{parts.rows(i)} * layout.dim()
                                                            : layout.ShardElements(parts.shard(i)));
     reply->Expect(part_bytes[i]);
+    bytes += part_bytes[i];
   }
+  span.set_bytes(bytes);
   std::vector<uint64_t> keys;
   for (int i = 0; i < parts.table_size(); ++i) {
     const TableLayout& layout = *layouts_[parts.table(i)];

@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/progress/trace_recorder.h"
 #include "proto/scheduler.pb.h"
 #include "server/available_memory.h"
 #include "server/delivery_gate.h"
@@ -85,6 +86,7 @@ class JobTables {
   uint64_t generation();
   HostedJob Report();
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory);
+  TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
 
   // Test: sees the shard, null when it is not here.
   Shard* shard_for_test(uint32_t table, uint32_t shard) { return FindShard(table, shard); }
@@ -118,8 +120,9 @@ class JobTables {
   absl::Status HandleChecked(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                              std::unique_ptr<ReplyWriter>* reply);
 
-  void ApplyPush(const Caller& caller, const Push& push, PayloadReader* payload, PushPart* scratch,
-                 ReplyWriter* reply);
+  // `last`: of the messages of its frame.
+  void ApplyPush(const Caller& caller, const Push& push, bool last, PayloadReader* payload,
+                 PushPart* scratch, ReplyWriter* reply);
   void CountFrame(const Caller& caller, const Push& push, const ReplyWriter& reply);
   absl::Status CommitStep(const Caller& caller, uint64_t step);
   void CloseStep(uint64_t step);
@@ -140,6 +143,7 @@ class JobTables {
   const UpdatePolicy policy_;
   Clock* const clock_;
   const JobLimits limits_;
+  const std::unique_ptr<TraceRecorder> trace_;
   std::vector<std::vector<std::unique_ptr<Shard>>>
       shards_;  // [table][shard], null: another pserver's
   std::string address_;

@@ -83,6 +83,25 @@ std::vector<HostedJob> Pserver::Report() {
   return reports;
 }
 
+void Pserver::TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces) {
+  std::map<std::string, Hosted> jobs;
+  {
+    MutexLock lock(&mutex_);
+    jobs = jobs_;
+  }
+  for (const auto& [job_id, hosted] : jobs) {
+    if (hosted.tables != nullptr && hosted.tables->trace() != nullptr)
+      hosted.tables->trace()->Take(traces);
+  }
+}
+
+void Pserver::GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost) {
+  for (const TraceBatch& batch : lost) {
+    const std::shared_ptr<JobTables> job = Find(batch.job_id());
+    if (job != nullptr && job->trace() != nullptr) job->trace()->GiveBack(batch);
+  }
+}
+
 absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const std::string& job_id,
                                                            uint64_t generation,
                                                            const std::string& directory) {

@@ -32,6 +32,9 @@ class Pserver {
                  const google::protobuf::RepeatedPtrField<JobSpec>& desired);
 
   std::vector<HostedJob> Report();
+  // What its jobs did, for a report; and back when the report was lost.
+  void TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces);
+  void GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost);
   // NOT_FOUND when the job is not open, FAILED_PRECONDITION when `generation` is another than the
   // job's.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& job_id, uint64_t generation,

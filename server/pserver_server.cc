@@ -120,6 +120,9 @@ void PserverServer::Join() {
     session.self = RegistrationOf(identity, admin_->address());
     session.wait = kRegisterWait;
     session.fill_report = [this](PollRequest* request) { FillReport(request); };
+    session.report_lost = [this](const PollRequest& request) {
+      pserver_.GiveBack(request.traces());
+    };
     session.on_desired = [this](const PollReply& reply) {
       MutexLock lock(&mutex_);
       desired_ = reply;
@@ -186,6 +189,8 @@ void PserverServer::LogJobs() {
 
 void PserverServer::FillReport(PollRequest* request) {
   for (HostedJob& job : pserver_.Report()) *request->add_hosted() = std::move(job);
+  // Not overtaken, or the report that the end of a job waits for could come before these spans.
+  if (request->wait_ms() > 0) pserver_.TakeTraces(request->mutable_traces());
   request->set_memory_bytes(ResidentBytes());
 }
 

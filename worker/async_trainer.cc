@@ -57,6 +57,7 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       if (!prepared) break;
       pulled_.push_back(StartPull(std::move(prepared)));
     }
+    StepTimer step(context_.stats);
     const Pulled pulled = std::move(pulled_.front());
     pulled_.pop_front();
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, pulled, queue));

@@ -113,6 +113,7 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
     if (!prepared) break;
+    StepTimer step(context_.stats);
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, prepared));
     if (unsent_steps_ == k_steps) SLUICE_RETURN_IF_ERROR(Exchange(plan));
   }

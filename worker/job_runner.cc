@@ -15,12 +15,29 @@ namespace sluice {
 namespace {
 constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
 constexpr absl::Duration kSchedulerPatience = absl::Seconds(20);
+
+TraceBatch::Name SpanName(Phase::Kind kind) {
+  switch (kind) {
+    case Phase::INDEX:
+      return TraceBatch::INDEX;
+    case Phase::TRAIN:
+      return TraceBatch::TRAIN;
+    case Phase::EVAL:
+      return TraceBatch::EVAL;
+    case Phase::SAVE:
+      return TraceBatch::SAVE;
+    default:
+      return TraceBatch::NAME_UNSPECIFIED;
+  }
+}
+
 }  // namespace
 
 JobRunner::JobRunner(Options options)
     : options_(std::move(options)),
+      trace_(MakeTraceRecorder(options_.assignment.job())),
       stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
-             options_.assignment.job().config().train().log_every(), options_.log) {}
+             options_.assignment.job().config().train().log_every(), options_.log, trace_.get()) {}
 
 JobRunner::~JobRunner() = default;
 
@@ -154,6 +171,9 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
 }
 
 absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
+  SpanTimer span(trace_.get(), SpanName(phase.kind()),
+                 trace_ == nullptr ? 0 : trace_->Track(kTrainerTrack));
+  span.set_step(phase.epoch() + 1);
   PhaseReport report;
   switch (phase.kind()) {
     case Phase::INDEX: {

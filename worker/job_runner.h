@@ -41,6 +41,7 @@ class JobRunner {
   // Progress for a report (see WorkerStats), with what a blocked call waits for.
   WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
+  TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
   WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   uint64_t Examples() { return stats_.Examples(); }  // trained so far
   const std::string& job_id() const { return options_.assignment.job().job_id(); }
@@ -62,6 +63,7 @@ class JobRunner {
 
   const Options options_;
   std::atomic<bool> cancelled_{false};  // relaxed flag, read between steps
+  const std::unique_ptr<TraceRecorder> trace_;
   WorkerStats stats_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataSource> data_;

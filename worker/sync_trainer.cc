@@ -13,6 +13,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       context_.client->StartPull(step_.MakePull(prepared, values.get()));
   while (prepared) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    StepTimer step(context_.stats);
     {
       StageTimer timer(context_.stats, Stage::kPullWait);
       SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));

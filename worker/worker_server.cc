@@ -117,7 +117,11 @@ void WorkerServer::FillReport(PollRequest* request) {
     runner = runner_;
   }
   request->set_memory_bytes(ResidentBytes());
-  if (runner) *request->mutable_progress() = runner->TakeProgress();
+  if (!runner) return;
+  *request->mutable_progress() = runner->TakeProgress();
+  // Not overtaken, or the report that the end of the job waits for could come before these spans.
+  if (runner->trace() != nullptr && request->wait_ms() > 0)
+    runner->trace()->Take(request->mutable_traces());
 }
 
 void WorkerServer::ReportLost(const PollRequest& request) {
@@ -126,8 +130,9 @@ void WorkerServer::ReportLost(const PollRequest& request) {
     MutexLock lock(&mutex_);
     runner = runner_;
   }
-  if (runner && runner->job_id() == request.progress().job_id())
-    runner->GiveBack(request.progress());
+  if (!runner || runner->job_id() != request.progress().job_id()) return;
+  runner->GiveBack(request.progress());
+  for (const TraceBatch& batch : request.traces()) runner->trace()->GiveBack(batch);
 }
 
 void WorkerServer::RunJobs() {

@@ -4,18 +4,54 @@
 #include "worker/batch_queue.h"
 
 namespace sluice {
+namespace {
 
-WorkerStats::WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log)
-    : job_id_(std::move(job_id)), rank_(rank), log_every_(log_every), log_(std::move(log)) {
+TraceBatch::Name SpanName(Stage stage) {
+  switch (stage) {
+    case Stage::kRead:
+      return TraceBatch::READ;
+    case Stage::kDedup:
+      return TraceBatch::DEDUP;
+    case Stage::kPullWait:
+      return TraceBatch::PULL_WAIT;
+    case Stage::kCompute:
+      return TraceBatch::COMPUTE;
+    case Stage::kPushWait:
+      return TraceBatch::PUSH_WAIT;
+  }
+  return TraceBatch::NAME_UNSPECIFIED;
+}
+
+uint32_t TrackOf(TraceRecorder* trace, const char* name) {
+  return trace == nullptr ? 0 : trace->Track(name);
+}
+
+}  // namespace
+
+WorkerStats::WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log,
+                         TraceRecorder* trace)
+    : job_id_(std::move(job_id)),
+      rank_(rank),
+      log_every_(log_every),
+      log_(std::move(log)),
+      trace_(trace),
+      trainer_track_(TrackOf(trace, kTrainerTrack)),
+      reader_track_(TrackOf(trace, kReaderTrack)) {
   MutexLock lock(&mutex_);
   progress_.set_job_id(job_id_);
   progress_.set_rank(rank_);
   logged_at_ = std::chrono::steady_clock::now();
 }
 
-void WorkerStats::AddTime(Stage stage, std::chrono::nanoseconds time) {
-  const double seconds = std::chrono::duration<double>(time).count();
+void WorkerStats::AddTime(Stage stage, Time start, Time end) {
+  const double seconds = std::chrono::duration<double>(end - start).count();
   MutexLock lock(&mutex_);
+  if (trace_ != nullptr) {
+    const bool reads = stage == Stage::kRead || stage == Stage::kDedup;
+    TraceSpan span{SpanName(stage), start, end, reads ? reader_track_ : trainer_track_};
+    if (!reads) span.step = traced_step_;
+    trace_->Add(span);
+  }
   StageSeconds* s = progress_.mutable_stages();
   switch (stage) {
     case Stage::kRead:
@@ -34,6 +70,18 @@ void WorkerStats::AddTime(Stage stage, std::chrono::nanoseconds time) {
       s->set_push_wait(s->push_wait() + seconds);
       break;
   }
+}
+
+void WorkerStats::BeginStep() {
+  MutexLock lock(&mutex_);
+  traced_step_ = progress_.step() + 1;
+}
+
+void WorkerStats::EndStep(Time start, Time end) {
+  MutexLock lock(&mutex_);
+  TraceSpan span{TraceBatch::STEP, start, end, trainer_track_, traced_step_};
+  trace_->Add(span);
+  traced_step_ = 0;
 }
 
 void WorkerStats::BeginEpoch(uint32_t epoch) {

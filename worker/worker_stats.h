@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "common/progress/trace_recorder.h"
 #include "model/data/data_source.h"
 #include "proto/scheduler.pb.h"
 
@@ -17,15 +18,26 @@ namespace sluice {
 
 class BatchQueue;
 
+// Lines of a worker in the trace.
+inline constexpr char kTrainerTrack[] = "training";
+inline constexpr char kReaderTrack[] = "reading";
+
 enum class Stage { kRead, kDedup, kPullWait, kCompute, kPushWait };
 
 class WorkerStats {
  public:
   using Log = std::function<void(const std::string&)>;
-  // Every `log_every` steps a line goes to `log`.
-  WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log);
+  using Time = std::chrono::steady_clock::time_point;
+  // Every `log_every` steps a line goes to `log`. Stages and steps also become spans of `trace`,
+  // which outlives this; null: no trace.
+  WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log,
+              TraceRecorder* trace = nullptr);
 
-  void AddTime(Stage stage, std::chrono::nanoseconds time);
+  void AddTime(Stage stage, Time start, Time end);
+  // Of the trace: the training thread is at its next step, until EndStep.
+  bool traced() const { return trace_ != nullptr; }
+  void BeginStep();
+  void EndStep(Time start, Time end);
   void BeginEpoch(uint32_t epoch);
   // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
@@ -57,8 +69,10 @@ class WorkerStats {
   const uint32_t rank_;
   const uint32_t log_every_;
   const Log log_;
+  TraceRecorder* const trace_;
+  const uint32_t trainer_track_, reader_track_;
 
-  Mutex mutex_;  // taken before a queue's
+  Mutex mutex_;  // taken before a queue's and the trace's
   BatchQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
@@ -66,7 +80,8 @@ class WorkerStats {
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double loss_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double weight_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::chrono::steady_clock::time_point logged_at_ ABSL_GUARDED_BY(mutex_);
+  Time logged_at_ ABSL_GUARDED_BY(mutex_);
+  uint64_t traced_step_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: between steps
 };
 
 // Adds its lifetime to a stage.
@@ -74,14 +89,33 @@ class StageTimer {
  public:
   StageTimer(WorkerStats* stats, Stage stage)
       : stats_(stats), stage_(stage), start_(std::chrono::steady_clock::now()) {}
-  ~StageTimer() { stats_->AddTime(stage_, std::chrono::steady_clock::now() - start_); }
+  ~StageTimer() { stats_->AddTime(stage_, start_, std::chrono::steady_clock::now()); }
   StageTimer(const StageTimer&) = delete;
   StageTimer& operator=(const StageTimer&) = delete;
 
  private:
   WorkerStats* const stats_;
   const Stage stage_;
-  const std::chrono::steady_clock::time_point start_;
+  const WorkerStats::Time start_;
+};
+
+// Adds its lifetime to the trace as one step, to which the stages within belong.
+class StepTimer {
+ public:
+  explicit StepTimer(WorkerStats* stats) : stats_(stats->traced() ? stats : nullptr) {
+    if (stats_ == nullptr) return;
+    start_ = std::chrono::steady_clock::now();
+    stats_->BeginStep();
+  }
+  ~StepTimer() {
+    if (stats_ != nullptr) stats_->EndStep(start_, std::chrono::steady_clock::now());
+  }
+  StepTimer(const StepTimer&) = delete;
+  StepTimer& operator=(const StepTimer&) = delete;
+
+ private:
+  WorkerStats* const stats_;
+  WorkerStats::Time start_;
 };
 
 }  // namespace sluice

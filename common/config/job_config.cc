@@ -32,6 +32,7 @@ void ResolvePaths(const std::string& base_dir, JobConfig* job) {
   job->mutable_data()->set_cache_dir(AbsolutePath(job->data().cache_dir(), base_dir));
   job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
   job->set_output_dir(AbsolutePath(job->output_dir(), ""));
+  job->set_trace_file(AbsolutePath(job->trace_file(), ""));
 }
 
 // Sets an absent optional field.

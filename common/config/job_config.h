@@ -50,11 +50,11 @@ absl::Status ApplyOverride(const ConfigOverride& override, google::protobuf::Mes
 // contradictions are seen.
 absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfig* job);
 
-// Fills every default, resolves data paths against `base_dir` ("" is the current folder) and
-// output_dir against the current folder, then validates everything that can be known without data:
-// ranges, contradictions, names. Applying it again changes nothing. Left to those who know:
-// output_dir (the scheduler has the job_id), train.threads (cores of the host), data.task_bytes
-// (size of the data). The tables are not derived here.
+// Fills every default, resolves data paths against `base_dir` ("" is the current folder),
+// output_dir and trace_file against the current folder, then validates everything that can be known
+// without data: ranges, contradictions, names. Applying it again changes nothing. Left to those who
+// know: output_dir (the scheduler has the job_id), train.threads (cores of the host),
+// data.task_bytes (size of the data). The tables are not derived here.
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir);
 // All problems at once, a line each.
 absl::Status ValidateJobConfig(const JobConfig& job);

@@ -31,6 +31,7 @@ constexpr ShortOption kShortOptions[] = {
     {"batch_size", "train.batch_size"},
     {"seed", "train.seed"},
     {"output_dir", "output_dir"},
+    {"trace", "trace_file"},
     {"worker_num", "worker_num"},
     {"threads", "train.threads"},
     {"log_every", "train.log_every"},

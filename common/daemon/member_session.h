@@ -24,7 +24,8 @@ class MemberSession {
     absl::Duration wait = absl::Seconds(120);       // for the scheduler at the start
     absl::Duration lost_after = absl::Seconds(20);  // the scheduler is silent for so long: on_end
     absl::Duration retry_pause = absl::Milliseconds(200);  // after a call without an answer
-    // Adds `hosted`, `progress` and memory to each report.
+    // Adds `hosted`, `progress`, `traces` and memory to each report. Reports of ReportSoon, which
+    // have no wait_ms, can be overtaken by others.
     std::function<void(PollRequest*)> fill_report;
     // A report that had no answer: the scheduler may have it, or not. May be null.
     std::function<void(const PollRequest&)> report_lost;

@@ -68,6 +68,20 @@ TEST_F(JobFilesTest, AnOutputBelowAFileIsRefused) {
   EXPECT_TRUE(CheckOutputIsNoFile(job_).ok());
 }
 
+TEST_F(JobFilesTest, ATraceIsTriedAsTheOutputIs) {
+  job_.set_trace_file(dir_ + "/new/folder/trace.json");
+  EXPECT_TRUE(CheckJobFiles(job_, "").ok());
+  EXPECT_TRUE(CheckOutputIsNoFile(job_).ok());
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/new"));
+  for (const std::string& file : {dir_, dir_ + "/train-1.csv/trace.json"}) {
+    job_.set_trace_file(file);
+    EXPECT_THAT(Refusal(), HasSubstr("trace_file: cannot write " + file));
+    EXPECT_THAT(std::string(CheckOutputIsNoFile(job_).message()), HasSubstr("trace_file"));
+  }
+  job_.set_trace_file("/proc/sluice-trace");
+  EXPECT_THAT(Refusal(), HasSubstr("give a writable --trace=FILE"));
+}
+
 TEST_F(JobFilesTest, WhatTheKernelDoesNotAllowIsRefused) {
   job_.set_output_dir("/proc/sluice-output");
   EXPECT_THAT(Refusal(), HasSubstr("give a writable --output_dir"));

@@ -67,6 +67,7 @@ TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {
   const JobConfig job = Job({"--max_staleness=2", "--gradients_to_wait=3"});
   EXPECT_EQ(job.strategy().a_sync_configs().max_staleness(), 2u);
   EXPECT_EQ(job.strategy().a_sync_configs().gradients_to_wait(), 3u);
+  EXPECT_EQ(Job({"--trace=/t.json"}).trace_file(), "/t.json");
   EXPECT_THAT(std::string(Load({"--a_sync=false", "--max_staleness=2"}).status().message()),
               HasSubstr("--max_staleness: strategy.a_sync_configs.max_staleness: 2 contradicts"));
 }

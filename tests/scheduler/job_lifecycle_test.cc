@@ -87,6 +87,16 @@ TEST(JobLifecycleTest, OneOutputFolderOneJob) {
   EXPECT_TRUE(absl::IsAlreadyExists(c.Submit(config).status()));
 }
 
+TEST(JobLifecycleTest, OneTraceFileOneJob) {
+  FakeCluster c(1, 2);
+  JobConfig config = FakeCluster::Config(0, 1);
+  ASSERT_TRUE(c.Submit(config).ok());
+  ASSERT_TRUE(c.Submit(config).ok());
+  config.set_trace_file("/same");
+  ASSERT_TRUE(c.Submit(config).ok());
+  EXPECT_THAT(std::string(c.Submit(config).status().message()), HasSubstr("--trace"));
+}
+
 // Leads a fresh cluster with one running job to a phase; phase 0: STARTING.
 std::string LeadTo(FakeCluster* c, int phase) {
   c->JoinAll(2, 2);

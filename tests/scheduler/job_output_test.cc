@@ -18,6 +18,7 @@ class JobOutputTest : public testing::Test {
     options.env = Env::Real();
     options.host = "h";
     options.on_failed = [this](const std::string&, absl::Status s) { failed_.push_back(s); };
+    options.on_trace_failed = [this](const std::string&, absl::Status s) { traces_.push_back(s); };
     options.on_ended = [this](const std::string&, absl::Status s) { ended_.push_back(s); };
     return options;
   }
@@ -32,7 +33,7 @@ class JobOutputTest : public testing::Test {
     return action;
   }
   // Read after Stop.
-  std::vector<absl::Status> failed_, ended_;
+  std::vector<absl::Status> failed_, ended_, traces_;
   const std::string dir_;
 };
 
@@ -47,6 +48,34 @@ TEST_F(JobOutputTest, WritesConfigurationCurvesAndResult) {
   EXPECT_THAT(*Env::Real()->ReadFile(dir_ + "/job.textproto"), testing::HasSubstr("name: \"job\""));
   EXPECT_THAT(*Env::Real()->ReadFile(dir_ + "/result.json"), testing::HasSubstr("\"done\""));
   EXPECT_THAT(*Env::Real()->List(dir_), testing::Contains(testing::HasSubstr("tfevents")));
+}
+
+TEST_F(JobOutputTest, WritesATraceWhenAskedAndGoesOnWithoutABrokenOne) {
+  const std::string file = dir_ + "/t/trace.json";
+  JobOutput output(Options());
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.config.set_trace_file(file);
+  OutputAction good = Action(OutputAction::kTrace, dir_), bad = good;
+  good.trace.batch.set_number(1);
+  good.trace.batch.set_dropped(17);
+  bad.trace.batch.set_number(0);
+  output.Add({started, good, bad, bad, good, Action(OutputAction::kEnded, dir_)});
+  output.Stop();
+  EXPECT_TRUE(failed_.empty());
+  EXPECT_EQ(traces_.size(), 1u);
+  EXPECT_TRUE(ended_[0].ok());
+  EXPECT_THAT(*Env::Real()->ReadFile(file), testing::HasSubstr(": 17}"));
+}
+
+TEST_F(JobOutputTest, ATraceThatCannotBeMadeFailsTheJob) {
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.config.set_trace_file(dir_);
+  JobOutput output(Options());
+  output.Add({started, Action(OutputAction::kTrace, dir_), Action(OutputAction::kEnded, dir_)});
+  output.Stop();
+  ASSERT_EQ(failed_.size(), 1u);
+  EXPECT_THAT(std::string(failed_[0].message()), testing::HasSubstr("trace_file"));
+  EXPECT_TRUE(traces_.empty());
 }
 
 TEST_F(JobOutputTest, FolderThatCannotBeMadeIsReportedOnceAndAtTheEnd) {

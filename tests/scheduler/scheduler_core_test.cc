@@ -65,6 +65,44 @@ TEST(SchedulerCoreTest, SyncJobFromSubmissionToResult) {
   for (const uint64_t id : c.workers_) EXPECT_FALSE(c.desired_[id].has_assignment());
 }
 
+TEST(SchedulerCoreTest, SpansOfMembersGoToTheTraceAndTheLastOnesAreAwaited) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  JobConfig config = FakeCluster::Config(-1, 1);
+  const std::string untraced = c.Run(config);
+  config.set_trace_file("/trace");
+  const std::string job = c.Run(config);
+  c.WriteOutputs();
+  const auto report = [&](uint64_t member, const std::string& of) {
+    PollRequest request;
+    request.set_member_id(member);
+    request.set_seen_version(c.desired_[member].version());
+    request.add_traces()->set_job_id(of);
+    c.core_.Poll(request, c.now_).status().IgnoreError();
+    std::vector<uint64_t> members;
+    for (const OutputAction& action : c.core_.TakeActions()) {
+      if (action.kind != OutputAction::kTrace) continue;
+      EXPECT_EQ(action.job_id, of);
+      members.push_back(action.trace.member_id);
+    }
+    return members;
+  };
+  EXPECT_THAT(report(c.workers_[1], job), testing::ElementsAre(c.workers_[1]));
+  EXPECT_THAT(report(c.pservers_[0], job), testing::ElementsAre(c.pservers_[0]));
+  EXPECT_THAT(report(c.workers_[0], job), testing::IsEmpty());  // it serves the other
+  EXPECT_THAT(report(c.workers_[0], untraced), testing::IsEmpty());
+  EXPECT_THAT(report(c.workers_[0], "no job"), testing::IsEmpty());
+
+  c.Phase(job, 0, Indexed(10)).status().IgnoreError();
+  c.Phase(job, 0, Trained(2, 10)).status().IgnoreError();
+  c.PollAll();
+  c.Phase(job, 0, Ended(3)).status().IgnoreError();
+  EXPECT_FALSE(c.Phase(job, 0, Ended(4))->ready());  // all phases are done
+  EXPECT_THAT(report(c.workers_[1], job), testing::ElementsAre(c.workers_[1]));
+  c.PollAll();
+  EXPECT_EQ(c.Phase(job, 0, Ended(4))->phase().kind(), Phase::FINISH);
+}
+
 // Trains a whole async or Geo epoch whose tasks rank 0 takes alone; rank 1 has nothing to do.
 void TrainAlone(FakeCluster* c, const std::string& job) {
   PhaseReport index = Ended(1);

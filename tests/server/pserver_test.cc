@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <new>
 
 #include "tests/server/test_worker.h"
@@ -54,6 +55,47 @@ TEST_F(PserverTest, TakesOverANewRoute) {
   pserver_.Reconcile(kSelf, Desire({spec}));
   EXPECT_EQ(pserver_.Report()[0].generation(), 2u);
   EXPECT_EQ(pserver_.Report()[0].error(), "");
+}
+
+TEST_F(PserverTest, AJobWithATraceFileTellsWhatItsFramesTook) {
+  JobSpec traced = MakeSpec(2, false, 0), other = MakeSpec(1, true, 0);
+  traced.mutable_config()->set_trace_file("/trace");
+  other.set_job_id("job-2");
+  pserver_.Reconcile(kSelf, Desire({traced, other}));
+  std::vector<std::unique_ptr<TestWorker>> workers;
+  for (const uint32_t rank : {0, 1}) {
+    workers.push_back(std::make_unique<TestWorker>(traced, pserver_.Find("job-1"), rank));
+    workers[rank]->Push({.sequence = 1, .dense = {1, 1, 1, 1}, .in_chunks = rank == 1});
+    workers[rank]->Commit(1);
+  }
+  TestWorker(other, pserver_.Find("job-2"), 0).Push({.sequence = 1, .dense = {1, 1, 1, 1}});
+  google::protobuf::RepeatedPtrField<TraceBatch> traces;
+  pserver_.TakeTraces(&traces);
+  ASSERT_THAT(traces, SizeIs(1));
+  const TraceBatch& batch = traces[0];
+  EXPECT_EQ(batch.job_id(), "job-1");
+  std::map<int, std::vector<uint32_t>> ranks;
+  std::map<int, uint64_t> bytes;
+  int64_t step = 0;
+  for (int i = 0; i < batch.name_size(); ++i) {
+    ranks[batch.name(i)].push_back(batch.rank(i));
+    bytes[batch.name(i)] += batch.bytes(i);
+    step += batch.step(i);
+    if (batch.name(i) == TraceBatch::PUSH) EXPECT_EQ(step, 1);
+  }
+  EXPECT_THAT(ranks[TraceBatch::PUSH], ElementsAre(0, 1));
+  EXPECT_THAT(ranks[TraceBatch::PUSH_PART], testing::Each(1));
+  EXPECT_EQ(bytes[TraceBatch::PUSH] + bytes[TraceBatch::PUSH_PART], 2 * 4 * sizeof(float));
+  EXPECT_THAT(ranks[TraceBatch::CLOSE_STEP], SizeIs(1));
+  EXPECT_THAT(ranks[TraceBatch::PULL], SizeIs(2));
+  EXPECT_EQ(bytes[TraceBatch::PULL], 2 * 4 * sizeof(float));
+
+  pserver_.GiveBack(traces);
+  google::protobuf::RepeatedPtrField<TraceBatch> again;
+  pserver_.TakeTraces(&again);
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].number(), batch.number());
+  EXPECT_EQ(again[0].name_size(), batch.name_size());
 }
 
 TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {

@@ -118,6 +118,36 @@ TEST(WorkerStatsTest, LogsEveryLogEveryStepsAndHandsOverLossesOnce) {
   EXPECT_EQ(stats.EpochReport().steps(), 5u);
 }
 
+TEST(WorkerStatsTest, StagesAndStepsBecomeSpans) {
+  TraceRecorder trace("job");
+  WorkerStats stats("job", 0, 100, nullptr, &trace);
+  stats.BeginEpoch(0);
+  {
+    StepTimer step(&stats);
+    { const StageTimer pull(&stats, Stage::kPullWait); }
+    {
+      const StageTimer compute(&stats, Stage::kCompute);
+      stats.AddStep(10, 5, 10);
+    }
+    const StageTimer read(&stats, Stage::kRead);
+  }
+  google::protobuf::RepeatedPtrField<TraceBatch> batches;
+  trace.Take(&batches);
+  ASSERT_EQ(batches.size(), 1);
+  const TraceBatch& batch = batches[0];
+  ASSERT_EQ(batch.name_size(), 4);
+  EXPECT_EQ(batch.name(0), TraceBatch::PULL_WAIT);
+  EXPECT_EQ(batch.name(1), TraceBatch::COMPUTE);
+  EXPECT_EQ(batch.name(2), TraceBatch::READ);
+  EXPECT_EQ(batch.name(3), TraceBatch::STEP);
+  EXPECT_EQ(batch.step(0), 1);
+  EXPECT_EQ(batch.step(1), 0);   // the same
+  EXPECT_EQ(batch.step(2), -1);  // none
+  EXPECT_EQ(batch.step(3), 1);
+  EXPECT_EQ(batch.tracks(batch.track(2)), "reading");
+  EXPECT_EQ(batch.tracks(batch.track(3)), "training");
+}
+
 TEST(WorkerStatsTest, LossesOfALostReportGoWithTheNextOneAndAreBounded) {
   WorkerStats stats("job", 0, 2, nullptr);
   for (int i = 0; i < 4; ++i) stats.AddStep(1, 1, 1);

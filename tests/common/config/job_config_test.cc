@@ -141,6 +141,7 @@ TEST(JobConfigTest, EffectiveIsIdempotentAndReadsBackFromItsText) {
 TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder) {
   JobConfig job = GoodJob();
   job.set_output_dir("out/x");
+  job.set_trace_file("trace.json");
   job.set_initial_model("/abs/model");
   const auto effective = EffectiveJobConfig(job, "/base/configs");
   ASSERT_TRUE(effective.ok());
@@ -148,6 +149,7 @@ TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder)
   EXPECT_THAT(effective->data().eval_files(), ElementsAre("/base/configs/eval-*.csv"));
   EXPECT_EQ(effective->initial_model(), "/abs/model");
   EXPECT_EQ(effective->output_dir(), (std::filesystem::current_path() / "out/x").string());
+  EXPECT_EQ(effective->trace_file(), (std::filesystem::current_path() / "trace.json").string());
   EXPECT_EQ(EffectiveJobConfig(GoodJob(), "/base")->output_dir(), "");
 }
 

@@ -1,0 +1,106 @@
+#include "common/progress/trace_recorder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+TraceRecorder::TraceRecorder(std::string job_id, size_t capacity)
+    : job_id_(std::move(job_id)),
+      capacity_(capacity),
+      system_begin_(std::chrono::system_clock::now()),
+      steady_begin_(std::chrono::steady_clock::now()) {}
+
+int64_t TraceRecorder::ToUnixMicros(TraceSpan::Time time) const {
+  const auto since_epoch = system_begin_.time_since_epoch() + (time - steady_begin_);
+  return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
+}
+
+uint32_t TraceRecorder::Track(const std::string& name) {
+  MutexLock lock(&mutex_);
+  return TrackLocked(name);
+}
+
+uint32_t TraceRecorder::TrackLocked(const std::string& name) {
+  for (uint32_t track = 0; track < tracks_.size(); ++track) {
+    if (tracks_[track] == name) return track;
+  }
+  tracks_.push_back(name);
+  return static_cast<uint32_t>(tracks_.size()) - 1;
+}
+
+uint32_t TraceRecorder::ThreadTrack() {
+  const auto known = threads_.find(std::this_thread::get_id());
+  if (known != threads_.end()) return known->second;
+  const uint32_t track = TrackLocked(absl::StrCat("thread ", threads_.size()));
+  threads_[std::this_thread::get_id()] = track;
+  return track;
+}
+
+void TraceRecorder::Add(const TraceSpan& span) {
+  MutexLock lock(&mutex_);
+  if (spans_.size() + lost_spans_ >= capacity_) {
+    ++dropped_;
+    return;
+  }
+  const uint32_t track = span.track == TraceSpan::kThisThread ? ThreadTrack() : span.track;
+  // Both ends are rounded down: what lies within another span still does.
+  spans_.push_back({span.name, track, ToUnixMicros(span.start), ToUnixMicros(span.end), span.step,
+                    span.bytes, span.rank});
+}
+
+TraceBatch TraceRecorder::TakeBatch() {
+  TraceBatch batch;
+  batch.set_job_id(job_id_);
+  batch.set_number(++batches_);
+  batch.set_dropped(std::exchange(dropped_, 0));
+  for (const std::string& track : tracks_) batch.add_tracks(track);
+  int64_t start = 0;
+  uint64_t step = 0;
+  for (const Waiting& span : spans_) {
+    batch.add_name(span.name);
+    batch.add_start_us(span.start_us - start);
+    batch.add_duration_us(span.end_us - span.start_us);
+    batch.add_track(span.track);
+    batch.add_step(static_cast<int64_t>(span.step - step));
+    batch.add_rank(span.rank);
+    batch.add_bytes(span.bytes);
+    start = span.start_us;
+    step = span.step;
+  }
+  spans_.clear();
+  return batch;
+}
+
+void TraceRecorder::Take(google::protobuf::RepeatedPtrField<TraceBatch>* batches) {
+  MutexLock lock(&mutex_);
+  const int first = batches->size();
+  for (TraceBatch& batch : lost_) *batches->Add() = std::move(batch);
+  lost_.clear();
+  lost_spans_ = 0;
+  if (!spans_.empty() || dropped_ > 0) *batches->Add() = TakeBatch();
+  const int64_t now = ToUnixMicros(std::chrono::steady_clock::now());
+  for (int i = first; i < batches->size(); ++i) batches->Mutable(i)->set_sent_us(now);
+}
+
+void TraceRecorder::GiveBack(TraceBatch lost) {
+  MutexLock lock(&mutex_);
+  const size_t spans = lost.name_size();
+  if (spans_.size() + lost_spans_ + spans > capacity_) {
+    TraceBatch none;
+    none.set_job_id(job_id_);
+    none.set_number(lost.number());
+    none.set_dropped(lost.dropped() + spans);
+    lost = std::move(none);
+  }
+  lost_spans_ += lost.name_size();
+  lost_.push_back(std::move(lost));
+}
+
+std::unique_ptr<TraceRecorder> MakeTraceRecorder(const JobSpec& job) {
+  if (job.config().trace_file().empty()) return nullptr;
+  return std::make_unique<TraceRecorder>(job.job_id());
+}
+
+}  // namespace sluice

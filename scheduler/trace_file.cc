@@ -1,0 +1,231 @@
+#include "scheduler/trace_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/base/env.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/role_name.h"
+#include "scheduler/json_text.h"
+#include "scheduler/membership.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kBegin[] = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+
+// How a span of a name is shown. `step`: what its number is called, null when it has none.
+struct Look {
+  const char* name;
+  const char* step;
+  bool rank_and_bytes;
+};
+
+Look LookOf(TraceBatch::Name name) {
+  switch (name) {
+    case TraceBatch::INDEX:
+      return {"index", nullptr, false};
+    case TraceBatch::TRAIN:
+      return {"train epoch", "epoch", false};
+    case TraceBatch::EVAL:
+      return {"eval", "epoch", false};
+    case TraceBatch::SAVE:
+      return {"save", nullptr, false};
+    case TraceBatch::STEP:
+      return {"step", "step", false};
+    case TraceBatch::READ:
+      return {"read", nullptr, false};
+    case TraceBatch::DEDUP:
+      return {"dedup", nullptr, false};
+    case TraceBatch::PULL_WAIT:
+      return {"pull_wait", "step", false};
+    case TraceBatch::COMPUTE:
+      return {"compute", "step", false};
+    case TraceBatch::PUSH_WAIT:
+      return {"push_wait", "step", false};
+    case TraceBatch::PUSH:
+      return {"push", "sequence", true};
+    case TraceBatch::PUSH_PART:
+      return {"push part", "sequence", true};
+    case TraceBatch::PULL:
+      return {"pull", nullptr, true};
+    case TraceBatch::CLOSE_STEP:
+      return {"close step", "step", false};
+    case TraceBatch::SAVE_SHARDS:
+      return {"save shards", nullptr, false};
+    default:
+      return {"other", nullptr, false};
+  }
+}
+
+absl::Status Check(const TraceBatch& batch) {
+  const int n = batch.name_size();
+  const bool parallel = batch.start_us_size() == n && batch.duration_us_size() == n &&
+                        batch.track_size() == n && batch.step_size() == n &&
+                        batch.rank_size() == n && batch.bytes_size() == n;
+  const bool named = std::all_of(batch.track().begin(), batch.track().end(), [&](uint32_t track) {
+    return track < static_cast<uint32_t>(batch.tracks_size());
+  });
+  if (parallel && named && batch.number() > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("batch ", batch.number(), " of ", n, " spans is malformed"));
+}
+
+// An event that names something.
+std::string Metadata(const char* what, int pid, int tid, const std::string& json) {
+  return absl::StrCat(",\n{\"ph\": \"M\", \"name\": \"", what, "\", \"pid\": ", pid,
+                      ", \"tid\": ", tid, ", \"args\": {", json, "}}");
+}
+
+absl::Status CannotWrite(const std::string& path) {
+  return absl::InternalError(absl::StrCat("cannot write trace_file ", path, ": ",
+                                          std::strerror(errno), "; give a writable --trace"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& path,
+                                                             const std::string& job_id,
+                                                             const std::string& host,
+                                                             uint64_t max_spans) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (!folder.empty()) SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(folder));
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return CannotWrite(path);
+  std::unique_ptr<TraceFile> file(new TraceFile(fd, path, job_id, host, max_spans));
+  SLUICE_RETURN_IF_ERROR(file->Write(kBegin));
+  return file;
+}
+
+TraceFile::TraceFile(int fd, std::string path, std::string job_id, std::string host,
+                     uint64_t max_spans)
+    : fd_(fd),
+      path_(std::move(path)),
+      job_id_(std::move(job_id)),
+      host_(std::move(host)),
+      max_spans_(max_spans) {}
+
+TraceFile::~TraceFile() { close(fd_); }
+
+absl::Status TraceFile::Add(const TraceReport& report) {
+  SLUICE_RETURN_IF_ERROR(Check(report.batch));
+  std::string events;
+  Process* process = FindProcess(report, &events);
+  MoveClock(report, process);
+  if (!IsNew(report.batch.number(), process)) return absl::OkStatus();
+  process->dropped += report.batch.dropped();
+  for (; process->tracks < report.batch.tracks_size(); ++process->tracks) {
+    const int tid = static_cast<int>(process->tracks);
+    absl::StrAppend(
+        &events,
+        Metadata("thread_name", process->pid, tid,
+                 "\"name\": " + JsonQuoted(report.batch.tracks(tid))),
+        Metadata("thread_sort_index", process->pid, tid, absl::StrCat("\"sort_index\": ", tid)));
+  }
+  AddSpans(report.batch, process, &events);
+  return Append(std::move(events));
+}
+
+TraceFile::Process* TraceFile::FindProcess(const TraceReport& report, std::string* events) {
+  Process& process = processes_[report.member_id];
+  if (process.pid > 0) return &process;
+  const RegisterRequest& self = report.member;
+  process.pid = static_cast<int>(processes_.size());
+  process.name = absl::StrCat(RoleName(self.role()), " ", self.rank(), " (pid ", self.pid(),
+                              " on host ", self.host(), ")");
+  process.elsewhere = self.host() != host_;
+  // Workers above pservers.
+  const uint64_t order = (self.role() == ROLE_WORKER ? 0 : 1'000'000) + uint64_t{self.rank()};
+  absl::StrAppend(
+      events, Metadata("process_name", process.pid, 0, "\"name\": " + JsonQuoted(process.name)),
+      Metadata("process_sort_index", process.pid, 0, absl::StrCat("\"sort_index\": ", order)));
+  return &process;
+}
+
+bool TraceFile::IsNew(uint64_t number, Process* process) {
+  if (number <= process->batches || !process->beyond.insert(number).second) return false;
+  while (process->beyond.erase(process->batches + 1) > 0) ++process->batches;
+  return true;
+}
+
+void TraceFile::MoveClock(const TraceReport& report, Process* process) {
+  if (!process->elsewhere) return;
+  const uint64_t received = static_cast<uint64_t>(absl::ToUnixMicros(report.received));
+  const int64_t shift = static_cast<int64_t>(received - report.batch.sent_us());
+  if (process->shift_known && shift >= process->shift_us) return;
+  process->shift_us = shift;
+  process->shift_known = true;
+}
+
+void TraceFile::AddSpans(const TraceBatch& batch, Process* process, std::string* events) {
+  // Unsigned: what a peer sends must not overflow.
+  uint64_t start = static_cast<uint64_t>(process->shift_us), step = 0;
+  for (int i = 0; i < batch.name_size(); ++i) {
+    start += static_cast<uint64_t>(batch.start_us(i));
+    step += static_cast<uint64_t>(batch.step(i));
+    if (spans_ >= max_spans_) {
+      process->dropped += static_cast<uint64_t>(batch.name_size() - i);
+      return;
+    }
+    ++spans_;
+    const Look look = LookOf(batch.name(i));
+    const bool has_step = look.step != nullptr && step > 0;
+    absl::StrAppend(events, ",\n{\"ph\": \"X\", \"name\": \"", look.name);
+    if (batch.name(i) == TraceBatch::TRAIN) absl::StrAppend(events, " ", step);
+    absl::StrAppend(events, "\", \"pid\": ", process->pid, ", \"tid\": ", batch.track(i),
+                    ", \"ts\": ", static_cast<int64_t>(start), ", \"dur\": ", batch.duration_us(i));
+    if (has_step || look.rank_and_bytes) absl::StrAppend(events, ", \"args\": {");
+    if (has_step) absl::StrAppend(events, "\"", look.step, "\": ", step);
+    if (look.rank_and_bytes) {
+      absl::StrAppend(events, has_step ? ", " : "", "\"rank\": ", batch.rank(i),
+                      ", \"bytes\": ", batch.bytes(i));
+    }
+    absl::StrAppend(events, has_step || look.rank_and_bytes ? "}}" : "}");
+  }
+}
+
+std::string TraceFile::End() const {
+  std::vector<std::string> dropped, shifts;
+  for (const auto& [id, process] : processes_) {
+    const std::string name = JsonQuoted(process.name);
+    if (process.dropped > 0) dropped.push_back(absl::StrCat(name, ": ", process.dropped));
+    if (process.shift_known) shifts.push_back(absl::StrCat(name, ": ", process.shift_us));
+  }
+  return absl::StrCat("\n], \"otherData\": {\"job\": ", JsonQuoted(job_id_),
+                      ", \"spans\": ", spans_, ", \"dropped\": {", absl::StrJoin(dropped, ", "),
+                      "}, \"clock_shift_us\": {", absl::StrJoin(shifts, ", "), "}}}\n");
+}
+
+absl::Status TraceFile::Append(std::string events) {
+  if (!has_events_ && !events.empty()) {
+    events.erase(0, 1);
+    has_events_ = true;
+  }
+  return Write(std::move(events));
+}
+
+absl::Status TraceFile::Write(std::string text) {
+  const uint64_t begin = events_end_;
+  events_end_ += text.size();
+  text += End();
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n =
+        pwrite(fd_, text.data() + done, text.size() - done, static_cast<off_t>(begin + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return CannotWrite(path_);
+    done += static_cast<size_t>(n);
+  }
+  if (ftruncate(fd_, static_cast<off_t>(begin + text.size())) != 0) return CannotWrite(path_);
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,149 @@
+#include "scheduler/trace_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/env.h"
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::Struct;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class TraceFileTest : public testing::Test {
+ protected:
+  TraceFileTest() : dir_(testing::TempDir() + "trace_file_test"), path_(dir_ + "/sub/trace.json") {
+    std::filesystem::remove_all(dir_);
+  }
+  std::unique_ptr<TraceFile> Create(uint64_t max_spans = TraceFile::kMaxSpans) {
+    auto file = TraceFile::Create(path_, "job-1", "here", max_spans);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
+  }
+  static TraceReport Report(uint64_t member, Role role, uint64_t number, int spans,
+                            int64_t start = 1000) {
+    TraceReport report;
+    report.member_id = member;
+    report.member.set_role(role);
+    report.member.set_rank(1);
+    report.member.set_pid(7);
+    report.member.set_host("here");
+    report.received = absl::FromUnixMicros(5000);
+    TraceBatch* batch = &report.batch;
+    batch->set_number(number);
+    batch->set_sent_us(4000);
+    batch->add_tracks("training");
+    for (int i = 0; i < spans; ++i) {
+      batch->add_name(role == ROLE_WORKER ? TraceBatch::STEP : TraceBatch::PUSH);
+      batch->add_start_us(i == 0 ? start : 10);
+      batch->add_duration_us(5);
+      batch->add_track(0);
+      batch->add_step(1);
+      batch->add_rank(2);
+      batch->add_bytes(64);
+    }
+    return report;
+  }
+  // The file, which must be JSON.
+  Struct Read() {
+    Struct json;
+    const std::string text = *Env::Real()->ReadFile(path_);
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(text, &json).ok()) << text;
+    return json;
+  }
+  // "name@ts" of the spans.
+  std::vector<std::string> Spans() {
+    std::vector<std::string> spans;
+    const Struct json = Read();
+    for (const auto& value : json.fields().at("traceEvents").list_value().values()) {
+      const auto& event = value.struct_value().fields();
+      if (event.at("ph").string_value() != "X") continue;
+      spans.push_back(
+          absl::StrCat(event.at("name").string_value(), "@", event.at("ts").number_value()));
+    }
+    return spans;
+  }
+  std::string Text() { return *Env::Real()->ReadFile(path_); }
+
+  const std::string dir_, path_;
+};
+
+TEST_F(TraceFileTest, IsWholeAfterEachReport) {
+  auto file = Create();
+  EXPECT_THAT(Spans(), ElementsAre());
+  ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, 1, 2)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@1000", "step@1010"));
+  ASSERT_TRUE(file->Add(Report(12, ROLE_PSERVER, 1, 1)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@1000", "step@1010", "push@1000"));
+  const std::string text = Text();
+  EXPECT_THAT(text, HasSubstr("\"worker 1 (pid 7 on host here)\""));
+  EXPECT_THAT(text, HasSubstr("\"pserver 1 (pid 7 on host here)\""));
+  EXPECT_THAT(text, HasSubstr("\"args\": {\"name\": \"training\"}"));
+  EXPECT_THAT(text, HasSubstr("\"args\": {\"step\": 2}"));
+  EXPECT_THAT(text, HasSubstr("\"args\": {\"sequence\": 1, \"rank\": 2, \"bytes\": 64}"));
+  EXPECT_THAT(text, HasSubstr("\"otherData\": {\"job\": \"job-1\", \"spans\": 3, \"dropped\": {}"));
+}
+
+TEST_F(TraceFileTest, ABatchThatComesTwiceIsWrittenOnce) {
+  auto file = Create();
+  for (const uint64_t number : {2, 2, 1, 3, 1, 2}) {
+    ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, number, 1, 1000 * number)).ok());
+  }
+  EXPECT_THAT(Spans(), ElementsAre("step@2000", "step@1000", "step@3000"));
+}
+
+TEST_F(TraceFileTest, TimesOfAnotherHostMoveByTheSmallestDelay) {
+  auto file = Create();
+  TraceReport report = Report(11, ROLE_WORKER, 1, 1);
+  report.member.set_host("there");
+  ASSERT_TRUE(file->Add(report).ok());  // 1000 us under way, or its clock is behind
+  report.batch.set_number(2);
+  report.batch.set_sent_us(4700);
+  ASSERT_TRUE(file->Add(report).ok());
+  report.batch.set_number(3);
+  report.batch.set_sent_us(4600);
+  ASSERT_TRUE(file->Add(report).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@2000", "step@1300", "step@1300"));
+  EXPECT_THAT(Text(), HasSubstr("\"clock_shift_us\": {\"worker 1 (pid 7 on host there)\": 300}"));
+}
+
+TEST_F(TraceFileTest, WhatIsTooMuchIsCounted) {
+  auto file = Create(/*max_spans=*/3);
+  TraceReport report = Report(11, ROLE_WORKER, 1, 2);
+  report.batch.set_dropped(5);
+  ASSERT_TRUE(file->Add(report).ok());
+  ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, 2, 3)).ok());
+  EXPECT_EQ(Spans().size(), 3u);
+  EXPECT_THAT(Text(),
+              HasSubstr("\"spans\": 3, \"dropped\": {\"worker 1 (pid 7 on host here)\": 7}"));
+}
+
+TEST_F(TraceFileTest, AMalformedBatchIsRefusedWhole) {
+  auto file = Create();
+  TraceReport report = Report(11, ROLE_WORKER, 1, 2);
+  report.batch.set_track(1, 1);
+  EXPECT_EQ(file->Add(report).code(), absl::StatusCode::kInvalidArgument);
+  report = Report(11, ROLE_WORKER, 1, 2);
+  report.batch.mutable_step()->RemoveLast();
+  EXPECT_EQ(file->Add(report).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Spans().size(), 0u);
+  report = Report(11, ROLE_WORKER, 1, 2, INT64_MAX);  // senseless, and does no harm
+  EXPECT_TRUE(file->Add(report).ok());
+}
+
+TEST_F(TraceFileTest, AFileThatCannotBeMadeIsNamed) {
+  ASSERT_TRUE(Env::Real()->MakeDirs(path_).ok());
+  const auto file = TraceFile::Create(path_, "job", "here");
+  EXPECT_THAT(std::string(file.status().message()), HasSubstr(path_));
+  EXPECT_FALSE(TraceFile::Create("/proc/none/trace", "job", "here").ok());
+}
+
+}  // namespace
+}  // namespace sluice
