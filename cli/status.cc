@@ -45,7 +45,7 @@ Command StatusCommand() {
   spec.flags.push_back({"json", FlagKind::kBool, "", "", "as JSON"});
   spec.examples =
       "  sluice status\n"
-      "  sluice status --scheduler=10.0.0.1:7000 --json\n";
+      "  sluice status --scheduler=10.0.0.1:7100 --json\n";
   return {spec, &Status};
 }
 

@@ -109,7 +109,7 @@ Command UpCommand() {
       {"threads", FlagKind::kNumber, "N", "", "compute threads of a worker; else cores / workers"});
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
-      "  sluice up --bind=127.0.0.1:7000 --log_dir=/var/tmp/sluice\n";
+      "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n";
   return {spec, &Up};
 }
 
