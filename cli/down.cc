@@ -91,7 +91,7 @@ Command DownCommand() {
   spec.flags = SchedulerFlags();
   spec.examples =
       "  sluice down\n"
-      "  sluice down --scheduler=10.0.0.1:7000\n";
+      "  sluice down --scheduler=10.0.0.1:7100\n";
   return {spec, &Down};
 }
 

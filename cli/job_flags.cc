@@ -1,12 +1,28 @@
 #include "cli/job_flags.h"
 
+#include <filesystem>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "cli/progress.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "model/data/data_source.h"
+#include "model/features/feature_schema.h"
 #include "model/model.h"
 
 namespace sluice::cli {
+namespace {
+
+// What only those who use the configuration know: that it makes a model and a reader.
+absl::Status CheckModelAndData(const JobConfig& job) {
+  SLUICE_RETURN_IF_ERROR(Model::Create(job).status());
+  SLUICE_ASSIGN_OR_RETURN(auto schema, FeatureSchema::Create(job));
+  return DataSource::Create(job.data(), std::move(schema)).status();
+}
+
+}  // namespace
 
 std::vector<FlagSpec> JobFlags() {
   std::vector<FlagSpec> flags = {
@@ -20,7 +36,8 @@ std::vector<FlagSpec> JobFlags() {
     const bool is_switch = std::string(option.name) == "a_sync";
     flags.push_back({option.name, is_switch ? FlagKind::kBool : FlagKind::kText,
                      is_switch ? "BOOL" : "VALUE", "",
-                     absl::StrCat("overrides ", option.path, " of the file")});
+                     absl::StrCat("overrides ", option.path, " of the file (SLUICE_",
+                                  absl::AsciiStrToUpper(option.name), ")")});
   }
   flags.push_back({"set", FlagKind::kText, "PATH=VALUE", "",
                    "overrides any field, e.g. --set model.wide_deep.dropout=0.2", true});
@@ -50,8 +67,8 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command) {
   }
   const std::string& file = command.Text("job");
   SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides));
-  if (const absl::Status model = Model::Create(job).status(); !model.ok())
-    return absl::Status(model.code(), absl::StrCat(file, ": ", model.message()));
+  if (const absl::Status made = CheckModelAndData(job); !made.ok())
+    return absl::Status(made.code(), absl::StrCat(file, ": ", made.message()));
   return job;
 }
 
@@ -60,17 +77,21 @@ std::string Describe(const JobConfig& job) {
   std::string text =
       absl::StrCat(job.name(), ": ", job.evaluate_only() ? "evaluate only" : ModeName(mode));
   if (mode == Mode::kGeo) absl::StrAppend(&text, " (k_steps ", KSteps(job.strategy()), ")");
-  absl::StrAppend(&text, ", ", job.worker_num(), job.worker_num() == 1 ? " worker" : " workers");
+  absl::StrAppend(&text, ", ", Counted(job.worker_num(), "worker"));
   if (!job.evaluate_only()) {
-    absl::StrAppend(&text, " x batch ", job.train().batch_size(), ", ", job.train().epochs(),
-                    job.train().epochs() == 1 ? " epoch" : " epochs", ", seed ",
-                    job.train().seed());
+    absl::StrAppend(&text, " x batch ", job.train().batch_size(), ", ",
+                    Counted(job.train().epochs(), "epoch"), ", seed ", job.train().seed());
   }
   return text;
 }
 
 std::vector<std::string> NotesOn(const JobConfig& job) {
   std::vector<std::string> notes;
+  std::error_code ignored;
+  if (!job.output_dir().empty() &&
+      std::filesystem::exists(job.output_dir() + "/result.json", ignored)) {
+    notes.push_back(absl::StrCat("note: replaces the earlier result in ", job.output_dir()));
+  }
   if (job.evaluate_only() || ModeOf(job.strategy()) != Mode::kSync) return notes;
   const std::string differ =
       absl::StrCat("note: ", job.worker_num(), " workers do not equal one worker: ");

@@ -7,6 +7,9 @@
 #include "cli/exit_codes.h"
 #include "cli/watch_job.h"
 #include "common/config/closest_name.h"
+#include "common/config/environment.h"
+#include "common/daemon/passive_threads.h"
+#include "common/daemon/process_info.h"
 
 namespace sluice::cli {
 namespace {
@@ -18,7 +21,8 @@ std::vector<Command> AllCommands() {
 
 std::string Overview(const std::vector<Command>& commands) {
   std::string text =
-      "sluice: trains wide-and-deep models on parameter servers\n\nCommands (each has --help):\n";
+      "sluice: trains wide-and-deep models on parameter servers\n\nCommands (each has --help; "
+      "sluice --version):\n";
   for (const Command& command : commands) {
     absl::StrAppendFormat(&text, "  %-8s  %s\n", command.spec.name, command.spec.summary);
   }
@@ -36,19 +40,28 @@ std::string Overview(const std::vector<Command>& commands) {
 int Main(int argc, char** argv) {
   const std::vector<Command> commands = AllCommands();
   const std::string word = argc > 1 ? argv[1] : "";
+  if (word == "predict") UsePassiveThreads(argv);  // the only one that computes
   if (word.empty() || word == "--help" || word == "-h" || word == "help") {
     (word.empty() ? std::cerr : std::cout) << Overview(commands);
     return word.empty() ? kBadUsage : kDone;
   }
+  if (word == "--version" || word == "version") {
+    std::cout << "sluice version " << SluiceVersion() << std::endl;
+    return kDone;
+  }
+  QuietGrpc();
   std::vector<std::string> names;
   for (const Command& command : commands) {
     names.push_back(command.spec.name);
     if (command.spec.name != word) continue;
     const auto parsed = ParseCommand(command.spec, std::vector<std::string>(argv + 2, argv + argc));
     if (!parsed.ok()) return ReportError(parsed.status());
-    if (!parsed->help) return command.run(*parsed);
-    std::cout << HelpText(command.spec);
-    return kDone;
+    if (parsed->help) {
+      std::cout << HelpText(command.spec);
+      return kDone;
+    }
+    if (const absl::Status known = CheckEnvironment(); !known.ok()) return ReportError(known);
+    return command.run(*parsed);
   }
   std::fprintf(stderr, "sluice: there is no command '%s'%s (sluice --help)\n", word.c_str(),
                DidYouMeanOrAll(word, names).c_str());

@@ -14,7 +14,7 @@ namespace sluice::cli {
 namespace {
 
 int Status(const ParsedCommand& command) {
-  const auto address = FindScheduler(command);
+  const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
   const auto status = SchedulerClient::Create(*address)->GetStatus();
   if (!status.ok()) return ReportError(status.status());
@@ -45,7 +45,7 @@ Command StatusCommand() {
   spec.flags.push_back({"json", FlagKind::kBool, "", "", "as JSON"});
   spec.examples =
       "  sluice status\n"
-      "  sluice status --scheduler=10.0.0.1:7000 --json\n";
+      "  sluice status --scheduler=10.0.0.1:7100 --json\n";
   return {spec, &Status};
 }
 

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/local_cluster.h"
+#include "cli/progress.h"
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
@@ -79,17 +80,18 @@ int Up(const ParsedCommand& command) {
   // Ctrl-C while it starts stops what it has started.
   StopSignal::Install(false);
   auto cluster = LocalCluster::Start(*std::move(options));
-  const absl::Status ready =
+  absl::Status ready =
       cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();
+  if (ready.ok()) ready = (*cluster)->Release();
   if (absl::IsCancelled(ready)) return StopSignal::Wait();
   if (!ready.ok()) {
     ReportError(ready);
     return absl::IsInvalidArgument(ready) || absl::IsNotFound(ready) ? kBadUsage : kJobFailed;
   }
-  (*cluster)->Release();
   const std::string log_flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
-  std::cout << "cluster is up: scheduler " << (*cluster)->scheduler() << ", " << servers
-            << " pservers, " << workers << " workers; logs in " << log_dir << "\n"
+  std::cout << "cluster is up: scheduler " << (*cluster)->scheduler() << ", "
+            << Counted(servers, "pserver") << ", " << Counted(workers, "worker") << "; logs in "
+            << log_dir << "\n"
             << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag
             << "\n  sluice down" << log_flag << std::endl;
   return kDone;
@@ -109,7 +111,7 @@ Command UpCommand() {
       {"threads", FlagKind::kNumber, "N", "", "compute threads of a worker; else cores / workers"});
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
-      "  sluice up --bind=127.0.0.1:7000 --log_dir=/var/tmp/sluice\n";
+      "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n";
   return {spec, &Up};
 }
 

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   const absl::Status begun = sluice::BeginDaemon(
       "leads a cluster: members, jobs, data tasks\n"
       "  sluice-scheduler --cluster=configs/two_hosts_cluster.textproto\n"
-      "  sluice-scheduler --bind=127.0.0.1:7000 --server_num=2 --worker_num=2",
+      "  sluice-scheduler --bind=127.0.0.1:7100 --server_num=2 --worker_num=2",
       &argc, &argv);
   if (!begun.ok()) return fail(begun);
   sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   auto server = sluice::SchedulerServer::Start(std::move(options));
   if (!server.ok()) {
     LOG(ERROR) << server.status().message();
-    return fail(server.status());
+    return sluice::ExitCodeOf(server.status());
   }
   const int code = sluice::StopSignal::Wait();
   server->reset();

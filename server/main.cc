@@ -7,6 +7,8 @@
 #include "common/transport/grpc_transport.h"
 #include "server/pserver_server.h"
 
+DEFINE_int32(rank, -1,
+             "rank among the pservers, from 0 (SLUICE_RANK); default: by host name in pservers");
 DEFINE_int32(threads, 2, "threads of the data plane");
 
 int main(int argc, char** argv) {
@@ -15,7 +17,7 @@ int main(int argc, char** argv) {
   };
   const absl::Status begun = sluice::BeginDaemon(
       "holds shards of tables, applies updates\n"
-      "  sluice-pserver --rank=0 --bind=127.0.0.1:0 --scheduler=127.0.0.1:9400",
+      "  sluice-pserver --rank=0 --bind=127.0.0.1:0 --scheduler=127.0.0.1:7100",
       &argc, &argv);
   if (!begun.ok()) return fail(begun);
   if (FLAGS_threads < 1) return fail(absl::InvalidArgumentError("--threads must be at least 1"));

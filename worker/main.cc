@@ -6,12 +6,17 @@
 
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/member_flags.h"
+#include "common/daemon/passive_threads.h"
 #include "common/transport/grpc_transport.h"
 #include "worker/worker_server.h"
 
 DEFINE_string(device, "cpu", "where to compute: cpu or auto");
+DEFINE_int32(rank, -1,
+             "worker slot in the cluster, from 0 (SLUICE_RANK); default: by host name in "
+             "worker_hosts");
 DEFINE_int32(threads, 0,
-             "compute threads, unless the job sets train.threads; 0: cores / workers on this host");
+             "compute threads, unless the job sets train.threads; 0: cores / workers of the same "
+             "name in worker_hosts (without worker_hosts: / worker_num)");
 
 namespace {
 
@@ -29,6 +34,7 @@ int DefaultThreads(const sluice::Identity& identity) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  sluice::UsePassiveThreads(argv);
   const auto fail = [](const absl::Status& status) {
     return sluice::FailToStart(sluice::ROLE_WORKER, status);
   };
@@ -65,7 +71,7 @@ int main(int argc, char** argv) {
   auto server = sluice::WorkerServer::Start(std::move(options));
   if (!server.ok()) {
     LOG(ERROR) << server.status().message();
-    return fail(server.status());
+    return sluice::ExitCodeOf(server.status());
   }
   const int code = sluice::StopSignal::Wait();
   server->reset();

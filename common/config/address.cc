@@ -9,7 +9,7 @@ namespace sluice {
 absl::StatusOr<Address> ParseAddress(const std::string& text) {
   const auto refuse = [&text] {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no address; give host:port, e.g. 127.0.0.1:7000"));
+        absl::StrCat("'", text, "' is no address; give host:port, e.g. 127.0.0.1:7100"));
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return refuse();

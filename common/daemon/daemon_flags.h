@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "common/daemon/daemon_usage.h"
 #include "common/daemon/identity.h"
+#include "common/daemon/process_info.h"
 
 DECLARE_string(log_dir);  // glog's own
 DEFINE_string(
@@ -24,6 +25,8 @@ DEFINE_string(admin_bind, "",
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
 DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
+DEFINE_bool(stop_unless_kept, false,
+            "stop when standard input ends before one byte of it has come (sluice up)");
 
 namespace sluice {
 
@@ -33,10 +36,12 @@ inline int FailToStart(Role role, const absl::Status& status) {
   return ExitCodeOf(status);
 }
 
-// Reads the flags and makes SIGINT and SIGTERM something to wait for. INVALID_ARGUMENT: a flag or
-// value that is none, or more than flags. With --help it prints the help and ends the process.
+// Reads the flags, silences gRPC's own log and makes SIGINT and SIGTERM something to wait for.
+// INVALID_ARGUMENT: a flag or value that is none, or more than flags. With --help it prints the
+// help and ends the process.
 inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** argv) {
   gflags::SetUsageMessage(usage);
+  gflags::SetVersionString(SluiceVersion());
   const auto help = CheckDaemonFlags(*argc, *argv);
   if (!help.ok()) return help.status();
   if (*help) {
@@ -45,6 +50,8 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
   }
   gflags::ParseCommandLineFlags(argc, argv, true);
   StopSignal::Install(FLAGS_die_with_parent);
+  if (FLAGS_stop_unless_kept) StopSignal::StopUnlessKept();
+  QuietGrpc();
   if (*argc == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(std::string("unknown argument ") + (*argv)[1]);
 }

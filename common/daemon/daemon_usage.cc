@@ -17,8 +17,8 @@ using Flags = std::vector<gflags::CommandLineFlagInfo>;
 
 // Not a library's: those of main.cc and of the headers that it takes its flags from.
 bool IsOwn(const gflags::CommandLineFlagInfo& flag) {
-  return flag.name == "log_dir" || absl::EndsWith(flag.filename, "main.cc") ||
-         absl::EndsWith(flag.filename, "_flags.h");
+  return flag.name == "log_dir" || flag.name == "version" ||
+         absl::EndsWith(flag.filename, "main.cc") || absl::EndsWith(flag.filename, "_flags.h");
 }
 
 Flags OwnFlags() {
@@ -43,6 +43,17 @@ absl::Status UnknownFlag(const std::string& program, const std::string& name) {
   for (const auto& flag : OwnFlags()) names.push_back(flag.name);
   return absl::InvalidArgumentError(absl::StrCat(
       "there is no flag --", name, DidYouMeanOrAll(name, names), " (", program, " --help)"));
+}
+
+// Two are a library's, and mean something of their own here.
+std::string Description(const gflags::CommandLineFlagInfo& flag) {
+  if (flag.name == "log_dir") {
+    return "folder of the logs and endpoints.log (SLUICE_LOG_DIR) (default log)";
+  }
+  if (flag.name == "version") return "print the version and end";
+  const bool none = flag.default_value.empty() || flag.default_value == "-1";
+  return none ? flag.description
+              : absl::StrCat(flag.description, " (default ", flag.default_value, ")");
 }
 
 }  // namespace
@@ -82,9 +93,7 @@ std::string DaemonHelp(const std::string& program, const std::string& usage) {
     std::string left = absl::StrCat("  --", flag.name);
     if (flag.type != "bool") absl::StrAppend(&left, "=", flag.type);
     left.resize(std::max<size_t>(left.size() + 2, 28), ' ');
-    const std::string fallback = flag.default_value;
-    absl::StrAppend(&text, left, flag.description,
-                    fallback.empty() ? "" : absl::StrCat(" (default ", fallback, ")"), "\n");
+    absl::StrAppend(&text, left, Description(flag), "\n");
   }
   return text;
 }

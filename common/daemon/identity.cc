@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/config/environment.h"
 #include "common/config/job_config.h"
 #include "common/daemon/process_info.h"
 
@@ -57,6 +58,7 @@ class Resolver {
   Resolver(Role role, const IdentityFlags& flags) : role_(role), flags_(flags) {}
 
   absl::StatusOr<Identity> Run() {
+    SLUICE_RETURN_IF_ERROR(CheckEnvironment());
     SLUICE_RETURN_IF_ERROR(CheckRole(role_));
     SLUICE_ASSIGN_OR_RETURN(insecure_, Insecure(flags_.insecure));
     id_.role = role_;

@@ -1,7 +1,8 @@
 // Who a daemon is and where: flag, else SLUICE_* variable, else cluster file, else default.
 //
 // Variables: SLUICE_ROLE, SLUICE_RANK, SLUICE_BIND, SLUICE_ADVERTISE, SLUICE_SCHEDULER,
-// SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_INSECURE.
+// SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_INSECURE. Of the others only a job's
+// short options may be set (common/config/environment.h).
 #pragma once
 
 #include <cstdint>
@@ -65,6 +66,8 @@ absl::Status AppendEndpoint(const Identity& identity, const std::string& address
 class StopSignal {
  public:
   static void Install(bool die_with_parent);
+  // After Install: SIGTERM to this process when standard input ends before one byte of it has come.
+  static void StopUnlessKept();
   static void Stop(int exit_code);  // from any thread
   static int Wait();                // exit code: of Stop, or 130/143 after a signal
 };

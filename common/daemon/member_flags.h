@@ -1,12 +1,12 @@
-// The flags of a member of the cluster, a pserver or a worker. See daemon_flags.h.
+// The flags of a member of the cluster, a pserver or a worker. See daemon_flags.h. `rank` is
+// defined by the main.cc, as its meaning differs; -1: not given.
 #pragma once
 
 #include <gflags/gflags.h>
 
 #include "common/daemon/identity.h"
 
-DEFINE_int32(rank, -1,
-             "rank among the pservers, or worker slot in the cluster, from 0 (SLUICE_RANK)");
+DECLARE_int32(rank);
 DEFINE_string(scheduler, "", "host:port of the scheduler (SLUICE_SCHEDULER)");
 
 namespace sluice {

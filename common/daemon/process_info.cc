@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 
 namespace sluice {
@@ -18,5 +19,9 @@ std::string HostName() {
   gethostname(name, sizeof(name) - 1);
   return name;
 }
+
+const char* SluiceVersion() { return SLUICE_VERSION; }
+
+void QuietGrpc() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
 }  // namespace sluice

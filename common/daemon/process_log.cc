@@ -88,8 +88,15 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
     google::SetLogDestination(severity, "");
   }
   // A launcher redirects stderr into this very file: no line twice.
-  FLAGS_stderrthreshold =
-      SameFile(fd, STDERR_FILENO) ? google::NUM_SEVERITIES : google::GLOG_WARNING;
+  const bool launched = SameFile(fd, STDERR_FILENO);
+  FLAGS_stderrthreshold = launched ? google::NUM_SEVERITIES : google::GLOG_WARNING;
+  if (!launched) {
+    const std::string who =
+        absl::StrCat("sluice-", RoleName(identity.role),
+                     identity.role == ROLE_SCHEDULER ? "" : absl::StrCat(" ", identity.rank),
+                     ": logs in ", path, "\n");
+    WriteAll(STDERR_FILENO, who.data(), who.size());
+  }
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(argv0);
   if (g_sink != nullptr) google::RemoveLogSink(g_sink);
   g_sink = new FileSink(fd);

@@ -90,6 +90,22 @@ TEST_F(JobFlagsTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
               IsEmpty());
 }
 
+TEST_F(JobFlagsTest, AnEarlierResultIsSaidToBeReplaced) {
+  const std::string folder = file_ + ".out";
+  EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})), IsEmpty());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/result.json") << "{}";
+  EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})),
+              ElementsAre("note: replaces the earlier result in " + folder));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(JobFlagsTest, WhatOnlyTheReaderKnowsIsFoundWithoutACluster) {
+  EXPECT_THAT(
+      std::string(Load({"--set=data={format: LIBSVM train_files: 't'}"}).status().message()),
+      AllOf(StartsWith(file_ + ": "), HasSubstr("column")));
+}
+
 TEST_F(JobFlagsTest, EffectiveTextIsTheWholeConfigOrItsPlace) {
   const JobConfig job = Job({"--batch_size=77", "--output_dir=/out"});
   EXPECT_THAT(EffectiveText(job, false), AllOf(StartsWith("effective configuration:\n  version: 1"),

@@ -108,6 +108,18 @@ class HelpTest(SluiceTest):
                 for flag in re.findall(r"--(\w+)", " ".join(said)):
                     self.assertIn(flag, names)
 
+    def test_every_program_says_its_version(self):
+        version = re.search(r"^project\(sluice VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
+        for program in ("sluice",) + DAEMONS:
+            done = self.run_program(program, "--version")
+            self.assertEqual((done.returncode, done.stdout.strip()), (0, "%s version %s" % (program, version)))
+
+    def test_unknown_variables_are_refused(self):
+        for args in (["sluice", "status"], ["sluice", "launch", "--job=%s" % ADULT], ["sluice-worker", "--rank=0"]):
+            done = self.run_program(*args, env={**os.environ, "SLUICE_BATCHSIZE": "4"})
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("SLUICE_BATCHSIZE=4: there is no such variable; did you mean 'SLUICE_BATCH_SIZE'?", done.stdout)
+
     def test_misspelt_words_are_named_with_the_nearest_or_with_all(self):
         for args, texts in ((["sluice", "lunch"], ["'lunch'", "did you mean 'launch'?"]),
                             (["sluice", "xylophone"], ["'xylophone'"] + self.commands()),
@@ -166,6 +178,30 @@ class ExitCodeTest(SluiceTest):
             wait_until(lambda: "running, train" in (self.tmp / (name + ".out")).read_text(), "the job trains")
             launcher.send_signal(number)
             self.assertEqual(self.exit_code(launcher), code)
+
+
+class ThreadsTest(SluiceTest):
+    """Threads that wait for one another sleep: else more threads than cores cost many times the time."""
+
+    def policies_of_workers(self, name, **environment):
+        inherited = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+        launcher = self.start("sluice", "launch", "--job=%s" % ADULT, "--output_dir=%s" % (self.tmp / name),
+                              "--log_dir=%s" % (self.tmp / (name + ".log")), "--threads=2", "--worker_num=2", *LONG,
+                              env={**inherited, **environment}, log=name + ".out")
+        wait_until(lambda: "running, train" in (self.tmp / (name + ".out")).read_text(), "the job trains")
+        found = []
+        for worker in [endpoint for endpoint in self.endpoints(name) if endpoint.role == "worker"]:
+            with open("/proc/%d/environ" % worker.pid, "rb") as file:
+                found.append([v.decode() for v in file.read().split(b"\0") if v.startswith(b"OMP_WAIT_POLICY=")])
+            with open("/proc/%d/comm" % worker.pid) as file:
+                self.assertEqual(file.read(), "sluice-worker\n")
+        launcher.send_signal(signal.SIGTERM)
+        self.assertEqual(self.exit_code(launcher), 143)
+        return found
+
+    def test_workers_wait_passively_unless_told_otherwise(self):
+        self.assertEqual(self.policies_of_workers("default"), [["OMP_WAIT_POLICY=passive"]] * 2)
+        self.assertEqual(self.policies_of_workers("active", OMP_WAIT_POLICY="active"), [["OMP_WAIT_POLICY=active"]] * 2)
 
 
 class ProgressTest(SluiceTest):

@@ -91,6 +91,19 @@ class HandStartedTest(SluiceTest):
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("worker rank 7 is out of range: the cluster has 1", done.stdout)
 
+    def test_an_address_in_use_is_told_once(self):
+        self.cluster()
+        first = self.daemon("scheduler")
+        wait_until(lambda: "scheduler 0 " in self.log("endpoints.log"), "the first listens")
+        for args in (["sluice-scheduler", "--cluster=%s" % self.file],
+                     ["sluice-pserver", "--cluster=%s" % self.file, "--rank=0", "--bind=%s" % self.scheduler]):
+            done = self.run_program(*args, "--log_dir=%s" % (self.tmp / "second"))
+            self.assertEqual(done.returncode, 1, done.stdout)
+            where, why = done.stdout.splitlines()  # and nothing of gRPC's own log
+            self.assertRegex(where, r"^%s( 0)?: logs in .*/second/\w+log\.0$" % args[0])
+            self.assertIn("cannot listen on %s" % self.scheduler, why)
+        self.down(first)
+
     # --------------------------------------------------------------------------------------------------- waiting
 
     def test_members_name_the_scheduler_they_wait_for_and_give_up_in_time(self):
