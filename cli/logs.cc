@@ -82,7 +82,7 @@ absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
   }
   const std::string flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
   return absl::InvalidArgumentError(
-      absl::StrCat("job ", command.words[0], " has no folder in ", log_dir,
+      absl::StrCat("no such log: job ", command.words[0], " has no folder in ", log_dir,
                    "; a job that was launched logs into log_dir itself: sluice logs", flag,
                    " (sluice status lists the jobs of a cluster)"));
 }

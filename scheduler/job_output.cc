@@ -63,14 +63,19 @@ absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
                                                why.message(), "; give a writable --output_dir"));
 }
 
-// Those of an earlier job: TensorBoard would draw both as one curve.
-absl::Status RemoveEventFiles(Env* env, const std::string& dir) {
+// What an earlier job left and nobody should take for this one's: its result, its curves
+// (TensorBoard would draw both as one) and, unless this job starts from it, its model.
+absl::Status RemoveEarlier(Env* env, const JobConfig& config) {
+  const std::string& dir = config.output_dir();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
   for (const std::string& name : names) {
-    if (!absl::StartsWith(name, EventFile::kPrefix)) continue;
+    if (!absl::StartsWith(name, EventFile::kPrefix) && name != "result.json") continue;
     SLUICE_RETURN_IF_ERROR(env->RemoveFile(absl::StrCat(dir, "/", name)));
   }
-  return absl::OkStatus();
+  const std::string model = dir + "/model";
+  if (config.initial_model() == model) return absl::OkStatus();
+  const absl::Status removed = env->RemoveFile(model + "/MANIFEST");  // what makes it a model
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
 }
 
 }  // namespace
@@ -82,7 +87,7 @@ absl::Status JobOutput::Begin(const OutputAction& action) {
   const absl::Status written =
       options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
   if (!written.ok()) return NoOutput(dir, written);
-  if (const absl::Status removed = RemoveEventFiles(options_.env, dir); !removed.ok())
+  if (const absl::Status removed = RemoveEarlier(options_.env, action.config); !removed.ok())
     return NoOutput(dir, removed);
   SLUICE_ASSIGN_OR_RETURN(open_[action.job_id].events,
                           EventFile::Create(dir, options_.host, action.time));

@@ -43,6 +43,11 @@ class ColumnSet {
   // Of a slot the first one.
   const std::vector<std::string>& examples() const { return examples_; }
 
+  uint32_t DimOf(const std::string& slot) const {
+    const auto found = dims_.find(slot);
+    return found == dims_.end() ? 0 : found->second;
+  }
+
   bool Has(const std::string& name) const {
     const auto whole = dims_.find(name);
     if (whole != dims_.end() && whole->second <= 1) return true;
@@ -87,9 +92,12 @@ std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job) {
   const ColumnSet columns(data);
   const auto check = [&](const std::string& path, const std::string& name) {
     if (name.empty() || columns.examples().empty() || columns.Has(name)) return;
-    problems.push_back(
-        {path, absl::StrCat("'", name, "' is not ", PlaceOf(data.format()),
-                            DidYouMean(name, columns.examples()), "; name one of them")});
+    const uint32_t dim = columns.DimOf(name);
+    const std::string why = dim > 1 ? absl::StrCat("is a slot of ", dim, " values, the columns ",
+                                                   name, ".0 to ", name, ".", dim - 1)
+                                    : absl::StrCat("is not ", PlaceOf(data.format()),
+                                                   DidYouMean(name, columns.examples()));
+    problems.push_back({path, absl::StrCat("'", name, "' ", why, "; name one of them")});
   };
   // The label of CRITEO_TSV is first and needs no name.
   if (data.format() != DataConfig::CRITEO_TSV) check("data.label.column", data.label().column());

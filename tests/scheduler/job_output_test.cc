@@ -78,18 +78,26 @@ TEST_F(JobOutputTest, ATraceThatCannotBeMadeFailsTheJob) {
   EXPECT_TRUE(traces_.empty());
 }
 
-TEST_F(JobOutputTest, CurvesOfAnEarlierJobAreRemoved) {
-  ASSERT_TRUE(Env::Real()->MakeDirs(dir_).ok());
-  for (const char* name : {"/events.out.tfevents.1.h", "/notes"}) {
-    ASSERT_TRUE(Env::Real()->WriteFile(dir_ + name, {absl::string_view("x")}).ok());
+TEST_F(JobOutputTest, WhatAnEarlierJobLeftIsRemovedButNotTheModelThatThisOneStartsFrom) {
+  Env* const env = Env::Real();
+  for (const bool starts_from_it : {true, false}) {
+    ASSERT_TRUE(env->MakeDirs(dir_ + "/model").ok());
+    for (const char* name :
+         {"/events.out.tfevents.1.h", "/notes", "/result.json", "/model/MANIFEST"})
+      ASSERT_TRUE(env->WriteFile(dir_ + name, {absl::string_view("x")}).ok());
+    OutputAction started = Action(OutputAction::kStarted, dir_);
+    if (starts_from_it) started.config.set_initial_model(dir_ + "/model");
+    JobOutput output(Options());
+    output.Add({started});
+    output.Stop();
+    EXPECT_TRUE(failed_.empty());
+    const std::vector<std::string> names = *env->List(dir_);
+    EXPECT_THAT(names, testing::Contains("notes"));
+    EXPECT_THAT(names, testing::Not(testing::Contains("result.json")));
+    EXPECT_THAT(names, testing::Not(testing::Contains("events.out.tfevents.1.h")));
+    EXPECT_THAT(names, testing::Contains(testing::HasSubstr("tfevents")));
+    EXPECT_EQ(env->List(dir_ + "/model")->size(), starts_from_it ? 1u : 0u);
   }
-  JobOutput output(Options());
-  output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
-  output.Stop();
-  const std::vector<std::string> names = *Env::Real()->List(dir_);
-  EXPECT_THAT(names, testing::Contains("notes"));
-  EXPECT_THAT(names, testing::Not(testing::Contains("events.out.tfevents.1.h")));
-  EXPECT_THAT(names, testing::Contains(testing::HasSubstr("tfevents")));
 }
 
 TEST_F(JobOutputTest, FolderThatCannotBeMadeIsReportedOnceAndAtTheEnd) {

@@ -243,7 +243,12 @@ TEST(JobConfigTest, SlotsAreChecked) {
   EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
   job.mutable_data()->mutable_slots(2)->set_dim(2);
   EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
-              HasSubstr("'age' is not among data.slots; did you mean 'age.0'?"));
+              HasSubstr("'age' is a slot of 2 values, the columns age.0 to age.1; name one of"));
+  job.mutable_features(0)->mutable_numeric()->set_column("age.2");
+  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+              HasSubstr("'age.2' is not among data.slots; did you mean 'age.0'?"));
+  job.mutable_features(0)->mutable_numeric()->set_column("age.1");
+  EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
   job.mutable_data()->add_slots()->set_name("a");
   job.mutable_data()->mutable_slots(4)->set_dim(100000);
   EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
