@@ -55,6 +55,7 @@ bool SameFile(int a, int b) {
 class FileSink : public google::LogSink {
  public:
   explicit FileSink(int fd) : fd_(fd) {}
+  ~FileSink() override { close(fd_); }
   void send(google::LogSeverity severity, const char*, const char* base_filename, int line,
             const google::LogMessageTime& time, const char* message, size_t size) override {
     std::string text = ToString(severity, base_filename, line, time, message, size);
@@ -67,7 +68,7 @@ class FileSink : public google::LogSink {
   const int fd_;
 };
 
-FileSink* g_sink = nullptr;  // lives as long as the process: glog may log at exit
+FileSink* g_sink = nullptr;  // until the next OpenLog or the process's end: glog may log at exit
 
 // Called inside a signal handler with a stack trace.
 void WriteFailure(const char* data, size_t size) {
@@ -98,8 +99,12 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
     WriteAll(STDERR_FILENO, who.data(), who.size());
   }
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(argv0);
-  if (g_sink != nullptr) google::RemoveLogSink(g_sink);
+  FileSink* const before = g_sink;
   g_sink = new FileSink(fd);
+  if (before != nullptr) {
+    google::RemoveLogSink(before);  // returns when no line is on its way to it
+    delete before;
+  }
   google::AddLogSink(g_sink);
   google::InstallFailureWriter(&WriteFailure);
   google::InstallFailureSignalHandler();

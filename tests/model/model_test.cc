@@ -163,7 +163,8 @@ TEST(ModelTest, GeoUpdatesAtTheWorker) {
   const auto geo =
       Create(std::string(kModel) + "strategy { a_sync: true a_sync_configs { k_steps: 5 } }");
   for (const TableConfig& table : geo->tables()) EXPECT_EQ(table.update_at(), TableConfig::WORKER);
-  for (const TableConfig& table : Create(kModel)->tables())
+  const auto async = Create(kModel);
+  for (const TableConfig& table : async->tables())
     EXPECT_EQ(table.update_at(), TableConfig::PSERVER);
 }
 
