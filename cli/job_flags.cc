@@ -4,9 +4,21 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "model/data/data_source.h"
+#include "model/features/feature_schema.h"
 #include "model/model.h"
 
 namespace sluice::cli {
+namespace {
+
+// What only those who use the configuration know: that it makes a model and a reader.
+absl::Status CheckModelAndData(const JobConfig& job) {
+  SLUICE_RETURN_IF_ERROR(Model::Create(job).status());
+  SLUICE_ASSIGN_OR_RETURN(auto schema, FeatureSchema::Create(job));
+  return DataSource::Create(job.data(), std::move(schema)).status();
+}
+
+}  // namespace
 
 std::vector<FlagSpec> JobFlags() {
   std::vector<FlagSpec> flags = {
@@ -45,8 +57,8 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command) {
   }
   const std::string& file = command.Text("job");
   SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides));
-  if (const absl::Status model = Model::Create(job).status(); !model.ok())
-    return absl::Status(model.code(), absl::StrCat(file, ": ", model.message()));
+  if (const absl::Status made = CheckModelAndData(job); !made.ok())
+    return absl::Status(made.code(), absl::StrCat(file, ": ", made.message()));
   return job;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/closest_name.h"
+#include "common/config/data_columns.h"
 #include "common/config/job_config.h"
 #include "common/optimizer/learning_rate.h"
 #include "common/optimizer/update_rule.h"
@@ -43,6 +44,7 @@ class Check {
     }
     if (!job_.data().slots().empty() && job_.data().format() != DataConfig::MULTI_SLOT)
       Add("data.slots", "have an effect with format MULTI_SLOT only; remove them");
+    for (ConfigProblem& problem : FindColumnProblems(job_)) problems_.push_back(std::move(problem));
     Label();
     Features();
     Model();
@@ -146,30 +148,11 @@ class Check {
     if (job_.data().label().column().empty()) {
       Add("data.label.column", "is missing; name the column that holds the label");
     }
-    Column("data.label.column", job_.data().label().column());
-    Column("data.weight_column", job_.data().weight_column());
     if (!job_.data().weight_column().empty() &&
         job_.data().weight_column() == job_.data().label().column()) {
       Add("data.weight_column",
           absl::StrCat("'", job_.data().weight_column(), "' is the label; name another column"));
     }
-    for (int i = 0; i < job_.features_size(); ++i) {
-      const Feature& f = job_.features(i);
-      if (f.has_numeric())
-        Column(absl::StrCat("features[", i, "].numeric.column"), f.numeric().column());
-      if (f.has_categorical())
-        Column(absl::StrCat("features[", i, "].categorical.column"), f.categorical().column());
-    }
-  }
-
-  // With columns from the config it is known here what exists.
-  void Column(const std::string& path, const std::string& name) {
-    const auto& columns = job_.data().csv().columns();
-    if (name.empty() || columns.empty()) return;
-    if (std::find(columns.begin(), columns.end(), name) != columns.end()) return;
-    Add(path,
-        absl::StrCat("'", name, "' is not among data.csv.columns",
-                     DidYouMean(name, {columns.begin(), columns.end()}), "; name one of them"));
   }
 
   void OtherFormat() {

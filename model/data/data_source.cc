@@ -9,6 +9,7 @@
 #include "common/base/mutex.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_columns.h"
 #include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
 #include "model/data/multi_slot_parser.h"
@@ -21,13 +22,6 @@ constexpr size_t kLabelColumn = 0, kWeightColumn = 1;  // of FeatureSchema::colu
 constexpr size_t kListedColumns = 100;                 // in a message
 constexpr size_t kShownBytes = 60;                     // of a column's name
 constexpr size_t kCountBytes = 256 << 10;              // read at once to count lines
-
-std::vector<std::string> CriteoColumns() {
-  std::vector<std::string> names = {"label"};
-  for (int i = 1; i <= 13; ++i) names.push_back(absl::StrCat("I", i));
-  for (int i = 1; i <= 26; ++i) names.push_back(absl::StrCat("C", i));
-  return names;
-}
 
 std::string ListColumns(const std::vector<std::string>& names) {
   const size_t listed = std::min(names.size(), kListedColumns);
@@ -182,14 +176,13 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
   if (config_.format() == DataConfig::MULTI_SLOT) {
     SLUICE_ASSIGN_OR_RETURN(
         const std::vector<int> bound,
-        BindColumns(schema_->columns(), ColumnsOf(config_.slots()), need_label, "data.slots"));
+        BindColumns(schema_->columns(), NamedColumns(config_), need_label, "data.slots"));
     FileParser file;
     file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
     return file;
   }
   if (config_.csv().header()) return ReadHeader(path, need_label);
-  std::vector<std::string> names(config_.csv().columns().begin(), config_.csv().columns().end());
-  if (config_.format() == DataConfig::CRITEO_TSV) names = CriteoColumns();
+  const std::vector<std::string> names = NamedColumns(config_);
   // Create has checked the names.
   SLUICE_ASSIGN_OR_RETURN(std::vector<int> bound,
                           BindColumns(schema_->columns(), names, need_label, "the format"));
@@ -335,8 +328,7 @@ absl::Status CheckDelimitedColumns(const DataConfig& config, const FeatureSchema
             : "data.csv has neither header nor columns; set header: true or list the columns");
   }
   if (csv.header()) return absl::OkStatus();
-  const std::vector<std::string> names(csv.columns().begin(), csv.columns().end());
-  return BindColumns(schema.columns(), names, true, "data.csv.columns").status();
+  return BindColumns(schema.columns(), NamedColumns(config), true, "data.csv.columns").status();
 }
 
 absl::Status CheckLibsvmColumns(const FeatureSchema& schema) {
@@ -391,13 +383,13 @@ absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(
     case DataConfig::CRITEO_TSV:
       SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
       SLUICE_RETURN_IF_ERROR(
-          BindColumns(schema->columns(), CriteoColumns(), true, "format CRITEO_TSV").status());
+          BindColumns(schema->columns(), NamedColumns(config), true, "format CRITEO_TSV").status());
       delimited = Delimited::Criteo();
       break;
     case DataConfig::MULTI_SLOT:
       SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
       SLUICE_RETURN_IF_ERROR(
-          BindColumns(schema->columns(), ColumnsOf(config.slots()), true, "data.slots").status());
+          BindColumns(schema->columns(), NamedColumns(config), true, "data.slots").status());
       break;
     default:
       return absl::InvalidArgumentError(

@@ -24,16 +24,6 @@ bool AllDigits(std::string_view word) {
 
 }  // namespace
 
-std::vector<std::string> ColumnsOf(const Slots& slots) {
-  std::vector<std::string> names;
-  for (const Slot& slot : slots) {
-    if (slot.dim() <= 1) names.push_back(slot.name());
-    for (uint32_t i = 0; slot.dim() > 1 && i < slot.dim(); ++i)
-      names.push_back(absl::StrCat(slot.name(), ".", i));
-  }
-  return names;
-}
-
 MultiSlotParser::MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column)
     : LineParser(name_of_column.size()) {
   int name = 0;

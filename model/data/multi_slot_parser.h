@@ -15,13 +15,10 @@ namespace sluice {
 
 using Slots = google::protobuf::RepeatedPtrField<Slot>;
 
-// The columns that the slots give, in the order of their values: "a", or "a.0", "a.1", ...
-std::vector<std::string> ColumnsOf(const Slots& slots);
-
 class MultiSlotParser : public LineParser {
  public:
-  // name_of_column: for each of the schema's columns its index in ColumnsOf(slots), or -1 (always
-  // missing).
+  // name_of_column: for each of the schema's columns its index in NamedColumns of the slots, or -1
+  // (always missing).
   MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column);
   absl::Status Parse(char* line, size_t size) override;
 

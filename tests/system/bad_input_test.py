@@ -34,6 +34,17 @@ class BadInputTest(SluiceTest):
 
     # -------------------------------------------------------------------------------------- configuration
 
+    def assert_columns_are_checked(self):
+        """Those that format and file name: before anything is started."""
+        path = self.tmp / "columns.textproto"
+        for data, wrong in (('format: CRITEO_TSV', "features[0].numeric.column: 'x' is not a column of CRITEO_TSV"),
+                            ('format: MULTI_SLOT slots { name: "x" } slots { name: "lable" } label { column: "label" }',
+                             "data.label.column: 'label' is not among data.slots; did you mean 'lable'?")):
+            path.write_text('data { train_files: "t" %s }\nfeatures { name: "x" numeric {} }\n'
+                            "model { wide_deep { hidden_units: 4 } }\n" % data)
+            line = 2 if wrong.startswith("features") else 1
+            self.refused(["sluice", "launch", "--job=%s" % path], "columns.textproto:%d: %s" % (line, wrong))
+
     def test_configuration_errors_name_file_line_and_fix(self):
         def job(old, new):
             path = self.tmp / "wrong.textproto"
@@ -57,6 +68,7 @@ class BadInputTest(SluiceTest):
         self.refused(launch + ["--set=train.epoch=2"], "there is no field 'epoch'", "did you mean 'epochs'?")
         self.refused(launch + ["--set=evaluate_only=true"], "evaluate_only", "set initial_model")
         self.refused(launch + ["--set=data.label.column=lable"], "'lable' is not among data.csv.columns", "did you mean 'label'?")
+        self.assert_columns_are_checked()
         self.refused(launch + ["--set=tables={name: \"embedding\" wire_type: BF16}", "--k_steps=4"], "tables[0].wire_type",
                      "BF16 is refused in Geo", "use F32")
         self.refused(launch + ["--server_num=0"], "--server_num=0", "give 1 to")

@@ -222,7 +222,12 @@ INSTANTIATE_TEST_SUITE_P(
                    {"data.cache_max_bytes: has no effect"}},
         BadSetting{{{"data.cache_max_bytes", "0"}}, {"data.cache_max_bytes: 0", "data.cache"}},
         BadSetting{{{"data.format", "MULTI_SLOT"}, {"data.label.column", ""}},
-                   {"data.slots: there are none", "data.label.column: is missing"}}));
+                   {"data.slots: there are none", "data.label.column: is missing"}},
+        BadSetting{{{"data.format", "CRITEO_TSV"}},
+                   {"features[0].numeric.column: 'age' is not a column of CRITEO_TSV"}},
+        BadSetting{{{"data.format", "MULTI_SLOT"}, {"data.slots", "[{name: 'age'}, {name: 'yy'}]"}},
+                   {"data.label.column: 'y' is not among data.slots; did you mean 'yy'?",
+                    "features[1].categorical.column: 'job' is not among data.slots"}}));
 
 TEST(JobConfigTest, SlotsAreChecked) {
   JobConfig job = GoodJob();
@@ -231,11 +236,21 @@ TEST(JobConfigTest, SlotsAreChecked) {
               HasSubstr("data.slots: have an effect with format MULTI_SLOT only"));
   job.mutable_data()->set_format(DataConfig::MULTI_SLOT);
   job.mutable_data()->clear_csv();
+  for (const char* name : {"y", "age"}) job.mutable_data()->add_slots()->set_name(name);
+  job.mutable_data()->add_slots()->set_name("job");
+  EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
+  job.mutable_data()->mutable_slots(2)->set_dim(2);
+  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+              HasSubstr("'age' is a slot of 2 values, the columns age.0 to age.1; name one of"));
+  job.mutable_features(0)->mutable_numeric()->set_column("age.2");
+  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+              HasSubstr("'age.2' is not among data.slots; did you mean 'age.0'?"));
+  job.mutable_features(0)->mutable_numeric()->set_column("age.1");
   EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
   job.mutable_data()->add_slots()->set_name("a");
-  job.mutable_data()->mutable_slots(1)->set_dim(100000);
+  job.mutable_data()->mutable_slots(4)->set_dim(100000);
   EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
-              AllOf(HasSubstr("data.slots[1].name: 'a'"), HasSubstr("data.slots[1].dim: 100000")));
+              AllOf(HasSubstr("data.slots[4].name: 'a'"), HasSubstr("data.slots[4].dim: 100000")));
 }
 
 TEST(JobConfigTest, TheCacheIsWrittenWhenEpochsComeBackToIt) {

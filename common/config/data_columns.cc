@@ -1,0 +1,114 @@
+#include "common/config/data_columns.h"
+
+#include <map>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/closest_name.h"
+
+namespace sluice {
+namespace {
+
+std::vector<std::string> CriteoColumns() {
+  std::vector<std::string> names = {"label"};
+  for (int i = 1; i <= 13; ++i) names.push_back(absl::StrCat("I", i));
+  for (int i = 1; i <= 26; ++i) names.push_back(absl::StrCat("C", i));
+  return names;
+}
+
+std::vector<std::string> SlotColumns(const DataConfig& data) {
+  std::vector<std::string> names;
+  for (const Slot& slot : data.slots()) {
+    if (slot.dim() <= 1) names.push_back(slot.name());
+    for (uint32_t i = 0; slot.dim() > 1 && i < slot.dim(); ++i)
+      names.push_back(absl::StrCat(slot.name(), ".", i));
+  }
+  return names;
+}
+
+// NamedColumns as a set, whose size does not grow with the dims, which may be any number here.
+class ColumnSet {
+ public:
+  explicit ColumnSet(const DataConfig& data) {
+    if (data.format() != DataConfig::MULTI_SLOT) {
+      examples_ = NamedColumns(data);
+      for (const std::string& name : examples_) dims_[name] = 0;
+      return;
+    }
+    for (const Slot& slot : data.slots()) {
+      dims_[slot.name()] = slot.dim();
+      examples_.push_back(slot.dim() > 1 ? slot.name() + ".0" : slot.name());
+    }
+  }
+  // Of a slot the first one.
+  const std::vector<std::string>& examples() const { return examples_; }
+
+  uint32_t DimOf(const std::string& slot) const {
+    const auto found = dims_.find(slot);
+    return found == dims_.end() ? 0 : found->second;
+  }
+
+  bool Has(const std::string& name) const {
+    const auto whole = dims_.find(name);
+    if (whole != dims_.end() && whole->second <= 1) return true;
+    const size_t dot = name.rfind('.');
+    const auto slot = dims_.find(name.substr(0, dot));
+    if (dot == std::string::npos || slot == dims_.end() || slot->second <= 1) return false;
+    const std::string number = name.substr(dot + 1);
+    uint32_t i = 0;
+    return absl::SimpleAtoi(number, &i) && i < slot->second && number == absl::StrCat(i);
+  }
+
+ private:
+  std::map<std::string, uint32_t> dims_;  // by column, or slot; above 1: the columns are NAME.i
+  std::vector<std::string> examples_;
+};
+
+const char* PlaceOf(DataConfig::Format format) {
+  return format == DataConfig::MULTI_SLOT   ? "among data.slots"
+         : format == DataConfig::CRITEO_TSV ? "a column of CRITEO_TSV (label, I1 to I13, C1 to C26)"
+                                            : "among data.csv.columns";
+}
+
+}  // namespace
+
+std::vector<std::string> NamedColumns(const DataConfig& data) {
+  switch (data.format()) {
+    case DataConfig::CSV:
+    case DataConfig::TSV:
+      return {data.csv().columns().begin(), data.csv().columns().end()};
+    case DataConfig::CRITEO_TSV:
+      return CriteoColumns();
+    case DataConfig::MULTI_SLOT:
+      return SlotColumns(data);
+    default:
+      return {};
+  }
+}
+
+std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job) {
+  std::vector<ConfigProblem> problems;
+  const DataConfig& data = job.data();
+  const ColumnSet columns(data);
+  const auto check = [&](const std::string& path, const std::string& name) {
+    if (name.empty() || columns.examples().empty() || columns.Has(name)) return;
+    const uint32_t dim = columns.DimOf(name);
+    const std::string why = dim > 1 ? absl::StrCat("is a slot of ", dim, " values, the columns ",
+                                                   name, ".0 to ", name, ".", dim - 1)
+                                    : absl::StrCat("is not ", PlaceOf(data.format()),
+                                                   DidYouMean(name, columns.examples()));
+    problems.push_back({path, absl::StrCat("'", name, "' ", why, "; name one of them")});
+  };
+  // The label of CRITEO_TSV is first and needs no name.
+  if (data.format() != DataConfig::CRITEO_TSV) check("data.label.column", data.label().column());
+  check("data.weight_column", data.weight_column());
+  for (int i = 0; i < job.features_size(); ++i) {
+    const Feature& f = job.features(i);
+    const std::string path = absl::StrCat("features[", i, "].");
+    if (f.has_numeric()) check(path + "numeric.column", f.numeric().column());
+    if (f.has_categorical()) check(path + "categorical.column", f.categorical().column());
+  }
+  return problems;
+}
+
+}  // namespace sluice
