@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -299,9 +300,9 @@ std::string ClientCore::DescribePushes() const {
 std::string ClientCore::WaitingFor() const {
   MutexLock lock(&mu_);
   if (waiting_for_ == nullptr) return "";
-  return absl::StrCat(
-      "waiting for ", waiting_for_(), ", ",
-      absl::FormatDuration(absl::Trunc(clock_->Now() - waiting_since_, absl::Milliseconds(100))));
+  const double seconds = absl::ToDoubleSeconds(clock_->Now() - waiting_since_);
+  return absl::StrCat("waiting for ", waiting_for_(),
+                      seconds < 0.1 ? "" : absl::StrFormat(" for %.1f s", seconds));
 }
 
 }  // namespace sluice
