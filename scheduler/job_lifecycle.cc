@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
@@ -85,7 +86,9 @@ std::vector<std::string> SchedulerCore::MissingPservers() {
     const Member* member = members_.At(ROLE_PSERVER, rank);
     if (member != nullptr && member->alive) continue;
     std::string address;
-    if (rank < options_.pservers.size()) address = absl::StrCat(" (", options_.pservers[rank], ")");
+    // Port 0 is a free one, which nobody knows before it registers.
+    if (rank < options_.pservers.size() && !absl::EndsWith(options_.pservers[rank], ":0"))
+      address = absl::StrCat(" (", options_.pservers[rank], ")");
     missing.push_back(absl::StrCat("pserver ", rank, address, " to register"));
   }
   return missing;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -61,6 +62,16 @@ absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
                                                why.message(), "; give a writable --output_dir"));
 }
 
+// Those of an earlier job: TensorBoard would draw both as one curve.
+absl::Status RemoveEventFiles(Env* env, const std::string& dir) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, EventFile::kPrefix)) continue;
+    SLUICE_RETURN_IF_ERROR(env->RemoveFile(absl::StrCat(dir, "/", name)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status JobOutput::Begin(const OutputAction& action) {
@@ -70,6 +81,8 @@ absl::Status JobOutput::Begin(const OutputAction& action) {
   const absl::Status written =
       options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
   if (!written.ok()) return NoOutput(dir, written);
+  if (const absl::Status removed = RemoveEventFiles(options_.env, dir); !removed.ok())
+    return NoOutput(dir, removed);
   SLUICE_ASSIGN_OR_RETURN(open_[action.job_id].events,
                           EventFile::Create(dir, options_.host, action.time));
   return open_[action.job_id].events->Flush();

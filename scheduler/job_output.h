@@ -1,5 +1,5 @@
-// Writes what jobs leave behind: OUTPUT_DIR/job.textproto at the start, the event file, result.json
-// at the end.
+// Writes what jobs leave behind: OUTPUT_DIR/job.textproto at the start, the event file (those that
+// an earlier job left there are removed), result.json at the end.
 //
 // One thread writes, in the order of the actions, so that neither decisions nor calls wait for a
 // disk. Thread safety: safe. Callbacks run on the writing thread.

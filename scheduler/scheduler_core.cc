@@ -325,7 +325,9 @@ absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now)
     return absl::NotFoundError(
         absl::StrCat("no job ", job_id, "; `sluice status` lists the jobs of this cluster"));
   }
-  if (job->over() && job->outcome != JOB_CANCELLED) {
+  // While it is being cancelled the call may be repeated.
+  const bool cancelling = job->outcome == JOB_CANCELLED && job->state != JOB_CANCELLED;
+  if (job->over() && !cancelling) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job_id, " has ended already (", job->result.status(), ")"));
   }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "scheduler/job_spec_builder.h"
@@ -198,10 +197,10 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
     job_id = core.SubmitJob(draft.config, draft.tables, options_.default_output, number, now);
   });
   if (!job_id.ok()) return job_id.status();
-  // A line each: one log entry has a largest size.
-  for (const absl::string_view line :
-       absl::StrSplit(ToTextproto(draft.config), '\n', absl::SkipEmpty()))
-    options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", line));
+  const std::string& dir = draft.config.output_dir();
+  options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ",
+                            dir.empty() ? absl::StrCat(options_.default_output, "/", *job_id) : dir,
+                            "/job.textproto"));
   SubmitJobReply reply;
   reply.set_job_id(*job_id);
   return reply;

@@ -129,11 +129,14 @@ std::string SchedulerServer::StatusText() {
   }
   text += "\njobs\n";
   for (const JobStatus& job : status.jobs()) {
-    absl::StrAppendFormat(&text,
-                          "  %s  %s  %s epoch %d/%d  step %d  %.0f examples/s  loss %.5f  %s\n",
-                          job.job_id(), StateWord(job.state()), job.phase(), job.epoch() + 1,
-                          job.epochs(), job.global_step(), job.examples_per_second(), job.loss(),
-                          job.message().empty() ? job.waiting_for() : job.message());
+    const bool figures = job.examples_per_second() > 0 || job.loss() > 0;
+    absl::StrAppendFormat(
+        &text, "  %s  %s  %s epoch %d/%d  step %d  %s  %s\n", job.job_id(), StateWord(job.state()),
+        job.phase(), std::min(job.epoch() + 1, job.epochs()), job.epochs(), job.global_step(),
+        figures
+            ? absl::StrFormat("%.0f examples/s  loss %.5f", job.examples_per_second(), job.loss())
+            : "- examples/s  loss -",
+        job.message().empty() ? job.waiting_for() : job.message());
   }
   return text;
 }

@@ -62,8 +62,8 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& 
                                                              absl::Time now) {
   const absl::Status made = Env::Real()->MakeDirs(dir);
   if (!made.ok()) return made;
-  std::unique_ptr<EventFile> file(new EventFile(
-      absl::StrCat(dir, "/events.out.tfevents.", absl::ToUnixSeconds(now), ".", suffix)));
+  std::unique_ptr<EventFile> file(
+      new EventFile(absl::StrCat(dir, "/", kPrefix, absl::ToUnixSeconds(now), ".", suffix)));
   file->out_.open(file->path_, std::ios::binary | std::ios::trunc);
   if (!file->out_) {
     return absl::InternalError(

@@ -20,6 +20,8 @@ namespace sluice {
 
 class EventFile {
  public:
+  static constexpr char kPrefix[] = "events.out.tfevents.";  // of every name
+
   // Creates DIR (with its parents) and a file in it whose name TensorBoard finds:
   // events.out.tfevents.<seconds>.<suffix>.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& dir,

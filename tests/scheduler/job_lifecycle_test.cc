@@ -240,6 +240,8 @@ TEST(JobLifecycleTest, CancelInEveryState) {
     EXPECT_EQ(actions.back().kind, OutputAction::kEnded);
     EXPECT_EQ(actions.back().result.status(), "cancelled");
     EXPECT_EQ(c.State(job), JOB_CANCELLED);
+    EXPECT_EQ(c.core_.CancelJob(job, c.now_).message(),
+              "job " + job + " has ended already (cancelled)");
     if (phase < 0) c.JoinAll(2, 2);
     c.PollAll();
     c.Run(FakeCluster::Config(0, 2));

@@ -49,6 +49,20 @@ TEST_F(JobOutputTest, WritesConfigurationCurvesAndResult) {
   EXPECT_THAT(*Env::Real()->List(dir_), testing::Contains(testing::HasSubstr("tfevents")));
 }
 
+TEST_F(JobOutputTest, CurvesOfAnEarlierJobAreRemoved) {
+  ASSERT_TRUE(Env::Real()->MakeDirs(dir_).ok());
+  for (const char* name : {"/events.out.tfevents.1.h", "/notes"}) {
+    ASSERT_TRUE(Env::Real()->WriteFile(dir_ + name, {absl::string_view("x")}).ok());
+  }
+  JobOutput output(Options());
+  output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
+  output.Stop();
+  const std::vector<std::string> names = *Env::Real()->List(dir_);
+  EXPECT_THAT(names, testing::Contains("notes"));
+  EXPECT_THAT(names, testing::Not(testing::Contains("events.out.tfevents.1.h")));
+  EXPECT_THAT(names, testing::Contains(testing::HasSubstr("tfevents")));
+}
+
 TEST_F(JobOutputTest, FolderThatCannotBeMadeIsReportedOnceAndAtTheEnd) {
   ASSERT_TRUE(Env::Real()->MakeDirs(dir_).ok());
   ASSERT_TRUE(Env::Real()->WriteFile(dir_ + "/file", {absl::string_view("x")}).ok());

@@ -103,7 +103,7 @@ TEST(SchedulerLoopTest, EmptyClusterEndsAfterShutdown) {
   ended.get_future().get();
 }
 
-TEST(SchedulerLoopTest, EffectiveConfigurationIsLoggedAtSubmission) {
+TEST(SchedulerLoopTest, PlaceOfTheEffectiveConfigurationIsLoggedAtSubmission) {
   std::string log;
   SchedulerLoop::Options options = Options();
   options.log = [&log](const std::string& line) { log += line + "\n"; };
@@ -118,7 +118,10 @@ TEST(SchedulerLoopTest, EffectiveConfigurationIsLoggedAtSubmission) {
   feature->mutable_numeric();
   job->mutable_model()->mutable_wide_deep();
   ASSERT_TRUE(loop.SubmitJob(request).ok());
-  EXPECT_NE(log.find("job logged-1: effective configuration:   batch_size: 512\n"),
+  job->set_output_dir("/out");
+  ASSERT_TRUE(loop.SubmitJob(request).ok());
+  EXPECT_NE(log.find("/logged-1/job.textproto\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("job logged-2: effective configuration: /out/job.textproto\n"),
             std::string::npos)
       << log;
 }
