@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <fstream>
 #include <regex>
+#include <string>
 
 #include "bench/pserver_process.h"
 #include "bench/suite.h"
+#include "common/daemon/daemon_usage.h"
+#include "common/daemon/process_info.h"
 #include "common/transport/grpc_transport.h"
 
 DEFINE_string(filter, "", "run only the rows whose name matches this regular expression");
@@ -79,9 +82,20 @@ int Main() {
 }  // namespace sluice::bench
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage(
-      "measures Sluice beside the limits of this machine\n  sluice-bench --filter=kernel/ "
-      "--json=rows.json");
+  constexpr char kUsage[] =
+      "measures Sluice beside the limits of this machine\n"
+      "  sluice-bench --filter=kernel/ --json=rows.json";
+  gflags::SetUsageMessage(kUsage);
+  gflags::SetVersionString(sluice::SluiceVersion());
+  const auto help = sluice::CheckDaemonFlags(argc, argv);
+  if (!help.ok()) {
+    std::fprintf(stderr, "sluice-bench: %s\n", std::string(help.status().message()).c_str());
+    return 2;
+  }
+  if (*help) {
+    std::printf("%s", sluice::DaemonHelp(argv[0], kUsage).c_str());
+    return 0;
+  }
   gflags::ParseCommandLineFlags(&argc, &argv, /*remove_flags=*/true);
   if (argc > 1) {
     std::fprintf(stderr, "unknown argument \"%s\"; see --help\n", argv[1]);

@@ -1,5 +1,5 @@
-// The command line of a daemon: its help, and flags checked by name and value before gflags reads
-// them (which would end the process with its own code and words).
+// The command line of a daemon, or of sluice-bench: its help, and flags checked by name and value
+// before gflags reads them (which would end the process with its own code and words).
 //
 // Thread safety: main's thread, before any other starts.
 #pragma once
