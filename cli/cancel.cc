@@ -16,7 +16,7 @@ int Cancel(const ParsedCommand& command) {
         "no job is named; give its id: sluice cancel JOB_ID (sluice status "
         "lists them)"));
   }
-  const auto address = FindScheduler(command);
+  const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
   const auto client = SchedulerClient::Create(*address);
   CancelJobRequest request;

@@ -136,7 +136,7 @@ int Generate(const ParsedCommand& command) {
   struct stat info;
   const bool piped = stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode);
   (piped ? std::cerr : std::cout)
-      << "wrote " << WithCommas(files.examples) << " examples into " << files.paths[0]
+      << "wrote " << Counted(files.examples, "example") << " into " << files.paths[0]
       << (files.paths.size() > 1 ? absl::StrCat(" ... (", files.paths.size(), " files)") : "")
       << ": " << Megabytes(summary->text_bytes)
       << (packed ? ", compressed " + Megabytes(summary->file_bytes) : "")
@@ -167,9 +167,9 @@ Command DataCommand() {
   spec.words = "gen";
   spec.max_words = 1;
   spec.flags = {
-      {"examples", FlagKind::kNumber, "N", "", "lines over all files"},
+      {"examples", FlagKind::kNumber, "N", "", "lines over all files (required)"},
       {"output", FlagKind::kText, "FILE|DIR", "",
-       "file, or with --files the folder of part-00000.tsv ..."},
+       "file, or with --files the folder of part-00000.tsv ... (required)"},
       {"files", FlagKind::kNumber, "K", "1",
        "files that share the lines evenly; the lines are the same for any number"},
       {"seed", FlagKind::kNumber, "S", "1",
@@ -183,8 +183,10 @@ Command DataCommand() {
       {"cardinality", FlagKind::kNumber, "N", "",
        "most values of a category; without it 3 to 10,131,227 as in Criteo's data"},
       {"positive_rate", FlagKind::kText, "P", "0.25", "expected share of label 1"},
-      {"gzip", FlagKind::kBool, "", "", "compress (.gz); pieces in parallel"},
-      {"zstd", FlagKind::kBool, "", "", "compress (.zst); pieces in parallel"},
+      {"gzip", FlagKind::kBool, "", "",
+       "compress; files of a folder are named .gz, a single file as --output says"},
+      {"zstd", FlagKind::kBool, "", "",
+       "compress; files of a folder are named .zst, a single file as --output says"},
       {"threads", FlagKind::kNumber, "N", "", "default: the cores of this machine"},
   };
   spec.examples =

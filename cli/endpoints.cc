@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/config/address.h"
 
 namespace sluice::cli {
@@ -42,6 +44,15 @@ bool IsAlive(const Endpoint& endpoint) {
   return !error && absl::StartsWith(path.filename().string(), "sluice-" + endpoint.role);
 }
 
+namespace {
+
+// That it runs may be unknown: another user's process does not say what it is.
+bool IsGone(const Endpoint& endpoint) {
+  return kill(endpoint.pid, 0) == 0 ? !IsAlive(endpoint) : errno == ESRCH;
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
   std::string address = command.Text("scheduler");
   std::string origin = "--scheduler";
@@ -66,6 +77,22 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
   const auto parsed = ParseAddress(address);
   if (parsed.ok()) return address;
   return absl::InvalidArgumentError(absl::StrCat(origin, ": ", parsed.status().message()));
+}
+
+absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string address, FindScheduler(command));
+  const char* variable = std::getenv("SLUICE_SCHEDULER");
+  const bool named = command.Given("scheduler") || (variable != nullptr && *variable != '\0');
+  const auto parsed = ParseAddress(address);
+  // Of another host nothing is known.
+  if (named || !parsed.ok() || !IsLoopback(parsed->host)) return address;
+  for (const Endpoint& e : ReadEndpoints(command.Text("log_dir"))) {
+    if (e.role == "scheduler" && e.address == address && !IsGone(e)) return address;
+  }
+  return absl::UnavailableError(
+      absl::StrCat("no cluster runs: the scheduler ", address, " that ", command.Text("log_dir"),
+                   "/endpoints.log names has ended; start one with sluice up, or give "
+                   "--scheduler=HOST:PORT"));
 }
 
 std::vector<FlagSpec> SchedulerFlags() {

@@ -33,6 +33,9 @@ bool IsAlive(const Endpoint& endpoint);
 // <--log_dir>/endpoints.log. INVALID_ARGUMENT says how to name it.
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command);
 
+// The same. UNAVAILABLE when its process, which the file names, has ended on this host.
+absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command);
+
 // Flags of FindScheduler.
 std::vector<FlagSpec> SchedulerFlags();
 

@@ -1,7 +1,11 @@
 #include "cli/job_flags.h"
 
+#include <filesystem>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "cli/progress.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "model/data/data_source.h"
@@ -27,7 +31,8 @@ std::vector<FlagSpec> JobFlags() {
     const bool is_switch = std::string(option.name) == "a_sync";
     flags.push_back({option.name, is_switch ? FlagKind::kBool : FlagKind::kText,
                      is_switch ? "BOOL" : "VALUE", "",
-                     absl::StrCat("overrides ", option.path, " of the file")});
+                     absl::StrCat("overrides ", option.path, " of the file (SLUICE_",
+                                  absl::AsciiStrToUpper(option.name), ")")});
   }
   flags.push_back({"set", FlagKind::kText, "PATH=VALUE", "",
                    "overrides any field, e.g. --set model.wide_deep.dropout=0.2", true});
@@ -67,17 +72,21 @@ std::string Describe(const JobConfig& job) {
   std::string text =
       absl::StrCat(job.name(), ": ", job.evaluate_only() ? "evaluate only" : ModeName(mode));
   if (mode == Mode::kGeo) absl::StrAppend(&text, " (k_steps ", KSteps(job.strategy()), ")");
-  absl::StrAppend(&text, ", ", job.worker_num(), job.worker_num() == 1 ? " worker" : " workers");
+  absl::StrAppend(&text, ", ", Counted(job.worker_num(), "worker"));
   if (!job.evaluate_only()) {
-    absl::StrAppend(&text, " x batch ", job.train().batch_size(), ", ", job.train().epochs(),
-                    job.train().epochs() == 1 ? " epoch" : " epochs", ", seed ",
-                    job.train().seed());
+    absl::StrAppend(&text, " x batch ", job.train().batch_size(), ", ",
+                    Counted(job.train().epochs(), "epoch"), ", seed ", job.train().seed());
   }
   return text;
 }
 
 std::vector<std::string> NotesOn(const JobConfig& job) {
   std::vector<std::string> notes;
+  std::error_code ignored;
+  if (!job.output_dir().empty() &&
+      std::filesystem::exists(job.output_dir() + "/result.json", ignored)) {
+    notes.push_back(absl::StrCat("note: replaces the earlier result in ", job.output_dir()));
+  }
   if (job.evaluate_only() || ModeOf(job.strategy()) != Mode::kSync) return notes;
   const std::string differ =
       absl::StrCat("note: ", job.worker_num(), " workers do not equal one worker: ");

@@ -93,8 +93,8 @@ int Launch(const ParsedCommand& command) {
   if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
     return ReportError(files);
   }
-  PrintJob(absl::StrCat(Describe(*job), ", ", options->config.pservers_size(),
-                        " pservers; logs in ", options->log_dir),
+  PrintJob(absl::StrCat(Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
+                        "; logs in ", options->log_dir),
            *job, *mode == ProgressMode::kLive, &std::cout);
 
   // Before any thread starts: threads inherit the blocked signals.

@@ -73,6 +73,20 @@ void PrintNew(LogFile* file, bool with_name) {
   std::cout.flush();
 }
 
+// What is wrong when there is no log of a job.
+absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
+  const std::string log_dir = command.Text("log_dir");
+  if (fs::is_directory(absl::StrCat(log_dir, "/", command.words[0])) ||
+      !FindLogs(command, log_dir).ok()) {
+    return why;
+  }
+  const std::string flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
+  return absl::InvalidArgumentError(
+      absl::StrCat("no such log: job ", command.words[0], " has no folder in ", log_dir,
+                   "; a job that was launched logs into log_dir itself: sluice logs", flag,
+                   " (sluice status lists the jobs of a cluster)"));
+}
+
 int Logs(const ParsedCommand& command) {
   std::string folder = command.Text("log_dir");
   if (!command.words.empty()) {
@@ -83,7 +97,9 @@ int Logs(const ParsedCommand& command) {
     absl::StrAppend(&folder, "/", command.words[0]);
   }
   auto files = FindLogs(command, folder);
-  if (!files.ok()) return ReportError(files.status());
+  if (!files.ok()) {
+    return ReportError(command.words.empty() ? files.status() : NoJobLog(command, files.status()));
+  }
   const bool many = files->size() > 1;
   if (command.Number("lines") < 0) {
     return ReportError(absl::InvalidArgumentError("--lines must be 0 or more"));

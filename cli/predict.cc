@@ -272,12 +272,12 @@ int Predict(const ParsedCommand& command) {
   const auto report = options->worker_num == 1 ? RunHere(*options) : RunParts(*options);
   if (!report.ok()) return ReportError(report.status());
   if (report->bad_lines > 0) {
-    std::cerr << "sluice: " << WithCommas(report->bad_lines)
-              << " lines are no example and got nan: " << report->bad_text << std::endl;
+    std::cerr << "sluice: " << Counted(report->bad_lines, "line")
+              << (report->bad_lines == 1 ? " is" : " are")
+              << " no example and got nan: " << report->bad_text << std::endl;
   }
-  (scores_on_stdout ? std::cerr : std::cout)
-      << "scored " << WithCommas(report->examples) << " examples into " << options->output_file
-      << std::endl;
+  (scores_on_stdout ? std::cerr : std::cout) << "scored " << Counted(report->examples, "example")
+                                             << " into " << options->output_file << std::endl;
   return kDone;
 }
 
@@ -288,10 +288,10 @@ Command PredictCommand() {
   spec.name = "predict";
   spec.summary = "Writes the score of each line of a data file, in input order; needs no cluster.";
   spec.flags = {
-      {"model", FlagKind::kText, "DIR", "", "folder of a saved model: OUTPUT_DIR/model"},
-      {"data", FlagKind::kText, "FILE", "", "files or globs, in the format of the model's job",
-       true},
-      {"output", FlagKind::kText, "FILE", "", "one probability a line"},
+      {"model", FlagKind::kText, "DIR", "", "folder of a saved model: OUTPUT_DIR/model (required)"},
+      {"data", FlagKind::kText, "FILE", "",
+       "files or globs, in the format of the model's job (required)", true},
+      {"output", FlagKind::kText, "FILE", "", "one probability a line (required)"},
       {"worker_num", FlagKind::kNumber, "N", "1",
        "processes; the output is the same for any number"},
   };

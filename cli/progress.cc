@@ -44,11 +44,20 @@ std::string ShortRate(double examples_per_second) {
   return absl::StrFormat("%.0fM ex/s", examples_per_second / 1e6);
 }
 
+bool EvaluatesOnly(const JobStatus& status) { return status.epochs() == 0; }
+
+// "epoch 3/8"; nothing of a job that only evaluates.
+std::string EpochOf(const JobStatus& status, const std::string& word) {
+  if (EvaluatesOnly(status)) return "";
+  return absl::StrFormat("%s %d/%d", word, std::min(status.epoch() + 1, status.epochs()),
+                         status.epochs());
+}
+
 // The figures of a running job in about 79 characters.
 std::string ShortLiveLine(const JobStatus& status) {
-  std::string line = absl::StrFormat("ep %d/%d step %d",
-                                     std::min(status.epoch() + 1, std::max(1u, status.epochs())),
-                                     status.epochs(), status.global_step());
+  std::string line = EvaluatesOnly(status)
+                         ? status.phase()
+                         : absl::StrCat(EpochOf(status, "ep"), " step ", status.global_step());
   if (status.examples_per_second() > 0) {
     absl::StrAppend(&line, " ", ShortRate(status.examples_per_second()));
   }
@@ -71,8 +80,8 @@ std::string ShortLiveLine(const JobStatus& status) {
 // Epochs are counted from 1 for people.
 std::string EpochLine(const EpochResult& e) {
   std::string line =
-      absl::StrFormat("epoch %d: %s examples in %s, loss %.5f", e.epoch() + 1,
-                      WithCommas(e.examples()), ShortDuration(e.seconds()), e.loss());
+      absl::StrFormat("epoch %d: %s in %s, loss %.5f", e.epoch() + 1,
+                      Counted(e.examples(), "example"), ShortDuration(e.seconds()), e.loss());
   if (e.eval().examples() > 0) {
     absl::StrAppendFormat(&line, ", AUC %.5f, log loss %.5f, accuracy %.5f", e.eval().auc(),
                           e.eval().log_loss(), e.eval().accuracy());
@@ -98,12 +107,16 @@ std::string MetricsRow(const std::string& name, uint64_t examples, double second
 
 std::string Totals(const JobStatus& status) {
   const JobResult& r = status.result();
-  std::string text =
-      absl::StrFormat("%s: %s, mode %s%s, %d epochs, %s steps, %s examples in %s (%s)\n",
-                      status.job_id(), StateName(status.state()), r.mode(),
-                      r.k_steps() > 0 ? absl::StrCat(" (k_steps ", r.k_steps(), ")") : "",
-                      r.epochs(), WithCommas(r.global_step()), WithCommas(r.examples()),
-                      ShortDuration(r.seconds()), Rate(r.examples_per_second()));
+  std::string text = absl::StrCat(status.job_id(), ": ", StateName(status.state()), ", ");
+  if (EvaluatesOnly(status)) {
+    absl::StrAppend(&text, "evaluated ", Counted(r.eval().examples(), "example"), "\n");
+  } else {
+    absl::StrAppend(&text, "mode ", r.mode(),
+                    r.k_steps() > 0 ? absl::StrCat(" (k_steps ", r.k_steps(), ")") : "", ", ",
+                    Counted(r.epochs(), "epoch"), ", ", Counted(r.global_step(), "step"), ", ",
+                    Counted(r.examples(), "example"), " in ", ShortDuration(r.seconds()), " (",
+                    Rate(r.examples_per_second()), ")\n");
+  }
   if (r.staleness().pushes() > 0) absl::StrAppend(&text, Staleness(r.staleness()), "\n");
   const StageSeconds& s = r.stages();
   if (s.compute() > 0) {
@@ -122,7 +135,7 @@ std::string Totals(const JobStatus& status) {
     absl::StrAppend(&text, "examples trained again: ", WithCommas(r.examples_replayed()), "\n");
   }
   if (!r.model_dir().empty()) absl::StrAppend(&text, "model: ", r.model_dir(), "\n");
-  if (!r.model_digest().empty()) absl::StrAppend(&text, "digest: ", r.model_digest(), "\n");
+  if (!r.model_digest().empty()) absl::StrAppend(&text, "model_digest: ", r.model_digest(), "\n");
   return text;
 }
 
@@ -132,6 +145,10 @@ std::string WithCommas(uint64_t number) {
   std::string text = absl::StrCat(number);
   for (int i = static_cast<int>(text.size()) - 3; i > 0; i -= 3) text.insert(i, ",");
   return text;
+}
+
+std::string Counted(uint64_t number, const std::string& noun) {
+  return absl::StrCat(WithCommas(number), " ", noun, number == 1 ? "" : "s");
 }
 
 std::string ShortDuration(double seconds) {
@@ -173,11 +190,12 @@ std::string WaitText(const std::string& waiting_for) {
 std::string LiveLine(const JobStatus& status, size_t width) {
   std::vector<std::string> parts;
   if (status.state() == JOB_RUNNING) {
-    parts.push_back(absl::StrCat(status.job_id(), " epoch ",
-                                 std::min(status.epoch() + 1, std::max(1u, status.epochs())), "/",
-                                 status.epochs()));
-    if (!status.phase().empty()) parts.back() += " " + status.phase();
-    parts.push_back(absl::StrCat("step ", WithCommas(status.global_step())));
+    parts.push_back(status.job_id());
+    for (const std::string& word : {EpochOf(status, "epoch"), status.phase()}) {
+      if (!word.empty()) parts.back() += " " + word;
+    }
+    if (!EvaluatesOnly(status))
+      parts.push_back(absl::StrCat("step ", WithCommas(status.global_step())));
     if (status.examples_per_second() > 0) parts.push_back(Rate(status.examples_per_second()));
     if (status.loss() > 0) parts.push_back(absl::StrFormat("loss %.4f", status.loss()));
   } else {
@@ -205,6 +223,10 @@ std::string StepLine(const StepLoss& step) {
 }
 
 std::string WorkerLine(const WorkerProgress& worker) {
+  if (worker.loss() == 0 && worker.examples_per_second() == 0) {  // no figures yet
+    return absl::StrFormat("worker %d: epoch %d step %s loss - - examples/s", worker.rank(),
+                           worker.epoch() + 1, WithCommas(worker.step()));
+  }
   StepLoss now;
   now.set_rank(worker.rank());
   now.set_epoch(worker.epoch());
@@ -273,9 +295,8 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
   std::string change = absl::StrCat(status.job_id(), ": ", StateName(status.state()));
   if (status.state() == JOB_RUNNING) {
     if (!status.phase().empty()) absl::StrAppend(&change, ", ", status.phase());
-    absl::StrAppend(
-        &change, ", epoch ", std::min(status.epoch() + 1, std::max(1u, status.epochs())), "/",
-        status.epochs(), ", workers ", status.workers_alive(), "/", status.worker_num());
+    if (!EvaluatesOnly(status)) absl::StrAppend(&change, ", ", EpochOf(status, "epoch"));
+    absl::StrAppend(&change, ", workers ", status.workers_alive(), "/", status.worker_num());
   } else if (!status.message().empty()) {
     absl::StrAppend(&change, ": ", status.message());
   }

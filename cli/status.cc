@@ -14,7 +14,7 @@ namespace sluice::cli {
 namespace {
 
 int Status(const ParsedCommand& command) {
-  const auto address = FindScheduler(command);
+  const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
   const auto status = SchedulerClient::Create(*address)->GetStatus();
   if (!status.ok()) return ReportError(status.status());

@@ -64,9 +64,11 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
   std::string rows;
   for (const auto& [name, t] : tables) {
     absl::StrAppendFormat(
-        &rows, "    table %-24s %-6s %4d shards %14s %s %10s\n", name,
-        t.kind() == TableConfig::SPARSE ? "sparse" : "dense", t.shards(), WithCommas(t.rows()),
-        t.kind() == TableConfig::SPARSE ? "rows    " : "elements", Bytes(t.bytes()));
+        &rows, "    table %-24s %-6s %4d %-6s %14s %-8s %10s\n", name,
+        t.kind() == TableConfig::SPARSE ? "sparse" : "dense", t.shards(),
+        t.shards() == 1 ? "shard" : "shards", WithCommas(t.rows()),
+        absl::StrCat(t.kind() == TableConfig::SPARSE ? "row" : "element", t.rows() == 1 ? "" : "s"),
+        Bytes(t.bytes()));
   }
   return rows + text;
 }
@@ -90,7 +92,7 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
   absl::StrAppend(&text, "\n");
   if (job.state() == JOB_QUEUED) {
     absl::StrAppend(&text, "    place ", job.queue_position() + 1, " in the queue; asks for ",
-                    job.worker_num(), job.worker_num() == 1 ? " worker\n" : " workers\n");
+                    Counted(job.worker_num(), "worker"), "\n");
   }
   if (job.allocated_size() > 0) {
     absl::StrAppend(&text, "    runs on workers ", absl::StrJoin(job.allocated(), ", "), "\n");

@@ -54,7 +54,7 @@ int Submit(const ParsedCommand& command) {
   }
   const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
   if (!mode.ok()) return ReportError(mode.status());
-  const auto address = FindScheduler(command);
+  const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
   // Through a loopback address: the scheduler, which writes the output, is on this host.
   if (const auto at = ParseAddress(*address); at.ok() && IsLoopback(at->host)) {
@@ -74,7 +74,10 @@ int Submit(const ParsedCommand& command) {
   if (!submitted.ok()) return ReportError(submitted.status());
   PrintJob(absl::StrCat("submitted ", submitted->job_id(), " (", Describe(*job), ")"), *job,
            *mode == ProgressMode::kLive, &std::cout);
-  if (!wait) return kDone;
+  if (!wait) {
+    std::cout << submitted->job_id() << std::endl;  // the last line, for scripts
+    return kDone;
+  }
   return Follow(command, client.get(), submitted->job_id(), *mode);
 }
 
@@ -88,8 +91,8 @@ Command SubmitCommand() {
   for (FlagSpec& flag : SchedulerFlags()) spec.flags.push_back(std::move(flag));
   spec.flags.push_back(
       {"wait", FlagKind::kBool, "BOOL", "true", "follow the job; Ctrl-C then leaves it running"});
-  spec.flags.push_back(
-      {"detach", FlagKind::kBool, "", "", "print the job_id and return: --nowait"});
+  spec.flags.push_back({"detach", FlagKind::kBool, "", "",
+                        "return at once (--nowait); the last line is the job_id"});
   spec.flags.push_back({"cancel_on_interrupt", FlagKind::kBool, "", "", "Ctrl-C cancels the job"});
   spec.examples =
       "  sluice submit --job=configs/adult_wide_deep.textproto\n"

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/local_cluster.h"
+#include "cli/progress.h"
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
@@ -88,8 +89,9 @@ int Up(const ParsedCommand& command) {
   }
   (*cluster)->Release();
   const std::string log_flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
-  std::cout << "cluster is up: scheduler " << (*cluster)->scheduler() << ", " << servers
-            << " pservers, " << workers << " workers; logs in " << log_dir << "\n"
+  std::cout << "cluster is up: scheduler " << (*cluster)->scheduler() << ", "
+            << Counted(servers, "pserver") << ", " << Counted(workers, "worker") << "; logs in "
+            << log_dir << "\n"
             << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag
             << "\n  sluice down" << log_flag << std::endl;
   return kDone;

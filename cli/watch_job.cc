@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/exit_codes.h"
@@ -109,8 +110,9 @@ int ReportEnd(const absl::StatusOr<JobStatus>& status) {
 
 int ReportError(const absl::Status& status) {
   const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  const bool says_what_to_do = absl::StrContains(status.message(), "--scheduler");
   std::fprintf(stderr, "sluice: %s%s\n", std::string(status.message()).c_str(),
-               unreachable ? "; is it running, and is --scheduler right?" : "");
+               unreachable && !says_what_to_do ? "; is it running, and is --scheduler right?" : "");
   if (unreachable) return kUnreachable;
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return kBadUsage;
   return kJobFailed;

@@ -73,7 +73,8 @@ absl::StatusOr<std::vector<InputFile>> ListInput(const PredictOptions& options,
   for (const std::string& pattern : options.data_files) {
     google::protobuf::RepeatedPtrField<std::string> one;
     *one.Add() = pattern;
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandFiles(one));
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                            ExpandFiles(one, "the working folder"));
     for (const std::string& path : paths) {
       SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, source.TextBytes(path));
       files.push_back({path, total, total + bytes});

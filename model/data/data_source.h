@@ -19,9 +19,11 @@
 
 namespace sluice {
 
-// Expands globs; sorted, no duplicates. NOT_FOUND names the pattern that matches nothing.
+// Expands globs; sorted, no duplicates. NOT_FOUND names the pattern that matches nothing, and
+// `base`: what relative ones were resolved against.
 absl::StatusOr<std::vector<std::string>> ExpandFiles(
-    const google::protobuf::RepeatedPtrField<std::string>& patterns);
+    const google::protobuf::RepeatedPtrField<std::string>& patterns,
+    const std::string& base = "the folder of the job file");
 
 // Counted always; the first ones are kept to be named.
 struct BadLines {

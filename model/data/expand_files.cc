@@ -15,7 +15,8 @@ bool IsFolder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-absl::Status ExpandPattern(const std::string& pattern, std::vector<std::string>* files) {
+absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
+                           std::vector<std::string>* files) {
   struct stat info;
   if (stat(pattern.c_str(), &info) == 0) {  // a file's own name, whatever characters it has
     if (S_ISDIR(info.st_mode)) {
@@ -35,18 +36,17 @@ absl::Status ExpandPattern(const std::string& pattern, std::vector<std::string>*
   }
   globfree(&found);
   if (files->size() > before) return absl::OkStatus();
-  return absl::NotFoundError(
-      absl::StrCat("no data file matches \"", pattern,
-                   "\"; relative paths are resolved against the folder of the job file"));
+  return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
+                                          "\"; relative paths are resolved against ", base));
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ExpandFiles(
-    const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+    const google::protobuf::RepeatedPtrField<std::string>& patterns, const std::string& base) {
   std::vector<std::string> files;
   for (const std::string& pattern : patterns)
-    SLUICE_RETURN_IF_ERROR(ExpandPattern(pattern, &files));
+    SLUICE_RETURN_IF_ERROR(ExpandPattern(pattern, base, &files));
   std::sort(files.begin(), files.end());
   files.erase(std::unique(files.begin(), files.end()), files.end());
   return files;

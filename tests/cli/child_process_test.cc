@@ -120,6 +120,23 @@ TEST_F(ChildProcessTest, SchedulerComesFromFlagThenVariableThenFile) {
   unsetenv("SLUICE_SCHEDULER");
 }
 
+TEST_F(ChildProcessTest, SchedulerThatHasEndedIsSaidToHave) {
+  CommandSpec spec;
+  spec.flags = SchedulerFlags();
+  const auto find = [&](std::vector<std::string> args) {
+    args.push_back("--log_dir=" + folder_);
+    return FindRunningScheduler(*ParseCommand(spec, args));
+  };
+  // This process has the pid, and is no scheduler.
+  std::ofstream(folder_ + "/endpoints.log") << "scheduler 0 127.0.0.1:7000 " << getpid() << " -\n";
+  EXPECT_EQ(find({}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(find({}).status().message()),
+              HasSubstr("no cluster runs: the scheduler 127.0.0.1:7000 that " + folder_));
+  EXPECT_EQ(*find({"--scheduler=127.0.0.1:7000"}), "127.0.0.1:7000");
+  std::ofstream(folder_ + "/endpoints.log") << "scheduler 0 10.0.0.1:7000 " << getpid() << " -\n";
+  EXPECT_EQ(*find({}), "10.0.0.1:7000") << "another host's pids are unknown here";
+}
+
 TEST_F(ChildProcessTest, DevicesThatThisBuildLacksAreRefused) {
   CommandSpec spec;
   spec.flags = ClusterFlags();

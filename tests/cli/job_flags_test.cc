@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "gmock/gmock.h"
@@ -87,6 +88,22 @@ TEST_F(JobFlagsTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
   EXPECT_THAT(NotesOn(Job({"--worker_num=2", "--set=optimizers.clip_global_norm=1",
                            "--set=data.task_bytes=4096"})),
               IsEmpty());
+}
+
+TEST_F(JobFlagsTest, AnEarlierResultIsSaidToBeReplaced) {
+  const std::string folder = file_ + ".out";
+  EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})), IsEmpty());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/result.json") << "{}";
+  EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})),
+              ElementsAre("note: replaces the earlier result in " + folder));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(JobFlagsTest, WhatOnlyTheReaderKnowsIsFoundWithoutACluster) {
+  EXPECT_THAT(
+      std::string(Load({"--set=data={format: LIBSVM train_files: 't'}"}).status().message()),
+      AllOf(StartsWith(file_ + ": "), HasSubstr("column")));
 }
 
 TEST_F(JobFlagsTest, EffectiveTextIsTheWholeConfigOrItsPlace) {

@@ -142,6 +142,36 @@ TEST(ProgressTest, FinalTableHasEpochsMetricsAndTheModel) {
                     HasSubstr("on 16,281 examples")));
 }
 
+TEST(ProgressTest, JobThatOnlyEvaluatesHasNoEpochsAndSteps) {
+  JobStatus status;
+  status.set_job_id("ms-2");
+  status.set_state(JOB_RUNNING);
+  status.set_phase("eval");
+  status.set_worker_num(1);
+  status.set_workers_alive(1);
+  EXPECT_EQ(LiveLine(status, 500), "ms-2 eval | workers 1/1");
+  EXPECT_EQ(LiveLine(status, 20), "eval workers 1/1");
+  std::ostringstream out;
+  ProgressPrinter(ProgressMode::kPlain, &out).Update(status);
+  EXPECT_EQ(out.str(), "ms-2: running, eval, workers 1/1\n");
+  status.set_state(JOB_DONE);
+  status.mutable_result()->mutable_eval()->set_examples(2000);
+  EXPECT_THAT(FinalTable(status),
+              AllOf(HasSubstr("ms-2: done, evaluated 2,000 examples\n"), Not(HasSubstr("epoch"))));
+}
+
+TEST(ProgressTest, CountsHaveTheirNumber) {
+  EXPECT_EQ(Counted(0, "epoch"), "0 epochs");
+  EXPECT_EQ(Counted(1, "epoch"), "1 epoch");
+  EXPECT_EQ(Counted(1234, "epoch"), "1,234 epochs");
+}
+
+TEST(ProgressTest, WorkerWithoutFiguresHasDashes) {
+  WorkerProgress worker;
+  worker.set_step(1007);
+  EXPECT_EQ(WorkerLine(worker), "worker 0: epoch 1 step 1,007 loss - - examples/s");
+}
+
 TEST(ProgressTest, ModeFollowsTheFlagThenTheTerminal) {
   EXPECT_EQ(*ParseProgressMode("auto", true), ProgressMode::kLive);
   EXPECT_EQ(*ParseProgressMode("auto", false), ProgressMode::kPlain);

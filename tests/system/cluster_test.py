@@ -124,7 +124,7 @@ class ClusterTest(SluiceTest):
                           "place 1 in the queue; asks for 2 workers", "place 2 in the queue; asks for 1 worker\n",
                           "waits for 2 free workers, 0 are free", "runs on workers 0\n",
                           r"table \S+ +sparse +\d+ shards +[\d,]+ rows",
-                          r"table \S+ +dense +\d+ shards +[\d,]+ elements",
+                          r"table \S+ +dense +1 shard +[\d,]+ elements?",
                           r"worker 0: epoch \d+ step [\d,]+ loss [\d.]+ [\d,]+ examples/s")
 
         # A cancelled queued job moves the next one up; a cancelled running one frees its worker.

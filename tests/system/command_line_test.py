@@ -161,6 +161,19 @@ class ExitCodeTest(SluiceTest):
         for command in (["status"], ["cancel", "job-1"], ["down"]):
             self.assertEqual(self.run_program("sluice", *command, nobody).returncode, 3)
 
+    def test_what_a_launch_leaves_is_told_apart_from_a_cluster(self):
+        self.launch("--epochs=1", job=self.small(), name="run")
+        log_dir = self.tmp / "run.log"
+        said = self.sluice("status", log_dir, expect=3)
+        self.assertRegex(said, r"no cluster runs: the scheduler 127\.0\.0\.1:\d+ that %s/endpoints\.log names has ended; "
+                               r"start one with sluice up, or give --scheduler=HOST:PORT\n$" % re.escape(str(log_dir)))
+        said = self.sluice("logs", log_dir, "small-1", expect=2)
+        self.assertIn("a job that was launched logs into log_dir itself: sluice logs --log_dir=%s" % log_dir, said)
+        self.assertIn("schedulerlog.0", self.sluice("logs", log_dir))
+        _, said = self.launch("--epochs=1", job=self.tmp / "small.textproto", name="run")
+        self.assertIn("note: replaces the earlier result in %s\n" % (self.tmp / "run"), said)
+        self.assertEqual(len(list((self.tmp / "run").glob("events.out.tfevents.*"))), 1)
+
     def test_cancelled_is_failed_for_who_waits_for_it(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         submit = self.start("sluice", "submit", "--job=%s" % ADULT, "--log_dir=%s" % log_dir, "--worker_num=1", *LONG,
@@ -170,6 +183,10 @@ class ExitCodeTest(SluiceTest):
         self.assertEqual(self.exit_code(submit), 1)
         self.assertIn("cancelled", (self.tmp / "submit").read_text().splitlines()[-1])
         self.sluice("cancel", log_dir, "adult-7", expect=2)
+        self.assertIn("adult-1 has ended already (cancelled)", self.sluice("cancel", log_dir, "adult-1", expect=1))
+        said = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--detach",
+                           "--output_dir=%s" % (self.tmp / "out2"))
+        self.assertEqual(said.splitlines()[-1], "adult-2")
 
     def test_signals(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):

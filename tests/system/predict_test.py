@@ -70,8 +70,10 @@ class PredictTest(SluiceTest):
         self.assertEqual(self.predict(model, backward, "back", 2)[0].splitlines(), one.splitlines()[::-1])
 
         # A job that only evaluates measures the same numbers, on another number of processes too.
-        again, _ = self.launch("--set=evaluate_only=true", "--set=initial_model=%s" % model, "--worker_num=3",
-                               "--server_num=1", name="again")
+        again, said = self.launch("--set=evaluate_only=true", "--set=initial_model=%s" % model, "--worker_num=3",
+                                  "--server_num=1", name="again")
+        self.assertIn("adult-1: done, evaluated 16,281 examples\n", said)
+        self.assertNotIn("epoch", said.split("effective configuration", 1)[1].split("adult-1: ", 1)[1])
         self.assertEqual(again["eval"], first["eval"])
         self.assertEqual((again["epochs"], again["examples"], again["status"]), (0, 0, "done"))
 

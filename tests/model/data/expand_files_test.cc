@@ -31,6 +31,15 @@ TEST(ExpandFilesTest, AFileWithAWildcardInItsNameIsItself) {
   EXPECT_THAT(*Expand({odd}), ElementsAre(odd));
 }
 
+TEST(ExpandFilesTest, WhatRelativePathsAreRelativeToIsNamed) {
+  google::protobuf::RepeatedPtrField<std::string> patterns;
+  *patterns.Add() = "no/such/file";
+  EXPECT_THAT(std::string(ExpandFiles(patterns).status().message()),
+              HasSubstr("against the folder of the job file"));
+  EXPECT_THAT(std::string(ExpandFiles(patterns, "the working folder").status().message()),
+              HasSubstr("against the working folder"));
+}
+
 TEST(ExpandFilesTest, APatternWithoutFilesIsNamed) {
   const TempFolder folder;
   const std::string a = folder.Write("a.tsv", "");
