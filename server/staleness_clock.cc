@@ -41,7 +41,7 @@ std::optional<uint32_t> StalenessClock::Blocking(uint32_t rank, uint64_t step) c
   std::optional<uint32_t> slowest;
   for (uint32_t r = 0; r < ranks_.size(); ++r) {
     if (r == rank || !ranks_[r].active) continue;
-    if (ranks_[r].clock + *max_staleness_ + 1 >= step) continue;
+    if (ranks_[r].clock + *max_staleness_ >= step) continue;
     if (!slowest.has_value() || ranks_[r].clock < ranks_[*slowest].clock) slowest = r;
   }
   return slowest;

@@ -25,12 +25,12 @@ class StalenessClock {
   // A frame of `rank` was applied. `pulled_others`: others() when the values behind it were read.
   void Applied(uint32_t rank, uint64_t pulled_others);
 
-  // The step that a pull for push `for_push` is for (0: for the next), on this clock; `applied` is
-  // the rank's last push applied here. The same whenever the pull comes, first or again, and
-  // however far the rank's own frames have moved its clock by then.
+  // The step (from 0) that a pull for push `for_push` is for (0: for the next), on this clock;
+  // `applied` is the rank's last push applied here. The same whenever the pull comes, first or
+  // again, and however far the rank's own frames have moved its clock by then.
   uint64_t StepOf(uint32_t rank, uint64_t for_push, uint64_t applied) const;
   // May `rank` read the values for `step`? It waits until every other active rank has
-  // step - max_staleness - 1 steps applied.
+  // step - max_staleness steps applied: 0 is lock-step.
   bool Ready(uint32_t rank, uint64_t step) const { return !Blocking(rank, step).has_value(); }
   // The slowest rank that keeps it from being ready.
   std::optional<uint32_t> Blocking(uint32_t rank, uint64_t step) const;

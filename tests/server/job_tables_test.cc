@@ -301,17 +301,14 @@ TEST_F(JobTablesTest, BoundedStalenessParksThePullOfAFastWorker) {
   worker(1).PullDense();
   Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}});
   const uint64_t one = worker(0).PullDense();
-  EXPECT_TRUE(worker(0).Get(one).done);  // step 1 needs 0 steps of the other
-  Push(0, {.sequence = 2, .dense = {1, 1, 1, 1}});
-  const uint64_t two = worker(0).PullDense();
-  EXPECT_FALSE(worker(0).Get(two).done);
+  EXPECT_FALSE(worker(0).Get(one).done);  // step 1 needs 1 step of the other
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(job_->Report().waiting_for(), "push 1 of rank 1, for max_staleness of rank 0 (1.0 s)");
   EXPECT_TRUE(worker(0).Get(worker(0).PullDense(0, true)).done);  // evaluation does not wait
   Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}});
-  EXPECT_TRUE(worker(0).Get(two).done);
-  EXPECT_THAT(worker(0).Get(two).dense, ElementsAre(-1, -1, -1, -1));
-  EXPECT_EQ(worker(0).Get(two).others, 1u);
+  EXPECT_TRUE(worker(0).Get(one).done);
+  EXPECT_THAT(worker(0).Get(one).dense, ElementsAre(-0.5, -0.5, -0.5, -0.5));
+  EXPECT_EQ(worker(0).Get(one).others, 1u);
 }
 
 TEST_F(JobTablesTest, APipelinedPullWaitsForItsOwnStepWhateverItsRankPushesMeanwhile) {
@@ -322,7 +319,9 @@ TEST_F(JobTablesTest, APipelinedPullWaitsForItsOwnStepWhateverItsRankPushesMeanw
   const uint64_t pull = worker(0).PullDense(0, false, 4);
   for (uint64_t s = 1; s <= 3; ++s) Push(0, {.sequence = s, .dense = {1, 1, 1, 1}});
   EXPECT_FALSE(worker(0).Get(pull).done);
-  Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});  // step 3 needs 3 - 1 - 1 = 1
+  Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});
+  EXPECT_FALSE(worker(0).Get(pull).done);
+  Push(1, {.sequence = 2, .dense = {1, 1, 1, 1}});  // step 3 needs 3 - 1 = 2
   EXPECT_TRUE(worker(0).Get(pull).done);
 }
 
@@ -331,14 +330,15 @@ TEST_F(JobTablesTest, APipelinedPullSentAgainAfterACutIsForTheSameStep) {
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(1);
   Open(spec);
   worker(1).PullDense();
-  worker(0).PullDense(0, false, 3);  // step 2 needs none
+  worker(0).PullDense(0, false, 3);  // step 2 needs 2 - 1 = 1
+  Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});
   for (uint64_t s = 1; s <= 2; ++s) Push(0, {.sequence = s, .dense = {1, 1, 1, 1}});
   worker(0).Disconnect();
   TestWorker again(spec, job_, 0);
   EXPECT_TRUE(again.Get(again.PullDense(0, false, 3)).done);  // not for step 4
   const uint64_t next = again.PullDense(0, false, 4);
   EXPECT_FALSE(again.Get(next).done);
-  Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});
+  Push(1, {.sequence = 2, .dense = {1, 1, 1, 1}});
   EXPECT_TRUE(again.Get(next).done);
 }
 

@@ -73,9 +73,9 @@ TEST_F(JobTablesThreadsTest, SyncStepsCloseOnceEach) {
   EXPECT_EQ(job_->Report().rows(), kSteps);
 }
 
-TEST_F(JobTablesThreadsTest, BoundedStalenessLetsEverybodyArrive) {
+TEST_F(JobTablesThreadsTest, LockStepLetsEverybodyArrive) {
   JobSpec spec = MakeSpec(kWorkers, true, 0);
-  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(1);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
   RunWorkers(spec, [](TestWorker* worker, uint32_t rank) {
     // Uneven work: the end of an epoch frees those who go on.
     const uint64_t steps = kSteps * (rank + 1) / kWorkers;

@@ -16,8 +16,8 @@ TEST(StalenessClockTest, AFastWorkerWaitsAtTheBound) {
   StalenessClock clock(2, 2);
   clock.Activate(0);
   clock.Activate(1);
-  // The pull for step t needs t - 3 steps of the other: 0 allows t = 3.
-  Step(&clock, 0, 3);
+  // The pull for step t (from 0) needs t - 2 steps of the other: 0 allows t = 2.
+  Step(&clock, 0, 2);
   EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0, 0)));
   Step(&clock, 0);
   EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 0, 0)));
@@ -27,8 +27,21 @@ TEST(StalenessClockTest, AFastWorkerWaitsAtTheBound) {
   EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0, 0)));
 }
 
+TEST(StalenessClockTest, ABoundOfZeroIsLockStep) {
+  StalenessClock clock(3, 0);
+  for (uint32_t r = 0; r < 3; ++r) clock.Activate(r);
+  for (int step = 0; step < 3; ++step) {
+    for (uint32_t r = 0; r < 3; ++r) EXPECT_TRUE(clock.Ready(r, clock.StepOf(r, 0, 0))) << r;
+    Step(&clock, 0);
+    Step(&clock, 2);
+    EXPECT_EQ(clock.Blocking(0, clock.StepOf(0, 0, 0)), 1u);
+    EXPECT_EQ(clock.Blocking(2, clock.StepOf(2, 0, 0)), 1u);
+    Step(&clock, 1);
+  }
+}
+
 TEST(StalenessClockTest, PipelinedPullsCountAsTheStepsTheyAreFor) {
-  StalenessClock clock(2, 0);
+  StalenessClock clock(2, 1);
   clock.Activate(0);
   clock.Activate(1);
   EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 1, 0)));
@@ -44,7 +57,9 @@ TEST(StalenessClockTest, AWaitingPullStaysForItsStepWhenItsOwnRankMovesOn) {
   EXPECT_FALSE(clock.Ready(0, step));
   Step(&clock, 0, 3);
   EXPECT_FALSE(clock.Ready(0, step));
-  Step(&clock, 1);  // step 3 needs 3 - 1 - 1 = 1
+  Step(&clock, 1);
+  EXPECT_FALSE(clock.Ready(0, step));
+  Step(&clock, 1);  // step 3 needs 3 - 1 = 2
   EXPECT_TRUE(clock.Ready(0, step));
 }
 
@@ -84,7 +99,7 @@ TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
 }
 
 TEST(StalenessClockTest, AJoinerStartsAtTheSlowest) {
-  StalenessClock clock(3, 1);
+  StalenessClock clock(3, 2);
   Step(&clock, 0, 9);
   Step(&clock, 1, 1);  // joins at 9
   EXPECT_EQ(clock.clock(1), 10u);

@@ -146,12 +146,12 @@ class ModesTest(SluiceTest):
         self.assertGreater(result["eval"]["auc"], 0.85)
 
     def test_async_staleness_is_bounded(self):
-        for depth in (1, 2):
-            result, _ = self.run_mode("async", "--max_staleness=1", "--set=train.pipeline_depth=%d" % depth,
-                                      name="depth%d" % depth)
-            # Between a pull for step t and its push the other worker, in [t - 2, t + 2], makes no more updates.
+        for bound, depth in ((0, 1), (1, 1), (1, 2)):
+            result, _ = self.run_mode("async", "--max_staleness=%d" % bound, "--set=train.pipeline_depth=%d" % depth,
+                                      name="bound%d-depth%d" % (bound, depth))
             self.assertGreater(result["staleness"]["pushes"], 0)
-            self.assertLessEqual(result["staleness"]["max"], 5)
+            # From a pull for step t to its push the other worker goes from t - bound at least to t + bound + 1.
+            self.assertLessEqual(result["staleness"]["max"], 2 * bound + 1)
 
 
 class QualityTest(SluiceTest):
