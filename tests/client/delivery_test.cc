@@ -1,13 +1,18 @@
-// Delivery against a random network and a plain reference: each part applied exactly once, in
-// order.
+// Delivery, a random network and the pservers' gates, against a plain reference: each part applied
+// exactly once, in order, and none of a fenced life.
 #include "client/delivery.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <random>
 #include <string>
+#include <vector>
+
+#include "server/delivery_gate.h"
 
 namespace sluice {
 namespace {
@@ -111,7 +116,8 @@ TEST(DeliveryTest, EndsWithAStatusThatSaysWhy) {
 
 // ---------------------------------------------------------------------------------- model check
 
-// Pservers, the streams to them and a scheduler, all at the mercy of `random`.
+// Pservers, the streams to them, a scheduler and the lives of one worker, all at the mercy of
+// `random`.
 class World {
  public:
   explicit World(uint64_t seed)
@@ -119,13 +125,20 @@ class World {
         pservers_(1 + random_() % 4),
         shards_(1 + random_() % 6),
         frames_(1 + random_() % 12),
-        first_(random_() % 3 == 0 ? 1 + random_() % 50 : 1),
+        by_step_(random_() % 2 == 0),
+        first_(by_step_ ? 1 + random_() % 50 : 1),
         owner_(shards_),
-        last_(shards_, first_ - 1),
+        gates_(shards_, DeliveryGate(1, by_step_)),
+        applied_(shards_),
+        newest_(shards_, 1),
         streams_(pservers_),
         route_(shards_),
         delivery_(InitialOwners()),
-        added_(first_ - 1) {}
+        added_(first_ - 1) {
+    for (uint32_t s = 0; s < shards_; ++s) {
+      for (uint64_t q = 1; q < first_; ++q) Apply(s, 1, q);
+    }
+  }
 
   // Runs until everything is delivered. Empty when all went well.
   std::string Run() {
@@ -143,6 +156,7 @@ class World {
   struct Up {
     Send send;
     uint64_t generation;
+    uint64_t incarnation;
   };
   struct Down {
     Send send;
@@ -167,7 +181,12 @@ class World {
 
   std::string Finish() {
     for (uint32_t s = 0; s < shards_; ++s) {
-      if (last_[s] != added_) return "released, but a shard has not applied the last frame";
+      if (Last(s) != added_) return "released, but a shard has not applied the last frame";
+      for (const auto& [life, sequences] : applied_[s]) {
+        for (size_t i = 0; i < sequences.size(); ++i) {
+          if (sequences[i] != i + 1) return "a shard did not apply each frame once and in order";
+        }
+      }
     }
     return "";
   }
@@ -175,13 +194,14 @@ class World {
   std::string Step(bool calm) {
     const uint32_t p = random_() % pservers_;
     StreamState& stream = streams_[p];
-    switch (random_() % 8) {
+    switch (random_() % 9) {
       case 0:
         if (added_ < first_ + frames_ - 1) delivery_.Add(++added_);
         return "";
       case 1:
         if (!stream.open) {
           stream.open = true;
+          Hello(p);
           delivery_.OnOpen(p);
         }
         return "";
@@ -200,6 +220,9 @@ class World {
         return SendSome(p, calm);
       case 6:
         return Serve(p, calm);
+      case 7:
+        if (!calm && Chance(3)) NewLife();
+        return "";
       default:
         return Answer(p);
     }
@@ -223,6 +246,29 @@ class World {
     stream.down.clear();
     stream.open = false;
     delivery_.OnBroken(p);
+  }
+
+  // What a pserver does at the hello of a new life. Others still take frames of the old one.
+  void Hello(uint32_t p) {
+    for (uint32_t s = 0; s < shards_; ++s) {
+      if (owner_[s] != p) continue;
+      gates_[s].Fence(0, incarnation_);
+      newest_[s] = incarnation_;
+    }
+  }
+
+  // The worker dies and is started again: from its first frame, or the oldest step that is open.
+  void NewLife() {
+    for (uint32_t p = 0; p < pservers_; ++p) Break(p);
+    ++incarnation_;
+    added_ = 0;
+    if (by_step_) {
+      added_ = first_ + frames_ - 2;  // the last one is replayed even when all have it
+      for (uint32_t s = 0; s < shards_; ++s) added_ = std::min(added_, Last(s));
+    }
+    route_ = owner_;
+    known_generation_ = generation_;
+    delivery_ = Delivery(route_);
   }
 
   void MoveShard() {  // with its state
@@ -253,13 +299,13 @@ class World {
         if (route_[s] != p) return "sends a part to another than its owner";
       }
       if (!calm && Chance(3)) continue;  // lost
-      streams_[p].up.push_back({*send, known_generation_});
-      if (!calm && Chance(3)) streams_[p].up.push_back({*send, known_generation_});
+      streams_[p].up.push_back({*send, known_generation_, incarnation_});
+      if (!calm && Chance(3)) streams_[p].up.push_back(streams_[p].up.back());
     }
     return "";
   }
 
-  // The pserver takes one message: the receiving gate of the protocol.
+  // The pserver takes one message.
   std::string Serve(uint32_t p, bool calm) {
     StreamState& stream = streams_[p];
     const bool ghost = !stream.ghosts.empty() && Chance(40);
@@ -271,20 +317,44 @@ class World {
     if (up.generation != generation_ && Chance(50)) {
       down.refused = true;
     } else {
-      for (uint32_t s : up.send.shards) Gate(p, s, up.send.sequence, &down.errors);
+      for (uint32_t s : up.send.shards) {
+        const std::string error = Gate(p, s, up, &down.errors);
+        if (!error.empty()) return error;
+      }
     }
     if (!ghost) stream.down.push_back(std::move(down));
     return "";
   }
 
-  void Gate(uint32_t p, uint32_t s, uint64_t sequence, std::vector<Error>* errors) {
+  std::string Gate(uint32_t p, uint32_t s, const Up& up, std::vector<Error>* errors) {
     if (owner_[s] != p) {
       errors->push_back({s, PART_WRONG_SHARD, 0});
-    } else if (sequence > last_[s] + 1) {
-      errors->push_back({s, PART_OUT_OF_ORDER, last_[s]});
-    } else if (sequence == last_[s] + 1) {
-      last_[s] = sequence;
+      return "";
     }
+    const DeliveryGate::Verdict verdict = Apply(s, up.incarnation, up.send.sequence);
+    if (verdict == DeliveryGate::Verdict::kApply && up.incarnation < newest_[s]) {
+      return "a shard applied a frame of a fenced life";
+    }
+    newest_[s] = std::max(newest_[s], up.incarnation);
+    if (verdict == DeliveryGate::Verdict::kStaleIncarnation) {
+      errors->push_back({s, PART_STALE_INCARNATION, gates_[s].last(0)});
+    } else if (verdict == DeliveryGate::Verdict::kOutOfOrder) {
+      errors->push_back({s, PART_OUT_OF_ORDER, gates_[s].last(0)});
+    }
+    return "";
+  }
+
+  DeliveryGate::Verdict Apply(uint32_t s, uint64_t incarnation, uint64_t sequence) {
+    const DeliveryGate::Verdict verdict = gates_[s].Admit(0, incarnation, sequence);
+    if (verdict == DeliveryGate::Verdict::kApply) {
+      applied_[s][by_step_ ? 0 : incarnation].push_back(sequence);
+    }
+    return verdict;
+  }
+  // By the reference: the last frame of this life that shard s has applied.
+  uint64_t Last(uint32_t s) const {
+    const auto it = applied_[s].find(by_step_ ? 0 : incarnation_);
+    return it == applied_[s].end() ? 0 : it->second.back();
   }
 
   std::string Answer(uint32_t p) {
@@ -299,18 +369,24 @@ class World {
       if (!status.ok()) return std::string(status.ToString());
     }
     for (uint32_t s = 0; s < shards_; ++s) {
-      if (delivery_.acknowledged(s) > last_[s]) return "believes in a frame that was not applied";
+      if (delivery_.acknowledged(s) > Last(s)) return "believes in a frame that was not applied";
     }
     return "";
   }
 
   std::mt19937_64 random_;
   const uint32_t pservers_, shards_;
-  const uint64_t frames_, first_;
+  const uint64_t frames_;
+  const bool by_step_;  // sync: a sequence is a step, in every life
+  const uint64_t first_;
   std::vector<uint32_t> owner_;
-  std::vector<uint64_t> last_;  // by shard: applied 1 .. last, each once
+  std::vector<DeliveryGate> gates_;  // by shard
+  // The reference, by shard: what was applied, by life (by_step_: in all of them); the newest life
+  // that it has heard of.
+  std::vector<std::map<uint64_t, std::vector<uint64_t>>> applied_;
+  std::vector<uint64_t> newest_;
   std::vector<StreamState> streams_;
-  uint64_t generation_ = 1, known_generation_ = 1;
+  uint64_t generation_ = 1, known_generation_ = 1, incarnation_ = 1;
   bool published_ = true;
   std::vector<uint32_t> route_;  // as the sender knows it
   Delivery delivery_;
