@@ -39,7 +39,7 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 }
 
 // In the child, between fork and exec: only async-signal-safe calls.
-[[noreturn]] void Exec(pid_t parent, bool detached, int log, char* const* argv,
+[[noreturn]] void Exec(pid_t parent, bool detached, int input, int log, char* const* argv,
                        char* const* environment) {
   sigset_t none;
   sigemptyset(&none);
@@ -55,8 +55,8 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kExecFailed);
   }
-  const int null = open("/dev/null", O_RDONLY);
-  if (null >= 0) dup2(null, STDIN_FILENO);
+  if (input < 0) input = open("/dev/null", O_RDONLY);
+  if (input >= 0) dup2(input, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   execve(argv[0], argv, environment);
@@ -82,7 +82,10 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
   const std::vector<char*> arguments = Pointers(&options.argv);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Exec(parent, options.detached, log, arguments.data(), environment_pointers.data());
+  if (pid == 0) {
+    Exec(parent, options.detached, options.input, log, arguments.data(),
+         environment_pointers.data());
+  }
   close(log);
   if (pid < 0) {
     return absl::InternalError(

@@ -20,6 +20,7 @@ struct ChildOptions {
   std::vector<std::string> argv;  // argv[0] is the path of the binary
   std::string log_file;           // stdout and stderr are appended here
   bool detached = false;  // own session, lives on; else it gets SIGTERM when this process dies
+  int input = -1;         // its standard input; -1: /dev/null. Borrowed
 };
 
 class ChildProcess {

@@ -1,8 +1,12 @@
 #include "cli/local_cluster.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -100,7 +104,22 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
   return cluster;
 }
 
-LocalCluster::~LocalCluster() { Stop(absl::ZeroDuration()); }
+LocalCluster::~LocalCluster() {
+  Stop(absl::ZeroDuration());
+  for (const int fd : {keep_read_, keep_write_}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+absl::Status LocalCluster::Release() {
+  const std::string bytes(children_.size(), '+');
+  if (write(keep_write_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+    return absl::InternalError(
+        absl::StrCat("cannot tell the processes to stay: ", std::strerror(errno)));
+  }
+  children_.clear();
+  return absl::OkStatus();
+}
 
 absl::Status LocalCluster::Prepare() {
   SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(options_.config));
@@ -121,6 +140,11 @@ absl::Status LocalCluster::Prepare() {
                                                    ": ", error.message(),
                                                    "; give a writable --log_dir"));
   }
+  if (int fds[2]; options_.detached) {
+    if (pipe2(fds, O_CLOEXEC) != 0)
+      return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+    keep_read_ = fds[0], keep_write_ = fds[1];
+  }
   cluster_file_ = options_.log_dir + "/cluster.textproto";
   std::ofstream out(cluster_file_);
   out << ToTextproto(options_.config);
@@ -137,12 +161,13 @@ absl::Status LocalCluster::Spawn(const std::string& role, int rank,
   child.argv = {absl::StrCat(binaries_, "/sluice-", role),
                 absl::StrCat("--cluster=", cluster_file_),
                 absl::StrCat("--log_dir=", options_.log_dir),
-                absl::StrCat("--die_with_parent=", options_.detached ? "false" : "true"),
+                options_.detached ? "--stop_unless_kept" : "--die_with_parent",
                 // A cluster of one job needs no folder a job.
                 absl::StrCat("--job_log_folders=", options_.detached ? "true" : "false")};
   child.argv.insert(child.argv.end(), flags.begin(), flags.end());
   child.log_file = absl::StrCat(options_.log_dir, "/", LogName(role, rank));
   child.detached = options_.detached;
+  child.input = keep_read_;
   SLUICE_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(std::move(child)));
   children_.push_back(std::move(process));
   return absl::OkStatus();

@@ -1,8 +1,8 @@
 // A scheduler, pservers and workers on this host, on free ports.
 //
 // Invariants: the processes lie in the folder of this executable; those of a cluster that is not
-// detached end with this process, whatever ends it. Thread safety: one thread at a time, Start on
-// the main one.
+// detached end with this process, whatever ends it, and so do those of a detached one until
+// Release. Thread safety: one thread at a time, Start on the main one.
 #pragma once
 
 #include <memory>
@@ -41,8 +41,8 @@ class LocalCluster {
   bool SchedulerHasEnded() { return !children_.empty() && children_[0].Poll().has_value(); }
   // The processes were told to stop: waits, then ends those that do not.
   void Stop(absl::Duration grace);
-  // They live on.
-  void Release() { children_.clear(); }
+  // The processes of a detached cluster live on. INTERNAL when they could not be told.
+  absl::Status Release();
 
  private:
   explicit LocalCluster(Options options) : options_(std::move(options)) {}
@@ -52,6 +52,8 @@ class LocalCluster {
   bool AllEndUntil(absl::Time deadline);
 
   const Options options_;
+  // Detached: each process reads one byte that says that it stays, and stops at the end of it.
+  int keep_read_ = -1, keep_write_ = -1;
   std::string binaries_;
   std::string cluster_file_;
   std::string scheduler_;

@@ -80,14 +80,14 @@ int Up(const ParsedCommand& command) {
   // Ctrl-C while it starts stops what it has started.
   StopSignal::Install(false);
   auto cluster = LocalCluster::Start(*std::move(options));
-  const absl::Status ready =
+  absl::Status ready =
       cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();
+  if (ready.ok()) ready = (*cluster)->Release();
   if (absl::IsCancelled(ready)) return StopSignal::Wait();
   if (!ready.ok()) {
     ReportError(ready);
     return absl::IsInvalidArgument(ready) || absl::IsNotFound(ready) ? kBadUsage : kJobFailed;
   }
-  (*cluster)->Release();
   const std::string log_flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
   std::cout << "cluster is up: scheduler " << (*cluster)->scheduler() << ", "
             << Counted(servers, "pserver") << ", " << Counted(workers, "worker") << "; logs in "

@@ -25,6 +25,8 @@ DEFINE_string(admin_bind, "",
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
 DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
+DEFINE_bool(stop_unless_kept, false,
+            "stop when standard input ends before one byte of it has come (sluice up)");
 
 namespace sluice {
 
@@ -49,6 +51,7 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
   gflags::ParseCommandLineFlags(argc, argv, true);
   StopSignal::Install(FLAGS_die_with_parent);
   QuietGrpc();
+  if (FLAGS_stop_unless_kept) StopSignal::StopUnlessKept();
   if (*argc == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(std::string("unknown argument ") + (*argv)[1]);
 }

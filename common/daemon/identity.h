@@ -66,6 +66,8 @@ absl::Status AppendEndpoint(const Identity& identity, const std::string& address
 class StopSignal {
  public:
   static void Install(bool die_with_parent);
+  // After Install: SIGTERM to this process when standard input ends before one byte of it has come.
+  static void StopUnlessKept();
   static void Stop(int exit_code);  // from any thread
   static int Wait();                // exit code: of Stop, or 130/143 after a signal
 };

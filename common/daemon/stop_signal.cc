@@ -1,4 +1,5 @@
 // SIGINT and SIGTERM as something to wait for.
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -71,6 +72,23 @@ void StopSignal::Install(bool die_with_parent) {
   if (die_with_parent) AskForSignalsAtDeathOfParent();
   g_signals = signalfd(-1, &set, SFD_CLOEXEC);
   g_stop = eventfd(0, EFD_CLOEXEC);
+}
+
+void StopSignal::StopUnlessKept() {
+  std::thread([] {
+    char byte;
+    ssize_t n;
+    while ((n = read(STDIN_FILENO, &byte, 1)) < 0 && errno == EINTR) {
+    }
+    if (n != 1) {
+      kill(getpid(), SIGTERM);
+      return;
+    }
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null < 0) return;
+    dup2(null, STDIN_FILENO);
+    close(null);
+  }).detach();
 }
 
 void StopSignal::Stop(int exit_code) {

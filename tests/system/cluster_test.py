@@ -59,6 +59,17 @@ class ClusterTest(SluiceTest):
         self.up("--server_num=1", "--worker_num=1")
         self.assertEqual(len(self.status(log_dir)["members"]), 2)
 
+    def test_up_that_is_killed_while_it_starts_leaves_nothing(self):
+        for i, after in enumerate((0.02, 0.04, 0.06, 0.1, 0.2, 0.3)):
+            log_dir = self.tmp / ("killed%d" % i)
+            up = self.start("sluice", "up", "--server_num=2", "--worker_num=2", "--log_dir=%s" % log_dir)
+            time.sleep(after)  # not a wait: where in its start it is killed
+            up.kill()
+            if self.exit_code(up) == 0:
+                self._clusters.append(log_dir)  # it was up before
+                continue
+            self.await_none_left(within=2)
+
     def test_down_ends_a_running_job_as_cancelled(self):
         log_dir = self.up("--server_num=1", "--worker_num=2")
         job, _ = self.submit(log_dir, "long", *LONG, workers=2, detach=True)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <string>
 #include <thread>
 
 #include "common/daemon/identity.h"
@@ -62,6 +63,37 @@ TEST(StopSignalTest, StopEndsTheWaitWithItsCodeAndTheFirstWins) {
       [](pid_t) {});
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST(StopSignalTest, AProcessThatIsNotKeptStopsWhenItsInputEnds) {
+  for (const bool keep : {false, true}) {
+    int input[2];
+    ASSERT_EQ(pipe(input), 0);
+    if (keep) Tell(input[1]);
+    const int status = InChild(
+        [&input](int fd) -> int {
+          dup2(input[0], STDIN_FILENO);
+          close(input[1]);
+          StopSignal::Install(false);
+          StopSignal::StopUnlessKept();
+          Tell(fd);
+          return StopSignal::Wait();
+        },
+        [&](pid_t pid) {
+          close(input[1]);
+          if (!keep) return;
+          // Its input is read and given back before it can be told anything else.
+          const std::string link = "/proc/" + std::to_string(pid) + "/fd/0";
+          char target[64] = "";
+          while (std::string(target).rfind("/dev/null", 0) != 0) {
+            if (readlink(link.c_str(), target, sizeof(target) - 1) < 0) break;
+          }
+          kill(pid, SIGINT);
+        });
+    close(input[0]);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 128 + (keep ? SIGINT : SIGTERM));
+  }
 }
 
 TEST(StopSignalTest, SecondSignalEndsAHangingStop) {
