@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/saved_model.h"
 #include "model/data/data_source.h"
 
 namespace sluice::cli {
@@ -69,6 +70,11 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
     SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
   }
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
+  if (!job.initial_model().empty()) {
+    const absl::Status model = ReadManifest(job.initial_model()).status();
+    if (absl::IsNotFound(model))  // a damaged one is told by who reads all of it
+      return absl::InvalidArgumentError(absl::StrCat("initial_model: ", model.message()));
+  }
   return CheckWritable(job.output_dir().empty() ? default_output : job.output_dir());
 }
 

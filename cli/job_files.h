@@ -8,7 +8,7 @@
 
 namespace sluice::cli {
 
-// Of a job that runs on this host: its data can be read, and its output folder written (an empty
+// Of a job that runs on this host: its data and initial model can be read, and its output folder written (an empty
 // output_dir: `default_output`). Leaves nothing behind. INVALID_ARGUMENT names field, path and fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
 
