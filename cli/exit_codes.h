@@ -7,6 +7,6 @@ constexpr int kDone = 0;
 constexpr int kJobFailed = 1;    // the job failed or was cancelled, or a part of this machine did
 constexpr int kBadUsage = 2;     // flags, files, configuration
 constexpr int kUnreachable = 3;  // no scheduler answered
-// 130 and 143: ended by SIGINT or SIGTERM.
+// 130, 143 and 129: ended by SIGINT, SIGTERM or SIGHUP.
 
 }  // namespace sluice::cli

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/saved_model.h"
 #include "model/data/data_source.h"
 
 namespace sluice::cli {
@@ -96,6 +97,11 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
     SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
   }
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
+  if (!job.initial_model().empty()) {
+    const absl::Status model = ReadManifest(job.initial_model()).status();
+    if (absl::IsNotFound(model))  // a damaged one is told by who reads all of it
+      return absl::InvalidArgumentError(absl::StrCat("initial_model: ", model.message()));
+  }
   const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
   SLUICE_RETURN_IF_ERROR(
       CheckWritable(output, [&](const std::string& why) { return NoOutput(output, why); }));

@@ -8,9 +8,9 @@
 
 namespace sluice::cli {
 
-// Of a job that runs on this host: its data can be read, and its output folder (an empty
-// output_dir: `default_output`) and trace_file written. Leaves nothing behind. INVALID_ARGUMENT
-// names field, path and fix.
+// Of a job that runs on this host: its data and initial model can be read, and its output folder
+// (an empty output_dir: `default_output`) and trace_file written. Leaves nothing behind.
+// INVALID_ARGUMENT names field, path and fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
 
 // Of a job that another process of this host runs, maybe as another user: output_dir is no file and

@@ -65,11 +65,7 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command) {
     }
     overrides.push_back({parts[0], parts[1], "--set"});
   }
-  const std::string& file = command.Text("job");
-  SLUICE_ASSIGN_OR_RETURN(JobConfig job, LoadJobConfig(file, overrides));
-  if (const absl::Status made = CheckModelAndData(job); !made.ok())
-    return absl::Status(made.code(), absl::StrCat(file, ": ", made.message()));
-  return job;
+  return LoadJobConfig(command.Text("job"), overrides, &CheckModelAndData);
 }
 
 std::string Describe(const JobConfig& job) {

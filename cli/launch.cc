@@ -82,14 +82,14 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
 int Launch(const ParsedCommand& command) {
   const auto job = JobFromFlags(command);
   if (!job.ok()) return ReportError(job.status());
-  if (command.Switch("dry_run")) {
-    std::cout << ToTextproto(*job);
-    return kDone;
-  }
   const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
   if (!mode.ok()) return ReportError(mode.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
+  if (command.Switch("dry_run")) {
+    std::cout << ToTextproto(*job);
+    return kDone;
+  }
   if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
     return ReportError(files);
   }

@@ -32,7 +32,8 @@ std::string LogName(const std::string& role, int rank) {
 bool StopIsPending() {
   sigset_t pending;
   return sigpending(&pending) == 0 &&
-         (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+         (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+          sigismember(&pending, SIGHUP) == 1);
 }
 
 ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num) {

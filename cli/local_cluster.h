@@ -60,7 +60,7 @@ class LocalCluster {
   std::vector<ChildProcess> children_;  // the scheduler first
 };
 
-// SIGINT or SIGTERM came while they were blocked.
+// SIGINT, SIGTERM or SIGHUP came while they were blocked.
 bool StopIsPending();
 
 // Cluster of `server_num` pservers and `worker_num` workers on loopback.

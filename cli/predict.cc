@@ -33,15 +33,21 @@ namespace {
 struct Part {
   pid_t pid = -1;
   int pipe =
-      -1;  // the child's report: "examples bad_lines", newline, text of bad lines or of the error
+      -1;  // the child's report: numbers of a Report, newline, text of bad lines or of the error
   std::string file;
   uint64_t lines = 0;  // that it reports
 };
 
 struct Report {
   uint64_t examples = 0, bad_lines = 0;
+  uint64_t max_bad_lines = 0;  // of the model's job
   std::string bad_text;
 };
+
+Report ReportOf(const PredictSummary& summary) {
+  return {summary.examples, summary.bad.count, summary.max_bad_lines,
+          summary.bad.count > 0 ? summary.bad.Describe() : ""};
+}
 
 void WriteAll(int fd, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
@@ -63,8 +69,9 @@ void WriteAll(int fd, const std::string& text) {
               ? kBadUsage
               : kJobFailed);
   }
-  WriteAll(fd, absl::StrCat(summary->examples, " ", summary->bad.count, "\n",
-                            summary->bad.count > 0 ? summary->bad.Describe() : ""));
+  const Report report = ReportOf(*summary);
+  WriteAll(fd, absl::StrCat(report.examples, " ", report.bad_lines, " ", report.max_bad_lines, "\n",
+                            report.bad_text));
   _exit(kDone);
 }
 
@@ -120,8 +127,9 @@ absl::StatusOr<Report> Finish(int number, const Part& part, Leftovers* leftovers
   Report report;
   const std::vector<std::string> lines = absl::StrSplit(text, absl::MaxSplits('\n', 1));
   const std::vector<std::string> numbers = absl::StrSplit(lines[0], ' ');
-  if (numbers.size() != 2 || !absl::SimpleAtoi(numbers[0], &report.examples) ||
-      !absl::SimpleAtoi(numbers[1], &report.bad_lines)) {
+  if (numbers.size() != 3 || !absl::SimpleAtoi(numbers[0], &report.examples) ||
+      !absl::SimpleAtoi(numbers[1], &report.bad_lines) ||
+      !absl::SimpleAtoi(numbers[2], &report.max_bad_lines)) {
     return absl::InternalError(absl::StrCat("part ", number, " of the prediction gave no report"));
   }
   if (lines.size() > 1) report.bad_text = lines[1];
@@ -181,11 +189,7 @@ absl::StatusOr<Report> RunHere(const PredictOptions& options) {
   if (!target.in_place) files.push_back(target.path + kUnfinishedSuffix);
   Leftovers leftovers(std::move(files), "", 0);
   SLUICE_ASSIGN_OR_RETURN(const PredictSummary summary, PredictFile(options));
-  Report report;
-  report.examples = summary.examples;
-  report.bad_lines = summary.bad.count;
-  if (summary.bad.count > 0) report.bad_text = summary.bad.Describe();
-  return report;
+  return ReportOf(summary);
 }
 
 // Of the parts of a pipe or device, beside which no file can be.
@@ -226,6 +230,7 @@ absl::StatusOr<Report> RunParts(const PredictOptions& options) {
     parts[i].lines = report->examples + report->bad_lines;
     total.examples += report->examples;
     total.bad_lines += report->bad_lines;
+    total.max_bad_lines = report->max_bad_lines;
     if (total.bad_text.empty()) total.bad_text = report->bad_text;
   }
   if (status.ok()) status = Concatenate(parts, target, whole);
@@ -252,6 +257,14 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
     return absl::InvalidArgumentError(
         absl::StrCat("--worker_num=", workers, " is not possible; give 1 to 1000"));
   }
+  if (command.Text("output") == "-") {
+    return absl::InvalidArgumentError(
+        "--output=- is no file; give --output=/dev/stdout for standard output");
+  }
+  if (command.Given("max_bad_lines") && command.Number("max_bad_lines") < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max_bad_lines=", command.Number("max_bad_lines"), " is not possible; give 0 or more"));
+  }
   PredictOptions options;
   options.model_dir = command.Text("model");
   for (const std::string& list : command.All("data")) {
@@ -263,6 +276,25 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
   options.worker_num = static_cast<int>(workers);
   options.threads = ThreadsPerWorker(options.worker_num);
   return options;
+}
+
+// Says why the scores, which are written, are not to be trusted.
+int ExitCode(const ParsedCommand& command, const Report& report) {
+  const bool given = command.Given("max_bad_lines");
+  const uint64_t most =
+      given ? static_cast<uint64_t>(command.Number("max_bad_lines")) : report.max_bad_lines;
+  if (report.bad_lines > most) {
+    std::cerr << "sluice: that is more than "
+              << (given ? "--max_bad_lines " : "data.max_bad_lines of the model's job, ") << most
+              << "; mend the data, or give a higher --max_bad_lines" << std::endl;
+    return kJobFailed;
+  }
+  if (report.examples == 0 && report.bad_lines > 0) {
+    std::cerr << "sluice: no line is an example; is --data in the format of the model's job?"
+              << std::endl;
+    return kJobFailed;
+  }
+  return kDone;
 }
 
 int Predict(const ParsedCommand& command) {
@@ -278,7 +310,7 @@ int Predict(const ParsedCommand& command) {
   }
   (scores_on_stdout ? std::cerr : std::cout) << "scored " << Counted(report->examples, "example")
                                              << " into " << options->output_file << std::endl;
-  return kDone;
+  return ExitCode(command, *report);
 }
 
 }  // namespace
@@ -294,6 +326,8 @@ Command PredictCommand() {
       {"output", FlagKind::kText, "FILE", "", "one probability a line (required)"},
       {"worker_num", FlagKind::kNumber, "N", "1",
        "processes; the output is the same for any number"},
+      {"max_bad_lines", FlagKind::kNumber, "N", "",
+       "exit with 1 when more lines are no example; else the model's job says it"},
   };
   spec.examples =
       "  sluice predict --model=output/adult-1/model --data=test.csv --output=scores.txt "

@@ -117,6 +117,8 @@ std::string Totals(const JobStatus& status) {
                     Counted(r.examples(), "example"), " in ", ShortDuration(r.seconds()), " (",
                     Rate(r.examples_per_second()), ")\n");
   }
+  if (r.has_eval() && r.eval().examples() == 0)
+    absl::StrAppend(&text, "note: no example was evaluated; see data.eval_files\n");
   if (r.staleness().pushes() > 0) absl::StrAppend(&text, Staleness(r.staleness()), "\n");
   const StageSeconds& s = r.stages();
   if (s.compute() > 0) {

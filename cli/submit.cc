@@ -48,12 +48,12 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
 int Submit(const ParsedCommand& command) {
   const auto job = JobFromFlags(command);
   if (!job.ok()) return ReportError(job.status());
+  const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
+  if (!mode.ok()) return ReportError(mode.status());
   if (command.Switch("dry_run")) {
     std::cout << ToTextproto(*job);
     return kDone;
   }
-  const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
-  if (!mode.ok()) return ReportError(mode.status());
   const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
   // Through a loopback address: the scheduler, which writes the output, is on this host.

@@ -20,7 +20,7 @@ class Watch {
   absl::StatusOr<JobStatus> Run() {
     for (;;) {
       Ask();
-      if (HasEnded(status_.state())) return status_;
+      if (HasEnded(status_.state())) return WithCause();
       if (absl::Now() >= std::min(deadline_, silent_until_)) return GaveUp();
       if (o_.interrupted && o_.interrupted() && !asked_to_stop_) {
         if (!o_.cancel_on_interrupt) return status_;
@@ -31,6 +31,19 @@ class Watch {
   }
 
  private:
+  // The scheduler knows of a process only that it is silent; who started it knows how it ended.
+  JobStatus WithCause() {
+    if (status_.state() != JOB_FAILED) return status_;
+    CheckCluster();
+    if (!broken_.ok()) absl::StrAppend(status_.mutable_message(), "; ", Cause());
+    return status_;
+  }
+
+  // The first part: the rest, the end of a log, was shown when it broke.
+  std::string Cause() const {
+    return std::string(broken_.message().substr(0, broken_.message().find(';')));
+  }
+
   void Ask() {
     WatchJobRequest request;
     request.set_job_id(o_.job_id);
@@ -76,9 +89,7 @@ class Watch {
   absl::StatusOr<JobStatus> GaveUp() {
     if (asked_to_stop_) return status_;
     if (!broken_.ok()) {
-      // The rest, the end of a log, was shown when it broke.
-      const std::string first(broken_.message().substr(0, broken_.message().find(';')));
-      return absl::InternalError(absl::StrCat("job ", o_.job_id, " failed: ", first));
+      return absl::InternalError(absl::StrCat("job ", o_.job_id, " failed: ", Cause()));
     }
     return error_;
   }

@@ -186,7 +186,9 @@ absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
       SLUICE_RETURN_IF_ERROR(prediction.Run(file.path, from - file.begin, to - file.begin));
   }
   SLUICE_RETURN_IF_ERROR(writer.Close());
-  return prediction.TakeSummary();
+  PredictSummary summary = prediction.TakeSummary();
+  summary.max_bad_lines = predictor->job().data().max_bad_lines();
+  return summary;
 }
 
 }  // namespace sluice

@@ -66,8 +66,9 @@ struct PredictOptions {
 };
 
 struct PredictSummary {
-  uint64_t examples = 0;  // scored
-  BadLines bad;           // lines that are no example: their score is "nan"
+  uint64_t examples = 0;       // scored
+  BadLines bad;                // lines that are no example: their score is "nan"
+  uint64_t max_bad_lines = 0;  // of the model's job
 };
 
 // Where an output path leads through symbolic links. A regular file, or none yet, is replaced when

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/field_error.h"
 #include "common/config/job_config.h"
 #include "common/optimizer/update_rule.h"
 
@@ -111,7 +112,7 @@ absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) 
 
 absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tables) {
   std::set<std::string> seen;
-  for (const TableConfig& from : job.tables()) {
+  const auto override_one = [&](const TableConfig& from) {
     auto found = std::find_if(tables->begin(), tables->end(), [&](const TableConfig& table) {
       return table.name() == from.name();
     });
@@ -119,7 +120,10 @@ absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tabl
       return Refuse(from, absl::StrCat("the model has no such table; it has ", Names(*tables)));
     }
     if (!seen.insert(from.name()).second) return Refuse(from, "is given twice; keep one");
-    SLUICE_RETURN_IF_ERROR(OverrideTable(from, ModeOf(job.strategy()), &*found));
+    return OverrideTable(from, ModeOf(job.strategy()), &*found);
+  };
+  for (int i = 0; i < job.tables_size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(AtField(absl::StrCat("tables[", i, "]"), override_one(job.tables(i))));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/field_error.h"
 #include "common/config/job_config.h"
 #include "common/optimizer/update_rule.h"
 #include "model/net/wide_deep_net.h"
@@ -16,7 +17,8 @@ namespace {
 
 // absl::Status of a field of model.wide_deep.
 absl::Status Refuse(absl::string_view field, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("model.wide_deep.", field, ": ", why));
+  const std::string path = absl::StrCat("model.wide_deep.", field);
+  return AtField(path, absl::InvalidArgumentError(absl::StrCat(path, ": ", why)));
 }
 
 class WideDeepModel : public Model {
@@ -72,14 +74,29 @@ OptimizerConfig Optimizer(const OptimizersConfig& optimizers, bool has_own,
   return WithDefaults(has_own ? own : optimizers.all());
 }
 
+// A switch of the wide part, true by default.
+bool On(bool present, bool value) { return !present || value; }
+
+absl::Status CheckParts(const JobConfig& job) {
+  const WideDeepConfig& config = job.model().wide_deep();
+  if (!config.hidden_units().empty() || On(config.has_wide_numeric(), config.wide_numeric()) ||
+      On(config.has_wide_categorical(), config.wide_categorical())) {
+    return absl::OkStatus();
+  }
+  return Refuse("wide_numeric",
+                "no part is left; set hidden_units, wide_numeric or wide_categorical");
+}
+
 absl::Status CheckFeatureDims(const JobConfig& job) {
   const uint32_t dim = job.model().wide_deep().embedding_dim();
-  for (const Feature& feature : job.features()) {
+  for (int i = 0; i < job.features_size(); ++i) {
+    const Feature& feature = job.features(i);
     if (feature.has_embedding_dim() && feature.embedding_dim() != dim) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("features: \"", feature.name(), "\" has embedding_dim ",
-                       feature.embedding_dim(), ", but model.wide_deep.embedding_dim is ", dim,
-                       "; one table holds all embeddings: make them equal"));
+      return AtField(absl::StrCat("features[", i, "].embedding_dim"),
+                     absl::InvalidArgumentError(absl::StrCat(
+                         "features: \"", feature.name(), "\" has embedding_dim ",
+                         feature.embedding_dim(), ", but model.wide_deep.embedding_dim is ", dim,
+                         "; one table holds all embeddings: make them equal")));
     }
   }
   return absl::OkStatus();
@@ -87,6 +104,7 @@ absl::Status CheckFeatureDims(const JobConfig& job) {
 
 absl::StatusOr<std::unique_ptr<Model>> WideDeepModel::Create(const JobConfig& job) {
   auto model = std::make_unique<WideDeepModel>();
+  SLUICE_RETURN_IF_ERROR(CheckParts(job));
   SLUICE_RETURN_IF_ERROR(CheckFeatureDims(job));
   SLUICE_ASSIGN_OR_RETURN(model->schema_, FeatureSchema::Create(job));
   SLUICE_RETURN_IF_ERROR(model->DeriveShape(job));
@@ -98,11 +116,10 @@ absl::StatusOr<std::unique_ptr<Model>> WideDeepModel::Create(const JobConfig& jo
 
 absl::Status WideDeepModel::DeriveShape(const JobConfig& job) {
   const WideDeepConfig& config = job.model().wide_deep();
-  const auto on = [](bool present, bool value) { return !present || value; };  // default true
   shape_.hidden.assign(config.hidden_units().begin(), config.hidden_units().end());
   shape_.dropout = config.dropout();
   shape_.bf16 = job.train().compute_dtype() == TrainConfig::BF16;
-  shape_.wide_bias = on(config.has_wide_numeric(), config.wide_numeric());
+  shape_.wide_bias = On(config.has_wide_numeric(), config.wide_numeric());
   shape_.num_numeric = schema_->numerics().size();
   for (uint32_t i = 0; i < shape_.num_numeric; ++i) {
     const FeatureSchema::Numeric& numeric = schema_->numerics()[i];
@@ -117,7 +134,7 @@ absl::Status WideDeepModel::DeriveShape(const JobConfig& job) {
     shape_.slots.push_back(to);
     any_wide |= slot.in_wide, any_deep |= slot.in_deep;
   }
-  shape_.wide_column = any_wide && on(config.has_wide_categorical(), config.wide_categorical());
+  shape_.wide_column = any_wide && On(config.has_wide_categorical(), config.wide_categorical());
   shape_.embedding_dim = any_deep && shape_.deep() ? config.embedding_dim() : 0;
 
   if (std::count(shape_.hidden.begin(), shape_.hidden.end(), 0u) > 0) {
@@ -136,8 +153,7 @@ absl::Status WideDeepModel::DeriveShape(const JobConfig& job) {
     return Refuse("hidden_units", "no feature has in_deep; declare one, or remove hidden_units");
   }
   if (!shape_.deep() && !shape_.wide_bias && !shape_.wide_column) {
-    return Refuse("wide_numeric",
-                  "no part is left; set hidden_units, wide_numeric or wide_categorical");
+    return Refuse("wide_categorical", "no feature has keys in_wide, and there is no other part");
   }
   return absl::OkStatus();
 }

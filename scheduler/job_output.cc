@@ -83,20 +83,28 @@ absl::Status RemoveEarlier(Env* env, const JobConfig& config) {
 absl::Status JobOutput::Begin(const OutputAction& action) {
   const std::string& dir = action.config.output_dir();
   if (const absl::Status made = options_.env->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
+  Open& open = open_[action.job_id];
+  auto folder = FolderLock::Take(dir);
+  open.taken = absl::IsAlreadyExists(folder.status());
+  if (open.taken) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("another job, which has not ended, writes to the same output_dir ", dir,
+                     "; give another --output_dir"));
+  }
+  if (!folder.ok()) return NoOutput(dir, folder.status());
+  open.folder.emplace(*std::move(folder));
   const std::string text = ToTextproto(action.config);
   const absl::Status written =
       options_.env->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
   if (!written.ok()) return NoOutput(dir, written);
   if (const absl::Status removed = RemoveEarlier(options_.env, action.config); !removed.ok())
     return NoOutput(dir, removed);
-  SLUICE_ASSIGN_OR_RETURN(open_[action.job_id].events,
-                          EventFile::Create(dir, options_.host, action.time));
+  SLUICE_ASSIGN_OR_RETURN(open.events, EventFile::Create(dir, options_.host, action.time));
   if (!action.config.trace_file().empty()) {
     SLUICE_ASSIGN_OR_RETURN(
-        open_[action.job_id].trace,
-        TraceFile::Create(action.config.trace_file(), action.job_id, options_.host));
+        open.trace, TraceFile::Create(action.config.trace_file(), action.job_id, options_.host));
   }
-  return open_[action.job_id].events->Flush();
+  return open.events->Flush();
 }
 
 void JobOutput::AddTrace(const OutputAction& action) {
@@ -118,7 +126,9 @@ absl::Status JobOutput::AddScalars(const OutputAction& action) {
 }
 
 absl::Status JobOutput::End(const OutputAction& action) {
+  const Open open = std::move(open_[action.job_id]);  // closed, and unlocked, when all is written
   open_.erase(action.job_id);
+  if (open.taken) return absl::OkStatus();
   const std::string& dir = action.config.output_dir();
   if (const absl::Status made = options_.env->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
   const std::string json = ResultJson(action.result);

@@ -1,20 +1,23 @@
 // Writes what jobs leave behind: OUTPUT_DIR/job.textproto at the start, the event file (those that
 // an earlier job left there are removed), the trace, result.json at the end.
 //
-// One thread writes, in the order of the actions, so that neither decisions nor calls wait for a
-// disk. Thread safety: safe. Callbacks run on the writing thread.
+// The folder is locked meanwhile: a job of another scheduler that would write to it fails, and
+// leaves it as it is. One thread writes, in the order of the actions, so that neither decisions nor
+// calls wait for a disk. Thread safety: safe. Callbacks run on the writing thread.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/env.h"
+#include "common/base/folder_lock.h"
 #include "common/base/mutex.h"
 #include "common/progress/event_file.h"
 #include "scheduler/scheduler_core.h"
@@ -45,6 +48,8 @@ class JobOutput {
 
  private:
   struct Open {
+    std::optional<FolderLock> folder;  // while the job writes to it
+    bool taken = false;                // by a job of another scheduler
     std::unique_ptr<EventFile> events;
     std::unique_ptr<TraceFile> trace;  // null: none is asked for, or it could not be written
     bool failed = false;

@@ -4,9 +4,11 @@
 #include <functional>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/field_error.h"
 #include "common/config/job_validation.h"
 #include "common/config/textproto_file.h"
 #include "common/optimizer/update_rule.h"
@@ -148,6 +150,26 @@ absl::Status ToStatus(const std::vector<ConfigProblem>& problems,
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
+// `path` is `outer`, or a field or element of it.
+bool IsWithin(const std::string& path, const std::string& outer) {
+  return absl::StartsWith(path, outer) &&
+         (path.size() == outer.size() || path[outer.size()] == '.' || path[outer.size()] == '[');
+}
+
+// Where the value of `path` comes from: an override, which is not the file's, else a line of it,
+// maybe with overrides of parts of it. Ends with ": ".
+std::string PlaceOf(const std::string& path, const std::string& file, int line,
+                    absl::Span<const ConfigOverride> overrides) {
+  std::string with;
+  for (auto o = overrides.rbegin(); o != overrides.rend() && !path.empty(); ++o) {
+    if (IsWithin(path, o->path)) return absl::StrCat(o->origin, ": ");
+    if (with.empty() && IsWithin(o->path, path)) {
+      with = absl::StrCat(" with ", o->origin, o->origin == "--set" ? " " + o->path : "");
+    }
+  }
+  return absl::StrCat(file, line > 0 ? absl::StrCat(":", line) : "", with, ": ");
+}
+
 // The file's name without folder and ending, with other characters replaced.
 std::string NameFromFile(const std::string& file) {
   std::string name = fs::path(file).stem().string().substr(0, 64);
@@ -193,23 +215,22 @@ absl::Status ValidateJobConfig(const JobConfig& job) {
   return ToStatus(FindProblems(job), [](const std::string&) { return ""; });
 }
 
-absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
-                                        absl::Span<const ConfigOverride> overrides) {
+absl::StatusOr<JobConfig> LoadJobConfig(
+    const std::string& file, absl::Span<const ConfigOverride> overrides,
+    const std::function<absl::Status(const JobConfig&)>& check) {
   JobConfig job;
   FieldLocations locations;
   SLUICE_RETURN_IF_ERROR(ReadTextprotoFile(file, &job, &locations));
   SLUICE_RETURN_IF_ERROR(ApplyOverrides(overrides, &job));
   if (job.name().empty()) job.set_name(NameFromFile(file));
   job = FillDefaults(std::move(job), fs::path(file).parent_path().string());
-  // An overridden value is not the file's.
-  SLUICE_RETURN_IF_ERROR(ToStatus(FindProblems(job), [&](const std::string& path) {
-    for (const ConfigOverride& o : overrides) {
-      if (o.path == path) return absl::StrCat(o.origin, ": ");
-    }
-    const int line = LineOfField(locations, job, path);
-    return line > 0 ? absl::StrCat(file, ":", line, ": ") : absl::StrCat(file, ": ");
-  }));
-  return job;
+  const auto place = [&](const std::string& path) {
+    return PlaceOf(path, file, LineOfField(locations, job, path), overrides);
+  };
+  SLUICE_RETURN_IF_ERROR(ToStatus(FindProblems(job), place));
+  const absl::Status checked = check ? check(job) : absl::OkStatus();
+  if (checked.ok()) return job;
+  return absl::Status(checked.code(), absl::StrCat(place(FieldOf(checked)), checked.message()));
 }
 
 std::string ToTextproto(const google::protobuf::Message& message) {

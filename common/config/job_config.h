@@ -3,6 +3,7 @@
 // Every error says file:line:column (when it comes from a file), the field, the value and the fix.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,10 +60,11 @@ absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& b
 // All problems at once, a line each.
 absl::Status ValidateJobConfig(const JobConfig& job);
 
-// Read, override, name (default: the file's), make effective; problems of values from the file say
-// file:line.
-absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
-                                        absl::Span<const ConfigOverride> overrides);
+// Read, override, name (default: the file's), make effective, then ask `check` too, whose errors
+// name their field with AtField (field_error.h). Problems of values from the file say file:line.
+absl::StatusOr<JobConfig> LoadJobConfig(
+    const std::string& file, absl::Span<const ConfigOverride> overrides,
+    const std::function<absl::Status(const JobConfig&)>& check = nullptr);
 
 absl::Status ValidateClusterConfig(const ClusterConfig& cluster);
 ClusterConfig WithDefaults(ClusterConfig cluster);

@@ -10,7 +10,6 @@
 #include "common/config/closest_name.h"
 #include "common/config/data_columns.h"
 #include "common/config/job_config.h"
-#include "common/optimizer/learning_rate.h"
 #include "common/optimizer/update_rule.h"
 
 namespace sluice {
@@ -326,9 +325,14 @@ class Check {
   void Optimizers() {
     const OptimizersConfig& o = job_.optimizers();
     Optimizer("optimizers.all", o.all());
-    if (o.has_dense()) Optimizer("optimizers.dense", o.dense());
-    if (o.has_embedding()) Optimizer("optimizers.embedding", o.embedding());
-    if (o.has_wide()) Optimizer("optimizers.wide", o.wide());
+    // A copy of `all` has no problem of its own.
+    const std::string all = o.all().SerializeAsString();
+    const auto own = [&](const char* path, bool has, const OptimizerConfig& optimizer) {
+      if (has && optimizer.SerializeAsString() != all) Optimizer(path, optimizer);
+    };
+    own("optimizers.dense", o.has_dense(), o.dense());
+    own("optimizers.embedding", o.has_embedding(), o.embedding());
+    own("optimizers.wide", o.has_wide(), o.wide());
     if (!(o.clip_global_norm() >= 0 && std::isfinite(o.clip_global_norm()))) {
       Add("optimizers.clip_global_norm",
           absl::StrCat(o.clip_global_norm(), " is no norm; give 0 (off) or more"));
@@ -342,11 +346,11 @@ class Check {
     }
     const auto rule = UpdateRule::Create(optimizer);
     if (!rule.ok()) {
-      Add(path, std::string(rule.status().message()));
-      return;
+      // Its text begins with the field: "momentum.nesterov needs ...".
+      const std::string text(rule.status().message());
+      const size_t space = text.find(' ');
+      Add(absl::StrCat(path, ".", text.substr(0, space)), text.substr(space + 1));
     }
-    const absl::Status schedule = ValidateSchedule(optimizer.schedule());
-    if (!schedule.ok()) Add(path + ".schedule", std::string(schedule.message()));
   }
 
   void Strategy() {

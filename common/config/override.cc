@@ -191,6 +191,11 @@ absl::StatusOr<Message*> Descend(const FieldPathPart& part, const FieldDescripto
   const Reflection& reflection = *message->GetReflection();
   if (!field.is_repeated()) return reflection.MutableMessage(message, &field);
   const int size = reflection.FieldSize(*message, &field);
+  if (size == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", part.name, "' is an empty list; set the list, e.g. --set '", part.name,
+                     "={", field.message_type()->field(0)->name(), ": ...}'"));
+  }
   if (part.index < 0 || part.index >= size) {
     return absl::InvalidArgumentError(absl::StrCat("'", part.name, "' is a list of ", size,
                                                    "; name an element, from ", part.name, "[0] to ",

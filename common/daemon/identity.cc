@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/config/environment.h"
@@ -78,14 +79,19 @@ class Resolver {
   absl::Status Cluster() {
     file_ = FlagOrVariable(flags_.cluster_file, "--cluster", "SLUICE_CLUSTER").value;
     if (!file_.empty()) {
-      SLUICE_ASSIGN_OR_RETURN(id_.cluster, ReadClusterConfig(file_));
+      auto cluster = ReadClusterConfig(file_);
+      // Also of a file that is not there: to start again would not help.
+      if (!cluster.ok()) return absl::InvalidArgumentError(cluster.status().message());
+      id_.cluster = *std::move(cluster);
     }
     if (insecure_) id_.cluster.mutable_security()->set_insecure(true);
     insecure_ = id_.cluster.security().insecure();
     id_.cluster = WithDefaults(std::move(id_.cluster));
     const absl::Status status = ValidateClusterConfig(id_.cluster);
     if (status.ok()) return status;
-    return absl::InvalidArgumentError(absl::StrCat(file_, ": ", status.message()));
+    const std::string each = absl::StrCat("\n", file_, ": ");
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_, ": ", absl::StrReplaceAll(status.message(), {{"\n", each}})));
   }
 
   // The only index whose host is this one.

@@ -60,16 +60,16 @@ absl::Status OpenLog(const Identity& identity, const char* argv0);
 absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
                             const std::string& admin_address);
 
-// SIGINT and SIGTERM: Wait blocks until one came or Stop was called. Install before any thread
-// starts. After a signal the process has 20 s to end, and a second signal ends it at once. With
-// `die_with_parent` the process gets SIGTERM when its parent dies, also while it is stopped.
+// SIGINT, SIGTERM and SIGHUP: Wait blocks until one came or Stop was called. Install before any
+// thread starts. After a signal the process has 20 s to end, and a second signal ends it at once.
+// With `die_with_parent` the process gets SIGTERM when its parent dies, also while it is stopped.
 class StopSignal {
  public:
   static void Install(bool die_with_parent);
   // After Install: SIGTERM to this process when standard input ends before one byte of it has come.
   static void StopUnlessKept();
   static void Stop(int exit_code);  // from any thread
-  static int Wait();                // exit code: of Stop, or 130/143 after a signal
+  static int Wait();                // exit code: of Stop, or 130/143/129 after a signal
 };
 
 }  // namespace sluice

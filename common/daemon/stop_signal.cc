@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as something to wait for.
+// SIGINT, SIGTERM and SIGHUP as something to wait for.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -31,6 +31,10 @@ sigset_t StopSignals() {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  // Ignored (nohup) it stays so; a blocked one would come nevertheless.
+  struct sigaction hang_up;
+  if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)
+    sigaddset(&set, SIGHUP);
   return set;
 }
 
@@ -40,7 +44,8 @@ int ExitCodeOfSignal() {
   // A second signal, or a stop that hangs, ends the process at once.
   signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
   signal(SIGTERM, SIG_DFL);
-  const sigset_t set = StopSignals();
+  sigset_t set = StopSignals();
+  sigdelset(&set, SIGHUP);  // a terminal that closes may send it twice
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   alarm(kStopGraceSeconds);
   return 128 + static_cast<int>(info.ssi_signo);

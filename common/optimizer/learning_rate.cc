@@ -28,7 +28,12 @@ absl::Status RequireRange(const char* field, float value, float low, const char*
 template <typename Decay>
 absl::Status ValidateDecay(const std::string& name, const Decay& decay) {
   SLUICE_RETURN_IF_ERROR(RequirePositive((name + ".steps").c_str(), decay.steps()));
-  return RequireRange((name + ".rate").c_str(), decay.rate(), 0, "finite and not negative");
+  if (std::isfinite(decay.rate()) && decay.rate() > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("schedule.", name,
+                                                 ".rate must be finite and above 0 (how fast it "
+                                                 "decays); it is ",
+                                                 decay.rate(),
+                                                 decay.rate() == 0 ? " or absent" : ""));
 }
 
 absl::Status ValidateCosineRestarts(const LearningRateSchedule::CosineRestarts& cosine) {

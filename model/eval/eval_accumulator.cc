@@ -144,7 +144,7 @@ void EvalAccumulator::Auc(EvalMetrics* metrics) const {
 EvalMetrics EvalAccumulator::Metrics() const {
   EvalMetrics metrics;
   metrics.set_examples(examples_);
-  if (not_finite_ > 0) {
+  if (not_finite_ > 0 || (weight_ == 0 && examples_ > 0)) {  // or nothing has a weight
     const double nan = std::numeric_limits<double>::quiet_NaN();
     metrics.set_auc(nan), metrics.set_auc_error_bound(nan), metrics.set_log_loss(nan),
         metrics.set_accuracy(nan);

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/field_error.h"
 #include "model/features/feature_keys.h"
 
 namespace sluice {
@@ -15,6 +16,8 @@ template <typename... Parts>
 absl::Status FeatureError(const Feature& feature, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("feature \"", feature.name(), "\": ", parts...));
 }
+
+std::string PathOf(int feature) { return absl::StrCat("features[", feature, "]"); }
 
 bool InWide(const Feature& feature) { return !feature.has_in_wide() || feature.in_wide(); }
 bool InDeep(const Feature& feature) { return !feature.has_in_deep() || feature.in_deep(); }
@@ -34,6 +37,17 @@ bool HasKeys(const Feature& feature) { return !feature.has_numeric() || Bucketed
 absl::Status CheckDatePart(const Feature& feature, DatePart part) {
   if (DatePart_IsValid(part)) return absl::OkStatus();
   return FeatureError(feature, "date_part is unknown; use one of YEAR, MONTH, DAY_OF_MONTH, ...");
+}
+
+// No part of the model uses the feature's number, or its keys.
+absl::Status Unused(const Feature& feature, bool number) {
+  return FeatureError(
+      feature,
+      number && Bucketed(feature) ? "keep_numeric"
+      : number                    ? "its number"
+                                  : "it",
+      " has no effect: no part of the model uses it (in_wide needs model.wide_deep.",
+      number ? "wide_numeric" : "wide_categorical", ", in_deep needs hidden_units); remove it");
 }
 
 // The slot of MULTI_SLOT data that holds any number of values in this column.
@@ -57,9 +71,9 @@ class Compiler {
 
  private:
   absl::Status CompileLabelAndWeight();
-  absl::Status IndexNames();
-  // The parts of all crosses: checked, and given the index of their key.
-  absl::Status IndexParts();
+  absl::Status IndexName(int feature);
+  // The parts of a cross: checked, and given the index of their key.
+  absl::Status IndexParts(const Feature& cross);
   absl::Status CompileFeature(const Feature& feature);
   absl::Status CheckEmbeddingDim(const Feature& feature) const;
   absl::Status CompileNumeric(const Feature& feature, int column);
@@ -86,10 +100,14 @@ class Compiler {
 
 absl::StatusOr<CompiledFeatures> Compiler::Run() {
   FindParts();
-  SLUICE_RETURN_IF_ERROR(CompileLabelAndWeight());
-  SLUICE_RETURN_IF_ERROR(IndexNames());
-  SLUICE_RETURN_IF_ERROR(IndexParts());
-  for (const Feature& feature : job_.features()) SLUICE_RETURN_IF_ERROR(CompileFeature(feature));
+  SLUICE_RETURN_IF_ERROR(AtField("data.label", CompileLabelAndWeight()));
+  for (int i = 0; i < job_.features_size(); ++i)
+    SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexName(i)));
+  for (int i = 0; i < job_.features_size(); ++i)
+    SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexParts(job_.features(i))));
+  out_.part_categories.assign(parts_.size(), kNone);
+  for (int i = 0; i < job_.features_size(); ++i)
+    SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), CompileFeature(job_.features(i))));
   return std::move(out_);
 }
 
@@ -127,64 +145,59 @@ absl::Status Compiler::CompileLabelAndWeight() {
   return absl::OkStatus();
 }
 
-absl::Status Compiler::IndexNames() {
-  for (int i = 0; i < job_.features_size(); ++i) {
-    const Feature& feature = job_.features(i);
-    if (feature.name().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("features[", i, "] has no name; give it one"));
-    }
-    if (!by_name_.emplace(feature.name(), &feature).second) {
-      return FeatureError(
-          feature,
-          "is declared twice; rename one (two features may read one column with `column`)");
-    }
-    if (feature.kind_case() == Feature::KIND_NOT_SET) {
-      return FeatureError(feature, "has no kind; add numeric {}, categorical {} or cross {}");
-    }
+absl::Status Compiler::IndexName(int index) {
+  const Feature& feature = job_.features(index);
+  if (feature.name().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("features[", index, "] has no name; give it one"));
+  }
+  if (!by_name_.emplace(feature.name(), &feature).second) {
+    return FeatureError(
+        feature, "is declared twice; rename one (two features may read one column with `column`)");
+  }
+  if (feature.kind_case() == Feature::KIND_NOT_SET) {
+    return FeatureError(feature, "has no kind; add numeric {}, categorical {} or cross {}");
   }
   return absl::OkStatus();
 }
 
-absl::Status Compiler::IndexParts() {
-  for (const Feature& cross : job_.features()) {
-    if (!cross.has_cross()) continue;
-    if (cross.cross().features_size() < 2) {
-      return FeatureError(cross, "a cross needs two or more features, it has ",
-                          cross.cross().features_size());
-    }
-    absl::flat_hash_set<std::string> seen;
-    for (const std::string& name : cross.cross().features()) {
-      const auto it = by_name_.find(name);
-      if (it == by_name_.end()) {
-        return FeatureError(cross, "crosses \"", name,
-                            "\", which no feature is named; declare it (in_wide: false and "
-                            "in_deep: false keep it for crosses only) or correct the name");
-      }
-      const Feature& part = *it->second;
-      if (!seen.insert(name).second)
-        return FeatureError(cross, "has the part \"", name, "\" twice; remove one");
-      if (part.has_cross()) {
-        return FeatureError(cross, "crosses the cross \"", name,
-                            "\"; list the parts of that cross instead");
-      }
-      if (part.has_numeric() && !Bucketed(part)) {
-        return FeatureError(cross, "crosses the number \"", name,
-                            "\"; give it boundaries (with keep_numeric to keep "
-                            "the number too)");
-      }
-      if (part.has_categorical() && !part.categorical().multi_value_delimiter().empty()) {
-        return FeatureError(cross, "crosses \"", name,
-                            "\", which has several values an example; cross "
-                            "single-valued features only");
-      }
-      if (part.has_categorical() && HasSeveralValues(job_.data(), ColumnOf(part))) {
-        return FeatureError(cross, "crosses \"", name,
-                            "\", whose slot has any number of values; give the slot dim: 1");
-      }
-      parts_.emplace(name, static_cast<int>(parts_.size()));
-    }
+absl::Status Compiler::IndexParts(const Feature& cross) {
+  if (!cross.has_cross()) return absl::OkStatus();
+  if (cross.cross().features_size() < 2) {
+    return FeatureError(cross, "a cross needs two or more features, it has ",
+                        cross.cross().features_size());
   }
-  out_.part_categories.assign(parts_.size(), kNone);
+  absl::flat_hash_set<std::string> seen;
+  for (const std::string& name : cross.cross().features()) {
+    const auto it = by_name_.find(name);
+    if (it == by_name_.end()) {
+      return FeatureError(cross, "crosses \"", name,
+                          "\", which no feature is named; declare it (in_wide: false and "
+                          "in_deep: false keep it for crosses only) or correct the name");
+    }
+    const Feature& part = *it->second;
+    if (!seen.insert(name).second)
+      return FeatureError(cross, "has the part \"", name, "\" twice; remove one");
+    if (part.has_cross()) {
+      return FeatureError(cross, "crosses the cross \"", name,
+                          "\"; list the parts of that cross instead");
+    }
+    if (part.has_numeric() && !Bucketed(part)) {
+      return FeatureError(cross, "crosses the number \"", name,
+                          "\"; give it boundaries (with keep_numeric to keep "
+                          "the number too)");
+    }
+    if (part.has_categorical() && !part.categorical().multi_value_delimiter().empty()) {
+      return FeatureError(cross, "crosses \"", name,
+                          "\", which has several values an example; cross "
+                          "single-valued features only");
+    }
+    if (part.has_categorical() && HasSeveralValues(job_.data(), ColumnOf(part))) {
+      return FeatureError(cross, "crosses \"", name,
+                          "\", whose slot has any number of values; give the slot dim: 1");
+    }
+    parts_.emplace(name, static_cast<int>(parts_.size()));
+  }
   return absl::OkStatus();
 }
 
@@ -281,7 +294,7 @@ absl::Status Compiler::CompileNumeric(const Feature& feature, int column) {
     numeric.scale = 1 / stddev;
   }
   const Use use = UseOf(feature, number_parts_);
-  if (!use.any()) return absl::OkStatus();  // at most its buckets are used
+  if (!use.any()) return Unused(feature, true);
   out_.numerics.push_back(std::move(numeric));
   out_.numeric_info.push_back({feature.name(), use.wide, use.deep});
   return absl::OkStatus();
@@ -347,6 +360,11 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
     }
     if (config.date_part() == WHOLE) category.multi_value_delimiter = ' ';
   }
+  if (config.pooling() == CategoricalFeature::MEAN && category.multi_value_delimiter == 0) {
+    return FeatureError(feature,
+                        "pooling MEAN has no effect on a single value; remove it, or give "
+                        "multi_value_delimiter");
+  }
   return AddCategory(feature, std::move(category), config.pooling());
 }
 
@@ -360,7 +378,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   category.seed = SlotSeed(feature.name());
   const Use use = UseOf(feature, key_parts_);
   const auto part = parts_.find(feature.name());
-  if (!use.any() && part == parts_.end()) return absl::OkStatus();
+  if (!use.any() && part == parts_.end()) return Unused(feature, false);
   if (part != parts_.end()) {
     category.part = part->second;
     out_.part_categories[part->second] = index;
@@ -374,7 +392,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
 
 absl::Status Compiler::CompileCross(const Feature& feature) {
   const Use use = UseOf(feature, key_parts_);
-  if (!use.any()) return absl::OkStatus();
+  if (!use.any()) return Unused(feature, false);
   CompiledCross cross;
   cross.feature = feature.name();
   cross.seed = SlotSeed(feature.name());

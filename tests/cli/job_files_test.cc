@@ -53,6 +53,13 @@ TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
   EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
 }
 
+TEST_F(JobFilesTest, AFolderThatIsNoSavedModelIsRefused) {
+  for (const std::string& folder : {dir_, dir_ + "/nothing"}) {
+    job_.set_initial_model(folder);
+    EXPECT_THAT(Refusal(), HasSubstr("initial_model: " + folder + " is no saved model"));
+  }
+}
+
 TEST_F(JobFilesTest, AnOutputBelowAFileIsRefused) {
   for (const std::string& output :
        std::vector<std::string>{dir_ + "/train-1.csv", dir_ + "/train-1.csv/below/it"}) {

@@ -56,12 +56,14 @@ TEST_F(JobFlagsTest, ProblemsOfTheModelAreFoundWithoutAClusterAndNameTheJobFile)
   std::ofstream(file_, std::ios::app)
       << "features { name: 'x' cross { features: ['job', 'jab'] } }";
   EXPECT_THAT(std::string(Load({}).status().message()),
-              AllOf(StartsWith(file_ + ": "), HasSubstr("\"jab\"")));
+              AllOf(StartsWith(file_ + ":7: "), HasSubstr("\"jab\"")));
   std::ofstream(file_) << kJob << "tables { name: 'deep/9/weight' }";
   const absl::Status unknown_table = Load({}).status();
   EXPECT_EQ(unknown_table.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(unknown_table.message()),
-              AllOf(StartsWith(file_ + ": "), HasSubstr("deep/9/weight")));
+              AllOf(StartsWith(file_ + ":7: "), HasSubstr("deep/9/weight")));
+  EXPECT_THAT(std::string(Load({"--set=tables={name: 'deep/9/weight'}"}).status().message()),
+              StartsWith("--set: tables: \"deep/9/weight\": the model has no such table"));
 }
 
 TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {

@@ -107,6 +107,18 @@ TEST_F(WatchJobTest, DeadProcessEndsAJobThatGoesOnAndIsNamed) {
   EXPECT_EQ(ReportEnd(status), 1);
 }
 
+TEST_F(WatchJobTest, AFailedJobsMessageSaysHowItsProcessEnded) {
+  scheduler_.answers = {JOB_FAILED};
+  options_.check_cluster = [] {
+    return absl::InternalError("worker 1 was killed by signal 9; the end of its log: x");
+  };
+  const auto status = WatchUntilEnd(options_);
+  ASSERT_TRUE(status.ok());
+  EXPECT_THAT(status->message(), testing::EndsWith("; worker 1 was killed by signal 9"));
+  scheduler_.answers = {JOB_DONE};
+  EXPECT_EQ(WatchUntilEnd(options_)->message(), "");
+}
+
 TEST_F(WatchJobTest, InterruptCancelsOnceOrOnlyStopsWatching) {
   scheduler_.answers = {JOB_RUNNING};
   options_.interrupted = [] { return true; };

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "model/net/dense_net.h"
@@ -93,12 +94,11 @@ TEST(ModelTest, WhatNoPartUsesIsNoSlotButStillServesCrosses) {
   EXPECT_THAT(names(*deep), ElementsAre("job", "tags", "job_x_years"));
   EXPECT_FALSE(deep->schema()->slots()[0].in_wide);
   EXPECT_THAT(Table(*deep, "deep/0/weight").shape(), ElementsAre(3 * 8 + 2, 4));
-  const auto wide = Create(more + "model { wide_deep {} }");
-  EXPECT_THAT(names(*wide), ElementsAre("job", "town", "years"));
-  EXPECT_EQ(wide->schema()->numerics().size(), 1u);  // hours is in_wide: false
-  const auto bias = Create("model { wide_deep { wide_categorical: false } }");
-  EXPECT_TRUE(bias->schema()->slots().empty());
-  EXPECT_EQ(bias->sparse_table(), -1);
+  // Without the deep part nothing would read what is not in_wide.
+  const std::string features = kFeatures;
+  EXPECT_THAT(Error(features + "model { wide_deep {} }"), HasSubstr("\"hours\""));
+  EXPECT_THAT(Error(features + "model { wide_deep { wide_categorical: false } }"),
+              HasSubstr("has no effect"));
 
   // The part of a cross keeps its key, and the example has the keys of slots only.
   Batch batch;
@@ -169,7 +169,9 @@ TEST(ModelTest, GeoUpdatesAtTheWorker) {
 }
 
 TEST(ModelTest, WideOnlyHasNoEmbeddingColumns) {
-  const auto model = Create("model { wide_deep {} }");
+  const std::string in_both =
+      absl::StrReplaceAll(kFeatures, {{" in_wide: false", ""}}) + "model { wide_deep {} }";
+  const auto model = *Model::Create(Job(in_both));
   EXPECT_THAT(Names(*model), ElementsAre("embedding", "wide/weight", "wide/bias"));
   EXPECT_EQ(Table(*model, "embedding").columns_size(), 1);
 }

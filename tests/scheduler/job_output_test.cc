@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <thread>
 
 namespace sluice {
 namespace {
@@ -36,6 +37,31 @@ class JobOutputTest : public testing::Test {
   std::vector<absl::Status> failed_, ended_, traces_;
   const std::string dir_;
 };
+
+TEST_F(JobOutputTest, AFolderThatAnotherSchedulersJobHasIsLeftAsItIs) {
+  JobOutput first(Options());
+  first.Add({Action(OutputAction::kStarted, dir_)});
+  first.Add({Action(OutputAction::kScalars, dir_)});
+  // Its thread has locked the folder before it writes the configuration.
+  while (!std::filesystem::exists(dir_ + "/job.textproto")) std::this_thread::yield();
+  JobOutput second(Options());
+  OutputAction begin = Action(OutputAction::kStarted, dir_);
+  begin.config.set_name("other");
+  second.Add({begin, Action(OutputAction::kScalars, dir_), Action(OutputAction::kEnded, dir_)});
+  second.Stop();
+  ASSERT_EQ(failed_.size(), 1u);
+  EXPECT_THAT(std::string(failed_[0].message()),
+              testing::HasSubstr("writes to the same output_dir " + dir_));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/result.json"));
+  EXPECT_THAT(*Env::Real()->ReadFile(dir_ + "/job.textproto"), testing::HasSubstr("name: \"job\""));
+  first.Add({Action(OutputAction::kEnded, dir_)});
+  first.Stop();
+  // It is free again.
+  JobOutput third(Options());
+  third.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
+  third.Stop();
+  EXPECT_EQ(failed_.size(), 1u);
+}
 
 TEST_F(JobOutputTest, WritesConfigurationCurvesAndResult) {
   JobOutput output(Options());

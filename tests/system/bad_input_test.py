@@ -59,6 +59,12 @@ class BadInputTest(SluiceTest):
         self.refused(job("batch_size: 128", "batch_size: 0"), "wrong.textproto:%d: train.batch_size" % line, "0", "give 1 to")
         self.refused(job("train {", "train"), "wrong.textproto:")
         launch = ["sluice", "launch", "--job=%s" % ADULT]
+        for flag in ("--server_num=0", "--device=cuda:0", "--gpus=0"):  # a dry run checks the flags too
+            self.refused(launch + ["--dry_run", flag], flag)
+        self.refused(launch + ["--dry_run", "--set=optimizers.all.learning_rate=-1"],
+                     "--set: optimizers.all.learning_rate: must be finite")
+        self.refused(["sluice-pserver", "--rank=0", "--cluster=nosuch"], "nosuch")
+        self.refused(["sluice", "predict", "--model=m", "--data=d", "--output=-"], "/dev/stdout")
         self.refused(launch + ["--a_sync=false", "--k_steps=5"], "--k_steps", "5 contradicts a_sync=false", "set a_sync to true")
         self.refused(launch + ["--k_steps=-1"], "--k_steps", "-1 is negative", "give 0")
         self.refused(launch + ["--k_steps=many"], "--k_steps=many")

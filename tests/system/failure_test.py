@@ -142,6 +142,9 @@ class FailureTest(SluiceTest):
     def test_terminate_cancels(self):
         self.assert_cancelled_by("async", signal.SIGTERM, 143)
 
+    def test_hang_up_cancels(self):
+        self.assert_cancelled_by("async", signal.SIGHUP, 129)
+
     def test_interrupt_with_a_hanging_worker_still_ends(self):
         launcher, endpoints = self.start_long_job("sync")
         os.kill(endpoints["worker", 0].pid, signal.SIGSTOP)

@@ -36,10 +36,10 @@ def log_loss(scores, truth):
 
 
 class PredictTest(SluiceTest):
-    def predict(self, model, data, name="scores", workers=1, expect=0):
+    def predict(self, model, data, name="scores", workers=1, expect=0, flags=()):
         """Bytes of the output and what was printed."""
         done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data,
-                                "--output=%s" % (self.tmp / name), "--worker_num=%d" % workers)
+                                "--output=%s" % (self.tmp / name), "--worker_num=%d" % workers, *flags)
         self.assertEqual(done.returncode, expect, done.stdout)
         return (self.tmp / name).read_bytes(), done.stdout
 
@@ -94,11 +94,22 @@ class PredictTest(SluiceTest):
         b, a = expected.decode().split()
         self.assertNotEqual(a, b)
         for workers in (1, 2, 3, 5):
-            scores, said = self.predict(model, bad, workers=workers)
+            scores, said = self.predict(model, bad, workers=workers, flags=["--max_bad_lines=2"])
             self.assertEqual(scores.decode().split(), [b, "nan", a, "nan", b])
             self.assertIn("2 lines are no example and got nan", said)
             self.assertIn("%s:3: " % bad, said)
             self.assertIn("\"three\"", said)
+            # The scores are there, but whoever asks for the exit code is told.
+            again, said = self.predict(model, bad, workers=workers, expect=1)
+            self.assertEqual(again, scores)
+            self.assertIn("more than data.max_bad_lines of the model's job, 0", said)
+            _, said = self.predict(model, bad, expect=1, flags=["--max_bad_lines=1"])
+            self.assertIn("more than --max_bad_lines 1", said)
+        words = self.write_csv("words.csv", [("b", "three")] * 3, header="c,x")
+        for workers in (1, 2):
+            scores, said = self.predict(model, words, workers=workers, expect=1, flags=["--max_bad_lines=9"])
+            self.assertEqual(scores.decode().split(), ["nan"] * 3)
+            self.assertIn("no line is an example", said)
         self.write_csv("none.csv", [], header="c,x")
         self.assertEqual(self.predict(model, self.tmp / "none.csv")[0], b"")
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/config/field_error.h"
 #include "common/config/textproto_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,9 +13,11 @@ namespace sluice {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr char kGoodJob[] = R"(
 name: "good"
@@ -380,7 +383,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"train.prefetch_batches", "0"}}, {"train.prefetch_batches: 0"}},
         BadSetting{{{"optimizers.dense", "{learning_rate: 0.1}"}},
                    {"optimizers.dense: has no rule", "adam {}"}},
-        BadSetting{{{"optimizers.wide", "{sgd {} learning_rate: -1}"}}, {"optimizers.wide: "}},
+        BadSetting{{{"optimizers.wide", "{sgd {} learning_rate: -1}"}},
+                   {"optimizers.wide.learning_rate: must be"}},
         BadSetting{{{"optimizers.clip_global_norm", "-1"}}, {"optimizers.clip_global_norm: -1"}},
         BadSetting{{{"tables", "{name: 'e' update_at: COLLECTIVE}"}},
                    {"tables[0].update_at: COLLECTIVE is reserved"}},
@@ -419,6 +423,42 @@ TEST(LoadJobConfigTest, ProblemsOfTheFileNameItsLineAndThoseOfFlagsTheFlag) {
   const ConfigOverride flag{"train.batch_size", "0", "--batch_size"};
   EXPECT_THAT(std::string(LoadJobConfig(file.path(), {flag}).status().message()),
               HasSubstr("--batch_size: train.batch_size: 0"));
+}
+
+TEST(LoadJobConfigTest, AProblemOfAllOptimizersIsToldOnceWhereItIs) {
+  const TempFile file(std::string(kGoodJob) + "optimizers {\n  all {\n    sgd {}\n  }\n}\n");
+  const auto message = [&file](std::vector<ConfigOverride> overrides) {
+    return std::string(LoadJobConfig(file.path(), overrides).status().message());
+  };
+  const ConfigOverride rate{"optimizers.all.learning_rate", "-1", "--set"};
+  EXPECT_EQ(message({rate}),
+            "--set: optimizers.all.learning_rate: must be finite and at least 0; it is -1");
+  const ConfigOverride whole{"optimizers", "{ all { sgd {} clip_value: -2 } }", "--set"};
+  EXPECT_THAT(message({whole}), StartsWith("--set: optimizers.all.clip_value: must be"));
+  // The file's line, and who has set a part of it.
+  const ConfigOverride wide{"model.wide_deep.wide_numeric", "false", "--set"};
+  const ConfigOverride keys{"model.wide_deep.wide_categorical", "false", "--set"};
+  const ConfigOverride none{"model.wide_deep.hidden_units", "", "--set"};
+  const ConfigOverride dim{"model.wide_deep.embedding_dim", "0", "--set"};
+  EXPECT_THAT(message({wide, keys, dim, none}),
+              ContainsRegex(":[0-9]+ with --set model.wide_deep.hidden_units: model.wide_deep: has "
+                            "neither a wide nor a deep part"));
+}
+
+TEST(LoadJobConfigTest, TheFurtherChecksErrorsAreGivenTheirPlace) {
+  const TempFile file(std::string(kGoodJob) + "train {\n  epochs: 3\n}\n");
+  const auto message = [&file](absl::Status status, std::vector<ConfigOverride> overrides) {
+    const auto job =
+        LoadJobConfig(file.path(), overrides, [&status](const JobConfig&) { return status; });
+    EXPECT_EQ(job.status().code(), status.code());
+    return std::string(job.status().message());
+  };
+  const absl::Status bare = absl::InvalidArgumentError("no");
+  EXPECT_EQ(message(bare, {}), file.path() + ": no");
+  EXPECT_EQ(message(AtField("train.epochs", bare), {}), file.path() + ":14: no");
+  EXPECT_EQ(message(AtField("train.epochs", AtField("train", bare)), {}), file.path() + ":13: no");
+  EXPECT_EQ(message(AtField("train.epochs", bare), {{"train.epochs", "4", "--epochs"}}),
+            "--epochs: no");
 }
 
 TEST(LoadJobConfigTest, NamelessJobIsNamedAfterItsFile) {

@@ -62,6 +62,13 @@ TEST(OverrideTest, MessagesComeInBracesAndReplace) {
   EXPECT_EQ(With("tables", "{name: 'a'}").tables_size(), 1);
 }
 
+TEST(OverrideTest, AnEmptyListHasNoElementsAndIsSetAsAWhole) {
+  JobConfig job;
+  EXPECT_THAT(
+      std::string(ApplyOverride({"tables[0].name", "x", "--set"}, &job).message()),
+      HasSubstr("'tables' is an empty list; set the list, e.g. --set 'tables={name: ...}'"));
+}
+
 TEST(OverrideTest, ElementsOfListsAreReachedByIndex) {
   JobConfig job = With("tables", "[{name: 'a'}, {name: 'b'}]");
   ASSERT_TRUE(ApplyOverride({"tables[1].num_shards", "9", "--set"}, &job).ok());

@@ -171,6 +171,17 @@ TEST_F(IdentityTest, MissingSchedulerAndWrongRoleAreRefused) {
   EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, IdentityFlags())->bind, "127.0.0.1:0");
 }
 
+TEST_F(IdentityTest, AClusterFileThatIsNotThereIsWrongConfiguration) {
+  flags_.cluster_file = "/nosuch/file";
+  EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("/nosuch/file"));
+}
+
+TEST_F(IdentityTest, EachProblemOfTheClusterFileNamesIt) {
+  WriteCluster("worker_num: 70000 limits { heartbeat_ms: 1 }");
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr(file_ + ": worker_num"),
+                                             HasSubstr("\n" + file_ + ": limits.heartbeat_ms")));
+}
+
 TEST_F(IdentityTest, ErrorsOfTheClusterFileNameIt) {
   WriteCluster("scheduler: 'x'");
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr(file_), HasSubstr("scheduler: 'x'")));

@@ -35,7 +35,7 @@ int InChild(const std::function<int(int ready_fd)>& body, const std::function<vo
 void Tell(int fd) { EXPECT_EQ(write(fd, "x", 1), 1); }
 
 TEST(StopSignalTest, SignalsEndTheWaitWithTheShellsExitCode) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const int status = InChild(
         [](int fd) -> int {
           StopSignal::Install(false);

@@ -113,6 +113,9 @@ TEST(ValidateScheduleTest, NamesTheField) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"exponential { rate: 0.5 }", "exponential.steps"},
       {"exponential { steps: 1 rate: -1 }", "exponential.rate"},
+      {"exponential { steps: 10 }", "exponential.rate"},
+      {"inverse_time { steps: 10 }", "inverse_time.rate"},
+      {"natural_exponential { steps: 10 }", "natural_exponential.rate"},
       {"inverse_time { steps: 0 }", "inverse_time.steps"},
       {"natural_exponential { steps: 1 rate: nan }", "natural_exponential.rate"},
       {"noam { model_dim: 4 }", "noam.warmup"},

@@ -1,5 +1,6 @@
 #include "model/features/feature_compiler.h"
 
+#include "common/config/field_error.h"
 #include "gmock/gmock.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -61,13 +62,48 @@ TEST(FeatureCompilerTest, WideAndDeepFollowTheDeclaration) {
 
 TEST(FeatureCompilerTest, AFeatureUsedOnlyInCrossesIsNoSlotAndNoNumber) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
-      features { name: "a" in_wide: false in_deep: false numeric { boundaries: 1 keep_numeric: true } }
+      features { name: "a" in_wide: false in_deep: false numeric { boundaries: 1 } }
       features { name: "b" categorical {} }
       features { name: "x" cross { features: "a" features: "b" } })"));
   EXPECT_THAT(SlotNames(*schema), ElementsAre("b", "x"));
   EXPECT_TRUE(schema->numerics().empty());
   EXPECT_THAT(FeatureErrorOf("features { name: 'a' in_wide: false in_deep: false categorical {} }"),
               HasSubstr("used nowhere"));
+}
+
+TEST(FeatureCompilerTest, WhatNoPartOfTheModelUsesIsRefused) {
+  const auto error = [](const std::string& model, const std::string& feature) {
+    return FeatureErrorOf("model { wide_deep { " + model + " } } features { name: 'a' " + feature +
+                          " } features { name: 'b' categorical {} }");
+  };
+  EXPECT_THAT(error("wide_numeric: false", "numeric {}"),
+              AllOf(HasSubstr("\"a\": its number has no effect"), HasSubstr("wide_numeric")));
+  EXPECT_THAT(error("", "in_wide: false numeric {}"), HasSubstr("in_deep needs hidden_units"));
+  EXPECT_THAT(error("wide_numeric: false", "numeric { boundaries: 1 keep_numeric: true }"),
+              HasSubstr("\"a\": keep_numeric has no effect"));
+  for (const char* kind : {"categorical {}", "numeric { boundaries: 1 }"}) {
+    EXPECT_THAT(error("wide_categorical: false", kind),
+                AllOf(HasSubstr("\"a\": it has no effect"), HasSubstr("wide_categorical")));
+  }
+  EXPECT_THAT(FeatureErrorOf("model { wide_deep {} } features { name: 'a' categorical {} } "
+                             "features { name: 'b' categorical {} } features { name: 'x' in_wide: "
+                             "false cross { features: ['a', 'b'] } }"),
+              HasSubstr("\"x\": it has no effect"));
+}
+
+TEST(FeatureCompilerTest, MeanPoolingOfASingleValueIsRefused) {
+  EXPECT_THAT(FeatureErrorOf("features { name: 'a' categorical { pooling: MEAN } }"),
+              HasSubstr("pooling MEAN has no effect on a single value"));
+}
+
+TEST(FeatureCompilerTest, ErrorsNameTheirFeaturesPath) {
+  const auto field = [](const std::string& features) {
+    return FieldOf(FeatureSchema::Create(FeaturesForTest(features)).status());
+  };
+  const std::string a = "features { name: 'a' categorical {} } ";
+  EXPECT_EQ(field(a + "features { name: 'a' numeric {} }"), "features[1]");
+  EXPECT_EQ(field(a + "features { name: 'x' cross { features: 'a' } }"), "features[1]");
+  EXPECT_EQ(field("features { name: 'n' numeric { boundaries: nan } }"), "features[0]");
 }
 
 TEST(FeatureCompilerTest, LabelColumnOfFormatsThatHaveItFirst) {
