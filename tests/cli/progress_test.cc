@@ -42,6 +42,24 @@ JobStatus Running() {
   return status;
 }
 
+TEST(ProgressTest, AnEvaluationWithoutExamplesIsSaid) {
+  JobStatus status = Running();
+  status.set_state(JOB_DONE);
+  status.clear_epochs_log();
+  std::ostringstream out;
+  const auto text = [&] {
+    out.str("");
+    ProgressPrinter(ProgressMode::kPlain, &out).Finish(status);
+    return out.str();
+  };
+  const char* note = "note: no example was evaluated; see data.eval_files\n";
+  EXPECT_THAT(text(), Not(HasSubstr(note)));
+  status.mutable_result()->mutable_eval();
+  EXPECT_THAT(text(), HasSubstr(note));
+  status.mutable_result()->mutable_eval()->set_examples(1);
+  EXPECT_THAT(text(), Not(HasSubstr(note)));
+}
+
 TEST(ProgressTest, NumbersAndDurationsAreShort) {
   EXPECT_EQ(WithCommas(0), "0");
   EXPECT_EQ(WithCommas(999), "999");
