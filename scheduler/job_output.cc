@@ -126,8 +126,10 @@ absl::Status JobOutput::AddScalars(const OutputAction& action) {
 }
 
 absl::Status JobOutput::End(const OutputAction& action) {
-  const Open open = std::move(open_[action.job_id]);  // closed, and unlocked, when all is written
+  Open open = std::move(open_[action.job_id]);  // unlocked when all is written
   open_.erase(action.job_id);
+  open.events = nullptr;
+  open.trace = nullptr;
   if (open.taken) return absl::OkStatus();
   const std::string& dir = action.config.output_dir();
   if (const absl::Status made = options_.env->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);

@@ -52,7 +52,6 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
   StopSignal::Install(FLAGS_die_with_parent);
   if (FLAGS_stop_unless_kept) StopSignal::StopUnlessKept();
   QuietGrpc();
-  if (FLAGS_stop_unless_kept) StopSignal::StopUnlessKept();
   if (*argc == 1) return absl::OkStatus();
   return absl::InvalidArgumentError(std::string("unknown argument ") + (*argv)[1]);
 }
