@@ -109,7 +109,7 @@ int Launch(const ParsedCommand& command) {
     job_code = RunJob(*job, cluster->get(), &printer, &interrupted);
     StopSignal::Stop(job_code);
   });
-  // The code of the job, or 130 or 143.
+  // The code of the job, or 129, 130 or 143.
   const int code = StopSignal::Wait();
   interrupted = true;
   runner.join();

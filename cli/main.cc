@@ -33,7 +33,7 @@ std::string Overview(const std::vector<Command>& commands) {
       "sluice down\n"
       "\nExit codes: 0 done; 1 the job failed or was cancelled; 2 wrong flags, files or "
       "configuration;\n"
-      "3 no scheduler answered; 130, 143 ended by SIGINT, SIGTERM.\n";
+      "3 no scheduler answered; 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n";
   return text;
 }
 
