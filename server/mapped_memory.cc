@@ -20,7 +20,7 @@ uint8_t* Map(size_t bytes) {
 
 }  // namespace
 
-MappedMemory::MappedMemory(size_t bytes, bool huge) {
+MappedMemory::MappedMemory(size_t bytes, Pages pages) {
   if (bytes < kHugePage) {
     size_ = RoundUp(bytes, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
     data_ = Map(size_);
@@ -33,7 +33,7 @@ MappedMemory::MappedMemory(size_t bytes, bool huge) {
   if (before > 0) munmap(all, before);
   munmap(data_ + size_, kHugePage - before);
   // A refusal costs only speed.
-  if (huge) (void)madvise(data_, size_, MADV_HUGEPAGE);
+  (void)madvise(data_, size_, pages == Pages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 MappedMemory::~MappedMemory() {
@@ -46,9 +46,27 @@ MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
   return *this;
 }
 
-void MappedMemory::Release(size_t begin, size_t end) {
-  // The mapping is ours and private: this cannot fail, and a refusal would cost only memory.
-  (void)madvise(data_ + begin, end - begin, MADV_DONTNEED);
+void MappedMemory::AllowHuge(size_t begin, size_t end) {
+  if (end > begin) (void)madvise(data_ + begin, end - begin, MADV_HUGEPAGE);
+}
+
+bool MappedMemory::Replace(size_t begin, MappedMemory page) {
+  // The kernel checks its limits before it takes the old pages out: a refusal changes nothing.
+  if (mremap(page.data_, kHugePage, kHugePage, MREMAP_MAYMOVE | MREMAP_FIXED, data_ + begin) ==
+      MAP_FAILED) {
+    return false;
+  }
+  page.data_ = nullptr;
+  return true;
+}
+
+MappedMemory MappedMemory::TakeFront() {
+  MappedMemory front;
+  front.data_ = data_;
+  front.size_ = kHugePage;
+  data_ += kHugePage;
+  size_ -= kHugePage;
+  return front;
 }
 
 }  // namespace sluice

@@ -1,7 +1,7 @@
 // Zeroed memory straight from the kernel, for arrays that live long and may be large.
 //
-// Memory: whole pages; from 2 MiB on aligned to and advised for transparent huge pages, which the
-// kernel fills one at a time as they are touched (0.1 to 0.3 ms each). Thread safety: none.
+// Memory: whole pages, given by the kernel as they are touched; from 2 MiB on aligned to 2 MiB.
+// Thread safety: none.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,28 @@ namespace sluice {
 class MappedMemory {
  public:
   static constexpr size_t kHugePage = 2 << 20;
+  // kSmall: 4 KiB at a touch, 1 to 2 us. kHuge: 2 MiB at a touch where the kernel has them, 0.4 ms
+  // and at times 40.
+  enum class Pages { kSmall, kHuge };
 
   MappedMemory() = default;
-  // Throws bad_alloc when the kernel refuses. `huge` false: small pages, whatever the size.
-  explicit MappedMemory(size_t bytes, bool huge = true);
+  // Throws bad_alloc when the kernel refuses.
+  MappedMemory(size_t bytes, Pages pages);
   ~MappedMemory();
   MappedMemory(MappedMemory&& other) noexcept { *this = static_cast<MappedMemory&&>(other); }
   MappedMemory& operator=(MappedMemory&& other) noexcept;
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
-  // Gives the bytes [begin, end) back to the kernel: they read as 0 until written again. REQUIRES:
-  // multiples of kHugePage within size().
-  void Release(size_t begin, size_t end);
+  // The bytes [begin, end) may become huge pages: the kernel copies them to some, one day. For
+  // small pages that are in use. REQUIRES: as Release.
+  void AllowHuge(size_t begin, size_t end);
+  // Puts the memory of `page` in the place of [begin, begin + kHugePage), whose contents are lost,
+  // without a copy. False, and nothing has changed, when the kernel refuses. REQUIRES: as
+  // AllowHuge; page.size() is kHugePage.
+  bool Replace(size_t begin, MappedMemory page);
+  // Cuts the first kHugePage bytes off: this begins behind them. REQUIRES: size() is more.
+  MappedMemory TakeFront();
 
  private:
   uint8_t* data_ = nullptr;

@@ -11,8 +11,8 @@ constexpr size_t kFirstSlots = 64;
 // Slots behind the last home, for keys that probing drives there.
 constexpr size_t kSlack = 64;
 // Slots copied for each insertion while the index grows (2 would do). Keys that are not moved yet
-// go into the old index, whose load this keeps below 0.75 + 1 / 16. About 50 ns.
-constexpr size_t kMovedAtOnce = 16;
+// go into the old index, whose load this keeps below 0.75 + 1 / 8. About 25 ns.
+constexpr size_t kMovedAtOnce = 8;
 constexpr size_t kMostSlots = size_t{1} << 32;  // tags have 32 bits
 
 size_t RowBytes(uint32_t dim, uint32_t state_floats) {
@@ -21,8 +21,8 @@ size_t RowBytes(uint32_t dim, uint32_t state_floats) {
 }
 }  // namespace
 
-RowStore::RowStore(uint32_t dim, uint32_t state_floats)
-    : dim_(dim), row_bytes_(RowBytes(dim, state_floats)) {
+RowStore::RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages)
+    : dim_(dim), row_bytes_(RowBytes(dim, state_floats)), pages_(pages) {
   // One huge page, or as many as keep the waste at its end below 1 / 32.
   const size_t bytes = std::max(MappedMemory::kHugePage, 32 * row_bytes_);
   block_bytes_ =
@@ -34,11 +34,24 @@ RowStore::RowStore(uint32_t dim, uint32_t state_floats)
 
 RowStore::Index RowStore::NewIndex(size_t size) {
   Index index;
-  index.memory = MappedMemory((size + kSlack + 1) * sizeof(Slot));
+  index.memory = MappedMemory((size + kSlack + 1) * sizeof(Slot), MappedMemory::Pages::kSmall);
   index.slots = reinterpret_cast<Slot*>(index.memory.data());
   index.size = size;
   index.shift = 32 - __builtin_ctzll(size);
+  index.begun = size < kSlotsAPage ? SIZE_MAX : 0;
+  index.huge.resize(size / kSlotsAPage);
   return index;
+}
+
+MappedMemory RowStore::NewBlock() {
+  if (blocks_.size() > 0) {
+    blocks_.back().AllowHuge(0, block_bytes_);
+    if (block_bytes_ == MappedMemory::kHugePage) {
+      MappedMemory page = pages_.Take();
+      if (page.data() != nullptr) return page;
+    }
+  }
+  return MappedMemory(block_bytes_, MappedMemory::Pages::kSmall);
 }
 
 // Not the hash that chose the shard: keys of one shard share its high bits.
@@ -47,10 +60,9 @@ uint32_t RowStore::Tag(uint64_t key) {
 }
 
 size_t RowStore::bytes() const {
-  size_t bytes = index_.memory.size();
+  size_t bytes = index_.memory.size() + old_index_.memory.size();
   for (const MappedMemory& block : blocks_) bytes += block.size();
-  if (!growing_for_test()) return bytes;
-  return bytes + old_index_.memory.size() - front_ * sizeof(Slot);
+  return bytes;
 }
 
 uint32_t RowStore::Probe(uint32_t tag, uint64_t key) const {
@@ -83,13 +95,12 @@ uint32_t RowStore::FindOrInsert(uint64_t key, bool* created) {
   *created = id == kNoRow;
   if (id != kNoRow) return id;
   id = static_cast<uint32_t>(size_);
+  // What may throw comes first.
+  if (id >= index_.size / 4 * 3 && index_.size < kMostSlots) StartGrowth();
   // Fresh from the kernel: zero.
-  if (id % rows_per_block_ == 0) {
-    blocks_.emplace_back(block_bytes_, /*huge=*/!blocks_.empty());
-  }
+  if (id / rows_per_block_ == blocks_.size()) blocks_.push_back(NewBlock());
   ++size_;
   header(id)->key = key;
-  if (size_ > index_.size / 4 * 3 && index_.size < kMostSlots) StartGrowth();
   Place(tag < moved_below_ ? &index_ : &old_index_, tag, id);
   if (old_index_.slots != nullptr) MoveSome();
   return id;
@@ -101,16 +112,31 @@ void RowStore::Place(Index* index, uint32_t tag, uint32_t id) {
   while (slot->row_plus_1 != 0) ++slot;
   if (slot == last) {
     index->spill.emplace(header(id)->key, id);
-  } else {
-    *slot = {id + 1, tag};
+    return;
+  }
+  const auto at = static_cast<size_t>(slot - index->slots);
+  if (at >= index->begun) Begin(index, at);
+  *slot = {id + 1, tag};
+}
+
+void RowStore::Begin(Index* index, size_t slot) {
+  for (; index->begun <= slot; index->begun += kSlotsAPage) {
+    if (index->begun == index->size) continue;  // the few slots behind the last home stay small
+    MappedMemory page = pages_.Take();
+    index->huge[index->begun / kSlotsAPage] =
+        page.data() != nullptr &&
+        index->memory.Replace(index->begun * sizeof(Slot), std::move(page));
   }
 }
 
 void RowStore::StartGrowth() {
   while (old_index_.slots != nullptr) MoveSome();
+  Index index = NewIndex(index_.size * 2);
+  // The next block is not far.
+  if (size_ > rows_per_block_ / 2) pages_.Announce();
   old_index_ = std::move(index_);
-  index_ = NewIndex(old_index_.size * 2);
-  front_ = 0;
+  index_ = std::move(index);
+  front_ = returned_ = 0;
   moved_below_ = 0;
 }
 
@@ -125,10 +151,7 @@ void RowStore::MoveSome() {
   }
   if (front_ < old_index_.size) {
     moved_below_ = static_cast<uint64_t>(front_) << old_index_.shift;
-    const size_t page = MappedMemory::kHugePage;
-    const size_t from = begin * sizeof(Slot) / page * page,
-                 to = front_ * sizeof(Slot) / page * page;
-    if (to > from) old_index_.memory.Release(from, to);
+    ReturnOldPages();
     return;
   }
   for (; front_ < end; ++front_) {
@@ -137,7 +160,15 @@ void RowStore::MoveSome() {
   }
   for (const auto& [key, id] : old_index_.spill) Place(&index_, Tag(key), id);
   moved_below_ = uint64_t{1} << 32;
+  ReturnOldPages();
   old_index_ = Index();
+  index_.memory.AllowHuge(0, index_.huge.size() * MappedMemory::kHugePage);
+}
+
+void RowStore::ReturnOldPages() {
+  for (; returned_ + kSlotsAPage <= front_; returned_ += kSlotsAPage) {
+    pages_.Return(old_index_.memory.TakeFront(), old_index_.huge[returned_ / kSlotsAPage]);
+  }
 }
 
 }  // namespace sluice

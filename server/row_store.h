@@ -8,11 +8,14 @@
 // a few slots at each insertion. A key whose tag is below moved_below_ is in index_, another in
 // old_index_: never in both.
 // Memory: row = header 24 | weights 4 x dim | state 4 x state_floats, padded to 8 bytes; blocks of
-// 2 MiB in huge pages, the first in small ones, so that a small shard stays small. Index: 8 bytes a
-// slot, load 0.75 at most and 0.4 at least: 10.7 to 19.7 bytes a row, also while it grows, because
-// the old one is given back as it is copied. A row in all: 24 + 4 (dim + state_floats) + 10.7 to
-// 19.7; dim 16 with Adam 227 to 236 bytes for a payload (key, weights, state) of 200; dim 8 with
-// AdaGrad 99 to 108: 50 million rows in 4.6 to 5.0 GiB.
+// 2 MiB. Blocks, and 2 MiB of an index from 2 MiB on, are huge pages from ReadyPages; the first
+// block, so that a small shard stays small, and what is begun when no page is ready are small
+// pages, which the kernel may make huge once they are full: an insertion never waits for a huge
+// page, and the longest takes TODO ms of processor time on the way to 50 million rows. Index: 8
+// bytes a slot, load 0.75 at most and 0.4 at least: 10.7 to 19.7 bytes a row, also while it grows,
+// because the old one is given back as it is copied. A row in all: 24 + 4 (dim + state_floats)
+// + 10.7 to 19.7; dim 16 with Adam 227 to 236 bytes for a payload (key, weights, state) of 200; dim
+// 8 with AdaGrad 99 to 108: 50 million rows in 4.6 to 5.0 GiB.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +24,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/mapped_memory.h"
+#include "server/ready_pages.h"
 
 namespace sluice {
 
@@ -41,7 +45,8 @@ class RowStore {
     float* state;
   };
 
-  RowStore(uint32_t dim, uint32_t state_floats);
+  // `pages` outlives the store.
+  RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages = ReadyPages::OfProcess());
 
   // Calls visit(i, row of keys[i]) for i = 0 .. n - 1 in order. The index is read kAhead keys
   // ahead of the rows and these kAhead keys ahead of the visit, so that misses of the cache
@@ -54,7 +59,8 @@ class RowStore {
   void Find(const uint64_t* keys, size_t n, uint32_t* rows) const;
 
   // The row of `key`; a new one has zero count, version and floats. A growth of the index is paid
-  // for in pieces: see kMovedAtOnce. REQUIRES: size() < kNoRow - 1 when it is new.
+  // for in pieces: see kMovedAtOnce. Throws bad_alloc, and is then as before, when the kernel has
+  // no memory. REQUIRES: size() < kNoRow - 1 when it is new.
   uint32_t FindOrInsert(uint64_t key, bool* created);
 
   Row row(uint32_t id) const { return RowOf(RowAt(id)); }
@@ -83,11 +89,18 @@ class RowStore {
     Slot* slots = nullptr;  // [size + kSlack + 1]; the last one stays empty
     size_t size = 0;        // a power of two: homes of keys
     int shift = 0;          // home = tag >> shift
+    // Slots from here on have never been written, and their huge pages are still to be chosen; a
+    // multiple of kSlotsAPage. SIZE_MAX: the index is smaller than one.
+    size_t begun = 0;
+    std::vector<bool> huge;  // [begun / kSlotsAPage]
     // Row ids of keys that found no place before the last slot: none but by bad luck or intent.
     absl::flat_hash_map<uint64_t, uint32_t> spill;
   };
 
+  static constexpr size_t kSlotsAPage = MappedMemory::kHugePage / sizeof(Slot);
+
   static Index NewIndex(size_t size);
+  MappedMemory NewBlock();
   // The high half of the key's hash.
   static uint32_t Tag(uint64_t key);
   const Index& IndexOf(uint32_t tag) const { return tag < moved_below_ ? index_ : old_index_; }
@@ -106,18 +119,24 @@ class RowStore {
   // The first row on the way of `tag` with that tag: most likely the one. Null when there is none.
   uint8_t* Guess(uint32_t tag) const;
   void Place(Index* index, uint32_t tag, uint32_t id);
+  // Chooses the pages of `index` up to that of `slot`.
+  void Begin(Index* index, size_t slot);
   void StartGrowth();
   void MoveSome();
+  // Gives the pages of old_index_ back whose slots have been copied.
+  void ReturnOldPages();
 
   const uint32_t dim_;
   const size_t row_bytes_;
   size_t block_bytes_ = 0;
   uint32_t rows_per_block_ = 0;
   uint64_t block_factor_ = 0;
+  ReadyPages::User pages_;
   std::vector<MappedMemory> blocks_;
   size_t size_ = 0;
   Index index_, old_index_;
   size_t front_ = 0;                          // slots of old_index_ that have been copied
+  size_t returned_ = 0;                       // slots of old_index_ whose memory is gone
   uint64_t moved_below_ = uint64_t{1} << 32;  // tags
 };
 

@@ -1,0 +1,155 @@
+#include "server/ready_pages.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kTakenForOneReady = 8;
+constexpr size_t kSmallPage = 4096;
+
+// A huge page zeroed by the kernel; where it has none, as many small ones. Null: no memory.
+MappedMemory NewPage() {
+  try {
+    MappedMemory page(MappedMemory::kHugePage, MappedMemory::Pages::kHuge);
+    volatile uint8_t* const bytes = page.data();
+    for (size_t at = 0; at < page.size(); at += kSmallPage) bytes[at] = 0;
+    return page;
+  } catch (const std::bad_alloc&) {
+    return MappedMemory();
+  }
+}
+
+MappedMemory Zeroed(MappedMemory page) {
+  std::memset(page.data(), 0, page.size());
+  return page;
+}
+
+}  // namespace
+
+ReadyPages::User::~User() {
+  if (!announced_) return;
+  MutexLock lock(&pages_->mutex_);
+  --pages_->users_;
+  pages_->taken_ -= taken_;
+  pages_->Changed();
+}
+
+void ReadyPages::User::Announce() {
+  if (announced_) return;
+  announced_ = true;
+  MutexLock lock(&pages_->mutex_);
+  ++pages_->users_;
+  pages_->Changed();
+}
+
+MappedMemory ReadyPages::User::Take() {
+  Announce();
+  MutexLock lock(&pages_->mutex_);
+  MappedMemory page;
+  if (!pages_->ready_.empty()) {
+    page = std::move(pages_->ready_.back());
+    pages_->ready_.pop_back();
+    ++taken_;
+    ++pages_->taken_;
+  }
+  pages_->Changed();
+  return page;
+}
+
+void ReadyPages::User::Return(MappedMemory memory, bool taken) {
+  Announce();
+  MutexLock lock(&pages_->mutex_);
+  if (taken) {
+    --taken_;
+    --pages_->taken_;
+  }
+  try {
+    pages_->returned_.push_back(Returned{std::move(memory), taken});
+  } catch (const std::bad_alloc&) {  // unmapped here
+  }
+  pages_->Changed();
+}
+
+ReadyPages* ReadyPages::OfProcess() {
+  static ReadyPages* const pages = new ReadyPages;
+  return pages;
+}
+
+ReadyPages::~ReadyPages() {
+  std::thread thread;
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    Changed();
+    thread = std::move(thread_);
+  }
+  if (thread.joinable()) thread.join();
+}
+
+size_t ReadyPages::Wanted() const {
+  return users_ == 0 ? 0 : std::min(kMost, users_ + taken_ / kTakenForOneReady);
+}
+
+void ReadyPages::Changed() {
+  refused_ = false;
+  if (!thread_.joinable() && !stopping_) {
+    try {
+      ready_.reserve(kMost);
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::bad_alloc&) {
+    } catch (const std::system_error&) {  // no thread to be had: no pages
+    }
+  }
+  changed_.NotifyOne();
+}
+
+bool ReadyPages::Idle() const {
+  return returned_.empty() && (ready_.size() == Wanted() || (refused_ && ready_.size() < Wanted()));
+}
+
+void ReadyPages::Run() {
+  mutex_.Lock();
+  while (!stopping_) {
+    if (Idle()) {
+      settled_.NotifyAll();
+      changed_.Wait(&mutex_);
+      continue;
+    }
+    const bool wanted = ready_.size() < Wanted();
+    Returned old;
+    if (!returned_.empty()) {
+      old = std::move(returned_.back());
+      returned_.pop_back();
+    } else if (!wanted) {
+      old.memory = std::move(ready_.back());
+      ready_.pop_back();
+    }
+    mutex_.Unlock();
+    MappedMemory page;
+    if (wanted) page = old.taken ? Zeroed(std::move(old.memory)) : NewPage();
+    old.memory = MappedMemory();
+    mutex_.Lock();
+    if (!wanted) continue;
+    refused_ = page.data() == nullptr;
+    if (!refused_) ready_.push_back(std::move(page));
+  }
+  mutex_.Unlock();
+}
+
+size_t ReadyPages::taken_for_test() {
+  MutexLock lock(&mutex_);
+  return taken_;
+}
+
+size_t ReadyPages::WaitUntilReadyForTest() {
+  MutexLock lock(&mutex_);
+  while (!Idle()) settled_.Wait(&mutex_);
+  return ready_.size();
+}
+
+}  // namespace sluice
