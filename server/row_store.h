@@ -12,8 +12,8 @@
 // insertion waits for the kernel to find and zero one. Small pages are the first block, so that a
 // small shard stays small, and what is begun when no huge page is ready; the kernel may make them
 // huge once they are full.
-// Index: 8 bytes a slot, load 0.75 at most and 0.4 at least: 10.7 to 19.7 bytes a row, also while it
-// grows, because the old one is given back as it is copied. A row in all: 24 + 4 x (dim +
+// Index: 8 bytes a slot, load 0.75 at most and 0.4 at least: 10.7 to 19.7 bytes a row, also while
+// it grows, because the old one is given back as it is copied. A row in all: 24 + 4 x (dim +
 // state_floats) + 10.7 to 19.7; dim 16 with Adam 227 to 236 bytes for a payload (key, weights,
 // state) of 200; dim 8 with AdaGrad 99 to 108: 50 million rows in 4.6 to 5.0 GiB.
 #pragma once
