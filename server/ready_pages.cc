@@ -68,11 +68,12 @@ void ReadyPages::User::Return(MappedMemory memory, bool taken) {
     --taken_;
     --pages_->taken_;
   }
+  pages_->Changed();
+  if (!pages_->thread_.joinable()) return;  // unmapped here
   try {
     pages_->returned_.push_back(Returned{std::move(memory), taken});
-  } catch (const std::bad_alloc&) {  // unmapped here
+  } catch (const std::bad_alloc&) {  // as above
   }
-  pages_->Changed();
 }
 
 ReadyPages* ReadyPages::OfProcess() {
