@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -29,7 +30,10 @@ struct NetGradients {
   float* rows = nullptr;      // [U][dim]
   std::vector<float*> dense;  // by Model::dense_tables()
   double loss_sum = 0;        // sum of weight x log loss
-  double weight_sum = 0;      // n_w
+  double weight_sum = 0;      // n_w; set before the first `ready`
+  // When set: called with i as soon as dense[i] is final, while others are still being computed, on
+  // a thread of the net. Not for every i: what it was not called for is final when the step ends.
+  std::function<void(size_t i)> ready;
 };
 
 class DenseNet {
