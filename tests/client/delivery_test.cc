@@ -81,6 +81,26 @@ TEST(DeliveryTest, WrongShardWaitsForARouteAndGoesToTheNewOwnerInOrder) {
   EXPECT_EQ(moved[1].sequence, 2u);
 }
 
+TEST(DeliveryTest, AShardThatMovesWhileItsFrameIsUnderWayGetsItAtTheNewOwner) {
+  Delivery delivery({0});
+  delivery.Add(1);
+  delivery.OnOpen(0);
+  delivery.OnOpen(1);
+  const auto first = DrainAll(&delivery, 0);
+  ASSERT_EQ(first.size(), 1u);
+  delivery.OnRoute({1});
+  const auto moved = DrainAll(&delivery, 1);
+  ASSERT_EQ(moved.size(), 1u);
+  EXPECT_EQ(moved[0].sequence, 1u);
+  // What the old owner refuses has been sent again already: nothing waits for another route.
+  delivery.OnRefused(first[0]);
+  EXPECT_FALSE(delivery.needs_route());
+  ASSERT_TRUE(delivery.OnReply(first[0], {{0, PART_WRONG_SHARD, 0}}).ok());
+  EXPECT_FALSE(delivery.needs_route());
+  ASSERT_TRUE(delivery.OnReply(moved[0], {}).ok());
+  EXPECT_EQ(delivery.released(), 1u);
+}
+
 TEST(DeliveryTest, ReconnectSendsEverythingNotAcknowledgedInOrder) {
   Delivery delivery({0});
   delivery.Add(7);  // a sync worker that begins at step 6
