@@ -27,7 +27,7 @@ class TrainStep {
                             EffectiveJobConfig(StandardJob("none.tsv", batch, sgd), ""));
     auto step = std::make_shared<TrainStep>(batch, seconds);
     SLUICE_ASSIGN_OR_RETURN(step->model_, Model::Create(job));
-    SLUICE_ASSIGN_OR_RETURN(step->net_, step->model_->CreateNet(1, batch));
+    SLUICE_ASSIGN_OR_RETURN(step->net_, step->model_->CreateNet(CpuNet(1, batch)));
     step->Fill(batch, sync);
     return step;
   }

@@ -271,7 +271,7 @@ TEST(ModelTest, WireAndPlaceOfUpdateMustFitTheMode) {
 
 TEST(ModelTest, NetMatchesTheTables) {
   const auto model = Create(kModel);
-  auto net = model->CreateNet(1, 4);
+  auto net = model->CreateNet(CpuNet(1, 4));
   ASSERT_TRUE(net.ok()) << net.status();
   Batch batch;
   batch.Reset(model->schema()->numerics().size(), model->schema()->slots().size());
