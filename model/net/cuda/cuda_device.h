@@ -25,6 +25,9 @@ struct CudaDeviceInfo {
   std::string ToString() const;
 };
 
+// 13000 -> "13.0".
+std::string CudaVersionText(int version);
+
 // The toolkit was there when this was built.
 bool BuiltWithCuda();
 // At least one. Makes no context: it does not hold memory on any device.

@@ -1,0 +1,166 @@
+#include "model/net/cuda/cuda_ops.h"
+
+#include "absl/strings/str_cat.h"
+#include "model/net/cuda/kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+// What NVIDIA recommends for Hopper; older devices need less.
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+cudaDataType TypeOf(Element element) {
+  switch (element) {
+    case Element::kF32: return CUDA_R_32F;
+    case Element::kBf16: return CUDA_R_16BF;
+    case Element::kFp16: return CUDA_R_16F;
+  }
+  return CUDA_R_32F;
+}
+
+cublasComputeType_t ComputeTypeOf(const Gemm& gemm) {
+  if (gemm.element != Element::kF32) return CUBLAS_COMPUTE_32F;
+  return gemm.exact ? CUBLAS_COMPUTE_32F_PEDANTIC : CUBLAS_COMPUTE_32F_FAST_TF32;
+}
+
+cublasOperation_t OperationOf(bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute, const Stream* down,
+                                                         size_t layers, DeviceMemory* memory) {
+  SLUICE_ASSIGN_OR_RETURN(const CublasLibrary* const cublas, CublasLibrary::Get());
+  std::unique_ptr<CudaOps> ops(new CudaOps(compute, down, memory));
+  ops->cublas_ = cublas;
+  SLUICE_RETURN_IF_ERROR(ops->workspace_.Reserve(kWorkspace));
+  SLUICE_RETURN_IF_ERROR(cublas->Check(cublas->create(&ops->handle_), "cublasCreate"));
+  // set_stream forgets the workspace: this order.
+  SLUICE_RETURN_IF_ERROR(
+      cublas->Check(cublas->set_stream(ops->handle_, compute->get()), "cublasSetStream"));
+  SLUICE_RETURN_IF_ERROR(cublas->Check(
+      cublas->set_workspace(ops->handle_, ops->workspace_.data(), kWorkspace), "cublasSetWorkspace"));
+  SLUICE_RETURN_IF_ERROR(cublas->Check(
+      cublas->set_math_mode(ops->handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+      "cublasSetMathMode"));
+  // The layers' weights, the rest, the rows.
+  for (size_t i = 0; i < layers + 2; ++i) {
+    ops->done_.push_back(std::make_unique<Event>());
+    SLUICE_RETURN_IF_ERROR(ops->done_.back()->Create(/*timing=*/false));
+  }
+  SLUICE_RETURN_IF_ERROR(ops->joined_.Create(/*timing=*/false));
+  return ops;
+}
+
+CudaOps::~CudaOps() {
+  if (handle_ != nullptr) (void)cublas_->destroy(handle_);
+}
+
+absl::Status CudaOps::TakeStatus() {
+  const absl::Status status = status_;
+  status_ = absl::OkStatus();
+  return status;
+}
+
+void CudaOps::KeepLaunch(const char* kernel) { Keep(CudaStatus(cudaGetLastError(), kernel)); }
+
+void CudaOps::Download(size_t begin, size_t end) {
+  if (begin == end) return;
+  Event& done = *done_[downloads_++ % done_.size()];
+  Keep(done.Record(compute_));
+  Keep(done.HoldBack(down_));
+  Keep(CudaStatus(cudaMemcpyAsync(to_ + begin, from_ + begin, end - begin, cudaMemcpyDeviceToHost,
+                                  down_.get()),
+                  "cudaMemcpyAsync"));
+}
+
+void CudaOps::JoinDownloads() {
+  downloads_ = 0;
+  Keep(joined_.Record(down_));
+  Keep(joined_.HoldBack(compute_));
+}
+
+void CudaOps::WeightGradientDone(size_t layer) {
+  const size_t begin = layout_->dense[2 * layer];
+  Download(begin, begin + plan_->elements[2 * layer] * sizeof(float));
+}
+
+void CudaOps::Zero(void* to, size_t bytes) {
+  Keep(CudaStatus(cudaMemsetAsync(to, 0, bytes, compute_.get()), "cudaMemsetAsync"));
+}
+
+void CudaOps::Multiply(const Gemm& gemm) {
+  const float one = 1.0f, zero = 0.0f;
+  const cudaDataType type = TypeOf(gemm.element);
+  const absl::Status status = cublas_->Check(
+      cublas_->gemm(handle_, OperationOf(gemm.a_transposed), OperationOf(gemm.b_transposed), gemm.m,
+                    gemm.n, gemm.k, &one, gemm.a, type, gemm.lda, gemm.b, type, gemm.ldb, &zero,
+                    gemm.c, CUDA_R_32F, gemm.ldc, ComputeTypeOf(gemm), CUBLAS_GEMM_DEFAULT),
+      "cublasGemmEx");
+  if (!status.ok()) {
+    Keep(absl::Status(status.code(), absl::StrCat(status.message(), " for a product [", gemm.m, ", ",
+                                                  gemm.k, "] x [", gemm.k, ", ", gemm.n, "]")));
+  }
+}
+
+void CudaOps::ExpandCells(const BatchView& batch, uint32_t num_slots, uint32_t rows,
+                          uint32_t* cells) {
+  LaunchExpandCells(compute_.get(), batch, num_slots, rows, cells);
+  KeepLaunch("ExpandCells");
+}
+
+void CudaOps::SortPass(const SortArgs& args) {
+  LaunchSortPass(compute_.get(), args);
+  KeepLaunch("SortPass");
+}
+
+void CudaOps::FindRows(const StepHeader* header, const uint32_t* sorted_rows, uint32_t rows,
+                       uint32_t* row_begin) {
+  LaunchFindRows(compute_.get(), header, sorted_rows, rows, row_begin);
+  KeepLaunch("FindRows");
+}
+
+void CudaOps::ConvertWeights(Element element, const float* weights, uint32_t in, uint32_t out,
+                             uint32_t ld, void* to, uint32_t* overflow) {
+  LaunchConvertWeights(compute_.get(), element, weights, in, out, ld, to, overflow);
+  KeepLaunch("ConvertWeights");
+}
+
+void CudaOps::Gather(Element element, const NetView& net, const BatchView& batch, uint32_t rows,
+                     uint32_t ld, void* to, uint32_t* overflow) {
+  LaunchGather(compute_.get(), element, net, batch, rows, ld, to, overflow);
+  KeepLaunch("Gather");
+}
+
+void CudaOps::BiasRelu(Element element, const BiasReluArgs& args) {
+  LaunchBiasRelu(compute_.get(), element, args);
+  KeepLaunch("BiasRelu");
+}
+
+void CudaOps::Logits(Element element, const NetView& net, const BatchView& batch,
+                     const LogitArgs& args) {
+  LaunchLogits(compute_.get(), element, net, batch, args);
+  KeepLaunch("Logits");
+}
+
+void CudaOps::OutputBackwardSums(Element element, const BackwardArgs& args) {
+  LaunchOutputBackward(compute_.get(), element, args);
+  KeepLaunch("OutputBackward");
+}
+
+void CudaOps::HiddenBackwardSums(Element element, const BackwardArgs& args) {
+  LaunchHiddenBackward(compute_.get(), element, args);
+  KeepLaunch("HiddenBackward");
+}
+
+void CudaOps::WideSums(const WideArgs& args) {
+  LaunchWideSums(compute_.get(), args);
+  KeepLaunch("WideSums");
+}
+
+void CudaOps::RowGradients(const NetView& net, const BatchView& batch, const RowGradientView& view,
+                           uint32_t keys, uint32_t rows) {
+  LaunchRowGradients(compute_.get(), net, batch, view, keys, rows);
+  KeepLaunch("RowGradients");
+}
+
+}  // namespace sluice::cuda
