@@ -51,9 +51,14 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   for (std::vector<float>& values : buffers->dense) gradients.dense.push_back(values.data());
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
-  ClipGlobalNorm(prepared, buffers.get());
   *weight = gradients.weight_sum;
   context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
+  if (gradients.skipped) {
+    *weight = 0;
+    context_.stats->AddSkippedStep();
+    return std::shared_ptr<StepBuffers>();
+  }
+  ClipGlobalNorm(prepared, buffers.get());
   return buffers;
 }
 
@@ -103,6 +108,20 @@ PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepar
   push.weight = weight;
   push.task_id = prepared->batch.task_id;
   push.task_end = prepared->batch.task_end;
+  return push;
+}
+
+PushRequest NetStep::MakeEmptyPush(const PreparedBatch& prepared) const {
+  PushRequest push;
+  if (const TableLayout* sparse = context_.sparse()) {
+    auto none = std::make_shared<KeySet>();
+    none->offsets.assign(prepared.keys.offsets.size(), 0);
+    push.sparse.push_back({sparse->id(), std::move(none), nullptr});
+  }
+  for (const int table : context_.model->dense_tables())
+    push.dense.push_back({static_cast<uint32_t>(table), nullptr});
+  push.task_id = prepared.batch.task_id;
+  push.task_end = prepared.batch.task_end;
   return push;
 }
 

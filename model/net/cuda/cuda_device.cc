@@ -14,8 +14,9 @@ namespace cuda {
 
 absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
-  const std::string text = absl::StrCat(call.substr(0, call.find('(')), ": ",
-                                        cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
+  const std::string text =
+      absl::StrCat(call.substr(0, call.find('(')), ": ", cudaGetErrorString(error), " (",
+                   cudaGetErrorName(error), ")");
   return error == cudaErrorMemoryAllocation ? absl::ResourceExhaustedError(text)
                                             : absl::InternalError(text);
 }
@@ -36,7 +37,8 @@ std::string Visible() {
 absl::Status NoDriver(int driver, int runtime) {
   if (driver == 0) {
     return absl::FailedPreconditionError(
-        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded); install one, or compute on the "
+        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded); install one, or compute on "
+        "the "
         "CPU (--device=cpu)");
   }
   return absl::FailedPreconditionError(absl::StrCat(
@@ -45,8 +47,9 @@ absl::Status NoDriver(int driver, int runtime) {
 }
 
 absl::Status NoDevice() {
-  return absl::NotFoundError(absl::StrCat("the NVIDIA driver shows no CUDA device", Visible(),
-                                          "; check nvidia-smi, or compute on the CPU (--device=cpu)"));
+  return absl::NotFoundError(
+      absl::StrCat("the NVIDIA driver shows no CUDA device", Visible(),
+                   "; check nvidia-smi, or compute on the CPU (--device=cpu)"));
 }
 
 absl::StatusOr<CudaDeviceInfo> Describe(int ordinal, int driver, int runtime) {
@@ -99,8 +102,8 @@ absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal) {
   CudaDeviceInfo info = devices[ordinal];
   if (info.major < kOldestMajor) {
     return absl::FailedPreconditionError(
-        absl::StrCat("cuda:", ordinal, " (", info.name, ") has compute capability ", info.major, ".",
-                     info.minor, "; at least ", kOldestMajor, ".0 is needed"));
+        absl::StrCat("cuda:", ordinal, " (", info.name, ") has compute capability ", info.major,
+                     ".", info.minor, "; at least ", kOldestMajor, ".0 is needed"));
   }
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
   SLUICE_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));

@@ -31,11 +31,11 @@ absl::Status DeviceBlock::Reserve(size_t bytes) {
     data_ = nullptr;
     (void)cudaGetLastError();  // not the next call's
     const absl::Status status = CudaStatus(error, "cudaMalloc");
-    return absl::Status(status.code(),
-                        absl::StrFormat("%s: %s of %d bytes: %s; other programs may hold the "
-                                        "device's memory (see nvidia-smi)",
-                                        memory_.device_, what_, bytes,
-                                        std::string(status.message())));
+    return absl::Status(
+        status.code(),
+        absl::StrFormat("%s: %s of %d bytes: %s; other programs may hold the "
+                        "device's memory (see nvidia-smi)",
+                        memory_.device_, what_, bytes, std::string(status.message())));
   }
   capacity_ = bytes;
   memory_.used_.fetch_add(bytes, std::memory_order_relaxed);

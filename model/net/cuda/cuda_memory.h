@@ -37,8 +37,8 @@ class DeviceBlock {
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
 
-  // RESOURCE_EXHAUSTED beyond the bound or when the device has no more, naming both sizes; the block
-  // then holds nothing. REQUIRES: no work in flight uses it.
+  // RESOURCE_EXHAUSTED beyond the bound or when the device has no more, naming both sizes; the
+  // block then holds nothing. REQUIRES: no work in flight uses it.
   absl::Status Reserve(size_t bytes);
   char* data() const { return data_; }
 

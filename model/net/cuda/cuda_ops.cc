@@ -11,9 +11,12 @@ constexpr size_t kWorkspace = size_t{32} << 20;
 
 cudaDataType TypeOf(Element element) {
   switch (element) {
-    case Element::kF32: return CUDA_R_32F;
-    case Element::kBf16: return CUDA_R_16BF;
-    case Element::kFp16: return CUDA_R_16F;
+    case Element::kF32:
+      return CUDA_R_32F;
+    case Element::kBf16:
+      return CUDA_R_16BF;
+    case Element::kFp16:
+      return CUDA_R_16F;
   }
   return CUDA_R_32F;
 }
@@ -37,8 +40,9 @@ absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute, 
   // set_stream forgets the workspace: this order.
   SLUICE_RETURN_IF_ERROR(
       cublas->Check(cublas->set_stream(ops->handle_, compute->get()), "cublasSetStream"));
-  SLUICE_RETURN_IF_ERROR(cublas->Check(
-      cublas->set_workspace(ops->handle_, ops->workspace_.data(), kWorkspace), "cublasSetWorkspace"));
+  SLUICE_RETURN_IF_ERROR(
+      cublas->Check(cublas->set_workspace(ops->handle_, ops->workspace_.data(), kWorkspace),
+                    "cublasSetWorkspace"));
   SLUICE_RETURN_IF_ERROR(cublas->Check(
       cublas->set_math_mode(ops->handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
       "cublasSetMathMode"));
@@ -68,9 +72,9 @@ void CudaOps::Download(size_t begin, size_t end) {
   Event& done = *done_[downloads_++ % done_.size()];
   Keep(done.Record(compute_));
   Keep(done.HoldBack(down_));
-  Keep(CudaStatus(cudaMemcpyAsync(to_ + begin, from_ + begin, end - begin, cudaMemcpyDeviceToHost,
-                                  down_.get()),
-                  "cudaMemcpyAsync"));
+  Keep(CudaStatus(
+      cudaMemcpyAsync(to_ + begin, from_ + begin, end - begin, cudaMemcpyDeviceToHost, down_.get()),
+      "cudaMemcpyAsync"));
 }
 
 void CudaOps::JoinDownloads() {
@@ -97,8 +101,9 @@ void CudaOps::Multiply(const Gemm& gemm) {
                     gemm.c, CUDA_R_32F, gemm.ldc, ComputeTypeOf(gemm), CUBLAS_GEMM_DEFAULT),
       "cublasGemmEx");
   if (!status.ok()) {
-    Keep(absl::Status(status.code(), absl::StrCat(status.message(), " for a product [", gemm.m, ", ",
-                                                  gemm.k, "] x [", gemm.k, ", ", gemm.n, "]")));
+    Keep(
+        absl::Status(status.code(), absl::StrCat(status.message(), " for a product [", gemm.m, ", ",
+                                                 gemm.k, "] x [", gemm.k, ", ", gemm.n, "]")));
   }
 }
 

@@ -33,12 +33,4 @@ SLUICE_HD inline void GatherElement(const NetView& net, const BatchView& batch, 
   Store(DeepInput(net, batch, i, c), to + static_cast<uint64_t>(i) * ld + c, overflow);
 }
 
-// Weights [in][out] as operands: to[in][ld], columns from `out` on are 0.
-template <typename T>
-SLUICE_HD inline void ConvertWeight(const float* weights, uint32_t out, uint32_t row, uint32_t c,
-                                    uint32_t ld, T* to, uint32_t* overflow) {
-  const float value = c < out ? weights[static_cast<uint64_t>(row) * out + c] : 0.0f;
-  Store(value, to + static_cast<uint64_t>(row) * ld + c, overflow);
-}
-
 }  // namespace sluice::cuda

@@ -15,6 +15,14 @@ namespace sluice::cuda {
 constexpr uint32_t kSliceRows = 256;
 constexpr uint32_t kSliceLanes = 8;  // threads a column in a slice
 
+// Weights [in][out] as operands: to[in][ld], columns from `out` on are 0.
+template <typename T>
+SLUICE_HD inline void ConvertWeight(const float* weights, uint32_t out, uint32_t row, uint32_t c,
+                                    uint32_t ld, T* to, uint32_t* overflow) {
+  const float value = c < out ? weights[static_cast<uint64_t>(row) * out + c] : 0.0f;
+  Store(value, to + static_cast<uint64_t>(row) * ld + c, overflow);
+}
+
 // Units (2 * pair, + 1) of example i of a hidden layer (0-based): h = dropout(ReLU(z + bias)), 0
 // for padding. z: [rows][ld_z]; h: [rows][ld_h], the same place when T is float.
 template <typename T>
