@@ -103,7 +103,7 @@ TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
     EXPECT_EQ(skipped.dense[0].values, nullptr);
     EXPECT_EQ(skipped.task_id, 2u);
     EXPECT_EQ(client_.pushes[2].weight, 1);
-    if (!sync) EXPECT_THAT(trained_, ElementsAre(1, 2, 3));
+    EXPECT_EQ(trained_.size(), sync ? 0u : 3u);
     EXPECT_EQ(stats_.skipped_steps(), sync ? 1u : 2u);
     net_ = OnesNet();
   }

@@ -41,6 +41,7 @@ class DeviceBlock {
   // block then holds nothing. REQUIRES: no work in flight uses it.
   absl::Status Reserve(size_t bytes);
   char* data() const { return data_; }
+  size_t capacity() const { return capacity_; }
 
  private:
   void Free();

@@ -100,19 +100,17 @@ absl::Status CudaWideDeepNet::Prepare() {
 
 absl::Status CudaWideDeepNet::Reserve(const StepShape& shape) {
   const NetPlan& plan = program_->plan();
-  const StepMemory before = memory();
-  const char* const pinned[] = {pinned_input_.data(), pinned_output_.data()};
   const size_t in = InputLayout(plan, shape).total, out = OutputLayout(plan, shape).total;
+  const size_t work = WorkLayout(plan, shape, program_->element()).total;
+  if (in <= reserved_[0] && work <= reserved_[1] && out <= reserved_[2]) return absl::OkStatus();
+  graphs_.Clear();
+  reserved_ = {0, 0, 0};
   SLUICE_RETURN_IF_ERROR(input_.Reserve(in));
-  SLUICE_RETURN_IF_ERROR(work_.Reserve(WorkLayout(plan, shape, program_->element()).total));
+  SLUICE_RETURN_IF_ERROR(work_.Reserve(work));
   SLUICE_RETURN_IF_ERROR(output_.Reserve(out));
   SLUICE_RETURN_IF_ERROR(pinned_input_.Reserve(in));
   SLUICE_RETURN_IF_ERROR(pinned_output_.Reserve(out));
-  if (before.input != input_.data() || before.work != work_.data() ||
-      before.output != output_.data() || pinned[0] != pinned_input_.data() ||
-      pinned[1] != pinned_output_.data()) {
-    graphs_.Clear();
-  }
+  reserved_ = {input_.capacity(), work_.capacity(), output_.capacity()};
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 // a time; device_stats from any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -51,7 +52,7 @@ class CudaWideDeepNet : public DenseNet {
   CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options, MatmulPrecision precision,
                   CudaDeviceInfo device);
   absl::Status Prepare();
-  // Room for a step; forgets the graphs when a block moves.
+  // Room for a step; forgets the graphs when a block may move.
   absl::Status Reserve(const StepShape& shape);
   absl::Status CheckSize(const NetInput& input) const;
   absl::Status Upload(const Piece& piece);
@@ -71,6 +72,7 @@ class CudaWideDeepNet : public DenseNet {
   DeviceMemory device_memory_;  // before the blocks
   DeviceBlock constants_, input_, work_, output_;
   PinnedBlock pinned_input_, pinned_output_;
+  std::array<size_t, 3> reserved_ = {0, 0, 0};  // bytes of input, work and output that are there
   Stream compute_, up_, down_;
   Event batch_up_, values_up_;
   Span index_span_, train_span_;

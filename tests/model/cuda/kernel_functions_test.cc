@@ -173,8 +173,8 @@ TEST(ColumnSumsTest, AllSizesThatBreakKernels) {
     StepHeader header = {};
     header.n = n;
     const uint32_t wide_numeric = 0;
-    float got[3];
-    double got_loss;
+    float got[3] = {};
+    double got_loss = 0;
     std::vector<double> partials(3 * Slices(PadBatch(n)), NAN);
     WideArgs args = {&header,
                      {g.data(), losses.data(), x.data(), &wide_numeric, 1, 1},
