@@ -92,6 +92,7 @@ PullRequest NetStep::MakePull(const std::shared_ptr<const PreparedBatch>& prepar
 
 PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                               const std::shared_ptr<StepBuffers>& gradients, double weight) const {
+  if (gradients == nullptr) return MakeEmptyPush(*prepared);
   PushRequest push;
   const bool any = prepared->batch.n > 0;
   if (context_.sparse() != nullptr) {

@@ -109,62 +109,62 @@ void CudaOps::Multiply(const Gemm& gemm) {
 
 void CudaOps::ExpandCells(const BatchView& batch, uint32_t num_slots, uint32_t rows,
                           uint32_t* cells) {
-  LaunchExpandCells(compute_.get(), batch, num_slots, rows, cells);
+  on_device::LaunchExpandCells(compute_.get(), batch, num_slots, rows, cells);
   KeepLaunch("ExpandCells");
 }
 
 void CudaOps::SortPass(const SortArgs& args) {
-  LaunchSortPass(compute_.get(), args);
+  on_device::LaunchSortPass(compute_.get(), args);
   KeepLaunch("SortPass");
 }
 
 void CudaOps::FindRows(const StepHeader* header, const uint32_t* sorted_rows, uint32_t rows,
                        uint32_t* row_begin) {
-  LaunchFindRows(compute_.get(), header, sorted_rows, rows, row_begin);
+  on_device::LaunchFindRows(compute_.get(), header, sorted_rows, rows, row_begin);
   KeepLaunch("FindRows");
 }
 
 void CudaOps::ConvertWeights(Element element, const float* weights, uint32_t in, uint32_t out,
                              uint32_t ld, void* to, uint32_t* overflow) {
-  LaunchConvertWeights(compute_.get(), element, weights, in, out, ld, to, overflow);
+  on_device::LaunchConvertWeights(compute_.get(), element, weights, in, out, ld, to, overflow);
   KeepLaunch("ConvertWeights");
 }
 
 void CudaOps::Gather(Element element, const NetView& net, const BatchView& batch, uint32_t rows,
                      uint32_t ld, void* to, uint32_t* overflow) {
-  LaunchGather(compute_.get(), element, net, batch, rows, ld, to, overflow);
+  on_device::LaunchGather(compute_.get(), element, net, batch, rows, ld, to, overflow);
   KeepLaunch("Gather");
 }
 
 void CudaOps::BiasRelu(Element element, const BiasReluArgs& args) {
-  LaunchBiasRelu(compute_.get(), element, args);
+  on_device::LaunchBiasRelu(compute_.get(), element, args);
   KeepLaunch("BiasRelu");
 }
 
 void CudaOps::Logits(Element element, const NetView& net, const BatchView& batch,
                      const LogitArgs& args) {
-  LaunchLogits(compute_.get(), element, net, batch, args);
+  on_device::LaunchLogits(compute_.get(), element, net, batch, args);
   KeepLaunch("Logits");
 }
 
 void CudaOps::OutputBackwardSums(Element element, const BackwardArgs& args) {
-  LaunchOutputBackward(compute_.get(), element, args);
+  on_device::LaunchOutputBackward(compute_.get(), element, args);
   KeepLaunch("OutputBackward");
 }
 
 void CudaOps::HiddenBackwardSums(Element element, const BackwardArgs& args) {
-  LaunchHiddenBackward(compute_.get(), element, args);
+  on_device::LaunchHiddenBackward(compute_.get(), element, args);
   KeepLaunch("HiddenBackward");
 }
 
 void CudaOps::WideSums(const WideArgs& args) {
-  LaunchWideSums(compute_.get(), args);
+  on_device::LaunchWideSums(compute_.get(), args);
   KeepLaunch("WideSums");
 }
 
 void CudaOps::RowGradients(const NetView& net, const BatchView& batch, const RowGradientView& view,
                            uint32_t keys, uint32_t rows) {
-  LaunchRowGradients(compute_.get(), net, batch, view, keys, rows);
+  on_device::LaunchRowGradients(compute_.get(), net, batch, view, keys, rows);
   KeepLaunch("RowGradients");
 }
 

@@ -1,13 +1,19 @@
 // Launches of the kernels, for plain C++: what the .cu files define. Arguments as in step_ops.h.
 //
-// Each returns at once; cudaGetLastError tells of a launch that failed. Thread safety: safe.
+// Each returns at once; cudaGetLastError tells of a launch that failed. The namespace says what
+// runs them: tests compile the .cu files a second time, for a device that is emulated on the host.
+// Thread safety: safe.
 #pragma once
-
-#include <driver_types.h>
 
 #include "model/net/cuda/step_ops.h"
 
-namespace sluice::cuda {
+#ifndef SLUICE_KERNEL_NAMESPACE
+#define SLUICE_KERNEL_NAMESPACE on_device
+#endif
+
+using cudaStream_t = struct CUstream_st*;  // as the CUDA runtime declares it
+
+namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 
 // sparse_kernels.cu
 void LaunchExpandCells(cudaStream_t stream, const BatchView& batch, uint32_t num_slots,
@@ -30,4 +36,4 @@ void LaunchOutputBackward(cudaStream_t stream, Element element, const BackwardAr
 void LaunchHiddenBackward(cudaStream_t stream, Element element, const BackwardArgs& args);
 void LaunchWideSums(cudaStream_t stream, const WideArgs& args);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE

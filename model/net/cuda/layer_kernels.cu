@@ -1,26 +1,15 @@
 // The grid loops around layer_kernels.h and logit_kernels.h.
 #include "model/net/cuda/element_types.h"
 #include "model/net/cuda/kernels.h"
+#include "model/net/cuda/launch.h"
 #include "model/net/cuda/layer_kernels.h"
 #include "model/net/cuda/logit_kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 namespace {
 
-constexpr uint32_t kThreads = 256;
-constexpr uint32_t kMaxBlocks = 1u << 16;  // beyond, threads loop
-constexpr uint32_t kColumns = 32;          // of a block of column sums
+constexpr uint32_t kColumns = 32;  // of a block of column sums
 constexpr uint32_t kFinishThreads = 64;
-
-uint32_t Blocks(uint64_t items, uint32_t threads) {
-  const uint64_t blocks = (items + threads - 1) / threads;
-  return static_cast<uint32_t>(blocks < kMaxBlocks ? (blocks > 0 ? blocks : 1) : kMaxBlocks);
-}
-
-__device__ uint64_t FirstItem() {
-  return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ uint64_t ItemStep() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
 
 template <typename T>
 __global__ void ConvertKernel(const float* weights, uint32_t in, uint32_t out, uint32_t ld, T* to,
@@ -98,9 +87,9 @@ void SumColumns(cudaStream_t stream, const Op& op, const StepHeader* header, uin
                 uint32_t columns, uint32_t ld, double* partials, const Targets& targets) {
   const uint32_t slices = Slices(rows), width = Op::kSums * columns;
   const dim3 grid((ld + kColumns - 1) / kColumns, slices), block(kColumns, kSliceLanes);
-  ColumnSumsKernel<<<grid, block, 0, stream>>>(op, header, rows, columns, ld, partials);
-  FinishSumsKernel<<<(width + kFinishThreads - 1) / kFinishThreads, kFinishThreads, 0, stream>>>(
-      partials, slices, width, targets);
+  Launch(ColumnSumsKernel<Op>, grid, block, stream, op, header, rows, columns, ld, partials);
+  Launch(FinishSumsKernel<Targets>, (width + kFinishThreads - 1) / kFinishThreads, kFinishThreads,
+         stream, partials, slices, width, targets);
 }
 
 }  // namespace
@@ -109,15 +98,15 @@ void LaunchConvertWeights(cudaStream_t stream, Element element, const float* wei
                           uint32_t out, uint32_t ld, void* to, uint32_t* overflow) {
   WithType(element, [&](auto type) {
     using T = decltype(type);
-    ConvertKernel<<<Blocks(static_cast<uint64_t>(in) * ld, kThreads), kThreads, 0, stream>>>(
-        weights, in, out, ld, static_cast<T*>(to), overflow);
+    Launch(ConvertKernel<T>, Blocks(static_cast<uint64_t>(in) * ld), kThreads, stream, weights, in,
+           out, ld, static_cast<T*>(to), overflow);
   });
 }
 
 void LaunchBiasRelu(cudaStream_t stream, Element element, const BiasReluArgs& args) {
   const uint64_t items = static_cast<uint64_t>(args.rows) * (args.ld_h / 2);
   WithType(element, [&](auto type) {
-    BiasReluKernel<decltype(type)><<<Blocks(items, kThreads), kThreads, 0, stream>>>(args);
+    Launch(BiasReluKernel<decltype(type)>, Blocks(items), kThreads, stream, args);
   });
 }
 
@@ -133,8 +122,8 @@ void LaunchLogits(cudaStream_t stream, Element element, const NetView& net, cons
                               args.wide_bias,
                               args.units,
                               args.ld};
-    LogitKernel<<<Blocks(threads, kThreads), kThreads, 0, stream>>>(net, batch, in, args.logits,
-                                                                    args.losses, args.d_logits);
+    Launch(LogitKernel<T>, Blocks(threads), kThreads, stream, net, batch, in, args.logits,
+           args.losses, args.d_logits);
   });
 }
 
@@ -171,4 +160,4 @@ void LaunchWideSums(cudaStream_t stream, const WideArgs& args) {
              args.sums);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE

@@ -2,25 +2,14 @@
 #include "model/net/cuda/element_types.h"
 #include "model/net/cuda/gather_kernels.h"
 #include "model/net/cuda/kernels.h"
+#include "model/net/cuda/launch.h"
 #include "model/net/cuda/row_gradient_kernels.h"
 #include "model/net/cuda/sort_kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 namespace {
 
-constexpr uint32_t kThreads = 256;
 constexpr uint32_t kScanThreads = 1024;
-constexpr uint32_t kMaxBlocks = 1u << 16;  // beyond, threads loop
-
-uint32_t Blocks(uint64_t items, uint32_t threads) {
-  const uint64_t blocks = (items + threads - 1) / threads;
-  return static_cast<uint32_t>(blocks < kMaxBlocks ? (blocks > 0 ? blocks : 1) : kMaxBlocks);
-}
-
-__device__ uint64_t FirstItem() {
-  return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-__device__ uint64_t ItemStep() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
 
 __global__ void ExpandKernel(BatchView batch, uint32_t num_slots, uint32_t* cells) {
   const uint64_t items = static_cast<uint64_t>(batch.header->n) * num_slots;
@@ -117,28 +106,27 @@ __global__ void FinishRowsKernel(NetView net, BatchView batch, RowGradientView v
 void LaunchExpandCells(cudaStream_t stream, const BatchView& batch, uint32_t num_slots,
                        uint32_t rows, uint32_t* cells) {
   const uint64_t items = static_cast<uint64_t>(rows) * num_slots;
-  ExpandKernel<<<Blocks(items, kThreads), kThreads, 0, stream>>>(batch, num_slots, cells);
+  Launch(ExpandKernel, Blocks(items), kThreads, stream, batch, num_slots, cells);
 }
 
 void LaunchSortPass(cudaStream_t stream, const SortArgs& args) {
   const uint32_t tiles = SortTiles(args.keys);
-  CountKernel<<<tiles, kSortThreads, 0, stream>>>(args);
-  ScanKernel<<<1, kScanThreads, 0, stream>>>(args.counts, kSortDigits * tiles);
-  PlaceKernel<<<tiles, kSortThreads, 0, stream>>>(args);
+  Launch(CountKernel, tiles, kSortThreads, stream, args);
+  Launch(ScanKernel, 1, kScanThreads, stream, args.counts, kSortDigits * tiles);
+  Launch(PlaceKernel, tiles, kSortThreads, stream, args);
 }
 
 void LaunchFindRows(cudaStream_t stream, const StepHeader* header, const uint32_t* sorted_rows,
                     uint32_t rows, uint32_t* row_begin) {
-  FindRowsKernel<<<Blocks(rows + 1ull, kThreads), kThreads, 0, stream>>>(header, sorted_rows,
-                                                                         row_begin);
+  Launch(FindRowsKernel, Blocks(rows + 1ull), kThreads, stream, header, sorted_rows, row_begin);
 }
 
 void LaunchGather(cudaStream_t stream, Element element, const NetView& net, const BatchView& batch,
                   uint32_t rows, uint32_t ld, void* to, uint32_t* overflow) {
   WithType(element, [&](auto type) {
     using T = decltype(type);
-    GatherKernel<<<Blocks(static_cast<uint64_t>(rows) * ld, kThreads), kThreads, 0, stream>>>(
-        net, batch, rows, ld, static_cast<T*>(to), overflow);
+    Launch(GatherKernel<T>, Blocks(static_cast<uint64_t>(rows) * ld), kThreads, stream, net, batch,
+           rows, ld, static_cast<T*>(to), overflow);
   });
 }
 
@@ -146,10 +134,10 @@ void LaunchRowGradients(cudaStream_t stream, const NetView& net, const BatchView
                         const RowGradientView& view, uint32_t keys, uint32_t rows) {
   const uint64_t chunks = static_cast<uint64_t>(Chunks(keys)) * net.row_dim;
   if (keys > 0) {
-    SumChunksKernel<<<Blocks(chunks, kThreads), kThreads, 0, stream>>>(net, batch, view);
+    Launch(SumChunksKernel, Blocks(chunks), kThreads, stream, net, batch, view);
   }
-  FinishRowsKernel<<<Blocks(static_cast<uint64_t>(rows) * net.row_dim, kThreads), kThreads, 0,
-                     stream>>>(net, batch, view);
+  Launch(FinishRowsKernel, Blocks(static_cast<uint64_t>(rows) * net.row_dim), kThreads, stream, net,
+         batch, view);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE

@@ -12,9 +12,11 @@
 
 namespace sluice::cuda {
 
-class HostNet : public DenseNet {
+// Ops: HostOps, or what runs the kernels otherwise.
+template <typename Ops>
+class StepNet : public DenseNet {
  public:
-  explicit HostNet(WideDeepShape shape, Element element = Element::kF32, double loss_scale = 1)
+  explicit StepNet(WideDeepShape shape, Element element = Element::kF32, double loss_scale = 1)
       : shape_(std::move(shape)),
         constants_(ConstantLayout(shape_).total),
         loss_scale_(loss_scale),
@@ -25,7 +27,7 @@ class HostNet : public DenseNet {
                          NetGradients* gradients) override {
     const StepShape shape = Stage(input, Dropout(shape_.dropout, seed, epoch));
     gradients->weight_sum = SumOfWeights(*input.batch);
-    HostOps ops;
+    Ops ops;
     program_.Index(shape, memory(), &ops);
     program_.Train(shape, memory(), &ops);
     const OutputLayout out(program_.plan(), shape);
@@ -41,7 +43,7 @@ class HostNet : public DenseNet {
 
   absl::Status Forward(const NetInput& input, float* logits) override {
     const StepShape shape = Stage(input, Dropout());
-    HostOps ops;
+    Ops ops;
     program_.Forward(shape, memory(), &ops);
     std::memcpy(logits, output_.data() + OutputLayout(program_.plan(), shape).logits,
                 input.batch->n * sizeof(float));
@@ -73,5 +75,7 @@ class HostNet : public DenseNet {
   std::vector<char> input_, work_, output_;
   std::vector<size_t> weight_gradients_;
 };
+
+using HostNet = StepNet<HostOps>;
 
 }  // namespace sluice::cuda
