@@ -49,11 +49,19 @@ int Main() {
   AddSparseBenchmarks(&benchmarks);
   AddReaderBenchmarks(&benchmarks);
   AddTrainStepBenchmarks(&benchmarks);
+  AddGpuTrainStepBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
   std::vector<Row> rows;
+  int skipped = 0;
   for (const Benchmark& benchmark : benchmarks) {
     if (!std::regex_search(benchmark.name, filter)) continue;
+    const std::string unfit = benchmark.unfit ? benchmark.unfit() : "";
+    if (!unfit.empty()) {
+      std::printf("%s  skipped: %s\n", benchmark.name.c_str(), unfit.c_str());
+      ++skipped;
+      continue;
+    }
     absl::StatusOr<Row> row = Run(benchmark, settings);
     if (!row.ok()) {
       std::fprintf(stderr, "%s: %s\n", benchmark.name.c_str(), row.status().ToString().c_str());
@@ -63,7 +71,7 @@ int Main() {
     std::fflush(stdout);
     rows.push_back(*std::move(row));
   }
-  if (rows.empty()) {
+  if (rows.empty() && skipped == 0) {
     std::fprintf(stderr, "no row matches --filter=%s; the rows are\n", FLAGS_filter.c_str());
     for (const Benchmark& benchmark : benchmarks)
       std::fprintf(stderr, "  %s\n", benchmark.name.c_str());

@@ -60,8 +60,9 @@ absl::Status JobRunner::Prepare() {
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config));
   SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema()));
   SLUICE_ASSIGN_OR_RETURN(
-      net_, model_->CreateNet(options_.threads,
-                              std::max(config.train().batch_size(), config.eval().batch_size())));
+      net_,
+      model_->CreateNet(CpuNet(options_.threads, std::max<size_t>(config.train().batch_size(),
+                                                                  config.eval().batch_size()))));
   ParameterClient::Options client;
   client.job = spec;
   client.rank = options_.assignment.rank();

@@ -54,9 +54,14 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   }
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
-  ClipGlobalNorm(prepared, buffers.get());
   *weight = gradients.weight_sum;
   context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
+  if (gradients.skipped) {
+    *weight = 0;
+    context_.stats->AddSkippedStep();
+    return std::shared_ptr<StepBuffers>();
+  }
+  ClipGlobalNorm(prepared, buffers.get());
   return buffers;
 }
 
@@ -107,6 +112,7 @@ PushRequest PushHead(const std::shared_ptr<const PreparedBatch>& prepared,
 
 PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                               const std::shared_ptr<StepBuffers>& gradients, double weight) const {
+  if (gradients == nullptr) return MakeEmptyPush(*prepared);
   PushRequest push = PushHead(prepared, gradients, weight);
   const bool any = prepared->batch.n > 0;
   if (context_.sparse() != nullptr) {
@@ -126,6 +132,20 @@ PushRequest NetStep::MakeDensePush(const std::shared_ptr<const PreparedBatch>& p
   PushRequest push = PushHead(prepared, gradients, weight);
   const uint32_t table = static_cast<uint32_t>(context_.model->dense_tables()[i]);
   push.dense.push_back({table, gradients->dense[i].data()});
+  return push;
+}
+
+PushRequest NetStep::MakeEmptyPush(const PreparedBatch& prepared) const {
+  PushRequest push;
+  if (const TableLayout* sparse = context_.sparse()) {
+    auto none = std::make_shared<KeySet>();
+    none->offsets.assign(prepared.keys.offsets.size(), 0);
+    push.sparse.push_back({sparse->id(), std::move(none), nullptr});
+  }
+  for (const int table : context_.model->dense_tables())
+    push.dense.push_back({static_cast<uint32_t>(table), nullptr});
+  push.task_id = prepared.batch.task_id;
+  push.task_end = prepared.batch.task_end;
   return push;
 }
 

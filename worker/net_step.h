@@ -30,6 +30,8 @@ class NetStep {
   // Gradients (fresh buffers) of the batch at `rows` [U][dim] and `dense` (by
   // Model::dense_tables()), clipped to optimizers.clip_global_norm. Counts the step in the stats.
   // *weight is n_w. `ready` (may be empty) is not called when clipping needs the whole gradient.
+  // Null, with *weight 0: the step overflowed and is skipped (NetGradients::skipped); MakePush
+  // makes an empty push of it.
   absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch,
                                                    const float* rows,
                                                    const std::vector<const float*>& dense,
@@ -38,7 +40,8 @@ class NetStep {
   // The pull of all values a batch needs into `values`.
   PullRequest MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
                        StepBuffers* values) const;
-  // The push of its gradients, and of dense table i (by Model::dense_tables()) alone.
+  // The push of its gradients, and of dense table i (by Model::dense_tables()) alone. MakePush of
+  // null: of a skipped step, which takes part with n_w = 0, no key and no value.
   PushRequest MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                        const std::shared_ptr<StepBuffers>& gradients, double weight) const;
   PushRequest MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,
@@ -47,6 +50,7 @@ class NetStep {
   static std::vector<const float*> DenseOf(const StepBuffers& buffers);
 
  private:
+  PushRequest MakeEmptyPush(const PreparedBatch& prepared) const;
   void ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradients) const;
 
   const JobContext& context_;

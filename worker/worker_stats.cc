@@ -130,6 +130,16 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
   if (log_) log_(line);
 }
 
+void WorkerStats::AddSkippedStep() {
+  MutexLock lock(&mutex_);
+  ++skipped_steps_;
+}
+
+uint64_t WorkerStats::skipped_steps() {
+  MutexLock lock(&mutex_);
+  return skipped_steps_;
+}
+
 void WorkerStats::AddBadLines(const BadLines& bad) {
   MutexLock lock(&mutex_);
   progress_.set_bad_lines(progress_.bad_lines() + bad.count);

@@ -41,6 +41,9 @@ class WorkerStats {
   void BeginEpoch(uint32_t epoch);
   // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
+  // A step that overflowed (fp16) and was not used; it was also counted by AddStep, with sums of 0.
+  void AddSkippedStep();
+  uint64_t skipped_steps();
   void AddBadLines(const BadLines& bad);
   void SetDoing(std::string doing);
   // The queue between reader and training, whose fill progress tells; null: not training. It
@@ -77,6 +80,7 @@ class WorkerStats {
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t skipped_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double loss_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double weight_since_log_ ABSL_GUARDED_BY(mutex_) = 0;

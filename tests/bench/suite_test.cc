@@ -97,6 +97,28 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
   }
 }
 
+TEST(BenchTest, RowsThatNeedAGpuAreSkippedWithTheReasonAndNotInTheJson) {
+  const char* bin = std::getenv("SLUICE_BIN_DIR");
+  ASSERT_NE(bin, nullptr);
+  const std::string json = absl::StrCat(::testing::TempDir(), "/sluice_gpu_", getpid(), ".json");
+  const std::string out = json + ".out";
+  // No device is visible, whatever the machine has.
+  ASSERT_EQ(std::system(absl::StrCat("CUDA_VISIBLE_DEVICES= ", bin,
+                                     "/sluice-bench --quick --filter=train_step/gpu --json=", json,
+                                     " > ", out)
+                            .c_str()),
+            0);
+  const auto read = [](const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    std::remove(path.c_str());
+    return text.str();
+  };
+  EXPECT_THAT(read(out), testing::HasSubstr(
+                             "train_step/gpu/standard/batch65536/f32  skipped: no CUDA device"));
+  EXPECT_EQ(Parse(read(json)).values_size(), 0);
+}
+
 TEST(BenchTest, FilterThatMatchesNothingFails) {
   const char* bin = std::getenv("SLUICE_BIN_DIR");
   ASSERT_NE(bin, nullptr);

@@ -53,7 +53,7 @@ class FakeModel : public Model {
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return 0; }
   const std::vector<int>& dense_tables() const override { return dense_; }
-  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(int, size_t) const override {
+  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
     return absl::UnimplementedError("the fake net is made by the test");
   }
 
@@ -68,6 +68,10 @@ class OnesNet : public DenseNet {
  public:
   absl::Status TrainStep(const NetInput& input, uint64_t, uint32_t,
                          NetGradients* gradients) override {
+    if (overflow_steps.erase(step_++) > 0) {
+      gradients->skipped = true;
+      return absl::OkStatus();
+    }
     seen_rows.emplace_back(input.rows, input.rows + input.num_rows);
     seen_dense.push_back({input.dense[0][0], input.dense[0][1]});
     std::fill(gradients->rows, gradients->rows + input.num_rows, 1.0f);
@@ -80,6 +84,10 @@ class OnesNet : public DenseNet {
     return absl::OkStatus();
   }
   std::vector<std::vector<float>> seen_rows, seen_dense;
+  std::set<int> overflow_steps;  // from 0: these overflow as in fp16
+
+ private:
+  int step_ = 0;
 };
 
 // A pserver in the same process: Geo's merge with `scale`, everything else at once.

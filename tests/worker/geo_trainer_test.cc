@@ -81,6 +81,17 @@ TEST_F(GeoTrainerTest, SendsExactlyEveryKStepsAndFlushesTheTail) {
   EXPECT_THAT(client_->dense, ElementsAre(-4.0f, -4.0f));
 }
 
+TEST_F(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
+  Init(2);
+  net_.overflow_steps = {1};
+  Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
+  ASSERT_EQ(client_->sent_rows.size(), 2u);
+  EXPECT_EQ(client_->sent_rows[0][1], -1.0f);
+  EXPECT_EQ(client_->sent_rows[0][2], 0.0f);  // not touched, or by nothing
+  EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(3, -2.0f)));
+  EXPECT_EQ(stats_.skipped_steps(), 1u);
+}
+
 TEST_F(GeoTrainerTest, AMultipleOfKStepsLeavesNoTailAndNothingIsSentTwice) {
   Init(2);
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});

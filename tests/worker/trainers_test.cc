@@ -83,6 +83,32 @@ TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
   }
 }
 
+TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
+  for (const bool sync : {true, false}) {
+    client_.pushes.clear();
+    trained_.clear();
+    net_.overflow_steps = {1};
+    SyncTrainer in_steps(context_);
+    AsyncTrainer at_once(context_);
+    Trainer* trainer = &at_once;
+    if (sync) trainer = &in_steps;
+    Train(trainer, {3, 2, 1});
+    ASSERT_TRUE(status_.ok()) << status_;
+    ASSERT_EQ(client_.pushes.size(), 3u);
+    const PushRequest& skipped = client_.pushes[1];
+    EXPECT_EQ(skipped.weight, 0);
+    EXPECT_TRUE(skipped.sparse[0].keys->keys.empty());
+    EXPECT_EQ(skipped.sparse[0].keys->offsets.size(),
+              client_.pushes[0].sparse[0].keys->offsets.size());
+    EXPECT_EQ(skipped.dense[0].values, nullptr);
+    EXPECT_EQ(skipped.task_id, 2u);
+    EXPECT_EQ(client_.pushes[2].weight, 1);
+    EXPECT_EQ(trained_.size(), sync ? 0u : 3u);
+    EXPECT_EQ(stats_.skipped_steps(), sync ? 1u : 2u);
+    net_ = OnesNet();
+  }
+}
+
 // A net whose dense gradient is ready before the step ends, and large enough to leave.
 class EarlyNet : public OnesNet {
  public:
