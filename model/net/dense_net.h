@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,9 +32,13 @@ struct NetGradients {
   float* rows = nullptr;      // [U][dim]
   std::vector<float*> dense;  // by Model::dense_tables()
   double loss_sum = 0;        // sum of weight x log loss
-  double weight_sum = 0;      // n_w
-  // The step overflowed in FP16 and must not be used: sums are 0, gradients are not set.
+  double weight_sum = 0;      // n_w; set before the first `ready`
+  // The step overflowed in FP16 and must not be used: sums are 0, gradients are not set, `ready`
+  // was not called.
   bool skipped = false;
+  // When set: called with i as soon as dense[i] is final, while others are still being computed, on
+  // a thread of the net. Not for every i: what it was not called for is final when the step ends.
+  std::function<void(size_t i)> ready;
 };
 
 // What a device has done for a network; zeros on the CPU.

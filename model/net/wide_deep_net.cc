@@ -99,7 +99,8 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   });
   for (size_t i = 0; i < batch.n; ++i) gradients->loss_sum += losses_[i];
   if (mlp_ != nullptr) {
-    SLUICE_RETURN_IF_ERROR(mlp_->Gradients(batch.n, pieces_, scale, gradients->dense.data()));
+    SLUICE_RETURN_IF_ERROR(
+        mlp_->Gradients(batch.n, pieces_, scale, gradients->dense.data(), gradients->ready));
   }
   WideGradients(input, scale, gradients);
   if (row_dim_ == 0 || input.num_rows == 0) return absl::OkStatus();

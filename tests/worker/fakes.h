@@ -46,9 +46,9 @@ inline TableConfig SgdTable(const std::string& name, TableConfig::Kind kind, uin
 // One sparse table of dim 1 and one dense table of 2 elements, plain SGD with rate 1.
 class FakeModel : public Model {
  public:
-  FakeModel()
+  explicit FakeModel(uint32_t dense = 2)
       : tables_({SgdTable("rows", TableConfig::SPARSE, 1, 1.0f),
-                 SgdTable("dense", TableConfig::DENSE, 2, 1.0f)}) {}
+                 SgdTable("dense", TableConfig::DENSE, dense, 1.0f)}) {}
   const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return 0; }
@@ -117,6 +117,10 @@ class FakeClient : public ParameterClient {
     if (next != nullptr) *ticket = StartPull(std::move(*next));
     return absl::OkStatus();
   }
+  absl::Status PushEarly(PushRequest request) override {
+    early.push_back(std::move(request));
+    return absl::OkStatus();
+  }
   absl::Status WaitPushes(int) override { return absl::OkStatus(); }
   absl::Status PushStep(uint64_t global_step, PushRequest request) override {
     steps.push_back(global_step);
@@ -160,7 +164,7 @@ class FakeClient : public ParameterClient {
   std::vector<float> dense;
   std::vector<uint64_t> pulled_keys;
   int sparse_pulls = 0;
-  std::vector<PushRequest> pushes;
+  std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;
   std::vector<uint32_t> ended;
   std::vector<std::map<uint64_t, float>> sent_rows;

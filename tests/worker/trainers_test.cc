@@ -109,6 +109,55 @@ TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
   }
 }
 
+// A net whose dense gradient is ready before the step ends, and large enough to leave.
+class EarlyNet : public OnesNet {
+ public:
+  absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                         NetGradients* gradients) override {
+    const absl::Status status = OnesNet::TrainStep(input, seed, epoch, gradients);
+    if (gradients->ready) gradients->ready(0);
+    return status;
+  }
+};
+
+TEST_F(TrainersTest, AsyncPushesALargeLayerWhenItIsReadyAndOnce) {
+  const FakeModel large(/*dense=*/100000);
+  FakeClient client(large, 1.0f);
+  EarlyNet net;
+  context_.model = &large;
+  context_.client = &client;
+  context_.net = &net;
+  AsyncTrainer trainer(context_);
+  Train(&trainer, {3, 2});
+  ASSERT_TRUE(status_.ok()) << status_;
+  ASSERT_EQ(client.early.size(), 2u);
+  ASSERT_EQ(client.pushes.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(client.early[i].weight, client.pushes[i].weight);
+    EXPECT_EQ(client.early[i].task_end, client.pushes[i].task_end);
+    EXPECT_TRUE(client.early[i].sparse.empty());
+    ASSERT_EQ(client.early[i].dense.size(), 1u);
+    EXPECT_EQ(client.early[i].dense[0].values[0], 1.0f);
+    EXPECT_EQ(client.pushes[i].dense[0].values, nullptr);
+  }
+
+  // A gradient that is clipped as a whole is final at the end only.
+  spec_.mutable_config()->mutable_optimizers()->set_clip_global_norm(1);
+  AsyncTrainer clipped(context_);
+  Train(&clipped, {3});
+  EXPECT_EQ(client.early.size(), 2u);
+  EXPECT_NE(client.pushes[2].dense[0].values, nullptr);
+
+  // A small one goes with the rest.
+  spec_.mutable_config()->mutable_optimizers()->clear_clip_global_norm();
+  context_.model = &model_;
+  context_.client = &client_;
+  AsyncTrainer small(context_);
+  Train(&small, {3});
+  EXPECT_TRUE(client_.early.empty());
+  EXPECT_NE(client_.pushes[0].dense[0].values, nullptr);
+}
+
 TEST_F(TrainersTest, CancelEndsTraining) {
   cancelled_ = true;
   AsyncTrainer trainer(context_);
