@@ -23,7 +23,7 @@ class LocalCluster {
     ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::string log_dir;
     int threads = 1;  // compute threads of a worker
-    std::string device = "cpu";
+    std::vector<std::string> devices;  // of worker 0, 1, ..., as its --device takes it
     bool detached = false;
     absl::Duration start_timeout = absl::Seconds(30);
   };
@@ -69,11 +69,9 @@ ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int 
 // Compute threads of one worker among `worker_num` on this host.
 int ThreadsPerWorker(int worker_num);
 
-// INVALID_ARGUMENT unless --device and --gpus ask for what this build has.
-absl::Status CheckDevice(const ParsedCommand& command);
 // INVALID_ARGUMENT unless --lease_ms is possible; else it is set, with a heartbeat that fits.
 absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
-// Flags of CheckDevice and SetLease, --server_num and --log_dir.
+// --server_num, --log_dir, --lease_ms and those of DeviceFlags.
 std::vector<FlagSpec> ClusterFlags();
 
 }  // namespace sluice::cli

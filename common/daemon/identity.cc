@@ -242,7 +242,9 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags) 
 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
-  return absl::IsInvalidArgument(status) || absl::IsAborted(status) ? 2 : 1;
+  const bool the_same_again =
+      absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) || absl::IsAborted(status);
+  return the_same_again ? 2 : 1;
 }
 
 RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address) {

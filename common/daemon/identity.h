@@ -46,7 +46,8 @@ struct Identity {
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 // Exit code of a daemon: 0 OK; 2 when to start it again would not help (INVALID_ARGUMENT: its flags
-// or configuration; ABORTED: another process has its role and rank); else 1.
+// or configuration; UNIMPLEMENTED: this build has not what they ask for; ABORTED: another process
+// has its role and rank); else 1.
 int ExitCodeOf(const absl::Status& status);
 
 // schedulerlog.0, serverlog.N, workerlog.N
