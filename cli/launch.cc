@@ -142,7 +142,8 @@ Command LaunchCommand() {
       "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
       "  sluice launch --job=J --a_sync=false                  # sync\n"
       "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: exchange every 100 steps\n"
-      "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on GPUs\n"
+      "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
+      "GPUs\n"
       "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU where there is one\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &Launch};

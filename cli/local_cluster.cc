@@ -68,8 +68,8 @@ std::vector<FlagSpec> ClusterFlags() {
       {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
   // On one host a report is late only when the process is gone or the host is overloaded.
-  flags.push_back({"lease_ms", FlagKind::kNumber, "N", "6000",
-                   "a process that is silent for so long is dead"});
+  flags.push_back(
+      {"lease_ms", FlagKind::kNumber, "N", "6000", "a process that is silent for so long is dead"});
   return flags;
 }
 
@@ -84,10 +84,10 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
     SLUICE_RETURN_IF_ERROR(cluster->Spawn("pserver", i, {scheduler, absl::StrCat("--rank=", i)}));
   }
   for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
-    SLUICE_RETURN_IF_ERROR(cluster->Spawn(
-        "worker", static_cast<int>(i),
-        {scheduler, absl::StrCat("--threads=", o.threads), absl::StrCat("--device=", o.devices[i]),
-         absl::StrCat("--rank=", i)}));
+    SLUICE_RETURN_IF_ERROR(
+        cluster->Spawn("worker", static_cast<int>(i),
+                       {scheduler, absl::StrCat("--threads=", o.threads),
+                        absl::StrCat("--device=", o.devices[i]), absl::StrCat("--rank=", i)}));
   }
   return cluster;
 }

@@ -22,7 +22,7 @@ class LocalCluster {
   struct Options {
     ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::string log_dir;
-    int threads = 1;  // compute threads of a worker
+    int threads = 1;                   // compute threads of a worker
     std::vector<std::string> devices;  // of worker 0, 1, ..., as its --device takes it
     bool detached = false;
     absl::Duration start_timeout = absl::Seconds(30);

@@ -27,9 +27,9 @@ std::string MemberLine(const MemberStatus& m) {
     for (const HostedJob& hosted : m.hosted()) jobs.push_back(hosted.job_id());
     job = absl::StrJoin(jobs, ",");
   }
-  return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %-7s %s%s\n", RoleName(m.role()),
-                         m.rank(), m.alive() ? "alive" : "DEAD", OrDash(m.address()),
-                         OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
+  return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %-7s %s%s\n",
+                         RoleName(m.role()), m.rank(), m.alive() ? "alive" : "DEAD",
+                         OrDash(m.address()), OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
                          Bytes(m.memory_bytes()), OrDash(m.device()), OrDash(job),
                          m.doing().empty() ? "" : ": " + m.doing());
 }
@@ -128,8 +128,9 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
 std::string StatusText(const ClusterStatus& status) {
   std::string text = absl::StrCat("cluster ", status.name(), ", up ",
                                   ShortDuration(status.uptime_s()), "\n\nmembers\n");
-  absl::StrAppendFormat(&text, "  %-9s %4s  %-5s %-22s %-14s %7s  %-22s %10s  %-7s %s\n", "role", "rank",
-                        "state", "address", "host", "pid", "admin", "memory", "device", "jobs");
+  absl::StrAppendFormat(&text, "  %-9s %4s  %-5s %-22s %-14s %7s  %-22s %10s  %-7s %s\n", "role",
+                        "rank", "state", "address", "host", "pid", "admin", "memory", "device",
+                        "jobs");
   for (const MemberStatus& member : status.members()) absl::StrAppend(&text, MemberLine(member));
   absl::StrAppend(&text, "\njobs\n");
   if (status.jobs().empty()) absl::StrAppend(&text, "  none\n");

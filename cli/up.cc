@@ -109,8 +109,8 @@ Command UpCommand() {
   spec.name = "up";
   spec.summary = "Starts a local cluster that stays, for many jobs.";
   spec.flags = ClusterFlags();
-  spec.flags.push_back({"worker_num", FlagKind::kNumber, "N", "2",
-                        "workers; with --gpus it follows"});
+  spec.flags.push_back(
+      {"worker_num", FlagKind::kNumber, "N", "2", "workers; with --gpus it follows"});
   spec.flags.push_back(
       {"bind", FlagKind::kText, "HOST:PORT", "127.0.0.1:0", "address of the scheduler"});
   spec.flags.push_back(

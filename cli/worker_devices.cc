@@ -98,14 +98,13 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list)
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr) absl::StrAppend(&names, " with CUDA_VISIBLE_DEVICES=\"", visible, "\"");
   if (!named.empty() && *named.rbegin() >= static_cast<int>(there->size())) {
-    return Refuse(devices.origin, absl::StrCat("cuda:", *named.rbegin(),
-                                               " is not there; give some of ", names));
+    return Refuse(devices.origin,
+                  absl::StrCat("cuda:", *named.rbegin(), " is not there; give some of ", names));
   }
   if (wanted > there->size()) {
-    return Refuse(devices.origin,
-                  absl::StrCat(Counted(wanted, "worker"), " on GPUs, but there ",
-                               there->size() == 1 ? "is" : "are", " only ", names,
-                               "; a device has one worker: give fewer workers"));
+    return Refuse(devices.origin, absl::StrCat(Counted(wanted, "worker"), " on GPUs, but there ",
+                                               there->size() == 1 ? "is" : "are", " only ", names,
+                                               "; a device has one worker: give fewer workers"));
   }
   return absl::OkStatus();
 }

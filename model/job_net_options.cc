@@ -33,8 +33,8 @@ absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevic
   // Evaluation alone is float32.
   if (job.evaluate_only()) return options;
   options.precision = PrecisionOf(job.train().compute_dtype());
-  const bool cuda_only = options.precision == MatmulPrecision::kTf32 ||
-                         options.precision == MatmulPrecision::kFp16;
+  const bool cuda_only =
+      options.precision == MatmulPrecision::kTf32 || options.precision == MatmulPrecision::kFp16;
   if (cuda_only && device.kind == ComputeDevice::kCpu) {
     return absl::InvalidArgumentError(absl::StrCat(
         "train.compute_dtype: ", TrainConfig::ComputeType_Name(job.train().compute_dtype()),

@@ -1,4 +1,5 @@
-// A CUDA device that one worker of a host has to itself: a name in the kernel, of the device's UUID.
+// A CUDA device that one worker of a host has to itself: a name in the kernel, of the device's
+// UUID.
 //
 // It ends with its process, leaves no file, and is seen by every user and past a /tmp of one's own
 // (systemd's PrivateTmp); a container with its own network has its own names. Thread safety: safe

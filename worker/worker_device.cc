@@ -24,7 +24,8 @@ absl::StatusOr<WorkerDevice> TakeOne(int ordinal, const std::vector<CudaDeviceIn
   // One that is not there: `open` names those that are.
   if (ordinal >= static_cast<int>(list.size())) {
     SLUICE_RETURN_IF_ERROR(devices.open(ordinal).status());
-    return absl::NotFoundError(absl::StrCat("cuda:", ordinal, " came late; start the worker again"));
+    return absl::NotFoundError(
+        absl::StrCat("cuda:", ordinal, " came late; start the worker again"));
   }
   absl::StatusOr<WorkerDevice> taken = Take(list[ordinal], devices);
   if (!absl::IsAlreadyExists(taken.status())) return taken;

@@ -34,8 +34,8 @@ absl::StatusOr<DeviceRequest> ParseDeviceRequest(absl::string_view text) {
   if (absl::ConsumePrefix(&ordinal, "cuda:") && ParseOrdinal(ordinal, &request.ordinal)) {
     return request;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no device; give cpu, cuda (the next free one), cuda:N or auto"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "' is no device; give cpu, cuda (the next free one), cuda:N or auto"));
 }
 
 absl::StatusOr<std::vector<int>> ParseDeviceList(absl::string_view text) {

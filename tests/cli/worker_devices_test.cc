@@ -22,9 +22,7 @@ class WorkerDevicesTest : public ::testing::Test {
   }
   ~WorkerDevicesTest() override { unsetenv("SLUICE_DEVICE"); }
 
-  ParsedCommand Parse(const std::vector<std::string>& flags) {
-    return *ParseCommand(spec_, flags);
-  }
+  ParsedCommand Parse(const std::vector<std::string>& flags) { return *ParseCommand(spec_, flags); }
   std::string RefusedCount(const std::vector<std::string>& flags) {
     return std::string(WorkersOfGpus(Parse(flags)).status().message());
   }

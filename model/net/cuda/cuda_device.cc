@@ -55,8 +55,7 @@ absl::Status NoDevice() {
 
 // "GPU-01234567-89ab-cdef-0123-456789abcdef"
 std::string UuidText(const cudaUUID_t& uuid) {
-  std::string text =
-      absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
+  std::string text = absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
   for (const size_t dash : {20, 16, 12, 8}) text.insert(dash, "-");
   return "GPU-" + text;
 }
