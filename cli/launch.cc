@@ -13,7 +13,6 @@
 #include "cli/job_flags.h"
 #include "cli/local_cluster.h"
 #include "cli/watch_job.h"
-#include "cli/worker_devices.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
@@ -79,14 +78,13 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   }
   SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices, DevicesOfWorkers(command, job.worker_num()));
   SLUICE_RETURN_IF_ERROR(CheckJobOnDevices(job, devices));
-  SLUICE_RETURN_IF_ERROR(CheckDevices(devices));
   LocalCluster::Options options;
   options.config = LoopbackCluster("127.0.0.1:0", static_cast<int>(server_num),
                                    static_cast<int>(job.worker_num()));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   options.log_dir = command.Text("log_dir");
   options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
-  options.devices = std::move(devices.by_rank);
+  options.devices = std::move(devices);
   return options;
 }
 
@@ -95,16 +93,22 @@ int Launch(const ParsedCommand& command) {
   if (!job.ok()) return ReportError(job.status());
   const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
   if (!mode.ok()) return ReportError(mode.status());
-  // Before any thread starts: threads inherit the blocked signals.
-  StopSignal::Install(false);
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
   if (command.Switch("dry_run")) {
+    if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+      return ReportError(there);
+    }
     std::cout << ToTextproto(*job);
     return kDone;
   }
   if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
     return ReportError(files);
+  }
+  // Before any thread starts: threads inherit the blocked signals.
+  StopSignal::Install(false);
+  if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+    return ReportError(there);
   }
   PrintJob(absl::StrCat(Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
                         "; logs in ", options->log_dir),

@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/endpoints.h"
-#include "cli/worker_devices.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 
@@ -84,10 +83,10 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
     SLUICE_RETURN_IF_ERROR(cluster->Spawn("pserver", i, {scheduler, absl::StrCat("--rank=", i)}));
   }
   for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
-    SLUICE_RETURN_IF_ERROR(
-        cluster->Spawn("worker", static_cast<int>(i),
-                       {scheduler, absl::StrCat("--threads=", o.threads),
-                        absl::StrCat("--device=", o.devices[i]), absl::StrCat("--rank=", i)}));
+    SLUICE_RETURN_IF_ERROR(cluster->Spawn(
+        "worker", static_cast<int>(i),
+        {scheduler, absl::StrCat("--threads=", o.threads),
+         absl::StrCat("--device=", o.devices.by_rank[i]), absl::StrCat("--rank=", i)}));
   }
   return cluster;
 }

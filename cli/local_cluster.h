@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "cli/child_process.h"
 #include "cli/command_line.h"
+#include "cli/worker_devices.h"
 #include "proto/config.pb.h"
 
 namespace sluice::cli {
@@ -22,8 +23,8 @@ class LocalCluster {
   struct Options {
     ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::string log_dir;
-    int threads = 1;                   // compute threads of a worker
-    std::vector<std::string> devices;  // of worker 0, 1, ..., as its --device takes it
+    int threads = 1;        // compute threads of a worker
+    WorkerDevices devices;  // one a worker, that CheckDevices accepts
     bool detached = false;
     absl::Duration start_timeout = absl::Seconds(30);
   };

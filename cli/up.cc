@@ -8,7 +8,6 @@
 #include "cli/local_cluster.h"
 #include "cli/progress.h"
 #include "cli/watch_job.h"
-#include "cli/worker_devices.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/identity.h"
@@ -40,13 +39,12 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   }
   SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices,
                           DevicesOfWorkers(command, static_cast<uint32_t>(workers)));
-  SLUICE_RETURN_IF_ERROR(CheckDevices(devices));
   LocalCluster::Options options;
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   options.log_dir = command.Text("log_dir");
-  options.devices = std::move(devices.by_rank);
+  options.devices = std::move(devices);
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))
                                              : ThreadsPerWorker(static_cast<int>(workers));
   options.detached = true;
@@ -77,13 +75,16 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
 }
 
 int Up(const ParsedCommand& command) {
-  // Ctrl-C while it starts stops what it has started.
-  StopSignal::Install(false);
   auto options = OptionsFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
   const std::string log_dir = options->log_dir;
   const int servers = options->config.pservers_size();
   const int workers = static_cast<int>(options->config.worker_num());
+  // Ctrl-C while it starts stops what it has started.
+  StopSignal::Install(false);
+  if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+    return ReportError(there);
+  }
   auto cluster = LocalCluster::Start(*std::move(options));
   absl::Status ready =
       cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();

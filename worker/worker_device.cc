@@ -49,6 +49,12 @@ absl::StatusOr<WorkerDevice> TakeNext(const std::vector<CudaDeviceInfo>& list,
                    "; start fewer workers on GPUs, or compute on the CPU (--device=cpu)"));
 }
 
+absl::StatusOr<WorkerDevice> TakeCuda(const DeviceRequest& request, const CudaDevices& devices) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<CudaDeviceInfo> list, devices.list());
+  return request.kind == DeviceRequest::kCuda ? TakeOne(request.ordinal, list, devices)
+                                              : TakeNext(list, devices);
+}
+
 }  // namespace
 
 absl::StatusOr<CudaDeviceInfo> CudaDevices::OpenUsableCudaDevice(int ordinal) {
@@ -61,12 +67,7 @@ absl::StatusOr<WorkerDevice> TakeDevice(const DeviceRequest& request, const Cuda
   WorkerDevice cpu;
   cpu.line = "computes on the CPU";
   if (request.kind == DeviceRequest::kCpu) return cpu;
-  const absl::StatusOr<std::vector<CudaDeviceInfo>> list = devices.list();
-  absl::StatusOr<WorkerDevice> taken = list.status();
-  if (list.ok()) {
-    taken = request.kind == DeviceRequest::kCuda ? TakeOne(request.ordinal, *list, devices)
-                                                 : TakeNext(*list, devices);
-  }
+  absl::StatusOr<WorkerDevice> taken = TakeCuda(request, devices);
   if (request.kind != DeviceRequest::kAuto) return taken;
   if (!taken.ok()) {
     absl::StrAppend(&cpu.line, ", as device auto found no other: ", taken.status().message());
