@@ -45,7 +45,7 @@ class CudaFloor : public GpuFloor {
     SLUICE_RETURN_IF_ERROR(copied_.Reserve(copied));
     SLUICE_RETURN_IF_ERROR(pinned_.Reserve(copied));
     SLUICE_RETURN_IF_ERROR(stream_.Create());
-    SLUICE_ASSIGN_OR_RETURN(ops_, cuda::CudaOps::Create(&stream_, &stream_, 0, &memory_));
+    SLUICE_ASSIGN_OR_RETURN(ops_, cuda::CudaOps::Create(&stream_, &memory_));
     return absl::OkStatus();
   }
 

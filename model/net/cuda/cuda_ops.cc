@@ -30,10 +30,10 @@ cublasOperation_t OperationOf(bool transposed) { return transposed ? CUBLAS_OP_T
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute, const Stream* down,
-                                                         size_t layers, DeviceMemory* memory) {
+absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute,
+                                                         DeviceMemory* memory) {
   SLUICE_ASSIGN_OR_RETURN(const CublasLibrary* const cublas, CublasLibrary::Get());
-  std::unique_ptr<CudaOps> ops(new CudaOps(compute, down, memory));
+  std::unique_ptr<CudaOps> ops(new CudaOps(compute, memory));
   ops->cublas_ = cublas;
   SLUICE_RETURN_IF_ERROR(ops->workspace_.Reserve(kWorkspace));
   SLUICE_RETURN_IF_ERROR(cublas->Check(cublas->create(&ops->handle_), "cublasCreate"));
@@ -46,12 +46,6 @@ absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute, 
   SLUICE_RETURN_IF_ERROR(cublas->Check(
       cublas->set_math_mode(ops->handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
       "cublasSetMathMode"));
-  // The layers' weights, the rest, the rows.
-  for (size_t i = 0; i < layers + 2; ++i) {
-    ops->done_.push_back(std::make_unique<Event>());
-    SLUICE_RETURN_IF_ERROR(ops->done_.back()->Create(/*timing=*/false));
-  }
-  SLUICE_RETURN_IF_ERROR(ops->joined_.Create(/*timing=*/false));
   return ops;
 }
 
@@ -66,27 +60,6 @@ absl::Status CudaOps::TakeStatus() {
 }
 
 void CudaOps::KeepLaunch(const char* kernel) { Keep(CudaStatus(cudaGetLastError(), kernel)); }
-
-void CudaOps::Download(size_t begin, size_t end) {
-  if (begin == end) return;
-  Event& done = *done_[downloads_++ % done_.size()];
-  Keep(done.Record(compute_));
-  Keep(done.HoldBack(down_));
-  Keep(CudaStatus(
-      cudaMemcpyAsync(to_ + begin, from_ + begin, end - begin, cudaMemcpyDeviceToHost, down_.get()),
-      "cudaMemcpyAsync"));
-}
-
-void CudaOps::JoinDownloads() {
-  downloads_ = 0;
-  Keep(joined_.Record(down_));
-  Keep(joined_.HoldBack(compute_));
-}
-
-void CudaOps::WeightGradientDone(size_t layer) {
-  const size_t begin = layout_->dense[2 * layer];
-  Download(begin, begin + plan_->elements[2 * layer] * sizeof(float));
-}
 
 void CudaOps::Zero(void* to, size_t bytes) {
   Keep(CudaStatus(cudaMemsetAsync(to, 0, bytes, compute_.get()), "cudaMemsetAsync"));

@@ -72,6 +72,14 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CudaWideDeepNet::Create(const WideDeep
   return net;
 }
 
+CudaWideDeepNet::~CudaWideDeepNet() {
+  (void)cudaSetDevice(device_.ordinal);
+  // After a step that failed half way, copies may still use the blocks.
+  for (const Stream* stream : {&up_, &compute_, &down_}) {
+    if (stream->get() != nullptr) (void)cudaStreamSynchronize(stream->get());
+  }
+}
+
 absl::Status CudaWideDeepNet::Prepare() {
   for (Stream* stream : {&compute_, &up_, &down_}) SLUICE_RETURN_IF_ERROR(stream->Create());
   for (Event* event : {&batch_up_, &values_up_})
@@ -80,8 +88,12 @@ absl::Status CudaWideDeepNet::Prepare() {
     SLUICE_RETURN_IF_ERROR(span->begin.Create(/*timing=*/true));
     SLUICE_RETURN_IF_ERROR(span->end.Create(/*timing=*/true));
   }
-  SLUICE_ASSIGN_OR_RETURN(
-      ops_, CudaOps::Create(&compute_, &down_, shape_.hidden.size(), &device_memory_));
+  for (size_t i = 0; i < shape_.hidden.size() + 1; ++i) {
+    arrivals_.push_back(std::make_unique<Arrival>());
+    SLUICE_RETURN_IF_ERROR(arrivals_.back()->computed.Create(/*timing=*/false));
+    SLUICE_RETURN_IF_ERROR(arrivals_.back()->down.Create(/*timing=*/false));
+  }
+  SLUICE_ASSIGN_OR_RETURN(ops_, CudaOps::Create(&compute_, &device_memory_));
   std::vector<char> constants(ConstantLayout(shape_).total);
   FillConstants(shape_, constants.data());
   if (!constants.empty()) {
@@ -136,38 +148,47 @@ absl::Status CudaWideDeepNet::AwaitUploads(Event* up) {
   return up->HoldBack(compute_);
 }
 
-absl::Status CudaWideDeepNet::RunPhase(StepPhase phase, const StepShape& shape, Span* span) {
-  SLUICE_RETURN_IF_ERROR(span->begin.Record(compute_));
-  SLUICE_RETURN_IF_ERROR(
-      graphs_.Run(phase, shape, compute_, [this, phase, &shape] { return Enqueue(phase, shape); }));
-  return span->end.Record(compute_);
+absl::Status CudaWideDeepNet::RunPhase(size_t phase, const StepShape& shape) {
+  return graphs_.Run(phase, shape, compute_, [this, phase, &shape] {
+    switch (phase) {
+      case kIndex:
+        program_->Index(shape, memory(), ops_.get());
+        break;
+      case kForward:
+        program_->Forward(shape, memory(), ops_.get());
+        break;
+      default:
+        program_->Train(phase - kTrain, shape, memory(), ops_.get());
+    }
+    return ops_->TakeStatus();
+  });
 }
 
-absl::Status CudaWideDeepNet::Enqueue(StepPhase phase, const StepShape& shape) {
-  const OutputLayout out(program_->plan(), shape);
-  ops_->SetDownload(&program_->plan(), &out, output_.data(), pinned_output_.data());
-  switch (phase) {
-    case StepPhase::kIndex:
-      program_->Index(shape, memory(), ops_.get());
-      break;
-    case StepPhase::kTrain:
-      program_->Train(shape, memory(), ops_.get());
-      // [result, other dense tensors][rows]
-      ops_->Download(out.result, out.small_end);
-      ops_->Download(out.rows, out.rows + shape.rows * program_->plan().row_dim * sizeof(float));
-      ops_->JoinDownloads();
-      break;
-    case StepPhase::kForward:
-      program_->Forward(shape, memory(), ops_.get());
-      ops_->Download(out.logits, out.logits + shape.batch * sizeof(float));
-      ops_->JoinDownloads();
-      break;
+absl::Status CudaWideDeepNet::Download(size_t i, size_t begin, size_t end) {
+  SLUICE_RETURN_IF_ERROR(arrivals_[i]->computed.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(arrivals_[i]->computed.HoldBack(down_));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(pinned_output_.data() + begin, output_.data() + begin,
+                                              end - begin, cudaMemcpyDeviceToHost, down_.get()));
+  return arrivals_[i]->down.Record(down_);
+}
+
+absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLayout& out) {
+  const NetPlan& plan = program_->plan();
+  const size_t last = program_->train_parts() - 1;
+  for (size_t part = 0; part < last; ++part) {
+    SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + part, shape));
+    const int tensor = program_->FinalAfter(part);
+    SLUICE_RETURN_IF_ERROR(Download(part, out.dense[tensor],
+                                    out.dense[tensor] + plan.elements[tensor] * sizeof(float)));
   }
-  return ops_->TakeStatus();
+  SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + last, shape));
+  // [result, all other dense tensors][rows]
+  return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
 }
 
 absl::Status CudaWideDeepNet::Synchronize(const std::vector<const Span*>& spans) {
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(down_.get()));
   double busy = busy_seconds_.load(std::memory_order_relaxed);
   for (const Span* span : spans) {
     float milliseconds = 0;
@@ -204,22 +225,42 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
 
   SLUICE_RETURN_IF_ERROR(Upload(FillBatch(plan, in, input, header, threads, to)));
   SLUICE_RETURN_IF_ERROR(AwaitUploads(&batch_up_));
-  SLUICE_RETURN_IF_ERROR(RunPhase(StepPhase::kIndex, shape, &index_span_));
+  SLUICE_RETURN_IF_ERROR(index_span_.begin.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kIndex, shape));
+  SLUICE_RETURN_IF_ERROR(index_span_.end.Record(compute_));
   SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, threads, to)));
   SLUICE_RETURN_IF_ERROR(Upload(FillRows(plan, in, input, threads, to)));
   SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
-  SLUICE_RETURN_IF_ERROR(RunPhase(StepPhase::kTrain, shape, &train_span_));
+  const OutputLayout out(plan, shape);
+  SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(RunTraining(shape, out));
+  SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
+  // Of fp16 nothing is final before it is known that nothing overflowed.
+  gradients->weight_sum = weight_sum;
+  const bool early = precision_ != MatmulPrecision::kFp16;
+  if (early) SLUICE_RETURN_IF_ERROR(TakeEarly(out, gradients));
   SLUICE_RETURN_IF_ERROR(Synchronize({&index_span_, &train_span_}));
 
-  const OutputLayout out(plan, shape);
   StepResult result;
   std::memcpy(&result, pinned_output_.data() + out.result, sizeof result);
   SLUICE_RETURN_IF_ERROR(CheckOverflow(result, gradients));
-  if (gradients->skipped) return absl::OkStatus();
+  if (gradients->skipped) {
+    gradients->weight_sum = 0;
+    return absl::OkStatus();
+  }
   gradients->loss_sum = result.loss_sum;
-  gradients->weight_sum = weight_sum;
   ReadGradients(plan, out, pinned_output_.data(), input.num_rows, static_cast<float>(1.0 / scale),
-                threads, gradients);
+                /*early=*/!early, threads, gradients);
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::TakeEarly(const OutputLayout& out, NetGradients* gradients) {
+  for (size_t part = 0; part + 1 < program_->train_parts(); ++part) {
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(arrivals_[part]->down.get()));
+    const int tensor = program_->FinalAfter(part);
+    ReadTensor(program_->plan(), out, pinned_output_.data(), tensor, options_.threads, gradients);
+    if (gradients->ready) gradients->ready(tensor);
+  }
   return absl::OkStatus();
 }
 
@@ -251,10 +292,13 @@ absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
   SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, options_.threads, to)));
   SLUICE_RETURN_IF_ERROR(Upload(FillRows(plan, in, input, options_.threads, to)));
   SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
-  SLUICE_RETURN_IF_ERROR(RunPhase(StepPhase::kForward, shape, &train_span_));
+  const OutputLayout out(plan, shape);
+  SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kForward, shape));
+  SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(Download(0, out.logits, out.logits + input.batch->n * sizeof(float)));
   SLUICE_RETURN_IF_ERROR(Synchronize({&train_span_}));
-  std::memcpy(logits, pinned_output_.data() + OutputLayout(plan, shape).logits,
-              input.batch->n * sizeof(float));
+  std::memcpy(logits, pinned_output_.data() + out.logits, input.batch->n * sizeof(float));
   return absl::OkStatus();
 }
 

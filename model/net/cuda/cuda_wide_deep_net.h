@@ -36,6 +36,7 @@ class CudaWideDeepNet : public DenseNet {
   // As CreateCudaNet (cuda_net.h).
   static absl::StatusOr<std::unique_ptr<DenseNet>> Create(const WideDeepShape& shape,
                                                           const NetOptions& options);
+  ~CudaWideDeepNet() override;
 
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
@@ -58,8 +59,15 @@ class CudaWideDeepNet : public DenseNet {
   absl::Status Upload(const Piece& piece);
   // `compute_` goes on when all uploads so far are there.
   absl::Status AwaitUploads(Event* up);
-  absl::Status RunPhase(StepPhase phase, const StepShape& shape, Span* span);
-  absl::Status Enqueue(StepPhase phase, const StepShape& shape);
+  absl::Status RunPhase(size_t phase, const StepShape& shape);
+  // Bytes [begin, end) of the output come down when what is on `compute_` so far is done, then
+  // arrivals_[i].down is reached.
+  absl::Status Download(size_t i, size_t begin, size_t end);
+  // All parts of training, with the downloads of what each makes final.
+  absl::Status RunTraining(const StepShape& shape, const OutputLayout& out);
+  // Waits for the gradients that come down before the rest, takes each and tells `ready`.
+  absl::Status TakeEarly(const OutputLayout& out, NetGradients* gradients);
+  // Waits for all work and counts it.
   absl::Status Synchronize(const std::vector<const Span*>& spans);
   // After a step whose result is down: whether it may be used.
   absl::Status CheckOverflow(const StepResult& result, NetGradients* gradients);
@@ -76,6 +84,10 @@ class CudaWideDeepNet : public DenseNet {
   Stream compute_, up_, down_;
   Event batch_up_, values_up_;
   Span index_span_, train_span_;
+  struct Arrival {
+    Event computed, down;
+  };
+  std::vector<std::unique_ptr<Arrival>> arrivals_;  // by part of training
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepProgram> program_;
   GraphCache graphs_;

@@ -4,7 +4,7 @@
 
 namespace sluice::cuda {
 
-absl::Status GraphCache::Run(StepPhase phase, const StepShape& shape, const Stream& stream,
+absl::Status GraphCache::Run(size_t phase, const StepShape& shape, const Stream& stream,
                              const std::function<absl::Status()>& enqueue) {
   const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return entry.phase == phase && entry.shape == shape;

@@ -17,29 +17,29 @@
 
 namespace sluice::cuda {
 
-enum class StepPhase { kIndex, kTrain, kForward };
+// Pieces of a step that are captured apart; kTrain + i is part i of training.
+enum StepPhase : size_t { kIndex, kForward, kTrain };
 
 class GraphCache {
  public:
-  static constexpr size_t kMaxEntries = 24;
+  static constexpr size_t kMaxEntries = 64;
 
-  // enqueue: puts the phase's work on `stream`, and on others that it forks from and joins to it; a
-  // function of phase and shape.
-  absl::Status Run(StepPhase phase, const StepShape& shape, const Stream& stream,
+  // enqueue: puts the phase's work on `stream`; a function of phase and shape.
+  absl::Status Run(size_t phase, const StepShape& shape, const Stream& stream,
                    const std::function<absl::Status()>& enqueue);
   void Clear() { entries_.clear(); }
   uint64_t launches() const { return launches_; }  // of graphs
 
  private:
   struct Entry {
-    Entry(StepPhase p, const StepShape& s) : phase(p), shape(s) {}
+    Entry(size_t p, const StepShape& s) : phase(p), shape(s) {}
     ~Entry() {
       if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
     }
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
 
-    const StepPhase phase;
+    const size_t phase;
     const StepShape shape;
     cudaGraphExec_t graph = nullptr;  // null: seen once
   };

@@ -73,13 +73,12 @@ InputLayout::InputLayout(const NetPlan& plan, const StepShape& shape) {
 OutputLayout::OutputLayout(const NetPlan& plan, const StepShape& shape) {
   Places places;
   dense.resize(plan.elements.size());
-  const auto is_weight = [&plan](size_t t) { return t < 2 * plan.hidden && t % 2 == 0; };
   for (size_t t = 0; t < dense.size(); ++t) {
-    if (is_weight(t)) dense[t] = places.Take(plan.elements[t], sizeof(float));
+    if (plan.is_hidden_weight(t)) dense[t] = places.Take(plan.elements[t], sizeof(float));
   }
   result = places.Take(1, sizeof(StepResult));
   for (size_t t = 0; t < dense.size(); ++t) {
-    if (!is_weight(t)) dense[t] = places.Take(plan.elements[t], sizeof(float));
+    if (!plan.is_hidden_weight(t)) dense[t] = places.Take(plan.elements[t], sizeof(float));
   }
   small_end = places.end();
   rows = places.Take(shape.rows * plan.row_dim, sizeof(float));

@@ -46,6 +46,7 @@ struct NetPlan {
   size_t num_wide_numeric;
   int wide_weight, wide_bias;  // dense tensors; -1: none
 
+  bool is_hidden_weight(size_t tensor) const { return tensor < 2 * hidden && tensor % 2 == 0; }
   // Elements of a row of a level in memory: widths rounded up to 8.
   static size_t Ld(size_t width) { return (width + 7) / 8 * 8; }
   size_t ld(size_t level) const { return Ld(widths[level]); }

@@ -108,9 +108,6 @@ class StepOps {
   virtual void WideSums(const WideArgs& args) = 0;
   virtual void RowGradients(const NetView& net, const BatchView& batch, const RowGradientView& view,
                             uint32_t keys, uint32_t rows) = 0;
-
-  // The gradient of a hidden layer's weights is complete: it may come down while work goes on.
-  virtual void WeightGradientDone(size_t layer) = 0;
 };
 
 }  // namespace sluice::cuda

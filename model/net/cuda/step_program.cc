@@ -73,11 +73,16 @@ void StepProgram::Index(const StepShape& shape, const StepMemory& memory, StepOp
                 step.at<uint32_t>(step.work.row_begin));
 }
 
-void StepProgram::Train(const StepShape& shape, const StepMemory& memory, StepOps* ops) const {
+void StepProgram::Train(size_t part, const StepShape& shape, const StepMemory& memory,
+                        StepOps* ops) const {
   const Step step(plan_, shape, memory, element_);
-  ForwardLayers(step, element_, /*training=*/true, ops);
-  Logits(step, element_, /*training=*/true, ops);
-  BackwardLayers(step, ops);
+  if (part == 0) {
+    ForwardLayers(step, element_, /*training=*/true, ops);
+    Logits(step, element_, /*training=*/true, ops);
+  } else {
+    BackwardProduct(step, plan_.hidden - part, ops);
+  }
+  if (part < plan_.hidden) return BackwardLayer(step, plan_.hidden - part, ops);
   WideSums(step, ops);
   RowGradients(step, ops);
 }
@@ -152,55 +157,53 @@ void StepProgram::Logits(const Step& step, Element element, bool training, StepO
   ops->Logits(element, net_, step.batch, args);
 }
 
-void StepProgram::BackwardLayers(const Step& step, StepOps* ops) const {
-  if (plan_.hidden == 0) return;
-  const uint32_t rows = step.shape.batch;
-  const size_t last = plan_.hidden;
-  for (size_t level = last; level > 0; --level) {
-    const size_t layer = level - 1;
-    // dz(level): [B][units]
-    BackwardArgs args = {};
-    args.header = step.batch.header;
-    args.h = step.at<void>(step.work.h[level]);
-    args.dz = step.at<void>(step.work.dz[level]);
-    args.units = plan_.widths[level], args.ld = plan_.ld(level), args.rows = rows;
-    args.dropout_scale = dropout_scale_;
-    args.partials = step.at<double>(step.work.partials);
-    args.sums = {step.gradient(2 * layer + 1), nullptr, args.units};
-    args.overflow = step.overflow();
-    if (level == last) {
-      args.output = step.dense(2 * last);
-      args.d_logits = step.at<float>(step.work.d_logits);
-      args.sums.second = step.gradient(2 * last);
-      ops->OutputBackwardSums(element_, args);
-    } else {
-      args.product =
-          step.at<float>(element_ == Element::kF32 ? step.work.dz[level] : step.work.product);
-      ops->HiddenBackwardSums(element_, args);
-    }
-    Gemm gemm;
-    gemm.element = element_, gemm.exact = !tf32_;
-    // dW [in][out] = h(layer)^T [in][B] x dz [B][out]
-    gemm.b_transposed = true;
-    gemm.m = plan_.widths[level], gemm.n = plan_.widths[layer], gemm.k = rows;
-    gemm.a = args.dz, gemm.lda = plan_.ld(level);
-    gemm.b = step.at<void>(step.work.h[layer]), gemm.ldb = plan_.ld(layer);
-    gemm.c = step.gradient(2 * layer), gemm.ldc = plan_.widths[level];
-    ops->Multiply(gemm);
-    ops->WeightGradientDone(layer);
-    if (layer == 0 && plan_.embeddings == 0) break;
-    // [B][in] = dz [B][out] x W^T [out][in]; of the inputs the embeddings only
-    const bool inputs = layer == 0;
-    gemm.a_transposed = true, gemm.b_transposed = false;
-    gemm.m = inputs ? plan_.embeddings : plan_.widths[layer], gemm.n = rows;
-    gemm.k = plan_.widths[level];
-    gemm.a = Weights(step, layer, element_), gemm.lda = WeightLd(layer, element_);
-    gemm.b = args.dz, gemm.ldb = plan_.ld(level);
-    const bool in_place = inputs || element_ == Element::kF32;
-    gemm.c = step.at<float>(in_place ? step.work.dz[layer] : step.work.product);
-    gemm.ldc = inputs ? NetPlan::Ld(plan_.embeddings) : plan_.ld(layer);
-    ops->Multiply(gemm);
+void StepProgram::BackwardLayer(const Step& step, size_t level, StepOps* ops) const {
+  const size_t layer = level - 1, last = plan_.hidden;
+  // dz(level): [B][units]
+  BackwardArgs args = {};
+  args.header = step.batch.header;
+  args.h = step.at<void>(step.work.h[level]);
+  args.dz = step.at<void>(step.work.dz[level]);
+  args.units = plan_.widths[level], args.ld = plan_.ld(level), args.rows = step.shape.batch;
+  args.dropout_scale = dropout_scale_;
+  args.partials = step.at<double>(step.work.partials);
+  args.sums = {step.gradient(2 * layer + 1), nullptr, args.units};
+  args.overflow = step.overflow();
+  if (level == last) {
+    args.output = step.dense(2 * last);
+    args.d_logits = step.at<float>(step.work.d_logits);
+    args.sums.second = step.gradient(2 * last);
+    ops->OutputBackwardSums(element_, args);
+  } else {
+    args.product =
+        step.at<float>(element_ == Element::kF32 ? step.work.dz[level] : step.work.product);
+    ops->HiddenBackwardSums(element_, args);
   }
+  // dW [in][out] = h(layer)^T [in][B] x dz [B][out]
+  Gemm gemm;
+  gemm.element = element_, gemm.exact = !tf32_;
+  gemm.b_transposed = true;
+  gemm.m = plan_.widths[level], gemm.n = plan_.widths[layer], gemm.k = step.shape.batch;
+  gemm.a = args.dz, gemm.lda = plan_.ld(level);
+  gemm.b = step.at<void>(step.work.h[layer]), gemm.ldb = plan_.ld(layer);
+  gemm.c = step.gradient(2 * layer), gemm.ldc = plan_.widths[level];
+  ops->Multiply(gemm);
+}
+
+void StepProgram::BackwardProduct(const Step& step, size_t level, StepOps* ops) const {
+  if (level == 0 && plan_.embeddings == 0) return;
+  // [B][in] = dz [B][out] x W^T [out][in]; of the inputs the embeddings only
+  Gemm gemm;
+  gemm.element = element_, gemm.exact = !tf32_;
+  gemm.a_transposed = true;
+  gemm.m = level == 0 ? plan_.embeddings : plan_.widths[level], gemm.n = step.shape.batch;
+  gemm.k = plan_.widths[level + 1];
+  gemm.a = Weights(step, level, element_), gemm.lda = WeightLd(level, element_);
+  gemm.b = step.at<void>(step.work.dz[level + 1]), gemm.ldb = plan_.ld(level + 1);
+  const bool in_place = level == 0 || element_ == Element::kF32;
+  gemm.c = step.at<float>(in_place ? step.work.dz[level] : step.work.product);
+  gemm.ldc = level == 0 ? NetPlan::Ld(plan_.embeddings) : plan_.ld(level);
+  ops->Multiply(gemm);
 }
 
 void StepProgram::WideSums(const Step& step, StepOps* ops) const {

@@ -1,5 +1,5 @@
-// The order of a step's kernels and products, and what each is given: training in two phases
-// (Index needs the batch only; Train also the values) and a forward pass.
+// The order of a step's kernels and products, and what each is given: training as Index, which
+// needs the batch only, and parts that also need the values; a forward pass.
 //
 // Shapes: B = shape.batch rows everywhere, padding included; padding is 0 in activations and in
 // gradients. Everything is a pure function of shape and pointers, so that it can be captured in a
@@ -28,8 +28,15 @@ class StepProgram {
 
   // Sorts the keys by row. Nothing to do without keys or rows.
   void Index(const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
-  // Gradients of all tensors and rows, the result. REQUIRES: Index before, on the same stream.
-  void Train(const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
+  // Gradients of all tensors and rows, the result, in parts [0, train_parts()): after each but the
+  // last, the weight gradient of one hidden layer is final, the last layer's first. REQUIRES: Index
+  // and the parts before, on the same stream.
+  void Train(size_t part, const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
+  size_t train_parts() const { return plan_.hidden + 1; }
+  // The dense tensor that is final after a part; -1 after the last: all.
+  int FinalAfter(size_t part) const {
+    return part < plan_.hidden ? static_cast<int>(2 * (plan_.hidden - 1 - part)) : -1;
+  }
   // Logits only; f32.
   void Forward(const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
 
@@ -38,7 +45,11 @@ class StepProgram {
 
   void ForwardLayers(const Step& step, Element element, bool training, StepOps* ops) const;
   void Logits(const Step& step, Element element, bool training, StepOps* ops) const;
-  void BackwardLayers(const Step& step, StepOps* ops) const;
+  // d loss / d z of a level (1: the first hidden layer), with its bias gradient, then the gradient
+  // of the weights before it.
+  void BackwardLayer(const Step& step, size_t level, StepOps* ops) const;
+  // dz(level + 1) x W^T, for dz(level); level 0: for the embeddings.
+  void BackwardProduct(const Step& step, size_t level, StepOps* ops) const;
   void WideSums(const Step& step, StepOps* ops) const;
   void RowGradients(const Step& step, StepOps* ops) const;
   // Weights of a hidden layer as operands, and elements of their rows.

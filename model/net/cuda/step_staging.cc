@@ -99,14 +99,24 @@ Piece FillRows(const NetPlan& plan, const InputLayout& layout, const NetInput& i
   return {layout.rows, layout.rows + n * sizeof(float)};
 }
 
+void ReadTensor(const NetPlan& plan, const OutputLayout& layout, const char* block, size_t tensor,
+                int threads, NetGradients* gradients) {
+  CopyAll({{reinterpret_cast<char*>(gradients->dense[tensor]), block + layout.dense[tensor],
+            plan.elements[tensor] * sizeof(float)}},
+          threads);
+}
+
 void ReadGradients(const NetPlan& plan, const OutputLayout& layout, const char* block,
-                   size_t num_rows, float factor, int threads, NetGradients* gradients) {
+                   size_t num_rows, float factor, bool early, int threads,
+                   NetGradients* gradients) {
   std::vector<Copy> copies;
   const auto add = [&](float* to, size_t at, size_t n) {
     copies.push_back({reinterpret_cast<char*>(to), block + at, n * sizeof(float)});
   };
-  for (size_t t = 0; t < plan.elements.size(); ++t)
-    add(gradients->dense[t], layout.dense[t], plan.elements[t]);
+  for (size_t t = 0; t < plan.elements.size(); ++t) {
+    if (early || !plan.is_hidden_weight(t))
+      add(gradients->dense[t], layout.dense[t], plan.elements[t]);
+  }
   if (num_rows * plan.row_dim > 0) add(gradients->rows, layout.rows, num_rows * plan.row_dim);
   if (factor == 1.0f) return CopyAll(copies, threads);
   const std::vector<Copy> parts = Cut(copies);

@@ -28,8 +28,11 @@ Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& 
 Piece FillRows(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
                char* block);
 
-// Gradients that came down in `block`, times `factor`, to the caller's memory.
+// Of what came down in `block`, to the caller's memory: one dense tensor; all gradients times
+// `factor`, the hidden layers' weights only when `early` (else ReadTensor has taken them).
+void ReadTensor(const NetPlan& plan, const OutputLayout& layout, const char* block, size_t tensor,
+                int threads, NetGradients* gradients);
 void ReadGradients(const NetPlan& plan, const OutputLayout& layout, const char* block,
-                   size_t num_rows, float factor, int threads, NetGradients* gradients);
+                   size_t num_rows, float factor, bool early, int threads, NetGradients* gradients);
 
 }  // namespace sluice::cuda

@@ -137,6 +137,25 @@ inline void ExpectNanReachesTheLoss(const MakeNet& make) {
   EXPECT_TRUE(std::isnan(Train(c, net.get(), step).view.loss_sum));
 }
 
+// `ready` is called with the hidden layers' weights, the last first, when each has its final value.
+inline void ExpectReadyFromTheLastLayerOn(const MakeNet& make) {
+  NetCase c(WideShape({7, 6, 5}, 3), 11);
+  const TestStep step = c.Step(9);
+  auto net = make(c.shape());
+  const OwnedGradients expected = Train(c, net.get(), step);
+  OwnedGradients got(c, 11);
+  std::vector<size_t> ready;
+  got.view.ready = [&](size_t i) {
+    ready.push_back(i);
+    EXPECT_EQ(got.dense[i], expected.dense[i]);
+    EXPECT_EQ(got.view.weight_sum, expected.view.weight_sum);
+    EXPECT_TRUE(std::isnan(got.dense[1][0])) << "a bias gradient comes with the rest";
+  };
+  EXPECT_TRUE(net->TrainStep(c.Input(step), 5, 0, &got.view).ok());
+  EXPECT_EQ(ready, std::vector<size_t>({4, 2, 0}));
+  EXPECT_EQ(got.dense, expected.dense);
+}
+
 // 16-bit operands in training stay within `tol`, and are in use; a forward pass alone is exact.
 inline void ExpectSixteenBitsAreClose(const MakeNet& make, double tol) {
   WideDeepShape shape = WideShape({40, 30}, 6);

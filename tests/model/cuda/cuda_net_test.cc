@@ -77,6 +77,11 @@ TEST(CudaNetTest, Tf32Bf16AndFp16AreCloseInTrainingAndExactInForward) {
   ExpectSixteenBitsAreClose(OnDevice(MatmulPrecision::kFp16), 2e-3);
 }
 
+TEST(CudaNetTest, HiddenWeightGradientsAreReadyFromTheLastLayerOn) {
+  SLUICE_NEEDS_GPU();
+  ExpectReadyFromTheLastLayerOn(OnDevice());
+}
+
 TEST(CudaNetTest, NoExamplesGiveZeroGradients) {
   SLUICE_NEEDS_GPU();
   NetCase c(SmallShape(), 11);

@@ -26,18 +26,24 @@ class StepNet : public DenseNet {
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override {
     const StepShape shape = Stage(input, Dropout(shape_.dropout, seed, epoch));
+    gradients->skipped = false;
     gradients->weight_sum = SumOfWeights(*input.batch);
     Ops ops;
     program_.Index(shape, memory(), &ops);
-    program_.Train(shape, memory(), &ops);
     const OutputLayout out(program_.plan(), shape);
+    for (size_t part = 0; part < program_.train_parts(); ++part) {
+      program_.Train(part, shape, memory(), &ops);
+      const int tensor = program_.FinalAfter(part);
+      if (tensor < 0) continue;
+      ReadTensor(program_.plan(), out, output_.data(), tensor, 1, gradients);
+      if (gradients->ready) gradients->ready(tensor);
+    }
     StepResult result;
     std::memcpy(&result, output_.data() + out.result, sizeof result);
     gradients->loss_sum = result.loss_sum;
     gradients->skipped = result.overflow != 0;
     ReadGradients(program_.plan(), out, output_.data(), input.num_rows,
-                  static_cast<float>(1 / loss_scale_), 2, gradients);
-    weight_gradients_ = ops.weight_gradients;
+                  static_cast<float>(1 / loss_scale_), /*early=*/loss_scale_ != 1, 2, gradients);
     return absl::OkStatus();
   }
 
@@ -49,8 +55,6 @@ class StepNet : public DenseNet {
                 input.batch->n * sizeof(float));
     return absl::OkStatus();
   }
-
-  const std::vector<size_t>& weight_gradients() const { return weight_gradients_; }
 
  private:
   StepShape Stage(const NetInput& input, const Dropout& dropout) {
@@ -73,7 +77,6 @@ class StepNet : public DenseNet {
   const double loss_scale_;
   const StepProgram program_;
   std::vector<char> input_, work_, output_;
-  std::vector<size_t> weight_gradients_;
 };
 
 using HostNet = StepNet<HostOps>;

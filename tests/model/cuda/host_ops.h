@@ -19,11 +19,7 @@ namespace sluice::cuda {
 
 class HostOps : public StepOps {
  public:
-  // Layers whose weight gradient was said to be done, in order.
-  std::vector<size_t> weight_gradients;
-
   void Zero(void* to, size_t bytes) override { std::memset(to, 0, bytes); }
-  void WeightGradientDone(size_t layer) override { weight_gradients.push_back(layer); }
 
   void Multiply(const Gemm& gemm) override {
     WithType(gemm.element, [&](auto type) {

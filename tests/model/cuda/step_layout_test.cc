@@ -78,7 +78,9 @@ TEST(StepLayoutTest, PartsDoNotOverlap) {
 }
 
 TEST(StepLayoutTest, TablesSayWhereEmbeddingsAndNumbersGo) {
-  const WideDeepShape shape = SmallShape();  // slots: deep, deep mean, deep not wide, wide only
+  WideDeepShape shape = SmallShape();
+  shape.slots = {MakeSlot(true, true, false), MakeSlot(true, true, true),
+                 MakeSlot(false, true, false), MakeSlot(true, false, true)};
   std::vector<char> block(ConstantLayout(shape).total);
   FillConstants(shape, block.data());
   const NetView net = ViewOf(shape, block.data());
