@@ -8,9 +8,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/base/cpu_pin.h"
 #include "common/base/mutex.h"
 #include "model/data/example_set.h"
-#include "worker/cpu_pin.h"
 #include "worker/evaluator.h"
 #include "worker/job_context.h"
 #include "worker/trainer.h"
