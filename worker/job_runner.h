@@ -23,6 +23,7 @@ class JobRunner {
     WorkerAssignment assignment;
     uint64_t member_id = 0;
     int threads = 1;
+    ComputeDevice device;
     int slot = 0;  // of this worker in the cluster: which CPUs are its own with train.pin_threads
     SchedulerClient* scheduler = nullptr;  // outlives the runner, as do the others
     Transport* transport = nullptr;

@@ -17,6 +17,7 @@
 namespace sluice {
 
 class BatchQueue;
+class DenseNet;
 
 // Lines of a worker in the trace.
 inline constexpr char kTrainerTrack[] = "training";
@@ -49,6 +50,8 @@ class WorkerStats {
   // The queue between reader and training, whose fill progress tells; null: not training. It
   // outlives the watch.
   void WatchQueue(BatchQueue* queue);
+  // The network whose device progress tells; it outlives this.
+  void WatchNet(const DenseNet* net);
 
   // Of the losses that wait for a report, the newest are kept.
   static constexpr int kMaxLosses = 4096;
@@ -66,7 +69,8 @@ class WorkerStats {
  private:
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  WorkerProgress WithQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What progress tells of the queue and the device.
+  WorkerProgress Complete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string job_id_;
   const uint32_t rank_;
@@ -77,6 +81,9 @@ class WorkerStats {
 
   Mutex mutex_;  // taken before a queue's and the trace's
   BatchQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  const DenseNet* net_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  double busy_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
+  double busy_share_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;

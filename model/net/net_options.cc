@@ -1,32 +1,11 @@
 #include "model/net/net_options.h"
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
-namespace {
-
-constexpr char kCudaPrefix[] = "cuda:";
-
-}  // namespace
-
-absl::StatusOr<ComputeDevice> ParseComputeDevice(absl::string_view text) {
-  ComputeDevice device;
-  if (text == "cpu") return device;
-  device.kind = ComputeDevice::kCuda;
-  if (absl::StartsWith(text, kCudaPrefix) &&
-      absl::SimpleAtoi(text.substr(sizeof kCudaPrefix - 1), &device.ordinal) &&
-      device.ordinal >= 0) {
-    return device;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("device \"", text, "\" is not known; use cpu or cuda:N, e.g. cuda:0"));
-}
-
 std::string NameOf(const ComputeDevice& device) {
   if (device.kind == ComputeDevice::kCpu) return "cpu";
-  return absl::StrCat(kCudaPrefix, device.ordinal);
+  return absl::StrCat("cuda:", device.ordinal);
 }
 
 absl::StatusOr<MatmulPrecision> ParseMatmulPrecision(absl::string_view text) {

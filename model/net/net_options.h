@@ -16,8 +16,7 @@ struct ComputeDevice {
   Kind kind = kCpu;
   int ordinal = 0;  // of kCuda: among the devices that CUDA_VISIBLE_DEVICES shows
 };
-// "cpu" or "cuda:N"; INVALID_ARGUMENT names what is accepted.
-absl::StatusOr<ComputeDevice> ParseComputeDevice(absl::string_view text);
+// "cpu" or "cuda:N".
 std::string NameOf(const ComputeDevice& device);
 
 // Of the operands of the hidden layers' products in training; sums are float32. A forward pass

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/worker/fakes.h"
 #include "worker/async_trainer.h"
 #include "worker/sync_trainer.h"
@@ -252,6 +254,28 @@ TEST_F(TrainersTest, ProgressTellsHowFullTheQueueIs) {
   EXPECT_EQ(stats_.Progress().batches_ready(), 1);
   stats_.WatchQueue(nullptr);
   EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
+}
+
+TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
+  WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
+  stats.WatchNet(&net_);
+  EXPECT_FALSE(stats.Progress().has_device());  // the CPU
+  net_.device.bytes_limit = 100;
+  net_.device.bytes_in_use = 70;
+  net_.device.busy_seconds = 5;
+  const auto start = std::chrono::steady_clock::now();
+  stats.BeginEpoch(0);
+  net_.device.busy_seconds = 1005;
+  stats.AddStep(1, 0, 1);
+  const double wall =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const DeviceUse use = stats.Progress().device();
+  EXPECT_EQ(use.bytes_in_use(), 70u);
+  EXPECT_EQ(use.bytes_limit(), 100u);
+  EXPECT_EQ(use.busy_seconds(), 1005);
+  // 1000 s, which this device claims, in less than `wall`.
+  EXPECT_GE(use.busy_share(), 1000 / wall);
+  EXPECT_TRUE(std::isfinite(use.busy_share()));
 }
 
 }  // namespace

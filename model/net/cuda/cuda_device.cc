@@ -4,9 +4,10 @@
 
 #include <cstdlib>
 
-#include "absl/strings/match.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "model/net/cuda/cublas_library.h"
 #include "model/net/cuda/cuda_status.h"
 
 namespace sluice {
@@ -52,12 +53,20 @@ absl::Status NoDevice() {
                    "; check nvidia-smi, or compute on the CPU (--device=cpu)"));
 }
 
+// "GPU-01234567-89ab-cdef-0123-456789abcdef"
+std::string UuidText(const cudaUUID_t& uuid) {
+  std::string text = absl::BytesToHexString(absl::string_view(uuid.bytes, sizeof(uuid.bytes)));
+  for (const size_t dash : {20, 16, 12, 8}) text.insert(dash, "-");
+  return "GPU-" + text;
+}
+
 absl::StatusOr<CudaDeviceInfo> Describe(int ordinal, int driver, int runtime) {
   cudaDeviceProp properties;
   SLUICE_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, ordinal));
   CudaDeviceInfo info;
   info.ordinal = ordinal;
   info.name = properties.name;
+  info.uuid = UuidText(properties.uuid);
   info.major = properties.major;
   info.minor = properties.minor;
   info.driver = driver;
@@ -109,5 +118,7 @@ absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal) {
   SLUICE_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
   return info;
 }
+
+absl::Status CheckCudaLibraries() { return cuda::CublasLibrary::Get().status(); }
 
 }  // namespace sluice

@@ -16,6 +16,7 @@ namespace sluice {
 struct CudaDeviceInfo {
   int ordinal = 0;
   std::string name;
+  std::string uuid;             // "GPU-...", as nvidia-smi -L prints it
   int major = 0, minor = 0;     // compute capability
   int driver = 0, runtime = 0;  // CUDA versions, e.g. 13000
   size_t total_bytes = 0;
@@ -34,5 +35,7 @@ bool BuiltWithCuda();
 absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices();
 // Makes the device current for this thread; its context is made here.
 absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal);
+// Loads what is not linked, cuBLAS; NOT_FOUND names what is missing.
+absl::Status CheckCudaLibraries();
 
 }  // namespace sluice

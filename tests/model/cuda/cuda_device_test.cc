@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 TEST(CudaDeviceTest, DescribesItselfInALine) {
   CudaDeviceInfo info;
@@ -51,6 +52,10 @@ TEST(CudaDeviceTest, OpensTheFirstAndRefusesOneThatIsNotThere) {
   const auto device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_GT(device->free_bytes, 0u);
+  // As nvidia-smi -L prints it: what workers know a device by.
+  EXPECT_THAT(device->uuid, MatchesRegex("GPU-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"));
+  EXPECT_EQ(device->uuid.size(), 40u);
+  EXPECT_TRUE(CheckCudaLibraries().ok()) << CheckCudaLibraries();
   const absl::Status status = OpenCudaDevice(devices->size()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0 ("));
