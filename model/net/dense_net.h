@@ -10,11 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "model/features/batch.h"
+#include "model/net/resident_rows.h"
 
 namespace sluice {
 
@@ -24,7 +26,11 @@ struct NetInput {
   const uint32_t* row_index = nullptr;  // [K]: row of each key
   const float* rows = nullptr;          // [U][dim of the sparse table]
   size_t num_rows = 0;                  // U
-  std::vector<const float*> dense;      // by Model::dense_tables(), each [elements]
+  // When set, `rows` is not read: row u is what lies in slot slots[u] of `resident`, which this
+  // network made.
+  const ResidentRows* resident = nullptr;
+  const uint32_t* slots = nullptr;  // [U], no slot twice
+  std::vector<const float*> dense;  // by Model::dense_tables(), each [elements]
 };
 
 // Gradients of the weighted mean loss over the batch (zeros when all weights are 0).
@@ -58,6 +64,12 @@ class DenseNet {
                                  NetGradients* gradients) = 0;
   // logits: [B]. No dropout.
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
+  // Room for `capacity` rows beside the network. Null where values lie in the caller's memory
+  // anyway (CPU). RESOURCE_EXHAUSTED names wanted and limit.
+  virtual absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) {
+    (void)capacity;
+    return nullptr;
+  }
   virtual DeviceStats device_stats() const { return {}; }
   // One line for the log: where it computes.
   virtual std::string Describe() const { return "cpu"; }
