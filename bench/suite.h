@@ -45,11 +45,17 @@ struct Benchmark {
   // Rows that take many seconds and warm up by themselves: so many repetitions at most (quick:
   // one), none to warm up. 0: as said.
   int few_repetitions = 0;
+  // Why this machine cannot measure the row, e.g. "no CUDA device"; empty: it can. Unset: it can.
+  std::function<std::string()> unfit;
 };
 
-// One repetition to warm up, then `settings.repetitions` that count. A value of 0 or less says that
-// the measurement failed (and said why): INTERNAL.
+// One repetition to warm up, then `settings.repetitions` that count. Errors name the row; a value
+// of 0 or less says that the measurement failed (and said why): INTERNAL.
 absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
+// The same for several, which take turns: a repetition of each, then the next of each. All stay
+// prepared at once.
+absl::StatusOr<std::vector<Row>> RunInTurns(const std::vector<const Benchmark*>& benchmarks,
+                                            const Settings& settings);
 
 // What each file of rows adds.
 void AddKernelBenchmarks(std::vector<Benchmark>* to);
@@ -60,6 +66,7 @@ void AddDenseBenchmarks(std::vector<Benchmark>* to);
 void AddSparseBenchmarks(std::vector<Benchmark>* to);
 void AddReaderBenchmarks(std::vector<Benchmark>* to);
 void AddTrainStepBenchmarks(std::vector<Benchmark>* to);
+void AddGpuTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddTrainBenchmarks(std::vector<Benchmark>* to);
 
 // Two lines that say what the figures were measured on; warns when asserts are compiled in.

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/suite.h"
+#include "common/base/cpu_pin.h"
 
 namespace sluice::bench {
 namespace {
@@ -107,12 +108,14 @@ TcpLoopback::~TcpLoopback() {
 }
 
 void TcpLoopback::Serve(int fd) {
+  const CpuPin pin(1, 1);
   while (other_->Receive(fd) && other_->Send(fd)) {
   }
   close(fd);
 }
 
 double TcpLoopback::Run(int messages, int in_flight) {
+  const CpuPin pin(0, 1);
   const double start = Now();
   bool ok = true;
   for (int sent = 0, answered = 0; ok && answered < messages;) {

@@ -1,4 +1,6 @@
-// Plain TCP over loopback between two threads: the limit of everything that goes through a socket.
+// Plain TCP over loopback between two threads, each on a CPU of its own as two hosts would be: the
+// limit of everything that goes through a socket. (Where the system puts both on one CPU, a round
+// trip of small messages is a mere switch of threads.)
 //
 // Thread safety: one thread calls; the peer is a thread of its own.
 #pragma once

@@ -8,11 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/gemm_floor.h"
+#include "bench/model_step.h"
 #include "bench/standard_model.h"
 #include "bench/suite.h"
 #include "common/base/status_macros.h"
-#include "common/config/job_config.h"
-#include "model/model.h"
 
 namespace sluice::bench {
 namespace {
@@ -23,12 +22,11 @@ class TrainStep {
                                                            double seconds) {
     OptimizerConfig sgd;
     sgd.mutable_sgd();
-    SLUICE_ASSIGN_OR_RETURN(const JobConfig job,
-                            EffectiveJobConfig(StandardJob("none.tsv", batch, sgd), ""));
     auto step = std::make_shared<TrainStep>(batch, seconds);
-    SLUICE_ASSIGN_OR_RETURN(step->model_, Model::Create(job));
-    SLUICE_ASSIGN_OR_RETURN(step->net_, step->model_->CreateNet(1, batch));
-    step->Fill(batch, sync);
+    // Sync: two workers' global batch in sixteen pieces.
+    SLUICE_ASSIGN_OR_RETURN(step->step_, ModelStep::Create(StandardJob("none.tsv", batch, sgd),
+                                                           batch, sync ? 2 * batch / 16 : 0));
+    SLUICE_ASSIGN_OR_RETURN(step->net_, step->step_->model().CreateNet(CpuNet(1, batch)));
     return step;
   }
   TrainStep(size_t batch, double seconds)
@@ -41,8 +39,8 @@ class TrainStep {
     uint64_t examples = 0;
     double spent = 0;
     while (examples == 0 || spent < seconds_) {
-      if (!net_->TrainStep(input_, 1, 0, &gradients_).ok()) return Sample();
-      examples += batch_.n;
+      if (!net_->TrainStep(step_->input(), 1, 0, step_->gradients()).ok()) return Sample();
+      examples += step_->input().batch->n;
       spent = ThreadNow() - start;
     }
     sample.value = examples / spent / 1e3;
@@ -50,42 +48,10 @@ class TrainStep {
   }
 
  private:
-  void Fill(size_t n, bool sync) {
-    const size_t rows = MakeStandardBatch(n, &batch_, &row_index_);
-    if (sync) batch_.chunk = 2 * n / 16;  // two workers' global batch in sixteen pieces
-    rows_.resize(rows * kStandardDim);
-    row_gradients_.resize(rows_.size());
-    for (size_t i = 0; i < rows_.size(); ++i)
-      rows_[i] = static_cast<float>(i % 64) * 1e-3f - 0.032f;
-    for (const int table : model_->dense_tables()) {
-      size_t elements = 1;
-      for (const uint64_t size : model_->tables()[table].shape()) elements *= size;
-      dense_.emplace_back(elements);
-      for (size_t i = 0; i < elements; ++i)
-        dense_.back()[i] = static_cast<float>(i * 37 % 64) * 2e-3f - 0.063f;
-    }
-    dense_gradients_ = dense_;
-    input_.batch = &batch_;
-    input_.row_index = row_index_.data();
-    input_.rows = rows_.data();
-    input_.num_rows = rows;
-    gradients_.rows = row_gradients_.data();
-    for (size_t i = 0; i < dense_.size(); ++i) {
-      input_.dense.push_back(dense_[i].data());
-      gradients_.dense.push_back(dense_gradients_[i].data());
-    }
-  }
-
   const double seconds_;
   GemmFloor floor_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<ModelStep> step_;
   std::unique_ptr<DenseNet> net_;
-  Batch batch_;
-  std::vector<uint32_t> row_index_;
-  std::vector<float> rows_, row_gradients_;
-  std::vector<std::vector<float>> dense_, dense_gradients_;
-  NetInput input_;
-  NetGradients gradients_;
 };
 
 }  // namespace

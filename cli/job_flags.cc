@@ -47,12 +47,14 @@ std::vector<FlagSpec> JobFlags() {
   return flags;
 }
 
-absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command) {
+absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
+                                       const std::vector<ConfigOverride>& follows) {
   if (command.Text("job").empty()) {
     return absl::InvalidArgumentError(
         "no job is given; give --job=FILE, e.g. --job=configs/adult_wide_deep.textproto");
   }
   std::vector<ConfigOverride> overrides = OverridesFromEnvironment();
+  overrides.insert(overrides.end(), follows.begin(), follows.end());
   for (const ShortOption& option : ShortOptions()) {
     if (!command.Given(option.name)) continue;
     overrides.push_back({option.path, command.Text(option.name), absl::StrCat("--", option.name)});

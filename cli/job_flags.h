@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/command_line.h"
+#include "common/config/job_config.h"
 #include "proto/config.pb.h"
 
 namespace sluice::cli {
@@ -14,9 +15,11 @@ namespace sluice::cli {
 // --job, the short options of job_config.h, --set, --dry_run and --progress.
 std::vector<FlagSpec> JobFlags();
 
-// The effective config of --job: file, then SLUICE_* variables, then flags. INVALID_ARGUMENT for
-// all that is wrong, also with its model, which needs no cluster to know.
-absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command);
+// The effective config of --job: file, then SLUICE_* variables, then `follows` (from other flags),
+// then flags. INVALID_ARGUMENT for all that is wrong, also with its model, which needs no cluster
+// to know.
+absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
+                                       const std::vector<ConfigOverride>& follows = {});
 
 // "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in a line.
 std::string Describe(const JobConfig& job);

@@ -57,9 +57,16 @@ int RunJob(const JobConfig& job, LocalCluster* cluster, ProgressPrinter* printer
   return code;
 }
 
+// Its worker_num follows --gpus and --cpu_workers.
+absl::StatusOr<JobConfig> JobToLaunch(const ParsedCommand& command) {
+  SLUICE_ASSIGN_OR_RETURN(const uint32_t workers, WorkersOfGpus(command));
+  std::vector<ConfigOverride> overrides;
+  if (workers > 0) overrides.push_back({"worker_num", absl::StrCat(workers), "--gpus"});
+  return JobFromFlags(command, overrides);
+}
+
 absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& command,
                                                      const JobConfig& job) {
-  SLUICE_RETURN_IF_ERROR(CheckDevice(command));
   const long server_num = command.Number("server_num");
   if (server_num < 1 || server_num > 1000) {
     return absl::InvalidArgumentError(
@@ -69,36 +76,44 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
     return absl::InvalidArgumentError(absl::StrCat("--worker_num=", job.worker_num(),
                                                    " is too much for one host; give at most 1000"));
   }
+  SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices, DevicesOfWorkers(command, job.worker_num()));
+  SLUICE_RETURN_IF_ERROR(CheckJobOnDevices(job, devices));
   LocalCluster::Options options;
   options.config = LoopbackCluster("127.0.0.1:0", static_cast<int>(server_num),
                                    static_cast<int>(job.worker_num()));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   options.log_dir = command.Text("log_dir");
   options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
-  options.device = command.Text("device");
+  options.devices = std::move(devices);
   return options;
 }
 
 int Launch(const ParsedCommand& command) {
-  const auto job = JobFromFlags(command);
+  const auto job = JobToLaunch(command);
   if (!job.ok()) return ReportError(job.status());
   const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
   if (!mode.ok()) return ReportError(mode.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
   if (command.Switch("dry_run")) {
+    if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+      return ReportError(there);
+    }
     std::cout << ToTextproto(*job);
     return kDone;
   }
   if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
     return ReportError(files);
   }
+  // Before any thread starts: threads inherit the blocked signals.
+  StopSignal::Install(false);
+  if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+    return ReportError(there);
+  }
   PrintJob(absl::StrCat(Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
                         "; logs in ", options->log_dir),
            *job, *mode == ProgressMode::kLive, &std::cout);
 
-  // Before any thread starts: threads inherit the blocked signals.
-  StopSignal::Install(false);
   auto cluster = LocalCluster::Start(*std::move(options));
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
@@ -131,6 +146,9 @@ Command LaunchCommand() {
       "  sluice launch --job=configs/adult_wide_deep.textproto --server_num=2 --worker_num=2\n"
       "  sluice launch --job=J --a_sync=false                  # sync\n"
       "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: exchange every 100 steps\n"
+      "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
+      "GPUs\n"
+      "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU where there is one\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &Launch};
 }

@@ -50,19 +50,6 @@ int ThreadsPerWorker(int worker_num) {
   return std::max(1, cores / std::max(1, worker_num));
 }
 
-absl::Status CheckDevice(const ParsedCommand& command) {
-  if (command.Given("gpus")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--gpus=", command.Text("gpus"),
-                     ": this build has no CUDA worker; leave it out, workers compute on "
-                     "the CPU"));
-  }
-  const std::string device = command.Text("device");
-  if (device == "cpu" || device == "auto") return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--device=", device, ": this build has no CUDA worker; give --device=cpu or auto"));
-}
-
 absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
   const long lease_ms = command.Number("lease_ms");
   if (lease_ms < 100 || lease_ms > 3'600'000) {
@@ -75,14 +62,14 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
 }
 
 std::vector<FlagSpec> ClusterFlags() {
-  return {
+  std::vector<FlagSpec> flags = {
       {"server_num", FlagKind::kNumber, "N", "2", "pservers"},
-      {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"},
-      {"device", FlagKind::kText, "cpu|auto", "cpu", "where workers compute"},
-      {"gpus", FlagKind::kText, "LIST", "", "refused: this build has no CUDA worker"},
-      // On one host a report is late only when the process is gone or the host is overloaded.
-      {"lease_ms", FlagKind::kNumber, "N", "6000", "a process that is silent for so long is dead"},
-  };
+      {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"}};
+  for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
+  // On one host a report is late only when the process is gone or the host is overloaded.
+  flags.push_back(
+      {"lease_ms", FlagKind::kNumber, "N", "6000", "a process that is silent for so long is dead"});
+  return flags;
 }
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options options) {
@@ -95,12 +82,11 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
   for (int i = 0; i < o.config.pservers_size(); ++i) {
     SLUICE_RETURN_IF_ERROR(cluster->Spawn("pserver", i, {scheduler, absl::StrCat("--rank=", i)}));
   }
-  const std::vector<std::string> worker_flags = {scheduler, absl::StrCat("--threads=", o.threads),
-                                                 absl::StrCat("--device=", o.device)};
   for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
-    std::vector<std::string> flags = worker_flags;
-    flags.push_back(absl::StrCat("--rank=", i));
-    SLUICE_RETURN_IF_ERROR(cluster->Spawn("worker", static_cast<int>(i), flags));
+    SLUICE_RETURN_IF_ERROR(cluster->Spawn(
+        "worker", static_cast<int>(i),
+        {scheduler, absl::StrCat("--threads=", o.threads),
+         absl::StrCat("--device=", o.devices.by_rank[i]), absl::StrCat("--rank=", i)}));
   }
   return cluster;
 }

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "cli/child_process.h"
 #include "cli/command_line.h"
+#include "cli/worker_devices.h"
 #include "proto/config.pb.h"
 
 namespace sluice::cli {
@@ -22,8 +23,8 @@ class LocalCluster {
   struct Options {
     ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::string log_dir;
-    int threads = 1;  // compute threads of a worker
-    std::string device = "cpu";
+    int threads = 1;        // compute threads of a worker
+    WorkerDevices devices;  // one a worker, that CheckDevices accepts
     bool detached = false;
     absl::Duration start_timeout = absl::Seconds(30);
   };
@@ -69,11 +70,9 @@ ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int 
 // Compute threads of one worker among `worker_num` on this host.
 int ThreadsPerWorker(int worker_num);
 
-// INVALID_ARGUMENT unless --device and --gpus ask for what this build has.
-absl::Status CheckDevice(const ParsedCommand& command);
 // INVALID_ARGUMENT unless --lease_ms is possible; else it is set, with a heartbeat that fits.
 absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
-// Flags of CheckDevice and SetLease, --server_num and --log_dir.
+// --server_num, --log_dir, --lease_ms and those of DeviceFlags.
 std::vector<FlagSpec> ClusterFlags();
 
 }  // namespace sluice::cli

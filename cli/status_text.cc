@@ -27,10 +27,10 @@ std::string MemberLine(const MemberStatus& m) {
     for (const HostedJob& hosted : m.hosted()) jobs.push_back(hosted.job_id());
     job = absl::StrJoin(jobs, ",");
   }
-  return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %s%s\n", RoleName(m.role()),
-                         m.rank(), m.alive() ? "alive" : "DEAD", OrDash(m.address()),
-                         OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
-                         Bytes(m.memory_bytes()), OrDash(job),
+  return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %-7s %s%s\n",
+                         RoleName(m.role()), m.rank(), m.alive() ? "alive" : "DEAD",
+                         OrDash(m.address()), OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
+                         Bytes(m.memory_bytes()), OrDash(m.device()), OrDash(job),
                          m.doing().empty() ? "" : ": " + m.doing());
 }
 
@@ -83,6 +83,14 @@ std::string StagesOf(const WorkerProgress& worker) {
     absl::StrAppend(&text, ", ", worker.batches_ready(), " of ", worker.batches_capacity(),
                     " batches ready");
   }
+  if (worker.has_device()) {
+    const DeviceUse& d = worker.device();
+    absl::StrAppend(&text, ", GPU ",
+                    absl::StrFormat("%.0f%% busy, holds %s of %s", 100 * d.busy_share(),
+                                    Bytes(d.bytes_in_use()), Bytes(d.bytes_limit())));
+    if (d.skipped_steps() > 0)
+      absl::StrAppend(&text, ", ", Counted(d.skipped_steps(), "step"), " skipped (fp16)");
+  }
   return text + "\n";
 }
 
@@ -120,8 +128,9 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
 std::string StatusText(const ClusterStatus& status) {
   std::string text = absl::StrCat("cluster ", status.name(), ", up ",
                                   ShortDuration(status.uptime_s()), "\n\nmembers\n");
-  absl::StrAppendFormat(&text, "  %-9s %4s  %-5s %-22s %-14s %7s  %-22s %10s  %s\n", "role", "rank",
-                        "state", "address", "host", "pid", "admin", "memory", "jobs");
+  absl::StrAppendFormat(&text, "  %-9s %4s  %-5s %-22s %-14s %7s  %-22s %10s  %-7s %s\n", "role",
+                        "rank", "state", "address", "host", "pid", "admin", "memory", "device",
+                        "jobs");
   for (const MemberStatus& member : status.members()) absl::StrAppend(&text, MemberLine(member));
   absl::StrAppend(&text, "\njobs\n");
   if (status.jobs().empty()) absl::StrAppend(&text, "  none\n");

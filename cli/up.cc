@@ -19,9 +19,10 @@ namespace {
 constexpr absl::Duration kReadyTimeout = absl::Seconds(60);
 
 absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& command) {
-  SLUICE_RETURN_IF_ERROR(CheckDevice(command));
   const long servers = command.Number("server_num");
-  const long workers = command.Number("worker_num");
+  SLUICE_ASSIGN_OR_RETURN(const uint32_t of_gpus, WorkersOfGpus(command));
+  const long workers = of_gpus > 0 && !command.Given("worker_num") ? static_cast<long>(of_gpus)
+                                                                   : command.Number("worker_num");
   if (servers < 1 || servers > 1000) {
     return absl::InvalidArgumentError(
         absl::StrCat("--server_num=", servers, " is not possible; give 1 to 1000"));
@@ -36,12 +37,14 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   if (command.Given("threads") && command.Number("threads") < 1) {
     return absl::InvalidArgumentError("--threads must be at least 1");
   }
+  SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices,
+                          DevicesOfWorkers(command, static_cast<uint32_t>(workers)));
   LocalCluster::Options options;
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   options.log_dir = command.Text("log_dir");
-  options.device = command.Text("device");
+  options.devices = std::move(devices);
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))
                                              : ThreadsPerWorker(static_cast<int>(workers));
   options.detached = true;
@@ -79,6 +82,9 @@ int Up(const ParsedCommand& command) {
   const int workers = static_cast<int>(options->config.worker_num());
   // Ctrl-C while it starts stops what it has started.
   StopSignal::Install(false);
+  if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+    return ReportError(there);
+  }
   auto cluster = LocalCluster::Start(*std::move(options));
   absl::Status ready =
       cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();
@@ -104,13 +110,15 @@ Command UpCommand() {
   spec.name = "up";
   spec.summary = "Starts a local cluster that stays, for many jobs.";
   spec.flags = ClusterFlags();
-  spec.flags.push_back({"worker_num", FlagKind::kNumber, "N", "2", "workers"});
+  spec.flags.push_back(
+      {"worker_num", FlagKind::kNumber, "N", "2", "workers; with --gpus it follows"});
   spec.flags.push_back(
       {"bind", FlagKind::kText, "HOST:PORT", "127.0.0.1:0", "address of the scheduler"});
   spec.flags.push_back(
       {"threads", FlagKind::kNumber, "N", "", "compute threads of a worker; else cores / workers"});
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
+      "  sluice up --gpus=0,1 --cpu_workers=2\n"
       "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n";
   return {spec, &Up};
 }

@@ -79,28 +79,80 @@ absl::Status ClientCore::status() const {
   return status_;
 }
 
+absl::Status ClientCore::OpenFrame(PushFrame frame) {
+  SLUICE_RETURN_IF_ERROR(status_);
+  const uint64_t next = delivery_.last() + 1;
+  if (frame.sequence == 0) frame.sequence = next;
+  if (frame.sequence != next && delivery_.last() != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "push ", frame.sequence, " does not follow push ", delivery_.last(), " of this client"));
+  }
+  if (frames_.size() >= kMaxFrames || operations_.size() >= kMaxOperations) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(frames_.size(), " pushes and ", operations_.size(),
+                     " pulls are outstanding; call WaitPushes and WaitPull between them"));
+  }
+  frame.open = true;
+  frame.pulled_others = others_;
+  delivery_.AddOpen(frame.sequence);
+  frames_.push_back(std::make_shared<PushFrame>(std::move(frame)));
+  return absl::OkStatus();
+}
+
+absl::Status ClientCore::CloseFrame(PushFrame rest) {
+  SLUICE_RETURN_IF_ERROR(status_);
+  PushFrame& frame = *frames_.back();
+  for (uint32_t flat = 0; flat < index_.size(); ++flat) {
+    if (frame.parts[flat].rows > 0 && rest.parts[flat].rows > 0)
+      return Twice(index_.table_of(flat));
+  }
+  for (uint32_t flat = 0; flat < index_.size(); ++flat) {
+    if (frame.parts[flat].rows == 0) frame.parts[flat] = std::move(rest.parts[flat]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClientCore::PushEarly(uint32_t table, PushFrame frame) {
+  After after;
+  {
+    MutexLock lock(&mu_);
+    const uint32_t begin = index_.begin(table), end = begin + index_.tables()[table]->num_shards();
+    if (!frames_.empty() && frames_.back()->open) {
+      SLUICE_RETURN_IF_ERROR(status_);
+      for (uint32_t flat = begin; flat < end; ++flat) {
+        if (frames_.back()->parts[flat].rows != 0) return Twice(index_.table_of(flat));
+        frames_.back()->parts[flat] = std::move(frame.parts[flat]);
+      }
+    } else {
+      SLUICE_RETURN_IF_ERROR(OpenFrame(std::move(frame)));
+    }
+    // One part for every pserver stays behind: with the request that brings it the frame counts.
+    std::vector<uint32_t> behind(links_.size(), 0);
+    for (uint32_t flat = 0; flat < index_.size(); ++flat) {
+      if (!delivery_.ready(flat)) ++behind[owner_[flat]];
+    }
+    for (uint32_t flat = begin; flat < end; ++flat) {
+      if (--behind[owner_[flat]] > 0) delivery_.MakeReady(flat);
+    }
+    Pump(&after);
+  }
+  after.Run();
+  return absl::OkStatus();
+}
+
 absl::Status ClientCore::Push(PushFrame frame, std::shared_ptr<PullOperation> op, Ticket* ticket) {
   After after;
   {
     MutexLock lock(&mu_);
-    SLUICE_RETURN_IF_ERROR(status_);
-    const uint64_t next = delivery_.last() + 1;
-    if (frame.sequence == 0) frame.sequence = next;
-    if (frame.sequence != next && delivery_.last() != 0) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "push ", frame.sequence, " does not follow push ", delivery_.last(), " of this client"));
+    if (!frames_.empty() && frames_.back()->open) {
+      SLUICE_RETURN_IF_ERROR(CloseFrame(std::move(frame)));
+    } else {
+      SLUICE_RETURN_IF_ERROR(OpenFrame(std::move(frame)));
     }
-    if (frames_.size() >= kMaxFrames || operations_.size() >= kMaxOperations) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(frames_.size(), " pushes and ", operations_.size(),
-                       " pulls are outstanding; call WaitPushes and WaitPull between them"));
-    }
-    frame.pulled_others = others_;
-    const uint64_t sequence = frame.sequence;
-    delivery_.Add(sequence);
-    frames_.push_back(std::make_shared<const PushFrame>(std::move(frame)));
+    frames_.back()->open = false;
+    for (uint32_t flat = 0; flat < index_.size(); ++flat) delivery_.MakeReady(flat);
     if (op != nullptr) {
-      op->after = sequence;
+      op->after = frames_.back()->sequence;
       SetStep(op.get());
       op->others.resize(links_.size());
       *ticket = next_ticket_++;

@@ -43,6 +43,9 @@ class ClientCore : public PserverLink::Listener {
   // Sends a frame; sequence 0: the next one. `op` (may be null) goes with it: a pull, or an
   // exchange that the answer fills; its ticket is put in *ticket.
   absl::Status Push(PushFrame frame, std::shared_ptr<PullOperation> op, Ticket* ticket);
+  // Parts of the next frame, which leave at once; the frame stays open until Push brings the rest.
+  // `frame` has parts of one table. Any thread.
+  absl::Status PushEarly(uint32_t table, PushFrame frame);
   // `to_all`: commit or end_epoch goes to every pserver.
   Ticket Start(std::shared_ptr<PullOperation> op, bool to_all = false);
   absl::Status Wait(Ticket ticket);
@@ -81,6 +84,10 @@ class ClientCore : public PserverLink::Listener {
   absl::Status WaitUntil(const std::function<bool()>& done,
                          const std::function<std::string()>& what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The next frame, open: its parts leave when they are ready.
+  absl::Status OpenFrame(PushFrame frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `rest` has the parts of the open frame that have not left yet.
+  absl::Status CloseFrame(PushFrame rest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Waits for Changed(), at first without sleeping.
   void WaitForChange(absl::Duration at_most, std::chrono::steady_clock::time_point look_until)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -157,7 +164,8 @@ class ClientCore : public PserverLink::Listener {
   std::string last_refusal_ ABSL_GUARDED_BY(mu_);
 
   Delivery delivery_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::shared_ptr<const PushFrame>> frames_ ABSL_GUARDED_BY(mu_);  // not released
+  // Not released. The last one may be open.
+  std::deque<std::shared_ptr<PushFrame>> frames_ ABSL_GUARDED_BY(mu_);
   std::map<Ticket, std::shared_ptr<PullOperation>> operations_ ABSL_GUARDED_BY(mu_);
   Requests requests_ ABSL_GUARDED_BY(mu_);
   uint64_t next_request_ ABSL_GUARDED_BY(mu_) = 1;

@@ -11,8 +11,13 @@ Delivery::Delivery(std::vector<uint32_t> owner) : shards_(owner.size()) {
 }
 
 void Delivery::Add(uint64_t sequence) {
+  AddOpen(sequence);
+  for (Shard& shard : shards_) shard.ready = sequence;
+}
+
+void Delivery::AddOpen(uint64_t sequence) {
   if (last_ == 0) {
-    for (Shard& shard : shards_) shard.acknowledged = shard.sent = sequence - 1;
+    for (Shard& shard : shards_) shard.acknowledged = shard.sent = shard.ready = sequence - 1;
     released_ = sequence - 1;
   }
   last_ = sequence;
@@ -116,13 +121,14 @@ std::optional<Delivery::Send> Delivery::Next(uint32_t pserver) {
   Send send;
   send.sequence = last_ + 1;
   for (const Shard& shard : shards_) {
-    if (shard.owner == pserver && !shard.waiting)
+    if (shard.owner == pserver && !shard.waiting && shard.sent < shard.ready)
       send.sequence = std::min(send.sequence, shard.sent + 1);
   }
   if (send.sequence > last_) return std::nullopt;
   for (uint32_t s = 0; s < shards_.size(); ++s) {
     Shard& shard = shards_[s];
     if (shard.owner != pserver || shard.waiting || shard.sent + 1 != send.sequence) continue;
+    if (shard.sent == shard.ready) continue;
     shard.sent = send.sequence;
     send.shards.push_back(s);
   }

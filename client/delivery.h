@@ -5,9 +5,9 @@
 // keeps two numbers a shard: the last sequence acknowledged and the last sent to its present owner
 // on the present stream; whatever happens, it goes back to the first and sends on from there in
 // order. Invariants: acknowledged(s) <= sent(s) <= last(); parts of a shard leave in ascending
-// order between two rewinds; a refusal counts only for sends made since the shard's last rewind
-// (older ones have been answered by it), an acknowledgement always counts. Thread safety: none; no
-// clock, no bytes.
+// order between two rewinds; sent(s) never exceeds what was made ready; a refusal counts only for
+// sends made since the shard's last rewind (older ones have been answered by it), an
+// acknowledgement always counts. Thread safety: none; no clock, no bytes.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,12 @@ class Delivery {
   // A new frame. The first may have any sequence (a sync worker replays its step); each later one
   // is last() + 1. REQUIRES: sequence >= 1.
   void Add(uint64_t sequence);
+  // The same for a frame whose parts may leave only once they are made ready. REQUIRES: all parts
+  // of the frame before it are.
+  void AddOpen(uint64_t sequence);
+  // The part of frame last() for `shard` may leave. Again: no effect.
+  void MakeReady(uint32_t shard) { shards_[shard].ready = last_; }
+  bool ready(uint32_t shard) const { return shards_[shard].ready == last_; }
 
   // The stream to `pserver` takes frames, or has broken: what is not acknowledged there is sent
   // again.
@@ -75,6 +81,7 @@ class Delivery {
     bool waiting = false;       // for a route
     uint64_t acknowledged = 0;  // by the shard, wherever it was
     uint64_t sent = 0;          // to the present owner
+    uint64_t ready = 0;         // may be sent
     uint64_t rewound_at = 0;    // refusals of sends with a smaller number are ignored
   };
   void Rewind(Shard* shard);

@@ -50,6 +50,14 @@ class ParameterClientImpl : public ParameterClient {
     return core_->Push(std::move(frame), std::move(op), next_ticket);
   }
 
+  absl::Status PushEarly(PushRequest early) override {
+    if (!early.sparse.empty() || early.dense.size() != 1) {
+      return absl::InvalidArgumentError("an early push holds exactly one dense table");
+    }
+    SLUICE_ASSIGN_OR_RETURN(PushFrame frame, MakePushFrame(core_->index(), early));
+    return core_->PushEarly(early.dense[0].table, std::move(frame));
+  }
+
   absl::Status WaitPushes(int in_flight) override {
     return core_->WaitPushes(static_cast<uint64_t>(std::max(in_flight, 0)));
   }

@@ -98,6 +98,10 @@ class ParameterClient {
   // WaitPull on *next_ticket). Returns without waiting.
   virtual absl::Status StartPush(PushRequest request, PullRequest* next = nullptr,
                                  Ticket* next_ticket = nullptr) = 0;
+  // Async: dense parts of the next push that are ready before the rest of it: they leave at once,
+  // and the next StartPush, which must not hold them again, brings the rest. `early` has one dense
+  // table and the weight and task of the whole push. Any thread, between two calls of StartPush.
+  virtual absl::Status PushEarly(PushRequest early) = 0;
   // Until at most `in_flight` pushes are not acknowledged.
   virtual absl::Status WaitPushes(int in_flight) = 0;
 

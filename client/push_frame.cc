@@ -12,13 +12,8 @@ absl::Status CheckFinite(const TableLayout& table, const float* values, size_t n
   if (AllFinite(values, n)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the push for table '", table.name(),
-      "' holds a NaN or an infinity; nothing of it was sent. Lower the learning rate or clip the "
+      "' holds a NaN or an infinity; it was not sent. Lower the learning rate or clip the "
       "gradient (optimizers.clip_global_norm)"));
-}
-
-absl::Status Twice(const TableLayout& table) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("table '", table.name(), "' is pushed twice in one frame"));
 }
 
 absl::Status AddSparse(const ShardIndex& index, const PushRequest& request,
@@ -63,12 +58,18 @@ void FillPush(const PushFrame& frame, uint32_t link, Push* push) {
   push->set_sequence(frame.sequence);
   push->set_weight(frame.weight);
   push->set_delta(frame.delta);
+  push->set_more(frame.open);
   push->set_task_id(frame.task_id);
   push->set_task_end(frame.task_end);
   if (link < frame.pulled_others.size()) push->set_pulled_others(frame.pulled_others[link]);
 }
 
 }  // namespace
+
+absl::Status Twice(const TableLayout& table) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("table '", table.name(), "' is pushed twice in one frame"));
+}
 
 absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* keys) {
   if (table >= index.tables().size() || !index.tables()[table]->sparse()) {

@@ -1,7 +1,7 @@
 // A push as it is kept until acknowledged: the wire form of each shard's part, shared with the
 // caller's arrays.
 //
-// Thread safety: immutable once made.
+// Thread safety: immutable once made, but for an open one, whose owner locks.
 // Memory: f32 parts point into the caller's arrays, which PushRequest::owner keeps; bf16 parts are
 // converted once, here.
 #pragma once
@@ -25,6 +25,7 @@ struct PushFrame {
   double weight = 0;
   bool delta = false;
   uint64_t task_id = 0, task_end = 0;
+  bool open = false;                    // parts are still to come
   std::vector<uint64_t> pulled_others;  // by link
   std::vector<Part> parts;              // by flat shard
 };
@@ -32,6 +33,8 @@ struct PushFrame {
 // INVALID_ARGUMENT names the table whose gradient holds a NaN or Inf, is given twice, has keys that
 // are not grouped by its shards, or is not of its kind.
 absl::StatusOr<PushFrame> MakePushFrame(const ShardIndex& index, const PushRequest& request);
+
+absl::Status Twice(const TableLayout& table);
 
 // Shape of a sparse request: INVALID_ARGUMENT unless the table is sparse and the offsets fit keys
 // and shards.

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "model/features/feature_schema.h"
 #include "model/net/dense_net.h"
+#include "model/net/net_options.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
@@ -30,9 +31,8 @@ class Model {
   virtual int sparse_table() const = 0;
   virtual const std::vector<int>& dense_tables() const = 0;
 
-  // CPU backend with `threads` threads.
-  virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(int threads,
-                                                              size_t max_batch) const = 0;
+  // A network on options.device. What fails on a CUDA device: cuda/cuda_device.h.
+  virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const = 0;
 };
 
 // Fills num_shards of sparse tables left at 0: 4 x pservers, at least 16.

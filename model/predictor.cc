@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& mo
   SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir));
   SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_));
   const Model& model = *predictor->model_;
-  SLUICE_ASSIGN_OR_RETURN(predictor->net_, model.CreateNet(threads, kBatch));
+  SLUICE_ASSIGN_OR_RETURN(predictor->net_, model.CreateNet(CpuNet(threads, kBatch)));
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts saved,
                           CreateTableLayouts(manifest.tables(), predictor->job_.train().seed()));
   for (int t : model.dense_tables()) {

@@ -9,6 +9,7 @@
 #include "common/config/field_error.h"
 #include "common/config/job_config.h"
 #include "common/optimizer/update_rule.h"
+#include "model/net/cuda/cuda_net.h"
 #include "model/net/wide_deep_net.h"
 #include "model/table_overrides.h"
 
@@ -29,10 +30,7 @@ class WideDeepModel : public Model {
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return sparse_table_; }
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
-  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(int threads,
-                                                      size_t max_batch) const override {
-    return WideDeepNet::Create(shape_, threads, max_batch);
-  }
+  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const override;
 
  private:
   absl::Status DeriveShape(const JobConfig& job);
@@ -46,6 +44,28 @@ class WideDeepModel : public Model {
   int sparse_table_ = -1;
   std::vector<int> dense_tables_;
 };
+
+absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepModel::CreateNet(
+    const NetOptions& options) const {
+  if (options.device.kind == ComputeDevice::kCuda) return CreateCudaNet(shape_, options);
+  WideDeepShape shape = shape_;
+  switch (options.precision) {
+    case MatmulPrecision::kJob:
+      break;
+    case MatmulPrecision::kF32:
+      shape.bf16 = false;
+      break;
+    case MatmulPrecision::kBf16:
+      shape.bf16 = true;
+      break;
+    case MatmulPrecision::kTf32:
+    case MatmulPrecision::kFp16:
+      return absl::InvalidArgumentError(
+          absl::StrCat("matmul precision ", NameOf(options.precision),
+                       " needs a CUDA device; on the CPU use f32 or bf16"));
+  }
+  return WideDeepNet::Create(std::move(shape), options.threads, options.max_batch);
+}
 
 Initializer Constant(float value) {
   Initializer initializer;

@@ -236,6 +236,7 @@ MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
   status.set_pid(member.self.pid());
   status.set_admin_address(member.self.admin_address());
   status.set_log_file(member.self.log_file());
+  status.set_device(member.self.device());
   status.set_alive(member.alive);
   status.set_last_seen_s(absl::ToDoubleSeconds(now - member.last_seen));
   status.set_job_id(member.job_id);

@@ -175,6 +175,11 @@ absl::Status JobTables::CheckMode(const FrameHeader& header) const {
                                                    " to job ", job_id_, " in ",
                                                    ModeName(policy_.mode), " mode"));
   }
+  if (header.push().more() && policy_.mode != Mode::kAsync) {
+    return absl::InvalidArgumentError(absl::StrCat("a push in pieces (more) to job ", job_id_,
+                                                   " in ", ModeName(policy_.mode),
+                                                   " mode; pieces are for async jobs"));
+  }
   if (!sync && (header.has_commit() || header.pull().applied_sequence() != 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("commit and applied_sequence are for sync jobs; job ", job_id_, " runs in ",
@@ -208,7 +213,7 @@ absl::Status JobTables::HandleChecked(const Caller& caller, DecodedFrame frame, 
   if (header.has_pull()) SLUICE_RETURN_IF_ERROR(CheckAnswer(header.pull()));
   if (header.has_push()) {
     ApplyPush(caller, header.push(), header.last(), &frame.payload, scratch, reply->get());
-    if (header.last()) CountFrame(caller, header.push(), **reply);
+    if (header.last() && !header.push().more()) CountFrame(caller, header.push(), **reply);
   }
   if (!header.last()) return absl::OkStatus();
   if (header.has_commit()) SLUICE_RETURN_IF_ERROR(CommitStep(caller, header.commit().sequence()));

@@ -1,8 +1,25 @@
 #include "worker/async_trainer.h"
 
+#include <vector>
+
+#include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
+namespace {
+
+// Gradients of fewer bytes go with the rest of their push: a request of their own would cost more
+// than it hides.
+constexpr size_t kEarlyBytes = 256 << 10;
+
+// Of one step; threads of the net add to it.
+struct EarlyPushes {
+  Mutex mutex;
+  absl::Status status ABSL_GUARDED_BY(mutex);
+  std::vector<size_t> tables ABSL_GUARDED_BY(mutex);  // by Model::dense_tables()
+};
+
+}  // namespace
 
 AsyncTrainer::Pulled AsyncTrainer::StartPull(BatchQueue::Item prepared) {
   std::shared_ptr<StepBuffers> values = step_.TakeBuffers(*prepared);
@@ -28,10 +45,24 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
     SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(pulled.ticket));
   }
   double weight = 0;
+  EarlyPushes early;
+  auto ready = [&](const std::shared_ptr<StepBuffers>& gradients, double n_w, size_t i) {
+    if (gradients->dense[i].size() * sizeof(float) < kEarlyBytes) return;
+    const absl::Status status =
+        context_.client->PushEarly(step_.MakeDensePush(pulled.prepared, gradients, n_w, i));
+    MutexLock lock(&early.mutex);
+    early.status.Update(status);
+    early.tables.push_back(i);
+  };
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
                           step_.Run(*pulled.prepared, plan.epoch, pulled.values->rows.data(),
-                                    NetStep::DenseOf(*pulled.values), &weight));
+                                    NetStep::DenseOf(*pulled.values), &weight, ready));
   PushRequest push = step_.MakePush(pulled.prepared, gradients, weight);
+  {
+    MutexLock lock(&early.mutex);
+    SLUICE_RETURN_IF_ERROR(early.status);
+    for (size_t i : early.tables) push.dense[i].values = nullptr;
+  }
   pushed_.push_back(pulled.prepared);
   // The next batch, when it is ready, is pulled in the same exchange.
   BatchQueue::Item next = queue->TryPop();

@@ -1,4 +1,5 @@
-// Async mode: every push is applied when it arrives; `pipeline_depth` pulls are under way.
+// Async mode: every push is applied when it arrives; `pipeline_depth` pulls are under way. A large
+// layer's weight gradient leaves when its product ends, before the rest of its push.
 //
 // Thread safety: one thread.
 #pragma once

@@ -46,6 +46,13 @@ absl::Status GeoTrainer::PullMissing(const KeySet& keys) {
   return absl::OkStatus();
 }
 
+void GeoTrainer::UpdateLocally(size_t dense_tables, const StepBuffers& gradients) {
+  StageTimer timer(context_.stats, Stage::kCompute);
+  if (context_.sparse() != nullptr) store_.UpdateRows(found_, gradients.rows.data(), steps_);
+  for (size_t i = 0; i < dense_tables; ++i)
+    store_.UpdateDense(i, gradients.dense[i].data(), steps_);
+}
+
 absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item& prepared) {
   if (context_.sparse() != nullptr) {
     SLUICE_RETURN_IF_ERROR(PullMissing(prepared->keys));
@@ -58,10 +65,8 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item&
   double weight = 0;
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
                           step_.Run(*prepared, plan.epoch, rows_.data(), dense, &weight));
-  StageTimer timer(context_.stats, Stage::kCompute);
-  if (context_.sparse() != nullptr) store_.UpdateRows(found_, gradients->rows.data(), steps_);
-  for (size_t i = 0; i < dense.size(); ++i)
-    store_.UpdateDense(i, gradients->dense[i].data(), steps_);
+  // A skipped step (fp16 overflow) moves nothing, but counts: k_steps is of all workers alike.
+  if (gradients != nullptr) UpdateLocally(dense.size(), *gradients);
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;

@@ -30,6 +30,8 @@ class GeoTrainer : public Trainer {
   };
   absl::Status PullDenseOnce();
   absl::Status PullMissing(const KeySet& keys);
+  // One step of the optimizer on the rows found and on all dense tables.
+  void UpdateLocally(size_t dense_tables, const StepBuffers& gradients);
   absl::Status TrainOne(const EpochPlan& plan, const BatchQueue::Item& prepared);
   absl::Status Exchange(const EpochPlan& plan);
 

@@ -8,6 +8,7 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
+#include "model/job_net_options.h"
 #include "worker/batch_source.h"
 #include "worker/prefetcher.h"
 
@@ -59,9 +60,10 @@ absl::Status JobRunner::Prepare() {
   const JobConfig& config = spec.config();
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config));
   SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema()));
-  SLUICE_ASSIGN_OR_RETURN(
-      net_, model_->CreateNet(options_.threads,
-                              std::max(config.train().batch_size(), config.eval().batch_size())));
+  SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
+                          NetOptionsOf(config, options_.device, options_.threads));
+  SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(net));
+  stats_.WatchNet(net_.get());
   ParameterClient::Options client;
   client.job = spec;
   client.rank = options_.assignment.rank();
@@ -109,11 +111,17 @@ void JobRunner::LogHowItComputes(const CpuPin* pin) const {
                      ? "train.pin_threads: the system refused"
                      : absl::StrCat("computes on CPU ", absl::StrJoin(pin->cpus(), ", ")));
   }
+  if (options_.device.kind == ComputeDevice::kCuda) {
+    if (net_ != nullptr) options_.log(absl::StrCat("computes on ", net_->Describe()));
+    return;
+  }
   if (train.compute_dtype() == TrainConfig::BF16 && !HasBf16Instructions()) {
     options_.log(
         "train.compute_dtype BF16: this processor has no bf16 instructions, so that F32 is faster "
         "on it");
   }
+  if (train.has_device_memory_fraction())
+    options_.log("train.device_memory_fraction plays no part: this worker computes on the CPU");
 }
 
 absl::Status JobRunner::Run() {

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/base/cpu_pin.h"
 #include "common/base/mutex.h"
 #include "model/data/example_set.h"
-#include "worker/cpu_pin.h"
 #include "worker/evaluator.h"
 #include "worker/job_context.h"
 #include "worker/trainer.h"
@@ -23,6 +23,7 @@ class JobRunner {
     WorkerAssignment assignment;
     uint64_t member_id = 0;
     int threads = 1;
+    ComputeDevice device;
     int slot = 0;  // of this worker in the cluster: which CPUs are its own with train.pin_threads
     SchedulerClient* scheduler = nullptr;  // outlives the runner, as do the others
     Transport* transport = nullptr;

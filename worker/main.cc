@@ -8,9 +8,13 @@
 #include "common/daemon/member_flags.h"
 #include "common/daemon/passive_threads.h"
 #include "common/transport/grpc_transport.h"
+#include "worker/worker_device.h"
 #include "worker/worker_server.h"
 
-DEFINE_string(device, "cpu", "where to compute: cpu or auto");
+DEFINE_string(device, "",
+              "where to compute: cpu, cuda (the next GPU that no worker of this host has), cuda:N, "
+              "or auto, which is cuda where it can be and else cpu (SLUICE_DEVICE); default: "
+              "worker_devices of the cluster file, else cpu. CUDA_VISIBLE_DEVICES applies");
 DEFINE_int32(rank, -1,
              "worker slot in the cluster, from 0 (SLUICE_RANK); default: by host name in "
              "worker_hosts");
@@ -40,19 +44,20 @@ int main(int argc, char** argv) {
   };
   const absl::Status begun = sluice::BeginDaemon(
       "runs the jobs that a scheduler assigns to it\n"
-      "  sluice-worker --cluster=configs/two_hosts_cluster.textproto --rank=0",
+      "  sluice-worker --cluster=configs/two_hosts_cluster.textproto --rank=0\n"
+      "  sluice-worker --cluster=configs/two_hosts_cluster.textproto --rank=0 --device=cuda",
       &argc, &argv);
   if (!begun.ok()) return fail(begun);
   sluice::PrepareDataPlane();
-  if (FLAGS_device != "cpu" && FLAGS_device != "auto") {
-    return fail(absl::InvalidArgumentError(
-        "--device=" + FLAGS_device + ": this build computes on the CPU only; use --device=cpu"));
-  }
   if (FLAGS_threads < 0) return fail(absl::InvalidArgumentError("--threads must be 0 or more"));
   sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
   sluice::ReadMemberFlags(&flags);
+  flags.device = FLAGS_device;
   auto identity = sluice::ResolveIdentity(sluice::ROLE_WORKER, flags);
   if (!identity.ok()) return fail(identity.status());
+  // Before it joins: a worker without its device takes no job.
+  const auto device = sluice::TakeDevice(identity->device);
+  if (!device.ok()) return fail(device.status());
   if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return fail(log);
 
   sluice::GrpcTransport::Options data_plane;
@@ -61,6 +66,7 @@ int main(int argc, char** argv) {
   sluice::WorkerServer::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads > 0 ? FLAGS_threads : DefaultThreads(*identity);
+  options.device = device->device;
   options.job_log_folders = FLAGS_job_log_folders;
   options.transport = &transport;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
@@ -68,6 +74,7 @@ int main(int argc, char** argv) {
     if (!status.ok()) LOG(ERROR) << status.message();
     sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
+  options.log(device->line);
   auto server = sluice::WorkerServer::Start(std::move(options));
   if (!server.ok()) {
     LOG(ERROR) << server.status().message();

@@ -36,7 +36,7 @@ std::vector<const float*> NetStep::DenseOf(const StepBuffers& buffers) {
 absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& prepared,
                                                           uint32_t epoch, const float* rows,
                                                           const std::vector<const float*>& dense,
-                                                          double* weight) {
+                                                          double* weight, const Ready& ready) {
   StageTimer timer(context_.stats, Stage::kCompute);
   NetInput input;
   input.batch = &prepared.batch;
@@ -49,11 +49,19 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   NetGradients gradients;
   gradients.rows = buffers->rows.data();
   for (std::vector<float>& values : buffers->dense) gradients.dense.push_back(values.data());
+  if (ready && context_.config().optimizers().clip_global_norm() <= 0) {
+    gradients.ready = [&](size_t i) { ready(buffers, gradients.weight_sum, i); };
+  }
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
-  ClipGlobalNorm(prepared, buffers.get());
   *weight = gradients.weight_sum;
   context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
+  if (gradients.skipped) {
+    *weight = 0;
+    context_.stats->AddSkippedStep();
+    return std::shared_ptr<StepBuffers>();
+  }
+  ClipGlobalNorm(prepared, buffers.get());
   return buffers;
 }
 
@@ -85,9 +93,27 @@ PullRequest NetStep::MakePull(const std::shared_ptr<const PreparedBatch>& prepar
   return pull;
 }
 
+namespace {
+
+// Without values.
+PushRequest PushHead(const std::shared_ptr<const PreparedBatch>& prepared,
+                     const std::shared_ptr<StepBuffers>& gradients, double weight) {
+  PushRequest push;
+  push.owner =
+      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
+          gradients, prepared);
+  push.weight = weight;
+  push.task_id = prepared->batch.task_id;
+  push.task_end = prepared->batch.task_end;
+  return push;
+}
+
+}  // namespace
+
 PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                               const std::shared_ptr<StepBuffers>& gradients, double weight) const {
-  PushRequest push;
+  if (gradients == nullptr) return MakeEmptyPush(*prepared);
+  PushRequest push = PushHead(prepared, gradients, weight);
   const bool any = prepared->batch.n > 0;
   if (context_.sparse() != nullptr) {
     push.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), gradients->rows.data()});
@@ -97,12 +123,29 @@ PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepar
     push.dense.push_back(
         {static_cast<uint32_t>(tables[i]), any ? gradients->dense[i].data() : nullptr});
   }
-  push.owner =
-      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
-          gradients, prepared);
-  push.weight = weight;
-  push.task_id = prepared->batch.task_id;
-  push.task_end = prepared->batch.task_end;
+  return push;
+}
+
+PushRequest NetStep::MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,
+                                   const std::shared_ptr<StepBuffers>& gradients, double weight,
+                                   size_t i) const {
+  PushRequest push = PushHead(prepared, gradients, weight);
+  const uint32_t table = static_cast<uint32_t>(context_.model->dense_tables()[i]);
+  push.dense.push_back({table, gradients->dense[i].data()});
+  return push;
+}
+
+PushRequest NetStep::MakeEmptyPush(const PreparedBatch& prepared) const {
+  PushRequest push;
+  if (const TableLayout* sparse = context_.sparse()) {
+    auto none = std::make_shared<KeySet>();
+    none->offsets.assign(prepared.keys.offsets.size(), 0);
+    push.sparse.push_back({sparse->id(), std::move(none), nullptr});
+  }
+  for (const int table : context_.model->dense_tables())
+    push.dense.push_back({static_cast<uint32_t>(table), nullptr});
+  push.task_id = prepared.batch.task_id;
+  push.task_end = prepared.batch.task_end;
   return push;
 }
 

@@ -3,6 +3,7 @@
 // Thread safety: one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,23 +22,35 @@ class NetStep {
   // released.
   std::shared_ptr<StepBuffers> TakeBuffers(const PreparedBatch& prepared);
 
+  // Told that the gradient of dense table i (by Model::dense_tables()) is final, on a thread of the
+  // net; the step goes on.
+  using Ready =
+      std::function<void(const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i)>;
+
   // Gradients (fresh buffers) of the batch at `rows` [U][dim] and `dense` (by
   // Model::dense_tables()), clipped to optimizers.clip_global_norm. Counts the step in the stats.
-  // *weight is n_w.
+  // *weight is n_w. `ready` (may be empty) is not called when clipping needs the whole gradient.
+  // Null, with *weight 0: the step overflowed and is skipped (NetGradients::skipped); MakePush
+  // makes an empty push of it.
   absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch,
                                                    const float* rows,
                                                    const std::vector<const float*>& dense,
-                                                   double* weight);
+                                                   double* weight, const Ready& ready = nullptr);
 
   // The pull of all values a batch needs into `values`.
   PullRequest MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
                        StepBuffers* values) const;
-  // The push of its gradients.
+  // The push of its gradients, and of dense table i (by Model::dense_tables()) alone. MakePush of
+  // null: of a skipped step, which takes part with n_w = 0, no key and no value.
   PushRequest MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                        const std::shared_ptr<StepBuffers>& gradients, double weight) const;
+  PushRequest MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,
+                            const std::shared_ptr<StepBuffers>& gradients, double weight,
+                            size_t i) const;
   static std::vector<const float*> DenseOf(const StepBuffers& buffers);
 
  private:
+  PushRequest MakeEmptyPush(const PreparedBatch& prepared) const;
   void ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradients) const;
 
   const JobContext& context_;

@@ -42,7 +42,30 @@ struct WorkerMetrics::Gauges {
   prometheus::Gauge& push_wait = Stage("push_wait");
 };
 
-WorkerMetrics::WorkerMetrics() : gauges_(std::make_unique<Gauges>()) {}
+// Of the worker's CUDA device.
+struct WorkerMetrics::DeviceGauges {
+  DeviceGauges(Gauges* gauges, const std::string& device) : all(*gauges), name(device) {}
+  prometheus::Gauge& Add(const std::string& what, const std::string& help) {
+    return all.Add("sluice_worker_device_" + what, help, {{"device", name}});
+  }
+
+  Gauges& all;
+  const std::string name;
+  prometheus::Gauge& busy_seconds =
+      Add("busy_seconds", "Seconds that the device computed and copied for this job");
+  prometheus::Gauge& busy_share =
+      Add("busy_share", "The same as a share of the wall time of the last log_every steps");
+  prometheus::Gauge& bytes = Add("bytes", "Device memory held for this job");
+  prometheus::Gauge& limit_bytes = Add("limit_bytes", "Bound of that memory");
+  prometheus::Gauge& skipped_steps =
+      Add("skipped_steps", "Steps of this job that overflowed in fp16 and were not used");
+  prometheus::Gauge& loss_scale = Add("loss_scale", "Of fp16; 0: another type");
+};
+
+WorkerMetrics::WorkerMetrics(const ComputeDevice& device) : gauges_(std::make_unique<Gauges>()) {
+  if (device.kind == ComputeDevice::kCuda)
+    device_ = std::make_unique<DeviceGauges>(gauges_.get(), NameOf(device));
+}
 WorkerMetrics::~WorkerMetrics() = default;
 
 std::shared_ptr<prometheus::Registry> WorkerMetrics::registry() const { return gauges_->registry; }
@@ -65,6 +88,13 @@ void WorkerMetrics::Set(const WorkerProgress& progress, uint64_t examples) {
   gauges_->pull_wait.Set(progress.stages().pull_wait());
   gauges_->compute.Set(progress.stages().compute());
   gauges_->push_wait.Set(progress.stages().push_wait());
+  if (device_ == nullptr) return;
+  device_->busy_seconds.Set(progress.device().busy_seconds());
+  device_->busy_share.Set(progress.device().busy_share());
+  device_->bytes.Set(progress.device().bytes_in_use());
+  device_->limit_bytes.Set(progress.device().bytes_limit());
+  device_->skipped_steps.Set(progress.device().skipped_steps());
+  device_->loss_scale.Set(progress.device().loss_scale());
 }
 
 }  // namespace sluice

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "model/net/net_options.h"
 #include "proto/scheduler.pb.h"
 
 namespace prometheus {
@@ -16,7 +17,8 @@ namespace sluice {
 
 class WorkerMetrics {
  public:
-  WorkerMetrics();
+  // On a CUDA device there are also metrics of the device.
+  explicit WorkerMetrics(const ComputeDevice& device);
   ~WorkerMetrics();
   std::shared_ptr<prometheus::Registry> registry() const;
   // `progress` of the job it runs, all zero when idle; `examples` trained in the life of the
@@ -25,7 +27,9 @@ class WorkerMetrics {
 
  private:
   struct Gauges;
+  struct DeviceGauges;
   const std::unique_ptr<Gauges> gauges_;
+  std::unique_ptr<DeviceGauges> device_;  // constant after construction; null: the CPU
 };
 
 }  // namespace sluice

@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(Options option
 
 absl::Status WorkerServer::Init() {
   const Identity& identity = options_.identity;
-  metrics_ = std::make_unique<WorkerMetrics>();
+  metrics_ = std::make_unique<WorkerMetrics>(options_.device);
   AdminServer::Options admin;
   admin.bind = identity.admin_bind;
   admin.ready = [this] {
@@ -64,6 +64,7 @@ void WorkerServer::Join() {
   MemberSession::Options session;
   session.scheduler = scheduler_.get();
   session.self = RegistrationOf(identity, admin_->address());
+  session.self.set_device(NameOf(options_.device));
   session.wait = kRegisterWait;
   session.fill_report = [this](PollRequest* request) { FillReport(request); };
   session.report_lost = [this](const PollRequest& request) { ReportLost(request); };
@@ -151,6 +152,7 @@ void WorkerServer::RunJobs() {
       run.assignment = assignment_;
       run.member_id = session_->member_id();
       run.threads = options_.threads;
+      run.device = options_.device;
       run.slot = static_cast<int>(options_.identity.rank);
       if (assignment_.job().config().train().threads() > 0)
         run.threads = assignment_.job().config().train().threads();

@@ -23,6 +23,7 @@ class WorkerServer {
   struct Options {
     Identity identity;
     int threads = 1;
+    ComputeDevice device;            // its own
     bool job_log_folders = false;    // a job's lines also go to <log_dir>/<job_id>/
     Transport* transport = nullptr;  // outlives the server
     std::function<void(const std::string&)> log;

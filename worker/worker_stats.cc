@@ -1,6 +1,7 @@
 #include "worker/worker_stats.h"
 
 #include "absl/strings/str_format.h"
+#include "model/net/dense_net.h"
 #include "worker/batch_queue.h"
 
 namespace sluice {
@@ -92,6 +93,7 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
   examples_at_log_ = 0;
   loss_since_log_ = weight_since_log_ = 0;
   logged_at_ = std::chrono::steady_clock::now();
+  if (net_ != nullptr) busy_at_log_ = net_->device_stats().busy_seconds;
 }
 
 void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum) {
@@ -113,6 +115,9 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     if (weight_since_log_ > 0) progress_.set_loss(loss_since_log_ / weight_since_log_);
     if (seconds > 0) {
       progress_.set_examples_per_second((progress_.examples() - examples_at_log_) / seconds);
+      const double busy = net_ == nullptr ? 0 : net_->device_stats().busy_seconds;
+      busy_share_ = (busy - busy_at_log_) / seconds;
+      busy_at_log_ = busy;
     }
     StepLoss* loss = progress_.add_losses();
     loss->set_step(progress_.step());
@@ -128,6 +133,16 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
                            progress_.examples_per_second());
   }
   if (log_) log_(line);
+}
+
+void WorkerStats::AddSkippedStep() {
+  MutexLock lock(&mutex_);
+  ++skipped_steps_;
+}
+
+uint64_t WorkerStats::skipped_steps() {
+  MutexLock lock(&mutex_);
+  return skipped_steps_;
 }
 
 void WorkerStats::AddBadLines(const BadLines& bad) {
@@ -150,17 +165,32 @@ void WorkerStats::WatchQueue(BatchQueue* queue) {
   queue_ = queue;
 }
 
-WorkerProgress WorkerStats::WithQueue() {
+void WorkerStats::WatchNet(const DenseNet* net) {
+  MutexLock lock(&mutex_);
+  net_ = net;
+}
+
+WorkerProgress WorkerStats::Complete() {
   WorkerProgress progress = progress_;
-  if (queue_ == nullptr) return progress;
-  progress.set_batches_ready(queue_->size());
-  progress.set_batches_capacity(queue_->capacity());
+  if (queue_ != nullptr) {
+    progress.set_batches_ready(queue_->size());
+    progress.set_batches_capacity(queue_->capacity());
+  }
+  const DeviceStats device = net_ == nullptr ? DeviceStats() : net_->device_stats();
+  if (device.bytes_limit == 0) return progress;  // the CPU
+  DeviceUse* use = progress.mutable_device();
+  use->set_busy_seconds(device.busy_seconds);
+  use->set_busy_share(busy_share_);
+  use->set_bytes_in_use(device.bytes_in_use);
+  use->set_bytes_limit(device.bytes_limit);
+  use->set_skipped_steps(device.skipped_steps);
+  use->set_loss_scale(device.loss_scale);
   return progress;
 }
 
 WorkerProgress WorkerStats::TakeProgress() {
   MutexLock lock(&mutex_);
-  WorkerProgress progress = WithQueue();
+  WorkerProgress progress = Complete();
   progress_.clear_losses();
   return progress;
 }
@@ -180,7 +210,7 @@ void WorkerStats::BoundLosses() {
 
 WorkerProgress WorkerStats::Progress() {
   MutexLock lock(&mutex_);
-  WorkerProgress progress = WithQueue();
+  WorkerProgress progress = Complete();
   progress.clear_losses();
   return progress;
 }

@@ -17,6 +17,7 @@
 namespace sluice {
 
 class BatchQueue;
+class DenseNet;
 
 // Lines of a worker in the trace.
 inline constexpr char kTrainerTrack[] = "training";
@@ -41,11 +42,16 @@ class WorkerStats {
   void BeginEpoch(uint32_t epoch);
   // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
+  // A step that overflowed (fp16) and was not used; it was also counted by AddStep, with sums of 0.
+  void AddSkippedStep();
+  uint64_t skipped_steps();
   void AddBadLines(const BadLines& bad);
   void SetDoing(std::string doing);
   // The queue between reader and training, whose fill progress tells; null: not training. It
   // outlives the watch.
   void WatchQueue(BatchQueue* queue);
+  // The network whose device progress tells; it outlives this.
+  void WatchNet(const DenseNet* net);
 
   // Of the losses that wait for a report, the newest are kept.
   static constexpr int kMaxLosses = 4096;
@@ -63,7 +69,8 @@ class WorkerStats {
  private:
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  WorkerProgress WithQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What progress tells of the queue and the device.
+  WorkerProgress Complete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string job_id_;
   const uint32_t rank_;
@@ -74,9 +81,13 @@ class WorkerStats {
 
   Mutex mutex_;  // taken before a queue's and the trace's
   BatchQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  const DenseNet* net_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  double busy_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
+  double busy_share_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t skipped_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double loss_since_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double weight_since_log_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -7,19 +7,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "common/base/mix_hash.h"
+
 namespace sluice {
-
-// splitmix64's finalizer (Steele, Lea, Flood 2014): a bijection of 64-bit words.
-inline uint64_t MixHash(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
-// Order matters: CombineHash(a, b) != CombineHash(b, a).
-inline uint64_t CombineHash(uint64_t a, uint64_t b) {
-  return MixHash(a * 0x9E3779B97F4A7C15u + b + 0x632BE59BD9B4E019u);
-}
 
 // Hash of bytes with a seed: eight at a time through a folded 128-bit product.
 inline uint64_t HashBytes(std::string_view bytes, uint64_t seed) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/config/device_request.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
 
@@ -73,6 +74,14 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
     if (!any_port && (address == cluster.scheduler() || !seen.insert(address).second)) {
       add(field, ": '", address, "' is given twice; every process needs an address of its own");
     }
+  }
+  for (int i = 0; i < cluster.worker_devices_size(); ++i) {
+    const absl::Status device = ParseDeviceRequest(cluster.worker_devices(i)).status();
+    if (!device.ok()) add("worker_devices[", i, "]: ", device.message());
+  }
+  if (cluster.worker_devices_size() > cluster.worker_num()) {
+    add("worker_devices: ", cluster.worker_devices_size(), " devices for ", cluster.worker_num(),
+        " worker slots; raise worker_num, or remove some");
   }
   const LimitsConfig& limits = cluster.limits();
   range("worker_num", cluster.worker_num(), 0, 65536);

@@ -19,8 +19,8 @@ namespace {
 
 constexpr char kPrefix[] = "SLUICE_";
 // Of the daemons (common/daemon/identity.h); SCHEDULER also of the commands.
-constexpr const char* kOfDaemons[] = {"ADMIN_BIND", "ADVERTISE", "BIND",      "CLUSTER", "INSECURE",
-                                      "LOG_DIR",    "RANK",      "SCHEDULER", "ROLE"};
+constexpr const char* kOfDaemons[] = {"ADMIN_BIND", "ADVERTISE", "BIND", "CLUSTER",   "DEVICE",
+                                      "INSECURE",   "LOG_DIR",   "RANK", "SCHEDULER", "ROLE"};
 // Of the tests alone, which start the programs.
 constexpr const char* kOfTests[] = {"BIN_DIR", "TEST_BIN_DIR", "TIME_SCALE"};
 

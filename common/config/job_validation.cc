@@ -419,6 +419,11 @@ class Check {
           absl::StrCat(t.pipeline_depth(), " contradicts mode ", ModeName(mode_),
                        "; only async has several steps in flight: give 1"));
     }
+    const double fraction = t.device_memory_fraction();
+    if (t.has_device_memory_fraction() && !(fraction > 0 && fraction <= 1)) {
+      Add("train.device_memory_fraction",
+          absl::StrCat(fraction, " is no share of a device's memory; give more than 0, at most 1"));
+    }
     const ASyncConfigs& a = job_.strategy().a_sync_configs();
     if (mode_ == Mode::kAsync && a.has_max_staleness() &&
         t.pipeline_depth() > uint64_t{a.max_staleness()} + 1) {

@@ -67,6 +67,7 @@ class Resolver {
     SLUICE_RETURN_IF_ERROR(Rank());
     SLUICE_RETURN_IF_ERROR(Scheduler());
     if (role_ != ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Bind());
+    if (role_ == ROLE_WORKER) SLUICE_RETURN_IF_ERROR(Device());
     const Setting admin = FlagOrVariable(flags_.admin_bind, "--admin_bind", "SLUICE_ADMIN_BIND");
     id_.admin_bind = admin.value.empty() ? "127.0.0.1:0" : admin.value;
     SLUICE_RETURN_IF_ERROR(CheckBind({id_.admin_bind, admin.origin}).status());
@@ -209,6 +210,19 @@ class Resolver {
     return absl::OkStatus();
   }
 
+  absl::Status Device() {
+    Setting device = FlagOrVariable(flags_.device, "--device", "SLUICE_DEVICE");
+    if (device.value.empty() && id_.rank < id_.cluster.worker_devices_size()) {
+      device = {id_.cluster.worker_devices(id_.rank),
+                absl::StrCat("worker_devices[", id_.rank, "] of ", file_)};
+    }
+    if (device.value.empty()) return absl::OkStatus();
+    const auto request = ParseDeviceRequest(device.value);
+    if (!request.ok()) return Prefixed(device.origin, request.status());
+    id_.device = *request;
+    return absl::OkStatus();
+  }
+
   static absl::Status Prefixed(const std::string& origin, const absl::Status& status) {
     return absl::InvalidArgumentError(absl::StrCat(origin, ": ", status.message()));
   }
@@ -228,7 +242,9 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags) 
 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
-  return absl::IsInvalidArgument(status) || absl::IsAborted(status) ? 2 : 1;
+  const bool the_same_again =
+      absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) || absl::IsAborted(status);
+  return the_same_again ? 2 : 1;
 }
 
 RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address) {

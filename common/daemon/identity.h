@@ -1,8 +1,8 @@
 // Who a daemon is and where: flag, else SLUICE_* variable, else cluster file, else default.
 //
 // Variables: SLUICE_ROLE, SLUICE_RANK, SLUICE_BIND, SLUICE_ADVERTISE, SLUICE_SCHEDULER,
-// SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_INSECURE. Of the others only a job's
-// short options may be set (common/config/environment.h).
+// SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_DEVICE, SLUICE_INSECURE. Of the others
+// only a job's short options may be set (common/config/environment.h).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/config/device_request.h"
 #include "common/daemon/role_name.h"
 #include "proto/scheduler.pb.h"
 
@@ -24,6 +25,7 @@ struct IdentityFlags {
   std::string scheduler;
   std::string log_dir;
   std::string admin_bind;  // default 127.0.0.1:0
+  std::string device;      // worker: as ParseDeviceRequest takes it; default cpu
   bool insecure = false;
 };
 
@@ -35,6 +37,7 @@ struct Identity {
   std::string scheduler;
   std::string log_dir;
   std::string admin_bind;
+  DeviceRequest device;   // worker
   ClusterConfig cluster;  // defaults filled in
 };
 
@@ -43,7 +46,8 @@ struct Identity {
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 // Exit code of a daemon: 0 OK; 2 when to start it again would not help (INVALID_ARGUMENT: its flags
-// or configuration; ABORTED: another process has its role and rank); else 1.
+// or configuration; UNIMPLEMENTED: this build has not what they ask for; ABORTED: another process
+// has its role and rank); else 1.
 int ExitCodeOf(const absl::Status& status);
 
 // schedulerlog.0, serverlog.N, workerlog.N

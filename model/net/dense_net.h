@@ -1,17 +1,22 @@
 // The compute backend: forward and backward of one batch from pulled values. CPU (oneDNN) is the
-// reference; CUDA will stand behind the same interface.
+// reference; CUDA stands behind the same interface (cuda/README.md says what it does not keep).
 //
-// Invariants: the logit of an example has the same bits whatever batch it is in. Gradient sums are
-// cut at multiples of batch.chunk positions (f32 inside a chunk, double across), so that a global
-// batch split in any way at those borders adds the same numbers. Thread safety: one thread.
+// Invariants of the CPU backend: the logit of an example has the same bits whatever batch it is in.
+// Gradient sums are cut at multiples of batch.chunk positions (f32 inside a chunk, double across),
+// so that a global batch split in any way at those borders adds the same numbers. Thread safety:
+// one thread; device_stats from any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "model/features/batch.h"
+#include "model/net/resident_rows.h"
 
 namespace sluice {
 
@@ -21,7 +26,11 @@ struct NetInput {
   const uint32_t* row_index = nullptr;  // [K]: row of each key
   const float* rows = nullptr;          // [U][dim of the sparse table]
   size_t num_rows = 0;                  // U
-  std::vector<const float*> dense;      // by Model::dense_tables(), each [elements]
+  // When set, `rows` is not read: row u is what lies in slot slots[u] of `resident`, which this
+  // network made.
+  const ResidentRows* resident = nullptr;
+  const uint32_t* slots = nullptr;  // [U], no slot twice
+  std::vector<const float*> dense;  // by Model::dense_tables(), each [elements]
 };
 
 // Gradients of the weighted mean loss over the batch (zeros when all weights are 0).
@@ -29,7 +38,22 @@ struct NetGradients {
   float* rows = nullptr;      // [U][dim]
   std::vector<float*> dense;  // by Model::dense_tables()
   double loss_sum = 0;        // sum of weight x log loss
-  double weight_sum = 0;      // n_w
+  double weight_sum = 0;      // n_w; set before the first `ready`
+  // The step overflowed in FP16 and must not be used: sums are 0, gradients are not set, `ready`
+  // was not called.
+  bool skipped = false;
+  // When set: called with i as soon as dense[i] is final, while others are still being computed, on
+  // a thread of the net. Not for every i: what it was not called for is final when the step ends.
+  std::function<void(size_t i)> ready;
+};
+
+// What a device has done for a network; zeros on the CPU.
+struct DeviceStats {
+  double busy_seconds = 0;     // work of this network on the device, waits for inputs excluded
+  uint64_t bytes_in_use = 0;   // device memory held
+  uint64_t bytes_limit = 0;    // its bound
+  uint64_t skipped_steps = 0;  // that overflowed
+  double loss_scale = 0;       // 0: not FP16
 };
 
 class DenseNet {
@@ -40,6 +64,15 @@ class DenseNet {
                                  NetGradients* gradients) = 0;
   // logits: [B]. No dropout.
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
+  // Room for `capacity` rows beside the network. Null where values lie in the caller's memory
+  // anyway (CPU). RESOURCE_EXHAUSTED names wanted and limit.
+  virtual absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) {
+    (void)capacity;
+    return nullptr;
+  }
+  virtual DeviceStats device_stats() const { return {}; }
+  // One line for the log: where it computes.
+  virtual std::string Describe() const { return "cpu"; }
 };
 
 // This processor multiplies bf16 in hardware (AVX512_BF16).

@@ -7,7 +7,8 @@
 
 #include <cstdint>
 
-#include "common/base/hash.h"
+#include "common/base/host_device.h"
+#include "common/base/mix_hash.h"
 
 namespace sluice {
 
@@ -20,13 +21,20 @@ class Dropout {
         scale_(static_cast<float>(1.0 / (1.0 - static_cast<double>(rate)))),
         seed_(CombineHash(CombineHash(seed, 0x64726F706F7574), epoch)) {}
 
-  bool active() const { return threshold_ != 0; }
+  SLUICE_HD bool active() const { return threshold_ != 0; }
   // What a kept unit is multiplied by.
-  float scale() const { return scale_; }
+  SLUICE_HD float scale() const { return scale_; }
 
-  bool Keep(uint64_t example_id, uint32_t layer, uint32_t unit) const {
+  SLUICE_HD bool Keep(uint64_t example_id, uint32_t layer, uint32_t unit) const {
+    return Keep(Word(Stream(example_id, layer), unit / 2), unit);
+  }
+
+  // Unit `unit` (even) of a pair and its neighbour, `factors` as Apply multiplies: scale() or 0.
+  SLUICE_HD void PairFactors(uint64_t example_id, uint32_t layer, uint32_t unit,
+                             float factors[2]) const {
     const uint64_t word = Word(Stream(example_id, layer), unit / 2);
-    return static_cast<uint32_t>(word >> (32 * (unit % 2))) >= threshold_;
+    factors[0] = Keep(word, unit) ? scale_ : 0.0f;
+    factors[1] = Keep(word, unit + 1) ? scale_ : 0.0f;
   }
 
   // units [n]: scaled, or zero when dropped.
@@ -34,19 +42,20 @@ class Dropout {
     const uint64_t stream = Stream(example_id, layer);
     for (uint32_t u = 0; u < n; u += 2) {
       const uint64_t word = Word(stream, u / 2);
-      units[u] = static_cast<uint32_t>(word) >= threshold_ ? units[u] * scale_ : 0.0f;
-      if (u + 1 < n)
-        units[u + 1] =
-            static_cast<uint32_t>(word >> 32) >= threshold_ ? units[u + 1] * scale_ : 0.0f;
+      units[u] = Keep(word, u) ? units[u] * scale_ : 0.0f;
+      if (u + 1 < n) units[u + 1] = Keep(word, u + 1) ? units[u + 1] * scale_ : 0.0f;
     }
   }
 
  private:
-  uint64_t Stream(uint64_t example_id, uint32_t layer) const {
+  SLUICE_HD uint64_t Stream(uint64_t example_id, uint32_t layer) const {
     return CombineHash(CombineHash(seed_, example_id), layer);
   }
-  static uint64_t Word(uint64_t stream, uint32_t index) {
+  SLUICE_HD static uint64_t Word(uint64_t stream, uint32_t index) {
     return MixHash(stream + index * 0x9E3779B97F4A7C15u);
+  }
+  SLUICE_HD bool Keep(uint64_t word, uint32_t unit) const {
+    return static_cast<uint32_t>(word >> (32 * (unit % 2))) >= threshold_;
   }
 
   uint32_t threshold_ = 0;

@@ -159,14 +159,16 @@ void Mlp::BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
 }
 
 absl::Status Mlp::Gradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                            float* const* out) {
+                            float* const* out, const std::function<void(size_t)>& ready) {
   const size_t tiles = (rows + kTile - 1) / kTile;
   for (size_t l = 0; l < last_; ++l) {
     weight_layers_[l] = {ActivationOperand(l, 0), GradientOperand(l + 1, 0), out[2 * l]};
   }
+  std::function<void(size_t)> done;
+  if (ready) done = [&ready](size_t layer) { ready(2 * layer); };
   // Padding adds zeros; without it every short batch would need plans of its own.
   SLUICE_RETURN_IF_ERROR(
-      weights_.Run(pieces.empty() ? tiles * kTile : rows, pieces, scale, weight_layers_));
+      weights_.Run(pieces.empty() ? tiles * kTile : rows, pieces, scale, weight_layers_, done));
   SumTiles(tiles, scale, out);
   return absl::OkStatus();
 }

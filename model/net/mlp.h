@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -52,9 +53,10 @@ class Mlp {
                     const float* output_gradient);
 
   // Weight and bias gradients of `rows` rows (at least 1), times `scale`, to out, interleaved like
-  // the weights. `pieces` cut the rows; without them `scale` is 1.
+  // the weights. `pieces` cut the rows; without them `scale` is 1. `ready` (may be empty): see
+  // NetGradients; called for the hidden layers' weights.
   absl::Status Gradients(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                         float* const* out);
+                         float* const* out, const std::function<void(size_t)>& ready);
 
  private:
   Mlp(std::vector<size_t> widths, bool input_gradient, bool bf16, int threads);

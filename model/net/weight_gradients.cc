@@ -23,6 +23,7 @@ WeightGradients::WeightGradients(std::vector<size_t> widths, bool bf16, int thre
       bf16_(bf16),
       threads_(threads),
       loops_(BestLayerLoops()),
+      open_blocks_(widths_.size()),
       product_(threads),
       sum_(threads) {
   for (size_t l = 0; l + 1 < widths_.size(); ++l) {
@@ -74,7 +75,8 @@ absl::Status WeightGradients::MakePlans() {
 }
 
 absl::Status WeightGradients::Run(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                                  const std::vector<Layer>& layers) {
+                                  const std::vector<Layer>& layers,
+                                  const std::function<void(size_t)>& done) {
   MakeCuts(rows, pieces);
   SLUICE_RETURN_IF_ERROR(MakePlans());
   if (!pieces.empty()) {
@@ -84,8 +86,12 @@ absl::Status WeightGradients::Run(size_t rows, const std::vector<RowPiece>& piec
       sum_[lane].Reserve(kBlock * widest);
     }
   }
+  for (auto& open : open_blocks_) open = 0;
+  for (const Block& block : blocks_) ++open_blocks_[block.layer];
   ParallelFor(threads_, blocks_.size(), [&](int lane, size_t i) {
-    RunBlock(lane, i, !pieces.empty(), scale, layers[blocks_[i].layer]);
+    const size_t layer = blocks_[i].layer;
+    RunBlock(lane, i, !pieces.empty(), scale, layers[layer]);
+    if (--open_blocks_[layer] == 0 && done) done(layer);
   });
   return absl::OkStatus();
 }

@@ -7,7 +7,9 @@
 // thread calls.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -37,9 +39,10 @@ class WeightGradients {
   WeightGradients(std::vector<size_t> widths, bool bf16, int threads);
 
   // Sums over `rows` rows (at least 1). `pieces` cut them, and the sum is multiplied by `scale`;
-  // without pieces there is no scale.
+  // without pieces there is no scale. `done` (may be empty) is called with a layer as soon as its
+  // sums are final, on the thread that ended them.
   absl::Status Run(size_t rows, const std::vector<RowPiece>& pieces, double scale,
-                   const std::vector<Layer>& layers);
+                   const std::vector<Layer>& layers, const std::function<void(size_t)>& done);
 
  private:
   // Rows that one product sums; a sum has one or more of them.
@@ -61,8 +64,9 @@ class WeightGradients {
   const bool bf16_;
   const int threads_;
   const LayerLoops& loops_;
-  std::vector<Block> blocks_;  // constant
-  std::vector<Cut> cuts_;      // of this step
+  std::vector<Block> blocks_;                     // constant
+  std::vector<std::atomic<size_t>> open_blocks_;  // by layer, of this step
+  std::vector<Cut> cuts_;                         // of this step
   std::map<Matmul::Shape, std::unique_ptr<Matmul>> plans_;
   std::vector<Matmul*> step_plans_;           // [block][cut]
   std::vector<AlignedArray<float>> product_;  // [lane][kBlock][widest]

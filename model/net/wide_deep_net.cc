@@ -4,8 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "model/net/net_input.h"
 #include "model/net/parallel.h"
 
 namespace sluice {
@@ -27,16 +27,6 @@ void CutAtChunks(const Batch& batch, std::vector<RowPiece>* pieces) {
   }
 }
 
-void Zero(const std::vector<size_t>& elements, size_t rows, NetGradients* gradients) {
-  for (size_t t = 0; t < elements.size(); ++t) std::fill_n(gradients->dense[t], elements[t], 0.0f);
-  if (rows > 0) std::fill_n(gradients->rows, rows, 0.0f);
-}
-
-absl::Status Mismatch(absl::string_view what, size_t given, size_t expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("wide_deep: the batch has ", given, " ", what, ", the network ", expected));
-}
-
 }  // namespace
 
 WideDeepNet::WideDeepNet(WideDeepShape shape, int threads)
@@ -48,14 +38,7 @@ WideDeepNet::WideDeepNet(WideDeepShape shape, int threads)
 
 absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shape, int threads,
                                                               size_t max_batch) {
-  if (!(shape.dropout >= 0 && shape.dropout < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("wide_deep.dropout is ", shape.dropout,
-                                                   "; it is a probability: 0 <= dropout < 1"));
-  }
-  if (shape.deep() && shape.deep_inputs() == 0) {
-    return absl::InvalidArgumentError(
-        "wide_deep: hidden_units without any feature in the deep part");
-  }
+  SLUICE_RETURN_IF_ERROR(CheckShape(shape));
   std::unique_ptr<WideDeepNet> net(new WideDeepNet(std::move(shape), threads));
   if (net->shape_.deep()) {
     const bool input_gradient = net->shape_.deep_inputs() > net->shape_.deep_numeric.size();
@@ -64,24 +47,6 @@ absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shap
   }
   net->Reserve(max_batch);
   return net;
-}
-
-absl::Status WideDeepNet::Check(const NetInput& input) const {
-  const Batch& batch = *input.batch;
-  if (batch.num_numeric != shape_.num_numeric)
-    return Mismatch("numbers", batch.num_numeric, shape_.num_numeric);
-  if (batch.num_slots != shape_.slots.size())
-    return Mismatch("slots", batch.num_slots, shape_.slots.size());
-  if (input.dense.size() != elements_.size())
-    return Mismatch("dense tensors", input.dense.size(), elements_.size());
-  if (batch.key_offsets.size() != batch.n * batch.num_slots + 1) {
-    return Mismatch("key offsets", batch.key_offsets.size(), batch.n * batch.num_slots + 1);
-  }
-  if (row_dim_ > 0 && !batch.keys.empty() &&
-      (input.row_index == nullptr || input.rows == nullptr)) {
-    return absl::InvalidArgumentError("wide_deep: the batch has keys, but no rows were given");
-  }
-  return absl::OkStatus();
 }
 
 void WideDeepNet::Reserve(size_t n) {
@@ -93,7 +58,7 @@ void WideDeepNet::Reserve(size_t n) {
 }
 
 absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
-  SLUICE_RETURN_IF_ERROR(Check(input));
+  SLUICE_RETURN_IF_ERROR(CheckInput(shape_, elements_, input));
   const OneThreadGuard one_thread;
   Reserve(input.batch->n);
   if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/false);
@@ -106,18 +71,13 @@ absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
 
 absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                                     NetGradients* gradients) {
-  SLUICE_RETURN_IF_ERROR(Check(input));
   const Batch& batch = *input.batch;
-  if (gradients->dense.size() != elements_.size()) {
-    return Mismatch("dense gradients", gradients->dense.size(), elements_.size());
-  }
   const Dropout dropout(shape_.dropout, seed, epoch);
-  if (dropout.active() && batch.example_id.size() != batch.n) {
-    return Mismatch("example ids", batch.example_id.size(), batch.n);
-  }
+  SLUICE_RETURN_IF_ERROR(CheckTrainStep(shape_, elements_, input, dropout.active(), *gradients));
   gradients->loss_sum = gradients->weight_sum = 0;
+  gradients->skipped = false;
   if (batch.n == 0) {
-    Zero(elements_, input.num_rows * row_dim_, gradients);
+    SetToZero(elements_, input.num_rows * row_dim_, gradients);
     return absl::OkStatus();
   }
   const OneThreadGuard one_thread;
@@ -139,7 +99,8 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   });
   for (size_t i = 0; i < batch.n; ++i) gradients->loss_sum += losses_[i];
   if (mlp_ != nullptr) {
-    SLUICE_RETURN_IF_ERROR(mlp_->Gradients(batch.n, pieces_, scale, gradients->dense.data()));
+    SLUICE_RETURN_IF_ERROR(
+        mlp_->Gradients(batch.n, pieces_, scale, gradients->dense.data(), gradients->ready));
   }
   WideGradients(input, scale, gradients);
   if (row_dim_ == 0 || input.num_rows == 0) return absl::OkStatus();

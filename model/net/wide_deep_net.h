@@ -28,7 +28,6 @@ class WideDeepNet : public DenseNet {
 
  private:
   WideDeepNet(WideDeepShape shape, int threads);
-  absl::Status Check(const NetInput& input) const;
   void Reserve(size_t n);
   // Logits of the rows of a tile: logits_[first row of the tile + ...].
   void ForwardTile(int lane, const NetInput& input, size_t tile, const Dropout& dropout,

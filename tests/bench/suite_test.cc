@@ -43,6 +43,41 @@ TEST(BenchTest, MedianMinAndMaxAreOfTheRepetitionsAfterTheFirst) {
   EXPECT_EQ(row->repetitions, 3);
 }
 
+TEST(BenchTest, RowsTakeTurns) {
+  std::string order;
+  const auto row = [&order](char name, int few) {
+    Benchmark benchmark;
+    benchmark.name = name;
+    benchmark.few_repetitions = few;
+    benchmark.prepare = [&order, name](const Settings&) -> absl::StatusOr<std::function<Sample()>> {
+      return std::function<Sample()>([&order, name] {
+        order += name;
+        return Sample{static_cast<double>(order.size()), 1};
+      });
+    };
+    return benchmark;
+  };
+  const Benchmark a = row('a', 0), b = row('b', 2);
+  Settings settings;
+  settings.repetitions = 3;
+  const auto rows = bench::RunInTurns({&a, &b}, settings);
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ(order, "aababa");  // the first one warms up
+  ASSERT_EQ(rows->size(), 2);
+  EXPECT_EQ((*rows)[0].value, 4);  // of 2, 4, 6
+  EXPECT_EQ((*rows)[1].value, 4);  // of 3, 5
+  EXPECT_EQ((*rows)[1].name, "b");
+  EXPECT_EQ((*rows)[1].repetitions, 2);
+}
+
+TEST(BenchTest, AFailedMeasurementNamesItsRow) {
+  const Benchmark broken = {"broken", "s", "limit", [](const Settings&) {
+                              return std::function<Sample()>([] { return Sample(); });
+                            }};
+  const auto row = bench::Run(broken, Settings());
+  EXPECT_THAT(std::string(row.status().message()), testing::HasSubstr("broken"));
+}
+
 TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
   const char* bin = std::getenv("SLUICE_BIN_DIR");
   ASSERT_NE(bin, nullptr) << "run by ctest, or set SLUICE_BIN_DIR to the folder of sluice-bench";
@@ -95,6 +130,28 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
                            "train/geo100/batch512/sgd/f32"}) {
     EXPECT_EQ(names.count(name), 1) << name;
   }
+}
+
+TEST(BenchTest, RowsThatNeedAGpuAreSkippedWithTheReasonAndNotInTheJson) {
+  const char* bin = std::getenv("SLUICE_BIN_DIR");
+  ASSERT_NE(bin, nullptr);
+  const std::string json = absl::StrCat(::testing::TempDir(), "/sluice_gpu_", getpid(), ".json");
+  const std::string out = json + ".out";
+  // No device is visible, whatever the machine has.
+  ASSERT_EQ(std::system(absl::StrCat("CUDA_VISIBLE_DEVICES= ", bin,
+                                     "/sluice-bench --quick --filter=train_step/gpu --json=", json,
+                                     " > ", out)
+                            .c_str()),
+            0);
+  const auto read = [](const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    std::remove(path.c_str());
+    return text.str();
+  };
+  EXPECT_THAT(read(out), testing::HasSubstr(
+                             "train_step/gpu/standard/batch65536/f32  skipped: no CUDA device"));
+  EXPECT_EQ(Parse(read(json)).values_size(), 0);
 }
 
 TEST(BenchTest, FilterThatMatchesNothingFails) {

@@ -137,16 +137,5 @@ TEST_F(ChildProcessTest, SchedulerThatHasEndedIsSaidToHave) {
   EXPECT_EQ(*find({}), "10.0.0.1:7000") << "another host's pids are unknown here";
 }
 
-TEST_F(ChildProcessTest, DevicesThatThisBuildLacksAreRefused) {
-  CommandSpec spec;
-  spec.flags = ClusterFlags();
-  EXPECT_TRUE(CheckDevice(*ParseCommand(spec, {})).ok());
-  EXPECT_TRUE(CheckDevice(*ParseCommand(spec, {"--device=auto"})).ok());
-  EXPECT_THAT(std::string(CheckDevice(*ParseCommand(spec, {"--device=cuda:0"})).message()),
-              HasSubstr("no CUDA worker"));
-  EXPECT_THAT(std::string(CheckDevice(*ParseCommand(spec, {"--gpus=0,1"})).message()),
-              HasSubstr("--gpus=0,1"));
-}
-
 }  // namespace
 }  // namespace sluice::cli

@@ -143,8 +143,10 @@ TEST(ClientServerTest, ACommitWaitsForTheStepAtAPserverThatThePullAsksNothing) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// Each worker pushes whole gradients; the sum over all is the only right answer.
-void TrainAsync(ParameterClient* client, uint32_t rank, uint64_t pushes, int in_flight) {
+// Each worker pushes whole gradients; the sum over all is the only right answer. `early`: dense
+// ones leave before the rest.
+void TrainAsync(ParameterClient* client, uint32_t rank, uint64_t pushes, int in_flight,
+                bool early = false) {
   TestValues values(*client, AllKeys());
   auto ticket = client->StartPull(values.Pull());
   for (uint64_t t = 0; t < pushes; ++t) {
@@ -152,7 +154,15 @@ void TrainAsync(ParameterClient* client, uint32_t rank, uint64_t pushes, int in_
     ASSERT_TRUE(pulled.ok()) << pulled;
     auto gradient = StepGradient(*client, rank * 1000 + t, 0, 1);
     PullRequest next = values.Pull();
-    const absl::Status pushed = client->StartPush(TestValues::Push(gradient, 1), &next, &ticket);
+    PushRequest push = TestValues::Push(gradient, 1);
+    if (early && t % 3 > 0) {
+      PushRequest dense = push;
+      dense.sparse.clear();
+      push.dense.clear();
+      const absl::Status sent = client->PushEarly(std::move(dense));
+      ASSERT_TRUE(sent.ok()) << sent;
+    }
+    const absl::Status pushed = client->StartPush(std::move(push), &next, &ticket);
     ASSERT_TRUE(pushed.ok()) << pushed;
     const absl::Status waited = client->WaitPushes(in_flight);
     ASSERT_TRUE(waited.ok()) << waited;
@@ -180,7 +190,7 @@ Tables SumOfAll(const ParameterClient& client, uint32_t workers, uint64_t pushes
 TEST(ClientServerTest, AsyncAppliesEachPushOnceWhenStreamsAreCut) {
   constexpr uint32_t kWorkers = 2;
   constexpr uint64_t kPushes = 30;
-  for (uint64_t seed = 0; seed <= 3; ++seed) {
+  for (uint64_t seed = 0; seed <= 6; ++seed) {
     TestCluster cluster(MakeJob(TestMode::kAsync, 2, kWorkers));
     FaultyTransport faulty(cluster.transport(), {seed, 9, 200});
     std::vector<std::unique_ptr<ParameterClient>> clients;
@@ -189,15 +199,57 @@ TEST(ClientServerTest, AsyncAppliesEachPushOnceWhenStreamsAreCut) {
       clients.push_back(cluster.Client(r, seed == 0 ? nullptr : &faulty));
     }
     for (uint32_t r = 0; r < kWorkers; ++r) {
-      threads.emplace_back(
-          [&, r] { TrainAsync(clients[r].get(), r, kPushes, static_cast<int>(seed % 3)); });
+      threads.emplace_back([&, r] {
+        TrainAsync(clients[r].get(), r, kPushes, static_cast<int>(seed % 3), seed > 3);
+      });
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(ReadAll(clients[0].get()), SumOfAll(*clients[0], kWorkers, kPushes))
         << "seed " << seed;
-    if (seed > 0) EXPECT_GT(faulty.cuts(), 2);
+    if (seed > 0) {
+      EXPECT_GT(faulty.cuts(), 2);
+    }
     clients.clear();
   }
+}
+
+TEST(ClientServerTest, AnEarlyPartIsAppliedBeforeTheRestAndTheFrameCountsOnce) {
+  TestCluster cluster(MakeJob(TestMode::kAsync, 2, 1));
+  auto client = cluster.Client(0);
+  auto gradient = StepGradient(*client, 1, 0, 1);
+  PushRequest push = TestValues::Push(gradient, 1), early = push;
+  early.sparse.clear();
+  ASSERT_TRUE(client->PushEarly(early).ok());
+  EXPECT_EQ(client->PushEarly(early).code(), absl::StatusCode::kInvalidArgument) << "twice";
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (ReadAll(client.get()).dense[0] != -gradient->dense[0] && absl::Now() < end) {
+  }
+  const Tables before = ReadAll(client.get());
+  for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(before.dense[i], -gradient->dense[i]);
+  for (float value : before.rows) ASSERT_EQ(value, 0);
+  auto frames = [&](int p) { return cluster.pserver(p)->Report()[0].frames_applied(); };
+  EXPECT_EQ(frames(0) + frames(1), 0u);
+
+  EXPECT_EQ(client->StartPush(push).code(), absl::StatusCode::kInvalidArgument) << "twice";
+  push.dense.clear();
+  ASSERT_TRUE(client->StartPush(push).ok());
+  ASSERT_TRUE(client->WaitPushes(0).ok());
+  EXPECT_EQ(frames(0), 1u);
+  EXPECT_EQ(frames(1), 1u);
+  const Tables after = ReadAll(client.get());
+  EXPECT_EQ(after.dense, before.dense);
+  EXPECT_NE(after.rows, before.rows);
+}
+
+TEST(ClientServerTest, ASyncJobRefusesAnEarlyPart) {
+  TestCluster cluster(MakeJob(TestMode::kSync, 2, 1));
+  auto client = cluster.Client(0);
+  PushRequest early = TestValues::Push(StepGradient(*client, 0, 0, 1), 1);
+  early.sparse.clear();
+  ASSERT_TRUE(client->PushEarly(early).ok());
+  const absl::Status status = client->WaitPushes(0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_NE(status.message().find("pieces are for async jobs"), absl::string_view::npos) << status;
 }
 
 TEST(ClientServerTest, GeoExchangeAddsTheMeanOfDeltasAndReturnsTheMerge) {

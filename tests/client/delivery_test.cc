@@ -81,6 +81,26 @@ TEST(DeliveryTest, WrongShardWaitsForARouteAndGoesToTheNewOwnerInOrder) {
   EXPECT_EQ(moved[1].sequence, 2u);
 }
 
+TEST(DeliveryTest, AShardThatMovesWhileItsFrameIsUnderWayGetsItAtTheNewOwner) {
+  Delivery delivery({0});
+  delivery.Add(1);
+  delivery.OnOpen(0);
+  delivery.OnOpen(1);
+  const auto first = DrainAll(&delivery, 0);
+  ASSERT_EQ(first.size(), 1u);
+  delivery.OnRoute({1});
+  const auto moved = DrainAll(&delivery, 1);
+  ASSERT_EQ(moved.size(), 1u);
+  EXPECT_EQ(moved[0].sequence, 1u);
+  // What the old owner refuses has been sent again already: nothing waits for another route.
+  delivery.OnRefused(first[0]);
+  EXPECT_FALSE(delivery.needs_route());
+  ASSERT_TRUE(delivery.OnReply(first[0], {{0, PART_WRONG_SHARD, 0}}).ok());
+  EXPECT_FALSE(delivery.needs_route());
+  ASSERT_TRUE(delivery.OnReply(moved[0], {}).ok());
+  EXPECT_EQ(delivery.released(), 1u);
+}
+
 TEST(DeliveryTest, ReconnectSendsEverythingNotAcknowledgedInOrder) {
   Delivery delivery({0});
   delivery.Add(7);  // a sync worker that begins at step 6
@@ -96,6 +116,29 @@ TEST(DeliveryTest, ReconnectSendsEverythingNotAcknowledgedInOrder) {
   ASSERT_EQ(sends.size(), 2u);
   EXPECT_EQ(sends[0].sequence, 8u);
   EXPECT_EQ(sends[1].sequence, 9u);
+}
+
+TEST(DeliveryTest, PartsOfAnOpenFrameLeaveWhenTheyAreReady) {
+  Delivery delivery({0, 0, 1});
+  for (uint32_t p = 0; p < 2; ++p) delivery.OnOpen(p);
+  delivery.AddOpen(1);
+  EXPECT_TRUE(DrainAll(&delivery, 0).empty());
+  delivery.MakeReady(1);
+  const auto early = DrainAll(&delivery, 0);
+  ASSERT_EQ(early.size(), 1u);
+  EXPECT_EQ(early[0].shards, std::vector<uint32_t>{1});
+  ASSERT_TRUE(delivery.OnReply(early[0], {}).ok());
+  delivery.OnBroken(0);
+  delivery.OnOpen(0);
+  EXPECT_TRUE(DrainAll(&delivery, 0).empty()) << "it is acknowledged, the others are not ready";
+  for (uint32_t s = 0; s < 3; ++s) delivery.MakeReady(s);
+  const auto rest = DrainAll(&delivery, 0);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].shards, std::vector<uint32_t>{0});
+  ASSERT_TRUE(delivery.OnReply(rest[0], {}).ok());
+  EXPECT_EQ(delivery.released(), 0u);
+  ASSERT_TRUE(delivery.OnReply(DrainAll(&delivery, 1)[0], {}).ok());
+  EXPECT_EQ(delivery.released(), 1u);
 }
 
 TEST(DeliveryTest, EndsWithAStatusThatSaysWhy) {
@@ -196,7 +239,7 @@ class World {
     StreamState& stream = streams_[p];
     switch (random_() % 9) {
       case 0:
-        if (added_ < first_ + frames_ - 1) delivery_.Add(++added_);
+        AddSome();
         return "";
       case 1:
         if (!stream.open) {
@@ -225,6 +268,24 @@ class World {
         return "";
       default:
         return Answer(p);
+    }
+  }
+
+  // A frame, whole or open; or some more parts of the one that is open.
+  void AddSome() {
+    if (!ready_.empty()) {
+      const bool rest = Chance(30);
+      for (uint32_t s = 0; s < shards_; ++s) {
+        if (!rest && !Chance(40)) continue;
+        delivery_.MakeReady(s);
+        ready_[s] = true;
+      }
+      if (std::find(ready_.begin(), ready_.end(), false) == ready_.end()) ready_.clear();
+    } else if (added_ < first_ + frames_ - 1 && Chance(50)) {
+      delivery_.AddOpen(++added_);
+      ready_.assign(shards_, false);
+    } else if (added_ < first_ + frames_ - 1) {
+      delivery_.Add(++added_);
     }
   }
 
@@ -269,6 +330,7 @@ class World {
     route_ = owner_;
     known_generation_ = generation_;
     delivery_ = Delivery(route_);
+    ready_.clear();
   }
 
   void MoveShard() {  // with its state
@@ -297,6 +359,9 @@ class World {
       if (send->sequence > added_) return "sends a frame that is not there";
       for (uint32_t s : send->shards) {
         if (route_[s] != p) return "sends a part to another than its owner";
+        if (send->sequence == added_ && !ready_.empty() && !ready_[s]) {
+          return "sends a part that is not ready";
+        }
       }
       if (!calm && Chance(3)) continue;  // lost
       streams_[p].up.push_back({*send, known_generation_, incarnation_});
@@ -391,6 +456,7 @@ class World {
   std::vector<uint32_t> route_;  // as the sender knows it
   Delivery delivery_;
   uint64_t added_;
+  std::vector<bool> ready_;  // parts of the last frame while it is open; else empty
 };
 
 // SLUICE_SEED=n runs that one alone.

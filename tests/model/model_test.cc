@@ -269,9 +269,24 @@ TEST(ModelTest, WireAndPlaceOfUpdateMustFitTheMode) {
 // ----------------------------------------------------------------------------------------------
 // parts
 
+TEST(ModelTest, PrecisionsOfTheCpu) {
+  const auto model = Create(kModel);
+  NetOptions options = CpuNet(1, 4);
+  for (const MatmulPrecision precision :
+       {MatmulPrecision::kJob, MatmulPrecision::kF32, MatmulPrecision::kBf16}) {
+    options.precision = precision;
+    EXPECT_TRUE(model->CreateNet(options).ok()) << NameOf(precision);
+  }
+  for (const MatmulPrecision precision : {MatmulPrecision::kTf32, MatmulPrecision::kFp16}) {
+    options.precision = precision;
+    EXPECT_THAT(std::string(model->CreateNet(options).status().message()),
+                HasSubstr("needs a CUDA device"));
+  }
+}
+
 TEST(ModelTest, NetMatchesTheTables) {
   const auto model = Create(kModel);
-  auto net = model->CreateNet(1, 4);
+  auto net = model->CreateNet(CpuNet(1, 4));
   ASSERT_TRUE(net.ok()) << net.status();
   Batch batch;
   batch.Reset(model->schema()->numerics().size(), model->schema()->slots().size());

@@ -232,7 +232,7 @@ TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
   input.batch = &batch, input.row_index = row_index.data(), input.rows = rows.data(),
   input.num_rows = 2;
   for (const auto& tensor : dense) input.dense.push_back(tensor.data());
-  auto net = model_->CreateNet(1, 1);
+  auto net = model_->CreateNet(CpuNet(1, 1));
   float logit = 0;
   ASSERT_TRUE((*net)->Forward(input, &logit).ok());
   EXPECT_NE(logit, 0);

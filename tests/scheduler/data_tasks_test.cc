@@ -85,10 +85,11 @@ TEST(DataTasksTest, WithoutShuffleTheOrderIsThatOfTheFiles) {
 TEST(DataTasksTest, PinnedTasksGoToTheRankThatHasTheFile) {
   DataTasks::Options options = TwoWorkers(10);
   options.pinned = true;
-  auto tasks = DataTasks::Create(options, {File("a", 10, 0), File("b", 20, 0)});
+  auto tasks = DataTasks::Create(options, {File("a", 10, 0), File("b", 20, 0), File("c", 10, 1)});
   ASSERT_TRUE(tasks.ok());
   tasks->BeginEpoch(0);
-  EXPECT_EQ(tasks->Next(Ask(1, 0, 1))->kind(), NextTaskReply::EPOCH_DONE);
+  EXPECT_EQ(tasks->Next(Ask(1, 0, 1))->task().path(), "c");
+  EXPECT_EQ(tasks->Next(Ask(1, 0, 2))->kind(), NextTaskReply::EPOCH_DONE);
   for (uint64_t n = 1; n <= 3; ++n)
     EXPECT_EQ(tasks->Next(Ask(0, 0, n))->kind(), NextTaskReply::TASK);
   EXPECT_EQ(tasks->Next(Ask(0, 0, 4))->kind(), NextTaskReply::EPOCH_DONE);

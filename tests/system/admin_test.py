@@ -124,6 +124,9 @@ class AdminTest(SluiceTest):
         # The tables' series go with the tables; what the worker has trained in all stays.
         wait_until(lambda: job not in self.metrics(admin["pserver 0"]).get("sluice_pserver_frames_applied_total", {}),
                    "no series of the job")
+        wait_until(lambda: not any("adult-1" in (labels or "") for series in self.metrics(admin["pserver 0"]).values()
+                                   for labels in series), "no series of its tables")
+        wait_until(lambda: self.metrics(admin["pserver 0"])["sluice_pserver_streams"][None] == 0, "no stream")
         self.assertGreaterEqual(self.metrics(admin["worker 0"])["sluice_worker_examples_total"][None],
                                 first["examples"])
         self.assertEqual(self.metrics(admin["scheduler 0"])["sluice_scheduler_jobs"]['{state="cancelled"}'], 1)

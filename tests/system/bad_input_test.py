@@ -59,7 +59,7 @@ class BadInputTest(SluiceTest):
         self.refused(job("batch_size: 128", "batch_size: 0"), "wrong.textproto:%d: train.batch_size" % line, "0", "give 1 to")
         self.refused(job("train {", "train"), "wrong.textproto:")
         launch = ["sluice", "launch", "--job=%s" % ADULT]
-        for flag in ("--server_num=0", "--device=cuda:0", "--gpus=0"):  # a dry run checks the flags too
+        for flag in ("--server_num=0", "--device=cuda:1023", "--gpus=1023"):  # a dry run checks the flags too
             self.refused(launch + ["--dry_run", flag], flag)
         self.refused(launch + ["--dry_run", "--set=optimizers.all.learning_rate=-1"],
                      "--set: optimizers.all.learning_rate: must be finite")

@@ -1,7 +1,12 @@
-"""How a worker computes: bf16 factors cost no quality on Adult, and pinned threads change no bit."""
+"""How and where a worker computes: bf16 factors cost no quality on Adult, pinned threads change no bit, and a device
+that is not there is named before anything runs."""
+import os
 import unittest
 
-from sluice_testing import SluiceTest
+from sluice_testing import ADULT, SluiceTest, free_port
+
+# Why a machine has no device of this number, whatever it has.
+NO_DEVICE = "built without CUDA|no NVIDIA driver|update the driver|shows no CUDA device|cuda:1023 is not there"
 
 SYNC = ["--server_num=1", "--worker_num=2", "--epochs=2", "--a_sync=false"]
 
@@ -31,6 +36,59 @@ class ComputeOptionsTest(SluiceTest):
         _, output = self.launch("--set", "train.compute_dtype=FP8", expect=2)
         self.assertIn("compute_dtype", output)
         self.assertIn("BF16", output)
+
+    # -------------------------------------------------------------------------------------------- devices
+
+    def no_gpu_environment(self):
+        """On a machine with GPUs, too, these processes see none."""
+        return {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+
+    def test_a_worker_without_its_device_ends_before_it_joins(self):
+        nobody = "--scheduler=127.0.0.1:%d" % free_port()  # one that joins would wait for it
+        for args, variables in ((["--device=cuda:1023"], {}), ([], {"SLUICE_DEVICE": "cuda:1023"}),
+                                (["--device=cuda"], {"CUDA_VISIBLE_DEVICES": ""})):
+            done = self.run_program("sluice-worker", "--rank=0", nobody, *args, env={**os.environ, **variables})
+            self.assertIn(done.returncode, (1, 2), done.stdout)
+            self.assertRegex(done.stdout, "^sluice-worker: .*(%s)" % NO_DEVICE)
+        done = self.run_program("sluice-worker", "--rank=0", nobody, "--device=gpu")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--device: 'gpu' is no device; give cpu, cuda (the next free one), cuda:N or auto", done.stdout)
+
+    def test_auto_computes_on_the_cpu_where_there_is_no_device_and_says_why(self):
+        done = self.run_program("sluice", "launch", "--job=%s" % ADULT, "--device=auto", "--epochs=1", "--worker_num=1",
+                                "--output_dir=%s" % (self.tmp / "auto"), "--log_dir=%s" % (self.tmp / "log"),
+                                env=self.no_gpu_environment())
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex((self.tmp / "log" / "workerlog.0").read_text(),
+                         "computes on the CPU, as device auto found no other: .*(%s)" % NO_DEVICE)
+
+    def test_launch_and_up_refuse_devices_that_are_not_there(self):
+        launch = ["launch", "--job=%s" % ADULT]
+        for args in (launch + ["--gpus=1023"], launch + ["--device=cuda:1023", "--worker_num=1"], ["up", "--gpus=1023"]):
+            done = self.run_program("sluice", *args)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertRegex(done.stdout, "^sluice: %s: .*(%s)" % (args[2] if args[0] == "launch" else args[1], NO_DEVICE))
+        self.assertFalse((self.tmp / "log").exists())  # nothing was started
+        for args, wrong in ((["--gpus=0,0"], "--gpus=0,0: device 0 is given twice"),
+                            (["--gpus=0", "--cpu_workers=1", "--worker_num=3"], "makes 2 workers, which contradicts"),
+                            (["--gpus=0", "--device=cpu"], "--gpus=0: contradicts --device=cpu"),
+                            (["--cpu_workers=2"], "--cpu_workers=2: these are workers beside those of --gpus"),
+                            (["--set=train.compute_dtype=TF32"], "train.compute_dtype: TF32 needs a CUDA device"),
+                            (["--set=train.device_memory_fraction=0.5"], "no worker of this job has a GPU"),
+                            (["--set=train.device_memory_fraction=1.5"], "give more than 0, at most 1")):
+            done = self.run_program("sluice", *launch, *args)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(wrong, done.stdout)
+
+    def test_workers_of_a_cluster_show_their_device_and_refuse_what_it_cannot_do(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1", "--device=cpu")
+        self.assertEqual([m["device"] for m in self.status(log_dir)["members"]], ["", "cpu"])
+        self.assertRegex(self.sluice("status", log_dir), r"worker +0 +alive .* cpu ")
+        submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out")]
+        said = self.sluice("submit", log_dir, *submit, "--set=train.compute_dtype=FP16", expect=1)
+        self.assertIn("train.compute_dtype: FP16 needs a CUDA device", said)
+        self.sluice("submit", log_dir, *submit, "--set=train.device_memory_fraction=0.5")
+        self.assertIn("train.device_memory_fraction plays no part", (log_dir / "workerlog.0").read_text())
 
 
 if __name__ == "__main__":

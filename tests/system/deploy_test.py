@@ -29,6 +29,9 @@ class DeployTest(SluiceTest):
                 self.assertEqual(setting(unit, "DynamicUser"), [])
                 self.assertEqual((setting(unit, "StateDirectory"), setting(unit, "LogsDirectory")),
                                  (["sluice"], ["sluice"]))
+                # Started with the host, after its network, and again when it fails.
+                self.assertEqual((setting(unit, "WantedBy"), setting(unit, "After"), setting(unit, "Restart")),
+                                 (["multi-user.target"], ["network-online.target"], ["on-failure"]))
                 self.assertEqual(setting(unit, "RestartPreventExitStatus"), ["2"])
                 self.assertEqual(setting(unit, "SuccessExitStatus"), ["130 143"])
                 # The daemon ends itself 20 s after a signal; systemd does not cut that short.

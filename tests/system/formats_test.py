@@ -67,7 +67,7 @@ class FormatsTest(SluiceTest):
         self.write("csv", line, "y,tags,when")
         features = 'features { name: "tags" categorical { multi_value_delimiter: "|" pooling: MEAN } }'
         data = 'format: CSV csv { header: true } label { column: "y" }'
-        alone = self.trains(self.job(data, features), "tags", 600, 0.6)
+        alone = self.trains(self.job(data, features), "tags", 600, 0.78)  # 0.83 is possible
         dated = features + ('\nfeatures { name: "day" categorical { column: "when" date_part: DAY_OF_WEEK } }'
                             '\nfeatures { name: "hour" numeric { column: "when" date_part: HOUR min_max { max: 23 } } }')
         both = self.trains(self.job(data, dated), "dated", 600, 0.99)
@@ -99,15 +99,16 @@ class FormatsTest(SluiceTest):
             numbers = [str(source.randint(0, 50) + (30 * label if k == 0 else 0)) if source.random() < 0.8 else ""
                        for k in range(13)]
             words = ["%08x" % (source.randint(0, 20) * 7919 + k) if source.random() < 0.9 else "" for k in range(26)]
-            if source.random() < 0.95:
+            if source.random() < 0.5:
                 words[3] = "%08x" % (1000 + 2 * source.randint(0, 5) + label)
             return "\t".join([str(label)] + numbers + words)
         self.write("tsv", line, n=3000)
         for name in ("train", "test"):
             (self.tmp / (name + ".gz")).write_bytes(gzip.compress((self.tmp / (name + ".tsv")).read_bytes()))
-        self.trains(ROOT / "configs" / "criteo_wide_deep.textproto", "criteo", 3000, 0.7,
+        # 0.965 is possible; by the numbers alone 0.86, by the words alone 0.88.
+        self.trains(ROOT / "configs" / "criteo_wide_deep.textproto", "criteo", 3000, 0.92,
                     "--set=data.train_files=%s" % (self.tmp / "train.gz"), "--set=data.eval_files=%s" % (self.tmp / "test.gz"),
-                    "--set=model.wide_deep.hidden_units=32,16", "--batch_size=64", "--epochs=4",
+                    "--set=model.wide_deep.hidden_units=32,16", "--batch_size=16", "--epochs=8",
                     "--set=optimizers.all.learning_rate=0.1")
 
     def test_the_shipped_flights_job(self):
@@ -117,7 +118,7 @@ class FormatsTest(SluiceTest):
             head = [next(lines) for _ in range(20001)]
         (self.tmp / "train.csv").write_text("".join(line for i, line in enumerate(head) if i == 0 or i % 10))
         (self.tmp / "test.csv").write_text("".join(line for i, line in enumerate(head) if i % 10 == 0))
-        self.trains(ROOT / "configs" / "flights_wide_deep.textproto", "flights", 18000, 0.6,
+        self.trains(ROOT / "configs" / "flights_wide_deep.textproto", "flights", 18000, 0.72,
                     "--set=data.train_files=%s" % (self.tmp / "train.csv"), "--set=data.eval_files=%s" % (self.tmp / "test.csv"),
                     "--epochs=2", "--batch_size=128")
 

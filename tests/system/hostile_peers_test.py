@@ -33,6 +33,16 @@ def grpc_call(path, messages):
     return PREFACE + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS, 1, headers) + data
 
 
+def data_frame(header):
+    """A whole frame of the data plane without a payload: what is wrong with it is its header."""
+    return b"\x0dSLU1\x12" + bytes([len(header)]) + header
+
+
+def hello(job, protocol=1, rank=0):
+    body = b"\x08" + bytes([protocol]) + b"\x12" + bytes([len(job)]) + job + b"\x18" + bytes([rank])
+    return data_frame(b"\x18\x01\x22" + bytes([len(body)]) + body)
+
+
 def ports_of(pid):
     """Loopback ports that a process listens on."""
     rows = []
@@ -68,6 +78,10 @@ class HostilePeersTest(SluiceTest):
         yield PREFACE + frame(SETTINGS, 0, 0, b"") + struct.pack(">I", 0xFFFFFF)[1:] + b"\x00" * 50
         for method in methods:
             yield grpc_call(method, [source.choice(messages)])
+        for first in [[message] for message in messages] + [
+                [data_frame(b"\x08\x01\x18\x01")], [data_frame(b"")], [hello(b"nobody-1")], [hello(b"small-2", protocol=9)],
+                [hello(b"small-2", rank=99)], [hello(b"small-2", rank=99), data_frame(b"\x08\x02\x18\x01")]]:
+            yield grpc_call(b"/sluice.Pserver/Exchange", first)
         yield grpc_call(b"/sluice.Pserver/Exchange", messages)
 
     def send(self, port, content):
@@ -90,6 +104,7 @@ class HostilePeersTest(SluiceTest):
         ports = {member: ports_of(member.pid) for member in members}
         self.assertEqual(sorted((m.role, len(p)) for m, p in ports.items()),
                          [("pserver", 2)] * 2 + [("scheduler", 2)] + [("worker", 1)] * 2)
+        known = sorted((m["role"], m["rank"], m["pid"]) for m in self.status(log_dir)["members"])
         job_id = re.search(r"submitted (\S+)", self.sluice(
             "submit", log_dir, "--detach", "--job=%s" % job, "--output_dir=%s" % (self.tmp / "attacked"), *flags)).group(1)
         self.await_job(log_dir, job_id, lambda j: j["state"] == "JOB_RUNNING" and int(j["global_step"]) > 0,
@@ -107,7 +122,10 @@ class HostilePeersTest(SluiceTest):
         calm, attacked = json.loads((self.tmp / "calm" / "result.json").read_text()), json.loads(result.read_text())
         self.assertEqual(attacked["status"], "done", attacked)
         self.assertEqual(attacked["model_digest"], calm["model_digest"])
-        # The same processes are there, listen where they did, and work.
+        # The same processes are there, listen where they did, and work; the cluster knows of nobody and nothing else.
+        status = self.status(log_dir)
+        self.assertEqual(sorted((m["role"], m["rank"], m["pid"]) for m in status["members"]), known)
+        self.assertEqual([job["job_id"] for job in status["jobs"]], ["small-1", "small-2"])
         self.assertEqual({member: ports_of(member.pid) for member in members}, ports)
         self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "after"), "--worker_num=2",
                     "--epochs=1")

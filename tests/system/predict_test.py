@@ -117,6 +117,17 @@ class PredictTest(SluiceTest):
         self.write_csv("train.csv", [(i % 2, i % 7, "ab"[i % 2]) for i in range(200)])
         return self.launch("--worker_num=1", "--server_num=1", job=self.small_job(train="train.csv"))[0]["model_dir"]
 
+    def test_lines_that_begin_where_a_part_or_a_piece_does_are_scored_once(self):
+        # Lines of 8 bytes: the borders of 4 parts, and of pieces of 1 MiB, are between two of them.
+        model, lines = self.small_model(), 200000
+        data = self.tmp / "data.csv"
+        data.write_text("x,c,pad\n" + "".join("%d,%s,pad\n" % (i * i % 7, "ab"[i % 3 == 0]) for i in range(lines - 1)))
+        self.assertEqual(data.stat().st_size, 8 * lines)
+        expected = self.predict(model, data)[0]
+        self.assertEqual(len(expected.splitlines()), lines - 1)
+        for workers in (2, 4):
+            self.assertTrue(self.predict(model, data, workers=workers)[0] == expected, workers)
+
     def test_pipes_stay_pipes_and_links_stay_links(self):
         model = self.small_model()
         data = self.write_csv("data.csv", [(i % 7, "ab"[i % 2]) for i in range(3000)], header="x,c")

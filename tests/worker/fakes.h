@@ -46,14 +46,14 @@ inline TableConfig SgdTable(const std::string& name, TableConfig::Kind kind, uin
 // One sparse table of dim 1 and one dense table of 2 elements, plain SGD with rate 1.
 class FakeModel : public Model {
  public:
-  FakeModel()
+  explicit FakeModel(uint32_t dense = 2)
       : tables_({SgdTable("rows", TableConfig::SPARSE, 1, 1.0f),
-                 SgdTable("dense", TableConfig::DENSE, 2, 1.0f)}) {}
+                 SgdTable("dense", TableConfig::DENSE, dense, 1.0f)}) {}
   const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return 0; }
   const std::vector<int>& dense_tables() const override { return dense_; }
-  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(int, size_t) const override {
+  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
     return absl::UnimplementedError("the fake net is made by the test");
   }
 
@@ -68,6 +68,10 @@ class OnesNet : public DenseNet {
  public:
   absl::Status TrainStep(const NetInput& input, uint64_t, uint32_t,
                          NetGradients* gradients) override {
+    if (overflow_steps.erase(step_++) > 0) {
+      gradients->skipped = true;
+      return absl::OkStatus();
+    }
     seen_rows.emplace_back(input.rows, input.rows + input.num_rows);
     seen_dense.push_back({input.dense[0][0], input.dense[0][1]});
     std::fill(gradients->rows, gradients->rows + input.num_rows, 1.0f);
@@ -79,7 +83,13 @@ class OnesNet : public DenseNet {
     std::fill(logits, logits + input.batch->n, 0.0f);
     return absl::OkStatus();
   }
+  DeviceStats device_stats() const override { return device; }
+  DeviceStats device;  // all 0: the CPU
   std::vector<std::vector<float>> seen_rows, seen_dense;
+  std::set<int> overflow_steps;  // from 0: these overflow as in fp16
+
+ private:
+  int step_ = 0;
 };
 
 // A pserver in the same process: Geo's merge with `scale`, everything else at once.
@@ -107,6 +117,10 @@ class FakeClient : public ParameterClient {
   absl::Status StartPush(PushRequest request, PullRequest* next, Ticket* ticket) override {
     pushes.push_back(std::move(request));
     if (next != nullptr) *ticket = StartPull(std::move(*next));
+    return absl::OkStatus();
+  }
+  absl::Status PushEarly(PushRequest request) override {
+    early.push_back(std::move(request));
     return absl::OkStatus();
   }
   absl::Status WaitPushes(int) override { return absl::OkStatus(); }
@@ -152,7 +166,7 @@ class FakeClient : public ParameterClient {
   std::vector<float> dense;
   std::vector<uint64_t> pulled_keys;
   int sparse_pulls = 0;
-  std::vector<PushRequest> pushes;
+  std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;
   std::vector<uint32_t> ended;
   std::vector<std::map<uint64_t, float>> sent_rows;

@@ -81,6 +81,17 @@ TEST_F(GeoTrainerTest, SendsExactlyEveryKStepsAndFlushesTheTail) {
   EXPECT_THAT(client_->dense, ElementsAre(-4.0f, -4.0f));
 }
 
+TEST_F(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
+  Init(2);
+  net_.overflow_steps = {1};
+  Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
+  ASSERT_EQ(client_->sent_rows.size(), 2u);
+  EXPECT_EQ(client_->sent_rows[0][1], -1.0f);
+  EXPECT_EQ(client_->sent_rows[0][2], 0.0f);  // not touched, or by nothing
+  EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(3, -2.0f)));
+  EXPECT_EQ(stats_.skipped_steps(), 1u);
+}
+
 TEST_F(GeoTrainerTest, AMultipleOfKStepsLeavesNoTailAndNothingIsSentTwice) {
   Init(2);
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
@@ -135,6 +146,38 @@ TEST_F(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
   EXPECT_THAT(net_.seen_dense[0], ElementsAre(3.0f, 4.0f));
   EXPECT_THAT(net_.seen_dense[1], ElementsAre(2.0f, 3.0f));
   EXPECT_THAT(client_->dense, ElementsAre(2.0f, 3.0f));
+}
+
+TEST(GeoStoreTest, TheLearningRateFollowsTheWorkersSteps) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  *tables.Add() = SgdTable("rows", TableConfig::SPARSE, 1, 1.0f);
+  *tables.Add() = SgdTable("dense", TableConfig::DENSE, 2, 1.0f);
+  for (OptimizerConfig* optimizer :
+       {tables[0].mutable_columns(0)->mutable_optimizer(), tables[1].mutable_optimizer()}) {
+    auto* halves = optimizer->mutable_schedule()->mutable_exponential();
+    halves->set_steps(1);
+    halves->set_rate(0.5f);
+  }
+  const TableLayouts layouts = *CreateTableLayouts(tables, 1);
+  GeoStore store({layouts[1].get()}, layouts[0].get(), 100);
+  KeyDeduplicator dedup;
+  KeySet keys;
+  GeoStore::Rows found;
+  const uint64_t key = 5;
+  uint32_t index;
+  dedup.Run(*layouts[0], &key, 1, &keys, &index);
+  store.Find(keys, &found);
+  const float zero = 0.0f, one[2] = {1.0f, 1.0f};
+  store.Fill(&found, &zero);
+  store.SetDenseBase();
+  for (uint64_t step = 0; step < 3; ++step) {
+    store.UpdateRows(found, one, step);
+    store.UpdateDense(0, one, step);
+  }
+  float value;
+  store.Gather(found, &value);
+  EXPECT_EQ(value, -1.75f);  // 1 + 1/2 + 1/4
+  EXPECT_EQ(store.dense(0)[1], -1.75f);
 }
 
 TEST(GeoStoreTest, MovesMadeAfterTheSendSurviveTheMerge) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/worker/fakes.h"
 #include "worker/async_trainer.h"
 #include "worker/sync_trainer.h"
@@ -81,6 +83,81 @@ TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
       EXPECT_THAT(client_.pushes[i].sparse[0].keys->keys, ElementsAre(i));
     EXPECT_THAT(trained_, ElementsAre(1, 2, 3, 4, 5));
   }
+}
+
+TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
+  for (const bool sync : {true, false}) {
+    client_.pushes.clear();
+    trained_.clear();
+    net_.overflow_steps = {1};
+    SyncTrainer in_steps(context_);
+    AsyncTrainer at_once(context_);
+    Trainer* trainer = &at_once;
+    if (sync) trainer = &in_steps;
+    Train(trainer, {3, 2, 1});
+    ASSERT_TRUE(status_.ok()) << status_;
+    ASSERT_EQ(client_.pushes.size(), 3u);
+    const PushRequest& skipped = client_.pushes[1];
+    EXPECT_EQ(skipped.weight, 0);
+    EXPECT_TRUE(skipped.sparse[0].keys->keys.empty());
+    EXPECT_EQ(skipped.sparse[0].keys->offsets.size(),
+              client_.pushes[0].sparse[0].keys->offsets.size());
+    EXPECT_EQ(skipped.dense[0].values, nullptr);
+    EXPECT_EQ(skipped.task_id, 2u);
+    EXPECT_EQ(client_.pushes[2].weight, 1);
+    EXPECT_EQ(trained_.size(), sync ? 0u : 3u);
+    EXPECT_EQ(stats_.skipped_steps(), sync ? 1u : 2u);
+    net_ = OnesNet();
+  }
+}
+
+// A net whose dense gradient is ready before the step ends, and large enough to leave.
+class EarlyNet : public OnesNet {
+ public:
+  absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                         NetGradients* gradients) override {
+    const absl::Status status = OnesNet::TrainStep(input, seed, epoch, gradients);
+    if (gradients->ready) gradients->ready(0);
+    return status;
+  }
+};
+
+TEST_F(TrainersTest, AsyncPushesALargeLayerWhenItIsReadyAndOnce) {
+  const FakeModel large(/*dense=*/100000);
+  FakeClient client(large, 1.0f);
+  EarlyNet net;
+  context_.model = &large;
+  context_.client = &client;
+  context_.net = &net;
+  AsyncTrainer trainer(context_);
+  Train(&trainer, {3, 2});
+  ASSERT_TRUE(status_.ok()) << status_;
+  ASSERT_EQ(client.early.size(), 2u);
+  ASSERT_EQ(client.pushes.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(client.early[i].weight, client.pushes[i].weight);
+    EXPECT_EQ(client.early[i].task_end, client.pushes[i].task_end);
+    EXPECT_TRUE(client.early[i].sparse.empty());
+    ASSERT_EQ(client.early[i].dense.size(), 1u);
+    EXPECT_EQ(client.early[i].dense[0].values[0], 1.0f);
+    EXPECT_EQ(client.pushes[i].dense[0].values, nullptr);
+  }
+
+  // A gradient that is clipped as a whole is final at the end only.
+  spec_.mutable_config()->mutable_optimizers()->set_clip_global_norm(1);
+  AsyncTrainer clipped(context_);
+  Train(&clipped, {3});
+  EXPECT_EQ(client.early.size(), 2u);
+  EXPECT_NE(client.pushes[2].dense[0].values, nullptr);
+
+  // A small one goes with the rest.
+  spec_.mutable_config()->mutable_optimizers()->clear_clip_global_norm();
+  context_.model = &model_;
+  context_.client = &client_;
+  AsyncTrainer small(context_);
+  Train(&small, {3});
+  EXPECT_TRUE(client_.early.empty());
+  EXPECT_NE(client_.pushes[0].dense[0].values, nullptr);
 }
 
 TEST_F(TrainersTest, CancelEndsTraining) {
@@ -177,6 +254,28 @@ TEST_F(TrainersTest, ProgressTellsHowFullTheQueueIs) {
   EXPECT_EQ(stats_.Progress().batches_ready(), 1);
   stats_.WatchQueue(nullptr);
   EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
+}
+
+TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
+  WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
+  stats.WatchNet(&net_);
+  EXPECT_FALSE(stats.Progress().has_device());  // the CPU
+  net_.device.bytes_limit = 100;
+  net_.device.bytes_in_use = 70;
+  net_.device.busy_seconds = 5;
+  const auto start = std::chrono::steady_clock::now();
+  stats.BeginEpoch(0);
+  net_.device.busy_seconds = 1005;
+  stats.AddStep(1, 0, 1);
+  const double wall =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const DeviceUse use = stats.Progress().device();
+  EXPECT_EQ(use.bytes_in_use(), 70u);
+  EXPECT_EQ(use.bytes_limit(), 100u);
+  EXPECT_EQ(use.busy_seconds(), 1005);
+  // 1000 s, which this device claims, in less than `wall`.
+  EXPECT_GE(use.busy_share(), 1000 / wall);
+  EXPECT_TRUE(std::isfinite(use.busy_share()));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class IdentityTest : public ::testing::Test {
   }
   void ClearVariables() {
     for (const char* name : {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR",
-                             "ADMIN_BIND", "INSECURE"}) {
+                             "ADMIN_BIND", "DEVICE", "INSECURE"}) {
       unsetenv((std::string("SLUICE_") + name).c_str());
     }
   }
@@ -193,6 +193,23 @@ TEST(LogFileNameTest, NamesAreTheDocumentedOnes) {
   EXPECT_EQ(LogFileName(ROLE_SCHEDULER, 0), "schedulerlog.0");
   EXPECT_EQ(LogFileName(ROLE_PSERVER, 3), "serverlog.3");
   EXPECT_EQ(LogFileName(ROLE_WORKER, 12), "workerlog.12");
+}
+
+TEST_F(IdentityTest, DeviceIsOfTheFlagThenTheVariableThenTheSlotInTheFile) {
+  WriteCluster("scheduler: '127.0.0.1:7000' worker_num: 2 worker_devices: 'cuda:3'");
+  flags_.rank = 1;
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.kind, DeviceRequest::kCpu);
+  flags_.rank = 0;
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.ordinal, 3);
+  setenv("SLUICE_DEVICE", "auto", 1);
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.kind, DeviceRequest::kAuto);
+  flags_.device = "cuda";
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.kind, DeviceRequest::kNextCuda);
+  flags_.device = "gpu";
+  EXPECT_THAT(Refusal(ROLE_WORKER), AllOf(HasSubstr("--device: 'gpu'"), HasSubstr("cuda:N")));
+  flags_.device.clear();
+  setenv("SLUICE_DEVICE", "cuda:", 1);
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("SLUICE_DEVICE: 'cuda:'"));
 }
 
 }  // namespace

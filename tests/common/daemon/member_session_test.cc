@@ -222,6 +222,7 @@ TEST_F(MemberSessionTest, RegistersAgainWhenItsLeaseRanOut) {
   EXPECT_EQ(again.member_id(), 2u);
   EXPECT_EQ(again.seen_version(), 0u);
   EXPECT_EQ(session->member_id(), 2u);
+  EXPECT_THAT(desired(), testing::ElementsAre(9, 0)) << "what was wanted before is void";
 }
 
 TEST_F(MemberSessionTest, ReportSoonDoesNotWaitForTheHeartbeat) {

@@ -114,7 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
         "adam { beta1: 0.8 beta2: 0.95 epsilon: 1e-4 } learning_rate: 0.005",
         "adam { beta1: 0 beta2: 0.5 } learning_rate: 0.01", "adagrad {}",
         "adagrad { initial_accumulator: 0.1 epsilon: 1e-6 } learning_rate: 0.1 weight_decay: 0.01",
-        "ftrl {}", "ftrl { l1: 0.5 l2: 0.1 } learning_rate: 0.1",
+        "adagrad { epsilon: 0.2 } learning_rate: 0.1", "ftrl {}",
+        "ftrl { l1: 0.5 l2: 0.1 } learning_rate: 0.1",
         "ftrl { l1: 0.01 l2: 1 beta: 0.5 } learning_rate: 0.5", "ftrl {} weight_decay: 0.02",
         "ftrl { l1: 0.1 beta: 0 } learning_rate: 0.2",
         "adam {} learning_rate: 0.01 schedule { exponential { steps: 100 rate: 0.8 } warmup_steps: "
@@ -192,6 +193,22 @@ TEST(UpdateRuleTest, AdamCorrectsTheBiasByTheCountOfEachRow) {
     EXPECT_TRUE(Near(seldom.weights[1], reference.w[1], 1e-5));
   }
   EXPECT_EQ(seldom_count, 100u);
+}
+
+TEST(UpdateRuleTest, AdamCorrectsTheBiasOfLongLivedRows) {
+  // Counts far beyond those that a golden test reaches; beta2 so near 1 that its power still tells.
+  const OptimizerConfig config = WithDefaults(Parse("adam { beta2: 0.9999 }"));
+  auto rule = MakeRule(config);
+  for (const uint64_t first : {1000, 2000, 4000, 20000}) {
+    Block block(*rule, {0.5f});
+    ReferenceRule reference(config, {0.5});
+    for (uint64_t count = first; count < first + 100; ++count) {
+      const float gradient = count % 3 == 0 ? -0.5f : 1.0f;
+      rule->Apply(block.weights.data(), block.pointers.data(), &gradient, 1, 1, 0.01f, count);
+      reference.Step({gradient}, 1, 0.01f, count);
+      ASSERT_TRUE(Near(block.weights[0], reference.w[0], 1e-5)) << "count " << count;
+    }
+  }
 }
 
 TEST(UpdateRuleTest, FirstMomentumStepIsThePlainGradient) {

@@ -22,7 +22,9 @@ std::vector<Example> RandomExamples(size_t n, uint32_t seed) {
   std::vector<Example> examples;
   for (size_t i = 0; i < n; ++i) {
     const float label = random() % 3 == 0;
-    const float logit = random() % 10 == 0 ? 0.5f : 2 * normal(random) + label;
+    // Ties, and the border between the classes.
+    const float tied = random() % 2 == 0 ? 0.5f : 0.0f;
+    const float logit = random() % 10 == 0 ? tied : 2 * normal(random) + label;
     examples.push_back({logit, label, static_cast<float>(random() % 8) / 4});
   }
   return examples;

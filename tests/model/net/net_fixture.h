@@ -24,8 +24,8 @@ inline WideDeepShape SmallShape() {
   shape.num_numeric = 3;
   shape.wide_numeric = {0, 2};
   shape.deep_numeric = {1, 2};
-  shape.slots = {MakeSlot(true, true, false), MakeSlot(true, true, true),
-                 MakeSlot(false, true, false), MakeSlot(true, false, true)};
+  shape.slots = {MakeSlot(true, true, false), MakeSlot(true, false, true),
+                 MakeSlot(true, true, true), MakeSlot(false, true, false)};
   shape.embedding_dim = 3;
   shape.hidden = {7, 5};
   return shape;

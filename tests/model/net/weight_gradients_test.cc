@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -45,7 +46,9 @@ std::vector<std::vector<float>> Compute(WeightGradients* gradients,
     out.emplace_back(widths[l] * widths[l + 1], std::nanf(""));
   for (size_t l = 0; l + 1 < widths.size(); ++l)
     layers.push_back({levels[2 * l].data(bf16), levels[2 * l + 1].data(bf16), out[l].data()});
-  EXPECT_TRUE(gradients->Run(rows, pieces, scale, layers).ok());
+  std::vector<std::atomic<int>> done(layers.size());
+  EXPECT_TRUE(gradients->Run(rows, pieces, scale, layers, [&](size_t l) { ++done[l]; }).ok());
+  for (const auto& times : done) EXPECT_EQ(times, 1) << "each layer is told once";
   return out;
 }
 

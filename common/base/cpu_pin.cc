@@ -1,4 +1,4 @@
-#include "worker/cpu_pin.h"
+#include "common/base/cpu_pin.h"
 
 #include <algorithm>
 

@@ -1,0 +1,114 @@
+// train_step/gpu/{standard,wide}/batchN/{f32,tf32,bf16}: forward and backward on cuda:0, from
+// values in pageable memory to gradients there, as the worker calls it.
+//
+// standard: 26 x 10, 400-400-400; wide: 26 x 64, 1024-512-256. The limit is the step's floor
+// (gpu_floor.h), measured in the same repetition. Without a device the rows are skipped.
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/gpu_floor.h"
+#include "bench/model_step.h"
+#include "bench/standard_model.h"
+#include "bench/suite.h"
+#include "common/base/status_macros.h"
+#include "model/net/cuda/cuda_device.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr uint32_t kWideDim = 64;
+constexpr uint32_t kWideHidden[] = {1024, 512, 256};
+
+JobConfig GpuJob(bool wide, size_t batch) {
+  OptimizerConfig sgd;
+  sgd.mutable_sgd();
+  JobConfig job = StandardJob("none.tsv", batch, sgd);
+  if (!wide) return job;
+  WideDeepConfig* model = job.mutable_model()->mutable_wide_deep();
+  model->set_embedding_dim(kWideDim);
+  model->clear_hidden_units();
+  for (const uint32_t units : kWideHidden) model->add_hidden_units(units);
+  return job;
+}
+
+GpuFloor::Shape FloorOf(const JobConfig& job, const ModelStep& step) {
+  const WideDeepConfig& model = job.model().wide_deep();
+  GpuFloor::Shape shape;
+  shape.batch = step.input().batch->n;
+  shape.embeddings = kStandardCategories * model.embedding_dim();
+  shape.widths = {shape.embeddings + kStandardNumbers};
+  shape.widths.insert(shape.widths.end(), model.hidden_units().begin(), model.hidden_units().end());
+  shape.bytes_up = step.bytes_up();
+  shape.bytes_down = step.bytes_down();
+  return shape;
+}
+
+struct GpuStep {
+  Sample Measure() {
+    Sample sample;
+    sample.limit = floor->Measure(seconds) / 1e3;
+    uint64_t examples = 0;
+    const double start = Now();
+    do {
+      if (!net->TrainStep(step->input(), 1, 0, step->gradients()).ok()) return Sample();
+      examples += step->input().batch->n;
+    } while (Now() - start < seconds);
+    sample.value = examples / (Now() - start) / 1e3;
+    return sample;
+  }
+
+  double seconds = 0;
+  std::unique_ptr<ModelStep> step;
+  std::unique_ptr<DenseNet> net;
+  std::unique_ptr<GpuFloor> floor;
+};
+
+absl::StatusOr<std::function<Sample()>> PrepareGpuStep(bool wide, size_t batch,
+                                                       MatmulPrecision precision,
+                                                       const Settings& settings) {
+  const JobConfig job = GpuJob(wide, batch);
+  auto gpu = std::make_shared<GpuStep>();
+  gpu->seconds = settings.quick ? 0.02 : 0.3;
+  SLUICE_ASSIGN_OR_RETURN(gpu->step, ModelStep::Create(job, batch, 0));
+  NetOptions options;
+  options.device.kind = ComputeDevice::kCuda;
+  options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  options.max_batch = batch;
+  options.precision = precision;
+  SLUICE_ASSIGN_OR_RETURN(gpu->net, gpu->step->model().CreateNet(options));
+  SLUICE_ASSIGN_OR_RETURN(gpu->floor, GpuFloor::Create(FloorOf(job, *gpu->step), precision));
+  return std::function<Sample()>([gpu] { return gpu->Measure(); });
+}
+
+std::string NoGpu() {
+  const auto devices = ListCudaDevices();
+  return devices.ok() ? "" : absl::StrCat("no CUDA device (", devices.status().message(), ")");
+}
+
+}  // namespace
+
+void AddGpuTrainStepBenchmarks(std::vector<Benchmark>* to) {
+  for (const bool wide : {false, true}) {
+    for (const size_t batch : {4096, 16384, 65536}) {
+      for (const MatmulPrecision precision :
+           {MatmulPrecision::kF32, MatmulPrecision::kTf32, MatmulPrecision::kBf16}) {
+        Benchmark benchmark;
+        benchmark.name = absl::StrCat("train_step/gpu/", wide ? "wide" : "standard", "/batch",
+                                      batch, "/", NameOf(precision));
+        benchmark.unit = "k/s";
+        benchmark.limit_name = "cuBLAS + copies";
+        benchmark.few_repetitions = 5;
+        benchmark.unfit = NoGpu;
+        benchmark.prepare = [=](const Settings& settings) {
+          return PrepareGpuStep(wide, batch, precision, settings);
+        };
+        to->push_back(std::move(benchmark));
+      }
+    }
+  }
+}
+
+}  // namespace sluice::bench

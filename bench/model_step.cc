@@ -1,0 +1,58 @@
+#include "bench/model_step.h"
+
+#include "bench/standard_model.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+
+namespace sluice::bench {
+
+absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const JobConfig& job, size_t batch,
+                                                             size_t chunk) {
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig effective, EffectiveJobConfig(job, ""));
+  auto step = std::make_unique<ModelStep>();
+  SLUICE_ASSIGN_OR_RETURN(step->model_, Model::Create(effective));
+  size_t row_dim = 0;
+  for (const ColumnGroup& column : step->model_->tables()[step->model_->sparse_table()].columns())
+    row_dim += column.dim();
+  step->Fill(batch, chunk, row_dim);
+  return step;
+}
+
+void ModelStep::Fill(size_t n, size_t chunk, size_t row_dim) {
+  const size_t rows = MakeStandardBatch(n, &batch_, &row_index_);
+  batch_.chunk = chunk;
+  rows_.resize(rows * row_dim);
+  row_gradients_.resize(rows_.size());
+  for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = static_cast<float>(i % 64) * 1e-3f - 0.032f;
+  for (const int table : model_->dense_tables()) {
+    size_t elements = 1;
+    for (const uint64_t size : model_->tables()[table].shape()) elements *= size;
+    dense_.emplace_back(elements);
+    for (size_t i = 0; i < elements; ++i)
+      dense_.back()[i] = static_cast<float>(i * 37 % 64) * 2e-3f - 0.063f;
+  }
+  dense_gradients_ = dense_;
+  input_.batch = &batch_;
+  input_.row_index = row_index_.data();
+  input_.rows = rows_.data();
+  input_.num_rows = rows;
+  gradients_.rows = row_gradients_.data();
+  for (size_t i = 0; i < dense_.size(); ++i) {
+    input_.dense.push_back(dense_[i].data());
+    gradients_.dense.push_back(dense_gradients_[i].data());
+  }
+}
+
+size_t ModelStep::bytes_up() const {
+  size_t floats = 2 * batch_.n + batch_.numeric.size() + rows_.size();
+  for (const auto& tensor : dense_) floats += tensor.size();
+  return 4 * (floats + batch_.key_offsets.size() + row_index_.size());
+}
+
+size_t ModelStep::bytes_down() const {
+  size_t floats = rows_.size();
+  for (const auto& tensor : dense_) floats += tensor.size();
+  return 4 * floats;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,23 @@
+# What deploy/bundle/make.sh installs, component `bundle`: programs, the tests that need a GPU, the shared libraries that
+# the loader finds for them, jobs, and the first job's data. Not the C library, which belongs to the host's loader, and
+# nothing of CUDA's: its runtime is in the programs, driver and cuBLAS are the host's.
+set(bundled sluice sluice-scheduler sluice-pserver sluice-worker sluice-bench)
+set(bundled_tests cuda_device_test cublas_library_test cuda_kernels_test cuda_net_test)
+add_custom_target(sluice_gpu_tests)
+foreach(target ${bundled} ${bundled_tests})
+  if(TARGET ${target})
+    set(folder bin)
+    if(target IN_LIST bundled_tests)
+      set(folder tests)
+      add_dependencies(sluice_gpu_tests ${target})
+    endif()
+    install(TARGETS ${target} RUNTIME_DEPENDENCY_SET bundle RUNTIME DESTINATION ${folder}
+      COMPONENT bundle EXCLUDE_FROM_ALL)
+  endif()
+endforeach()
+install(RUNTIME_DEPENDENCY_SET bundle
+  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^libcu" "^libnv"
+  LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
+install(DIRECTORY configs DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.textproto)
+install(DIRECTORY data/adult DESTINATION data COMPONENT bundle EXCLUDE_FROM_ALL)
+install(PROGRAMS deploy/bundle/run.sh DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)

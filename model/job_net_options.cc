@@ -1,0 +1,47 @@
+#include "model/job_net_options.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+MatmulPrecision PrecisionOf(TrainConfig::ComputeType type) {
+  switch (type) {
+    case TrainConfig::BF16:
+      return MatmulPrecision::kBf16;
+    case TrainConfig::TF32:
+      return MatmulPrecision::kTf32;
+    case TrainConfig::FP16:
+      return MatmulPrecision::kFp16;
+    default:
+      return MatmulPrecision::kF32;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevice& device,
+                                        int threads) {
+  NetOptions options;
+  options.device = device;
+  options.threads = threads;
+  options.max_batch = std::max<size_t>(job.train().batch_size(), job.eval().batch_size());
+  if (job.train().has_device_memory_fraction())
+    options.device_memory_fraction = job.train().device_memory_fraction();
+  // Evaluation alone is float32.
+  if (job.evaluate_only()) return options;
+  options.precision = PrecisionOf(job.train().compute_dtype());
+  const bool cuda_only =
+      options.precision == MatmulPrecision::kTf32 || options.precision == MatmulPrecision::kFp16;
+  if (cuda_only && device.kind == ComputeDevice::kCpu) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.compute_dtype: ", TrainConfig::ComputeType_Name(job.train().compute_dtype()),
+        " needs a CUDA device, and a worker of this job computes on the CPU; give F32 or BF16, or "
+        "all its workers a GPU (sluice launch --gpus=LIST, sluice-worker --device=cuda)"));
+  }
+  return options;
+}
+
+}  // namespace sluice

@@ -1,0 +1,37 @@
+// The few functions of cuBLAS that the network calls, from the library that is found when a CUDA
+// device is first asked for.
+//
+// cuBLAS is not linked: with cublasLt it is several hundred megabytes that a machine without a GPU
+// has no use for, and a program linked to it would not start there. The CUDA runtime itself is
+// linked statically and looks for the driver when it is called. Thread safety: safe.
+#pragma once
+
+#include <cublas_v2.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice::cuda {
+
+struct CublasLibrary {
+  cublasStatus_t (*create)(cublasHandle_t*);
+  cublasStatus_t (*destroy)(cublasHandle_t);
+  cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
+  cublasStatus_t (*set_workspace)(cublasHandle_t, void*, size_t);
+  cublasStatus_t (*set_math_mode)(cublasHandle_t, cublasMath_t);
+  cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+                         const void*, const void*, cudaDataType, int, const void*, cudaDataType,
+                         int, const void*, void*, cudaDataType, int, cublasComputeType_t,
+                         cublasGemmAlgo_t);
+  const char* (*status_name)(cublasStatus_t);
+
+  // Loaded once and kept. NOT_FOUND names the library that is missing and where it was looked for.
+  static absl::StatusOr<const CublasLibrary*> Get();
+  absl::Status Check(cublasStatus_t status, absl::string_view call) const;
+};
+
+// The library's file: that of the toolkit this was built with.
+const char* CublasFileName();
+
+}  // namespace sluice::cuda

@@ -1,0 +1,17 @@
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "model/net/cuda/cuda_device.h"
+
+namespace sluice {
+
+std::string CudaDeviceInfo::ToString() const {
+  return absl::StrFormat("cuda:%d: %s, capability %d.%d, driver for CUDA %s, runtime %s, %.1f GiB",
+                         ordinal, name, major, minor, CudaVersionText(driver),
+                         CudaVersionText(runtime), total_bytes / 0x1p30);
+}
+
+std::string CudaVersionText(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+}  // namespace sluice

@@ -1,0 +1,61 @@
+// A CUDA stream and an event that belong to their holder.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "absl/status/status.h"
+#include "model/net/cuda/cuda_status.h"
+
+namespace sluice::cuda {
+
+class Stream {
+ public:
+  Stream() = default;
+  ~Stream() {
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // On the current device; does not wait for the default stream.
+  absl::Status Create() {
+    return CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                      "cudaStreamCreateWithFlags");
+  }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() = default;
+  ~Event() {
+    if (event_ != nullptr) (void)cudaEventDestroy(event_);
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  absl::Status Create(bool timing) {
+    return CudaStatus(
+        cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreateWithFlags");
+  }
+  cudaEvent_t get() const { return event_; }
+
+  absl::Status Record(const Stream& stream) {
+    return CudaStatus(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
+  }
+  // What is put on `stream` from now on waits for the last Record.
+  absl::Status HoldBack(const Stream& stream) const {
+    return CudaStatus(cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,321 @@
+#include "model/net/cuda/cuda_wide_deep_net.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "model/net/cuda/cuda_net.h"
+#include "model/net/net_input.h"
+
+namespace sluice {
+
+absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& shape,
+                                                        const NetOptions& options) {
+  return cuda::CudaWideDeepNet::Create(shape, options);
+}
+
+namespace cuda {
+namespace {
+
+// Keys and cells are counted in 32 bits, and padding must fit too.
+constexpr size_t kMaxKeys = size_t{1} << 31;
+// Of the keys of a largest batch, so many are unique rows before anything is known about the data.
+constexpr size_t kRowsOfKeys = 4;
+
+Element ElementOf(MatmulPrecision precision) {
+  switch (precision) {
+    case MatmulPrecision::kBf16:
+      return Element::kBf16;
+    case MatmulPrecision::kFp16:
+      return Element::kFp16;
+    default:
+      return Element::kF32;
+  }
+}
+
+absl::Status CheckOptions(const NetOptions& options) {
+  const double fraction = options.device_memory_fraction;
+  if (fraction > 0 && fraction <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("device_memory_fraction is ", fraction, "; it must be above 0 and at most 1"));
+}
+
+}  // namespace
+
+CudaWideDeepNet::CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options,
+                                 MatmulPrecision precision, CudaDeviceInfo device)
+    : shape_(shape),
+      options_(options),
+      precision_(precision),
+      device_(std::move(device)),
+      device_memory_(NameOf(options.device),
+                     static_cast<size_t>(device_.total_bytes * options.device_memory_fraction)),
+      constants_(&device_memory_, "the network's tables"),
+      input_(&device_memory_, "a batch with its values"),
+      work_(&device_memory_, "activations and their gradients"),
+      output_(&device_memory_, "gradients") {}
+
+absl::StatusOr<std::unique_ptr<DenseNet>> CudaWideDeepNet::Create(const WideDeepShape& shape,
+                                                                  const NetOptions& options) {
+  SLUICE_RETURN_IF_ERROR(CheckShape(shape));
+  SLUICE_RETURN_IF_ERROR(CheckOptions(options));
+  SLUICE_ASSIGN_OR_RETURN(CudaDeviceInfo device, OpenCudaDevice(options.device.ordinal));
+  MatmulPrecision precision = options.precision;
+  if (precision == MatmulPrecision::kJob)
+    precision = shape.bf16 ? MatmulPrecision::kBf16 : MatmulPrecision::kF32;
+  std::unique_ptr<CudaWideDeepNet> net(
+      new CudaWideDeepNet(shape, options, precision, std::move(device)));
+  SLUICE_RETURN_IF_ERROR(net->Prepare());
+  return net;
+}
+
+CudaWideDeepNet::~CudaWideDeepNet() {
+  (void)cudaSetDevice(device_.ordinal);
+  // After a step that failed half way, copies may still use the blocks.
+  for (const Stream* stream : {&up_, &compute_, &down_}) {
+    if (stream->get() != nullptr) (void)cudaStreamSynchronize(stream->get());
+  }
+}
+
+absl::Status CudaWideDeepNet::Prepare() {
+  for (Stream* stream : {&compute_, &up_, &down_}) SLUICE_RETURN_IF_ERROR(stream->Create());
+  for (Event* event : {&batch_up_, &values_up_})
+    SLUICE_RETURN_IF_ERROR(event->Create(/*timing=*/false));
+  for (Span* span : {&index_span_, &train_span_}) {
+    SLUICE_RETURN_IF_ERROR(span->begin.Create(/*timing=*/true));
+    SLUICE_RETURN_IF_ERROR(span->end.Create(/*timing=*/true));
+  }
+  for (size_t i = 0; i < shape_.hidden.size() + 1; ++i) {
+    arrivals_.push_back(std::make_unique<Arrival>());
+    SLUICE_RETURN_IF_ERROR(arrivals_.back()->computed.Create(/*timing=*/false));
+    SLUICE_RETURN_IF_ERROR(arrivals_.back()->down.Create(/*timing=*/false));
+  }
+  SLUICE_ASSIGN_OR_RETURN(ops_, CudaOps::Create(&compute_, &device_memory_));
+  std::vector<char> constants(ConstantLayout(shape_).total);
+  FillConstants(shape_, constants.data());
+  if (!constants.empty()) {
+    SLUICE_RETURN_IF_ERROR(constants_.Reserve(constants.size()));
+    SLUICE_RETURN_IF_CUDA_ERROR(
+        cudaMemcpy(constants_.data(), constants.data(), constants.size(), cudaMemcpyHostToDevice));
+  }
+  program_ =
+      std::make_unique<StepProgram>(shape_, ViewOf(shape_, constants_.data()),
+                                    ElementOf(precision_), precision_ == MatmulPrecision::kTf32);
+  if (precision_ == MatmulPrecision::kFp16)
+    loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
+  const size_t keys = shape_.row_dim() > 0 ? options_.max_batch * shape_.slots.size() : 0;
+  return Reserve(Pad(options_.max_batch, keys, keys / kRowsOfKeys));
+}
+
+absl::Status CudaWideDeepNet::Reserve(const StepShape& shape) {
+  const NetPlan& plan = program_->plan();
+  const size_t in = InputLayout(plan, shape).total, out = OutputLayout(plan, shape).total;
+  const size_t work = WorkLayout(plan, shape, program_->element()).total;
+  if (in <= reserved_[0] && work <= reserved_[1] && out <= reserved_[2]) return absl::OkStatus();
+  graphs_.Clear();
+  reserved_ = {0, 0, 0};
+  SLUICE_RETURN_IF_ERROR(input_.Reserve(in));
+  SLUICE_RETURN_IF_ERROR(work_.Reserve(work));
+  SLUICE_RETURN_IF_ERROR(output_.Reserve(out));
+  SLUICE_RETURN_IF_ERROR(pinned_input_.Reserve(in));
+  SLUICE_RETURN_IF_ERROR(pinned_output_.Reserve(out));
+  reserved_ = {input_.capacity(), work_.capacity(), output_.capacity()};
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::CheckSize(const NetInput& input) const {
+  const Batch& batch = *input.batch;
+  const size_t largest =
+      std::max({batch.n * std::max<size_t>(batch.num_slots, 1), batch.keys.size(), input.num_rows});
+  if (largest < kMaxKeys) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("wide_deep: a batch of ", batch.n, " examples has ", largest,
+                   " cells, keys or rows; at most ", kMaxKeys, " fit; lower train.batch_size"));
+}
+
+absl::Status CudaWideDeepNet::Upload(const Piece& piece) {
+  if (piece.begin >= piece.end) return absl::OkStatus();
+  return CudaStatus(cudaMemcpyAsync(input_.data() + piece.begin, pinned_input_.data() + piece.begin,
+                                    piece.end - piece.begin, cudaMemcpyHostToDevice, up_.get()),
+                    "cudaMemcpyAsync");
+}
+
+absl::Status CudaWideDeepNet::AwaitUploads(Event* up) {
+  SLUICE_RETURN_IF_ERROR(up->Record(up_));
+  return up->HoldBack(compute_);
+}
+
+absl::Status CudaWideDeepNet::RunPhase(size_t phase, const StepShape& shape) {
+  return graphs_.Run(phase, shape, compute_, [this, phase, &shape] {
+    switch (phase) {
+      case kIndex:
+        program_->Index(shape, memory(), ops_.get());
+        break;
+      case kForward:
+        program_->Forward(shape, memory(), ops_.get());
+        break;
+      default:
+        program_->Train(phase - kTrain, shape, memory(), ops_.get());
+    }
+    return ops_->TakeStatus();
+  });
+}
+
+absl::Status CudaWideDeepNet::Download(size_t i, size_t begin, size_t end) {
+  SLUICE_RETURN_IF_ERROR(arrivals_[i]->computed.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(arrivals_[i]->computed.HoldBack(down_));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(pinned_output_.data() + begin, output_.data() + begin,
+                                              end - begin, cudaMemcpyDeviceToHost, down_.get()));
+  return arrivals_[i]->down.Record(down_);
+}
+
+absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLayout& out) {
+  const NetPlan& plan = program_->plan();
+  const size_t last = program_->train_parts() - 1;
+  for (size_t part = 0; part < last; ++part) {
+    SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + part, shape));
+    const int tensor = program_->FinalAfter(part);
+    SLUICE_RETURN_IF_ERROR(Download(part, out.dense[tensor],
+                                    out.dense[tensor] + plan.elements[tensor] * sizeof(float)));
+  }
+  SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + last, shape));
+  // [result, all other dense tensors][rows]
+  return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
+}
+
+absl::Status CudaWideDeepNet::Synchronize(const std::vector<const Span*>& spans) {
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(down_.get()));
+  double busy = busy_seconds_.load(std::memory_order_relaxed);
+  for (const Span* span : spans) {
+    float milliseconds = 0;
+    SLUICE_RETURN_IF_CUDA_ERROR(
+        cudaEventElapsedTime(&milliseconds, span->begin.get(), span->end.get()));
+    busy += milliseconds * 1e-3;
+  }
+  busy_seconds_.store(busy, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                                        NetGradients* gradients) {
+  const NetPlan& plan = program_->plan();
+  const Dropout dropout(shape_.dropout, seed, epoch);
+  SLUICE_RETURN_IF_ERROR(
+      CheckTrainStep(shape_, plan.elements, input, dropout.active(), *gradients));
+  SLUICE_RETURN_IF_ERROR(CheckSize(input));
+  gradients->loss_sum = gradients->weight_sum = 0;
+  gradients->skipped = false;
+  if (input.batch->n == 0) {
+    SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
+    return absl::OkStatus();
+  }
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
+  const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
+  SLUICE_RETURN_IF_ERROR(Reserve(shape));
+  const InputLayout in(plan, shape);
+  const double weight_sum = SumOfWeights(*input.batch);
+  const double scale = precision_ == MatmulPrecision::kFp16 ? scaler_.scale() : 1.0;
+  const StepHeader header = MakeHeader(input, dropout, weight_sum, scale);
+  char* const to = pinned_input_.data();
+  const int threads = options_.threads;
+
+  SLUICE_RETURN_IF_ERROR(Upload(FillBatch(plan, in, input, header, threads, to)));
+  SLUICE_RETURN_IF_ERROR(AwaitUploads(&batch_up_));
+  SLUICE_RETURN_IF_ERROR(index_span_.begin.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kIndex, shape));
+  SLUICE_RETURN_IF_ERROR(index_span_.end.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, threads, to)));
+  SLUICE_RETURN_IF_ERROR(Upload(FillRows(plan, in, input, threads, to)));
+  SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
+  const OutputLayout out(plan, shape);
+  SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(RunTraining(shape, out));
+  SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
+  // Of fp16 nothing is final before it is known that nothing overflowed.
+  gradients->weight_sum = weight_sum;
+  const bool early = precision_ != MatmulPrecision::kFp16;
+  if (early) SLUICE_RETURN_IF_ERROR(TakeEarly(out, gradients));
+  SLUICE_RETURN_IF_ERROR(Synchronize({&index_span_, &train_span_}));
+
+  StepResult result;
+  std::memcpy(&result, pinned_output_.data() + out.result, sizeof result);
+  SLUICE_RETURN_IF_ERROR(CheckOverflow(result, gradients));
+  if (gradients->skipped) {
+    gradients->weight_sum = 0;
+    return absl::OkStatus();
+  }
+  gradients->loss_sum = result.loss_sum;
+  ReadGradients(plan, out, pinned_output_.data(), input.num_rows, static_cast<float>(1.0 / scale),
+                /*early=*/!early, threads, gradients);
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::TakeEarly(const OutputLayout& out, NetGradients* gradients) {
+  for (size_t part = 0; part + 1 < program_->train_parts(); ++part) {
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(arrivals_[part]->down.get()));
+    const int tensor = program_->FinalAfter(part);
+    ReadTensor(program_->plan(), out, pinned_output_.data(), tensor, options_.threads, gradients);
+    if (gradients->ready) gradients->ready(tensor);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradients* gradients) {
+  if (precision_ != MatmulPrecision::kFp16) return absl::OkStatus();
+  gradients->skipped = result.overflow != 0;
+  scaler_.Update(gradients->skipped);
+  skipped_.store(scaler_.skipped(), std::memory_order_relaxed);
+  loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
+  if (!scaler_.hopeless()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "fp16: steps overflow at loss scale ", scaler_.scale(),
+      ": weights or activations exceed what fp16 holds (65504), or are not finite; use bf16, or a "
+      "smaller learning rate"));
+}
+
+absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
+  const NetPlan& plan = program_->plan();
+  SLUICE_RETURN_IF_ERROR(CheckInput(shape_, plan.elements, input));
+  SLUICE_RETURN_IF_ERROR(CheckSize(input));
+  if (input.batch->n == 0) return absl::OkStatus();
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
+  const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
+  SLUICE_RETURN_IF_ERROR(Reserve(shape));
+  const InputLayout in(plan, shape);
+  const StepHeader header = MakeHeader(input, Dropout(), 0, 1);
+  char* const to = pinned_input_.data();
+  SLUICE_RETURN_IF_ERROR(Upload(FillBatch(plan, in, input, header, options_.threads, to)));
+  SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, options_.threads, to)));
+  SLUICE_RETURN_IF_ERROR(Upload(FillRows(plan, in, input, options_.threads, to)));
+  SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
+  const OutputLayout out(plan, shape);
+  SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kForward, shape));
+  SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(Download(0, out.logits, out.logits + input.batch->n * sizeof(float)));
+  SLUICE_RETURN_IF_ERROR(Synchronize({&train_span_}));
+  std::memcpy(logits, pinned_output_.data() + out.logits, input.batch->n * sizeof(float));
+  return absl::OkStatus();
+}
+
+DeviceStats CudaWideDeepNet::device_stats() const {
+  DeviceStats stats;
+  stats.busy_seconds = busy_seconds_.load(std::memory_order_relaxed);
+  stats.bytes_in_use = device_memory_.used();
+  stats.bytes_limit = device_memory_.limit();
+  stats.skipped_steps = skipped_.load(std::memory_order_relaxed);
+  stats.loss_scale = loss_scale_.load(std::memory_order_relaxed);
+  return stats;
+}
+
+std::string CudaWideDeepNet::Describe() const {
+  return absl::StrFormat("%s; products in %s; at most %.1f GiB of it", device_.ToString(),
+                         NameOf(precision_), device_memory_.limit() / 0x1p30);
+}
+
+}  // namespace cuda
+}  // namespace sluice

@@ -1,0 +1,100 @@
+// The CUDA backend of wide_deep on one device.
+//
+// A step: the batch goes up and its keys are sorted while dense tensors and rows follow on a stream
+// of their own; forward and backward run on the compute stream; each layer's weight gradient comes
+// down on a third stream when its product ends; the call returns when all is down.
+// Invariants: the same batch gives the same bits on the same device. Not those of DenseNet: bits
+// differ from the CPU's, a logit may differ in the last bits between batches, and gradient sums are
+// not cut at chunks (README.md).
+// Memory: device blocks bounded by options.device_memory_fraction, and pinned blocks; they grow
+// with the largest batch seen, a steady state allocates nothing. Thread safety: one thread calls at
+// a time; device_stats from any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/net/cuda/cuda_device.h"
+#include "model/net/cuda/cuda_memory.h"
+#include "model/net/cuda/cuda_ops.h"
+#include "model/net/cuda/cuda_stream.h"
+#include "model/net/cuda/graph_cache.h"
+#include "model/net/cuda/loss_scaler.h"
+#include "model/net/cuda/step_program.h"
+#include "model/net/cuda/step_staging.h"
+#include "model/net/dense_net.h"
+#include "model/net/net_options.h"
+
+namespace sluice::cuda {
+
+class CudaWideDeepNet : public DenseNet {
+ public:
+  // As CreateCudaNet (cuda_net.h).
+  static absl::StatusOr<std::unique_ptr<DenseNet>> Create(const WideDeepShape& shape,
+                                                          const NetOptions& options);
+  ~CudaWideDeepNet() override;
+
+  absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                         NetGradients* gradients) override;
+  absl::Status Forward(const NetInput& input, float* logits) override;
+  DeviceStats device_stats() const override;
+  std::string Describe() const override;
+
+ private:
+  // Time on the compute stream between Begin and End, known after the stream is synchronized.
+  struct Span {
+    Event begin, end;
+  };
+
+  CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options, MatmulPrecision precision,
+                  CudaDeviceInfo device);
+  absl::Status Prepare();
+  // Room for a step; forgets the graphs when a block may move.
+  absl::Status Reserve(const StepShape& shape);
+  absl::Status CheckSize(const NetInput& input) const;
+  absl::Status Upload(const Piece& piece);
+  // `compute_` goes on when all uploads so far are there.
+  absl::Status AwaitUploads(Event* up);
+  absl::Status RunPhase(size_t phase, const StepShape& shape);
+  // Bytes [begin, end) of the output come down when what is on `compute_` so far is done, then
+  // arrivals_[i].down is reached.
+  absl::Status Download(size_t i, size_t begin, size_t end);
+  // All parts of training, with the downloads of what each makes final.
+  absl::Status RunTraining(const StepShape& shape, const OutputLayout& out);
+  // Waits for the gradients that come down before the rest, takes each and tells `ready`.
+  absl::Status TakeEarly(const OutputLayout& out, NetGradients* gradients);
+  // Waits for all work and counts it.
+  absl::Status Synchronize(const std::vector<const Span*>& spans);
+  // After a step whose result is down: whether it may be used.
+  absl::Status CheckOverflow(const StepResult& result, NetGradients* gradients);
+  StepMemory memory() const { return {input_.data(), work_.data(), output_.data()}; }
+
+  const WideDeepShape shape_;
+  const NetOptions options_;
+  const MatmulPrecision precision_;
+  const CudaDeviceInfo device_;
+  DeviceMemory device_memory_;  // before the blocks
+  DeviceBlock constants_, input_, work_, output_;
+  PinnedBlock pinned_input_, pinned_output_;
+  std::array<size_t, 3> reserved_ = {0, 0, 0};  // bytes of input, work and output that are there
+  Stream compute_, up_, down_;
+  Event batch_up_, values_up_;
+  Span index_span_, train_span_;
+  struct Arrival {
+    Event computed, down;
+  };
+  std::vector<std::unique_ptr<Arrival>> arrivals_;  // by part of training
+  std::unique_ptr<CudaOps> ops_;
+  std::unique_ptr<StepProgram> program_;
+  GraphCache graphs_;
+  LossScaler scaler_;
+  // Written by the calling thread, read by metrics; relaxed: figures, nothing is read through them.
+  std::atomic<double> busy_seconds_{0}, loss_scale_{0};
+  std::atomic<uint64_t> skipped_{0};
+};
+
+}  // namespace sluice::cuda

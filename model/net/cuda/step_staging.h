@@ -1,0 +1,38 @@
+// Copies between the caller's memory and the pinned blocks of a step, in parallel.
+//
+// Thread safety: pure functions on the memory they are given; they work with `threads` threads.
+#pragma once
+
+#include <vector>
+
+#include "model/net/cuda/step_layout.h"
+#include "model/net/dense_net.h"
+
+namespace sluice::cuda {
+
+// Bytes [begin, end) of a block.
+struct Piece {
+  size_t begin = 0, end = 0;
+};
+
+// Sum of the weights of the batch, in double, in order.
+double SumOfWeights(const Batch& batch);
+StepHeader MakeHeader(const NetInput& input, const Dropout& dropout, double weight_sum,
+                      double loss_scale);
+
+// What goes up, each returning the piece that it filled: header and batch; dense tensors; rows.
+Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
+                const StepHeader& header, int threads, char* block);
+Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
+                char* block);
+Piece FillRows(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
+               char* block);
+
+// Of what came down in `block`, to the caller's memory: one dense tensor; all gradients times
+// `factor`, the hidden layers' weights only when `early` (else ReadTensor has taken them).
+void ReadTensor(const NetPlan& plan, const OutputLayout& layout, const char* block, size_t tensor,
+                int threads, NetGradients* gradients);
+void ReadGradients(const NetPlan& plan, const OutputLayout& layout, const char* block,
+                   size_t num_rows, float factor, bool early, int threads, NetGradients* gradients);
+
+}  // namespace sluice::cuda

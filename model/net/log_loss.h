@@ -1,0 +1,24 @@
+// Sigmoid and log loss of one logit, in double: for the CPU and for CUDA kernels.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cmath>
+
+#include "common/base/host_device.h"
+
+namespace sluice {
+
+// 1 / (1 + exp(-z)): exp of a negative number only, no overflow on either side.
+SLUICE_HD inline double SigmoidOf(double z) {
+  const double e = std::exp(-std::fabs(z));
+  return z >= 0 ? 1.0 / (1.0 + e) : e / (1.0 + e);
+}
+
+// log(1 + exp(z)) - label * z, stable. NaN stays NaN.
+SLUICE_HD inline double LogLossOf(double z, double label) {
+  const double positive = z < 0.0 ? 0.0 : z;
+  return positive + std::log1p(std::exp(-std::fabs(z))) - label * z;
+}
+
+}  // namespace sluice

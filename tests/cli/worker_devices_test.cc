@@ -1,0 +1,117 @@
+#include "cli/worker_devices.h"
+
+#include <cstdlib>
+
+#include "gmock/gmock.h"
+
+namespace sluice::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class WorkerDevicesTest : public ::testing::Test {
+ protected:
+  WorkerDevicesTest() {
+    unsetenv("SLUICE_DEVICE");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    spec_.name = "launch";
+    spec_.flags = DeviceFlags();
+  }
+  ~WorkerDevicesTest() override { unsetenv("SLUICE_DEVICE"); }
+
+  ParsedCommand Parse(const std::vector<std::string>& flags) { return *ParseCommand(spec_, flags); }
+  std::string RefusedCount(const std::vector<std::string>& flags) {
+    return std::string(WorkersOfGpus(Parse(flags)).status().message());
+  }
+  WorkerDevices Devices(const std::vector<std::string>& flags, uint32_t workers) {
+    const auto devices = DevicesOfWorkers(Parse(flags), workers);
+    EXPECT_TRUE(devices.ok()) << devices.status();
+    return devices.ok() ? *devices : WorkerDevices();
+  }
+  // CheckDevices on a machine with so many.
+  static std::string Refused(const WorkerDevices& devices, int there) {
+    std::vector<CudaDeviceInfo> list(there);
+    for (int i = 0; i < there; ++i) list[i].ordinal = i, list[i].name = "Fake";
+    return std::string(CheckDevices(devices, [&] { return list; }).message());
+  }
+
+  CommandSpec spec_;
+};
+
+TEST_F(WorkerDevicesTest, AWorkerOnEachGpuThenThoseOnTheCpu) {
+  EXPECT_EQ(*WorkersOfGpus(Parse({"--gpus=0,2"})), 2u);
+  const std::vector<std::string> mixed = {"--gpus=0,2", "--cpu_workers=2"};
+  EXPECT_EQ(*WorkersOfGpus(Parse(mixed)), 4u);
+  EXPECT_THAT(Devices(mixed, 4).by_rank, ElementsAre("cuda:0", "cuda:2", "cpu", "cpu"));
+  EXPECT_THAT(std::string(DevicesOfWorkers(Parse(mixed), 3).status().message()),
+              AllOf(StartsWith("--gpus=0,2: with --cpu_workers=2 makes 4 workers"),
+                    HasSubstr("worker_num 3; leave --worker_num out")));
+}
+
+TEST_F(WorkerDevicesTest, WithoutGpusAllWorkersHaveTheDeviceOfTheFlagOrTheVariable) {
+  EXPECT_EQ(*WorkersOfGpus(Parse({})), 0u);
+  EXPECT_THAT(Devices({}, 2).by_rank, ElementsAre("cpu", "cpu"));
+  setenv("SLUICE_DEVICE", "auto", 1);
+  EXPECT_THAT(Devices({}, 1).by_rank, ElementsAre("auto"));
+  EXPECT_THAT(Devices({"--device=cuda"}, 1).by_rank, ElementsAre("cuda"));
+  EXPECT_THAT(Devices({"--gpus=3"}, 1).by_rank, ElementsAre("cuda:3"));
+  setenv("SLUICE_DEVICE", "gpu", 1);
+  EXPECT_THAT(std::string(DevicesOfWorkers(Parse({}), 1).status().message()),
+              StartsWith("SLUICE_DEVICE=gpu: 'gpu' is no device; give cpu, cuda"));
+}
+
+TEST_F(WorkerDevicesTest, ContradictionsAndBadValuesAreRefused) {
+  EXPECT_THAT(RefusedCount({"--gpus=0", "--device=cpu"}),
+              StartsWith("--gpus=0: contradicts --device=cpu"));
+  EXPECT_THAT(RefusedCount({"--cpu_workers=2"}), HasSubstr("give --gpus=LIST, or --worker_num"));
+  EXPECT_THAT(RefusedCount({"--gpus=0", "--cpu_workers=-1"}),
+              HasSubstr("--cpu_workers=-1: not possible; give 0 to"));
+  EXPECT_THAT(RefusedCount({"--gpus=0,x"}), StartsWith("--gpus=0,x: 'x' is no device number"));
+  EXPECT_THAT(RefusedCount({"--gpus=1,1"}), HasSubstr("device 1 is given twice"));
+  EXPECT_THAT(std::string(DevicesOfWorkers(Parse({"--device=gpu"}), 1).status().message()),
+              StartsWith("--device=gpu: 'gpu' is no device"));
+}
+
+TEST_F(WorkerDevicesTest, DevicesMustBeThereOneAWorker) {
+  EXPECT_EQ(Refused(Devices({"--gpus=0,1", "--cpu_workers=5"}, 7), 2), "");
+  EXPECT_EQ(Refused(Devices({"--device=cuda"}, 2), 2), "");
+  EXPECT_EQ(Refused(Devices({"--device=auto"}, 9), 0), "");
+  EXPECT_EQ(Refused(Devices({"--gpus=0,2"}, 2), 2),
+            "--gpus=0,2: cuda:2 is not there; give some of cuda:0 (Fake), cuda:1 (Fake)");
+  EXPECT_THAT(Refused(Devices({"--device=cuda"}, 3), 1),
+              AllOf(StartsWith("--device=cuda: 3 workers on GPUs"), HasSubstr("is only cuda:0")));
+  EXPECT_THAT(Refused(Devices({"--device=cuda:0"}, 2), 2),
+              AllOf(StartsWith("--device=cuda:0: 2 workers on one device"),
+                    HasSubstr("--worker_num=1, or --gpus=LIST")));
+  setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+  EXPECT_THAT(Refused(Devices({"--gpus=3"}, 1), 1), HasSubstr("CUDA_VISIBLE_DEVICES=\"3\""));
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(WorkerDevicesTest, TheRuntimeIsAskedOnlyForItsDevices) {
+  const ListDevices none = [] { return absl::FailedPreconditionError("no driver"); };
+  EXPECT_TRUE(CheckDevices(Devices({}, 2), none).ok());
+  EXPECT_TRUE(CheckDevices(Devices({"--device=auto"}, 2), none).ok());
+  EXPECT_EQ(CheckDevices(Devices({"--gpus=0"}, 1), none),
+            absl::InvalidArgumentError("--gpus=0: no driver"));
+}
+
+TEST_F(WorkerDevicesTest, WhatOnlyGpusHaveIsRefusedForWorkersOnTheCpu) {
+  JobConfig job;
+  job.mutable_train()->set_device_memory_fraction(0.5);
+  EXPECT_THAT(std::string(CheckJobOnDevices(job, Devices({}, 2)).message()),
+              StartsWith("train.device_memory_fraction: no worker of this job has a GPU"));
+  const WorkerDevices mixed = Devices({"--gpus=0", "--cpu_workers=1"}, 2);
+  EXPECT_TRUE(CheckJobOnDevices(job, mixed).ok());
+  EXPECT_TRUE(CheckJobOnDevices(job, Devices({"--device=auto"}, 2)).ok());
+  job.mutable_train()->set_compute_dtype(TrainConfig::FP16);
+  EXPECT_TRUE(CheckJobOnDevices(job, Devices({"--gpus=0,1"}, 2)).ok());
+  EXPECT_THAT(std::string(CheckJobOnDevices(job, mixed).message()),
+              StartsWith("train.compute_dtype: FP16 needs a CUDA device"));
+}
+
+}  // namespace
+}  // namespace sluice::cli

@@ -1,0 +1,65 @@
+// What a machine without toolkit, driver or device is told, and what one with them shows.
+#include "model/net/cuda/cuda_device.h"
+
+#include "gmock/gmock.h"
+#include "model/net/cuda/cuda_net.h"
+#include "tests/model/cuda/gpu_for_test.h"
+#include "tests/model/net/net_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+TEST(CudaDeviceTest, DescribesItselfInALine) {
+  CudaDeviceInfo info;
+  info.ordinal = 1;
+  info.name = "NVIDIA H100";
+  info.major = 9;
+  info.driver = 13000;
+  info.runtime = 12080;
+  info.total_bytes = size_t{80} << 30;
+  EXPECT_EQ(info.ToString(),
+            "cuda:1: NVIDIA H100, capability 9.0, driver for CUDA 13.0, runtime 12.8, 80.0 GiB");
+}
+
+// Listing, opening and making a network fail alike, and each says what to do.
+TEST(CudaDeviceTest, WithoutADeviceEveryErrorNamesTheCauseAndTheFix) {
+  const absl::Status listed = ListCudaDevices().status();
+  if (listed.ok()) GTEST_SKIP() << "there is a GPU";
+  const std::string message(listed.message());
+  if (BuiltWithCuda()) {
+    EXPECT_THAT(listed.code(),
+                AnyOf(absl::StatusCode::kFailedPrecondition, absl::StatusCode::kNotFound));
+    EXPECT_THAT(message, AnyOf(HasSubstr("no NVIDIA driver"), HasSubstr("update the driver"),
+                               HasSubstr("shows no CUDA device")));
+  } else {
+    EXPECT_EQ(listed.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(message, HasSubstr("built without CUDA"));
+  }
+  EXPECT_THAT(message, HasSubstr("--device=cpu"));
+  EXPECT_EQ(OpenCudaDevice(0).status(), listed);
+  NetOptions options;
+  options.device.kind = ComputeDevice::kCuda;
+  EXPECT_EQ(CreateCudaNet(SmallShape(), options).status(), listed);
+}
+
+TEST(CudaDeviceTest, OpensTheFirstAndRefusesOneThatIsNotThere) {
+  SLUICE_NEEDS_GPU();
+  const auto devices = ListCudaDevices();
+  const auto device = OpenCudaDevice(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_GT(device->free_bytes, 0u);
+  // As nvidia-smi -L prints it: what workers know a device by.
+  EXPECT_THAT(device->uuid, MatchesRegex("GPU-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"));
+  EXPECT_EQ(device->uuid.size(), 40u);
+  EXPECT_TRUE(CheckCudaLibraries().ok()) << CheckCudaLibraries();
+  const absl::Status status = OpenCudaDevice(devices->size()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cuda:0 ("));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,84 @@
+// The CUDA backend's step on the host: staging, layouts, program and kernel functions are those of
+// the device; HostOps runs them. Blocks begin full of garbage: what is read before it is written
+// shows.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "model/net/cuda/step_program.h"
+#include "model/net/cuda/step_staging.h"
+#include "tests/model/cuda/host_ops.h"
+
+namespace sluice::cuda {
+
+// Ops: HostOps, or what runs the kernels otherwise.
+template <typename Ops>
+class StepNet : public DenseNet {
+ public:
+  explicit StepNet(WideDeepShape shape, Element element = Element::kF32, double loss_scale = 1)
+      : shape_(std::move(shape)),
+        constants_(ConstantLayout(shape_).total),
+        loss_scale_(loss_scale),
+        program_((FillConstants(shape_, constants_.data()), shape_),
+                 ViewOf(shape_, constants_.data()), element, false) {}
+
+  absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                         NetGradients* gradients) override {
+    const StepShape shape = Stage(input, Dropout(shape_.dropout, seed, epoch));
+    gradients->skipped = false;
+    gradients->weight_sum = SumOfWeights(*input.batch);
+    Ops ops;
+    program_.Index(shape, memory(), &ops);
+    const OutputLayout out(program_.plan(), shape);
+    for (size_t part = 0; part < program_.train_parts(); ++part) {
+      program_.Train(part, shape, memory(), &ops);
+      const int tensor = program_.FinalAfter(part);
+      if (tensor < 0) continue;
+      ReadTensor(program_.plan(), out, output_.data(), tensor, 1, gradients);
+      if (gradients->ready) gradients->ready(tensor);
+    }
+    StepResult result;
+    std::memcpy(&result, output_.data() + out.result, sizeof result);
+    gradients->loss_sum = result.loss_sum;
+    gradients->skipped = result.overflow != 0;
+    ReadGradients(program_.plan(), out, output_.data(), input.num_rows,
+                  static_cast<float>(1 / loss_scale_), /*early=*/loss_scale_ != 1, 2, gradients);
+    return absl::OkStatus();
+  }
+
+  absl::Status Forward(const NetInput& input, float* logits) override {
+    const StepShape shape = Stage(input, Dropout());
+    Ops ops;
+    program_.Forward(shape, memory(), &ops);
+    std::memcpy(logits, output_.data() + OutputLayout(program_.plan(), shape).logits,
+                input.batch->n * sizeof(float));
+    return absl::OkStatus();
+  }
+
+ private:
+  StepShape Stage(const NetInput& input, const Dropout& dropout) {
+    const NetPlan& plan = program_.plan();
+    const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
+    const InputLayout in(plan, shape);
+    input_.assign(in.total, char(0xFF));  // NaN, and indices far outside
+    work_.assign(WorkLayout(plan, shape, program_.element()).total, char(0xFF));
+    output_.assign(OutputLayout(plan, shape).total, char(0xFF));
+    const StepHeader header = MakeHeader(input, dropout, SumOfWeights(*input.batch), loss_scale_);
+    FillBatch(plan, in, input, header, 2, input_.data());
+    FillDense(plan, in, input, 2, input_.data());
+    FillRows(plan, in, input, 2, input_.data());
+    return shape;
+  }
+  StepMemory memory() { return {input_.data(), work_.data(), output_.data()}; }
+
+  const WideDeepShape shape_;
+  std::vector<char> constants_;
+  const double loss_scale_;
+  const StepProgram program_;
+  std::vector<char> input_, work_, output_;
+};
+
+using HostNet = StepNet<HostOps>;
+
+}  // namespace sluice::cuda

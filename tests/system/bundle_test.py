@@ -1,0 +1,99 @@
+"""The bundle for machines without our packages: its size, its libraries, its script. Nothing here needs a GPU."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from sluice_testing import BIN, ROOT, TIME_SCALE, SluiceTest
+
+BUILD = BIN.parent
+MAX_BYTES = 55 << 20
+PROGRAMS = {"sluice", "sluice-scheduler", "sluice-pserver", "sluice-worker", "sluice-bench"}
+# Of the host: the C library and its loader.
+OF_HOST = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread)\.so")
+MISSING = [tool for tool in ("cmake", "ldd", "objdump", "strip", "tar") if shutil.which(tool) is None]
+WHY_NOT = ("no %s here" % ", ".join(MISSING) if MISSING else
+           "a sanitized build is no bundle" if TIME_SCALE > 1 else
+           "sluice-bench is not built" if not (BIN / "sluice-bench").exists() else None)
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class BundleTest(SluiceTest):
+    @classmethod
+    def setUpClass(cls):
+        made = tempfile.TemporaryDirectory(prefix="sluice_bundle_")
+        cls.addClassCleanup(made.cleanup)
+        cls.folder = pathlib.Path(made.name) / "bundle"
+        done = subprocess.run([ROOT / "deploy" / "bundle" / "make.sh", BUILD, cls.folder], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, done.stdout
+
+    def script(self, *args, **variables):
+        """run.sh with an environment of nothing else."""
+        return subprocess.run([self.folder / "run.sh", *args], text=True, cwd=self.tmp, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, env={"PATH": "/usr/bin:/bin", **variables})
+
+    def test_it_is_whole_and_small(self):
+        archive = self.folder.parent / "bundle.tar.gz"
+        size = archive.stat().st_size
+        print("bundle: %.1f MiB" % (size / 2**20), file=sys.stderr)
+        self.assertLess(size, MAX_BYTES)
+        names = subprocess.run(["tar", "tzf", archive], capture_output=True, text=True, check=True).stdout.split()
+        for name in ["run.sh", "configs/criteo_wide_deep.textproto", "data/adult/adult.data.gz"] + [
+                "bin/" + program for program in PROGRAMS]:
+            self.assertIn("bundle/" + name, names)
+        self.assertIn("bundle/tests/cuda_net_test", names)
+        self.assertEqual([n for n in names if re.search(r"/lib(cuda|cublas|cudart|nv)|/libc\.so|/ld-linux", n)], [])
+
+        # Nothing comes from a folder that only a machine with our packages has.
+        programs = [p for folder in ("bin", "tests", "lib") for p in (self.folder / folder).rglob("*")
+                    if p.is_file() and not p.is_symlink()]
+        self.assertGreater(len(programs), 40)
+        path = "%s/lib:%s/lib/gcc" % (self.folder, self.folder)
+        for program in programs:
+            said = subprocess.run(["ldd", program], capture_output=True, text=True,
+                                  env={**os.environ, "LD_LIBRARY_PATH": path}).stdout
+            for line in said.splitlines():
+                words = line.split()
+                if not words or OF_HOST.search(words[0]) or words == ["statically", "linked"]:
+                    continue
+                self.assertEqual(words[1], "=>", line)
+                self.assertTrue(words[2].startswith(str(self.folder)), "%s: %s" % (program.name, line))
+
+        # Stripped.
+        for program in PROGRAMS:
+            sections = subprocess.run(["objdump", "-h", self.folder / "bin" / program], capture_output=True,
+                                      text=True).stdout
+            self.assertNotIn(".symtab", sections)
+
+    def test_the_script_runs_what_is_in_it(self):
+        helped = self.script()
+        self.assertEqual(helped.returncode, 0)
+        for word in ("test", "bench", "demo"):
+            self.assertRegex(helped.stdout, r"(?m)^run\.sh %s" % word)
+        self.assertIn("version", self.script("sluice", "--version").stdout)
+        self.assertEqual(self.script("no_such_program").returncode, 127)
+
+        tested = self.script("test")
+        self.assertIn(tested.returncode, (0, 3), tested.stdout)
+        if tested.returncode == 3:  # the tests say why
+            self.assertIn("needs a GPU: ", tested.stdout)
+        bench = self.script("bench", "--quick")
+        self.assertEqual(bench.returncode, 0, bench.stdout)
+        self.assertIn("train_step/gpu/", bench.stdout)
+
+    def test_the_demo_trains(self):
+        demo = self.script("demo", "--device=cpu", "--worker_num=1", DEMO_EXAMPLES="4000")
+        self.assertEqual(demo.returncode, 0, demo.stdout)
+        self.assertRegex(demo.stdout, r"criteo-1: done, mode async, 1 epoch, .* 4,000 examples")
+        self.assertTrue((self.tmp / "sluice-demo" / "output" / "result.json").exists())
+
+
+if __name__ == "__main__":
+    if WHY_NOT:
+        print("skipped: %s" % WHY_NOT, file=sys.stderr)
+    unittest.main()

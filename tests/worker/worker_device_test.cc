@@ -1,0 +1,130 @@
+// Which device a worker takes, on machines that are made up.
+#include "worker/worker_device.h"
+
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class WorkerDeviceTest : public ::testing::Test {
+ protected:
+  // `number` devices with UUIDs of this process.
+  explicit WorkerDeviceTest(int number = 2) {
+    for (int i = 0; i < number; ++i) {
+      CudaDeviceInfo info;
+      info.ordinal = i;
+      info.name = "Fake";
+      info.uuid = absl::StrCat("GPU-test-", getpid(), "-", i);
+      info.major = 9;
+      info.driver = info.runtime = 13000;
+      info.total_bytes = size_t{80} << 30;
+      there_.push_back(info);
+    }
+    devices_.list = [this]() -> absl::StatusOr<std::vector<CudaDeviceInfo>> {
+      if (!listed_.ok()) return listed_;
+      return there_;
+    };
+    devices_.open = [this](int ordinal) -> absl::StatusOr<CudaDeviceInfo> {
+      opened_.push_back(ordinal);
+      if (ordinal >= static_cast<int>(there_.size())) return absl::NotFoundError("only two");
+      if (ordinal == broken_) return absl::FailedPreconditionError("is broken");
+      return there_[ordinal];
+    };
+  }
+  absl::StatusOr<WorkerDevice> Take(const char* request) {
+    return TakeDevice(*ParseDeviceRequest(request), devices_);
+  }
+  // "cpu", "cuda:0" or the error.
+  static std::string Name(const absl::StatusOr<WorkerDevice>& taken) {
+    return taken.ok() ? NameOf(taken->device) : std::string(taken.status().message());
+  }
+
+  std::vector<CudaDeviceInfo> there_;
+  absl::Status listed_;
+  int broken_ = -1;
+  std::vector<int> opened_;
+  CudaDevices devices_;
+};
+
+TEST_F(WorkerDeviceTest, EachWorkerGetsTheNextFreeDevice) {
+  const auto first = Take("cuda");
+  ASSERT_EQ(Name(first), "cuda:0");
+  EXPECT_EQ(
+      first->line,
+      "computes on cuda:0: Fake, capability 9.0, driver for CUDA 13.0, runtime 13.0, 80.0 GiB");
+  {
+    const auto second = Take("cuda");
+    ASSERT_EQ(Name(second), "cuda:1");
+    const auto third = Take("cuda");
+    EXPECT_EQ(third.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Name(third), AllOf(HasSubstr("no CUDA device is free: cuda:0 (Fake): another"),
+                                   HasSubstr("cuda:1 (Fake): another"), HasSubstr("--device=cpu")));
+  }
+  EXPECT_EQ(Name(Take("cuda")), "cuda:1");  // its worker has ended
+}
+
+TEST_F(WorkerDeviceTest, ADeviceThatIsNamedIsThatOneOrAnError) {
+  const auto second = Take("cuda:1");
+  ASSERT_EQ(Name(second), "cuda:1");
+  const auto again = Take("cuda:1");
+  EXPECT_EQ(again.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Name(again), AllOf(HasSubstr("cuda:1 (Fake): another worker of this host has it"),
+                                 HasSubstr("--device=cuda")));
+  EXPECT_EQ(Name(Take("cuda")), "cuda:0");
+  EXPECT_EQ(Take("cuda:2").status(), absl::NotFoundError("only two"));
+}
+
+// Another ordinal of the same device: CUDA_VISIBLE_DEVICES of two processes differ.
+TEST_F(WorkerDeviceTest, ADeviceIsKnownByItsUuid) {
+  const auto first = Take("cuda:0");
+  ASSERT_EQ(Name(first), "cuda:0");
+  std::swap(there_[0].uuid, there_[1].uuid);
+  EXPECT_EQ(Name(Take("cuda")), "cuda:0");
+  EXPECT_THAT(Name(Take("cuda:1")), HasSubstr("another worker"));
+}
+
+TEST_F(WorkerDeviceTest, OneThatCannotBeUsedIsFreeAgainAndTheNextIsTaken) {
+  broken_ = 0;
+  EXPECT_EQ(Name(Take("cuda")), "cuda:1");
+  EXPECT_EQ(Take("cuda:0").status(), absl::FailedPreconditionError("is broken"));
+  broken_ = -1;
+  EXPECT_EQ(Name(Take("cuda:0")), "cuda:0");
+}
+
+TEST_F(WorkerDeviceTest, AutoIsADeviceOrTheCpuAndSaysWhy) {
+  const auto first = Take("auto");
+  ASSERT_EQ(Name(first), "cuda:0");
+  EXPECT_THAT(first->line, HasSubstr("(device auto: the first that is free)"));
+  const auto second = Take("auto");
+  ASSERT_EQ(Name(second), "cuda:1");
+  const auto third = Take("auto");
+  ASSERT_EQ(Name(third), "cpu");
+  EXPECT_THAT(third->line, StartsWith("computes on the CPU, as device auto found no other: no CUDA "
+                                      "device is free"));
+  listed_ = absl::FailedPreconditionError("no driver");
+  EXPECT_EQ(Take("auto")->line, "computes on the CPU, as device auto found no other: no driver");
+}
+
+TEST_F(WorkerDeviceTest, WithoutADriverTheErrorIsThatOfTheRuntime) {
+  listed_ = absl::FailedPreconditionError("no driver");
+  EXPECT_EQ(Take("cuda").status(), listed_);
+  EXPECT_EQ(Take("cuda:0").status(), listed_);
+}
+
+TEST_F(WorkerDeviceTest, TheCpuAsksForNoDevice) {
+  listed_ = absl::InternalError("must not be asked");
+  const auto cpu = Take("cpu");
+  EXPECT_EQ(Name(cpu), "cpu");
+  EXPECT_EQ(cpu->line, "computes on the CPU");
+  EXPECT_TRUE(opened_.empty());
+}
+
+}  // namespace
+}  // namespace sluice

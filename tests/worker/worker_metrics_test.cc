@@ -1,0 +1,48 @@
+#include "worker/worker_metrics.h"
+
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include "gmock/gmock.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Text(const WorkerMetrics& metrics) {
+  return prometheus::TextSerializer().Serialize(metrics.registry()->Collect());
+}
+
+TEST(WorkerMetricsTest, OnACudaDeviceItsUseIsThere) {
+  ComputeDevice device;
+  device.kind = ComputeDevice::kCuda;
+  device.ordinal = 1;
+  WorkerMetrics metrics(device);
+  WorkerProgress progress;
+  DeviceUse* use = progress.mutable_device();
+  use->set_busy_seconds(2.5);
+  use->set_busy_share(0.75);
+  use->set_bytes_in_use(1000);
+  use->set_bytes_limit(2000);
+  use->set_skipped_steps(3);
+  use->set_loss_scale(128);
+  metrics.Set(progress, 0);
+  const std::string text = Text(metrics);
+  for (const char* line :
+       {"busy_seconds{device=\"cuda:1\"} 2.5\n", "busy_share{device=\"cuda:1\"} 0.75\n",
+        "bytes{device=\"cuda:1\"} 1000\n", "limit_bytes{device=\"cuda:1\"} 2000\n",
+        "skipped_steps{device=\"cuda:1\"} 3\n", "loss_scale{device=\"cuda:1\"} 128\n"}) {
+    EXPECT_THAT(text, HasSubstr(std::string("sluice_worker_device_") + line));
+  }
+  metrics.Set(WorkerProgress(), 0);  // idle
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_device_bytes{device=\"cuda:1\"} 0\n"));
+}
+
+TEST(WorkerMetricsTest, OnTheCpuThereAreNone) {
+  EXPECT_THAT(Text(WorkerMetrics(ComputeDevice())), Not(HasSubstr("sluice_worker_device")));
+}
+
+}  // namespace
+}  // namespace sluice

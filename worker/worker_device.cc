@@ -1,0 +1,80 @@
+#include "worker/worker_device.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+absl::StatusOr<WorkerDevice> Take(const CudaDeviceInfo& info, const CudaDevices& devices) {
+  WorkerDevice taken;
+  taken.device.kind = ComputeDevice::kCuda;
+  taken.device.ordinal = info.ordinal;
+  SLUICE_ASSIGN_OR_RETURN(taken.claim, DeviceClaim::Take(info.uuid));
+  SLUICE_ASSIGN_OR_RETURN(const CudaDeviceInfo open, devices.open(info.ordinal));
+  taken.line = absl::StrCat("computes on ", open.ToString());
+  return taken;
+}
+
+absl::StatusOr<WorkerDevice> TakeOne(int ordinal, const std::vector<CudaDeviceInfo>& list,
+                                     const CudaDevices& devices) {
+  // One that is not there: `open` names those that are.
+  if (ordinal >= static_cast<int>(list.size())) {
+    SLUICE_RETURN_IF_ERROR(devices.open(ordinal).status());
+    return absl::NotFoundError(
+        absl::StrCat("cuda:", ordinal, " came late; start the worker again"));
+  }
+  absl::StatusOr<WorkerDevice> taken = Take(list[ordinal], devices);
+  if (!absl::IsAlreadyExists(taken.status())) return taken;
+  return absl::FailedPreconditionError(
+      absl::StrCat("cuda:", ordinal, " (", list[ordinal].name, "): ", taken.status().message(),
+                   "; a device has one worker: give another, or --device=cuda for the next free "
+                   "one"));
+}
+
+absl::StatusOr<WorkerDevice> TakeNext(const std::vector<CudaDeviceInfo>& list,
+                                      const CudaDevices& devices) {
+  std::vector<std::string> why;
+  for (const CudaDeviceInfo& info : list) {
+    absl::StatusOr<WorkerDevice> taken = Take(info, devices);
+    if (taken.ok()) return taken;
+    why.push_back(
+        absl::StrCat("cuda:", info.ordinal, " (", info.name, "): ", taken.status().message()));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("no CUDA device is free: ", absl::StrJoin(why, "; "),
+                   "; start fewer workers on GPUs, or compute on the CPU (--device=cpu)"));
+}
+
+absl::StatusOr<WorkerDevice> TakeCuda(const DeviceRequest& request, const CudaDevices& devices) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<CudaDeviceInfo> list, devices.list());
+  return request.kind == DeviceRequest::kCuda ? TakeOne(request.ordinal, list, devices)
+                                              : TakeNext(list, devices);
+}
+
+}  // namespace
+
+absl::StatusOr<CudaDeviceInfo> CudaDevices::OpenUsableCudaDevice(int ordinal) {
+  SLUICE_ASSIGN_OR_RETURN(CudaDeviceInfo info, OpenCudaDevice(ordinal));
+  SLUICE_RETURN_IF_ERROR(CheckCudaLibraries());
+  return info;
+}
+
+absl::StatusOr<WorkerDevice> TakeDevice(const DeviceRequest& request, const CudaDevices& devices) {
+  WorkerDevice cpu;
+  cpu.line = "computes on the CPU";
+  if (request.kind == DeviceRequest::kCpu) return cpu;
+  absl::StatusOr<WorkerDevice> taken = TakeCuda(request, devices);
+  if (request.kind != DeviceRequest::kAuto) return taken;
+  if (!taken.ok()) {
+    absl::StrAppend(&cpu.line, ", as device auto found no other: ", taken.status().message());
+    return cpu;
+  }
+  absl::StrAppend(&taken->line, " (device auto: the first that is free)");
+  return taken;
+}
+
+}  // namespace sluice
