@@ -26,7 +26,7 @@ TEST(ReadyPagesTest, NobodyIsWaitedForAndNothingIsKeptWithoutAUser) {
   {
     ReadyPages::User user(&pages);
     EXPECT_EQ(pages.WaitUntilReadyForTest(), 0);
-    EXPECT_EQ(user.Take().data(), nullptr);  // announces
+    (void)user.Take();  // announces; the thread may be quicker
     EXPECT_EQ(pages.WaitUntilReadyForTest(), 1);
   }
   EXPECT_EQ(pages.WaitUntilReadyForTest(), 0);
