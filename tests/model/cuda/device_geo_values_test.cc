@@ -76,6 +76,38 @@ TEST(DeviceGeoValuesTest, TheGlobalNormIsClippedAsByTheWorker) {
   }
 }
 
+TEST(DeviceGeoValuesTest, TheGlobalNormIsThatOfAllValuesWhateverTheirNumber) {
+  std::mt19937_64 random(5);
+  for (const size_t n : {1, 31, 32, 33, 255, 257, 8191, 8193, 5 * 8192 + 7}) {
+    std::vector<float> values(n);
+    double squared = 0;
+    for (float& value : values) {
+      value = std::normal_distribution<float>(0, 1)(random);
+      squared += 4.0 * value * value;
+    }
+    EmulatedTableOps ops;
+    SquaresArgs squares;
+    squares.values = values.data(), squares.n = n, squares.factor = 2;
+    std::vector<double> partials(squares.tiles(), std::nan(""));
+    squares.partials = partials.data();
+    ops.Squares(squares);
+    NormArgs norm;
+    float global = std::nanf("");
+    norm.partials = partials.data(), norm.n = partials.size();
+    norm.limit = 0.01, norm.global = &global;
+    ops.Norm(norm);
+    EXPECT_FLOAT_EQ(global, static_cast<float>(0.01 / std::sqrt(squared))) << n;
+  }
+  // More partial sums than the last kernel has threads.
+  const std::vector<double> partials(1000, 0.25);
+  NormArgs norm;
+  float global = 0;
+  norm.partials = partials.data(), norm.n = partials.size();
+  norm.limit = 1, norm.global = &global;
+  EmulatedTableOps().Norm(norm);
+  EXPECT_FLOAT_EQ(global, static_cast<float>(1 / std::sqrt(250.0)));
+}
+
 TEST(DeviceGeoValuesTest, GradientsOfALossScaleAreDividedByIt) {
   GeoCase geo(Emulated(), {{9}}, {GeoRules()[3]}, {4}, GeoRules()[3], 0.5, /*loss_scale=*/128);
   for (uint64_t step = 0; step < 20; ++step) geo.Step(10, step);
@@ -95,9 +127,9 @@ TEST(DeviceGeoValuesTest, AnUpdateNeedsTheGradientsOfAStep) {
   GeoCase geo(Emulated(), {{5}}, {GeoRules()[0]}, {2}, GeoRules()[0]);
   geo.Step(3, 0);
   GeoUpdate update;
-  const uint32_t slots[2] = {0, 1};
-  const uint64_t counts[2] = {9, 9};
-  update.slots = slots, update.counts = counts, update.n = 2;
+  const uint32_t slots[3] = {0, 1, 2};
+  const uint64_t counts[3] = {9, 9, 9};
+  update.slots = slots, update.counts = counts, update.n = 3;
   EXPECT_EQ(geo.device().Update(update).code(), absl::StatusCode::kFailedPrecondition);
   geo.ExpectEqualBits();
 }
