@@ -2,7 +2,7 @@
 # the loader finds for them, jobs, and the first job's data. Not the C library, which belongs to the host's loader, and
 # nothing of CUDA's: its runtime is in the programs, driver and cuBLAS are the host's.
 set(bundled sluice sluice-scheduler sluice-pserver sluice-worker sluice-bench)
-set(bundled_tests cuda_device_test cublas_library_test cuda_kernels_test cuda_net_test)
+set(bundled_tests cuda_device_test cublas_library_test cuda_kernels_test cuda_geo_values_test cuda_net_test geo_on_device_test)
 add_custom_target(sluice_gpu_tests)
 foreach(target ${bundled} ${bundled_tests})
   if(TARGET ${target})

@@ -1,95 +1,102 @@
-// Geo's local parameters: dense tables whole and the sparse rows this worker has touched, each with
-// its base (the server's value at the last exchange) and optimizer state.
+// Geo's local parameters: which sparse rows this worker holds and in which slots, how fresh they
+// are, what has moved since the last exchange. The numbers are behind GeoValues, in the worker's
+// memory or where the network computes.
 //
 // Invariants: a row is fresh when it was pulled, exchanged or updated since the last exchange,
-// stale otherwise; a stale row has local == base and is not in updated_rows_. Memory: a row costs
-// (2 x dim + state) floats, its key, 24 bytes and an index entry. Thread safety: one thread.
+// stale otherwise; a stale row has local == base and is not in updated_; a slot belongs to one key
+// or is in free_. Memory: a row costs its values, its key, 40 bytes and an index entry; slots of
+// rows that left are used again. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "client/parameter_client.h"
 #include "common/table/table_layout.h"
+#include "worker/host_geo_values.h"
 
 namespace sluice {
 
 class GeoStore {
  public:
   // `sparse` may be null. Layouts outlive the store. At most `max_rows` rows stay after an
-  // exchange.
-  GeoStore(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows);
+  // exchange. `values`, of these tables, are where the network computes; null: in this memory.
+  GeoStore(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows,
+           std::unique_ptr<GeoValues> values = nullptr);
 
-  // Dense table i: local values [elements], to be filled by a pull before the first step; then
-  // SetDenseBase.
-  float* dense(size_t i) { return dense_[i].local.data(); }
-  const float* dense(size_t i) const { return dense_[i].local.data(); }
-  void SetDenseBase();
+  // Null when the values are in this memory: then a step reads dense(i) and what Gather gives.
+  const GeoValues* device() const { return host_ == nullptr ? values_.get() : nullptr; }
+
+  // Values of the dense tables, pulled before the first step: by table, [elements].
+  absl::Status SetDense(const std::vector<const float*>& values) {
+    return values_->SetDense(values);
+  }
+  const float* dense(size_t i) const { return host_->dense(i); }
 
   // Where the rows of some keys are; good until the next Merge.
   struct Rows {
-    std::vector<uint32_t> rows;    // [keys]
+    std::vector<uint32_t> slots;   // [keys]
     std::vector<uint32_t> pulled;  // of which keys the rows are missing or stale
     KeySet missing;                // these, grouped by shard as the keys are
   };
   void Find(const KeySet& keys, Rows* found) const;
-  // The pulled values [found->missing.keys][dim] become local and base.
-  void Fill(Rows* found, const float* values);
+  // The pulled values [found->missing.keys][dim] become local and base. RESOURCE_EXHAUSTED when a
+  // device has no room.
+  absl::Status Fill(Rows* found, const float* values);
   // Local values (all fresh) to [rows][dim].
-  void Gather(const Rows& found, float* values) const;
+  void Gather(const Rows& found, float* values) const {
+    host_->GatherRows(found.slots.data(), found.slots.size(), values);
+  }
 
-  // One local update, gradients [rows][dim], with the worker's own step `schedule_step` (0 at the
-  // first).
-  void UpdateRows(const Rows& found, const float* gradients, uint64_t schedule_step);
-  void UpdateDense(size_t i, const float* gradient, uint64_t schedule_step);
+  // One local update of the rows and of all dense tables with the worker's own step
+  // `schedule_step` (0 at the first). Gradients [rows][dim] and by dense table; on a device those
+  // that the last step left there.
+  absl::Status Update(const Rows& found, const float* rows, std::vector<const float*> dense,
+                      uint64_t schedule_step);
 
   // What was updated since the last exchange, as local - base: rows grouped by shard, values
   // [keys][dim].
-  void TakeDelta(KeySet* keys, std::vector<float>* rows, std::vector<std::vector<float>>* dense);
+  absl::Status TakeDelta(KeySet* keys, std::vector<float>* rows,
+                         std::vector<std::vector<float>>* dense);
   // The server's values of what the last TakeDelta gave, after the merge: base = server, local =
   // server + moves made since TakeDelta (of which `sent_*` were the deltas). Rows neither sent nor
   // moved become stale; the least recently used leave beyond max_rows.
-  void Merge(const std::vector<float>& sent_rows, const std::vector<float>& server_rows,
-             const std::vector<std::vector<float>>& sent_dense,
-             const std::vector<std::vector<float>>& server_dense);
+  absl::Status Merge(std::vector<float>* sent_rows, std::vector<float>* server_rows,
+                     std::vector<std::vector<float>>* sent_dense,
+                     std::vector<std::vector<float>>* server_dense);
 
   uint64_t rows() const { return index_.size(); }
-  bool touched() const { return touched_; }
 
  private:
-  struct Dense {
-    const TableLayout* layout = nullptr;
-    std::vector<float> local, base, state;  // state: state_floats arrays of [elements]
-    uint64_t count = 0;
-  };
   struct RowInfo {
     uint64_t key = 0;
     uint64_t fresh = 0;    // exchange in which its value was taken; stale when not the current one
-    bool updated = false;  // since the last TakeDelta: it is in updated_rows_
+    bool updated = false;  // since the last TakeDelta: it is in updated_
+    bool taken = false;    // by a key
     uint64_t last_used = 0;  // schedule step
     uint64_t count = 0;      // updates
   };
-  static constexpr uint32_t kNoRow = UINT32_MAX;
-  static constexpr size_t kAhead = 16;  // rows that are fetched before they are used
-  void Prefetch(const std::vector<uint32_t>& rows, size_t i) const;
-  float* local_row(uint32_t row) { return &values_[row * stride_]; }
-  float* base_row(uint32_t row) { return &values_[row * stride_ + dim_]; }
-  float* state_row(uint32_t row) { return &values_[row * stride_ + 2 * dim_]; }
-  uint32_t AddRow(uint64_t key);
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+  uint32_t TakeSlot(uint64_t key);
   void Evict();
 
-  std::vector<Dense> dense_;
+  const std::vector<const TableLayout*> dense_;
   const TableLayout* const sparse_;
   const uint64_t max_rows_;
-  size_t dim_ = 0, stride_ = 0;
-  absl::flat_hash_map<uint64_t, uint32_t> index_;
-  std::vector<RowInfo> info_;
-  std::vector<float> values_;           // [rows][local dim | base dim | state]
-  std::vector<uint32_t> updated_rows_;  // since the last TakeDelta
-  std::vector<uint32_t> sent_rows_;     // of the last TakeDelta, in the order of its keys
+  const size_t dim_;
+  std::unique_ptr<GeoValues> values_;
+  HostGeoValues* host_ = nullptr;                  // values_, when they are in this memory
+  absl::flat_hash_map<uint64_t, uint32_t> index_;  // key -> slot
+  std::vector<RowInfo> info_;                      // by slot
+  std::vector<uint32_t> free_;                     // slots
+  std::vector<uint32_t> updated_;                  // slots, since the last TakeDelta
+  std::vector<uint32_t> sent_;    // of the last TakeDelta, in the order of its keys
+  std::vector<uint64_t> counts_;  // of one update
+  uint64_t dense_count_ = 0;      // updates of the dense tables
   uint64_t interval_ = 1;
-  bool touched_ = false;
   KeyDeduplicator grouper_;
 };
 

@@ -14,27 +14,37 @@ std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
 
 }  // namespace
 
-GeoTrainer::GeoTrainer(const JobContext& context)
-    : context_(context),
-      step_(context),
-      store_(DenseLayouts(context), context.sparse(),
-             context.config().strategy().a_sync_configs().geo_cache_rows()) {}
+GeoTrainer::GeoTrainer(const JobContext& context) : context_(context), step_(context) {}
 
-absl::Status GeoTrainer::PullDenseOnce() {
-  if (dense_pulled_) return absl::OkStatus();
+absl::Status GeoTrainer::StartOnce() {
+  if (store_ != nullptr) return absl::OkStatus();
+  const std::vector<const TableLayout*> layouts = DenseLayouts(context_);
+  SLUICE_ASSIGN_OR_RETURN(
+      std::unique_ptr<GeoValues> on_device,
+      context_.net->MakeGeoValues(layouts, context_.sparse(),
+                                  context_.config().optimizers().clip_global_norm()));
+  if (on_device != nullptr && context_.log)
+    context_.log("geo: the optimizer runs on the worker's device");
+  auto store = std::make_unique<GeoStore>(
+      layouts, context_.sparse(), context_.config().strategy().a_sync_configs().geo_cache_rows(),
+      std::move(on_device));
   StageTimer timer(context_.stats, Stage::kPullWait);
   PullRequest pull;
-  const std::vector<int>& tables = context_.model->dense_tables();
-  for (size_t i = 0; i < tables.size(); ++i)
-    pull.dense.push_back({static_cast<uint32_t>(tables[i]), store_.dense(i)});
+  std::vector<std::vector<float>> values;
+  std::vector<const float*> view;
+  for (const TableLayout* layout : layouts) {
+    values.emplace_back(layout->elements());
+    pull.dense.push_back({layout->id(), values.back().data()});
+    view.push_back(values.back().data());
+  }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
-  store_.SetDenseBase();
-  dense_pulled_ = true;
+  SLUICE_RETURN_IF_ERROR(store->SetDense(view));
+  store_ = std::move(store);
   return absl::OkStatus();
 }
 
 absl::Status GeoTrainer::PullMissing(const KeySet& keys) {
-  store_.Find(keys, &found_);
+  store_->Find(keys, &found_);
   if (found_.missing.keys.empty()) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kPullWait);
   missing_values_.resize(found_.missing.keys.size() * context_.sparse()->dim());
@@ -42,31 +52,51 @@ absl::Status GeoTrainer::PullMissing(const KeySet& keys) {
   auto shared = std::make_shared<const KeySet>(found_.missing);
   pull.sparse.push_back({context_.sparse()->id(), shared, missing_values_.data()});
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
-  store_.Fill(&found_, missing_values_.data());
-  return absl::OkStatus();
+  return store_->Fill(&found_, missing_values_.data());
 }
 
-void GeoTrainer::UpdateLocally(size_t dense_tables, const StepBuffers& gradients) {
-  StageTimer timer(context_.stats, Stage::kCompute);
-  if (context_.sparse() != nullptr) store_.UpdateRows(found_, gradients.rows.data(), steps_);
-  for (size_t i = 0; i < dense_tables; ++i)
-    store_.UpdateDense(i, gradients.dense[i].data(), steps_);
-}
-
-absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item& prepared) {
+absl::Status GeoTrainer::StepHere(const PreparedBatch& prepared, uint32_t epoch, double* weight) {
   if (context_.sparse() != nullptr) {
-    SLUICE_RETURN_IF_ERROR(PullMissing(prepared->keys));
-    rows_.resize(prepared->keys.keys.size() * context_.sparse()->dim());
-    store_.Gather(found_, rows_.data());
+    rows_.resize(prepared.keys.keys.size() * context_.sparse()->dim());
+    store_->Gather(found_, rows_.data());
   }
   std::vector<const float*> dense;
   for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
-    dense.push_back(store_.dense(i));
+    dense.push_back(store_->dense(i));
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<StepBuffers> gradients,
+                          step_.Run(prepared, epoch, rows_.data(), dense, weight));
+  if (gradients == nullptr) return absl::OkStatus();
+  StageTimer timer(context_.stats, Stage::kCompute);
+  return store_->Update(found_, gradients->rows.data(), NetStep::DenseOf(*gradients), steps_);
+}
+
+absl::Status GeoTrainer::StepOnDevice(const PreparedBatch& prepared, uint32_t epoch,
+                                      double* weight) {
+  StageTimer timer(context_.stats, Stage::kCompute);
+  NetInput input;
+  input.batch = &prepared.batch;
+  input.row_index = prepared.row_index.data();
+  input.num_rows = found_.slots.size();
+  input.geo = store_->device();
+  input.slots = found_.slots.data();
+  NetGradients gradients;  // stay on the device
+  SLUICE_RETURN_IF_ERROR(
+      context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
+  context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
+  if (gradients.skipped) {
+    context_.stats->AddSkippedStep();
+    return absl::OkStatus();
+  }
+  *weight = gradients.weight_sum;
+  return store_->Update(found_, nullptr, {}, steps_);
+}
+
+absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item& prepared) {
+  if (context_.sparse() != nullptr) SLUICE_RETURN_IF_ERROR(PullMissing(prepared->keys));
   double weight = 0;
-  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
-                          step_.Run(*prepared, plan.epoch, rows_.data(), dense, &weight));
   // A skipped step (fp16 overflow) moves nothing, but counts: k_steps is of all workers alike.
-  if (gradients != nullptr) UpdateLocally(dense.size(), *gradients);
+  SLUICE_RETURN_IF_ERROR(store_->device() != nullptr ? StepOnDevice(*prepared, plan.epoch, &weight)
+                                                     : StepHere(*prepared, plan.epoch, &weight));
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;
@@ -77,7 +107,7 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item&
 absl::Status GeoTrainer::Exchange(const EpochPlan& plan) {
   StageTimer timer(context_.stats, Stage::kPushWait);
   auto delta = std::make_shared<Delta>();
-  store_.TakeDelta(&delta->keys, &delta->rows, &delta->dense);
+  SLUICE_RETURN_IF_ERROR(store_->TakeDelta(&delta->keys, &delta->rows, &delta->dense));
   Delta server;
   server.rows.resize(delta->rows.size());
   std::shared_ptr<const KeySet> keys(delta, &delta->keys);
@@ -102,7 +132,7 @@ absl::Status GeoTrainer::Exchange(const EpochPlan& plan) {
   }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(
       context_.client->StartExchange(std::move(push), std::move(current))));
-  store_.Merge(delta->rows, server.rows, delta->dense, server.dense);
+  SLUICE_RETURN_IF_ERROR(store_->Merge(&delta->rows, &server.rows, &delta->dense, &server.dense));
   for (const BatchQueue::Item& done : unsent_)
     plan.task_trained(done->batch.task_id, done->task_examples);
   unsent_.clear();
@@ -113,7 +143,7 @@ absl::Status GeoTrainer::Exchange(const EpochPlan& plan) {
 
 absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   const uint64_t k_steps = KSteps(context_.config().strategy());
-  SLUICE_RETURN_IF_ERROR(PullDenseOnce());
+  SLUICE_RETURN_IF_ERROR(StartOnce());
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());

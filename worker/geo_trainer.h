@@ -3,7 +3,8 @@
 //
 // Steps of an exchange: take delta = local - base, send it, the pserver adds scale x delta and
 // answers with its values, which become the base. The tail of an epoch (fewer than k steps) is
-// flushed at its end. Thread safety: one thread.
+// flushed at its end. Where the network computes on a device, local values and the optimizer are
+// there, too (DenseNet::MakeGeoValues). Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -28,18 +29,20 @@ class GeoTrainer : public Trainer {
     std::vector<float> rows;
     std::vector<std::vector<float>> dense;
   };
-  absl::Status PullDenseOnce();
+  // Makes the store, with the server's dense values.
+  absl::Status StartOnce();
   absl::Status PullMissing(const KeySet& keys);
-  // One step of the optimizer on the rows found and on all dense tables.
-  void UpdateLocally(size_t dense_tables, const StepBuffers& gradients);
+  // Forward, backward and, unless the step is skipped, the local optimizer; on values in this
+  // memory, or on the device's. *weight is n_w.
+  absl::Status StepHere(const PreparedBatch& prepared, uint32_t epoch, double* weight);
+  absl::Status StepOnDevice(const PreparedBatch& prepared, uint32_t epoch, double* weight);
   absl::Status TrainOne(const EpochPlan& plan, const BatchQueue::Item& prepared);
   absl::Status Exchange(const EpochPlan& plan);
 
   const JobContext& context_;
   NetStep step_;
-  GeoStore store_;
-  bool dense_pulled_ = false;
-  uint64_t steps_ = 0;  // of this worker, in all epochs
+  std::unique_ptr<GeoStore> store_;  // null before the first Train
+  uint64_t steps_ = 0;               // of this worker, in all epochs
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
   std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last exchange

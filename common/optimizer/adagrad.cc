@@ -19,14 +19,22 @@ class Adagrad final : public UpdateRule {
   void InitState(float* const* state, size_t n) const override {
     std::fill_n(state[0], n, initial_);
   }
+  RuleStep StepAt(float rate, uint64_t) const override {
+    RuleStep step;
+    step.rule = RuleStep::kAdagrad;
+    step.adagrad = Step(rate);
+    return step;
+  }
 
  protected:
   void Update(float* w, float* const* state, const float* g, size_t n, float rate,
               uint64_t) const override {
-    kernels_.adagrad({rate, weight_decay_, epsilon_}, n, g, w, state[0]);
+    kernels_.adagrad(Step(rate), n, g, w, state[0]);
   }
 
  private:
+  AdagradStep Step(float rate) const { return {rate, weight_decay_, epsilon_}; }
+
   const float initial_, epsilon_;
 };
 

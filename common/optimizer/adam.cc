@@ -29,19 +29,17 @@ class Adam final : public UpdateRule {
     std::fill_n(state[1], n, 0.0f);
   }
 
+  RuleStep StepAt(float rate, uint64_t count) const override {
+    RuleStep step;
+    step.rule = RuleStep::kAdam;
+    step.adam = Step(rate, count);
+    return step;
+  }
+
  protected:
   void Update(float* w, float* const* state, const float* g, size_t n, float rate,
               uint64_t count) const override {
-    const BiasCorrection b = count < corrections_.size() ? corrections_[count] : Correction(count);
-    const AdamStep step = {static_cast<float>(rate / b.one_minus_power1),
-                           b.v_scale,
-                           static_cast<float>(beta1_),
-                           static_cast<float>(1 - beta1_),
-                           static_cast<float>(beta2_),
-                           static_cast<float>(1 - beta2_),
-                           epsilon_,
-                           weight_decay_};
-    kernels_.adam(step, n, g, w, state[0], state[1]);
+    kernels_.adam(Step(rate, count), n, g, w, state[0], state[1]);
   }
 
  private:
@@ -51,6 +49,18 @@ class Adam final : public UpdateRule {
   };
   // Rows of a sparse table have counts of their own, and two powers cost more than a row's update.
   static constexpr uint64_t kCorrections = 2048;
+
+  AdamStep Step(float rate, uint64_t count) const {
+    const BiasCorrection b = count < corrections_.size() ? corrections_[count] : Correction(count);
+    return {static_cast<float>(rate / b.one_minus_power1),
+            b.v_scale,
+            static_cast<float>(beta1_),
+            static_cast<float>(1 - beta1_),
+            static_cast<float>(beta2_),
+            static_cast<float>(1 - beta2_),
+            epsilon_,
+            weight_decay_};
+  }
 
   // Double: 1 - beta^count loses its digits in float when beta is near 1.
   BiasCorrection Correction(uint64_t count) const {

@@ -24,15 +24,24 @@ class Ftrl final : public UpdateRule {
     std::fill_n(state[0], n, 0.0f);
     std::fill_n(state[1], n, 0.0f);
   }
+  RuleStep StepAt(float rate, uint64_t) const override {
+    RuleStep step;
+    if (rate <= 0) return step;
+    step.rule = RuleStep::kFtrl;
+    step.ftrl = Step(rate);
+    return step;
+  }
 
  protected:
   void Update(float* w, float* const* state, const float* g, size_t n, float rate,
               uint64_t) const override {
     if (rate <= 0) return;
-    kernels_.ftrl({1 / rate, l1_, l2_, beta_, weight_decay_}, n, g, w, state[0], state[1]);
+    kernels_.ftrl(Step(rate), n, g, w, state[0], state[1]);
   }
 
  private:
+  FtrlStep Step(float rate) const { return {1 / rate, l1_, l2_, beta_, weight_decay_}; }
+
   const float l1_, l2_, beta_;
 };
 

@@ -15,29 +15,12 @@
 #include <cstddef>
 #include <vector>
 
+#include "common/optimizer/rule_formulas.h"
+
 namespace sluice {
 
-struct SgdStep {
-  float rate, weight_decay;
-};
-struct MomentumStep {
-  float rate, weight_decay, momentum;
-  bool nesterov;
-};
-struct AdamStep {
-  float step;     // rate / (1 - beta1^count)
-  float v_scale;  // 1 / sqrt(1 - beta2^count)
-  float beta1, one_minus_beta1, beta2, one_minus_beta2, epsilon, weight_decay;
-};
-struct AdagradStep {
-  float rate, weight_decay, epsilon;
-};
-struct FtrlStep {
-  float inverse_rate, l1, l2, beta, weight_decay;
-};
-
-// Weights w and state are updated in place; g is the gradient; all are [n]. Formulas: the files of
-// the rules (sgd.cc, adam.cc, ...).
+// Weights w and state are updated in place; g is the gradient; all are [n]. Formulas:
+// rule_formulas.h.
 struct Kernels {
   const char* name;
   void (*sgd)(const SgdStep& s, size_t n, const float* g, float* w);

@@ -15,12 +15,21 @@ class Sgd final : public UpdateRule {
   explicit Sgd(const OptimizerConfig& config) : UpdateRule(config) {}
   int state_floats() const override { return 0; }
   void InitState(float* const*, size_t) const override {}
+  RuleStep StepAt(float rate, uint64_t) const override {
+    RuleStep step;
+    step.rule = RuleStep::kSgd;
+    step.sgd = Step(rate);
+    return step;
+  }
 
  protected:
   void Update(float* w, float* const*, const float* g, size_t n, float rate,
               uint64_t) const override {
-    kernels_.sgd({rate, weight_decay_}, n, g, w);
+    kernels_.sgd(Step(rate), n, g, w);
   }
+
+ private:
+  SgdStep Step(float rate) const { return {rate, weight_decay_}; }
 };
 
 class Momentum final : public UpdateRule {
@@ -31,14 +40,22 @@ class Momentum final : public UpdateRule {
         nesterov_(config.momentum().nesterov()) {}
   int state_floats() const override { return 1; }
   void InitState(float* const* state, size_t n) const override { std::fill_n(state[0], n, 0.0f); }
+  RuleStep StepAt(float rate, uint64_t) const override {
+    RuleStep step;
+    step.rule = RuleStep::kMomentum;
+    step.momentum = Step(rate);
+    return step;
+  }
 
  protected:
   void Update(float* w, float* const* state, const float* g, size_t n, float rate,
               uint64_t) const override {
-    kernels_.momentum({rate, weight_decay_, mu_, nesterov_}, n, g, w, state[0]);
+    kernels_.momentum(Step(rate), n, g, w, state[0]);
   }
 
  private:
+  MomentumStep Step(float rate) const { return {rate, weight_decay_, mu_, nesterov_}; }
+
   const float mu_;
   const bool nesterov_;
 };

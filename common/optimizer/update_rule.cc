@@ -42,32 +42,14 @@ absl::Status ValidateCommon(const OptimizerConfig& config) {
   return ValidateSchedule(config.schedule());
 }
 
-// Comparisons that leave NaN as it is.
 void ClipValues(const float* __restrict in, size_t n, float limit, float* __restrict out) {
-  for (size_t i = 0; i < n; ++i) {
-    const float g = in[i];
-    const float low = g < -limit ? -limit : g;
-    out[i] = low > limit ? limit : low;
-  }
-}
-
-// Four partial sums: a fixed order, the same for every caller, that the compiler can overlap.
-double SquaredNorm(const float* row, size_t n) {
-  double sum[4] = {0, 0, 0, 0};
-  size_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    for (int lane = 0; lane < 4; ++lane) {
-      sum[lane] += static_cast<double>(row[i + lane]) * row[i + lane];
-    }
-  }
-  for (; i < n; ++i) sum[0] += static_cast<double>(row[i]) * row[i];
-  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  for (size_t i = 0; i < n; ++i) out[i] = formula::ClipValue(in[i], limit);
 }
 
 void ClipRow(float* row, size_t n, float limit) {
-  const double norm = std::sqrt(SquaredNorm(row, n));
-  if (!(norm > limit)) return;
-  const float scale = static_cast<float>(limit / norm);
+  const float scale =
+      formula::ClipScale(formula::SquaredNorm([row](size_t i) { return row[i]; }, n), limit);
+  if (scale == 1) return;
   for (size_t i = 0; i < n; ++i) row[i] *= scale;
 }
 

@@ -43,6 +43,12 @@ class UpdateRule {
   void Apply(float* weights, float* const* state, const float* gradient, size_t n, size_t row,
              float rate, uint64_t count) const;
 
+  // What Apply would give to the formula of each element, for who computes elsewhere
+  // (rule_formulas.h); kNothing: the update changes nothing.
+  virtual RuleStep StepAt(float rate, uint64_t count) const = 0;
+  float clip_value() const { return clip_value_; }        // 0: none
+  float clip_row_norm() const { return clip_row_norm_; }  // 0: none
+
  protected:
   explicit UpdateRule(const OptimizerConfig& config);
   // The rule itself, on a clipped gradient, weight decay not yet added.

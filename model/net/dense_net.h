@@ -16,9 +16,12 @@
 
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
+#include "model/net/geo_values.h"
 #include "model/net/resident_rows.h"
 
 namespace sluice {
+
+class TableLayout;
 
 // Values of one step. B = batch.n, K = batch.keys.size(), U = unique rows.
 struct NetInput {
@@ -30,6 +33,10 @@ struct NetInput {
   // network made.
   const ResidentRows* resident = nullptr;
   const uint32_t* slots = nullptr;  // [U], no slot twice
+  // When set, neither `rows` nor `dense` is read: the step computes on the local values of `geo`,
+  // which this network made, row u in slots[u]. Gradients of training stay there for
+  // GeoValues::Update: NetGradients' rows and dense are not set, `ready` is not called.
+  const GeoValues* geo = nullptr;
   std::vector<const float*> dense;  // by Model::dense_tables(), each [elements]
 };
 
@@ -68,6 +75,17 @@ class DenseNet {
   // anyway (CPU). RESOURCE_EXHAUSTED names wanted and limit.
   virtual absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) {
     (void)capacity;
+    return nullptr;
+  }
+  // Geo's local values where the network computes; null where that is the caller's memory anyway
+  // (CPU). Layouts: of Model::dense_tables(), and of the sparse table or null; they outlive the
+  // values, which end before the network. Gradients are clipped to `clip_global_norm` when above 0.
+  // INVALID_ARGUMENT when a layout is not of this network, RESOURCE_EXHAUSTED names wanted and
+  // limit.
+  virtual absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      double clip_global_norm) {
+    (void)dense, (void)sparse, (void)clip_global_norm;
     return nullptr;
   }
   virtual DeviceStats device_stats() const { return {}; }

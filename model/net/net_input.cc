@@ -34,13 +34,14 @@ absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& e
     return Mismatch("numbers", batch.num_numeric, shape.num_numeric);
   if (batch.num_slots != shape.slots.size())
     return Mismatch("slots", batch.num_slots, shape.slots.size());
-  if (input.dense.size() != elements.size())
+  if (input.geo == nullptr && input.dense.size() != elements.size())
     return Mismatch("dense tensors", input.dense.size(), elements.size());
   if (batch.key_offsets.size() != batch.n * batch.num_slots + 1) {
     return Mismatch("key offsets", batch.key_offsets.size(), batch.n * batch.num_slots + 1);
   }
+  const bool resident = input.resident != nullptr || input.geo != nullptr;
   if (shape.row_dim() > 0 && !batch.keys.empty() &&
-      (input.row_index == nullptr || input.rows == nullptr)) {
+      (input.row_index == nullptr || (resident ? input.slots == nullptr : input.rows == nullptr))) {
     return absl::InvalidArgumentError("wide_deep: the batch has keys, but no rows were given");
   }
   return absl::OkStatus();
@@ -49,7 +50,7 @@ absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& e
 absl::Status CheckTrainStep(const WideDeepShape& shape, const std::vector<size_t>& elements,
                             const NetInput& input, bool dropout, const NetGradients& gradients) {
   SLUICE_RETURN_IF_ERROR(CheckInput(shape, elements, input));
-  if (gradients.dense.size() != elements.size()) {
+  if (input.geo == nullptr && gradients.dense.size() != elements.size()) {
     return Mismatch("dense gradients", gradients.dense.size(), elements.size());
   }
   if (dropout && input.batch->example_id.size() != input.batch->n) {

@@ -11,7 +11,55 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-class GeoTrainerTest : public ::testing::Test {
+// OnesNet as a network on a device: Geo's values lie with it, its gradients of one stay there.
+class OnesDeviceNet : public OnesNet {
+ public:
+  absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                         NetGradients* gradients) override {
+    if (input.geo == nullptr) return absl::InternalError("the values are on the device");
+    EXPECT_TRUE(input.rows == nullptr && input.dense.empty() && gradients->dense.empty());
+    std::vector<float> rows(input.num_rows);
+    host_->GatherRows(input.slots, input.num_rows, rows.data());
+    NetInput here = input;
+    here.rows = rows.data();
+    here.dense = {host_->dense(0)};
+    rows_.assign(input.num_rows, 0.0f);
+    gradients->rows = rows_.data();
+    gradients->dense = {dense_.data()};
+    return OnesNet::TrainStep(here, seed, epoch, gradients);
+  }
+  absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      double clip_global_norm) override {
+    EXPECT_EQ(clip_global_norm, 7.0);
+    auto values = std::make_unique<Values>(this, dense, sparse);
+    host_ = values.get();
+    return values;
+  }
+
+ private:
+  class Values : public HostGeoValues {
+   public:
+    Values(OnesDeviceNet* net, const std::vector<const TableLayout*>& dense,
+           const TableLayout* sparse)
+        : HostGeoValues(dense, sparse), net_(net) {}
+    absl::Status Update(const GeoUpdate& update) override {
+      EXPECT_TRUE(update.rows == nullptr && update.dense.empty());
+      GeoUpdate with = update;
+      with.rows = net_->rows_.data();
+      with.dense = {net_->dense_.data()};
+      return HostGeoValues::Update(with);
+    }
+
+   private:
+    OnesDeviceNet* const net_;
+  };
+  HostGeoValues* host_ = nullptr;
+  std::vector<float> rows_, dense_ = {0, 0};
+};
+
+// With values in the worker's memory, and on a device.
+class GeoTrainerTest : public ::testing::TestWithParam<bool> {
  protected:
   void Init(int k_steps, float scale = 0.5f, uint64_t cache_rows = 1000) {
     JobConfig* config = spec_.mutable_config();
@@ -19,12 +67,13 @@ class GeoTrainerTest : public ::testing::Test {
     config->mutable_strategy()->mutable_a_sync_configs()->set_k_steps(k_steps);
     config->mutable_strategy()->mutable_a_sync_configs()->set_geo_cache_rows(cache_rows);
     config->mutable_train()->set_batch_size(4);
+    config->mutable_optimizers()->set_clip_global_norm(7);
     spec_.set_worker_num(2);
     client_ = std::make_unique<FakeClient>(model_, scale);
     context_.spec = &spec_;
     context_.mode = Mode::kGeo;
     context_.model = &model_;
-    context_.net = &net_;
+    context_.net = net_.get();
     context_.client = client_.get();
     context_.stats = &stats_;
     context_.cancelled = &cancelled_;
@@ -54,7 +103,8 @@ class GeoTrainerTest : public ::testing::Test {
   }
 
   FakeModel model_;
-  OnesNet net_;
+  std::unique_ptr<OnesNet> net_ =
+      GetParam() ? std::make_unique<OnesDeviceNet>() : std::make_unique<OnesNet>();
   JobSpec spec_;
   WorkerStats stats_{"job", 0, 1000, nullptr};
   std::atomic<bool> cancelled_{false};
@@ -65,7 +115,7 @@ class GeoTrainerTest : public ::testing::Test {
   std::vector<uint64_t> trained_;
 };
 
-TEST_F(GeoTrainerTest, SendsExactlyEveryKStepsAndFlushesTheTail) {
+TEST_P(GeoTrainerTest, SendsExactlyEveryKStepsAndFlushesTheTail) {
   Init(3);
   std::vector<std::shared_ptr<PreparedBatch>> batches;
   for (int i = 0; i < 8; ++i) batches.push_back(Batch({7}));
@@ -81,9 +131,9 @@ TEST_F(GeoTrainerTest, SendsExactlyEveryKStepsAndFlushesTheTail) {
   EXPECT_THAT(client_->dense, ElementsAre(-4.0f, -4.0f));
 }
 
-TEST_F(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
+TEST_P(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
   Init(2);
-  net_.overflow_steps = {1};
+  net_->overflow_steps = {1};
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
   ASSERT_EQ(client_->sent_rows.size(), 2u);
   EXPECT_EQ(client_->sent_rows[0][1], -1.0f);
@@ -92,7 +142,7 @@ TEST_F(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
   EXPECT_EQ(stats_.skipped_steps(), 1u);
 }
 
-TEST_F(GeoTrainerTest, AMultipleOfKStepsLeavesNoTailAndNothingIsSentTwice) {
+TEST_P(GeoTrainerTest, AMultipleOfKStepsLeavesNoTailAndNothingIsSentTwice) {
   Init(2);
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
   ASSERT_EQ(client_->sent_rows.size(), 2u);
@@ -100,18 +150,18 @@ TEST_F(GeoTrainerTest, AMultipleOfKStepsLeavesNoTailAndNothingIsSentTwice) {
   EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(3, -2.0f)));
 }
 
-TEST_F(GeoTrainerTest, ContinuesFromTheServersValueAfterAnExchange) {
+TEST_P(GeoTrainerTest, ContinuesFromTheServersValueAfterAnExchange) {
   Init(1);
   client_->rows[5] = 10.0f;
   Train({Batch({5}), Batch({5})});
   // Step 1 sees 10, sends -1, server 9.5; step 2 sees 9.5, sends -1, server 9.
-  ASSERT_EQ(net_.seen_rows.size(), 2u);
-  EXPECT_THAT(net_.seen_rows[0], ElementsAre(10.0f));
-  EXPECT_THAT(net_.seen_rows[1], ElementsAre(9.5f));
+  ASSERT_EQ(net_->seen_rows.size(), 2u);
+  EXPECT_THAT(net_->seen_rows[0], ElementsAre(10.0f));
+  EXPECT_THAT(net_->seen_rows[1], ElementsAre(9.5f));
   EXPECT_EQ(client_->rows[5], 9.0f);
 }
 
-TEST_F(GeoTrainerTest, RowsNotInTheDeltaArePulledAgainOnTheNextTouch) {
+TEST_P(GeoTrainerTest, RowsNotInTheDeltaArePulledAgainOnTheNextTouch) {
   Init(1);
   Train({Batch({1})});
   EXPECT_THAT(client_->pulled_keys, ElementsAre(1));
@@ -119,33 +169,68 @@ TEST_F(GeoTrainerTest, RowsNotInTheDeltaArePulledAgainOnTheNextTouch) {
   client_->rows[1] = 100.0f;
   Train({Batch({1})});
   EXPECT_THAT(client_->pulled_keys, ElementsAre(1, 2, 1));
-  EXPECT_THAT(net_.seen_rows.back(), ElementsAre(100.0f));
+  EXPECT_THAT(net_->seen_rows.back(), ElementsAre(100.0f));
   Train({Batch({1})});  // just exchanged: fresh, no pull
   EXPECT_EQ(client_->pulled_keys.size(), 3u);
 }
 
-TEST_F(GeoTrainerTest, ATaskIsTrainedOnlyWhenItsExchangeIsAcknowledged) {
+TEST_P(GeoTrainerTest, ATaskIsTrainedOnlyWhenItsExchangeIsAcknowledged) {
   Init(3);
   Train({Batch({1}, /*ends_task=*/4), Batch({1}), Batch({1}), Batch({1}, /*ends_task=*/9)});
   EXPECT_THAT(trained_, ElementsAre(4, 9));
 }
 
-TEST_F(GeoTrainerTest, TheCacheKeepsAtMostItsRowsAndEvictedRowsComeBackFromTheServer) {
+TEST_P(GeoTrainerTest, TheCacheKeepsAtMostItsRowsAndEvictedRowsComeBackFromTheServer) {
   Init(1, 0.5f, /*cache_rows=*/2);
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({4})});
   client_->rows[1] = 8.0f;
   Train({Batch({1})});
-  EXPECT_THAT(net_.seen_rows.back(), ElementsAre(8.0f));
+  EXPECT_THAT(net_->seen_rows.back(), ElementsAre(8.0f));
   EXPECT_EQ(client_->rows[1], 7.5f);
 }
 
-TEST_F(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
+TEST_P(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
   Init(2);
   client_->dense = {3.0f, 4.0f};
   Train({Batch({1}), Batch({1})});
-  EXPECT_THAT(net_.seen_dense[0], ElementsAre(3.0f, 4.0f));
-  EXPECT_THAT(net_.seen_dense[1], ElementsAre(2.0f, 3.0f));
+  EXPECT_THAT(net_->seen_dense[0], ElementsAre(3.0f, 4.0f));
+  EXPECT_THAT(net_->seen_dense[1], ElementsAre(2.0f, 3.0f));
   EXPECT_THAT(client_->dense, ElementsAre(2.0f, 3.0f));
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, GeoTrainerTest, ::testing::Bool(),
+                         [](const auto& param) { return param.param ? "OnADevice" : "InMemory"; });
+
+TEST(GeoStoreTest, SlotsOfRowsThatLeftAreUsedAgainWithFreshState) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  *tables.Add() = SgdTable("rows", TableConfig::SPARSE, 1, 1.0f);
+  OptimizerConfig* optimizer = tables[0].mutable_columns(0)->mutable_optimizer();
+  optimizer->mutable_momentum()->set_momentum(0.5f);
+  const TableLayouts layouts = *CreateTableLayouts(tables, 1);
+  GeoStore store({}, layouts[0].get(), /*max_rows=*/2);
+  KeyDeduplicator dedup;
+  GeoStore::Rows found;
+  uint32_t most = 0;
+  std::vector<float> rows, server;
+  std::vector<std::vector<float>> dense, server_dense;
+  for (uint64_t step = 0; step < 10; ++step) {
+    const uint64_t key = 100 + step;
+    KeySet keys, sent;
+    uint32_t index;
+    dedup.Run(*layouts[0], &key, 1, &keys, &index);
+    store.Find(keys, &found);
+    ASSERT_EQ(found.missing.keys.size(), 1u);
+    const float zero = 0.0f, one = 1.0f;
+    ASSERT_TRUE(store.Fill(&found, &zero).ok());
+    most = std::max(most, found.slots[0]);
+    ASSERT_TRUE(store.Update(found, &one, {}, step).ok());
+    ASSERT_TRUE(store.TakeDelta(&sent, &rows, &dense).ok());
+    EXPECT_EQ(rows[0], -1.0f) << "momentum of another key at step " << step;
+    server = {step * 1.0f};
+    ASSERT_TRUE(store.Merge(&rows, &server, &dense, &server_dense).ok());
+    EXPECT_LE(store.rows(), 2u);
+  }
+  EXPECT_EQ(most, 2u);
 }
 
 TEST(GeoStoreTest, TheLearningRateFollowsTheWorkersSteps) {
@@ -168,12 +253,8 @@ TEST(GeoStoreTest, TheLearningRateFollowsTheWorkersSteps) {
   dedup.Run(*layouts[0], &key, 1, &keys, &index);
   store.Find(keys, &found);
   const float zero = 0.0f, one[2] = {1.0f, 1.0f};
-  store.Fill(&found, &zero);
-  store.SetDenseBase();
-  for (uint64_t step = 0; step < 3; ++step) {
-    store.UpdateRows(found, one, step);
-    store.UpdateDense(0, one, step);
-  }
+  ASSERT_TRUE(store.Fill(&found, &zero).ok());
+  for (uint64_t step = 0; step < 3; ++step) ASSERT_TRUE(store.Update(found, one, {one}, step).ok());
   float value;
   store.Gather(found, &value);
   EXPECT_EQ(value, -1.75f);  // 1 + 1/2 + 1/4
@@ -193,21 +274,24 @@ TEST(GeoStoreTest, MovesMadeAfterTheSendSurviveTheMerge) {
   store.Find(keys, &found);
   ASSERT_EQ(found.missing.keys.size(), 1u);
   const float pulled = 1.0f, one[2] = {1.0f, 1.0f};
-  store.Fill(&found, &pulled);
-  store.UpdateRows(found, one, 0);  // local 0
+  const float nothing[2] = {0.0f, 0.0f};
+  ASSERT_TRUE(store.Fill(&found, &pulled).ok());
+  ASSERT_TRUE(store.Update(found, one, {nothing}, 0).ok());  // local 0
   KeySet sent;
   std::vector<float> rows;
   std::vector<std::vector<float>> dense;
-  store.TakeDelta(&sent, &rows, &dense);
+  ASSERT_TRUE(store.TakeDelta(&sent, &rows, &dense).ok());
   ASSERT_EQ(rows[0], -1.0f);
-  store.UpdateRows(found, one, 1);  // local -1, while the delta is under way
-  store.UpdateDense(0, one, 1);
-  store.Merge(rows, {20.0f}, dense, {{5.0f, 6.0f}});
+  // Local -1, while the delta is under way.
+  ASSERT_TRUE(store.Update(found, one, {one}, 1).ok());
+  std::vector<float> server_rows = {20.0f};
+  std::vector<std::vector<float>> server_dense = {{5.0f, 6.0f}};
+  ASSERT_TRUE(store.Merge(&rows, &server_rows, &dense, &server_dense).ok());
   float value;
   store.Gather(found, &value);
   EXPECT_EQ(value, 19.0f);  // server 20, one move of -1
   EXPECT_EQ(store.dense(0)[0], 4.0f);
-  store.TakeDelta(&sent, &rows, &dense);
+  ASSERT_TRUE(store.TakeDelta(&sent, &rows, &dense).ok());
   EXPECT_EQ(rows[0], -1.0f);  // the move, not the delta that was sent
   EXPECT_EQ(dense[0][1], -1.0f);
 }

@@ -23,8 +23,8 @@ absl::Status DeviceBlock::Reserve(size_t bytes) {
   if (bytes > memory_.limit_ || others > memory_.limit_ - bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%s: %s needs %d bytes and %d are in use, but the limit is %d (device_memory_fraction): "
-        "raise it, or lower train.batch_size",
-        memory_.device_, what_, bytes, others, memory_.limit_));
+        "raise it, or lower %s",
+        memory_.device_, what_, bytes, others, memory_.limit_, advice_));
   }
   const cudaError_t error = cudaMalloc(reinterpret_cast<void**>(&data_), bytes);
   if (error != cudaSuccess) {

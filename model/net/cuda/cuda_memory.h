@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -31,8 +32,10 @@ class DeviceMemory {
 
 class DeviceBlock {
  public:
-  // what: "work memory", for messages. `memory` outlives the block.
-  DeviceBlock(DeviceMemory* memory, const char* what) : memory_(*memory), what_(what) {}
+  // what: "work memory", and advice, what to lower when memory is out: for messages, literals.
+  // `memory` outlives the block.
+  DeviceBlock(DeviceMemory* memory, const char* what, const char* advice = "train.batch_size")
+      : memory_(*memory), what_(what), advice_(advice) {}
   ~DeviceBlock();
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
@@ -42,12 +45,18 @@ class DeviceBlock {
   absl::Status Reserve(size_t bytes);
   char* data() const { return data_; }
   size_t capacity() const { return capacity_; }
+  // Exchanges memory and contents. REQUIRES: of the same DeviceMemory.
+  void Swap(DeviceBlock* other) {
+    std::swap(data_, other->data_);
+    std::swap(capacity_, other->capacity_);
+  }
 
  private:
   void Free();
 
   DeviceMemory& memory_;
   const char* const what_;
+  const char* const advice_;
   char* data_ = nullptr;
   size_t capacity_ = 0;
 };

@@ -8,6 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "model/net/cuda/cuda_net.h"
+#include "model/net/cuda/cuda_table_device.h"
+#include "model/net/cuda/device_geo_values.h"
+#include "model/net/cuda/device_resident_rows.h"
 #include "model/net/net_input.h"
 
 namespace sluice {
@@ -117,6 +120,8 @@ absl::Status CudaWideDeepNet::Reserve(const StepShape& shape) {
   if (in <= reserved_[0] && work <= reserved_[1] && out <= reserved_[2]) return absl::OkStatus();
   graphs_.Clear();
   reserved_ = {0, 0, 0};
+  // An update may still read the gradients of the step before.
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
   SLUICE_RETURN_IF_ERROR(input_.Reserve(in));
   SLUICE_RETURN_IF_ERROR(work_.Reserve(work));
   SLUICE_RETURN_IF_ERROR(output_.Reserve(out));
@@ -148,17 +153,17 @@ absl::Status CudaWideDeepNet::AwaitUploads(Event* up) {
   return up->HoldBack(compute_);
 }
 
-absl::Status CudaWideDeepNet::RunPhase(size_t phase, const StepShape& shape) {
-  return graphs_.Run(phase, shape, compute_, [this, phase, &shape] {
+absl::Status CudaWideDeepNet::RunPhase(size_t phase, const StepShape& shape, const char* dense) {
+  return graphs_.Run(phase, shape, dense, compute_, [this, phase, &shape, dense] {
     switch (phase) {
       case kIndex:
-        program_->Index(shape, memory(), ops_.get());
+        program_->Index(shape, memory(dense), ops_.get());
         break;
       case kForward:
-        program_->Forward(shape, memory(), ops_.get());
+        program_->Forward(shape, memory(dense), ops_.get());
         break;
       default:
-        program_->Train(phase - kTrain, shape, memory(), ops_.get());
+        program_->Train(phase - kTrain, shape, memory(dense), ops_.get());
     }
     return ops_->TakeStatus();
   });
@@ -172,16 +177,19 @@ absl::Status CudaWideDeepNet::Download(size_t i, size_t begin, size_t end) {
   return arrivals_[i]->down.Record(down_);
 }
 
-absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLayout& out) {
+absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLayout& out,
+                                          const char* dense, bool geo) {
   const NetPlan& plan = program_->plan();
   const size_t last = program_->train_parts() - 1;
   for (size_t part = 0; part < last; ++part) {
-    SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + part, shape));
+    SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + part, shape, dense));
+    if (geo) continue;
     const int tensor = program_->FinalAfter(part);
     SLUICE_RETURN_IF_ERROR(Download(part, out.dense[tensor],
                                     out.dense[tensor] + plan.elements[tensor] * sizeof(float)));
   }
-  SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + last, shape));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + last, shape, dense));
+  if (geo) return Download(last, out.result, out.result + sizeof(StepResult));
   // [result, all other dense tensors][rows]
   return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
 }
@@ -209,35 +217,35 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
   SLUICE_RETURN_IF_ERROR(CheckSize(input));
   gradients->loss_sum = gradients->weight_sum = 0;
   gradients->skipped = false;
-  if (input.batch->n == 0) {
-    SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
-    return absl::OkStatus();
-  }
+  left_.present = false;
+  SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+  if (input.batch->n == 0) return ZeroGradients(input, gradients);
+  const bool geo = input.geo != nullptr;
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   const InputLayout in(plan, shape);
   const double weight_sum = SumOfWeights(*input.batch);
   const double scale = precision_ == MatmulPrecision::kFp16 ? scaler_.scale() : 1.0;
-  const StepHeader header = MakeHeader(input, dropout, weight_sum, scale);
+  const StepHeader header = MakeHeader(input, values.rows, dropout, weight_sum, scale);
   char* const to = pinned_input_.data();
   const int threads = options_.threads;
 
   SLUICE_RETURN_IF_ERROR(Upload(FillBatch(plan, in, input, header, threads, to)));
   SLUICE_RETURN_IF_ERROR(AwaitUploads(&batch_up_));
   SLUICE_RETURN_IF_ERROR(index_span_.begin.Record(compute_));
-  SLUICE_RETURN_IF_ERROR(RunPhase(kIndex, shape));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kIndex, shape, values.dense));
   SLUICE_RETURN_IF_ERROR(index_span_.end.Record(compute_));
   SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, threads, to)));
   SLUICE_RETURN_IF_ERROR(Upload(FillRows(plan, in, input, threads, to)));
   SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
   const OutputLayout out(plan, shape);
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
-  SLUICE_RETURN_IF_ERROR(RunTraining(shape, out));
+  SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
   // Of fp16 nothing is final before it is known that nothing overflowed.
   gradients->weight_sum = weight_sum;
-  const bool early = precision_ != MatmulPrecision::kFp16;
+  const bool early = precision_ != MatmulPrecision::kFp16 && !geo;
   if (early) SLUICE_RETURN_IF_ERROR(TakeEarly(out, gradients));
   SLUICE_RETURN_IF_ERROR(Synchronize({&index_span_, &train_span_}));
 
@@ -249,9 +257,38 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
     return absl::OkStatus();
   }
   gradients->loss_sum = result.loss_sum;
+  if (geo) {
+    LeaveGradients(out, input.num_rows, scale);
+    return absl::OkStatus();
+  }
   ReadGradients(plan, out, pinned_output_.data(), input.num_rows, static_cast<float>(1.0 / scale),
                 /*early=*/!early, threads, gradients);
   return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::ZeroGradients(const NetInput& input, NetGradients* gradients) {
+  const NetPlan& plan = program_->plan();
+  if (input.geo == nullptr) {
+    SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
+    return absl::OkStatus();
+  }
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
+  const StepShape shape = Pad(0, 0, input.num_rows);
+  SLUICE_RETURN_IF_ERROR(Reserve(shape));
+  const OutputLayout out(plan, shape);
+  ops_->Zero(output_.data(), out.logits);
+  LeaveGradients(out, input.num_rows, 1);
+  return ops_->TakeStatus();
+}
+
+void CudaWideDeepNet::LeaveGradients(const OutputLayout& out, size_t num_rows, double scale) {
+  left_.present = true;
+  left_.rows = reinterpret_cast<const float*>(output_.data() + out.rows);
+  left_.num_rows = num_rows;
+  left_.dense.clear();
+  for (const size_t at : out.dense)
+    left_.dense.push_back(reinterpret_cast<const float*>(output_.data() + at));
+  left_.factor = static_cast<float>(1.0 / scale);
 }
 
 absl::Status CudaWideDeepNet::TakeEarly(const OutputLayout& out, NetGradients* gradients) {
@@ -282,11 +319,13 @@ absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
   SLUICE_RETURN_IF_ERROR(CheckInput(shape_, plan.elements, input));
   SLUICE_RETURN_IF_ERROR(CheckSize(input));
   if (input.batch->n == 0) return absl::OkStatus();
+  left_.present = false;
+  SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   const InputLayout in(plan, shape);
-  const StepHeader header = MakeHeader(input, Dropout(), 0, 1);
+  const StepHeader header = MakeHeader(input, values.rows, Dropout(), 0, 1);
   char* const to = pinned_input_.data();
   SLUICE_RETURN_IF_ERROR(Upload(FillBatch(plan, in, input, header, options_.threads, to)));
   SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, options_.threads, to)));
@@ -294,12 +333,42 @@ absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
   SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
   const OutputLayout out(plan, shape);
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
-  SLUICE_RETURN_IF_ERROR(RunPhase(kForward, shape));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kForward, shape, values.dense));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
   SLUICE_RETURN_IF_ERROR(Download(0, out.logits, out.logits + input.batch->n * sizeof(float)));
   SLUICE_RETURN_IF_ERROR(Synchronize({&train_span_}));
   std::memcpy(logits, pinned_output_.data() + out.logits, input.batch->n * sizeof(float));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TableDevice>> CudaWideDeepNet::MakeTableDevice(const char* advice) {
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
+  CudaTableDevice::Options options;
+  options.ordinal = device_.ordinal;
+  options.up = &up_;
+  options.compute = &compute_;
+  options.memory = &device_memory_;
+  options.busy_seconds = &busy_seconds_;
+  options.advice = advice;
+  return CudaTableDevice::Create(options);
+}
+
+absl::StatusOr<std::unique_ptr<ResidentRows>> CudaWideDeepNet::MakeResidentRows(size_t capacity) {
+  if (shape_.row_dim() == 0) {
+    return absl::InvalidArgumentError("the network has no sparse table: no rows to keep");
+  }
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
+                          MakeTableDevice("the rows that are kept on the device"));
+  return DeviceResidentRows::Create(std::move(device), capacity, shape_.row_dim());
+}
+
+absl::StatusOr<std::unique_ptr<GeoValues>> CudaWideDeepNet::MakeGeoValues(
+    const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+    double clip_global_norm) {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
+                          MakeTableDevice("strategy.a_sync_configs.geo_cache_rows"));
+  return DeviceGeoValues::Create(program_->plan(), dense, sparse, clip_global_norm,
+                                 std::move(device), &left_);
 }
 
 DeviceStats CudaWideDeepNet::device_stats() const {

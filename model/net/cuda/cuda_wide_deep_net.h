@@ -3,6 +3,9 @@
 // A step: the batch goes up and its keys are sorted while dense tensors and rows follow on a stream
 // of their own; forward and backward run on the compute stream; each layer's weight gradient comes
 // down on a third stream when its product ends; the call returns when all is down.
+// Rows may be read by slot from a block that stays (MakeResidentRows), and parameters from Geo's
+// local values (MakeGeoValues), whose optimizer then runs here; graphs hold neither's address but
+// that of the dense tensors.
 // Invariants: the same batch gives the same bits on the same device. Not those of DenseNet: bits
 // differ from the CPU's, a logit may differ in the last bits between batches, and gradient sums are
 // not cut at chunks (README.md).
@@ -26,6 +29,7 @@
 #include "model/net/cuda/loss_scaler.h"
 #include "model/net/cuda/step_program.h"
 #include "model/net/cuda/step_staging.h"
+#include "model/net/cuda/table_device.h"
 #include "model/net/dense_net.h"
 #include "model/net/net_options.h"
 
@@ -41,6 +45,10 @@ class CudaWideDeepNet : public DenseNet {
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override;
+  absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) override;
+  absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      double clip_global_norm) override;
   DeviceStats device_stats() const override;
   std::string Describe() const override;
 
@@ -59,19 +67,29 @@ class CudaWideDeepNet : public DenseNet {
   absl::Status Upload(const Piece& piece);
   // `compute_` goes on when all uploads so far are there.
   absl::Status AwaitUploads(Event* up);
-  absl::Status RunPhase(size_t phase, const StepShape& shape);
+  // dense: as StepMemory.
+  absl::Status RunPhase(size_t phase, const StepShape& shape, const char* dense);
   // Bytes [begin, end) of the output come down when what is on `compute_` so far is done, then
   // arrivals_[i].down is reached.
   absl::Status Download(size_t i, size_t begin, size_t end);
-  // All parts of training, with the downloads of what each makes final.
-  absl::Status RunTraining(const StepShape& shape, const OutputLayout& out);
+  // All parts of training, with the downloads of what each makes final; on Geo's values, of the
+  // result alone.
+  absl::Status RunTraining(const StepShape& shape, const OutputLayout& out, const char* dense,
+                           bool geo);
+  // The step on no examples.
+  absl::Status ZeroGradients(const NetInput& input, NetGradients* gradients);
+  // What a step on Geo's values leaves.
+  void LeaveGradients(const OutputLayout& out, size_t num_rows, double scale);
+  absl::StatusOr<std::unique_ptr<TableDevice>> MakeTableDevice(const char* advice);
   // Waits for the gradients that come down before the rest, takes each and tells `ready`.
   absl::Status TakeEarly(const OutputLayout& out, NetGradients* gradients);
   // Waits for all work and counts it.
   absl::Status Synchronize(const std::vector<const Span*>& spans);
   // After a step whose result is down: whether it may be used.
   absl::Status CheckOverflow(const StepResult& result, NetGradients* gradients);
-  StepMemory memory() const { return {input_.data(), work_.data(), output_.data()}; }
+  StepMemory memory(const char* dense) const {
+    return {input_.data(), work_.data(), output_.data(), dense};
+  }
 
   const WideDeepShape shape_;
   const NetOptions options_;
@@ -92,6 +110,7 @@ class CudaWideDeepNet : public DenseNet {
   std::unique_ptr<StepProgram> program_;
   GraphCache graphs_;
   LossScaler scaler_;
+  DeviceGradients left_;  // of the last step on Geo's values
   // Written by the calling thread, read by metrics; relaxed: figures, nothing is read through them.
   std::atomic<double> busy_seconds_{0}, loss_scale_{0};
   std::atomic<uint64_t> skipped_{0};

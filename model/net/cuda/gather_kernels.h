@@ -20,9 +20,7 @@ SLUICE_HD inline float DeepInput(const NetView& net, const BatchView& batch, uin
   const uint32_t begin = batch.key_offsets[cell], end = batch.key_offsets[cell + 1];
   const uint32_t offset = net.embedding_begin + column.index;
   float sum = 0.0f;
-  for (uint32_t k = begin; k < end; ++k) {
-    sum += batch.rows[static_cast<uint64_t>(batch.row_index[k]) * net.row_dim + offset];
-  }
+  for (uint32_t k = begin; k < end; ++k) sum += RowOfKey(net, batch, k)[offset];
   return net.slots[column.slot].mean && end - begin > 1 ? sum / static_cast<float>(end - begin)
                                                         : sum;
 }

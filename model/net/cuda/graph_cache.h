@@ -24,15 +24,16 @@ class GraphCache {
  public:
   static constexpr size_t kMaxEntries = 64;
 
-  // enqueue: puts the phase's work on `stream`; a function of phase and shape.
-  absl::Status Run(size_t phase, const StepShape& shape, const Stream& stream,
+  // enqueue: puts the phase's work on `stream`; a function of phase, shape and where the dense
+  // tensors are.
+  absl::Status Run(size_t phase, const StepShape& shape, const char* dense, const Stream& stream,
                    const std::function<absl::Status()>& enqueue);
   void Clear() { entries_.clear(); }
   uint64_t launches() const { return launches_; }  // of graphs
 
  private:
   struct Entry {
-    Entry(size_t p, const StepShape& s) : phase(p), shape(s) {}
+    Entry(size_t p, const StepShape& s, const char* d) : phase(p), shape(s), dense(d) {}
     ~Entry() {
       if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
     }
@@ -41,6 +42,7 @@ class GraphCache {
 
     const size_t phase;
     const StepShape shape;
+    const char* const dense;
     cudaGraphExec_t graph = nullptr;  // null: seen once
   };
 

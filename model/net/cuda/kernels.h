@@ -6,6 +6,7 @@
 #pragma once
 
 #include "model/net/cuda/step_ops.h"
+#include "model/net/cuda/table_kernels.h"
 
 #ifndef SLUICE_KERNEL_NAMESPACE
 #define SLUICE_KERNEL_NAMESPACE on_device
@@ -35,5 +36,14 @@ void LaunchLogits(cudaStream_t stream, Element element, const NetView& net, cons
 void LaunchOutputBackward(cudaStream_t stream, Element element, const BackwardArgs& args);
 void LaunchHiddenBackward(cudaStream_t stream, Element element, const BackwardArgs& args);
 void LaunchWideSums(cudaStream_t stream, const WideArgs& args);
+
+// table_kernels.cu
+void LaunchFill(cudaStream_t stream, const FillArgs& args);
+void LaunchDelta(cudaStream_t stream, const DeltaArgs& args);
+void LaunchMerge(cudaStream_t stream, const MergeArgs& args);
+void LaunchScales(cudaStream_t stream, const UpdateArgs& args);
+void LaunchUpdate(cudaStream_t stream, const UpdateArgs& args);
+void LaunchSquares(cudaStream_t stream, const SquaresArgs& args);
+void LaunchNorm(cudaStream_t stream, const NormArgs& args);
 
 }  // namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE

@@ -39,7 +39,7 @@ SLUICE_HD inline double LogitLane(const NetView& net, const BatchView& batch,
     if (!net.slots[s].wide) continue;
     const uint64_t cell = static_cast<uint64_t>(i) * net.num_slots + s;
     for (uint32_t k = batch.key_offsets[cell]; k < batch.key_offsets[cell + 1]; ++k)
-      wide += batch.rows[static_cast<uint64_t>(batch.row_index[k]) * net.row_dim];
+      wide += RowOfKey(net, batch, k)[0];
   }
   return wide + deep;
 }

@@ -8,25 +8,6 @@
 #include "model/net/cuda/sort_kernels.h"
 
 namespace sluice::cuda {
-namespace {
-
-// Hands out places one after another.
-class Places {
- public:
-  // Of n elements of `bytes` each.
-  size_t Take(size_t n, size_t bytes) {
-    const size_t at = end_;
-    end_ = (end_ + n * bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return at;
-  }
-  size_t end() const { return end_; }
-
- private:
-  size_t end_ = 0;
-};
-
-}  // namespace
-
 uint32_t PadBatch(size_t n) { return static_cast<uint32_t>((n + 63) / 64 * 64); }
 
 uint32_t PadCount(size_t n) {
@@ -66,6 +47,7 @@ InputLayout::InputLayout(const NetPlan& plan, const StepShape& shape) {
   key_offsets = places.Take(shape.batch * plan.num_slots + 1, sizeof(uint32_t));
   row_index = places.Take(shape.keys, sizeof(uint32_t));
   example_id = places.Take(plan.dropout ? shape.batch : 0, sizeof(uint64_t));
+  slots = places.Take(plan.row_dim > 0 ? shape.rows : 0, sizeof(uint32_t));
   rows = places.Take(shape.rows * plan.row_dim, sizeof(float));
   total = places.end();
 }
@@ -172,6 +154,7 @@ BatchView ViewOf(const InputLayout& layout, const char* input) {
   view.key_offsets = reinterpret_cast<const uint32_t*>(input + layout.key_offsets);
   view.row_index = reinterpret_cast<const uint32_t*>(input + layout.row_index);
   view.example_id = reinterpret_cast<const uint64_t*>(input + layout.example_id);
+  view.slots = reinterpret_cast<const uint32_t*>(input + layout.slots);
   view.rows = reinterpret_cast<const float*>(input + layout.rows);
   return view;
 }

@@ -9,12 +9,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/net/cuda/places.h"
 #include "model/net/cuda/step_view.h"
 #include "model/net/wide_deep_shape.h"
 
 namespace sluice::cuda {
-
-constexpr size_t kAlignment = 256;
 
 // Of operands of matrix products and of what is stored between them.
 enum class Element { kF32, kBf16, kFp16 };
@@ -52,11 +51,12 @@ struct NetPlan {
   size_t ld(size_t level) const { return Ld(widths[level]); }
 };
 
-// Goes up: [dense tensors][header, batch][rows of the table].
+// Goes up: [dense tensors][header, batch][rows of the table]. The places of dense tensors do not
+// depend on the step's sizes: a block of local values (device_geo_values.h) has them there, too.
 struct InputLayout {
   InputLayout(const NetPlan& plan, const StepShape& shape);
   std::vector<size_t> dense;
-  size_t header, label, weight, numeric, key_offsets, row_index, example_id, rows;
+  size_t header, label, weight, numeric, key_offsets, row_index, example_id, slots, rows;
   size_t total;
 };
 

@@ -10,13 +10,13 @@ struct StepProgram::Step {
         in(plan, given),
         out(plan, given),
         work(plan, given, element),
-        input(memory.input),
         scratch(memory.work),
         output(memory.output),
+        tensors(memory.dense != nullptr ? memory.dense : memory.input),
         batch(ViewOf(in, memory.input)) {}
 
   const float* dense(int tensor) const {
-    return tensor < 0 ? nullptr : reinterpret_cast<const float*>(input + in.dense[tensor]);
+    return tensor < 0 ? nullptr : reinterpret_cast<const float*>(tensors + in.dense[tensor]);
   }
   float* gradient(int tensor) const {
     return tensor < 0 ? nullptr : reinterpret_cast<float*>(output + out.dense[tensor]);
@@ -32,9 +32,9 @@ struct StepProgram::Step {
   const InputLayout in;
   const OutputLayout out;
   const WorkLayout work;
-  char* const input;
   char* const scratch;
   char* const output;
+  const char* const tensors;
   const BatchView batch;
 };
 

@@ -16,6 +16,8 @@ struct StepMemory {
   char* input = nullptr;
   char* work = nullptr;
   char* output = nullptr;
+  // Dense tensors at InputLayout::dense; null: in `input`.
+  const char* dense = nullptr;
 };
 
 class StepProgram {

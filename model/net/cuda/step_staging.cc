@@ -46,12 +46,13 @@ double SumOfWeights(const Batch& batch) {
   return sum;
 }
 
-StepHeader MakeHeader(const NetInput& input, const Dropout& dropout, double weight_sum,
-                      double loss_scale) {
+StepHeader MakeHeader(const NetInput& input, const float* resident, const Dropout& dropout,
+                      double weight_sum, double loss_scale) {
   StepHeader header = {};
   header.n = input.batch->n;
   header.keys = input.batch->keys.size();
   header.rows = input.num_rows;
+  header.resident = resident;
   header.gradient_factor = weight_sum > 0 ? loss_scale / weight_sum : 0.0;
   header.dropout = dropout;
   return header;
@@ -76,6 +77,10 @@ Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& 
     copies.push_back(Of(block, layout.example_id, batch.example_id.data(), batch.n));
     end = layout.example_id + batch.n * sizeof(uint64_t);
   }
+  if (header.resident != nullptr && input.num_rows > 0) {
+    copies.push_back(Of(block, layout.slots, input.slots, input.num_rows));
+    end = layout.slots + input.num_rows * sizeof(uint32_t);
+  }
   CopyAll(copies, threads);
   return {layout.header, end};
 }
@@ -84,6 +89,7 @@ Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& 
                 char* block) {
   std::vector<Copy> copies;
   Piece piece;
+  if (input.geo != nullptr) return piece;
   for (size_t t = 0; t < plan.elements.size(); ++t) {
     copies.push_back(Of(block, layout.dense[t], input.dense[t], plan.elements[t]));
     piece.end = layout.dense[t] + plan.elements[t] * sizeof(float);
@@ -94,7 +100,8 @@ Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& 
 
 Piece FillRows(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
                char* block) {
-  const size_t n = input.rows == nullptr ? 0 : input.num_rows * plan.row_dim;
+  const bool resident = input.resident != nullptr || input.geo != nullptr;
+  const size_t n = resident || input.rows == nullptr ? 0 : input.num_rows * plan.row_dim;
   CopyAll({Of(block, layout.rows, input.rows, n)}, threads);
   return {layout.rows, layout.rows + n * sizeof(float)};
 }

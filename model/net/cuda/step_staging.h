@@ -17,10 +17,12 @@ struct Piece {
 
 // Sum of the weights of the batch, in double, in order.
 double SumOfWeights(const Batch& batch);
-StepHeader MakeHeader(const NetInput& input, const Dropout& dropout, double weight_sum,
-                      double loss_scale);
+// resident: rows that the step reads by slot (NetInput::slots); null: NetInput::rows.
+StepHeader MakeHeader(const NetInput& input, const float* resident, const Dropout& dropout,
+                      double weight_sum, double loss_scale);
 
-// What goes up, each returning the piece that it filled: header and batch; dense tensors; rows.
+// What goes up, each returning the piece that it filled: header and batch, with the
+// slots of resident rows; dense tensors; rows. Nothing of what lies on the device.
 Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
                 const StepHeader& header, int threads, char* block);
 Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "common/base/host_device.h"
 #include "model/net/dropout.h"
 
 namespace sluice::cuda {
@@ -17,7 +18,8 @@ struct StepHeader {
   uint32_t n;              // examples
   uint32_t keys;           // K
   uint32_t rows;           // U
-  uint32_t unused;         // keeps `loss_scale` on its border
+  uint32_t unused;         // keeps what follows on its border
+  const float* resident;   // rows that are read by slot, [slots][row_dim]; null: those of BatchView
   double gradient_factor;  // of an example's weighted error: loss scale / sum of weights
   Dropout dropout;
 };
@@ -37,6 +39,7 @@ struct BatchView {
   const uint32_t* key_offsets;  // [n * num_slots + 1]
   const uint32_t* row_index;    // [K]
   const uint64_t* example_id;   // [n]; only with dropout
+  const uint32_t* slots;        // [U]; only with resident rows
   const float* rows;            // [U][row_dim]
 };
 
@@ -62,5 +65,13 @@ struct NetView {
   const ColumnTable* columns;    // [deep_inputs]
   const uint32_t* wide_numeric;  // [num_wide_numeric]
 };
+
+// The row of key k: [row_dim].
+SLUICE_HD inline const float* RowOfKey(const NetView& net, const BatchView& batch, uint32_t k) {
+  const uint32_t row = batch.row_index[k];
+  const float* const resident = batch.header->resident;
+  if (resident == nullptr) return batch.rows + static_cast<uint64_t>(row) * net.row_dim;
+  return resident + static_cast<uint64_t>(batch.slots[row]) * net.row_dim;
+}
 
 }  // namespace sluice::cuda

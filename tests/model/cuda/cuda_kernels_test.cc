@@ -91,8 +91,8 @@ void ExpectEveryArrayAgrees(const WideDeepShape& shape, Element element, size_t 
   std::vector<char> constants(ConstantLayout(shape).total), input(in.total), work(layout.total),
       output(out.total);
   FillConstants(shape, constants.data());
-  const StepHeader header =
-      MakeHeader(net_input, Dropout(shape.dropout, 5, 2), SumOfWeights(test_step.batch), 1);
+  const StepHeader header = MakeHeader(net_input, nullptr, Dropout(shape.dropout, 5, 2),
+                                       SumOfWeights(test_step.batch), 1);
   FillBatch(plan, in, net_input, header, 1, input.data());
   FillDense(plan, in, net_input, 1, input.data());
   FillRows(plan, in, net_input, 1, input.data());

@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "tests/model/cuda/backend_cases.h"
 #include "tests/model/cuda/gpu_for_test.h"
+#include "tests/model/cuda/resident_cases.h"
 
 namespace sluice {
 namespace {
@@ -80,6 +81,32 @@ TEST(CudaNetTest, Tf32Bf16AndFp16AreCloseInTrainingAndExactInForward) {
 TEST(CudaNetTest, HiddenWeightGradientsAreReadyFromTheLastLayerOn) {
   SLUICE_NEEDS_GPU();
   ExpectReadyFromTheLastLayerOn(OnDevice());
+}
+
+TEST(CudaNetTest, ResidentRowsGiveTheBitsOfRowsThatAreBrought) {
+  SLUICE_NEEDS_GPU();
+  for (const size_t rows : {1, 31, 32, 33, 257, 20000})
+    ExpectResidentRowsGiveTheSameBits(OnDevice(), SmallShape(), 300, rows, 3);
+  WideDeepShape shape = WideShape({33, 20}, 17);
+  shape.dropout = 0.4f;
+  for (const MatmulPrecision precision : {MatmulPrecision::kBf16, MatmulPrecision::kFp16})
+    ExpectResidentRowsGiveTheSameBits(OnDevice(precision), shape, 100, 1000, 3);
+  ExpectTheLastWriteIsRead(OnDevice());
+  ExpectSlotsThatAreNotThereAreRefused(OnDevice());
+}
+
+TEST(CudaNetTest, ResidentRowsCountAsTheNetworksMemory) {
+  SLUICE_NEEDS_GPU();
+  auto net = OnDevice()(SmallShape());
+  const DeviceStats before = net->device_stats();
+  auto rows = net->MakeResidentRows(1 << 20);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_GE(net->device_stats().bytes_in_use, before.bytes_in_use + (size_t{16} << 20));
+  const absl::Status status = net->MakeResidentRows(before.bytes_limit / 16).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kept on the device"));
+  rows->reset();
+  EXPECT_EQ(net->device_stats().bytes_in_use, before.bytes_in_use);
 }
 
 TEST(CudaNetTest, NoExamplesGiveZeroGradients) {

@@ -4,8 +4,12 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
+#include "common/base/status_macros.h"
+#include "model/net/cuda/device_geo_values.h"
+#include "model/net/cuda/device_resident_rows.h"
 #include "model/net/cuda/step_program.h"
 #include "model/net/cuda/step_staging.h"
 #include "tests/model/cuda/host_ops.h"
@@ -25,16 +29,18 @@ class StepNet : public DenseNet {
 
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override {
-    const StepShape shape = Stage(input, Dropout(shape_.dropout, seed, epoch));
+    left_.present = false;
+    SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+    const StepShape shape = Stage(input, values, Dropout(shape_.dropout, seed, epoch));
     gradients->skipped = false;
     gradients->weight_sum = SumOfWeights(*input.batch);
     Ops ops;
-    program_.Index(shape, memory(), &ops);
+    program_.Index(shape, memory(values.dense), &ops);
     const OutputLayout out(program_.plan(), shape);
     for (size_t part = 0; part < program_.train_parts(); ++part) {
-      program_.Train(part, shape, memory(), &ops);
+      program_.Train(part, shape, memory(values.dense), &ops);
       const int tensor = program_.FinalAfter(part);
-      if (tensor < 0) continue;
+      if (tensor < 0 || input.geo != nullptr) continue;
       ReadTensor(program_.plan(), out, output_.data(), tensor, 1, gradients);
       if (gradients->ready) gradients->ready(tensor);
     }
@@ -42,41 +48,72 @@ class StepNet : public DenseNet {
     std::memcpy(&result, output_.data() + out.result, sizeof result);
     gradients->loss_sum = result.loss_sum;
     gradients->skipped = result.overflow != 0;
+    if (input.geo != nullptr) {
+      LeaveGradients(out, input.num_rows);
+      return absl::OkStatus();
+    }
     ReadGradients(program_.plan(), out, output_.data(), input.num_rows,
                   static_cast<float>(1 / loss_scale_), /*early=*/loss_scale_ != 1, 2, gradients);
     return absl::OkStatus();
   }
 
   absl::Status Forward(const NetInput& input, float* logits) override {
-    const StepShape shape = Stage(input, Dropout());
+    SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+    const StepShape shape = Stage(input, values, Dropout());
     Ops ops;
-    program_.Forward(shape, memory(), &ops);
+    program_.Forward(shape, memory(values.dense), &ops);
     std::memcpy(logits, output_.data() + OutputLayout(program_.plan(), shape).logits,
                 input.batch->n * sizeof(float));
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) override {
+    return DeviceResidentRows::Create(table_device(), capacity, shape_.row_dim());
+  }
+  absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+      const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+      double clip_global_norm) override {
+    return DeviceGeoValues::Create(program_.plan(), dense, sparse, clip_global_norm, table_device(),
+                                   &left_);
+  }
+
+  // Makes what the two above stand on.
+  std::function<std::unique_ptr<TableDevice>()> table_device;
+
  private:
-  StepShape Stage(const NetInput& input, const Dropout& dropout) {
+  void LeaveGradients(const OutputLayout& out, size_t num_rows) {
+    left_.present = true;
+    left_.rows = reinterpret_cast<const float*>(output_.data() + out.rows);
+    left_.num_rows = num_rows;
+    left_.dense.clear();
+    for (const size_t at : out.dense)
+      left_.dense.push_back(reinterpret_cast<const float*>(output_.data() + at));
+    left_.factor = static_cast<float>(1 / loss_scale_);
+  }
+  StepShape Stage(const NetInput& input, const OnDevice& values, const Dropout& dropout) {
     const NetPlan& plan = program_.plan();
     const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
     const InputLayout in(plan, shape);
     input_.assign(in.total, char(0xFF));  // NaN, and indices far outside
     work_.assign(WorkLayout(plan, shape, program_.element()).total, char(0xFF));
     output_.assign(OutputLayout(plan, shape).total, char(0xFF));
-    const StepHeader header = MakeHeader(input, dropout, SumOfWeights(*input.batch), loss_scale_);
+    const StepHeader header =
+        MakeHeader(input, values.rows, dropout, SumOfWeights(*input.batch), loss_scale_);
     FillBatch(plan, in, input, header, 2, input_.data());
     FillDense(plan, in, input, 2, input_.data());
     FillRows(plan, in, input, 2, input_.data());
     return shape;
   }
-  StepMemory memory() { return {input_.data(), work_.data(), output_.data()}; }
+  StepMemory memory(const char* dense) {
+    return {input_.data(), work_.data(), output_.data(), dense};
+  }
 
   const WideDeepShape shape_;
   std::vector<char> constants_;
   const double loss_scale_;
   const StepProgram program_;
   std::vector<char> input_, work_, output_;
+  DeviceGradients left_;
 };
 
 using HostNet = StepNet<HostOps>;

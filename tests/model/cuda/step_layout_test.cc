@@ -57,6 +57,7 @@ TEST(StepLayoutTest, PartsDoNotOverlap) {
                                {in.key_offsets, (b * 4 + 1) * 4},
                                {in.row_index, k * 4},
                                {in.example_id, b * 8},
+                               {in.slots, u * 4},
                                {in.rows, u * plan.row_dim * 4}});
     ExpectApart(parts, in.total);
 

@@ -1,0 +1,162 @@
+#include "model/net/cuda/cuda_table_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "model/net/cuda/kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+// Of launches on one stream; the first failure is kept.
+class CudaTableOps : public TableOps {
+ public:
+  explicit CudaTableOps(cudaStream_t stream) : stream_(stream) {}
+  const absl::Status& status() const { return status_; }
+
+  void Fill(const FillArgs& args) override { on_device::LaunchFill(stream_, args), Keep("Fill"); }
+  void Delta(const DeltaArgs& args) override {
+    on_device::LaunchDelta(stream_, args), Keep("Delta");
+  }
+  void Merge(const MergeArgs& args) override {
+    on_device::LaunchMerge(stream_, args), Keep("Merge");
+  }
+  void Scales(const UpdateArgs& args) override {
+    on_device::LaunchScales(stream_, args), Keep("Scales");
+  }
+  void Update(const UpdateArgs& args) override {
+    on_device::LaunchUpdate(stream_, args), Keep("Update");
+  }
+  void Squares(const SquaresArgs& args) override {
+    on_device::LaunchSquares(stream_, args), Keep("Squares");
+  }
+  void Norm(const NormArgs& args) override { on_device::LaunchNorm(stream_, args), Keep("Norm"); }
+
+ private:
+  void Keep(const char* kernel) { status_.Update(CudaStatus(cudaGetLastError(), kernel)); }
+  const cudaStream_t stream_;
+  absl::Status status_;
+};
+
+class CudaTableBlock : public TableBlock {
+ public:
+  CudaTableBlock(const CudaTableDevice::Options& options, const char* what)
+      : options_(options), block_(options.memory, what, options.advice), what_(what) {}
+  char* data() const override { return block_.data(); }
+  size_t capacity() const override { return block_.capacity(); }
+  absl::Status Reserve(size_t bytes, bool keep) override;
+
+ private:
+  // Old and new side by side on the device.
+  absl::Status Grow(size_t bytes);
+  // Through the host's memory.
+  absl::Status GrowThroughHost(size_t bytes);
+  const CudaTableDevice::Options options_;
+  DeviceBlock block_;
+  const char* const what_;
+};
+
+absl::Status CudaTableBlock::Reserve(size_t bytes, bool keep) {
+  if (bytes <= block_.capacity()) return absl::OkStatus();
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(options_.ordinal));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(options_.compute->get()));
+  if (!keep || block_.capacity() == 0) return block_.Reserve(bytes);
+  const absl::Status status = Grow(bytes);
+  const size_t others = options_.memory->used() - block_.capacity();
+  const bool fits = bytes <= options_.memory->limit() - others;
+  return absl::IsResourceExhausted(status) && fits ? GrowThroughHost(bytes) : status;
+}
+
+absl::Status CudaTableBlock::Grow(size_t bytes) {
+  DeviceBlock larger(options_.memory, what_, options_.advice);
+  SLUICE_RETURN_IF_ERROR(larger.Reserve(bytes));
+  SLUICE_RETURN_IF_CUDA_ERROR(
+      cudaMemcpy(larger.data(), block_.data(), block_.capacity(), cudaMemcpyDeviceToDevice));
+  // cudaMemcpy may return before.
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
+  block_.Swap(&larger);
+  return absl::OkStatus();
+}
+
+absl::Status CudaTableBlock::GrowThroughHost(size_t bytes) {
+  std::vector<char> contents(block_.capacity());
+  SLUICE_RETURN_IF_CUDA_ERROR(
+      cudaMemcpy(contents.data(), block_.data(), contents.size(), cudaMemcpyDeviceToHost));
+  SLUICE_RETURN_IF_ERROR(block_.Reserve(bytes));
+  SLUICE_RETURN_IF_CUDA_ERROR(
+      cudaMemcpy(block_.data(), contents.data(), contents.size(), cudaMemcpyHostToDevice));
+  return CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TableDevice>> CudaTableDevice::Create(const Options& options) {
+  std::unique_ptr<CudaTableDevice> device(new CudaTableDevice(options));
+  for (Stage& stage : device->stages_) {
+    SLUICE_RETURN_IF_ERROR(stage.up.Create(/*timing=*/false));
+    SLUICE_RETURN_IF_ERROR(stage.begin.Create(/*timing=*/true));
+    SLUICE_RETURN_IF_ERROR(stage.end.Create(/*timing=*/true));
+  }
+  return device;
+}
+
+CudaTableDevice::~CudaTableDevice() {
+  (void)cudaSetDevice(options_.ordinal);
+  for (const Stream* stream : {options_.up, options_.compute})
+    (void)cudaStreamSynchronize(stream->get());
+}
+
+std::unique_ptr<TableBlock> CudaTableDevice::NewBlock(const char* what) {
+  return std::make_unique<CudaTableBlock>(options_, what);
+}
+
+absl::Status CudaTableDevice::Await(Stage* stage) {
+  if (!stage->used) return absl::OkStatus();
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(stage->end.get()));
+  stage->used = false;
+  float milliseconds = 0;
+  SLUICE_RETURN_IF_CUDA_ERROR(
+      cudaEventElapsedTime(&milliseconds, stage->begin.get(), stage->end.get()));
+  // Relaxed, and no sum of two threads: this thread alone adds.
+  std::atomic<double>& busy = *options_.busy_seconds;
+  busy.store(busy.load(std::memory_order_relaxed) + milliseconds * 1e-3, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status CudaTableDevice::Run(size_t bytes, absl::FunctionRef<void(char*)> fill,
+                                  absl::FunctionRef<void(const char*, TableOps*)> launch) {
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(options_.ordinal));
+  Stage& stage = stages_[next_++ % stages_.size()];
+  SLUICE_RETURN_IF_ERROR(Await(&stage));
+  SLUICE_RETURN_IF_ERROR(stage.pinned.Reserve(bytes));
+  SLUICE_RETURN_IF_ERROR(stage.device.Reserve(bytes));
+  fill(stage.pinned.data());
+  if (bytes > 0) {
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(stage.device.data(), stage.pinned.data(), bytes,
+                                                cudaMemcpyHostToDevice, options_.up->get()));
+    SLUICE_RETURN_IF_ERROR(stage.up.Record(*options_.up));
+    SLUICE_RETURN_IF_ERROR(stage.up.HoldBack(*options_.compute));
+  }
+  SLUICE_RETURN_IF_ERROR(stage.begin.Record(*options_.compute));
+  CudaTableOps ops(options_.compute->get());
+  launch(stage.device.data(), &ops);
+  SLUICE_RETURN_IF_ERROR(ops.status());
+  SLUICE_RETURN_IF_ERROR(stage.end.Record(*options_.compute));
+  stage.used = true;
+  return absl::OkStatus();
+}
+
+absl::Status CudaTableDevice::Download(const char* from, size_t bytes,
+                                       absl::FunctionRef<void(const char*)> take) {
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(options_.ordinal));
+  SLUICE_RETURN_IF_ERROR(down_.Reserve(bytes));
+  SLUICE_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(down_.data(), from, bytes, cudaMemcpyDeviceToHost, options_.compute->get()));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(options_.compute->get()));
+  take(down_.data());
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::cuda
