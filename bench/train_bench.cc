@@ -1,6 +1,7 @@
 // train/MODE/batchN/OPTIMIZER/{f32,bf16}: thousand examples a second of a whole job, `sluice
 // launch` with one pserver and two workers of one thread each, on generated data of Criteo's shape;
-// and train/async/batch2048/sgd/f32/pservers4, the same work spread over four.
+// and train/async/batch2048/sgd/f32/pservers4, the same work spread over four, and .../hot_rows,
+// with a hot_row_cache of the default size and staleness.
 //
 // The figure is that of the last epoch: processes are up, caches are warm. The limit is the step's
 // nine matrix products alone on all cores, measured before and after in the same repetition.
@@ -42,6 +43,7 @@ struct Shape {
   uint32_t batch = 2048;
   bool bf16 = false;
   int pservers = 1;
+  bool hot_rows = false;
 };
 
 // A folder that goes with its owner.
@@ -172,6 +174,7 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
   benchmark.name = absl::StrCat("train/", mode.name, "/batch", shape.batch, "/", rule, "/",
                                 shape.bf16 ? "bf16" : "f32");
   if (shape.pservers > 1) absl::StrAppend(&benchmark.name, "/pservers", shape.pservers);
+  if (shape.hot_rows) absl::StrAppend(&benchmark.name, "/hot_rows");
   benchmark.unit = "k/s";
   benchmark.limit_name = "gemm_floor";
   benchmark.few_repetitions = 5;
@@ -183,6 +186,7 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
       files = data->path() + "/*.tsv";
     }
     JobConfig job = StandardJob(files, shape.batch, optimizer);
+    if (shape.hot_rows) job.mutable_strategy()->mutable_a_sync_configs()->mutable_hot_row_cache();
     if (shape.bf16) job.mutable_train()->set_compute_dtype(TrainConfig::BF16);
     auto run = std::make_shared<TrainRun>(data, mode, shape, job, settings.quick);
     return std::function<Sample()>([run] { return run->Measure(); });
@@ -209,6 +213,9 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   Shape spread;
   spread.pservers = 4;
   to->push_back(TrainBenchmark(kModes[0], spread, "sgd", sgd));
+  Shape cached;
+  cached.hot_rows = true;
+  to->push_back(TrainBenchmark(kModes[0], cached, "sgd", sgd));
 }
 
 }  // namespace sluice::bench

@@ -59,14 +59,15 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item&
     rows_.resize(prepared->keys.keys.size() * context_.sparse()->dim());
     store_.Gather(found_, rows_.data());
   }
-  std::vector<const float*> dense;
-  for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
-    dense.push_back(store_.dense(i));
+  NetInput input;
+  input.rows = rows_.data();
+  const size_t dense_tables = context_.model->dense_tables().size();
+  for (size_t i = 0; i < dense_tables; ++i) input.dense.push_back(store_.dense(i));
   double weight = 0;
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
-                          step_.Run(*prepared, plan.epoch, rows_.data(), dense, &weight));
+                          step_.Run(*prepared, plan.epoch, std::move(input), &weight));
   // A skipped step (fp16 overflow) moves nothing, but counts: k_steps is of all workers alike.
-  if (gradients != nullptr) UpdateLocally(dense.size(), *gradients);
+  if (gradients != nullptr) UpdateLocally(dense_tables, *gradients);
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;
