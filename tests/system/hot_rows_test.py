@@ -33,7 +33,7 @@ class HotRowsTest(SluiceTest):
 
     def test_in_a_pipeline_with_few_slots_every_example_is_trained(self):
         result, _ = self.launch("--server_num=1", "--worker_num=1", "--epochs=1", "--set=train.pipeline_depth=4",
-                                *set_to(rows=460, max_staleness_steps=5))
+                                *set_to(rows=258, max_staleness_steps=5))
         self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
         self.assertGreater(result["eval"]["auc"], 0.85)
         hot = result["hot_rows"]
@@ -41,7 +41,7 @@ class HotRowsTest(SluiceTest):
         self.assertGreater(hot["whole_batches"], 0)
         self.assertLessEqual(hot["staleness_max"], 5)
         log = (self.tmp / "run.log" / "workerlog.0").read_text()
-        self.assertEqual(len(re.findall(r"hot_row_cache.rows 460 has no room for the \d+ unique keys", log)), 1)
+        self.assertEqual(len(re.findall(r"hot_row_cache.rows 258 has no room for the \d+ unique keys", log)), 1)
 
     def test_a_model_of_rows_alone_may_have_nothing_to_pull(self):
         self.write_csv("train.csv", [(i % 2, i, "v%d" % (i % 4)) for i in range(400)])
