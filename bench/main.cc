@@ -8,6 +8,7 @@
 
 #include "bench/pserver_process.h"
 #include "bench/suite.h"
+#include "common/base/status_macros.h"
 #include "common/daemon/daemon_usage.h"
 #include "common/daemon/process_info.h"
 #include "common/transport/grpc_transport.h"
@@ -16,6 +17,9 @@ DEFINE_string(filter, "", "run only the rows whose name matches this regular exp
 DEFINE_string(json, "", "also write the rows to this file");
 DEFINE_bool(quick, false, "small and few: shows that everything runs, not how fast");
 
+DEFINE_bool(in_turns, false,
+            "one repetition of each row, then the next of each: for rows that are compared with "
+            "each other (all stay prepared at once)");
 DEFINE_int32(repetitions, 0, "of figure and limit; 0: 11, with --quick 3");
 DEFINE_string(
     train_data, "",
@@ -25,6 +29,28 @@ DEFINE_int32(pserver_threads, 2, "threads of that pserver");
 
 namespace sluice::bench {
 namespace {
+
+void Print(const Row& row) {
+  std::printf("%s", TableLine(row).c_str());
+  std::fflush(stdout);
+}
+
+// The rows that were measured, with a line each.
+absl::StatusOr<std::vector<Row>> Measure(const std::vector<const Benchmark*>& benchmarks,
+                                         const Settings& settings) {
+  std::vector<Row> rows;
+  if (FLAGS_in_turns) {
+    SLUICE_ASSIGN_OR_RETURN(rows, RunInTurns(benchmarks, settings));
+    for (const Row& row : rows) Print(row);
+    return rows;
+  }
+  for (const Benchmark* benchmark : benchmarks) {
+    SLUICE_ASSIGN_OR_RETURN(Row row, Run(*benchmark, settings));
+    Print(row);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
 
 int Main() {
   std::regex filter;
@@ -52,26 +78,24 @@ int Main() {
   AddGpuTrainStepBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
-  std::vector<Row> rows;
+  std::vector<const Benchmark*> fit;
   int skipped = 0;
   for (const Benchmark& benchmark : benchmarks) {
     if (!std::regex_search(benchmark.name, filter)) continue;
     const std::string unfit = benchmark.unfit ? benchmark.unfit() : "";
-    if (!unfit.empty()) {
+    if (unfit.empty()) {
+      fit.push_back(&benchmark);
+    } else {
       std::printf("%s  skipped: %s\n", benchmark.name.c_str(), unfit.c_str());
       ++skipped;
-      continue;
     }
-    absl::StatusOr<Row> row = Run(benchmark, settings);
-    if (!row.ok()) {
-      std::fprintf(stderr, "%s: %s\n", benchmark.name.c_str(), row.status().ToString().c_str());
-      return 1;
-    }
-    std::printf("%s", TableLine(*row).c_str());
-    std::fflush(stdout);
-    rows.push_back(*std::move(row));
   }
-  if (rows.empty() && skipped == 0) {
+  const absl::StatusOr<std::vector<Row>> rows = Measure(fit, settings);
+  if (!rows.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(rows.status().message()).c_str());
+    return 1;
+  }
+  if (rows->empty() && skipped == 0) {
     std::fprintf(stderr, "no row matches --filter=%s; the rows are\n", FLAGS_filter.c_str());
     for (const Benchmark& benchmark : benchmarks)
       std::fprintf(stderr, "  %s\n", benchmark.name.c_str());
@@ -79,7 +103,7 @@ int Main() {
   }
   if (FLAGS_json.empty()) return 0;
   std::ofstream file(FLAGS_json);
-  file << ToJson(rows);
+  file << ToJson(*rows);
   file.close();
   if (file) return 0;
   std::fprintf(stderr, "cannot write --json=%s\n", FLAGS_json.c_str());

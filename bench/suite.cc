@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
 
 namespace sluice::bench {
 namespace {
@@ -33,6 +34,68 @@ std::string CpuName() {
   return "unknown CPU";
 }
 
+// The repetitions of one row, one at a time.
+class Measurement {
+ public:
+  // Prepares, and measures once to warm up.
+  static absl::StatusOr<Measurement> Start(const Benchmark& benchmark, const Settings& settings);
+  bool done() const { return static_cast<int>(values_.size()) == row_.repetitions; }
+  absl::Status Repeat();
+  // REQUIRES: done().
+  Row Result() const;
+
+ private:
+  Measurement(const Benchmark& benchmark, std::function<Sample()> measure, int repetitions);
+  Row row_;
+  std::function<Sample()> measure_;
+  std::vector<double> values_, limits_;
+};
+
+Measurement::Measurement(const Benchmark& benchmark, std::function<Sample()> measure,
+                         int repetitions)
+    : measure_(std::move(measure)) {
+  row_.name = benchmark.name;
+  row_.unit = benchmark.unit;
+  row_.limit_name = benchmark.limit_name;
+  row_.repetitions = repetitions;
+}
+
+absl::StatusOr<Measurement> Measurement::Start(const Benchmark& benchmark,
+                                               const Settings& settings) {
+  absl::StatusOr<std::function<Sample()>> measure = benchmark.prepare(settings);
+  if (!measure.ok()) {
+    return absl::Status(measure.status().code(),
+                        absl::StrCat(benchmark.name, ": ", measure.status().message()));
+  }
+  int repetitions = settings.repetitions;
+  if (benchmark.few_repetitions > 0) {
+    repetitions = settings.quick ? 1 : std::min(repetitions, benchmark.few_repetitions);
+  } else {
+    (*measure)();
+  }
+  return Measurement(benchmark, *std::move(measure), repetitions);
+}
+
+absl::Status Measurement::Repeat() {
+  const Sample sample = measure_();
+  if (!(sample.value > 0)) {
+    return absl::InternalError(absl::StrCat(row_.name, ": the measurement failed"));
+  }
+  values_.push_back(sample.value);
+  limits_.push_back(sample.limit);
+  return absl::OkStatus();
+}
+
+Row Measurement::Result() const {
+  Row row = row_;
+  row.value = Median(values_);
+  row.limit = Median(limits_);
+  row.ratio = row.value / row.limit;
+  row.min = *std::min_element(values_.begin(), values_.end());
+  row.max = *std::max_element(values_.begin(), values_.end());
+  return row;
+}
+
 }  // namespace
 
 double Now() {
@@ -45,33 +108,29 @@ double ThreadNow() {
   return now.tv_sec + 1e-9 * now.tv_nsec;
 }
 
+absl::StatusOr<std::vector<Row>> RunInTurns(const std::vector<const Benchmark*>& benchmarks,
+                                            const Settings& settings) {
+  std::vector<Measurement> measurements;
+  for (const Benchmark* benchmark : benchmarks) {
+    SLUICE_ASSIGN_OR_RETURN(Measurement measurement, Measurement::Start(*benchmark, settings));
+    measurements.push_back(std::move(measurement));
+  }
+  for (bool done = false; !done;) {
+    done = true;
+    for (Measurement& measurement : measurements) {
+      if (measurement.done()) continue;
+      SLUICE_RETURN_IF_ERROR(measurement.Repeat());
+      done = false;
+    }
+  }
+  std::vector<Row> rows;
+  for (const Measurement& measurement : measurements) rows.push_back(measurement.Result());
+  return rows;
+}
+
 absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings) {
-  absl::StatusOr<std::function<Sample()>> measure = benchmark.prepare(settings);
-  if (!measure.ok()) return measure.status();
-  int repetitions = settings.repetitions;
-  if (benchmark.few_repetitions > 0) {
-    repetitions = settings.quick ? 1 : std::min(repetitions, benchmark.few_repetitions);
-  } else {
-    (*measure)();
-  }
-  std::vector<double> values, limits;
-  for (int i = 0; i < repetitions; ++i) {
-    const Sample sample = (*measure)();
-    if (!(sample.value > 0)) return absl::InternalError("the measurement failed");
-    values.push_back(sample.value);
-    limits.push_back(sample.limit);
-  }
-  Row row;
-  row.name = benchmark.name;
-  row.unit = benchmark.unit;
-  row.limit_name = benchmark.limit_name;
-  row.value = Median(values);
-  row.limit = Median(limits);
-  row.ratio = row.value / row.limit;
-  row.repetitions = repetitions;
-  row.min = *std::min_element(values.begin(), values.end());
-  row.max = *std::max_element(values.begin(), values.end());
-  return row;
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Row> rows, RunInTurns({&benchmark}, settings));
+  return rows.front();
 }
 
 std::string DescribeMachine(const Settings& settings) {

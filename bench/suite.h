@@ -49,9 +49,13 @@ struct Benchmark {
   std::function<std::string()> unfit;
 };
 
-// One repetition to warm up, then `settings.repetitions` that count. A value of 0 or less says that
-// the measurement failed (and said why): INTERNAL.
+// One repetition to warm up, then `settings.repetitions` that count. Errors name the row; a value
+// of 0 or less says that the measurement failed (and said why): INTERNAL.
 absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
+// The same for several, which take turns: a repetition of each, then the next of each. All stay
+// prepared at once.
+absl::StatusOr<std::vector<Row>> RunInTurns(const std::vector<const Benchmark*>& benchmarks,
+                                            const Settings& settings);
 
 // What each file of rows adds.
 void AddKernelBenchmarks(std::vector<Benchmark>* to);

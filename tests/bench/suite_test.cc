@@ -43,6 +43,41 @@ TEST(BenchTest, MedianMinAndMaxAreOfTheRepetitionsAfterTheFirst) {
   EXPECT_EQ(row->repetitions, 3);
 }
 
+TEST(BenchTest, RowsTakeTurns) {
+  std::string order;
+  const auto row = [&order](char name, int few) {
+    Benchmark benchmark;
+    benchmark.name = name;
+    benchmark.few_repetitions = few;
+    benchmark.prepare = [&order, name](const Settings&) -> absl::StatusOr<std::function<Sample()>> {
+      return std::function<Sample()>([&order, name] {
+        order += name;
+        return Sample{static_cast<double>(order.size()), 1};
+      });
+    };
+    return benchmark;
+  };
+  const Benchmark a = row('a', 0), b = row('b', 2);
+  Settings settings;
+  settings.repetitions = 3;
+  const auto rows = bench::RunInTurns({&a, &b}, settings);
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ(order, "aababa");  // the first one warms up
+  ASSERT_EQ(rows->size(), 2);
+  EXPECT_EQ((*rows)[0].value, 4);  // of 2, 4, 6
+  EXPECT_EQ((*rows)[1].value, 4);  // of 3, 5
+  EXPECT_EQ((*rows)[1].name, "b");
+  EXPECT_EQ((*rows)[1].repetitions, 2);
+}
+
+TEST(BenchTest, AFailedMeasurementNamesItsRow) {
+  const Benchmark broken = {"broken", "s", "limit", [](const Settings&) {
+                              return std::function<Sample()>([] { return Sample(); });
+                            }};
+  const auto row = bench::Run(broken, Settings());
+  EXPECT_THAT(std::string(row.status().message()), testing::HasSubstr("broken"));
+}
+
 TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
   const char* bin = std::getenv("SLUICE_BIN_DIR");
   ASSERT_NE(bin, nullptr) << "run by ctest, or set SLUICE_BIN_DIR to the folder of sluice-bench";
