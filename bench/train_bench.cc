@@ -1,7 +1,8 @@
 // train/MODE/batchN/OPTIMIZER/{f32,bf16}: thousand examples a second of a whole job, `sluice
 // launch` with one pserver and two workers of one thread each, on generated data of Criteo's shape;
-// train/async/batch2048/sgd/f32/pservers4, the same work spread over four; and .../text, which
-// parses its data in every epoch instead of mapping the cache.
+// train/async/batch2048/sgd/f32/pservers4, the same work spread over four; .../hot_rows, with a
+// hot_row_cache of the default size and staleness; and .../text, which parses its data in every
+// epoch instead of mapping the cache.
 //
 // The figure is that of the last epoch: processes are up, caches are warm. The limit is the step's
 // nine matrix products alone on all cores, measured before and after in the same repetition.
@@ -43,6 +44,7 @@ struct Shape {
   uint32_t batch = 2048;
   bool bf16 = false;
   int pservers = 1;
+  bool hot_rows = false;
   bool cache = true;  // false: each epoch parses the text
 };
 
@@ -174,6 +176,7 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
   benchmark.name = absl::StrCat("train/", mode.name, "/batch", shape.batch, "/", rule, "/",
                                 shape.bf16 ? "bf16" : "f32");
   if (shape.pservers > 1) absl::StrAppend(&benchmark.name, "/pservers", shape.pservers);
+  if (shape.hot_rows) absl::StrAppend(&benchmark.name, "/hot_rows");
   if (!shape.cache) absl::StrAppend(&benchmark.name, "/text");
   benchmark.unit = "k/s";
   benchmark.limit_name = "gemm_floor";
@@ -186,6 +189,7 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
       files = data->path() + "/*.tsv";
     }
     JobConfig job = StandardJob(files, shape.batch, optimizer);
+    if (shape.hot_rows) job.mutable_strategy()->mutable_a_sync_configs()->mutable_hot_row_cache();
     if (shape.bf16) job.mutable_train()->set_compute_dtype(TrainConfig::BF16);
     job.mutable_data()->set_cache(shape.cache);
     auto run = std::make_shared<TrainRun>(data, mode, shape, job, settings.quick);
@@ -213,6 +217,9 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   Shape spread;
   spread.pservers = 4;
   to->push_back(TrainBenchmark(kModes[0], spread, "sgd", sgd));
+  Shape hot;
+  hot.hot_rows = true;
+  to->push_back(TrainBenchmark(kModes[0], hot, "sgd", sgd));
   Shape text;
   text.cache = false;
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/progress/hot_row_use.h"
 
 namespace sluice::cli {
 namespace {
@@ -120,6 +121,7 @@ std::string Totals(const JobStatus& status) {
   if (r.has_eval() && r.eval().examples() == 0)
     absl::StrAppend(&text, "note: no example was evaluated; see data.eval_files\n");
   if (r.staleness().pushes() > 0) absl::StrAppend(&text, Staleness(r.staleness()), "\n");
+  if (r.has_hot_rows()) absl::StrAppend(&text, Describe(r.hot_rows()), "\n");
   const StageSeconds& s = r.stages();
   if (s.compute() > 0) {
     absl::StrAppendFormat(

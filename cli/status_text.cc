@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/progress.h"
 #include "common/daemon/identity.h"
+#include "common/progress/hot_row_use.h"
 
 namespace sluice::cli {
 namespace {
@@ -91,6 +92,7 @@ std::string StagesOf(const WorkerProgress& worker) {
     if (d.skipped_steps() > 0)
       absl::StrAppend(&text, ", ", Counted(d.skipped_steps(), "step"), " skipped (fp16)");
   }
+  if (worker.has_hot_rows()) absl::StrAppend(&text, ", ", Describe(worker.hot_rows()));
   return text + "\n";
 }
 

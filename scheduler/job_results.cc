@@ -1,6 +1,7 @@
 #include "scheduler/job_results.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/progress/hot_row_use.h"
 
 namespace sluice {
 namespace {
@@ -43,6 +44,7 @@ void JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
   weight_sum_ += report.weight_sum();
   stages_[rank] = report.stages();
   *result_.mutable_stages() = Mean(stages_);
+  if (report.has_hot_rows()) Add(report.hot_rows(), result_.mutable_hot_rows());
   result_.set_examples_dropped(result_.examples_dropped() + report.dropped());
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/progress/hot_row_use.h"
 #include "scheduler/json_text.h"
 
 namespace sluice {
@@ -78,6 +79,14 @@ std::string StalenessJson(const Staleness& staleness) {
   return json.Done();
 }
 
+std::string HotRows(const HotRowUse& use) {
+  Object json;
+  json.Uint("hits", use.hits()).Uint("misses", use.misses()).Real("hit_share", HitShare(use));
+  json.Real("staleness_mean", MeanStaleness(use)).Uint("staleness_max", use.staleness_max());
+  json.Uint("whole_batches", use.whole_batches());
+  return json.Done();
+}
+
 }  // namespace
 
 std::string ResultJson(const JobResult& result) {
@@ -92,6 +101,7 @@ std::string ResultJson(const JobResult& result) {
   json.Raw("eval", Eval(result.has_eval(), result.eval()));
   json.Raw("epochs_log", EpochsLog(result)).Raw("stages", Stages(result.stages()));
   json.Raw("staleness", StalenessJson(result.staleness()));
+  if (result.has_hot_rows()) json.Raw("hot_rows", HotRows(result.hot_rows()));
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
   return json.Done() + "\n";
 }

@@ -21,11 +21,29 @@ struct EarlyPushes {
 
 }  // namespace
 
+absl::Status AsyncTrainer::MakeHotRows() {
+  if (made_hot_rows_) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(hot_rows_, HotRows::Create(context_));
+  made_hot_rows_ = true;
+  return absl::OkStatus();
+}
+
+AsyncTrainer::Pulled AsyncTrainer::MakePull(BatchQueue::Item prepared, PullRequest* pull) {
+  Pulled pulled;
+  pulled.values = step_.TakeBuffers(*prepared);
+  std::shared_ptr<const KeySet> keys = KeysOf(prepared);
+  if (hot_rows_ != nullptr) pulled.hot = hot_rows_->Find(*keys);
+  if (pulled.hot != nullptr) keys = {pulled.hot, &pulled.hot->missing};
+  *pull = step_.MakePull(std::move(keys), pulled.values.get());
+  pulled.prepared = std::move(prepared);
+  return pulled;
+}
+
 AsyncTrainer::Pulled AsyncTrainer::StartPull(BatchQueue::Item prepared) {
-  std::shared_ptr<StepBuffers> values = step_.TakeBuffers(*prepared);
-  const ParameterClient::Ticket ticket =
-      context_.client->StartPull(step_.MakePull(prepared, values.get()));
-  return {std::move(prepared), std::move(values), ticket};
+  PullRequest pull;
+  Pulled pulled = MakePull(std::move(prepared), &pull);
+  pulled.ticket = context_.client->StartPull(std::move(pull));
+  return pulled;
 }
 
 absl::Status AsyncTrainer::WaitPushes(const EpochPlan& plan, size_t in_flight) {
@@ -44,6 +62,8 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
     StageTimer timer(context_.stats, Stage::kPullWait);
     SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(pulled.ticket));
   }
+  NetInput input = NetStep::InputOf(*pulled.values);
+  if (hot_rows_ != nullptr) SLUICE_RETURN_IF_ERROR(hot_rows_->Use(pulled.hot.get(), &input));
   double weight = 0;
   EarlyPushes early;
   auto ready = [&](const std::shared_ptr<StepBuffers>& gradients, double n_w, size_t i) {
@@ -54,9 +74,9 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
     early.status.Update(status);
     early.tables.push_back(i);
   };
-  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
-                          step_.Run(*pulled.prepared, plan.epoch, pulled.values->rows.data(),
-                                    NetStep::DenseOf(*pulled.values), &weight, ready));
+  SLUICE_ASSIGN_OR_RETURN(
+      std::shared_ptr<StepBuffers> gradients,
+      step_.Run(*pulled.prepared, plan.epoch, std::move(input), &weight, ready));
   PushRequest push = step_.MakePush(pulled.prepared, gradients, weight);
   {
     MutexLock lock(&early.mutex);
@@ -67,14 +87,15 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
   // The next batch, when it is ready, is pulled in the same exchange.
   BatchQueue::Item next = queue->TryPop();
   if (!next) return context_.client->StartPush(std::move(push));
-  Pulled fused{next, step_.TakeBuffers(*next), 0};
-  PullRequest pull = step_.MakePull(next, fused.values.get());
+  PullRequest pull;
+  Pulled fused = MakePull(std::move(next), &pull);
   SLUICE_RETURN_IF_ERROR(context_.client->StartPush(std::move(push), &pull, &fused.ticket));
   pulled_.push_back(std::move(fused));
   return absl::OkStatus();
 }
 
 absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
+  SLUICE_RETURN_IF_ERROR(MakeHotRows());
   const size_t depth = context_.config().train().pipeline_depth();
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
@@ -95,6 +116,11 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(WaitPushes(plan, depth));
   }
   return WaitPushes(plan, 0);
+}
+
+absl::Status AsyncTrainer::EndEpoch(uint32_t epoch) {
+  if (hot_rows_ != nullptr) hot_rows_->EndEpoch();
+  return context_.client->EndEpoch(epoch);
 }
 
 }  // namespace sluice

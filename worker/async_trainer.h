@@ -1,11 +1,13 @@
 // Async mode: every push is applied when it arrives; `pipeline_depth` pulls are under way. A large
-// layer's weight gradient leaves when its product ends, before the rest of its push.
+// layer's weight gradient leaves when its product ends, before the rest of its push. With a cache
+// of hot rows a pull asks only for the rows that the cache lacks.
 //
 // Thread safety: one thread.
 #pragma once
 
 #include <deque>
 
+#include "worker/hot_rows.h"
 #include "worker/net_step.h"
 #include "worker/trainer.h"
 
@@ -15,14 +17,18 @@ class AsyncTrainer : public Trainer {
  public:
   explicit AsyncTrainer(const JobContext& context) : context_(context), step_(context) {}
   absl::Status Train(const EpochPlan& plan, BatchQueue* queue) override;
-  absl::Status EndEpoch(uint32_t epoch) override { return context_.client->EndEpoch(epoch); }
+  absl::Status EndEpoch(uint32_t epoch) override;
 
  private:
   struct Pulled {
     BatchQueue::Item prepared;
     std::shared_ptr<StepBuffers> values;
-    ParameterClient::Ticket ticket;
+    std::shared_ptr<const HotRowCache::Rows> hot;  // null: all rows are pulled
+    ParameterClient::Ticket ticket = 0;
   };
+  absl::Status MakeHotRows();
+  // Without a ticket; *pull fills its values.
+  Pulled MakePull(BatchQueue::Item prepared, PullRequest* pull);
   Pulled StartPull(BatchQueue::Item prepared);
   absl::Status TrainOne(const EpochPlan& plan, const Pulled& pulled, BatchQueue* queue);
   // Until at most `in_flight` pushes are not acknowledged; tasks whose last batch is, are trained.
@@ -30,6 +36,8 @@ class AsyncTrainer : public Trainer {
 
   const JobContext& context_;
   NetStep step_;
+  bool made_hot_rows_ = false;
+  std::unique_ptr<HotRows> hot_rows_;    // null: the job has no such cache
   std::deque<Pulled> pulled_;            // in the order of their steps
   std::deque<BatchQueue::Item> pushed_;  // not known to be acknowledged
 };

@@ -60,11 +60,12 @@ absl::Status GeoTrainer::StepHere(const PreparedBatch& prepared, uint32_t epoch,
     rows_.resize(prepared.keys.keys.size() * context_.sparse()->dim());
     store_->Gather(found_, rows_.data());
   }
-  std::vector<const float*> dense;
+  NetInput input;
+  input.rows = rows_.data();
   for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
-    dense.push_back(store_->dense(i));
+    input.dense.push_back(store_->dense(i));
   SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<StepBuffers> gradients,
-                          step_.Run(prepared, epoch, rows_.data(), dense, weight));
+                          step_.Run(prepared, epoch, std::move(input), weight));
   if (gradients == nullptr) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kCompute);
   return store_->Update(found_, gradients->rows.data(), NetStep::DenseOf(*gradients), steps_);

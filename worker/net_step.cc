@@ -33,17 +33,20 @@ std::vector<const float*> NetStep::DenseOf(const StepBuffers& buffers) {
   return dense;
 }
 
+NetInput NetStep::InputOf(const StepBuffers& buffers) {
+  NetInput input;
+  input.rows = buffers.rows.data();
+  input.dense = DenseOf(buffers);
+  return input;
+}
+
 absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& prepared,
-                                                          uint32_t epoch, const float* rows,
-                                                          const std::vector<const float*>& dense,
+                                                          uint32_t epoch, NetInput input,
                                                           double* weight, const Ready& ready) {
   StageTimer timer(context_.stats, Stage::kCompute);
-  NetInput input;
   input.batch = &prepared.batch;
   input.row_index = prepared.row_index.data();
-  input.rows = rows;
   input.num_rows = prepared.keys.keys.size();
-  input.dense = dense;
 
   std::shared_ptr<StepBuffers> buffers = TakeBuffers(prepared);
   NetGradients gradients;
@@ -80,11 +83,10 @@ void NetStep::ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradien
   }
 }
 
-PullRequest NetStep::MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
-                              StepBuffers* values) const {
+PullRequest NetStep::MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const {
   PullRequest pull;
   if (context_.sparse() != nullptr) {
-    pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values->rows.data()});
+    pull.sparse.push_back({context_.sparse()->id(), std::move(keys), values->rows.data()});
   }
   const std::vector<int>& tables = context_.model->dense_tables();
   for (size_t i = 0; i < tables.size(); ++i) {

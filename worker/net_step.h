@@ -27,19 +27,19 @@ class NetStep {
   using Ready =
       std::function<void(const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i)>;
 
-  // Gradients (fresh buffers) of the batch at `rows` [U][dim] and `dense` (by
-  // Model::dense_tables()), clipped to optimizers.clip_global_norm. Counts the step in the stats.
-  // *weight is n_w. `ready` (may be empty) is not called when clipping needs the whole gradient.
+  // Gradients (fresh buffers) of the batch at the values in `input` (rows, or resident and slots;
+  // dense; the rest is filled in), clipped to optimizers.clip_global_norm. Counts the step in the
+  // stats. *weight is n_w. `ready` (may be empty) is not called when clipping needs the whole
+  // gradient.
   // Null, with *weight 0: the step overflowed and is skipped (NetGradients::skipped); MakePush
   // makes an empty push of it.
   absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch,
-                                                   const float* rows,
-                                                   const std::vector<const float*>& dense,
-                                                   double* weight, const Ready& ready = nullptr);
+                                                   NetInput input, double* weight,
+                                                   const Ready& ready = nullptr);
 
-  // The pull of all values a batch needs into `values`.
-  PullRequest MakePull(const std::shared_ptr<const PreparedBatch>& prepared,
-                       StepBuffers* values) const;
+  // The pull of the rows of `keys` (of the sparse table, if there is one) and of all dense tables
+  // into `values`.
+  PullRequest MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const;
   // The push of its gradients, and of dense table i (by Model::dense_tables()) alone. MakePush of
   // null: of a skipped step, which takes part with n_w = 0, no key and no value.
   PushRequest MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
@@ -48,6 +48,8 @@ class NetStep {
                             const std::shared_ptr<StepBuffers>& gradients, double weight,
                             size_t i) const;
   static std::vector<const float*> DenseOf(const StepBuffers& buffers);
+  // The values of a pull that `buffers` hold.
+  static NetInput InputOf(const StepBuffers& buffers);
 
  private:
   PushRequest MakeEmptyPush(const PreparedBatch& prepared) const;

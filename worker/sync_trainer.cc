@@ -10,7 +10,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   if (!prepared) return absl::OkStatus();
   std::shared_ptr<StepBuffers> values = step_.TakeBuffers(*prepared);
   ParameterClient::Ticket ticket =
-      context_.client->StartPull(step_.MakePull(prepared, values.get()));
+      context_.client->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
   while (prepared) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     StepTimer step(context_.stats);
@@ -19,9 +19,8 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
     }
     double weight = 0;
-    SLUICE_ASSIGN_OR_RETURN(
-        std::shared_ptr<StepBuffers> gradients,
-        step_.Run(*prepared, plan.epoch, values->rows.data(), NetStep::DenseOf(*values), &weight));
+    SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
+                            step_.Run(*prepared, plan.epoch, NetStep::InputOf(*values), &weight));
     {
       StageTimer timer(context_.stats, Stage::kPushWait);
       SLUICE_RETURN_IF_ERROR(
@@ -31,7 +30,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     PullRequest next;
     if (prepared) {
       values = step_.TakeBuffers(*prepared);
-      next = step_.MakePull(prepared, values.get());
+      next = step_.MakePull(KeysOf(prepared), values.get());
     }
     ticket = context_.client->StartCommit(global_step, std::move(next));
     ++global_step;

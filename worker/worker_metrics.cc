@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/base/mutex.h"
+#include "common/progress/hot_row_use.h"
 
 namespace sluice {
 
@@ -23,12 +24,6 @@ struct WorkerMetrics::Gauges {
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   prometheus::Gauge& epoch = Add("sluice_worker_epoch", "Epoch of the job it runs, from 0");
   prometheus::Gauge& step = Add("sluice_worker_step", "Steps of this worker in this job");
-  Mutex mutex;  // around examples_total
-  prometheus::Counter& examples_total = prometheus::BuildCounter()
-                                            .Name("sluice_worker_examples_total")
-                                            .Help("Examples trained since the process began")
-                                            .Register(*registry)
-                                            .Add({});
   prometheus::Gauge& examples =
       Add("sluice_worker_epoch_examples", "Examples trained in this epoch");
   prometheus::Gauge& rate =
@@ -40,6 +35,47 @@ struct WorkerMetrics::Gauges {
   prometheus::Gauge& pull_wait = Stage("pull_wait");
   prometheus::Gauge& compute = Stage("compute");
   prometheus::Gauge& push_wait = Stage("push_wait");
+  prometheus::Gauge& hot_row_staleness_mean =
+      Add("sluice_worker_hot_row_staleness_mean",
+          "Steps of this worker between pull and use of a row, in this job with a hot_row_cache");
+  prometheus::Gauge& hot_row_staleness_max =
+      Add("sluice_worker_hot_row_staleness_max", "The most such steps in this job");
+};
+
+// Since the process began.
+struct WorkerMetrics::Counters {
+  explicit Counters(prometheus::Registry* all) : registry(*all) {}
+  prometheus::Counter& Add(const std::string& name, const std::string& help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
+  }
+  // A counter can only be added to, and two readings may come at once, the older one last.
+  static void Raise(prometheus::Counter* counter, uint64_t to) {
+    const double more = static_cast<double>(to) - counter->Value();
+    if (more > 0) counter->Increment(more);
+  }
+  void Set(const WorkerTotals& totals) {
+    MutexLock lock(&mutex);
+    Raise(&examples, totals.examples);
+    Raise(&hits, totals.hot_rows.hits());
+    Raise(&misses, totals.hot_rows.misses());
+    Raise(&staleness, totals.hot_rows.staleness_sum());
+    Raise(&whole_batches, totals.hot_rows.whole_batches());
+  }
+
+  prometheus::Registry& registry;
+  Mutex mutex;  // around raising
+  prometheus::Counter& examples =
+      Add("sluice_worker_examples_total", "Examples trained since the process began");
+  prometheus::Counter& hits = Add("sluice_worker_hot_row_hits_total",
+                                  "Rows that steps used without a pull (hot_row_cache)");
+  prometheus::Counter& misses =
+      Add("sluice_worker_hot_row_misses_total", "Rows that were pulled for a step beside such");
+  prometheus::Counter& staleness =
+      Add("sluice_worker_hot_row_staleness_steps_total",
+          "Steps of this worker between pull and use, summed over hits and misses");
+  prometheus::Counter& whole_batches =
+      Add("sluice_worker_hot_row_whole_batches_total",
+          "Batches that hot_row_cache.rows had no room for: pulled whole");
 };
 
 // Of the worker's CUDA device.
@@ -62,7 +98,9 @@ struct WorkerMetrics::DeviceGauges {
   prometheus::Gauge& loss_scale = Add("loss_scale", "Of fp16; 0: another type");
 };
 
-WorkerMetrics::WorkerMetrics(const ComputeDevice& device) : gauges_(std::make_unique<Gauges>()) {
+WorkerMetrics::WorkerMetrics(const ComputeDevice& device)
+    : gauges_(std::make_unique<Gauges>()),
+      counters_(std::make_unique<Counters>(gauges_->registry.get())) {
   if (device.kind == ComputeDevice::kCuda)
     device_ = std::make_unique<DeviceGauges>(gauges_.get(), NameOf(device));
 }
@@ -70,13 +108,8 @@ WorkerMetrics::~WorkerMetrics() = default;
 
 std::shared_ptr<prometheus::Registry> WorkerMetrics::registry() const { return gauges_->registry; }
 
-void WorkerMetrics::Set(const WorkerProgress& progress, uint64_t examples) {
-  {
-    // A counter can only be added to, and two readings may come at once, the older one last.
-    MutexLock lock(&gauges_->mutex);
-    const double more = static_cast<double>(examples) - gauges_->examples_total.Value();
-    if (more > 0) gauges_->examples_total.Increment(more);
-  }
+void WorkerMetrics::Set(const WorkerProgress& progress, const WorkerTotals& totals) {
+  counters_->Set(totals);
   gauges_->epoch.Set(progress.epoch());
   gauges_->step.Set(progress.step());
   gauges_->examples.Set(progress.examples());
@@ -88,6 +121,8 @@ void WorkerMetrics::Set(const WorkerProgress& progress, uint64_t examples) {
   gauges_->pull_wait.Set(progress.stages().pull_wait());
   gauges_->compute.Set(progress.stages().compute());
   gauges_->push_wait.Set(progress.stages().push_wait());
+  gauges_->hot_row_staleness_mean.Set(MeanStaleness(progress.hot_rows()));
+  gauges_->hot_row_staleness_max.Set(progress.hot_rows().staleness_max());
   if (device_ == nullptr) return;
   device_->busy_seconds.Set(progress.device().busy_seconds());
   device_->busy_share.Set(progress.device().busy_share());

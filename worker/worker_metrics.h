@@ -15,20 +15,26 @@ class Registry;
 
 namespace sluice {
 
+struct WorkerTotals {
+  uint64_t examples = 0;  // trained
+  HotRowUse hot_rows;
+};
+
 class WorkerMetrics {
  public:
   // On a CUDA device there are also metrics of the device.
   explicit WorkerMetrics(const ComputeDevice& device);
   ~WorkerMetrics();
   std::shared_ptr<prometheus::Registry> registry() const;
-  // `progress` of the job it runs, all zero when idle; `examples` trained in the life of the
-  // process.
-  void Set(const WorkerProgress& progress, uint64_t examples);
+  // `progress` of the job it runs, all zero when idle; `totals` in the life of the process.
+  void Set(const WorkerProgress& progress, const WorkerTotals& totals);
 
  private:
   struct Gauges;
+  struct Counters;
   struct DeviceGauges;
   const std::unique_ptr<Gauges> gauges_;
+  const std::unique_ptr<Counters> counters_;
   std::unique_ptr<DeviceGauges> device_;  // constant after construction; null: the CPU
 };
 

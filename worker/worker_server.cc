@@ -4,6 +4,7 @@
 #include "common/base/status_macros.h"
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
+#include "common/progress/hot_row_use.h"
 
 namespace sluice {
 namespace {
@@ -13,6 +14,12 @@ constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 
 std::string RunKey(const std::string& job_id, uint64_t incarnation) {
   return absl::StrCat(job_id, "/", incarnation);
+}
+
+// One more run, which trained so many examples and got so far.
+void AddRun(uint64_t examples, const WorkerProgress& run, WorkerTotals* totals) {
+  totals->examples += examples;
+  Add(run.hot_rows(), &totals->hot_rows);
 }
 
 }  // namespace
@@ -169,9 +176,10 @@ void WorkerServer::RunJobs() {
     const absl::Status status = runner->Run();
     LogJob(runner->job_id(), runner->rank(),
            absl::StrCat(job, status.ok() ? "ended" : status.ToString()));
+    const WorkerProgress last = runner->Progress();
     MutexLock lock(&mutex_);
     finished_ = RunKey(runner->job_id(), runner->incarnation());
-    examples_ended_ += runner->Examples();
+    AddRun(runner->Examples(), last, &ended_);
     runner_.reset();
   }
 }
@@ -201,14 +209,15 @@ std::unique_ptr<google::protobuf::Message> WorkerServer::Status() {
 
 void WorkerServer::RefreshMetrics() {
   std::shared_ptr<JobRunner> runner;
-  uint64_t examples = 0;
+  WorkerTotals totals;
   {
     MutexLock lock(&mutex_);
     runner = runner_;
-    examples = examples_ended_;
+    totals = ended_;
   }
-  if (runner) examples += runner->Examples();
-  metrics_->Set(runner ? runner->Progress() : WorkerProgress(), examples);
+  const WorkerProgress progress = runner ? runner->Progress() : WorkerProgress();
+  if (runner) AddRun(runner->Examples(), progress, &totals);
+  metrics_->Set(progress, totals);
 }
 
 }  // namespace sluice

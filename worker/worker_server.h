@@ -62,7 +62,7 @@ class WorkerServer {
   bool assigned_ ABSL_GUARDED_BY(mutex_) = false;
   WorkerAssignment assignment_ ABSL_GUARDED_BY(mutex_);  // wanted, when assigned_
   std::string finished_ ABSL_GUARDED_BY(mutex_);         // the run that has ended, as RunKey
-  uint64_t examples_ended_ ABSL_GUARDED_BY(mutex_) = 0;  // trained in runs that have ended
+  WorkerTotals ended_ ABSL_GUARDED_BY(mutex_);           // of the runs that have ended
   std::shared_ptr<JobRunner> runner_ ABSL_GUARDED_BY(mutex_);
   std::thread job_thread_, join_thread_;
 };

@@ -1,6 +1,7 @@
 #include "worker/worker_stats.h"
 
 #include "absl/strings/str_format.h"
+#include "common/progress/hot_row_use.h"
 #include "model/net/dense_net.h"
 #include "worker/batch_queue.h"
 
@@ -143,6 +144,12 @@ void WorkerStats::AddSkippedStep() {
 uint64_t WorkerStats::skipped_steps() {
   MutexLock lock(&mutex_);
   return skipped_steps_;
+}
+
+void WorkerStats::AddHotRows(const HotRowUse& use) {
+  MutexLock lock(&mutex_);
+  Add(use, progress_.mutable_hot_rows());
+  Add(use, epoch_.mutable_hot_rows());
 }
 
 void WorkerStats::AddBadLines(const BadLines& bad) {

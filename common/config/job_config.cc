@@ -105,6 +105,10 @@ void FillStrategy(StrategyConfig* strategy) {
   ASyncConfigs* configs = strategy->mutable_a_sync_configs();
   // Only what the mode uses: elsewhere these are contradictions.
   if (ModeOf(*strategy) == Mode::kAsync) SLUICE_DEFAULT(configs, gradients_to_wait, 1);
+  if (ModeOf(*strategy) == Mode::kAsync && configs->has_hot_row_cache()) {
+    SLUICE_DEFAULT(configs->mutable_hot_row_cache(), rows, 1'000'000);
+    SLUICE_DEFAULT(configs->mutable_hot_row_cache(), max_staleness_steps, 8);
+  }
   if (ModeOf(*strategy) == Mode::kGeo) SLUICE_DEFAULT(configs, geo_cache_rows, 10'000'000);
 }
 

@@ -23,6 +23,7 @@ constexpr uint32_t kMaxPrefetch = 1024;  // batches
 // Steps in flight: pservers park so many pulls of a worker, its client keeps several times as many
 // frames.
 constexpr uint32_t kMaxPipeline = 64;
+constexpr uint64_t kMaxHotRows = 1'000'000'000;
 
 bool HasKeys(const Feature& f) {
   return f.has_categorical() || f.has_cross() || f.numeric().boundaries_size() > 0;
@@ -393,10 +394,45 @@ class Check {
                                              "; it is for Geo (k_steps > 0): remove it")
                               : "0 is not possible; give at least the rows of one batch");
     }
+    if (a.has_hot_row_cache()) HotRowCache(path + "hot_row_cache", a);
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
       Add("strategy.sync_configs.on_worker_loss",
           "SHRINK is not supported by this build: a job whose worker dies "
           "ends; use WAIT");
+    }
+  }
+
+  void HotRowCache(const std::string& path, const ASyncConfigs& a) {
+    const HotRowCacheConfig& cache = a.hot_row_cache();
+    if (mode_ == Mode::kSync) {
+      Add(path,
+          "contradicts mode sync, where every step uses the values of the step before; it is for "
+          "async (a_sync=true, k_steps=0): remove it");
+      return;
+    }
+    if (mode_ == Mode::kGeo) {
+      Add(path,
+          "contradicts mode geo, which keeps its rows itself: geo_cache_rows says how many; it is "
+          "for async (k_steps=0): remove it");
+      return;
+    }
+    if (!parts_.embedding && !parts_.wide) {
+      Add(path,
+          "has no effect: the model has no sparse table, since no categorical, bucketed or crossed "
+          "feature is used; remove it");
+    }
+    Range(path + ".rows", cache.rows(), 1, kMaxHotRows);
+    if (a.has_max_staleness()) {
+      Add(path, absl::StrCat("contradicts max_staleness ", a.max_staleness(),
+                             ", which pservers enforce when rows are pulled: rows that are used "
+                             "again escape it; remove one of them"));
+    }
+    const uint32_t depth = std::max(job_.train().pipeline_depth(), 1u);
+    if (cache.max_staleness_steps() < depth) {
+      Add(path + ".max_staleness_steps",
+          absl::StrCat(cache.max_staleness_steps(), " lets no row be used twice: with ",
+                       "train.pipeline_depth ", depth, " the next step finds it ", depth,
+                       depth == 1 ? " step" : " steps", " old; give at least ", depth));
     }
   }
 

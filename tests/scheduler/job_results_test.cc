@@ -46,6 +46,21 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
   EXPECT_EQ(result.stages().read(), 20.0);  // mean over workers
 }
 
+TEST(JobResultsTest, HotRowsAreSummedWhereThereIsACache) {
+  JobResults results(Config(true), 2);
+  results.BeginTrain(kStart);
+  TrainReport report = Report(30, 15, 0);
+  results.AddTrain(0, report);
+  EXPECT_FALSE(results.result().has_hot_rows());
+  report.mutable_hot_rows()->set_hits(5);
+  report.mutable_hot_rows()->set_staleness_max(3);
+  results.AddTrain(0, report);
+  report.mutable_hot_rows()->set_staleness_max(2);
+  results.AddTrain(1, report);
+  EXPECT_EQ(results.result().hot_rows().hits(), 10u);
+  EXPECT_EQ(results.result().hot_rows().staleness_max(), 3u);
+}
+
 TEST(JobResultsTest, SyncCountsGlobalSteps) {
   JobResults results(Config(false), 2);
   results.BeginTrain(kStart);

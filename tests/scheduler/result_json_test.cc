@@ -53,6 +53,21 @@ TEST(ResultJsonTest, HasTheDocumentedShape) {
   EXPECT_TRUE(log.values(1).struct_value().fields().at("eval").has_null_value());
 }
 
+TEST(ResultJsonTest, HotRowsAreThereWithACache) {
+  JobResult result;
+  EXPECT_THAT(ResultJson(result), testing::Not(testing::HasSubstr("hot_rows")));
+  HotRowUse* use = result.mutable_hot_rows();
+  use->set_hits(3);
+  use->set_misses(1);
+  use->set_staleness_sum(10);
+  use->set_staleness_max(4);
+  use->set_whole_batches(2);
+  EXPECT_THAT(ResultJson(result),
+              testing::HasSubstr("\"hot_rows\": {\"hits\": 3, \"misses\": 1, \"hit_share\": 0.75, "
+                                 "\"staleness_mean\": 2.5, \"staleness_max\": 4, "
+                                 "\"whole_batches\": 2}"));
+}
+
 TEST(ResultJsonTest, WhatIsNotFiniteIsNull) {
   JobResult result;
   result.set_seconds(std::numeric_limits<double>::quiet_NaN());

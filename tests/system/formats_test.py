@@ -109,7 +109,7 @@ class FormatsTest(SluiceTest):
         self.trains(ROOT / "configs" / "criteo_wide_deep.textproto", "criteo", 3000, 0.92,
                     "--set=data.train_files=%s" % (self.tmp / "train.gz"), "--set=data.eval_files=%s" % (self.tmp / "test.gz"),
                     "--set=model.wide_deep.hidden_units=32,16", "--batch_size=16", "--epochs=8",
-                    "--set=optimizers.all.learning_rate=0.1")
+                    "--set=optimizers.all.learning_rate=0.002")
 
     def test_the_shipped_flights_job(self):
         if not FLIGHTS.exists():

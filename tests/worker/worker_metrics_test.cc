@@ -28,7 +28,7 @@ TEST(WorkerMetricsTest, OnACudaDeviceItsUseIsThere) {
   use->set_bytes_limit(2000);
   use->set_skipped_steps(3);
   use->set_loss_scale(128);
-  metrics.Set(progress, 0);
+  metrics.Set(progress, {});
   const std::string text = Text(metrics);
   for (const char* line :
        {"busy_seconds{device=\"cuda:1\"} 2.5\n", "busy_share{device=\"cuda:1\"} 0.75\n",
@@ -36,8 +36,28 @@ TEST(WorkerMetricsTest, OnACudaDeviceItsUseIsThere) {
         "skipped_steps{device=\"cuda:1\"} 3\n", "loss_scale{device=\"cuda:1\"} 128\n"}) {
     EXPECT_THAT(text, HasSubstr(std::string("sluice_worker_device_") + line));
   }
-  metrics.Set(WorkerProgress(), 0);  // idle
+  metrics.Set(WorkerProgress(), {});  // idle
   EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_device_bytes{device=\"cuda:1\"} 0\n"));
+}
+
+TEST(WorkerMetricsTest, HotRowsAreCountedOverJobsAndNeverFall) {
+  WorkerMetrics metrics((ComputeDevice()));
+  WorkerProgress progress;
+  HotRowUse* use = progress.mutable_hot_rows();
+  use->set_hits(30);
+  use->set_misses(10);
+  use->set_staleness_sum(100);
+  use->set_staleness_max(7);
+  WorkerTotals totals;
+  totals.hot_rows = *use;
+  totals.hot_rows.set_hits(1030);  // of a job before
+  totals.hot_rows.set_whole_batches(2);
+  metrics.Set(progress, totals);
+  metrics.Set(progress, WorkerTotals());  // an older reading, late
+  const std::string text = Text(metrics);
+  for (const char* line : {"hits_total 1030\n", "misses_total 10\n", "staleness_steps_total 100\n",
+                           "whole_batches_total 2\n", "staleness_mean 2.5\n", "staleness_max 7\n"})
+    EXPECT_THAT(text, HasSubstr(std::string("\nsluice_worker_hot_row_") + line));
 }
 
 TEST(WorkerMetricsTest, OnTheCpuThereAreNone) {

@@ -119,6 +119,7 @@ TEST(JobConfigTest, EveryDefaultIsFilledIn) {
   EXPECT_EQ(job->strategy().a_sync_configs().gradients_to_wait(), 1);
   EXPECT_FALSE(job->strategy().a_sync_configs().has_max_staleness());
   EXPECT_FALSE(job->strategy().a_sync_configs().has_geo_cache_rows());
+  EXPECT_FALSE(job->strategy().a_sync_configs().has_hot_row_cache());
   EXPECT_TRUE(job->data().shuffle());
   EXPECT_EQ(job->data().csv().delimiter(), ",");
   EXPECT_TRUE(job->data().csv().trim());
@@ -128,6 +129,15 @@ TEST(JobConfigTest, EveryDefaultIsFilledIn) {
   EXPECT_EQ(job->model().wide_deep().embedding_initializer().uniform().max(), 0.05f);
   EXPECT_EQ(job->optimizers().wide().learning_rate(), 0.001f);
   EXPECT_EQ(job->optimizers().wide().adam().beta1(), 0.9f);
+}
+
+TEST(JobConfigTest, AHotRowCacheThatIsAskedForHasDefaults) {
+  JobConfig asked = GoodJob();
+  asked.mutable_strategy()->mutable_a_sync_configs()->mutable_hot_row_cache();
+  const auto job = EffectiveJobConfig(asked, "/base");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->strategy().a_sync_configs().hot_row_cache().rows(), 1'000'000u);
+  EXPECT_EQ(job->strategy().a_sync_configs().hot_row_cache().max_staleness_steps(), 8u);
 }
 
 TEST(JobConfigTest, EffectiveIsIdempotentAndReadsBackFromItsText) {
@@ -180,6 +190,7 @@ TEST_P(RefusalTest, NamesFieldValueAndFix) {
 
 constexpr char kAsyncConfigs[] = "strategy.a_sync_configs";
 const std::string kK = std::string(kAsyncConfigs) + ".k_steps";
+const std::string kHot = std::string(kAsyncConfigs) + ".hot_row_cache";
 
 INSTANTIATE_TEST_SUITE_P(
     Job, RefusalTest,
@@ -360,6 +371,24 @@ INSTANTIATE_TEST_SUITE_P(
                    {"geo_cache_rows: 5 contradicts"}},
         BadSetting{{{kK, "2"}, {"strategy.a_sync_configs.geo_cache_rows", "0"}},
                    {"geo_cache_rows: 0"}},
+        BadSetting{{{"strategy.a_sync", "false"}, {kHot, "{}"}},
+                   {kHot + ": contradicts mode sync", "remove it"}},
+        BadSetting{{{kK, "3"}, {kHot, "{}"}}, {kHot + ": contradicts mode geo", "geo_cache_rows"}},
+        BadSetting{{{kHot + ".rows", "0"}},
+                   {kHot + ".rows: 0 is out of range; give 1 to 1000000000"}},
+        BadSetting{{{kHot + ".rows", "1000000001"}}, {kHot + ".rows: 1000000001 is out of range"}},
+        BadSetting{{{kHot + ".max_staleness_steps", "0"}},
+                   {kHot + ".max_staleness_steps: 0 lets no row be used twice",
+                    "1 step old; give at least 1"}},
+        BadSetting{{{kHot + ".max_staleness_steps", "3"}, {"train.pipeline_depth", "4"}},
+                   {kHot + ".max_staleness_steps: 3 lets no row", "give at least 4"}},
+        BadSetting{{{kHot, "{}"}, {"strategy.a_sync_configs.max_staleness", "2"}},
+                   {kHot + ": contradicts max_staleness 2", "remove one"}},
+        BadSetting{{{kHot, "{}"},
+                    {"model.wide_deep.hidden_units", ""},
+                    {"model.wide_deep.embedding_dim", "0"},
+                    {"model.wide_deep.wide_categorical", "false"}},
+                   {kHot + ": has no effect: the model has no sparse table"}},
         BadSetting{{{"train.pipeline_depth", "4"}, {"strategy.a_sync_configs.max_staleness", "2"}},
                    {"train.pipeline_depth: 4 contradicts max_staleness 2", "at most 3"}},
         BadSetting{{{"train.pipeline_depth", "2"}, {kK, "2"}},
@@ -404,6 +433,8 @@ TEST(JobConfigTest, GoodSettingsOfEachModePass) {
   EXPECT_EQ(Refusal({{kK, "100"}, {"strategy.a_sync_configs.geo_merge", "SUM"}}), "");
   EXPECT_EQ(
       Refusal({{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}), "");
+  EXPECT_EQ(Refusal({{kHot, "{}"}}), "");
+  EXPECT_EQ(Refusal({{kHot + ".max_staleness_steps", "4"}, {"train.pipeline_depth", "4"}}), "");
   EXPECT_EQ(Refusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
   EXPECT_EQ(Refusal({{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
             "");

@@ -1,0 +1,20 @@
+// Sums and means of what caches of hot rows did.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <string>
+
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// More steps, or another worker.
+void Add(const HotRowUse& more, HotRowUse* sum);
+// Of the uses; 0 when there are none.
+double HitShare(const HotRowUse& use);
+double MeanStaleness(const HotRowUse& use);
+// "hot rows 61.2% used again, 3.1 steps old (at most 8)", and how many batches were pulled whole.
+std::string Describe(const HotRowUse& use);
+
+}  // namespace sluice
