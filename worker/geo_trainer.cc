@@ -43,43 +43,55 @@ absl::Status GeoTrainer::StartOnce() {
   return absl::OkStatus();
 }
 
-absl::Status GeoTrainer::PullMissing(const KeySet& keys) {
-  store_->Find(keys, &found_);
-  if (found_.missing.keys.empty()) return absl::OkStatus();
-  StageTimer timer(context_.stats, Stage::kPullWait);
-  missing_values_.resize(found_.missing.keys.size() * context_.sparse()->dim());
+absl::Status GeoTrainer::FindNext(BatchQueue* queue, bool wait, Found* found) {
+  found->prepared = queue->TryPop();
+  if (!found->prepared && wait) {
+    SLUICE_ASSIGN_OR_RETURN(found->prepared, queue->Pop());
+  }
+  if (!found->prepared || context_.sparse() == nullptr) return absl::OkStatus();
+  store_->Find(found->prepared->keys, &found->rows);
+  const KeySet& missing = found->rows.missing;
+  if (missing.keys.empty()) return absl::OkStatus();
+  found->values.resize(missing.keys.size() * context_.sparse()->dim());
   PullRequest pull;
-  auto shared = std::make_shared<const KeySet>(found_.missing);
-  pull.sparse.push_back({context_.sparse()->id(), shared, missing_values_.data()});
-  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
-  return store_->Fill(&found_, missing_values_.data());
+  pull.sparse.push_back(
+      {context_.sparse()->id(), std::make_shared<const KeySet>(missing), found->values.data()});
+  found->pull = context_.client->StartPull(std::move(pull));
+  return absl::OkStatus();
 }
 
-absl::Status GeoTrainer::StepHere(const PreparedBatch& prepared, uint32_t epoch, double* weight) {
+absl::Status GeoTrainer::Arrive(Found* found) {
+  if (!found->pull.has_value()) return absl::OkStatus();
+  StageTimer timer(context_.stats, Stage::kPullWait);
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(*found->pull));
+  found->pull.reset();
+  return store_->Fill(&found->rows, found->values.data());
+}
+
+absl::Status GeoTrainer::StepHere(const Found& found, uint32_t epoch, double* weight) {
   if (context_.sparse() != nullptr) {
-    rows_.resize(prepared.keys.keys.size() * context_.sparse()->dim());
-    store_->Gather(found_, rows_.data());
+    rows_.resize(found.rows.slots.size() * context_.sparse()->dim());
+    store_->Gather(found.rows, rows_.data());
   }
   NetInput input;
   input.rows = rows_.data();
   for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
     input.dense.push_back(store_->dense(i));
   SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<StepBuffers> gradients,
-                          step_.Run(prepared, epoch, std::move(input), weight));
+                          step_.Run(*found.prepared, epoch, std::move(input), weight));
   if (gradients == nullptr) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kCompute);
-  return store_->Update(found_, gradients->rows.data(), NetStep::DenseOf(*gradients), steps_);
+  return store_->Update(found.rows, gradients->rows.data(), NetStep::DenseOf(*gradients), steps_);
 }
 
-absl::Status GeoTrainer::StepOnDevice(const PreparedBatch& prepared, uint32_t epoch,
-                                      double* weight) {
+absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double* weight) {
   StageTimer timer(context_.stats, Stage::kCompute);
   NetInput input;
-  input.batch = &prepared.batch;
-  input.row_index = prepared.row_index.data();
-  input.num_rows = found_.slots.size();
+  input.batch = &found.prepared->batch;
+  input.row_index = found.prepared->row_index.data();
+  input.num_rows = found.rows.slots.size();
   input.geo = store_->device();
-  input.slots = found_.slots.data();
+  input.slots = found.rows.slots.data();
   NetGradients gradients;  // stay on the device
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
@@ -89,71 +101,93 @@ absl::Status GeoTrainer::StepOnDevice(const PreparedBatch& prepared, uint32_t ep
     return absl::OkStatus();
   }
   *weight = gradients.weight_sum;
-  return store_->Update(found_, nullptr, {}, steps_);
+  return store_->Update(found.rows, nullptr, {}, steps_);
 }
 
-absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const BatchQueue::Item& prepared) {
-  if (context_.sparse() != nullptr) SLUICE_RETURN_IF_ERROR(PullMissing(prepared->keys));
+absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   double weight = 0;
   // A skipped step (fp16 overflow) moves nothing, but counts: k_steps is of all workers alike.
-  SLUICE_RETURN_IF_ERROR(store_->device() != nullptr ? StepOnDevice(*prepared, plan.epoch, &weight)
-                                                     : StepHere(*prepared, plan.epoch, &weight));
+  SLUICE_RETURN_IF_ERROR(store_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
+                                                     : StepHere(found, plan.epoch, &weight));
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;
-  if (prepared->last_of_task) unsent_.push_back(prepared);
+  if (found.prepared->last_of_task) unsent_.push_back(found.prepared);
   return absl::OkStatus();
 }
 
-absl::Status GeoTrainer::Exchange(const EpochPlan& plan) {
+absl::Status GeoTrainer::Send() {
   StageTimer timer(context_.stats, Stage::kPushWait);
-  auto delta = std::make_shared<Delta>();
-  SLUICE_RETURN_IF_ERROR(store_->TakeDelta(&delta->keys, &delta->rows, &delta->dense));
-  Delta server;
-  server.rows.resize(delta->rows.size());
-  std::shared_ptr<const KeySet> keys(delta, &delta->keys);
+  auto sent = std::make_shared<Sent>();
+  Values& delta = sent->delta;
+  Values& server = sent->server;
+  SLUICE_RETURN_IF_ERROR(store_->TakeDelta(&sent->keys, &delta.rows, &delta.dense));
+  server.rows.resize(delta.rows.size());
+  std::shared_ptr<const KeySet> keys(sent, &sent->keys);
   PushRequest push;
   PullRequest current;
   if (context_.sparse() != nullptr) {
-    push.sparse.push_back({context_.sparse()->id(), keys, delta->rows.data()});
+    push.sparse.push_back({context_.sparse()->id(), keys, delta.rows.data()});
     current.sparse.push_back({context_.sparse()->id(), keys, server.rows.data()});
   }
   const std::vector<int>& tables = context_.model->dense_tables();
   server.dense.resize(tables.size());
   for (size_t i = 0; i < tables.size(); ++i) {
-    server.dense[i].resize(delta->dense[i].size());
-    push.dense.push_back({static_cast<uint32_t>(tables[i]), delta->dense[i].data()});
+    server.dense[i].resize(delta.dense[i].size());
+    push.dense.push_back({static_cast<uint32_t>(tables[i]), delta.dense[i].data()});
     current.dense.push_back({static_cast<uint32_t>(tables[i]), server.dense[i].data()});
   }
-  push.owner = delta;
+  push.owner = sent;
   push.weight = unsent_weight_;
   if (!unsent_.empty()) {
     push.task_id = unsent_.back()->batch.task_id;
     push.task_end = unsent_.back()->batch.task_end;
   }
-  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(
-      context_.client->StartExchange(std::move(push), std::move(current))));
-  SLUICE_RETURN_IF_ERROR(store_->Merge(&delta->rows, &server.rows, &delta->dense, &server.dense));
-  for (const BatchQueue::Item& done : unsent_)
-    plan.task_trained(done->batch.task_id, done->task_examples);
+  sent->answer = context_.client->StartExchange(std::move(push), std::move(current));
+  sent->tasks = std::move(unsent_);
+  sent_ = std::move(sent);
   unsent_.clear();
   unsent_steps_ = 0;
   unsent_weight_ = 0;
   return absl::OkStatus();
 }
 
+absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
+  if (sent_ == nullptr) return absl::OkStatus();
+  StageTimer timer(context_.stats, Stage::kPushWait);
+  const std::shared_ptr<Sent> sent = std::move(sent_);
+  sent_ = nullptr;
+  SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(sent->answer));
+  SLUICE_RETURN_IF_ERROR(store_->Merge(&sent->delta.rows, &sent->server.rows, &sent->delta.dense,
+                                       &sent->server.dense));
+  for (const BatchQueue::Item& done : sent->tasks)
+    plan.task_trained(done->batch.task_id, done->task_examples);
+  return absl::OkStatus();
+}
+
 absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   const uint64_t k_steps = KSteps(context_.config().strategy());
+  const uint64_t merge_after = k_steps / 8;
   SLUICE_RETURN_IF_ERROR(StartOnce());
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
-    SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
-    if (!prepared) break;
+    if (!current_.prepared) SLUICE_RETURN_IF_ERROR(FindNext(queue, /*wait=*/true, &current_));
+    if (!current_.prepared) break;
     StepTimer step(context_.stats);
-    SLUICE_RETURN_IF_ERROR(TrainOne(plan, prepared));
-    if (unsent_steps_ == k_steps) SLUICE_RETURN_IF_ERROR(Exchange(plan));
+    SLUICE_RETURN_IF_ERROR(Arrive(&current_));
+    const bool send = unsent_steps_ + 1 == k_steps;
+    const bool merge = send ? merge_after == 0 : unsent_steps_ + 1 == merge_after;
+    // What is found before a merge is stale after it.
+    if (!merge) SLUICE_RETURN_IF_ERROR(FindNext(queue, /*wait=*/false, &next_));
+    SLUICE_RETURN_IF_ERROR(TrainOne(plan, current_));
+    if (send) SLUICE_RETURN_IF_ERROR(Send());
+    if (merge) SLUICE_RETURN_IF_ERROR(Merge(plan));
+    current_.prepared = nullptr;
+    std::swap(current_, next_);
   }
-  return unsent_steps_ > 0 ? Exchange(plan) : absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(Merge(plan));
+  if (unsent_steps_ > 0) SLUICE_RETURN_IF_ERROR(Send());
+  return Merge(plan);
 }
 
 }  // namespace sluice

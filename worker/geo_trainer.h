@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,20 +25,38 @@ class GeoTrainer : public Trainer {
   absl::Status EndEpoch(uint32_t epoch) override { return context_.client->EndEpoch(epoch); }
 
  private:
-  struct Delta {
-    KeySet keys;
-    std::vector<float> rows;
-    std::vector<std::vector<float>> dense;
+  // A batch with its rows looked up; those missing are being pulled.
+  struct Found {
+    BatchQueue::Item prepared;  // null: none
+    GeoStore::Rows rows;
+    std::vector<float> values;  // of rows.missing, [missing][dim]
+    std::optional<ParameterClient::Ticket> pull;
   };
+  struct Values {
+    std::vector<float> rows;                // [keys][dim]
+    std::vector<std::vector<float>> dense;  // by Model::dense_tables(), [elements]
+  };
+  // A delta on its way, and what the answer will hold.
+  struct Sent {
+    KeySet keys;
+    Values delta, server;
+    std::vector<BatchQueue::Item> tasks;  // batches that ended a task
+    ParameterClient::Ticket answer = 0;
+  };
+
   // Makes the store, with the server's dense values.
   absl::Status StartOnce();
-  absl::Status PullMissing(const KeySet& keys);
+  // The next batch of the queue, if it is there; with `wait`, as soon as it is.
+  absl::Status FindNext(BatchQueue* queue, bool wait, Found* found);
+  absl::Status Arrive(Found* found);
   // Forward, backward and, unless the step is skipped, the local optimizer; on values in this
   // memory, or on the device's. *weight is n_w.
-  absl::Status StepHere(const PreparedBatch& prepared, uint32_t epoch, double* weight);
-  absl::Status StepOnDevice(const PreparedBatch& prepared, uint32_t epoch, double* weight);
-  absl::Status TrainOne(const EpochPlan& plan, const BatchQueue::Item& prepared);
-  absl::Status Exchange(const EpochPlan& plan);
+  absl::Status StepHere(const Found& found, uint32_t epoch, double* weight);
+  absl::Status StepOnDevice(const Found& found, uint32_t epoch, double* weight);
+  absl::Status TrainOne(const EpochPlan& plan, const Found& found);
+  absl::Status Send();
+  // Waits for the answer of what was sent, if anything was.
+  absl::Status Merge(const EpochPlan& plan);
 
   const JobContext& context_;
   NetStep step_;
@@ -45,9 +64,10 @@ class GeoTrainer : public Trainer {
   uint64_t steps_ = 0;               // of this worker, in all epochs
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
-  std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last exchange
-  GeoStore::Rows found_;                  // of this step's keys
-  std::vector<float> missing_values_, rows_;
+  std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last Send
+  std::shared_ptr<Sent> sent_;            // null: no answer is awaited
+  Found current_, next_;
+  std::vector<float> rows_;
 };
 
 }  // namespace sluice
