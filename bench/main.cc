@@ -76,6 +76,7 @@ int Main() {
   AddReaderBenchmarks(&benchmarks);
   AddTrainStepBenchmarks(&benchmarks);
   AddGpuTrainStepBenchmarks(&benchmarks);
+  AddDedupBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
   std::vector<const Benchmark*> fit;

@@ -95,7 +95,7 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
   NetGradients gradients;  // stay on the device
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
-  context_.stats->AddStep(prepared.batch.n, gradients.loss_sum, gradients.weight_sum);
+  context_.stats->AddStep(found.prepared->batch.n, gradients.loss_sum, gradients.weight_sum);
   if (gradients.skipped) {
     context_.stats->AddSkippedStep();
     return absl::OkStatus();

@@ -201,36 +201,88 @@ TEST_P(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
 INSTANTIATE_TEST_SUITE_P(Values, GeoTrainerTest, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "OnADevice" : "InMemory"; });
 
-TEST(GeoStoreTest, SlotsOfRowsThatLeftAreUsedAgainWithFreshState) {
-  google::protobuf::RepeatedPtrField<TableConfig> tables;
-  *tables.Add() = SgdTable("rows", TableConfig::SPARSE, 1, 1.0f);
-  OptimizerConfig* optimizer = tables[0].mutable_columns(0)->mutable_optimizer();
-  optimizer->mutable_momentum()->set_momentum(0.5f);
-  const TableLayouts layouts = *CreateTableLayouts(tables, 1);
-  GeoStore store({}, layouts[0].get(), /*max_rows=*/2);
-  KeyDeduplicator dedup;
-  GeoStore::Rows found;
-  uint32_t most = 0;
-  std::vector<float> rows, server;
-  std::vector<std::vector<float>> dense, server_dense;
-  for (uint64_t step = 0; step < 10; ++step) {
-    const uint64_t key = 100 + step;
-    KeySet keys, sent;
-    uint32_t index;
-    dedup.Run(*layouts[0], &key, 1, &keys, &index);
-    store.Find(keys, &found);
-    ASSERT_EQ(found.missing.keys.size(), 1u);
-    const float zero = 0.0f, one = 1.0f;
-    ASSERT_TRUE(store.Fill(&found, &zero).ok());
-    most = std::max(most, found.slots[0]);
-    ASSERT_TRUE(store.Update(found, &one, {}, step).ok());
-    ASSERT_TRUE(store.TakeDelta(&sent, &rows, &dense).ok());
-    EXPECT_EQ(rows[0], -1.0f) << "momentum of another key at step " << step;
-    server = {step * 1.0f};
-    ASSERT_TRUE(store.Merge(&rows, &server, &dense, &server_dense).ok());
+// A store of rows of one weight; steps of `keys` with a gradient for each, and exchanges.
+class OneWeightStore {
+ public:
+  OneWeightStore(const OptimizerConfig& optimizer, uint64_t max_rows) {
+    google::protobuf::RepeatedPtrField<TableConfig> tables;
+    *tables.Add() = SgdTable("rows", TableConfig::SPARSE, 1, 1.0f);
+    *tables[0].mutable_columns(0)->mutable_optimizer() = optimizer;
+    layouts_ = *CreateTableLayouts(tables, 1);
+    store_ =
+        std::make_unique<GeoStore>(std::vector<const TableLayout*>(), layouts_[0].get(), max_rows);
+  }
+  void Step(const std::vector<uint64_t>& keys, const std::vector<float>& gradients) {
+    KeySet unique;
+    std::vector<uint32_t> index(keys.size());
+    dedup_.Run(*layouts_[0], keys.data(), keys.size(), &unique, index.data());
+    store_->Find(unique, &found_);
+    const std::vector<float> zeros(found_.missing.keys.size());
+    ASSERT_TRUE(store_->Fill(&found_, zeros.data()).ok());
+    std::vector<float> by_row(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) by_row[index[i]] = gradients[i];
+    ASSERT_TRUE(store_->Update(found_, by_row.data(), {}, step_++).ok());
+    for (const uint32_t slot : found_.slots) slots_ = std::max(slots_, slot + 1);
+  }
+  // The deltas; the server then has 0 everywhere.
+  std::map<uint64_t, float> Exchange() {
+    KeySet keys;
+    std::vector<float> rows;
+    std::vector<std::vector<float>> dense, server_dense;
+    EXPECT_TRUE(store_->TakeDelta(&keys, &rows, &dense).ok());
+    std::map<uint64_t, float> deltas;
+    for (size_t i = 0; i < rows.size(); ++i) deltas[keys.keys[i]] = rows[i];
+    std::vector<float> server(rows.size());
+    EXPECT_TRUE(store_->Merge(&rows, &server, &dense, &server_dense).ok());
+    return deltas;
+  }
+  uint64_t rows() const { return store_->rows(); }
+  uint32_t slots() const { return slots_; }
+
+ private:
+  TableLayouts layouts_;
+  std::unique_ptr<GeoStore> store_;
+  KeyDeduplicator dedup_;
+  GeoStore::Rows found_;
+  uint64_t step_ = 0;
+  uint32_t slots_ = 0;
+};
+
+TEST(GeoStoreTest, SlotsOfRowsThatLeftAreUsedAgainWithFreshStateAndCount) {
+  OptimizerConfig adam;
+  adam.mutable_adam();
+  adam.set_learning_rate(1);
+  OneWeightStore store(adam, /*max_rows=*/2);
+  for (uint64_t key = 100; key < 110; ++key) {
+    // With its own state and count Adam moves by the rate when the gradient does not change.
+    store.Step({key}, {3.0f});
+    store.Step({key}, {3.0f});
+    const std::map<uint64_t, float> deltas = store.Exchange();
+    ASSERT_EQ(deltas.size(), 1u);
+    EXPECT_NEAR(deltas.at(key), -2.0f, 1e-5);
     EXPECT_LE(store.rows(), 2u);
   }
-  EXPECT_EQ(most, 2u);
+  EXPECT_EQ(store.slots(), 3u);
+}
+
+TEST(GeoStoreTest, DeltasAreThoseOfTheirKeysAndNoMoreRowsStayThanMay) {
+  OptimizerConfig sgd;
+  sgd.mutable_sgd();
+  sgd.set_learning_rate(1);
+  OneWeightStore store(sgd, /*max_rows=*/2);
+  // One after another, so that they are not updated in the order of shards.
+  for (uint64_t key = 1; key <= 20; ++key) store.Step({key}, {static_cast<float>(key)});
+  const std::map<uint64_t, float> deltas = store.Exchange();
+  ASSERT_EQ(deltas.size(), 20u);
+  for (const auto& [key, delta] : deltas) EXPECT_EQ(delta, -static_cast<float>(key));
+  EXPECT_EQ(store.rows(), 2u);
+  // Slots are free when the next row leaves.
+  for (uint64_t key = 30; key < 36; ++key) {
+    store.Step({key}, {1.0f});
+    store.Exchange();
+    EXPECT_EQ(store.rows(), 2u);
+  }
+  EXPECT_EQ(store.slots(), 20u);
 }
 
 TEST(GeoStoreTest, TheLearningRateFollowsTheWorkersSteps) {
