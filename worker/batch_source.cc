@@ -114,12 +114,16 @@ PermutedBatches::PermutedBatches(const JobContext& context, const ExampleSet* ex
       global_batch_(static_cast<uint64_t>(context.config().train().batch_size()) *
                     (per_rank_ ? 1 : context.worker_num())) {}
 
-absl::StatusOr<bool> PermutedBatches::Next(PreparedBatch* prepared) {
-  if (step_ == steps_) return false;
+absl::StatusOr<BatchSource::Fill> PermutedBatches::Next() {
+  if (step_ == steps_) return Fill();
+  return Fill([this, step = step_++](PreparedBatch* prepared) { FillStep(step, prepared); });
+}
+
+void PermutedBatches::FillStep(uint64_t step, PreparedBatch* prepared) const {
   Batch* batch = &prepared->batch;
   const FeatureSchema& schema = *context_.model->schema();
   batch->Reset(schema.numerics().size(), schema.slots().size());
-  const uint64_t begin = std::min<uint64_t>(step_ * global_batch_, examples_->size());
+  const uint64_t begin = std::min<uint64_t>(step * global_batch_, examples_->size());
   const uint64_t end = std::min<uint64_t>(begin + global_batch_, examples_->size());
   const uint64_t size = end - begin;
   const uint64_t slices = per_rank_ ? 1 : context_.worker_num();
@@ -134,8 +138,6 @@ absl::StatusOr<bool> PermutedBatches::Next(PreparedBatch* prepared) {
   batch->first_position = first - begin;
   batch->chunk = ChunkOf(global_batch_);
   prepared->last_of_task = false;
-  ++step_;
-  return true;
 }
 
 uint64_t PermutedBatches::dropped() const {
@@ -193,55 +195,67 @@ absl::StatusOr<bool> TaskBatches::LeaseTask() {
 absl::Status TaskBatches::LoadTask(const DataTask& task) {
   StageTimer timer(context_.stats, Stage::kRead);
   const FeatureSchema& schema = *context_.model->schema();
-  task_ = task;
+  std::shared_ptr<Loaded> loaded = pool_.Take();
+  loaded->task = task;
   BadLines bad;
-  SLUICE_ASSIGN_OR_RETURN(examples_,
-                          ReadExamples(*context_.data, schema, context_.cache.get(),
-                                       {task.path(), task.begin(), task.end()}, &parsed_, &bad));
+  SLUICE_ASSIGN_OR_RETURN(
+      loaded->examples,
+      ReadExamples(*context_.data, schema, context_.cache.get(),
+                   {task.path(), task.begin(), task.end()}, &loaded->parsed, &bad));
   context_.stats->AddBadLines(bad);
   if (bad.count > 0)
     context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
   SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad));
-  order_ = std::make_unique<Permutation>(examples_.view.n,
-                                         CombineHash(EpochSeed(context_, epoch_), task.id()));
-  next_ = std::min<uint64_t>(task.first_offset(), examples_.view.n);
-  leased_ = true;
+  const uint64_t n = loaded->examples.view.n;
+  loaded->order =
+      std::make_unique<Permutation>(n, CombineHash(EpochSeed(context_, epoch_), task.id()));
+  next_ = std::min<uint64_t>(task.first_offset(), n);
+  loaded_ = std::move(loaded);
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> TaskBatches::Next(PreparedBatch* prepared) {
+absl::StatusOr<BatchSource::Fill> TaskBatches::Next() {
   const uint64_t batch_size = context_.config().train().batch_size();
   for (;;) {
-    const uint64_t left = leased_ ? examples_.view.n - next_ : 0;
+    const uint64_t n = loaded_ == nullptr ? 0 : loaded_->examples.view.n;
+    const uint64_t left = loaded_ == nullptr ? 0 : n - next_;
     const bool drop = left < batch_size && context_.config().data().drop_last();
     if (left > 0 && !drop) break;
-    if (leased_) {
+    if (loaded_ != nullptr) {
       // Nothing of it is in flight only when it had no batch at all; else its last batch ends it.
-      if (next_ == std::min<uint64_t>(task_.first_offset(), examples_.view.n))
-        TaskTrained(task_.id(), next_);
+      const DataTask& task = loaded_->task;
+      if (next_ == std::min<uint64_t>(task.first_offset(), n)) TaskTrained(task.id(), next_);
       dropped_ += left;
-      leased_ = false;
+      loaded_ = nullptr;
     }
     SLUICE_ASSIGN_OR_RETURN(const bool more, LeaseTask());
-    if (!more) return false;
+    if (!more) return Fill();
   }
+  const uint64_t begin = next_;
+  next_ = std::min<uint64_t>(begin + batch_size, loaded_->examples.view.n);
+  return Fill([this, loaded = loaded_, begin, end = next_](PreparedBatch* prepared) {
+    FillPart(*loaded, begin, end, prepared);
+  });
+}
+
+void TaskBatches::FillPart(const Loaded& loaded, uint64_t begin, uint64_t end,
+                           PreparedBatch* prepared) const {
   StageTimer timer(context_.stats, Stage::kRead);
+  const ExampleView& examples = loaded.examples.view;
   Batch* batch = &prepared->batch;
-  batch->Reset(examples_.view.num_numeric, examples_.view.num_slots);
-  const uint64_t end = std::min<uint64_t>(next_ + batch_size, examples_.view.n);
-  for (uint64_t i = next_; i < end; ++i) {
-    const uint64_t example = Shuffled(context_) ? (*order_)(i) : i;
-    batch->Append(examples_.view, example, CombineHash(task_.id(), example));
+  batch->Reset(examples.num_numeric, examples.num_slots);
+  for (uint64_t i = begin; i < end; ++i) {
+    const uint64_t example = Shuffled(context_) ? (*loaded.order)(i) : i;
+    batch->Append(examples, example, CombineHash(loaded.task.id(), example));
   }
   batch->first_position = 0;
   batch->chunk = 0;
-  batch->task_id = task_.id();
+  batch->task_id = loaded.task.id();
   batch->task_end = end;
-  next_ = end;
-  const uint64_t left = examples_.view.n - next_;
-  prepared->last_of_task = left == 0 || (left < batch_size && context_.config().data().drop_last());
+  const uint64_t left = examples.n - end;
+  prepared->last_of_task = left == 0 || (left < context_.config().train().batch_size() &&
+                                         context_.config().data().drop_last());
   prepared->task_examples = end;
-  return true;
 }
 
 absl::StatusOr<bool> TaskBatches::ReportTrained() {

@@ -1,10 +1,12 @@
 // Where the batches of an epoch come from: the global permutation (sync) or leased tasks (async,
 // Geo).
 //
-// Thread safety: one thread (the reader), but for what is said.
+// Thread safety: one call of a source at a time, but for what is said. Fills may run side by side
+// and beside later calls.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -15,15 +17,21 @@
 #include "common/base/mutex.h"
 #include "model/data/example_set.h"
 #include "worker/job_context.h"
+#include "worker/pool.h"
 #include "worker/prepared_batch.h"
 
 namespace sluice {
 
 class BatchSource {
  public:
+  // Fills batch, last_of_task and task_examples; keeps alive what it copies from. Not after its
+  // source.
+  using Fill = std::function<void(PreparedBatch*)>;
+
   virtual ~BatchSource() = default;
-  // Fills batch, last_of_task and task_examples. False at the end of the epoch.
-  virtual absl::StatusOr<bool> Next(PreparedBatch* prepared) = 0;
+  // Decides which examples the next batch has, and reads them when that is not done. Empty at the
+  // end of the epoch.
+  virtual absl::StatusOr<Fill> Next() = 0;
   // Examples left out by drop_last so far.
   virtual uint64_t dropped() const = 0;
 };
@@ -34,10 +42,12 @@ class PermutedBatches : public BatchSource {
   // `examples`: all training examples (PER_RANK_FILES: this rank's); outlives the source.
   PermutedBatches(const JobContext& context, const ExampleSet* examples, uint32_t epoch,
                   uint64_t steps);
-  absl::StatusOr<bool> Next(PreparedBatch* prepared) override;
+  absl::StatusOr<Fill> Next() override;
   uint64_t dropped() const override;
 
  private:
+  void FillStep(uint64_t step, PreparedBatch* prepared) const;
+
   const JobContext& context_;
   const ExampleSet* const examples_;
   const Permutation order_;
@@ -52,7 +62,7 @@ class PermutedBatches : public BatchSource {
 class TaskBatches : public BatchSource {
  public:
   TaskBatches(const JobContext& context, uint32_t epoch);
-  absl::StatusOr<bool> Next(PreparedBatch* prepared) override;
+  absl::StatusOr<Fill> Next() override;
   uint64_t dropped() const override { return dropped_; }
 
   // All pushes of the task are acknowledged: the scheduler hears of it with the next call. Any
@@ -70,12 +80,17 @@ class TaskBatches : public BatchSource {
 
   const JobContext& context_;
   const uint32_t epoch_;
-  DataTask task_;
-  bool leased_ = false;
-  Batch parsed_;       // keeps the examples when no cache does
-  Examples examples_;  // of the task
-  std::unique_ptr<Permutation> order_;
-  uint64_t next_ = 0;  // first offset not yet handed out
+  struct Loaded {
+    DataTask task;
+    Batch parsed;       // keeps the examples when no cache does
+    Examples examples;  // of the task
+    std::unique_ptr<Permutation> order;
+  };
+  void FillPart(const Loaded& loaded, uint64_t begin, uint64_t end, PreparedBatch* prepared) const;
+
+  Pool<Loaded> pool_;
+  std::shared_ptr<const Loaded> loaded_;  // null: no task is leased
+  uint64_t next_ = 0;                     // first offset not yet handed out
   uint64_t dropped_ = 0;
   uint64_t calls_ = 0;  // numbers the requests of the epoch
 

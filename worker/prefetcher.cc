@@ -1,42 +1,84 @@
 #include "worker/prefetcher.h"
 
+#include <memory>
+#include <utility>
+
 namespace sluice {
 
 Prefetcher::Prefetcher(const JobContext& context, BatchSource* source)
-    : context_(context),
-      source_(source),
-      queue_(context.config().train().prefetch_batches()),
-      thread_([this] { Run(); }) {
+    : context_(context), queue_(context.config().train().prefetch_batches()), source_(source) {
   context_.stats->WatchQueue(&queue_);
+  for (uint32_t i = 0; i < context.config().train().reader_threads(); ++i)
+    threads_.emplace_back([this, i] { Run(i); });
 }
 
 Prefetcher::~Prefetcher() {
   context_.stats->WatchQueue(nullptr);
   queue_.Cancel();
-  thread_.join();
+  Stop();
+  for (std::thread& thread : threads_) thread.join();
 }
 
-absl::StatusOr<bool> Prefetcher::Prepare(PreparedBatch* prepared) {
-  absl::StatusOr<bool> more = source_->Next(prepared);
-  if (!more.ok() || !*more) return more;
-  if (context_.sparse() != nullptr) {
-    StageTimer timer(context_.stats, Stage::kDedup);
-    prepared->row_index.resize(prepared->batch.keys.size());
-    deduplicator_.Run(*context_.sparse(), prepared->batch.keys.data(), prepared->batch.keys.size(),
-                      &prepared->keys, prepared->row_index.data());
+void Prefetcher::Stop() {
+  MutexLock lock(&turn_mutex_);
+  stopped_ = true;
+  turned_.NotifyAll();
+}
+
+bool Prefetcher::AwaitTurn(uint64_t place) {
+  MutexLock lock(&turn_mutex_);
+  while (turn_ != place && !stopped_) turned_.Wait(&turn_mutex_);
+  return !stopped_;
+}
+
+BatchSource::Fill Prefetcher::Next(uint64_t* place) {
+  absl::Status end;
+  {
+    MutexLock lock(&source_mutex_);
+    if (ended_) return nullptr;
+    *place = next_++;
+    absl::StatusOr<BatchSource::Fill> fill = source_->Next();
+    if (fill.ok() && *fill) return *std::move(fill);
+    ended_ = true;
+    end = fill.status();
   }
+  if (AwaitTurn(*place)) queue_.Close(std::move(end));
+  return nullptr;
+}
+
+void Prefetcher::Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
+                         PreparedBatch* prepared) const {
+  fill(prepared);
+  if (context_.sparse() == nullptr) return;
+  StageTimer timer(context_.stats, Stage::kDedup);
+  const std::vector<uint64_t>& keys = prepared->batch.keys;
+  prepared->row_index.resize(keys.size());
+  deduplicator->Run(*context_.sparse(), keys.data(), keys.size(), &prepared->keys,
+                    prepared->row_index.data());
+}
+
+bool Prefetcher::Push(uint64_t place, BatchQueue::Item item) {
+  if (!AwaitTurn(place)) return false;
+  if (!queue_.Push(std::move(item))) {
+    Stop();
+    return false;
+  }
+  MutexLock lock(&turn_mutex_);
+  ++turn_;
+  turned_.NotifyAll();
   return true;
 }
 
-void Prefetcher::Run() {
+void Prefetcher::Run(uint32_t reader) {
+  WorkerStats::NameReader(reader);
+  KeyDeduplicator deduplicator;
   for (;;) {
+    uint64_t place = 0;
+    const BatchSource::Fill fill = Next(&place);
+    if (!fill) return;
     std::shared_ptr<PreparedBatch> prepared = pool_.Take();
-    absl::StatusOr<bool> more = Prepare(prepared.get());
-    if (!more.ok() || !*more) {
-      queue_.Close(more.status());
-      return;
-    }
-    if (!queue_.Push(std::move(prepared))) return;
+    Prepare(fill, &deduplicator, prepared.get());
+    if (!Push(place, std::move(prepared))) return;
   }
 }
 

@@ -1,10 +1,15 @@
-// The reader thread of an epoch: batches from a source, their unique keys, into the bounded queue.
+// The reader threads of an epoch (train.reader_threads): batches from a source, their unique keys,
+// into the bounded queue, in the source's order whatever the number of threads.
 //
-// Thread safety: made and destroyed by the training thread.
+// Memory: the queue and one batch a thread. Thread safety: made and destroyed by the training
+// thread.
 #pragma once
 
+#include <cstdint>
 #include <thread>
+#include <vector>
 
+#include "common/base/mutex.h"
 #include "worker/batch_queue.h"
 #include "worker/batch_source.h"
 #include "worker/pool.h"
@@ -15,20 +20,37 @@ class Prefetcher {
  public:
   // `source` and `context` outlive it.
   Prefetcher(const JobContext& context, BatchSource* source);
-  // Cancels what is not consumed and joins the thread.
+  // Cancels what is not consumed and joins the threads.
   ~Prefetcher();
   BatchQueue* queue() { return &queue_; }
 
  private:
-  void Run();
-  absl::StatusOr<bool> Prepare(PreparedBatch* prepared);
+  void Run(uint32_t reader);
+  // The source's next, with its place in the order. Empty: there is none, or the queue is closed.
+  BatchSource::Fill Next(uint64_t* place);
+  void Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
+               PreparedBatch* prepared) const;
+  // False: stop.
+  bool Push(uint64_t place, BatchQueue::Item item);
+  // Waits until all before `place` are in the queue. False: stop.
+  bool AwaitTurn(uint64_t place);
+  void Stop();
 
   const JobContext& context_;
-  BatchSource* const source_;
-  KeyDeduplicator deduplicator_;
   Pool<PreparedBatch> pool_;
   BatchQueue queue_;
-  std::thread thread_;
+
+  Mutex source_mutex_;  // held while the source reads
+  BatchSource* const source_ ABSL_PT_GUARDED_BY(source_mutex_);
+  uint64_t next_ ABSL_GUARDED_BY(source_mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(source_mutex_) = false;
+
+  Mutex turn_mutex_;
+  CondVar turned_;
+  uint64_t turn_ ABSL_GUARDED_BY(turn_mutex_) = 0;  // places below it are in the queue
+  bool stopped_ ABSL_GUARDED_BY(turn_mutex_) = false;
+
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace sluice

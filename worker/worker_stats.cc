@@ -1,5 +1,6 @@
 #include "worker/worker_stats.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/progress/hot_row_use.h"
 #include "model/net/dense_net.h"
@@ -24,6 +25,8 @@ TraceBatch::Name SpanName(Stage stage) {
   return TraceBatch::NAME_UNSPECIFIED;
 }
 
+thread_local uint32_t reader_of_thread = 0;
+
 uint32_t TrackOf(TraceRecorder* trace, const char* name) {
   return trace == nullptr ? 0 : trace->Track(name);
 }
@@ -45,12 +48,20 @@ WorkerStats::WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, 
   logged_at_ = std::chrono::steady_clock::now();
 }
 
+void WorkerStats::NameReader(uint32_t i) { reader_of_thread = i; }
+
+uint32_t WorkerStats::ReaderTrack() const {
+  return reader_of_thread == 0
+             ? reader_track_
+             : trace_->Track(absl::StrCat(kReaderTrack, " ", reader_of_thread + 1));
+}
+
 void WorkerStats::AddTime(Stage stage, Time start, Time end) {
   const double seconds = std::chrono::duration<double>(end - start).count();
   MutexLock lock(&mutex_);
   if (trace_ != nullptr) {
     const bool reads = stage == Stage::kRead || stage == Stage::kDedup;
-    TraceSpan span{SpanName(stage), start, end, reads ? reader_track_ : trainer_track_};
+    TraceSpan span{SpanName(stage), start, end, reads ? ReaderTrack() : trainer_track_};
     if (!reads) span.step = traced_step_;
     trace_->Add(span);
   }

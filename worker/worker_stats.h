@@ -52,6 +52,8 @@ class WorkerStats {
   // The queue between reader and training, whose fill progress tells; null: not training. It
   // outlives the watch.
   void WatchQueue(BatchQueue* queue);
+  // The calling thread is reader `i` of its job from now on: its spans have a track of their own.
+  static void NameReader(uint32_t i);
   // The network whose device progress tells; it outlives this.
   void WatchNet(const DenseNet* net);
 
@@ -69,6 +71,7 @@ class WorkerStats {
   TrainReport EpochReport();
 
  private:
+  uint32_t ReaderTrack() const;
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // What progress tells of the queue and the device.

@@ -119,6 +119,7 @@ void FillTrainAndEval(JobConfig* job) {
   if (job->evaluate_only()) train->set_epochs(0);
   SLUICE_DEFAULT(train, log_every, 30);
   SLUICE_DEFAULT(train, prefetch_batches, 4);
+  SLUICE_DEFAULT(train, reader_threads, 1);
   SLUICE_DEFAULT(train, pipeline_depth, 1);
   SLUICE_DEFAULT(train, step_timeout_s, 60);
   if (train->epochs() > 1) SLUICE_DEFAULT(job->mutable_data(), cache, true);

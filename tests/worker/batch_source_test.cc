@@ -37,6 +37,15 @@ class SchemaModel : public FakeModel {
   const std::shared_ptr<const FeatureSchema> schema_ = std::make_shared<EmptySchema>();
 };
 
+// False at the end.
+bool FillNext(BatchSource* source, PreparedBatch* prepared) {
+  const absl::StatusOr<BatchSource::Fill> fill = source->Next();
+  EXPECT_TRUE(fill.ok()) << fill.status();
+  if (!fill.ok() || !*fill) return false;
+  (*fill)(prepared);
+  return true;
+}
+
 void AppendNumbered(uint64_t begin, uint64_t end, Batch* batch) {
   for (uint64_t i = begin; i < end; ++i) {
     ++batch->n;
@@ -87,7 +96,7 @@ class BatchSourceTest : public ::testing::Test {
     PermutedBatches source(context_, &set, epoch, steps);
     std::vector<Batch> batches;
     PreparedBatch prepared;
-    while (*source.Next(&prepared)) batches.push_back(prepared.batch);
+    while (FillNext(&source, &prepared)) batches.push_back(prepared.batch);
     dropped_ = source.dropped();
     return batches;
   }
@@ -166,7 +175,7 @@ TEST_F(BatchSourceTest, TasksAreCutInBatchesAndEveryExampleComesOnce) {
   PreparedBatch prepared;
   std::multiset<float> seen;
   std::vector<std::pair<uint64_t, bool>> shape;
-  while (*source.Next(&prepared)) {
+  while (FillNext(&source, &prepared)) {
     seen.insert(prepared.batch.label.begin(), prepared.batch.label.end());
     shape.emplace_back(prepared.batch.n, prepared.last_of_task);
     if (prepared.last_of_task) source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
@@ -186,7 +195,7 @@ TEST_F(BatchSourceTest, ATaskWhoseReplyWasLostIsNotLost) {
   TaskBatches source(context_, 0);
   PreparedBatch prepared;
   std::vector<uint64_t> trained;
-  while (*source.Next(&prepared)) {
+  while (FillNext(&source, &prepared)) {
     trained.push_back(prepared.batch.task_id);
     source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
     scheduler_.lost_replies = 1;
@@ -202,11 +211,11 @@ TEST_F(BatchSourceTest, AReleasedTaskStartsAfterTheExamplesTrainedAlready) {
   TaskBatches whole(context_, 0);
   PreparedBatch prepared;
   std::vector<float> order;
-  while (*whole.Next(&prepared))
+  while (FillNext(&whole, &prepared))
     order.insert(order.end(), prepared.batch.label.begin(), prepared.batch.label.end());
   scheduler_.tasks = {Task(1, 0, 10, 8)};
   TaskBatches rest(context_, 0);
-  ASSERT_TRUE(*rest.Next(&prepared));
+  ASSERT_TRUE(FillNext(&rest, &prepared));
   EXPECT_THAT(prepared.batch.label, ElementsAre(order[8], order[9]));
   EXPECT_EQ(prepared.batch.task_end, 10u);
 }
@@ -218,7 +227,7 @@ TEST_F(BatchSourceTest, DropLastOfTasksIsCounted) {
   TaskBatches source(context_, 0);
   PreparedBatch prepared;
   uint64_t examples = 0;
-  while (*source.Next(&prepared)) {
+  while (FillNext(&source, &prepared)) {
     examples += prepared.batch.n;
     if (prepared.last_of_task) source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
   }
@@ -228,14 +237,37 @@ TEST_F(BatchSourceTest, DropLastOfTasksIsCounted) {
   EXPECT_EQ(scheduler_.finished.size(), 2u);
 }
 
+TEST_F(BatchSourceTest, FillsMayRunLateAndInAnyOrder) {
+  config()->mutable_train()->set_batch_size(4);
+  scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 16)};
+  TaskBatches source(context_, 0);
+  std::vector<BatchSource::Fill> fills;
+  for (;;) {
+    const auto fill = source.Next();
+    ASSERT_TRUE(fill.ok());
+    if (!*fill) break;
+    fills.push_back(*fill);
+  }
+  ASSERT_EQ(fills.size(), 5u);
+  std::multiset<float> examples;
+  for (size_t i = fills.size(); i-- > 0;) {
+    PreparedBatch prepared;
+    fills[i](&prepared);
+    EXPECT_EQ(prepared.batch.task_id, i < 3 ? 1u : 2u);
+    EXPECT_EQ(prepared.last_of_task, i == 2 || i == 4);
+    examples.insert(prepared.batch.label.begin(), prepared.batch.label.end());
+  }
+  EXPECT_EQ(examples.size(), 16u);
+  EXPECT_EQ(std::set<float>(examples.begin(), examples.end()).size(), 16u);
+}
+
 TEST_F(BatchSourceTest, MoreBadLinesThanAllowedAreAnError) {
   config()->mutable_train()->set_batch_size(4);
   config()->mutable_data()->set_max_bad_lines(1);
   data_.bad_lines = 2;
   scheduler_.tasks = {Task(1, 0, 10)};
   TaskBatches source(context_, 0);
-  PreparedBatch prepared;
-  const auto more = source.Next(&prepared);
+  const auto more = source.Next();
   EXPECT_EQ(more.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(more.status().message()), testing::HasSubstr("max_bad_lines = 1"));
 }
