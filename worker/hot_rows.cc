@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<HotRows>> HotRows::Create(const JobContext& conte
   if (!resident.ok()) {
     return absl::Status(resident.status().code(),
                         absl::StrCat(kField, ".rows ", config.rows(), ": ",
-                                     resident.status().message(), "; lower it"));
+                                     resident.status().message()));
   }
   std::unique_ptr<HotRows> rows(new HotRows(context, config, *std::move(resident)));
   rows->LogHowItKeeps();
