@@ -52,7 +52,7 @@ class WorkerStats {
   // The queue between reader and training, whose fill progress tells; null: not training. It
   // outlives the watch.
   void WatchQueue(BatchQueue* queue);
-  // The network whose device progress tells; it outlives this.
+  // The network whose device progress tells; null: none. It outlives the watch.
   void WatchNet(const DenseNet* net);
 
   // Of the losses that wait for a report, the newest are kept.
