@@ -1,6 +1,11 @@
 # What deploy/bundle/make.sh installs, component `bundle`: programs, the tests that need a GPU, the shared libraries that
 # the loader finds for them, jobs, and the first job's data. Not the C library, which belongs to the host's loader, and
 # nothing of CUDA's: its runtime is in the programs, driver and cuBLAS are the host's.
+if(NOT SLUICE_HAS_CUDA)
+  install(CODE [[message(WARNING "this build has no CUDA backend: its bundle does nothing on a GPU, and run.sh test skips "
+                                 "(exit 3). Build where the toolkit is; -DSLUICE_CUDA=ON makes its absence an error")]]
+    COMPONENT bundle EXCLUDE_FROM_ALL)
+endif()
 set(bundled sluice sluice-scheduler sluice-pserver sluice-worker sluice-bench)
 set(bundled_tests cuda_device_test cublas_library_test cuda_kernels_test cuda_geo_values_test cuda_net_test geo_on_device_test)
 add_custom_target(sluice_gpu_tests)

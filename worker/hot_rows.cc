@@ -27,9 +27,8 @@ absl::StatusOr<std::unique_ptr<HotRows>> HotRows::Create(const JobContext& conte
   absl::StatusOr<std::unique_ptr<ResidentRows>> resident =
       context.net->MakeResidentRows(config.rows());
   if (!resident.ok()) {
-    return absl::Status(resident.status().code(),
-                        absl::StrCat(kField, ".rows ", config.rows(), ": ",
-                                     resident.status().message(), "; lower it"));
+    return absl::Status(resident.status().code(), absl::StrCat(kField, ".rows ", config.rows(),
+                                                               ": ", resident.status().message()));
   }
   std::unique_ptr<HotRows> rows(new HotRows(context, config, *std::move(resident)));
   rows->LogHowItKeeps();

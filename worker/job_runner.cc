@@ -40,7 +40,8 @@ JobRunner::JobRunner(Options options)
       stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
              options_.assignment.job().config().train().log_every(), options_.log, trace_.get()) {}
 
-JobRunner::~JobRunner() = default;
+// The statistics outlive the network.
+JobRunner::~JobRunner() { stats_.WatchNet(nullptr); }
 
 void JobRunner::Cancel() {
   cancelled_ = true;

@@ -54,7 +54,7 @@ class WorkerStats {
   void WatchQueue(BatchQueue* queue);
   // The calling thread is reader `i` of its job from now on: its spans have a track of their own.
   static void NameReader(uint32_t i);
-  // The network whose device progress tells; it outlives this.
+  // The network whose device progress tells; null: none. It outlives the watch.
   void WatchNet(const DenseNet* net);
 
   // Of the losses that wait for a report, the newest are kept.

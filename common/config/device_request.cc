@@ -44,7 +44,9 @@ absl::StatusOr<std::vector<int>> ParseDeviceList(absl::string_view text) {
     int ordinal = 0;
     if (!ParseOrdinal(part, &ordinal)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "'", part, "' is no device number; give numbers as nvidia-smi shows them, e.g. 0,1"));
+          "'", part,
+          "' is no device number; give numbers among the devices that CUDA_VISIBLE_DEVICES shows, "
+          "e.g. 0,1 (with CUDA_DEVICE_ORDER=PCI_BUS_ID in the order of nvidia-smi)"));
     }
     if (std::count(list.begin(), list.end(), ordinal) > 0) {
       return absl::InvalidArgumentError(

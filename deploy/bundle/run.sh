@@ -6,7 +6,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 help() {
   cat <<'T'
 run.sh test                tests that need a GPU: exit 0 all passed, 1 one failed, 3 skipped where there is no GPU
-run.sh bench [FLAGS]       examples a second of a training step on GPU 0, beside the GPU's floor; rows also in gpu.json
+run.sh bench [FLAGS]       examples a second of a training step on GPU 0 beside the GPU's floor, unique keys of a batch on the CPU
+                           and on GPU 0; rows also in gpu.json
 run.sh demo [FLAGS]        makes data in ./sluice-demo (DEMO_EXAMPLES lines, default 2000000) and trains the standard
                            model on it; FLAGS are of sluice launch, default --device=auto --worker_num=1
 run.sh PROGRAM [ARGS]      a program of the bundle, or of PATH, with the bundle's libraries
@@ -68,7 +69,7 @@ esac
 use_libraries
 case $command in
   test) run_tests ;;
-  bench) "$here/bin/sluice-bench" --filter=/gpu/ --json=gpu.json "$@" ;;
+  bench) "$here/bin/sluice-bench" --filter='/gpu/|^dedup/' --json=gpu.json "$@" ;;
   demo) run_demo "$@" ;;
   *)
     [ ! -x "$here/bin/$command" ] || command=$here/bin/$command

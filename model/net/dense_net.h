@@ -56,7 +56,7 @@ struct NetGradients {
 
 // What a device has done for a network; zeros on the CPU.
 struct DeviceStats {
-  double busy_seconds = 0;     // work of this network on the device, waits for inputs excluded
+  double busy_seconds = 0;     // kernels of this network; neither copies nor waits for them
   uint64_t bytes_in_use = 0;   // device memory held
   uint64_t bytes_limit = 0;    // its bound
   uint64_t skipped_steps = 0;  // that overflowed

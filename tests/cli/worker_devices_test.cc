@@ -69,7 +69,9 @@ TEST_F(WorkerDevicesTest, ContradictionsAndBadValuesAreRefused) {
   EXPECT_THAT(RefusedCount({"--cpu_workers=2"}), HasSubstr("give --gpus=LIST, or --worker_num"));
   EXPECT_THAT(RefusedCount({"--gpus=0", "--cpu_workers=-1"}),
               HasSubstr("--cpu_workers=-1: not possible; give 0 to"));
-  EXPECT_THAT(RefusedCount({"--gpus=0,x"}), StartsWith("--gpus=0,x: 'x' is no device number"));
+  EXPECT_THAT(RefusedCount({"--gpus=0,x"}),
+              AllOf(StartsWith("--gpus=0,x: 'x' is no device number"),
+                    HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
   EXPECT_THAT(RefusedCount({"--gpus=1,1"}), HasSubstr("device 1 is given twice"));
   EXPECT_THAT(std::string(DevicesOfWorkers(Parse({"--device=gpu"}), 1).status().message()),
               StartsWith("--device=gpu: 'gpu' is no device"));

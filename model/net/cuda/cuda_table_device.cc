@@ -3,8 +3,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <vector>
+#include <memory>
+#include <new>
 
+#include "absl/strings/str_cat.h"
 #include "model/net/cuda/kernels.h"
 
 namespace sluice::cuda {
@@ -51,7 +53,8 @@ class CudaTableBlock : public TableBlock {
  private:
   // Old and new side by side on the device.
   absl::Status Grow(size_t bytes);
-  // Through the host's memory.
+  // Through the host's memory. When the device then has no room for the larger one, and not for
+  // the old one any more either: DATA_LOSS.
   absl::Status GrowThroughHost(size_t bytes);
   const CudaTableDevice::Options options_;
   DeviceBlock block_;
@@ -81,13 +84,25 @@ absl::Status CudaTableBlock::Grow(size_t bytes) {
 }
 
 absl::Status CudaTableBlock::GrowThroughHost(size_t bytes) {
-  std::vector<char> contents(block_.capacity());
+  const size_t held = block_.capacity();
+  const std::unique_ptr<char[]> contents(new (std::nothrow) char[held]);
+  if (contents == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat(what_, " grow through the host, which has no ",
+                                                     held, " bytes; lower ", options_.advice));
+  }
   SLUICE_RETURN_IF_CUDA_ERROR(
-      cudaMemcpy(contents.data(), block_.data(), contents.size(), cudaMemcpyDeviceToHost));
-  SLUICE_RETURN_IF_ERROR(block_.Reserve(bytes));
-  SLUICE_RETURN_IF_CUDA_ERROR(
-      cudaMemcpy(block_.data(), contents.data(), contents.size(), cudaMemcpyHostToDevice));
-  return CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      cudaMemcpy(contents.get(), block_.data(), held, cudaMemcpyDeviceToHost));
+  const absl::Status grown = block_.Reserve(bytes);
+  absl::Status kept = grown.ok() ? grown : block_.Reserve(held);
+  if (kept.ok()) {
+    kept.Update(CudaStatus(cudaMemcpy(block_.data(), contents.get(), held, cudaMemcpyHostToDevice),
+                           "cudaMemcpy"));
+    kept.Update(CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize"));
+  }
+  if (kept.ok()) return grown;
+  return absl::DataLossError(absl::StrCat(what_,
+                                          " are lost, as the device's memory went to others ",
+                                          "while they grew: ", kept.message()));
 }
 
 }  // namespace
@@ -110,6 +125,17 @@ CudaTableDevice::~CudaTableDevice() {
 
 std::unique_ptr<TableBlock> CudaTableDevice::NewBlock(const char* what) {
   return std::make_unique<CudaTableBlock>(options_, what);
+}
+
+size_t CudaTableDevice::BytesLeft() const {
+  const size_t left = options_.memory->limit() - options_.memory->used();
+  size_t there = 0, total = 0;
+  if (cudaSetDevice(options_.ordinal) == cudaSuccess &&
+      cudaMemGetInfo(&there, &total) == cudaSuccess) {
+    return std::min(left, there);
+  }
+  (void)cudaGetLastError();  // not the next call's
+  return left;
 }
 
 absl::Status CudaTableDevice::Await(Stage* stage) {

@@ -34,6 +34,7 @@ class CudaTableDevice : public TableDevice {
   ~CudaTableDevice() override;
 
   std::unique_ptr<TableBlock> NewBlock(const char* what) override;
+  size_t BytesLeft() const override;
   absl::Status Run(size_t bytes, absl::FunctionRef<void(char*)> fill,
                    absl::FunctionRef<void(const char*, TableOps*)> launch) override;
   absl::Status Download(const char* from, size_t bytes,

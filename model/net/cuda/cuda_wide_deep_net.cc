@@ -358,7 +358,7 @@ absl::StatusOr<std::unique_ptr<ResidentRows>> CudaWideDeepNet::MakeResidentRows(
     return absl::InvalidArgumentError("the network has no sparse table: no rows to keep");
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
-                          MakeTableDevice("the rows that are kept on the device"));
+                          MakeTableDevice("strategy.a_sync_configs.hot_row_cache.rows"));
   return DeviceResidentRows::Create(std::move(device), capacity, shape_.row_dim());
 }
 

@@ -159,22 +159,31 @@ absl::Status DeviceGeoValues::SetDense(const std::vector<const float*>& values) 
       });
 }
 
+size_t DeviceGeoValues::RoomFor(size_t slots) const {
+  const size_t slot_bytes = (2 * dim_ + state_dim_) * sizeof(float);
+  const size_t held = row_local_->capacity() + row_base_->capacity() + row_state_->capacity();
+  // What comes and goes with steps and exchanges has the other half.
+  const size_t fit = (held + device_->BytesLeft() / 2) / slot_bytes;
+  return std::max(slots, std::min(slots_ + slots_ / 2, fit));
+}
+
 absl::Status DeviceGeoValues::ReserveSlots(size_t slots) {
+  SLUICE_RETURN_IF_ERROR(lost_);
   if (slots <= slots_) return absl::OkStatus();
-  const auto reserve = [this](size_t n) {
-    SLUICE_RETURN_IF_ERROR(row_local_->Reserve(n * dim_ * sizeof(float), /*keep=*/true));
-    SLUICE_RETURN_IF_ERROR(row_base_->Reserve(n * dim_ * sizeof(float), /*keep=*/true));
-    return row_state_->Reserve(n * state_dim_ * sizeof(float), /*keep=*/true);
-  };
-  size_t room = std::max(slots, slots_ + slots_ / 2);
-  absl::Status status = reserve(room);
-  if (absl::IsResourceExhausted(status) && room > slots) status = reserve(room = slots);
-  if (absl::IsResourceExhausted(status)) {
+  const size_t room = RoomFor(slots);
+  absl::Status status = row_local_->Reserve(room * dim_ * sizeof(float), /*keep=*/true);
+  if (status.ok()) status = row_base_->Reserve(room * dim_ * sizeof(float), /*keep=*/true);
+  if (status.ok()) status = row_state_->Reserve(room * state_dim_ * sizeof(float), /*keep=*/true);
+  if (status.ok()) {
+    slots_ = room;
+  } else if (absl::IsDataLoss(status)) {
+    slots_ = 0;
+    lost_ = status;
+  } else if (absl::IsResourceExhausted(status)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("Geo: ", slots, " local rows do not fit on the device; lower ",
                      "strategy.a_sync_configs.geo_cache_rows or k_steps (", status.message(), ")"));
   }
-  if (status.ok()) slots_ = room;
   return status;
 }
 

@@ -2,7 +2,7 @@
 // that they leave; pulled rows go up, deltas come down, the server's values go up.
 //
 // Memory on the device: twice the dense tables and their state, 2 x dim + state floats a slot, and
-// what an exchange holds; room for slots grows by half. Thread safety: one thread.
+// what an exchange holds; room for slots grows by up to half. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -60,6 +60,10 @@ class DeviceGeoValues : public GeoValues {
   absl::Status Prepare(const NetPlan& plan, const std::vector<const TableLayout*>& dense);
   // The state of fresh dense tensors, and of a fresh row, goes up.
   absl::Status InitState();
+  // Slots to reserve when `slots` are needed: half as many again as there are, while half of what
+  // is left has room for them in all three blocks.
+  size_t RoomFor(size_t slots) const;
+  // DATA_LOSS, once and for all, when rows are gone.
   absl::Status ReserveSlots(size_t slots);
   absl::Status ReserveWork(size_t rows);
   void ClipGlobalNorm(TableOps* ops);
@@ -80,6 +84,7 @@ class DeviceGeoValues : public GeoValues {
   size_t dense_bytes_ = 0;
   std::unique_ptr<TableBlock> dense_local_, dense_base_, dense_state_;
   size_t slots_ = 0;
+  absl::Status lost_;  // OK: rows are what they should be
   std::unique_ptr<TableBlock> row_local_, row_base_, row_state_;  // [slots][dim or state_dim]
   std::unique_ptr<TableBlock> row_initial_;                       // [state_dim]
   std::unique_ptr<TableBlock> sent_;  // of the last TakeDelta: [dense block][rows]

@@ -33,8 +33,8 @@ class TableBlock {
   virtual ~TableBlock() = default;
   virtual char* data() const = 0;
   virtual size_t capacity() const = 0;
-  // At least `bytes`; the address may change. `keep`: the contents stay (all of them when it
-  // fails, unless the device itself has no more). RESOURCE_EXHAUSTED names wanted and limit.
+  // At least `bytes`; the address may change. `keep`: the contents stay, also when it fails, unless
+  // with DATA_LOSS: then they are gone for good. RESOURCE_EXHAUSTED names wanted and limit.
   virtual absl::Status Reserve(size_t bytes, bool keep) = 0;
 };
 
@@ -43,6 +43,8 @@ class TableDevice {
   virtual ~TableDevice() = default;
   // what: "Geo's local rows", for messages. The block ends before the device.
   virtual std::unique_ptr<TableBlock> NewBlock(const char* what) = 0;
+  // Bytes that blocks may hold beside what is held: of the bound, and of what the device has.
+  virtual size_t BytesLeft() const = 0;
   // `fill` writes `bytes` of host memory; they go up, and `launch` launches what reads them at the
   // device address that it is given, aligned to kAlignment.
   virtual absl::Status Run(size_t bytes, absl::FunctionRef<void(char*)> fill,

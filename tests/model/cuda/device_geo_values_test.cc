@@ -18,9 +18,9 @@ using ::testing::HasSubstr;
 
 class EmulatedPlace : public GeoPlace {
  public:
-  explicit EmulatedPlace(size_t limit) : limit_(limit) {}
+  explicit EmulatedPlace(std::shared_ptr<EmulatedMemory> memory) : memory_(std::move(memory)) {}
   std::unique_ptr<TableDevice> NewDevice() override {
-    return std::make_unique<EmulatedTableDevice>(limit_);
+    return std::make_unique<EmulatedTableDevice>(memory_);
   }
   const float* Up(const std::vector<float>& values) override {
     std::vector<float>& copy = copies_[next_++ % 16];
@@ -30,13 +30,14 @@ class EmulatedPlace : public GeoPlace {
   std::vector<float> Down(const float* values, size_t n) override { return {values, values + n}; }
 
  private:
-  const size_t limit_;
+  const std::shared_ptr<EmulatedMemory> memory_;
   std::vector<float> copies_[16];
   size_t next_ = 0;
 };
 
-std::unique_ptr<GeoPlace> Emulated(size_t limit = SIZE_MAX) {
-  return std::make_unique<EmulatedPlace>(limit);
+std::unique_ptr<GeoPlace> Emulated(
+    std::shared_ptr<EmulatedMemory> memory = std::make_shared<EmulatedMemory>()) {
+  return std::make_unique<EmulatedPlace>(std::move(memory));
 }
 
 TEST(DeviceGeoValuesTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
@@ -134,19 +135,68 @@ TEST(DeviceGeoValuesTest, AnUpdateNeedsTheGradientsOfAStep) {
   geo.ExpectEqualBits();
 }
 
-TEST(DeviceGeoValuesTest, RowsThatDoNotFitAreRefusedNamingWhatToLower) {
-  // 1,000 bytes: 125 rows of 2 floats.
-  GeoCase geo(Emulated(1000), {{5}}, {GeoRules()[0]}, {2}, GeoRules()[0]);
-  const std::vector<float> values(2 * 200);
+// Zeros in the first n slots.
+absl::Status FillFirst(GeoCase* geo, size_t n) {
+  const std::vector<float> values(64 * n);
+  const std::vector<uint8_t> fresh(n, 1);
   std::vector<uint32_t> slots;
-  const std::vector<uint8_t> fresh(200, 1);
-  for (uint32_t i = 0; i < 200; ++i) slots.push_back(i);
-  EXPECT_TRUE(geo.device().FillRows(slots.data(), fresh.data(), 100, values.data()).ok());
-  // Half as much again does not fit; what is needed does.
-  EXPECT_TRUE(geo.device().FillRows(slots.data(), fresh.data(), 120, values.data()).ok());
-  const absl::Status status = geo.device().FillRows(slots.data(), fresh.data(), 126, values.data());
+  for (uint32_t i = 0; i < n; ++i) slots.push_back(i);
+  return geo->device().FillRows(slots.data(), fresh.data(), n, values.data());
+}
+
+TEST(DeviceGeoValuesTest, RowsThatDoNotFitAreRefusedNamingWhatToLower) {
+  const auto memory = std::make_shared<EmulatedMemory>();
+  // Rows of 2 floats with 2 of state: 24 bytes a slot in three blocks.
+  GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
+  EXPECT_TRUE(FillFirst(&geo, 100).ok());
+  const size_t used = memory->used;
+  // Half as much again fits in one block, but not in all three; what is needed does.
+  memory->limit = used + 20 * 24 + 23;
+  EXPECT_TRUE(FillFirst(&geo, 120).ok());
+  EXPECT_EQ(memory->used, used + 20 * 24);
+  const absl::Status status = FillFirst(&geo, 121);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("geo_cache_rows"));
+}
+
+TEST(DeviceGeoValuesTest, GrowthLeavesRoomForWhatComesAndGoes) {
+  const auto memory = std::make_shared<EmulatedMemory>();
+  GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
+  EXPECT_TRUE(FillFirst(&geo, 100).ok());
+  memory->limit = memory->used + 60 * 24;
+  EXPECT_TRUE(FillFirst(&geo, 101).ok());  // half as much again takes 50 of the 60
+  EXPECT_EQ(memory->limit - memory->used, 30 * 24u);
+}
+
+TEST(DeviceGeoValuesTest, RowsOutliveAGrowthThatTheDeviceHasNoRoomFor) {
+  const auto memory = std::make_shared<EmulatedMemory>();
+  GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
+  for (uint64_t step = 0; step < 5; ++step) geo.Step(50, step);
+  memory->there = memory->used;
+  EXPECT_EQ(FillFirst(&geo, 500).code(), absl::StatusCode::kResourceExhausted);
+  geo.ExpectEqualBits();
+  memory->there = SIZE_MAX;
+  for (uint64_t step = 5; step < 10; ++step) geo.Step(200, step);
+  geo.ExpectEqualBits();
+}
+
+TEST(DeviceGeoValuesTest, LostRowsAreNeverTrainedOn) {
+  const auto memory = std::make_shared<EmulatedMemory>();
+  GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
+  EXPECT_TRUE(FillFirst(&geo, 100).ok());
+  // Too little for old and new side by side, and then for the old one alone.
+  memory->there = memory->used;
+  memory->taken_when_freed = 100 * 24;
+  EXPECT_EQ(FillFirst(&geo, 120).code(), absl::StatusCode::kDataLoss);
+  memory->there = SIZE_MAX;
+  memory->taken_when_freed = 0;
+  EXPECT_EQ(FillFirst(&geo, 120).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(FillFirst(&geo, 1).code(), absl::StatusCode::kDataLoss);
+  std::vector<float> rows(2), dense(5);
+  GeoExchange delta;
+  delta.rows = rows.data(), delta.dense = {dense.data()};
+  const uint32_t slot = 0;
+  EXPECT_EQ(geo.device().TakeDelta(&slot, 1, delta).code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST(DeviceGeoValuesTest, TablesOfAnotherNetworkAreRefused) {

@@ -38,7 +38,11 @@ TEST(DeviceResidentRowsTest, SlotsThatAreNotThereAreRefused) {
 
 TEST(DeviceResidentRowsTest, RowsThatDoNotFitAreRefused) {
   EmulatedNet net(SmallShape());
-  net.table_device = [] { return std::make_unique<EmulatedTableDevice>(/*limit=*/1000); };
+  net.table_device = [] {
+    auto memory = std::make_shared<EmulatedMemory>();
+    memory->limit = 1000;
+    return std::make_unique<EmulatedTableDevice>(std::move(memory));
+  };
   EXPECT_TRUE(net.MakeResidentRows(62).ok());  // of 4 floats
   EXPECT_EQ(net.MakeResidentRows(63).status().code(), absl::StatusCode::kResourceExhausted);
 }
