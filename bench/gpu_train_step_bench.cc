@@ -2,50 +2,20 @@
 // from values in pageable memory to gradients there, as the worker calls it. A step that overflows
 // (fp16) counts no examples.
 //
-// standard: 26 x 10, 400-400-400; wide: 26 x 64, 1024-512-256. The limit is the step's floor
-// (gpu_floor.h), measured in the same repetition. Without a device the rows are skipped.
+// The limit is the step's floor (gpu_floor.h), measured in the same repetition. Without a device
+// the rows are skipped.
 #include <algorithm>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "bench/gpu_floor.h"
-#include "bench/model_step.h"
-#include "bench/standard_model.h"
+#include "bench/gpu_jobs.h"
 #include "bench/suite.h"
 #include "common/base/status_macros.h"
-#include "model/net/cuda/cuda_device.h"
 
 namespace sluice::bench {
 namespace {
-
-constexpr uint32_t kWideDim = 64;
-constexpr uint32_t kWideHidden[] = {1024, 512, 256};
-
-JobConfig GpuJob(bool wide, size_t batch) {
-  OptimizerConfig sgd;
-  sgd.mutable_sgd();
-  JobConfig job = StandardJob("none.tsv", batch, sgd);
-  if (!wide) return job;
-  WideDeepConfig* model = job.mutable_model()->mutable_wide_deep();
-  model->set_embedding_dim(kWideDim);
-  model->clear_hidden_units();
-  for (const uint32_t units : kWideHidden) model->add_hidden_units(units);
-  return job;
-}
-
-GpuFloor::Shape FloorOf(const JobConfig& job, const ModelStep& step) {
-  const WideDeepConfig& model = job.model().wide_deep();
-  GpuFloor::Shape shape;
-  shape.batch = step.input().batch->n;
-  shape.embeddings = kStandardCategories * model.embedding_dim();
-  shape.widths = {shape.embeddings + kStandardNumbers};
-  shape.widths.insert(shape.widths.end(), model.hidden_units().begin(), model.hidden_units().end());
-  shape.bytes_up = step.bytes_up();
-  shape.bytes_down = step.bytes_down();
-  return shape;
-}
 
 struct GpuStep {
   Sample Measure() {
@@ -74,7 +44,9 @@ struct GpuStep {
 absl::StatusOr<std::function<Sample()>> PrepareGpuStep(bool wide, size_t batch,
                                                        MatmulPrecision precision,
                                                        const Settings& settings) {
-  const JobConfig job = GpuJob(wide, batch);
+  OptimizerConfig sgd;
+  sgd.mutable_sgd();
+  const JobConfig job = GpuJob(wide, batch, "none.tsv", sgd);
   auto gpu = std::make_shared<GpuStep>();
   gpu->seconds = settings.quick ? 0.02 : 0.3;
   SLUICE_ASSIGN_OR_RETURN(gpu->step, ModelStep::Create(job, batch, 0));
@@ -84,13 +56,8 @@ absl::StatusOr<std::function<Sample()>> PrepareGpuStep(bool wide, size_t batch,
   options.max_batch = batch;
   options.precision = precision;
   SLUICE_ASSIGN_OR_RETURN(gpu->net, gpu->step->model().CreateNet(options));
-  SLUICE_ASSIGN_OR_RETURN(gpu->floor, GpuFloor::Create(FloorOf(job, *gpu->step), precision));
+  SLUICE_ASSIGN_OR_RETURN(gpu->floor, GpuFloorOf(job, *gpu->step, precision));
   return std::function<Sample()>([gpu] { return gpu->Measure(); });
-}
-
-std::string NoGpu() {
-  const auto devices = ListCudaDevices();
-  return devices.ok() ? "" : absl::StrCat("no CUDA device (", devices.status().message(), ")");
 }
 
 }  // namespace

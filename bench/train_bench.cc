@@ -4,8 +4,12 @@
 // hot_row_cache of the default size and staleness; and .../text, which parses its data in every
 // epoch instead of mapping the cache.
 //
+// train/gpu/async/{standard,wide}/batchN: one worker on cuda:0 (`--gpus=0`) and one pserver, SGD.
+// Without a device they are skipped.
+//
 // The figure is that of the last epoch: processes are up, caches are warm. The limit is the step's
-// nine matrix products alone on all cores, measured before and after in the same repetition.
+// nine matrix products alone on all cores, or on a GPU the floor of gpu_floor.h, measured before
+// and after in the same repetition.
 #include <fcntl.h>
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/text_format.h>
@@ -23,6 +27,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/gemm_floor.h"
+#include "bench/gpu_jobs.h"
 #include "bench/standard_model.h"
 #include "bench/suite.h"
 #include "common/base/status_macros.h"
@@ -109,25 +114,26 @@ absl::StatusOr<std::shared_ptr<TemporaryFolder>> Data(uint64_t examples) {
 
 class TrainRun {
  public:
-  TrainRun(std::shared_ptr<TemporaryFolder> data, const Mode& mode, const Shape& shape,
-           const JobConfig& job, bool quick)
+  // Examples a second, over so many seconds.
+  using Floor = std::function<double(double seconds)>;
+  // `flags` of sluice launch say mode, pservers and workers. Made data lies in `data`, else null.
+  TrainRun(std::shared_ptr<TemporaryFolder> data, std::vector<std::string> flags,
+           const JobConfig& job, bool quick, Floor floor)
       : data_(std::move(data)),
-        mode_(mode),
-        pservers_(shape.pservers),
+        flags_(std::move(flags)),
         job_(job),
         epochs_(quick ? 1 : 2),
         floor_seconds_(quick ? 0.02 : 0.5),
-        floor_(shape.batch, shape.bf16 ? GemmFloor::Type::kBf16 : GemmFloor::Type::kF32,
-               static_cast<int>(std::thread::hardware_concurrency())) {}
+        floor_(std::move(floor)) {}
 
   Sample Measure() {
-    const double before = floor_.Measure(floor_seconds_);
+    const double before = floor_(floor_seconds_);
     const absl::StatusOr<double> rate = ExamplesPerSecond();
     if (!rate.ok()) {
       std::fprintf(stderr, "%s\n", rate.status().ToString().c_str());
       return Sample();
     }
-    const double after = floor_.Measure(floor_seconds_);
+    const double after = floor_(floor_seconds_);
     return {*rate / 1e3, (before + after) / 2 / 1e3};
   }
 
@@ -139,14 +145,11 @@ class TrainRun {
     std::string text;
     google::protobuf::TextFormat::PrintToString(job_, &text);
     std::ofstream(dir + "/job.textproto") << text;
-    const int code = RunProgram(
-        "sluice",
-        {"launch", absl::StrCat("--job=", dir, "/job.textproto"),
-         absl::StrCat("--server_num=", pservers_), "--worker_num=2",
-         absl::StrCat("--a_sync=", mode_.a_sync), absl::StrCat("--k_steps=", mode_.k_steps),
-         absl::StrCat("--epochs=", epochs_), absl::StrCat("--output_dir=", dir, "/out"),
-         absl::StrCat("--log_dir=", dir, "/log")},
-        dir + "/printed");
+    std::vector<std::string> arguments = {
+        "launch", absl::StrCat("--job=", dir, "/job.textproto"), absl::StrCat("--epochs=", epochs_),
+        absl::StrCat("--output_dir=", dir, "/out"), absl::StrCat("--log_dir=", dir, "/log")};
+    arguments.insert(arguments.end(), flags_.begin(), flags_.end());
+    const int code = RunProgram("sluice", arguments, dir + "/printed");
     if (code != 0) {
       return absl::InternalError(
           absl::StrCat("sluice launch ended with ", code, ": ", ReadAll(dir + "/printed")));
@@ -162,13 +165,24 @@ class TrainRun {
   }
 
   const std::shared_ptr<TemporaryFolder> data_;
-  const Mode mode_;
-  const int pservers_;
+  const std::vector<std::string> flags_;
   const JobConfig job_;
   const int epochs_;
   const double floor_seconds_;
-  GemmFloor floor_;
+  const Floor floor_;
 };
+
+struct TrainData {
+  std::shared_ptr<TemporaryFolder> made;  // null: given
+  std::string files;
+};
+absl::StatusOr<TrainData> DataFor(const Settings& settings) {
+  TrainData data{nullptr, settings.train_data};
+  if (!data.files.empty()) return data;
+  SLUICE_ASSIGN_OR_RETURN(data.made, Data(settings.quick ? 4000 : 300000));
+  data.files = data.made->path() + "/*.tsv";
+  return data;
+}
 
 Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string& rule,
                          const OptimizerConfig& optimizer) {
@@ -182,17 +196,47 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
   benchmark.limit_name = "gemm_floor";
   benchmark.few_repetitions = 5;
   benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
-    std::shared_ptr<TemporaryFolder> data;
-    std::string files = settings.train_data;
-    if (files.empty()) {
-      SLUICE_ASSIGN_OR_RETURN(data, Data(settings.quick ? 4000 : 300000));
-      files = data->path() + "/*.tsv";
-    }
-    JobConfig job = StandardJob(files, shape.batch, optimizer);
+    SLUICE_ASSIGN_OR_RETURN(const TrainData data, DataFor(settings));
+    JobConfig job = StandardJob(data.files, shape.batch, optimizer);
     if (shape.hot_rows) job.mutable_strategy()->mutable_a_sync_configs()->mutable_hot_row_cache();
     if (shape.bf16) job.mutable_train()->set_compute_dtype(TrainConfig::BF16);
     job.mutable_data()->set_cache(shape.cache);
-    auto run = std::make_shared<TrainRun>(data, mode, shape, job, settings.quick);
+    const auto floor = std::make_shared<GemmFloor>(
+        shape.batch, shape.bf16 ? GemmFloor::Type::kBf16 : GemmFloor::Type::kF32,
+        static_cast<int>(std::thread::hardware_concurrency()));
+    const std::vector<std::string> flags = {
+        absl::StrCat("--server_num=", shape.pservers), "--worker_num=2",
+        absl::StrCat("--a_sync=", mode.a_sync), absl::StrCat("--k_steps=", mode.k_steps)};
+    auto run =
+        std::make_shared<TrainRun>(data.made, flags, job, settings.quick,
+                                   [floor](double seconds) { return floor->Measure(seconds); });
+    return std::function<Sample()>([run] { return run->Measure(); });
+  };
+  return benchmark;
+}
+
+Benchmark GpuTrainBenchmark(bool wide, uint32_t batch, const OptimizerConfig& optimizer) {
+  Benchmark benchmark;
+  benchmark.name = absl::StrCat("train/gpu/async/", wide ? "wide" : "standard", "/batch", batch);
+  benchmark.unit = "k/s";
+  benchmark.limit_name = "cuBLAS + copies";
+  benchmark.few_repetitions = 5;
+  benchmark.unfit = NoGpu;
+  benchmark.prepare = [=](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    SLUICE_ASSIGN_OR_RETURN(const TrainData data, DataFor(settings));
+    JobConfig job = GpuJob(wide, batch, data.files, optimizer);
+    job.set_worker_num(1);
+    job.mutable_train()->clear_threads();  // its copies and its reader have all cores
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelStep> step,
+                            ModelStep::Create(job, batch, 0));
+    SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<GpuFloor> made,
+                            GpuFloorOf(job, *step, MatmulPrecision::kF32));
+    const std::shared_ptr<GpuFloor> floor = std::move(made);
+    const std::vector<std::string> flags = {"--server_num=1", "--gpus=0", "--a_sync=true",
+                                            "--k_steps=0"};
+    auto run =
+        std::make_shared<TrainRun>(data.made, flags, job, settings.quick,
+                                   [floor](double seconds) { return floor->Measure(seconds); });
     return std::function<Sample()>([run] { return run->Measure(); });
   };
   return benchmark;
@@ -223,6 +267,10 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   Shape text;
   text.cache = false;
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));
+  for (const bool wide : {false, true}) {
+    for (const uint32_t batch : {4096u, 16384u, 65536u})
+      to->push_back(GpuTrainBenchmark(wide, batch, sgd));
+  }
 }
 
 }  // namespace sluice::bench

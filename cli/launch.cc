@@ -107,12 +107,15 @@ int Launch(const ParsedCommand& command) {
   }
   // Before any thread starts: threads inherit the blocked signals.
   StopSignal::Install(false);
-  if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+  std::string gpus;
+  if (const absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
+      !there.ok()) {
     return ReportError(there);
   }
   PrintJob(absl::StrCat(Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
                         "; logs in ", options->log_dir),
            *job, *mode == ProgressMode::kLive, &std::cout);
+  std::cout << gpus << std::flush;
 
   auto cluster = LocalCluster::Start(*std::move(options));
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());

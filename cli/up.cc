@@ -82,7 +82,9 @@ int Up(const ParsedCommand& command) {
   const int workers = static_cast<int>(options->config.worker_num());
   // Ctrl-C while it starts stops what it has started.
   StopSignal::Install(false);
-  if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
+  std::string gpus;
+  if (const absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
+      !there.ok()) {
     return ReportError(there);
   }
   auto cluster = LocalCluster::Start(*std::move(options));
@@ -95,7 +97,7 @@ int Up(const ParsedCommand& command) {
     return absl::IsInvalidArgument(ready) || absl::IsNotFound(ready) ? kBadUsage : kJobFailed;
   }
   const std::string log_flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
-  std::cout << "cluster is up: scheduler " << (*cluster)->scheduler() << ", "
+  std::cout << gpus << "cluster is up: scheduler " << (*cluster)->scheduler() << ", "
             << Counted(servers, "pserver") << ", " << Counted(workers, "worker") << "; logs in "
             << log_dir << "\n"
             << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag

@@ -76,7 +76,8 @@ absl::StatusOr<WorkerDevices> DevicesOfWorkers(const ParsedCommand& command, uin
   return devices;
 }
 
-absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list) {
+absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list,
+                          std::string* gpus) {
   std::set<int> named;
   size_t wanted = 0;
   for (const std::string& device : devices.by_rank) {
@@ -105,6 +106,11 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list)
     return Refuse(devices.origin, absl::StrCat(Counted(wanted, "worker"), " on GPUs, but there ",
                                                there->size() == 1 ? "is" : "are", " only ", names,
                                                "; a device has one worker: give fewer workers"));
+  }
+  for (size_t rank = 0; gpus != nullptr && rank < devices.by_rank.size(); ++rank) {
+    SLUICE_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(devices.by_rank[rank]));
+    if (request.kind != DeviceRequest::kCuda) continue;
+    absl::StrAppend(gpus, "worker ", rank, " on ", (*there)[request.ordinal].ToString(), "\n");
   }
   return absl::OkStatus();
 }

@@ -31,8 +31,10 @@ absl::StatusOr<WorkerDevices> DevicesOfWorkers(const ParsedCommand& command, uin
 
 using ListDevices = std::function<absl::StatusOr<std::vector<CudaDeviceInfo>>()>;
 // INVALID_ARGUMENT unless this machine has the CUDA devices that are asked for, one a worker. Asks
-// `list` only when one is.
-absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list = &ListCudaDevices);
+// `list` only when one is. `gpus`, unless null: a line for each worker with a GPU of its own,
+// "worker 0 on cuda:0: NVIDIA H100, capability 9.0, ...".
+absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list = &ListCudaDevices,
+                          std::string* gpus = nullptr);
 // INVALID_ARGUMENT when the job needs what its workers' devices have not.
 absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& devices);
 

@@ -7,6 +7,7 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/member_flags.h"
 #include "common/daemon/passive_threads.h"
+#include "common/daemon/process_log.h"
 #include "common/transport/grpc_transport.h"
 #include "worker/worker_device.h"
 #include "worker/worker_server.h"
@@ -74,7 +75,11 @@ int main(int argc, char** argv) {
     if (!status.ok()) LOG(ERROR) << status.message();
     sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
-  options.log(device->line);
+  if (device->device.kind == sluice::ComputeDevice::kCuda) {
+    sluice::LogAndTell(device->line);
+  } else {
+    options.log(device->line);
+  }
   auto server = sluice::WorkerServer::Start(std::move(options));
   if (!server.ok()) {
     LOG(ERROR) << server.status().message();

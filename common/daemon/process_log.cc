@@ -1,4 +1,6 @@
 // The process's log file and endpoints.log.
+#include "common/daemon/process_log.h"
+
 #include <fcntl.h>
 #include <glog/logging.h>
 #include <sys/file.h>
@@ -109,6 +111,13 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
   google::InstallFailureWriter(&WriteFailure);
   google::InstallFailureSignalHandler();
   return absl::OkStatus();
+}
+
+void LogAndTell(const std::string& line) {
+  LOG(INFO) << line;
+  if (g_sink == nullptr || SameFile(g_sink->fd(), STDERR_FILENO)) return;
+  const std::string text = line + "\n";
+  WriteAll(STDERR_FILENO, text.data(), text.size());
 }
 
 absl::Status AppendEndpoint(const Identity& identity, const std::string& address,

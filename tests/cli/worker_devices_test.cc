@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
 namespace sluice::cli {
@@ -91,6 +92,19 @@ TEST_F(WorkerDevicesTest, DevicesMustBeThereOneAWorker) {
   setenv("CUDA_VISIBLE_DEVICES", "3", 1);
   EXPECT_THAT(Refused(Devices({"--gpus=3"}, 1), 1), HasSubstr("CUDA_VISIBLE_DEVICES=\"3\""));
   unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(WorkerDevicesTest, ALineForEachGpuThatAWorkerHasOfItsOwn) {
+  std::vector<CudaDeviceInfo> there(2);
+  for (int i = 0; i < 2; ++i) there[i].ordinal = i, there[i].name = "Fake", there[i].major = 9;
+  const ListDevices list = [&] { return there; };
+  std::string gpus;
+  EXPECT_TRUE(CheckDevices(Devices({"--gpus=1,0", "--cpu_workers=1"}, 3), list, &gpus).ok());
+  EXPECT_EQ(gpus, absl::StrCat("worker 0 on ", there[1].ToString(), "\nworker 1 on ",
+                               there[0].ToString(), "\n"));
+  gpus.clear();
+  EXPECT_TRUE(CheckDevices(Devices({"--device=cuda"}, 2), list, &gpus).ok());
+  EXPECT_EQ(gpus, "");  // which one is decided by the worker
 }
 
 TEST_F(WorkerDevicesTest, TheRuntimeIsAskedOnlyForItsDevices) {

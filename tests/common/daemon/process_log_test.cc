@@ -1,3 +1,5 @@
+#include "common/daemon/process_log.h"
+
 #include <glog/logging.h>
 #include <unistd.h>
 
@@ -45,6 +47,14 @@ TEST_F(ProcessLogTest, LinesAreInTheNamedFileAtOnceAndNowhereElse) {
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(id_.log_dir))
     ++files;
   EXPECT_EQ(files, 1);
+}
+
+TEST_F(ProcessLogTest, ALineToBeSeenIsAlsoOnTheTerminalOnce) {
+  ASSERT_TRUE(OpenLog(id_, "test").ok());
+  ::testing::internal::CaptureStderr();
+  LogAndTell("computes on a GPU");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "computes on a GPU\n");
+  EXPECT_THAT(Read(id_.log_dir + "/serverlog.2"), HasSubstr("computes on a GPU\n"));
 }
 
 TEST_F(ProcessLogTest, EndpointsHaveOneHeaderAndALineEach) {
