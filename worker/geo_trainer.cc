@@ -5,6 +5,11 @@
 namespace sluice {
 namespace {
 
+// The answer of an exchange is merged after a fixed part of the next interval: a fixed one, so that
+// a run does not depend on how fast answers come; an eighth, because it hides the way of the delta
+// and the answer behind some steps and leaves seven eighths of them on merged values.
+constexpr uint64_t kMergeFraction = 8;
+
 std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
   std::vector<const TableLayout*> layouts;
   for (const int table : context.model->dense_tables())
@@ -167,7 +172,7 @@ absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
 
 absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   const uint64_t k_steps = KSteps(context_.config().strategy());
-  const uint64_t merge_after = k_steps / 8;
+  const uint64_t merge_after = k_steps / kMergeFraction;
   SLUICE_RETURN_IF_ERROR(StartOnce());
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
@@ -176,7 +181,8 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     StepTimer step(context_.stats);
     SLUICE_RETURN_IF_ERROR(Arrive(&current_));
     const bool send = unsent_steps_ + 1 == k_steps;
-    const bool merge = send ? merge_after == 0 : unsent_steps_ + 1 == merge_after;
+    const bool merge =
+        send ? merge_after == 0 : sent_ != nullptr && unsent_steps_ + 1 == merge_after;
     // What is found before a merge is stale after it.
     if (!merge) SLUICE_RETURN_IF_ERROR(FindNext(queue, /*wait=*/false, &next_));
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, current_));
