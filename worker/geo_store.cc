@@ -65,16 +65,16 @@ uint32_t GeoStore::TakeSlot(uint64_t key) {
 }
 
 absl::Status GeoStore::Fill(Rows* found, const float* values) {
-  std::vector<uint32_t> slots(found->pulled.size());
-  std::vector<uint8_t> fresh(found->pulled.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
+  slots_.resize(found->pulled.size());
+  new_.resize(found->pulled.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
     uint32_t& slot = found->slots[found->pulled[i]];
-    fresh[i] = slot == kNoSlot;
+    new_[i] = slot == kNoSlot;
     if (slot == kNoSlot) slot = TakeSlot(found->missing.keys[i]);
     info_[slot].fresh = interval_;
-    slots[i] = slot;
+    slots_[i] = slot;
   }
-  return values_->FillRows(slots.data(), fresh.data(), slots.size(), values);
+  return values_->FillRows(slots_.data(), new_.data(), slots_.size(), values);
 }
 
 absl::Status GeoStore::Update(const Rows& found, const float* rows, std::vector<const float*> dense,
@@ -109,11 +109,12 @@ absl::Status GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
   rows->resize(updated_.size() * dim_);
   sent_.resize(updated_.size());
   if (sparse_ != nullptr) {
-    std::vector<uint64_t> updated(updated_.size());
-    std::vector<uint32_t> position(updated_.size());
-    for (size_t i = 0; i < updated.size(); ++i) updated[i] = info_[updated_[i]].key;
-    grouper_.Run(*sparse_, updated.data(), updated.size(), keys, position.data());
-    for (size_t i = 0; i < updated.size(); ++i) sent_[position[i]] = updated_[i];
+    const size_t n = updated_.size();
+    keys_.resize(n);
+    positions_.resize(n);
+    for (size_t i = 0; i < n; ++i) keys_[i] = info_[updated_[i]].key;
+    grouper_.Run(*sparse_, keys_.data(), n, keys, positions_.data());
+    for (size_t i = 0; i < n; ++i) sent_[positions_[i]] = updated_[i];
   }
   dense->resize(dense_.size());
   for (size_t i = 0; i < dense_.size(); ++i) (*dense)[i].resize(dense_[i]->elements());

@@ -2,10 +2,11 @@
 // are, what has moved since the last exchange. The numbers are behind GeoValues, in the worker's
 // memory or where the network computes.
 //
-// Invariants: a row is fresh when it was pulled, exchanged or updated since the last exchange,
-// stale otherwise; a stale row has local == base and is not in updated_; a slot belongs to one key
-// or is in free_. Memory: a row costs its values, its key, 40 bytes and an index entry; slots of
-// rows that left are used again. Thread safety: one thread.
+// Invariants: a row is fresh when it was pulled or updated since the last Merge, or part of that
+// exchange, stale otherwise; a stale row has local == base and is not in updated_; a slot belongs to one key
+// or is in free_.
+// Memory: a row costs its values, 40 bytes and an index entry; slots of rows that left are used
+// again. Only growth and eviction allocate. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +74,7 @@ class GeoStore {
  private:
   struct RowInfo {
     uint64_t key = 0;
-    uint64_t fresh = 0;    // exchange in which its value was taken; stale when not the current one
+    uint32_t fresh = 0;    // exchange in which its value was taken; stale when not the current one
     bool updated = false;  // since the last TakeDelta: it is in updated_
     bool taken = false;    // by a key
     uint64_t last_used = 0;  // schedule step
@@ -93,11 +94,14 @@ class GeoStore {
   std::vector<RowInfo> info_;                      // by slot
   std::vector<uint32_t> free_;                     // slots
   std::vector<uint32_t> updated_;                  // slots, since the last TakeDelta
-  std::vector<uint32_t> sent_;    // of the last TakeDelta, in the order of its keys
-  std::vector<uint64_t> counts_;  // of one update
-  uint64_t dense_count_ = 0;      // updates of the dense tables
-  uint64_t interval_ = 1;
+  std::vector<uint32_t> sent_;  // of the last TakeDelta, in the order of its keys
+  uint64_t dense_count_ = 0;    // updates of the dense tables
+  uint32_t interval_ = 1;
   KeyDeduplicator grouper_;
+  // Of one call.
+  std::vector<uint64_t> counts_, keys_;
+  std::vector<uint32_t> slots_, positions_;
+  std::vector<uint8_t> new_;
 };
 
 }  // namespace sluice

@@ -4,7 +4,8 @@
 // Steps of an exchange: take delta = local - base, send it, the pserver adds scale x delta and
 // answers with its values, which become the base. The tail of an epoch (fewer than k steps) is
 // flushed at its end. Where the network computes on a device, local values and the optimizer are
-// there, too (DenseNet::MakeGeoValues). Thread safety: one thread.
+// there, too (DenseNet::MakeGeoValues). Memory: buffers of exchanges
+// and pulls are used again. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "worker/geo_store.h"
 #include "worker/net_step.h"
+#include "worker/pool.h"
 #include "worker/trainer.h"
 
 namespace sluice {
@@ -27,7 +29,7 @@ class GeoTrainer : public Trainer {
  private:
   // A batch with its rows looked up; those missing are being pulled.
   struct Found {
-    BatchQueue::Item prepared;  // null: none
+    BatchQueue::Item prepared;
     GeoStore::Rows rows;
     std::vector<float> values;  // of rows.missing, [missing][dim]
     std::optional<ParameterClient::Ticket> pull;
@@ -46,8 +48,8 @@ class GeoTrainer : public Trainer {
 
   // Makes the store, with the server's dense values.
   absl::Status StartOnce();
-  // The next batch of the queue, if it is there; with `wait`, as soon as it is.
-  absl::Status FindNext(BatchQueue* queue, bool wait, Found* found);
+  // The next batch of the queue, if it is there; with `wait`, as soon as it is. Null: none.
+  absl::StatusOr<std::shared_ptr<Found>> FindNext(BatchQueue* queue, bool wait);
   absl::Status Arrive(Found* found);
   // Forward, backward and, unless the step is skipped, the local optimizer; on values in this
   // memory, or on the device's. *weight is n_w.
@@ -65,8 +67,10 @@ class GeoTrainer : public Trainer {
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
   std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last Send
-  std::shared_ptr<Sent> sent_;            // null: no answer is awaited
-  Found current_, next_;
+  Pool<Sent> sends_;
+  std::shared_ptr<Sent> sent_;  // null: no answer is awaited
+  Pool<Found> finds_;
+  std::shared_ptr<Found> current_, next_;  // null: none
   std::vector<float> rows_;
 };
 
