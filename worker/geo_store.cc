@@ -34,6 +34,7 @@ GeoStore::GeoStore(std::vector<const TableLayout*> dense, const TableLayout* spa
 void GeoStore::Find(const KeySet& keys, Rows* found) const {
   found->slots.resize(keys.keys.size());
   found->pulled.clear();
+  found->steps_made = steps_made_;
   found->missing.keys.clear();
   found->missing.offsets.assign(1, 0);
   for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
@@ -72,9 +73,28 @@ absl::Status GeoStore::Fill(Rows* found, const float* values) {
     new_[i] = slot == kNoSlot;
     if (slot == kNoSlot) slot = TakeSlot(found->missing.keys[i]);
     info_[slot].fresh = interval_;
+    info_[slot].asked_at = found->steps_made;
     slots_[i] = slot;
   }
   return values_->FillRows(slots_.data(), new_.data(), slots_.size(), values);
+}
+
+HotRowUse GeoStore::Use(const Rows& found) {
+  const std::vector<uint32_t>& slots = found.slots;
+  uint64_t sum = 0, oldest = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i + kAhead < slots.size()) __builtin_prefetch(&info_[slots[i + kAhead]]);
+    const uint64_t age = steps_made_ - info_[slots[i]].asked_at;
+    sum += age;
+    oldest = std::max(oldest, age);
+  }
+  ++steps_made_;
+  HotRowUse use;
+  use.set_hits(slots.size() - found.pulled.size());
+  use.set_misses(found.pulled.size());
+  use.set_staleness_sum(sum);
+  use.set_staleness_max(oldest);
+  return use;
 }
 
 absl::Status GeoStore::Update(const Rows& found, const float* rows, std::vector<const float*> dense,
@@ -120,6 +140,7 @@ absl::Status GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
   for (size_t i = 0; i < dense_.size(); ++i) (*dense)[i].resize(dense_[i]->elements());
   for (const uint32_t slot : updated_) info_[slot].updated = false;
   updated_.clear();
+  sent_at_ = steps_made_;
   return values_->TakeDelta(sent_.data(), sent_.size(), View(rows, dense));
 }
 
@@ -129,7 +150,10 @@ absl::Status GeoStore::Merge(std::vector<float>* sent_rows, std::vector<float>* 
   SLUICE_RETURN_IF_ERROR(values_->Merge(sent_.data(), sent_.size(), View(sent_rows, sent_dense),
                                         View(server_rows, server_dense)));
   ++interval_;
-  for (const uint32_t slot : sent_) info_[slot].fresh = interval_;
+  for (const uint32_t slot : sent_) {
+    info_[slot].fresh = interval_;
+    info_[slot].asked_at = sent_at_;
+  }
   for (const uint32_t slot : updated_) info_[slot].fresh = interval_;
   if (index_.size() > max_rows_) Evict();
   return absl::OkStatus();

@@ -115,6 +115,7 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
 
 absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   double weight = 0;
+  if (context_.sparse() != nullptr) context_.stats->AddHotRows(store_->Use(found.rows));
   // A skipped step (fp16 overflow) moves nothing, but counts: k_steps is of all workers alike.
   SLUICE_RETURN_IF_ERROR(store_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
                                                      : StepHere(found, plan.epoch, &weight));

@@ -1,11 +1,17 @@
 // Geo mode: the whole optimizer runs here on local parameters; every exactly k steps deltas are
 // exchanged.
 //
-// Steps of an exchange: take delta = local - base, send it, the pserver adds scale x delta and
-// answers with its values, which become the base. The tail of an epoch (fewer than k steps) is
-// flushed at its end. Where the network computes on a device, local values and the optimizer are
-// there, too (DenseNet::MakeGeoValues). Memory: buffers of exchanges
-// and pulls are used again. Thread safety: one thread.
+// Steps of an exchange: take delta = local - base, send it; the pserver adds scale x delta and
+// answers with its values; k / 8 steps later (k < 8: at once) the answer is merged: base = server,
+// local = server + moves made since the send. The tail of Train (fewer than k steps) is sent, and
+// every answer merged, at its end. Rows that the store lacks are pulled one batch ahead, but not
+// across a merge: what is fresh is so until the next merge.
+// Age (GeoStore's, reported as HotRowUse): dense values and rows are at most k + k / 8 - 1 steps
+// old; a row first updated between a send and its merge stays out of that exchange and reaches
+// 2 k + k / 8 - 1 steps before the next one refreshes it.
+// Where the network computes on a device, local values and the optimizer are there, too
+// (DenseNet::MakeGeoValues). Memory: buffers of exchanges and pulls are used again. Thread safety:
+// one thread.
 #pragma once
 
 #include <memory>
