@@ -26,11 +26,12 @@ class MappedMemory {
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
   // The bytes [begin, end) may become huge pages: the kernel copies them to some, one day. For
-  // small pages that are in use. REQUIRES: as Release.
+  // small pages that are in use. REQUIRES: begin and end are multiples of the page size, end at
+  // most size().
   void AllowHuge(size_t begin, size_t end);
   // Puts the memory of `page` in the place of [begin, begin + kHugePage), whose contents are lost,
-  // without a copy. False, and nothing has changed, when the kernel refuses. REQUIRES: as
-  // AllowHuge; page.size() is kHugePage.
+  // without a copy. False, and nothing has changed, when the kernel refuses. REQUIRES: begin is a
+  // multiple of kHugePage, begin + kHugePage at most size(); page.size() is kHugePage.
   bool Replace(size_t begin, MappedMemory page);
   // Cuts the first kHugePage bytes off: this begins behind them. REQUIRES: size() is more.
   MappedMemory TakeFront();

@@ -95,7 +95,7 @@ uint32_t RowStore::FindOrInsert(uint64_t key, bool* created) {
   *created = id == kNoRow;
   if (id != kNoRow) return id;
   id = static_cast<uint32_t>(size_);
-  // What may throw comes first.
+  // Index and block come before anything changes; after that only spill may throw.
   if (id >= index_.size / 4 * 3 && index_.size < kMostSlots) StartGrowth();
   // Fresh from the kernel: zero.
   if (id / rows_per_block_ == blocks_.size()) blocks_.push_back(NewBlock());

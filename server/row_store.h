@@ -59,8 +59,9 @@ class RowStore {
   void Find(const uint64_t* keys, size_t n, uint32_t* rows) const;
 
   // The row of `key`; a new one has zero count, version and floats. A growth of the index is paid
-  // for in pieces: see kMovedAtOnce. Throws bad_alloc, and is then as before, when the kernel has
-  // no memory. REQUIRES: size() < kNoRow - 1 when it is new.
+  // for in pieces: see kMovedAtOnce. Throws bad_alloc when there is no memory: the rows that were
+  // there are still found, but no insertion may follow. REQUIRES: size() < kNoRow - 1 when it is
+  // new.
   uint32_t FindOrInsert(uint64_t key, bool* created);
 
   Row row(uint32_t id) const { return RowOf(RowAt(id)); }

@@ -34,6 +34,7 @@ GeoStore::GeoStore(std::vector<const TableLayout*> dense, const TableLayout* spa
 void GeoStore::Find(const KeySet& keys, Rows* found) const {
   found->slots.resize(keys.keys.size());
   found->pulled.clear();
+  found->steps_made = steps_made_;
   found->missing.keys.clear();
   found->missing.offsets.assign(1, 0);
   for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
@@ -65,16 +66,35 @@ uint32_t GeoStore::TakeSlot(uint64_t key) {
 }
 
 absl::Status GeoStore::Fill(Rows* found, const float* values) {
-  std::vector<uint32_t> slots(found->pulled.size());
-  std::vector<uint8_t> fresh(found->pulled.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
+  slots_.resize(found->pulled.size());
+  new_.resize(found->pulled.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
     uint32_t& slot = found->slots[found->pulled[i]];
-    fresh[i] = slot == kNoSlot;
+    new_[i] = slot == kNoSlot;
     if (slot == kNoSlot) slot = TakeSlot(found->missing.keys[i]);
     info_[slot].fresh = interval_;
-    slots[i] = slot;
+    info_[slot].asked_at = found->steps_made;
+    slots_[i] = slot;
   }
-  return values_->FillRows(slots.data(), fresh.data(), slots.size(), values);
+  return values_->FillRows(slots_.data(), new_.data(), slots_.size(), values);
+}
+
+HotRowUse GeoStore::Use(const Rows& found) {
+  const std::vector<uint32_t>& slots = found.slots;
+  uint64_t sum = 0, oldest = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i + kAhead < slots.size()) __builtin_prefetch(&info_[slots[i + kAhead]]);
+    const uint64_t age = steps_made_ - info_[slots[i]].asked_at;
+    sum += age;
+    oldest = std::max(oldest, age);
+  }
+  ++steps_made_;
+  HotRowUse use;
+  use.set_hits(slots.size() - found.pulled.size());
+  use.set_misses(found.pulled.size());
+  use.set_staleness_sum(sum);
+  use.set_staleness_max(oldest);
+  return use;
 }
 
 absl::Status GeoStore::Update(const Rows& found, const float* rows, std::vector<const float*> dense,
@@ -109,16 +129,18 @@ absl::Status GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
   rows->resize(updated_.size() * dim_);
   sent_.resize(updated_.size());
   if (sparse_ != nullptr) {
-    std::vector<uint64_t> updated(updated_.size());
-    std::vector<uint32_t> position(updated_.size());
-    for (size_t i = 0; i < updated.size(); ++i) updated[i] = info_[updated_[i]].key;
-    grouper_.Run(*sparse_, updated.data(), updated.size(), keys, position.data());
-    for (size_t i = 0; i < updated.size(); ++i) sent_[position[i]] = updated_[i];
+    const size_t n = updated_.size();
+    keys_.resize(n);
+    positions_.resize(n);
+    for (size_t i = 0; i < n; ++i) keys_[i] = info_[updated_[i]].key;
+    grouper_.Run(*sparse_, keys_.data(), n, keys, positions_.data());
+    for (size_t i = 0; i < n; ++i) sent_[positions_[i]] = updated_[i];
   }
   dense->resize(dense_.size());
   for (size_t i = 0; i < dense_.size(); ++i) (*dense)[i].resize(dense_[i]->elements());
   for (const uint32_t slot : updated_) info_[slot].updated = false;
   updated_.clear();
+  sent_at_ = steps_made_;
   return values_->TakeDelta(sent_.data(), sent_.size(), View(rows, dense));
 }
 
@@ -128,7 +150,10 @@ absl::Status GeoStore::Merge(std::vector<float>* sent_rows, std::vector<float>* 
   SLUICE_RETURN_IF_ERROR(values_->Merge(sent_.data(), sent_.size(), View(sent_rows, sent_dense),
                                         View(server_rows, server_dense)));
   ++interval_;
-  for (const uint32_t slot : sent_) info_[slot].fresh = interval_;
+  for (const uint32_t slot : sent_) {
+    info_[slot].fresh = interval_;
+    info_[slot].asked_at = sent_at_;
+  }
   for (const uint32_t slot : updated_) info_[slot].fresh = interval_;
   if (index_.size() > max_rows_) Evict();
   return absl::OkStatus();

@@ -2,10 +2,13 @@
 // are, what has moved since the last exchange. The numbers are behind GeoValues, in the worker's
 // memory or where the network computes.
 //
-// Invariants: a row is fresh when it was pulled, exchanged or updated since the last exchange,
-// stale otherwise; a stale row has local == base and is not in updated_; a slot belongs to one key
-// or is in free_. Memory: a row costs its values, its key, 40 bytes and an index entry; slots of
-// rows that left are used again. Thread safety: one thread.
+// Invariants: a row is fresh when it was pulled or updated since the last Merge, or part of that
+// exchange, stale otherwise; a stale row has local == base and is not in updated_; a slot belongs to one key
+// or is in free_.
+// Age: a row is t - p steps old in this worker's step t (from 0) when the server's value under it
+// was asked for after p steps: by its pull, or by the last send that it was part of.
+// Memory: a row costs its values, 40 bytes and an index entry; slots of rows that left are used
+// again. Only growth and eviction allocate. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,7 @@
 #include "absl/status/status.h"
 #include "client/parameter_client.h"
 #include "common/table/table_layout.h"
+#include "proto/scheduler.pb.h"
 #include "worker/host_geo_values.h"
 
 namespace sluice {
@@ -41,11 +45,16 @@ class GeoStore {
     std::vector<uint32_t> slots;   // [keys]
     std::vector<uint32_t> pulled;  // of which keys the rows are missing or stale
     KeySet missing;                // these, grouped by shard as the keys are
+    uint64_t steps_made = 0;       // when they were found
   };
+  // The pull of what is missing starts right after it.
   void Find(const KeySet& keys, Rows* found) const;
   // The pulled values [found->missing.keys][dim] become local and base. RESOURCE_EXHAUSTED when a
   // device has no room.
   absl::Status Fill(Rows* found, const float* values);
+  // The next step uses these rows (all fresh), whether it updates them or not: how old they are;
+  // misses are those that were pulled for it.
+  HotRowUse Use(const Rows& found);
   // Local values (all fresh) to [rows][dim].
   void Gather(const Rows& found, float* values) const {
     host_->GatherRows(found.slots.data(), found.slots.size(), values);
@@ -73,9 +82,10 @@ class GeoStore {
  private:
   struct RowInfo {
     uint64_t key = 0;
-    uint64_t fresh = 0;    // exchange in which its value was taken; stale when not the current one
-    bool updated = false;  // since the last TakeDelta: it is in updated_
-    bool taken = false;    // by a key
+    uint32_t fresh = 0;     // exchange in which its value was taken; stale when not the current one
+    bool updated = false;   // since the last TakeDelta: it is in updated_
+    bool taken = false;     // by a key
+    uint64_t asked_at = 0;  // steps made when the server's value was asked for
     uint64_t last_used = 0;  // schedule step
     uint64_t count = 0;      // updates
   };
@@ -93,11 +103,16 @@ class GeoStore {
   std::vector<RowInfo> info_;                      // by slot
   std::vector<uint32_t> free_;                     // slots
   std::vector<uint32_t> updated_;                  // slots, since the last TakeDelta
-  std::vector<uint32_t> sent_;    // of the last TakeDelta, in the order of its keys
-  std::vector<uint64_t> counts_;  // of one update
-  uint64_t dense_count_ = 0;      // updates of the dense tables
-  uint64_t interval_ = 1;
+  std::vector<uint32_t> sent_;  // of the last TakeDelta, in the order of its keys
+  uint64_t dense_count_ = 0;    // updates of the dense tables
+  uint64_t steps_made_ = 0;
+  uint64_t sent_at_ = 0;  // steps made at the last TakeDelta
+  uint32_t interval_ = 1;
   KeyDeduplicator grouper_;
+  // Of one call.
+  std::vector<uint64_t> counts_, keys_;
+  std::vector<uint32_t> slots_, positions_;
+  std::vector<uint8_t> new_;
 };
 
 }  // namespace sluice

@@ -5,6 +5,11 @@
 namespace sluice {
 namespace {
 
+// The answer of an exchange is merged after a fixed part of the next interval: a fixed one, so that
+// a run does not depend on how fast answers come; an eighth, because it hides the way of the delta
+// and the answer behind some steps and leaves seven eighths of them on merged values.
+constexpr uint64_t kMergeFraction = 8;
+
 std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
   std::vector<const TableLayout*> layouts;
   for (const int table : context.model->dense_tables())
@@ -43,21 +48,25 @@ absl::Status GeoTrainer::StartOnce() {
   return absl::OkStatus();
 }
 
-absl::Status GeoTrainer::FindNext(BatchQueue* queue, bool wait, Found* found) {
-  found->prepared = queue->TryPop();
-  if (!found->prepared && wait) {
-    SLUICE_ASSIGN_OR_RETURN(found->prepared, queue->Pop());
+absl::StatusOr<std::shared_ptr<GeoTrainer::Found>> GeoTrainer::FindNext(BatchQueue* queue,
+                                                                        bool wait) {
+  BatchQueue::Item prepared = queue->TryPop();
+  if (!prepared && wait) {
+    SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());
   }
-  if (!found->prepared || context_.sparse() == nullptr) return absl::OkStatus();
+  if (!prepared) return std::shared_ptr<Found>();
+  std::shared_ptr<Found> found = finds_.Take();
+  found->prepared = std::move(prepared);
+  found->pull.reset();
+  if (context_.sparse() == nullptr) return found;
   store_->Find(found->prepared->keys, &found->rows);
-  const KeySet& missing = found->rows.missing;
-  if (missing.keys.empty()) return absl::OkStatus();
-  found->values.resize(missing.keys.size() * context_.sparse()->dim());
+  std::shared_ptr<const KeySet> missing(found, &found->rows.missing);
+  if (missing->keys.empty()) return found;
+  found->values.resize(missing->keys.size() * context_.sparse()->dim());
   PullRequest pull;
-  pull.sparse.push_back(
-      {context_.sparse()->id(), std::make_shared<const KeySet>(missing), found->values.data()});
+  pull.sparse.push_back({context_.sparse()->id(), std::move(missing), found->values.data()});
   found->pull = context_.client->StartPull(std::move(pull));
-  return absl::OkStatus();
+  return found;
 }
 
 absl::Status GeoTrainer::Arrive(Found* found) {
@@ -106,6 +115,7 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
 
 absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   double weight = 0;
+  if (context_.sparse() != nullptr) context_.stats->AddHotRows(store_->Use(found.rows));
   // A skipped step (fp16 overflow) moves nothing, but counts: k_steps is of all workers alike.
   SLUICE_RETURN_IF_ERROR(store_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
                                                      : StepHere(found, plan.epoch, &weight));
@@ -118,7 +128,7 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
 
 absl::Status GeoTrainer::Send() {
   StageTimer timer(context_.stats, Stage::kPushWait);
-  auto sent = std::make_shared<Sent>();
+  std::shared_ptr<Sent> sent = sends_.Take();
   Values& delta = sent->delta;
   Values& server = sent->server;
   SLUICE_RETURN_IF_ERROR(store_->TakeDelta(&sent->keys, &delta.rows, &delta.dense));
@@ -162,28 +172,34 @@ absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
                                        &sent->server.dense));
   for (const BatchQueue::Item& done : sent->tasks)
     plan.task_trained(done->batch.task_id, done->task_examples);
+  sent->tasks.clear();
   return absl::OkStatus();
 }
 
 absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   const uint64_t k_steps = KSteps(context_.config().strategy());
-  const uint64_t merge_after = k_steps / 8;
+  const uint64_t merge_after = k_steps / kMergeFraction;
   SLUICE_RETURN_IF_ERROR(StartOnce());
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
-    if (!current_.prepared) SLUICE_RETURN_IF_ERROR(FindNext(queue, /*wait=*/true, &current_));
-    if (!current_.prepared) break;
+    if (current_ == nullptr) {
+      SLUICE_ASSIGN_OR_RETURN(current_, FindNext(queue, /*wait=*/true));
+    }
+    if (current_ == nullptr) break;
     StepTimer step(context_.stats);
-    SLUICE_RETURN_IF_ERROR(Arrive(&current_));
+    SLUICE_RETURN_IF_ERROR(Arrive(current_.get()));
     const bool send = unsent_steps_ + 1 == k_steps;
-    const bool merge = send ? merge_after == 0 : unsent_steps_ + 1 == merge_after;
+    const bool merge =
+        send ? merge_after == 0 : sent_ != nullptr && unsent_steps_ + 1 == merge_after;
     // What is found before a merge is stale after it.
-    if (!merge) SLUICE_RETURN_IF_ERROR(FindNext(queue, /*wait=*/false, &next_));
-    SLUICE_RETURN_IF_ERROR(TrainOne(plan, current_));
+    if (!merge) {
+      SLUICE_ASSIGN_OR_RETURN(next_, FindNext(queue, /*wait=*/false));
+    }
+    SLUICE_RETURN_IF_ERROR(TrainOne(plan, *current_));
     if (send) SLUICE_RETURN_IF_ERROR(Send());
     if (merge) SLUICE_RETURN_IF_ERROR(Merge(plan));
-    current_.prepared = nullptr;
-    std::swap(current_, next_);
+    current_->prepared = nullptr;  // the pool keeps the rest
+    current_ = std::move(next_);
   }
   SLUICE_RETURN_IF_ERROR(Merge(plan));
   if (unsent_steps_ > 0) SLUICE_RETURN_IF_ERROR(Send());

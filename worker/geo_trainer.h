@@ -1,10 +1,17 @@
 // Geo mode: the whole optimizer runs here on local parameters; every exactly k steps deltas are
 // exchanged.
 //
-// Steps of an exchange: take delta = local - base, send it, the pserver adds scale x delta and
-// answers with its values, which become the base. The tail of an epoch (fewer than k steps) is
-// flushed at its end. Where the network computes on a device, local values and the optimizer are
-// there, too (DenseNet::MakeGeoValues). Thread safety: one thread.
+// Steps of an exchange: take delta = local - base, send it; the pserver adds scale x delta and
+// answers with its values; k / 8 steps later (k < 8: at once) the answer is merged: base = server,
+// local = server + moves made since the send. The tail of Train (fewer than k steps) is sent, and
+// every answer merged, at its end. Rows that the store lacks are pulled one batch ahead, but not
+// across a merge: what is fresh is so until the next merge.
+// Age (GeoStore's, reported as HotRowUse): dense values and rows are at most k + k / 8 - 1 steps
+// old; a row first updated between a send and its merge stays out of that exchange and reaches
+// 2 k + k / 8 - 1 steps before the next one refreshes it.
+// Where the network computes on a device, local values and the optimizer are there, too
+// (DenseNet::MakeGeoValues). Memory: buffers of exchanges and pulls are used again. Thread safety:
+// one thread.
 #pragma once
 
 #include <memory>
@@ -14,6 +21,7 @@
 
 #include "worker/geo_store.h"
 #include "worker/net_step.h"
+#include "worker/pool.h"
 #include "worker/trainer.h"
 
 namespace sluice {
@@ -27,7 +35,7 @@ class GeoTrainer : public Trainer {
  private:
   // A batch with its rows looked up; those missing are being pulled.
   struct Found {
-    BatchQueue::Item prepared;  // null: none
+    BatchQueue::Item prepared;
     GeoStore::Rows rows;
     std::vector<float> values;  // of rows.missing, [missing][dim]
     std::optional<ParameterClient::Ticket> pull;
@@ -46,8 +54,8 @@ class GeoTrainer : public Trainer {
 
   // Makes the store, with the server's dense values.
   absl::Status StartOnce();
-  // The next batch of the queue, if it is there; with `wait`, as soon as it is.
-  absl::Status FindNext(BatchQueue* queue, bool wait, Found* found);
+  // The next batch of the queue, if it is there; with `wait`, as soon as it is. Null: none.
+  absl::StatusOr<std::shared_ptr<Found>> FindNext(BatchQueue* queue, bool wait);
   absl::Status Arrive(Found* found);
   // Forward, backward and, unless the step is skipped, the local optimizer; on values in this
   // memory, or on the device's. *weight is n_w.
@@ -65,8 +73,10 @@ class GeoTrainer : public Trainer {
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
   std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last Send
-  std::shared_ptr<Sent> sent_;            // null: no answer is awaited
-  Found current_, next_;
+  Pool<Sent> sends_;
+  std::shared_ptr<Sent> sent_;  // null: no answer is awaited
+  Pool<Found> finds_;
+  std::shared_ptr<Found> current_, next_;  // null: none
   std::vector<float> rows_;
 };
 

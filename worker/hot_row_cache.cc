@@ -35,13 +35,18 @@ void HotRowCache::Prefetch(const KeySet& keys, size_t i) const {
 }
 
 void HotRowCache::Find(const KeySet& keys, uint64_t step, uint64_t steps_done, Rows* found) {
-  const size_t n = keys.keys.size();
-  found->slots.resize(n);
+  found->use.Clear();
+  // What is there first: no key of this batch takes the slot of another one.
+  LookUp(keys, step, found);
+  Assign(step, steps_done, found);
+}
+
+void HotRowCache::LookUp(const KeySet& keys, uint64_t step, Rows* found) {
+  found->slots.resize(keys.keys.size());
   found->missing.keys.clear();
   found->missing.offsets.assign(1, 0);
   positions_.clear();
   uint64_t hits = 0, sum = 0, oldest = 0;
-  // What is there first: no key of this batch takes the slot of another one.
   for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
     for (uint32_t i = keys.offsets[shard]; i < keys.offsets[shard + 1]; ++i) {
       Prefetch(keys, i);
@@ -63,6 +68,12 @@ void HotRowCache::Find(const KeySet& keys, uint64_t step, uint64_t steps_done, R
     }
     found->missing.offsets.push_back(static_cast<uint32_t>(found->missing.keys.size()));
   }
+  found->use.set_hits(hits);
+  found->use.set_staleness_sum(sum);
+  found->use.set_staleness_max(oldest);
+}
+
+void HotRowCache::Assign(uint64_t step, uint64_t steps_done, Rows* found) {
   const size_t misses = positions_.size();
   found->missing_slots.resize(misses);
   for (size_t m = 0; m < misses; ++m) {
@@ -78,12 +89,12 @@ void HotRowCache::Find(const KeySet& keys, uint64_t step, uint64_t steps_done, R
     slots_[at].pulled = steps_done;
     found->missing_slots[m] = at;
   }
-  if (misses > 0) oldest = std::max(oldest, step - steps_done);
-  found->use.Clear();
-  found->use.set_hits(hits);
-  found->use.set_misses(misses);
-  found->use.set_staleness_sum(sum + misses * (step - steps_done));
-  found->use.set_staleness_max(oldest);
+  if (misses == 0) return;
+  const uint64_t age = step - steps_done;
+  HotRowUse& use = found->use;
+  use.set_misses(misses);
+  use.set_staleness_sum(use.staleness_sum() + misses * age);
+  use.set_staleness_max(std::max<uint64_t>(use.staleness_max(), age));
 }
 
 uint32_t HotRowCache::TakeSlot(uint64_t step) {

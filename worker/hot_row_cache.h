@@ -55,6 +55,10 @@ class HotRowCache {
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 
+  // The slots of keys that are there, and in `found` and positions_ those that must be pulled.
+  void LookUp(const KeySet& keys, uint64_t step, Rows* found);
+  // Slots for what LookUp found missing.
+  void Assign(uint64_t step, uint64_t steps_done, Rows* found);
   size_t BucketOf(uint64_t key) const;
   uint32_t SlotOf(uint64_t key) const;  // kNone: not there
   bool Young(const Slot& slot, uint64_t step) const {
@@ -73,7 +77,7 @@ class HotRowCache {
   std::vector<Slot> slots_;
   std::vector<uint32_t> buckets_;    // first slot of the chain; a power of two, at least the slots
   uint32_t hand_ = 0;                // of the clock
-  std::vector<uint32_t> positions_;  // in Find: of the missing keys
+  std::vector<uint32_t> positions_;  // in a Find: of the missing keys
 };
 
 }  // namespace sluice

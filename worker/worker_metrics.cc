@@ -37,7 +37,7 @@ struct WorkerMetrics::Gauges {
   prometheus::Gauge& push_wait = Stage("push_wait");
   prometheus::Gauge& hot_row_staleness_mean =
       Add("sluice_worker_hot_row_staleness_mean",
-          "Steps of this worker between pull and use of a row, in this job with a hot_row_cache");
+          "Steps of this worker between pull and use of a row, in this job (hot_row_cache, Geo)");
   prometheus::Gauge& hot_row_staleness_max =
       Add("sluice_worker_hot_row_staleness_max", "The most such steps in this job");
 };
@@ -67,7 +67,7 @@ struct WorkerMetrics::Counters {
   prometheus::Counter& examples =
       Add("sluice_worker_examples_total", "Examples trained since the process began");
   prometheus::Counter& hits = Add("sluice_worker_hot_row_hits_total",
-                                  "Rows that steps used without a pull (hot_row_cache)");
+                                  "Rows that steps used without a pull (hot_row_cache, Geo)");
   prometheus::Counter& misses =
       Add("sluice_worker_hot_row_misses_total", "Rows that were pulled for a step beside such");
   prometheus::Counter& staleness =

@@ -45,7 +45,7 @@ class WorkerStats {
   // A step that overflowed (fp16) and was not used; it was also counted by AddStep, with sums of 0.
   void AddSkippedStep();
   uint64_t skipped_steps();
-  // What the cache of hot rows did for a step, or (all 0) that there is one.
+  // What the cache of hot rows, or Geo's store, did for a step; or (all 0) that there is one.
   void AddHotRows(const HotRowUse& use);
   void AddBadLines(const BadLines& bad);
   void SetDoing(std::string doing);

@@ -10,20 +10,15 @@
 #include "common/config/closest_name.h"
 #include "common/config/data_columns.h"
 #include "common/config/job_config.h"
+#include "common/config/train_validation.h"
 #include "common/optimizer/update_rule.h"
 
 namespace sluice {
 namespace {
 
-constexpr uint32_t kMaxBatch = 1 << 20;
 constexpr uint32_t kMaxWorkers = 65536;
 constexpr uint32_t kMaxSlotDim = 65536;
 constexpr uint32_t kMaxShards = 65536;
-constexpr uint32_t kMaxPrefetch = 1024;  // batches
-// Steps in flight: pservers park so many pulls of a worker, its client keeps several times as many
-// frames.
-constexpr uint32_t kMaxPipeline = 64;
-constexpr uint64_t kMaxHotRows = 1'000'000'000;
 
 bool HasKeys(const Feature& f) {
   return f.has_categorical() || f.has_cross() || f.numeric().boundaries_size() > 0;
@@ -44,25 +39,25 @@ class Check {
     }
     if (!job_.data().slots().empty() && job_.data().format() != DataConfig::MULTI_SLOT)
       Add("data.slots", "have an effect with format MULTI_SLOT only; remove them");
-    for (ConfigProblem& problem : FindColumnProblems(job_)) problems_.push_back(std::move(problem));
+    AddAll(FindColumnProblems(job_));
     Label();
     Features();
     Model();
     Tables();
     Optimizers();
     Strategy();
-    Train();
+    AddAll(FindTrainProblems(job_));
     Unused();
     return std::move(problems_);
   }
 
  private:
   void Add(const std::string& path, const std::string& text) { problems_.push_back({path, text}); }
-
-  // `value` must be in [low, high].
+  void AddAll(std::vector<ConfigProblem> more) {
+    for (ConfigProblem& problem : more) problems_.push_back(std::move(problem));
+  }
   void Range(const std::string& path, uint64_t value, uint64_t low, uint64_t high) {
-    if (value >= low && value <= high) return;
-    Add(path, absl::StrCat(value, " is out of range; give ", low, " to ", high));
+    AddIfOutOfRange(path, value, low, high, &problems_);
   }
 
   void Job() {
@@ -394,79 +389,11 @@ class Check {
                                              "; it is for Geo (k_steps > 0): remove it")
                               : "0 is not possible; give at least the rows of one batch");
     }
-    if (a.has_hot_row_cache()) HotRowCache(path + "hot_row_cache", a);
+    if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_));
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
       Add("strategy.sync_configs.on_worker_loss",
           "SHRINK is not supported by this build: a job whose worker dies "
           "ends; use WAIT");
-    }
-  }
-
-  void HotRowCache(const std::string& path, const ASyncConfigs& a) {
-    const HotRowCacheConfig& cache = a.hot_row_cache();
-    if (mode_ == Mode::kSync) {
-      Add(path,
-          "contradicts mode sync, where every step uses the values of the step before; it is for "
-          "async (a_sync=true, k_steps=0): remove it");
-      return;
-    }
-    if (mode_ == Mode::kGeo) {
-      Add(path,
-          "contradicts mode geo, which keeps its rows itself: geo_cache_rows says how many; it is "
-          "for async (k_steps=0): remove it");
-      return;
-    }
-    if (!parts_.embedding && !parts_.wide) {
-      Add(path,
-          "has no effect: the model has no sparse table, since no categorical, bucketed or crossed "
-          "feature is used; remove it");
-    }
-    Range(path + ".rows", cache.rows(), 1, kMaxHotRows);
-    if (a.has_max_staleness()) {
-      Add(path, absl::StrCat("contradicts max_staleness ", a.max_staleness(),
-                             ", which pservers enforce when rows are pulled: rows that are used "
-                             "again escape it; remove one of them"));
-    }
-    const uint32_t depth = std::max(job_.train().pipeline_depth(), 1u);
-    if (cache.max_staleness_steps() < depth) {
-      Add(path + ".max_staleness_steps",
-          absl::StrCat(cache.max_staleness_steps(), " lets no row be used twice: with ",
-                       "train.pipeline_depth ", depth, " the next step finds it ", depth,
-                       depth == 1 ? " step" : " steps", " old; give at least ", depth));
-    }
-  }
-
-  void Train() {
-    const TrainConfig& t = job_.train();
-    Range("train.batch_size", t.batch_size(), 1, kMaxBatch);
-    if (job_.eval().has_batch_size())
-      Range("eval.batch_size", job_.eval().batch_size(), 1, kMaxBatch);
-    if (t.epochs() == 0 && !job_.evaluate_only()) {
-      Add("train.epochs",
-          "0 trains nothing; give 1 or more, or set evaluate_only with initial_model");
-    }
-    if (t.has_threads()) Range("train.threads", t.threads(), 1, 4096);
-    Range("train.log_every", t.log_every(), 1, UINT32_MAX);
-    Range("train.prefetch_batches", t.prefetch_batches(), 1, kMaxPrefetch);
-    Range("train.step_timeout_s", t.step_timeout_s(), 1, 86400);
-    Range("train.pipeline_depth", t.pipeline_depth(), 1, kMaxPipeline);
-    if (t.pipeline_depth() > 1 && mode_ != Mode::kAsync) {
-      Add("train.pipeline_depth",
-          absl::StrCat(t.pipeline_depth(), " contradicts mode ", ModeName(mode_),
-                       "; only async has several steps in flight: give 1"));
-    }
-    const double fraction = t.device_memory_fraction();
-    if (t.has_device_memory_fraction() && !(fraction > 0 && fraction <= 1)) {
-      Add("train.device_memory_fraction",
-          absl::StrCat(fraction, " is no share of a device's memory; give more than 0, at most 1"));
-    }
-    const ASyncConfigs& a = job_.strategy().a_sync_configs();
-    if (mode_ == Mode::kAsync && a.has_max_staleness() &&
-        t.pipeline_depth() > uint64_t{a.max_staleness()} + 1) {
-      Add("train.pipeline_depth",
-          absl::StrCat(t.pipeline_depth(), " contradicts max_staleness ", a.max_staleness(),
-                       ": a worker would wait for itself; give at most ",
-                       uint64_t{a.max_staleness()} + 1));
     }
   }
 
@@ -529,6 +456,12 @@ ModelParts PartsOf(const JobConfig& job) {
     parts.wide |= f.in_wide() && m.wide_categorical();
   }
   return parts;
+}
+
+void AddIfOutOfRange(const std::string& path, uint64_t value, uint64_t low, uint64_t high,
+                     std::vector<ConfigProblem>* problems) {
+  if (value >= low && value <= high) return;
+  problems->push_back({path, absl::StrCat(value, " is out of range; give ", low, " to ", high)});
 }
 
 std::vector<ConfigProblem> FindProblems(const JobConfig& job) { return Check(job).Run(); }

@@ -1,6 +1,7 @@
 // What is wrong with a job, field by field.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,10 @@ struct ModelParts {
   bool wide = false;       // keys in the wide part
 };
 ModelParts PartsOf(const JobConfig& job);
+
+// Adds a problem unless `value` is in [low, high].
+void AddIfOutOfRange(const std::string& path, uint64_t value, uint64_t low, uint64_t high,
+                     std::vector<ConfigProblem>* problems);
 
 // `job` has its defaults filled in; none of what has no effect (that it sets such a field is a
 // problem).

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "tests/worker/fake_scheduler.h"
 #include "tests/worker/fakes.h"
 
 namespace sluice {

@@ -1,18 +1,18 @@
-// Stand-ins for what a worker talks to: a model with gradients of one, a pserver client that
-// records, a scheduler that leases a list of tasks.
+// Stand-ins for what a worker talks to: a model with gradients of one, and a pserver client that
+// records. The scheduler: fake_scheduler.h.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/parameter_client.h"
-#include "common/daemon/scheduler_client.h"
 #include "model/model.h"
 #include "worker/job_context.h"
 
@@ -92,7 +92,8 @@ class OnesNet : public DenseNet {
   int step_ = 0;
 };
 
-// A pserver in the same process: Geo's merge with `scale`, everything else at once.
+// A pserver in the same process: Geo's merge with `scale`. Values are those of the start of a call
+// and arrive with WaitPull of its ticket, which must come once; until then they are NaN.
 class FakeClient : public ParameterClient {
  public:
   explicit FakeClient(const Model& model, float scale) : scale_(scale) {
@@ -104,16 +105,17 @@ class FakeClient : public ParameterClient {
   const TableLayouts& tables() const override { return layouts_; }
   Ticket StartPull(PullRequest request) override {
     for (const auto& sparse : request.sparse) {
-      ++sparse_pulls;
-      for (size_t i = 0; i < sparse.keys->keys.size(); ++i) {
-        pulled_keys.push_back(sparse.keys->keys[i]);
-        sparse.values[i] = rows.count(sparse.keys->keys[i]) ? rows[sparse.keys->keys[i]] : 0.0f;
-      }
+      pulled_keys.insert(pulled_keys.end(), sparse.keys->keys.begin(), sparse.keys->keys.end());
     }
-    for (const auto& d : request.dense) std::copy(dense.begin(), dense.end(), d.values);
-    return 1;
+    return Read(request);
   }
-  absl::Status WaitPull(Ticket) override { return absl::OkStatus(); }
+  absl::Status WaitPull(Ticket ticket) override {
+    const auto answer = answers_.find(ticket);
+    if (answer == answers_.end()) return absl::InternalError("no such pull is under way");
+    for (const auto& [to, values] : answer->second) std::copy(values.begin(), values.end(), to);
+    answers_.erase(answer);
+    return absl::OkStatus();
+  }
   absl::Status StartPush(PushRequest request, PullRequest* next, Ticket* ticket) override {
     pushes.push_back(std::move(request));
     if (next != nullptr) *ticket = StartPull(std::move(*next));
@@ -134,6 +136,8 @@ class FakeClient : public ParameterClient {
     return StartPull(std::move(next));
   }
   Ticket StartExchange(PushRequest delta, PullRequest current) override {
+    for (auto& row : rows) row.second += others;
+    for (float& value : dense) value += others;
     std::map<uint64_t, float> sent;
     for (const auto& sparse : delta.sparse) {
       for (size_t i = 0; i < sparse.keys->keys.size(); ++i) {
@@ -146,11 +150,7 @@ class FakeClient : public ParameterClient {
     }
     sent_rows.push_back(sent);
     sent_dense.push_back({delta.dense[0].values[0], delta.dense[0].values[1]});
-    const size_t before = pulled_keys.size();
-    StartPull(std::move(current));
-    pulled_keys.resize(before);
-    --sparse_pulls;
-    return 1;
+    return Read(current);
   }
   absl::Status EndEpoch(uint32_t epoch) override {
     ended.push_back(epoch);
@@ -164,90 +164,35 @@ class FakeClient : public ParameterClient {
 
   std::map<uint64_t, float> rows;
   std::vector<float> dense;
-  std::vector<uint64_t> pulled_keys;
-  int sparse_pulls = 0;
+  float others = 0;  // what other workers add to every row and value before each exchange
+  std::vector<uint64_t> pulled_keys;  // not those of exchanges
   std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;
   std::vector<uint32_t> ended;
   std::vector<std::map<uint64_t, float>> sent_rows;
   std::vector<std::vector<float>> sent_dense;
 
+ protected:
+  virtual float ValueOf(uint64_t key) const { return rows.count(key) > 0 ? rows.at(key) : 0.0f; }
+
  private:
+  Ticket Read(const PullRequest& request) {
+    std::vector<std::pair<float*, std::vector<float>>>& answer = answers_[++last_ticket_];
+    for (const auto& sparse : request.sparse) {
+      std::vector<float> values;
+      for (const uint64_t key : sparse.keys->keys) values.push_back(ValueOf(key));
+      answer.emplace_back(sparse.values, std::move(values));
+    }
+    for (const auto& d : request.dense) answer.emplace_back(d.values, dense);
+    for (const auto& [to, values] : answer)
+      std::fill_n(to, values.size(), std::numeric_limits<float>::quiet_NaN());
+    return last_ticket_;
+  }
+
   const float scale_;
   TableLayouts layouts_;
-};
-
-// Leases `tasks` in order; remembers what was reported as trained; a request repeated with its
-// number gets its answer again.
-class FakeScheduler : public SchedulerClient {
- public:
-  const std::string& address() const override { return address_; }
-  absl::Status WaitReady(absl::Duration, const std::function<void(const std::string&)>&) override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override {
-    return RegisterReply();
-  }
-  absl::StatusOr<PollReply> Poll(const PollRequest&) override { return PollReply(); }
-  absl::Status Leave(const LeaveRequest&) override { return absl::OkStatus(); }
-  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override {
-    return NextPhaseReply();
-  }
-  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) override {
-    if (failures > 0) {
-      --failures;
-      return absl::UnavailableError("the scheduler is away");
-    }
-    if (request.number() == 0 || request.number() != answered_) {
-      answered_ = request.number();
-      answer_ = Answer(request);
-    }
-    if (lost_replies > 0) {
-      --lost_replies;
-      return absl::UnavailableError("the reply was lost");
-    }
-    return answer_;
-  }
-  NextTaskReply Answer(const NextTaskRequest& request) {
-    if (request.finished_task() != 0)
-      finished[request.finished_task()] = request.finished_examples();
-    NextTaskReply reply;
-    if (waits > 0) {
-      --waits;
-      reply.set_kind(NextTaskReply::WAIT);
-    } else if (tasks.empty()) {
-      reply.set_kind(NextTaskReply::EPOCH_DONE);
-    } else {
-      reply.set_kind(NextTaskReply::TASK);
-      *reply.mutable_task() = tasks.front();
-      tasks.pop_front();
-    }
-    return reply;
-  }
-  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override {
-    return GetRouteReply();
-  }
-  absl::Status FailJob(const FailJobRequest&) override { return absl::OkStatus(); }
-  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override {
-    return SubmitJobReply();
-  }
-  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest&) override {
-    return WatchJobReply();
-  }
-  absl::Status CancelJob(const CancelJobRequest&) override { return absl::OkStatus(); }
-  absl::StatusOr<ClusterStatus> GetStatus() override { return ClusterStatus(); }
-  absl::Status Shutdown() override { return absl::OkStatus(); }
-
-  std::deque<DataTask> tasks;
-  std::map<uint64_t, uint64_t> finished;
-  int failures = 0;      // requests that do not arrive
-  int lost_replies = 0;  // requests that take effect, but are not answered
-  int waits = 0;         // answers that ask for patience
-
- private:
-  const std::string address_ = "fake:1";
-  uint64_t answered_ = 0;  // number of the last request
-  NextTaskReply answer_;
+  Ticket last_ticket_ = 0;
+  std::map<Ticket, std::vector<std::pair<float*, std::vector<float>>>> answers_;
 };
 
 }  // namespace sluice

@@ -189,6 +189,129 @@ TEST_P(GeoTrainerTest, TheCacheKeepsAtMostItsRowsAndEvictedRowsComeBackFromTheSe
   EXPECT_EQ(client_->rows[1], 7.5f);
 }
 
+std::vector<float> Down(float from, int n) {
+  std::vector<float> values;
+  for (int i = 0; i < n; ++i) values.push_back(from - static_cast<float>(i));
+  return values;
+}
+
+// Others add 100 before each exchange, and half of a delta counts; so a merge is a jump by the
+// others' 100 plus half of the delta. It comes k / 8 steps after the send and keeps the moves made
+// since.
+TEST_P(GeoTrainerTest, AStepSeesTheAnswerOfAnExchangeAnEighthOfAnIntervalAfterItsSend) {
+  struct Case {
+    int k;
+    std::vector<std::vector<float>> seen;  // between merges
+    float at_the_end;                      // on the server
+    uint64_t oldest;
+  };
+  const std::vector<Case> cases = {
+      // Deltas -8, -8 and a tail of -4: the server has 96, 192, 290.
+      {8, {Down(0, 9), Down(95, 8), Down(191, 3)}, 290, 8},
+      // -16, -16, -4: 92, 184, 282.
+      {16, {Down(0, 18), Down(90, 16), Down(182, 2)}, 282, 17},
+      // -17, -17, -4: 91.5, 183, 281.
+      {17, {Down(0, 19), Down(89.5, 17), Down(181, 2)}, 281, 18},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.k);
+    net_->seen_rows.clear();
+    net_->seen_dense.clear();
+    Init(c.k);
+    WorkerStats stats("job", 0, 1000, nullptr);
+    context_.stats = &stats;
+    client_->others = 100;
+    client_->rows[7] = 0;
+    Train(std::vector<std::shared_ptr<PreparedBatch>>(2 * c.k + 4, Batch({7})));
+    std::vector<float> expected;
+    for (const std::vector<float>& part : c.seen)
+      expected.insert(expected.end(), part.begin(), part.end());
+    std::vector<float> rows, dense;
+    for (const std::vector<float>& step : net_->seen_rows) rows.push_back(step[0]);
+    for (const std::vector<float>& step : net_->seen_dense) dense.push_back(step[1]);
+    EXPECT_EQ(rows, expected);
+    EXPECT_EQ(dense, expected);
+    EXPECT_EQ(client_->rows[7], c.at_the_end);
+    EXPECT_EQ(client_->dense[0], c.at_the_end);
+    EXPECT_THAT(client_->pulled_keys, ElementsAre(7));
+    const HotRowUse use = stats.Progress().hot_rows();
+    EXPECT_EQ(use.staleness_max(), c.oldest);
+    EXPECT_EQ(use.hits(), 2u * c.k + 3);
+    EXPECT_EQ(use.misses(), 1u);
+  }
+}
+
+TEST_P(GeoTrainerTest, ATailWhileAnAnswerIsAwaitedIsSentAfterItsMerge) {
+  Init(16);
+  client_->others = 100;
+  client_->rows[7] = 0;
+  std::vector<std::shared_ptr<PreparedBatch>> batches(15, Batch({7}));
+  batches.push_back(Batch({7}, /*ends_task=*/4));
+  batches.push_back(Batch({7}, /*ends_task=*/9));  // the tail
+  Train(batches);
+  ASSERT_EQ(client_->sent_rows.size(), 2u);
+  EXPECT_THAT(client_->sent_rows[0], ElementsAre(Pair(7, -16.0f)));
+  EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(7, -1.0f)));
+  EXPECT_THAT(client_->sent_dense[1], ElementsAre(-1.0f, -1.0f));
+  EXPECT_THAT(trained_, ElementsAre(4, 9));
+  EXPECT_THAT(net_->seen_rows.back(), ElementsAre(-16.0f));
+  Train({Batch({7})});
+  EXPECT_THAT(net_->seen_rows.back(), ElementsAre(191.5f));  // 100 - 8, 100 - 1 / 2
+  EXPECT_THAT(net_->seen_dense.back(), ElementsAre(191.5f, 191.5f));
+}
+
+TEST_P(GeoTrainerTest, ARowPulledAheadBeforeASendKeepsItsMovesAndIsSentWithTheNextDelta) {
+  Init(8);
+  client_->others = 100;
+  client_->rows = {{7, 0}, {50, 1000}, {51, 2000}};
+  std::vector<std::shared_ptr<PreparedBatch>> batches(8, Batch({7}));
+  batches.push_back(Batch({50}));  // found before the send, trained between it and its merge
+  batches.push_back(Batch({51}));  // found after the merge
+  batches.push_back(Batch({50}));  // moved: fresh
+  Train(batches);
+  ASSERT_EQ(net_->seen_rows.size(), 11u);
+  EXPECT_THAT(net_->seen_rows[8], ElementsAre(1000.0f));
+  EXPECT_THAT(net_->seen_rows[9], ElementsAre(2100.0f));
+  EXPECT_THAT(net_->seen_rows[10], ElementsAre(999.0f));
+  EXPECT_THAT(client_->pulled_keys, ElementsAre(7, 50, 51));
+  ASSERT_EQ(client_->sent_rows.size(), 2u);
+  EXPECT_THAT(client_->sent_rows[0], ElementsAre(Pair(7, -8.0f)));
+  EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(50, -2.0f), Pair(51, -1.0f)));
+  EXPECT_EQ(client_->rows[50], 1199.0f);
+}
+
+TEST_P(GeoTrainerTest, WhatAMergeMakesStaleIsPulledForTheNextStep) {
+  Init(8);
+  client_->others = 100;
+  client_->rows = {{7, 0}, {51, 0}};
+  std::vector<std::shared_ptr<PreparedBatch>> batches(18, Batch({7}));
+  // In the first delta; fresh until the merge after step 16 (from 0), right before step 17.
+  batches[0] = batches[17] = Batch({51});
+  Train(batches);
+  EXPECT_THAT(net_->seen_rows[17], ElementsAre(199.5f));  // -1 / 2, twice 100
+  EXPECT_THAT(client_->pulled_keys, ElementsAre(51, 7, 51));
+}
+
+TEST_P(GeoTrainerTest, ARowFirstMovedBetweenASendAndItsMergeIsTheOldest) {
+  Init(8);
+  std::vector<std::shared_ptr<PreparedBatch>> batches(25, Batch({7}));
+  // Part of the send after 8 steps; then not until step 16, between the next send and its merge,
+  // and at last in step 24, right before the merge of the exchange that takes it.
+  batches[0] = batches[16] = batches[24] = Batch({51});
+  Train(batches);
+  EXPECT_THAT(client_->pulled_keys, ElementsAre(51, 7));
+  EXPECT_EQ(stats_.Progress().hot_rows().staleness_max(), 16u);  // 2 k + k / 8 - 1
+}
+
+TEST_P(GeoTrainerTest, EveryBatchBeforeTheFirstSendIsPulledOneStepAhead) {
+  Init(8);
+  Train({Batch({1}), Batch({2}), Batch({3}), Batch({4})});
+  const HotRowUse use = stats_.Progress().hot_rows();
+  EXPECT_EQ(use.misses(), 4u);
+  EXPECT_EQ(use.staleness_sum(), 3u);  // nothing is trained before the first one
+  EXPECT_EQ(use.staleness_max(), 1u);
+}
+
 TEST_P(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
   Init(2);
   client_->dense = {3.0f, 4.0f};

@@ -19,15 +19,9 @@ using ::testing::HasSubstr;
 class CountingClient : public FakeClient {
  public:
   using FakeClient::FakeClient;
-  Ticket StartPull(PullRequest request) override {
-    for (const auto& sparse : request.sparse) {
-      for (size_t i = 0; i < sparse.keys->keys.size(); ++i) {
-        pulled_keys.push_back(sparse.keys->keys[i]);
-        sparse.values[i] = static_cast<float>(pushes.size());
-      }
-    }
-    return 1;
-  }
+
+ protected:
+  float ValueOf(uint64_t) const override { return static_cast<float>(pushes.size()); }
 };
 
 class FakeResidentRows : public ResidentRows {

@@ -1,0 +1,120 @@
+#include "common/config/train_validation.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/job_config.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kMaxBatch = 1 << 20;
+constexpr uint32_t kMaxPrefetch = 1024;  // batches
+// Steps in flight: pservers park so many pulls of a worker, its client keeps several times as many
+// frames.
+constexpr uint32_t kMaxPipeline = 64;
+constexpr uint64_t kMaxHotRows = 1'000'000'000;
+
+class Check {
+ public:
+  explicit Check(const JobConfig& job) : job_(job), mode_(ModeOf(job.strategy())) {}
+
+  void HotRowCache() {
+    const std::string path = "strategy.a_sync_configs.hot_row_cache";
+    const ASyncConfigs& a = job_.strategy().a_sync_configs();
+    const HotRowCacheConfig& cache = a.hot_row_cache();
+    if (mode_ == Mode::kSync) {
+      Add(path,
+          "contradicts mode sync, where every step uses the values of the step before; it is for "
+          "async (a_sync=true, k_steps=0): remove it");
+      return;
+    }
+    if (mode_ == Mode::kGeo) {
+      Add(path,
+          "contradicts mode geo, which keeps its rows itself: geo_cache_rows says how many; it is "
+          "for async (k_steps=0): remove it");
+      return;
+    }
+    const ModelParts parts = PartsOf(job_);
+    if (!parts.embedding && !parts.wide) {
+      Add(path,
+          "has no effect: the model has no sparse table, since no categorical, bucketed or crossed "
+          "feature is used; remove it");
+    }
+    Range(path + ".rows", cache.rows(), 1, kMaxHotRows);
+    if (a.has_max_staleness()) {
+      Add(path, absl::StrCat("contradicts max_staleness ", a.max_staleness(),
+                             ", which pservers enforce when rows are pulled: rows that are used "
+                             "again escape it; remove one of them"));
+    }
+    const uint32_t depth = std::max(job_.train().pipeline_depth(), 1u);
+    if (cache.max_staleness_steps() < depth) {
+      Add(path + ".max_staleness_steps",
+          absl::StrCat(cache.max_staleness_steps(), " lets no row be used twice: with ",
+                       "train.pipeline_depth ", depth, " the next step finds it ", depth,
+                       depth == 1 ? " step" : " steps", " old; give at least ", depth));
+    }
+  }
+
+  void Train() {
+    const TrainConfig& t = job_.train();
+    Range("train.batch_size", t.batch_size(), 1, kMaxBatch);
+    if (job_.eval().has_batch_size())
+      Range("eval.batch_size", job_.eval().batch_size(), 1, kMaxBatch);
+    if (t.epochs() == 0 && !job_.evaluate_only()) {
+      Add("train.epochs",
+          "0 trains nothing; give 1 or more, or set evaluate_only with initial_model");
+    }
+    if (t.has_threads()) Range("train.threads", t.threads(), 1, 4096);
+    Range("train.log_every", t.log_every(), 1, UINT32_MAX);
+    Range("train.prefetch_batches", t.prefetch_batches(), 1, kMaxPrefetch);
+    Range("train.step_timeout_s", t.step_timeout_s(), 1, 86400);
+    Range("train.pipeline_depth", t.pipeline_depth(), 1, kMaxPipeline);
+    if (t.pipeline_depth() > 1 && mode_ != Mode::kAsync) {
+      Add("train.pipeline_depth",
+          absl::StrCat(t.pipeline_depth(), " contradicts mode ", ModeName(mode_),
+                       "; only async has several steps in flight: give 1"));
+    }
+    const double fraction = t.device_memory_fraction();
+    if (t.has_device_memory_fraction() && !(fraction > 0 && fraction <= 1)) {
+      Add("train.device_memory_fraction",
+          absl::StrCat(fraction, " is no share of a device's memory; give more than 0, at most 1"));
+    }
+    const ASyncConfigs& a = job_.strategy().a_sync_configs();
+    if (mode_ == Mode::kAsync && a.has_max_staleness() &&
+        t.pipeline_depth() > uint64_t{a.max_staleness()} + 1) {
+      Add("train.pipeline_depth",
+          absl::StrCat(t.pipeline_depth(), " contradicts max_staleness ", a.max_staleness(),
+                       ": a worker would wait for itself; give at most ",
+                       uint64_t{a.max_staleness()} + 1));
+    }
+  }
+
+  std::vector<ConfigProblem> Take() { return std::move(problems_); }
+
+ private:
+  void Add(const std::string& path, const std::string& text) { problems_.push_back({path, text}); }
+  void Range(const std::string& path, uint64_t value, uint64_t low, uint64_t high) {
+    AddIfOutOfRange(path, value, low, high, &problems_);
+  }
+
+  const JobConfig& job_;
+  const Mode mode_;
+  std::vector<ConfigProblem> problems_;
+};
+
+}  // namespace
+
+std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job) {
+  Check check(job);
+  check.HotRowCache();
+  return check.Take();
+}
+
+std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job) {
+  Check check(job);
+  check.Train();
+  return check.Take();
+}
+
+}  // namespace sluice
