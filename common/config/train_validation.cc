@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint32_t kMaxBatch = 1 << 20;
 constexpr uint32_t kMaxPrefetch = 1024;  // batches
+constexpr uint32_t kMaxReaders = 64;     // threads
 // Steps in flight: pservers park so many pulls of a worker, its client keeps several times as many
 // frames.
 constexpr uint32_t kMaxPipeline = 64;
@@ -68,6 +69,7 @@ class Check {
     if (t.has_threads()) Range("train.threads", t.threads(), 1, 4096);
     Range("train.log_every", t.log_every(), 1, UINT32_MAX);
     Range("train.prefetch_batches", t.prefetch_batches(), 1, kMaxPrefetch);
+    Range("train.reader_threads", t.reader_threads(), 1, kMaxReaders);
     Range("train.step_timeout_s", t.step_timeout_s(), 1, 86400);
     Range("train.pipeline_depth", t.pipeline_depth(), 1, kMaxPipeline);
     if (t.pipeline_depth() > 1 && mode_ != Mode::kAsync) {

@@ -110,6 +110,7 @@ TEST(JobConfigTest, EveryDefaultIsFilledIn) {
   EXPECT_EQ(job->train().epochs(), 1);
   EXPECT_EQ(job->train().log_every(), 30);
   EXPECT_EQ(job->train().prefetch_batches(), 4);
+  EXPECT_EQ(job->train().reader_threads(), 1);
   EXPECT_EQ(job->train().pipeline_depth(), 1);
   EXPECT_EQ(job->train().step_timeout_s(), 60);
   EXPECT_EQ(job->eval().every_epochs(), 1);
@@ -410,6 +411,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"train.log_every", "0"}}, {"train.log_every: 0"}},
         BadSetting{{{"train.step_timeout_s", "0"}}, {"train.step_timeout_s: 0"}},
         BadSetting{{{"train.prefetch_batches", "0"}}, {"train.prefetch_batches: 0"}},
+        BadSetting{{{"train.reader_threads", "65"}}, {"train.reader_threads: 65"}},
         BadSetting{{{"optimizers.dense", "{learning_rate: 0.1}"}},
                    {"optimizers.dense: has no rule", "adam {}"}},
         BadSetting{{{"optimizers.wide", "{sgd {} learning_rate: -1}"}},
