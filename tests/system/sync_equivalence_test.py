@@ -42,7 +42,7 @@ class SyncEquivalenceTest(SluiceTest):
         first = self.sync("first", 2, 128)
         again = self.sync("again", 2, 128)
         one = self.sync("one", 2, 128, 1)
-        three = self.sync("three", 2, 128, 3)
+        three = self.sync("three", 2, 128, 3, "--set=train.reader_threads=3")
         self.assertEqual(first["model_digest"], again["model_digest"])
         self.assertEqual(first["model_digest"], one["model_digest"])
         self.assertEqual(first["model_digest"], three["model_digest"])
