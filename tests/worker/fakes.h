@@ -105,6 +105,7 @@ class FakeClient : public ParameterClient {
   const TableLayouts& tables() const override { return layouts_; }
   Ticket StartPull(PullRequest request) override {
     for (const auto& sparse : request.sparse) {
+      buffers.insert(sparse.values);
       pulled_keys.insert(pulled_keys.end(), sparse.keys->keys.begin(), sparse.keys->keys.end());
     }
     return Read(request);
@@ -146,6 +147,7 @@ class FakeClient : public ParameterClient {
       }
     }
     for (const auto& d : delta.dense) {
+      buffers.insert(d.values);
       for (int i = 0; i < 2; ++i) dense[i] += scale_ * d.values[i];
     }
     sent_rows.push_back(sent);
@@ -166,6 +168,7 @@ class FakeClient : public ParameterClient {
   std::vector<float> dense;
   float others = 0;  // what other workers add to every row and value before each exchange
   std::vector<uint64_t> pulled_keys;  // not those of exchanges
+  std::set<const float*> buffers;     // of pulled rows and of dense deltas
   std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;
   std::vector<uint32_t> ended;

@@ -312,6 +312,15 @@ TEST_P(GeoTrainerTest, EveryBatchBeforeTheFirstSendIsPulledOneStepAhead) {
   EXPECT_EQ(use.staleness_max(), 1u);
 }
 
+TEST_P(GeoTrainerTest, PullsAndExchangesUseTheirBuffersAgain) {
+  Init(2, 0.5f, /*cache_rows=*/1);
+  std::vector<std::shared_ptr<PreparedBatch>> batches;
+  for (uint64_t key = 1; key <= 20; ++key) batches.push_back(Batch({key}));
+  Train(batches);
+  EXPECT_EQ(client_->pulled_keys.size(), 20u);
+  EXPECT_EQ(client_->buffers.size(), 3u);  // two batches, one delta
+}
+
 TEST_P(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
   Init(2);
   client_->dense = {3.0f, 4.0f};
