@@ -337,6 +337,7 @@ void PrepareDataPlane() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);  // blocks up to here come from the heap, not from mmap
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+  mallopt(M_ARENA_MAX, 1);
   setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
 }
 

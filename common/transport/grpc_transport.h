@@ -16,9 +16,10 @@
 namespace sluice {
 
 // For main() of every process on the data plane, before its threads and anything of gRPC start.
-// Makes malloc keep freed memory: the fresh pages of each message cost more than its copy. Makes
-// each thread of gRPC poll its own connections (GRPC_POLL_STRATEGY, unless that is set): by default
-// one thread at a time polls for all and wakes the others, which takes as long as a small answer.
+// Makes malloc keep freed memory: the fresh pages of each message cost more than its copy; in one
+// arena for all threads, since each would keep the most that passed through it. Makes each thread
+// of gRPC poll its own connections (GRPC_POLL_STRATEGY, unless that is set): by default one thread
+// at a time polls for all and wakes the others, which takes as long as a small answer.
 void PrepareDataPlane();
 
 class GrpcTransport : public Transport {
