@@ -1,8 +1,5 @@
-// Geo's values on a device, emulated or not, beside plain loops over UpdateRule, given the same
-// calls.
+// Geo's values on a device, emulated or not, beside geo_reference.h, given the same calls.
 #pragma once
-
-#include <google/protobuf/text_format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,34 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "common/optimizer/learning_rate.h"
 #include "gtest/gtest.h"
 #include "model/net/cuda/device_geo_values.h"
+#include "tests/model/cuda/geo_reference.h"
 #include "tests/model/net/net_fixture.h"
 
 namespace sluice::cuda {
-
-inline const std::vector<OptimizerConfig>& GeoRules() {
-  static const std::vector<OptimizerConfig>* const rules = [] {
-    auto* parsed = new std::vector<OptimizerConfig>;
-    for (const char* text : {
-             "sgd {} learning_rate: 0.1 weight_decay: 0.01",
-             "momentum {} learning_rate: 0.05 clip_row_norm: 1.5",
-             "momentum { nesterov: true momentum: 0.8 } learning_rate: 0.02 clip_value: 0.4",
-             "adam {} learning_rate: 0.01 weight_decay: 0.02 clip_row_norm: 1",
-             "ftrl { l1: 0.02 l2: 0.1 } learning_rate: 0.1",
-             "adagrad { initial_accumulator: 0.1 } learning_rate: 0.05",
-             "adam { beta1: 0.8 } learning_rate: 0.01 clip_value: 0.6 clip_row_norm: 0.9 "
-             "schedule { exponential { steps: 50 rate: 0.9 } }",
-             "ftrl {} learning_rate: 0.1 schedule { polynomial { steps: 500 } }",  // to rate 0
-         }) {
-      parsed->emplace_back();
-      EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &parsed->back()));
-    }
-    return parsed;
-  }();
-  return *rules;
-}
 
 // The device and its memory, where a step would leave gradients.
 class GeoPlace {
@@ -57,7 +32,7 @@ class GeoCase {
           const std::vector<OptimizerConfig>& rules, const std::vector<uint32_t>& dims,
           const OptimizerConfig& dense_rule, double clip_global_norm = 0, float loss_scale = 1)
       : place_(std::move(place)), clip_global_norm_(clip_global_norm), loss_scale_(loss_scale) {
-    layouts_ = Layouts(shapes, rules, dims, dense_rule);
+    layouts_ = GeoLayouts(shapes, rules, dims, dense_rule);
     sparse_ = layouts_[0].get();
     std::vector<const TableLayout*> dense;
     NetPlan plan{SmallShape()};
@@ -66,7 +41,7 @@ class GeoCase {
     for (size_t i = 1; i < layouts_.size(); ++i) {
       dense.push_back(layouts_[i].get());
       plan.elements.push_back(dense.back()->elements());
-      dense_.push_back(Fresh(*dense.back(), plan.elements.back()));
+      dense_.push_back(FreshReference(*dense.back(), plan.elements.back()));
     }
     at_ = InputLayout(plan, {}).dense;
     auto values = DeviceGeoValues::Create(plan, dense, sparse_, clip_global_norm,
@@ -74,7 +49,7 @@ class GeoCase {
     EXPECT_TRUE(values.ok()) << values.status();
     device_ = *std::move(values);
     std::vector<const float*> start;
-    for (Values& table : dense_) {
+    for (GeoReference& table : dense_) {
       table.local = table.base = Random(table.local.size());
       start.push_back(table.local.data());
     }
@@ -95,7 +70,7 @@ class GeoCase {
     update.dense_count = ++dense_count_;
     update.schedule_step = schedule_step;
     std::vector<std::vector<float>> g = {Random(n * sparse_->dim())};
-    for (const Values& table : dense_) g.push_back(Random(table.local.size()));
+    for (const GeoReference& table : dense_) g.push_back(Random(table.local.size()));
     std::vector<std::vector<float>> scaled = g;  // as a step leaves them
     for (auto& tensor : scaled)
       for (float& value : tensor) value *= loss_scale_;
@@ -105,10 +80,11 @@ class GeoCase {
     EXPECT_TRUE(status.ok()) << status;
     ClipGlobalNorm(&g);
     for (size_t i = 0; i < n; ++i) {
-      Update(*sparse_, &g[0][i * sparse_->dim()], schedule_step, counts[i], &rows_[slots[i]]);
+      UpdateReference(*sparse_, &g[0][i * sparse_->dim()], schedule_step, counts[i],
+                      &rows_[slots[i]]);
     }
     for (size_t i = 0; i < dense_.size(); ++i)
-      Update(*layouts_[i + 1], g[i + 1].data(), schedule_step, dense_count_, &dense_[i]);
+      UpdateReference(*layouts_[i + 1], g[i + 1].data(), schedule_step, dense_count_, &dense_[i]);
     touched_.insert(touched_.end(), slots.begin(), slots.end());
   }
 
@@ -120,7 +96,7 @@ class GeoCase {
     touched_.clear();
     std::vector<std::vector<float>> sent = Shaped(slots.size()), expected = sent;
     EXPECT_TRUE(device_->TakeDelta(slots.data(), slots.size(), View(&sent)).ok());
-    ForEach(slots, [&](Values& values, size_t tensor, size_t at) {
+    ForEach(slots, [&](GeoReference& values, size_t tensor, size_t at) {
       for (size_t i = 0; i < values.local.size(); ++i)
         expected[tensor][at + i] = values.local[i] - values.base[i];
     });
@@ -130,7 +106,7 @@ class GeoCase {
     for (auto& tensor : server)
       for (float& value : tensor) value = 0.5f * value + RandomValue();
     EXPECT_TRUE(device_->Merge(slots.data(), slots.size(), View(&sent), View(&server)).ok());
-    ForEach(slots, [&](Values& values, size_t tensor, size_t at) {
+    ForEach(slots, [&](GeoReference& values, size_t tensor, size_t at) {
       for (size_t i = 0; i < values.local.size(); ++i) {
         const float moved = (values.local[i] - values.base[i]) - sent[tensor][at + i];
         values.base[i] = server[tensor][at + i];
@@ -143,77 +119,11 @@ class GeoCase {
   void ExpectClose(double tol) { ExpectLocal(tol); }
 
  private:
-  struct Values {
-    std::vector<float> local, base, state;
-    uint64_t count = 0;
-    bool there = false;
-  };
-
-  static TableLayouts Layouts(const std::vector<std::vector<uint64_t>>& shapes,
-                              const std::vector<OptimizerConfig>& rules,
-                              const std::vector<uint32_t>& dims,
-                              const OptimizerConfig& dense_rule) {
-    google::protobuf::RepeatedPtrField<TableConfig> tables;
-    TableConfig* rows = tables.Add();
-    rows->set_name("rows");
-    rows->set_kind(TableConfig::SPARSE);
-    rows->set_num_shards(4);
-    for (size_t c = 0; c < rules.size(); ++c) {
-      ColumnGroup* column = rows->add_columns();
-      column->set_name("c" + std::to_string(c));
-      column->set_dim(dims[c]);
-      *column->mutable_optimizer() = rules[c];
-      column->mutable_initializer()->set_constant(0);
-    }
-    for (const std::vector<uint64_t>& shape : shapes) {
-      TableConfig* dense = tables.Add();
-      dense->set_name("dense" + std::to_string(tables.size()));
-      dense->set_kind(TableConfig::DENSE);
-      for (const uint64_t n : shape) dense->add_shape(n);
-      *dense->mutable_optimizer() = dense_rule;
-      dense->mutable_initializer()->set_constant(0);
-    }
-    auto layouts = CreateTableLayouts(tables, 1);
-    EXPECT_TRUE(layouts.ok()) << layouts.status();
-    return *layouts;
-  }
-
   float RandomValue() { return std::normal_distribution<float>(0, 0.7f)(random_); }
   std::vector<float> Random(size_t n) {
     std::vector<float> values(n);
     for (float& value : values) value = RandomValue();
     return values;
-  }
-
-  // Of n elements (dense) or of a row (n = dim): zeros with fresh state.
-  static Values Fresh(const TableLayout& layout, size_t n) {
-    Values values;
-    values.local.resize(n), values.base.resize(n);
-    values.state.resize(layout.sparse() ? layout.state_floats()
-                                        : n * layout.columns()[0].rule->state_floats());
-    for (const TableLayout::Column& column : layout.columns()) {
-      const size_t dim = layout.sparse() ? column.dim : n;
-      float* state[UpdateRule::kMaxState] = {};
-      for (int i = 0; i < column.rule->state_floats(); ++i)
-        state[i] = values.state.data() + column.state_begin + i * dim;
-      column.rule->InitState(state, dim);
-    }
-    return values;
-  }
-
-  static void Update(const TableLayout& layout, const float* g, uint64_t step, uint64_t count,
-                     Values* values) {
-    for (const TableLayout::Column& column : layout.columns()) {
-      const size_t dim = layout.sparse() ? column.dim : values->local.size();
-      float* state[UpdateRule::kMaxState] = {};
-      for (int i = 0; i < column.rule->state_floats(); ++i)
-        state[i] = values->state.data() + column.state_begin + i * dim;
-      column.rule->Apply(
-          values->local.data() + column.begin, state, g + column.begin, dim,
-          layout.sparse() ? dim : layout.row_elements(),
-          LearningRateAt(column.optimizer.schedule(), column.optimizer.learning_rate(), step),
-          count);
-    }
   }
 
   std::vector<uint32_t> Draw(size_t n) {
@@ -238,7 +148,7 @@ class GeoCase {
       fresh.push_back(anew);
       const std::vector<float> row = Random(dim);
       values.insert(values.end(), row.begin(), row.end());
-      if (anew) rows_[slot] = Fresh(*sparse_, dim);
+      if (anew) rows_[slot] = FreshReference(*sparse_, dim);
       rows_[slot].there = true;
       rows_[slot].local = rows_[slot].base = row;
     }
@@ -261,7 +171,7 @@ class GeoCase {
   // [rows][dense tables...]
   std::vector<std::vector<float>> Shaped(size_t rows) const {
     std::vector<std::vector<float>> shaped = {std::vector<float>(rows * sparse_->dim())};
-    for (const Values& table : dense_) shaped.emplace_back(table.local.size());
+    for (const GeoReference& table : dense_) shaped.emplace_back(table.local.size());
     return shaped;
   }
   static GeoExchange View(std::vector<std::vector<float>>* tensors) {
@@ -307,7 +217,7 @@ class GeoCase {
   DeviceGradients gradients_;
   std::unique_ptr<GeoValues> device_;
   std::mt19937_64 random_{3};
-  std::vector<Values> dense_, rows_;
+  std::vector<GeoReference> dense_, rows_;
   std::vector<uint32_t> touched_;
   uint64_t dense_count_ = 0;
 };
