@@ -157,26 +157,40 @@ class DenseShard : public Shard {
                                      ++count_);
   }
 
-  // The same from the slices that were received, piece by piece through the first cache.
+  // The same from the slices that were received.
   void UpdateFromMessage(PushPart* part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    constexpr size_t kPiece = 4096;  // elements
     const UpdateRule& rule = *table_->columns()[0].rule;
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
-    // Whole rows, for their norm.
-    const size_t piece =
-        table_->row_elements() > elements_ ? kPiece : (kPiece + row - 1) / row * row;
-    part->values.resize(std::min<size_t>(piece, elements_));
+    const bool whole_rows = rule.clip_row_norm() > 0;
     float* const weights = OwnWeights();
     float* arrays[UpdateRule::kMaxState];
     StateArrays(arrays);
     const float rate = Rates()[0];
     ++count_;
-    for (size_t at = 0; at < elements_; at += piece) {
-      const size_t n = std::min<size_t>(piece, elements_ - at);
-      (void)ReadValues(&part->message, table_->wire_bytes(), n, part->values.data());  // finite
-      rule.Apply(weights + at, arrays, part->values.data(), n, std::min(row, n), rate, count_);
+    for (size_t at = 0; at < elements_;) {
+      size_t n;
+      const UnalignedFloat* const gradient = NextGradient(whole_rows ? row : 1, at, part, &n);
+      rule.Apply(weights + at, arrays, gradient, n, std::min(row, n), rate, count_);
       for (int k = 0; k < rule.state_floats(); ++k) arrays[k] += n;
+      at += n;
     }
+  }
+
+  // The next n values from element `at` on, whole rows, all finite (Decode looked): where they lie
+  // in the message when no row has to be whole and they came as float32, else copied, piece by
+  // piece through the first cache.
+  const UnalignedFloat* NextGradient(size_t row, size_t at, PushPart* part, size_t* n) const {
+    constexpr size_t kPiece = 4096;  // elements
+    const size_t left = elements_ - at;
+    part->values.resize(std::min<size_t>(elements_, (kPiece + row - 1) / row * row));
+    float* const copy = part->values.data();
+    if (row == 1 && table_->wire_bytes() == sizeof(float)) {
+      return reinterpret_cast<const UnalignedFloat*>(
+          part->message.Values(left, sizeof(float), reinterpret_cast<uint8_t*>(copy), n));
+    }
+    *n = std::min(left, part->values.size());
+    (void)ReadValues(&part->message, table_->wire_bytes(), *n, copy);
+    return copy;
   }
 
   const uint64_t elements_;

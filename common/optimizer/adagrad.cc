@@ -27,7 +27,7 @@ class Adagrad final : public UpdateRule {
   }
 
  protected:
-  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+  void Update(float* w, float* const* state, const UnalignedFloat* g, size_t n, float rate,
               uint64_t) const override {
     kernels_.adagrad(Step(rate), n, g, w, state[0]);
   }

@@ -37,7 +37,7 @@ class Adam final : public UpdateRule {
   }
 
  protected:
-  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+  void Update(float* w, float* const* state, const UnalignedFloat* g, size_t n, float rate,
               uint64_t count) const override {
     kernels_.adam(Step(rate, count), n, g, w, state[0], state[1]);
   }

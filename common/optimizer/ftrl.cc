@@ -33,7 +33,7 @@ class Ftrl final : public UpdateRule {
   }
 
  protected:
-  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+  void Update(float* w, float* const* state, const UnalignedFloat* g, size_t n, float rate,
               uint64_t) const override {
     if (rate <= 0) return;
     kernels_.ftrl(Step(rate), n, g, w, state[0], state[1]);

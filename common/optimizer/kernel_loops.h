@@ -12,13 +12,13 @@ namespace sluice::internal {
 namespace {
 
 // Steps are copied: their fields then cannot lie in an array that is written.
-void Sgd(const SgdStep& step, size_t n, const float* __restrict g, float* __restrict w) {
+void Sgd(const SgdStep& step, size_t n, const UnalignedFloat* __restrict g, float* __restrict w) {
   const SgdStep s = step;
   for (size_t i = 0; i < n; ++i) formula::Sgd(s, g[i], &w[i]);
 }
 
-void Momentum(const MomentumStep& step, size_t n, const float* __restrict g, float* __restrict w,
-              float* __restrict buf) {
+void Momentum(const MomentumStep& step, size_t n, const UnalignedFloat* __restrict g,
+              float* __restrict w, float* __restrict buf) {
   const MomentumStep s = step;
   if (s.nesterov) {
     for (size_t i = 0; i < n; ++i) formula::Nesterov(s, g[i], &w[i], &buf[i]);
@@ -27,25 +27,26 @@ void Momentum(const MomentumStep& step, size_t n, const float* __restrict g, flo
   }
 }
 
-void Adam(const AdamStep& step, size_t n, const float* __restrict g, float* __restrict w,
+void Adam(const AdamStep& step, size_t n, const UnalignedFloat* __restrict g, float* __restrict w,
           float* __restrict m, float* __restrict v) {
   const AdamStep s = step;
   for (size_t i = 0; i < n; ++i) formula::Adam(s, g[i], &w[i], &m[i], &v[i]);
 }
 
-void Adagrad(const AdagradStep& step, size_t n, const float* __restrict g, float* __restrict w,
-             float* __restrict a) {
+void Adagrad(const AdagradStep& step, size_t n, const UnalignedFloat* __restrict g,
+             float* __restrict w, float* __restrict a) {
   const AdagradStep s = step;
   for (size_t i = 0; i < n; ++i) formula::Adagrad(s, g[i], &w[i], &a[i]);
 }
 
-void Ftrl(const FtrlStep& step, size_t n, const float* __restrict g, float* __restrict w,
+void Ftrl(const FtrlStep& step, size_t n, const UnalignedFloat* __restrict g, float* __restrict w,
           float* __restrict z, float* __restrict squares) {
   const FtrlStep s = step;
   for (size_t i = 0; i < n; ++i) formula::Ftrl(s, g[i], &w[i], &z[i], &squares[i]);
 }
 
-void AddScaled(double weight, size_t n, const float* __restrict g, double* __restrict sum) {
+void AddScaled(double weight, size_t n, const UnalignedFloat* __restrict g,
+               double* __restrict sum) {
   for (size_t i = 0; i < n; ++i) sum[i] += weight * static_cast<double>(g[i]);
 }
 

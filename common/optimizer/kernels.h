@@ -19,17 +19,21 @@
 
 namespace sluice {
 
+// At any address: a gradient is read where it was received.
+using UnalignedFloat [[gnu::aligned(1), gnu::may_alias]] = float;
+
 // Weights w and state are updated in place; g is the gradient; all are [n]. Formulas:
 // rule_formulas.h.
 struct Kernels {
   const char* name;
-  void (*sgd)(const SgdStep& s, size_t n, const float* g, float* w);
-  void (*momentum)(const MomentumStep& s, size_t n, const float* g, float* w, float* buf);
-  void (*adam)(const AdamStep& s, size_t n, const float* g, float* w, float* m, float* v);
-  void (*adagrad)(const AdagradStep& s, size_t n, const float* g, float* w, float* a);
-  void (*ftrl)(const FtrlStep& s, size_t n, const float* g, float* w, float* z, float* squares);
+  void (*sgd)(const SgdStep& s, size_t n, const UnalignedFloat* g, float* w);
+  void (*momentum)(const MomentumStep& s, size_t n, const UnalignedFloat* g, float* w, float* buf);
+  void (*adam)(const AdamStep& s, size_t n, const UnalignedFloat* g, float* w, float* m, float* v);
+  void (*adagrad)(const AdagradStep& s, size_t n, const UnalignedFloat* g, float* w, float* a);
+  void (*ftrl)(const FtrlStep& s, size_t n, const UnalignedFloat* g, float* w, float* z,
+               float* squares);
   // sum += weight * g, in double.
-  void (*add_scaled)(double weight, size_t n, const float* g, double* sum);
+  void (*add_scaled)(double weight, size_t n, const UnalignedFloat* g, double* sum);
   // mean = sum / total, rounded once. mean may be where a gradient was added from.
   void (*divide)(double total, size_t n, const double* sum, float* mean);
 };

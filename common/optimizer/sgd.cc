@@ -23,7 +23,7 @@ class Sgd final : public UpdateRule {
   }
 
  protected:
-  void Update(float* w, float* const*, const float* g, size_t n, float rate,
+  void Update(float* w, float* const*, const UnalignedFloat* g, size_t n, float rate,
               uint64_t) const override {
     kernels_.sgd(Step(rate), n, g, w);
   }
@@ -48,7 +48,7 @@ class Momentum final : public UpdateRule {
   }
 
  protected:
-  void Update(float* w, float* const* state, const float* g, size_t n, float rate,
+  void Update(float* w, float* const* state, const UnalignedFloat* g, size_t n, float rate,
               uint64_t) const override {
     kernels_.momentum(Step(rate), n, g, w, state[0]);
   }

@@ -42,7 +42,7 @@ absl::Status ValidateCommon(const OptimizerConfig& config) {
   return ValidateSchedule(config.schedule());
 }
 
-void ClipValues(const float* __restrict in, size_t n, float limit, float* __restrict out) {
+void ClipValues(const UnalignedFloat* __restrict in, size_t n, float limit, float* __restrict out) {
   for (size_t i = 0; i < n; ++i) out[i] = formula::ClipValue(in[i], limit);
 }
 
@@ -68,8 +68,8 @@ UpdateRule::UpdateRule(const OptimizerConfig& config)
       clip_value_(config.clip_value()),
       clip_row_norm_(config.clip_row_norm()) {}
 
-void UpdateRule::Apply(float* weights, float* const* state, const float* gradient, size_t n,
-                       size_t row, float rate, uint64_t count) const {
+void UpdateRule::Apply(float* weights, float* const* state, const UnalignedFloat* gradient,
+                       size_t n, size_t row, float rate, uint64_t count) const {
   if (clip_value_ > 0 || clip_row_norm_ > 0) {
     float* clipped = Scratch(n);
     if (clip_value_ > 0) {

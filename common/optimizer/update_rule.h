@@ -40,8 +40,8 @@ class UpdateRule {
   //   rate      learning rate after the schedule
   //   count     updates of this block or row, this one included (1 at the first): bias correction
   // Sparse rows call it with n = row = the group's dim.
-  void Apply(float* weights, float* const* state, const float* gradient, size_t n, size_t row,
-             float rate, uint64_t count) const;
+  void Apply(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
+             size_t row, float rate, uint64_t count) const;
 
   // What Apply would give to the formula of each element, for who computes elsewhere
   // (rule_formulas.h); kNothing: the update changes nothing.
@@ -52,7 +52,7 @@ class UpdateRule {
  protected:
   explicit UpdateRule(const OptimizerConfig& config);
   // The rule itself, on a clipped gradient, weight decay not yet added.
-  virtual void Update(float* weights, float* const* state, const float* gradient, size_t n,
+  virtual void Update(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
                       float rate, uint64_t count) const = 0;
   const Kernels& kernels_;  // BestKernels() of the moment of creation
   const float weight_decay_;

@@ -258,6 +258,19 @@ const uint8_t* PayloadReader::Piece(size_t n, size_t* piece_size) {
   return piece;
 }
 
+const uint8_t* PayloadReader::Values(size_t n, size_t width, uint8_t* straddling, size_t* taken) {
+  while (offset_ == message_[slice_].size()) {
+    ++slice_;
+    offset_ = 0;
+  }
+  *taken = std::min(n, (message_[slice_].size() - offset_) / width);
+  size_t size;
+  if (*taken > 0) return Piece(*taken * width, &size);
+  *taken = 1;
+  Copy(straddling, width);
+  return straddling;
+}
+
 void PayloadReader::Copy(void* to, size_t n) {
   if (n > left_) {
     std::fprintf(stderr, "PayloadReader: %zu bytes wanted, %zu left: the caller checks first\n", n,
@@ -296,17 +309,9 @@ static bool TakeFrom(PayloadReader* payload, uint32_t wire_bytes, size_t n, floa
   uint32_t bad = 0;
   uint8_t straddling[4];
   while (n > 0) {
-    size_t size;
-    const uint8_t* piece = payload->Piece(n * width, &size);
-    size_t taken = size / width;
-    bad |= TakeBest(piece, wire_bytes, taken, to);
-    const size_t rest = size % width;
-    if (rest > 0) {
-      std::memcpy(straddling, piece + taken * width, rest);
-      payload->Copy(straddling + rest, width - rest);
-      bad |= TakeBest(straddling, wire_bytes, 1, to == nullptr ? to : to + taken);
-      ++taken;
-    }
+    size_t taken;
+    const uint8_t* values = payload->Values(n, width, straddling, &taken);
+    bad |= TakeBest(values, wire_bytes, taken, to);
     if (to != nullptr) to += taken;
     n -= taken;
   }

@@ -37,6 +37,10 @@ class PayloadReader {
   void Skip(size_t n);
   // The next at most n bytes that lie in one piece (at least 1 when n and remaining() are not 0).
   const uint8_t* Piece(size_t n, size_t* piece_size);
+  // The next at most n values of `width` bytes (at most 8) where they lie, at any address; *taken
+  // says how many, at least 1. One that straddles slices is put together in `straddling`. REQUIRES:
+  // 0 < n * width <= remaining().
+  const uint8_t* Values(size_t n, size_t width, uint8_t* straddling, size_t* taken);
 
  private:
   Message message_;
