@@ -95,7 +95,7 @@ bool ParseWholeNumber(std::string_view cell, double* value) {
 
 }  // namespace
 
-bool ParseNumber(std::string_view cell, double* value) {
+bool internal::ParseAnyNumber(std::string_view cell, double* value) {
   if (ParseWholeNumber(cell, value)) return true;
   if (cell.size() > 1 && cell[0] == '+' && cell[1] != '-') cell.remove_prefix(1);
   const char* end = cell.data() + cell.size();

@@ -3,15 +3,59 @@
 // Thread safety: free functions.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
 #include <string_view>
 
 #include "proto/config.pb.h"
 
 namespace sluice {
+namespace internal {
+
+template <typename Word>
+inline uint64_t LoadWord(const char* p) {
+  Word word;
+  std::memcpy(&word, p, sizeof word);
+  return word;
+}
+
+// ParseNumber of any cell.
+bool ParseAnyNumber(std::string_view cell, double* value);
+
+}  // namespace internal
+
+// A cell of 1 to 8 decimal digits, without a loop (eight in one word: Lemire,
+// "Quickly parsing eight digits", 2018). False for any other.
+inline bool ParseFewDigits(std::string_view cell, double* value) {
+  const size_t n = cell.size();
+  const char* const p = cell.data();
+  if (n - 1 > 7) return false;
+  // The digits in the upper n bytes of a word, the first one lowest.
+  uint64_t word;
+  if (n >= 4) {
+    const uint64_t first = internal::LoadWord<uint32_t>(p);
+    const uint64_t last = internal::LoadWord<uint32_t>(p + n - 4);
+    word = first << (64 - 8 * n) | last << 32;
+  } else {
+    const auto byte = [p](size_t i) { return static_cast<uint64_t>(static_cast<uint8_t>(p[i])); };
+    word = byte(0) << (64 - 8 * n) | byte(n / 2) << (64 - 8 * n + n / 2 * 8) | byte(n - 1) << 56;
+  }
+  word ^= uint64_t{0x3030303030303030} << (64 - 8 * n);
+  if (((word + 0x7676767676767676) | word) & 0x8080808080808080) return false;
+  word = word * 10 + (word >> 8);  // pairs, in bytes 0, 2, 4, 6
+  constexpr uint64_t kPairs = 0x000000FF000000FF;
+  word = ((word & kPairs) * (100 + (uint64_t{1000000} << 32)) +
+          ((word >> 16) & kPairs) * (1 + (uint64_t{10000} << 32))) >>
+         32;
+  *value = static_cast<double>(static_cast<uint32_t>(word));
+  return true;
+}
 
 // The whole cell as a finite number: "12", "-1.5e3", "+2". False for "", "12a", "nan", "inf",
 // "1e999", " 1".
-bool ParseNumber(std::string_view cell, double* value);
+inline bool ParseNumber(std::string_view cell, double* value) {
+  return ParseFewDigits(cell, value) || internal::ParseAnyNumber(cell, value);
+}
 
 // The part of a date "YYYY-MM-DD[ HH:MM[:SS]]" in the proleptic Gregorian calendar. False when the
 // cell is no such date, or has no time and `part` needs one. REQUIRES: part != WHOLE.

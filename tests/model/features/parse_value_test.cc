@@ -1,5 +1,8 @@
 #include "model/features/parse_value.h"
 
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace sluice {
@@ -19,6 +22,37 @@ TEST(ParseNumberTest, RefusesEverythingElse) {
                            "+", "+-2", "-", "1,5", "0x10", "1e", "--1"}) {
     EXPECT_FALSE(ParseNumber(cell, &value)) << cell;
   }
+}
+
+TEST(ParseFewDigitsTest, EveryLengthAndPlace) {
+  double value = -1;
+  for (uint32_t number : {0u, 1u, 9u, 10u, 57u, 99u, 100u, 123u, 1000u, 9876u, 12345u, 678901u,
+                          1234567u, 90807060u, 12345678u, 99999999u}) {
+    const std::string text = std::to_string(number);
+    for (size_t zeros = 0; zeros + text.size() <= 8; ++zeros) {
+      const std::string cell = std::string(zeros, '0') + text;
+      EXPECT_TRUE(ParseFewDigits(cell, &value)) << cell;
+      EXPECT_EQ(value, number) << cell;
+      // Of its exact size, so that the address sanitizer sees a byte read beside it.
+      const std::vector<char> exact(cell.begin(), cell.end());
+      EXPECT_TRUE(ParseFewDigits(std::string_view(exact.data(), exact.size()), &value));
+    }
+  }
+}
+
+TEST(ParseFewDigitsTest, RefusesEveryOtherByteInEveryPlace) {
+  double value;
+  for (size_t n = 1; n <= 8; ++n) {
+    for (size_t place = 0; place < n; ++place) {
+      for (int byte = 0; byte < 256; ++byte) {
+        std::string cell(n, '4');
+        cell[place] = static_cast<char>(byte);
+        EXPECT_EQ(ParseFewDigits(cell, &value), byte >= '0' && byte <= '9') << cell;
+      }
+    }
+  }
+  EXPECT_FALSE(ParseFewDigits("", &value));
+  EXPECT_FALSE(ParseFewDigits("123456789", &value));
 }
 
 int Part(std::string_view cell, DatePart part) {
