@@ -37,12 +37,17 @@ void GeoStore::Find(const KeySet& keys, Rows* found) const {
   found->steps_made = steps_made_;
   found->missing.keys.clear();
   found->missing.offsets.assign(1, 0);
+  for (size_t i = 0; i < keys.keys.size(); ++i) {
+    if (i + kAhead < keys.keys.size()) index_.prefetch(keys.keys[i + kAhead]);
+    const auto at = index_.find(keys.keys[i]);
+    found->slots[i] = at == index_.end() ? kNoSlot : at->second;
+  }
+  const std::vector<uint32_t>& slots = found->slots;
   for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
     for (uint32_t i = keys.offsets[shard]; i < keys.offsets[shard + 1]; ++i) {
-      if (i + kAhead < keys.keys.size()) index_.prefetch(keys.keys[i + kAhead]);
-      const auto at = index_.find(keys.keys[i]);
-      found->slots[i] = at == index_.end() ? kNoSlot : at->second;
-      if (at != index_.end() && info_[at->second].fresh == interval_) continue;
+      if (i + kAhead < slots.size() && slots[i + kAhead] != kNoSlot)
+        __builtin_prefetch(&info_[slots[i + kAhead]]);
+      if (slots[i] != kNoSlot && info_[slots[i]].fresh == interval_) continue;
       found->missing.keys.push_back(keys.keys[i]);
       found->pulled.push_back(i);
     }

@@ -14,6 +14,16 @@ float Rate(const OptimizerConfig& optimizer, uint64_t step) {
   return LearningRateAt(optimizer.schedule(), optimizer.learning_rate(), step);
 }
 
+// Row slots[i + kAhead] of [slots][stride] is fetched before it is used.
+void FetchAhead(const std::vector<float>& rows, size_t stride, const uint32_t* slots, size_t n,
+                size_t i) {
+  constexpr size_t kLine = 16;  // floats
+  if (i + kAhead >= n) return;
+  const float* const row = &rows[slots[i + kAhead] * stride];
+  for (size_t at = 0; at < stride; at += kLine) __builtin_prefetch(row + at);
+  __builtin_prefetch(row + stride - 1);
+}
+
 void StatePointers(float* state, int arrays, size_t n, float** pointers) {
   for (int i = 0; i < arrays; ++i) pointers[i] = state + i * n;
 }
@@ -49,7 +59,7 @@ HostGeoValues::HostGeoValues(std::vector<const TableLayout*> dense, const TableL
   }
   if (sparse_ != nullptr) {
     dim_ = sparse_->dim();
-    stride_ = 2 * dim_ + sparse_->state_floats();
+    stride_ = dim_ + sparse_->state_floats();
   }
 }
 
@@ -59,12 +69,6 @@ absl::Status HostGeoValues::SetDense(const std::vector<const float*>& values) {
     dense_[i].base = dense_[i].local;
   }
   return absl::OkStatus();
-}
-
-void HostGeoValues::Prefetch(const uint32_t* slots, size_t n, size_t i) const {
-  if (i + kAhead >= n) return;
-  const float* const row = &values_[slots[i + kAhead] * stride_];
-  for (size_t at = 0; at < stride_; at += 16) __builtin_prefetch(row + at);  // a line each
 }
 
 void HostGeoValues::InitState(uint32_t slot) {
@@ -79,8 +83,11 @@ void HostGeoValues::InitState(uint32_t slot) {
 absl::Status HostGeoValues::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
                                      const float* values) {
   if (n == 0) return absl::OkStatus();
-  const size_t room = (size_t{*std::max_element(slots, slots + n)} + 1) * stride_;
-  if (values_.size() < room) values_.resize(room);
+  const size_t room = size_t{*std::max_element(slots, slots + n)} + 1;
+  if (values_.size() < room * stride_) {
+    values_.resize(room * stride_);
+    bases_.resize(room * dim_);
+  }
   for (size_t i = 0; i < n; ++i) {
     std::memcpy(local_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
     std::memcpy(base_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
@@ -91,7 +98,7 @@ absl::Status HostGeoValues::FillRows(const uint32_t* slots, const uint8_t* fresh
 
 void HostGeoValues::GatherRows(const uint32_t* slots, size_t n, float* values) const {
   for (size_t i = 0; i < n; ++i) {
-    Prefetch(slots, n, i);
+    FetchAhead(values_, stride_, slots, n, i);
     std::memcpy(values + i * dim_, &values_[slots[i] * stride_], dim_ * sizeof(float));
   }
 }
@@ -115,7 +122,7 @@ absl::Status HostGeoValues::Update(const GeoUpdate& update) {
       rates.push_back(Rate(column.optimizer, update.schedule_step));
   }
   for (size_t i = 0; i < update.n; ++i) {
-    Prefetch(update.slots, update.n, i);
+    FetchAhead(values_, stride_, update.slots, update.n, i);
     UpdateRow(update.slots[i], update.rows + i * dim_, rates, update.counts[i]);
   }
   for (size_t i = 0; i < dense_.size(); ++i) {
@@ -132,7 +139,8 @@ absl::Status HostGeoValues::Update(const GeoUpdate& update) {
 
 absl::Status HostGeoValues::TakeDelta(const uint32_t* slots, size_t n, const GeoExchange& delta) {
   for (size_t i = 0; i < n; ++i) {
-    Prefetch(slots, n, i);
+    FetchAhead(values_, stride_, slots, n, i);
+    FetchAhead(bases_, dim_, slots, n, i);
     Difference(local_row(slots[i]), base_row(slots[i]), dim_, delta.rows + i * dim_);
   }
   for (size_t i = 0; i < dense_.size(); ++i) {
@@ -145,7 +153,8 @@ absl::Status HostGeoValues::TakeDelta(const uint32_t* slots, size_t n, const Geo
 absl::Status HostGeoValues::Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
                                   const GeoExchange& server) {
   for (size_t i = 0; i < n; ++i) {
-    Prefetch(slots, n, i);
+    FetchAhead(values_, stride_, slots, n, i);
+    FetchAhead(bases_, dim_, slots, n, i);
     MergeValues(local_row(slots[i]), base_row(slots[i]), sent.rows + i * dim_,
                 server.rows + i * dim_, dim_);
   }

@@ -33,11 +33,9 @@ class HostGeoValues : public GeoValues {
     const TableLayout* layout = nullptr;
     std::vector<float> local, base, state;  // state: state_floats arrays of [elements]
   };
-  // The rows of the slots ahead of i are fetched before they are used.
-  void Prefetch(const uint32_t* slots, size_t n, size_t i) const;
   float* local_row(uint32_t slot) { return &values_[slot * stride_]; }
-  float* base_row(uint32_t slot) { return &values_[slot * stride_ + dim_]; }
-  float* state_row(uint32_t slot) { return &values_[slot * stride_ + 2 * dim_]; }
+  float* state_row(uint32_t slot) { return &values_[slot * stride_ + dim_]; }
+  float* base_row(uint32_t slot) { return &bases_[slot * dim_]; }
   void InitState(uint32_t slot);
   void UpdateRow(uint32_t slot, const float* gradient, const std::vector<float>& rates,
                  uint64_t count);
@@ -45,7 +43,9 @@ class HostGeoValues : public GeoValues {
   std::vector<Dense> dense_;
   const TableLayout* const sparse_;
   size_t dim_ = 0, stride_ = 0;
-  std::vector<float> values_;  // [slots][local dim | base dim | state]
+  // Apart, because a step needs no base.
+  std::vector<float> values_;  // [slots][local dim | state]
+  std::vector<float> bases_;   // [slots][dim]
 };
 
 }  // namespace sluice
