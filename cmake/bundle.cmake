@@ -3,7 +3,7 @@
 # nothing of CUDA's: its runtime is in the programs, driver and cuBLAS are the host's.
 if(NOT SLUICE_HAS_CUDA)
   install(CODE [[message(WARNING "this build has no CUDA backend: its bundle does nothing on a GPU, and run.sh test skips "
-                                 "(exit 3). Build where the toolkit is; -DSLUICE_CUDA=ON makes its absence an error")]]
+                                 "(exit 3). Build where the toolkit is; -DSLUICE_WITH_CUDA=ON makes its absence an error")]]
     COMPONENT bundle EXCLUDE_FROM_ALL)
 endif()
 set(bundled sluice sluice-scheduler sluice-pserver sluice-worker sluice-bench)

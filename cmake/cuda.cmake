@@ -1,9 +1,9 @@
 # SLUICE_HAS_CUDA: the CUDA backend is built. Neither GPU nor driver is needed for it.
-set(SLUICE_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (when the toolkit is found), ON or OFF")
-set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(SLUICE_WITH_CUDA AUTO CACHE STRING "The CUDA backend: AUTO (when the toolkit is found), ON or OFF")
+set_property(CACHE SLUICE_WITH_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SLUICE_HAS_CUDA FALSE)
-if(SLUICE_CUDA STREQUAL "OFF")
-  message(STATUS "CUDA: switched off (SLUICE_CUDA); workers run on the CPU only")
+if(SLUICE_WITH_CUDA STREQUAL "OFF")
+  message(STATUS "CUDA: switched off (SLUICE_WITH_CUDA); workers run on the CPU only")
   return()
 endif()
 
@@ -25,8 +25,8 @@ if(CMAKE_CUDA_COMPILER)
   find_package(CUDAToolkit)
 endif()
 if(NOT CMAKE_CUDA_COMPILER OR NOT CUDAToolkit_FOUND)
-  if(SLUICE_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "CUDA: SLUICE_CUDA=ON, but the toolkit was not found; install it (nvcc, the CUDA runtime and "
+  if(SLUICE_WITH_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "CUDA: SLUICE_WITH_CUDA=ON, but the toolkit was not found; install it (nvcc, the CUDA runtime and "
                         "cuBLAS's headers), or say where nvcc is: -DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc")
   endif()
   message(STATUS "CUDA: not found; workers run on the CPU only")
