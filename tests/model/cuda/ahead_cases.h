@@ -65,7 +65,7 @@ inline void ExpectAnyOrderGivesTheSameBits(const MakeNet& make, const WideDeepSh
   std::vector<SharedStep> steps;
   for (const size_t n : {0, 1, 31, 64, 65, 150, 400, 1200}) steps.push_back(MakeStep(&c, n));
   auto broken = std::make_shared<TestStep>(c.Step(20));
-  broken->batch.num_numeric += 1;
+  broken->batch.key_offsets = {};
   auto net = make(shape), plain = make(shape);
   auto resident = net->MakeResidentRows(700);
   std::vector<uint32_t> slots;
