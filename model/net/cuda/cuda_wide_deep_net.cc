@@ -195,9 +195,9 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
   gradients->skipped = false;
   left_.present = false;
   SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   if (input.batch->n == 0) return ZeroGradients(input, gradients);
   const bool geo = input.geo != nullptr;
-  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   const StepShape shape = ShapeOf(*input.batch, input.num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/true));
@@ -210,7 +210,7 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
   SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
-  inputs_->BringNext();
+  inputs_->BringNext();  // before anything is waited for
   // Of fp16 nothing is final before it is known that nothing overflowed.
   gradients->weight_sum = weight_sum;
   const bool early = precision_ != MatmulPrecision::kFp16 && !geo;
@@ -241,7 +241,6 @@ absl::Status CudaWideDeepNet::ZeroGradients(const NetInput& input, NetGradients*
     SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
     return absl::OkStatus();
   }
-  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   const StepShape shape = Pad(0, 0, input.num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   const OutputLayout out(plan, shape);
