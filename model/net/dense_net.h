@@ -69,16 +69,17 @@ struct DeviceStats {
   uint64_t bytes_limit = 0;    // its bound
   uint64_t skipped_steps = 0;  // that overflowed
   double loss_scale = 0;       // 0: not FP16
-  uint64_t steps_ahead = 0;    // whose batch was brought up beside the step before
+  uint64_t steps_ahead = 0;    // whose batch went up beside the step before
 };
 
 class DenseNet {
  public:
   virtual ~DenseNet() = default;
   // Says which batch the TrainStep after the next one is given, so that a device may bring it up
-  // while the next one computes (CPU: nothing). It is told from others by its addresses, which the
-  // network keeps theirs by holding `batch` until a later step. A hint: without it, or when another
-  // batch follows, results are the same. What fails on the way is not told; the step does it again.
+  // while the next one computes (CPU: nothing). The network knows it again by its addresses, and
+  // holds `batch` until a later step, so that they stay its own. A hint: without it, or when
+  // another batch follows, results are the same. What fails ahead is not reported: the batch's own
+  // step does it again, and reports it.
   virtual void Announce(ComingBatch next) { (void)next; }
   // Dropout masks are a function of (seed, epoch, example_id, layer, unit).
   virtual absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
