@@ -32,6 +32,7 @@ class HostInputDevice : public InputDevice {
     EXPECT_FALSE(InUse(block)) << "block " << block << " is in use";
     if (bytes + blocks_[1 - block].data.size() > limit_) {
       blocks_[block] = {};
+      ++refused;
       return absl::ResourceExhaustedError(absl::StrCat(bytes, " bytes do not fit"));
     }
     blocks_[block] = {std::vector<char>(up_bytes, char(0xFF)),
@@ -72,6 +73,7 @@ class HostInputDevice : public InputDevice {
   }
 
   size_t bytes(size_t block) const { return blocks_[block].data.size(); }
+  int refused = 0;          // calls of Reserve
   int indexed = 0;          // calls of Index
   int fail_from = INT_MAX;  // from this call on they fail when the sort has begun
 

@@ -82,6 +82,7 @@ TEST(StepInputsTest, WhereTwoBlocksDoNotFitStepsBringTheirBatches) {
   train(large, large);
   EXPECT_EQ(net->device_stats().steps_ahead, 2u);
   EXPECT_EQ(net->input_device().bytes(1), 0u);
+  EXPECT_EQ(net->input_device().refused, 1);
 }
 
 TEST(StepInputsTest, AStepThatGrowsTakesTheMemoryOfABatchAhead) {
@@ -101,6 +102,25 @@ TEST(StepInputsTest, AStepThatGrowsTakesTheMemoryOfABatchAhead) {
     EXPECT_EQ(net->input_device().bytes(1), 0u);
     ExpectSameBits(Train(c, net.get(), *small), Train(c, plain.get(), *small));
   }
+}
+
+// As before a step on no examples, which uses no block.
+TEST(StepInputsTest, ABatchAheadThatAnotherReplacesIsWaitedFor) {
+  const WideDeepShape shape = SmallShape();
+  NetCase c(shape, 50);
+  const SharedStep first = MakeStep(&c, 100), second = MakeStep(&c, 90), third = MakeStep(&c, 80);
+  std::vector<char> constants(ConstantLayout(shape).total);
+  FillConstants(shape, constants.data());
+  const StepProgram program(shape, ViewOf(shape, constants.data()), Element::kF32, false);
+  HostInputDevice<HostOps> device(&program, Pace::kLate);
+  StepInputs inputs(shape, program.plan(), 1, &device);
+  ASSERT_TRUE(inputs.Begin(c.Input(*first), /*training=*/true).ok());
+  for (const SharedStep& next : {second, third}) {
+    inputs.Announce(Coming(c, next));
+    inputs.BringNext();  // the block's Reserve says when it is in use
+  }
+  ASSERT_TRUE(inputs.Begin(c.Input(*third), /*training=*/true).ok());
+  EXPECT_TRUE(inputs.ahead());
 }
 
 TEST(StepInputsTest, WhatFailsAheadIsDoneAgainByTheStep) {
