@@ -132,10 +132,10 @@ inline void ExpectAnnouncedBatchesChangeNothing(const MakeNet& make) {
   no_keys.embedding_dim = 0;
   for (const WideDeepShape& shape : {SmallShape(), dropout, no_keys})
     ExpectAStreamOfBatchesGivesTheSameBits(make, shape, 150);
-  ExpectAnyOrderGivesTheSameBits(make, no_keys, 9, 120);
+  ExpectAnyOrderGivesTheSameBits(make, no_keys, 9, 60);
   ExpectABatchAnnouncedToFollowItselfIsThere(make);
-  for (uint64_t seed = 1; seed <= 4; ++seed)
-    ExpectAnyOrderGivesTheSameBits(make, seed % 2 == 0 ? dropout : SmallShape(), seed, 120);
+  for (uint64_t seed = 1; seed <= 2; ++seed)
+    ExpectAnyOrderGivesTheSameBits(make, seed % 2 == 0 ? dropout : SmallShape(), seed, 100);
   ExpectAnAnnouncedBatchIsHeldUntilALaterStep(make);
 }
 

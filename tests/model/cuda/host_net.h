@@ -28,7 +28,7 @@ class StepNet : public DenseNet {
         program_((FillConstants(shape_, constants_.data()), shape_),
                  ViewOf(shape_, constants_.data()), element, false),
         device_(&program_, pace, input_limit),
-        inputs_(shape_, program_.plan(), 2, &device_) {}
+        inputs_(shape_, program_.plan(), 1, &device_) {}
 
   void Announce(ComingBatch next) override { inputs_.Announce(std::move(next)); }
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
