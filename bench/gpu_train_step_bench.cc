@@ -1,6 +1,6 @@
 // train_step/gpu/{standard,wide}/batchN/{f32,tf32,bf16,fp16}: forward and backward on cuda:0,
-// from values in pageable memory to gradients there, as the worker calls it. A step that overflows
-// (fp16) counts no examples.
+// from values in pageable memory to gradients there, as the worker calls it: the next batch (here
+// the same again) is announced before each step. A step that overflows (fp16) counts no examples.
 //
 // The limit is the step's floor (gpu_floor.h), measured in the same repetition. Without a device
 // the rows are skipped.
@@ -18,17 +18,25 @@ namespace sluice::bench {
 namespace {
 
 struct GpuStep {
+  absl::Status Train() {
+    const NetInput& input = step->input();
+    // Not the net's to hold: the step outlives it.
+    const std::shared_ptr<const Batch> batch(std::shared_ptr<const void>(), input.batch);
+    net->Announce({batch, input.row_index, input.num_rows});
+    return net->TrainStep(input, 1, 0, step->gradients());
+  }
+
   Sample Measure() {
     Sample sample;
     sample.limit = floor->Measure(seconds) / 1e3;
     // fp16 may begin with a loss scale that is too large; one that never fits ends with an error.
     do {
-      if (!net->TrainStep(step->input(), 1, 0, step->gradients()).ok()) return Sample();
+      if (!Train().ok()) return Sample();
     } while (step->gradients()->skipped);
     uint64_t examples = 0;
     const double start = Now();
     do {
-      if (!net->TrainStep(step->input(), 1, 0, step->gradients()).ok()) return Sample();
+      if (!Train().ok()) return Sample();
       if (!step->gradients()->skipped) examples += step->input().batch->n;
     } while (Now() - start < seconds);
     sample.value = examples / (Now() - start) / 1e3;

@@ -112,6 +112,7 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     StepTimer step(context_.stats);
     const Pulled pulled = std::move(pulled_.front());
     pulled_.pop_front();
+    step_.Announce(pulled_.empty() ? queue->Peek() : pulled_.front().prepared);
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, pulled, queue));
     SLUICE_RETURN_IF_ERROR(WaitPushes(plan, depth));
   }

@@ -43,6 +43,11 @@ size_t BatchQueue::size() {
   return items_.size();
 }
 
+BatchQueue::Item BatchQueue::Peek() {
+  MutexLock lock(&mutex_);
+  return items_.empty() || cancelled_ ? nullptr : items_.front();
+}
+
 BatchQueue::Item BatchQueue::TryPop() {
   MutexLock lock(&mutex_);
   if (items_.empty() || cancelled_) return nullptr;

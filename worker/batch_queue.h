@@ -31,6 +31,8 @@ class BatchQueue {
   absl::StatusOr<Item> Pop();
   // Null when there is none right now.
   Item TryPop();
+  // What Pop gives next, left there; null when there is none right now.
+  Item Peek();
   size_t size();
   size_t capacity() const { return capacity_; }
 

@@ -195,6 +195,7 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     if (!merge) {
       SLUICE_ASSIGN_OR_RETURN(next_, FindNext(queue, /*wait=*/false));
     }
+    step_.Announce(next_ == nullptr ? queue->Peek() : next_->prepared);
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, *current_));
     if (send) SLUICE_RETURN_IF_ERROR(Send());
     if (merge) SLUICE_RETURN_IF_ERROR(Merge(plan));

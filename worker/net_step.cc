@@ -1,6 +1,7 @@
 #include "worker/net_step.h"
 
 #include <cmath>
+#include <utility>
 
 #include "common/base/status_macros.h"
 
@@ -38,6 +39,15 @@ NetInput NetStep::InputOf(const StepBuffers& buffers) {
   input.rows = buffers.rows.data();
   input.dense = DenseOf(buffers);
   return input;
+}
+
+void NetStep::Announce(const std::shared_ptr<const PreparedBatch>& next) const {
+  if (next == nullptr) return;
+  ComingBatch coming;
+  coming.batch = std::shared_ptr<const Batch>(next, &next->batch);
+  coming.row_index = next->row_index.data();
+  coming.num_rows = next->keys.keys.size();
+  context_.net->Announce(std::move(coming));
 }
 
 absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& prepared,

@@ -27,6 +27,9 @@ class NetStep {
   using Ready =
       std::function<void(const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i)>;
 
+  // Tells the net which batch comes after the one that Run is called for next; null: not known.
+  void Announce(const std::shared_ptr<const PreparedBatch>& next) const;
+
   // Gradients (fresh buffers) of the batch at the values in `input` (rows, or resident and slots;
   // dense; the rest is filled in), clipped to optimizers.clip_global_norm. Counts the step in the
   // stats. *weight is n_w. `ready` (may be empty) is not called when clipping needs the whole

@@ -18,6 +18,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       StageTimer timer(context_.stats, Stage::kPullWait);
       SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
     }
+    step_.Announce(queue->Peek());
     double weight = 0;
     SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
                             step_.Run(*prepared, plan.epoch, NetStep::InputOf(*values), &weight));

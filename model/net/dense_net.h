@@ -40,6 +40,13 @@ struct NetInput {
   std::vector<const float*> dense;  // by Model::dense_tables(), each [elements]
 };
 
+// A batch that will be trained: all of it but values.
+struct ComingBatch {
+  std::shared_ptr<const Batch> batch;   // null: none. Does not change while it is held.
+  const uint32_t* row_index = nullptr;  // [K]; lives as long as `batch`
+  size_t num_rows = 0;                  // U
+};
+
 // Gradients of the weighted mean loss over the batch (zeros when all weights are 0).
 struct NetGradients {
   float* rows = nullptr;      // [U][dim]
@@ -56,16 +63,24 @@ struct NetGradients {
 
 // What a device has done for a network; zeros on the CPU.
 struct DeviceStats {
-  double busy_seconds = 0;     // kernels of this network; neither copies nor waits for them
+  double busy_seconds = 0;     // kernels of this network; neither copies, nor waits for them, nor
+                               // what runs beside a step
   uint64_t bytes_in_use = 0;   // device memory held
   uint64_t bytes_limit = 0;    // its bound
   uint64_t skipped_steps = 0;  // that overflowed
   double loss_scale = 0;       // 0: not FP16
+  uint64_t steps_ahead = 0;    // whose batch went up beside the step before
 };
 
 class DenseNet {
  public:
   virtual ~DenseNet() = default;
+  // Says which batch the TrainStep after the next one is given, so that a device may bring it up
+  // while the next one computes (CPU: nothing). The network knows it again by its addresses, and
+  // holds `batch` until a later step, so that they stay its own. A hint: without it, or when
+  // another batch follows, results are the same. What fails ahead is not reported: the batch's own
+  // step does it again, and reports it.
+  virtual void Announce(ComingBatch next) { (void)next; }
   // Dropout masks are a function of (seed, epoch, example_id, layer, unit).
   virtual absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                                  NetGradients* gradients) = 0;

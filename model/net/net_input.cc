@@ -27,18 +27,23 @@ absl::Status CheckShape(const WideDeepShape& shape) {
   return absl::OkStatus();
 }
 
-absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& elements,
-                        const NetInput& input) {
-  const Batch& batch = *input.batch;
+absl::Status CheckBatch(const WideDeepShape& shape, const Batch& batch) {
   if (batch.num_numeric != shape.num_numeric)
     return Mismatch("numbers", batch.num_numeric, shape.num_numeric);
   if (batch.num_slots != shape.slots.size())
     return Mismatch("slots", batch.num_slots, shape.slots.size());
-  if (input.geo == nullptr && input.dense.size() != elements.size())
-    return Mismatch("dense tensors", input.dense.size(), elements.size());
   if (batch.key_offsets.size() != batch.n * batch.num_slots + 1) {
     return Mismatch("key offsets", batch.key_offsets.size(), batch.n * batch.num_slots + 1);
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& elements,
+                        const NetInput& input) {
+  const Batch& batch = *input.batch;
+  SLUICE_RETURN_IF_ERROR(CheckBatch(shape, batch));
+  if (input.geo == nullptr && input.dense.size() != elements.size())
+    return Mismatch("dense tensors", input.dense.size(), elements.size());
   const bool resident = input.resident != nullptr || input.geo != nullptr;
   if (shape.row_dim() > 0 && !batch.keys.empty() &&
       (input.row_index == nullptr || (resident ? input.slots == nullptr : input.rows == nullptr))) {

@@ -13,6 +13,8 @@ namespace sluice {
 
 // INVALID_ARGUMENT when the shape has a deep part without inputs, or a dropout outside [0, 1).
 absl::Status CheckShape(const WideDeepShape& shape);
+// INVALID_ARGUMENT when the batch is of other features.
+absl::Status CheckBatch(const WideDeepShape& shape, const Batch& batch);
 // INVALID_ARGUMENT when the input is of other features or tensors. elements:
 // shape.dense_elements().
 absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& elements,

@@ -66,8 +66,12 @@ class FakeModel : public Model {
 // Every gradient is one; remembers the values it saw.
 class OnesNet : public DenseNet {
  public:
+  void Announce(ComingBatch next) override { announced_ = std::move(next); }
   absl::Status TrainStep(const NetInput& input, uint64_t, uint32_t,
                          NetGradients* gradients) override {
+    ahead.push_back(coming_.batch.get() == input.batch && coming_.row_index == input.row_index &&
+                    coming_.num_rows == input.num_rows);
+    coming_ = std::exchange(announced_, {});
     if (overflow_steps.erase(step_++) > 0) {
       gradients->skipped = true;
       return absl::OkStatus();
@@ -86,10 +90,12 @@ class OnesNet : public DenseNet {
   DeviceStats device_stats() const override { return device; }
   DeviceStats device;  // all 0: the CPU
   std::vector<std::vector<float>> seen_rows, seen_dense;
+  std::vector<bool> ahead;       // of each step: its batch was announced before the last one
   std::set<int> overflow_steps;  // from 0: these overflow as in fp16
 
  private:
   int step_ = 0;
+  ComingBatch announced_, coming_;
 };
 
 // A pserver in the same process: Geo's merge with `scale`. Values are those of the start of a call

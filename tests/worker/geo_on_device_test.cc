@@ -80,7 +80,12 @@ class Run {
   const std::map<uint64_t, std::vector<float>>& rows() const { return server_rows_; }
   const std::vector<std::vector<float>>& dense() const { return server_dense_; }
 
-  double Train(const Step& step) {
+  // next: may be null.
+  double Train(const Step& step, const std::shared_ptr<const Step>& next) {
+    if (next != nullptr) {
+      net_->Announce({std::shared_ptr<const Batch>(next, &next->batch.batch),
+                      next->batch.row_index.data(), next->keys.keys.size()});
+    }
     const size_t dim = layouts_[0]->dim();
     store_->Find(step.keys, &found_);
     std::vector<float> values;
@@ -175,16 +180,24 @@ void ExpectRunsLikeTheCpu(uint64_t max_rows, DenseNet* net, double tol) {
   EXPECT_FALSE(here.on_device());
   EXPECT_TRUE(there.on_device());
   KeyDeduplicator dedup;
+  std::vector<std::shared_ptr<const Step>> steps;
   for (int step = 0; step < 25; ++step) {
-    Step s;
-    s.batch = c.Step(step % 9 == 0 ? 1 : 12);
-    for (size_t i = 0; i < s.batch.batch.keys.size(); ++i)
-      s.batch.batch.keys[i] = s.batch.row_index[i] % (40 + 6 * step);  // the keys in use wander
-    dedup.Run(*layouts[0], s.batch.batch.keys.data(), s.batch.batch.keys.size(), &s.keys,
-              s.batch.row_index.data());
-    EXPECT_NEAR(here.Train(s), there.Train(s), tol) << "step " << step;
+    auto s = std::make_shared<Step>();
+    s->batch = c.Step(step % 9 == 0 ? 1 : 12);
+    std::vector<uint64_t>& keys = s->batch.batch.keys;
+    for (size_t i = 0; i < keys.size(); ++i)
+      keys[i] = s->batch.row_index[i] % (40 + 6 * step);  // the keys in use wander
+    dedup.Run(*layouts[0], keys.data(), keys.size(), &s->keys, s->batch.row_index.data());
+    steps.push_back(std::move(s));
+  }
+  steps.push_back(nullptr);
+  for (int step = 0; step < 25; ++step) {
+    EXPECT_NEAR(here.Train(*steps[step], steps[step + 1]),
+                there.Train(*steps[step], steps[step + 1]), tol)
+        << "step " << step;
     if (step % 5 == 4) here.Exchange(), there.Exchange();
   }
+  EXPECT_EQ(net->device_stats().steps_ahead, 24u);
   EXPECT_EQ(here.pulled(), there.pulled());
   ASSERT_EQ(here.rows().size(), there.rows().size());
   for (const auto& [key, row] : here.rows())

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/worker/fakes.h"
 
 namespace sluice {
@@ -140,6 +142,19 @@ TEST_P(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
   EXPECT_EQ(client_->sent_rows[0][2], 0.0f);  // not touched, or by nothing
   EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(3, -2.0f)));
   EXPECT_EQ(stats_.skipped_steps(), 1u);
+}
+
+// Also across exchanges and merges.
+TEST_P(GeoTrainerTest, EachBatchIsAnnouncedBeforeTheStepAheadOfIts) {
+  for (const int k : {1, 2, 8}) {
+    net_->ahead.clear();
+    Init(k);
+    std::vector<std::shared_ptr<PreparedBatch>> batches;
+    for (uint64_t i = 0; i < 19; ++i) batches.push_back(Batch({i % 3, i % 5}));
+    Train(batches);
+    ASSERT_EQ(net_->ahead.size(), 19u);
+    EXPECT_EQ(std::count(net_->ahead.begin() + 1, net_->ahead.end(), true), 18) << k;
+  }
 }
 
 TEST_P(GeoTrainerTest, AMultipleOfKStepsLeavesNoTailAndNothingIsSentTwice) {

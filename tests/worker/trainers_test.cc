@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/worker/fakes.h"
@@ -85,6 +86,22 @@ TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
   }
 }
 
+// All batches are in the queue from the start.
+TEST_F(TrainersTest, EachBatchIsAnnouncedBeforeTheStepAheadOfIts) {
+  for (const int depth : {0, 1, 2, 7}) {
+    SCOPED_TRACE(depth);
+    net_ = OnesNet();
+    SyncTrainer in_steps(context_);
+    AsyncTrainer at_once(context_);
+    Trainer* trainer = &at_once;
+    if (depth == 0) trainer = &in_steps;
+    spec_.mutable_config()->mutable_train()->set_pipeline_depth(std::max(depth, 1));
+    Train(trainer, {3, 2, 1, 4, 4});
+    ASSERT_TRUE(status_.ok()) << status_;
+    EXPECT_THAT(net_.ahead, ElementsAre(false, true, true, true, true));
+  }
+}
+
 TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
   for (const bool sync : {true, false}) {
     client_.pushes.clear();
@@ -165,6 +182,20 @@ TEST_F(TrainersTest, CancelEndsTraining) {
   AsyncTrainer trainer(context_);
   Train(&trainer, {1});
   EXPECT_TRUE(absl::IsCancelled(status_));
+}
+
+TEST(BatchQueueTest, PeekLeavesWhatPopGives) {
+  BatchQueue queue(4);
+  EXPECT_EQ(queue.Peek(), nullptr);
+  auto first = std::make_shared<PreparedBatch>();
+  queue.Push(first);
+  queue.Push(std::make_shared<PreparedBatch>());
+  EXPECT_EQ(queue.Peek(), first);
+  EXPECT_EQ(queue.size(), 2u);
+  EXPECT_EQ(*queue.Pop(), first);
+  EXPECT_NE(queue.Peek(), first);
+  queue.Cancel();
+  EXPECT_EQ(queue.Peek(), nullptr);
 }
 
 TEST(BatchQueueTest, KeepsOrderThenReturnsTheStatusOfTheProducer) {

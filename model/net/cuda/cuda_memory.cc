@@ -7,9 +7,9 @@
 
 namespace sluice::cuda {
 
-DeviceBlock::~DeviceBlock() { Free(); }
+DeviceBlock::~DeviceBlock() { Release(); }
 
-void DeviceBlock::Free() {
+void DeviceBlock::Release() {
   if (data_ != nullptr) (void)cudaFree(data_);
   memory_.used_.fetch_sub(capacity_, std::memory_order_relaxed);
   data_ = nullptr;
@@ -18,7 +18,7 @@ void DeviceBlock::Free() {
 
 absl::Status DeviceBlock::Reserve(size_t bytes) {
   if (bytes <= capacity_) return absl::OkStatus();
-  Free();
+  Release();
   const size_t others = memory_.used();
   if (bytes > memory_.limit_ || others > memory_.limit_ - bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -42,15 +42,17 @@ absl::Status DeviceBlock::Reserve(size_t bytes) {
   return absl::OkStatus();
 }
 
-PinnedBlock::~PinnedBlock() {
+PinnedBlock::~PinnedBlock() { Release(); }
+
+void PinnedBlock::Release() {
   if (data_ != nullptr) (void)cudaFreeHost(data_);
+  data_ = nullptr;
+  capacity_ = 0;
 }
 
 absl::Status PinnedBlock::Reserve(size_t bytes) {
   if (bytes <= capacity_) return absl::OkStatus();
-  if (data_ != nullptr) (void)cudaFreeHost(data_);
-  data_ = nullptr;
-  capacity_ = 0;
+  Release();
   SLUICE_RETURN_IF_CUDA_ERROR(
       cudaHostAlloc(reinterpret_cast<void**>(&data_), bytes, cudaHostAllocDefault));
   capacity_ = bytes;

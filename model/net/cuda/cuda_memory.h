@@ -1,5 +1,5 @@
-// Blocks of device memory within a bound, and of pinned host memory. They grow and never shrink;
-// growing loses the contents and the address.
+// Blocks of device memory within a bound, and of pinned host memory. They grow, or are given back
+// whole; growing loses the contents and the address.
 //
 // Thread safety: one thread, on the device they belong to; DeviceMemory::used from any.
 #pragma once
@@ -43,6 +43,8 @@ class DeviceBlock {
   // RESOURCE_EXHAUSTED beyond the bound or when the device has no more, naming both sizes; the
   // block then holds nothing. REQUIRES: no work in flight uses it.
   absl::Status Reserve(size_t bytes);
+  // Holds nothing after. REQUIRES: as above.
+  void Release();
   char* data() const { return data_; }
   size_t capacity() const { return capacity_; }
   // Exchanges memory and contents. REQUIRES: of the same DeviceMemory.
@@ -52,8 +54,6 @@ class DeviceBlock {
   }
 
  private:
-  void Free();
-
   DeviceMemory& memory_;
   const char* const what_;
   const char* const advice_;
@@ -70,6 +70,7 @@ class PinnedBlock {
 
   // REQUIRES: no work in flight uses it.
   absl::Status Reserve(size_t bytes);
+  void Release();
   char* data() const { return data_; }
 
  private:

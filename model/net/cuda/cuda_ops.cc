@@ -33,20 +33,25 @@ cublasOperation_t OperationOf(bool transposed) { return transposed ? CUBLAS_OP_T
 absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute,
                                                          DeviceMemory* memory) {
   SLUICE_ASSIGN_OR_RETURN(const CublasLibrary* const cublas, CublasLibrary::Get());
-  std::unique_ptr<CudaOps> ops(new CudaOps(compute, memory));
+  std::unique_ptr<CudaOps> ops = WithoutProducts(compute);
   ops->cublas_ = cublas;
-  SLUICE_RETURN_IF_ERROR(ops->workspace_.Reserve(kWorkspace));
+  ops->workspace_ = std::make_unique<DeviceBlock>(memory, "cuBLAS's workspace");
+  SLUICE_RETURN_IF_ERROR(ops->workspace_->Reserve(kWorkspace));
   SLUICE_RETURN_IF_ERROR(cublas->Check(cublas->create(&ops->handle_), "cublasCreate"));
   // set_stream forgets the workspace: this order.
   SLUICE_RETURN_IF_ERROR(
       cublas->Check(cublas->set_stream(ops->handle_, compute->get()), "cublasSetStream"));
   SLUICE_RETURN_IF_ERROR(
-      cublas->Check(cublas->set_workspace(ops->handle_, ops->workspace_.data(), kWorkspace),
+      cublas->Check(cublas->set_workspace(ops->handle_, ops->workspace_->data(), kWorkspace),
                     "cublasSetWorkspace"));
   SLUICE_RETURN_IF_ERROR(cublas->Check(
       cublas->set_math_mode(ops->handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
       "cublasSetMathMode"));
   return ops;
+}
+
+std::unique_ptr<CudaOps> CudaOps::WithoutProducts(const Stream* stream) {
+  return std::unique_ptr<CudaOps>(new CudaOps(stream));
 }
 
 CudaOps::~CudaOps() {
@@ -66,6 +71,7 @@ void CudaOps::Zero(void* to, size_t bytes) {
 }
 
 void CudaOps::Multiply(const Gemm& gemm) {
+  if (cublas_ == nullptr) return Keep(absl::InternalError("a product on a stream without cuBLAS"));
   const float one = 1.0f, zero = 0.0f;
   const cudaDataType type = TypeOf(gemm.element);
   const absl::Status status = cublas_->Check(

@@ -19,6 +19,8 @@ class CudaOps : public StepOps {
   // Work goes on `compute`; it and `memory` outlive this.
   static absl::StatusOr<std::unique_ptr<CudaOps>> Create(const Stream* compute,
                                                          DeviceMemory* memory);
+  // For kernels alone: no cuBLAS, no memory.
+  static std::unique_ptr<CudaOps> WithoutProducts(const Stream* stream);
   ~CudaOps() override;
 
   // The first failure since the last call.
@@ -45,16 +47,15 @@ class CudaOps : public StepOps {
                     uint32_t keys, uint32_t rows) override;
 
  private:
-  CudaOps(const Stream* compute, DeviceMemory* memory)
-      : compute_(*compute), workspace_(memory, "cuBLAS's workspace") {}
+  explicit CudaOps(const Stream* compute) : compute_(*compute) {}
   void Keep(const absl::Status& status) { status_.Update(status); }
   // Of the launch just made.
   void KeepLaunch(const char* kernel);
 
   const Stream& compute_;
-  const CublasLibrary* cublas_ = nullptr;
+  const CublasLibrary* cublas_ = nullptr;  // null: without products
   cublasHandle_t handle_ = nullptr;
-  DeviceBlock workspace_;
+  std::unique_ptr<DeviceBlock> workspace_;
   absl::Status status_;
 };
 

@@ -1,11 +1,11 @@
-// A CUDA stream and an event that belong to their holder.
+// A CUDA stream, an event, and the time between two, that belong to their holder.
 //
 // Thread safety: one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "model/net/cuda/cuda_status.h"
 
 namespace sluice::cuda {
@@ -56,6 +56,22 @@ class Event {
 
  private:
   cudaEvent_t event_ = nullptr;
+};
+
+// What lies on a stream between two Records.
+struct Span {
+  absl::Status Create() {
+    absl::Status status = begin.Create(/*timing=*/true);
+    status.Update(end.Create(/*timing=*/true));
+    return status;
+  }
+  // When `end` has been reached.
+  absl::StatusOr<double> Seconds() const {
+    float milliseconds = 0;
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+    return milliseconds * 1e-3;
+  }
+  Event begin, end;
 };
 
 }  // namespace sluice::cuda

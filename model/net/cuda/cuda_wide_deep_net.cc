@@ -2,8 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -23,8 +23,6 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& sha
 namespace cuda {
 namespace {
 
-// Keys and cells are counted in 32 bits, and padding must fit too.
-constexpr size_t kMaxKeys = size_t{1} << 31;
 // Of the keys of a largest batch, so many are unique rows before anything is known about the data.
 constexpr size_t kRowsOfKeys = 4;
 
@@ -57,7 +55,6 @@ CudaWideDeepNet::CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& o
       device_memory_(NameOf(options.device),
                      static_cast<size_t>(device_.total_bytes * options.device_memory_fraction)),
       constants_(&device_memory_, "the network's tables"),
-      input_(&device_memory_, "a batch with its values"),
       work_(&device_memory_, "activations and their gradients"),
       output_(&device_memory_, "gradients") {}
 
@@ -85,12 +82,7 @@ CudaWideDeepNet::~CudaWideDeepNet() {
 
 absl::Status CudaWideDeepNet::Prepare() {
   for (Stream* stream : {&compute_, &up_, &down_}) SLUICE_RETURN_IF_ERROR(stream->Create());
-  for (Event* event : {&batch_up_, &values_up_})
-    SLUICE_RETURN_IF_ERROR(event->Create(/*timing=*/false));
-  for (Span* span : {&index_span_, &train_span_}) {
-    SLUICE_RETURN_IF_ERROR(span->begin.Create(/*timing=*/true));
-    SLUICE_RETURN_IF_ERROR(span->end.Create(/*timing=*/true));
-  }
+  SLUICE_RETURN_IF_ERROR(train_span_.Create());
   for (size_t i = 0; i < shape_.hidden.size() + 1; ++i) {
     arrivals_.push_back(std::make_unique<Arrival>());
     SLUICE_RETURN_IF_ERROR(arrivals_.back()->computed.Create(/*timing=*/false));
@@ -107,63 +99,47 @@ absl::Status CudaWideDeepNet::Prepare() {
   program_ =
       std::make_unique<StepProgram>(shape_, ViewOf(shape_, constants_.data()),
                                     ElementOf(precision_), precision_ == MatmulPrecision::kTf32);
+  SLUICE_ASSIGN_OR_RETURN(
+      input_device_, CudaInputDevice::Create(&up_, &compute_, program_.get(), &device_memory_));
+  inputs_ =
+      std::make_unique<StepInputs>(shape_, program_->plan(), options_.threads, input_device_.get());
   if (precision_ == MatmulPrecision::kFp16)
     loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
   const size_t keys = shape_.row_dim() > 0 ? options_.max_batch * shape_.slots.size() : 0;
-  return Reserve(Pad(options_.max_batch, keys, keys / kRowsOfKeys));
+  const StepShape largest = Pad(options_.max_batch, keys, keys / kRowsOfKeys);
+  SLUICE_RETURN_IF_ERROR(inputs_->Reserve(largest));
+  return Reserve(largest);
 }
 
 absl::Status CudaWideDeepNet::Reserve(const StepShape& shape) {
   const NetPlan& plan = program_->plan();
-  const size_t in = InputLayout(plan, shape).total, out = OutputLayout(plan, shape).total;
   const size_t work = WorkLayout(plan, shape, program_->element()).total;
-  if (in <= reserved_[0] && work <= reserved_[1] && out <= reserved_[2]) return absl::OkStatus();
+  const size_t out = OutputLayout(plan, shape).total;
+  if (work <= reserved_[0] && out <= reserved_[1]) return absl::OkStatus();
   graphs_.Clear();
-  reserved_ = {0, 0, 0};
+  reserved_ = {0, 0};
   // An update may still read the gradients of the step before.
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
-  SLUICE_RETURN_IF_ERROR(input_.Reserve(in));
+  const absl::Status status = ReserveBlocks(work, out);
+  if (!absl::IsResourceExhausted(status) || !inputs_->GiveBack()) return status;
+  return ReserveBlocks(work, out);
+}
+
+absl::Status CudaWideDeepNet::ReserveBlocks(size_t work, size_t output) {
   SLUICE_RETURN_IF_ERROR(work_.Reserve(work));
-  SLUICE_RETURN_IF_ERROR(output_.Reserve(out));
-  SLUICE_RETURN_IF_ERROR(pinned_input_.Reserve(in));
-  SLUICE_RETURN_IF_ERROR(pinned_output_.Reserve(out));
-  reserved_ = {input_.capacity(), work_.capacity(), output_.capacity()};
+  SLUICE_RETURN_IF_ERROR(output_.Reserve(output));
+  SLUICE_RETURN_IF_ERROR(pinned_output_.Reserve(output));
+  reserved_ = {work_.capacity(), output_.capacity()};
   return absl::OkStatus();
 }
 
-absl::Status CudaWideDeepNet::CheckSize(const NetInput& input) const {
-  const Batch& batch = *input.batch;
-  const size_t largest =
-      std::max({batch.n * std::max<size_t>(batch.num_slots, 1), batch.keys.size(), input.num_rows});
-  if (largest < kMaxKeys) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("wide_deep: a batch of ", batch.n, " examples has ", largest,
-                   " cells, keys or rows; at most ", kMaxKeys, " fit; lower train.batch_size"));
-}
-
-absl::Status CudaWideDeepNet::Upload(const Piece& piece) {
-  if (piece.begin >= piece.end) return absl::OkStatus();
-  return CudaStatus(cudaMemcpyAsync(input_.data() + piece.begin, pinned_input_.data() + piece.begin,
-                                    piece.end - piece.begin, cudaMemcpyHostToDevice, up_.get()),
-                    "cudaMemcpyAsync");
-}
-
-absl::Status CudaWideDeepNet::AwaitUploads(Event* up) {
-  SLUICE_RETURN_IF_ERROR(up->Record(up_));
-  return up->HoldBack(compute_);
-}
-
 absl::Status CudaWideDeepNet::RunPhase(size_t phase, const StepShape& shape, const char* dense) {
-  return graphs_.Run(phase, shape, dense, compute_, [this, phase, &shape, dense] {
-    switch (phase) {
-      case kIndex:
-        program_->Index(shape, memory(dense), ops_.get());
-        break;
-      case kForward:
-        program_->Forward(shape, memory(dense), ops_.get());
-        break;
-      default:
-        program_->Train(phase - kTrain, shape, memory(dense), ops_.get());
+  const StepMemory blocks = memory(dense);
+  return graphs_.Run({phase, shape, blocks.input, dense}, compute_, [&] {
+    if (phase == kForward) {
+      program_->Forward(shape, blocks, ops_.get());
+    } else {
+      program_->Train(phase - kTrain, shape, blocks, ops_.get());
     }
     return ops_->TakeStatus();
   });
@@ -194,15 +170,15 @@ absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLa
   return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
 }
 
-absl::Status CudaWideDeepNet::Synchronize(const std::vector<const Span*>& spans) {
+absl::Status CudaWideDeepNet::Synchronize(bool training) {
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(down_.get()));
   double busy = busy_seconds_.load(std::memory_order_relaxed);
-  for (const Span* span : spans) {
-    float milliseconds = 0;
-    SLUICE_RETURN_IF_CUDA_ERROR(
-        cudaEventElapsedTime(&milliseconds, span->begin.get(), span->end.get()));
-    busy += milliseconds * 1e-3;
+  SLUICE_ASSIGN_OR_RETURN(const double step, train_span_.Seconds());
+  busy += step;
+  if (training && !inputs_->ahead()) {
+    SLUICE_ASSIGN_OR_RETURN(const double index, input_device_->IndexSeconds(inputs_->block()));
+    busy += index;
   }
   busy_seconds_.store(busy, std::memory_order_relaxed);
   return absl::OkStatus();
@@ -214,40 +190,32 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
   const Dropout dropout(shape_.dropout, seed, epoch);
   SLUICE_RETURN_IF_ERROR(
       CheckTrainStep(shape_, plan.elements, input, dropout.active(), *gradients));
-  SLUICE_RETURN_IF_ERROR(CheckSize(input));
+  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, input.num_rows));
   gradients->loss_sum = gradients->weight_sum = 0;
   gradients->skipped = false;
   left_.present = false;
   SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   if (input.batch->n == 0) return ZeroGradients(input, gradients);
   const bool geo = input.geo != nullptr;
-  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
-  const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
+  const StepShape shape = ShapeOf(*input.batch, input.num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
-  const InputLayout in(plan, shape);
+  SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/true));
+  steps_ahead_.store(inputs_->steps_ahead(), std::memory_order_relaxed);
   const double weight_sum = SumOfWeights(*input.batch);
   const double scale = precision_ == MatmulPrecision::kFp16 ? scaler_.scale() : 1.0;
-  const StepHeader header = MakeHeader(input, values.rows, dropout, weight_sum, scale);
-  char* const to = pinned_input_.data();
-  const int threads = options_.threads;
-
-  SLUICE_RETURN_IF_ERROR(Upload(FillBatch(plan, in, input, header, threads, to)));
-  SLUICE_RETURN_IF_ERROR(AwaitUploads(&batch_up_));
-  SLUICE_RETURN_IF_ERROR(index_span_.begin.Record(compute_));
-  SLUICE_RETURN_IF_ERROR(RunPhase(kIndex, shape, values.dense));
-  SLUICE_RETURN_IF_ERROR(index_span_.end.Record(compute_));
-  SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, threads, to)));
-  SLUICE_RETURN_IF_ERROR(Upload(FillRows(plan, in, input, threads, to)));
-  SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
+  SLUICE_RETURN_IF_ERROR(
+      inputs_->AddValues(input, MakeHeader(input, values.rows, dropout, weight_sum, scale)));
   const OutputLayout out(plan, shape);
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
   SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
+  inputs_->BringNext();  // before anything is waited for
   // Of fp16 nothing is final before it is known that nothing overflowed.
   gradients->weight_sum = weight_sum;
   const bool early = precision_ != MatmulPrecision::kFp16 && !geo;
   if (early) SLUICE_RETURN_IF_ERROR(TakeEarly(out, gradients));
-  SLUICE_RETURN_IF_ERROR(Synchronize({&index_span_, &train_span_}));
+  SLUICE_RETURN_IF_ERROR(Synchronize(/*training=*/true));
 
   StepResult result;
   std::memcpy(&result, pinned_output_.data() + out.result, sizeof result);
@@ -262,17 +230,17 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
     return absl::OkStatus();
   }
   ReadGradients(plan, out, pinned_output_.data(), input.num_rows, static_cast<float>(1.0 / scale),
-                /*early=*/!early, threads, gradients);
+                /*early=*/!early, options_.threads, gradients);
   return absl::OkStatus();
 }
 
 absl::Status CudaWideDeepNet::ZeroGradients(const NetInput& input, NetGradients* gradients) {
   const NetPlan& plan = program_->plan();
+  inputs_->BringNext();
   if (input.geo == nullptr) {
     SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
     return absl::OkStatus();
   }
-  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
   const StepShape shape = Pad(0, 0, input.num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   const OutputLayout out(plan, shape);
@@ -317,26 +285,22 @@ absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradien
 absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
   const NetPlan& plan = program_->plan();
   SLUICE_RETURN_IF_ERROR(CheckInput(shape_, plan.elements, input));
-  SLUICE_RETURN_IF_ERROR(CheckSize(input));
+  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, input.num_rows));
   if (input.batch->n == 0) return absl::OkStatus();
   left_.present = false;
   SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
-  const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
+  const StepShape shape = ShapeOf(*input.batch, input.num_rows);
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
-  const InputLayout in(plan, shape);
-  const StepHeader header = MakeHeader(input, values.rows, Dropout(), 0, 1);
-  char* const to = pinned_input_.data();
-  SLUICE_RETURN_IF_ERROR(Upload(FillBatch(plan, in, input, header, options_.threads, to)));
-  SLUICE_RETURN_IF_ERROR(Upload(FillDense(plan, in, input, options_.threads, to)));
-  SLUICE_RETURN_IF_ERROR(Upload(FillRows(plan, in, input, options_.threads, to)));
-  SLUICE_RETURN_IF_ERROR(AwaitUploads(&values_up_));
+  SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/false));
+  SLUICE_RETURN_IF_ERROR(
+      inputs_->AddValues(input, MakeHeader(input, values.rows, Dropout(), 0, 1)));
   const OutputLayout out(plan, shape);
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
   SLUICE_RETURN_IF_ERROR(RunPhase(kForward, shape, values.dense));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
   SLUICE_RETURN_IF_ERROR(Download(0, out.logits, out.logits + input.batch->n * sizeof(float)));
-  SLUICE_RETURN_IF_ERROR(Synchronize({&train_span_}));
+  SLUICE_RETURN_IF_ERROR(Synchronize(/*training=*/false));
   std::memcpy(logits, pinned_output_.data() + out.logits, input.batch->n * sizeof(float));
   return absl::OkStatus();
 }
@@ -376,6 +340,7 @@ DeviceStats CudaWideDeepNet::device_stats() const {
   stats.busy_seconds = busy_seconds_.load(std::memory_order_relaxed);
   stats.bytes_in_use = device_memory_.used();
   stats.bytes_limit = device_memory_.limit();
+  stats.steps_ahead = steps_ahead_.load(std::memory_order_relaxed);
   stats.skipped_steps = skipped_.load(std::memory_order_relaxed);
   stats.loss_scale = loss_scale_.load(std::memory_order_relaxed);
   return stats;

@@ -1,8 +1,9 @@
 // The CUDA backend of wide_deep on one device.
 //
-// A step: the batch goes up and its keys are sorted while dense tensors and rows follow on a stream
-// of their own; forward and backward run on the compute stream; each layer's weight gradient comes
-// down on a third stream when its product ends; the call returns when all is down.
+// A step: the batch goes up and its keys are sorted (step_inputs.h), beside the step before when it
+// was announced; dense tensors and rows follow on the stream for copies; forward and backward run
+// on the compute stream; each layer's weight gradient comes down on a stream of its own when its
+// product ends; the call returns when all is down.
 // Rows may be read by slot from a block that stays (MakeResidentRows), and parameters from Geo's
 // local values (MakeGeoValues), whose optimizer then runs here; graphs hold neither's address but
 // that of the dense tensors.
@@ -22,13 +23,14 @@
 
 #include "absl/status/statusor.h"
 #include "model/net/cuda/cuda_device.h"
+#include "model/net/cuda/cuda_input_device.h"
 #include "model/net/cuda/cuda_memory.h"
 #include "model/net/cuda/cuda_ops.h"
 #include "model/net/cuda/cuda_stream.h"
 #include "model/net/cuda/graph_cache.h"
 #include "model/net/cuda/loss_scaler.h"
+#include "model/net/cuda/step_inputs.h"
 #include "model/net/cuda/step_program.h"
-#include "model/net/cuda/step_staging.h"
 #include "model/net/cuda/table_device.h"
 #include "model/net/dense_net.h"
 #include "model/net/net_options.h"
@@ -42,6 +44,7 @@ class CudaWideDeepNet : public DenseNet {
                                                           const NetOptions& options);
   ~CudaWideDeepNet() override;
 
+  void Announce(ComingBatch next) override { inputs_->Announce(std::move(next)); }
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override;
@@ -53,20 +56,13 @@ class CudaWideDeepNet : public DenseNet {
   std::string Describe() const override;
 
  private:
-  // Time on the compute stream between Begin and End, known after the stream is synchronized.
-  struct Span {
-    Event begin, end;
-  };
-
   CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options, MatmulPrecision precision,
                   CudaDeviceInfo device);
   absl::Status Prepare();
-  // Room for a step; forgets the graphs when a block may move.
+  // Room for work and output of a step, even if batches can go up no more ahead of their steps;
+  // forgets the graphs when a block may move.
   absl::Status Reserve(const StepShape& shape);
-  absl::Status CheckSize(const NetInput& input) const;
-  absl::Status Upload(const Piece& piece);
-  // `compute_` goes on when all uploads so far are there.
-  absl::Status AwaitUploads(Event* up);
+  absl::Status ReserveBlocks(size_t work, size_t output);
   // dense: as StepMemory.
   absl::Status RunPhase(size_t phase, const StepShape& shape, const char* dense);
   // Bytes [begin, end) of the output come down when what is on `compute_` so far is done, then
@@ -83,12 +79,12 @@ class CudaWideDeepNet : public DenseNet {
   absl::StatusOr<std::unique_ptr<TableDevice>> MakeTableDevice(const char* advice);
   // Waits for the gradients that come down before the rest, takes each and tells `ready`.
   absl::Status TakeEarly(const OutputLayout& out, NetGradients* gradients);
-  // Waits for all work and counts it.
-  absl::Status Synchronize(const std::vector<const Span*>& spans);
+  // Waits for the step, and counts its work: train_span_, and a sort that did not run ahead.
+  absl::Status Synchronize(bool training);
   // After a step whose result is down: whether it may be used.
   absl::Status CheckOverflow(const StepResult& result, NetGradients* gradients);
   StepMemory memory(const char* dense) const {
-    return {input_.data(), work_.data(), output_.data(), dense};
+    return {inputs_->data(), work_.data(), output_.data(), dense};
   }
 
   const WideDeepShape shape_;
@@ -96,24 +92,25 @@ class CudaWideDeepNet : public DenseNet {
   const MatmulPrecision precision_;
   const CudaDeviceInfo device_;
   DeviceMemory device_memory_;  // before the blocks
-  DeviceBlock constants_, input_, work_, output_;
-  PinnedBlock pinned_input_, pinned_output_;
-  std::array<size_t, 3> reserved_ = {0, 0, 0};  // bytes of input, work and output that are there
+  DeviceBlock constants_, work_, output_;
+  PinnedBlock pinned_output_;
+  std::array<size_t, 2> reserved_ = {0, 0};  // bytes of work and output that are there
   Stream compute_, up_, down_;
-  Event batch_up_, values_up_;
-  Span index_span_, train_span_;
+  Span train_span_;
   struct Arrival {
     Event computed, down;
   };
   std::vector<std::unique_ptr<Arrival>> arrivals_;  // by part of training
   std::unique_ptr<CudaOps> ops_;
   std::unique_ptr<StepProgram> program_;
+  std::unique_ptr<CudaInputDevice> input_device_;
+  std::unique_ptr<StepInputs> inputs_;
   GraphCache graphs_;
   LossScaler scaler_;
   DeviceGradients left_;  // of the last step on Geo's values
   // Written by the calling thread, read by metrics; relaxed: figures, nothing is read through them.
   std::atomic<double> busy_seconds_{0}, loss_scale_{0};
-  std::atomic<uint64_t> skipped_{0};
+  std::atomic<uint64_t> skipped_{0}, steps_ahead_{0};
 };
 
 }  // namespace sluice::cuda

@@ -4,13 +4,12 @@
 
 namespace sluice::cuda {
 
-absl::Status GraphCache::Run(size_t phase, const StepShape& shape, const char* dense,
-                             const Stream& stream, const std::function<absl::Status()>& enqueue) {
-  const auto it = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.phase == phase && entry.shape == shape && entry.dense == dense;
-  });
+absl::Status GraphCache::Run(const GraphKey& key, const Stream& stream,
+                             const std::function<absl::Status()>& enqueue) {
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&key](const Entry& entry) { return entry.key == key; });
   if (it == entries_.end()) {
-    entries_.emplace_front(phase, shape, dense);
+    entries_.emplace_front(key);
     if (entries_.size() > kMaxEntries) entries_.pop_back();
     return enqueue();
   }

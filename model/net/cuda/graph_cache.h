@@ -1,9 +1,10 @@
 // CUDA graphs of steps: what is put on the streams for the same phase and shape a second time is
 // captured and from then on launched as one graph.
 //
-// Invariants: a graph holds the addresses it was captured with; Clear when one changes. The first
-// time runs without capture, so that modules are loaded and plans made outside of it. At most
-// kMaxEntries phases of shapes are known, the least recently used goes. Thread safety: one thread.
+// Invariants: a graph holds the addresses it was captured with: those of its key, and others; Clear
+// when one of the others changes. The first time runs without capture, so that modules are loaded
+// and plans made outside of it. At most kMaxEntries keys are known, the least recently used goes; a
+// graph that runs then ends first. Thread safety: one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,29 +21,36 @@ namespace sluice::cuda {
 // Pieces of a step that are captured apart; kTrain + i is part i of training.
 enum StepPhase : size_t { kIndex, kForward, kTrain };
 
+struct GraphKey {
+  size_t phase;
+  StepShape shape;
+  const char* input;  // the block of input
+  const char* dense;  // where the dense tensors are; null: in `input`
+  bool operator==(const GraphKey& o) const {
+    return phase == o.phase && shape == o.shape && input == o.input && dense == o.dense;
+  }
+};
+
 class GraphCache {
  public:
-  static constexpr size_t kMaxEntries = 64;
+  static constexpr size_t kMaxEntries = 128;
 
-  // enqueue: puts the phase's work on `stream`; a function of phase, shape and where the dense
-  // tensors are.
-  absl::Status Run(size_t phase, const StepShape& shape, const char* dense, const Stream& stream,
+  // enqueue: puts the work on `stream`; a function of `key`.
+  absl::Status Run(const GraphKey& key, const Stream& stream,
                    const std::function<absl::Status()>& enqueue);
   void Clear() { entries_.clear(); }
   uint64_t launches() const { return launches_; }  // of graphs
 
  private:
   struct Entry {
-    Entry(size_t p, const StepShape& s, const char* d) : phase(p), shape(s), dense(d) {}
+    explicit Entry(const GraphKey& k) : key(k) {}
     ~Entry() {
       if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
     }
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
 
-    const size_t phase;
-    const StepShape shape;
-    const char* const dense;
+    const GraphKey key;
     cudaGraphExec_t graph = nullptr;  // null: seen once
   };
 

@@ -40,15 +40,23 @@ NetPlan::NetPlan(const WideDeepShape& shape)
 InputLayout::InputLayout(const NetPlan& plan, const StepShape& shape) {
   Places places;
   for (const size_t n : plan.elements) dense.push_back(places.Take(n, sizeof(float)));
-  header = places.Take(1, sizeof(StepHeader));
+  sizes = places.Take(1, sizeof(StepHeader));
   label = places.Take(shape.batch, sizeof(float));
   weight = places.Take(shape.batch, sizeof(float));
   numeric = places.Take(shape.batch * plan.num_numeric, sizeof(float));
   key_offsets = places.Take(shape.batch * plan.num_slots + 1, sizeof(uint32_t));
   row_index = places.Take(shape.keys, sizeof(uint32_t));
   example_id = places.Take(plan.dropout ? shape.batch : 0, sizeof(uint64_t));
-  slots = places.Take(plan.row_dim > 0 ? shape.rows : 0, sizeof(uint32_t));
-  rows = places.Take(shape.rows * plan.row_dim, sizeof(float));
+  header = places.Take(1, sizeof(StepHeader));
+  // A slot takes no more than a row.
+  values = places.Take(shape.rows * plan.row_dim, sizeof(float));
+  up_end = places.end();
+  for (int side = 0; side < 2; ++side) {
+    sort_rows[side] = places.Take(shape.keys, sizeof(uint32_t));
+    sort_cells[side] = places.Take(shape.keys, sizeof(uint32_t));
+  }
+  sort_counts = places.Take(kSortDigits * SortTiles(shape.keys), sizeof(uint32_t));
+  row_begin = places.Take(shape.rows + 1, sizeof(uint32_t));
   total = places.end();
 }
 
@@ -87,12 +95,6 @@ WorkLayout::WorkLayout(const NetPlan& plan, const StepShape& shape, Element elem
   d_logits = places.Take(shape.batch, sizeof(float));
   losses = places.Take(shape.batch, sizeof(double));
   partials = places.Take(Slices(shape.batch) * sums, sizeof(double));
-  for (int side = 0; side < 2; ++side) {
-    sort_rows[side] = places.Take(shape.keys, sizeof(uint32_t));
-    sort_cells[side] = places.Take(shape.keys, sizeof(uint32_t));
-  }
-  sort_counts = places.Take(kSortDigits * SortTiles(shape.keys), sizeof(uint32_t));
-  row_begin = places.Take(shape.rows + 1, sizeof(uint32_t));
   heads = places.Take(Chunks(shape.keys) * plan.row_dim, sizeof(float));
   tails = places.Take(Chunks(shape.keys) * plan.row_dim, sizeof(float));
   total = places.end();
@@ -154,8 +156,8 @@ BatchView ViewOf(const InputLayout& layout, const char* input) {
   view.key_offsets = reinterpret_cast<const uint32_t*>(input + layout.key_offsets);
   view.row_index = reinterpret_cast<const uint32_t*>(input + layout.row_index);
   view.example_id = reinterpret_cast<const uint64_t*>(input + layout.example_id);
-  view.slots = reinterpret_cast<const uint32_t*>(input + layout.slots);
-  view.rows = reinterpret_cast<const float*>(input + layout.rows);
+  view.slots = reinterpret_cast<const uint32_t*>(input + layout.values);
+  view.rows = reinterpret_cast<const float*>(input + layout.values);
   return view;
 }
 

@@ -1,4 +1,4 @@
-// Where everything of a step lies: offsets into one block of inputs, one of work memory and one of
+// Where everything of a step lies: offsets into a block of inputs, one of work memory and one of
 // outputs, for padded sizes.
 //
 // Invariants: every part begins at a multiple of kAlignment; parts do not overlap; a layout is a
@@ -51,12 +51,18 @@ struct NetPlan {
   size_t ld(size_t level) const { return Ld(widths[level]); }
 };
 
-// Goes up: [dense tensors][header, batch][rows of the table]. The places of dense tensors do not
-// depend on the step's sizes: a block of local values (device_geo_values.h) has them there, too.
+// Goes up: [dense tensors][sizes, batch][header, values]. Of `values` a step brings rows of the
+// table or slots of resident ones, in the same place. What comes of the batch alone stays behind
+// them: its keys, sorted by row. The places of dense tensors do not depend on the step's sizes: a
+// block of local values (device_geo_values.h) has them there, too.
 struct InputLayout {
   InputLayout(const NetPlan& plan, const StepShape& shape);
   std::vector<size_t> dense;
-  size_t header, label, weight, numeric, key_offsets, row_index, example_id, slots, rows;
+  size_t sizes;  // a StepHeader of which n, keys and rows are set
+  size_t label, weight, numeric, key_offsets, row_index, example_id;
+  size_t header, values;
+  size_t up_end;  // what goes up lies before
+  size_t sort_rows[2], sort_cells[2], sort_counts, row_begin;
   size_t total;
 };
 
@@ -76,7 +82,6 @@ struct WorkLayout {
   std::vector<size_t> weights;  // by hidden layer, 16-bit elements only: [in][ld of out]
   size_t product;               // 16-bit elements only: f32 [batch][widest ld]
   size_t d_logits, losses, partials;
-  size_t sort_rows[2], sort_cells[2], sort_counts, row_begin;
   size_t heads, tails;
   size_t total;
 };

@@ -10,6 +10,7 @@ struct StepProgram::Step {
         in(plan, given),
         out(plan, given),
         work(plan, given, element),
+        input(memory.input),
         scratch(memory.work),
         output(memory.output),
         tensors(memory.dense != nullptr ? memory.dense : memory.input),
@@ -25,6 +26,9 @@ struct StepProgram::Step {
   T* at(size_t offset) const {
     return reinterpret_cast<T*>(scratch + offset);
   }
+  const uint32_t* index(size_t offset) const {
+    return reinterpret_cast<const uint32_t*>(input + offset);
+  }
   StepResult* result() const { return reinterpret_cast<StepResult*>(output + out.result); }
   uint32_t* overflow() const { return &result()->overflow; }
 
@@ -32,6 +36,7 @@ struct StepProgram::Step {
   const InputLayout in;
   const OutputLayout out;
   const WorkLayout work;
+  const char* const input;
   char* const scratch;
   char* const output;
   const char* const tensors;
@@ -45,38 +50,39 @@ StepProgram::StepProgram(const WideDeepShape& shape, const NetView& net, Element
       tf32_(tf32),
       dropout_scale_(shape.dropout > 0 ? Dropout(shape.dropout, 0, 0).scale() : 1.0f) {}
 
-void StepProgram::Index(const StepShape& shape, const StepMemory& memory, StepOps* ops) const {
-  const Step step(plan_, shape, memory, element_);
-  ops->Zero(step.result(), sizeof(StepResult));
-  if (plan_.row_dim == 0 || shape.rows == 0) return;
-  uint32_t* rows[] = {step.at<uint32_t>(step.work.sort_rows[0]),
-                      step.at<uint32_t>(step.work.sort_rows[1])};
-  uint32_t* cells[] = {step.at<uint32_t>(step.work.sort_cells[0]),
-                       step.at<uint32_t>(step.work.sort_cells[1])};
+void StepProgram::Index(const StepShape& shape, char* input, StepOps* ops) const {
+  if (!has_index(shape)) return;
+  const InputLayout in(plan_, shape);
+  BatchView batch = ViewOf(in, input);
+  // The step's own header comes later.
+  batch.header = reinterpret_cast<const StepHeader*>(input + in.sizes);
+  const auto at = [input](size_t offset) { return reinterpret_cast<uint32_t*>(input + offset); };
+  uint32_t* rows[] = {at(in.sort_rows[0]), at(in.sort_rows[1])};
+  uint32_t* cells[] = {at(in.sort_cells[0]), at(in.sort_cells[1])};
   const uint32_t passes = SortPasses(shape.rows);
   if (shape.keys > 0) {
-    ops->ExpandCells(step.batch, net_.num_slots, shape.batch, cells[0]);
+    ops->ExpandCells(batch, net_.num_slots, shape.batch, cells[0]);
     for (uint32_t pass = 0; pass < passes; ++pass) {
       SortArgs args;
-      args.header = step.batch.header;
+      args.header = batch.header;
       args.pass = pass;
       args.keys = shape.keys;
-      args.rows = pass == 0 ? step.batch.row_index : rows[pass % 2];
+      args.rows = pass == 0 ? batch.row_index : rows[pass % 2];
       args.cells = cells[pass % 2];
-      args.counts = step.at<uint32_t>(step.work.sort_counts);
+      args.counts = at(in.sort_counts);
       args.out_rows = rows[(pass + 1) % 2];
       args.out_cells = cells[(pass + 1) % 2];
       ops->SortPass(args);
     }
   }
-  ops->FindRows(step.batch.header, rows[passes % 2], shape.rows,
-                step.at<uint32_t>(step.work.row_begin));
+  ops->FindRows(batch.header, rows[passes % 2], shape.rows, at(in.row_begin));
 }
 
 void StepProgram::Train(size_t part, const StepShape& shape, const StepMemory& memory,
                         StepOps* ops) const {
   const Step step(plan_, shape, memory, element_);
   if (part == 0) {
+    ops->Zero(step.result(), sizeof(StepResult));
     ForwardLayers(step, element_, /*training=*/true, ops);
     Logits(step, element_, /*training=*/true, ops);
   } else {
@@ -227,12 +233,12 @@ void StepProgram::WideSums(const Step& step, StepOps* ops) const {
 }
 
 void StepProgram::RowGradients(const Step& step, StepOps* ops) const {
-  if (plan_.row_dim == 0 || step.shape.rows == 0) return;
+  if (!has_index(step.shape)) return;
   const uint32_t side = SortPasses(step.shape.rows) % 2;
   RowGradientView view;
-  view.sorted_rows = step.at<uint32_t>(step.work.sort_rows[side]);
-  view.sorted_cells = step.at<uint32_t>(step.work.sort_cells[side]);
-  view.row_begin = step.at<uint32_t>(step.work.row_begin);
+  view.sorted_rows = step.index(step.in.sort_rows[side]);
+  view.sorted_cells = step.index(step.in.sort_cells[side]);
+  view.row_begin = step.index(step.in.row_begin);
   view.d_logits = step.at<float>(step.work.d_logits);
   view.d_input = plan_.hidden > 0 ? step.at<float>(step.work.dz[0]) : nullptr;
   view.ld = NetPlan::Ld(plan_.embeddings);

@@ -1,5 +1,6 @@
 // The order of a step's kernels and products, and what each is given: training as Index, which
-// needs the batch only, and parts that also need the values; a forward pass.
+// needs the batch only and may run beside another step, and parts that also need the values; a
+// forward pass.
 //
 // Shapes: B = shape.batch rows everywhere, padding included; padding is 0 in activations and in
 // gradients. Everything is a pure function of shape and pointers, so that it can be captured in a
@@ -28,11 +29,13 @@ class StepProgram {
   const NetPlan& plan() const { return plan_; }
   Element element() const { return element_; }
 
-  // Sorts the keys by row. Nothing to do without keys or rows.
-  void Index(const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
+  // Sorts the keys by row: reads the batch in `input`, writes there alone.
+  void Index(const StepShape& shape, char* input, StepOps* ops) const;
+  // Whether there is something to sort.
+  bool has_index(const StepShape& shape) const { return plan_.row_dim > 0 && shape.rows > 0; }
   // Gradients of all tensors and rows, the result, in parts [0, train_parts()): after each but the
   // last, the weight gradient of one hidden layer is final, the last layer's first. REQUIRES: Index
-  // and the parts before, on the same stream.
+  // has ended, and the parts before are on the same stream.
   void Train(size_t part, const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
   size_t train_parts() const { return plan_.hidden + 1; }
   // The dense tensor that is final after a part; -1 after the last: all.

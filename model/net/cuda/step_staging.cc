@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "model/net/parallel.h"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr size_t kPart = 1 << 18;  // elements of 4 bytes that one thread copies at a time
+// Keys and cells are counted in 32 bits, and padding must fit too.
+constexpr size_t kMaxKeys = size_t{1} << 31;
 
 struct Copy {
   char* to;
@@ -38,7 +41,28 @@ Copy Of(char* block, size_t at, const T* from, size_t n) {
   return {block + at, reinterpret_cast<const char*>(from), n * sizeof(T)};
 }
 
+StepHeader SizesOf(const NetInput& input) {
+  StepHeader header = {};
+  header.n = input.batch->n;
+  header.keys = input.batch->keys.size();
+  header.rows = input.num_rows;
+  return header;
+}
+
 }  // namespace
+
+StepShape ShapeOf(const Batch& batch, size_t num_rows) {
+  return Pad(batch.n, batch.keys.size(), num_rows);
+}
+
+absl::Status CheckSize(const Batch& batch, size_t num_rows) {
+  const size_t largest =
+      std::max({batch.n * std::max<size_t>(batch.num_slots, 1), batch.keys.size(), num_rows});
+  if (largest < kMaxKeys) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("wide_deep: a batch of ", batch.n, " examples has ", largest,
+                   " cells, keys or rows; at most ", kMaxKeys, " fit; lower train.batch_size"));
+}
 
 double SumOfWeights(const Batch& batch) {
   double sum = 0;
@@ -48,21 +72,19 @@ double SumOfWeights(const Batch& batch) {
 
 StepHeader MakeHeader(const NetInput& input, const float* resident, const Dropout& dropout,
                       double weight_sum, double loss_scale) {
-  StepHeader header = {};
-  header.n = input.batch->n;
-  header.keys = input.batch->keys.size();
-  header.rows = input.num_rows;
+  StepHeader header = SizesOf(input);
   header.resident = resident;
   header.gradient_factor = weight_sum > 0 ? loss_scale / weight_sum : 0.0;
   header.dropout = dropout;
   return header;
 }
 
-Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
-                const StepHeader& header, int threads, char* block) {
+Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
+                char* block) {
   const Batch& batch = *input.batch;
+  const StepHeader sizes = SizesOf(input);
   std::vector<Copy> copies = {
-      Of(block, layout.header, &header, 1),
+      Of(block, layout.sizes, &sizes, 1),
       Of(block, layout.label, batch.label.data(), batch.n),
       Of(block, layout.weight, batch.weight.data(), batch.n),
       Of(block, layout.numeric, batch.numeric.data(), batch.n * plan.num_numeric),
@@ -73,16 +95,13 @@ Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& 
     copies.push_back(Of(block, layout.row_index, input.row_index, batch.keys.size()));
     end = layout.row_index + batch.keys.size() * sizeof(uint32_t);
   }
-  if (header.dropout.active()) {
+  // A forward pass needs none.
+  if (plan.dropout && batch.example_id.size() == batch.n) {
     copies.push_back(Of(block, layout.example_id, batch.example_id.data(), batch.n));
     end = layout.example_id + batch.n * sizeof(uint64_t);
   }
-  if (header.resident != nullptr && input.num_rows > 0) {
-    copies.push_back(Of(block, layout.slots, input.slots, input.num_rows));
-    end = layout.slots + input.num_rows * sizeof(uint32_t);
-  }
   CopyAll(copies, threads);
-  return {layout.header, end};
+  return {layout.sizes, end};
 }
 
 Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
@@ -98,12 +117,17 @@ Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& 
   return piece;
 }
 
-Piece FillRows(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
-               char* block) {
-  const bool resident = input.resident != nullptr || input.geo != nullptr;
-  const size_t n = resident || input.rows == nullptr ? 0 : input.num_rows * plan.row_dim;
-  CopyAll({Of(block, layout.rows, input.rows, n)}, threads);
-  return {layout.rows, layout.rows + n * sizeof(float)};
+Piece FillValues(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
+                 const StepHeader& header, int threads, char* block) {
+  std::vector<Copy> copies = {Of(block, layout.header, &header, 1)};
+  const size_t rows = plan.row_dim > 0 ? input.num_rows : 0;
+  if (header.resident != nullptr) {
+    copies.push_back(Of(block, layout.values, input.slots, rows));
+  } else if (input.geo == nullptr && input.rows != nullptr) {
+    copies.push_back(Of(block, layout.values, input.rows, rows * plan.row_dim));
+  }
+  CopyAll(copies, threads);
+  return {layout.header, static_cast<size_t>(copies.back().to - block) + copies.back().bytes};
 }
 
 void ReadTensor(const NetPlan& plan, const OutputLayout& layout, const char* block, size_t tensor,

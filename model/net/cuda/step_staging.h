@@ -21,14 +21,20 @@ double SumOfWeights(const Batch& batch);
 StepHeader MakeHeader(const NetInput& input, const float* resident, const Dropout& dropout,
                       double weight_sum, double loss_scale);
 
-// What goes up, each returning the piece that it filled: header and batch, with the
-// slots of resident rows; dense tensors; rows. Nothing of what lies on the device.
-Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
-                const StepHeader& header, int threads, char* block);
+// Padded sizes of a batch with num_rows unique rows, and whether they can be counted:
+// INVALID_ARGUMENT names what is too large.
+StepShape ShapeOf(const Batch& batch, size_t num_rows);
+absl::Status CheckSize(const Batch& batch, size_t num_rows);
+
+// What goes up, each returning the piece that it filled: the batch with its sizes, of which only
+// `batch`, `row_index` and `num_rows` of the input are read; dense tensors; the header with rows or
+// slots of resident ones. Nothing of what lies on the device.
+Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
+                char* block);
 Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
                 char* block);
-Piece FillRows(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
-               char* block);
+Piece FillValues(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
+                 const StepHeader& header, int threads, char* block);
 
 // Of what came down in `block`, to the caller's memory: one dense tensor; all gradients times
 // `factor`, the hidden layers' weights only when `early` (else ReadTensor has taken them).

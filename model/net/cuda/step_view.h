@@ -13,7 +13,7 @@
 
 namespace sluice::cuda {
 
-// Goes up with each batch.
+// Goes up with each step; its sizes also with the batch alone.
 struct StepHeader {
   uint32_t n;              // examples
   uint32_t keys;           // K

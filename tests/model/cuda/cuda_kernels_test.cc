@@ -27,20 +27,20 @@ class DeviceStep {
     ops_ = *std::move(ops);
   }
 
-  // Runs index and train phases; work and output come back.
+  // Runs index and train phases; input, with the index, work and output come back.
   void Run(const WideDeepShape& shape, Element element, const StepShape& step,
-           const std::vector<char>& constants, const std::vector<char>& input,
-           std::vector<char>* work, std::vector<char>* output) {
-    Up(&constants_, constants), Up(&input_, input), Up(&work_, *work), Up(&output_, *output);
+           const std::vector<char>& constants, std::vector<char>* input, std::vector<char>* work,
+           std::vector<char>* output) {
+    Up(&constants_, constants), Up(&input_, *input), Up(&work_, *work), Up(&output_, *output);
     const StepProgram program(shape, ViewOf(shape, constants_.data()), element, false);
     const StepMemory memory = {input_.data(), work_.data(), output_.data()};
-    program.Index(step, memory, ops_.get());
+    program.Index(step, memory.input, ops_.get());
     for (size_t part = 0; part < program.train_parts(); ++part)
       program.Train(part, step, memory, ops_.get());
     const absl::Status status = ops_->TakeStatus();
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(cudaStreamSynchronize(compute_.get()), cudaSuccess);
-    Down(work_, work), Down(output_, output);
+    Down(input_, input), Down(work_, work), Down(output_, output);
   }
 
  private:
@@ -93,22 +93,23 @@ void ExpectEveryArrayAgrees(const WideDeepShape& shape, Element element, size_t 
   FillConstants(shape, constants.data());
   const StepHeader header = MakeHeader(net_input, nullptr, Dropout(shape.dropout, 5, 2),
                                        SumOfWeights(test_step.batch), 1);
-  FillBatch(plan, in, net_input, header, 1, input.data());
+  FillBatch(plan, in, net_input, 1, input.data());
   FillDense(plan, in, net_input, 1, input.data());
-  FillRows(plan, in, net_input, 1, input.data());
-  std::vector<char> device_work = work, device_output = output;
+  FillValues(plan, in, net_input, header, 1, input.data());
+  std::vector<char> device_input = input, device_work = work, device_output = output;
   HostOps host;
   const StepProgram program(shape, ViewOf(shape, constants.data()), element, false);
   const StepMemory memory = {input.data(), work.data(), output.data()};
-  program.Index(step, memory, &host);
+  program.Index(step, memory.input, &host);
   for (size_t part = 0; part < program.train_parts(); ++part)
     program.Train(part, step, memory, &host);
-  DeviceStep(shape).Run(shape, element, step, constants, input, &device_work, &device_output);
+  DeviceStep(shape).Run(shape, element, step, constants, &device_input, &device_work,
+                        &device_output);
 
   const size_t keys = test_step.batch.keys.size(), side = SortPasses(step.rows) % 2;
-  ExpectEqualBytes(device_work, work, layout.sort_rows[side], keys * 4, "sorted rows");
-  ExpectEqualBytes(device_work, work, layout.sort_cells[side], keys * 4, "sorted cells");
-  ExpectEqualBytes(device_work, work, layout.row_begin, (num_rows + 1) * 4, "first keys of rows");
+  ExpectEqualBytes(device_input, input, in.sort_rows[side], keys * 4, "sorted rows");
+  ExpectEqualBytes(device_input, input, in.sort_cells[side], keys * 4, "sorted cells");
+  ExpectEqualBytes(device_input, input, in.row_begin, (num_rows + 1) * 4, "first keys of rows");
   // Of 16-bit values a last bit may round otherwise.
   const double tol = element == Element::kF32 ? 2e-6 : element == Element::kFp16 ? 2e-3 : 1e-2;
   const auto compare = [&](size_t at, size_t count, Element of, const char* what) {

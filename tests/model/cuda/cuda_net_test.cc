@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "gmock/gmock.h"
+#include "tests/model/cuda/ahead_cases.h"
 #include "tests/model/cuda/backend_cases.h"
 #include "tests/model/cuda/gpu_for_test.h"
 #include "tests/model/cuda/resident_cases.h"
@@ -93,6 +94,41 @@ TEST(CudaNetTest, ResidentRowsGiveTheBitsOfRowsThatAreBrought) {
     ExpectResidentRowsGiveTheSameBits(OnDevice(precision), shape, 100, 1000, 3);
   ExpectTheLastWriteIsRead(OnDevice());
   ExpectSlotsThatAreNotThereAreRefused(OnDevice());
+}
+
+TEST(CudaNetTest, AnnouncedBatchesChangeNothing) {
+  SLUICE_NEEDS_GPU();
+  for (const MatmulPrecision precision : {MatmulPrecision::kF32, MatmulPrecision::kBf16})
+    ExpectAnnouncedBatchesChangeNothing(OnDevice(precision));
+}
+
+// The second block is there, or it is given back for what a step needs.
+TEST(CudaNetTest, AnnouncedBatchesChangeNothingInLittleMemory) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(WideShape({64, 32}, 16), 60000);
+  const SharedStep small = MakeStep(&c, 1000), large = MakeStep(&c, 20000);
+  auto plain = OnDevice()(c.shape());
+  for (const SharedStep& step : {small, large}) Train(c, plain.get(), *step);
+  const DeviceStats need = plain->device_stats();
+  NetOptions options = Cuda();
+  // Room for one large block of input, not for two.
+  options.device_memory_fraction =
+      1.02 * need.bytes_in_use / (need.bytes_limit / options.device_memory_fraction);
+  auto net = CreateCudaNet(c.shape(), options);
+  ASSERT_TRUE(net.ok()) << net.status();
+  for (const SharedStep& step : {small, small, large, small, large}) {
+    (*net)->Announce(Coming(c, step == small ? large : small));
+    ExpectSameBits(Train(c, net->get(), *step), Train(c, plain.get(), *step));
+  }
+}
+
+TEST(CudaNetTest, ABatchThatIsNeverTrainedMayBeLeftOnItsWay) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(SmallShape(), 3000);
+  const SharedStep step = MakeStep(&c, 50), large = MakeStep(&c, 20000);
+  auto net = OnDevice()(c.shape());
+  net->Announce(Coming(c, large));
+  Train(c, net.get(), *step);
 }
 
 TEST(CudaNetTest, ResidentRowsCountAsTheNetworksMemory) {

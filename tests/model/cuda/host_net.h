@@ -1,6 +1,6 @@
-// The CUDA backend's step on the host: staging, layouts, program and kernel functions are those of
-// the device; HostOps runs them. Blocks begin full of garbage: what is read before it is written
-// shows.
+// The CUDA backend's step on the host: blocks of input, staging, layouts, program and kernel
+// functions are those of the device; HostOps runs them. Blocks begin full of garbage: what is read
+// before it is written shows. The batch that was announced goes up in the middle of a step.
 #pragma once
 
 #include <cstring>
@@ -11,7 +11,7 @@
 #include "model/net/cuda/device_geo_values.h"
 #include "model/net/cuda/device_resident_rows.h"
 #include "model/net/cuda/step_program.h"
-#include "model/net/cuda/step_staging.h"
+#include "tests/model/cuda/host_inputs.h"
 #include "tests/model/cuda/host_ops.h"
 
 namespace sluice::cuda {
@@ -20,25 +20,31 @@ namespace sluice::cuda {
 template <typename Ops>
 class StepNet : public DenseNet {
  public:
-  explicit StepNet(WideDeepShape shape, Element element = Element::kF32, double loss_scale = 1)
+  explicit StepNet(WideDeepShape shape, Element element = Element::kF32, double loss_scale = 1,
+                   Pace pace = Pace::kLate, size_t input_limit = SIZE_MAX)
       : shape_(std::move(shape)),
         constants_(ConstantLayout(shape_).total),
         loss_scale_(loss_scale),
         program_((FillConstants(shape_, constants_.data()), shape_),
-                 ViewOf(shape_, constants_.data()), element, false) {}
+                 ViewOf(shape_, constants_.data()), element, false),
+        device_(&program_, pace, input_limit),
+        inputs_(shape_, program_.plan(), 1, &device_) {}
 
+  void Announce(ComingBatch next) override { inputs_.Announce(std::move(next)); }
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override {
     left_.present = false;
     SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
-    const StepShape shape = Stage(input, values, Dropout(shape_.dropout, seed, epoch));
+    SLUICE_RETURN_IF_ERROR(inputs_.Begin(input, /*training=*/true));
+    SLUICE_ASSIGN_OR_RETURN(const StepShape shape,
+                            Stage(input, values, Dropout(shape_.dropout, seed, epoch)));
     gradients->skipped = false;
     gradients->weight_sum = SumOfWeights(*input.batch);
     Ops ops;
-    program_.Index(shape, memory(values.dense), &ops);
     const OutputLayout out(program_.plan(), shape);
     for (size_t part = 0; part < program_.train_parts(); ++part) {
       program_.Train(part, shape, memory(values.dense), &ops);
+      if (part == 0) inputs_.BringNext();
       const int tensor = program_.FinalAfter(part);
       if (tensor < 0 || input.geo != nullptr) continue;
       ReadTensor(program_.plan(), out, output_.data(), tensor, 1, gradients);
@@ -59,7 +65,8 @@ class StepNet : public DenseNet {
 
   absl::Status Forward(const NetInput& input, float* logits) override {
     SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
-    const StepShape shape = Stage(input, values, Dropout());
+    SLUICE_RETURN_IF_ERROR(inputs_.Begin(input, /*training=*/false));
+    SLUICE_ASSIGN_OR_RETURN(const StepShape shape, Stage(input, values, Dropout()));
     Ops ops;
     program_.Forward(shape, memory(values.dense), &ops);
     std::memcpy(logits, output_.data() + OutputLayout(program_.plan(), shape).logits,
@@ -77,6 +84,13 @@ class StepNet : public DenseNet {
                                    &left_);
   }
 
+  DeviceStats device_stats() const override {
+    DeviceStats stats;
+    stats.steps_ahead = inputs_.steps_ahead();
+    return stats;
+  }
+  HostInputDevice<Ops>& input_device() { return device_; }
+
   // Makes what the two above stand on.
   std::function<std::unique_ptr<TableDevice>()> table_device;
 
@@ -90,29 +104,28 @@ class StepNet : public DenseNet {
       left_.dense.push_back(reinterpret_cast<const float*>(output_.data() + at));
     left_.factor = static_cast<float>(1 / loss_scale_);
   }
-  StepShape Stage(const NetInput& input, const OnDevice& values, const Dropout& dropout) {
+  // What a step brings beside its batch, and room for what it makes.
+  absl::StatusOr<StepShape> Stage(const NetInput& input, const OnDevice& values,
+                                  const Dropout& dropout) {
     const NetPlan& plan = program_.plan();
-    const StepShape shape = Pad(input.batch->n, input.batch->keys.size(), input.num_rows);
-    const InputLayout in(plan, shape);
-    input_.assign(in.total, char(0xFF));  // NaN, and indices far outside
+    const StepShape shape = ShapeOf(*input.batch, input.num_rows);
     work_.assign(WorkLayout(plan, shape, program_.element()).total, char(0xFF));
     output_.assign(OutputLayout(plan, shape).total, char(0xFF));
-    const StepHeader header =
-        MakeHeader(input, values.rows, dropout, SumOfWeights(*input.batch), loss_scale_);
-    FillBatch(plan, in, input, header, 2, input_.data());
-    FillDense(plan, in, input, 2, input_.data());
-    FillRows(plan, in, input, 2, input_.data());
+    SLUICE_RETURN_IF_ERROR(inputs_.AddValues(
+        input, MakeHeader(input, values.rows, dropout, SumOfWeights(*input.batch), loss_scale_)));
     return shape;
   }
   StepMemory memory(const char* dense) {
-    return {input_.data(), work_.data(), output_.data(), dense};
+    return {inputs_.data(), work_.data(), output_.data(), dense};
   }
 
   const WideDeepShape shape_;
   std::vector<char> constants_;
   const double loss_scale_;
   const StepProgram program_;
-  std::vector<char> input_, work_, output_;
+  HostInputDevice<Ops> device_;
+  StepInputs inputs_;
+  std::vector<char> work_, output_;
   DeviceGradients left_;
 };
 

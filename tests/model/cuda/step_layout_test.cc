@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "model/net/cuda/sort_kernels.h"
 #include "tests/model/net/net_fixture.h"
 
 namespace sluice::cuda {
@@ -50,16 +51,21 @@ TEST(StepLayoutTest, PartsDoNotOverlap) {
     std::vector<std::pair<size_t, size_t>> parts;
     for (size_t t = 0; t < plan.elements.size(); ++t)
       parts.push_back({in.dense[t], plan.elements[t] * 4});
-    parts.insert(parts.end(), {{in.header, sizeof(StepHeader)},
+    parts.insert(parts.end(), {{in.sizes, sizeof(StepHeader)},
                                {in.label, b * 4},
                                {in.weight, b * 4},
                                {in.numeric, b * 3 * 4},
                                {in.key_offsets, (b * 4 + 1) * 4},
                                {in.row_index, k * 4},
                                {in.example_id, b * 8},
-                               {in.slots, u * 4},
-                               {in.rows, u * plan.row_dim * 4}});
+                               {in.header, sizeof(StepHeader)},
+                               {in.values, u * plan.row_dim * 4}});
+    ExpectApart(parts, in.up_end);
+    const size_t counts = kSortDigits * SortTiles(k) * 4;
+    parts = {{in.sort_rows[0], k * 4},  {in.sort_rows[1], k * 4}, {in.sort_cells[0], k * 4},
+             {in.sort_cells[1], k * 4}, {in.sort_counts, counts}, {in.row_begin, (u + 1) * 4}};
     ExpectApart(parts, in.total);
+    for (const auto& part : parts) EXPECT_GE(part.first, in.up_end);
 
     const OutputLayout out(plan, shape);
     parts.clear();

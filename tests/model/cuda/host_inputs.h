@@ -1,0 +1,126 @@
+// InputDevice on the host. Copies up and sorts run at the latest moment that the calls allow, or at
+// once, beside whatever is under way: what is not waited for, and what is written too early, shows.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "model/net/cuda/step_inputs.h"
+#include "model/net/cuda/step_program.h"
+
+namespace sluice::cuda {
+
+enum class Pace { kLate, kAtOnce };
+
+// Ops: what runs the sort.
+template <typename Ops>
+class HostInputDevice : public InputDevice {
+ public:
+  // `program` outlives this. limit: bytes of both blocks.
+  HostInputDevice(const StepProgram* program, Pace pace, size_t limit = SIZE_MAX)
+      : program_(*program), pace_(pace), limit_(limit) {}
+  ~HostInputDevice() override { RunAll(); }
+
+  // New memory full of garbage each time (NaN, and indices far outside).
+  absl::Status Reserve(size_t block, size_t up_bytes, size_t bytes) override {
+    EXPECT_FALSE(InUse(block)) << "block " << block << " is in use";
+    if (bytes + blocks_[1 - block].data.size() > limit_) {
+      blocks_[block] = {};
+      ++refused;
+      return absl::ResourceExhaustedError(absl::StrCat(bytes, " bytes do not fit"));
+    }
+    blocks_[block] = {std::vector<char>(up_bytes, char(0xFF)),
+                      std::vector<char>(bytes, char(0xFF))};
+    return absl::OkStatus();
+  }
+  void Release(size_t block) override {
+    EXPECT_FALSE(InUse(block)) << "block " << block << " is in use";
+    blocks_[block] = {};
+  }
+  char* pinned(size_t block) const override {
+    return const_cast<char*>(blocks_[block].pinned.data());
+  }
+  char* data(size_t block) const override { return const_cast<char*>(blocks_[block].data.data()); }
+  absl::Status Upload(size_t block, const Piece& piece) override {
+    up_.push_back({block, 0, [this, block, piece] {
+                     std::copy(pinned(block) + piece.begin, pinned(block) + piece.end,
+                               data(block) + piece.begin);
+                   }});
+    return Pushed();
+  }
+  absl::Status Index(size_t block, const StepShape& shape) override {
+    ++indexed;
+    index_.push_back({block, ups_ + up_.size(), [this, block, shape] {
+                        Ops ops;
+                        program_.Index(shape, data(block), &ops);
+                      }});
+    return indexed >= fail_from ? absl::InternalError("no sort") : Pushed();
+  }
+  absl::Status HoldBack(size_t block) override {
+    RunUploads(up_.size());
+    while (InQueue(index_, block)) RunIndex();
+    return absl::OkStatus();
+  }
+  absl::Status Wait() override {
+    RunAll();
+    return absl::OkStatus();
+  }
+
+  size_t bytes(size_t block) const { return blocks_[block].data.size(); }
+  int refused = 0;          // calls of Reserve
+  int indexed = 0;          // calls of Index
+  int fail_from = INT_MAX;  // from this call on they fail when the sort has begun
+
+ private:
+  struct Block {
+    std::vector<char> pinned, data;
+  };
+  struct Work {
+    size_t block;
+    size_t after;  // a sort: so many copies up
+    std::function<void()> run;
+  };
+
+  static bool InQueue(const std::deque<Work>& queue, size_t block) {
+    for (const Work& work : queue) {
+      if (work.block == block) return true;
+    }
+    return false;
+  }
+  bool InUse(size_t block) const { return InQueue(up_, block) || InQueue(index_, block); }
+  absl::Status Pushed() {
+    if (pace_ == Pace::kAtOnce) RunAll();
+    return absl::OkStatus();
+  }
+  void RunUploads(size_t n) {
+    for (; n > 0; --n, ++ups_) {
+      up_.front().run();
+      up_.pop_front();
+    }
+  }
+  void RunIndex() {
+    const Work work = index_.front();
+    if (work.after > ups_) RunUploads(work.after - ups_);
+    work.run();
+    index_.pop_front();
+  }
+  void RunAll() {
+    RunUploads(up_.size());
+    while (!index_.empty()) RunIndex();
+  }
+
+  const StepProgram& program_;
+  const Pace pace_;
+  const size_t limit_;
+  std::array<Block, 2> blocks_;
+  std::deque<Work> up_, index_;
+  size_t ups_ = 0;  // copies that have run
+};
+
+}  // namespace sluice::cuda
