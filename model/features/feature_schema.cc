@@ -44,7 +44,8 @@ class LogOnePlus {
     for (size_t i = 0; i < kTable; ++i) table_[i] = std::log1p(static_cast<double>(i));
   }
   double operator()(double value) const {
-    if (!(value >= 0 && value < kTable)) return std::log1p(value);
+    if (value == 0) return value;  // -0 stays
+    if (!(value >= 1 && value < kTable)) return std::log1p(value);
     const size_t whole = static_cast<size_t>(value);
     return static_cast<double>(whole) == value ? table_[whole] : std::log1p(value);
   }
