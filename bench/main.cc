@@ -65,6 +65,7 @@ int Main() {
   settings.quick = FLAGS_quick;
   if (settings.quick) settings.repetitions = 3;
   settings.train_data = FLAGS_train_data;
+  settings.malloc = MallocSettings();
   if (FLAGS_repetitions > 0) settings.repetitions = FLAGS_repetitions;
   std::vector<Benchmark> benchmarks;
   AddKernelBenchmarks(&benchmarks);

@@ -134,9 +134,9 @@ absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings) {
 }
 
 std::string DescribeMachine(const Settings& settings) {
-  std::string text =
-      absl::StrCat(CpuName(), ", ", std::thread::hardware_concurrency(), " CPUs; build type ",
-                   SLUICE_BUILD_TYPE, "; median of ", settings.repetitions, " repetitions\n");
+  std::string text = absl::StrCat(
+      CpuName(), ", ", std::thread::hardware_concurrency(), " CPUs; build type ", SLUICE_BUILD_TYPE,
+      "; malloc: ", settings.malloc, "; median of ", settings.repetitions, " repetitions\n");
 #ifndef NDEBUG
   absl::StrAppend(&text, "WARNING: asserts are on: these are not the figures of a release build\n");
 #endif

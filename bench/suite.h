@@ -14,8 +14,9 @@ namespace sluice::bench {
 struct Settings {
   bool quick = false;    // small and few: shows that everything runs, not how fast
   int repetitions = 11;  // of figure and limit, one after the other
-  std::string
-      train_data;  // Criteo TSV for the train rows, an absolute glob; empty: made for the run
+  // Criteo TSV for the train rows, an absolute glob; empty: made for the run.
+  std::string train_data;
+  std::string malloc = "as it comes";  // what was asked of it
 };
 
 // One repetition: figure and limit in the row's unit.

@@ -50,8 +50,13 @@ struct Shape {
   bool bf16 = false;
   int pservers = 1;
   bool hot_rows = false;
-  bool cache = true;  // false: each epoch parses the text
+  uint32_t depth = 1;  // steps in flight
+  bool cache = true;   // false: each epoch parses the text
 };
+
+// One thread does not read, and one stream to one pserver does not answer, as fast as a GPU trains.
+constexpr uint32_t kGpuReaders = 8;
+constexpr int kGpuPservers = 4;
 
 // A folder that goes with its owner.
 class TemporaryFolder {
@@ -191,6 +196,7 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
                                 shape.bf16 ? "bf16" : "f32");
   if (shape.pservers > 1) absl::StrAppend(&benchmark.name, "/pservers", shape.pservers);
   if (shape.hot_rows) absl::StrAppend(&benchmark.name, "/hot_rows");
+  if (shape.depth > 1) absl::StrAppend(&benchmark.name, "/depth", shape.depth);
   if (!shape.cache) absl::StrAppend(&benchmark.name, "/text");
   benchmark.unit = "k/s";
   benchmark.limit_name = "gemm_floor";
@@ -200,6 +206,7 @@ Benchmark TrainBenchmark(const Mode& mode, const Shape& shape, const std::string
     JobConfig job = StandardJob(data.files, shape.batch, optimizer);
     if (shape.hot_rows) job.mutable_strategy()->mutable_a_sync_configs()->mutable_hot_row_cache();
     if (shape.bf16) job.mutable_train()->set_compute_dtype(TrainConfig::BF16);
+    if (shape.depth > 1) job.mutable_train()->set_pipeline_depth(shape.depth);
     job.mutable_data()->set_cache(shape.cache);
     const auto floor = std::make_shared<GemmFloor>(
         shape.batch, shape.bf16 ? GemmFloor::Type::kBf16 : GemmFloor::Type::kF32,
@@ -226,14 +233,16 @@ Benchmark GpuTrainBenchmark(bool wide, uint32_t batch, const OptimizerConfig& op
     SLUICE_ASSIGN_OR_RETURN(const TrainData data, DataFor(settings));
     JobConfig job = GpuJob(wide, batch, data.files, optimizer);
     job.set_worker_num(1);
-    job.mutable_train()->clear_threads();  // its copies and its reader have all cores
+    job.mutable_train()->clear_threads();  // its copies have all cores
+    job.mutable_train()->set_reader_threads(kGpuReaders);
+    job.mutable_train()->set_pipeline_depth(2);
     SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelStep> step,
                             ModelStep::Create(job, batch, 0));
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<GpuFloor> made,
                             GpuFloorOf(job, *step, MatmulPrecision::kF32));
     const std::shared_ptr<GpuFloor> floor = std::move(made);
-    const std::vector<std::string> flags = {"--server_num=1", "--gpus=0", "--a_sync=true",
-                                            "--k_steps=0"};
+    const std::vector<std::string> flags = {absl::StrCat("--server_num=", kGpuPservers), "--gpus=0",
+                                            "--a_sync=true", "--k_steps=0"};
     auto run =
         std::make_shared<TrainRun>(data.made, flags, job, settings.quick,
                                    [floor](double seconds) { return floor->Measure(seconds); });
@@ -264,6 +273,9 @@ void AddTrainBenchmarks(std::vector<Benchmark>* to) {
   Shape hot;
   hot.hot_rows = true;
   to->push_back(TrainBenchmark(kModes[0], hot, "sgd", sgd));
+  Shape deep;
+  deep.depth = 2;
+  to->push_back(TrainBenchmark(kModes[0], deep, "sgd", sgd));
   Shape text;
   text.cache = false;
   to->push_back(TrainBenchmark(kModes[0], text, "sgd", sgd));

@@ -82,6 +82,7 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   options.config = LoopbackCluster("127.0.0.1:0", static_cast<int>(server_num),
                                    static_cast<int>(job.worker_num()));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
+  SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   options.log_dir = command.Text("log_dir");
   options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
   options.devices = std::move(devices);

@@ -61,9 +61,18 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int> ServerThreads(const ParsedCommand& command) {
+  const long threads = command.Number("server_threads");
+  if (threads >= 1 && threads <= 1024) return static_cast<int>(threads);
+  return absl::InvalidArgumentError(
+      absl::StrCat("--server_threads=", threads, " is not possible; give 1 to 1024"));
+}
+
 std::vector<FlagSpec> ClusterFlags() {
   std::vector<FlagSpec> flags = {
       {"server_num", FlagKind::kNumber, "N", "2", "pservers"},
+      {"server_threads", FlagKind::kNumber, "N", "2",
+       "threads of a pserver; each serves some of the workers"},
       {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
   // On one host a report is late only when the process is gone or the host is overloaded.
@@ -80,7 +89,9 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
   const Options& o = cluster->options_;
   const std::string scheduler = absl::StrCat("--scheduler=", cluster->scheduler_);
   for (int i = 0; i < o.config.pservers_size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(cluster->Spawn("pserver", i, {scheduler, absl::StrCat("--rank=", i)}));
+    SLUICE_RETURN_IF_ERROR(cluster->Spawn(
+        "pserver", i,
+        {scheduler, absl::StrCat("--rank=", i), absl::StrCat("--threads=", o.server_threads)}));
   }
   for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
     SLUICE_RETURN_IF_ERROR(cluster->Spawn(

@@ -23,8 +23,9 @@ class LocalCluster {
   struct Options {
     ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::string log_dir;
-    int threads = 1;        // compute threads of a worker
-    WorkerDevices devices;  // one a worker, that CheckDevices accepts
+    int threads = 1;         // compute threads of a worker
+    int server_threads = 2;  // of the data plane of a pserver
+    WorkerDevices devices;   // one a worker, that CheckDevices accepts
     bool detached = false;
     absl::Duration start_timeout = absl::Seconds(30);
   };
@@ -67,12 +68,14 @@ bool StopIsPending();
 // Cluster of `server_num` pservers and `worker_num` workers on loopback.
 ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num);
 
+// Of the flag; INVALID_ARGUMENT unless it is possible.
+absl::StatusOr<int> ServerThreads(const ParsedCommand& command);
 // Compute threads of one worker among `worker_num` on this host.
 int ThreadsPerWorker(int worker_num);
 
 // INVALID_ARGUMENT unless --lease_ms is possible; else it is set, with a heartbeat that fits.
 absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
-// --server_num, --log_dir, --lease_ms and those of DeviceFlags.
+// --server_num, --server_threads, --log_dir, --lease_ms and those of DeviceFlags.
 std::vector<FlagSpec> ClusterFlags();
 
 }  // namespace sluice::cli

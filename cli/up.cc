@@ -43,6 +43,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
+  SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   options.log_dir = command.Text("log_dir");
   options.devices = std::move(devices);
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))

@@ -169,22 +169,23 @@ class DenseShard : public Shard {
     ++count_;
     for (size_t at = 0; at < elements_;) {
       size_t n;
-      const UnalignedFloat* const gradient = NextGradient(whole_rows ? row : 1, at, part, &n);
+      const UnalignedFloat* const gradient = NextGradient(whole_rows ? row : 0, at, part, &n);
       rule.Apply(weights + at, arrays, gradient, n, std::min(row, n), rate, count_);
       for (int k = 0; k < rule.state_floats(); ++k) arrays[k] += n;
       at += n;
     }
   }
 
-  // The next n values from element `at` on, whole rows, all finite (Decode looked): where they lie
-  // in the message when no row has to be whole and they came as float32, else copied, piece by
-  // piece through the first cache.
+  // The next n values from element `at` on, all finite (Decode looked); whole rows of `row` values
+  // unless it is 0. Where they lie in the message when no row has to be whole and they came as
+  // float32, else copied, piece by piece through the first cache.
   const UnalignedFloat* NextGradient(size_t row, size_t at, PushPart* part, size_t* n) const {
     constexpr size_t kPiece = 4096;  // elements
     const size_t left = elements_ - at;
-    part->values.resize(std::min<size_t>(elements_, (kPiece + row - 1) / row * row));
+    const size_t whole = std::max<size_t>(row, 1);
+    part->values.resize(std::min<size_t>(elements_, (kPiece + whole - 1) / whole * whole));
     float* const copy = part->values.data();
-    if (row == 1 && table_->wire_bytes() == sizeof(float)) {
+    if (row == 0 && table_->wire_bytes() == sizeof(float)) {
       return reinterpret_cast<const UnalignedFloat*>(
           part->message.Values(left, sizeof(float), reinterpret_cast<uint8_t*>(copy), n));
     }

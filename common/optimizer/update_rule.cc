@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -75,7 +76,7 @@ void UpdateRule::Apply(float* weights, float* const* state, const UnalignedFloat
     if (clip_value_ > 0) {
       ClipValues(gradient, n, clip_value_, clipped);
     } else {
-      std::copy(gradient, gradient + n, clipped);
+      std::memcpy(clipped, gradient, n * sizeof(float));
     }
     if (clip_row_norm_ > 0 && row > 0) {
       for (size_t i = 0; i < n; i += row) {

@@ -341,6 +341,10 @@ void PrepareDataPlane() {
   setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
 }
 
+const char* MallocSettings() {
+  return "glibc, M_MMAP_THRESHOLD 1 GiB, M_TRIM_THRESHOLD 1 GiB, M_TOP_PAD 64 MiB, M_ARENA_MAX 1";
+}
+
 GrpcTransport::GrpcTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 GrpcTransport::~GrpcTransport() = default;
 

@@ -43,6 +43,25 @@ TEST(BenchTest, MedianMinAndMaxAreOfTheRepetitionsAfterTheFirst) {
   EXPECT_EQ(row->repetitions, 3);
 }
 
+TEST(BenchTest, TheMachineIsDescribedWithWhatTheFiguresDependOn) {
+  Settings settings;
+  settings.repetitions = 7;
+  settings.malloc = "glibc, SOME_SETTING 1";
+  const std::string text = DescribeMachine(settings);
+  for (const char* part :
+       {" CPUs; build type ", "; malloc: glibc, SOME_SETTING 1; ", "median of 7 repetitions"}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(part));
+  }
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("--quick")));
+  settings.quick = true;
+  EXPECT_THAT(DescribeMachine(settings), ::testing::HasSubstr("WARNING: --quick"));
+#ifndef NDEBUG
+  EXPECT_THAT(text, ::testing::HasSubstr("WARNING: asserts are on"));
+#else
+  EXPECT_THAT(text, ::testing::Not(::testing::HasSubstr("asserts")));
+#endif
+}
+
 TEST(BenchTest, RowsTakeTurns) {
   std::string order;
   const auto row = [&order](char name, int few) {

@@ -15,15 +15,14 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kRows = 1511, kWidth = 7;  // together more than a piece that is copied
-constexpr uint32_t kElements = kRows * kWidth;
+constexpr uint32_t kElements = 7 * 1511;  // more than a piece that is copied
 
-TableConfig BlockTable(const OptimizerConfig& optimizer, bool bf16) {
+TableConfig BlockTable(const OptimizerConfig& optimizer, uint32_t width, bool bf16) {
   TableConfig table;
   table.set_name("w");
   table.set_kind(TableConfig::DENSE);
-  table.add_shape(kRows);
-  table.add_shape(kWidth);
+  table.add_shape(kElements / width);
+  table.add_shape(width);
   table.mutable_initializer()->set_constant(0.5f);
   *table.mutable_optimizer() = optimizer;
   if (bf16) table.set_wire_type(TableConfig::BF16);
@@ -65,9 +64,10 @@ class DenseShardTest : public testing::TestWithParam<std::string> {
     return WithDefaults(config);
   }
 
-  static void ExpectTheRulesBits(const OptimizerConfig& config, bool bf16, size_t largest_slice) {
+  static void ExpectTheRulesBits(const OptimizerConfig& config, uint32_t width, bool bf16,
+                                 size_t largest_slice) {
     google::protobuf::RepeatedPtrField<TableConfig> tables;
-    *tables.Add() = BlockTable(config, bf16);
+    *tables.Add() = BlockTable(config, width, bf16);
     const auto layouts = CreateTableLayouts(tables, 1);
     ASSERT_TRUE(layouts.ok()) << layouts.status();
     const std::unique_ptr<Shard> shard = MakeDenseShard((*layouts)[0], 0, UpdatePolicy());
@@ -81,7 +81,7 @@ class DenseShardTest : public testing::TestWithParam<std::string> {
     PushPart part;
     for (uint64_t push = 1; push <= 3; ++push) {
       const std::vector<float> gradient = Gradient(&random);
-      rule->Apply(weights.data(), arrays, gradient.data(), kElements, kWidth, 0.1f, push);
+      rule->Apply(weights.data(), arrays, gradient.data(), kElements, width, 0.1f, push);
       const Slice wire = ValuesSlice(gradient.data(), kElements, bf16 ? 2 : 4, nullptr);
       const std::string bytes(reinterpret_cast<const char*>(wire.data()), wire.size());
       PayloadReader payload(CutAnywhere(bytes + "behind", largest_slice, &random));
@@ -99,7 +99,7 @@ TEST_P(DenseShardTest, AnAsynchronousPushGivesTheRulesBits) {
   for (const bool bf16 : {false, true}) {
     for (const size_t largest : {size_t{3}, size_t{50}, size_t{16387}, size_t{1} << 20}) {
       SCOPED_TRACE(testing::Message() << (bf16 ? "bf16" : "f32") << " in slices up to " << largest);
-      ExpectTheRulesBits(Rule(GetParam()), bf16, largest);
+      ExpectTheRulesBits(Rule(GetParam()), 7, bf16, largest);
     }
   }
 }
@@ -110,8 +110,10 @@ TEST_P(DenseShardTest, ClippingSeesWholeRows) {
   by_norm.set_clip_row_norm(0.8f);
   for (const size_t largest : {size_t{3}, size_t{16387}}) {
     SCOPED_TRACE(testing::Message() << "slices up to " << largest);
-    ExpectTheRulesBits(by_value, false, largest);
-    ExpectTheRulesBits(by_norm, false, largest);
+    for (const uint32_t width : {1u, 7u}) {
+      ExpectTheRulesBits(by_value, width, false, largest);
+      ExpectTheRulesBits(by_norm, width, false, largest);
+    }
   }
 }
 

@@ -78,6 +78,7 @@ class BadInputTest(SluiceTest):
         self.refused(launch + ["--set=tables={name: \"embedding\" wire_type: BF16}", "--k_steps=4"], "tables[0].wire_type",
                      "BF16 is refused in Geo", "use F32")
         self.refused(launch + ["--server_num=0"], "--server_num=0", "give 1 to")
+        self.refused(launch + ["--server_threads=0"], "--server_threads=0", "give 1 to 1024")
         self.refused(launch + ["--log_dir=/proc/nowhere"], "/proc/nowhere", "writable --log_dir")
         self.refused(["sluice", "launch", "--job=nowhere.textproto"], "cannot open nowhere.textproto", "give the path")
         self.refused(["sluice", "launch"], "no job is given", "--job=FILE")

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -72,6 +73,7 @@ class OnesNet : public DenseNet {
     ahead.push_back(coming_.batch.get() == input.batch && coming_.row_index == input.row_index &&
                     coming_.num_rows == input.num_rows);
     coming_ = std::exchange(announced_, {});
+    if (on_step) on_step();
     if (overflow_steps.erase(step_++) > 0) {
       gradients->skipped = true;
       return absl::OkStatus();
@@ -92,6 +94,7 @@ class OnesNet : public DenseNet {
   std::vector<std::vector<float>> seen_rows, seen_dense;
   std::vector<bool> ahead;       // of each step: its batch was announced before the last one
   std::set<int> overflow_steps;  // from 0: these overflow as in fp16
+  std::function<void()> on_step;
 
  private:
   int step_ = 0;
@@ -169,6 +172,7 @@ class FakeClient : public ParameterClient {
   }
   void Cancel() override {}
   std::string WaitingFor() const override { return ""; }
+  size_t pulls_under_way() const { return answers_.size(); }
 
   std::map<uint64_t, float> rows;
   std::vector<float> dense;

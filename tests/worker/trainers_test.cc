@@ -86,6 +86,21 @@ TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
   }
 }
 
+TEST_F(TrainersTest, PullsOfTheNextBatchesAreUnderWayDuringAStep) {
+  for (const size_t depth : {1, 2, 3}) {
+    SCOPED_TRACE(depth);
+    std::vector<size_t> under_way;
+    net_.on_step = [&] { under_way.push_back(client_.pulls_under_way()); };
+    spec_.mutable_config()->mutable_train()->set_pipeline_depth(depth);
+    AsyncTrainer trainer(context_);
+    Train(&trainer, {3, 2, 1, 4, 4});
+    ASSERT_TRUE(status_.ok()) << status_;
+    ASSERT_EQ(under_way.size(), 5u);
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(under_way[i], std::min(depth - 1, 4 - i)) << i;
+  }
+  net_.on_step = nullptr;
+}
+
 // All batches are in the queue from the start.
 TEST_F(TrainersTest, EachBatchIsAnnouncedBeforeTheStepAheadOfIts) {
   for (const int depth : {0, 1, 2, 7}) {

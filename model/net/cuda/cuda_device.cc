@@ -15,6 +15,8 @@ namespace cuda {
 
 absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
+  // The runtime keeps it for the next cudaGetLastError, which asks about another call.
+  (void)cudaGetLastError();
   const std::string text =
       absl::StrCat(call.substr(0, call.find('(')), ": ", cudaGetErrorString(error), " (",
                    cudaGetErrorName(error), ")");

@@ -29,7 +29,6 @@ absl::Status DeviceBlock::Reserve(size_t bytes) {
   const cudaError_t error = cudaMalloc(reinterpret_cast<void**>(&data_), bytes);
   if (error != cudaSuccess) {
     data_ = nullptr;
-    (void)cudaGetLastError();  // not the next call's
     const absl::Status status = CudaStatus(error, "cudaMalloc");
     return absl::Status(
         status.code(),

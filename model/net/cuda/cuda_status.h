@@ -13,6 +13,7 @@ namespace sluice::cuda {
 
 // RESOURCE_EXHAUSTED when memory is out, INTERNAL otherwise: "cudaMemcpyAsync: an illegal memory
 // access was encountered (cudaErrorIllegalAddress)". `call`: its text; the arguments are dropped.
+// The error is taken from the runtime: the next call's is its own.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
 
 }  // namespace sluice::cuda

@@ -51,6 +51,7 @@ class CudaTableBlock : public TableBlock {
   absl::Status Reserve(size_t bytes, bool keep) override;
 
  private:
+  absl::Status TryReserve(size_t bytes, bool keep);
   // Old and new side by side on the device.
   absl::Status Grow(size_t bytes);
   // Through the host's memory. When the device then has no room for the larger one, and not for
@@ -62,6 +63,12 @@ class CudaTableBlock : public TableBlock {
 };
 
 absl::Status CudaTableBlock::Reserve(size_t bytes, bool keep) {
+  const absl::Status status = TryReserve(bytes, keep);
+  if (!absl::IsResourceExhausted(status) || !options_.make_room()) return status;
+  return TryReserve(bytes, keep);
+}
+
+absl::Status CudaTableBlock::TryReserve(size_t bytes, bool keep) {
   if (bytes <= block_.capacity()) return absl::OkStatus();
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(options_.ordinal));
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(options_.compute->get()));
@@ -138,6 +145,12 @@ size_t CudaTableDevice::BytesLeft() const {
   return left;
 }
 
+absl::Status CudaTableDevice::Reserve(Stage* stage, size_t bytes) {
+  const absl::Status status = stage->device.Reserve(bytes);
+  if (!absl::IsResourceExhausted(status) || !options_.make_room()) return status;
+  return stage->device.Reserve(bytes);
+}
+
 absl::Status CudaTableDevice::Await(Stage* stage) {
   if (!stage->used) return absl::OkStatus();
   SLUICE_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(stage->end.get()));
@@ -157,7 +170,7 @@ absl::Status CudaTableDevice::Run(size_t bytes, absl::FunctionRef<void(char*)> f
   Stage& stage = stages_[next_++ % stages_.size()];
   SLUICE_RETURN_IF_ERROR(Await(&stage));
   SLUICE_RETURN_IF_ERROR(stage.pinned.Reserve(bytes));
-  SLUICE_RETURN_IF_ERROR(stage.device.Reserve(bytes));
+  SLUICE_RETURN_IF_ERROR(Reserve(&stage, bytes));
   fill(stage.pinned.data());
   if (bytes > 0) {
     SLUICE_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(stage.device.data(), stage.pinned.data(), bytes,

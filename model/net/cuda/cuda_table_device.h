@@ -28,6 +28,8 @@ class CudaTableDevice : public TableDevice {
     std::atomic<double>* busy_seconds = nullptr;  // kernels are added, by the calling thread alone
     // What to lower when memory is out; a literal.
     const char* advice = "train.batch_size";
+    // Gives back memory of the network that it can do without; false: there is none.
+    std::function<bool()> make_room = [] { return false; };
   };
   // The device is current, and all that `options` points to outlives this.
   static absl::StatusOr<std::unique_ptr<TableDevice>> Create(const Options& options);
@@ -52,6 +54,8 @@ class CudaTableDevice : public TableDevice {
   };
   explicit CudaTableDevice(const Options& options)
       : options_(options), stages_{{Stage(options), Stage(options)}} {}
+  // Of the stage's block on the device.
+  absl::Status Reserve(Stage* stage, size_t bytes);
   // Waits until the stage may be used again.
   absl::Status Await(Stage* stage);
 

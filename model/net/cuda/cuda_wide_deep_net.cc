@@ -314,6 +314,7 @@ absl::StatusOr<std::unique_ptr<TableDevice>> CudaWideDeepNet::MakeTableDevice(co
   options.memory = &device_memory_;
   options.busy_seconds = &busy_seconds_;
   options.advice = advice;
+  options.make_room = [this] { return inputs_->GiveBack(); };
   return CudaTableDevice::Create(options);
 }
 

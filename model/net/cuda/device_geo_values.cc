@@ -73,7 +73,7 @@ absl::Status DeviceGeoValues::Prepare(const NetPlan& plan,
   for (size_t i = 0; fits && i < dense.size(); ++i) fits = dense[i]->elements() == plan.elements[i];
   if (!fits) return absl::InvalidArgumentError("Geo: the tables are not those of the network");
   const InputLayout layout(plan, {});
-  dense_bytes_ = layout.header;
+  dense_bytes_ = layout.sizes;  // what follows the last tensor
   Places state;
   for (size_t i = 0; i < dense.size(); ++i) {
     Group group;

@@ -24,10 +24,11 @@ inline ComingBatch Coming(const NetCase& c, const SharedStep& step) {
 
 // Trains `steps` in order, each announced while the one before computes.
 inline void ExpectAStreamOfBatchesGivesTheSameBits(const MakeNet& make, const WideDeepShape& shape,
-                                                   size_t num_rows, int rounds = 4) {
+                                                   size_t num_rows, int rounds = 6) {
   NetCase c(shape, num_rows);
   std::vector<SharedStep> steps;
-  // Graphs are launched from the third time on that a shape is in the same block.
+  // A graph is made the second time that a shape is in a block, and found the third time; each
+  // shape takes the blocks in turns.
   for (int round = 0; round < rounds; ++round) {
     for (const size_t n : {33, 200, 1, 500, 64}) steps.push_back(MakeStep(&c, n));
   }

@@ -28,7 +28,7 @@ TEST(CudaDeviceTest, DescribesItselfInALine) {
 // Listing, opening and making a network fail alike, and each says what to do.
 TEST(CudaDeviceTest, WithoutADeviceEveryErrorNamesTheCauseAndTheFix) {
   const absl::Status listed = ListCudaDevices().status();
-  if (listed.ok()) GTEST_SKIP() << "there is a GPU";
+  if (listed.ok()) return;  // what follows is of other machines; a skip would say "no GPU"
   const std::string message(listed.message());
   if (BuiltWithCuda()) {
     EXPECT_THAT(listed.code(),
