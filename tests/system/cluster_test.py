@@ -1,6 +1,7 @@
 """A long-lived cluster: up, submit, status, logs, cancel, down; jobs one after another and side by side."""
 import json
 import os
+import pathlib
 import re
 import signal
 import time
@@ -13,6 +14,12 @@ LONG = ("--epochs=100000", "--set=eval.every_epochs=0")
 
 def running(job):
     return job["state"] == "JOB_RUNNING" and int(job["global_step"]) > 0
+
+
+def cpu_seconds(pid):
+    """Of the process with all its threads."""
+    fields = pathlib.Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class ClusterTest(SluiceTest):
@@ -58,6 +65,19 @@ class ClusterTest(SluiceTest):
         # And again in the same folder.
         self.up("--server_num=1", "--worker_num=1")
         self.assertEqual(len(self.status(log_dir)["members"]), 2)
+
+    def test_idle_daemons_use_no_processor(self):
+        """After a job, too, whose connections stay: threads wait, none looks again and again."""
+        log_dir = self.up("--server_num=2", "--worker_num=1")
+        self.submit(log_dir, "short", "--epochs=1")
+        self.await_free(log_dir)
+        pids = [pid for pid, _ in processes_naming(str(log_dir))]
+        self.assertEqual(len(pids), 4)
+        seconds = 4
+        before = [cpu_seconds(pid) for pid in pids]
+        time.sleep(seconds)  # not a wait: what is used in it is what is measured
+        for pid, then in zip(pids, before):
+            self.assertLess(cpu_seconds(pid) - then, 0.1 * seconds, "of pid %d" % pid)  # heartbeats: some ms
 
     def test_up_that_is_killed_while_it_starts_leaves_nothing(self):
         for i, after in enumerate((0.02, 0.04, 0.06, 0.1, 0.2, 0.3)):
