@@ -118,7 +118,7 @@ absl::Status DeviceGeoValues::InitState() {
   const size_t dense_at = places.Take(dense_floats, sizeof(float));
   const size_t row_at = places.Take(state_dim_, sizeof(float));
   const auto fill = [&](char* to) {
-    std::memset(to, 0, places.end());
+    std::fill_n(to, places.end(), char{0});
     for (const Group& group : dense_)
       InitRule(*group.column, group.dim, In<float>(to, dense_at + group.state_at));
     for (const Group& group : columns_)

@@ -3,6 +3,7 @@
 // before it is written shows. The batch that was announced goes up in the middle of a step.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <vector>
@@ -69,8 +70,8 @@ class StepNet : public DenseNet {
     SLUICE_ASSIGN_OR_RETURN(const StepShape shape, Stage(input, values, Dropout()));
     Ops ops;
     program_.Forward(shape, memory(values.dense), &ops);
-    std::memcpy(logits, output_.data() + OutputLayout(program_.plan(), shape).logits,
-                input.batch->n * sizeof(float));
+    const char* const at = output_.data() + OutputLayout(program_.plan(), shape).logits;
+    std::copy_n(reinterpret_cast<const float*>(at), input.batch->n, logits);
     return absl::OkStatus();
   }
 
