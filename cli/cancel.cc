@@ -36,7 +36,7 @@ Command CancelCommand() {
   spec.words = "JOB_ID";
   spec.max_words = 1;
   spec.flags = SchedulerFlags();
-  spec.examples = "  sluice cancel adult_wide_deep-3\n";
+  spec.examples = "  sluice cancel adult-3\n";
   return {spec, &Cancel};
 }
 

@@ -9,6 +9,8 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
+#include "google/protobuf/descriptor.h"
+#include "proto/config.pb.h"
 
 namespace sluice::cli {
 namespace {
@@ -19,7 +21,34 @@ const FlagSpec* Find(const CommandSpec& spec, const std::string& name) {
   return it == spec.flags.end() ? nullptr : &*it;
 }
 
+// Where a job's field of this name is, "train.reader_threads"; the one nearest to the top. Empty:
+// there is none.
+std::string JobFieldNamed(const std::string& name) {
+  struct Level {
+    const google::protobuf::Descriptor* type;
+    std::string path;
+  };
+  std::vector<Level> levels = {{JobConfig::descriptor(), ""}};
+  constexpr size_t kMost = 1000;  // should a type hold itself
+  for (size_t i = 0; i < levels.size() && i < kMost; ++i) {
+    const Level level = levels[i];
+    if (const auto* field = level.type->FindFieldByName(name)) return level.path + field->name();
+    for (int f = 0; f < level.type->field_count(); ++f) {
+      const google::protobuf::FieldDescriptor* field = level.type->field(f);
+      if (field->message_type() == nullptr || field->is_repeated()) continue;
+      levels.push_back({field->message_type(), absl::StrCat(level.path, field->name(), ".")});
+    }
+  }
+  return "";
+}
+
 absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
+  const std::string field = Find(spec, "set") == nullptr ? "" : JobFieldNamed(name);
+  if (!field.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,
+                                                   "; it is a field of the job: --set ", field,
+                                                   "=VALUE"));
+  }
   std::vector<std::string> names;
   for (const FlagSpec& flag : spec.flags) names.push_back(flag.name);
   return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,

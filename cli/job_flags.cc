@@ -29,8 +29,9 @@ std::vector<FlagSpec> JobFlags() {
       {"job", FlagKind::kText, "FILE", "", "the job, a JobConfig textproto (required)"}};
   for (const ShortOption& option : ShortOptions()) {
     if (std::string(option.name) == "trace") {
-      flags.push_back({"trace", FlagKind::kText, "FILE", "",
-                       "writes what every process did when, for https://ui.perfetto.dev"});
+      flags.push_back(
+          {"trace", FlagKind::kText, "FILE", "",
+           "writes what every process did when, for https://ui.perfetto.dev (SLUICE_TRACE)"});
       continue;
     }
     const bool is_switch = std::string(option.name) == "a_sync";

@@ -138,7 +138,7 @@ Command LogsCommand() {
   };
   spec.examples =
       "  sluice logs --role=pserver --rank=1\n"
-      "  sluice logs adult_wide_deep-3 --follow\n";
+      "  sluice logs adult-3 --follow\n";
   return {spec, &Logs};
 }
 

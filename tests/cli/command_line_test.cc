@@ -56,6 +56,8 @@ TEST(CommandLineTest, MistakesAreNamedWithTheNearestFlag) {
   EXPECT_THAT(Error({"--cuont=3"}),
               AllOf(HasSubstr("--cuont"), HasSubstr("did you mean 'count'?")));
   EXPECT_THAT(Error({"--nocount"}), HasSubstr("no flag --nocount"));
+  EXPECT_THAT(Error({"--reader_threads=2"}), AllOf(HasSubstr("no flag --reader_threads"),
+                                                   HasSubstr("--set train.reader_threads=VALUE")));
   EXPECT_THAT(Error({"--count=many"}), HasSubstr("no whole number"));
   EXPECT_THAT(Error({"--count"}), HasSubstr("--count=N"));
   EXPECT_THAT(Error({"--wait=perhaps"}), HasSubstr("neither true nor false"));

@@ -68,6 +68,7 @@ class BadInputTest(SluiceTest):
         self.refused(launch + ["--a_sync=false", "--k_steps=5"], "--k_steps", "5 contradicts a_sync=false", "set a_sync to true")
         self.refused(launch + ["--k_steps=-1"], "--k_steps", "-1 is negative", "give 0")
         self.refused(launch + ["--k_steps=many"], "--k_steps=many")
+        self.refused(launch + ["--reader_threads=2"], "no flag --reader_threads", "--set train.reader_threads=VALUE")
         self.refused(launch + ["--k_step=5"], "no flag --k_step", "did you mean 'k_steps'?", "--help")
         self.refused(launch + ["--batch_size=0"], "--batch_size", "0 is out of range", "give 1 to")
         self.refused(launch + ["--set=optimizers.all.learning_rate=nan"], "optimizers.all", "learning_rate", "nan")
