@@ -333,16 +333,33 @@ class GrpcTransport::Impl {
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
 };
 
+namespace {
+
+struct MallocOption {
+  int option;
+  const char* name;
+  int value;
+};
+constexpr MallocOption kMallocOptions[] = {
+    // Blocks up to here come from the heap, not from mmap.
+    {M_MMAP_THRESHOLD, "M_MMAP_THRESHOLD", 1 << 30},
+    {M_TRIM_THRESHOLD, "M_TRIM_THRESHOLD", 1 << 30},
+    {M_TOP_PAD, "M_TOP_PAD", 64 << 20},
+    {M_ARENA_MAX, "M_ARENA_MAX", 1},
+};
+
+}  // namespace
+
 void PrepareDataPlane() {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // blocks up to here come from the heap, not from mmap
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 64 << 20);
-  mallopt(M_ARENA_MAX, 1);
+  for (const MallocOption& o : kMallocOptions) mallopt(o.option, o.value);
   setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
 }
 
-const char* MallocSettings() {
-  return "glibc, M_MMAP_THRESHOLD 1 GiB, M_TRIM_THRESHOLD 1 GiB, M_TOP_PAD 64 MiB, M_ARENA_MAX 1";
+std::string MallocSettings() {
+  std::string text;
+  for (const MallocOption& o : kMallocOptions)
+    absl::StrAppend(&text, text.empty() ? "" : ", ", o.name, " ", o.value);
+  return text;
 }
 
 GrpcTransport::GrpcTransport(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}

@@ -21,8 +21,8 @@ namespace sluice {
 // of gRPC poll its own connections (GRPC_POLL_STRATEGY, unless that is set): by default one thread
 // at a time polls for all and wakes the others, which takes as long as a small answer.
 void PrepareDataPlane();
-// What it asks of malloc, in a line.
-const char* MallocSettings();
+// What it asks of malloc, in a line: names and values.
+std::string MallocSettings();
 
 class GrpcTransport : public Transport {
  public:

@@ -46,9 +46,12 @@ class ClusterTest(SluiceTest):
     # -------------------------------------------------------------------------------------------- up and down
 
     def test_up_returns_and_its_daemons_live_on_until_down(self):
-        log_dir = self.up("--server_num=2", "--worker_num=2")
-        pids = {pid for pid, _ in processes_naming(str(log_dir))}
+        log_dir = self.up("--server_num=2", "--worker_num=2", "--server_threads=3")
+        processes = processes_naming(str(log_dir))
+        pids = {pid for pid, _ in processes}
         self.assertEqual(len(pids), 5)
+        self.assertEqual(sum("sluice-pserver" in command and "--threads=3" in command for _, command in processes), 2,
+                         processes)
         for pid in pids:  # detached: no parent here, a session of their own
             self.assertNotEqual(os.getsid(pid), os.getsid(0))
         status = self.status(log_dir)
