@@ -19,13 +19,13 @@ struct World::Options {
 
   static Options FromEnvironment() {
     Options options;
-    const char* const text = std::getenv("SLUICE_SIMULATED_CUDA");
+    const char* const text = std::getenv("SIMULATED_CUDA");
     for (const absl::string_view part : absl::StrSplit(text == nullptr ? "" : text, ',')) {
       if (part.empty()) continue;
       const std::pair<std::string, std::string> option =
           absl::StrSplit(part, absl::MaxSplits('=', 1));
       if (options.Set(option.first, option.second)) continue;
-      std::fprintf(stderr, "SLUICE_SIMULATED_CUDA: cannot read \"%s\"\n",
+      std::fprintf(stderr, "SIMULATED_CUDA: cannot read \"%s\"\n",
                    std::string(part).c_str());
       std::abort();
     }

@@ -1,4 +1,4 @@
-// The simulated devices of this process, as SLUICE_SIMULATED_CUDA says:
+// The simulated devices of this process, as SIMULATED_CUDA says:
 //
 //   devices=N     so many (default 1)
 //   pace=late     or at_once, any_order (streams.h)
