@@ -21,8 +21,12 @@ MODEL_DIFF = os.path.abspath(os.path.join(os.environ.get("SLUICE_TEST_BIN_DIR", 
 class SimulatedGpuTest(SluiceTest):
     def setUp(self):
         super().setUp()
-        os.environ["SIMULATED_CUDA"] = "devices=2,pace=any_order"
+        self.simulate("devices=2,pace=any_order")
         self.addCleanup(os.environ.pop, "SIMULATED_CUDA")
+
+    def simulate(self, what):
+        """Devices of this test alone, as tests/model/cuda/simulated/world.h says."""
+        os.environ["SIMULATED_CUDA"] = "host=%d,%s" % (os.getpid(), what)
 
     def log(self, name, rank=0):
         return (self.tmp / (name + ".log") / ("workerlog.%d" % rank)).read_text()
@@ -120,7 +124,7 @@ class SimulatedGpuTest(SluiceTest):
         self.assertIn('cuda:1 is not there; give some of cuda:0 (a simulated device)', output)
 
     def test_too_little_device_memory_fails_the_job_with_the_field_to_change(self):
-        os.environ["SIMULATED_CUDA"] = "memory_mb=256"
+        self.simulate("memory_mb=256")
         cluster = self.up("--server_num=1", "--worker_num=1", "--gpus=0")
         submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out"), "--wait"]
         said = self.sluice("submit", cluster, *submit, "--set=train.device_memory_fraction=0.01", expect=1)

@@ -184,6 +184,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= VisibleDevices()) return Fail(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "a simulated device");
+  const uint32_t host = World::Get().host();
+  std::memcpy(properties->uuid.bytes, &host, sizeof host);
   properties->uuid.bytes[15] = static_cast<char>(device);
   properties->major = 9;
   properties->totalGlobalMem = World::Get().memory().total();
