@@ -241,6 +241,13 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   if (bytes > 0 && !OnDevice(to, bytes)) return Fail(cudaErrorInvalidValue);
   return Put(stream, [=] { std::memset(to, value, bytes); });
 }
+// As cudaMemcpy to a device, it may return before.
+cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
+  if (bytes > 0 && !OnDevice(to, bytes)) return Fail(cudaErrorInvalidValue);
+  World::Get().streams().Put(DefaultStream(), [=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
