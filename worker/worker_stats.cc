@@ -203,6 +203,7 @@ WorkerProgress WorkerStats::Complete() {
   use->set_bytes_limit(device.bytes_limit);
   use->set_skipped_steps(device.skipped_steps);
   use->set_loss_scale(device.loss_scale);
+  use->set_steps_ahead(device.steps_ahead);
   return progress;
 }
 

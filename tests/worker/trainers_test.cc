@@ -309,6 +309,7 @@ TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
   net_.device.bytes_limit = 100;
   net_.device.bytes_in_use = 70;
   net_.device.busy_seconds = 5;
+  net_.device.steps_ahead = 9;
   const auto start = std::chrono::steady_clock::now();
   stats.BeginEpoch(0);
   net_.device.busy_seconds = 1005;
@@ -319,6 +320,7 @@ TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
   EXPECT_EQ(use.bytes_in_use(), 70u);
   EXPECT_EQ(use.bytes_limit(), 100u);
   EXPECT_EQ(use.busy_seconds(), 1005);
+  EXPECT_EQ(use.steps_ahead(), 9u);
   // 1000 s, which this device claims, in less than `wall`.
   EXPECT_GE(use.busy_share(), 1000 / wall);
   EXPECT_TRUE(std::isfinite(use.busy_share()));
