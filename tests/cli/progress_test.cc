@@ -226,6 +226,7 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
   use->set_bytes_in_use(1 << 20);
   use->set_bytes_limit(2 << 20);
   use->set_steps_ahead(99);
+  use->set_no_room_ahead(true);
   JobStatus* queued = status.add_jobs();
   queued->set_job_id("adult-2");
   queued->set_state(JOB_QUEUED);
@@ -236,7 +237,8 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
                     HasSubstr("12,345 rows"), HasSubstr("waits for commit 17 of rank 1"),
                     HasSubstr("slowest worker is rank 1"), HasSubstr("adult-2 queued"),
                     HasSubstr("compute 12.3 s, push wait 0.5 s, 3 of 4 batches ready, "
-                              "GPU 83% busy, holds 1.0 MiB of 2.0 MiB, 99 of 120 batches up ahead"),
+                              "GPU 83% busy, holds 1.0 MiB of 2.0 MiB, 99 of 120 batches up ahead "
+                              "(no room for more)"),
                     HasSubstr("place 1 in the queue; asks for 4 workers")));
 }
 

@@ -302,6 +302,24 @@ TEST_F(TrainersTest, ProgressTellsHowFullTheQueueIs) {
   EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
 }
 
+TEST_F(TrainersTest, ThatNoBatchGoesUpAheadAnyMoreIsToldOnce) {
+  std::vector<std::string> lines;
+  WorkerStats stats("job", 0, /*log_every=*/100,
+                    [&](const std::string& line) { lines.push_back(line); });
+  stats.AddStep(1, 0, 1);  // no network yet
+  stats.WatchNet(&net_);
+  net_.device.bytes_limit = 100;
+  stats.AddStep(1, 0, 1);
+  EXPECT_THAT(lines, testing::IsEmpty());
+  EXPECT_FALSE(stats.Progress().device().no_room_ahead());
+  net_.device.no_room_ahead = true;
+  for (int i = 0; i < 3; ++i) stats.AddStep(1, 0, 1);
+  EXPECT_THAT(lines,
+              testing::ElementsAre(testing::AllOf(testing::HasSubstr("device memory is short"),
+                                                  testing::HasSubstr("lower train.batch_size "))));
+  EXPECT_TRUE(stats.Progress().device().no_room_ahead());
+}
+
 TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
   WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
   stats.WatchNet(&net_);
