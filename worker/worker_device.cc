@@ -57,7 +57,7 @@ absl::StatusOr<WorkerDevice> TakeCuda(const DeviceRequest& request, const CudaDe
 absl::Status NotTaken(const DeviceRequest& request, const absl::Status& why) {
   return absl::Status(
       why.code(), absl::StrCat(request.origin, request.origin.empty() ? "" : ": ", why.message(),
-                               "; or compute on the CPU (--device=cpu)"));
+                               "; --device=cpu computes on the CPU"));
 }
 
 }  // namespace

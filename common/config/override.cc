@@ -59,10 +59,10 @@ std::string WantedInteger(const std::string& text) {
   double value;
   if (!absl::SimpleAtod(text, &value)) return "a whole number";
   if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits))
-    return absl::StrCat("at most ", std::numeric_limits<T>::max());
+    return absl::StrCat("a smaller number; the field holds up to ", std::numeric_limits<T>::max());
   if (value < static_cast<double>(std::numeric_limits<T>::min())) {
     if (std::is_unsigned_v<T>) return "a number that is not negative";
-    return absl::StrCat("at least ", std::numeric_limits<T>::min());
+    return absl::StrCat("a larger number; the field holds down to ", std::numeric_limits<T>::min());
   }
   return digits ? absl::StrCat("it in digits: ", *digits) : "a whole number";
 }
