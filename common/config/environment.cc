@@ -22,7 +22,7 @@ constexpr char kPrefix[] = "SLUICE_";
 constexpr const char* kOfDaemons[] = {"ADMIN_BIND", "ADVERTISE", "BIND", "CLUSTER",   "DEVICE",
                                       "INSECURE",   "LOG_DIR",   "RANK", "SCHEDULER", "ROLE"};
 // Of the tests alone, which start the programs.
-constexpr const char* kOfTests[] = {"BIN_DIR", "TEST_BIN_DIR", "TIME_SCALE"};
+constexpr const char* kOfTests[] = {"BIN_DIR", "SIMULATED_BIN_DIR", "TEST_BIN_DIR", "TIME_SCALE"};
 
 // What follows SLUICE_, in order of the alphabet.
 std::vector<std::string> Known() {

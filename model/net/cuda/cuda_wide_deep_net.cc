@@ -95,6 +95,8 @@ absl::Status CudaWideDeepNet::Prepare() {
     SLUICE_RETURN_IF_ERROR(constants_.Reserve(constants.size()));
     SLUICE_RETURN_IF_CUDA_ERROR(
         cudaMemcpy(constants_.data(), constants.data(), constants.size(), cudaMemcpyHostToDevice));
+    // cudaMemcpy may return before all is there, and our streams do not wait for its.
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
   }
   program_ =
       std::make_unique<StepProgram>(shape_, ViewOf(shape_, constants_.data()),

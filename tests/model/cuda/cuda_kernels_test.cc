@@ -32,6 +32,8 @@ class DeviceStep {
            const std::vector<char>& constants, std::vector<char>* input, std::vector<char>* work,
            std::vector<char>* output) {
     Up(&constants_, constants), Up(&input_, *input), Up(&work_, *work), Up(&output_, *output);
+    // cudaMemcpy may return before all is there, and the stream does not wait for its.
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     const StepProgram program(shape, ViewOf(shape, constants_.data()), element, false);
     const StepMemory memory = {input_.data(), work_.data(), output_.data()};
     program.Index(step, memory.input, ops_.get());

@@ -1,5 +1,6 @@
 #include "tests/model/cuda/emulated_device.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdlib>
@@ -14,14 +15,33 @@ namespace {
 
 constexpr size_t kStack = size_t{128} << 10;
 
+// A stack and where it goes on. swapcontext makes a system call, so that jumps do all but the first
+// switch to a stack; the address sanitizer does not follow them from stack to stack.
+struct Context {
+  ucontext_t begin;
+  jmp_buf at;
+  bool begun = false;
+};
+
+#ifdef __SANITIZE_ADDRESS__
+void Switch(Context* from, Context* to) { swapcontext(&from->begin, &to->begin); }
+#else
+void Switch(Context* from, Context* to) {
+  from->begun = true;
+  if (_setjmp(from->at) != 0) return;
+  if (to->begun) _longjmp(to->at, 1);
+  setcontext(&to->begin);
+}
+#endif
+
 // Runs threads one after another until one waits at a barrier; that thread keeps the fiber.
 struct Fiber {
-  ucontext_t context;
+  Context context;
   std::unique_ptr<char[]> stack{new char[kStack]};
   dim3 thread;
 };
 
-ucontext_t scheduler;
+Context scheduler;
 std::deque<Fiber> fibers;  // grows; addresses stay
 std::vector<Fiber*> idle, waiting;
 Fiber* running = nullptr;
@@ -40,16 +60,17 @@ void RunThreads() {
     idle.push_back(running);
     running = nullptr;
     Fiber* const self = idle.back();
-    swapcontext(&self->context, &scheduler);
+    Switch(&self->context, &scheduler);
   }
 }
 
 void Start(Fiber* fiber) {
-  if (getcontext(&fiber->context) != 0) std::abort();
-  fiber->context.uc_stack.ss_sp = fiber->stack.get();
-  fiber->context.uc_stack.ss_size = kStack;
-  fiber->context.uc_link = nullptr;
-  makecontext(&fiber->context, RunThreads, 0);
+  ucontext_t& begin = fiber->context.begin;
+  if (getcontext(&begin) != 0) std::abort();
+  begin.uc_stack.ss_sp = fiber->stack.get();
+  begin.uc_stack.ss_size = kStack;
+  begin.uc_link = nullptr;
+  makecontext(&begin, RunThreads, 0);
 }
 
 Fiber* TakeFiber() {
@@ -66,7 +87,7 @@ Fiber* TakeFiber() {
 void Resume(Fiber* fiber) {
   running = fiber;
   threadIdx = fiber->thread;
-  swapcontext(&scheduler, &fiber->context);
+  Switch(&scheduler, &fiber->context);
 }
 
 void RunBlock() {
@@ -85,7 +106,7 @@ void Barrier() {
   Fiber* const self = running;
   self->thread = threadIdx;
   waiting.push_back(self);
-  swapcontext(&self->context, &scheduler);
+  Switch(&self->context, &scheduler);
 }
 
 double* WarpWord(uint32_t lane) {

@@ -1,0 +1,111 @@
+#include "tests/model/cuda/simulated/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace sluice::cuda::simulated {
+namespace {
+
+// After so many streaks each closes, then one in so many.
+constexpr uint64_t kFirstStreaks = 16, kStreaks = 64;
+
+size_t Page() {
+  static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return page;
+}
+
+size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+void Memory::Protect(const Block& block, int protection) {
+  if (mprotect(block.mapped + Page(), block.mapped_bytes - 2 * Page(), protection) != 0)
+    std::abort();
+}
+
+void* Memory::Allocate(MemoryKind kind, int device, size_t bytes) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (kind == MemoryKind::kDevice && bytes > bytes_of_a_device_ - used_[device]) return nullptr;
+  const size_t inner = RoundUp(bytes > 0 ? bytes : 1, Page()), whole = inner + 2 * Page();
+  void* const mapped =
+      mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  const Block block = {kind, device, bytes, static_cast<char*>(mapped), whole};
+  Protect(block, PROT_READ | PROT_WRITE);
+  if (guarded_) std::memset(block.mapped + Page(), 0xFF, inner);
+  if (kind == MemoryKind::kDevice) {
+    used_[device] += bytes;
+    if (closed_) Protect(block, PROT_NONE);
+  }
+  ++allocations_;
+  char* const begin = block.mapped + Page() + inner - RoundUp(bytes > 0 ? bytes : 1, kAlignment);
+  blocks_.emplace(reinterpret_cast<uintptr_t>(begin), block);
+  return begin;
+}
+
+bool Memory::Free(MemoryKind kind, void* at) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = blocks_.find(reinterpret_cast<uintptr_t>(at));
+  if (it == blocks_.end() || it->second.kind != kind) return false;
+  const Block& block = it->second;
+  if (kind == MemoryKind::kDevice) used_[block.device] -= block.bytes;
+  munmap(block.mapped, block.mapped_bytes);
+  blocks_.erase(it);
+  return true;
+}
+
+const std::pair<const uintptr_t, Memory::Block>* Memory::Find(const void* at) const {
+  const auto it = blocks_.upper_bound(reinterpret_cast<uintptr_t>(at));
+  return it == blocks_.begin() ? nullptr : &*std::prev(it);
+}
+
+bool Memory::Holds(MemoryKind kind, int device, const void* at, size_t bytes) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto* const found = Find(at);
+  if (found == nullptr) return false;
+  const Block& block = found->second;
+  const size_t offset = reinterpret_cast<uintptr_t>(at) - found->first;
+  return block.kind == kind && (kind == MemoryKind::kPinned || block.device == device) &&
+         offset <= block.bytes && bytes <= block.bytes - offset;
+}
+
+bool Memory::Knows(const void* at) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto* const found = Find(at);
+  return found != nullptr && reinterpret_cast<uintptr_t>(at) - found->first < found->second.bytes;
+}
+
+size_t Memory::used(int device) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = used_.find(device);
+  return it == used_.end() ? 0 : it->second;
+}
+
+uint64_t Memory::allocations() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return allocations_;
+}
+
+void Memory::ProtectAll(int protection) {
+  for (const auto& [at, block] : blocks_) {
+    if (block.kind == MemoryKind::kDevice) Protect(block, protection);
+  }
+}
+
+void Memory::Open() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) ProtectAll(PROT_READ | PROT_WRITE);
+  closed_ = false;
+}
+
+void Memory::Close() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!guarded_ || (++streaks_ > kFirstStreaks && streaks_ % kStreaks != 0)) return;
+  ProtectAll(PROT_NONE);
+  closed_ = true;
+}
+
+}  // namespace sluice::cuda::simulated

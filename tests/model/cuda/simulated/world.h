@@ -1,0 +1,40 @@
+// The simulated devices of this process, as SIMULATED_CUDA says:
+//
+//   devices=N     so many (default 1)
+//   pace=late     or at_once, any_order (streams.h)
+//   seed=N        of any_order
+//   memory_mb=N   of each device (default 4096)
+//   work=off      kernels, products and copies take no time and leave zeros, and memory is not
+//                 guarded: what is left of a job's time is the host's
+//
+// Thread safety: safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "tests/model/cuda/simulated/memory.h"
+#include "tests/model/cuda/simulated/streams.h"
+
+namespace sluice::cuda::simulated {
+
+class World {
+ public:
+  static World& Get();
+
+  int devices() const { return devices_; }
+  bool works() const { return works_; }
+  Memory& memory() { return memory_; }
+  Streams& streams() { return streams_; }
+
+ private:
+  struct Options;
+  explicit World(const Options& options);
+
+  const int devices_;
+  const bool works_;
+  Memory memory_;
+  Streams streams_;
+};
+
+}  // namespace sluice::cuda::simulated

@@ -1,0 +1,132 @@
+"""Whole jobs on GPU workers, where there is no GPU: the programs' CUDA calls go to simulated devices
+(tests/model/cuda/simulated), whose streams run in any order that events allow."""
+import os
+import re
+import subprocess
+import unittest
+import urllib.request
+
+# Before sluice_testing reads it: these programs, beside the usual scheduler and pserver.
+FOLDER = os.environ.get("SLUICE_SIMULATED_BIN_DIR", "build/release/tests/simulated")
+WHY_NOT = None if os.path.exists(os.path.join(FOLDER, "sluice-worker")) else "this build has no CUDA backend"
+if WHY_NOT is None:
+    os.environ["SLUICE_BIN_DIR"] = FOLDER
+
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, SluiceTest, free_port, wait_until  # noqa: E402
+
+MODEL_DIFF = os.path.abspath(os.path.join(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin"), "model_diff"))
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class SimulatedGpuTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        os.environ["SIMULATED_CUDA"] = "devices=2,pace=any_order"
+        self.addCleanup(os.environ.pop, "SIMULATED_CUDA")
+
+    def log(self, name, rank=0):
+        return (self.tmp / (name + ".log") / ("workerlog.%d" % rank)).read_text()
+
+    def test_every_mode_learns_on_two_gpus(self):
+        flags = ["--gpus=0,1", "--server_num=2", "--epochs=1"]
+        for name, mode, auc in (("async", ["--a_sync=true"], 0.910), ("geo", ["--k_steps=20"], 0.900),
+                                ("sync", ["--a_sync=false"], 0.910)):
+            with self.subTest(name):
+                result, output = self.launch(*flags, *mode, name=name)
+                self.assertEqual(result["mode"], name)
+                self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
+                self.assertGreater(result["eval"]["auc"], auc)
+                for rank in (0, 1):
+                    self.assertIn("worker %d on cuda:%d: a simulated device, capability 9.0, driver for CUDA" % (rank, rank), output)
+                    self.assertRegex(self.log(name, rank), r"computes on cuda:%d: .*; products in f32; at most 2.8 GiB" % rank)
+
+    def diff(self, a, b):
+        """Of each table, the norm of the difference over the norm."""
+        done = subprocess.run([MODEL_DIFF, self.tmp / a / "model", self.tmp / b / "model"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return [float(line.split()[-1]) for line in done.stdout.splitlines()]
+
+    def test_a_sync_step_is_the_cpus_and_two_runs_are_equal_to_the_bit(self):
+        # Enough to see a wrong gradient; over more steps rounding grows with training itself.
+        self.write_csv("train.csv", [(i * 7 % 11 // 6, i % 13 / 13, "v%d" % (i * i % 29)) for i in range(1000)])
+        job = self.small_job()
+        flags = ["--a_sync=false", "--server_num=2", "--set=train.batch_size=50", "--epochs=1"]
+        cpu, _ = self.launch(*flags, "--worker_num=2", job=job, name="cpu")
+        gpu, _ = self.launch(*flags, "--gpus=0,1", job=job, name="gpu")
+        again, _ = self.launch(*flags, "--gpus=1,0", job=job, name="again")
+        self.assertEqual(again["model_digest"], gpu["model_digest"])
+        self.assertNotEqual(cpu["model_digest"], "")
+        differences = self.diff("cpu", "gpu")
+        self.assertEqual(len(differences), 7)
+        self.assertLess(max(differences), 1e-5)
+        self.assertAlmostEqual(gpu["epochs_log"][0]["loss"], cpu["epochs_log"][0]["loss"], places=6)
+
+    def test_gpus_and_cpus_serve_one_job(self):
+        result, output = self.launch("--gpus=1", "--cpu_workers=2", "--server_num=1", "--epochs=1")
+        self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
+        self.assertGreater(result["eval"]["auc"], 0.91)
+        self.assertIn("worker 0 on cuda:1: ", output)
+        self.assertIn("computes on cuda:1: ", self.log("run", 0))
+        for rank in (1, 2):
+            self.assertNotIn("cuda", self.log("run", rank))
+
+    def test_precisions_rows_that_stay_and_batches_that_go_ahead(self):
+        flags = ["--gpus=0", "--server_num=1", "--epochs=1", "--batch_size=256"]
+        for name, more, auc in (("tf32", ["--set=train.compute_dtype=TF32"], 0.90),
+                                ("bf16", ["--set=train.compute_dtype=BF16"], 0.90),
+                                ("fp16", ["--set=train.compute_dtype=FP16"], 0.90),
+                                ("hot", ["--set=strategy.a_sync_configs.hot_row_cache.max_staleness_steps=6"], 0.90),
+                                ("deep", ["--set=train.pipeline_depth=3"], 0.90)):
+            with self.subTest(name):
+                result, _ = self.launch(*flags, *more, name=name)
+                self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
+                self.assertGreater(result["eval"]["auc"], auc)
+                if name.endswith("16"):
+                    self.assertIn("products in " + name, self.log(name))
+                if name == "hot":
+                    self.assertIn("in device memory; a step uses none", self.log(name))
+                    self.assertEqual(result["hot_rows"]["staleness_max"], 6)
+
+    def test_workers_take_the_next_free_gpu_and_the_third_is_told(self):
+        cluster = self.up("--server_num=1", "--worker_num=2", "--device=cuda")
+        self.assertEqual(sorted(m["device"] for m in self.status(cluster)["members"]), ["", "cuda:0", "cuda:1"])
+        third = self.run_program("sluice-worker", "--rank=2", "--scheduler=127.0.0.1:%d" % free_port(), "--device=cuda")
+        self.assertEqual(third.returncode, 1, third.stdout)
+        self.assertRegex(third.stdout, r"sluice-worker: .*cuda:0.*cuda:1")
+
+        self.sluice("submit", cluster, "--job=%s" % ADULT, "--epochs=100", "--detach",
+                    "--output_dir=%s" % (self.tmp / "out"))
+        address = next(line.split()[4] for line in (cluster / "endpoints.log").read_text().splitlines()
+                       if line.startswith("worker"))
+
+        def figures():
+            with urllib.request.urlopen("http://%s/metrics" % address, timeout=PATIENCE) as reply:
+                found = re.findall(r'(?m)^sluice_worker_device_(\w+)\{device="cuda:[01]"\} (\S+)$', reply.read().decode())
+            values = {name: float(value) for name, value in found}
+            return values if values["busy_share"] > 0 else None
+        values = wait_until(figures, "a worker's metrics tell that its device is busy")
+        self.assertGreater(values["busy_seconds"], 0)
+        self.assertTrue(0 < values["bytes"] <= values["limit_bytes"], values)
+        wait_until(lambda: re.search(r"GPU \d+% busy, holds [\d.]+ MiB of 2.8 GiB", self.sluice("status", cluster)),
+                   lambda: "status tells how busy devices are: " + self.sluice("status", cluster))
+        self.sluice("cancel", cluster, "adult-1")
+
+    def test_visible_devices_are_counted_from_0(self):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        self.addCleanup(os.environ.pop, "CUDA_VISIBLE_DEVICES")
+        result, _ = self.launch("--gpus=0", "--epochs=1")
+        self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
+        _, output = self.launch("--gpus=0,1", name="two", expect=2)
+        self.assertIn('cuda:1 is not there; give some of cuda:0 (a simulated device)', output)
+
+    def test_too_little_device_memory_fails_the_job_with_the_field_to_change(self):
+        os.environ["SIMULATED_CUDA"] = "memory_mb=256"
+        cluster = self.up("--server_num=1", "--worker_num=1", "--gpus=0")
+        submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out"), "--wait"]
+        said = self.sluice("submit", cluster, *submit, "--set=train.device_memory_fraction=0.01", expect=1)
+        self.assertRegex(said, r"cuda:0: .* needs \d+ bytes and \d+ are in use, but the limit is 2684354 \(device_memory_fraction\)")
+        self.sluice("submit", cluster, *submit)  # the worker lives
+
+
+if __name__ == "__main__":
+    unittest.main()
