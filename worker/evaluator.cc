@@ -86,9 +86,10 @@ absl::StatusOr<EvalSums> Evaluator::Run() {
     SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
   }
   if (bad.count > context_.config().data().max_bad_lines()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        bad.count, " malformed lines in the evaluation data, more than data.max_bad_lines = ",
-        context_.config().data().max_bad_lines(), ": ", bad.Describe()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the evaluation data has more malformed lines than data.max_bad_lines = ",
+                     context_.config().data().max_bad_lines(),
+                     "; mend the data or raise the limit: ", bad.Describe()));
   }
   EvalSums proto = sums.ToProto();
   proto.set_bad_lines(bad.count);

@@ -70,6 +70,7 @@ struct DeviceStats {
   uint64_t skipped_steps = 0;  // that overflowed
   double loss_scale = 0;       // 0: not FP16
   uint64_t steps_ahead = 0;    // whose batch went up beside the step before
+  bool no_room_ahead = false;  // device memory is short: batches no longer go up ahead; stays true
 };
 
 class DenseNet {

@@ -204,6 +204,7 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/true));
   steps_ahead_.store(inputs_->steps_ahead(), std::memory_order_relaxed);
+  no_room_ahead_.store(inputs_->alone(), std::memory_order_relaxed);
   const double weight_sum = SumOfWeights(*input.batch);
   const double scale = precision_ == MatmulPrecision::kFp16 ? scaler_.scale() : 1.0;
   SLUICE_RETURN_IF_ERROR(
@@ -344,6 +345,7 @@ DeviceStats CudaWideDeepNet::device_stats() const {
   stats.bytes_in_use = device_memory_.used();
   stats.bytes_limit = device_memory_.limit();
   stats.steps_ahead = steps_ahead_.load(std::memory_order_relaxed);
+  stats.no_room_ahead = no_room_ahead_.load(std::memory_order_relaxed);
   stats.skipped_steps = skipped_.load(std::memory_order_relaxed);
   stats.loss_scale = loss_scale_.load(std::memory_order_relaxed);
   return stats;

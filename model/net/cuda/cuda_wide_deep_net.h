@@ -111,6 +111,7 @@ class CudaWideDeepNet : public DenseNet {
   // Written by the calling thread, read by metrics; relaxed: figures, nothing is read through them.
   std::atomic<double> busy_seconds_{0}, loss_scale_{0};
   std::atomic<uint64_t> skipped_{0}, steps_ahead_{0};
+  std::atomic<bool> no_room_ahead_{false};
 };
 
 }  // namespace sluice::cuda

@@ -66,6 +66,8 @@ class StepInputs {
   // The step that began last found its batch there; such steps so far.
   bool ahead() const { return ahead_; }
   uint64_t steps_ahead() const { return steps_ahead_; }
+  // GiveBack has been done: batches no longer go up ahead.
+  bool alone() const { return alone_; }
 
   // Drops what was brought up ahead, gives the memory back and brings no more: others need it.
   // False when that has been done before.
