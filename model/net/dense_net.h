@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
 #include "model/net/geo_values.h"
+#include "model/net/host_memory.h"
 #include "model/net/resident_rows.h"
 
 namespace sluice {
@@ -104,6 +105,9 @@ class DenseNet {
     (void)dense, (void)sparse, (void)clip_global_norm;
     return nullptr;
   }
+  // Where `rows` of inputs and gradients lie best; elsewhere they are copied on the host. Null:
+  // anywhere (CPU).
+  virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
   virtual DeviceStats device_stats() const { return {}; }
   // One line for the log: where it computes.
   virtual std::string Describe() const { return "cpu"; }

@@ -31,6 +31,11 @@ class InputDevice {
   virtual char* data(size_t block) const = 0;
   // Of the block, from pinned memory to the device.
   virtual absl::Status Upload(size_t block, const Piece& piece) = 0;
+  // The device can copy from there by itself: pinned memory of the caller's.
+  virtual bool Reaches(const void* from, size_t bytes) const = 0;
+  // `bytes` from there to byte `to` of the block. REQUIRES: Reaches; what lies there stays until
+  // the step has ended.
+  virtual absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) = 0;
   // StepProgram::Index in the block, when the uploads so far are there.
   virtual absl::Status Index(size_t block, const StepShape& shape) = 0;
   // Steps go on when the uploads so far and the block's Index are done.

@@ -79,7 +79,8 @@ TEST(PlacementTest, SpreadsDenseBytesToWithinTheBiggestBlock) {
 // Their rows come later: whatever the dense tables weigh, and however many sparse ones there are.
 TEST(PlacementTest, ShardsOfEachSparseTableSpreadEvenly) {
   const TableLayouts all = MixedTables();
-  for (const TableLayouts& tables : {TableLayouts{all[3]}, all, TableLayouts{all[3], all[0], all[3]}}) {
+  for (const TableLayouts& tables :
+       {TableLayouts{all[3]}, all, TableLayouts{all[3], all[0], all[3]}}) {
     for (int n : {1, 2, 3, 5, 7, 24, 30}) {
       const Route route = PlaceShards(tables, Addresses(n), 1);
       std::vector<int> of_all(n);
