@@ -29,7 +29,7 @@ void Streams::HoldBack(Stream* stream, const Event& event) {
 
 void Streams::Finish(const std::shared_ptr<Work>& work) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (work == nullptr) return;
+  if (work == nullptr || work->done) return;
   open_();
   RunWithWhatIsBefore(work);
   close_();
@@ -37,6 +37,7 @@ void Streams::Finish(const std::shared_ptr<Work>& work) {
 
 void Streams::FinishAll() {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (pending_.empty()) return;
   open_();
   // In the order of the calls whatever must be before comes before.
   for (size_t i = 0; i < pending_.size(); ++i) Run(pending_[i].get());
