@@ -3,8 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <vector>
 
 namespace sluice::cuda::simulated {
 namespace {
@@ -18,6 +19,17 @@ size_t Page() {
 }
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+// A file of garbage, at least so long.
+int Garbage(size_t bytes) {
+  static const int file = memfd_create("garbage", MFD_CLOEXEC);
+  static const std::vector<char> piece(size_t{1} << 20, static_cast<char>(0xFF));
+  static size_t held = 0;
+  for (; held < bytes; held += piece.size()) {
+    if (write(file, piece.data(), piece.size()) != static_cast<ssize_t>(piece.size())) std::abort();
+  }
+  return file;
+}
 
 }  // namespace
 
@@ -35,7 +47,10 @@ void* Memory::Allocate(MemoryKind kind, int device, size_t bytes) {
   if (mapped == MAP_FAILED) return nullptr;
   const Block block = {kind, device, bytes, static_cast<char*>(mapped), whole};
   Protect(block, PROT_READ | PROT_WRITE);
-  if (guarded_) std::memset(block.mapped + Page(), 0xFF, inner);
+  if (guarded_ && mmap(block.mapped + Page(), inner, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_FIXED, Garbage(inner), 0) == MAP_FAILED) {
+    std::abort();
+  }
   if (kind == MemoryKind::kDevice) {
     used_[device] += bytes;
     if (closed_) Protect(block, PROT_NONE);
@@ -87,6 +102,12 @@ size_t Memory::used(int device) const {
 uint64_t Memory::allocations() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return allocations_;
+}
+
+size_t Memory::blocks(MemoryKind kind) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::count_if(blocks_.begin(), blocks_.end(),
+                       [kind](const auto& block) { return block.second.kind == kind; });
 }
 
 void Memory::ProtectAll(int protection) {

@@ -10,6 +10,7 @@
 // Thread safety: safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -26,6 +27,15 @@ class World {
   bool works() const { return works_; }
   Memory& memory() { return memory_; }
   Streams& streams() { return streams_; }
+  // Streams, events, graphs and handles of cuBLAS that somebody holds.
+  std::atomic<int>& handles() { return handles_; }
+
+  // Calls of the runtime that may fail, so far.
+  uint64_t calls() const { return calls_; }
+  // The n-th of those from now on, counted from 0, fails alone.
+  void FailCall(uint64_t n) { failing_ = calls_ + n; }
+  // Counts a call; true: it fails.
+  bool Fails() { return calls_++ == failing_; }
 
  private:
   struct Options;
@@ -35,6 +45,8 @@ class World {
   const bool works_;
   Memory memory_;
   Streams streams_;
+  std::atomic<int> handles_{0};
+  std::atomic<uint64_t> calls_{0}, failing_{UINT64_MAX};
 };
 
 }  // namespace sluice::cuda::simulated

@@ -1,0 +1,100 @@
+// What the host does around the steps of a network: memory that is taken and given back, calls that
+// fail, two devices in one thread.
+#include "tests/model/cuda/simulated/whole_use.h"
+
+#include <cuda_runtime_api.h>
+
+#include <thread>
+
+#include "common/base/status_macros.h"
+#include "gtest/gtest.h"
+
+namespace sluice::cuda::simulated {
+namespace {
+
+TEST(WholeUseTest, ASteadyStateAllocatesNothing) {
+  WholeUse use;
+  ASSERT_TRUE(use.Begin(OnDevice()).ok());
+  // Both blocks of input have seen the largest batch, and what goes up for tables has two stages.
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(use.Round(3, /*announced=*/true).ok());
+  Memory& memory = World::Get().memory();
+  const uint64_t before = memory.allocations();
+  const uint64_t bytes = use.net()->device_stats().bytes_in_use;
+  EXPECT_EQ(bytes, memory.used(0)) << "what is told is what is held";
+  for (const bool announced : {true, false, true}) {
+    for (const size_t sizes : {3, 1, 2}) ASSERT_TRUE(use.Round(sizes, announced).ok());
+  }
+  EXPECT_EQ(memory.allocations(), before);
+  EXPECT_EQ(use.net()->device_stats().bytes_in_use, bytes);
+}
+
+TEST(WholeUseTest, EverythingIsGivenBackWhateverIsOnItsWay) {
+  for (const int rounds : {0, 1, 3}) {
+    SCOPED_TRACE(rounds);
+    WholeUse use;
+    ASSERT_TRUE(use.Begin(OnDevice()).ok());
+    for (int i = 0; i < rounds; ++i) ASSERT_TRUE(use.Round(3, /*announced=*/true).ok());
+    use.End();
+    ExpectEverythingIsGivenBack();
+  }
+}
+
+// Whichever call of the runtime fails: the step, or what else it was for, says so, or it was not
+// needed and results are the same; and everything is given back.
+TEST(WholeUseTest, ACallThatFailsIsToldOrDoesNotMatter) {
+  World& world = World::Get();
+  const auto run = [](WholeUse* use) {
+    SLUICE_RETURN_IF_ERROR(use->Begin(OnDevice()));
+    for (int i = 0; i < 2; ++i) SLUICE_RETURN_IF_ERROR(use->Round(3, /*announced=*/true));
+    return absl::OkStatus();
+  };
+  WholeUse plain(20);
+  const uint64_t first = world.calls();
+  ASSERT_TRUE(run(&plain).ok());
+  plain.End();
+  const uint64_t calls = world.calls() - first;
+  ASSERT_GT(calls, 500u);
+  // All of the beginning and of a first step, then some of each kind.
+  size_t told = 0, failed = 0;
+  for (uint64_t n = 0; n < calls; n += n < 150 ? 1 : 7, ++failed) {
+    SCOPED_TRACE(testing::Message() << "call " << n << " of " << calls);
+    WholeUse use(20);
+    world.FailCall(n);
+    const absl::Status status = run(&use);
+    told += !status.ok();
+    if (status.ok()) {
+      ASSERT_EQ(use.results(), plain.results());
+    } else {
+      ASSERT_NE(status.message(), "");
+    }
+    use.End();
+    (void)cudaGetLastError();
+    ASSERT_NO_FATAL_FAILURE(ExpectEverythingIsGivenBack());
+    ASSERT_FALSE(testing::Test::HasFailure());
+  }
+  EXPECT_GT(told, failed * 3 / 4);
+}
+
+// Each network makes its device the current one, in whatever thread it is called.
+TEST(WholeUseTest, TwoDevicesTakeTurnsInOneThread) {
+  ASSERT_EQ(World::Get().devices(), 2) << "SIMULATED_CUDA=devices=2";
+  WholeUse alone, first, second;
+  ASSERT_TRUE(alone.Begin(OnDevice(0)).ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(alone.Round(3, true).ok());
+  alone.End();
+  ASSERT_TRUE(first.Begin(OnDevice(0)).ok());
+  ASSERT_TRUE(second.Begin(OnDevice(1)).ok());
+  absl::Status status;
+  const auto round = [&](WholeUse* use) { status.Update(use->Round(3, true)); };
+  round(&first), round(&second), round(&first);
+  std::thread([&] { round(&second); }).join();  // device 0 is current there
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_GT(World::Get().memory().used(1), 0u);
+  EXPECT_EQ(first.results(), alone.results());
+  EXPECT_EQ(second.results(), alone.results());
+  first.End(), second.End();
+  ExpectEverythingIsGivenBack();
+}
+
+}  // namespace
+}  // namespace sluice::cuda::simulated
