@@ -99,7 +99,6 @@ bool Pinned(const void* at, size_t bytes) {
 cudaError_t Put(cudaStream_t stream, std::function<void()> run) {
   if (stream == nullptr) NotSimulated("work on the default stream");
   if (stream->device != current_device) return Fail(cudaErrorInvalidResourceHandle);
-  SIMULATED_CALL_MAY_FAIL(cudaErrorLaunchOutOfResources);
   World::Get().streams().Put(
       stream, World::Get().works() ? std::move(run) : [] {});
   return cudaSuccess;
@@ -152,6 +151,7 @@ namespace sluice::cuda::emulated {
 // Declared in emulated_device.h, which does not go with CUDA's headers.
 bool PutOnStream(cudaStream_t stream, std::function<void()> run);
 bool PutOnStream(cudaStream_t stream, std::function<void()> run) {
+  if (World::Get().LaunchFails()) return Fail(cudaErrorNoKernelImageForDevice), false;
   return Put(stream, std::move(run)) == cudaSuccess;
 }
 
@@ -249,10 +249,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   if (bytes > 0 && !MayCopy(to, from, bytes, kind, /*pinned=*/true))
     return Fail(cudaErrorInvalidValue);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return Put(stream, [=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   if (bytes > 0 && !OnDevice(to, bytes)) return Fail(cudaErrorInvalidValue);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return Put(stream, [=] { std::memset(to, value, bytes); });
 }
 
@@ -352,6 +354,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (exec->device != current_device) return Fail(cudaErrorInvalidResourceHandle);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   for (const std::function<void()>& run : exec->work) {
     const cudaError_t error = Put(stream, run);
     if (error != cudaSuccess) return error;

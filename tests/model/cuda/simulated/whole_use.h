@@ -29,9 +29,9 @@ using Results = std::vector<std::vector<float>>;
 
 class WholeUse {
  public:
-  explicit WholeUse(size_t num_rows = 90)
+  explicit WholeUse(size_t num_rows = 90, const std::vector<size_t>& sizes = {40, 150, 7})
       : case_(SmallShape(), num_rows), layouts_(Layouts(case_.shape())) {
-    for (const size_t n : {40, 300, 7}) steps_.push_back(MakeStep(&case_, n));
+    for (const size_t n : sizes) steps_.push_back(MakeStep(&case_, n));
     for (uint32_t i = 0; i < num_rows; ++i) slots_.push_back((i * 7 + 3) % num_rows);
   }
 

@@ -45,20 +45,21 @@ TEST(WholeUseTest, ACallThatFailsIsToldOrDoesNotMatter) {
   World& world = World::Get();
   const auto run = [](WholeUse* use) {
     SLUICE_RETURN_IF_ERROR(use->Begin(OnDevice()));
-    for (int i = 0; i < 2; ++i) SLUICE_RETURN_IF_ERROR(use->Round(3, /*announced=*/true));
-    return absl::OkStatus();
+    SLUICE_RETURN_IF_ERROR(use->Round(2, /*announced=*/true));
+    return use->Round(1, /*announced=*/true);
   };
-  WholeUse plain(20);
+  const std::vector<size_t> sizes = {7, 70};
+  WholeUse plain(8, sizes);
   const uint64_t first = world.calls();
   ASSERT_TRUE(run(&plain).ok());
   plain.End();
   const uint64_t calls = world.calls() - first;
   ASSERT_GT(calls, 500u);
-  // All of the beginning and of a first step, then some of each kind.
+  // All of the beginning, then some of each kind.
   size_t told = 0, failed = 0;
-  for (uint64_t n = 0; n < calls; n += n < 150 ? 1 : 7, ++failed) {
+  for (uint64_t n = 0; n < calls; n += n < 100 ? 1 : 23, ++failed) {
     SCOPED_TRACE(testing::Message() << "call " << n << " of " << calls);
-    WholeUse use(20);
+    WholeUse use(8, sizes);
     world.FailCall(n);
     const absl::Status status = run(&use);
     told += !status.ok();
@@ -73,6 +74,7 @@ TEST(WholeUseTest, ACallThatFailsIsToldOrDoesNotMatter) {
     ASSERT_FALSE(testing::Test::HasFailure());
   }
   EXPECT_GT(told, failed * 3 / 4);
+  world.FailCall(UINT64_MAX / 2);
 }
 
 // Each network makes its device the current one, in whatever thread it is called.
