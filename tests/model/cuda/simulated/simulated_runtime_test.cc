@@ -238,11 +238,13 @@ TEST_F(SimulatedRuntimeTest, TimeIsToldBetweenTwoEventsThatWereReached) {
   EXPECT_EQ(cudaEventCreateWithFlags(&untimed, cudaEventDisableTiming), cudaSuccess);
   float milliseconds = -1;
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaErrorInvalidResourceHandle);
-  for (cudaEvent_t event : {begin, end, untimed})
-    EXPECT_EQ(cudaEventRecord(event, stream_), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(begin, stream_), cudaSuccess);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(Up(), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(end, stream_), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(untimed, stream_), cudaSuccess);
   EXPECT_EQ(cudaEventSynchronize(end), cudaSuccess);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaSuccess);
-  EXPECT_GE(milliseconds, 0);
+  EXPECT_FLOAT_EQ(milliseconds, 0.010f) << "a microsecond each";
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, untimed), cudaErrorInvalidResourceHandle);
   for (cudaEvent_t event : {begin, end, untimed}) EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
 }

@@ -45,6 +45,12 @@ void Streams::FinishAll() {
   pending_.clear();
 }
 
+bool Streams::busy() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [](const std::shared_ptr<Work>& work) { return !work->done; });
+}
+
 std::shared_ptr<Work> Streams::Append(Stream* stream, std::function<void()> run,
                                       std::vector<std::shared_ptr<Work>> after) {
   auto work = std::make_shared<Work>();
@@ -110,7 +116,7 @@ void Streams::Run(Work* work) {
   work->run();
   work->run = nullptr;
   work->after.clear();
-  work->ended = std::chrono::steady_clock::now();
+  work->ended = ++now_;
   work->done = true;
 }
 

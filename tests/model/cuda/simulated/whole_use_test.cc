@@ -77,6 +77,43 @@ TEST(WholeUseTest, ACallThatFailsIsToldOrDoesNotMatter) {
   world.FailCall(UINT64_MAX / 2);
 }
 
+// At the latest moment nothing runs but what somebody waits for.
+TEST(WholeUseTest, AGradientIsReadyWhileTheStepGoesOn) {
+  if (World::Get().streams().pace() != Pace::kLate) return;
+  NetCase c(SmallShape(), 11);
+  const TestStep step = c.Step(9);
+  auto net = *CreateCudaNet(c.shape(), OnDevice());
+  OwnedGradients gradients(c, 11);
+  std::vector<bool> busy;
+  gradients.view.ready = [&](size_t) { busy.push_back(World::Get().streams().busy()); };
+  ASSERT_TRUE(net->TrainStep(c.Input(step), 5, 0, &gradients.view).ok());
+  EXPECT_EQ(busy, std::vector<bool>({true, true}));
+}
+
+// In microseconds of the simulated device.
+TEST(WholeUseTest, BusyIsTheStepAndTheSortThatRanInIt) {
+  if (World::Get().streams().pace() == Pace::kAnyOrder) return;  // other work runs amid
+  NetCase c(SmallShape(), 11);
+  const SharedStep step = MakeStep(&c, 9);
+  auto net = *CreateCudaNet(c.shape(), OnDevice());
+  double before = 0;
+  const auto busy = [&] {
+    Train(c, net.get(), *step);
+    const double seconds = net->device_stats().busy_seconds;
+    const double spent = seconds - std::exchange(before, seconds);
+    return static_cast<int>(spent * 1e6 + 0.5);
+  };
+  const int plain = busy();
+  EXPECT_EQ(busy(), plain) << "as a graph";
+  net->Announce(Coming(c, step));
+  EXPECT_EQ(busy(), plain) << "what is brought for the next step is beside it";
+  const int ahead = busy();
+  EXPECT_EQ(net->device_stats().steps_ahead, 1u);
+  EXPECT_GT(ahead, 15) << "a kernel or a product each";
+  // Cells, a pass of three kernels, first keys of rows, and the event.
+  EXPECT_EQ(plain - ahead, 6);
+}
+
 // Each network makes its device the current one, in whatever thread it is called.
 TEST(WholeUseTest, TwoDevicesTakeTurnsInOneThread) {
   ASSERT_EQ(World::Get().devices(), 2) << "SIMULATED_CUDA=devices=2";
