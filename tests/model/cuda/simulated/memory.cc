@@ -20,15 +20,27 @@ size_t Page() {
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// A file of garbage, at least so long.
-int Garbage(size_t bytes) {
-  static const int file = memfd_create("garbage", MFD_CLOEXEC);
-  static const std::vector<char> piece(size_t{1} << 20, static_cast<char>(0xFF));
-  static size_t held = 0;
-  for (; held < bytes; held += piece.size()) {
-    if (write(file, piece.data(), piece.size()) != static_cast<ssize_t>(piece.size())) std::abort();
-  }
+constexpr size_t kGarbage = size_t{4} << 20;
+
+// A file of kGarbage bytes of garbage.
+int Garbage() {
+  static const int file = [] {
+    const int made = memfd_create("garbage", MFD_CLOEXEC);
+    const std::vector<char> garbage(kGarbage, static_cast<char>(0xFF));
+    if (write(made, garbage.data(), kGarbage) != static_cast<ssize_t>(kGarbage)) std::abort();
+    return made;
+  }();
   return file;
+}
+
+// [at, at + bytes) becomes a copy of that file, again and again.
+void FillWithGarbage(char* at, size_t bytes) {
+  for (size_t done = 0; done < bytes; done += kGarbage) {
+    if (mmap(at + done, std::min(kGarbage, bytes - done), PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, Garbage(), 0) == MAP_FAILED) {
+      std::abort();
+    }
+  }
 }
 
 }  // namespace
@@ -47,10 +59,7 @@ void* Memory::Allocate(MemoryKind kind, int device, size_t bytes) {
   if (mapped == MAP_FAILED) return nullptr;
   const Block block = {kind, device, bytes, static_cast<char*>(mapped), whole};
   Protect(block, PROT_READ | PROT_WRITE);
-  if (guarded_ && mmap(block.mapped + Page(), inner, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_FIXED, Garbage(inner), 0) == MAP_FAILED) {
-    std::abort();
-  }
+  if (guarded_) FillWithGarbage(block.mapped + Page(), inner);
   if (kind == MemoryKind::kDevice) {
     used_[device] += bytes;
     if (closed_) Protect(block, PROT_NONE);

@@ -114,6 +114,44 @@ TEST(WholeUseTest, BusyIsTheStepAndTheSortThatRanInIt) {
   EXPECT_EQ(plain - ahead, 6);
 }
 
+// Rows that stay, or rows on their way to them, while a batch is on its way.
+TEST(WholeUseTest, TheSecondBlockOfInputIsGivenBackToWhatNeedsRoom) {
+  NetCase c(SmallShape(), 50);
+  const SharedStep step = MakeStep(&c, 2000);
+  NetOptions options = OnDevice();
+  auto plain = *CreateCudaNet(c.shape(), options);
+  const OwnedGradients expected = Train(c, plain.get(), *step);
+  const size_t one = plain->device_stats().bytes_in_use;
+  plain->Announce(Coming(c, step));
+  Train(c, plain.get(), *step);
+  const size_t two = plain->device_stats().bytes_in_use, block = two - one;
+  const size_t rows = block / 2 / (c.shape().row_dim() * sizeof(float));
+  options.device_memory_fraction *=
+      static_cast<double>(two + block / 4) / plain->device_stats().bytes_limit;
+  const std::vector<uint32_t> slots(rows);
+  const std::vector<float> values(rows * c.shape().row_dim());
+  for (const bool stays : {true, false}) {
+    SCOPED_TRACE(stays);
+    auto net = *CreateCudaNet(c.shape(), options);
+    net->Announce(Coming(c, step));
+    ExpectSameBits(Train(c, net.get(), *step), expected);
+    EXPECT_EQ(net->device_stats().bytes_in_use, two);
+    auto resident = net->MakeResidentRows(stays ? rows : 1);
+    ASSERT_TRUE(resident.ok()) << resident.status();
+    if (!stays) {
+      ASSERT_TRUE((*resident)->Write(slots.data(), rows, values.data()).ok());
+    }
+    const size_t bytes = net->device_stats().bytes_in_use;
+    EXPECT_LT(bytes, two);
+    for (int i = 0; i < 3; ++i) {
+      net->Announce(Coming(c, step));
+      ExpectSameBits(Train(c, net.get(), *step), expected);
+    }
+    EXPECT_EQ(net->device_stats().steps_ahead, 0u);
+    EXPECT_EQ(net->device_stats().bytes_in_use, bytes);
+  }
+}
+
 // Each network makes its device the current one, in whatever thread it is called.
 TEST(WholeUseTest, TwoDevicesTakeTurnsInOneThread) {
   ASSERT_EQ(World::Get().devices(), 2) << "SIMULATED_CUDA=devices=2";
