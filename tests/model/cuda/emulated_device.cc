@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kStack = size_t{128} << 10;
 
 // A stack and where it goes on. swapcontext makes a system call, so that jumps do all but the first
-// switch to a stack: the compiler's own, which keep no more than frame and stack pointer; the address
-// sanitizer does not follow them from stack to stack.
+// switch to a stack: the compiler's own, which keep no more than frame and stack pointer; the
+// address sanitizer does not follow them from stack to stack.
 struct Context {
   ucontext_t begin;
   void* at[5];

@@ -1,13 +1,12 @@
 // CudaTableDevice on a simulated device: blocks that grow beside the old one, through the host, or
 // not at all, with kernels on their way.
-#include "model/net/cuda/cuda_table_device.h"
-
 #include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "model/net/cuda/cuda_table_device.h"
 
 namespace sluice::cuda {
 namespace {

@@ -25,8 +25,7 @@ struct World::Options {
       const std::pair<std::string, std::string> option =
           absl::StrSplit(part, absl::MaxSplits('=', 1));
       if (options.Set(option.first, option.second)) continue;
-      std::fprintf(stderr, "SIMULATED_CUDA: cannot read \"%s\"\n",
-                   std::string(part).c_str());
+      std::fprintf(stderr, "SIMULATED_CUDA: cannot read \"%s\"\n", std::string(part).c_str());
       std::abort();
     }
     return options;

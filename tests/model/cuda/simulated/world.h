@@ -32,8 +32,8 @@ class World {
 
   // Calls of the runtime that may fail, so far.
   uint64_t calls() const { return calls_; }
-  // The n-th of those from now on, counted from 0, fails; alone, but a launch that fails is followed
-  // by launches that fail, as where kernels cannot be loaded.
+  // The n-th of those from now on, counted from 0, fails; alone, but a launch that fails is
+  // followed by launches that fail, as where kernels cannot be loaded.
   void FailCall(uint64_t n) {
     failing_ = calls_ + n;
     launches_fail_ = false;
