@@ -42,6 +42,8 @@ class CudaFloor : public GpuFloor {
       SLUICE_RETURN_IF_ERROR(block->Reserve(bytes));
       SLUICE_RETURN_IF_CUDA_ERROR(cudaMemset(block->data(), 0, bytes));
     }
+    // cudaMemset may return before, and our stream does not wait for it.
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
     SLUICE_RETURN_IF_ERROR(copied_.Reserve(copied));
     SLUICE_RETURN_IF_ERROR(pinned_.Reserve(copied));
     SLUICE_RETURN_IF_ERROR(stream_.Create());

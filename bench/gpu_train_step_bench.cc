@@ -64,6 +64,7 @@ absl::StatusOr<std::function<Sample()>> PrepareGpuStep(bool wide, size_t batch,
   options.max_batch = batch;
   options.precision = precision;
   SLUICE_ASSIGN_OR_RETURN(gpu->net, gpu->step->model().CreateNet(options));
+  gpu->step->PutRowsInto(gpu->net->host_memory());
   SLUICE_ASSIGN_OR_RETURN(gpu->floor, GpuFloorOf(job, *gpu->step, precision));
   return std::function<Sample()>([gpu] { return gpu->Measure(); });
 }

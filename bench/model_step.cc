@@ -1,5 +1,7 @@
 #include "bench/model_step.h"
 
+#include <algorithm>
+
 #include "bench/standard_model.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -21,9 +23,6 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const JobConfig& jo
 void ModelStep::Fill(size_t n, size_t chunk, size_t row_dim) {
   const size_t rows = MakeStandardBatch(n, &batch_, &row_index_);
   batch_.chunk = chunk;
-  rows_.resize(rows * row_dim);
-  row_gradients_.resize(rows_.size());
-  for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = static_cast<float>(i % 64) * 1e-3f - 0.032f;
   for (const int table : model_->dense_tables()) {
     size_t elements = 1;
     for (const uint64_t size : model_->tables()[table].shape()) elements *= size;
@@ -34,13 +33,25 @@ void ModelStep::Fill(size_t n, size_t chunk, size_t row_dim) {
   dense_gradients_ = dense_;
   input_.batch = &batch_;
   input_.row_index = row_index_.data();
-  input_.rows = rows_.data();
   input_.num_rows = rows;
-  gradients_.rows = row_gradients_.data();
+  row_dim_ = row_dim;
+  PutRowsInto(nullptr);
   for (size_t i = 0; i < dense_.size(); ++i) {
     input_.dense.push_back(dense_[i].data());
     gradients_.dense.push_back(dense_gradients_[i].data());
   }
+}
+
+void ModelStep::PutRowsInto(const std::shared_ptr<HostMemory>& memory) {
+  const size_t n = input_.num_rows * row_dim_;
+  for (HostArray* array : {&rows_, &row_gradients_}) {
+    array->Clear();
+    array->Resize(n, memory);
+    std::fill(array->begin(), array->end(), 0.0f);
+  }
+  for (size_t i = 0; i < n; ++i) rows_.data()[i] = static_cast<float>(i % 64) * 1e-3f - 0.032f;
+  input_.rows = rows_.data();
+  gradients_.rows = row_gradients_.data();
 }
 
 size_t ModelStep::bytes_up() const {

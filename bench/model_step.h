@@ -21,6 +21,8 @@ class ModelStep {
   const Model& model() const { return *model_; }
   const NetInput& input() const { return input_; }
   NetGradients* gradients() { return &gradients_; }
+  // Rows and their gradients lie there from now on, as a worker's do; null: in any memory.
+  void PutRowsInto(const std::shared_ptr<HostMemory>& memory);
   // Of what a step takes and gives: batch with row numbers and values; gradients.
   size_t bytes_up() const;
   size_t bytes_down() const;
@@ -31,8 +33,9 @@ class ModelStep {
   std::unique_ptr<Model> model_;
   Batch batch_;
   std::vector<uint32_t> row_index_;
-  std::vector<float> rows_, row_gradients_;
+  HostArray rows_, row_gradients_;
   std::vector<std::vector<float>> dense_, dense_gradients_;
+  size_t row_dim_ = 0;
   NetInput input_;
   NetGradients gradients_;
 };

@@ -1,6 +1,7 @@
 #include "cli/command_line.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
+#include "common/config/whole_number.h"
 #include "google/protobuf/descriptor.h"
 #include "proto/config.pb.h"
 
@@ -60,8 +62,10 @@ absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
   int64_t number;
   bool yes;
   if (flag.kind == FlagKind::kNumber && !absl::SimpleAtoi(value, &number)) {
+    const std::optional<std::string> digits = DigitsOf(value);
     return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag.name, "=", value, " is no whole number; give e.g. --", flag.name, "=2"));
+        "--", flag.name, "=", value, " is no whole number",
+        digits ? " in digits; give --" : "; give e.g. --", flag.name, "=", digits.value_or("2")));
   }
   if (flag.kind == FlagKind::kBool && !absl::SimpleAtob(value, &yes)) {
     return absl::InvalidArgumentError(

@@ -11,8 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
 #include "model/data/data_source.h"
+#include "model/model.h"
 
 namespace sluice::cli {
 namespace {
@@ -92,6 +94,16 @@ fs::path Innermost(fs::path path) {
 
 }  // namespace
 
+absl::Status CheckInitialModel(const JobConfig& job) {
+  if (job.initial_model().empty()) return absl::OkStatus();
+  const auto manifest = ReadManifest(job.initial_model());
+  if (!manifest.ok()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(job));
+  const absl::Status fits = CheckTables(job.initial_model(), *manifest, model->tables());
+  return fits.ok() ? fits
+                   : absl::InvalidArgumentError(absl::StrCat("initial_model: ", fits.message()));
+}
+
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output) {
   if (!job.evaluate_only()) {
     SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
@@ -99,8 +111,12 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
   if (!job.initial_model().empty()) {
     const absl::Status model = ReadManifest(job.initial_model()).status();
-    if (absl::IsNotFound(model))  // a damaged one is told by who reads all of it
-      return absl::InvalidArgumentError(absl::StrCat("initial_model: ", model.message()));
+    if (absl::IsNotFound(model)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("initial_model: ", model.message(),
+                       "; a relative path is resolved against the folder of the job file"));
+    }
+    SLUICE_RETURN_IF_ERROR(CheckInitialModel(job));
   }
   const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
   SLUICE_RETURN_IF_ERROR(

@@ -13,6 +13,10 @@ namespace sluice::cli {
 // INVALID_ARGUMENT names field, path and fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
 
+// INVALID_ARGUMENT when initial_model is a model here that does not fit the job; one that cannot be
+// read is told by who reads all of it.
+absl::Status CheckInitialModel(const JobConfig& job);
+
 // Of a job that another process of this host runs, maybe as another user: output_dir is no file and
 // not below one, and trace_file no folder and not below a file.
 absl::Status CheckOutputIsNoFile(const JobConfig& job);

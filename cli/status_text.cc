@@ -89,6 +89,10 @@ std::string StagesOf(const WorkerProgress& worker) {
     absl::StrAppend(&text, ", GPU ",
                     absl::StrFormat("%.0f%% busy, holds %s of %s", 100 * d.busy_share(),
                                     Bytes(d.bytes_in_use()), Bytes(d.bytes_limit())));
+    if (worker.step() > 0) {
+      absl::StrAppend(&text, ", ", WithCommas(d.steps_ahead()), " of ", WithCommas(worker.step()),
+                      " batches up ahead", d.no_room_ahead() ? " (no room for more)" : "");
+    }
     if (d.skipped_steps() > 0)
       absl::StrAppend(&text, ", ", Counted(d.skipped_steps(), "step"), " skipped (fp16)");
   }

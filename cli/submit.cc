@@ -61,6 +61,7 @@ int Submit(const ParsedCommand& command) {
     if (const absl::Status output = CheckOutputIsNoFile(*job); !output.ok()) {
       return ReportError(output);
     }
+    if (const absl::Status model = CheckInitialModel(*job); !model.ok()) return ReportError(model);
   }
   const bool wait = command.Switch("wait") && !command.Switch("detach");
   if (wait) StopSignal::Install(false);

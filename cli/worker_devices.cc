@@ -92,7 +92,10 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list,
   }
   if (wanted == 0) return absl::OkStatus();
   const auto there = list();
-  if (!there.ok()) return Refuse(devices.origin, there.status().message());
+  if (!there.ok()) {
+    return Refuse(devices.origin, absl::StrCat(there.status().message(),
+                                               "; without it workers compute on the CPU"));
+  }
   std::string names;
   for (const CudaDeviceInfo& info : *there)
     absl::StrAppend(&names, names.empty() ? "" : ", ", "cuda:", info.ordinal, " (", info.name, ")");

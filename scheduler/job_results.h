@@ -48,6 +48,8 @@ class JobResults {
   absl::Status CheckBadLines() const;
   void Saved(const SaveReport& report);
 
+  // Of training and evaluation, each line once.
+  const BadLines& bad_lines() const { return all_bad_; }
   // All but status and message.
   const JobResult& result() const { return result_; }
 

@@ -101,7 +101,7 @@ absl::Status JobRun::EndIndex() {
       if (per_rank || rank == 0) results_.AddBadLines(BadLinesOf(index_[rank]));
     }
     SLUICE_RETURN_IF_ERROR(results_.CheckBadLines());
-    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, examples));
+    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, examples, results_.bad_lines()));
     examples_expected_ = per_rank ? sum : examples.front();
     return absl::OkStatus();
   }
@@ -136,9 +136,7 @@ absl::Status JobRun::EndTrain(absl::Time now) {
 absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
   if (epoch.examples() > 0 || !results_.CheckBadLines().ok()) return absl::OkStatus();
   const uint64_t dropped = results_.result().examples_dropped();
-  if (dropped == 0) {
-    return absl::FailedPreconditionError("the training data has no examples; see data.train_files");
-  }
+  if (dropped == 0) return NoExamples(results_.bad_lines());
   return absl::FailedPreconditionError(
       absl::StrCat("data.drop_last leaves nothing to train: no task of the ", dropped,
                    " examples fills a batch of ", config_.train().batch_size(),

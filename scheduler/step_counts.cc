@@ -22,12 +22,20 @@ absl::Status CheckEqual(const std::vector<uint64_t>& examples) {
 
 }  // namespace
 
-absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<uint64_t>& examples) {
+absl::Status NoExamples(const BadLines& bad) {
+  constexpr char kNone[] = "the training data has no examples";
+  if (bad.count == 0)
+    return absl::FailedPreconditionError(absl::StrCat(kNone, "; see data.train_files"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(kNone, ", only ", bad.Describe(),
+                   "; give other data.train_files, or what fits them in data and features"));
+}
+
+absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<uint64_t>& examples,
+                                   const BadLines& bad) {
   const bool per_rank = config.data().assignment() == DataConfig::PER_RANK_FILES;
   const uint64_t most = *std::max_element(examples.begin(), examples.end());
-  if (most == 0) {
-    return absl::FailedPreconditionError("the training data has no examples; see data.train_files");
-  }
+  if (most == 0) return NoExamples(bad);
   if (!per_rank) {
     const absl::Status equal = CheckEqual(examples);
     if (!equal.ok()) return equal;

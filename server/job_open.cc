@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/model_tables.h"
 #include "server/job_tables.h"
 
 namespace sluice {
@@ -48,23 +49,6 @@ std::optional<uint64_t> MaxStaleness(const JobSpec& spec) {
     return std::nullopt;
   }
   return strategy.a_sync_configs().max_staleness();
-}
-
-absl::Status CheckSaved(const TableConfig& saved, const TableLayout& table,
-                        const std::string& directory) {
-  bool same = saved.kind() == table.config().kind() &&
-              std::equal(saved.shape().begin(), saved.shape().end(), table.config().shape().begin(),
-                         table.config().shape().end()) &&
-              saved.columns_size() == table.config().columns_size();
-  for (int c = 0; same && c < saved.columns_size(); ++c) {
-    same = saved.columns(c).dim() == table.config().columns(c).dim() &&
-           saved.columns(c).name() == table.config().columns(c).name();
-  }
-  if (same) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("table '", table.name(), "' of ", directory, " is ", saved.ShortDebugString(),
-                   "; the job's is ", table.config().ShortDebugString(),
-                   "; train with the model's features and widths"));
 }
 
 // The tables of the job, and the seed of their initial values. A job that only evaluates a model
@@ -184,16 +168,11 @@ void JobTables::OpenShards(const Route& route, const std::string& address) {
 
 absl::Status JobTables::LoadModel(const std::string& directory) {
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(directory));
+  std::vector<TableConfig> tables;
+  for (const auto& layout : layouts_) tables.push_back(layout->config());
+  SLUICE_RETURN_IF_ERROR(CheckTables(directory, manifest, tables));
   for (size_t t = 0; t < layouts_.size(); ++t) {
     const TableLayout& table = *layouts_[t];
-    const auto saved = std::find_if(manifest.tables().begin(), manifest.tables().end(),
-                                    [&](const TableConfig& c) { return c.name() == table.name(); });
-    if (saved == manifest.tables().end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(directory, " has no table '", table.name(),
-                       "'; give a model that was trained with this job's features and widths"));
-    }
-    SLUICE_RETURN_IF_ERROR(CheckSaved(*saved, table, directory));
     SLUICE_RETURN_IF_ERROR(VisitShards(
         directory, manifest, table.name(), [&](uint32_t, ShardValues values) -> absl::Status {
           if (!table.sparse()) {

@@ -25,23 +25,22 @@ absl::StatusOr<std::vector<DataPiece>> Evaluator::MyPieces() {
   return pieces;
 }
 
-absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared,
-                                 StepBuffers* values) {
+absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared) {
   if (context_.sparse() == nullptr) return absl::OkStatus();
   const Batch& batch = prepared->batch;
   prepared->row_index.resize(batch.keys.size());
   deduplicator_.Run(*context_.sparse(), batch.keys.data(), batch.keys.size(), &prepared->keys,
                     prepared->row_index.data());
-  values->rows.resize(prepared->keys.keys.size() * context_.sparse()->dim());
+  values_.rows.Resize(prepared->keys.keys.size() * context_.sparse()->dim(),
+                      context_.net->host_memory());
   PullRequest pull;
   pull.evaluation = true;
-  pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values->rows.data()});
+  pull.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), values_.rows.data()});
   return context_.client->WaitPull(context_.client->StartPull(std::move(pull)));
 }
 
 absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator* sums) {
   const size_t batch_size = context_.config().eval().batch_size();
-  StepBuffers values;
   std::vector<float> logits(batch_size);
   for (size_t begin = 0; begin < examples.n; begin += batch_size) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
@@ -50,11 +49,11 @@ absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator*
     batch->Reset(examples.num_numeric, examples.num_slots);
     const size_t end = std::min(begin + batch_size, examples.n);
     for (size_t i = begin; i < end; ++i) batch->Append(examples, i, i);
-    SLUICE_RETURN_IF_ERROR(PullRows(prepared, &values));
+    SLUICE_RETURN_IF_ERROR(PullRows(prepared));
     NetInput input;
     input.batch = batch;
     input.row_index = prepared->row_index.data();
-    input.rows = values.rows.data();
+    input.rows = values_.rows.data();
     input.num_rows = prepared->keys.keys.size();
     input.dense = NetStep::DenseOf(dense_);
     SLUICE_RETURN_IF_ERROR(context_.net->Forward(input, logits.data()));
@@ -86,9 +85,10 @@ absl::StatusOr<EvalSums> Evaluator::Run() {
     SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
   }
   if (bad.count > context_.config().data().max_bad_lines()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        bad.count, " malformed lines in the evaluation data, more than data.max_bad_lines = ",
-        context_.config().data().max_bad_lines(), ": ", bad.Describe()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the evaluation data has more malformed lines than data.max_bad_lines = ",
+                     context_.config().data().max_bad_lines(),
+                     "; mend the data or raise the limit: ", bad.Describe()));
   }
   EvalSums proto = sums.ToProto();
   proto.set_bad_lines(bad.count);

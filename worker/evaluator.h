@@ -23,13 +23,14 @@ class Evaluator {
  private:
   absl::StatusOr<std::vector<DataPiece>> MyPieces();
   absl::Status ScorePiece(const ExampleView& examples, EvalAccumulator* sums);
-  absl::Status PullRows(const std::shared_ptr<PreparedBatch>& prepared, StepBuffers* values);
+  absl::Status PullRows(const std::shared_ptr<PreparedBatch>& prepared);
 
   const JobContext& context_;
   NetStep step_;
   KeyDeduplicator deduplicator_;
   Pool<PreparedBatch> batches_;
-  StepBuffers dense_;  // pulled once an evaluation
+  StepBuffers dense_;   // pulled once an evaluation
+  StepBuffers values_;  // rows of the batch that is scored
 };
 
 }  // namespace sluice

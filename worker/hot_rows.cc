@@ -57,10 +57,13 @@ std::shared_ptr<const HotRowCache::Rows> HotRows::Find(const KeySet& keys) {
   const uint64_t step = steps_found_++;
   if (keys.keys.size() > cache_.capacity()) {
     if (!told_ && context_.log) {
-      context_.log(absl::StrCat(kField, ".rows ", cache_.capacity(), " has no room for the ",
-                                keys.keys.size(),
-                                " unique keys of a batch, which is pulled whole, "
-                                "as are all such; raise it"));
+      context_.log(absl::StrCat(
+          kField, ".rows ", cache_.capacity(), " has no room for the ", keys.keys.size(),
+          " unique keys of a batch, which is pulled whole, as are all "
+          "such; give room for those of one batch at least, at best for those of "
+          "max_staleness_steps + 1 = ",
+          uint64_t{ConfigOf(context_).max_staleness_steps()} + 1,
+          " batches, or lower train.batch_size"));
     }
     told_ = true;
     return nullptr;

@@ -19,7 +19,8 @@ double SquaredNorm(const float* values, size_t n) {
 std::shared_ptr<StepBuffers> NetStep::TakeBuffers(const PreparedBatch& prepared) {
   std::shared_ptr<StepBuffers> buffers = pool_.Take();
   const TableLayout* sparse = context_.sparse();
-  buffers->rows.resize(sparse == nullptr ? 0 : prepared.keys.keys.size() * sparse->dim());
+  buffers->rows.Resize(sparse == nullptr ? 0 : prepared.keys.keys.size() * sparse->dim(),
+                       context_.net->host_memory());
   const std::vector<int>& tables = context_.model->dense_tables();
   buffers->dense.resize(tables.size());
   for (size_t i = 0; i < tables.size(); ++i) {

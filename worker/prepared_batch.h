@@ -8,6 +8,7 @@
 
 #include "client/parameter_client.h"
 #include "model/features/batch.h"
+#include "model/net/host_memory.h"
 
 namespace sluice {
 
@@ -26,7 +27,7 @@ inline std::shared_ptr<const KeySet> KeysOf(const std::shared_ptr<const Prepared
 
 // Values or gradients of one step, by table.
 struct StepBuffers {
-  std::vector<float> rows;                // [U][dim]
+  HostArray rows;                         // [U][dim]
   std::vector<std::vector<float>> dense;  // by Model::dense_tables(), [elements]
 };
 

@@ -44,15 +44,20 @@ absl::StatusOr<WorkerDevice> TakeNext(const std::vector<CudaDeviceInfo>& list,
     why.push_back(
         absl::StrCat("cuda:", info.ordinal, " (", info.name, "): ", taken.status().message()));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("no CUDA device is free: ", absl::StrJoin(why, "; "),
-                   "; start fewer workers on GPUs, or compute on the CPU (--device=cpu)"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no CUDA device is free: ", absl::StrJoin(why, "; "), "; start fewer workers on GPUs"));
 }
 
 absl::StatusOr<WorkerDevice> TakeCuda(const DeviceRequest& request, const CudaDevices& devices) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<CudaDeviceInfo> list, devices.list());
   return request.kind == DeviceRequest::kCuda ? TakeOne(request.ordinal, list, devices)
                                               : TakeNext(list, devices);
+}
+
+absl::Status NotTaken(const DeviceRequest& request, const absl::Status& why) {
+  return absl::Status(
+      why.code(), absl::StrCat(request.origin, request.origin.empty() ? "" : ": ", why.message(),
+                               "; --device=cpu computes on the CPU"));
 }
 
 }  // namespace
@@ -68,7 +73,10 @@ absl::StatusOr<WorkerDevice> TakeDevice(const DeviceRequest& request, const Cuda
   cpu.line = "computes on the CPU";
   if (request.kind == DeviceRequest::kCpu) return cpu;
   absl::StatusOr<WorkerDevice> taken = TakeCuda(request, devices);
-  if (request.kind != DeviceRequest::kAuto) return taken;
+  if (request.kind != DeviceRequest::kAuto) {
+    if (!taken.ok()) return NotTaken(request, taken.status());
+    return taken;
+  }
   if (!taken.ok()) {
     absl::StrAppend(&cpu.line, ", as device auto found no other: ", taken.status().message());
     return cpu;

@@ -97,6 +97,8 @@ struct WorkerMetrics::DeviceGauges {
   prometheus::Gauge& skipped_steps =
       Add("skipped_steps", "Steps of this job that overflowed in fp16 and were not used");
   prometheus::Gauge& loss_scale = Add("loss_scale", "Of fp16; 0: another type");
+  prometheus::Gauge& steps_ahead =
+      Add("steps_ahead", "Steps of this job whose batch went up beside the step before");
 };
 
 WorkerMetrics::WorkerMetrics(const ComputeDevice& device)
@@ -131,6 +133,7 @@ void WorkerMetrics::Set(const WorkerProgress& progress, const WorkerTotals& tota
   device_->limit_bytes.Set(progress.device().bytes_limit());
   device_->skipped_steps.Set(progress.device().skipped_steps());
   device_->loss_scale.Set(progress.device().loss_scale());
+  device_->steps_ahead.Set(progress.device().steps_ahead());
 }
 
 }  // namespace sluice

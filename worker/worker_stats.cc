@@ -108,7 +108,24 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
   if (net_ != nullptr) busy_at_log_ = net_->device_stats().busy_seconds;
 }
 
+bool WorkerStats::LostRoomAhead() {
+  if (told_no_room_ahead_ || net_ == nullptr) return false;
+  told_no_room_ahead_ = net_->device_stats().no_room_ahead;
+  return told_no_room_ahead_;
+}
+
 void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum) {
+  bool lost_room;
+  {
+    MutexLock lock(&mutex_);
+    lost_room = LostRoomAhead();
+  }
+  if (lost_room && log_) {
+    log_(absl::StrCat("job ", job_id_, " rank ", rank_,
+                      ": device memory is short: the batch of the next step no longer goes up "
+                      "beside the step before; lower train.batch_size (or the rows that stay on "
+                      "the device), or raise train.device_memory_fraction"));
+  }
   std::string line;
   {
     MutexLock lock(&mutex_);
@@ -203,6 +220,8 @@ WorkerProgress WorkerStats::Complete() {
   use->set_bytes_limit(device.bytes_limit);
   use->set_skipped_steps(device.skipped_steps);
   use->set_loss_scale(device.loss_scale);
+  use->set_steps_ahead(device.steps_ahead);
+  use->set_no_room_ahead(device.no_room_ahead);
   return progress;
 }
 

@@ -29,8 +29,9 @@ class WorkerStats {
  public:
   using Log = std::function<void(const std::string&)>;
   using Time = std::chrono::steady_clock::time_point;
-  // Every `log_every` steps a line goes to `log`. Stages and steps also become spans of `trace`,
-  // which outlives this; null: no trace.
+  // Every `log_every` steps a line goes to `log`, and another one when the device has no room for
+  // batches ahead. Stages and steps also become spans of `trace`, which outlives this; null: no
+  // trace.
   WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log,
               TraceRecorder* trace = nullptr);
 
@@ -74,6 +75,8 @@ class WorkerStats {
   uint32_t ReaderTrack() const;
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // True once: since now, batches no longer go up ahead.
+  bool LostRoomAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What progress tells of the queue and the device.
   WorkerProgress Complete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -87,6 +90,7 @@ class WorkerStats {
   Mutex mutex_;  // taken before a queue's and the trace's
   BatchQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
   const DenseNet* net_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool told_no_room_ahead_ ABSL_GUARDED_BY(mutex_) = false;
   double busy_at_log_ ABSL_GUARDED_BY(mutex_) = 0;
   double busy_share_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);

@@ -19,7 +19,8 @@ struct DeviceRequest {
     kAuto,      // kNextCuda when there is one, else the CPU
   };
   Kind kind = kCpu;
-  int ordinal = 0;  // of kCuda: among the devices that CUDA_VISIBLE_DEVICES shows
+  int ordinal = 0;     // of kCuda: among the devices that CUDA_VISIBLE_DEVICES shows
+  std::string origin;  // for messages, as "--device=cuda"; may be empty
 };
 
 // "cpu", "cuda", "cuda:N" or "auto"; INVALID_ARGUMENT names them.

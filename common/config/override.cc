@@ -1,8 +1,11 @@
 // Overrides of single fields by reflection, from flags and SLUICE_* variables.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -15,6 +18,7 @@
 #include "common/config/field_path.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
+#include "common/config/whole_number.h"
 #include "google/protobuf/descriptor.h"
 
 namespace sluice {
@@ -45,6 +49,22 @@ absl::Status Wrong(const std::string& value, const FieldDescriptor& field,
                    const std::string& wanted) {
   return absl::InvalidArgumentError(
       absl::StrCat("'", value, "' is no value of '", field.name(), "'; give ", wanted));
+}
+
+// What to give in the place of `text`, which is no T. Of the bounds of T only the one that it
+// passes: a field may refuse more.
+template <typename T>
+std::string WantedInteger(const std::string& text) {
+  const std::optional<std::string> digits = DigitsOf(text);
+  double value;
+  if (!absl::SimpleAtod(text, &value)) return "a whole number";
+  if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits))
+    return absl::StrCat("a smaller number; the field holds up to ", std::numeric_limits<T>::max());
+  if (value < static_cast<double>(std::numeric_limits<T>::min())) {
+    if (std::is_unsigned_v<T>) return "a number that is not negative";
+    return absl::StrCat("a larger number; the field holds down to ", std::numeric_limits<T>::min());
+  }
+  return digits ? absl::StrCat("it in digits: ", *digits) : "a whole number";
 }
 
 absl::StatusOr<bool> ParseBool(const std::string& text, const FieldDescriptor& field) {
@@ -92,11 +112,7 @@ class ScalarWriter {
                             void (Reflection::*set)(Message*, const FieldDescriptor*, T) const,
                             void (Reflection::*add)(Message*, const FieldDescriptor*, T) const) {
     T value;
-    if (!absl::SimpleAtoi(text, &value)) {
-      return Wrong(text, field_,
-                   absl::StrCat("an integer from ", std::numeric_limits<T>::min(), " to ",
-                                std::numeric_limits<T>::max()));
-    }
+    if (!absl::SimpleAtoi(text, &value)) return Wrong(text, field_, WantedInteger<T>(text));
     (reflection_.*(field_.is_repeated() ? add : set))(message_, &field_, value);
     return absl::OkStatus();
   }

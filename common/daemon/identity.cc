@@ -212,14 +212,17 @@ class Resolver {
 
   absl::Status Device() {
     Setting device = FlagOrVariable(flags_.device, "--device", "SLUICE_DEVICE");
+    const char* says = "=";
     if (device.value.empty() && id_.rank < id_.cluster.worker_devices_size()) {
       device = {id_.cluster.worker_devices(id_.rank),
                 absl::StrCat("worker_devices[", id_.rank, "] of ", file_)};
+      says = " is ";
     }
     if (device.value.empty()) return absl::OkStatus();
     const auto request = ParseDeviceRequest(device.value);
     if (!request.ok()) return Prefixed(device.origin, request.status());
     id_.device = *request;
+    id_.device.origin = absl::StrCat(device.origin, says, device.value);
     return absl::OkStatus();
   }
 

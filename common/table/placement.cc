@@ -16,30 +16,36 @@ Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& ps
   route.set_generation(generation);
   for (const std::string& address : pservers) route.add_pservers(address);
 
-  struct Piece {
+  struct Block {
     uint64_t bytes;
     uint32_t table, shard;
   };
-  std::vector<Piece> pieces;
+  std::vector<Block> blocks;  // of dense tables
+  uint32_t dealt = 0;         // shards of sparse tables
   for (uint32_t t = 0; t < tables.size(); ++t) {
     auto* owners = route.add_tables()->mutable_owner();
     owners->Resize(static_cast<int>(tables[t]->num_shards()), 0);
-    for (uint32_t s = 0; s < tables[t]->num_shards(); ++s)
-      pieces.push_back({tables[t]->ShardBytes(s), t, s});
+    for (uint32_t s = 0; s < tables[t]->num_shards(); ++s) {
+      if (tables[t]->sparse()) {
+        owners->Set(static_cast<int>(s), dealt++ % static_cast<uint32_t>(pservers.size()));
+      } else {
+        blocks.push_back({tables[t]->ShardBytes(s), t, s});
+      }
+    }
   }
   // Stable: equal sizes keep the order of table and shard.
-  std::stable_sort(pieces.begin(), pieces.end(),
-                   [](const Piece& a, const Piece& b) { return a.bytes > b.bytes; });
+  std::stable_sort(blocks.begin(), blocks.end(),
+                   [](const Block& a, const Block& b) { return a.bytes > b.bytes; });
 
   using Load = std::pair<uint64_t, uint32_t>;  // bytes, pserver
   std::priority_queue<Load, std::vector<Load>, std::greater<Load>> loads;
   for (uint32_t p = 0; p < pservers.size(); ++p) loads.push({0, p});
-  for (const Piece& piece : pieces) {
+  for (const Block& block : blocks) {
     auto [bytes, owner] = loads.top();
     loads.pop();
-    route.mutable_tables(static_cast<int>(piece.table))
-        ->set_owner(static_cast<int>(piece.shard), owner);
-    loads.push({bytes + piece.bytes, owner});
+    route.mutable_tables(static_cast<int>(block.table))
+        ->set_owner(static_cast<int>(block.shard), owner);
+    loads.push({bytes + block.bytes, owner});
   }
   return route;
 }

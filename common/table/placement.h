@@ -1,4 +1,4 @@
-// Which pserver owns which shard: decided from the tables' sizes alone.
+// Which pserver owns which shard: decided from the tables' layouts alone.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 
 namespace sluice {
 
-// Biggest shard first, each to the pserver with the least bytes so far, ties to the lowest: a
-// function of the arguments. No pserver ends with more than the mean plus the biggest shard.
-// REQUIRES: pservers not empty.
+// Shards of sparse tables, which grow to sizes that nobody knows yet, are dealt in turn: every
+// pserver has as many of a table's, to one. Blocks of dense tables: biggest first, each to the
+// pserver with the least dense bytes so far, ties to the lowest; none ends with more than the mean
+// plus the biggest block. A function of the arguments. REQUIRES: pservers not empty.
 Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& pservers,
                   uint64_t generation);
 

@@ -15,7 +15,6 @@ namespace {
 constexpr uint64_t kMaxShards = 1 << 20;
 constexpr uint64_t kMaxBlockElements = kMaxBlockBytes / sizeof(float);
 constexpr size_t kMaxNameLength = 200;  // a name is part of a file name
-constexpr uint64_t kGuessedRowsPerShard = 1024;
 
 absl::Status Refuse(const TableConfig& config, absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat("table '", config.name(), "': ", message));
@@ -187,7 +186,6 @@ void TableLayout::InitialElements(uint64_t first, uint64_t n, float* weights) co
 
 uint64_t TableLayout::ShardBytes(uint32_t shard) const {
   const uint64_t state = config_.update_at() == TableConfig::WORKER ? 0 : state_floats_;
-  if (sparse()) return kGuessedRowsPerShard * (dim_ + state) * sizeof(float);
   return ShardElements(shard) * (1 + state) * sizeof(float);
 }
 

@@ -65,7 +65,7 @@ class TableLayout {
   void InitialRow(uint64_t key, float* weights) const;                     // [dim]
   void InitialElements(uint64_t first, uint64_t n, float* weights) const;  // dense, [n]
 
-  // Bytes of weights and state: for placement (sparse: of 1,024 rows a shard, a guess).
+  // Bytes of weights and state. REQUIRES: dense.
   uint64_t ShardBytes(uint32_t shard) const;
 
  private:

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
 #include "model/net/geo_values.h"
+#include "model/net/host_memory.h"
 #include "model/net/resident_rows.h"
 
 namespace sluice {
@@ -70,6 +71,7 @@ struct DeviceStats {
   uint64_t skipped_steps = 0;  // that overflowed
   double loss_scale = 0;       // 0: not FP16
   uint64_t steps_ahead = 0;    // whose batch went up beside the step before
+  bool no_room_ahead = false;  // device memory is short: batches no longer go up ahead; stays true
 };
 
 class DenseNet {
@@ -103,6 +105,9 @@ class DenseNet {
     (void)dense, (void)sparse, (void)clip_global_norm;
     return nullptr;
   }
+  // Where `rows` of inputs and gradients lie best; elsewhere they are copied on the host. Null:
+  // anywhere (CPU).
+  virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
   virtual DeviceStats device_stats() const { return {}; }
   // One line for the log: where it computes.
   virtual std::string Describe() const { return "cpu"; }

@@ -58,7 +58,8 @@ TEST(CommandLineTest, MistakesAreNamedWithTheNearestFlag) {
   EXPECT_THAT(Error({"--nocount"}), HasSubstr("no flag --nocount"));
   EXPECT_THAT(Error({"--reader_threads=2"}), AllOf(HasSubstr("no flag --reader_threads"),
                                                    HasSubstr("--set train.reader_threads=VALUE")));
-  EXPECT_THAT(Error({"--count=many"}), HasSubstr("no whole number"));
+  EXPECT_THAT(Error({"--count=many"}), HasSubstr("no whole number; give e.g. --count=2"));
+  EXPECT_THAT(Error({"--count=1e6"}), HasSubstr("no whole number in digits; give --count=1000000"));
   EXPECT_THAT(Error({"--count"}), HasSubstr("--count=N"));
   EXPECT_THAT(Error({"--wait=perhaps"}), HasSubstr("neither true nor false"));
   EXPECT_THAT(Error({"a", "b"}), HasSubstr("'b'"));

@@ -5,9 +5,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/config/job_config.h"
+#include "common/saved_model/saved_model.h"
+
 namespace sluice::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class JobFilesTest : public testing::Test {
@@ -56,8 +60,31 @@ TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
 TEST_F(JobFilesTest, AFolderThatIsNoSavedModelIsRefused) {
   for (const std::string& folder : {dir_, dir_ + "/nothing"}) {
     job_.set_initial_model(folder);
-    EXPECT_THAT(Refusal(), HasSubstr("initial_model: " + folder + " is no saved model"));
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: " + folder + " is no saved model"),
+                                 HasSubstr("resolved against the folder of the job file")));
   }
+}
+
+TEST_F(JobFilesTest, AModelWithOtherTablesIsRefused) {
+  Feature* feature = job_.add_features();
+  feature->set_name("x");
+  feature->mutable_numeric();
+  job_.mutable_data()->set_format(DataConfig::CSV);
+  job_.mutable_data()->mutable_csv()->set_header(true);
+  job_.mutable_data()->mutable_label()->set_column("y");
+  job_.mutable_model()->mutable_wide_deep()->add_hidden_units(4);
+  const auto job = EffectiveJobConfig(job_, dir_);
+  ASSERT_TRUE(job.ok()) << job.status();
+  job_ = *job;
+  job_.set_initial_model(dir_ + "/model");
+  EXPECT_TRUE(CheckInitialModel(job_).ok());  // there is none here
+  Manifest none;
+  none.set_version(1);
+  ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none).ok());
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"),
+                               HasSubstr("' is not in " + dir_ + "/model, and "),
+                               HasSubstr(" more tables do not fit; give a model")));
+  EXPECT_EQ(CheckInitialModel(job_), CheckJobFiles(job_, dir_));
 }
 
 TEST_F(JobFilesTest, AnOutputBelowAFileIsRefused) {

@@ -220,6 +220,13 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
   worker->mutable_stages()->set_push_wait(0.5);
   worker->set_batches_ready(3);
   worker->set_batches_capacity(4);
+  worker->set_step(120);
+  DeviceUse* use = worker->mutable_device();
+  use->set_busy_share(0.83);
+  use->set_bytes_in_use(1 << 20);
+  use->set_bytes_limit(2 << 20);
+  use->set_steps_ahead(99);
+  use->set_no_room_ahead(true);
   JobStatus* queued = status.add_jobs();
   queued->set_job_id("adult-2");
   queued->set_state(JOB_QUEUED);
@@ -229,7 +236,9 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
               AllOf(HasSubstr("DEAD"), HasSubstr("127.0.0.1:7001"), HasSubstr("16 shards"),
                     HasSubstr("12,345 rows"), HasSubstr("waits for commit 17 of rank 1"),
                     HasSubstr("slowest worker is rank 1"), HasSubstr("adult-2 queued"),
-                    HasSubstr("compute 12.3 s, push wait 0.5 s, 3 of 4 batches ready"),
+                    HasSubstr("compute 12.3 s, push wait 0.5 s, 3 of 4 batches ready, "
+                              "GPU 83% busy, holds 1.0 MiB of 2.0 MiB, 99 of 120 batches up ahead "
+                              "(no room for more)"),
                     HasSubstr("place 1 in the queue; asks for 4 workers")));
 }
 

@@ -111,8 +111,9 @@ TEST_F(WorkerDevicesTest, TheRuntimeIsAskedOnlyForItsDevices) {
   const ListDevices none = [] { return absl::FailedPreconditionError("no driver"); };
   EXPECT_TRUE(CheckDevices(Devices({}, 2), none).ok());
   EXPECT_TRUE(CheckDevices(Devices({"--device=auto"}, 2), none).ok());
-  EXPECT_EQ(CheckDevices(Devices({"--gpus=0"}, 1), none),
-            absl::InvalidArgumentError("--gpus=0: no driver"));
+  EXPECT_EQ(
+      CheckDevices(Devices({"--gpus=0"}, 1), none),
+      absl::InvalidArgumentError("--gpus=0: no driver; without it workers compute on the CPU"));
 }
 
 TEST_F(WorkerDevicesTest, WhatOnlyGpusHaveIsRefusedForWorkersOnTheCpu) {

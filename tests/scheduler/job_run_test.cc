@@ -70,6 +70,32 @@ TEST(JobRunTest, EpochThatTrainsNothingFailsAndSaysWhy) {
   }
 }
 
+TEST(JobRunTest, EpochOfBadLinesAloneNamesTheFirst) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.mutable_data()->set_max_bad_lines(10);
+  JobRun async(&config, 1, kStart);
+  ASSERT_TRUE(async.TakeReport(0, Files("a", 10), kStart).ok());
+  NextTaskRequest ask;
+  ask.set_finished_task(async.NextTask(ask)->task().id());
+  ASSERT_TRUE(async.NextTask(ask).ok());
+  PhaseReport trained = Trained(2, 0);
+  trained.mutable_train()->set_bad_lines(2);
+  trained.mutable_train()->add_first_bad_lines("a:1: no label");
+  ASSERT_TRUE(async.TakeReport(0, trained, kStart).ok());
+  EXPECT_THAT(
+      std::string(async.failure().message()),
+      testing::HasSubstr("no examples, only 2 malformed lines, the first 1: a:1: no label"));
+
+  config.mutable_strategy()->set_a_sync(false);
+  JobRun sync(&config, 1, kStart);
+  PhaseReport index = Indexed(0);
+  index.mutable_index()->set_bad_lines(1);
+  index.mutable_index()->add_first_bad_lines("a:1: no label");
+  ASSERT_TRUE(sync.TakeReport(0, index, kStart).ok());
+  EXPECT_THAT(std::string(sync.failure().message()),
+              testing::HasSubstr("no examples, only 1 malformed line: a:1: no label"));
+}
+
 TEST(JobRunTest, TooManyBadLinesFailAsyncAfterTheFirstEpochAndSyncAtTheIndex) {
   JobConfig config = FakeCluster::Config(0, 1);
   config.mutable_data()->set_max_bad_lines(1);

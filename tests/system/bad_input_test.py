@@ -124,6 +124,19 @@ class BadInputTest(SluiceTest):
                                         "data.max_bad_lines = 2", "3 malformed lines", "\"wide\"", "%s:2999: " % path,
                                         "\"2\"", "%s:3000: " % path, "%s:4000: " % path, flags=flags)
 
+    def test_files_of_malformed_lines_alone(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        self.write_csv("train.csv", self.rows())
+        path = self.write_csv("bad.csv", [("yes", i, "a") for i in range(30)])
+        for mode, flags in MODES.items():
+            with self.subTest(mode):
+                job = self.small_job(train="bad.csv", data_extra="max_bad_lines: 30")
+                self.submit_fails(log_dir, job, "the training data has no examples, only 30 malformed lines, the first 5: ",
+                                  "%s:2: " % path, "\"yes\"", "give other data.train_files", flags=flags)
+                job = self.small_job(train="train.csv", evaluation="bad.csv", data_extra="max_bad_lines: 2")
+                self.submit_fails(log_dir, job, "the evaluation data has more malformed lines than data.max_bad_lines = 2",
+                                  "mend the data or raise the limit", "%s:" % path, flags=flags)
+
     def test_malformed_lines_within_the_limit_count_once_a_pass(self):
         log_dir = self.up("--server_num=1", "--worker_num=2")
         rows = self.rows(900)
@@ -245,8 +258,15 @@ class BadInputTest(SluiceTest):
                           flags=["--set=initial_model=%s" % (self.tmp / "gone")])
         self.submit_fails(log_dir, job, "initial_model", str(self.tmp / "first"), "no saved model", "MANIFEST",
                           flags=["--set=initial_model=%s" % (self.tmp / "first")])
-        self.submit_fails(log_dir, job, "initial_model", "table", "features and widths",
-                          flags=["--set=initial_model=%s" % model, "--set=model.wide_deep.hidden_units=7"])
+        other = ["--set=initial_model=%s" % model, "--set=model.wide_deep.hidden_units=7"]
+        out = self.submit_fails(log_dir, job, "initial_model: table", "; the job's is dense", "more tables do not fit",
+                                "features and widths", code=2, flags=other)  # before the cluster hears of it
+        self.assertLess(len(out), 500, out)
+        self.refused(["sluice", "launch", "--job=%s" % job, "--server_num=1", "--worker_num=1", *other],
+                     "initial_model: table", "features and widths")
+        self.refused(["sluice", "launch", "--job=%s" % job, "--server_num=1", "--worker_num=1", "--set=initial_model=gone"],
+                     "initial_model: %s is no saved model" % (self.tmp / "gone"),
+                     "resolved against the folder of the job file")
         files = [p for p in model.iterdir() if p.name not in ("MANIFEST", "job.textproto")]
         shard = max(files, key=lambda p: p.stat().st_size)
         content = bytearray(shard.read_bytes())

@@ -49,7 +49,8 @@ class ComputeOptionsTest(SluiceTest):
                                 (["--device=cuda"], {"CUDA_VISIBLE_DEVICES": ""})):
             done = self.run_program("sluice-worker", "--rank=0", nobody, *args, env={**os.environ, **variables})
             self.assertIn(done.returncode, (1, 2), done.stdout)
-            self.assertRegex(done.stdout, "^sluice-worker: .*(%s)" % NO_DEVICE)
+            asked = args[0] if args else "SLUICE_DEVICE=cuda:1023"
+            self.assertRegex(done.stdout, "^sluice-worker: %s: .*(%s).*--device=cpu" % (asked, NO_DEVICE))
         done = self.run_program("sluice-worker", "--rank=0", nobody, "--device=gpu")
         self.assertEqual(done.returncode, 2)
         self.assertIn("--device: 'gpu' is no device; give cpu, cuda (the next free one), cuda:N or auto", done.stdout)
@@ -60,7 +61,7 @@ class ComputeOptionsTest(SluiceTest):
                                 env=self.no_gpu_environment())
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertRegex((self.tmp / "log" / "workerlog.0").read_text(),
-                         "computes on the CPU, as device auto found no other: .*(%s)" % NO_DEVICE)
+                         "computes on the CPU, as device auto found no other: .*(%s)(?!.*--device=cpu)" % NO_DEVICE)
 
     def test_launch_and_up_refuse_devices_that_are_not_there(self):
         launch = ["launch", "--job=%s" % ADULT]

@@ -21,8 +21,12 @@ MODEL_DIFF = os.path.abspath(os.path.join(os.environ.get("SLUICE_TEST_BIN_DIR", 
 class SimulatedGpuTest(SluiceTest):
     def setUp(self):
         super().setUp()
-        os.environ["SIMULATED_CUDA"] = "devices=2,pace=any_order"
+        self.simulate("devices=2,pace=any_order")
         self.addCleanup(os.environ.pop, "SIMULATED_CUDA")
+
+    def simulate(self, what):
+        """Devices of this test alone, as tests/model/cuda/simulated/world.h says."""
+        os.environ["SIMULATED_CUDA"] = "host=%d,%s" % (os.getpid(), what)
 
     def log(self, name, rank=0):
         return (self.tmp / (name + ".log") / ("workerlog.%d" % rank)).read_text()
@@ -107,7 +111,8 @@ class SimulatedGpuTest(SluiceTest):
         values = wait_until(figures, "a worker's metrics tell that its device is busy")
         self.assertGreater(values["busy_seconds"], 0)
         self.assertTrue(0 < values["bytes"] <= values["limit_bytes"], values)
-        wait_until(lambda: re.search(r"GPU \d+% busy, holds [\d.]+ MiB of 2.8 GiB", self.sluice("status", cluster)),
+        self.assertGreater(values["steps_ahead"], 0)
+        wait_until(lambda: re.search(r"GPU \d+% busy, holds [\d.]+ MiB of 2.8 GiB, [1-9][\d,]* of [\d,]+ batches up ahead", self.sluice("status", cluster)),
                    lambda: "status tells how busy devices are: " + self.sluice("status", cluster))
         self.sluice("cancel", cluster, "adult-1")
 
@@ -120,12 +125,22 @@ class SimulatedGpuTest(SluiceTest):
         self.assertIn('cuda:1 is not there; give some of cuda:0 (a simulated device)', output)
 
     def test_too_little_device_memory_fails_the_job_with_the_field_to_change(self):
-        os.environ["SIMULATED_CUDA"] = "memory_mb=256"
+        self.simulate("memory_mb=256")
         cluster = self.up("--server_num=1", "--worker_num=1", "--gpus=0")
         submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out"), "--wait"]
         said = self.sluice("submit", cluster, *submit, "--set=train.device_memory_fraction=0.01", expect=1)
         self.assertRegex(said, r"cuda:0: .* needs \d+ bytes and \d+ are in use, but the limit is 2684354 \(device_memory_fraction\)")
         self.sluice("submit", cluster, *submit)  # the worker lives
+
+    def test_without_room_for_a_second_batch_the_job_goes_on_and_its_log_says_so_once(self):
+        os.environ["SIMULATED_CUDA"] = "memory_mb=256"
+        flags = ["--gpus=0", "--server_num=1", "--epochs=2", "--a_sync=false", "--batch_size=8192"]
+        roomy, _ = self.launch(*flags, name="roomy")
+        # Of 256 MiB a step of this size takes 0.213, and 0.229 with a second block of input.
+        tight, _ = self.launch(*flags, "--set=train.device_memory_fraction=0.221", name="tight")
+        short = "device memory is short: the batch of the next step no longer goes up beside the step before; lower train.batch_size"
+        self.assertEqual((self.log("roomy").count(short), self.log("tight").count(short)), (0, 1))
+        self.assertEqual(tight["model_digest"], roomy["model_digest"])
 
 
 if __name__ == "__main__":

@@ -302,6 +302,24 @@ TEST_F(TrainersTest, ProgressTellsHowFullTheQueueIs) {
   EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
 }
 
+TEST_F(TrainersTest, ThatNoBatchGoesUpAheadAnyMoreIsToldOnce) {
+  std::vector<std::string> lines;
+  WorkerStats stats("job", 0, /*log_every=*/100,
+                    [&](const std::string& line) { lines.push_back(line); });
+  stats.AddStep(1, 0, 1);  // no network yet
+  stats.WatchNet(&net_);
+  net_.device.bytes_limit = 100;
+  stats.AddStep(1, 0, 1);
+  EXPECT_THAT(lines, testing::IsEmpty());
+  EXPECT_FALSE(stats.Progress().device().no_room_ahead());
+  net_.device.no_room_ahead = true;
+  for (int i = 0; i < 3; ++i) stats.AddStep(1, 0, 1);
+  EXPECT_THAT(lines,
+              testing::ElementsAre(testing::AllOf(testing::HasSubstr("device memory is short"),
+                                                  testing::HasSubstr("lower train.batch_size "))));
+  EXPECT_TRUE(stats.Progress().device().no_room_ahead());
+}
+
 TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
   WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
   stats.WatchNet(&net_);
@@ -309,6 +327,7 @@ TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
   net_.device.bytes_limit = 100;
   net_.device.bytes_in_use = 70;
   net_.device.busy_seconds = 5;
+  net_.device.steps_ahead = 9;
   const auto start = std::chrono::steady_clock::now();
   stats.BeginEpoch(0);
   net_.device.busy_seconds = 1005;
@@ -319,6 +338,7 @@ TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
   EXPECT_EQ(use.bytes_in_use(), 70u);
   EXPECT_EQ(use.bytes_limit(), 100u);
   EXPECT_EQ(use.busy_seconds(), 1005);
+  EXPECT_EQ(use.steps_ahead(), 9u);
   // 1000 s, which this device claims, in less than `wall`.
   EXPECT_GE(use.busy_share(), 1000 / wall);
   EXPECT_TRUE(std::isfinite(use.busy_share()));

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class WorkerDeviceTest : public ::testing::Test {
@@ -40,6 +41,10 @@ class WorkerDeviceTest : public ::testing::Test {
   }
   absl::StatusOr<WorkerDevice> Take(const char* request) {
     return TakeDevice(*ParseDeviceRequest(request), devices_);
+  }
+  // What a worker that was asked for a device is told.
+  static absl::Status NotTaken(const char* why) {
+    return absl::FailedPreconditionError(absl::StrCat(why, "; --device=cpu computes on the CPU"));
   }
   // "cpu", "cuda:0" or the error.
   static std::string Name(const absl::StatusOr<WorkerDevice>& taken) {
@@ -78,7 +83,8 @@ TEST_F(WorkerDeviceTest, ADeviceThatIsNamedIsThatOneOrAnError) {
   EXPECT_THAT(Name(again), AllOf(HasSubstr("cuda:1 (Fake): another worker of this host has it"),
                                  HasSubstr("--device=cuda")));
   EXPECT_EQ(Name(Take("cuda")), "cuda:0");
-  EXPECT_EQ(Take("cuda:2").status(), absl::NotFoundError("only two"));
+  EXPECT_EQ(Take("cuda:2").status(),
+            absl::NotFoundError("only two; --device=cpu computes on the CPU"));
 }
 
 // Another ordinal of the same device: CUDA_VISIBLE_DEVICES of two processes differ.
@@ -93,7 +99,7 @@ TEST_F(WorkerDeviceTest, ADeviceIsKnownByItsUuid) {
 TEST_F(WorkerDeviceTest, OneThatCannotBeUsedIsFreeAgainAndTheNextIsTaken) {
   broken_ = 0;
   EXPECT_EQ(Name(Take("cuda")), "cuda:1");
-  EXPECT_EQ(Take("cuda:0").status(), absl::FailedPreconditionError("is broken"));
+  EXPECT_EQ(Take("cuda:0").status(), NotTaken("is broken"));
   broken_ = -1;
   EXPECT_EQ(Name(Take("cuda:0")), "cuda:0");
 }
@@ -106,6 +112,7 @@ TEST_F(WorkerDeviceTest, AutoIsADeviceOrTheCpuAndSaysWhy) {
   ASSERT_EQ(Name(second), "cuda:1");
   const auto third = Take("auto");
   ASSERT_EQ(Name(third), "cpu");
+  EXPECT_THAT(third->line, Not(HasSubstr("--device=cpu")));  // it does
   EXPECT_THAT(third->line, StartsWith("computes on the CPU, as device auto found no other: no CUDA "
                                       "device is free"));
   listed_ = absl::FailedPreconditionError("no driver");
@@ -114,8 +121,11 @@ TEST_F(WorkerDeviceTest, AutoIsADeviceOrTheCpuAndSaysWhy) {
 
 TEST_F(WorkerDeviceTest, WithoutADriverTheErrorIsThatOfTheRuntime) {
   listed_ = absl::FailedPreconditionError("no driver");
-  EXPECT_EQ(Take("cuda").status(), listed_);
-  EXPECT_EQ(Take("cuda:0").status(), listed_);
+  EXPECT_EQ(Take("cuda").status(), NotTaken("no driver"));
+  EXPECT_EQ(Take("cuda:0").status(), NotTaken("no driver"));
+  DeviceRequest request = *ParseDeviceRequest("cuda");
+  request.origin = "--device=cuda";
+  EXPECT_EQ(TakeDevice(request, devices_).status(), NotTaken("--device=cuda: no driver"));
 }
 
 TEST_F(WorkerDeviceTest, TheCpuAsksForNoDevice) {

@@ -28,12 +28,14 @@ TEST(WorkerMetricsTest, OnACudaDeviceItsUseIsThere) {
   use->set_bytes_limit(2000);
   use->set_skipped_steps(3);
   use->set_loss_scale(128);
+  use->set_steps_ahead(99);
   metrics.Set(progress, {});
   const std::string text = Text(metrics);
   for (const char* line :
        {"busy_seconds{device=\"cuda:1\"} 2.5\n", "busy_share{device=\"cuda:1\"} 0.75\n",
         "bytes{device=\"cuda:1\"} 1000\n", "limit_bytes{device=\"cuda:1\"} 2000\n",
-        "skipped_steps{device=\"cuda:1\"} 3\n", "loss_scale{device=\"cuda:1\"} 128\n"}) {
+        "skipped_steps{device=\"cuda:1\"} 3\n", "loss_scale{device=\"cuda:1\"} 128\n",
+        "steps_ahead{device=\"cuda:1\"} 99\n"}) {
     EXPECT_THAT(text, HasSubstr(std::string("sluice_worker_device_") + line));
   }
   metrics.Set(WorkerProgress(), {});  // idle

@@ -34,10 +34,10 @@ absl::StatusOr<void*> Open() {
     if (void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     errors.push_back(dlerror());
   }
-  return absl::NotFoundError(absl::StrCat(
-      "cannot load ", SLUICE_CUBLAS_FILE, ", which computing on a CUDA device needs (",
-      absl::StrJoin(errors, "; "), "); install cuBLAS of CUDA ", CUBLAS_VER_MAJOR,
-      " and put its folder into LD_LIBRARY_PATH, or compute on the CPU (--device=cpu)"));
+  return absl::NotFoundError(
+      absl::StrCat("cannot load ", SLUICE_CUBLAS_FILE, ", which computing on a CUDA device needs (",
+                   absl::StrJoin(errors, "; "), "); install cuBLAS of CUDA ", CUBLAS_VER_MAJOR,
+                   " and put its folder into LD_LIBRARY_PATH"));
 }
 
 template <typename F>

@@ -40,19 +40,16 @@ std::string Visible() {
 absl::Status NoDriver(int driver, int runtime) {
   if (driver == 0) {
     return absl::FailedPreconditionError(
-        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded); install one, or compute on "
-        "the "
-        "CPU (--device=cpu)");
+        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded); install one");
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the NVIDIA driver is for CUDA ", CudaVersionText(driver), ", this program needs CUDA ",
-      CudaVersionText(runtime), ": update the driver, or compute on the CPU (--device=cpu)"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the NVIDIA driver is for CUDA ", CudaVersionText(driver),
+                   ", this program needs CUDA ", CudaVersionText(runtime), ": update the driver"));
 }
 
 absl::Status NoDevice() {
   return absl::NotFoundError(
-      absl::StrCat("the NVIDIA driver shows no CUDA device", Visible(),
-                   "; check nvidia-smi, or compute on the CPU (--device=cpu)"));
+      absl::StrCat("the NVIDIA driver shows no CUDA device", Visible(), "; check nvidia-smi"));
 }
 
 // "GPU-01234567-89ab-cdef-0123-456789abcdef"

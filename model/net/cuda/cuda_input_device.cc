@@ -9,8 +9,10 @@ namespace sluice::cuda {
 absl::StatusOr<std::unique_ptr<CudaInputDevice>> CudaInputDevice::Create(const Stream* up,
                                                                          const Stream* compute,
                                                                          const StepProgram* program,
+                                                                         const PinnedMemory* pinned,
                                                                          DeviceMemory* memory) {
-  std::unique_ptr<CudaInputDevice> device(new CudaInputDevice(up, compute, program, memory));
+  std::unique_ptr<CudaInputDevice> device(
+      new CudaInputDevice(up, compute, program, pinned, memory));
   SLUICE_RETURN_IF_ERROR(device->index_.Create());
   for (Event* event : {&device->batch_up_, &device->values_up_})
     SLUICE_RETURN_IF_ERROR(event->Create(/*timing=*/false));
@@ -40,6 +42,12 @@ absl::Status CudaInputDevice::Upload(size_t block, const Piece& piece) {
   return CudaStatus(cudaMemcpyAsync(data(block) + piece.begin, pinned(block) + piece.begin,
                                     piece.end - piece.begin, cudaMemcpyHostToDevice, up_.get()),
                     "cudaMemcpyAsync");
+}
+
+absl::Status CudaInputDevice::UploadFrom(size_t block, const void* from, size_t to, size_t bytes) {
+  return CudaStatus(
+      cudaMemcpyAsync(data(block) + to, from, bytes, cudaMemcpyHostToDevice, up_.get()),
+      "cudaMemcpyAsync");
 }
 
 absl::Status CudaInputDevice::Index(size_t block, const StepShape& shape) {

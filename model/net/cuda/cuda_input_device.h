@@ -14,6 +14,7 @@
 #include "model/net/cuda/cuda_ops.h"
 #include "model/net/cuda/cuda_stream.h"
 #include "model/net/cuda/graph_cache.h"
+#include "model/net/cuda/pinned_memory.h"
 #include "model/net/cuda/step_inputs.h"
 #include "model/net/cuda/step_program.h"
 
@@ -21,10 +22,12 @@ namespace sluice::cuda {
 
 class CudaInputDevice : public InputDevice {
  public:
-  // The device is current. Steps are on `compute`. All outlive this.
+  // The device is current. Steps are on `compute`; callers may have values in `pinned`. All outlive
+  // this.
   static absl::StatusOr<std::unique_ptr<CudaInputDevice>> Create(const Stream* up,
                                                                  const Stream* compute,
                                                                  const StepProgram* program,
+                                                                 const PinnedMemory* pinned,
                                                                  DeviceMemory* memory);
   ~CudaInputDevice() override;
 
@@ -33,6 +36,8 @@ class CudaInputDevice : public InputDevice {
   char* pinned(size_t block) const override { return blocks_[block].pinned.data(); }
   char* data(size_t block) const override { return blocks_[block].device.data(); }
   absl::Status Upload(size_t block, const Piece& piece) override;
+  bool Reaches(const void* from, size_t bytes) const override { return pinned_.Holds(from, bytes); }
+  absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) override;
   absl::Status Index(size_t block, const StepShape& shape) override;
   absl::Status HoldBack(size_t block) override;
   absl::Status Wait() override;
@@ -47,12 +52,17 @@ class CudaInputDevice : public InputDevice {
     Span index;
   };
   CudaInputDevice(const Stream* up, const Stream* compute, const StepProgram* program,
-                  DeviceMemory* memory)
-      : up_(*up), compute_(*compute), program_(*program), blocks_{{Block(memory), Block(memory)}} {}
+                  const PinnedMemory* pinned, DeviceMemory* memory)
+      : up_(*up),
+        compute_(*compute),
+        program_(*program),
+        pinned_(*pinned),
+        blocks_{{Block(memory), Block(memory)}} {}
 
   const Stream& up_;
   const Stream& compute_;
   const StepProgram& program_;
+  const PinnedMemory& pinned_;  // of callers
   std::array<Block, 2> blocks_;
   Stream index_;
   Event batch_up_, values_up_;

@@ -8,7 +8,7 @@ namespace {
 absl::Status NotBuilt() {
   return absl::UnimplementedError(
       "this program was built without CUDA; configure it where the CUDA toolkit is "
-      "(-DSLUICE_WITH_CUDA=ON says what is missing), or compute on the CPU (--device=cpu)");
+      "(-DSLUICE_WITH_CUDA=ON says what is missing)");
 }
 
 }  // namespace

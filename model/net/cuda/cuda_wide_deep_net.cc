@@ -56,7 +56,8 @@ CudaWideDeepNet::CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& o
                      static_cast<size_t>(device_.total_bytes * options.device_memory_fraction)),
       constants_(&device_memory_, "the network's tables"),
       work_(&device_memory_, "activations and their gradients"),
-      output_(&device_memory_, "gradients") {}
+      output_(&device_memory_, "gradients"),
+      host_memory_(std::make_shared<PinnedMemory>(device_.ordinal)) {}
 
 absl::StatusOr<std::unique_ptr<DenseNet>> CudaWideDeepNet::Create(const WideDeepShape& shape,
                                                                   const NetOptions& options) {
@@ -102,7 +103,8 @@ absl::Status CudaWideDeepNet::Prepare() {
       std::make_unique<StepProgram>(shape_, ViewOf(shape_, constants_.data()),
                                     ElementOf(precision_), precision_ == MatmulPrecision::kTf32);
   SLUICE_ASSIGN_OR_RETURN(
-      input_device_, CudaInputDevice::Create(&up_, &compute_, program_.get(), &device_memory_));
+      input_device_, CudaInputDevice::Create(&up_, &compute_, program_.get(), host_memory_.get(),
+                                             &device_memory_));
   inputs_ =
       std::make_unique<StepInputs>(shape_, program_->plan(), options_.threads, input_device_.get());
   if (precision_ == MatmulPrecision::kFp16)
@@ -156,7 +158,8 @@ absl::Status CudaWideDeepNet::Download(size_t i, size_t begin, size_t end) {
 }
 
 absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLayout& out,
-                                          const char* dense, bool geo) {
+                                          const char* dense, bool geo, float* rows,
+                                          size_t num_rows) {
   const NetPlan& plan = program_->plan();
   const size_t last = program_->train_parts() - 1;
   for (size_t part = 0; part < last; ++part) {
@@ -169,7 +172,13 @@ absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLa
   SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + last, shape, dense));
   if (geo) return Download(last, out.result, out.result + sizeof(StepResult));
   // [result, all other dense tensors][rows]
-  return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
+  if (rows == nullptr)
+    return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
+  SLUICE_RETURN_IF_ERROR(Download(last, out.result, out.small_end));
+  return CudaStatus(
+      cudaMemcpyAsync(rows, output_.data() + out.rows, num_rows * plan.row_dim * sizeof(float),
+                      cudaMemcpyDeviceToHost, down_.get()),
+      "cudaMemcpyAsync");
 }
 
 absl::Status CudaWideDeepNet::Synchronize(bool training) {
@@ -188,6 +197,16 @@ absl::Status CudaWideDeepNet::Synchronize(bool training) {
 
 absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                                         NetGradients* gradients) {
+  const absl::Status status = Train(input, seed, epoch, gradients);
+  if (status.ok()) return status;
+  // Nothing reads or writes the caller's memory any more.
+  for (const Stream* stream : {&up_, &compute_, &down_}) (void)cudaStreamSynchronize(stream->get());
+  (void)cudaGetLastError();
+  return status;
+}
+
+absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32_t epoch,
+                                    NetGradients* gradients) {
   const NetPlan& plan = program_->plan();
   const Dropout dropout(shape_.dropout, seed, epoch);
   SLUICE_RETURN_IF_ERROR(
@@ -204,13 +223,19 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
   SLUICE_RETURN_IF_ERROR(Reserve(shape));
   SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/true));
   steps_ahead_.store(inputs_->steps_ahead(), std::memory_order_relaxed);
+  no_room_ahead_.store(inputs_->alone(), std::memory_order_relaxed);
   const double weight_sum = SumOfWeights(*input.batch);
   const double scale = precision_ == MatmulPrecision::kFp16 ? scaler_.scale() : 1.0;
   SLUICE_RETURN_IF_ERROR(
       inputs_->AddValues(input, MakeHeader(input, values.rows, dropout, weight_sum, scale)));
   const OutputLayout out(plan, shape);
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
-  SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo));
+  // Of fp16 they are scaled on the way.
+  const size_t row_bytes = input.num_rows * plan.row_dim * sizeof(float);
+  const bool straight = !geo && precision_ != MatmulPrecision::kFp16 && row_bytes > 0 &&
+                        host_memory_->Holds(gradients->rows, row_bytes);
+  SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo,
+                                     straight ? gradients->rows : nullptr, input.num_rows));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
   inputs_->BringNext();  // before anything is waited for
   // Of fp16 nothing is final before it is known that nothing overflowed.
@@ -231,8 +256,8 @@ absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, ui
     LeaveGradients(out, input.num_rows, scale);
     return absl::OkStatus();
   }
-  ReadGradients(plan, out, pinned_output_.data(), input.num_rows, static_cast<float>(1.0 / scale),
-                /*early=*/!early, options_.threads, gradients);
+  ReadGradients(plan, out, pinned_output_.data(), straight ? 0 : input.num_rows,
+                static_cast<float>(1.0 / scale), /*early=*/!early, options_.threads, gradients);
   return absl::OkStatus();
 }
 
@@ -344,6 +369,7 @@ DeviceStats CudaWideDeepNet::device_stats() const {
   stats.bytes_in_use = device_memory_.used();
   stats.bytes_limit = device_memory_.limit();
   stats.steps_ahead = steps_ahead_.load(std::memory_order_relaxed);
+  stats.no_room_ahead = no_room_ahead_.load(std::memory_order_relaxed);
   stats.skipped_steps = skipped_.load(std::memory_order_relaxed);
   stats.loss_scale = loss_scale_.load(std::memory_order_relaxed);
   return stats;

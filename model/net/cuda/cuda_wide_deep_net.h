@@ -29,6 +29,7 @@
 #include "model/net/cuda/cuda_stream.h"
 #include "model/net/cuda/graph_cache.h"
 #include "model/net/cuda/loss_scaler.h"
+#include "model/net/cuda/pinned_memory.h"
 #include "model/net/cuda/step_inputs.h"
 #include "model/net/cuda/step_program.h"
 #include "model/net/cuda/table_device.h"
@@ -52,6 +53,7 @@ class CudaWideDeepNet : public DenseNet {
   absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
       const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm) override;
+  std::shared_ptr<HostMemory> host_memory() override { return host_memory_; }
   DeviceStats device_stats() const override;
   std::string Describe() const override;
 
@@ -59,6 +61,8 @@ class CudaWideDeepNet : public DenseNet {
   CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options, MatmulPrecision precision,
                   CudaDeviceInfo device);
   absl::Status Prepare();
+  // TrainStep, but that after a failure copies may still be under way.
+  absl::Status Train(const NetInput& input, uint64_t seed, uint32_t epoch, NetGradients* gradients);
   // Room for work and output of a step, even if batches can go up no more ahead of their steps;
   // forgets the graphs when a block may move.
   absl::Status Reserve(const StepShape& shape);
@@ -69,9 +73,10 @@ class CudaWideDeepNet : public DenseNet {
   // arrivals_[i].down is reached.
   absl::Status Download(size_t i, size_t begin, size_t end);
   // All parts of training, with the downloads of what each makes final; on Geo's values, of the
-  // result alone.
+  // result alone. rows: where the caller has the gradients of so many come down, null: with the
+  // rest.
   absl::Status RunTraining(const StepShape& shape, const OutputLayout& out, const char* dense,
-                           bool geo);
+                           bool geo, float* rows, size_t num_rows);
   // The step on no examples.
   absl::Status ZeroGradients(const NetInput& input, NetGradients* gradients);
   // What a step on Geo's values leaves.
@@ -94,6 +99,7 @@ class CudaWideDeepNet : public DenseNet {
   DeviceMemory device_memory_;  // before the blocks
   DeviceBlock constants_, work_, output_;
   PinnedBlock pinned_output_;
+  const std::shared_ptr<PinnedMemory> host_memory_;
   std::array<size_t, 2> reserved_ = {0, 0};  // bytes of work and output that are there
   Stream compute_, up_, down_;
   Span train_span_;
@@ -111,6 +117,7 @@ class CudaWideDeepNet : public DenseNet {
   // Written by the calling thread, read by metrics; relaxed: figures, nothing is read through them.
   std::atomic<double> busy_seconds_{0}, loss_scale_{0};
   std::atomic<uint64_t> skipped_{0}, steps_ahead_{0};
+  std::atomic<bool> no_room_ahead_{false};
 };
 
 }  // namespace sluice::cuda

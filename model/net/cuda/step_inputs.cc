@@ -50,8 +50,15 @@ absl::Status StepInputs::AddValues(const NetInput& input, const StepHeader& head
   const InputLayout layout(plan_, ShapeOf(*input.batch, input.num_rows));
   char* const to = device_.pinned(current_);
   SLUICE_RETURN_IF_ERROR(device_.Upload(current_, FillDense(plan_, layout, input, threads_, to)));
+  NetInput rest = input;
+  const size_t bytes = plan_.row_dim * input.num_rows * sizeof(float);
+  const bool brings_rows = header.resident == nullptr && input.geo == nullptr && bytes > 0;
+  if (brings_rows && device_.Reaches(input.rows, bytes)) {
+    SLUICE_RETURN_IF_ERROR(device_.UploadFrom(current_, input.rows, layout.values, bytes));
+    rest.rows = nullptr;
+  }
   SLUICE_RETURN_IF_ERROR(
-      device_.Upload(current_, FillValues(plan_, layout, input, header, threads_, to)));
+      device_.Upload(current_, FillValues(plan_, layout, rest, header, threads_, to)));
   return device_.HoldBack(current_);
 }
 

@@ -31,6 +31,11 @@ class InputDevice {
   virtual char* data(size_t block) const = 0;
   // Of the block, from pinned memory to the device.
   virtual absl::Status Upload(size_t block, const Piece& piece) = 0;
+  // The device can copy from there by itself: pinned memory of the caller's.
+  virtual bool Reaches(const void* from, size_t bytes) const = 0;
+  // `bytes` from there to byte `to` of the block. REQUIRES: Reaches; what lies there stays until
+  // the step has ended.
+  virtual absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) = 0;
   // StepProgram::Index in the block, when the uploads so far are there.
   virtual absl::Status Index(size_t block, const StepShape& shape) = 0;
   // Steps go on when the uploads so far and the block's Index are done.
@@ -66,6 +71,8 @@ class StepInputs {
   // The step that began last found its batch there; such steps so far.
   bool ahead() const { return ahead_; }
   uint64_t steps_ahead() const { return steps_ahead_; }
+  // GiveBack has been done: batches no longer go up ahead.
+  bool alone() const { return alone_; }
 
   // Drops what was brought up ahead, gives the memory back and brings no more: others need it.
   // False when that has been done before.

@@ -93,9 +93,15 @@ TEST(OverrideTest, WrongPathsSayWhatExistsThere) {
 
 TEST(OverrideTest, WrongValuesSayWhatIsPossible) {
   EXPECT_THAT(Error("train.batch_size", "many", "--batch_size"),
-              AllOf(HasSubstr("--batch_size=many"), HasSubstr("integer from 0 to 4294967295")));
-  EXPECT_THAT(Error("train.batch_size", "-1"), HasSubstr("integer from 0"));
-  EXPECT_THAT(Error("train.batch_size", "4294967296"), HasSubstr("integer"));
+              AllOf(HasSubstr("--batch_size=many"), HasSubstr("; give a whole number")));
+  EXPECT_THAT(Error("train.epochs", "1e6"), HasSubstr("; give it in digits: 1000000"));
+  EXPECT_THAT(Error("train.epochs", "1.5"), HasSubstr("; give a whole number"));
+  EXPECT_THAT(Error("train.epochs", "nan"), HasSubstr("; give a whole number"));
+  EXPECT_THAT(Error("train.batch_size", "-1"), HasSubstr("; give a number that is not negative"));
+  EXPECT_THAT(Error("train.batch_size", "4294967296"),
+              HasSubstr("; give a smaller number; the field holds up to 4294967295"));
+  EXPECT_THAT(Error("strategy.a_sync_configs.k_steps", "-3000000000"),
+              HasSubstr("; give a larger number; the field holds down to -2147483648"));
   EXPECT_THAT(Error("strategy.a_sync", "maybe"), HasSubstr("true or false"));
   EXPECT_THAT(Error("data.format", "CVS"), HasSubstr("CSV, TSV"));
   EXPECT_THAT(Error("model.wide_deep.dropout", "x"), HasSubstr("a number"));

@@ -201,10 +201,13 @@ TEST_F(IdentityTest, DeviceIsOfTheFlagThenTheVariableThenTheSlotInTheFile) {
   EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.kind, DeviceRequest::kCpu);
   flags_.rank = 0;
   EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.ordinal, 3);
+  EXPECT_THAT(ResolveIdentity(ROLE_WORKER, flags_)->device.origin,
+              AllOf(HasSubstr("worker_devices[0] of "), HasSubstr(" is cuda:3")));
   setenv("SLUICE_DEVICE", "auto", 1);
   EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.kind, DeviceRequest::kAuto);
   flags_.device = "cuda";
   EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.kind, DeviceRequest::kNextCuda);
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.origin, "--device=cuda");
   flags_.device = "gpu";
   EXPECT_THAT(Refusal(ROLE_WORKER), AllOf(HasSubstr("--device: 'gpu'"), HasSubstr("cuda:N")));
   flags_.device.clear();

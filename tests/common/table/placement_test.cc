@@ -11,7 +11,11 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Le;
 
 TableLayouts MixedTables() {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
@@ -42,9 +46,11 @@ std::vector<std::string> Addresses(int n) {
   return addresses;
 }
 
+// Bytes of dense blocks by pserver.
 std::vector<uint64_t> Loads(const Route& route, const TableLayouts& tables) {
   std::vector<uint64_t> loads(static_cast<size_t>(route.pservers_size()));
   for (size_t t = 0; t < tables.size(); ++t) {
+    if (tables[t]->sparse()) continue;
     for (uint32_t s = 0; s < tables[t]->num_shards(); ++s) {
       loads[route.tables(static_cast<int>(t)).owner(static_cast<int>(s))] +=
           tables[t]->ShardBytes(s);
@@ -53,10 +59,12 @@ std::vector<uint64_t> Loads(const Route& route, const TableLayouts& tables) {
   return loads;
 }
 
-TEST(PlacementTest, SpreadsBytesToWithinTheBiggestShard) {
+TEST(PlacementTest, SpreadsDenseBytesToWithinTheBiggestBlock) {
   const TableLayouts tables = MixedTables();
   uint64_t biggest = 0;
-  for (const auto& table : tables) biggest = std::max(biggest, table->ShardBytes(0));
+  for (const auto& table : tables) {
+    if (!table->sparse()) biggest = std::max(biggest, table->ShardBytes(0));
+  }
   for (int n : {1, 2, 3, 5, 8}) {
     const Route route = PlaceShards(tables, Addresses(n), 7);
     EXPECT_TRUE(ValidateRoute(route, tables).ok()) << ValidateRoute(route, tables);
@@ -68,13 +76,28 @@ TEST(PlacementTest, SpreadsBytesToWithinTheBiggestShard) {
   }
 }
 
-TEST(PlacementTest, EqualShardsSpreadEvenly) {
+// Their rows come later: whatever the dense tables weigh, and however many sparse ones there are.
+TEST(PlacementTest, ShardsOfEachSparseTableSpreadEvenly) {
   const TableLayouts all = MixedTables();
-  const TableLayouts tables = {all[3]};
-  const Route route = PlaceShards(tables, Addresses(5), 1);
-  std::vector<int> shards(5);
-  for (uint32_t owner : route.tables(0).owner()) ++shards[owner];
-  EXPECT_THAT(shards, ::testing::Each(::testing::AllOf(::testing::Ge(4), ::testing::Le(5))));
+  for (const TableLayouts& tables :
+       {TableLayouts{all[3]}, all, TableLayouts{all[3], all[0], all[3]}}) {
+    for (int n : {1, 2, 3, 5, 7, 24, 30}) {
+      const Route route = PlaceShards(tables, Addresses(n), 1);
+      std::vector<int> of_all(n);
+      for (size_t t = 0; t < tables.size(); ++t) {
+        if (!tables[t]->sparse()) continue;
+        std::vector<int> shards(n);
+        for (uint32_t owner : route.tables(static_cast<int>(t)).owner()) {
+          ++shards[owner];
+          ++of_all[owner];
+        }
+        EXPECT_THAT(shards, Each(AllOf(Ge(24 / n), Le((24 + n - 1) / n)))) << n;
+      }
+      EXPECT_LE(*std::max_element(of_all.begin(), of_all.end()) -
+                    *std::min_element(of_all.begin(), of_all.end()),
+                1);
+    }
+  }
 }
 
 TEST(PlacementTest, IsAFunctionOfItsArguments) {

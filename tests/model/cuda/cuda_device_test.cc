@@ -12,6 +12,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 
 TEST(CudaDeviceTest, DescribesItselfInALine) {
   CudaDeviceInfo info;
@@ -39,7 +40,8 @@ TEST(CudaDeviceTest, WithoutADeviceEveryErrorNamesTheCauseAndTheFix) {
     EXPECT_EQ(listed.code(), absl::StatusCode::kUnimplemented);
     EXPECT_THAT(message, HasSubstr("built without CUDA"));
   }
-  EXPECT_THAT(message, HasSubstr("--device=cpu"));
+  // That the CPU computes too is for the caller to say, who knows whether it does already.
+  EXPECT_THAT(message, Not(HasSubstr("CPU")));
   EXPECT_EQ(OpenCudaDevice(0).status(), listed);
   NetOptions options;
   options.device.kind = ComputeDevice::kCuda;

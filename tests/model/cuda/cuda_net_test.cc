@@ -9,6 +9,7 @@
 #include "tests/model/cuda/ahead_cases.h"
 #include "tests/model/cuda/backend_cases.h"
 #include "tests/model/cuda/gpu_for_test.h"
+#include "tests/model/cuda/pinned_cases.h"
 #include "tests/model/cuda/resident_cases.h"
 
 namespace sluice {
@@ -94,6 +95,18 @@ TEST(CudaNetTest, ResidentRowsGiveTheBitsOfRowsThatAreBrought) {
     ExpectResidentRowsGiveTheSameBits(OnDevice(precision), shape, 100, 1000, 3);
   ExpectTheLastWriteIsRead(OnDevice());
   ExpectSlotsThatAreNotThereAreRefused(OnDevice());
+}
+
+TEST(CudaNetTest, RowsInHostMemoryGiveTheBitsOfRowsAnywhere) {
+  SLUICE_NEEDS_GPU();
+  WideDeepShape dropout = WideShape({33, 20}, 17);
+  dropout.dropout = 0.4f;
+  for (const MatmulPrecision precision :
+       {MatmulPrecision::kF32, MatmulPrecision::kBf16, MatmulPrecision::kFp16}) {
+    ExpectRowsInHostMemoryGiveTheSameBits(OnDevice(precision), SmallShape(), 12);
+    ExpectRowsInHostMemoryGiveTheSameBits(OnDevice(precision), dropout, 12);
+  }
+  ExpectHostMemoryOutlivesTheNetwork(OnDevice());
 }
 
 TEST(CudaNetTest, AnnouncedBatchesChangeNothing) {

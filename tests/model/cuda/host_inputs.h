@@ -54,6 +54,14 @@ class HostInputDevice : public InputDevice {
                    }});
     return Pushed();
   }
+  bool Reaches(const void*, size_t) const override { return reaches; }
+  absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) override {
+    const char* const begin = static_cast<const char*>(from);
+    up_.push_back({block, 0, [this, block, begin, to, bytes] {
+                     std::copy_n(begin, bytes, data(block) + to);
+                   }});
+    return Pushed();
+  }
   absl::Status Index(size_t block, const StepShape& shape) override {
     ++indexed;
     index_.push_back({block, ups_ + up_.size(), [this, block, shape] {
@@ -73,6 +81,7 @@ class HostInputDevice : public InputDevice {
   }
 
   size_t bytes(size_t block) const { return blocks_[block].data.size(); }
+  bool reaches = false;     // callers' memory is pinned
   int refused = 0;          // calls of Reserve
   int indexed = 0;          // calls of Index
   int fail_from = INT_MAX;  // from this call on they fail when the sort has begun

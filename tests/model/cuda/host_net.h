@@ -88,6 +88,7 @@ class StepNet : public DenseNet {
   DeviceStats device_stats() const override {
     DeviceStats stats;
     stats.steps_ahead = inputs_.steps_ahead();
+    stats.no_room_ahead = inputs_.alone();
     return stats;
   }
   HostInputDevice<Ops>& input_device() { return device_; }

@@ -77,7 +77,9 @@ TEST(StepInputsTest, WhereTwoBlocksDoNotFitStepsBringTheirBatches) {
   };
   train(small, small);
   train(small, large);
+  EXPECT_FALSE(net->device_stats().no_room_ahead);
   train(large, small);  // the other block's memory is given back
+  EXPECT_TRUE(net->device_stats().no_room_ahead);
   train(small, large);
   train(large, large);
   EXPECT_EQ(net->device_stats().steps_ahead, 2u);

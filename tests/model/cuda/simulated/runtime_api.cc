@@ -196,6 +196,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (!Visible(device)) return Fail(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "a simulated device");
+  const uint32_t host = World::Get().host();
+  std::memcpy(properties->uuid.bytes, &host, sizeof host);
   properties->uuid.bytes[15] = static_cast<char>(VisibleDevices()[device]);
   properties->major = 9;
   properties->totalGlobalMem = World::Get().memory().total();
@@ -256,6 +258,13 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   if (bytes > 0 && !OnDevice(to, bytes)) return Fail(cudaErrorInvalidValue);
   SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return Put(stream, [=] { std::memset(to, value, bytes); });
+}
+// As cudaMemcpy to a device, it may return before.
+cudaError_t cudaMemset(void* to, int value, size_t bytes) {
+  if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
+  if (bytes > 0 && !OnDevice(to, bytes)) return Fail(cudaErrorInvalidValue);
+  World::Get().streams().Put(DefaultStream(), [=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

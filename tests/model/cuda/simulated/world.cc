@@ -15,6 +15,7 @@ struct World::Options {
   Pace pace = Pace::kLate;
   uint64_t seed = 1;
   size_t memory_mb = 4096;
+  uint32_t host = 0;
   bool works = true;
 
   static Options FromEnvironment() {
@@ -36,6 +37,7 @@ struct World::Options {
         {"at_once", Pace::kAtOnce}, {"late", Pace::kLate}, {"any_order", Pace::kAnyOrder}};
     if (name == "devices") return absl::SimpleAtoi(value, &devices);
     if (name == "seed") return absl::SimpleAtoi(value, &seed);
+    if (name == "host") return absl::SimpleAtoi(value, &host);
     if (name == "memory_mb") return absl::SimpleAtoi(value, &memory_mb);
     if (name == "work") return works = value != "off", value == "off" || value == "on";
     const auto found = paces->find(value);
@@ -47,6 +49,7 @@ struct World::Options {
 
 World::World(const Options& options)
     : devices_(options.devices),
+      host_(options.host),
       works_(options.works),
       memory_(options.memory_mb << 20, /*guarded=*/options.works),
       streams_(

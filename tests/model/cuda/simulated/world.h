@@ -4,6 +4,7 @@
 //   pace=late     or at_once, any_order (streams.h)
 //   seed=N        of any_order
 //   memory_mb=N   of each device (default 4096)
+//   host=N        whose devices they are: workers of different hosts do not share them (default 0)
 //   work=off      kernels, products and copies take no time and leave zeros, and memory is not
 //                 guarded: what is left of a job's time is the host's
 //
@@ -24,6 +25,7 @@ class World {
   static World& Get();
 
   int devices() const { return devices_; }
+  uint32_t host() const { return host_; }
   bool works() const { return works_; }
   Memory& memory() { return memory_; }
   Streams& streams() { return streams_; }
@@ -50,6 +52,7 @@ class World {
   explicit World(const Options& options);
 
   const int devices_;
+  const uint32_t host_;
   const bool works_;
   Memory memory_;
   Streams streams_;

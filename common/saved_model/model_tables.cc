@@ -1,0 +1,58 @@
+#include "common/saved_model/model_tables.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+// "dense 39 x 400", "sparse, columns wide (1), embedding (10)": all that must be the same.
+std::string Form(const TableConfig& table) {
+  if (table.kind() != TableConfig::SPARSE)
+    return absl::StrCat("dense ", absl::StrJoin(table.shape(), " x "));
+  return absl::StrCat(
+      "sparse, columns ",
+      absl::StrJoin(table.columns(), ", ", [](std::string* out, const ColumnGroup& column) {
+        absl::StrAppend(out, column.name(), " (", column.dim(), ")");
+      }));
+}
+
+// What is wrong with `table`; empty: nothing.
+std::string Misfit(const std::string& dir, const Manifest& manifest, const TableConfig& table) {
+  const auto saved = std::find_if(manifest.tables().begin(), manifest.tables().end(),
+                                  [&](const TableConfig& t) { return t.name() == table.name(); });
+  if (saved == manifest.tables().end())
+    return absl::StrCat("table '", table.name(), "' is not in ", dir);
+  if (Form(*saved) == Form(table)) return "";
+  return absl::StrCat("table '", table.name(), "' of ", dir, " is ", Form(*saved),
+                      "; the job's is ", Form(table));
+}
+
+}  // namespace
+
+absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
+                         const std::vector<TableConfig>& tables) {
+  std::string first;
+  size_t more = 0;
+  for (const TableConfig& table : tables) {
+    std::string misfit = Misfit(dir, manifest, table);
+    if (misfit.empty()) continue;
+    if (first.empty()) {
+      first = std::move(misfit);
+    } else {
+      ++more;
+    }
+  }
+  if (first.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      first,
+      more == 0 ? ""
+                : absl::StrCat(", and ", more, more == 1 ? " more table does" : " more tables do",
+                               " not fit"),
+      "; give a model that was trained with this job's features and widths, or the job the "
+      "model's"));
+}
+
+}  // namespace sluice
