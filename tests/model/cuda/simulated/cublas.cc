@@ -92,6 +92,7 @@ cublasStatus_t GemmEx(cublasHandle_t handle, cublasOperation_t a_op, cublasOpera
       !Lies(c, m, n, ldc, sizeof(float))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
+  if (simulated::World::Get().Fails()) return CUBLAS_STATUS_ALLOC_FAILED;  // alone
   if (emulated::PutOnStream(handle->stream, [gemm] { HostOps().Multiply(gemm); }))
     return CUBLAS_STATUS_SUCCESS;
   (void)cudaGetLastError();
