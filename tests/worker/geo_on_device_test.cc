@@ -229,11 +229,15 @@ TEST(GeoOnDeviceTest, ARunOnAGpuIsTheCpus) {
   NetOptions options;
   options.device.kind = ComputeDevice::kCuda;
   options.threads = 2;
-  for (const uint64_t max_rows : {1000, 50}) {
+  const auto expect = [&](uint64_t max_rows, MatmulPrecision precision, double tol) {
+    options.precision = precision;
     auto net = CreateCudaNet(Shape(), options);
     ASSERT_TRUE(net.ok()) << net.status();
-    ExpectRunsLikeTheCpu(max_rows, net->get(), 2e-4);
-  }
+    ExpectRunsLikeTheCpu(max_rows, net->get(), tol);
+  };
+  expect(1000, MatmulPrecision::kF32, 2e-4);
+  expect(50, MatmulPrecision::kF32, 2e-4);
+  expect(1000, MatmulPrecision::kFp16, 0.05);
 }
 
 }  // namespace

@@ -46,6 +46,11 @@ class CudaTableBlock : public TableBlock {
  public:
   CudaTableBlock(const CudaTableDevice::Options& options, const char* what)
       : options_(options), block_(options.memory, what, options.advice), what_(what) {}
+  ~CudaTableBlock() override {
+    // Kernels of the last Run may still use it.
+    (void)cudaSetDevice(options_.ordinal);
+    (void)cudaStreamSynchronize(options_.compute->get());
+  }
   char* data() const override { return block_.data(); }
   size_t capacity() const override { return block_.capacity(); }
   absl::Status Reserve(size_t bytes, bool keep) override;

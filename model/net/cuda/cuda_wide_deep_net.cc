@@ -198,11 +198,19 @@ absl::Status CudaWideDeepNet::Synchronize(bool training) {
 absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                                         NetGradients* gradients) {
   const absl::Status status = Train(input, seed, epoch, gradients);
-  if (status.ok()) return status;
-  // Nothing reads or writes the caller's memory any more.
+  if (!status.ok()) AwaitStreams();
+  return status;
+}
+
+absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
+  const absl::Status status = ForwardPass(input, logits);
+  if (!status.ok()) AwaitStreams();
+  return status;
+}
+
+void CudaWideDeepNet::AwaitStreams() {
   for (const Stream* stream : {&up_, &compute_, &down_}) (void)cudaStreamSynchronize(stream->get());
   (void)cudaGetLastError();
-  return status;
 }
 
 absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32_t epoch,
@@ -309,7 +317,7 @@ absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradien
       "smaller learning rate"));
 }
 
-absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
+absl::Status CudaWideDeepNet::ForwardPass(const NetInput& input, float* logits) {
   const NetPlan& plan = program_->plan();
   SLUICE_RETURN_IF_ERROR(CheckInput(shape_, plan.elements, input));
   SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, input.num_rows));

@@ -61,8 +61,11 @@ class CudaWideDeepNet : public DenseNet {
   CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options, MatmulPrecision precision,
                   CudaDeviceInfo device);
   absl::Status Prepare();
-  // TrainStep, but that after a failure copies may still be under way.
+  // TrainStep and Forward, but that after a failure copies may still be under way.
   absl::Status Train(const NetInput& input, uint64_t seed, uint32_t epoch, NetGradients* gradients);
+  absl::Status ForwardPass(const NetInput& input, float* logits);
+  // Then nothing reads or writes the caller's memory.
+  void AwaitStreams();
   // Room for work and output of a step, even if batches can go up no more ahead of their steps;
   // forgets the graphs when a block may move.
   absl::Status Reserve(const StepShape& shape);

@@ -57,6 +57,46 @@ inline void ExpectABatchAnnouncedToFollowItselfIsThere(const MakeNet& make) {
   EXPECT_EQ(net->device_stats().steps_ahead, 5u);
 }
 
+// A batch is known by all of what was brought up, and a forward pass leaves it where it is.
+inline void ExpectOnlyTheBatchThatWentUpIsUsed(const MakeNet& make) {
+  NetCase c(SmallShape(), 40);
+  const SharedStep first = MakeStep(&c, 30), second = MakeStep(&c, 30);
+  auto other = std::make_shared<TestStep>(*second);
+  for (uint32_t& row : other->row_index) row = (row + 1) % 40;
+  auto net = make(c.shape()), plain = make(c.shape());
+  const auto ahead = [&] { return net->device_stats().steps_ahead; };
+  const auto bring_second = [&] {
+    net->Announce(Coming(c, second));
+    ExpectSameBits(Train(c, net.get(), *first), Train(c, plain.get(), *first));
+  };
+  bring_second();
+  EXPECT_EQ(c.Logits(net.get(), *first), c.Logits(plain.get(), *first));
+  EXPECT_EQ(c.Logits(net.get(), *second), c.Logits(plain.get(), *second));
+  ExpectSameBits(Train(c, net.get(), *second), Train(c, plain.get(), *second));
+  EXPECT_EQ(ahead(), 1u);
+  ExpectSameBits(Train(c, net.get(), *second), Train(c, plain.get(), *second));
+  EXPECT_EQ(ahead(), 1u) << "it was announced once";
+  // The same batch with other rows, or with more of them.
+  bring_second();
+  NetInput input = c.Input(*second);
+  input.row_index = other->row_index.data();
+  ExpectSameBits(TrainOn(c, net.get(), input), TrainOn(c, plain.get(), input));
+  bring_second();
+  input = c.Input(*second);
+  std::vector<float> rows(200 * c.shape().row_dim(), 0.25f);
+  std::copy(c.rows().begin(), c.rows().end(), rows.begin());
+  input.rows = rows.data(), input.num_rows = 200;
+  ExpectSameBits(TrainOn(c, net.get(), input), TrainOn(c, plain.get(), input));
+  EXPECT_EQ(ahead(), 1u);
+  // Announced a second time before it is used, and one after another that is never used.
+  bring_second();
+  bring_second();
+  net->Announce(Coming(c, first));
+  ExpectSameBits(Train(c, net.get(), *second), Train(c, plain.get(), *second));
+  ExpectSameBits(Train(c, net.get(), *first), Train(c, plain.get(), *first));
+  EXPECT_EQ(ahead(), 3u);
+}
+
 // Announcements, steps and forward passes of any batches in any order; some announced batches are
 // never trained, some are empty or of other features.
 inline void ExpectAnyOrderGivesTheSameBits(const MakeNet& make, const WideDeepShape& shape,
@@ -135,6 +175,7 @@ inline void ExpectAnnouncedBatchesChangeNothing(const MakeNet& make) {
     ExpectAStreamOfBatchesGivesTheSameBits(make, shape, 150);
   ExpectAnyOrderGivesTheSameBits(make, no_keys, 9, 60);
   ExpectABatchAnnouncedToFollowItselfIsThere(make);
+  ExpectOnlyTheBatchThatWentUpIsUsed(make);
   for (uint64_t seed = 1; seed <= 2; ++seed)
     ExpectAnyOrderGivesTheSameBits(make, seed % 2 == 0 ? dropout : SmallShape(), seed, 100);
   ExpectAnAnnouncedBatchIsHeldUntilALaterStep(make);

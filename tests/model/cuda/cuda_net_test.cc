@@ -135,6 +135,31 @@ TEST(CudaNetTest, AnnouncedBatchesChangeNothingInLittleMemory) {
   }
 }
 
+// What the device cannot hold is refused; what came before goes on.
+TEST(CudaNetTest, AStepThatIsTooLargeChangesNothing) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(WideShape({64, 32}, 16), 3000), more_rows(c.shape(), 60000);
+  const SharedStep small = MakeStep(&c, 100), large = MakeStep(&c, 20000);
+  const SharedStep with_rows = MakeStep(&more_rows, 90);
+  NetOptions options = Cuda();
+  options.max_batch = 16;
+  auto plain = *CreateCudaNet(c.shape(), options);
+  const OwnedGradients expected = Train(c, plain.get(), *small);
+  const OwnedGradients of_rows = Train(more_rows, plain.get(), *with_rows);
+  options.device_memory_fraction *=
+      1.02 * plain->device_stats().bytes_in_use / plain->device_stats().bytes_limit;
+  auto net = *CreateCudaNet(c.shape(), options);
+  OwnedGradients gradients(c, 3000);
+  for (int i = 0; i < 3; ++i) {
+    ExpectSameBits(Train(c, net.get(), *small), expected);
+    // More rows of no more keys: gradients grow, activations do not.
+    ExpectSameBits(Train(more_rows, net.get(), *with_rows), of_rows);
+    const absl::Status status = net->TrainStep(c.Input(*large), 5, 0, &gradients.view);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("train.batch_size"));
+  }
+}
+
 TEST(CudaNetTest, ABatchThatIsNeverTrainedMayBeLeftOnItsWay) {
   SLUICE_NEEDS_GPU();
   NetCase c(SmallShape(), 3000);

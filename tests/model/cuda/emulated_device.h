@@ -38,8 +38,8 @@ void RunGrid(const dim3& grid, const dim3& block, const std::function<void()>& t
 void Barrier();
 // Of a warp: sets a thread's word, reads another's.
 double* WarpWord(uint32_t lane);
-// Of a simulated CUDA: `run` is the stream's next work.
-void PutOnStream(cudaStream_t stream, std::function<void()> run);
+// Of a simulated CUDA: `run` is the stream's next work. False: the launch failed.
+bool PutOnStream(cudaStream_t stream, std::function<void()> run);
 
 }  // namespace sluice::cuda::emulated
 
@@ -53,7 +53,7 @@ void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t s
     emulated::RunGrid(grid, block, [&] { std::apply(kernel, taken); });
   };
 #ifdef SLUICE_KERNELS_ON_STREAMS
-  emulated::PutOnStream(stream, run);
+  (void)emulated::PutOnStream(stream, run);  // cudaGetLastError tells
 #else
   run();
 #endif

@@ -186,9 +186,8 @@ class GeoCase {
     for (size_t i = 0; i < dense_.size(); ++i) body(dense_[i], i + 1, 0);
   }
 
-  void ExpectNear(const float* at, const std::vector<float>& expected, double tol,
-                  const std::string& what) {
-    const std::vector<float> got = place_->Down(at, expected.size());
+  static void ExpectNear(const float* got, const std::vector<float>& expected, double tol,
+                         const std::string& what) {
     for (size_t i = 0; i < expected.size(); ++i) {
       ASSERT_TRUE(std::isfinite(got[i]) &&
                   std::abs(got[i] - expected[i]) <= tol * (1 + std::abs(expected[i])))
@@ -198,12 +197,14 @@ class GeoCase {
   void ExpectLocal(double tol) {
     const auto& values = static_cast<const DeviceGeoValues&>(*device_);
     for (size_t i = 0; i < dense_.size(); ++i) {
-      ExpectNear(reinterpret_cast<const float*>(values.dense() + at_[i]), dense_[i].local, tol,
+      const auto* const at = reinterpret_cast<const float*>(values.dense() + at_[i]);
+      ExpectNear(place_->Down(at, dense_[i].local.size()).data(), dense_[i].local, tol,
                  "dense " + std::to_string(i));
     }
+    const std::vector<float> rows = place_->Down(values.rows(), rows_.size() * sparse_->dim());
     for (size_t slot = 0; slot < rows_.size(); ++slot) {
       if (!rows_[slot].there) continue;
-      ExpectNear(values.rows() + slot * sparse_->dim(), rows_[slot].local, tol,
+      ExpectNear(rows.data() + slot * sparse_->dim(), rows_[slot].local, tol,
                  "slot " + std::to_string(slot));
     }
   }

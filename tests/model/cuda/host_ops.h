@@ -31,12 +31,18 @@ class HostOps : public StepOps {
       const auto at_b = [&](size_t l, size_t j) {
         return ToFloat(gemm.b_transposed ? b[l * gemm.ldb + j] : b[j * gemm.ldb + l]);
       };
+      // [k][m], so that neighbouring sums are made together, each in the order of k.
+      std::vector<double> op_a(static_cast<size_t>(gemm.k) * gemm.m), sums(gemm.m);
+      for (size_t l = 0; l < gemm.k; ++l)
+        for (size_t i = 0; i < gemm.m; ++i) op_a[l * gemm.m + i] = at_a(i, l);
       for (size_t j = 0; j < gemm.n; ++j) {
-        for (size_t i = 0; i < gemm.m; ++i) {
-          double sum = 0;
-          for (size_t l = 0; l < gemm.k; ++l) sum += static_cast<double>(at_a(i, l)) * at_b(l, j);
-          gemm.c[j * gemm.ldc + i] = static_cast<float>(sum);
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (size_t l = 0; l < gemm.k; ++l) {
+          const double b_of_l = at_b(l, j);
+          const double* const a_of_l = op_a.data() + l * gemm.m;
+          for (size_t i = 0; i < gemm.m; ++i) sums[i] += a_of_l[i] * b_of_l;
         }
+        std::copy(sums.begin(), sums.end(), gemm.c + j * gemm.ldc);
       }
     });
   }

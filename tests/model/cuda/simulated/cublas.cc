@@ -1,5 +1,7 @@
 // The product that the CUDA backend takes from cuBLAS, on the simulated devices: in double, and
 // refusing what cuBLAS refuses. It takes the place of cublas_library.cc.
+#include <cuda_runtime_api.h>
+
 #include "absl/strings/str_cat.h"
 #include "model/net/cuda/cublas_library.h"
 #include "tests/model/cuda/host_ops.h"
@@ -13,16 +15,20 @@ struct cublasContext {
 namespace sluice::cuda {
 
 namespace emulated {
-void PutOnStream(cudaStream_t stream, std::function<void()> run);
+bool PutOnStream(cudaStream_t stream, std::function<void()> run);
 }
 
 namespace {
 
 cublasStatus_t Create(cublasHandle_t* handle) {
   *handle = new cublasContext;
+  ++simulated::World::Get().handles();
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t Destroy(cublasHandle_t handle) { return delete handle, CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t Destroy(cublasHandle_t handle) {
+  --simulated::World::Get().handles();
+  return delete handle, CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t SetStream(cublasHandle_t handle, cudaStream_t stream) {
   handle->stream = stream;
   handle->workspace = nullptr;
@@ -86,8 +92,11 @@ cublasStatus_t GemmEx(cublasHandle_t handle, cublasOperation_t a_op, cublasOpera
       !Lies(c, m, n, ldc, sizeof(float))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  emulated::PutOnStream(handle->stream, [gemm] { HostOps().Multiply(gemm); });
-  return CUBLAS_STATUS_SUCCESS;
+  if (simulated::World::Get().Fails()) return CUBLAS_STATUS_ALLOC_FAILED;  // alone
+  if (emulated::PutOnStream(handle->stream, [gemm] { HostOps().Multiply(gemm); }))
+    return CUBLAS_STATUS_SUCCESS;
+  (void)cudaGetLastError();
+  return CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // namespace

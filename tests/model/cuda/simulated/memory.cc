@@ -3,8 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <vector>
 
 namespace sluice::cuda::simulated {
 namespace {
@@ -18,6 +19,29 @@ size_t Page() {
 }
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+constexpr size_t kGarbage = size_t{4} << 20;
+
+// A file of kGarbage bytes of garbage.
+int Garbage() {
+  static const int file = [] {
+    const int made = memfd_create("garbage", MFD_CLOEXEC);
+    const std::vector<char> garbage(kGarbage, static_cast<char>(0xFF));
+    if (write(made, garbage.data(), kGarbage) != static_cast<ssize_t>(kGarbage)) std::abort();
+    return made;
+  }();
+  return file;
+}
+
+// [at, at + bytes) becomes a copy of that file, again and again.
+void FillWithGarbage(char* at, size_t bytes) {
+  for (size_t done = 0; done < bytes; done += kGarbage) {
+    if (mmap(at + done, std::min(kGarbage, bytes - done), PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, Garbage(), 0) == MAP_FAILED) {
+      std::abort();
+    }
+  }
+}
 
 }  // namespace
 
@@ -35,7 +59,7 @@ void* Memory::Allocate(MemoryKind kind, int device, size_t bytes) {
   if (mapped == MAP_FAILED) return nullptr;
   const Block block = {kind, device, bytes, static_cast<char*>(mapped), whole};
   Protect(block, PROT_READ | PROT_WRITE);
-  if (guarded_) std::memset(block.mapped + Page(), 0xFF, inner);
+  if (guarded_) FillWithGarbage(block.mapped + Page(), inner);
   if (kind == MemoryKind::kDevice) {
     used_[device] += bytes;
     if (closed_) Protect(block, PROT_NONE);
@@ -87,6 +111,12 @@ size_t Memory::used(int device) const {
 uint64_t Memory::allocations() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return allocations_;
+}
+
+size_t Memory::blocks(MemoryKind kind) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::count_if(blocks_.begin(), blocks_.end(),
+                       [kind](const auto& block) { return block.second.kind == kind; });
 }
 
 void Memory::ProtectAll(int protection) {

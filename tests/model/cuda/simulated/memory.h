@@ -1,6 +1,7 @@
 // Device memory and pinned memory of the simulated devices.
 //
-// Invariants: new memory is full of garbage (NaN, indices far outside); a block ends at most
+// Invariants: new memory is full of garbage (NaN, indices far outside), a page of which takes room
+// when it is written; a block ends at most
 // kAlignment - 1 bytes before a page that cannot be touched, and begins behind another. Device
 // memory cannot be touched while it is closed, so that the host's code crashes where it takes a
 // device's address for its own; freed memory cannot be touched at all. Closing costs as much as all
@@ -34,7 +35,8 @@ class Memory {
   bool Knows(const void* at) const;
   size_t used(int device) const;
   size_t total() const { return bytes_of_a_device_; }
-  uint64_t allocations() const;
+  uint64_t allocations() const;          // so far
+  size_t blocks(MemoryKind kind) const;  // that are held
 
   // Around a streak of work, which may touch device memory.
   void Open();

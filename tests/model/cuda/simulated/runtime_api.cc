@@ -2,7 +2,8 @@
 // a program it takes the runtime's place. Where the runtime's documentation leaves a choice, the
 // less convenient one is taken: cudaMemcpy does not wait for streams, and what it brings to a
 // device may arrive later; memory that is freed is gone, whatever still uses it; asynchronous
-// copies are refused but from and to pinned memory.
+// copies are refused but from and to pinned memory. A call that is made to fail (World::FailCall)
+// does nothing else, but one that waits has waited.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -43,17 +44,26 @@ thread_local Capture* capturing = nullptr;  // by this thread
 
 cudaError_t Fail(cudaError_t error) { return last_error = error; }
 
+// A call that may fail begins.
+#define SIMULATED_CALL_MAY_FAIL(error) \
+  if (World::Get().Fails()) return Fail(error)
+
 // CUDA_VISIBLE_DEVICES as the driver reads it: up to the first that is not there.
-int VisibleDevices() {
+std::vector<int> VisibleDevices() {
+  std::vector<int> devices;
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible == nullptr) return World::Get().devices();
-  int count = 0;
+  for (int device = 0; visible == nullptr && device < World::Get().devices(); ++device)
+    devices.push_back(device);
+  if (visible == nullptr) return devices;
   for (const absl::string_view part : absl::StrSplit(visible, ',')) {
     int device = 0;
     if (!absl::SimpleAtoi(part, &device) || device < 0 || device >= World::Get().devices()) break;
-    ++count;
+    devices.push_back(device);
   }
-  return count;
+  return devices;
+}
+bool Visible(int device) {
+  return device >= 0 && device < static_cast<int>(VisibleDevices().size());
 }
 
 // The stream of calls that name none.
@@ -96,6 +106,7 @@ cudaError_t Put(cudaStream_t stream, std::function<void()> run) {
 
 cudaError_t Allocate(MemoryKind kind, void** to, size_t bytes) {
   if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorMemoryAllocation);
   *to = World::Get().memory().Allocate(kind, current_device, bytes);
   return *to == nullptr ? Fail(cudaErrorMemoryAllocation) : cudaSuccess;
 }
@@ -138,9 +149,10 @@ cudaError_t Settled(Stream* stream) {
 namespace sluice::cuda::emulated {
 
 // Declared in emulated_device.h, which does not go with CUDA's headers.
-void PutOnStream(cudaStream_t stream, std::function<void()> run);
-void PutOnStream(cudaStream_t stream, std::function<void()> run) {
-  (void)Put(stream, std::move(run));
+bool PutOnStream(cudaStream_t stream, std::function<void()> run);
+bool PutOnStream(cudaStream_t stream, std::function<void()> run) {
+  if (World::Get().LaunchFails()) return Fail(cudaErrorNoKernelImageForDevice), false;
+  return Put(stream, std::move(run)) == cudaSuccess;
 }
 
 }  // namespace sluice::cuda::emulated
@@ -177,27 +189,29 @@ const char* cudaGetErrorString(cudaError_t) { return "a simulated error"; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = VisibleDevices();
+  *count = static_cast<int>(VisibleDevices().size());
   return *count == 0 ? Fail(cudaErrorNoDevice) : cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device < 0 || device >= VisibleDevices()) return Fail(cudaErrorInvalidDevice);
+  if (!Visible(device)) return Fail(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "a simulated device");
   const uint32_t host = World::Get().host();
   std::memcpy(properties->uuid.bytes, &host, sizeof host);
-  properties->uuid.bytes[15] = static_cast<char>(device);
+  properties->uuid.bytes[15] = static_cast<char>(VisibleDevices()[device]);
   properties->major = 9;
   properties->totalGlobalMem = World::Get().memory().total();
   properties->multiProcessorCount = 1;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= VisibleDevices()) return Fail(cudaErrorInvalidDevice);
+  if (!Visible(device)) return Fail(cudaErrorInvalidDevice);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   current_device = device;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* there, size_t* total) {
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   *total = World::Get().memory().total();
   *there = *total - World::Get().memory().used(current_device);
   return cudaSuccess;
@@ -205,6 +219,7 @@ cudaError_t cudaMemGetInfo(size_t* there, size_t* total) {
 cudaError_t cudaDeviceSynchronize() {
   if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
   World::Get().streams().FinishAll();
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return cudaSuccess;
 }
 
@@ -218,6 +233,7 @@ cudaError_t cudaFreeHost(void* block) { return Free(MemoryKind::kPinned, block);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0) return cudaSuccess;
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   if (!MayCopy(to, from, bytes, kind, /*pinned=*/false)) return Fail(cudaErrorInvalidValue);
   Stream* const stream = DefaultStream();
   if (kind == cudaMemcpyHostToDevice) {
@@ -235,10 +251,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   if (bytes > 0 && !MayCopy(to, from, bytes, kind, /*pinned=*/true))
     return Fail(cudaErrorInvalidValue);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return Put(stream, [=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   if (bytes > 0 && !OnDevice(to, bytes)) return Fail(cudaErrorInvalidValue);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return Put(stream, [=] { std::memset(to, value, bytes); });
 }
 // As cudaMemcpy to a device, it may return before.
@@ -250,53 +268,68 @@ cudaError_t cudaMemset(void* to, int value, size_t bytes) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   *stream = new CUstream_st;
+  ++World::Get().handles();
   (*stream)->device = current_device;
   return cudaSuccess;
 }
 // What is on it stays to be run.
-cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete stream, cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  --World::Get().handles();
+  return delete stream, cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const cudaError_t error = Settled(stream);
-  if (error == cudaSuccess) World::Get().streams().Finish(stream->last);
-  return error;
+  if (error != cudaSuccess) return error;
+  World::Get().streams().Finish(stream->last);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
+  return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (stream->capture != nullptr) NotSimulated("an event in a capture");
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   World::Get().streams().HoldBack(stream, *event);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   *event = new CUevent_st;
+  ++World::Get().handles();
   (*event)->device = current_device;
   (*event)->timing = (flags & cudaEventDisableTiming) == 0;
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  --World::Get().handles();
+  return delete event, cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream->capture != nullptr) NotSimulated("an event in a capture");
   if (event->device != stream->device) return Fail(cudaErrorInvalidResourceHandle);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   World::Get().streams().Record(event, stream);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
   World::Get().streams().Finish(event->last);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (begin->last == nullptr || end->last == nullptr || !begin->timing || !end->timing)
     return Fail(cudaErrorInvalidResourceHandle);
   if (!begin->last->done || !end->last->done) return Fail(cudaErrorNotReady);
-  *milliseconds =
-      std::chrono::duration<float, std::milli>(end->last->ended - begin->last->ended).count();
+  *milliseconds = static_cast<float>(end->last->ended - begin->last->ended) * 1e-3f;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (mode != cudaStreamCaptureModeThreadLocal) NotSimulated("this mode of capture");
   if (capturing != nullptr) NotSimulated("two captures of a thread");
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   stream->capture = std::make_shared<Capture>();
   capturing = stream->capture.get();
   return cudaSuccess;
@@ -307,18 +340,29 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::shared_ptr<Capture> capture = std::move(stream->capture);
   stream->capture = nullptr;
   capturing = nullptr;
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   if (capture->broken) return Fail(cudaErrorStreamCaptureInvalidated);
   *graph = new CUgraph_st{std::move(capture->work)};
+  ++World::Get().handles();
   return cudaSuccess;
 }
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  --World::Get().handles();
+  return delete graph, cudaSuccess;
+}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   *exec = new CUgraphExec_st{current_device, graph->work};
+  ++World::Get().handles();
   return cudaSuccess;
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) { return delete exec, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  --World::Get().handles();
+  return delete exec, cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (exec->device != current_device) return Fail(cudaErrorInvalidResourceHandle);
+  SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   for (const std::function<void()>& run : exec->work) {
     const cudaError_t error = Put(stream, run);
     if (error != cudaSuccess) return error;

@@ -29,7 +29,7 @@ void Streams::HoldBack(Stream* stream, const Event& event) {
 
 void Streams::Finish(const std::shared_ptr<Work>& work) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (work == nullptr) return;
+  if (work == nullptr || work->done) return;
   open_();
   RunWithWhatIsBefore(work);
   close_();
@@ -37,11 +37,18 @@ void Streams::Finish(const std::shared_ptr<Work>& work) {
 
 void Streams::FinishAll() {
   std::lock_guard<std::mutex> lock(mutex_);
+  if (pending_.empty()) return;
   open_();
   // In the order of the calls whatever must be before comes before.
   for (size_t i = 0; i < pending_.size(); ++i) Run(pending_[i].get());
   close_();
   pending_.clear();
+}
+
+bool Streams::busy() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [](const std::shared_ptr<Work>& work) { return !work->done; });
 }
 
 std::shared_ptr<Work> Streams::Append(Stream* stream, std::function<void()> run,
@@ -109,7 +116,7 @@ void Streams::Run(Work* work) {
   work->run();
   work->run = nullptr;
   work->after.clear();
-  work->ended = std::chrono::steady_clock::now();
+  work->ended = ++now_;
   work->done = true;
 }
 

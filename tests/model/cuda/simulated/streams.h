@@ -3,11 +3,10 @@
 //
 // Invariants: work runs once, after the work before it on its stream and after what the stream was
 // held back for; nothing else is promised, as on a device. One piece of work runs at a time, so
-// that what overlaps there comes before or after here, never amid. Thread safety: safe; one lock,
-// held while work runs.
+// that what overlaps there comes before or after here, never amid; each takes a microsecond of the
+// events' time. Thread safety: safe; one lock, held while work runs.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,7 +27,7 @@ struct Work {
   std::function<void()> run;
   std::vector<std::shared_ptr<Work>> after;
   bool done = false;
-  std::chrono::steady_clock::time_point ended;
+  uint64_t ended = 0;  // microseconds
 };
 
 // What a capture keeps of a stream, in order.
@@ -64,6 +63,10 @@ class Streams {
   void Finish(const std::shared_ptr<Work>& work);
   void FinishAll();
 
+  Pace pace() const { return pace_; }
+  // Some work has not run yet.
+  bool busy();
+
  private:
   std::shared_ptr<Work> Append(Stream* stream, std::function<void()> run,
                                std::vector<std::shared_ptr<Work>> after);
@@ -79,6 +82,7 @@ class Streams {
   std::mt19937_64 random_;
   const std::function<void()> open_, close_;
   std::vector<std::shared_ptr<Work>> pending_;  // in the order of the calls
+  uint64_t now_ = 0;                            // microseconds
 };
 
 }  // namespace sluice::cuda::simulated

@@ -11,6 +11,7 @@
 // Thread safety: safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -28,6 +29,23 @@ class World {
   bool works() const { return works_; }
   Memory& memory() { return memory_; }
   Streams& streams() { return streams_; }
+  // Streams, events, graphs and handles of cuBLAS that somebody holds.
+  std::atomic<int>& handles() { return handles_; }
+
+  // Calls of the runtime that may fail, so far.
+  uint64_t calls() const { return calls_; }
+  // The n-th of those from now on, counted from 0, fails; alone, but a launch that fails is
+  // followed by launches that fail, as where kernels cannot be loaded.
+  void FailCall(uint64_t n) {
+    failing_ = calls_ + n;
+    launches_fail_ = false;
+  }
+  // Counts a call; true: it fails.
+  bool Fails() { return calls_++ == failing_; }
+  bool LaunchFails() {
+    if (Fails()) launches_fail_ = true;
+    return launches_fail_;
+  }
 
  private:
   struct Options;
@@ -38,6 +56,9 @@ class World {
   const bool works_;
   Memory memory_;
   Streams streams_;
+  std::atomic<int> handles_{0};
+  std::atomic<uint64_t> calls_{0}, failing_{UINT64_MAX};
+  std::atomic<bool> launches_fail_{false};
 };
 
 }  // namespace sluice::cuda::simulated
