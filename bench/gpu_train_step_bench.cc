@@ -1,6 +1,7 @@
 // train_step/gpu/{standard,wide}/batchN/{f32,tf32,bf16,fp16}: forward and backward on cuda:0,
-// from values in pageable memory to gradients there, as the worker calls it: the next batch (here
-// the same again) is announced before each step. A step that overflows (fp16) counts no examples.
+// from values in host memory to gradients there, as the worker calls it: rows in the network's own
+// memory, the next batch (here the same again) announced before each step. A step that overflows
+// (fp16) counts no examples.
 //
 // The limit is the step's floor (gpu_floor.h), measured in the same repetition. Without a device
 // the rows are skipped.

@@ -4,10 +4,11 @@
 //
 // Invariants: a row is fresh when it was pulled or updated since the last Merge, or part of that
 // exchange, stale otherwise; a stale row has local == base and is not in updated_; a slot belongs
-// to one key or is in free_. Age: a row is t - p steps old in this worker's step t (from 0) when
-// the server's value under it was asked for after p steps: by its pull, or by the last send that it
-// was part of. Memory: a row costs its values, 40 bytes and an index entry; slots of rows that left
-// are used again. Only growth and eviction allocate. Thread safety: one thread.
+// to one key or is in free_.
+// Age: a row is t - p steps old in this worker's step t (from 0) when the server's value under it
+// was asked for after p steps: by its pull, or by the last send that it was part of.
+// Memory: a row costs its values, 40 bytes and an index entry; slots of rows that left are used
+// again. Only growth and eviction allocate. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

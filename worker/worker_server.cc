@@ -5,6 +5,7 @@
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 #include "common/progress/hot_row_use.h"
+#include "model/net/cuda/cuda_device.h"
 
 namespace sluice {
 namespace {
@@ -177,10 +178,19 @@ void WorkerServer::RunJobs() {
     LogJob(runner->job_id(), runner->rank(),
            absl::StrCat(job, status.ok() ? "ended" : status.ToString()));
     const WorkerProgress last = runner->Progress();
-    MutexLock lock(&mutex_);
-    finished_ = RunKey(runner->job_id(), runner->incarnation());
-    AddRun(runner->Examples(), last, &ended_);
-    runner_.reset();
+    {
+      MutexLock lock(&mutex_);
+      finished_ = RunKey(runner->job_id(), runner->incarnation());
+      AddRun(runner->Examples(), last, &ended_);
+      runner_.reset();
+    }
+    if (status.ok() || options_.device.kind != ComputeDevice::kCuda) continue;
+    const absl::Status answers = CheckCudaDevice(options_.device.ordinal);
+    if (answers.ok()) continue;
+    // It would fail every job that it is given.
+    return options_.on_end(absl::InternalError(absl::StrCat(
+        NameOf(options_.device), " no longer answers this process: ", answers.message(),
+        "; the worker ends, start it anew")));
   }
 }
 

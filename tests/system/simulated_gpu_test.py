@@ -8,11 +8,11 @@ import urllib.request
 
 # Before sluice_testing reads it: these programs, beside the usual scheduler and pserver.
 FOLDER = os.environ.get("SLUICE_SIMULATED_BIN_DIR", "build/release/tests/simulated")
-WHY_NOT = None if os.path.exists(os.path.join(FOLDER, "sluice-worker")) else "this build has no CUDA backend"
+WHY_NOT = None if os.path.exists(os.path.join(FOLDER, "sluice-worker")) else "this build has no CUDA backend, or its simulated programs are not built"
 if WHY_NOT is None:
     os.environ["SLUICE_BIN_DIR"] = FOLDER
 
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, SluiceTest, free_port, wait_until  # noqa: E402
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, SluiceTest, free_port, processes_naming, wait_until  # noqa: E402
 
 MODEL_DIFF = os.path.abspath(os.path.join(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin"), "model_diff"))
 
@@ -59,7 +59,7 @@ class SimulatedGpuTest(SluiceTest):
         gpu, _ = self.launch(*flags, "--gpus=0,1", job=job, name="gpu")
         again, _ = self.launch(*flags, "--gpus=1,0", job=job, name="again")
         self.assertEqual(again["model_digest"], gpu["model_digest"])
-        self.assertNotEqual(cpu["model_digest"], "")
+        self.assertNotEqual(cpu["model_digest"], gpu["model_digest"])  # the GPU's sums have another order
         differences = self.diff("cpu", "gpu")
         self.assertEqual(len(differences), 7)
         self.assertLess(max(differences), 1e-5)
@@ -132,8 +132,18 @@ class SimulatedGpuTest(SluiceTest):
         self.assertRegex(said, r"cuda:0: .* needs \d+ bytes and \d+ are in use, but the limit is 2684354 \(device_memory_fraction\)")
         self.sluice("submit", cluster, *submit)  # the worker lives
 
+    def test_a_worker_whose_device_no_longer_answers_ends(self):
+        self.simulate("breaks=3000")
+        cluster = self.up("--server_num=1", "--worker_num=1", "--gpus=0")
+        said = self.sluice("submit", cluster, "--job=%s" % ADULT, "--worker_num=1", "--epochs=1",
+                           "--output_dir=%s" % (self.tmp / "out"), expect=1)
+        self.assertIn("a simulated error", said)
+        wait_until(lambda: not [p for p in processes_naming(str(cluster)) if "sluice-worker" in p[1]], "the worker ends")
+        self.assertIn("cuda:0 no longer answers this process: cudaSetDevice: a simulated error",
+                      (cluster / "workerlog.0").read_text())
+
     def test_without_room_for_a_second_batch_the_job_goes_on_and_its_log_says_so_once(self):
-        os.environ["SIMULATED_CUDA"] = "memory_mb=256"
+        self.simulate("memory_mb=256")
         flags = ["--gpus=0", "--server_num=1", "--epochs=2", "--a_sync=false", "--batch_size=8192"]
         roomy, _ = self.launch(*flags, name="roomy")
         # Of 256 MiB a step of this size takes 0.213, and 0.229 with a second block of input.

@@ -118,6 +118,14 @@ absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal) {
   return info;
 }
 
+absl::Status CheckCudaDevice(int ordinal) {
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
+  size_t there = 0, total = 0;
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&there, &total));
+  return absl::OkStatus();
+}
+
 absl::Status CheckCudaLibraries() { return cuda::CublasLibrary::Get().status(); }
 
 }  // namespace sluice

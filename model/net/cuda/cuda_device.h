@@ -35,6 +35,9 @@ bool BuiltWithCuda();
 absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices();
 // Makes the device current for this thread; its context is made here.
 absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal);
+// Whether the device still answers this process. After some errors (an address that is not there, a
+// fault of the hardware) every call fails from then on, and only a new process helps: INTERNAL.
+absl::Status CheckCudaDevice(int ordinal);
 // Loads what is not linked, cuBLAS; NOT_FOUND names what is missing.
 absl::Status CheckCudaLibraries();
 

@@ -16,6 +16,7 @@ absl::Status NotBuilt() {
 bool BuiltWithCuda() { return false; }
 absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices() { return NotBuilt(); }
 absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int) { return NotBuilt(); }
+absl::Status CheckCudaDevice(int) { return NotBuilt(); }
 absl::Status CheckCudaLibraries() { return NotBuilt(); }
 absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape&, const NetOptions&) {
   return NotBuilt();

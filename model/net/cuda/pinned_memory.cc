@@ -23,7 +23,10 @@ void PinnedMemory::Free(void* block) {
     MutexLock lock(&mutex_);
     blocks_.erase(reinterpret_cast<uintptr_t>(block));
   }
-  if (cudaFreeHost(block) != cudaSuccess) (void)cudaGetLastError();
+  // By whoever held it last: on a thread that has chosen no device this would make use of the
+  // first.
+  if (cudaSetDevice(ordinal_) != cudaSuccess || cudaFreeHost(block) != cudaSuccess)
+    (void)cudaGetLastError();  // not the next call's
 }
 
 bool PinnedMemory::Holds(const void* at, size_t bytes) const {

@@ -56,6 +56,7 @@ class HostInputDevice : public InputDevice {
   }
   bool Reaches(const void*, size_t) const override { return reaches; }
   absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) override {
+    ++reached;
     const char* const begin = static_cast<const char*>(from);
     up_.push_back({block, 0, [this, block, begin, to, bytes] {
                      std::copy_n(begin, bytes, data(block) + to);
@@ -82,6 +83,7 @@ class HostInputDevice : public InputDevice {
 
   size_t bytes(size_t block) const { return blocks_[block].data.size(); }
   bool reaches = false;     // callers' memory is pinned
+  int reached = 0;          // calls of UploadFrom
   int refused = 0;          // calls of Reserve
   int indexed = 0;          // calls of Index
   int fail_from = INT_MAX;  // from this call on they fail when the sort has begun

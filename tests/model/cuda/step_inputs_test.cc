@@ -36,6 +36,28 @@ TEST(StepInputsTest, KernelsGiveTheSameBits) {
   }
 }
 
+TEST(StepInputsTest, RowsThatTheDeviceReachesGoUpFromWhereTheyLie) {
+  for (const Pace pace : {Pace::kLate, Pace::kAtOnce}) {
+    NetCase c(SmallShape(), 60);
+    auto net = Host(c.shape(), pace), plain = Host(c.shape(), pace);
+    net->input_device().reaches = true;
+    for (int i = 0; i < 4; ++i) {
+      const TestStep step = c.Step(20 + 30 * i);
+      ExpectSameBits(Train(c, net.get(), step), Train(c, plain.get(), step));
+      EXPECT_EQ(c.Logits(net.get(), step), c.Logits(plain.get(), step));
+    }
+    EXPECT_EQ(net->input_device().reached, 8);
+    EXPECT_EQ(plain->input_device().reached, 0);
+    // Rows that stay do not go up.
+    auto resident = *net->MakeResidentRows(100);
+    const TestStep step = c.Step(9);
+    const std::vector<uint32_t> slots = Place(&c, step, resident.get(), 1);
+    ExpectSameBits(TrainOn(c, net.get(), ResidentInput(c, step, resident.get(), slots)),
+                   Train(c, plain.get(), step, 5, 2));
+    EXPECT_EQ(net->input_device().reached, 8);
+  }
+}
+
 // Fp16 scales the loss anew each step: that goes up with the values.
 TEST(StepInputsTest, AStepThatOverflowsLeavesTheNextOneItsBatch) {
   NetCase c(WideShape({40, 30}, 6), 50);

@@ -40,6 +40,7 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
+thread_local bool device_chosen = false;
 thread_local Capture* capturing = nullptr;  // by this thread
 
 cudaError_t Fail(cudaError_t error) { return last_error = error; }
@@ -104,8 +105,14 @@ cudaError_t Put(cudaStream_t stream, std::function<void()> run) {
   return cudaSuccess;
 }
 
+// On a thread that has chosen no device the runtime would make use of the first.
+void ExpectDeviceChosen() {
+  if (!device_chosen) NotSimulated("memory of a thread that has chosen no device");
+}
+
 cudaError_t Allocate(MemoryKind kind, void** to, size_t bytes) {
   if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
+  ExpectDeviceChosen();
   SIMULATED_CALL_MAY_FAIL(cudaErrorMemoryAllocation);
   *to = World::Get().memory().Allocate(kind, current_device, bytes);
   return *to == nullptr ? Fail(cudaErrorMemoryAllocation) : cudaSuccess;
@@ -113,6 +120,7 @@ cudaError_t Allocate(MemoryKind kind, void** to, size_t bytes) {
 
 cudaError_t Free(MemoryKind kind, void* block) {
   if (block == nullptr) return cudaSuccess;
+  ExpectDeviceChosen();
   if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
   return World::Get().memory().Free(kind, block) ? cudaSuccess : Fail(cudaErrorInvalidValue);
 }
@@ -208,6 +216,7 @@ cudaError_t cudaSetDevice(int device) {
   if (!Visible(device)) return Fail(cudaErrorInvalidDevice);
   SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   current_device = device;
+  device_chosen = true;
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* there, size_t* total) {
@@ -252,6 +261,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (bytes > 0 && !MayCopy(to, from, bytes, kind, /*pinned=*/true))
     return Fail(cudaErrorInvalidValue);
   SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
+  if (kind != cudaMemcpyDeviceToDevice)
+    World::Get().AddCopy(kind == cudaMemcpyHostToDevice ? from : to);
   return Put(stream, [=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -166,6 +167,11 @@ class SimulatedRuntimeTest : public ::testing::Test {
   void *device_ = nullptr, *pinned_ = nullptr;
 };
 
+class SimulatedRuntimeTest : public ::testing::Test {
+ protected:
+  SimulatedRuntimeTest() { EXPECT_EQ(cudaSetDevice(0), cudaSuccess); }
+};
+
 TEST_F(SimulatedRuntimeTest, AForbiddenCallBreaksACapture) {
   void* more = nullptr;
   const std::vector<std::function<cudaError_t()>> forbidden = {
@@ -291,6 +297,14 @@ TEST(SimulatedDevicesTest, VisibleDevicesAreThoseBeforeTheFirstThatIsNotThere) {
   EXPECT_EQ(uuids("0,2,1"), std::vector<int>({0}));
   EXPECT_EQ(uuids(""), std::vector<int>());
   EXPECT_EQ(uuids("-1"), std::vector<int>());
+}
+
+TEST_F(SimulatedRuntimeTest, MemoryIsOfAThreadThatHasChosenADevice) {
+  const auto allocate = [] {
+    void* block = nullptr;
+    (void)cudaHostAlloc(&block, 1, cudaHostAllocDefault);
+  };
+  EXPECT_DEATH(std::thread(allocate).join(), "has chosen no device");
 }
 
 }  // namespace

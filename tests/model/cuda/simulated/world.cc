@@ -16,6 +16,7 @@ struct World::Options {
   uint64_t seed = 1;
   size_t memory_mb = 4096;
   uint32_t host = 0;
+  uint64_t breaks = UINT64_MAX;
   bool works = true;
 
   static Options FromEnvironment() {
@@ -37,6 +38,7 @@ struct World::Options {
         {"at_once", Pace::kAtOnce}, {"late", Pace::kLate}, {"any_order", Pace::kAnyOrder}};
     if (name == "devices") return absl::SimpleAtoi(value, &devices);
     if (name == "seed") return absl::SimpleAtoi(value, &seed);
+    if (name == "breaks") return absl::SimpleAtoi(value, &breaks);
     if (name == "host") return absl::SimpleAtoi(value, &host);
     if (name == "memory_mb") return absl::SimpleAtoi(value, &memory_mb);
     if (name == "work") return works = value != "off", value == "off" || value == "on";
@@ -53,7 +55,8 @@ World::World(const Options& options)
       works_(options.works),
       memory_(options.memory_mb << 20, /*guarded=*/options.works),
       streams_(
-          options.pace, options.seed, [this] { memory_.Open(); }, [this] { memory_.Close(); }) {}
+          options.pace, options.seed, [this] { memory_.Open(); }, [this] { memory_.Close(); }),
+      breaks_(options.breaks) {}
 
 World& World::Get() {
   static auto* world = new World(Options::FromEnvironment());

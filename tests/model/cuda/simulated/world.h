@@ -5,6 +5,7 @@
 //   seed=N        of any_order
 //   memory_mb=N   of each device (default 4096)
 //   host=N        whose devices they are: workers of different hosts do not share them (default 0)
+//   breaks=N      after so many calls every call fails, as after an illegal address
 //   work=off      kernels, products and copies take no time and leave zeros, and memory is not
 //                 guarded: what is left of a job's time is the host's
 //
@@ -14,6 +15,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <set>
 
 #include "tests/model/cuda/simulated/memory.h"
 #include "tests/model/cuda/simulated/streams.h"
@@ -32,6 +35,16 @@ class World {
   // Streams, events, graphs and handles of cuBLAS that somebody holds.
   std::atomic<int>& handles() { return handles_; }
 
+  // An asynchronous copy from or to this address of the host has been put on a stream.
+  bool Copied(const void* host) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return copied_.count(host) > 0;
+  }
+  void AddCopy(const void* host) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    copied_.insert(host);
+  }
+
   // Calls of the runtime that may fail, so far.
   uint64_t calls() const { return calls_; }
   // The n-th of those from now on, counted from 0, fails; alone, but a launch that fails is
@@ -41,7 +54,10 @@ class World {
     launches_fail_ = false;
   }
   // Counts a call; true: it fails.
-  bool Fails() { return calls_++ == failing_; }
+  bool Fails() {
+    const uint64_t call = calls_++;
+    return call == failing_ || call >= breaks_;
+  }
   bool LaunchFails() {
     if (Fails()) launches_fail_ = true;
     return launches_fail_;
@@ -56,8 +72,11 @@ class World {
   const bool works_;
   Memory memory_;
   Streams streams_;
+  std::mutex mutex_;
+  std::set<const void*> copied_;
   std::atomic<int> handles_{0};
   std::atomic<uint64_t> calls_{0}, failing_{UINT64_MAX};
+  const uint64_t breaks_;
   std::atomic<bool> launches_fail_{false};
 };
 
