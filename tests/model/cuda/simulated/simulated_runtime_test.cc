@@ -150,6 +150,7 @@ TEST(SimulatedMemoryTest, CountsWhatIsHeldAndRefusesMore) {
 class SimulatedRuntimeTest : public ::testing::Test {
  protected:
   SimulatedRuntimeTest() {
+    EXPECT_EQ(cudaSetDevice(0), cudaSuccess);
     EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
     EXPECT_EQ(cudaMalloc(&device_, 64), cudaSuccess);
     EXPECT_EQ(cudaHostAlloc(&pinned_, 64, cudaHostAllocDefault), cudaSuccess);
@@ -165,11 +166,6 @@ class SimulatedRuntimeTest : public ::testing::Test {
   }
   cudaStream_t stream_ = nullptr;
   void *device_ = nullptr, *pinned_ = nullptr;
-};
-
-class SimulatedRuntimeTest : public ::testing::Test {
- protected:
-  SimulatedRuntimeTest() { EXPECT_EQ(cudaSetDevice(0), cudaSuccess); }
 };
 
 TEST_F(SimulatedRuntimeTest, AForbiddenCallBreaksACapture) {
