@@ -15,7 +15,7 @@
 #include "client/parameter_client.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
-#include "model/model.h"
+#include "model/model_spec.h"
 #include "model/net/cuda/cuda_device.h"
 
 namespace sluice::bench {
@@ -87,7 +87,7 @@ absl::StatusOr<std::function<Sample()>> PrepareHost(const Settings&) {
   sgd.mutable_sgd();
   SLUICE_ASSIGN_OR_RETURN(const JobConfig job,
                           EffectiveJobConfig(StandardJob("none.tsv", kBatch, sgd), ""));
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(job));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job));
   auto host = std::make_shared<HostDedup>();
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   *tables.Add() = model->tables()[model->sparse_table()];

@@ -6,7 +6,7 @@
 
 #include "bench/suite.h"
 #include "model/net/cuda/cuda_device.h"
-#include "model/net/cuda/cuda_ops.h"
+#include "model/wide_deep/cuda/cuda_ops.h"
 
 namespace sluice::bench {
 namespace {

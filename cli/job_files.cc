@@ -14,7 +14,7 @@
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
 #include "model/data/data_source.h"
-#include "model/model.h"
+#include "model/model_spec.h"
 
 namespace sluice::cli {
 namespace {
@@ -98,7 +98,7 @@ absl::Status CheckInitialModel(const JobConfig& job) {
   if (job.initial_model().empty()) return absl::OkStatus();
   const auto manifest = ReadManifest(job.initial_model());
   if (!manifest.ok()) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(job));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job));
   const absl::Status fits = CheckTables(job.initial_model(), *manifest, model->tables());
   return fits.ok() ? fits
                    : absl::InvalidArgumentError(absl::StrCat("initial_model: ", fits.message()));

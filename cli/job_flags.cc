@@ -10,14 +10,14 @@
 #include "common/config/job_config.h"
 #include "model/data/data_source.h"
 #include "model/features/feature_schema.h"
-#include "model/model.h"
+#include "model/model_spec.h"
 
 namespace sluice::cli {
 namespace {
 
 // What only those who use the configuration know: that it makes a model and a reader.
 absl::Status CheckModelAndData(const JobConfig& job) {
-  SLUICE_RETURN_IF_ERROR(Model::Create(job).status());
+  SLUICE_RETURN_IF_ERROR(ModelSpec::Create(job).status());
   SLUICE_ASSIGN_OR_RETURN(auto schema, FeatureSchema::Create(job));
   return DataSource::Create(job.data(), std::move(schema)).status();
 }

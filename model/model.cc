@@ -1,39 +1,30 @@
 #include "model/model.h"
 
-#include <algorithm>
-
-#include "model/wide_deep_model.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
-namespace {
 
-using Factory = absl::StatusOr<std::unique_ptr<Model>> (*)(const JobConfig&);
-
-// The registry: one line a model.
-struct Registered {
-  ModelConfig::ModelCase name;
-  Factory create;
-};
-constexpr Registered kModels[] = {
-    {ModelConfig::kWideDeep, CreateWideDeepModel},
-};
-
-}  // namespace
+// Each gets the spec that the function Create<Name>Spec of the same model has made.
+#define SLUICE_MODEL(Name)                                                           \
+  absl::StatusOr<std::unique_ptr<DenseNet>> Create##Name##Net(const ModelSpec& spec, \
+                                                              const NetOptions& options);
+#include "model/models.inc"
+#undef SLUICE_MODEL
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job) {
-  for (const Registered& model : kModels) {
-    if (model.name == job.model().model_case()) return model.create(job);
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ModelSpec> spec, ModelSpec::Create(job));
+  CreateNetFunction create_net = nullptr;
+  switch (job.model().model_case()) {
+#define SLUICE_MODEL(Name)          \
+  case ModelConfig::k##Name:        \
+    create_net = Create##Name##Net; \
+    break;
+#include "model/models.inc"
+#undef SLUICE_MODEL
+    default:
+      break;  // ModelSpec::Create has refused it
   }
-  return absl::InvalidArgumentError(
-      "model: no model is set; write e.g. model { wide_deep { hidden_units: [100, 50] } }");
-}
-
-void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables) {
-  for (TableConfig& table : *tables) {
-    if (table.kind() == TableConfig::SPARSE && table.num_shards() == 0) {
-      table.set_num_shards(std::max<uint32_t>(4 * num_pservers, 16));
-    }
-  }
+  return std::unique_ptr<Model>(new Model(std::move(spec), create_net));
 }
 
 }  // namespace sluice

@@ -1,41 +1,43 @@
-// A model: its features, its tables, and how to compute it. Models register with a factory; nothing
-// outside model/ knows what wide_deep is.
+// A job's model as a worker uses it: its features and tables (model_spec.h), and its networks.
 //
-// Thread safety: immutable; a DenseNet belongs to one thread.
+// Thread safety:
+//   immutable; a DenseNet belongs to one thread.
 #pragma once
 
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "model/features/feature_schema.h"
+#include "model/model_spec.h"
 #include "model/net/dense_net.h"
 #include "model/net/net_options.h"
-#include "proto/config.pb.h"
 
 namespace sluice {
 
 class Model {
  public:
-  // `job` must be effective (job_config.h). INVALID_ARGUMENT names field and fix.
+  // As ModelSpec::Create.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const JobConfig& job);
-  virtual ~Model() = default;
 
-  virtual const std::shared_ptr<const FeatureSchema>& schema() const = 0;
+  const std::shared_ptr<const FeatureSchema>& schema() const { return spec_->schema(); }
+  const std::vector<TableConfig>& tables() const { return spec_->tables(); }
+  int sparse_table() const { return spec_->sparse_table(); }
+  const std::vector<int>& dense_tables() const { return spec_->dense_tables(); }
 
-  // The job's tables with optimizers and initial values, overridden by job.tables() (an override of
-  // a table that the model does not have is refused). At most one is sparse.
-  virtual const std::vector<TableConfig>& tables() const = 0;
-  // Index in tables() of the sparse table (-1: none) and of the dense ones in the net's order.
-  virtual int sparse_table() const = 0;
-  virtual const std::vector<int>& dense_tables() const = 0;
+  // A network on options.device. model/net/cuda/cuda_device.h says how a CUDA device can fail.
+  absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const {
+    return create_net_(*spec_, options);
+  }
 
-  // A network on options.device. What fails on a CUDA device: cuda/cuda_device.h.
-  virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const = 0;
+ private:
+  using CreateNetFunction = absl::StatusOr<std::unique_ptr<DenseNet>> (*)(const ModelSpec&,
+                                                                          const NetOptions&);
+  Model(std::unique_ptr<ModelSpec> spec, CreateNetFunction create_net)
+      : spec_(std::move(spec)), create_net_(create_net) {}
+
+  const std::unique_ptr<ModelSpec> spec_;
+  const CreateNetFunction create_net_;
 };
-
-// Fills num_shards of sparse tables left at 0: 4 x pservers, at least 16.
-void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
 #include "model/net/dense_net.h"
+#include "model/net/log_loss.h"
 
 namespace sluice {
 namespace {

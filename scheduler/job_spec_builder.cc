@@ -4,14 +4,14 @@
 #include "common/config/job_config.h"
 #include "common/table/placement.h"
 #include "common/table/table_layout.h"
-#include "model/model.h"
+#include "model/model_spec.h"
 
 namespace sluice {
 
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted) {
   JobDraft draft;
   SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, ""));
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Model::Create(draft.config));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(draft.config));
   draft.tables = model->tables();
   return draft;
 }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "model/net/dense_net.h"
+#include "model/net/log_loss.h"
 
 namespace sluice {
 namespace {

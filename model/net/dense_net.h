@@ -115,9 +115,5 @@ class DenseNet {
 
 // This processor multiplies bf16 in hardware (AVX512_BF16).
 bool HasBf16Instructions();
-// 1 / (1 + exp(-logit)).
-float Sigmoid(float logit);
-// log(1 + exp(logit)) - label * logit, stable; in double.
-double LogLoss(float logit, float label);
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
-// Sigmoid and log loss of one logit, in double: for the CPU and for CUDA kernels.
+// Sigmoid and log loss of one logit, for the CPU and for CUDA kernels.
 //
-// Thread safety: pure functions.
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <cmath>
@@ -20,5 +21,9 @@ SLUICE_HD inline double LogLossOf(double z, double label) {
   const double positive = z < 0.0 ? 0.0 : z;
   return positive + std::log1p(std::exp(-std::fabs(z))) - label * z;
 }
+
+// The same of a float32 logit: the sigmoid rounded to float32, the loss in double.
+inline float Sigmoid(float logit) { return static_cast<float>(SigmoidOf(logit)); }
+inline double LogLoss(float logit, float label) { return LogLossOf(logit, label); }
 
 }  // namespace sluice

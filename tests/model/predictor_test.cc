@@ -10,6 +10,7 @@
 #include "common/saved_model/saved_model.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
+#include "model/net/log_loss.h"
 
 namespace sluice {
 namespace {

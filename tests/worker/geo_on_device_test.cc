@@ -5,7 +5,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
-#include "model/net/cuda/cuda_net.h"
+#include "model/wide_deep/cuda/cuda_net.h"
 #include "tests/model/cuda/emulated_tables.h"
 #include "tests/model/cuda/gpu_for_test.h"
 #include "tests/model/net/net_fixture.h"

@@ -31,6 +31,8 @@ std::string CudaVersionText(int version);
 
 // The toolkit was there when this was built.
 bool BuiltWithCuda();
+// Why a build without the toolkit cannot do what was asked. UNIMPLEMENTED, never OK.
+absl::Status NotBuiltWithCuda();
 // At least one. Makes no context: it does not hold memory on any device.
 absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices();
 // Makes the device current for this thread; its context is made here.

@@ -1,8 +1,15 @@
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "model/net/cuda/cuda_device.h"
 
 namespace sluice {
+
+absl::Status NotBuiltWithCuda() {
+  return absl::UnimplementedError(
+      "this program was built without CUDA; configure it where the CUDA toolkit is "
+      "(-DSLUICE_WITH_CUDA=ON says what is missing)");
+}
 
 std::string CudaDeviceInfo::ToString() const {
   return absl::StrFormat("cuda:%d: %s, capability %d.%d, driver for CUDA %s, runtime %s, %.1f GiB",

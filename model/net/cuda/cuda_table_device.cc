@@ -7,7 +7,7 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
-#include "model/net/cuda/kernels.h"
+#include "model/net/cuda/table_launches.h"
 
 namespace sluice::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "model/net/cuda/kernels.h"
+#include "model/net/cuda/kernel_namespace.h"
 
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 

@@ -1,5 +1,5 @@
 // The grid loops around table_kernels.h.
-#include "model/net/cuda/kernels.h"
+#include "model/net/cuda/table_launches.h"
 #include "model/net/cuda/launch.h"
 #include "model/net/cuda/table_kernels.h"
 

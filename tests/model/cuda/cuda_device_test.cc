@@ -2,7 +2,7 @@
 #include "model/net/cuda/cuda_device.h"
 
 #include "gmock/gmock.h"
-#include "model/net/cuda/cuda_net.h"
+#include "model/wide_deep/cuda/cuda_net.h"
 #include "tests/model/cuda/gpu_for_test.h"
 #include "tests/model/net/net_fixture.h"
 

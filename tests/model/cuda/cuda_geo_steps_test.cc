@@ -1,6 +1,6 @@
 // Geo's values on a device beside a network that also takes steps of other kinds.
 #include "gmock/gmock.h"
-#include "model/net/cuda/cuda_net.h"
+#include "model/wide_deep/cuda/cuda_net.h"
 #include "tests/model/cuda/geo_reference.h"
 #include "tests/model/cuda/gpu_for_test.h"
 #include "tests/model/cuda/resident_cases.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "model/net/cuda/cuda_ops.h"
+#include "model/wide_deep/cuda/cuda_ops.h"
 #include "tests/model/cuda/gpu_for_test.h"
 #include "tests/model/cuda/host_net.h"
 #include "tests/model/net/net_fixture.h"

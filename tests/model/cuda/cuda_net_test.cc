@@ -1,7 +1,7 @@
 // The CUDA backend on a device: whole-model gradients against the CPU backend and finite
 // differences, training against the CPU, options and errors. compute-sanitizer: see
 // model/net/cuda/README.md.
-#include "model/net/cuda/cuda_net.h"
+#include "model/wide_deep/cuda/cuda_net.h"
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 // Geo's local optimizer on the device (emulated), through the device's own classes: the bits of
 // UpdateRule for all rules, clippings and sizes; deltas and merges; memory.
-#include "model/net/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_values.h"
 
 #include <gmock/gmock.h>
 

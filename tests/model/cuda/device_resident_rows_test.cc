@@ -1,6 +1,6 @@
 // Rows that stay on the device: a step that reads them by slot gives the bits of one that brings
 // them. On the emulated device, through the device's own classes.
-#include "model/net/cuda/device_resident_rows.h"
+#include "model/wide_deep/cuda/device_resident_rows.h"
 
 #include <algorithm>
 #include <random>

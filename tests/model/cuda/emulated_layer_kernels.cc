@@ -1,3 +1,3 @@
 #include "tests/model/cuda/emulated_device.h"
 // Behind it.
-#include "model/net/cuda/layer_kernels.cu"
+#include "model/wide_deep/cuda/layer_kernels.cu"

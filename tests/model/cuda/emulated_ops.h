@@ -2,7 +2,7 @@
 #pragma once
 
 #define SLUICE_KERNEL_NAMESPACE emulated
-#include "model/net/cuda/kernels.h"
+#include "model/wide_deep/cuda/kernels.h"
 #include "tests/model/cuda/host_ops.h"
 
 namespace sluice::cuda {

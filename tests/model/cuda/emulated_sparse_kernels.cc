@@ -1,3 +1,3 @@
 #include "tests/model/cuda/emulated_device.h"
 // Behind it.
-#include "model/net/cuda/sparse_kernels.cu"
+#include "model/wide_deep/cuda/sparse_kernels.cu"

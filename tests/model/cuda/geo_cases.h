@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "model/net/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_values.h"
 #include "tests/model/cuda/geo_reference.h"
 #include "tests/model/net/net_fixture.h"
 

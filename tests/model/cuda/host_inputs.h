@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "model/net/cuda/step_inputs.h"
-#include "model/net/cuda/step_program.h"
+#include "model/wide_deep/cuda/step_inputs.h"
+#include "model/wide_deep/cuda/step_program.h"
 
 namespace sluice::cuda {
 

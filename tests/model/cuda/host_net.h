@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
-#include "model/net/cuda/device_geo_values.h"
-#include "model/net/cuda/device_resident_rows.h"
-#include "model/net/cuda/step_program.h"
+#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_resident_rows.h"
+#include "model/wide_deep/cuda/step_program.h"
 #include "tests/model/cuda/host_inputs.h"
 #include "tests/model/cuda/host_ops.h"
 

@@ -7,13 +7,13 @@
 #include <cstring>
 #include <vector>
 
-#include "model/net/cuda/element_types.h"
-#include "model/net/cuda/gather_kernels.h"
-#include "model/net/cuda/layer_kernels.h"
-#include "model/net/cuda/logit_kernels.h"
-#include "model/net/cuda/row_gradient_kernels.h"
-#include "model/net/cuda/sort_kernels.h"
-#include "model/net/cuda/step_ops.h"
+#include "model/wide_deep/cuda/element_types.h"
+#include "model/wide_deep/cuda/gather_kernels.h"
+#include "model/wide_deep/cuda/layer_kernels.h"
+#include "model/wide_deep/cuda/logit_kernels.h"
+#include "model/wide_deep/cuda/row_gradient_kernels.h"
+#include "model/wide_deep/cuda/sort_kernels.h"
+#include "model/wide_deep/cuda/step_ops.h"
 
 namespace sluice::cuda {
 

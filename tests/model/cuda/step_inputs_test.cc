@@ -1,6 +1,6 @@
 // Batches that go up while the step before computes: on the host, with copies and sorts at the
 // latest moment or at once, the bits of steps that bring their batch themselves.
-#include "model/net/cuda/step_inputs.h"
+#include "model/wide_deep/cuda/step_inputs.h"
 
 #include "gmock/gmock.h"
 #include "tests/model/cuda/ahead_cases.h"

@@ -1,9 +1,9 @@
-#include "model/net/cuda/step_layout.h"
+#include "model/wide_deep/cuda/step_layout.h"
 
 #include <algorithm>
 
 #include "gtest/gtest.h"
-#include "model/net/cuda/sort_kernels.h"
+#include "model/wide_deep/cuda/sort_kernels.h"
 #include "tests/model/net/net_fixture.h"
 
 namespace sluice::cuda {

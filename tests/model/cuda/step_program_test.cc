@@ -1,6 +1,6 @@
 // The whole step of the CUDA backend, run on the host through the device's own indexing code,
 // against the CPU backend and the float64 reference.
-#include "model/net/cuda/step_program.h"
+#include "model/wide_deep/cuda/step_program.h"
 
 #include "gmock/gmock.h"
 #include "tests/model/cuda/backend_cases.h"

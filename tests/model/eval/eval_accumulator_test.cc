@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "model/net/dense_net.h"
+#include "model/net/log_loss.h"
 
 namespace sluice {
 namespace {

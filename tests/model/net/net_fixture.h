@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "model/net/wide_deep_net.h"
+#include "model/wide_deep/cpu/wide_deep_net.h"
 #include "tests/model/net/reference_model.h"
 
 namespace sluice {

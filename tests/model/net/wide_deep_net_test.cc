@@ -1,4 +1,4 @@
-#include "model/net/wide_deep_net.h"
+#include "model/wide_deep/cpu/wide_deep_net.h"
 
 #include <cmath>
 #include <cstring>

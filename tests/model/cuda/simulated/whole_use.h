@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
-#include "model/net/cuda/cuda_net.h"
 #include "model/net/geo_values.h"
+#include "model/wide_deep/cuda/cuda_net.h"
 #include "tests/model/cuda/ahead_cases.h"
 #include "tests/model/cuda/geo_reference.h"
 #include "tests/model/cuda/simulated/world.h"

@@ -1,0 +1,40 @@
+// What a job's model is without computing it: its features and its tables.
+//
+// The scheduler and the command line need nothing else, so this target links no compute library.
+// Models register in models.inc; nothing outside model/<name>/ knows a model's options.
+//
+// Thread safety:
+//   immutable.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/features/feature_schema.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+class ModelSpec {
+ public:
+  // `job` must be effective (job_config.h). INVALID_ARGUMENT names field and fix.
+  static absl::StatusOr<std::unique_ptr<ModelSpec>> Create(const JobConfig& job);
+  virtual ~ModelSpec() = default;
+
+  virtual const std::shared_ptr<const FeatureSchema>& schema() const = 0;
+
+  // The job's tables with optimizers and initial values, overridden by job.tables(). An override of
+  // a table that the model does not have is refused. At most one table is sparse.
+  virtual const std::vector<TableConfig>& tables() const = 0;
+  // Index in tables() of the sparse table (-1: none).
+  virtual int sparse_table() const = 0;
+  // Indices in tables() of the dense tables, in the network's order.
+  virtual const std::vector<int>& dense_tables() const = 0;
+};
+
+// Fills num_shards of sparse tables left at 0: 4 x pservers, at least 16.
+void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
+
+}  // namespace sluice

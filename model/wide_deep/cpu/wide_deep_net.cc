@@ -1,0 +1,260 @@
+#include "model/wide_deep/cpu/wide_deep_net.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "common/base/status_macros.h"
+#include "model/net/log_loss.h"
+#include "model/net/parallel.h"
+#include "model/wide_deep/net_input.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kTile = Mlp::kTile;
+// Examples between a prefetch of rows and their use.
+constexpr size_t kAhead = 2;
+
+size_t Tiles(size_t n) { return (n + kTile - 1) / kTile; }
+
+// The rows of the batch, cut where a position of the global batch is a multiple of the chunk.
+void CutAtChunks(const Batch& batch, std::vector<RowPiece>* pieces) {
+  pieces->clear();
+  if (batch.chunk == 0) return;
+  size_t end = batch.chunk - batch.first_position % batch.chunk;
+  for (size_t begin = 0; begin < batch.n; begin = end, end += batch.chunk) {
+    pieces->push_back({begin, std::min(end, batch.n)});
+  }
+}
+
+}  // namespace
+
+WideDeepNet::WideDeepNet(WideDeepShape shape, int threads)
+    : shape_(std::move(shape)),
+      threads_(std::max(threads, 1)),
+      row_dim_(shape_.row_dim()),
+      first_wide_(shape_.deep() ? 2 * (shape_.hidden.size() + 1) : 0),
+      elements_(shape_.dense_elements()) {}
+
+absl::StatusOr<std::unique_ptr<DenseNet>> WideDeepNet::Create(WideDeepShape shape, int threads,
+                                                              size_t max_batch) {
+  SLUICE_RETURN_IF_ERROR(CheckShape(shape));
+  std::unique_ptr<WideDeepNet> net(new WideDeepNet(std::move(shape), threads));
+  if (net->shape_.deep()) {
+    const bool input_gradient = net->shape_.deep_inputs() > net->shape_.deep_numeric.size();
+    SLUICE_ASSIGN_OR_RETURN(net->mlp_, Mlp::Create(net->shape_.widths(), input_gradient,
+                                                   net->shape_.bf16, net->threads_));
+  }
+  net->Reserve(max_batch);
+  return net;
+}
+
+void WideDeepNet::Reserve(size_t n) {
+  if (logits_.size() >= n) return;
+  logits_.resize(n);
+  d_logits_.resize(n);
+  losses_.resize(n);
+  if (mlp_ != nullptr) mlp_->Reserve(n);
+}
+
+absl::Status WideDeepNet::Forward(const NetInput& input, float* logits) {
+  SLUICE_RETURN_IF_ERROR(CheckInput(shape_, elements_, input));
+  const OneThreadGuard one_thread;
+  Reserve(input.batch->n);
+  if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/false);
+  const Dropout none;
+  ParallelFor(threads_, Tiles(input.batch->n), [&](int lane, size_t tile) {
+    ForwardTile(lane, input, tile, none, nullptr, logits);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                                    NetGradients* gradients) {
+  const Batch& batch = *input.batch;
+  const Dropout dropout(shape_.dropout, seed, epoch);
+  SLUICE_RETURN_IF_ERROR(CheckTrainStep(shape_, elements_, input, dropout.active(), *gradients));
+  gradients->loss_sum = gradients->weight_sum = 0;
+  gradients->skipped = false;
+  if (batch.n == 0) {
+    SetToZero(elements_, input.num_rows * row_dim_, gradients);
+    return absl::OkStatus();
+  }
+  const OneThreadGuard one_thread;
+  Reserve(batch.n);
+  CutAtChunks(batch, &pieces_);
+  if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/true);
+  for (size_t i = 0; i < batch.n; ++i) gradients->weight_sum += batch.weight[i];
+  const double mean = gradients->weight_sum > 0 ? 1.0 / gradients->weight_sum : 0.0;
+  // Sums that are cut at chunks must not know the batch they are part of: they are scaled at the
+  // end. Others begin with scaled gradients.
+  const double first_scale = batch.chunk > 0 ? 1.0 : mean;
+  const double scale = batch.chunk > 0 ? mean : 1.0;
+
+  ParallelFor(threads_, Tiles(batch.n), [&](int lane, size_t tile) {
+    ForwardTile(lane, input, tile, dropout, batch.example_id.data(), logits_.data());
+    const size_t first = tile * kTile, n = std::min(kTile, batch.n - first);
+    for (size_t i = first; i < first + n; ++i) Loss(batch, i, first_scale);
+    if (mlp_ != nullptr) mlp_->BackwardTile(lane, tile, n, dropout, d_logits_.data() + first);
+  });
+  for (size_t i = 0; i < batch.n; ++i) gradients->loss_sum += losses_[i];
+  if (mlp_ != nullptr) {
+    SLUICE_RETURN_IF_ERROR(
+        mlp_->Gradients(batch.n, pieces_, scale, gradients->dense.data(), gradients->ready));
+  }
+  WideGradients(input, scale, gradients);
+  if (row_dim_ == 0 || input.num_rows == 0) return absl::OkStatus();
+  if (batch.chunk > 0 && row_sums_.size() < input.num_rows * row_dim_)
+    row_sums_.resize(input.num_rows * row_dim_);
+  // Each thread owns a range of rows and looks at all keys: no two threads meet in a row, and a
+  // row's sum has one order. Without chunks the sums are the gradients.
+  ParallelFor(threads_, threads_, [&](int, size_t part) {
+    const size_t begin = input.num_rows * part / threads_,
+                 end = input.num_rows * (part + 1) / threads_;
+    if (batch.chunk > 0) {
+      RowGradients(input, begin, end, scale, row_sums_.data(), gradients->rows);
+    } else {
+      RowGradients(input, begin, end, scale, gradients->rows, gradients->rows);
+    }
+  });
+  return absl::OkStatus();
+}
+
+void WideDeepNet::ForwardTile(int lane, const NetInput& input, size_t tile, const Dropout& dropout,
+                              const uint64_t* ids, float* logits) {
+  const size_t first = tile * kTile, n = std::min(kTile, input.batch->n - first);
+  if (mlp_ != nullptr) {
+    for (size_t i = 0; i < n; ++i) {
+      if (i + kAhead < n) PrefetchRows(input, first + i + kAhead);
+      DeepInput(input, first + i, mlp_->input(first + i));
+    }
+    mlp_->ForwardTile(lane, tile, n, dropout, dropout.active() ? ids + first : nullptr,
+                      logits + first);
+  }
+  for (size_t i = first; i < first + n; ++i) {
+    const double deep = mlp_ != nullptr ? logits[i] : 0.0;
+    logits[i] = static_cast<float>(WideLogit(input, i) + deep);
+  }
+}
+
+double WideDeepNet::WideLogit(const NetInput& input, size_t example) const {
+  const Batch& batch = *input.batch;
+  size_t tensor = first_wide_;
+  double sum = 0;
+  if (!shape_.wide_numeric.empty()) {
+    const float* weight = input.dense[tensor++];
+    const float* x = batch.numeric.data() + example * batch.num_numeric;
+    for (size_t j = 0; j < shape_.wide_numeric.size(); ++j) {
+      sum += static_cast<double>(weight[j]) * x[shape_.wide_numeric[j]];
+    }
+  }
+  if (shape_.wide_bias) sum += input.dense[tensor][0];
+  if (!shape_.wide_column) return sum;
+  const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
+  for (size_t s = 0; s < batch.num_slots; ++s) {
+    if (!shape_.slots[s].wide) continue;
+    for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k)
+      sum += input.rows[input.row_index[k] * row_dim_];
+  }
+  return sum;
+}
+
+void WideDeepNet::DeepInput(const NetInput& input, size_t example, float* to) const {
+  const Batch& batch = *input.batch;
+  const size_t dim = shape_.embedding_dim;
+  const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
+  for (size_t s = 0; s < batch.num_slots && dim > 0; ++s) {
+    if (!shape_.slots[s].deep) continue;
+    const uint32_t keys = offsets[s + 1] - offsets[s];
+    const float* embeddings = input.rows + shape_.embedding_begin();
+    if (keys == 0) {
+      std::fill_n(to, dim, 0.0f);
+    } else {
+      std::memcpy(to, embeddings + input.row_index[offsets[s]] * row_dim_, dim * sizeof(float));
+    }
+    for (uint32_t k = offsets[s] + 1; k < offsets[s + 1]; ++k) {
+      const float* row = embeddings + input.row_index[k] * row_dim_;
+      for (size_t j = 0; j < dim; ++j) to[j] += row[j];
+    }
+    if (shape_.slots[s].mean && keys > 1) {
+      for (size_t j = 0; j < dim; ++j) to[j] /= static_cast<float>(keys);
+    }
+    to += dim;
+  }
+  const float* x = batch.numeric.data() + example * batch.num_numeric;
+  for (uint32_t j : shape_.deep_numeric) *to++ = x[j];
+}
+
+void WideDeepNet::PrefetchRows(const NetInput& input, size_t example) const {
+  const Batch& batch = *input.batch;
+  const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
+  for (uint32_t k = offsets[0]; k < offsets[batch.num_slots]; ++k) {
+    __builtin_prefetch(input.rows + input.row_index[k] * row_dim_);
+  }
+}
+
+void WideDeepNet::Loss(const Batch& batch, size_t i, double scale) {
+  const double weight = batch.weight[i];
+  losses_[i] = weight * LogLoss(logits_[i], batch.label[i]);
+  const double error = static_cast<double>(Sigmoid(logits_[i])) - batch.label[i];
+  d_logits_[i] = static_cast<float>(weight * error * scale);
+}
+
+void WideDeepNet::WideGradients(const NetInput& input, double scale,
+                                NetGradients* gradients) const {
+  const Batch& batch = *input.batch;
+  size_t tensor = first_wide_;
+  if (!shape_.wide_numeric.empty()) {
+    float* out = gradients->dense[tensor++];
+    for (size_t j = 0; j < shape_.wide_numeric.size(); ++j) {
+      const float* x = batch.numeric.data() + shape_.wide_numeric[j];
+      double sum = 0;
+      for (size_t i = 0; i < batch.n; ++i)
+        sum += static_cast<double>(d_logits_[i]) * x[i * batch.num_numeric];
+      out[j] = static_cast<float>(sum * scale);
+    }
+  }
+  if (shape_.wide_bias) {
+    double sum = 0;
+    for (size_t i = 0; i < batch.n; ++i) sum += d_logits_[i];
+    gradients->dense[tensor][0] = static_cast<float>(sum * scale);
+  }
+}
+
+template <typename Sum>
+void WideDeepNet::RowGradients(const NetInput& input, size_t begin, size_t end, double scale,
+                               Sum* sums, float* out) const {
+  std::fill(sums + begin * row_dim_, sums + end * row_dim_, Sum{0});
+  for (size_t i = 0; i < input.batch->n; ++i) AddExample(input, i, begin, end, sums);
+  if constexpr (std::is_same_v<Sum, double>) {
+    for (size_t j = begin * row_dim_; j < end * row_dim_; ++j)
+      out[j] = static_cast<float>(sums[j] * scale);
+  }
+}
+
+template <typename Sum>
+void WideDeepNet::AddExample(const NetInput& input, size_t example, size_t begin, size_t end,
+                             Sum* sums) const {
+  const Batch& batch = *input.batch;
+  const uint32_t* offsets = batch.key_offsets.data() + example * batch.num_slots;
+  const size_t dim = shape_.embedding_dim;
+  const float* d_input = mlp_ != nullptr && dim > 0 ? mlp_->input_gradient(example) : nullptr;
+  for (size_t s = 0; s < batch.num_slots; ++s) {
+    const WideDeepShape::Slot& slot = shape_.slots[s];
+    const bool deep = d_input != nullptr && slot.deep;
+    const uint32_t keys = offsets[s + 1] - offsets[s];
+    const Sum share = slot.mean && keys > 1 ? Sum{1} / static_cast<Sum>(keys) : Sum{1};
+    for (uint32_t k = offsets[s]; k < offsets[s + 1]; ++k) {
+      const size_t row = input.row_index[k];
+      if (row < begin || row >= end) continue;
+      Sum* to = sums + row * row_dim_;
+      if (shape_.wide_column && slot.wide) to[0] += d_logits_[example];
+      if (!deep) continue;
+      for (size_t j = 0; j < dim; ++j) to[shape_.embedding_begin() + j] += d_input[j] * share;
+    }
+    if (deep) d_input += dim;
+  }
+}
+
+}  // namespace sluice

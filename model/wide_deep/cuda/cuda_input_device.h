@@ -1,0 +1,73 @@
+// InputDevice on a CUDA device: pinned memory goes up on the stream for copies, keys are sorted on
+// a stream of their own, as a CUDA graph.
+//
+// Invariants: graphs hold the address of their block, which is part of what they are found by: two
+// blocks have a graph each. Memory: device blocks count as the network's. Thread safety: one
+// thread, the network's.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "model/net/cuda/cuda_memory.h"
+#include "model/net/cuda/cuda_stream.h"
+#include "model/net/cuda/pinned_memory.h"
+#include "model/wide_deep/cuda/cuda_ops.h"
+#include "model/wide_deep/cuda/graph_cache.h"
+#include "model/wide_deep/cuda/step_inputs.h"
+#include "model/wide_deep/cuda/step_program.h"
+
+namespace sluice::cuda {
+
+class CudaInputDevice : public InputDevice {
+ public:
+  // The device is current. Steps are on `compute`; callers may have values in `pinned`. All outlive
+  // this.
+  static absl::StatusOr<std::unique_ptr<CudaInputDevice>> Create(const Stream* up,
+                                                                 const Stream* compute,
+                                                                 const StepProgram* program,
+                                                                 const PinnedMemory* pinned,
+                                                                 DeviceMemory* memory);
+  ~CudaInputDevice() override;
+
+  absl::Status Reserve(size_t block, size_t up_bytes, size_t bytes) override;
+  void Release(size_t block) override;
+  char* pinned(size_t block) const override { return blocks_[block].pinned.data(); }
+  char* data(size_t block) const override { return blocks_[block].device.data(); }
+  absl::Status Upload(size_t block, const Piece& piece) override;
+  bool Reaches(const void* from, size_t bytes) const override { return pinned_.Holds(from, bytes); }
+  absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) override;
+  absl::Status Index(size_t block, const StepShape& shape) override;
+  absl::Status HoldBack(size_t block) override;
+  absl::Status Wait() override;
+  // Of the block's last Index, when it has ended.
+  absl::StatusOr<double> IndexSeconds(size_t block) const { return blocks_[block].index.Seconds(); }
+
+ private:
+  struct Block {
+    explicit Block(DeviceMemory* memory) : device(memory, "a batch with its values") {}
+    PinnedBlock pinned;
+    DeviceBlock device;
+    Span index;
+  };
+  CudaInputDevice(const Stream* up, const Stream* compute, const StepProgram* program,
+                  const PinnedMemory* pinned, DeviceMemory* memory)
+      : up_(*up),
+        compute_(*compute),
+        program_(*program),
+        pinned_(*pinned),
+        blocks_{{Block(memory), Block(memory)}} {}
+
+  const Stream& up_;
+  const Stream& compute_;
+  const StepProgram& program_;
+  const PinnedMemory& pinned_;  // of callers
+  std::array<Block, 2> blocks_;
+  Stream index_;
+  Event batch_up_, values_up_;
+  std::unique_ptr<CudaOps> ops_;
+  GraphCache graphs_;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,22 @@
+// Makes the CUDA backend of wide_deep: the seam between the model and the CUDA code. Without the
+// toolkit a stub stands behind it.
+//
+// Thread safety: as of DenseNet.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "model/net/dense_net.h"
+#include "model/net/net_options.h"
+#include "model/wide_deep/wide_deep_shape.h"
+
+namespace sluice {
+
+// INVALID_ARGUMENT for an impossible shape or option; UNIMPLEMENTED in a build without CUDA;
+// FAILED_PRECONDITION without a driver, NOT_FOUND without the device or cuBLAS; RESOURCE_EXHAUSTED
+// when options.max_batch does not fit in options.device_memory_fraction.
+absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& shape,
+                                                        const NetOptions& options);
+
+}  // namespace sluice

@@ -1,0 +1,392 @@
+#include "model/wide_deep/cuda/cuda_wide_deep_net.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "model/net/cuda/cuda_table_device.h"
+#include "model/wide_deep/cuda/cuda_net.h"
+#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_resident_rows.h"
+#include "model/wide_deep/net_input.h"
+
+namespace sluice {
+
+absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& shape,
+                                                        const NetOptions& options) {
+  return cuda::CudaWideDeepNet::Create(shape, options);
+}
+
+namespace cuda {
+namespace {
+
+// Of the keys of a largest batch, so many are unique rows before anything is known about the data.
+constexpr size_t kRowsOfKeys = 4;
+
+Element ElementOf(MatmulPrecision precision) {
+  switch (precision) {
+    case MatmulPrecision::kBf16:
+      return Element::kBf16;
+    case MatmulPrecision::kFp16:
+      return Element::kFp16;
+    default:
+      return Element::kF32;
+  }
+}
+
+absl::Status CheckOptions(const NetOptions& options) {
+  const double fraction = options.device_memory_fraction;
+  if (fraction > 0 && fraction <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("device_memory_fraction is ", fraction, "; it must be above 0 and at most 1"));
+}
+
+}  // namespace
+
+CudaWideDeepNet::CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options,
+                                 MatmulPrecision precision, CudaDeviceInfo device)
+    : shape_(shape),
+      options_(options),
+      precision_(precision),
+      device_(std::move(device)),
+      device_memory_(NameOf(options.device),
+                     static_cast<size_t>(device_.total_bytes * options.device_memory_fraction)),
+      constants_(&device_memory_, "the network's tables"),
+      work_(&device_memory_, "activations and their gradients"),
+      output_(&device_memory_, "gradients"),
+      host_memory_(std::make_shared<PinnedMemory>(device_.ordinal)) {}
+
+absl::StatusOr<std::unique_ptr<DenseNet>> CudaWideDeepNet::Create(const WideDeepShape& shape,
+                                                                  const NetOptions& options) {
+  SLUICE_RETURN_IF_ERROR(CheckShape(shape));
+  SLUICE_RETURN_IF_ERROR(CheckOptions(options));
+  SLUICE_ASSIGN_OR_RETURN(CudaDeviceInfo device, OpenCudaDevice(options.device.ordinal));
+  MatmulPrecision precision = options.precision;
+  if (precision == MatmulPrecision::kJob)
+    precision = shape.bf16 ? MatmulPrecision::kBf16 : MatmulPrecision::kF32;
+  std::unique_ptr<CudaWideDeepNet> net(
+      new CudaWideDeepNet(shape, options, precision, std::move(device)));
+  SLUICE_RETURN_IF_ERROR(net->Prepare());
+  return net;
+}
+
+CudaWideDeepNet::~CudaWideDeepNet() {
+  (void)cudaSetDevice(device_.ordinal);
+  // After a step that failed half way, copies may still use the blocks.
+  for (const Stream* stream : {&up_, &compute_, &down_}) {
+    if (stream->get() != nullptr) (void)cudaStreamSynchronize(stream->get());
+  }
+}
+
+absl::Status CudaWideDeepNet::Prepare() {
+  for (Stream* stream : {&compute_, &up_, &down_}) SLUICE_RETURN_IF_ERROR(stream->Create());
+  SLUICE_RETURN_IF_ERROR(train_span_.Create());
+  for (size_t i = 0; i < shape_.hidden.size() + 1; ++i) {
+    arrivals_.push_back(std::make_unique<Arrival>());
+    SLUICE_RETURN_IF_ERROR(arrivals_.back()->computed.Create(/*timing=*/false));
+    SLUICE_RETURN_IF_ERROR(arrivals_.back()->down.Create(/*timing=*/false));
+  }
+  SLUICE_ASSIGN_OR_RETURN(ops_, CudaOps::Create(&compute_, &device_memory_));
+  std::vector<char> constants(ConstantLayout(shape_).total);
+  FillConstants(shape_, constants.data());
+  if (!constants.empty()) {
+    SLUICE_RETURN_IF_ERROR(constants_.Reserve(constants.size()));
+    SLUICE_RETURN_IF_CUDA_ERROR(
+        cudaMemcpy(constants_.data(), constants.data(), constants.size(), cudaMemcpyHostToDevice));
+    // cudaMemcpy may return before all is there, and our streams do not wait for its.
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
+  }
+  program_ =
+      std::make_unique<StepProgram>(shape_, ViewOf(shape_, constants_.data()),
+                                    ElementOf(precision_), precision_ == MatmulPrecision::kTf32);
+  SLUICE_ASSIGN_OR_RETURN(
+      input_device_, CudaInputDevice::Create(&up_, &compute_, program_.get(), host_memory_.get(),
+                                             &device_memory_));
+  inputs_ =
+      std::make_unique<StepInputs>(shape_, program_->plan(), options_.threads, input_device_.get());
+  if (precision_ == MatmulPrecision::kFp16)
+    loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
+  const size_t keys = shape_.row_dim() > 0 ? options_.max_batch * shape_.slots.size() : 0;
+  const StepShape largest = Pad(options_.max_batch, keys, keys / kRowsOfKeys);
+  SLUICE_RETURN_IF_ERROR(inputs_->Reserve(largest));
+  return Reserve(largest);
+}
+
+absl::Status CudaWideDeepNet::Reserve(const StepShape& shape) {
+  const NetPlan& plan = program_->plan();
+  const size_t work = WorkLayout(plan, shape, program_->element()).total;
+  const size_t out = OutputLayout(plan, shape).total;
+  if (work <= reserved_[0] && out <= reserved_[1]) return absl::OkStatus();
+  graphs_.Clear();
+  reserved_ = {0, 0};
+  // An update may still read the gradients of the step before.
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
+  const absl::Status status = ReserveBlocks(work, out);
+  if (!absl::IsResourceExhausted(status) || !inputs_->GiveBack()) return status;
+  return ReserveBlocks(work, out);
+}
+
+absl::Status CudaWideDeepNet::ReserveBlocks(size_t work, size_t output) {
+  SLUICE_RETURN_IF_ERROR(work_.Reserve(work));
+  SLUICE_RETURN_IF_ERROR(output_.Reserve(output));
+  SLUICE_RETURN_IF_ERROR(pinned_output_.Reserve(output));
+  reserved_ = {work_.capacity(), output_.capacity()};
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::RunPhase(size_t phase, const StepShape& shape, const char* dense) {
+  const StepMemory blocks = memory(dense);
+  return graphs_.Run({phase, shape, blocks.input, dense}, compute_, [&] {
+    if (phase == kForward) {
+      program_->Forward(shape, blocks, ops_.get());
+    } else {
+      program_->Train(phase - kTrain, shape, blocks, ops_.get());
+    }
+    return ops_->TakeStatus();
+  });
+}
+
+absl::Status CudaWideDeepNet::Download(size_t i, size_t begin, size_t end) {
+  SLUICE_RETURN_IF_ERROR(arrivals_[i]->computed.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(arrivals_[i]->computed.HoldBack(down_));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(pinned_output_.data() + begin, output_.data() + begin,
+                                              end - begin, cudaMemcpyDeviceToHost, down_.get()));
+  return arrivals_[i]->down.Record(down_);
+}
+
+absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLayout& out,
+                                          const char* dense, bool geo, float* rows,
+                                          size_t num_rows) {
+  const NetPlan& plan = program_->plan();
+  const size_t last = program_->train_parts() - 1;
+  for (size_t part = 0; part < last; ++part) {
+    SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + part, shape, dense));
+    if (geo) continue;
+    const int tensor = program_->FinalAfter(part);
+    SLUICE_RETURN_IF_ERROR(Download(part, out.dense[tensor],
+                                    out.dense[tensor] + plan.elements[tensor] * sizeof(float)));
+  }
+  SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + last, shape, dense));
+  if (geo) return Download(last, out.result, out.result + sizeof(StepResult));
+  // [result, all other dense tensors][rows]
+  if (rows == nullptr)
+    return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
+  SLUICE_RETURN_IF_ERROR(Download(last, out.result, out.small_end));
+  return CudaStatus(
+      cudaMemcpyAsync(rows, output_.data() + out.rows, num_rows * plan.row_dim * sizeof(float),
+                      cudaMemcpyDeviceToHost, down_.get()),
+      "cudaMemcpyAsync");
+}
+
+absl::Status CudaWideDeepNet::Synchronize(bool training) {
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(down_.get()));
+  double busy = busy_seconds_.load(std::memory_order_relaxed);
+  SLUICE_ASSIGN_OR_RETURN(const double step, train_span_.Seconds());
+  busy += step;
+  if (training && !inputs_->ahead()) {
+    SLUICE_ASSIGN_OR_RETURN(const double index, input_device_->IndexSeconds(inputs_->block()));
+    busy += index;
+  }
+  busy_seconds_.store(busy, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                                        NetGradients* gradients) {
+  const absl::Status status = Train(input, seed, epoch, gradients);
+  if (!status.ok()) AwaitStreams();
+  return status;
+}
+
+absl::Status CudaWideDeepNet::Forward(const NetInput& input, float* logits) {
+  const absl::Status status = ForwardPass(input, logits);
+  if (!status.ok()) AwaitStreams();
+  return status;
+}
+
+void CudaWideDeepNet::AwaitStreams() {
+  for (const Stream* stream : {&up_, &compute_, &down_}) (void)cudaStreamSynchronize(stream->get());
+  (void)cudaGetLastError();
+}
+
+absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32_t epoch,
+                                    NetGradients* gradients) {
+  const NetPlan& plan = program_->plan();
+  const Dropout dropout(shape_.dropout, seed, epoch);
+  SLUICE_RETURN_IF_ERROR(
+      CheckTrainStep(shape_, plan.elements, input, dropout.active(), *gradients));
+  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, input.num_rows));
+  gradients->loss_sum = gradients->weight_sum = 0;
+  gradients->skipped = false;
+  left_.present = false;
+  SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
+  if (input.batch->n == 0) return ZeroGradients(input, gradients);
+  const bool geo = input.geo != nullptr;
+  const StepShape shape = ShapeOf(*input.batch, input.num_rows);
+  SLUICE_RETURN_IF_ERROR(Reserve(shape));
+  SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/true));
+  steps_ahead_.store(inputs_->steps_ahead(), std::memory_order_relaxed);
+  no_room_ahead_.store(inputs_->alone(), std::memory_order_relaxed);
+  const double weight_sum = SumOfWeights(*input.batch);
+  const double scale = precision_ == MatmulPrecision::kFp16 ? scaler_.scale() : 1.0;
+  SLUICE_RETURN_IF_ERROR(
+      inputs_->AddValues(input, MakeHeader(input, values.rows, dropout, weight_sum, scale)));
+  const OutputLayout out(plan, shape);
+  SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
+  // Of fp16 they are scaled on the way.
+  const size_t row_bytes = input.num_rows * plan.row_dim * sizeof(float);
+  const bool straight = !geo && precision_ != MatmulPrecision::kFp16 && row_bytes > 0 &&
+                        host_memory_->Holds(gradients->rows, row_bytes);
+  SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo,
+                                     straight ? gradients->rows : nullptr, input.num_rows));
+  SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
+  inputs_->BringNext();  // before anything is waited for
+  // Of fp16 nothing is final before it is known that nothing overflowed.
+  gradients->weight_sum = weight_sum;
+  const bool early = precision_ != MatmulPrecision::kFp16 && !geo;
+  if (early) SLUICE_RETURN_IF_ERROR(TakeEarly(out, gradients));
+  SLUICE_RETURN_IF_ERROR(Synchronize(/*training=*/true));
+
+  StepResult result;
+  std::memcpy(&result, pinned_output_.data() + out.result, sizeof result);
+  SLUICE_RETURN_IF_ERROR(CheckOverflow(result, gradients));
+  if (gradients->skipped) {
+    gradients->weight_sum = 0;
+    return absl::OkStatus();
+  }
+  gradients->loss_sum = result.loss_sum;
+  if (geo) {
+    LeaveGradients(out, input.num_rows, scale);
+    return absl::OkStatus();
+  }
+  ReadGradients(plan, out, pinned_output_.data(), straight ? 0 : input.num_rows,
+                static_cast<float>(1.0 / scale), /*early=*/!early, options_.threads, gradients);
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::ZeroGradients(const NetInput& input, NetGradients* gradients) {
+  const NetPlan& plan = program_->plan();
+  inputs_->BringNext();
+  if (input.geo == nullptr) {
+    SetToZero(plan.elements, input.num_rows * plan.row_dim, gradients);
+    return absl::OkStatus();
+  }
+  const StepShape shape = Pad(0, 0, input.num_rows);
+  SLUICE_RETURN_IF_ERROR(Reserve(shape));
+  const OutputLayout out(plan, shape);
+  ops_->Zero(output_.data(), out.logits);
+  LeaveGradients(out, input.num_rows, 1);
+  return ops_->TakeStatus();
+}
+
+void CudaWideDeepNet::LeaveGradients(const OutputLayout& out, size_t num_rows, double scale) {
+  left_.present = true;
+  left_.rows = reinterpret_cast<const float*>(output_.data() + out.rows);
+  left_.num_rows = num_rows;
+  left_.dense.clear();
+  for (const size_t at : out.dense)
+    left_.dense.push_back(reinterpret_cast<const float*>(output_.data() + at));
+  left_.factor = static_cast<float>(1.0 / scale);
+}
+
+absl::Status CudaWideDeepNet::TakeEarly(const OutputLayout& out, NetGradients* gradients) {
+  for (size_t part = 0; part + 1 < program_->train_parts(); ++part) {
+    SLUICE_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(arrivals_[part]->down.get()));
+    const int tensor = program_->FinalAfter(part);
+    ReadTensor(program_->plan(), out, pinned_output_.data(), tensor, options_.threads, gradients);
+    if (gradients->ready) gradients->ready(tensor);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradients* gradients) {
+  if (precision_ != MatmulPrecision::kFp16) return absl::OkStatus();
+  gradients->skipped = result.overflow != 0;
+  scaler_.Update(gradients->skipped);
+  skipped_.store(scaler_.skipped(), std::memory_order_relaxed);
+  loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
+  if (!scaler_.hopeless()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "fp16: steps overflow at loss scale ", scaler_.scale(),
+      ": weights or activations exceed what fp16 holds (65504), or are not finite; use bf16, or a "
+      "smaller learning rate"));
+}
+
+absl::Status CudaWideDeepNet::ForwardPass(const NetInput& input, float* logits) {
+  const NetPlan& plan = program_->plan();
+  SLUICE_RETURN_IF_ERROR(CheckInput(shape_, plan.elements, input));
+  SLUICE_RETURN_IF_ERROR(CheckSize(*input.batch, input.num_rows));
+  if (input.batch->n == 0) return absl::OkStatus();
+  left_.present = false;
+  SLUICE_ASSIGN_OR_RETURN(const OnDevice values, ValuesOnDevice(input));
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
+  const StepShape shape = ShapeOf(*input.batch, input.num_rows);
+  SLUICE_RETURN_IF_ERROR(Reserve(shape));
+  SLUICE_RETURN_IF_ERROR(inputs_->Begin(input, /*training=*/false));
+  SLUICE_RETURN_IF_ERROR(
+      inputs_->AddValues(input, MakeHeader(input, values.rows, Dropout(), 0, 1)));
+  const OutputLayout out(plan, shape);
+  SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(RunPhase(kForward, shape, values.dense));
+  SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
+  SLUICE_RETURN_IF_ERROR(Download(0, out.logits, out.logits + input.batch->n * sizeof(float)));
+  SLUICE_RETURN_IF_ERROR(Synchronize(/*training=*/false));
+  std::memcpy(logits, pinned_output_.data() + out.logits, input.batch->n * sizeof(float));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TableDevice>> CudaWideDeepNet::MakeTableDevice(const char* advice) {
+  SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_.ordinal));
+  CudaTableDevice::Options options;
+  options.ordinal = device_.ordinal;
+  options.up = &up_;
+  options.compute = &compute_;
+  options.memory = &device_memory_;
+  options.busy_seconds = &busy_seconds_;
+  options.advice = advice;
+  options.make_room = [this] { return inputs_->GiveBack(); };
+  return CudaTableDevice::Create(options);
+}
+
+absl::StatusOr<std::unique_ptr<ResidentRows>> CudaWideDeepNet::MakeResidentRows(size_t capacity) {
+  if (shape_.row_dim() == 0) {
+    return absl::InvalidArgumentError("the network has no sparse table: no rows to keep");
+  }
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
+                          MakeTableDevice("strategy.a_sync_configs.hot_row_cache.rows"));
+  return DeviceResidentRows::Create(std::move(device), capacity, shape_.row_dim());
+}
+
+absl::StatusOr<std::unique_ptr<GeoValues>> CudaWideDeepNet::MakeGeoValues(
+    const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
+    double clip_global_norm) {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
+                          MakeTableDevice("strategy.a_sync_configs.geo_cache_rows"));
+  return DeviceGeoValues::Create(program_->plan(), dense, sparse, clip_global_norm,
+                                 std::move(device), &left_);
+}
+
+DeviceStats CudaWideDeepNet::device_stats() const {
+  DeviceStats stats;
+  stats.busy_seconds = busy_seconds_.load(std::memory_order_relaxed);
+  stats.bytes_in_use = device_memory_.used();
+  stats.bytes_limit = device_memory_.limit();
+  stats.steps_ahead = steps_ahead_.load(std::memory_order_relaxed);
+  stats.no_room_ahead = no_room_ahead_.load(std::memory_order_relaxed);
+  stats.skipped_steps = skipped_.load(std::memory_order_relaxed);
+  stats.loss_scale = loss_scale_.load(std::memory_order_relaxed);
+  return stats;
+}
+
+std::string CudaWideDeepNet::Describe() const {
+  return absl::StrFormat("%s; products in %s; at most %.1f GiB of it", device_.ToString(),
+                         NameOf(precision_), device_memory_.limit() / 0x1p30);
+}
+
+}  // namespace cuda
+}  // namespace sluice

@@ -1,0 +1,22 @@
+// From an Element at run time to its type.
+#pragma once
+
+#include "model/net/cuda/half_types.h"
+#include "model/wide_deep/cuda/step_layout.h"
+
+namespace sluice::cuda {
+
+// body(T{}) for the type of `element`.
+template <typename Body>
+void WithType(Element element, const Body& body) {
+  switch (element) {
+    case Element::kF32:
+      return body(float{});
+    case Element::kBf16:
+      return body(Bf16{});
+    case Element::kFp16:
+      return body(Fp16{});
+  }
+}
+
+}  // namespace sluice::cuda

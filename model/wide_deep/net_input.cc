@@ -1,0 +1,72 @@
+#include "model/wide_deep/net_input.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+absl::Status Mismatch(absl::string_view what, size_t given, size_t expected) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("wide_deep: the batch has ", given, " ", what, ", the network ", expected));
+}
+
+}  // namespace
+
+absl::Status CheckShape(const WideDeepShape& shape) {
+  if (!(shape.dropout >= 0 && shape.dropout < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("wide_deep.dropout is ", shape.dropout,
+                                                   "; it is a probability: 0 <= dropout < 1"));
+  }
+  if (shape.deep() && shape.deep_inputs() == 0) {
+    return absl::InvalidArgumentError(
+        "wide_deep: hidden_units without any feature in the deep part");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBatch(const WideDeepShape& shape, const Batch& batch) {
+  if (batch.num_numeric != shape.num_numeric)
+    return Mismatch("numbers", batch.num_numeric, shape.num_numeric);
+  if (batch.num_slots != shape.slots.size())
+    return Mismatch("slots", batch.num_slots, shape.slots.size());
+  if (batch.key_offsets.size() != batch.n * batch.num_slots + 1) {
+    return Mismatch("key offsets", batch.key_offsets.size(), batch.n * batch.num_slots + 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& elements,
+                        const NetInput& input) {
+  const Batch& batch = *input.batch;
+  SLUICE_RETURN_IF_ERROR(CheckBatch(shape, batch));
+  if (input.geo == nullptr && input.dense.size() != elements.size())
+    return Mismatch("dense tensors", input.dense.size(), elements.size());
+  const bool resident = input.resident != nullptr || input.geo != nullptr;
+  if (shape.row_dim() > 0 && !batch.keys.empty() &&
+      (input.row_index == nullptr || (resident ? input.slots == nullptr : input.rows == nullptr))) {
+    return absl::InvalidArgumentError("wide_deep: the batch has keys, but no rows were given");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTrainStep(const WideDeepShape& shape, const std::vector<size_t>& elements,
+                            const NetInput& input, bool dropout, const NetGradients& gradients) {
+  SLUICE_RETURN_IF_ERROR(CheckInput(shape, elements, input));
+  if (input.geo == nullptr && gradients.dense.size() != elements.size()) {
+    return Mismatch("dense gradients", gradients.dense.size(), elements.size());
+  }
+  if (dropout && input.batch->example_id.size() != input.batch->n) {
+    return Mismatch("example ids", input.batch->example_id.size(), input.batch->n);
+  }
+  return absl::OkStatus();
+}
+
+void SetToZero(const std::vector<size_t>& elements, size_t row_values, NetGradients* gradients) {
+  for (size_t t = 0; t < elements.size(); ++t) std::fill_n(gradients->dense[t], elements[t], 0.0f);
+  if (row_values > 0) std::fill_n(gradients->rows, row_values, 0.0f);
+}
+
+}  // namespace sluice

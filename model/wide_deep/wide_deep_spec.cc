@@ -1,0 +1,191 @@
+#include "model/wide_deep/wide_deep_spec.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/field_error.h"
+#include "common/config/job_config.h"
+#include "common/optimizer/update_rule.h"
+#include "model/table_overrides.h"
+
+namespace sluice {
+namespace {
+
+// absl::Status of a field of model.wide_deep.
+absl::Status Refuse(absl::string_view field, absl::string_view why) {
+  const std::string path = absl::StrCat("model.wide_deep.", field);
+  return AtField(path, absl::InvalidArgumentError(absl::StrCat(path, ": ", why)));
+}
+
+Initializer Constant(float value) {
+  Initializer initializer;
+  initializer.set_constant(value);
+  return initializer;
+}
+
+Initializer HeUniform(uint32_t fan_in) {
+  Initializer initializer;
+  initializer.mutable_he_uniform()->set_fan_in(fan_in);
+  return initializer;
+}
+
+Initializer EmbeddingInitializer(const WideDeepConfig& config) {
+  if (config.embedding_initializer().kind_case() != Initializer::KIND_NOT_SET)
+    return config.embedding_initializer();
+  Initializer initializer;
+  initializer.mutable_uniform()->set_min(-0.05f);
+  initializer.mutable_uniform()->set_max(0.05f);
+  return initializer;
+}
+
+// `own` when the job sets it, else optimizers.all; defaults filled in.
+OptimizerConfig Optimizer(const OptimizersConfig& optimizers, bool has_own,
+                          const OptimizerConfig& own) {
+  return WithDefaults(has_own ? own : optimizers.all());
+}
+
+// A switch of the wide part, true by default.
+bool On(bool present, bool value) { return !present || value; }
+
+absl::Status CheckParts(const JobConfig& job) {
+  const WideDeepConfig& config = job.model().wide_deep();
+  if (!config.hidden_units().empty() || On(config.has_wide_numeric(), config.wide_numeric()) ||
+      On(config.has_wide_categorical(), config.wide_categorical())) {
+    return absl::OkStatus();
+  }
+  return Refuse("wide_numeric",
+                "no part is left; set hidden_units, wide_numeric or wide_categorical");
+}
+
+absl::Status CheckFeatureDims(const JobConfig& job) {
+  const uint32_t dim = job.model().wide_deep().embedding_dim();
+  for (int i = 0; i < job.features_size(); ++i) {
+    const Feature& feature = job.features(i);
+    if (feature.has_embedding_dim() && feature.embedding_dim() != dim) {
+      return AtField(absl::StrCat("features[", i, "].embedding_dim"),
+                     absl::InvalidArgumentError(absl::StrCat(
+                         "features: \"", feature.name(), "\" has embedding_dim ",
+                         feature.embedding_dim(), ", but model.wide_deep.embedding_dim is ", dim,
+                         "; one table holds all embeddings: make them equal")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelSpec>> WideDeepSpec::Create(const JobConfig& job) {
+  std::unique_ptr<WideDeepSpec> model(new WideDeepSpec);
+  SLUICE_RETURN_IF_ERROR(CheckParts(job));
+  SLUICE_RETURN_IF_ERROR(CheckFeatureDims(job));
+  SLUICE_ASSIGN_OR_RETURN(model->schema_, FeatureSchema::Create(job));
+  SLUICE_RETURN_IF_ERROR(model->DeriveShape(job));
+  model->DeriveTables(job);
+  SLUICE_RETURN_IF_ERROR(OverrideTables(job, &model->tables_));
+  ScaleLearningRates(job, &model->tables_);
+  return model;
+}
+
+absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
+  const WideDeepConfig& config = job.model().wide_deep();
+  shape_.hidden.assign(config.hidden_units().begin(), config.hidden_units().end());
+  shape_.dropout = config.dropout();
+  shape_.bf16 = job.train().compute_dtype() == TrainConfig::BF16;
+  shape_.wide_bias = On(config.has_wide_numeric(), config.wide_numeric());
+  shape_.num_numeric = schema_->numerics().size();
+  for (uint32_t i = 0; i < shape_.num_numeric; ++i) {
+    const FeatureSchema::Numeric& numeric = schema_->numerics()[i];
+    if (numeric.in_wide && shape_.wide_bias) shape_.wide_numeric.push_back(i);
+    if (numeric.in_deep && shape_.deep()) shape_.deep_numeric.push_back(i);
+  }
+  bool any_wide = false, any_deep = false;
+  for (const FeatureSchema::Slot& slot : schema_->slots()) {
+    WideDeepShape::Slot to;
+    to.wide = slot.in_wide, to.deep = slot.in_deep;
+    to.mean = slot.pooling == CategoricalFeature::MEAN;
+    shape_.slots.push_back(to);
+    any_wide |= slot.in_wide, any_deep |= slot.in_deep;
+  }
+  shape_.wide_column = any_wide && On(config.has_wide_categorical(), config.wide_categorical());
+  shape_.embedding_dim = any_deep && shape_.deep() ? config.embedding_dim() : 0;
+
+  if (std::count(shape_.hidden.begin(), shape_.hidden.end(), 0u) > 0) {
+    return Refuse("hidden_units", "a layer has 0 units; give each at least 1, or remove it");
+  }
+  if (!(config.dropout() >= 0 && config.dropout() < 1)) {
+    return Refuse("dropout",
+                  absl::StrCat(config.dropout(), " is not a probability; use 0 <= dropout < 1"));
+  }
+  if (any_deep && shape_.deep() && config.embedding_dim() == 0) {
+    return Refuse("embedding_dim",
+                  "is 0, but there are hidden_units and categorical features in the deep part; set "
+                  "it, e.g. to 8");
+  }
+  if (shape_.deep() && shape_.deep_inputs() == 0) {
+    return Refuse("hidden_units", "no feature has in_deep; declare one, or remove hidden_units");
+  }
+  if (!shape_.deep() && !shape_.wide_bias && !shape_.wide_column) {
+    return Refuse("wide_categorical", "no feature has keys in_wide, and there is no other part");
+  }
+  return absl::OkStatus();
+}
+
+void WideDeepSpec::AddDense(const std::string& name, std::vector<uint64_t> shape,
+                            Initializer initializer, const OptimizerConfig& optimizer) {
+  TableConfig table;
+  table.set_name(name);
+  table.set_kind(TableConfig::DENSE);
+  for (uint64_t n : shape) table.add_shape(n);
+  *table.mutable_initializer() = std::move(initializer);
+  *table.mutable_optimizer() = optimizer;
+  dense_tables_.push_back(tables_.size());
+  tables_.push_back(std::move(table));
+}
+
+void WideDeepSpec::DeriveTables(const JobConfig& job) {
+  const WideDeepConfig& config = job.model().wide_deep();
+  const OptimizersConfig& optimizers = job.optimizers();
+  if (shape_.row_dim() > 0) {
+    TableConfig table;
+    table.set_name("embedding");
+    table.set_kind(TableConfig::SPARSE);
+    if (shape_.wide_column) {
+      ColumnGroup* wide = table.add_columns();
+      wide->set_name("wide");
+      wide->set_dim(1);
+      *wide->mutable_initializer() = Constant(0);
+      *wide->mutable_optimizer() = Optimizer(optimizers, optimizers.has_wide(), optimizers.wide());
+    }
+    if (shape_.embedding_dim > 0) {
+      ColumnGroup* embedding = table.add_columns();
+      embedding->set_name("embedding");
+      embedding->set_dim(shape_.embedding_dim);
+      *embedding->mutable_initializer() = EmbeddingInitializer(config);
+      *embedding->mutable_optimizer() =
+          Optimizer(optimizers, optimizers.has_embedding(), optimizers.embedding());
+    }
+    sparse_table_ = tables_.size();
+    tables_.push_back(std::move(table));
+  }
+  const OptimizerConfig dense = Optimizer(optimizers, optimizers.has_dense(), optimizers.dense());
+  const std::vector<size_t> widths = shape_.widths();
+  for (size_t l = 0; l + 1 < widths.size(); ++l) {
+    const std::string layer = absl::StrCat("deep/", l);
+    AddDense(layer + "/weight", {widths[l], widths[l + 1]}, HeUniform(widths[l]), dense);
+    AddDense(layer + "/bias", {widths[l + 1]}, Constant(0), dense);
+  }
+  if (!shape_.wide_numeric.empty())
+    AddDense("wide/weight", {shape_.wide_numeric.size()}, Constant(0), dense);
+  if (shape_.wide_bias) AddDense("wide/bias", {1}, Constant(0), dense);
+  if (ModeOf(job.strategy()) != Mode::kGeo) return;
+  for (TableConfig& table : tables_) table.set_update_at(TableConfig::WORKER);
+}
+
+absl::StatusOr<std::unique_ptr<ModelSpec>> CreateWideDeepSpec(const JobConfig& job) {
+  return WideDeepSpec::Create(job);
+}
+
+}  // namespace sluice

@@ -1,0 +1,42 @@
+// The features, tables and shape of a job's wide_deep model.
+//
+// Thread safety:
+//   immutable.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/model_spec.h"
+#include "model/wide_deep/wide_deep_shape.h"
+
+namespace sluice {
+
+class WideDeepSpec : public ModelSpec {
+ public:
+  // REQUIRES: job.model() is wide_deep.
+  static absl::StatusOr<std::unique_ptr<ModelSpec>> Create(const JobConfig& job);
+
+  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
+  const std::vector<TableConfig>& tables() const override { return tables_; }
+  int sparse_table() const override { return sparse_table_; }
+  const std::vector<int>& dense_tables() const override { return dense_tables_; }
+  const WideDeepShape& shape() const { return shape_; }
+
+ private:
+  WideDeepSpec() = default;
+  absl::Status DeriveShape(const JobConfig& job);
+  void DeriveTables(const JobConfig& job);
+  void AddDense(const std::string& name, std::vector<uint64_t> shape, Initializer initializer,
+                const OptimizerConfig& optimizer);
+
+  std::shared_ptr<const FeatureSchema> schema_;
+  WideDeepShape shape_;
+  std::vector<TableConfig> tables_;
+  int sparse_table_ = -1;
+  std::vector<int> dense_tables_;
+};
+
+}  // namespace sluice
