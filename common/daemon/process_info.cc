@@ -20,7 +20,11 @@ std::string HostName() {
   return name;
 }
 
-const char* SluiceVersion() { return SLUICE_VERSION; }
+const char* SluiceVersion() {
+  // A build outside of a work tree has no commit to name.
+  static constexpr bool kHasCommit = sizeof(SLUICE_COMMIT) > 1;
+  return kHasCommit ? SLUICE_VERSION " (" SLUICE_COMMIT ")" : SLUICE_VERSION;
+}
 
 void QuietGrpc() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
