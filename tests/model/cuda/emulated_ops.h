@@ -2,6 +2,7 @@
 #pragma once
 
 #define SLUICE_KERNEL_NAMESPACE emulated
+#include "model/net/cuda/table_launches.h"
 #include "model/wide_deep/cuda/kernels.h"
 #include "tests/model/cuda/host_ops.h"
 
