@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 
 namespace sluice::cli {
 namespace {
@@ -104,8 +104,8 @@ std::optional<int> ChildProcess::Poll() {
 
 bool ChildProcess::WaitUntil(absl::Time deadline) {
   while (!Poll().has_value()) {
-    if (absl::Now() >= deadline) return false;
-    absl::SleepFor(absl::Milliseconds(10));
+    if (Clock::Real()->Now() >= deadline) return false;
+    Clock::Real()->Sleep(absl::Milliseconds(10));
   }
   return true;
 }

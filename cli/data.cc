@@ -15,6 +15,7 @@
 #include "cli/leftovers.h"
 #include "cli/progress.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "model/data/click_files.h"
@@ -128,10 +129,10 @@ int Generate(const ParsedCommand& command) {
   std::vector<std::string> unfinished;
   for (const std::string& path : files.paths) unfinished.push_back(path + kUnfinishedSuffix);
   Leftovers leftovers(std::move(unfinished), "", 0);
-  const absl::Time start = absl::Now();
+  const absl::Time start = Clock::Real()->Now();
   const auto summary = WriteClickFiles(files);
   if (!summary.ok()) return ReportError(summary.status());
-  const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  const double seconds = absl::ToDoubleSeconds(Clock::Real()->Now() - start);
   const bool packed = files.compression != Compression::kNone;
   struct stat info;
   const bool piped = stat(files.paths[0].c_str(), &info) == 0 && !S_ISREG(info.st_mode);

@@ -4,11 +4,11 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
 #include "cli/exit_codes.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
@@ -23,21 +23,21 @@ int CountAlive(const std::vector<Endpoint>& endpoints) {
 }
 
 bool AwaitEnd(const std::vector<Endpoint>& endpoints, absl::Duration time) {
-  const absl::Time deadline = absl::Now() + time;
+  const absl::Time deadline = Clock::Real()->Now() + time;
   while (CountAlive(endpoints) > 0) {
-    if (absl::Now() >= deadline) return false;
-    absl::SleepFor(absl::Milliseconds(20));
+    if (Clock::Real()->Now() >= deadline) return false;
+    Clock::Real()->Sleep(absl::Milliseconds(20));
   }
   return true;
 }
 
 // Until nobody answers at the scheduler's address.
 absl::Status AwaitSilence(const std::string& address) {
-  const absl::Time deadline = absl::Now() + kStopTimeout;
-  while (absl::Now() < deadline) {
+  const absl::Time deadline = Clock::Real()->Now() + kStopTimeout;
+  while (Clock::Real()->Now() < deadline) {
     // A channel of its own: one that had been connected would wait before it tries again.
     if (!SchedulerClient::Create(address)->GetStatus().ok()) return absl::OkStatus();
-    absl::SleepFor(absl::Milliseconds(50));
+    Clock::Real()->Sleep(absl::Milliseconds(50));
   }
   return absl::InternalError(absl::StrCat("the scheduler at ", address,
                                           " was told to stop and still answers after ",

@@ -15,6 +15,7 @@
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/daemon/control_plane.h"
 #include "common/daemon/identity.h"
 
 namespace sluice::cli {
@@ -24,8 +25,8 @@ constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 
 // Submits the job and follows it. Runs beside the main thread, which waits for signals.
-int RunJob(const JobConfig& job, LocalCluster* cluster, ProgressPrinter* printer,
-           std::atomic<bool>* interrupted) {
+int RunJob(const JobConfig& job, absl::Duration lease, LocalCluster* cluster,
+           ProgressPrinter* printer, std::atomic<bool>* interrupted) {
   const auto client = SchedulerClient::Create(cluster->scheduler());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
   if (absl::Status ready = client->WaitReady(kReadyTimeout, note); !ready.ok()) {
@@ -45,6 +46,8 @@ int RunJob(const JobConfig& job, LocalCluster* cluster, ProgressPrinter* printer
     watch.hopeless = [cluster] { return cluster->SchedulerHasEnded(); };
     watch.interrupted = [interrupted] { return interrupted->load(); };
     watch.cancel_on_interrupt = true;
+    // Its end is noticed; what is silent and lives may have been stopped for a while.
+    watch.unreachable_after = SchedulerPatience(lease);
     const auto status = WatchUntilEnd(watch);
     if (status.ok()) printer->Finish(*status);
     code = ReportEnd(status);
@@ -83,10 +86,15 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
                                    static_cast<int>(job.worker_num()));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
-  options.log_dir = command.Text("log_dir");
   options.threads = ThreadsPerWorker(static_cast<int>(job.worker_num()));
   options.devices = std::move(devices);
   return options;
+}
+
+// A folder that was asked for is used or refused; without one, every launch gets its own.
+absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
+  const std::string folder = command.Text("log_dir");
+  return command.Given("log_dir") ? LogFolder::Take(folder) : LogFolder::TakeOrNext(folder);
 }
 
 int Launch(const ParsedCommand& command) {
@@ -106,6 +114,8 @@ int Launch(const ParsedCommand& command) {
   if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
     return ReportError(files);
   }
+  auto logs = LogsOf(command);
+  if (!logs.ok()) return ReportError(logs.status());
   // Before any thread starts: threads inherit the blocked signals.
   StopSignal::Install(false);
   std::string gpus;
@@ -113,11 +123,17 @@ int Launch(const ParsedCommand& command) {
       !there.ok()) {
     return ReportError(there);
   }
-  PrintJob(absl::StrCat(Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
-                        "; logs in ", options->log_dir),
+  PrintJob(absl::StrCat(
+               Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
+               "; logs in ", logs->path(),
+               logs->path() == command.Text("log_dir")
+                   ? ""
+                   : absl::StrCat(" (", command.Text("log_dir"), " belongs to a running cluster)")),
            *job, *mode == ProgressMode::kLive, &std::cout);
   std::cout << gpus << std::flush;
 
+  options->logs = *std::move(logs);
+  const absl::Duration lease = absl::Milliseconds(options->config.limits().lease_ms());
   auto cluster = LocalCluster::Start(*std::move(options));
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
@@ -125,7 +141,7 @@ int Launch(const ParsedCommand& command) {
   std::atomic<bool> interrupted{false};
   std::atomic<int> job_code{kJobFailed};
   std::thread runner([&] {
-    job_code = RunJob(*job, cluster->get(), &printer, &interrupted);
+    job_code = RunJob(*job, lease, cluster->get(), &printer, &interrupted);
     StopSignal::Stop(job_code);
   });
   // The code of the job, or 129, 130 or 143.

@@ -12,20 +12,18 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "cli/endpoints.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/daemon/identity.h"
+#include "common/daemon/process_space.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr int kTailLines = 12;
 constexpr absl::Duration kAfterScheduler = absl::Seconds(1);
-
-std::string LogName(const std::string& role, int rank) {
-  return absl::StrCat(role == "pserver" ? "server" : role, "log.", rank);
-}
 
 }  // namespace
 
@@ -75,27 +73,28 @@ std::vector<FlagSpec> ClusterFlags() {
        "threads of a pserver; each serves some of the workers"},
       {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
-  // On one host a report is late only when the process is gone or the host is overloaded.
+  // Long enough for a debugger, a closed lid and a loaded machine.
   flags.push_back(
-      {"lease_ms", FlagKind::kNumber, "N", "6000", "a process that is silent for so long is dead"});
+      {"lease_ms", FlagKind::kNumber, "N", "30000",
+       "a process that is silent for so long is dead; the death of one is known at once"});
   return flags;
 }
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options options) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(options)));
   SLUICE_RETURN_IF_ERROR(cluster->Prepare());
-  SLUICE_RETURN_IF_ERROR(cluster->Spawn("scheduler", 0, {}));
+  SLUICE_RETURN_IF_ERROR(cluster->Spawn(ROLE_SCHEDULER, 0, {}));
   SLUICE_RETURN_IF_ERROR(cluster->AwaitScheduler());
   const Options& o = cluster->options_;
   const std::string scheduler = absl::StrCat("--scheduler=", cluster->scheduler_);
   for (int i = 0; i < o.config.pservers_size(); ++i) {
     SLUICE_RETURN_IF_ERROR(cluster->Spawn(
-        "pserver", i,
+        ROLE_PSERVER, static_cast<uint32_t>(i),
         {scheduler, absl::StrCat("--rank=", i), absl::StrCat("--threads=", o.server_threads)}));
   }
   for (uint32_t i = 0; i < o.config.worker_num(); ++i) {
     SLUICE_RETURN_IF_ERROR(cluster->Spawn(
-        "worker", static_cast<int>(i),
+        ROLE_WORKER, i,
         {scheduler, absl::StrCat("--threads=", o.threads),
          absl::StrCat("--device=", o.devices.by_rank[i]), absl::StrCat("--rank=", i)}));
   }
@@ -122,20 +121,11 @@ absl::Status LocalCluster::Release() {
 absl::Status LocalCluster::Prepare() {
   SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(options_.config));
   SLUICE_ASSIGN_OR_RETURN(binaries_, ExecutableFolder());
-  for (const Endpoint& e : ReadEndpoints(options_.log_dir)) {
-    if (!IsAlive(e)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a cluster runs in ", options_.log_dir, " (", e.role, " ", e.rank, ", pid ", e.pid,
-        "); stop it with sluice "
-        "down --log_dir=",
-        options_.log_dir, ", or give another --log_dir"));
-  }
   std::error_code error;
-  std::filesystem::create_directories(options_.log_dir, error);
-  if (!error) std::filesystem::remove(options_.log_dir + "/endpoints.log", error);
+  std::filesystem::remove(options_.logs->path() + "/endpoints.log", error);
   if (error) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot use the log folder ", options_.log_dir,
-                                                   ": ", error.message(),
+    return absl::InvalidArgumentError(absl::StrCat("cannot use the log folder ",
+                                                   options_.logs->path(), ": ", error.message(),
                                                    "; give a writable --log_dir"));
   }
   if (int fds[2]; options_.detached) {
@@ -143,53 +133,78 @@ absl::Status LocalCluster::Prepare() {
       return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
     keep_read_ = fds[0], keep_write_ = fds[1];
   }
-  cluster_file_ = options_.log_dir + "/cluster.textproto";
-  std::ofstream out(cluster_file_);
+  const std::string file = options_.logs->cluster_file();
+  std::ofstream out(file);
   out << ToTextproto(options_.config);
   out.close();
   if (out) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("cannot write ", cluster_file_, "; give a writable --log_dir"));
+      absl::StrCat("cannot write ", file, "; give a writable --log_dir"));
 }
 
-absl::Status LocalCluster::Spawn(const std::string& role, int rank,
-                                 const std::vector<std::string>& flags) {
+absl::Status LocalCluster::Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags) {
+  const std::string& log_dir = options_.logs->path();
   ChildOptions child;
-  child.name = absl::StrCat("sluice-", role, " rank ", rank);
-  child.argv = {absl::StrCat(binaries_, "/sluice-", role),
-                absl::StrCat("--cluster=", cluster_file_),
-                absl::StrCat("--log_dir=", options_.log_dir),
+  child.name = absl::StrCat("sluice-", RoleName(role), " rank ", rank);
+  child.argv = {absl::StrCat(binaries_, "/sluice-", RoleName(role)),
+                absl::StrCat("--cluster=", options_.logs->cluster_file()),
+                absl::StrCat("--log_dir=", log_dir),
                 options_.detached ? "--stop_unless_kept" : "--die_with_parent",
                 // A cluster of one job needs no folder a job.
                 absl::StrCat("--job_log_folders=", options_.detached ? "true" : "false")};
   child.argv.insert(child.argv.end(), flags.begin(), flags.end());
-  child.log_file = absl::StrCat(options_.log_dir, "/", LogName(role, rank));
+  child.log_file = absl::StrCat(log_dir, "/", LogFileName(role, rank));
   child.detached = options_.detached;
   child.input = keep_read_;
   SLUICE_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(std::move(child)));
-  children_.push_back(std::move(process));
+  children_.push_back({std::move(process), role, rank});
   return absl::OkStatus();
 }
 
 absl::Status LocalCluster::AwaitScheduler() {
-  const absl::Time deadline = absl::Now() + options_.start_timeout;
-  while (absl::Now() < deadline) {
-    for (const Endpoint& e : ReadEndpoints(options_.log_dir)) {
-      if (e.pid != children_[0].pid()) continue;
+  const absl::Time deadline = Clock::Real()->Now() + options_.start_timeout;
+  while (Clock::Real()->Now() < deadline) {
+    for (const Endpoint& e : ReadEndpoints(options_.logs->path())) {
+      if (e.pid != children_[0].process.pid()) continue;
       scheduler_ = e.address;
+      client_ = SchedulerClient::Create(scheduler_);
       return absl::OkStatus();
     }
     SLUICE_RETURN_IF_ERROR(Check());
     if (StopIsPending()) return absl::CancelledError("interrupted");
-    absl::SleepFor(absl::Milliseconds(10));
+    Clock::Real()->Sleep(absl::Milliseconds(10));
   }
   return absl::DeadlineExceededError(absl::StrCat("the scheduler did not listen within ",
                                                   absl::FormatDuration(options_.start_timeout),
-                                                  "; see ", children_[0].log_file()));
+                                                  "; see ", children_[0].process.log_file()));
+}
+
+void LocalCluster::TellOfDeaths() {
+  if (client_ == nullptr || SchedulerHasEnded()) return;
+  for (Child& child : children_) {
+    const auto status = child.process.Poll();
+    if (child.told || !status.has_value()) continue;
+    if (*status == 0) {  // it has said farewell itself
+      child.told = true;
+      continue;
+    }
+    MemberEndedRequest request;
+    request.set_role(child.role);
+    request.set_rank(child.rank);
+    request.set_pid(static_cast<uint32_t>(child.process.pid()));
+    request.set_process_space(ProcessSpace());
+    request.set_reason(absl::StrCat("its process ", DescribeExit(*status)));
+    const absl::Status told = client_->MemberEnded(request);
+    // A scheduler that is stopped for a moment is told later.
+    if (absl::IsUnavailable(told)) return;
+    child.told = true;
+  }
 }
 
 absl::Status LocalCluster::Check() {
-  for (ChildProcess& child : children_) {
+  TellOfDeaths();
+  for (Child& one : children_) {
+    ChildProcess& child = one.process;
     const auto status = child.Poll();
     if (!status.has_value()) continue;
     const std::string tail = TailOfFile(child.log_file(), kTailLines);
@@ -200,30 +215,36 @@ absl::Status LocalCluster::Check() {
   return absl::OkStatus();
 }
 
-bool LocalCluster::AllEndUntil(absl::Time deadline) {
-  bool all = true;
-  for (ChildProcess& child : children_) all = child.WaitUntil(deadline) && all;
-  return all;
+bool LocalCluster::AllEndWithin(absl::Duration time) {
+  absl::Time deadline = Clock::Real()->Now() + time;
+  bool last = false;
+  // In turns, so that the scheduler hears of a death while it waits for the others.
+  for (;;) {
+    TellOfDeaths();
+    const bool all = std::all_of(children_.begin(), children_.end(),
+                                 [](Child& child) { return child.process.Poll().has_value(); });
+    if (all) return true;
+    const absl::Time now = Clock::Real()->Now();
+    if (!last && SchedulerHasEnded()) {
+      // The scheduler ends after the members that still answer: who is left then hangs.
+      last = true;
+      deadline = std::min(deadline, now + kAfterScheduler);
+    }
+    if (now >= deadline) return false;
+    Clock::Real()->Sleep(absl::Milliseconds(10));
+  }
 }
 
 void LocalCluster::Stop(absl::Duration grace) {
-  const auto wait = [this](absl::Duration time) {
-    const absl::Time deadline = absl::Now() + time;
-    // The scheduler ends after the members that still answer: who is left then hangs.
-    const absl::Time last = deadline - kAfterScheduler;
-    if (!children_.empty() && last > absl::Now() && children_[0].WaitUntil(last)) {
-      return AllEndUntil(absl::Now() + kAfterScheduler);
-    }
-    return AllEndUntil(deadline);
-  };
   const auto signal = [this](int number) {
-    for (ChildProcess& child : children_) child.Signal(number);
+    client_ = nullptr;  // how they end from here on is our doing
+    for (Child& child : children_) child.process.Signal(number);
   };
-  if (!wait(grace)) {
+  if (!AllEndWithin(grace)) {
     signal(SIGTERM);
-    if (!wait(absl::Seconds(3))) {
+    if (!AllEndWithin(absl::Seconds(3))) {
       signal(SIGKILL);
-      wait(absl::Seconds(3));
+      AllEndWithin(absl::Seconds(3));
     }
   }
   children_.clear();

@@ -8,11 +8,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "cli/child_process.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 
 namespace sluice::cli {
 namespace {
@@ -116,7 +116,7 @@ int Logs(const ParsedCommand& command) {
   // Ends with the reader or by a signal.
   while (command.Switch("follow") && std::cout) {
     for (LogFile& file : *files) PrintNew(&file, many);
-    absl::SleepFor(absl::Milliseconds(200));
+    Clock::Real()->Sleep(absl::Milliseconds(200));
   }
   return kDone;
 }

@@ -2,12 +2,12 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/local_cluster.h"
 #include "cli/progress.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/identity.h"
@@ -44,7 +44,6 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
-  options.log_dir = command.Text("log_dir");
   options.devices = std::move(devices);
   options.threads = command.Given("threads") ? static_cast<int>(command.Number("threads"))
                                              : ThreadsPerWorker(static_cast<int>(workers));
@@ -55,9 +54,9 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
 // Until every process has registered.
 absl::Status AwaitMembers(LocalCluster* cluster, int members) {
   const auto client = SchedulerClient::Create(cluster->scheduler());
-  const absl::Time deadline = absl::Now() + kReadyTimeout;
+  const absl::Time deadline = Clock::Real()->Now() + kReadyTimeout;
   int alive = 0;
-  while (absl::Now() < deadline) {
+  while (Clock::Real()->Now() < deadline) {
     SLUICE_RETURN_IF_ERROR(cluster->Check());
     const auto status = client->GetStatus();
     alive = 0;
@@ -68,7 +67,7 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
     }
     if (StopIsPending()) return absl::CancelledError("interrupted");
     if (alive >= members) return absl::OkStatus();
-    absl::SleepFor(absl::Milliseconds(50));
+    Clock::Real()->Sleep(absl::Milliseconds(50));
   }
   return absl::DeadlineExceededError(
       absl::StrCat("only ", alive, " of ", members, " processes registered within ",
@@ -78,7 +77,7 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
 int Up(const ParsedCommand& command) {
   auto options = OptionsFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
-  const std::string log_dir = options->log_dir;
+  const std::string log_dir = command.Text("log_dir");
   const int servers = options->config.pservers_size();
   const int workers = static_cast<int>(options->config.worker_num());
   // Ctrl-C while it starts stops what it has started.
@@ -88,6 +87,9 @@ int Up(const ParsedCommand& command) {
       !there.ok()) {
     return ReportError(there);
   }
+  auto logs = LogFolder::Take(log_dir);
+  if (!logs.ok()) return ReportError(logs.status());
+  options->logs = *std::move(logs);
   auto cluster = LocalCluster::Start(*std::move(options));
   absl::Status ready =
       cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();

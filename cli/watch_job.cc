@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "cli/exit_codes.h"
+#include "common/base/clock.h"
 
 namespace sluice::cli {
 namespace {
@@ -21,7 +21,7 @@ class Watch {
     for (;;) {
       Ask();
       if (HasEnded(status_.state())) return WithCause();
-      if (absl::Now() >= std::min(deadline_, silent_until_)) return GaveUp();
+      if (Clock::Real()->Now() >= std::min(deadline_, silent_until_)) return GaveUp();
       if (o_.interrupted && o_.interrupted() && !asked_to_stop_) {
         if (!o_.cancel_on_interrupt) return status_;
         Cancel();
@@ -35,7 +35,12 @@ class Watch {
   JobStatus WithCause() {
     if (status_.state() != JOB_FAILED) return status_;
     CheckCluster();
-    if (!broken_.ok()) absl::StrAppend(status_.mutable_message(), "; ", Cause());
+    if (broken_.ok()) return status_;
+    // "sluice-worker rank 1 (pid 7) was killed ...": not when the scheduler was told in time.
+    const std::string cause = Cause(), how = cause.substr(cause.find(") ") + 1);
+    if (!absl::StrContains(status_.message(), how)) {
+      absl::StrAppend(status_.mutable_message(), "; ", cause);
+    }
     return status_;
   }
 
@@ -53,7 +58,6 @@ class Watch {
     const auto reply = o_.client->WatchJob(request);
     if (reply.ok()) {
       status_ = reply->status();
-      last_answer_ = absl::Now();
       silent_until_ = absl::InfiniteFuture();
       steps_seen_ = reply->steps_seen();
       o_.printer->Steps(reply->steps());
@@ -62,9 +66,14 @@ class Watch {
     }
     error_ = reply.status();
     const bool silent = absl::IsUnavailable(error_) || absl::IsDeadlineExceeded(error_);
-    // A refusal (no such job) does not get better.
-    silent_until_ = silent ? last_answer_ + o_.unreachable_after : absl::InfinitePast();
-    absl::SleepFor(absl::Milliseconds(100));
+    // From the end of the first call without an answer: this process may have been stopped during
+    // it. A refusal (no such job) does not get better.
+    if (!silent) {
+      silent_until_ = absl::InfinitePast();
+    } else if (silent_until_ == absl::InfiniteFuture()) {
+      silent_until_ = Clock::Real()->Now() + o_.unreachable_after;
+    }
+    Clock::Real()->Sleep(absl::Milliseconds(100));
   }
 
   void Cancel() {
@@ -74,7 +83,7 @@ class Watch {
     request.set_job_id(o_.job_id);
     const absl::Status status = o_.client->CancelJob(request);
     if (!status.ok()) error_ = status;
-    deadline_ = std::min(deadline_, absl::Now() + o_.grace);
+    deadline_ = std::min(deadline_, Clock::Real()->Now() + o_.grace);
   }
 
   void CheckCluster() {
@@ -83,7 +92,8 @@ class Watch {
     if (broken_.ok()) return;
     o_.printer->Note(std::string(broken_.message()));
     const bool hopeless = o_.hopeless && o_.hopeless();
-    deadline_ = std::min(deadline_, absl::Now() + (hopeless ? absl::ZeroDuration() : o_.grace));
+    deadline_ =
+        std::min(deadline_, Clock::Real()->Now() + (hopeless ? absl::ZeroDuration() : o_.grace));
   }
 
   absl::StatusOr<JobStatus> GaveUp() {
@@ -97,7 +107,6 @@ class Watch {
   const WatchOptions& o_;
   JobStatus status_;
   uint64_t steps_seen_ = 0;
-  absl::Time last_answer_ = absl::Now();
   absl::Time silent_until_ = absl::InfiniteFuture();  // finite while the scheduler does not answer
   absl::Time deadline_ = absl::InfiniteFuture();      // of a job that should end
   bool asked_to_stop_ = false;

@@ -132,6 +132,7 @@ uint32_t ClientCore::LinkTo(const std::string& address) {
   options.hello.set_job_id(options_.job.job_id());
   options.hello.set_rank(options_.rank);
   options.hello.set_incarnation(options_.incarnation);
+  options.hello.set_instance(options_.job.instance());
   links_.push_back(std::make_unique<PserverLink>(std::move(options)));
   pserver_of_link_.push_back(ShardIndex::kNone);
   open_.push_back(false);

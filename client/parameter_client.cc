@@ -128,6 +128,7 @@ absl::StatusOr<SaveShardsReply> ParameterClientImpl::SaveAt(const std::string& a
   request.set_job_id(options_.job.job_id());
   request.set_generation(generation);
   request.set_directory(directory);
+  request.set_instance(options_.job.instance());
   auto answer = options_.transport->Call(address, "/sluice.Pserver/SaveShards",
                                          request.SerializeAsString(), kSaveTimeout);
   if (!answer.ok()) {

@@ -24,6 +24,11 @@ endif()
 # What `ninja sluice_tsan_tests` builds: the tests with the label tsan.
 add_custom_target(sluice_tsan_tests)
 
+# Fails the build when code reads the time of day outside the clock. Every program depends on it.
+add_custom_target(sluice_wall_clock_check ALL
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/wall_clock_check.sh
+  COMMENT "Checking that only the clock reads the time of day" VERBATIM)
+
 # sluice_library(NAME SOURCES a.cc ... DEPS target ...): static library with the alias sluice::NAME.
 function(sluice_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
@@ -40,8 +45,11 @@ endfunction()
 # sluice_binary(NAME SOURCES a.cc ... DEPS target ...)
 function(sluice_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  list(APPEND ARG_DEPS sluice_absl_waits)
+  list(REMOVE_DUPLICATES ARG_DEPS)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_options ${ARG_DEPS})
+  add_dependencies(${name} sluice_wall_clock_check)
 endfunction()
 
 # sluice_test(NAME SOURCES a_test.cc ... DEPS target ... [LABEL unit|system] [TIMEOUT seconds] [TSAN])

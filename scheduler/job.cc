@@ -51,12 +51,10 @@ std::string SlowestAndWaits(const Job& job, Membership* members) {
   for (const uint64_t id : job.pservers) {
     const Member* member = members->ById(id);
     if (member == nullptr) continue;
-    const auto it = member->hosted.find(job.job_id);
-    if (it == member->hosted.end()) continue;
-    if (worst == nullptr || it->second.slowest_wait_s() > worst->slowest_wait_s()) {
-      worst = &it->second;
-    }
-    if (!it->second.waiting_for().empty()) waiting = &it->second;
+    const HostedJob* hosted = HostedOf(job, *member);
+    if (hosted == nullptr) continue;
+    if (worst == nullptr || hosted->slowest_wait_s() > worst->slowest_wait_s()) worst = hosted;
+    if (!hosted->waiting_for().empty()) waiting = hosted;
   }
   if (worst != nullptr && !worst->waiting_for().empty()) waiting = worst;
   std::vector<std::string> said;
@@ -78,7 +76,7 @@ std::string WaitingFor(const Job& job, Membership* members) {
   if (job.state == JOB_STARTING) {
     for (const uint64_t id : job.pservers) {
       const Member* member = members->ById(id);
-      if (member != nullptr && member->hosted.count(job.job_id) == 0) {
+      if (member != nullptr && HostedOf(job, *member) == nullptr) {
         missing.push_back(DescribeMember(*member));
       }
     }
@@ -132,6 +130,12 @@ double Eta(const JobStatus& status) {
 
 }  // namespace
 
+const HostedJob* HostedOf(const Job& job, const Member& member) {
+  const auto it = member.hosted.find(job.job_id);
+  if (it == member.hosted.end() || it->second.instance() != job.spec.instance()) return nullptr;
+  return &it->second;
+}
+
 std::string DescribeRank(const Job& job, uint32_t rank, Membership* members) {
   const Member* member = members->ById(job.ranks[rank].member_id);
   return absl::StrCat("rank ", rank, " (",
@@ -163,9 +167,9 @@ Staleness SumStaleness(const Job& job, Membership* members) {
   for (const uint64_t id : job.pservers) {
     const Member* member = members->ById(id);
     if (member == nullptr) continue;
-    const auto it = member->hosted.find(job.job_id);
-    if (it == member->hosted.end()) continue;
-    const Staleness& one = it->second.staleness();
+    const HostedJob* hosted = HostedOf(job, *member);
+    if (hosted == nullptr) continue;
+    const Staleness& one = hosted->staleness();
     sum.set_pushes(sum.pushes() + one.pushes());
     sum.set_sum(sum.sum() + one.sum());
     sum.set_max(std::max(sum.max(), one.max()));

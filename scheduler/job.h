@@ -77,6 +77,8 @@ struct Job {
 
 constexpr size_t kRecentSteps = 4096;
 
+// What the member reports of this instance of the job; null: nothing.
+const HostedJob* HostedOf(const Job& job, const Member& member);
 // The steps reported after the first `seen`, as far as they are remembered.
 void AddSteps(const Job& job, uint64_t seen, WatchJobReply* reply);
 // The job as operators see it.

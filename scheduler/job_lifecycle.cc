@@ -76,6 +76,7 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
   }
   ++next_number_;
   job->spec.set_job_id(job->job_id);
+  job->spec.set_instance(next_instance_++);
   *job->spec.mutable_config() = job->config;
   for (const TableConfig& table : tables) *job->spec.add_tables() = table;
   job->spec.set_worker_num(config.worker_num());
@@ -148,7 +149,7 @@ bool SchedulerCore::WaitsTooLong(Job* job, bool absent, absl::Time now) const {
     return false;
   }
   if (job->absent_since == absl::InfiniteFuture()) job->absent_since = now;
-  return now - job->absent_since >= options_.wait;
+  return Since(job->absent_since, now) >= options_.wait;
 }
 
 void SchedulerCore::StartJob(Job* job, absl::Time now) {
@@ -194,13 +195,12 @@ void SchedulerCore::CheckStarting(Job* job, absl::Time now) {
   for (const uint64_t id : job->pservers) {
     const Member* member = members_.ById(id);
     if (member == nullptr) return;  // its loss ends the job
-    const auto it = member->hosted.find(job->job_id);
-    const bool open =
-        it != member->hosted.end() && it->second.generation() == job->spec.route().generation();
+    const HostedJob* hosted = HostedOf(*job, *member);
+    const bool open = hosted != nullptr && hosted->generation() == job->spec.route().generation();
     if (!open) missing.push_back(DescribeMember(*member));
   }
   if (missing.empty()) return RunJob(job, now);
-  if (now - job->starting_since < options_.wait) return;
+  if (Since(job->starting_since, now) < options_.wait) return;
   EndJob(job, JOB_FAILED,
          absl::StrCat(absl::StrJoin(missing, " and "), " did not open the tables of job ",
                       job->job_id, " within ", absl::FormatDuration(options_.wait)),
@@ -241,7 +241,7 @@ bool SchedulerCore::ReportsAreFresh(const Job& job) {
 
 void SchedulerCore::CheckFinishing(Job* job, absl::Time now) {
   if (job->over() || !job->finishing()) return;
-  if (!ReportsAreFresh(*job) && now - job->finishing_since < options_.report_wait) return;
+  if (!ReportsAreFresh(*job) && Since(job->finishing_since, now) < options_.report_wait) return;
   EndJob(job, JOB_DONE, "", now);
 }
 

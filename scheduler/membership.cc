@@ -1,8 +1,22 @@
 #include "scheduler/membership.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
+namespace {
+
+// By what a newcomer says of itself, or has seen: the incumbent's process is no more.
+bool HasEnded(const Member& incumbent, const RegisterRequest& newcomer) {
+  if (newcomer.ended_member_id() == incumbent.id) return true;
+  // Its number has been given to the newcomer.
+  return !newcomer.process_space().empty() &&
+         newcomer.process_space() == incumbent.self.process_space() &&
+         newcomer.pid() == incumbent.self.pid();
+}
+
+}  // namespace
 
 std::string DescribeMember(const Member& member) {
   const RegisterRequest& self = member.self;
@@ -40,19 +54,15 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, abs
   const absl::Status checked = Check(request);
   if (!checked.ok()) return checked;
   Member& slot = members_[{request.role(), request.rank()}];
-  if (slot.id != 0) {
-    const bool same_process =
-        slot.self.pid() == request.pid() && slot.self.host() == request.host();
-    if (slot.alive && same_process && !slot.polled) {
+  if (slot.id != 0 && slot.alive) {
+    if (slot.self.life() == request.life() && request.life() != 0) {
       slot.last_seen = now;
       return &slot;
     }
-    if (slot.alive) {
-      *fenced = slot;
-      fenced->why_gone =
-          absl::StrCat("fenced: pid ", request.pid(), " on host ", request.host(),
-                       " registered as ", RoleName(request.role()), " ", request.rank());
-    }
+    if (!HasEnded(slot, request)) return nullptr;
+    *fenced = slot;
+    fenced->why_gone = absl::StrCat("its process has ended; pid ", request.pid(), " on host ",
+                                    request.host(), " has taken its place");
   }
   slot = Member();
   slot.id = next_id_++;
@@ -94,7 +104,8 @@ void Membership::Report(const PollRequest& request, absl::Time now, Member* memb
 std::vector<Member*> Membership::Expire(absl::Time now) {
   std::vector<Member*> expired;
   for (auto& [key, member] : members_) {
-    if (!member.alive || now - member.last_seen < options_.lease) continue;
+    if (!member.alive) continue;
+    if (now - std::max(member.last_seen, judged_from_) < options_.lease) continue;
     MarkGone(&member,
              absl::StrCat("no heartbeat for ", absl::ToInt64Seconds(now - member.last_seen), " s"));
     expired.push_back(&member);

@@ -1,8 +1,9 @@
 // Who belongs to the cluster: one member a (role, rank), alive while it reports within its lease.
 //
-// Invariants: a member id is issued once; ids grow, also over restarts of the scheduler, because
-// the first one is given from outside; of two lives of a (role, rank) only the newer one is
-// listened to. Thread safety: one thread.
+// Invariants: a member id is issued once, also over restarts of the scheduler, because the first
+// one is random and given from outside; a living member keeps its (role, rank) until its lease runs
+// out, it leaves, or its process is known to have ended; of two lives of a (role, rank) only the
+// newer one is listened to. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -49,10 +50,10 @@ class Membership {
   };
   explicit Membership(Options options) : options_(options) {}
 
-  // The new member; *fenced is the life that it ends (id 0: none), to be handled as lost by the
-  // caller. The same process asking again before its first report gets its own member back.
-  // INVALID_ARGUMENT on a rank out of range or a pserver without address, FAILED_PRECONDITION on
-  // another protocol.
+  // The new member; null: refused, because a living member has the role and rank. *fenced is the
+  // life that it ends (id 0: none), to be handled as lost by the caller. The same life asking again
+  // gets its own member back. INVALID_ARGUMENT on a rank out of range or a pserver without address,
+  // FAILED_PRECONDITION on another protocol.
   absl::StatusOr<Member*> Register(const RegisterRequest& request, absl::Time now, Member* fenced);
 
   // The living member. ABORTED: fenced by a newer life; CANCELLED: it has left; NOT_FOUND: its
@@ -63,6 +64,8 @@ class Membership {
   void Report(const PollRequest& request, absl::Time now, Member* member);
   // Members whose lease has run out by `now`; they are dead from here on.
   std::vector<Member*> Expire(absl::Time now);
+  // The scheduler itself did not run until `now`: every member gets a full lease from here on.
+  void ForgiveSilence(absl::Time now) { judged_from_ = now; }
   void MarkGone(Member* member, std::string why);
 
   // Null when nobody has registered so.
@@ -77,6 +80,7 @@ class Membership {
 
   const Options options_;
   uint64_t next_id_ = options_.first_id;
+  absl::Time judged_from_ = absl::InfinitePast();
   std::map<std::pair<Role, uint32_t>, Member> members_;
 };
 

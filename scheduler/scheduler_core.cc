@@ -16,8 +16,19 @@ Membership::Options MembershipOptions(const SchedulerCore::Options& options) {
   membership.pserver_num = options.pserver_num;
   membership.worker_num = options.worker_num;
   membership.lease = options.lease;
-  membership.first_id = options.first_member_id;
+  membership.first_id = options.first_id;
   return membership;
+}
+
+RegisterReply Refusal(const Member& holder, absl::Time now) {
+  RegisterReply reply;
+  Incumbent* incumbent = reply.mutable_incumbent();
+  incumbent->set_member_id(holder.id);
+  incumbent->set_host(holder.self.host());
+  incumbent->set_pid(holder.self.pid());
+  incumbent->set_process_space(holder.self.process_space());
+  incumbent->set_last_seen_s(absl::ToDoubleSeconds(now - holder.last_seen));
+  return reply;
 }
 
 bool Serves(const Job& job, const Member& member) {
@@ -28,10 +39,7 @@ bool Serves(const Job& job, const Member& member) {
 }  // namespace
 
 SchedulerCore::SchedulerCore(Options options, absl::Time now)
-    : options_(std::move(options)),
-      started_(now),
-      members_(MembershipOptions(options_)),
-      next_incarnation_(options_.first_member_id) {}
+    : options_(std::move(options)), started_(now), members_(MembershipOptions(options_)) {}
 
 // ------------------------------------------------------------------------------------- members
 
@@ -42,6 +50,7 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
   }
   Member fenced;
   SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Register(request, now, &fenced));
+  if (member == nullptr) return Refusal(*members_.At(request.role(), request.rank()), now);
   if (fenced.id != 0) OnMemberLost(fenced, now);
   RegisterReply reply;
   reply.set_member_id(member->id);
@@ -53,6 +62,7 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
 }
 
 absl::StatusOr<PollReply> SchedulerCore::Poll(const PollRequest& request, absl::Time now) {
+  NoticePause(now);
   SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Find(request.member_id()));
   members_.Report(request, now, member);
   if (member->self.role() == ROLE_PSERVER) {
@@ -73,6 +83,7 @@ void SchedulerCore::TakeHosted(Member* member, absl::Time now) {
   for (const auto& [job_id, hosted] : member->hosted) {
     Job* job = Find(job_id);
     if (job == nullptr || job->over() || hosted.error().empty()) continue;
+    if (HostedOf(*job, *member) == nullptr) continue;
     if (hosted.generation() != job->spec.route().generation()) continue;
     EndJob(job, JOB_FAILED,
            absl::StrCat(DescribeMember(*member), " of job ", job_id, ": ", hosted.error()), now);
@@ -139,7 +150,7 @@ void SchedulerCore::CheckServing(Job* job, const Member& member, RankSlot* slot,
   // A start takes a moment, and one report may be older than it looks: they can overtake each
   // other.
   const absl::Duration grace = slot->reported ? 2 * options_.heartbeat : options_.lease;
-  if (now - slot->absent_since < grace) return;
+  if (Since(slot->absent_since, now) < grace) return;
   EndJob(job, JOB_FAILED,
          absl::StrCat(DescribeMember(member), " of job ", job->job_id, ": it ",
                       slot->reported ? "no longer runs" : "does not run",
@@ -185,6 +196,34 @@ void SchedulerCore::Leave(const LeaveRequest& request, absl::Time now) {
   OnMemberLost(**member, now);
   Schedule(now);
   StopMembers(now);
+}
+
+void SchedulerCore::MemberEnded(const MemberEndedRequest& request, absl::Time now) {
+  Member* member = members_.At(request.role(), request.rank());
+  if (member == nullptr || !member->alive || member->self.pid() != request.pid() ||
+      member->self.process_space() != request.process_space()) {
+    return;
+  }
+  members_.MarkGone(member, request.reason());
+  OnMemberLost(*member, now);
+  Schedule(now);
+  StopMembers(now);
+}
+
+std::vector<MemberEndedRequest> SchedulerCore::SilentMembers(const std::string& process_space,
+                                                             absl::Time now) {
+  std::vector<MemberEndedRequest> silent;
+  if (process_space.empty()) return silent;
+  for (const Member* member : members_.All()) {
+    if (!member->alive || member->self.process_space() != process_space) continue;
+    if (now - member->last_seen < 2 * options_.heartbeat) continue;
+    MemberEndedRequest& one = silent.emplace_back();
+    one.set_role(member->self.role());
+    one.set_rank(member->self.rank());
+    one.set_pid(member->self.pid());
+    one.set_process_space(process_space);
+  }
+  return silent;
 }
 
 void SchedulerCore::OnMemberLost(const Member& member, absl::Time now) {
@@ -410,7 +449,18 @@ bool SchedulerCore::CanEnd(absl::Time now) {
 
 // ---------------------------------------------------------------------------------------- time
 
+void SchedulerCore::NoticePause(absl::Time now) {
+  // Longer than a tick comes late on a busy machine, shorter than a lease.
+  const absl::Duration pause =
+      std::clamp(options_.lease / 2, absl::Milliseconds(300), absl::Seconds(1));
+  if (now - ticked_at_ < pause) return;
+  resumed_at_ = now;
+  members_.ForgiveSilence(now);
+}
+
 void SchedulerCore::Tick(absl::Time now) {
+  NoticePause(now);
+  ticked_at_ = now;
   for (const Member* member : members_.Expire(now)) OnMemberLost(*member, now);
   for (const auto& job : jobs_) {
     CheckStarting(job.get(), now);

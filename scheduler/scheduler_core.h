@@ -10,6 +10,7 @@
 // kMaxQueuedJobs wait. Thread safety: one thread (the service locks).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,7 +34,7 @@ struct OutputAction {
   enum Kind { kStarted, kScalars, kTrace, kEnded };
   Kind kind = kStarted;
   std::string job_id;
-  absl::Time time;
+  absl::Time time;   // the core's; SchedulerLoop makes it the time of day
   JobConfig config;  // kStarted, kEnded
   std::vector<Scalar> scalars;
   TraceReport trace;  // kTrace
@@ -59,7 +60,9 @@ class SchedulerCore {
     // the scheduler ends when all have left, or after `all_stop`.
     absl::Duration worker_stop = absl::Seconds(3);
     absl::Duration all_stop = absl::Seconds(5);
-    uint64_t first_member_id = 1;  // and the first incarnation
+    // The first member id, incarnation and instance of a job. Random, so that no number of another
+    // life of this scheduler is known here.
+    uint64_t first_id = 1;
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
@@ -72,6 +75,10 @@ class SchedulerCore {
   absl::StatusOr<PollReply> Desired(uint64_t member_id);
   absl::StatusOr<uint64_t> DesiredVersion(uint64_t member_id);
   void Leave(const LeaveRequest& request, absl::Time now);
+  // Nothing when the member is another process or gone already.
+  void MemberEnded(const MemberEndedRequest& request, absl::Time now);
+  // Living members of that process space that have been silent for some heartbeats.
+  std::vector<MemberEndedRequest> SilentMembers(const std::string& process_space, absl::Time now);
 
   // Workers of a job. ABORTED: the incarnation is not the rank's. CANCELLED: the job is over
   // (NextTask).
@@ -96,7 +103,8 @@ class SchedulerCore {
   ClusterStatus GetStatus(absl::Time now);
   void Shutdown(absl::Time now);
 
-  // Time passes: leases run out, waiting has its bounds. To be called several times a second.
+  // Time passes: leases run out, waiting has its bounds. To be called several times a second; after
+  // a gap the scheduler itself was stopped, and judges nobody by the time before.
   void Tick(absl::Time now);
   // The output of a job: it could not be begun or gone on with, or it is complete (kEnded).
   void OutputFailed(const std::string& job_id, const absl::Status& why, absl::Time now);
@@ -143,6 +151,12 @@ class SchedulerCore {
   void Release(Job* job, RankSlot* slot);
   void Forget();
   void StopMembers(absl::Time now);
+  // Whether the scheduler itself was stopped since the last tick.
+  void NoticePause(absl::Time now);
+  // How long something lasts, not counting from before a pause of the scheduler itself.
+  absl::Duration Since(absl::Time begin, absl::Time now) const {
+    return now - std::max(begin, resumed_at_);
+  }
   void Emit(const Job& job, OutputAction::Kind kind, std::vector<Scalar> scalars, absl::Time now);
 
   const Options options_;
@@ -151,7 +165,10 @@ class SchedulerCore {
   // In order of submission. Pointers stay valid until Forget.
   std::vector<std::unique_ptr<Job>> jobs_;
   uint64_t next_number_ = 1;
-  uint64_t next_incarnation_;  // begins later than any of an earlier life of this scheduler
+  uint64_t next_incarnation_ = options_.first_id;
+  uint64_t next_instance_ = options_.first_id;
+  absl::Time ticked_at_ = started_;
+  absl::Time resumed_at_ = absl::InfinitePast();  // after it did not run for a while
   absl::Time shutdown_at_ = absl::InfiniteFuture();
   bool pservers_stop_ = false;
   std::vector<OutputAction> actions_;

@@ -105,6 +105,12 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
     }
   }
   std::vector<OutputAction> actions = core_.TakeActions();
+  // The core's times are not dates; its actions are stamped with one.
+  const absl::Time wall = options_.clock->WallNow();
+  for (OutputAction& action : actions) {
+    action.time = wall - (now - action.time);
+    action.trace.received = wall - (now - action.trace.received);
+  }
   for (const OutputAction& action : actions) {
     const std::string line = LineOf(action);
     if (line.empty()) continue;
@@ -118,11 +124,25 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
 absl::StatusOr<RegisterReply> SchedulerLoop::Register(const RegisterRequest& request) {
   absl::StatusOr<RegisterReply> reply;
   Run([&](SchedulerCore& core, absl::Time now) { reply = core.Register(request, now); });
-  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
-                            " on host ", request.host(), "): ",
-                            reply.ok() ? absl::StrCat("registered as member ", reply->member_id())
-                                       : std::string(reply.status().message())));
+  LogRegistration(request, reply);
   return reply;
+}
+
+void SchedulerLoop::LogRegistration(const RegisterRequest& request,
+                                    const absl::StatusOr<RegisterReply>& reply) {
+  std::string what;
+  if (!reply.ok()) {
+    what = std::string(reply.status().message());
+  } else if (reply->member_id() != 0) {
+    what = absl::StrCat("registered as member ", reply->member_id());
+  } else {
+    // It asks again and again; one line is enough.
+    if (refused_life_.exchange(request.life(), std::memory_order_relaxed) == request.life()) return;
+    what = absl::StrCat("refused while pid ", reply->incumbent().pid(), " on host ",
+                        reply->incumbent().host(), " has this rank");
+  }
+  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
+                            " on host ", request.host(), "): ", what));
 }
 
 void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done) {
@@ -145,6 +165,25 @@ void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done) {
 
 void SchedulerLoop::Leave(const LeaveRequest& request) {
   Run([&](SchedulerCore& core, absl::Time now) { core.Leave(request, now); });
+}
+
+void SchedulerLoop::MemberEnded(const MemberEndedRequest& request) {
+  options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
+                            "): ", request.reason()));
+  Run([&](SchedulerCore& core, absl::Time now) { core.MemberEnded(request, now); });
+}
+
+void SchedulerLoop::LookAfterSilentMembers() {
+  std::vector<MemberEndedRequest> silent;
+  {
+    MutexLock lock(&mutex_);
+    silent = core_.SilentMembers(options_.process_space, options_.clock->Now());
+  }
+  for (MemberEndedRequest& member : silent) {
+    if (!options_.process_has_ended(member.pid())) continue;
+    member.set_reason("its process has ended");
+    MemberEnded(member);
+  }
 }
 
 void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done) {
@@ -298,6 +337,7 @@ void SchedulerLoop::TimerLoop() {
       }
       if (options_.on_end) options_.on_end();
     }
+    LookAfterSilentMembers();
     if (!shutting_down) NameMissing(options_.clock->Now());
   }
 }

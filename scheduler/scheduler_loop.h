@@ -6,6 +6,7 @@
 // loop's, then the output's queue.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -33,6 +34,10 @@ class SchedulerLoop {
     Clock* clock = nullptr;  // outlives the loop
     Env* env = nullptr;      // outlives the loop
     std::string host;
+    // Members of this process space that fall silent are looked at: one whose process has ended is
+    // gone before its lease runs out. Empty: none is.
+    std::string process_space;
+    std::function<bool(uint32_t pid)> process_has_ended;  // in process_space
     std::string default_output;  // folder of the outputs of jobs that name none
     std::function<void(const std::string&)> log;
     std::function<void(const std::string& job_id, const std::string& line)> job_log;
@@ -46,6 +51,7 @@ class SchedulerLoop {
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request);
   void Poll(const PollRequest* request, Done<PollReply> done);
   void Leave(const LeaveRequest& request);
+  void MemberEnded(const MemberEndedRequest& request);
   void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done);
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
@@ -82,6 +88,8 @@ class SchedulerLoop {
   uint64_t FirstFreeNumber(const JobConfig& config) const;
   void TimerLoop();
   void NameMissing(absl::Time now);
+  void LookAfterSilentMembers();
+  void LogRegistration(const RegisterRequest& request, const absl::StatusOr<RegisterReply>& reply);
 
   const Options options_;
   Mutex mutex_;
@@ -91,7 +99,8 @@ class SchedulerLoop {
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Time named_at_;  // of the timer thread
+  std::atomic<uint64_t> refused_life_{0};  // relaxed: of the last refusal that was logged
+  absl::Time named_at_;                    // of the timer thread
   std::unique_ptr<JobOutput> output_;
   std::thread timer_;
 };

@@ -9,10 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/process_space.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
@@ -30,8 +32,7 @@ SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
   core.lease = absl::Milliseconds(cluster.limits().lease_ms());
   core.heartbeat = absl::Milliseconds(cluster.limits().heartbeat_ms());
   core.wait = absl::Seconds(cluster.limits().wait_s());
-  // Later than any id of an earlier life of this scheduler.
-  core.first_member_id = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
+  core.first_id = RandomId();
   core.place = PlaceJob;
   return core;
 }
@@ -56,6 +57,8 @@ absl::Status SchedulerServer::Init() {
   loop.clock = Clock::Real();
   loop.env = Env::Real();
   loop.host = HostName();
+  loop.process_space = ProcessSpace();
+  loop.process_has_ended = &ProcessHasEnded;
   std::error_code error;
   loop.default_output = (std::filesystem::current_path(error) / "output").string();
   loop.log = options_.log;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/daemon/control_plane.h"
+#include "common/transport/grpc_deadline.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace sluice {
@@ -44,6 +45,11 @@ class Service : public Scheduler::CallbackService {
   ServerUnaryReactor* Leave(CallbackServerContext* context, const LeaveRequest* request,
                             LeaveReply*) override {
     loop_->Leave(*request);
+    return Finish(context, absl::OkStatus());
+  }
+  ServerUnaryReactor* MemberEnded(CallbackServerContext* context, const MemberEndedRequest* request,
+                                  MemberEndedReply*) override {
+    loop_->MemberEnded(*request);
     return Finish(context, absl::OkStatus());
   }
   ServerUnaryReactor* NextPhase(CallbackServerContext* context, const NextPhaseRequest* request,
@@ -134,7 +140,7 @@ class GrpcListener : public SchedulerListener {
   void Stop() override {
     if (server_ == nullptr) return;
     loop_->StopWaiting();
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    server_->Shutdown(GrpcDeadline(absl::Seconds(1)));
     server_->Wait();
     server_.reset();
   }

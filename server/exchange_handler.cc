@@ -93,9 +93,9 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
                      "; use the same version of sluice on all hosts"));
   }
   std::shared_ptr<JobTables> job = find_job_(hello.job_id());
-  if (job == nullptr) {
+  if (job == nullptr || job->instance() != hello.instance()) {
     return absl::NotFoundError(
-        absl::StrCat("job ", hello.job_id(), " is not open on this pserver"));
+        absl::StrCat("this instance of job ", hello.job_id(), " is not open on this pserver"));
   }
   caller_.rank = hello.rank();
   caller_.incarnation = hello.incarnation();

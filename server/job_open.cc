@@ -113,6 +113,7 @@ absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int se
 JobTables::JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePolicy& policy,
                      Clock* clock, const JobLimits& limits)
     : job_id_(spec.job_id()),
+      instance_(spec.instance()),
       layouts_(std::move(layouts)),
       policy_(policy),
       clock_(clock),

@@ -83,6 +83,7 @@ class JobTables {
   // Answers what waits with NOT_FOUND; requests are refused from now on.
   void Close();
 
+  uint64_t instance() const { return instance_; }  // JobSpec.instance
   uint64_t generation();
   HostedJob Report();
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory);
@@ -139,6 +140,7 @@ class JobTables {
   void Fail(const std::string& error);
 
   const std::string job_id_;
+  const uint64_t instance_;
   const TableLayouts layouts_;
   const UpdatePolicy policy_;
   Clock* const clock_;

@@ -11,13 +11,13 @@ namespace sluice {
 
 void Pserver::Reconcile(const std::string& self,
                         const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
-  std::set<std::string> wanted;
-  for (const JobSpec& spec : desired) wanted.insert(spec.job_id());
+  std::set<std::pair<std::string, uint64_t>> wanted;
+  for (const JobSpec& spec : desired) wanted.insert({spec.job_id(), spec.instance()});
   std::vector<std::shared_ptr<JobTables>> dropped;
   {
     MutexLock lock(&mutex_);
     for (auto it = jobs_.begin(); it != jobs_.end();) {
-      if (wanted.count(it->first) != 0) {
+      if (wanted.count({it->first, it->second.instance}) != 0) {
         ++it;
         continue;
       }
@@ -40,6 +40,7 @@ void Pserver::Reconcile(const std::string& self,
         (hosted.tables != nullptr || !hosted.error.empty())) {
       continue;
     }
+    hosted.instance = spec.instance();
     hosted.generation = spec.route().generation();
     if (hosted.tables != nullptr) {
       const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
@@ -76,6 +77,7 @@ std::vector<HostedJob> Pserver::Report() {
     HostedJob report;
     if (hosted.tables != nullptr) report = hosted.tables->Report();
     report.set_job_id(job_id);
+    report.set_instance(hosted.instance);
     if (hosted.tables == nullptr) report.set_generation(hosted.generation);
     if (!hosted.error.empty()) report.set_error(Printable(hosted.error));
     reports.push_back(std::move(report));
@@ -102,19 +104,19 @@ void Pserver::GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& los
   }
 }
 
-absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const std::string& job_id,
-                                                           uint64_t generation,
-                                                           const std::string& directory) {
+absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsRequest& request) {
+  const std::string& job_id = request.job_id();
   std::shared_ptr<JobTables> job = Find(job_id);
-  if (job == nullptr) {
-    return absl::NotFoundError(absl::StrCat("job ", job_id, " is not open on this pserver"));
+  if (job == nullptr || job->instance() != request.instance()) {
+    return absl::NotFoundError(
+        absl::StrCat("this instance of job ", job_id, " is not open on this pserver"));
   }
-  if (generation != job->generation()) {
-    return absl::FailedPreconditionError(absl::StrCat("save of generation ", generation, ", job ",
-                                                      job_id, " is at generation ",
+  if (request.generation() != job->generation()) {
+    return absl::FailedPreconditionError(absl::StrCat("save of generation ", request.generation(),
+                                                      ", job ", job_id, " is at generation ",
                                                       job->generation()));
   }
-  return job->SaveShards(directory);
+  return job->SaveShards(request.directory());
 }
 
 std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> stream) {

@@ -25,7 +25,8 @@ class Pserver {
   explicit Pserver(Clock* clock, JobLimits limits = {})
       : clock_(clock), limits_(std::move(limits)) {}
 
-  // Opens the missing jobs, drops the others, takes over routes. May take long (reads saved
+  // Opens the missing jobs, drops the others, other instances of the same job_id among them, takes
+  // over routes. May take long (reads saved
   // models); what cannot be opened is reported with its error, until the job is dropped.
   // `self` is how routes name this pserver.
   void Reconcile(const std::string& self,
@@ -35,10 +36,9 @@ class Pserver {
   // What its jobs did, for a report; and back when the report was lost.
   void TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces);
   void GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost);
-  // NOT_FOUND when the job is not open, FAILED_PRECONDITION when `generation` is another than the
-  // job's.
-  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& job_id, uint64_t generation,
-                                                    const std::string& directory);
+  // NOT_FOUND when this instance of the job is not open, FAILED_PRECONDITION when the generation is
+  // another than the job's.
+  absl::StatusOr<std::vector<SavedFile>> SaveShards(const SaveShardsRequest& request);
 
   // The handler of a new stream. The pserver outlives it.
   std::unique_ptr<StreamHandler> NewHandler(std::shared_ptr<Stream> stream);
@@ -52,6 +52,7 @@ class Pserver {
   absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec, const std::string& self);
   struct Hosted {
     std::shared_ptr<JobTables> tables;  // null when it could not be opened
+    uint64_t instance = 0;              // JobSpec.instance
     uint64_t generation = 0;            // of the last route tried
     std::string error;
   };

@@ -119,6 +119,7 @@ void PserverServer::Join() {
     session.scheduler = scheduler_.get();
     session.self = RegistrationOf(identity, admin_->address());
     session.wait = kRegisterWait;
+    session.stopping = [this] { return stopping(); };
     session.fill_report = [this](PollRequest* request) { FillReport(request); };
     session.report_lost = [this](const PollRequest& request) {
       pserver_.GiveBack(request.traces());
@@ -212,8 +213,7 @@ absl::StatusOr<std::string> PserverServer::SaveShards(const std::string& request
   if (!save.ParseFromString(request)) {
     return absl::InvalidArgumentError("SaveShards: the request is not a SaveShardsRequest");
   }
-  SLUICE_ASSIGN_OR_RETURN(std::vector<SavedFile> files,
-                          pserver_.SaveShards(save.job_id(), save.generation(), save.directory()));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<SavedFile> files, pserver_.SaveShards(save));
   SaveShardsReply reply;
   for (SavedFile& file : files) *reply.add_files() = std::move(file);
   return reply.SerializeAsString();

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "model/data/text_reader.h"
@@ -13,7 +14,6 @@ namespace {
 
 constexpr uint64_t kAllText = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kPieceBytes = 16 << 20;  // of text
-constexpr absl::Duration kSchedulerPatience = absl::Seconds(20);
 
 uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
   return CombineHash(CombineHash(context.config().train().seed(), 0x6F72646572), epoch);
@@ -165,15 +165,21 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
   // A call that is tried again keeps its number: the task of a lost reply is answered again, not
   // lost.
   request.set_number(++calls_);
-  const absl::Time give_up = absl::Now() + kSchedulerPatience;
+  absl::Time give_up = absl::InfiniteFuture();
   for (;;) {
     absl::StatusOr<NextTaskReply> reply = context_.scheduler->NextTask(request);
     if (reply.ok() && reply->kind() != NextTaskReply::WAIT) return reply;
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
-    if (!reply.ok() && (!absl::IsUnavailable(reply.status()) || absl::Now() > give_up))
-      return reply.status();
-    if (reply.ok()) request.set_number(++calls_);  // WAIT was the answer: a new question
-    absl::SleepFor(absl::Milliseconds(100));
+    const absl::Time now = Clock::Real()->Now();
+    if (reply.ok()) {
+      request.set_number(++calls_);  // WAIT was the answer: a new question
+      give_up = absl::InfiniteFuture();
+    } else {
+      // From the first call without an answer on: this process may have been stopped during it.
+      if (give_up == absl::InfiniteFuture()) give_up = now + context_.scheduler_patience;
+      if (!absl::IsUnavailable(reply.status()) || now > give_up) return reply.status();
+    }
+    Clock::Real()->Sleep(absl::Milliseconds(100));
   }
 }
 

@@ -32,6 +32,7 @@ struct JobContext {
   DenseNet* net = nullptr;
   ParameterClient* client = nullptr;
   SchedulerClient* scheduler = nullptr;
+  absl::Duration scheduler_patience = absl::Seconds(20);  // with calls that have no answer
   WorkerStats* stats = nullptr;
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(const std::string&)> log;

@@ -15,7 +15,6 @@
 namespace sluice {
 namespace {
 constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
-constexpr absl::Duration kSchedulerPatience = absl::Seconds(20);
 
 TraceBatch::Name SpanName(Phase::Kind kind) {
   switch (kind) {
@@ -92,6 +91,7 @@ absl::Status JobRunner::Prepare() {
   context_.net = net_.get();
   context_.client = created.get();
   context_.scheduler = options_.scheduler;
+  context_.scheduler_patience = options_.scheduler_patience;
   context_.stats = &stats_;
   context_.cancelled = &cancelled_;
   context_.log = options_.log;
@@ -163,7 +163,7 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
   request.set_incarnation(incarnation());
   request.set_wait_ms(kWaitMs);
   *request.mutable_report() = report;
-  absl::Time give_up = absl::Now() + kSchedulerPatience;
+  absl::Time give_up = absl::InfiniteFuture();
   for (;;) {
     if (cancelled_) return absl::CancelledError("the job was cancelled");
     absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
@@ -171,11 +171,14 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
       if (reply->ready()) return reply->phase();
       if (!reply->waiting_for().empty())
         stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
-      give_up = absl::Now() + kSchedulerPatience;
+      give_up = absl::InfiniteFuture();
       continue;
     }
-    if (!absl::IsUnavailable(reply.status()) || absl::Now() > give_up) return reply.status();
-    absl::SleepFor(absl::Milliseconds(200));
+    const absl::Time now = options_.clock->Now();
+    // From the first call without an answer on: this process may have been stopped during it.
+    if (give_up == absl::InfiniteFuture()) give_up = now + options_.scheduler_patience;
+    if (!absl::IsUnavailable(reply.status()) || now > give_up) return reply.status();
+    options_.clock->Sleep(absl::Milliseconds(200));
   }
 }
 

@@ -25,7 +25,8 @@ class JobRunner {
     int threads = 1;
     ComputeDevice device;
     int slot = 0;  // of this worker in the cluster: which CPUs are its own with train.pin_threads
-    SchedulerClient* scheduler = nullptr;  // outlives the runner, as do the others
+    SchedulerClient* scheduler = nullptr;                   // outlives the runner, as do the others
+    absl::Duration scheduler_patience = absl::Seconds(20);  // with calls that have no answer
     Transport* transport = nullptr;
     Clock* clock = nullptr;
     uint64_t max_message_bytes = 0;  // of the data plane; 0: no limit

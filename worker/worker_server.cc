@@ -74,6 +74,7 @@ void WorkerServer::Join() {
   session.self = RegistrationOf(identity, admin_->address());
   session.self.set_device(NameOf(options_.device));
   session.wait = kRegisterWait;
+  session.stopping = [this] { return Stopping(); };
   session.fill_report = [this](PollRequest* request) { FillReport(request); };
   session.report_lost = [this](const PollRequest& request) { ReportLost(request); };
   session.on_desired = [this](const PollReply& reply) { OnDesired(reply); };
@@ -165,6 +166,7 @@ void WorkerServer::RunJobs() {
       if (assignment_.job().config().train().threads() > 0)
         run.threads = assignment_.job().config().train().threads();
       run.scheduler = scheduler_.get();
+      run.scheduler_patience = session_->lost_after();
       run.transport = options_.transport;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = Clock::Real();

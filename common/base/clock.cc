@@ -1,11 +1,23 @@
 #include "common/base/clock.h"
 
+#include <chrono>
+#include <thread>
+
+#include "absl/time/clock.h"
+
 namespace sluice {
 namespace {
 class RealClock : public Clock {
  public:
-  absl::Time Now() override { return absl::Now(); }
-  void Sleep(absl::Duration d) override { absl::SleepFor(d); }
+  // CLOCK_MONOTONIC, counted from the Unix epoch only to have the type of a time.
+  absl::Time Now() override {
+    return absl::UnixEpoch() +
+           absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+  }
+  absl::Time WallNow() override { return absl::Now(); }
+  void Sleep(absl::Duration d) override {
+    if (d > absl::ZeroDuration()) std::this_thread::sleep_for(absl::ToChronoNanoseconds(d));
+  }
 };
 }  // namespace
 

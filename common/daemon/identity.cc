@@ -9,11 +9,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/config/environment.h"
 #include "common/config/job_config.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/process_space.h"
 
 namespace sluice {
 namespace {
@@ -245,8 +247,8 @@ absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags) 
 
 int ExitCodeOf(const absl::Status& status) {
   if (status.ok()) return 0;
-  const bool the_same_again =
-      absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) || absl::IsAborted(status);
+  const bool the_same_again = absl::IsInvalidArgument(status) || absl::IsUnimplemented(status) ||
+                              absl::IsAborted(status) || absl::IsAlreadyExists(status);
   return the_same_again ? 2 : 1;
 }
 
@@ -258,6 +260,8 @@ RegisterRequest RegistrationOf(const Identity& identity, const std::string& admi
   self.set_address(identity.advertise);
   self.set_host(HostName());
   self.set_pid(getpid());
+  self.set_life(RandomId());
+  self.set_process_space(ProcessSpace());
   self.set_admin_address(admin_address);
   self.set_log_file(absl::StrCat(identity.log_dir, "/", LogFileName(identity.role, identity.rank)));
   return self;

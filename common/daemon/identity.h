@@ -46,19 +46,21 @@ struct Identity {
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 // Exit code of a daemon: 0 OK; 2 when to start it again would not help (INVALID_ARGUMENT: its flags
-// or configuration; UNIMPLEMENTED: this build has not what they ask for; ABORTED: another process
-// has its role and rank); else 1.
+// or configuration; UNIMPLEMENTED: this build has not what they ask for; ABORTED, ALREADY_EXISTS:
+// another process, which runs, has its role and rank or its log); else 1.
 int ExitCodeOf(const absl::Status& status);
 
 // schedulerlog.0, serverlog.N, workerlog.N
 std::string LogFileName(Role role, uint32_t rank);
 
-// What a pserver or worker says of itself when it registers: this process, with that identity.
+// What a pserver or worker says of itself when it registers: this process, with that identity, as a
+// life of its own.
 RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address);
 
 // Opens the log: glog lines are appended to <log_dir>/<LogFileName>, each at once; WARNING and
 // above also go to stderr. Crashes leave their stack there. --log_dir is glog's own flag:
-// DECLARE_string(log_dir) in main.cc.
+// DECLARE_string(log_dir) in main.cc. The file is locked as long as this process runs:
+// ALREADY_EXISTS, before anything is written, when another process has it.
 absl::Status OpenLog(const Identity& identity, const char* argv0);
 // Appends "role rank address pid admin_address" ("-" for none) to <log_dir>/endpoints.log.
 absl::Status AppendEndpoint(const Identity& identity, const std::string& address,

@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/daemon/identity.h"
 
 namespace sluice {
@@ -28,7 +28,8 @@ absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_i
   if (fd < 0)
     return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
   const std::string text = absl::StrCat(
-      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::Now(), absl::LocalTimeZone()), " ", line, "\n");
+      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", Clock::Real()->WallNow(), absl::LocalTimeZone()), " ",
+      line, "\n");
   const ssize_t written = write(fd, text.data(), text.size());
   const int why = errno;
   close(fd);

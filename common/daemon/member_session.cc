@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/control_plane.h"
+#include "common/daemon/place_claim.h"
 
 namespace sluice {
 namespace {
@@ -19,12 +23,27 @@ constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
+PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
+  PlaceClaim::Options claim;
+  claim.scheduler = options.scheduler;
+  claim.self = options.self;
+  claim.clock = Clock::Real();
+  claim.process_has_ended = options.process_has_ended;
+  claim.log = options.log;
+  return claim;
+}
+
 // One thread polls: the call waits at the scheduler for a new desired state, and is the heartbeat
 // as well. Because that call cannot be cut short, a helper thread sends the reports of ReportSoon
 // beside it; a change that such a report causes is answered to the waiting poll.
 class PollingSession : public MemberSession {
  public:
-  PollingSession(Options options, const RegisterReply& registered) : options_(std::move(options)) {
+  PollingSession(Options options, const RegisterReply& registered)
+      : options_(std::move(options)),
+        lost_after_(options_.lost_after > absl::ZeroDuration()
+                        ? options_.lost_after
+                        : SchedulerPatience(absl::Milliseconds(registered.lease_ms()))),
+        claim_(ClaimOf(options_)) {
     Adopt(registered);
     poller_ = std::thread([this] { PollLoop(); });
     helper_ = std::thread([this] { HelperLoop(); });
@@ -51,6 +70,8 @@ class PollingSession : public MemberSession {
 
   // acquire pairs with the release in Adopt.
   uint64_t member_id() const override { return member_id_.load(std::memory_order_acquire); }
+
+  absl::Duration lost_after() const override { return lost_after_; }
 
   void ReportSoon() override {
     MutexLock lock(&mutex_);
@@ -90,10 +111,9 @@ class PollingSession : public MemberSession {
   }
 
   // False when the session is being destroyed.
-  bool Pause() {
+  bool Pause(absl::Duration time) {
     MutexLock lock(&mutex_);
-    const SteadyTime end =
-        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_.retry_pause);
+    const SteadyTime end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
     while (!stopping_) {
       const auto left = end - std::chrono::steady_clock::now();
       if (left <= left.zero()) break;
@@ -115,12 +135,25 @@ class PollingSession : public MemberSession {
   }
 
   void PollLoop() {
-    SteadyTime answered = std::chrono::steady_clock::now();
+    // From the end of the first call without an answer: this process may have been stopped during
+    // it, and a scheduler that answers the next one was not silent.
+    std::optional<SteadyTime> silent_since;
     bool register_again = false;
     while (!Stopping()) {
-      const absl::Status status = register_again ? RegisterAgain() : PollOnce();
+      absl::Status status;
+      if (register_again) {
+        const absl::StatusOr<bool> registered = RegisterAgain();
+        status = registered.status();
+        if (registered.ok() && !*registered) {
+          silent_since.reset();
+          if (!Pause(options_.place_pause)) return;
+          continue;
+        }
+      } else {
+        status = PollOnce();
+      }
       if (status.ok()) {
-        answered = std::chrono::steady_clock::now();
+        silent_since.reset();
         register_again = false;
         if (told_to_stop_) return End(absl::OkStatus());
         continue;
@@ -131,13 +164,15 @@ class PollingSession : public MemberSession {
         continue;
       }
       if (!absl::IsUnavailable(status)) return End(status);
-      const absl::Duration silent = absl::FromChrono(std::chrono::steady_clock::now() - answered);
-      if (silent >= options_.lost_after) {
+      const SteadyTime now = std::chrono::steady_clock::now();
+      if (!silent_since.has_value()) silent_since = now;
+      const absl::Duration silent = absl::FromChrono(now - *silent_since);
+      if (silent >= lost_after_) {
         return End(absl::UnavailableError(absl::StrCat(
             "the scheduler at ", options_.scheduler->address(), " has been silent for ",
             absl::ToInt64Seconds(silent), " s: ", status.message())));
       }
-      if (!Pause()) return;
+      if (!Pause(options_.retry_pause)) return;
     }
   }
 
@@ -151,14 +186,14 @@ class PollingSession : public MemberSession {
     return absl::OkStatus();
   }
 
-  absl::Status RegisterAgain() {
-    const absl::StatusOr<RegisterReply> reply = options_.scheduler->Register(options_.self);
-    if (!reply.ok()) return reply.status();
-    // Whatever an earlier life of the scheduler wanted is void: the same job_id may come again with
-    // other content.
+  // False: another process holds the place as yet.
+  absl::StatusOr<bool> RegisterAgain() {
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<RegisterReply> reply, claim_.Ask());
+    if (!reply.has_value()) return false;
+    // Whatever an earlier life of the member was to do is void.
     if (options_.on_desired && !Stopping()) options_.on_desired(PollReply());
     Adopt(*reply);
-    return absl::OkStatus();
+    return true;
   }
 
   void HelperLoop() {
@@ -176,7 +211,9 @@ class PollingSession : public MemberSession {
   }
 
   const Options options_;
+  const absl::Duration lost_after_;
   std::atomic<uint64_t> member_id_{0};
+  PlaceClaim claim_;  // of the poller
   // Of the poller (and the constructor, before it starts).
   uint64_t seen_version_ = 0;
   uint32_t heartbeat_ms_ = 1;
@@ -200,19 +237,19 @@ class PollingSession : public MemberSession {
 absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
                               const std::function<bool()>& stopping,
                               const std::function<void(const std::string&)>& log) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = Clock::Real()->Now();
   absl::Time next_log = begin + kNamePeersEvery;
   for (;;) {
     if (stopping()) return absl::CancelledError("stopped before the scheduler answered");
-    const absl::Duration left = begin + wait - absl::Now();
+    const absl::Duration left = begin + wait - Clock::Real()->Now();
     const absl::Status ready = scheduler->WaitReady(std::min(left, kStopEvery), nullptr);
     if (ready.ok()) return absl::OkStatus();
     if (left <= kStopEvery) break;
-    if (absl::Now() < next_log) continue;
+    if (Clock::Real()->Now() < next_log) continue;
     next_log += kNamePeersEvery;
     log(absl::StrCat("waiting for the scheduler at ", scheduler->address(), " (",
-                     absl::ToInt64Seconds(absl::Now() - begin), " of ", absl::ToInt64Seconds(wait),
-                     " s)"));
+                     absl::ToInt64Seconds(Clock::Real()->Now() - begin), " of ",
+                     absl::ToInt64Seconds(wait), " s)"));
   }
   return absl::UnavailableError(absl::StrCat(
       "scheduler at ", scheduler->address(), " did not answer within ", absl::FormatDuration(wait),
@@ -221,16 +258,27 @@ absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
 }
 
 absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options options) {
-  const absl::Time end = absl::Now() + options.wait;
-  absl::Status ready = options.scheduler->WaitReady(options.wait, options.log);
-  if (!ready.ok()) return ready;
-  absl::StatusOr<RegisterReply> reply = options.scheduler->Register(options.self);
-  while (absl::IsUnavailable(reply.status()) && absl::Now() < end) {
-    absl::SleepFor(options.retry_pause);
-    reply = options.scheduler->Register(options.self);
+  Clock* const clock = Clock::Real();
+  absl::Time end = clock->Now() + options.wait;
+  SLUICE_RETURN_IF_ERROR(options.scheduler->WaitReady(options.wait, options.log));
+  PlaceClaim claim(ClaimOf(options));
+  for (;;) {
+    const absl::StatusOr<std::optional<RegisterReply>> reply = claim.Ask();
+    if (reply.ok() && reply->has_value()) {
+      return std::unique_ptr<MemberSession>(new PollingSession(std::move(options), **reply));
+    }
+    if (options.stopping && options.stopping()) {
+      return absl::CancelledError("stopped before the scheduler gave it its place");
+    }
+    if (reply.ok()) {  // the incumbent's lease bounds this wait
+      end = clock->Now() + options.wait;
+      clock->Sleep(options.place_pause);
+    } else if (absl::IsUnavailable(reply.status()) && clock->Now() < end) {
+      clock->Sleep(options.retry_pause);
+    } else {
+      return reply.status();
+    }
   }
-  if (!reply.ok()) return reply.status();
-  return std::unique_ptr<MemberSession>(new PollingSession(std::move(options), *reply));
 }
 
 }  // namespace sluice

@@ -10,8 +10,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/file_lock.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/identity.h"
 
@@ -52,11 +55,26 @@ bool SameFile(int a, int b) {
          first.st_ino == second.st_ino;
 }
 
+// ALREADY_EXISTS: another process logs there.
+absl::StatusOr<FileLock> LockLog(const Identity& identity, const std::string& path) {
+  uint32_t holder = 0;
+  absl::StatusOr<FileLock> lock = FileLock::Take(path, &holder);
+  if (!absl::IsAlreadyExists(lock.status())) return lock;
+  const std::string who =
+      absl::StrCat(RoleName(identity.role),
+                   identity.role == ROLE_SCHEDULER ? "" : absl::StrCat(" ", identity.rank));
+  return absl::AlreadyExistsError(
+      absl::StrCat(path, " is the log of another ", who, ", ",
+                   holder > 0 ? absl::StrCat("pid ", holder) : "a process",
+                   " that runs; stop it, or give this process another --log_dir (SLUICE_LOG_DIR)"));
+}
+
 // glog's own files carry dates and pids in their names; ours has one name and every line is there
 // at once. Thread safety: one write(2) a line, in append mode.
 class FileSink : public google::LogSink {
  public:
-  explicit FileSink(int fd) : fd_(fd) {}
+  // The lock is of the same file.
+  FileSink(int fd, FileLock lock) : fd_(fd), lock_(std::move(lock)) {}
   ~FileSink() override { close(fd_); }
   void send(google::LogSeverity severity, const char*, const char* base_filename, int line,
             const google::LogMessageTime& time, const char* message, size_t size) override {
@@ -65,9 +83,11 @@ class FileSink : public google::LogSink {
     WriteAll(fd_, text.data(), text.size());
   }
   int fd() const { return fd_; }
+  FileLock TakeLock() { return std::move(lock_); }
 
  private:
   const int fd_;
+  FileLock lock_;
 };
 
 FileSink* g_sink = nullptr;  // until the next OpenLog or the process's end: glog may log at exit
@@ -86,6 +106,13 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
   const std::string path =
       absl::StrCat(identity.log_dir, "/", LogFileName(identity.role, identity.rank));
   SLUICE_ASSIGN_OR_RETURN(const int fd, OpenForAppend(path));
+  absl::StatusOr<FileLock> lock = g_sink != nullptr && SameFile(fd, g_sink->fd())
+                                      ? g_sink->TakeLock()
+                                      : LockLog(identity, path);
+  if (!lock.ok()) {
+    close(fd);
+    return lock.status();
+  }
   // An empty destination turns glog's own file of this severity off.
   for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
     google::SetLogDestination(severity, "");
@@ -102,7 +129,7 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
   }
   if (!google::IsGoogleLoggingInitialized()) google::InitGoogleLogging(argv0);
   FileSink* const before = g_sink;
-  g_sink = new FileSink(fd);
+  g_sink = new FileSink(fd, *std::move(lock));
   if (before != nullptr) {
     google::RemoveLogSink(before);  // returns when no line is on its way to it
     delete before;

@@ -3,10 +3,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/daemon/control_plane.h"
+#include "common/transport/grpc_deadline.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace sluice {
@@ -44,15 +45,15 @@ class GrpcSchedulerClient : public SchedulerClient {
 
   absl::Status WaitReady(absl::Duration wait,
                          const std::function<void(const std::string&)>& log) override {
-    const absl::Time begin = absl::Now(), end = begin + wait;
+    Clock* const clock = Clock::Real();
+    const absl::Time begin = clock->Now(), end = begin + wait;
     for (absl::Time next = begin + kNamePeersEvery;; next += kNamePeersEvery) {
-      if (channel_->WaitForConnected(absl::ToChronoTime(std::min(next, end)))) {
-        return absl::OkStatus();
-      }
-      if (absl::Now() >= end) break;
+      const absl::Duration at_most = std::min(next, end) - clock->Now();
+      if (channel_->WaitForConnected(GrpcDeadline(at_most))) return absl::OkStatus();
+      if (clock->Now() >= end) break;
       if (log) {
         log(absl::StrCat("waiting for the scheduler at ", address_, " (",
-                         absl::ToInt64Seconds(absl::Now() - begin), " of ",
+                         absl::ToInt64Seconds(clock->Now() - begin), " of ",
                          absl::ToInt64Seconds(wait), " s)"));
       }
     }
@@ -70,6 +71,11 @@ class GrpcSchedulerClient : public SchedulerClient {
   }
   absl::Status Leave(const LeaveRequest& request) override {
     return Call<LeaveReply>("Leave", &Scheduler::Stub::Leave, request, kFarewellTimeout).status();
+  }
+  absl::Status MemberEnded(const MemberEndedRequest& request) override {
+    return Call<MemberEndedReply>("MemberEnded", &Scheduler::Stub::MemberEnded, request,
+                                  kFarewellTimeout)
+        .status();
   }
   absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest& request) override {
     return Call<NextPhaseReply>("NextPhase", &Scheduler::Stub::NextPhase, request,
@@ -114,7 +120,7 @@ class GrpcSchedulerClient : public SchedulerClient {
   absl::StatusOr<Reply> Call(const char* name, Method method, const Request& request,
                              absl::Duration timeout) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context.set_deadline(GrpcDeadline(timeout));
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
     if (status.ok()) return reply;

@@ -3,18 +3,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 
 namespace sluice {
 
 TraceRecorder::TraceRecorder(std::string job_id, size_t capacity)
     : job_id_(std::move(job_id)),
       capacity_(capacity),
-      system_begin_(std::chrono::system_clock::now()),
+      wall_begin_(Clock::Real()->WallNow()),
       steady_begin_(std::chrono::steady_clock::now()) {}
 
 int64_t TraceRecorder::ToUnixMicros(TraceSpan::Time time) const {
-  const auto since_epoch = system_begin_.time_since_epoch() + (time - steady_begin_);
-  return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
+  return absl::ToUnixMicros(wall_begin_ + absl::FromChrono(time - steady_begin_));
 }
 
 uint32_t TraceRecorder::Track(const std::string& name) {

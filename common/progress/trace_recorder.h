@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "proto/scheduler.pb.h"
 
@@ -61,8 +62,8 @@ class TraceRecorder {
 
   const std::string job_id_;
   const size_t capacity_;
-  // One moment on two clocks: spans never go back, whatever happens to the system's clock.
-  const std::chrono::system_clock::time_point system_begin_;
+  // One moment on two clocks: spans never go back, whoever sets the machine's clock.
+  const absl::Time wall_begin_;
   const TraceSpan::Time steady_begin_;
 
   Mutex mutex_;

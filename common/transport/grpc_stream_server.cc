@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/transport/grpc_deadline.h"
 #include "common/transport/grpc_server_call.h"
 
 namespace sluice {
@@ -159,7 +160,7 @@ class GrpcStreamServer::Impl {
       call->Abort(absl::UnavailableError("the server is shutting down"));
       call->Release();
     }
-    server_->Shutdown(absl::ToChronoTime(absl::Now() + options_.shutdown_timeout));
+    server_->Shutdown(GrpcDeadline(options_.shutdown_timeout));
     unary_threads_.reset();
     {
       MutexLock lock(&mutex_);

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/transport/grpc_convert.h"
+#include "common/transport/grpc_deadline.h"
 
 namespace sluice {
 namespace {
@@ -282,7 +283,7 @@ class GrpcTransport::Impl {
                                    const std::string& request, absl::Duration timeout) {
     grpc::GenericStub stub(ChannelTo(address));
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context.set_deadline(GrpcDeadline(timeout));
     grpc::CompletionQueue queue;  // of this call alone: this thread runs it
     grpc::ByteBuffer reply;
     grpc::Status status;

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/env.h"
 #include "common/base/sha256.h"
@@ -66,11 +66,7 @@ uint32_t CrcOf(Header header) {
   return Crc32c(&header, sizeof(header));
 }
 
-int64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
-}
+int64_t NowNs() { return absl::ToUnixNanos(Clock::Real()->WallNow()); }
 
 absl::Status FileError(const std::string& file, const char* action) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", file));

@@ -71,7 +71,7 @@ class ExampleCache {
   void LogIgnored(const std::string& file, const absl::Status& why);
 
   const Options options_;
-  const int64_t started_ns_;  // of CLOCK_REALTIME
+  const int64_t started_ns_;  // time of day, as that of files
 
   Mutex mutex_;
   bool writes_ ABSL_GUARDED_BY(mutex_);

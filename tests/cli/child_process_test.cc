@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "absl/time/clock.h"
 #include "cli/endpoints.h"
 #include "cli/local_cluster.h"
+#include "common/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -33,7 +33,7 @@ class ChildProcessTest : public ::testing::Test {
     EXPECT_TRUE(child.ok()) << child.status();
     return *std::move(child);
   }
-  static absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
+  static absl::Time Deadline() { return Clock::Real()->Now() + absl::Seconds(20); }
 
   const std::string folder_ =
       ::testing::TempDir() + "/child_process_test_" + std::to_string(getpid());
@@ -49,7 +49,7 @@ TEST_F(ChildProcessTest, ExitAndOutputAreSeen) {
 TEST_F(ChildProcessTest, SignalsAreNamedAndAnEndedChildGetsNone) {
   ChildProcess child = Shell("exec sleep 20");
   EXPECT_FALSE(child.Poll().has_value());
-  EXPECT_FALSE(child.WaitUntil(absl::Now()));
+  EXPECT_FALSE(child.WaitUntil(Clock::Real()->Now()));
   child.Signal(SIGKILL);
   ASSERT_TRUE(child.WaitUntil(Deadline()));
   EXPECT_EQ(DescribeExit(*child.Poll()), "was killed by signal 9 (Killed)");

@@ -36,6 +36,7 @@ class FakeScheduler : public SchedulerClient {
   absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override { return No(); }
   absl::StatusOr<PollReply> Poll(const PollRequest&) override { return No(); }
   absl::Status Leave(const LeaveRequest&) override { return No(); }
+  absl::Status MemberEnded(const MemberEndedRequest&) override { return No(); }
   absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return No(); }
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest&) override { return No(); }
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override { return No(); }

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "common/base/clock.h"
 #include "common/transport/faulty_transport.h"
 #include "tests/client/cluster_for_test.h"
 
@@ -134,8 +135,9 @@ TEST(ClientServerTest, ACommitWaitsForTheStepAtAPserverThatThePullAsksNothing) {
   const auto ticket = a->StartCommit(0, std::move(next));
   // Its answer from pserver 0 can come only after b's commit there.
   std::shared_ptr<JobTables> first = cluster.pserver(0)->Find("job-1");
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
-  while (first->parked_for_test() == 0 && absl::Now() < deadline) std::this_thread::yield();
+  const absl::Time deadline = Clock::Real()->Now() + absl::Seconds(10);
+  while (first->parked_for_test() == 0 && Clock::Real()->Now() < deadline)
+    std::this_thread::yield();
   EXPECT_EQ(first->parked_for_test(), 1u);
   const absl::Status other = b->WaitPull(b->StartCommit(0, PullRequest()));
   EXPECT_TRUE(other.ok()) << other;
@@ -221,8 +223,8 @@ TEST(ClientServerTest, AnEarlyPartIsAppliedBeforeTheRestAndTheFrameCountsOnce) {
   early.sparse.clear();
   ASSERT_TRUE(client->PushEarly(early).ok());
   EXPECT_EQ(client->PushEarly(early).code(), absl::StatusCode::kInvalidArgument) << "twice";
-  const absl::Time end = absl::Now() + absl::Seconds(20);
-  while (ReadAll(client.get()).dense[0] != -gradient->dense[0] && absl::Now() < end) {
+  const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
+  while (ReadAll(client.get()).dense[0] != -gradient->dense[0] && Clock::Real()->Now() < end) {
   }
   const Tables before = ReadAll(client.get());
   for (uint64_t i = 0; i < kElements; ++i) ASSERT_EQ(before.dense[i], -gradient->dense[i]);

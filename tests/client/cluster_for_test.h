@@ -18,6 +18,7 @@ namespace sluice {
 inline constexpr uint32_t kEmb = 0, kDense = 1;  // tables
 inline constexpr uint32_t kDim = 4;
 inline constexpr uint64_t kElements = 300;
+inline constexpr uint64_t kInstance = 77;  // of the job
 
 enum class TestMode { kSync, kAsync, kGeo };
 
@@ -25,6 +26,7 @@ enum class TestMode { kSync, kAsync, kGeo };
 inline JobSpec MakeJob(TestMode mode, uint32_t pservers, uint32_t workers) {
   JobSpec job;
   job.set_job_id("job-1");
+  job.set_instance(kInstance);
   job.set_worker_num(workers);
   StrategyConfig* strategy = job.mutable_config()->mutable_strategy();
   strategy->set_a_sync(mode != TestMode::kSync);

@@ -32,6 +32,7 @@ struct FakePservers {
   Route route;
   std::map<uint32_t, ShardState> shards;  // by flat
   int refuse_hellos = 0;
+  uint64_t instance = 0;        // of the job, as hellos must say
   bool any_generation = false;  // refuses parts instead of requests
   bool silent = false;          // takes requests and never answers
   int messages = 0, wrong_shards = 0, refusals = 0;
@@ -71,7 +72,7 @@ class FakeHandler : public StreamHandler {
     reply->set_request_id(header.request_id());
     reply->set_last(true);
     if (header.has_hello()) {
-      if (world_->refuse_hellos-- > 0)
+      if (world_->refuse_hellos-- > 0 || header.hello().instance() != world_->instance)
         reply->set_code(static_cast<int>(absl::StatusCode::kNotFound));
       return true;
     }

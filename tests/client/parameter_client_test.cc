@@ -18,7 +18,9 @@ class ParameterClientTest : public ::testing::Test {
  protected:
   ParameterClientTest()
       : job_(MakeJob(TestMode::kAsync, 2, 1)),
-        world_(*CreateTableLayouts(job_.tables(), 3), job_.route()) {}
+        world_(*CreateTableLayouts(job_.tables(), 3), job_.route()) {
+    world_.instance = kInstance;
+  }
 
   void Bind() {
     for (uint32_t p = 0; p < 2; ++p) {
@@ -254,7 +256,8 @@ TEST_F(ParameterClientTest, SavesTheShardsOfEveryPserver) {
     transport_.RegisterUnary(job_.route().pservers(p), "/sluice.Pserver/SaveShards",
                              [p](const std::string& text) -> absl::StatusOr<std::string> {
                                SaveShardsRequest request;
-                               if (!request.ParseFromString(text) || request.job_id() != "job-1") {
+                               if (!request.ParseFromString(text) || request.job_id() != "job-1" ||
+                                   request.instance() != kInstance) {
                                  return absl::InvalidArgumentError("not for this job");
                                }
                                if (request.directory() == "full")

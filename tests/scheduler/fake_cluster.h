@@ -44,14 +44,22 @@ class FakeCluster {
     return config;
   }
 
-  uint64_t Join(Role role, uint32_t rank, uint32_t pid = 1) {
+  static RegisterRequest Registration(Role role, uint32_t rank, uint32_t pid = 1) {
     RegisterRequest request;
     request.set_protocol(1);
     request.set_role(role);
     request.set_rank(rank);
     request.set_host("h");
     request.set_pid(pid);
+    request.set_life(1000 + pid);
+    request.set_process_space("space");
     if (role == ROLE_PSERVER) request.set_address(absl::StrCat("ps", rank));
+    return request;
+  }
+  uint64_t Join(Role role, uint32_t rank, uint32_t pid = 1) {
+    return Join(Registration(role, rank, pid));
+  }
+  uint64_t Join(const RegisterRequest& request) {
     const auto reply = core_.Register(request, now_);
     EXPECT_TRUE(reply.ok()) << reply.status();
     return reply.ok() ? reply->member_id() : 0;
@@ -72,6 +80,7 @@ class FakeCluster {
     for (const JobSpec& spec : state.host()) {
       HostedJob* hosted = request.add_hosted();
       hosted->set_job_id(spec.job_id());
+      hosted->set_instance(spec.instance());
       hosted->set_generation(spec.route().generation());
       hosted->mutable_staleness()->set_pushes(3);
       hosted->mutable_staleness()->set_max(2);
@@ -142,7 +151,15 @@ class FakeCluster {
     }
     return actions;
   }
+  // With ticks on the way, as the scheduler has them while it runs.
   void Advance(absl::Duration d) {
+    for (const absl::Time end = now_ + d; now_ < end;) {
+      now_ = std::min(end, now_ + absl::Milliseconds(250));
+      core_.Tick(now_);
+    }
+  }
+  // The scheduler is stopped for so long; its timer runs first when it goes on.
+  void Pause(absl::Duration d) {
     now_ += d;
     core_.Tick(now_);
   }

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {
@@ -117,7 +119,7 @@ TEST(JobLifecycleTest, MemberLostInAnyPhaseEndsTheJobAndNamesIt) {
       FakeCluster c(2, 2);
       const std::string job = LeadTo(&c, phase);
       const uint64_t lost = pserver ? c.pservers_[1] : c.workers_[1];
-      c.now_ += absl::Seconds(6);
+      c.Advance(absl::Seconds(6));
       for (const auto& ids : {c.pservers_, c.workers_}) {
         for (const uint64_t id : ids) {
           if (id != lost && phase > 0) c.Poll(id).status().IgnoreError();
@@ -227,17 +229,154 @@ TEST(JobLifecycleTest, SurvivorsRunTheNextJob) {
   c.Run(FakeCluster::Config(0, 1));
 }
 
-TEST(JobLifecycleTest, SecondRegistrationFencesAndFailsTheJob) {
+TEST(JobLifecycleTest, ANewcomerOfAUsedRankIsRefusedAndHurtsNobody) {
+  for (const Role role : {ROLE_WORKER, ROLE_PSERVER}) {
+    FakeCluster c(1, 1);
+    c.JoinAll(1, 1);
+    const std::string job = c.Run(FakeCluster::Config(0, 1));
+    const uint64_t incumbent = role == ROLE_WORKER ? c.workers_[0] : c.pservers_[0];
+    c.Advance(absl::Seconds(2));
+    const auto reply = c.core_.Register(FakeCluster::Registration(role, 0, /*pid=*/9), c.now_);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->member_id(), 0u);
+    EXPECT_EQ(reply->incumbent().member_id(), incumbent);
+    EXPECT_EQ(reply->incumbent().pid(), 1u);
+    EXPECT_EQ(reply->incumbent().host(), "h");
+    EXPECT_EQ(reply->incumbent().process_space(), "space");
+    EXPECT_EQ(reply->incumbent().last_seen_s(), 2.0);
+    EXPECT_TRUE(c.Poll(incumbent).ok());
+    EXPECT_EQ(c.State(job), JOB_RUNNING);
+  }
+}
+
+TEST(JobLifecycleTest, ANewcomerTakesTheRankOfAProcessThatHasEnded) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
   const std::string job = c.Run(FakeCluster::Config(0, 1));
-  c.workers_.push_back(c.Join(ROLE_WORKER, 0, /*pid=*/9));
+  RegisterRequest newcomer = FakeCluster::Registration(ROLE_WORKER, 0, /*pid=*/9);
+  newcomer.set_ended_member_id(c.workers_[0]);
+  c.workers_.push_back(c.Join(newcomer));
   EXPECT_TRUE(absl::IsAborted(c.core_.Desired(c.workers_[0]).status()));
   c.WriteOutputs();
   EXPECT_EQ(c.State(job), JOB_FAILED);
-  EXPECT_THAT(c.Status(job).message(), HasSubstr("pid 9 on host h registered as worker 0"));
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("its process has ended; pid 9 on host h"));
   c.PollAll();
   c.Run(FakeCluster::Config(0, 1));
+}
+
+TEST(JobLifecycleTest, ADeathThatIsReportedEndsTheJobAtOnceAndSaysHow) {
+  FakeCluster c(2, 2);
+  const std::string job = LeadTo(&c, 2);
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_WORKER);
+  ended.set_rank(1);
+  ended.set_pid(2);  // not the member's
+  ended.set_process_space("space");
+  ended.set_reason("its process was killed by signal 9 (Killed)");
+  c.core_.MemberEnded(ended, c.now_);
+  ended.set_pid(1);
+  ended.set_process_space("elsewhere");
+  c.core_.MemberEnded(ended, c.now_);
+  ended.set_process_space("space");
+  ended.set_rank(7);
+  c.core_.MemberEnded(ended, c.now_);
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+  ended.set_rank(1);
+  c.core_.MemberEnded(ended, c.now_);
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("killed by signal 9"));
+  EXPECT_TRUE(absl::IsNotFound(c.core_.DesiredVersion(c.workers_[1]).status()));
+  c.core_.MemberEnded(ended, c.now_);  // it is gone already
+}
+
+TEST(JobLifecycleTest, SilentMembersOfAProcessSpaceAreThoseToLookAt) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  EXPECT_TRUE(c.core_.SilentMembers("space", c.now_).empty());
+  c.Advance(absl::Seconds(2));  // two heartbeats
+  c.Poll(c.pservers_[0]).status().IgnoreError();
+  c.Poll(c.workers_[0]).status().IgnoreError();
+  const std::vector<MemberEndedRequest> silent = c.core_.SilentMembers("space", c.now_);
+  ASSERT_EQ(silent.size(), 1u);
+  EXPECT_EQ(silent[0].role(), ROLE_WORKER);
+  EXPECT_EQ(silent[0].rank(), 1u);
+  EXPECT_EQ(silent[0].pid(), 1u);
+  EXPECT_TRUE(c.core_.SilentMembers("elsewhere", c.now_).empty());
+  EXPECT_TRUE(c.core_.SilentMembers("", c.now_).empty());
+}
+
+TEST(JobLifecycleTest, ASchedulerThatWasStoppedLosesNobody) {
+  for (int phase = 0; phase <= 4; ++phase) {
+    FakeCluster c(2, 2);
+    const std::string job = LeadTo(&c, phase);
+    c.Advance(absl::Seconds(9));  // their lease is nearly over
+    c.Pause(absl::Seconds(300));  // longer than leases and the wait for tables
+    EXPECT_FALSE(c.core_.GetJob(job)->has_result());
+    c.Advance(absl::Milliseconds(9750));
+    c.PollAll();
+    EXPECT_EQ(c.State(job), JOB_RUNNING) << "phase " << phase << c.Status(job).message();
+    // Those who stay silent are lost after one lease.
+    c.Advance(absl::Seconds(10));
+    c.WriteOutputs();
+    EXPECT_EQ(c.State(job), JOB_FAILED) << "phase " << phase;
+  }
+}
+
+TEST(JobLifecycleTest, AReportThatComesBeforeTheTimerAfterAPauseJudgesNobody) {
+  FakeCluster c(2, 1);
+  c.JoinAll(2, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
+  c.now_ += absl::Seconds(300);
+  PollRequest report;  // pserver 1 has not opened the tables yet
+  report.set_member_id(c.pservers_[1]);
+  ASSERT_TRUE(c.core_.Poll(report, c.now_).ok());
+  c.PollAll();
+  EXPECT_EQ(c.State(job), JOB_RUNNING) << c.Status(job).message();
+}
+
+TEST(JobLifecycleTest, TablesOfAnotherInstanceAreNotTheJobs) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
+  const uint64_t instance = c.Poll(c.pservers_[0])->host(0).instance();
+  EXPECT_NE(instance, 0u);
+  // Another life of the scheduler gave the same job_id and generation.
+  PollRequest report;
+  report.set_member_id(c.pservers_[0]);
+  HostedJob* hosted = report.add_hosted();
+  hosted->set_job_id(job);
+  hosted->set_generation(1);
+  hosted->set_instance(instance + 1);
+  hosted->set_error("out of memory");
+  ASSERT_TRUE(c.core_.Poll(report, c.now_).ok());
+  EXPECT_EQ(c.State(job), JOB_STARTING) << c.Status(job).message();
+  hosted->set_instance(instance);
+  hosted->clear_error();
+  ASSERT_TRUE(c.core_.Poll(report, c.now_).ok());
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+}
+
+TEST(JobLifecycleTest, JobsHaveInstancesOfTheirOwn) {
+  SchedulerCore::Options options = FakeCluster::Options(1, 2);
+  options.first_id = 77;
+  SchedulerCore core(options, absl::UnixEpoch());
+  std::set<uint64_t> instances;
+  core.Register(FakeCluster::Registration(ROLE_PSERVER, 0), absl::UnixEpoch())
+      .status()
+      .IgnoreError();
+  for (const uint32_t rank : {0, 1}) {
+    PollRequest report;
+    report.set_member_id(
+        core.Register(FakeCluster::Registration(ROLE_WORKER, rank), absl::UnixEpoch())
+            ->member_id());
+    ASSERT_TRUE(core.Poll(report, absl::UnixEpoch()).ok());
+    ASSERT_TRUE(core.SubmitJob(FakeCluster::Config(0, 1), {}, "/o", 1, absl::UnixEpoch()).ok());
+  }
+  const PollReply desired = *core.Desired(77);
+  for (const JobSpec& spec : desired.host()) instances.insert(spec.instance());
+  EXPECT_EQ(instances.size(), 2u);
+  EXPECT_GE(*instances.begin(), 77u);
 }
 
 TEST(JobLifecycleTest, CancelInEveryState) {

@@ -23,6 +23,8 @@ RegisterRequest Worker(uint32_t rank, uint32_t pid) {
   request.set_rank(rank);
   request.set_host("h");
   request.set_pid(pid);
+  request.set_life(1000 + pid);
+  request.set_process_space("space");
   return request;
 }
 
@@ -32,27 +34,67 @@ uint64_t Join(Membership* members, const RegisterRequest& request, Member* fence
   return (*member)->id;
 }
 
-TEST(MembershipTest, SecondLifeFencesTheFirst) {
+TEST(MembershipTest, ALivingMemberKeepsItsRank) {
+  Membership members(Options());
+  Member fenced;
+  const uint64_t id = Join(&members, Worker(0, 1), &fenced);
+  RegisterRequest newcomer = Worker(0, 2);
+  for (const uint64_t ended : {uint64_t{0}, id + 1}) {
+    newcomer.set_ended_member_id(ended);
+    const auto refused = members.Register(newcomer, kStart, &fenced);
+    ASSERT_TRUE(refused.ok()) << refused.status();
+    EXPECT_EQ(*refused, nullptr);
+  }
+  RegisterRequest elsewhere = Worker(0, 1);  // the same number on another host
+  elsewhere.set_life(7);
+  elsewhere.set_process_space("another");
+  EXPECT_EQ(*members.Register(elsewhere, kStart, &fenced), nullptr);
+  EXPECT_EQ(fenced.id, 0u);
+  EXPECT_TRUE(members.Find(id).ok());
+  // Its lease, not the newcomer's patience, says when it is gone.
+  EXPECT_EQ(members.Expire(kStart + absl::Seconds(10)).size(), 1u);
+  const uint64_t next = Join(&members, Worker(0, 2), &fenced);
+  EXPECT_EQ(fenced.id, 0u) << "it was lost when its lease ran out";
+  EXPECT_TRUE(absl::IsAborted(members.Find(id).status()));
+  EXPECT_TRUE(members.Find(next).ok());
+}
+
+TEST(MembershipTest, ThePlaceOfAnEndedProcessIsTakenAtOnce) {
   Membership members(Options());
   Member fenced;
   const uint64_t old_id = Join(&members, Worker(0, 1), &fenced);
-  EXPECT_EQ(fenced.id, 0u);
-  const uint64_t new_id = Join(&members, Worker(0, 2), &fenced);
+  RegisterRequest newcomer = Worker(0, 2);
+  newcomer.set_ended_member_id(old_id);
+  const uint64_t new_id = Join(&members, newcomer, &fenced);
   EXPECT_EQ(fenced.id, old_id);
   EXPECT_THAT(fenced.why_gone, testing::HasSubstr("pid 2"));
   EXPECT_TRUE(absl::IsAborted(members.Find(old_id).status()));
   EXPECT_TRUE(members.Find(new_id).ok());
+  RegisterRequest reused = Worker(0, 2);  // the pid of the incumbent belongs to another life
+  reused.set_life(7);
+  EXPECT_NE(Join(&members, reused, &fenced), new_id);
+  EXPECT_EQ(fenced.id, new_id);
 }
 
-TEST(MembershipTest, RepeatedRegistrationOfTheSameProcessIsTheSameMember) {
+TEST(MembershipTest, RepeatedRegistrationOfOneLifeIsTheSameMember) {
   Membership members(Options());
   Member fenced;
   const uint64_t id = Join(&members, Worker(0, 1), &fenced);
   EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);
-  EXPECT_EQ(fenced.id, 0u);
   members.Report(PollRequest(), kStart, *members.Find(id));
-  EXPECT_NE(Join(&members, Worker(0, 1), &fenced), id);  // it has begun a life of its own since
-  EXPECT_EQ(fenced.id, id);
+  EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);  // a call that came late
+  EXPECT_EQ(fenced.id, 0u);
+  members.Expire(kStart + absl::Seconds(10));
+  EXPECT_NE(Join(&members, Worker(0, 1), &fenced), id);
+}
+
+TEST(MembershipTest, APauseOfTheSchedulerIsNobodysSilence) {
+  Membership members(Options());
+  Member fenced;
+  Join(&members, Worker(1, 1), &fenced);
+  members.ForgiveSilence(kStart + absl::Seconds(99));
+  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(108999)).empty());
+  EXPECT_EQ(members.Expire(kStart + absl::Seconds(109)).size(), 1u);
 }
 
 TEST(MembershipTest, LeaseRunsOutWithoutReports) {

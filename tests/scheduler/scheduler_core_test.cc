@@ -204,6 +204,7 @@ TEST(SchedulerCoreTest, PserverThatCannotOpenTheTablesFailsTheJob) {
   HostedJob* hosted = request.add_hosted();
   hosted->set_job_id(job);
   hosted->set_generation(1);
+  hosted->set_instance(c.core_.Desired(c.pservers_[0])->host(0).instance());
   hosted->set_error("out of memory");
   ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
   c.WriteOutputs();
@@ -224,6 +225,7 @@ TEST(SchedulerCoreTest, WhatIsWaitedForIsToldWhicheverPserverWaits) {
     HostedJob* hosted = request.add_hosted();
     hosted->set_job_id(job);
     hosted->set_generation(1);
+    hosted->set_instance(c.desired_[c.pservers_[i]].host(0).instance());
     hosted->set_slowest_rank(i);
     hosted->set_slowest_wait_s(i == 0 ? 4 : 1);
     if (i == 1) hosted->set_waiting_for("commit 7 of rank 1 (0.5 s)");

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
+#include <string>
+#include <vector>
 
 #include "common/base/env.h"
 
@@ -29,6 +32,8 @@ RegisterRequest Worker(uint32_t pid) {
   request.set_protocol(1);
   request.set_role(ROLE_WORKER);
   request.set_pid(pid);
+  request.set_life(1000 + pid);
+  request.set_process_space("space");
   return request;
 }
 
@@ -64,8 +69,56 @@ TEST(SchedulerLoopTest, FencedPollIsAnsweredAtOnce) {
   request.set_wait_ms(30000);
   std::promise<PollAnswer> second;
   loop.Poll(&request, Into(&second));
-  ASSERT_TRUE(loop.Register(Worker(2)).ok());
+  RegisterRequest newcomer = Worker(2);
+  newcomer.set_ended_member_id(request.member_id());
+  ASSERT_TRUE(loop.Register(newcomer).ok());
   EXPECT_TRUE(absl::IsAborted(second.get_future().get().status()));
+}
+
+TEST(SchedulerLoopTest, ARefusedNewcomerThatAsksAgainIsLoggedOnce) {
+  std::vector<std::string> log;
+  SchedulerLoop::Options options = Options();
+  options.log = [&log](const std::string& line) { log.push_back(line); };
+  SchedulerLoop loop(std::move(options));
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(loop.Register(Worker(2))->member_id(), 0u);
+  EXPECT_EQ(std::count_if(log.begin(), log.end(),
+                          [](const auto& line) { return line.find("pid 2") != line.npos; }),
+            1);
+}
+
+TEST(SchedulerLoopTest, AMemberWhoseProcessHasEndedIsGoneBeforeItsLease) {
+  SchedulerLoop::Options options = Options();
+  options.core.heartbeat = absl::Milliseconds(10);
+  options.core.lease = absl::Hours(1);
+  options.process_space = "space";
+  options.process_has_ended = [](uint32_t pid) { return pid == 1; };
+  SchedulerLoop loop(std::move(options));
+  PollRequest request;
+  request.set_member_id(loop.Register(Worker(1))->member_id());
+  request.set_seen_version(1);
+  request.set_wait_ms(30000);
+  std::promise<PollAnswer> answer;
+  loop.Poll(&request, Into(&answer));
+  EXPECT_TRUE(absl::IsNotFound(answer.get_future().get().status()));
+}
+
+TEST(SchedulerLoopTest, SettingTheTimeOfDayLosesNobody) {
+  FakeClock clock;
+  SchedulerLoop::Options options = Options();
+  options.clock = &clock;
+  SchedulerLoop loop(std::move(options));
+  PollRequest request;
+  request.set_member_id(loop.Register(Worker(1))->member_id());
+  for (const absl::Duration step : {absl::Hours(1), -absl::Hours(2)}) {
+    clock.StepWall(step);
+    std::promise<PollAnswer> answer;
+    loop.Poll(&request, Into(&answer));
+    EXPECT_TRUE(answer.get_future().get().ok());
+    ASSERT_EQ(loop.GetStatus().members_size(), 1);
+    EXPECT_TRUE(loop.GetStatus().members(0).alive());
+    EXPECT_EQ(loop.GetStatus().members(0).last_seen_s(), 0);
+  }
 }
 
 TEST(SchedulerLoopTest, WaitIsBoundedByItsTime) {

@@ -71,6 +71,14 @@ TEST_F(ExchangeHandlerTest, AStreamStartsWithAHelloThatFits) {
   EXPECT_EQ(stream->answers.count(7), 0u);  // closed: what follows is not read
 }
 
+TEST_F(ExchangeHandlerTest, AHelloForAnotherInstanceOfTheJobIsRefused) {
+  JobSpec other = spec_;
+  other.set_instance(spec_.instance() + 1);
+  TestWorker worker(other, job_, 0);
+  EXPECT_EQ(worker.hello().code, 5);
+  EXPECT_EQ(TestWorker(spec_, job_, 0).hello().code, 0);
+}
+
 TEST_F(ExchangeHandlerTest, AFencedIncarnationIsToldToStop) {
   TestWorker young(spec_, job_, 0, 3);
   TestWorker old(spec_, job_, 0, 2);

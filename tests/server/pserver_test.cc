@@ -28,6 +28,16 @@ class PserverTest : public testing::Test {
   }
   ~PserverTest() override { std::filesystem::remove_all(directory_); }
 
+  absl::StatusOr<std::vector<SavedFile>> Save(const std::string& job_id, uint64_t generation,
+                                              uint64_t instance = 0) {
+    SaveShardsRequest request;
+    request.set_job_id(job_id);
+    request.set_generation(generation);
+    request.set_instance(instance);
+    request.set_directory(directory_);
+    return pserver_.SaveShards(request);
+  }
+
   const std::string directory_;
   FakeClock clock_;
   Pserver pserver_{&clock_};
@@ -46,6 +56,41 @@ TEST_F(PserverTest, OpensWhatIsDesiredAndDropsTheRest) {
   EXPECT_TRUE(gone.expired());
   pserver_.Reconcile(kSelf, {});
   EXPECT_THAT(pserver_.Report(), IsEmpty());
+}
+
+// Another life of the scheduler gives the same job_id and generation again.
+TEST_F(PserverTest, TablesOfAnotherInstanceAreNotKept) {
+  JobSpec first = MakeSpec(1, true, 0);
+  first.set_instance(11);
+  pserver_.Reconcile(kSelf, Desire({first}));
+  EXPECT_EQ(pserver_.Report()[0].instance(), 11u);
+  const std::shared_ptr<JobTables> old = pserver_.Find("job-1");
+  TestWorker(first, old, 0).Push({.sequence = 1, .dense = {1, 2, 3, 4}});
+  JobSpec second = first;
+  second.set_instance(12);
+  pserver_.Reconcile(kSelf, Desire({second}));
+  EXPECT_EQ(pserver_.Report()[0].instance(), 12u);
+  EXPECT_NE(pserver_.Find("job-1"), old);
+  EXPECT_THAT(TestWorker(second, pserver_.Find("job-1"), 0).Dense(),
+              ElementsAre(kInitialDense, kInitialDense, kInitialDense, kInitialDense));
+  EXPECT_EQ(TestWorker(first, pserver_.Find("job-1"), 0).hello().code, 5);
+  EXPECT_EQ(Save("job-1", 1, 11).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Save("job-1", 1, 12).ok());
+}
+
+// What could not be opened is tried again for another instance.
+TEST_F(PserverTest, AnErrorIsOfItsInstance) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  spec.set_instance(11);
+  spec.mutable_config()->set_initial_model(directory_ + "/none");
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  EXPECT_NE(pserver_.Report()[0].error(), "");
+  EXPECT_EQ(pserver_.Report()[0].instance(), 11u);
+  spec.set_instance(12);
+  spec.mutable_config()->clear_initial_model();
+  pserver_.Reconcile(kSelf, Desire({spec}));
+  EXPECT_EQ(pserver_.Report()[0].error(), "");
+  EXPECT_EQ(pserver_.Report()[0].instance(), 12u);
 }
 
 TEST_F(PserverTest, TakesOverANewRoute) {
@@ -140,7 +185,7 @@ TEST_F(PserverTest, AJobThatOnlyEvaluatesHasTheInitialValuesOfItsModel) {
     uniform->mutable_uniform()->set_max(1);
   }
   pserver_.Reconcile(kSelf, Desire({trained}));
-  auto files = pserver_.SaveShards("job-1", 1, directory_);
+  auto files = Save("job-1", 1);
   ASSERT_TRUE(files.ok()) << files.status();
   Manifest manifest;
   *manifest.mutable_tables() = trained.tables();
@@ -172,11 +217,9 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
     worker.Push(
         {.dense = {1, 2, 3, 4}, .rows = {{0, {1, 1, 1}}, {UINT64_MAX, {2, 2, 2}}, {8, {0, 4, 0}}}});
   }
-  EXPECT_EQ(pserver_.SaveShards("job-1", 9, directory_).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(pserver_.SaveShards("job-9", 1, directory_).status().code(),
-            absl::StatusCode::kNotFound);
-  auto files = pserver_.SaveShards("job-1", 1, directory_);
+  EXPECT_EQ(Save("job-1", 9).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Save("job-9", 1).status().code(), absl::StatusCode::kNotFound);
+  auto files = Save("job-1", 1);
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(*files, SizeIs(5));
   Manifest manifest;

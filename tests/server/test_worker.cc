@@ -101,6 +101,7 @@ TestWorker::TestWorker(const JobSpec& spec, std::shared_ptr<JobTables> job, uint
   hello->set_job_id("job-1");
   hello->set_rank(rank);
   hello->set_incarnation(incarnation);
+  hello->set_instance(spec.instance());
   Send(header, "");
 }
 

@@ -199,6 +199,28 @@ class ExitCodeTest(SluiceTest):
             self.assertEqual(self.exit_code(launcher), code)
 
 
+class SideBySideTest(SluiceTest):
+    def test_launches_from_one_folder_have_logs_of_their_own(self):
+        long = ["sluice", "launch", "--job=%s" % ADULT, "--server_num=1", "--worker_num=1", *LONG]
+        first = self.start(*long, "--output_dir=%s" % (self.tmp / "a"), log="first")
+        wait_until(lambda: "running, train" in (self.tmp / "first").read_text(), "the first trains")
+        endpoints = (self.tmp / "log" / "endpoints.log").read_text()
+        # One that asks for the folder is refused, one that does not gets the next.
+        refused = self.run_program(*long, "--output_dir=%s" % (self.tmp / "b"), "--log_dir=log")
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertIn("pid %d" % first.pid, refused.stdout)
+        self.assertFalse((self.tmp / "b").exists())
+        second = self.run_program("sluice", "launch", "--job=%s" % ADULT, "--server_num=1", "--worker_num=1",
+                                  "--epochs=1", "--output_dir=%s" % (self.tmp / "b"))
+        self.assertEqual(second.returncode, 0, second.stdout)
+        self.assertIn("logs in log-2", second.stdout)
+        self.assertIn("workerlog.0", os.listdir(self.tmp / "log-2"))
+        self.assertEqual((self.tmp / "log" / "endpoints.log").read_text(), endpoints)
+        self.assertIsNone(first.poll())
+        first.send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(first), 130)
+
+
 class ThreadsTest(SluiceTest):
     """Threads that wait for one another sleep: else more threads than cores cost many times the time."""
 

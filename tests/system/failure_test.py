@@ -3,12 +3,14 @@ import json
 import os
 import re
 import signal
+import time
 import unittest
 
-from sluice_testing import SluiceTest, wait_until
+from sluice_testing import ADULT, TIME_SCALE, SluiceTest, wait_until
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=20"]}
-BOUND = 30  # seconds from a death to the launcher's end
+BOUND = 30  # seconds from a death or a pause to the launcher's end
+AT_ONCE = 15  # of a death that is seen: half of the lease
 AFTER_THE_LAUNCHER = 10  # it waits for its processes: only the kernel still has to do with them
 LEASE = "--lease_ms=5000"
 
@@ -16,7 +18,7 @@ LEASE = "--lease_ms=5000"
 class FailureTest(SluiceTest):
     def start_long_job(self, mode, *flags):
         """A launch in the middle of its training, and its endpoints by (role, rank)."""
-        launcher = self.start_launch("--server_num=2", "--worker_num=3", "--epochs=100000", LEASE, *MODES[mode], *flags)
+        launcher = self.start_launch("--server_num=2", "--worker_num=3", "--epochs=100000", *MODES[mode], *flags)
         self.wait_for_line(launcher, r"worker \d: epoch \d+ step")
         return launcher, {(e.role, e.rank): e for e in self.endpoints()}
 
@@ -30,15 +32,15 @@ class FailureTest(SluiceTest):
 
         return wait_until(found, lambda: "%s in:\n%s" % (pattern, self.output()))
 
-    def end_of(self, launcher):
-        wait_until(lambda: launcher.poll() is not None, lambda: "the end of\n" + self.output(), within=BOUND)
+    def end_of(self, launcher, within=BOUND):
+        wait_until(lambda: launcher.poll() is not None, lambda: "the end of\n" + self.output(), within)
         return launcher.returncode
 
     def result(self):
         return json.loads((self.tmp / "run" / "result.json").read_text())
 
-    def assert_fails_naming(self, launcher, endpoint):
-        self.assertNotIn(self.end_of(launcher), (0, None))
+    def assert_fails_naming(self, launcher, endpoint, within=BOUND):
+        self.assertNotIn(self.end_of(launcher, within), (0, None))
         output = self.output()
         self.assertRegex(output, r"sluice-%s rank %d \(pid %d\)|%s %d \([^)]*pid %d " % (
             endpoint.role, endpoint.rank, endpoint.pid, endpoint.role, endpoint.rank, endpoint.pid))
@@ -51,11 +53,13 @@ class FailureTest(SluiceTest):
         launcher, endpoints = self.start_long_job(mode)
         victim = endpoints[role, rank]
         os.kill(victim.pid, signal.SIGKILL)
-        self.assert_fails_naming(launcher, victim)
+        self.assert_fails_naming(launcher, victim, within=AT_ONCE)
         result = self.result()
         self.assertEqual(result["status"], "failed")
         self.assertIn("%s %d (" % (role, rank), result["message"])
         self.assertIn("pid %d" % victim.pid, result["message"])
+        self.assertIn("killed by signal 9", result["message"])
+        self.assertNotIn("heartbeat", result["message"])
 
     def test_killed_worker_ends_sync(self):
         self.kill_member("sync", "worker", 1)
@@ -83,7 +87,7 @@ class FailureTest(SluiceTest):
             self.assert_fails_naming(launcher, victim)
 
     def test_worker_that_dies_while_others_wait_for_it_at_a_barrier(self):
-        launcher, endpoints = self.start_long_job("sync")
+        launcher, endpoints = self.start_long_job("sync", LEASE)
         slow = endpoints["worker", 2]
         os.kill(slow.pid, signal.SIGSTOP)
 
@@ -102,17 +106,48 @@ class FailureTest(SluiceTest):
 
     def test_hanging_worker_is_ended_by_its_lease(self):
         for mode in ("sync", "async"):
-            launcher, endpoints = self.start_long_job(mode)
+            launcher, endpoints = self.start_long_job(mode, LEASE)
             hung = endpoints["worker", 1]
             os.kill(hung.pid, signal.SIGSTOP)
             self.assert_fails_naming(launcher, hung)
             self.assertIn("no heartbeat for", self.result()["message"])
 
     def test_hanging_pserver_is_ended_by_its_lease(self):
-        launcher, endpoints = self.start_long_job("sync")
+        launcher, endpoints = self.start_long_job("sync", LEASE)
         hung = endpoints["pserver", 1]
         os.kill(hung.pid, signal.SIGSTOP)
         self.assert_fails_naming(launcher, hung)
+
+    def test_a_worker_killed_while_the_model_is_saved_or_later_keeps_nobody_waiting(self):
+        for attempt in range(5):
+            name = "run%d" % attempt
+            launcher = self.start_launch("--server_num=1", "--worker_num=2", "--epochs=1", *MODES["sync"], name=name)
+            output = self.tmp / (name + ".out")
+            while launcher.poll() is None and "running, save" not in output.read_text():
+                time.sleep(0.002)
+            victim = next(e for e in self.endpoints(name) if (e.role, e.rank) == ("worker", 1))
+            if launcher.poll() is None:
+                os.kill(victim.pid, signal.SIGKILL)
+                break
+        then = time.monotonic()
+        self.exit_code(launcher)
+        self.assertLess(time.monotonic() - then, 4 * TIME_SCALE, output.read_text())
+
+    def test_a_death_in_a_cluster_that_stays_is_known_before_the_lease(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2", "--lease_ms=600000")
+        job = self.start("sluice", "submit", "--log_dir=%s" % log_dir, "--job=%s" % ADULT, "--epochs=100000",
+                         "--output_dir=%s" % (self.tmp / "run"), *MODES["sync"], log="submit.out")
+        wait_until(lambda: "running, train" in (self.tmp / "submit.out").read_text(), "the job trains")
+        victim = next(m for m in self.status(log_dir)["members"] if m["role"] == "ROLE_WORKER" and m.get("rank"))
+        os.kill(victim["pid"], signal.SIGKILL)
+        self.assertEqual(self.exit_code(job), 1)
+        message = self.result()["message"]
+        self.assertIn("pid %d" % victim["pid"], message)
+        self.assertIn("its process has ended", message)
+        # Nobody waits for it when the cluster stops.
+        then = time.monotonic()
+        self.sluice("down", log_dir)
+        self.assertLess(time.monotonic() - then, 4)
 
     def test_killed_launcher_leaves_nothing(self):
         launcher, _ = self.start_long_job("async")

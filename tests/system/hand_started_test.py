@@ -1,9 +1,10 @@
-"""Daemons started by hand from a cluster file: in every order, replaced, fenced, alone, and stopped."""
+"""Daemons started by hand from a cluster file: in every order, replaced, refused, alone, and stopped."""
 import itertools
 import json
 import os
 import re
 import signal
+import time
 import unittest
 
 from sluice_testing import ADULT, SluiceTest, free_port, wait_until
@@ -19,11 +20,11 @@ class HandStartedTest(SluiceTest):
         self.log_dir = self.tmp / "log"
         return self.file
 
-    def daemon(self, role, rank=0, *flags):
+    def daemon(self, role, rank=0, *flags, **kwargs):
         """By the file; the rank by flag."""
         ranks = [] if role == "scheduler" else ["--rank=%d" % rank]
         return self.start("sluice-" + role, "--cluster=%s" % self.file, "--log_dir=%s" % self.log_dir, *ranks, *flags,
-                          log="%s.%d.out" % (role, len(self._started)))
+                          log="%s.%d.out" % (role, len(self._started)), **kwargs)
 
     def log(self, name):
         path = self.log_dir / name
@@ -154,22 +155,85 @@ class HandStartedTest(SluiceTest):
         self.assertEqual(before["model_digest"], after["model_digest"])
         self.down(scheduler, worker, again, second)
 
-    def test_a_second_process_of_a_rank_fences_the_first(self):
+    def test_a_second_process_of_a_rank_is_refused_and_hurts_nobody(self):
         self.cluster()
+        scheduler, pserver, worker = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
+        job = self.start("sluice", "submit", "--scheduler=%s" % self.scheduler, "--job=%s" % ADULT, "--epochs=100000",
+                         "--worker_num=1", "--output_dir=%s" % (self.tmp / "out"), log="submit")
+        wait_until(lambda: "running, train" in (self.tmp / "submit").read_text(), "the job trains")
+        elsewhere = ["--bind=127.0.0.1:0", "--advertise=127.0.0.1:0"]
+        for role, incumbent in (("worker", worker), ("pserver", pserver)):
+            second = self.run_program("sluice-" + role, "--cluster=%s" % self.file, "--rank=0",
+                                      "--log_dir=%s" % (self.tmp / "second"), *(elsewhere if role == "pserver" else []))
+            self.assertEqual(second.returncode, 2, second.stdout)
+            self.assertIn("%s 0 is pid %d on host" % (role, incumbent.pid), second.stdout)
+            self.assertIsNone(incumbent.poll())
+        self.assertIsNone(job.poll(), (self.tmp / "submit").read_text())
+        job.send_signal(signal.SIGINT)
+        self.exit_code(job)
+        self.down(scheduler, pserver, worker)
+
+    def test_a_second_daemon_in_a_live_log_folder_changes_nothing_there(self):
+        self.cluster()
+        started = {role: self.daemon(role) for role in ("scheduler", "pserver", "worker")}
+        wait_until(lambda: self.log("endpoints.log").count("\n") == 4, "all are up")
+        endpoints = self.log("endpoints.log")
+        other = ["--bind=127.0.0.1:0", "--advertise=127.0.0.1:0"]
+        for role, process in started.items():
+            second = self.run_program("sluice-" + role, "--cluster=%s" % self.file, "--log_dir=%s" % self.log_dir,
+                                      *([] if role == "scheduler" else ["--rank=0"]),
+                                      *([] if role == "worker" else other))
+            self.assertEqual(second.returncode, 2, second.stdout)
+            self.assertIn("pid %d" % process.pid, second.stdout)
+        self.assertEqual(self.log("endpoints.log"), endpoints)
+        self.assertNotIn("is the log of another", self.log("workerlog.0"))
+        self.assertEqual(self.submit("after", "--worker_num=1")[0]["status"], "done")
+        self.down(*started.values())
+
+    def test_a_restarted_process_has_its_place_back_at_once(self):
+        self.cluster(limits="lease_ms: 600000")
         scheduler, pserver, worker = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
         self.assertEqual(self.submit("before", "--worker_num=1")[0]["status"], "done")
         for role, old in (("worker", worker), ("pserver", pserver)):
-            new = self.daemon(role, 0, *(["--bind=127.0.0.1:0", "--advertise=127.0.0.1:0"] if role == "pserver" else []))
-            self.assertEqual(self.exit_code(old), 2)
-            out = next(path for path in self.tmp.glob("%s.*.out" % role)
-                       if "another process has registered with this role and rank" in path.read_text())
-            self.assertIn("this one is fenced and must end", out.read_text())
-            if role == "worker":
-                worker = new
-            else:
-                pserver = new
+            old.kill()
+            old.wait()
+            new = self.daemon(role)
+            wait_until(lambda: re.search(r"%s 0 \(pid %d on host [^)]*\): registered" % (role, new.pid),
+                                         self.log("schedulerlog.0")), "the new %s" % role)
+            worker, pserver = (new, pserver) if role == "worker" else (worker, new)
         self.assertEqual(self.submit("after", "--worker_num=1")[0]["status"], "done")
         self.down(scheduler, pserver, worker)
+
+    def test_members_find_a_restarted_scheduler_after_the_clock_was_set_back(self):
+        self.cluster()
+        env, set_ahead = self.clock_for_test()
+        scheduler, pserver, worker = [self.daemon(role, env=env) for role in ("scheduler", "pserver", "worker")]
+        wait_until(lambda: self.log("schedulerlog.0").count("registered as member") == 2, "both are members")
+        set_ahead(-1)
+        time.sleep(1)  # what waits has begun to wait at the old time
+        scheduler.kill()
+        scheduler.wait()
+        time.sleep(1)  # they have found nobody, and pause before they try again
+        scheduler = self.daemon("scheduler", env=env)
+        wait_until(lambda: self.log("schedulerlog.0").count("registered as member") == 4, "both are back", within=20)
+        self.down(scheduler, pserver, worker)
+
+    def test_the_place_of_a_hanging_process_is_free_after_its_lease(self):
+        self.cluster(limits="lease_ms: 2000 heartbeat_ms: 200")
+        scheduler, pserver, hung = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
+        wait_until(lambda: re.search(r"worker 0 .*: registered", self.log("schedulerlog.0")), "registered")
+        hung.send_signal(signal.SIGSTOP)
+        second = self.start("sluice-worker", "--cluster=%s" % self.file, "--rank=0",
+                            "--log_dir=%s" % (self.tmp / "second"))
+        named = r"worker 0 is pid %d on host .* last seen [\d.]+ s ago" % hung.pid
+        log = self.tmp / "second" / "workerlog.0"
+        wait_until(lambda: log.exists() and re.search(named, log.read_text()), "it names the one that hangs")
+        wait_until(lambda: re.search(r"worker 0 \(pid %d on host [^)]*\): registered" % second.pid,
+                                     self.log("schedulerlog.0")), "it has the place")
+        hung.send_signal(signal.SIGCONT)
+        self.assertEqual(self.exit_code(hung), 2)
+        self.assertEqual(self.submit("after", "--worker_num=1")[0]["status"], "done")
+        self.down(scheduler, pserver, second)
 
     # --------------------------------------------------------------------------------------------------- stopping
 

@@ -10,12 +10,14 @@ import itertools
 import pathlib
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
 import unittest
 
 BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolve()
+TEST_BIN = pathlib.Path(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin")).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIME_SCALE = float(os.environ.get("SLUICE_TIME_SCALE", "1"))  # sanitized programs are slower
 # Seconds of every wait that is no contract of the product: what passes does not wait, so a slow machine may.
@@ -168,6 +170,22 @@ class SluiceTest(unittest.TestCase):
             self.assertEqual(done.returncode, expect, done.stdout)
         path = self.tmp / name / "result.json"
         return (json.loads(path.read_text()) if path.exists() else None), done.stdout
+
+    # ------------------------------------------------------------------------------ the machine's clock
+
+    def clock_for_test(self):
+        """An environment whose processes have a time of day of their own, and a function that sets it so many hours
+        ahead of the machine's."""
+        step = self.tmp / "clock_step"
+        step.write_bytes(struct.pack("q", 0))
+
+        def set_ahead(hours):
+            with open(step, "r+b", buffering=0) as file:
+                file.write(struct.pack("q", hours * 3600 * 10 ** 9))
+        library = TEST_BIN / "libclock_step.so"
+        self.assertTrue(library.exists(), library)
+        asan = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        return {**os.environ, "LD_PRELOAD": str(library), "CLOCK_STEP_FILE": str(step), "ASAN_OPTIONS": asan}, set_ahead
 
     # ------------------------------------------------------------------------------ long-lived clusters
 

@@ -24,6 +24,7 @@ class FakeScheduler : public SchedulerClient {
   }
   absl::StatusOr<PollReply> Poll(const PollRequest&) override { return PollReply(); }
   absl::Status Leave(const LeaveRequest&) override { return absl::OkStatus(); }
+  absl::Status MemberEnded(const MemberEndedRequest&) override { return absl::OkStatus(); }
   absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override {
     return NextPhaseReply();
   }

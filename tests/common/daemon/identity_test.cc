@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "common/daemon/process_space.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -187,6 +188,26 @@ TEST_F(IdentityTest, ErrorsOfTheClusterFileNameIt) {
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr(file_), HasSubstr("scheduler: 'x'")));
   WriteCluster("shceduler: 'x'");
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr(file_ + ":1:"));
+}
+
+TEST(RegistrationTest, EveryLifeIsItsOwnAndSaysWhereItsPidCounts) {
+  Identity identity;
+  identity.role = ROLE_WORKER;
+  const RegisterRequest first = RegistrationOf(identity, ""), second = RegistrationOf(identity, "");
+  EXPECT_NE(first.life(), 0u);
+  EXPECT_NE(first.life(), second.life());
+  EXPECT_EQ(first.process_space(), ProcessSpace());
+  EXPECT_EQ(first.pid(), static_cast<uint32_t>(getpid()));
+}
+
+TEST(ExitCodeTest, WhatWouldFailAgainExitsTwo) {
+  EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
+  for (const absl::Status& status : {absl::InvalidArgumentError(""), absl::UnimplementedError(""),
+                                     absl::AbortedError(""), absl::AlreadyExistsError("")}) {
+    EXPECT_EQ(ExitCodeOf(status), 2) << status;
+  }
+  EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), 1);
+  EXPECT_EQ(ExitCodeOf(absl::CancelledError("")), 1);
 }
 
 TEST(LogFileNameTest, NamesAreTheDocumentedOnes) {

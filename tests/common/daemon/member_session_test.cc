@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -19,10 +22,17 @@ class FakeScheduler : public SchedulerClient {
   absl::Status WaitReady(absl::Duration, const std::function<void(const std::string&)>&) override {
     return ready_;
   }
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override {
+  absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
     MutexLock lock(&mutex_);
     RegisterReply reply;
+    if (incumbent_.has_value() && request.ended_member_id() != incumbent_->member_id()) {
+      ++refused_;
+      *reply.mutable_incumbent() = *incumbent_;
+      changed_.NotifyAll();
+      return reply;
+    }
     reply.set_member_id(++registered_);
+    reply.set_lease_ms(9000);
     reply.set_heartbeat_ms(1000);
     changed_.NotifyAll();
     return reply;
@@ -46,6 +56,7 @@ class FakeScheduler : public SchedulerClient {
     changed_.NotifyAll();
     return absl::OkStatus();
   }
+  absl::Status MemberEnded(const MemberEndedRequest&) override { return Unused(); }
   absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return Unused(); }
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest&) override { return Unused(); }
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override { return Unused(); }
@@ -81,6 +92,15 @@ class FakeScheduler : public SchedulerClient {
     while (polls_.size() <= n) changed_.Wait(&mutex_);
     return polls_[n];
   }
+  // From here on a living member holds the place; nothing: nobody does.
+  void SetIncumbent(std::optional<Incumbent> incumbent) {
+    MutexLock lock(&mutex_);
+    incumbent_ = std::move(incumbent);
+  }
+  void WaitRefused(int times) {
+    MutexLock lock(&mutex_);
+    while (refused_ < times) changed_.Wait(&mutex_);
+  }
   uint64_t registered() {
     MutexLock lock(&mutex_);
     return registered_;
@@ -98,6 +118,8 @@ class FakeScheduler : public SchedulerClient {
   Mutex mutex_;
   CondVar changed_;
   uint64_t registered_ = 0, left_id_ = 0;
+  int refused_ = 0;
+  std::optional<Incumbent> incumbent_;
   bool left_ = false, sticky_ = false;
   std::vector<PollRequest> polls_;
   std::deque<absl::StatusOr<PollReply>> answers_;
@@ -109,7 +131,7 @@ class MemberSessionTest : public testing::Test {
     MemberSession::Options options;
     options.scheduler = &scheduler_;
     options.self.set_role(ROLE_WORKER);
-    options.retry_pause = absl::Milliseconds(1);
+    options.retry_pause = options.place_pause = absl::Milliseconds(1);
     options.fill_report = [](PollRequest* request) { request->set_memory_bytes(77); };
     options.on_desired = [this](const PollReply& reply) {
       MutexLock lock(&mutex_);
@@ -191,6 +213,17 @@ TEST_F(MemberSessionTest, SurvivesAnUnansweredCall) {
   EXPECT_EQ(scheduler_.registered(), 1u);
 }
 
+// This process may have been stopped during the call: the scheduler is asked once more.
+TEST_F(MemberSessionTest, OneUnansweredCallIsNoSilenceHoweverLongItTook) {
+  MemberSession::Options options = Options();
+  options.lost_after = absl::Nanoseconds(1);
+  auto session = Start(std::move(options));
+  scheduler_.WaitPoll(0);
+  scheduler_.Answer(absl::UnavailableError("deadline"));
+  scheduler_.AnswerVersion(3);
+  EXPECT_EQ(scheduler_.WaitPoll(2).seen_version(), 3u);
+}
+
 TEST_F(MemberSessionTest, AReportWithoutAnswerIsGivenBack) {
   MemberSession::Options options = Options();
   std::vector<uint64_t> lost;
@@ -223,6 +256,60 @@ TEST_F(MemberSessionTest, RegistersAgainWhenItsLeaseRanOut) {
   EXPECT_EQ(again.seen_version(), 0u);
   EXPECT_EQ(session->member_id(), 2u);
   EXPECT_THAT(desired(), testing::ElementsAre(9, 0)) << "what was wanted before is void";
+}
+
+Incumbent SilentFor(double seconds) {
+  Incumbent incumbent;
+  incumbent.set_member_id(500);
+  incumbent.set_pid(7);
+  incumbent.set_host("h");
+  incumbent.set_last_seen_s(seconds);
+  return incumbent;
+}
+
+TEST_F(MemberSessionTest, WaitsForThePlaceOfASilentMember) {
+  scheduler_.SetIncumbent(SilentFor(1e6));
+  std::thread lease([this] {
+    scheduler_.WaitRefused(3);
+    scheduler_.SetIncumbent(std::nullopt);
+  });
+  auto session = Start(Options());
+  lease.join();
+  EXPECT_EQ(session->member_id(), 1u);
+}
+
+TEST_F(MemberSessionTest, WaitingForAPlaceEndsWhenTold) {
+  scheduler_.SetIncumbent(SilentFor(1e6));
+  std::atomic<bool> stop{false};
+  MemberSession::Options options = Options();
+  options.stopping = [&stop] { return stop.load(); };
+  std::thread stopper([&] {
+    scheduler_.WaitRefused(2);
+    stop = true;
+  });
+  EXPECT_TRUE(absl::IsCancelled(MemberSession::Start(std::move(options)).status()));
+  stopper.join();
+}
+
+TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessOfItsOwnSpaceAtOnce) {
+  Incumbent incumbent = SilentFor(0);
+  incumbent.set_process_space("space");
+  scheduler_.SetIncumbent(incumbent);
+  MemberSession::Options options = Options();
+  options.self.set_process_space("space");
+  options.process_has_ended = [](uint32_t pid) { return pid == 7; };
+  EXPECT_EQ(Start(std::move(options))->member_id(), 1u);
+}
+
+TEST_F(MemberSessionTest, AMemberThatLostItsPlaceMeanwhileEnds) {
+  auto session = Start(Options());
+  scheduler_.SetIncumbent(SilentFor(0));  // and it reports all the time
+  scheduler_.Answer(absl::NotFoundError("lease ran out"));
+  EXPECT_TRUE(absl::IsAlreadyExists(WaitEnd()));
+}
+
+TEST_F(MemberSessionTest, PatienceFollowsFromTheLease) {
+  EXPECT_EQ(Start(Options())->lost_after(), absl::Seconds(36));
 }
 
 TEST_F(MemberSessionTest, ReportSoonDoesNotWaitForTheHeartbeat) {

@@ -1,10 +1,12 @@
 #include "common/daemon/process_log.h"
 
 #include <glog/logging.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "common/daemon/identity.h"
@@ -55,6 +57,49 @@ TEST_F(ProcessLogTest, ALineToBeSeenIsAlsoOnTheTerminalOnce) {
   LogAndTell("computes on a GPU");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "computes on a GPU\n");
   EXPECT_THAT(Read(id_.log_dir + "/serverlog.2"), HasSubstr("computes on a GPU\n"));
+}
+
+// Runs `body` in a process of its own; returns its exit code.
+int InChild(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_F(ProcessLogTest, TheLogOfALivingProcessIsLeftAsItIs) {
+  const std::string path = id_.log_dir + "/serverlog.2";
+  int locked[2], over[2];
+  ASSERT_EQ(pipe(locked), 0);
+  ASSERT_EQ(pipe(over), 0);
+  const pid_t owner = fork();
+  if (owner == 0) {
+    close(over[1]);
+    const bool ok = OpenLog(id_, "test").ok() && write(locked[1], "x", 1) == 1;
+    char byte;
+    _exit(ok && read(over[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  char byte;
+  ASSERT_EQ(read(locked[0], &byte, 1), 1);
+  const std::string before = Read(path);
+  EXPECT_EQ(InChild([this] {
+              const absl::Status refused = OpenLog(id_, "test");
+              return ExitCodeOf(refused) == 2 && absl::IsAlreadyExists(refused) ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(InChild([this] {
+              id_.rank = 3;
+              return OpenLog(id_, "test").ok() ? 0 : 1;
+            }),
+            0)
+      << "another rank has a log of its own";
+  EXPECT_EQ(Read(path), before);
+  close(over[1]);
+  int status = -1;
+  ASSERT_EQ(waitpid(owner, &status, 0), owner);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(InChild([this] { return OpenLog(id_, "test").ok() ? 0 : 1; }), 0);
 }
 
 TEST_F(ProcessLogTest, EndpointsHaveOneHeaderAndALineEach) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "common/base/clock.h"
 
 namespace sluice {
 namespace {
@@ -28,7 +28,7 @@ TEST(TraceRecorderTest, ABatchHoldsTheSpansSinceTheLastOne) {
   const uint32_t reading = recorder.Track("reading"), training = recorder.Track("training");
   EXPECT_EQ(recorder.Track("reading"), reading);
   const TraceSpan::Time begin = std::chrono::steady_clock::now();
-  const int64_t before = absl::ToUnixMicros(absl::Now());
+  const int64_t before = absl::ToUnixMicros(Clock::Real()->WallNow());
   recorder.Add(Span(begin + microseconds(2000), 700, 8, training));
   TraceSpan second = Span(begin, 300, 7, reading);
   second.rank = 3;

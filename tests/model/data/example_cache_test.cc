@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/env.h"
 #include "gmock/gmock.h"
 #include "model/data/example_set.h"
@@ -28,7 +29,8 @@ constexpr char kFeatures[] =
 
 // A day ago: long enough for the time of change to tell contents apart.
 void Age(const std::string& path, int seconds = 86400) {
-  utimbuf times{time(nullptr) - seconds, time(nullptr) - seconds};
+  const time_t then = absl::ToTimeT(Clock::Real()->WallNow()) - seconds;
+  utimbuf times{then, then};
   ASSERT_EQ(utime(path.c_str(), &times), 0);
 }
 

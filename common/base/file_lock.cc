@@ -1,0 +1,59 @@
+#include "common/base/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice {
+namespace {
+
+// Format of a line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF", with the pid
+// and, last of three, the inode. The device is left out: some file systems give another one there.
+uint32_t HolderOf(int fd) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return 0;
+  const std::string inode = absl::StrCat(":", info.st_ino);
+  std::ifstream in("/proc/locks");
+  for (std::string line; std::getline(in, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    uint32_t pid = 0;
+    if (words.size() > 5 && words[1] == "FLOCK" && absl::EndsWith(words[5], inode) &&
+        absl::SimpleAtoi(words[4], &pid)) {
+      return pid;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<FileLock> FileLock::Take(const std::string& path, uint32_t* holder) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  }
+  FileLock lock(fd);
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
+  const uint32_t pid = HolderOf(fd);
+  if (holder != nullptr) *holder = pid;
+  return absl::AlreadyExistsError(
+      absl::StrCat(path, " is in use by ", pid > 0 ? absl::StrCat("pid ", pid) : "a process"));
+}
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace sluice

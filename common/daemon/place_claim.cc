@@ -1,0 +1,63 @@
+#include "common/daemon/place_claim.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/daemon/role_name.h"
+
+namespace sluice {
+namespace {
+
+// A report that was on its way when the place was refused proves nothing.
+constexpr absl::Duration kOnItsWay = absl::Milliseconds(500);
+
+std::string Describe(const RegisterRequest& self, const Incumbent& incumbent) {
+  return absl::StrCat(RoleName(self.role()), " ", self.rank(), " is pid ", incumbent.pid(),
+                      " on host ", incumbent.host());
+}
+
+}  // namespace
+
+bool PlaceClaim::HasEnded(const Incumbent& incumbent) const {
+  const std::string& space = options_.self.process_space();
+  return !space.empty() && space == incumbent.process_space() &&
+         options_.process_has_ended(incumbent.pid());
+}
+
+absl::Status PlaceClaim::Judge(const Incumbent& incumbent) {
+  const absl::Time now = options_.clock->Now();
+  const absl::Duration last_seen = absl::Seconds(incumbent.last_seen_s());
+  if (incumbent_ != incumbent.member_id()) {
+    incumbent_ = incumbent.member_id();
+    refused_at_ = now;
+    if (options_.log) {
+      options_.log(absl::StrCat(Describe(options_.self, incumbent), ", last seen ",
+                                absl::StrFormat("%.1f", incumbent.last_seen_s()),
+                                " s ago: waiting until its lease has run out, or until it reports "
+                                "and so keeps its rank"));
+    }
+    return absl::OkStatus();
+  }
+  if (now - last_seen <= refused_at_ + kOnItsWay) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(Describe(options_.self, incumbent),
+                   ", which runs and keeps its rank; stop it, or start this process with another "
+                   "--rank (SLUICE_RANK)"));
+}
+
+absl::StatusOr<std::optional<RegisterReply>> PlaceClaim::Ask() {
+  SLUICE_ASSIGN_OR_RETURN(RegisterReply reply, options_.scheduler->Register(options_.self));
+  if (reply.member_id() == 0 && HasEnded(reply.incumbent())) {
+    RegisterRequest takes_over = options_.self;
+    takes_over.set_ended_member_id(reply.incumbent().member_id());
+    SLUICE_ASSIGN_OR_RETURN(reply, options_.scheduler->Register(takes_over));
+  }
+  if (reply.member_id() != 0) {
+    incumbent_ = 0;
+    return std::optional<RegisterReply>(std::move(reply));
+  }
+  SLUICE_RETURN_IF_ERROR(Judge(reply.incumbent()));
+  return std::optional<RegisterReply>();
+}
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// A process's claim to its role and rank, which a living member may hold.
+//
+//   refused -> the incumbent's process has ended on this machine: takes the place at once
+//           -> silent: asks again, until its lease has run out and the scheduler gives the place
+//           -> the incumbent reports: ALREADY_EXISTS
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/daemon/scheduler_client.h"
+
+namespace sluice {
+
+class PlaceClaim {
+ public:
+  struct Options {
+    SchedulerClient* scheduler = nullptr;  // outlives the claim
+    RegisterRequest self;
+    Clock* clock = nullptr;
+    std::function<bool(uint32_t pid)> process_has_ended;  // in this process's space
+    std::function<void(const std::string&)> log;          // may be null
+  };
+  explicit PlaceClaim(Options options) : options_(std::move(options)) {}
+
+  // Asks once. Empty: refused as yet, ask again after a pause. ALREADY_EXISTS: the incumbent has
+  // reported since the first refusal. Other errors are those of SchedulerClient::Register.
+  absl::StatusOr<std::optional<RegisterReply>> Ask();
+
+ private:
+  bool HasEnded(const Incumbent& incumbent) const;
+  absl::Status Judge(const Incumbent& incumbent);
+
+  const Options options_;
+  uint64_t incumbent_ = 0;  // that refused us; 0: none
+  absl::Time refused_at_;   // by it, for the first time
+};
+
+}  // namespace sluice

@@ -1,0 +1,86 @@
+"""Processes that are stopped for a while and clocks that are set: a job outlives both."""
+import json
+import os
+import re
+import signal
+import time
+import unittest
+
+from sluice_testing import SluiceTest, wait_until
+
+SYNC = ("--server_num=2", "--worker_num=2", "--a_sync=false", "--epochs=6", "--batch_size=64")
+
+
+class PausesTest(SluiceTest):
+    def output(self, name):
+        return (self.tmp / (name + ".out")).read_text()
+
+    def start_in_training(self, name, *flags, **kwargs):
+        """A sync launch in its first epochs, and its processes by (role, rank)."""
+        launcher = self.start("sluice", "launch", "--job=%s" % self.job(), "--output_dir=%s" % (self.tmp / name),
+                              "--log_dir=%s" % (self.tmp / (name + ".log")), *SYNC, *flags, log=name + ".out", **kwargs)
+
+        def trains():
+            self.assertIsNone(launcher.poll(), self.output(name))
+            return re.search(r"worker \d: epoch \d+ step", self.output(name))
+        wait_until(trains, lambda: "training in:\n" + self.output(name))
+        return launcher, {(e.role, e.rank): e.pid for e in self.endpoints(name)}
+
+    def job(self):
+        path = self.tmp / "small.textproto"
+        if not path.exists():
+            rows = [(i * 7 % 2, i * 31 % 97 / 97, "abcdefgh"[i * 5 % 8]) for i in range(40000)]
+            self.write_csv("train.csv", rows)
+            self.small_job()
+        return path
+
+    def digest(self, name):
+        result = json.loads((self.tmp / name / "result.json").read_text())
+        self.assertEqual(result["status"], "done", result)
+        return result["model_digest"]
+
+    def assert_outlive(self, seconds, *flags):
+        """Each role's process stopped for so long, in a job of its own, at the same time."""
+        stopped = {"scheduler": 0, "pserver": 1, "worker": 1}
+        running = {role: self.start_in_training(role, *flags) for role in stopped}
+        for role, rank in stopped.items():
+            os.kill(running[role][1][role, rank], signal.SIGSTOP)
+        time.sleep(seconds)
+        for role, rank in stopped.items():
+            self.assertIsNone(running[role][0].poll(), self.output(role))
+            os.kill(running[role][1][role, rank], signal.SIGCONT)
+        for role, (launcher, _) in running.items():
+            self.assertEqual(self.exit_code(launcher, within=120), 0, self.output(role))
+        return [self.digest(role) for role in stopped]
+
+    def test_a_process_stopped_for_eight_seconds_costs_only_the_time(self):
+        digests = self.assert_outlive(8)
+        calm, _ = self.start_in_training("calm")
+        self.assertEqual(self.exit_code(calm), 0, self.output("calm"))
+        self.assertEqual(set(digests), {self.digest("calm")})
+
+    def test_a_scheduler_stopped_for_three_leases_loses_nobody(self):
+        launcher, pids = self.start_in_training("run", "--lease_ms=2000")
+        os.kill(pids["scheduler", 0], signal.SIGSTOP)
+        time.sleep(6.5)
+        os.kill(pids["scheduler", 0], signal.SIGCONT)
+        self.assertEqual(self.exit_code(launcher), 0, self.output("run"))
+        self.digest("run")
+
+    def test_a_job_outlives_steps_of_the_clock(self):
+        env, set_ahead = self.clock_for_test()
+        launcher, pids = self.start_in_training("run", "--epochs=100000", env=env)
+        for hours in (1, 0, -1, 2):
+            set_ahead(hours)
+            time.sleep(3)  # some heartbeats and calls that wait
+            self.assertIsNone(launcher.poll(), self.output("run"))
+        # The step has reached them: the newest log line is two hours ahead.
+        stamps = re.findall(r"^I\d{8} (\d\d):\d\d:\d\d\.", (self.tmp / "run.log" / "workerlog.0").read_text(), re.M)
+        self.assertEqual((int(stamps[-1]) - time.localtime().tm_hour) % 24, 2)
+        # Who is silent still is: timeouts are not stretched either.
+        os.kill(pids["worker", 1], signal.SIGKILL)
+        self.assertEqual(self.exit_code(launcher, within=20), 1, self.output("run"))
+
+
+if __name__ == "__main__":
+    unittest.main()
