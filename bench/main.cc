@@ -79,6 +79,7 @@ int Main() {
   AddGpuTrainStepBenchmarks(&benchmarks);
   AddDedupBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
+  AddSchedulerBenchmarks(&benchmarks);
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
   std::vector<const Benchmark*> fit;
   int skipped = 0;

@@ -70,6 +70,7 @@ void AddDedupBenchmarks(std::vector<Benchmark>* to);
 void AddTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddGpuTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddTrainBenchmarks(std::vector<Benchmark>* to);
+void AddSchedulerBenchmarks(std::vector<Benchmark>* to);
 
 // Two lines that say what the figures were measured on; warns when asserts are compiled in.
 std::string DescribeMachine(const Settings& settings);

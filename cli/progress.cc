@@ -50,7 +50,7 @@ bool EvaluatesOnly(const JobStatus& status) { return status.epochs() == 0; }
 // "epoch 3/8"; nothing of a job that only evaluates.
 std::string EpochOf(const JobStatus& status, const std::string& word) {
   if (EvaluatesOnly(status)) return "";
-  return absl::StrFormat("%s %d/%d", word, std::min(status.epoch() + 1, status.epochs()),
+  return absl::StrFormat("%s %d/%d", word, std::min(status.epoch(), status.epochs()),
                          status.epochs());
 }
 
@@ -78,11 +78,10 @@ std::string ShortLiveLine(const JobStatus& status) {
   return line;
 }
 
-// Epochs are counted from 1 for people.
 std::string EpochLine(const EpochResult& e) {
   std::string line =
-      absl::StrFormat("epoch %d: %s in %s, loss %.5f", e.epoch() + 1,
-                      Counted(e.examples(), "example"), ShortDuration(e.seconds()), e.loss());
+      absl::StrFormat("epoch %d: %s in %s, loss %.5f", e.epoch(), Counted(e.examples(), "example"),
+                      ShortDuration(e.seconds()), e.loss());
   if (e.eval().examples() > 0) {
     absl::StrAppendFormat(&line, ", AUC %.5f, log loss %.5f, accuracy %.5f", e.eval().auc(),
                           e.eval().log_loss(), e.eval().accuracy());
@@ -222,14 +221,15 @@ std::string LiveLine(const JobStatus& status, size_t width) {
 }
 
 std::string StepLine(const StepLoss& step) {
-  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f %s", step.rank(), step.epoch() + 1,
+  return absl::StrFormat("worker %d: epoch %d step %s loss %.5f %s", step.rank(), step.epoch(),
                          WithCommas(step.step()), step.loss(), Rate(step.examples_per_second()));
 }
 
 std::string WorkerLine(const WorkerProgress& worker) {
   if (worker.loss() == 0 && worker.examples_per_second() == 0) {  // no figures yet
-    return absl::StrFormat("worker %d: epoch %d step %s loss - - examples/s", worker.rank(),
-                           worker.epoch() + 1, WithCommas(worker.step()));
+    return absl::StrCat("worker ", worker.rank(), ": epoch ",
+                        worker.epoch() == 0 ? "-" : absl::StrCat(worker.epoch()), " step ",
+                        WithCommas(worker.step()), " loss - - examples/s");
   }
   StepLoss now;
   now.set_rank(worker.rank());
@@ -250,8 +250,7 @@ std::string FinalTable(const JobStatus& status) {
   }
   for (const EpochResult& e : status.result().epochs_log()) {
     absl::StrAppend(
-        &text,
-        MetricsRow(absl::StrCat(e.epoch() + 1), e.examples(), e.seconds(), e.loss(), e.eval()),
+        &text, MetricsRow(absl::StrCat(e.epoch()), e.examples(), e.seconds(), e.loss(), e.eval()),
         "\n");
   }
   const EvalMetrics& eval = status.result().eval();

@@ -48,6 +48,7 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
         sum.set_shards(sum.shards() + t.shards());
         sum.set_rows(sum.rows() + t.rows());
         sum.set_bytes(sum.bytes() + t.bytes());
+        sum.set_reserved_bytes(sum.reserved_bytes() + t.reserved_bytes());
       }
       const std::string pserver = absl::StrCat("    pserver ", member.rank());
       if (!hosted.error().empty())
@@ -65,11 +66,11 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
   std::string rows;
   for (const auto& [name, t] : tables) {
     absl::StrAppendFormat(
-        &rows, "    table %-24s %-6s %4d %-6s %14s %-8s %10s\n", name,
+        &rows, "    table %-24s %-6s %4d %-6s %14s %-8s %10s, %s reserved\n", name,
         t.kind() == TableConfig::SPARSE ? "sparse" : "dense", t.shards(),
         t.shards() == 1 ? "shard" : "shards", WithCommas(t.rows()),
         absl::StrCat(t.kind() == TableConfig::SPARSE ? "row" : "element", t.rows() == 1 ? "" : "s"),
-        Bytes(t.bytes()));
+        Bytes(t.bytes()), Bytes(t.reserved_bytes()));
   }
   return rows + text;
 }

@@ -92,8 +92,8 @@ absl::Status DataTasks::Acknowledge(const NextTaskRequest& request) {
   }
   Lease& lease = leases_[id - 1];
   if (lease.state == State::kFree || lease.rank != request.rank()) {
-    return absl::FailedPreconditionError(absl::StrCat("task ", id, " of epoch ", request.epoch(),
-                                                      " is not leased to rank ", request.rank()));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "task ", id, " of epoch ", request.epoch() + 1, " is not leased to rank ", request.rank()));
   }
   lease.state = State::kDone;
   return absl::OkStatus();

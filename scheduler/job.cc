@@ -36,10 +36,7 @@ std::vector<const WorkerProgress*> Progress(const Job& job, Membership* members)
 std::string UnfinishedRanks(const Job& job, Membership* members) {
   const std::vector<uint32_t> ranks = job.run->phases().Missing();
   if (ranks.empty() || ranks.size() == job.ranks.size()) return "";
-  std::vector<std::string> names;
-  for (const uint32_t rank : ranks) names.push_back(DescribeRank(job, rank, members));
-  return absl::StrCat(absl::StrJoin(names, " and "), " to end phase ",
-                      PhaseName(job.run->phases().current().kind()));
+  return DescribeMissing(job, ranks, members);
 }
 
 // Who kept the others waiting most (in sync, as the pserver that saw the longest wait says), and
@@ -95,14 +92,14 @@ void AddProgress(const Job& job, Membership* members, JobStatus* status) {
   uint32_t losses = 0;
   for (const WorkerProgress* progress : Progress(job, members)) {
     *status->add_workers() = *progress;
-    if (!training || progress->epoch() != phase.epoch()) continue;
+    if (!training || progress->epoch() != phase.epoch() + 1) continue;
     in_epoch += progress->examples();
     // No mean yet before its first log_every steps.
     if (progress->loss() == 0) continue;
     loss += progress->loss();
     ++losses;
   }
-  status->set_epoch(phase.epoch());
+  if (!job.config.evaluate_only()) status->set_epoch(phase.epoch() + 1);
   status->set_phase(PhaseName(phase.kind()));
   status->set_global_step(std::max(GlobalStep(job, members), result.global_step()));
   if (!training && !result.epochs_log().empty()) {
@@ -136,12 +133,29 @@ const HostedJob* HostedOf(const Job& job, const Member& member) {
   return &it->second;
 }
 
+bool Job::settled() const {
+  return over() && state == outcome && !hosted &&
+         std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankSlot& slot) { return slot.state == RankSlot::kReleased; });
+}
+
 std::string DescribeRank(const Job& job, uint32_t rank, Membership* members) {
   const Member* member = members->ById(job.ranks[rank].member_id);
   return absl::StrCat("rank ", rank, " (",
                       member == nullptr ? absl::StrCat("worker ", job.ranks[rank].worker, ", gone")
                                         : DescribeMember(*member),
                       ")");
+}
+
+std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
+                            Membership* members) {
+  constexpr size_t kNamed = 8;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
+    names.push_back(DescribeRank(job, ranks[i], members));
+  if (ranks.size() > kNamed) names.push_back(absl::StrCat(ranks.size() - kNamed, " more"));
+  return absl::StrCat(absl::StrJoin(names, " and "), " to end phase ",
+                      PhaseName(job.run->phases().current().kind()));
 }
 
 double ExamplesPerSecond(const Job& job, Membership* members) {
@@ -178,9 +192,10 @@ Staleness SumStaleness(const Job& job, Membership* members) {
 }
 
 JobStatus MakeJobStatus(const Job& job, Membership* members) {
+  if (job.archived) return *job.archived;
   JobStatus status;
   status.set_job_id(job.job_id);
-  status.set_version(job.version);
+  status.set_version(job.status_version);
   status.set_state(job.state);
   status.set_message(job.message);
   status.set_worker_num(job.spec.worker_num());
@@ -207,6 +222,30 @@ JobStatus MakeJobStatus(const Job& job, Membership* members) {
     status.clear_examples_per_second();
   }
   return status;
+}
+
+void Archive(Job* job, Membership* members) {
+  JobStatus status = MakeJobStatus(*job, members);
+  status.clear_route();
+  status.clear_workers();
+  JobConfig* config = status.mutable_config();
+  config->clear_features();
+  config->clear_model();
+  config->clear_tables();
+  job->archived = std::move(status);
+  // The run refers to the configuration.
+  job->run.reset();
+  job->curves.reset();
+  job->config = JobConfig();
+  job->spec = JobSpec();
+  job->ranks = {};
+  job->rank_of = {};
+  job->pservers = {};
+  job->recent_steps = {};
+  job->asked = {};
+  JobResult result;
+  result.set_status(job->result.status());
+  job->result = std::move(result);
 }
 
 JobResult MakeJobResult(const Job& job, Membership* members) {

@@ -3,7 +3,10 @@
 //   QUEUED -> STARTING (pservers open its tables) -> RUNNING (phases) -> over
 //
 // "Over" is decided first (`outcome`); state follows when result.json is written, so that whoever
-// sees a job done finds its result. Thread safety: one thread.
+// sees a job done finds its result. A settled job changes no more.
+//
+// Memory: a settled job keeps its newest steps and its run for callers that still follow it, until
+// Archive leaves the status alone. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
 #include "scheduler/job_run.h"
-#include "scheduler/loss_curve.h"
 #include "scheduler/membership.h"
+#include "scheduler/step_curves.h"
 
 namespace sluice {
 
@@ -46,7 +50,7 @@ struct Job {
   JobState state = JOB_QUEUED;
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
-  uint64_t version = 1;
+  uint64_t status_version = 1;  // SchedulerCore::NoteStatus raises it and wakes who waits
 
   // Queued.
   uint32_t queue_position = 0;
@@ -54,25 +58,29 @@ struct Job {
 
   // Starting and later.
   std::vector<RankSlot> ranks;
-  std::vector<uint64_t> pservers;  // member ids
-  bool hosted = false;             // pservers hold its tables
+  absl::flat_hash_map<uint64_t, uint32_t> rank_of;  // by member id
+  std::vector<uint64_t> pservers;                   // member ids
+  bool hosted = false;                              // pservers hold its tables
   absl::Time starting_since;
   std::optional<JobRun> run;
-  std::optional<LossCurve> losses;
+  std::optional<StepCurves> curves;
   std::deque<StepLoss> recent_steps;  // the newest kRecentSteps of those that were reported
   uint64_t steps_reported = 0;
-  uint64_t speed_step = 0;  // of the last point of the speed curve
-  // Members are asked for a fresh report when an epoch ends: version of their desired state by
-  // member id.
-  std::map<uint64_t, uint64_t> asked;
+  bool progress_untold = false;  // reports since the status was noted last
+  // Members are asked for a fresh report when an epoch ends. Those that have not given it yet, with
+  // the version of the desired state that their report must have seen.
+  absl::flat_hash_map<uint64_t, uint64_t> asked;
   absl::Time finishing_since = absl::InfiniteFuture();
 
   absl::Time ended_at = absl::InfiniteFuture();
   JobResult result;  // when over
+  std::optional<JobStatus> archived;
 
   bool over() const { return outcome != JOB_STATE_UNSPECIFIED; }
   // All phases are done; only fresh reports are awaited.
   bool finishing() const { return run && run->phases().over(); }
+  // Its result is written, no member serves it and no pserver holds its tables.
+  bool settled() const;
 };
 
 constexpr size_t kRecentSteps = 4096;
@@ -83,6 +91,9 @@ const HostedJob* HostedOf(const Job& job, const Member& member);
 void AddSteps(const Job& job, uint64_t seen, WatchJobReply* reply);
 // The job as operators see it.
 JobStatus MakeJobStatus(const Job& job, Membership* members);
+// Keeps of the job what operators need: id, state and a status without route, features, model and
+// tables. REQUIRES: settled.
+void Archive(Job* job, Membership* members);
 // Result with status and message, as result.json has it. REQUIRES: over.
 JobResult MakeJobResult(const Job& job, Membership* members);
 MemberStatus MakeMemberStatus(const Member& member, absl::Time now);
@@ -94,5 +105,8 @@ double ExamplesPerSecond(const Job& job, Membership* members);
 uint64_t GlobalStep(const Job& job, Membership* members);
 // "rank 1 (worker 3 (pid 7 on host h))"
 std::string DescribeRank(const Job& job, uint32_t rank, Membership* members);
+// The first of `ranks`, and how many more, "to end phase train". REQUIRES: the job runs.
+std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
+                            Membership* members);
 
 }  // namespace sluice

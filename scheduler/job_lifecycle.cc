@@ -18,11 +18,6 @@
 #include "scheduler/scheduler_core.h"
 
 namespace sluice {
-namespace {
-
-constexpr size_t kRememberedJobs = 100;
-
-}  // namespace
 
 absl::Status SchedulerCore::CheckWorkers(const JobConfig& config) {
   const uint32_t wanted = config.worker_num();
@@ -47,12 +42,9 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
                                                      uint64_t first_number, absl::Time now) {
   if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
   SLUICE_RETURN_IF_ERROR(CheckWorkers(config));
-  const size_t queued = std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) {
-    return job->state == JOB_QUEUED && !job->over();
-  });
-  if (queued >= kMaxQueuedJobs) {
+  if (queue_.size() >= kMaxQueuedJobs) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        queued, " jobs are queued, and the scheduler keeps no more than ", kMaxQueuedJobs,
+        queue_.size(), " jobs are queued, and the scheduler keeps no more than ", kMaxQueuedJobs,
         "; submit again when some have ended, or cancel some (sluice cancel)"));
   }
   next_number_ = std::max(next_number_, first_number);
@@ -62,7 +54,9 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
   if (config.output_dir().empty()) {
     job->config.set_output_dir(absl::StrCat(default_output, "/", job->job_id));
   }
-  for (const auto& other : jobs_) {
+  std::vector<const Job*> others(queue_.begin(), queue_.end());
+  others.insert(others.end(), active_.begin(), active_.end());
+  for (const Job* other : others) {
     if (other->state == other->outcome) continue;
     if (!config.trace_file().empty() && other->config.trace_file() == config.trace_file()) {
       return absl::AlreadyExistsError(
@@ -81,7 +75,10 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
   for (const TableConfig& table : tables) *job->spec.add_tables() = table;
   job->spec.set_worker_num(config.worker_num());
   const std::string job_id = job->job_id;
+  by_id_[job_id] = job.get();
+  queue_.push_back(job.get());
   jobs_.push_back(std::move(job));
+  schedule_due_ = queue_changed_ = true;
   Schedule(now);
   return job_id;
 }
@@ -105,15 +102,19 @@ bool SchedulerCore::IsFree(const Member& worker) const {
 }
 
 void SchedulerCore::Schedule(absl::Time now) {
-  if (shutting_down()) return;
-  std::vector<Job*> queued;
-  std::vector<QueuedJob> queue;
-  for (const auto& job : jobs_) {
-    if (job->state != JOB_QUEUED || job->over()) continue;
-    queued.push_back(job.get());
-    queue.push_back({job->job_id, job->spec.worker_num()});
+  while (schedule_due_ && !queue_.empty() && !shutting_down()) {
+    schedule_due_ = false;
+    DecideJobs(now);
   }
-  if (queue.empty()) return;
+}
+
+void SchedulerCore::DecideJobs(absl::Time now) {
+  // Members change nothing for the jobs behind the head as long as that one waits.
+  const size_t decided = queue_changed_ ? queue_.size() : 1;
+  queue_changed_ = false;
+  std::vector<Job*> queued(queue_.begin(), queue_.begin() + static_cast<ptrdiff_t>(decided));
+  std::vector<QueuedJob> queue;
+  for (const Job* job : queued) queue.push_back({job->job_id, job->spec.worker_num()});
   ClusterView cluster;
   cluster.missing_pservers = MissingPservers();
   for (const Member* worker : members_.Alive(ROLE_WORKER)) {
@@ -125,16 +126,23 @@ void SchedulerCore::Schedule(absl::Time now) {
   for (size_t i = 0; i < queued.size(); ++i) {
     Job* job = queued[i];
     if (decisions[i].start) {
+      Unqueue(job);
+      active_.push_back(job);
       StartJob(job, now);
       continue;
     }
     if (job->message != decisions[i].reason || job->queue_position != position) {
       job->message = decisions[i].reason;
       job->queue_position = position;
-      ++job->version;
+      NoteStatus(job);
     }
     ++position;
-    if (WaitsTooLong(job, decisions[i].members_absent, now)) {
+    if (!decisions[i].members_absent) {
+      job->absent_since = absl::InfiniteFuture();
+    } else if (job->absent_since == absl::InfiniteFuture()) {
+      job->absent_since = now;
+    }
+    if (WaitsTooLong(job, now)) {
       EndJob(job, JOB_FAILED,
              absl::StrCat("gave up after ", absl::FormatDuration(options_.wait),
                           " in the queue: ", decisions[i].reason),
@@ -143,19 +151,23 @@ void SchedulerCore::Schedule(absl::Time now) {
   }
 }
 
-bool SchedulerCore::WaitsTooLong(Job* job, bool absent, absl::Time now) const {
-  if (!absent) {
-    job->absent_since = absl::InfiniteFuture();
-    return false;
-  }
-  if (job->absent_since == absl::InfiniteFuture()) job->absent_since = now;
+bool SchedulerCore::WaitsTooLong(const Job* job, absl::Time now) const {
   return Since(job->absent_since, now) >= options_.wait;
+}
+
+bool SchedulerCore::Unqueue(Job* job) {
+  const auto it = std::find(queue_.begin(), queue_.end(), job);
+  if (it == queue_.end()) return false;
+  queue_.erase(it);
+  // The others move up.
+  schedule_due_ = queue_changed_ = true;
+  return true;
 }
 
 void SchedulerCore::StartJob(Job* job, absl::Time now) {
   job->message.clear();
   job->queue_position = 0;
-  ++job->version;
+  NoteStatus(job);
   std::vector<std::string> addresses;
   for (const Member* pserver : members_.Alive(ROLE_PSERVER)) {
     job->pservers.push_back(pserver->id);
@@ -173,6 +185,7 @@ void SchedulerCore::StartJob(Job* job, absl::Time now) {
     slot.member_id = worker->id;
     slot.worker = worker->self.rank();
     slot.incarnation = next_incarnation_++;
+    job->rank_of[worker->id] = static_cast<uint32_t>(job->ranks.size());
     job->ranks.push_back(slot);
     worker->job_id = job->job_id;
   }
@@ -191,18 +204,21 @@ void SchedulerCore::TouchPservers(const Job& job) {
 
 void SchedulerCore::CheckStarting(Job* job, absl::Time now) {
   if (job->state != JOB_STARTING || job->over()) return;
-  std::vector<std::string> missing;
+  std::vector<const Member*> missing;
   for (const uint64_t id : job->pservers) {
     const Member* member = members_.ById(id);
     if (member == nullptr) return;  // its loss ends the job
     const HostedJob* hosted = HostedOf(*job, *member);
     const bool open = hosted != nullptr && hosted->generation() == job->spec.route().generation();
-    if (!open) missing.push_back(DescribeMember(*member));
+    if (!open) missing.push_back(member);
   }
   if (missing.empty()) return RunJob(job, now);
   if (Since(job->starting_since, now) < options_.wait) return;
+  const auto describe = [](std::string* out, const Member* member) {
+    out->append(DescribeMember(*member));
+  };
   EndJob(job, JOB_FAILED,
-         absl::StrCat(absl::StrJoin(missing, " and "), " did not open the tables of job ",
+         absl::StrCat(absl::StrJoin(missing, " and ", describe), " did not open the tables of job ",
                       job->job_id, " within ", absl::FormatDuration(options_.wait)),
          now);
 }
@@ -210,8 +226,9 @@ void SchedulerCore::CheckStarting(Job* job, absl::Time now) {
 void SchedulerCore::RunJob(Job* job, absl::Time now) {
   job->state = JOB_RUNNING;
   job->run.emplace(&job->config, job->spec.worker_num(), now);
-  job->losses.emplace(job->spec.worker_num());
-  ++job->version;
+  job->curves.emplace(job->spec.worker_num());
+  NoteStatus(job);
+  NotePhase(*job);
   for (RankSlot& slot : job->ranks) {
     Member* member = members_.ById(slot.member_id);
     if (member == nullptr) continue;
@@ -227,21 +244,15 @@ void SchedulerCore::AskForReports(Job* job) {
     Member* member = members_.ById(id);
     if (member == nullptr) continue;
     Touch(member);
-    job->asked[id] = member->version;
+    if (!member->alive) continue;
+    if (job->asked.insert_or_assign(id, member->version).second)
+      asked_by_[id].push_back(job->job_id);
   }
-}
-
-bool SchedulerCore::ReportsAreFresh(const Job& job) {
-  for (const auto& [id, version] : job.asked) {
-    const Member* member = members_.ById(id);
-    if (member != nullptr && member->alive && member->seen_version < version) return false;
-  }
-  return true;
 }
 
 void SchedulerCore::CheckFinishing(Job* job, absl::Time now) {
   if (job->over() || !job->finishing()) return;
-  if (!ReportsAreFresh(*job) && Since(job->finishing_since, now) < options_.report_wait) return;
+  if (!job->asked.empty() && Since(job->finishing_since, now) < options_.report_wait) return;
   EndJob(job, JOB_DONE, "", now);
 }
 
@@ -252,11 +263,14 @@ void SchedulerCore::EndJob(Job* job, JobState outcome, const std::string& messag
   job->queue_position = 0;
   job->ended_at = now;
   job->result = MakeJobResult(*job, &members_);
-  ++job->version;
+  if (Unqueue(job)) active_.push_back(job);
+  NoteStatus(job);
+  NotePhase(*job);
   if (job->run) {
     std::vector<Scalar> scalars = job->run->TakeScalars();
-    for (Scalar& point : job->losses->Take(/*all=*/true)) scalars.push_back(std::move(point));
+    for (Scalar& point : job->curves->Take(/*all=*/true)) scalars.push_back(std::move(point));
     Emit(*job, OutputAction::kScalars, std::move(scalars), now);
+    job->run->DropWork();
   }
   Emit(*job, OutputAction::kEnded, {}, now);
   // A rank of a job that went well hears of the end as its next phase.
@@ -277,7 +291,9 @@ void SchedulerCore::Withdraw(RankSlot* slot) {
 void SchedulerCore::Release(Job* job, RankSlot* slot) {
   slot->state = RankSlot::kReleased;
   Member* member = members_.ById(slot->member_id);
-  if (member != nullptr && member->job_id == job->job_id) member->job_id.clear();
+  if (member == nullptr || member->job_id != job->job_id) return;
+  member->job_id.clear();
+  schedule_due_ = true;
 }
 
 void SchedulerCore::DropWhenReleased(Job* job, absl::Time now) {
@@ -294,21 +310,26 @@ void SchedulerCore::DropWhenReleased(Job* job, absl::Time now) {
   TouchPservers(*job);
 }
 
-void SchedulerCore::Forget() {
-  size_t ended = 0;
-  for (const auto& job : jobs_) ended += job->over();
-  for (auto it = jobs_.begin(); it != jobs_.end() && ended > kRememberedJobs;) {
-    const Job& job = **it;
-    const bool released = std::all_of(job.ranks.begin(), job.ranks.end(), [](const RankSlot& slot) {
-      return slot.state == RankSlot::kReleased;
-    });
-    if (job.state != job.outcome || job.hosted || !released) {
-      ++it;
-      continue;
-    }
-    it = jobs_.erase(it);
-    --ended;
+void SchedulerCore::Settle() {
+  const auto settled = std::stable_partition(active_.begin(), active_.end(),
+                                             [](const Job* job) { return !job->settled(); });
+  for (auto it = settled; it != active_.end(); ++it) {
+    settled_.push_back(*it);
+    if (settled_.size() > kWholeJobs)
+      Archive(settled_[settled_.size() - 1 - kWholeJobs], &members_);
   }
+  active_.erase(settled, active_.end());
+  for (; settled_.size() > kRememberedJobs; settled_.pop_front()) Forget(settled_.front()->job_id);
+}
+
+void SchedulerCore::Forget(const std::string& job_id) {
+  const auto job = by_id_.find(job_id);
+  changed_.push_back(WaitKey::Status(job_id));
+  changed_.push_back(WaitKey::Phase(job_id));
+  const Job* const forgotten = job->second;
+  by_id_.erase(job);
+  jobs_.erase(std::find_if(jobs_.begin(), jobs_.end(),
+                           [forgotten](const auto& one) { return one.get() == forgotten; }));
 }
 
 void SchedulerCore::Emit(const Job& job, OutputAction::Kind kind, std::vector<Scalar> scalars,

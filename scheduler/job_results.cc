@@ -54,7 +54,7 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   // the data.
   if (epoch == 0 && !sync) AddBadLines(bad_);
   EpochResult* log = result_.add_epochs_log();
-  log->set_epoch(epoch);
+  log->set_epoch(epoch + 1);
   log->set_examples(examples_);
   log->set_seconds(absl::ToDoubleSeconds(now - train_began_));
   log->set_loss(weight_sum_ > 0 ? loss_sum_ / weight_sum_ : 0);

@@ -35,7 +35,8 @@ class JobResults {
 
   void BeginTrain(absl::Time now);
   void AddTrain(uint32_t rank, const TrainReport& report);
-  // Closes epoch `epoch`; sync: `global_steps` of it (else 0: every worker's steps count).
+  // Closes epoch `epoch` (from 0; the log counts from 1); sync: `global_steps` of it (else 0: every
+  // worker's steps count).
   const EpochResult& EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now);
 
   void BeginEval();
@@ -47,6 +48,8 @@ class JobResults {
   // FAILED_PRECONDITION when there are more than data.max_bad_lines.
   absl::Status CheckBadLines() const;
   void Saved(const SaveReport& report);
+  // Frees the sums of an evaluation (16 MiB) that will not end.
+  void DropSums() { eval_.reset(); }
 
   // Of training and evaluation, each line once.
   const BadLines& bad_lines() const { return all_bad_; }

@@ -129,7 +129,7 @@ absl::Status JobRun::EndTrain(absl::Time now) {
   SLUICE_RETURN_IF_ERROR(CheckTrained(epoch));
   first_step_ += phase.global_steps();
   examples_expected_ = epoch.examples();
-  scalars_.push_back({"train/epoch_loss", phase.epoch(), epoch.loss()});
+  scalars_.push_back({"train/epoch_loss", epoch.epoch(), epoch.loss()});
   return results_.CheckBadLines();
 }
 
@@ -144,8 +144,9 @@ absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
 }
 
 absl::Status JobRun::EndEval() {
-  const uint32_t epoch = phases_.current().epoch();
-  const EvalMetrics& eval = results_.EndEval(epoch);
+  const EvalMetrics& eval = results_.EndEval(phases_.current().epoch());
+  // Epochs count from 1 in curves; a job that only evaluates has none.
+  const uint32_t epoch = config_.evaluate_only() ? 0 : phases_.current().epoch() + 1;
   scalars_.push_back({"eval/auc", epoch, eval.auc()});
   scalars_.push_back({"eval/log_loss", epoch, eval.log_loss()});
   scalars_.push_back({"eval/accuracy", epoch, eval.accuracy()});
@@ -158,11 +159,17 @@ absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {
   const Phase& phase = phases_.current();
   if (!tasks_ || phase.kind() != Phase::TRAIN || phase.epoch() != request.epoch()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("rank ", request.rank(), " asks for a data task of epoch ", request.epoch(),
-                     ", but the job is in phase ", phase.number(), " (", PhaseName(phase.kind()),
-                     " of epoch ", phase.epoch(), ")"));
+        absl::StrCat("rank ", request.rank(), " asks for a data task of epoch ",
+                     request.epoch() + 1, ", but the job is in phase ", phase.number(), " (",
+                     PhaseName(phase.kind()), " of epoch ", phase.epoch() + 1, ")"));
   }
   return tasks_->Next(request);
+}
+
+void JobRun::DropWork() {
+  index_ = {};
+  tasks_.reset();
+  results_.DropSums();
 }
 
 std::vector<Scalar> JobRun::TakeScalars() { return std::exchange(scalars_, {}); }

@@ -48,6 +48,8 @@ class JobRun {
   // Examples of an epoch: in sync once the data is loaded, else after the first epoch; 0: not
   // known.
   uint64_t examples_expected() const { return examples_expected_; }
+  // The job is over: frees what only its phases need. Phases and result stay.
+  void DropWork();
   // Points of the curves of ended epochs; each is handed over once.
   std::vector<Scalar> TakeScalars();
 

@@ -1,5 +1,6 @@
 // sluice-scheduler: flags to options, then run until the cluster is shut down.
 #include <glog/logging.h>
+#include <malloc.h>
 
 #include "common/config/job_config.h"
 #include "common/daemon/daemon_flags.h"
@@ -11,7 +12,17 @@ DEFINE_uint32(worker_num, 0, "worker slots of the cluster; 0: as the cluster fil
 DEFINE_uint32(lease_ms, 0, "a member that is silent for so long is dead; 0: limits.lease_ms");
 DEFINE_uint32(heartbeat_ms, 0, "pause between two reports of a member; 0: limits.heartbeat_ms");
 
+// The sums of an evaluation are 16 MiB while it runs, and reports of them several MiB. Memory of
+// that size goes back to the kernel when it is freed; else each of the arenas of many threads keeps
+// it.
+static void ReturnFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
+  mallopt(M_ARENA_MAX, 2);
+}
+
 int main(int argc, char** argv) {
+  ReturnFreedMemory();
   const auto fail = [](const absl::Status& status) {
     return sluice::FailToStart(sluice::ROLE_SCHEDULER, status);
   };

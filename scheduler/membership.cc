@@ -64,8 +64,10 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, abs
     fenced->why_gone = absl::StrCat("its process has ended; pid ", request.pid(), " on host ",
                                     request.host(), " has taken its place");
   }
+  by_id_.erase(slot.id);
   slot = Member();
   slot.id = next_id_++;
+  by_id_[slot.id] = &slot;
   slot.self = request;
   slot.last_seen = now;
   return &slot;
@@ -94,8 +96,18 @@ void Membership::Report(const PollRequest& request, absl::Time now, Member* memb
   member->polled = true;
   // A report of the session's helper names no version; the order of reports in flight is not kept.
   if (request.seen_version() > member->seen_version) member->seen_version = request.seen_version();
+  // The report before this one is written over: a pserver may host hundreds of jobs.
+  std::map<std::string, HostedJob> before = std::move(member->hosted);
   member->hosted.clear();
-  for (const HostedJob& job : request.hosted()) member->hosted[job.job_id()] = job;
+  for (const HostedJob& job : request.hosted()) {
+    auto node = before.extract(job.job_id());
+    if (node.empty()) {
+      member->hosted[job.job_id()] = job;
+    } else {
+      node.mapped() = job;
+      member->hosted.insert(std::move(node));
+    }
+  }
   member->progress = request.progress();
   member->progress.clear_losses();
   member->memory_bytes = request.memory_bytes();
@@ -125,10 +137,8 @@ Member* Membership::At(Role role, uint32_t rank) {
 }
 
 Member* Membership::ById(uint64_t id) {
-  for (auto& [key, member] : members_) {
-    if (member.id == id) return &member;
-  }
-  return nullptr;
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : it->second;
 }
 
 std::vector<Member*> Membership::All() {

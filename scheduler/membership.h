@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -82,6 +83,7 @@ class Membership {
   uint64_t next_id_ = options_.first_id;
   absl::Time judged_from_ = absl::InfinitePast();
   std::map<std::pair<Role, uint32_t>, Member> members_;
+  absl::flat_hash_map<uint64_t, Member*> by_id_;  // of members_
 };
 
 }  // namespace sluice

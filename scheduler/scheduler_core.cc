@@ -52,6 +52,7 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
   SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Register(request, now, &fenced));
   if (member == nullptr) return Refusal(*members_.At(request.role(), request.rank()), now);
   if (fenced.id != 0) OnMemberLost(fenced, now);
+  schedule_due_ = true;
   RegisterReply reply;
   reply.set_member_id(member->id);
   reply.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
@@ -64,26 +65,28 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
 absl::StatusOr<PollReply> SchedulerCore::Poll(const PollRequest& request, absl::Time now) {
   NoticePause(now);
   SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Find(request.member_id()));
+  const bool was_free = IsFree(*member);
   members_.Report(request, now, member);
+  if (IsFree(*member) != was_free) schedule_due_ = true;
   if (member->self.role() == ROLE_PSERVER) {
     TakeHosted(member, now);
   } else {
     TakeProgress(request, member, now);
   }
   TakeTraces(request, *member, now);
-  for (const auto& job : jobs_) {
-    CheckStarting(job.get(), now);
-    CheckFinishing(job.get(), now);
-  }
+  TakeFreshness(*member, now);
   Schedule(now);
-  return Desired(request.member_id());
+  return Desired(request.member_id(), request.seen_version());
 }
 
 void SchedulerCore::TakeHosted(Member* member, absl::Time now) {
   for (const auto& [job_id, hosted] : member->hosted) {
     Job* job = Find(job_id);
-    if (job == nullptr || job->over() || hosted.error().empty()) continue;
-    if (HostedOf(*job, *member) == nullptr) continue;
+    if (job == nullptr || job->over() || HostedOf(*job, *member) == nullptr) continue;
+    if (hosted.error().empty()) {
+      CheckStarting(job, now);
+      continue;
+    }
     if (hosted.generation() != job->spec.route().generation()) continue;
     EndJob(job, JOB_FAILED,
            absl::StrCat(DescribeMember(*member), " of job ", job_id, ": ", hosted.error()), now);
@@ -93,41 +96,61 @@ void SchedulerCore::TakeHosted(Member* member, absl::Time now) {
 void SchedulerCore::TakeProgress(const PollRequest& request, Member* member, absl::Time now) {
   Job* job = member->job_id.empty() ? nullptr : Find(member->job_id);
   if (job == nullptr) return;
-  const auto slot =
-      std::find_if(job->ranks.begin(), job->ranks.end(), [member](const RankSlot& one) {
-        return one.member_id == member->id && one.state != RankSlot::kReleased;
-      });
-  if (slot == job->ranks.end()) return;
+  const auto rank = job->rank_of.find(member->id);
+  if (rank == job->rank_of.end()) return;
+  RankSlot* const slot = &job->ranks[rank->second];
+  if (slot->state == RankSlot::kReleased) return;
   const WorkerProgress& progress = request.progress();
   const bool runs = progress.job_id() == job->job_id;
   if (slot->state == RankSlot::kWithdrawn && !runs &&
       member->seen_version >= slot->withdrawn_version) {
-    Release(job, &*slot);
+    Release(job, slot);
     DropWhenReleased(job, now);
     return;
   }
   if (job->over() || !job->run) return;
-  if (!runs) return CheckServing(job, *member, &*slot, now);
+  if (!runs) return CheckServing(job, *member, slot, now);
   slot->reported = true;
   slot->absent_since = absl::InfiniteFuture();
+  TakeLosses(progress, job, slot, now);
+  // Told by Tick: a job of many workers would else wake its watchers with every report.
+  job->progress_untold = true;
+}
+
+void SchedulerCore::TakeLosses(const WorkerProgress& progress, Job* job, RankSlot* slot,
+                               absl::Time now) {
   for (const StepLoss& loss : progress.losses()) {
     // A report without an answer is sent again, also when only the answer was lost.
     if (loss.step() <= slot->newest_loss_step) continue;
     slot->newest_loss_step = loss.step();
-    job->losses->Add(loss);
+    job->curves->Add(loss);
     job->recent_steps.push_back(loss);
     job->recent_steps.back().set_rank(progress.rank());
     if (job->recent_steps.size() > kRecentSteps) job->recent_steps.pop_front();
     ++job->steps_reported;
   }
-  std::vector<Scalar> points = job->losses->Take(/*all=*/false);
-  const uint64_t step = GlobalStep(*job, &members_);
-  if (progress.rank() == 0 && step > job->speed_step) {
-    job->speed_step = step;
-    points.push_back({"train/examples_per_second", step, ExamplesPerSecond(*job, &members_)});
+  Emit(*job, OutputAction::kScalars, job->curves->Take(/*all=*/false), now);
+}
+
+void SchedulerCore::TakeFreshness(const Member& member, absl::Time now) {
+  const auto asked_by = asked_by_.find(member.id);
+  if (asked_by == asked_by_.end()) return;
+  std::vector<std::string> still, fresh;
+  for (std::string& job_id : asked_by->second) {
+    Job* job = Find(job_id);
+    if (job == nullptr) continue;
+    const auto asked = job->asked.find(member.id);
+    if (asked == job->asked.end()) continue;
+    const bool seen = member.seen_version >= asked->second;
+    if (seen) job->asked.erase(asked);
+    (seen ? fresh : still).push_back(std::move(job_id));
   }
-  if (!points.empty()) Emit(*job, OutputAction::kScalars, std::move(points), now);
-  ++job->version;
+  if (still.empty()) {
+    asked_by_.erase(asked_by);
+  } else {
+    asked_by->second = std::move(still);
+  }
+  for (const std::string& job_id : fresh) CheckFinishing(Find(job_id), now);
 }
 
 void SchedulerCore::TakeTraces(const PollRequest& request, const Member& member, absl::Time now) {
@@ -163,27 +186,25 @@ absl::StatusOr<uint64_t> SchedulerCore::DesiredVersion(uint64_t member_id) {
   return member->version;
 }
 
-absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id) {
+absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id, uint64_t seen_version) {
   SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Find(member_id));
   const bool pserver = member->self.role() == ROLE_PSERVER;
   PollReply reply;
   reply.set_version(member->version);
   reply.set_stop(shutting_down() && (!pserver || pservers_stop_));
-  for (const auto& job : jobs_) {
+  if (member->version == seen_version) return reply;
+  for (const Job* job : ServedBy(*member)) {
     if (pserver) {
-      const bool here = std::count(job->pservers.begin(), job->pservers.end(), member_id) > 0;
-      if (job->hosted && here) *reply.add_host() = job->spec;
+      if (job->hosted) *reply.add_host() = job->spec;
       continue;
     }
     if (job->state == JOB_STARTING) continue;
-    for (size_t rank = 0; rank < job->ranks.size(); ++rank) {
-      const RankSlot& slot = job->ranks[rank];
-      if (slot.member_id != member_id || slot.state != RankSlot::kServing) continue;
-      WorkerAssignment* assignment = reply.mutable_assignment();
-      *assignment->mutable_job() = job->spec;
-      assignment->set_rank(rank);
-      assignment->set_incarnation(slot.incarnation);
-    }
+    const uint32_t rank = job->rank_of.at(member_id);
+    if (job->ranks[rank].state != RankSlot::kServing) continue;
+    WorkerAssignment* assignment = reply.mutable_assignment();
+    *assignment->mutable_job() = job->spec;
+    assignment->set_rank(rank);
+    assignment->set_incarnation(job->ranks[rank].incarnation);
   }
   return reply;
 }
@@ -227,38 +248,62 @@ std::vector<MemberEndedRequest> SchedulerCore::SilentMembers(const std::string& 
 }
 
 void SchedulerCore::OnMemberLost(const Member& member, absl::Time now) {
-  for (const auto& job : jobs_) {
-    bool serves = std::count(job->pservers.begin(), job->pservers.end(), member.id) > 0;
-    for (RankSlot& slot : job->ranks) {
-      if (slot.member_id != member.id || slot.state == RankSlot::kReleased) continue;
-      serves = true;
-      Release(job.get(), &slot);
+  changed_.push_back(WaitKey::Desired(member.id));
+  schedule_due_ = true;
+  asked_by_.erase(member.id);
+  for (Job* job : ServedBy(member)) {
+    job->asked.erase(member.id);
+    if (const auto rank = job->rank_of.find(member.id); rank != job->rank_of.end()) {
+      Release(job, &job->ranks[rank->second]);
     }
-    if (!serves) continue;
     // With all phases done the job has all it needs.
     if (!job->over() && !job->finishing()) {
-      EndJob(job.get(), JOB_FAILED,
+      EndJob(job, JOB_FAILED,
              absl::StrCat(DescribeMember(member), " of job ", job->job_id, ": ", member.why_gone),
              now);
     }
-    CheckFinishing(job.get(), now);
-    DropWhenReleased(job.get(), now);
+    CheckFinishing(job, now);
+    DropWhenReleased(job, now);
   }
+}
+
+std::vector<Job*> SchedulerCore::ServedBy(const Member& member) {
+  std::vector<Job*> jobs;
+  if (member.self.role() == ROLE_PSERVER) {
+    for (Job* job : active_) {
+      if (std::count(job->pservers.begin(), job->pservers.end(), member.id) > 0)
+        jobs.push_back(job);
+    }
+    return jobs;
+  }
+  Job* job = member.job_id.empty() ? nullptr : Find(member.job_id);
+  if (job != nullptr && job->rank_of.count(member.id) > 0) jobs.push_back(job);
+  return jobs;
+}
+
+void SchedulerCore::Touch(Member* member) {
+  ++member->version;
+  changed_.push_back(WaitKey::Desired(member->id));
+}
+
+void SchedulerCore::NoteStatus(Job* job) {
+  ++job->status_version;
+  job->progress_untold = false;
+  changed_.push_back(WaitKey::Status(job->job_id));
 }
 
 // ---------------------------------------------------------------------------- workers of a job
 
 Job* SchedulerCore::Find(const std::string& job_id) {
-  for (const auto& job : jobs_) {
-    if (job->job_id == job_id) return job.get();
-  }
-  return nullptr;
+  const auto it = by_id_.find(job_id);
+  return it == by_id_.end() ? nullptr : it->second;
 }
 
 template <class Request>
 absl::StatusOr<RankSlot*> SchedulerCore::FindRank(const Request& request, Job** job) {
   *job = Find(request.job_id());
-  if (*job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  if (*job == nullptr || (*job)->archived)
+    return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
   if (request.rank() >= (*job)->ranks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("job ", request.job_id(), " has no rank ",
                                                    request.rank(), ", it has ",
@@ -289,7 +334,8 @@ absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& 
       if (before == Phase::TRAIN || last_spans) AskForReports(job);
       if (job->finishing()) job->finishing_since = now;
       Emit(*job, OutputAction::kScalars, job->run->TakeScalars(), now);
-      ++job->version;
+      NoteStatus(job);
+      NotePhase(*job);
       CheckFinishing(job, now);
     }
   }
@@ -302,14 +348,9 @@ absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& 
     reply.set_ready(true);
     *reply.mutable_phase() = job->run->phases().current();
   } else if (job->run) {
-    std::vector<std::string> ranks;
-    for (const uint32_t rank : job->run->phases().Missing()) {
-      ranks.push_back(DescribeRank(*job, rank, &members_));
-    }
-    reply.set_waiting_for(ranks.empty()
-                              ? "the job's last reports"
-                              : absl::StrCat(absl::StrJoin(ranks, " and "), " to end phase ",
-                                             PhaseName(job->run->phases().current().kind())));
+    const std::vector<uint32_t> missing = job->run->phases().Missing();
+    reply.set_waiting_for(job->finishing() ? "the job's last reports"
+                                           : DescribeMissing(*job, missing, &members_));
   }
   return reply;
 }
@@ -332,7 +373,8 @@ absl::StatusOr<NextTaskReply> SchedulerCore::NextTask(const NextTaskRequest& req
 
 absl::StatusOr<GetRouteReply> SchedulerCore::GetRoute(const GetRouteRequest& request) {
   const Job* job = Find(request.job_id());
-  if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  if (job == nullptr || job->archived)
+    return absl::NotFoundError(absl::StrCat("no route of job ", request.job_id()));
   GetRouteReply reply;
   *reply.mutable_route() = job->spec.route();
   return reply;
@@ -374,7 +416,7 @@ absl::StatusOr<WatchJobReply> SchedulerCore::WatchJob(const WatchJobRequest& req
 absl::StatusOr<uint64_t> SchedulerCore::JobVersion(const std::string& job_id) {
   const Job* job = Find(job_id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", job_id));
-  return job->version;
+  return job->status_version;
 }
 
 absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now) {
@@ -402,9 +444,9 @@ ClusterStatus SchedulerCore::GetStatus(absl::Time now) {
     MemberStatus* one = status.add_members();
     *one = MakeMemberStatus(*member, now);
     const Job* job = member->job_id.empty() ? nullptr : Find(member->job_id);
-    for (size_t rank = 0; job != nullptr && rank < job->ranks.size(); ++rank) {
-      if (job->ranks[rank].member_id == member->id) one->set_job_rank(rank);
-    }
+    if (job == nullptr) continue;
+    const auto rank = job->rank_of.find(member->id);
+    if (rank != job->rank_of.end()) one->set_job_rank(rank->second);
   }
   for (const auto& job : jobs_) *status.add_jobs() = MakeJobStatus(*job, &members_);
   return status;
@@ -425,7 +467,7 @@ void SchedulerCore::Shutdown(absl::Time now) {
   if (shutting_down()) return;
   shutdown_at_ = now;
   for (const auto& job : jobs_) {
-    EndJob(job.get(), JOB_CANCELLED, "the cluster was shut down", now);
+    if (!job->over()) EndJob(job.get(), JOB_CANCELLED, "the cluster was shut down", now);
   }
   for (Member* member : members_.All()) Touch(member);
   StopMembers(now);
@@ -441,7 +483,7 @@ void SchedulerCore::StopMembers(absl::Time now) {
 bool SchedulerCore::CanEnd(absl::Time now) {
   if (!shutting_down()) return false;
   if (now >= shutdown_at_ + options_.all_stop) return true;
-  for (const auto& job : jobs_) {
+  for (const Job* job : active_) {
     if (job->state != job->outcome) return false;
   }
   return members_.Alive(ROLE_WORKER).empty() && members_.Alive(ROLE_PSERVER).empty();
@@ -462,14 +504,16 @@ void SchedulerCore::Tick(absl::Time now) {
   NoticePause(now);
   ticked_at_ = now;
   for (const Member* member : members_.Expire(now)) OnMemberLost(*member, now);
-  for (const auto& job : jobs_) {
-    CheckStarting(job.get(), now);
-    CheckFinishing(job.get(), now);
-    DropWhenReleased(job.get(), now);
+  for (Job* job : active_) {
+    if (job->progress_untold) NoteStatus(job);
+    CheckStarting(job, now);
+    CheckFinishing(job, now);
+    DropWhenReleased(job, now);
   }
+  if (!queue_.empty() && WaitsTooLong(queue_.front(), now)) schedule_due_ = true;
   Schedule(now);
   StopMembers(now);
-  Forget();
+  Settle();
 }
 
 void SchedulerCore::OutputFailed(const std::string& job_id, const absl::Status& why,
@@ -492,9 +536,11 @@ void SchedulerCore::OutputEnded(const std::string& job_id, const absl::Status& s
     job->result.set_message(job->message);
   }
   job->state = job->outcome;
-  ++job->version;
+  NoteStatus(job);
 }
 
 std::vector<OutputAction> SchedulerCore::TakeActions() { return std::exchange(actions_, {}); }
+
+std::vector<WaitKey> SchedulerCore::TakeChanged() { return std::exchange(changed_, {}); }
 
 }  // namespace sluice

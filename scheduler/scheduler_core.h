@@ -1,23 +1,29 @@
 // The scheduler's decisions: events and the time in, replies and actions out.
 //
-// No clock, thread, socket, file or randomness inside. Calls that wait are the service's matter: it
-// asks again when something may have changed (DesiredVersion, PhaseReady, JobVersion say cheaply
-// whether it has). Errors of a call are for its caller; what happens to jobs is seen in their
-// status.
+// No clock, thread, socket, file or randomness inside. Calls that wait are the loop's matter:
+// TakeChanged names what an event has changed, and DesiredVersion, PhaseReady and JobVersion say
+// cheaply whether a call has its answer. Errors of a call are for its caller; what happens to jobs
+// is seen in their status.
+//
+// Cost: an event costs what it changes, whatever the number of members and jobs. A report costs
+// what it says, the start of jobs a look at the members, Tick a look at the members and at the jobs
+// that have begun and are not settled.
 //
 // Invariants: a worker serves at most one job; a job runs on all pservers of the cluster; an ended
 // job changes no more but for its state, which follows when its output is written. Memory: at most
-// kMaxQueuedJobs wait. Thread safety: one thread (the service locks).
+// kMaxQueuedJobs wait; of the settled jobs the newest kWholeJobs are kept whole, the newest
+// kRememberedJobs as their status. Thread safety: one thread (the loop locks).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -25,6 +31,7 @@
 #include "scheduler/job.h"
 #include "scheduler/membership.h"
 #include "scheduler/trace_report.h"
+#include "scheduler/wait_key.h"
 
 namespace sluice {
 
@@ -44,6 +51,8 @@ struct OutputAction {
 class SchedulerCore {
  public:
   static constexpr size_t kMaxQueuedJobs = 1000;
+  static constexpr size_t kWholeJobs = 8;
+  static constexpr size_t kRememberedJobs = 100;
 
   struct Options {
     std::string cluster;                // its name
@@ -70,9 +79,10 @@ class SchedulerCore {
 
   // Members.
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request, absl::Time now);
-  // Takes in the report; the reply is the desired state as it is now.
+  // Takes in the report; the reply is the desired state as it is now: no more than its version when
+  // that is the seen one.
   absl::StatusOr<PollReply> Poll(const PollRequest& request, absl::Time now);
-  absl::StatusOr<PollReply> Desired(uint64_t member_id);
+  absl::StatusOr<PollReply> Desired(uint64_t member_id, uint64_t seen_version = 0);
   absl::StatusOr<uint64_t> DesiredVersion(uint64_t member_id);
   void Leave(const LeaveRequest& request, absl::Time now);
   // Nothing when the member is another process or gone already.
@@ -110,6 +120,8 @@ class SchedulerCore {
   void OutputFailed(const std::string& job_id, const absl::Status& why, absl::Time now);
   void OutputEnded(const std::string& job_id, const absl::Status& status);
   std::vector<OutputAction> TakeActions();
+  // What has changed since the last call. A key may be named twice.
+  std::vector<WaitKey> TakeChanged();
   // After Shutdown: every member has left or had its time, and every output is written.
   bool CanEnd(absl::Time now);
   // Members of the configured cluster that are not there, "" when all are.
@@ -124,20 +136,32 @@ class SchedulerCore {
   // The job and its rank's slot, after the checks of a worker's call.
   template <class Request>
   absl::StatusOr<RankSlot*> FindRank(const Request& request, Job** job);
-  void Touch(Member* member) { ++member->version; }
+  void Touch(Member* member);
+  // The job's status, or its phase, has changed.
+  void NoteStatus(Job* job);
+  void NotePhase(const Job& job) { changed_.push_back(WaitKey::Phase(job.job_id)); }
+  // Jobs that `member` serves and that are not settled.
+  std::vector<Job*> ServedBy(const Member& member);
   void TouchPservers(const Job& job);
   void TakeHosted(Member* member, absl::Time now);
   void TakeProgress(const PollRequest& request, Member* member, absl::Time now);
+  void TakeLosses(const WorkerProgress& progress, Job* job, RankSlot* slot, absl::Time now);
+  // The member's report is fresh enough for jobs that asked for it.
+  void TakeFreshness(const Member& member, absl::Time now);
   void TakeTraces(const PollRequest& request, const Member& member, absl::Time now);
   // The report of a rank's member did not name the job: has it given up?
   void CheckServing(Job* job, const Member& member, RankSlot* slot, absl::Time now);
   void AskForReports(Job* job);
-  bool ReportsAreFresh(const Job& job);
 
   // Life of a job (job_lifecycle.cc).
   absl::Status CheckWorkers(const JobConfig& config);
   void Schedule(absl::Time now);
-  bool WaitsTooLong(Job* job, bool absent, absl::Time now) const;
+  // Decides on the head of the queue, or on all of it when it has changed.
+  void DecideJobs(absl::Time now);
+  // False when the job is not in the queue.
+  bool Unqueue(Job* job);
+  // The members that it needs have not been there for too long.
+  bool WaitsTooLong(const Job* job, absl::Time now) const;
   std::vector<std::string> MissingPservers();
   bool IsFree(const Member& worker) const;
   void StartJob(Job* job, absl::Time now);
@@ -149,7 +173,9 @@ class SchedulerCore {
   // Takes the tables from the pservers when no rank serves any more.
   void DropWhenReleased(Job* job, absl::Time now);
   void Release(Job* job, RankSlot* slot);
-  void Forget();
+  // Takes settled jobs from active_, and archives and forgets old ones.
+  void Settle();
+  void Forget(const std::string& job_id);
   void StopMembers(absl::Time now);
   // Whether the scheduler itself was stopped since the last tick.
   void NoticePause(absl::Time now);
@@ -164,6 +190,16 @@ class SchedulerCore {
   Membership members_;
   // In order of submission. Pointers stay valid until Forget.
   std::vector<std::unique_ptr<Job>> jobs_;
+  absl::flat_hash_map<std::string, Job*> by_id_;
+  // Each job is in one of these: queued; started or ended; settled, in the order of settling.
+  std::deque<Job*> queue_;
+  std::vector<Job*> active_;
+  std::deque<Job*> settled_;
+  // By member id: jobs that have asked it for a fresh report.
+  absl::flat_hash_map<uint64_t, std::vector<std::string>> asked_by_;
+  // What decides on the queue has changed: members, free workers or the queue itself.
+  bool schedule_due_ = false;
+  bool queue_changed_ = false;
   uint64_t next_number_ = 1;
   uint64_t next_incarnation_ = options_.first_id;
   uint64_t next_instance_ = options_.first_id;
@@ -172,6 +208,7 @@ class SchedulerCore {
   absl::Time shutdown_at_ = absl::InfiniteFuture();
   bool pservers_stop_ = false;
   std::vector<OutputAction> actions_;
+  std::vector<WaitKey> changed_;
 };
 
 }  // namespace sluice

@@ -72,7 +72,7 @@ void SchedulerLoop::Run(const Event& event) {
   for (const Answer& answer : answers) answer();
 }
 
-bool SchedulerLoop::RunOrWait(const WaitingEvent& event, Waiting waiting) {
+bool SchedulerLoop::RunOrWait(const WaitingEvent& event, WaitingCalls::Call call) {
   std::vector<Answer> answers;
   uint32_t wait_ms = 0;
   {
@@ -80,8 +80,8 @@ bool SchedulerLoop::RunOrWait(const WaitingEvent& event, Waiting waiting) {
     const absl::Time now = options_.clock->Now();
     event(core_, now, &wait_ms);
     if (wait_ms > 0) {
-      waiting.deadline = now + absl::Milliseconds(std::min(wait_ms, kLongestWaitMs));
-      waiting_.push_back(std::move(waiting));
+      call.deadline = now + absl::Milliseconds(std::min(wait_ms, kLongestWaitMs));
+      waiting_.Add(std::move(call));
     }
     answers = Settle(now, /*all=*/stop_waiting_);
   }
@@ -90,20 +90,7 @@ bool SchedulerLoop::RunOrWait(const WaitingEvent& event, Waiting waiting) {
 }
 
 std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool all) {
-  std::vector<Answer> answers;
-  // An answer can be news for another call (a rank that hears of the end is withdrawn).
-  for (bool again = true; again;) {
-    again = false;
-    for (auto it = waiting_.begin(); it != waiting_.end();) {
-      if (!all && now < it->deadline && !it->ready(core_)) {
-        ++it;
-        continue;
-      }
-      answers.push_back(it->finish(core_, now));
-      it = waiting_.erase(it);
-      again = true;
-    }
-  }
+  std::vector<Answer> answers = waiting_.Settle(&core_, now, all);
   std::vector<OutputAction> actions = core_.TakeActions();
   // The core's times are not dates; its actions are stamped with one.
   const absl::Time wall = options_.clock->WallNow();
@@ -146,13 +133,16 @@ void SchedulerLoop::LogRegistration(const RegisterRequest& request,
 }
 
 void SchedulerLoop::Poll(const PollRequest* request, Done<PollReply> done) {
-  Waiting waiting;
+  WaitingCalls::Call waiting;
+  waiting.key = WaitKey::Desired(request->member_id());
   waiting.ready = [request](SchedulerCore& core) {
     const absl::StatusOr<uint64_t> version = core.DesiredVersion(request->member_id());
     return !version.ok() || *version != request->seen_version();
   };
   waiting.finish = [request, done](SchedulerCore& core, absl::Time) -> Answer {
-    return [done, answer = core.Desired(request->member_id())] { done(answer); };
+    return [done, answer = core.Desired(request->member_id(), request->seen_version())]() mutable {
+      done(std::move(answer));
+    };
   };
   absl::StatusOr<PollReply> reply;
   const auto poll = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
@@ -187,10 +177,11 @@ void SchedulerLoop::LookAfterSilentMembers() {
 }
 
 void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done) {
-  Waiting waiting;
+  WaitingCalls::Call waiting;
+  waiting.key = WaitKey::Phase(request->job_id());
   waiting.ready = [request](SchedulerCore& core) { return core.PhaseReady(*request); };
   waiting.finish = [request, done](SchedulerCore& core, absl::Time now) -> Answer {
-    return [done, answer = core.NextPhase(*request, now)] { done(answer); };
+    return [done, answer = core.NextPhase(*request, now)]() mutable { done(std::move(answer)); };
   };
   absl::StatusOr<NextPhaseReply> reply;
   const auto next = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
@@ -249,22 +240,22 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
 }
 
 void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done) {
-  const auto look = [request](SchedulerCore& core) { return core.WatchJob(*request); };
-  Waiting waiting;
+  WaitingCalls::Call waiting;
+  waiting.key = WaitKey::Status(request->job_id());
   waiting.ready = [request](SchedulerCore& core) {
     const absl::StatusOr<uint64_t> version = core.JobVersion(request->job_id());
     return !version.ok() || *version > request->seen_version();
   };
-  waiting.finish = [look, done](SchedulerCore& core, absl::Time) -> Answer {
-    return [done, answer = look(core)] { done(answer); };
+  waiting.finish = [request, done](SchedulerCore& core, absl::Time) -> Answer {
+    return [done, answer = core.WatchJob(*request)]() mutable { done(std::move(answer)); };
   };
   absl::StatusOr<WatchJobReply> reply;
   const auto watch = [&](SchedulerCore& core, absl::Time, uint32_t* wait_ms) {
-    reply = look(core);
-    const bool nothing_new = reply.ok() && reply->status().version() <= request->seen_version();
-    *wait_ms = nothing_new ? request->wait_ms() : 0;
+    // A status is large: it is made when it is told.
+    *wait_ms = waiting.ready(core) ? 0 : request->wait_ms();
+    if (*wait_ms == 0) reply = core.WatchJob(*request);
   };
-  if (!RunOrWait(watch, std::move(waiting))) done(std::move(reply));
+  if (!RunOrWait(watch, waiting)) done(std::move(reply));
 }
 
 absl::Status SchedulerLoop::CancelJob(const CancelJobRequest& request) {

@@ -1,14 +1,13 @@
 // The core put to work: one lock, the clock, and calls that wait for something new.
 //
 // A call is answered through its `done`, at once or later, on any thread and never under the lock;
-// the request must live until then. Calls that wait are kept in a list that is looked through after
-// every event and, for their deadlines, ten times a second. Thread safety: safe. Lock order: the
-// loop's, then the output's queue.
+// the request must live until then. An event answers the calls that wait for what it changed, and
+// those that are due; for these there is a look ten times a second as well. Thread safety: safe.
+// Lock order: the loop's, then the output's queue.
 #pragma once
 
 #include <atomic>
 #include <functional>
-#include <list>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,6 +20,7 @@
 #include "common/base/mutex.h"
 #include "scheduler/job_output.h"
 #include "scheduler/scheduler_core.h"
+#include "scheduler/waiting_calls.h"
 
 namespace sluice {
 
@@ -68,22 +68,15 @@ class SchedulerLoop {
   std::string NotReady();
 
  private:
-  using Answer = std::function<void()>;
-  struct Waiting {
-    absl::Time deadline;
-    // Under the lock: there is something new.
-    std::function<bool(SchedulerCore&)> ready;
-    // Under the lock: the answer, to be given outside of it.
-    std::function<Answer(SchedulerCore&, absl::Time)> finish;
-  };
+  using Answer = WaitingCalls::Answer;
   using Event = std::function<void(SchedulerCore& core, absl::Time now)>;
   // Also says whether and how its caller waits: *wait_ms > 0.
   using WaitingEvent = std::function<void(SchedulerCore& core, absl::Time now, uint32_t* wait_ms)>;
 
   // Runs `event` on the core under the lock, then what follows from it.
   void Run(const Event& event);
-  // The same; true when the caller waits, and `waiting` will answer it.
-  bool RunOrWait(const WaitingEvent& event, Waiting waiting);
+  // The same; true when the caller waits, and `call` (its deadline is set here) will answer it.
+  bool RunOrWait(const WaitingEvent& event, WaitingCalls::Call call);
   std::vector<Answer> Settle(absl::Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t FirstFreeNumber(const JobConfig& config) const;
   void TimerLoop();
@@ -95,7 +88,7 @@ class SchedulerLoop {
   Mutex mutex_;
   CondVar changed_;
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
-  std::list<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  WaitingCalls waiting_ ABSL_GUARDED_BY(mutex_);
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

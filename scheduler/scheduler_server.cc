@@ -135,7 +135,7 @@ std::string SchedulerServer::StatusText() {
     const bool figures = job.examples_per_second() > 0 || job.loss() > 0;
     absl::StrAppendFormat(
         &text, "  %s  %s  %s epoch %d/%d  step %d  %s  %s\n", job.job_id(), StateWord(job.state()),
-        job.phase(), std::min(job.epoch() + 1, job.epochs()), job.epochs(), job.global_step(),
+        job.phase(), std::min(job.epoch(), job.epochs()), job.epochs(), job.global_step(),
         figures
             ? absl::StrFormat("%.0f examples/s  loss %.5f", job.examples_per_second(), job.loss())
             : "- examples/s  loss -",

@@ -82,6 +82,7 @@ class DenseShard : public Shard {
   uint64_t bytes() override {
     return 4 * elements_ * (1 + table_->columns()[0].rule->state_floats());
   }
+  uint64_t reserved_bytes() override { return bytes(); }
 
  protected:
   void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -245,17 +245,20 @@ HostedJob JobTables::Report() {
     TableStatus* table = report.add_tables();
     table->set_name(layouts_[t]->name());
     table->set_kind(layouts_[t]->config().kind());
-    uint64_t shards = 0, rows = 0, bytes = 0;
+    uint64_t shards = 0, rows = 0, bytes = 0, reserved = 0;
     for (const auto& shard : shards_[t]) {
       if (shard == nullptr) continue;
       ++shards;
       rows += shard->rows();
       bytes += shard->bytes();
+      reserved += shard->reserved_bytes();
     }
     table->set_shards(shards);
     table->set_rows(rows);
     table->set_bytes(bytes);
+    table->set_reserved_bytes(reserved);
     report.set_bytes(report.bytes() + bytes);
+    report.set_reserved_bytes(report.reserved_bytes() + reserved);
     if (layouts_[t]->sparse()) {
       report.set_rows(report.rows() + rows);
     } else {

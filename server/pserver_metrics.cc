@@ -74,7 +74,10 @@ struct PserverMetrics::Families {
   Counters frames{Counter("sluice_pserver_frames_applied_total", "frames of workers applied")};
   Gauges rows{Gauge("sluice_pserver_rows", "sparse rows held")};
   Gauges elements{Gauge("sluice_pserver_dense_elements", "dense parameters held")};
-  Gauges bytes{Gauge("sluice_pserver_table_bytes", "memory of values and optimizer state")};
+  Gauges bytes{Gauge("sluice_pserver_table_bytes",
+                     "memory that rows and dense parameters use, with their optimizer state")};
+  Gauges reserved{Gauge("sluice_pserver_table_reserved_bytes",
+                        "memory held for the table: what it uses, its index and room to grow")};
   Counters staleness_sum{
       Counter("sluice_pserver_staleness_sum_total",
               "updates by others between a pull and its push, summed over pushes")};
@@ -108,11 +111,13 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
     for (const TableStatus& table : job.tables()) {
       const prometheus::Labels of_table = {{"job", job.job_id()}, {"table", table.name()}};
       f.bytes.Set(of_table, table.bytes());
+      f.reserved.Set(of_table, table.reserved_bytes());
       if (table.kind() == TableConfig::SPARSE) f.rows.Set(of_table, table.rows());
     }
   }
   for (auto* of_jobs : {&f.frames, &f.staleness_sum, &f.slowest_wait}) of_jobs->RemoveOthers();
-  for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.rows}) of_jobs->RemoveOthers();
+  for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.reserved, &f.rows})
+    of_jobs->RemoveOthers();
   f.process.Set({}, memory_bytes);
   // Relaxed: independent sums.
   f.streams.Set({}, counters.streams.load(std::memory_order_relaxed));

@@ -59,7 +59,7 @@ uint32_t RowStore::Tag(uint64_t key) {
   return static_cast<uint32_t>(MixHash(key + 0x8CB92BA72F3D8DD7u) >> 32);
 }
 
-size_t RowStore::bytes() const {
+size_t RowStore::reserved_bytes() const {
   size_t bytes = index_.memory.size() + old_index_.memory.size();
   for (const MappedMemory& block : blocks_) bytes += block.size();
   return bytes;

@@ -70,8 +70,10 @@ class RowStore {
   float* state(uint32_t id) const { return row(id).state; }
 
   size_t size() const { return size_; }
-  // Of blocks and index.
-  size_t bytes() const;
+  // Of rows: header, weights and state.
+  size_t bytes() const { return size_ * row_bytes_; }
+  // Of blocks and index, which hold more than the rows.
+  size_t reserved_bytes() const;
 
   bool growing_for_test() const { return old_index_.slots != nullptr; }
   size_t spilled_for_test() const { return index_.spill.size() + old_index_.spill.size(); }

@@ -89,9 +89,11 @@ class Shard {
   virtual void LoadDense(const ShardValues& values) {}
   virtual void LoadRow(uint64_t key, const float* weights) {}
 
-  // Rows (sparse) or elements (dense), and bytes of memory for values and state.
+  // Rows (sparse) or elements (dense); bytes that their values, state and headers use; bytes held
+  // for them.
   virtual uint64_t rows() = 0;
   virtual uint64_t bytes() = 0;
+  virtual uint64_t reserved_bytes() = 0;
 
  protected:
   Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy);

@@ -86,6 +86,10 @@ class SparseShard : public Shard {
     MutexLock lock(&mutex_);
     return store_.bytes();
   }
+  uint64_t reserved_bytes() override {
+    MutexLock lock(&mutex_);
+    return store_.reserved_bytes();
+  }
 
  protected:
   void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -22,7 +22,8 @@ struct WorkerMetrics::Gauges {
   }
 
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
-  prometheus::Gauge& epoch = Add("sluice_worker_epoch", "Epoch of the job it runs, from 0");
+  prometheus::Gauge& epoch =
+      Add("sluice_worker_epoch", "Epoch of the job it trains, from 1; 0: not training yet");
   prometheus::Gauge& step = Add("sluice_worker_step", "Steps of this worker in this job");
   prometheus::Gauge& examples =
       Add("sluice_worker_epoch_examples", "Examples trained in this epoch");

@@ -99,7 +99,7 @@ void WorkerStats::EndStep(Time start, Time end) {
 
 void WorkerStats::BeginEpoch(uint32_t epoch) {
   MutexLock lock(&mutex_);
-  progress_.set_epoch(epoch);
+  progress_.set_epoch(epoch + 1);
   progress_.set_examples(0);
   epoch_.Clear();
   examples_at_log_ = 0;
@@ -158,7 +158,7 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     loss_since_log_ = weight_since_log_ = 0;
     logged_at_ = now;
     line = absl::StrFormat("job %s rank %d epoch %d step %d loss %.5f examples/s %.0f", job_id_,
-                           rank_, progress_.epoch() + 1, progress_.step(), progress_.loss(),
+                           rank_, progress_.epoch(), progress_.step(), progress_.loss(),
                            progress_.examples_per_second());
   }
   if (log_) log_(line);

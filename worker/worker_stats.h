@@ -40,6 +40,7 @@ class WorkerStats {
   bool traced() const { return trace_ != nullptr; }
   void BeginStep();
   void EndStep(Time start, Time end);
+  // `epoch` counts from 0, as phases do; progress counts from 1.
   void BeginEpoch(uint32_t epoch);
   // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);

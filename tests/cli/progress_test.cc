@@ -18,7 +18,7 @@ JobStatus Running() {
   status.set_job_id("adult-1");
   status.set_state(JOB_RUNNING);
   status.set_epochs(8);
-  status.set_epoch(2);
+  status.set_epoch(3);
   status.set_phase("train");
   status.set_global_step(1204);
   status.set_examples_per_second(45210.4);
@@ -30,12 +30,13 @@ JobStatus Running() {
   status.mutable_staleness()->set_sum(18);
   status.mutable_staleness()->set_max(7);
   EpochResult* epoch = status.add_epochs_log();
+  epoch->set_epoch(1);
   epoch->set_examples(32561);
   epoch->mutable_eval()->set_auc(0.91054);
   epoch->mutable_eval()->set_examples(16281);
   WorkerProgress* worker = status.add_workers();
   worker->set_rank(1);
-  worker->set_epoch(2);
+  worker->set_epoch(3);
   worker->set_step(35);
   worker->set_loss(0.3);
   worker->set_examples_per_second(20000);
@@ -108,7 +109,7 @@ TEST(ProgressTest, PlainLinesComeOncePerChangeAndForEachReportedStep) {
   WatchJobReply reply;
   StepLoss* step = reply.add_steps();
   step->set_rank(1);
-  step->set_epoch(2);
+  step->set_epoch(3);
   step->set_step(1030);
   step->set_loss(0.3);
   step->set_examples_per_second(20000);
@@ -120,7 +121,7 @@ TEST(ProgressTest, EpochIsToldWithItsEvaluation) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kPlain, &out);
   JobStatus status = Running();
-  status.set_epoch(0);
+  status.set_epoch(1);
   status.mutable_epochs_log(0)->clear_eval();
   printer.Update(status);
   EXPECT_THAT(out.str(), Not(HasSubstr("epoch 1: 32,561")));
@@ -187,7 +188,7 @@ TEST(ProgressTest, CountsHaveTheirNumber) {
 TEST(ProgressTest, WorkerWithoutFiguresHasDashes) {
   WorkerProgress worker;
   worker.set_step(1007);
-  EXPECT_EQ(WorkerLine(worker), "worker 0: epoch 1 step 1,007 loss - - examples/s");
+  EXPECT_EQ(WorkerLine(worker), "worker 0: epoch - step 1,007 loss - - examples/s");
 }
 
 TEST(ProgressTest, ModeFollowsTheFlagThenTheTerminal) {

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <malloc.h>
 
 #include <set>
 
@@ -435,6 +436,72 @@ TEST(JobLifecycleTest, StuckWorkerDoesNotKeepTheTables) {
     ASSERT_TRUE(c.Poll(c.pservers_[0]).ok());
   }
   EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 0);
+}
+
+// Runs a job with a large configuration and many steps to its end.
+std::string RunToTheEnd(FakeCluster* c) {
+  JobConfig config = FakeCluster::Config(-1, 1);
+  for (int i = 0; i < 100; ++i) {
+    config.add_features()->set_name(absl::StrCat("a feature with a name of its own ", i));
+  }
+  const std::string job = c->Run(config);
+  PollRequest request;
+  request.set_member_id(c->workers_[0]);
+  request.mutable_progress()->set_job_id(job);
+  for (uint64_t step = 1; step <= 1000; ++step) {
+    request.mutable_progress()->add_losses()->set_step(step);
+  }
+  EXPECT_TRUE(c->core_.Poll(request, c->now_).ok());
+  c->Phase(job, 0, Indexed(100)).status().IgnoreError();
+  c->Phase(job, 0, Trained(2, 100)).status().IgnoreError();
+  c->Phase(job, 0, Ended(3)).status().IgnoreError();
+  c->Phase(job, 0, Ended(4)).status().IgnoreError();
+  c->PollAll();
+  EXPECT_EQ(c->Phase(job, 0)->phase().kind(), Phase::FINISH);
+  c->WriteOutputs();
+  c->PollAll();
+  c->Advance(absl::Milliseconds(100));
+  c->incarnations_.clear();
+  return job;
+}
+
+TEST(JobLifecycleTest, MemoryOfEndedJobsIsBounded) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const size_t before = mallinfo2().uordblks;
+  for (int i = 0; i < 110; ++i) RunToTheEnd(&c);
+  const size_t after_110 = mallinfo2().uordblks;
+  for (int i = 0; i < 60; ++i) RunToTheEnd(&c);
+  const size_t after_170 = mallinfo2().uordblks;
+  EXPECT_EQ(c.core_.GetStatus(c.now_).jobs_size(), 100);
+  EXPECT_LT(after_110, before + (4 << 20));
+  EXPECT_LT(after_170, after_110 + (256 << 10));
+}
+
+TEST(JobLifecycleTest, EndedJobsKeepWhatOperatorsNeed) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string first = RunToTheEnd(&c);
+  const JobStatus whole = c.Status(first);
+  for (size_t i = 0; i < SchedulerCore::kWholeJobs; ++i) RunToTheEnd(&c);
+  const JobStatus kept = c.Status(first);
+  EXPECT_EQ(kept.state(), JOB_DONE);
+  EXPECT_EQ(kept.version(), whole.version());
+  EXPECT_EQ(kept.result().SerializeAsString(), whole.result().SerializeAsString());
+  EXPECT_EQ(kept.allocated_size(), 1);
+  EXPECT_EQ(kept.mode(), "sync");
+  EXPECT_EQ(kept.epochs_log_size(), 1);
+  EXPECT_EQ(kept.config().output_dir(), whole.config().output_dir());
+  EXPECT_EQ(whole.config().features_size(), 100);
+  EXPECT_EQ(kept.config().features_size(), 0);
+  // Calls for it still have an answer.
+  WatchJobRequest watch;
+  watch.set_job_id(first);
+  EXPECT_EQ(c.core_.WatchJob(watch)->status().state(), JOB_DONE);
+  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.CancelJob(first, c.now_)));
+  GetRouteRequest route;
+  route.set_job_id(first);
+  EXPECT_TRUE(absl::IsNotFound(c.core_.GetRoute(route).status()));
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
     results.EndTrain(epoch, 0, kStart + absl::Seconds(10) * epoch + absl::Seconds(2));
   }
   const JobResult& result = results.result();
+  EXPECT_EQ(result.epochs_log(0).epoch(), 1u);
+  EXPECT_EQ(result.epochs_log(1).epoch(), 2u);
+  EXPECT_EQ(result.epochs(), 2u);
   EXPECT_EQ(result.epochs_log(1).examples(), 40u);
   EXPECT_EQ(result.epochs_log(1).loss(), 1.0);
   EXPECT_EQ(result.seconds(), 4.0);

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+#include <set>
+#include <utility>
+
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {
@@ -235,23 +239,122 @@ TEST(SchedulerCoreTest, WhatIsWaitedForIsToldWhicheverPserverWaits) {
   EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("; waits for commit 7 of rank 1 (0.5 s)"));
 }
 
-TEST(SchedulerCoreTest, LossPointsAndTheSpeedAreEmitted) {
-  FakeCluster c(1, 1);
-  c.JoinAll(1, 1);
-  const std::string job = c.Run(FakeCluster::Config(0, 1));
+// What each point of the speed says is what the ranks measured over the steps before it, whatever
+// their last report says when the point is made.
+TEST(SchedulerCoreTest, SpeedPointsAreOfTheirOwnSteps) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2));
   c.core_.TakeActions();
+  const auto report = [&](uint32_t rank, uint64_t step, std::vector<double> speeds) {
+    PollRequest request;
+    request.set_member_id(c.workers_[rank]);
+    WorkerProgress* progress = request.mutable_progress();
+    progress->set_job_id(job);
+    progress->set_rank(rank);
+    for (const double speed : speeds) {
+      StepLoss* loss = progress->add_losses();
+      loss->set_step(step += 10);
+      loss->set_examples_per_second(speed);
+    }
+    progress->set_step(step + 3);
+    ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
+  };
+  report(0, 0, {});          // nothing is known yet
+  report(0, 0, {100, 110});  // steps 10 and 20
+  report(1, 0, {200});
+  report(1, 10, {210});
+  report(0, 20, {});  // no step since
+  report(1, 20, {220});
+  std::vector<std::pair<uint64_t, double>> speeds;
+  for (const OutputAction& action : c.core_.TakeActions()) {
+    for (const Scalar& point : action.scalars) {
+      if (point.tag == "train/examples_per_second") speeds.emplace_back(point.step, point.value);
+    }
+  }
+  EXPECT_EQ(speeds, (std::vector<std::pair<uint64_t, double>>{{10, 300}, {20, 320}}));
+}
+
+TEST(SchedulerCoreTest, EpochsOfStatusAndResultCountFromOne) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  const std::string job = c.Run(FakeCluster::Config(-1, 2, 2));
+  EXPECT_EQ(c.Status(job).epoch(), 1u);
+  const Phase phase = StartTraining(&c, job);
   PollRequest request;
   request.set_member_id(c.workers_[0]);
-  WorkerProgress* progress = request.mutable_progress();
-  progress->set_job_id(job);
-  progress->set_step(5);
-  progress->add_losses()->set_step(5);
+  request.mutable_progress()->set_job_id(job);
+  request.mutable_progress()->set_epoch(1);
+  request.mutable_progress()->set_examples(7);
   ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
-  const auto actions = c.core_.TakeActions();
-  ASSERT_EQ(actions.size(), 1u);
-  ASSERT_EQ(actions[0].scalars.size(), 2u);
-  EXPECT_EQ(actions[0].scalars[0].tag, "train/loss");
-  EXPECT_EQ(actions[0].scalars[1].tag, "train/examples_per_second");
+  EXPECT_EQ(c.Status(job).epoch(), 1u);
+  EXPECT_EQ(c.Status(job).examples_in_epoch(), 7u);
+  for (const uint32_t rank : {0, 1})
+    c.Phase(job, rank, Trained(phase.number(), 50)).status().IgnoreError();
+  for (const uint32_t rank : {0, 1})
+    c.Phase(job, rank, Ended(phase.number() + 1)).status().IgnoreError();
+  EXPECT_EQ(c.Status(job).epoch(), 2u);
+  EXPECT_EQ(c.Status(job).epochs_log(0).epoch(), 1u);
+  std::map<std::string, uint64_t> steps;
+  for (const OutputAction& action : c.core_.TakeActions()) {
+    for (const Scalar& point : action.scalars) steps[point.tag] = point.step;
+  }
+  EXPECT_EQ(steps["train/epoch_loss"], 1u);
+  EXPECT_EQ(steps["eval/log_loss"], 1u);
+}
+
+TEST(SchedulerCoreTest, DesiredStateIsToldOnceAVersion) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  c.Run(FakeCluster::Config(0, 1));
+  PollRequest request;
+  request.set_member_id(c.pservers_[0]);
+  const PollReply first = *c.core_.Poll(request, c.now_);
+  EXPECT_EQ(first.host_size(), 1);
+  request.set_seen_version(first.version());
+  const PollReply again = *c.core_.Poll(request, c.now_);
+  EXPECT_EQ(again.version(), first.version());
+  EXPECT_EQ(again.host_size(), 0);
+}
+
+TEST(SchedulerCoreTest, EventsNameWhatTheyChanged) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 2);
+  const auto changed = [&c] {
+    std::set<std::string> names;
+    for (const WaitKey& key : c.core_.TakeChanged()) {
+      const char* kinds[] = {"member ", "phase ", "status "};
+      names.insert(absl::StrCat(kinds[key.kind],
+                                key.member_id > 0 ? absl::StrCat(key.member_id) : key.job_id));
+    }
+    return names;
+  };
+  const std::string pserver = absl::StrCat("member ", c.pservers_[0]);
+  const std::string worker0 = absl::StrCat("member ", c.workers_[0]);
+  const std::string worker1 = absl::StrCat("member ", c.workers_[1]);
+  changed();
+  ASSERT_TRUE(c.Poll(c.workers_[0]).ok());
+  EXPECT_THAT(changed(), testing::IsEmpty());
+  ASSERT_TRUE(c.Submit(FakeCluster::Config(-1, 2)).ok());
+  EXPECT_THAT(changed(), testing::UnorderedElementsAre(pserver, "status job-1"));
+  c.PollAll();
+  EXPECT_THAT(changed(),
+              testing::UnorderedElementsAre(worker0, worker1, "phase job-1", "status job-1"));
+  // Progress is told ten times a second, however many report it.
+  ASSERT_TRUE(c.Poll(c.workers_[0]).ok());
+  ASSERT_TRUE(c.Poll(c.workers_[1]).ok());
+  EXPECT_THAT(changed(), testing::IsEmpty());
+  c.Advance(absl::Milliseconds(100));
+  EXPECT_THAT(changed(), testing::UnorderedElementsAre("status job-1"));
+  c.Advance(absl::Milliseconds(100));
+  EXPECT_THAT(changed(), testing::IsEmpty());
+  ASSERT_TRUE(c.Phase("job-1", 0, Indexed(100)).ok());
+  EXPECT_THAT(changed(), testing::IsEmpty());
+  ASSERT_TRUE(c.Phase("job-1", 1, Indexed(100)).ok());
+  EXPECT_THAT(changed(), testing::UnorderedElementsAre("phase job-1", "status job-1"));
+  ASSERT_TRUE(c.core_.CancelJob("job-1", c.now_).ok());
+  EXPECT_THAT(changed(),
+              testing::UnorderedElementsAre(worker0, worker1, "phase job-1", "status job-1"));
 }
 
 TEST(SchedulerCoreTest, StepsThatAreReportedAgainCountOnce) {

@@ -57,6 +57,23 @@ TEST_F(JobTablesTest, AsyncAppliesEachPushUnscaledWhenItArrives) {
   EXPECT_EQ(job_->Report().rows(), 1u);
 }
 
+TEST_F(JobTablesTest, ReportTellsBytesInUseBesideThoseReserved) {
+  Open(MakeSpec(1, true, 0));  // SGD: no state. 4 dense elements; rows of 24 + 4 x 3, padded to 40
+  Push(0, {.sequence = 1, .weight = 1, .dense = {1, 2, 3, 4}, .rows = {{5, {1, 0, -1}}}});
+  Push(0, {.sequence = 2, .weight = 1, .dense = {1, 2, 3, 4}, .rows = {{6, {1, 0, -1}}}});
+  const HostedJob report = job_->Report();
+  uint64_t bytes = 0, reserved = 0;
+  for (const TableStatus& table : report.tables()) {
+    const bool sparse = table.kind() == TableConfig::SPARSE;
+    EXPECT_EQ(table.bytes(), sparse ? 2u * 40 : 4u * 4) << table.name();
+    EXPECT_GE(table.reserved_bytes(), sparse ? 1u << 20 : 4u * 4) << table.name();
+    bytes += table.bytes();
+    reserved += table.reserved_bytes();
+  }
+  EXPECT_EQ(report.bytes(), bytes);
+  EXPECT_EQ(report.reserved_bytes(), reserved);
+}
+
 TEST_F(JobTablesTest, ARetriedPushIsAppliedOnce) {
   Open(MakeSpec(1, true, 0));
   const TestWorker::PushArgs push{.sequence = 1, .dense = {1, 1, 1, 1}, .rows = {{9, {1, 1, 1}}}};

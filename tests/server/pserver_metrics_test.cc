@@ -21,6 +21,8 @@ class PserverMetricsTest : public testing::Test {
     table->set_name("emb");
     table->set_kind(TableConfig::SPARSE);
     table->set_rows(12);
+    table->set_bytes(1200);
+    table->set_reserved_bytes(4096);
   }
   std::string Text() {
     return prometheus::TextSerializer().Serialize(metrics_.registry()->Collect());
@@ -48,6 +50,13 @@ TEST_F(PserverMetricsTest, WhatOnlyGrowsIsACounter) {
   EXPECT_THAT(text, HasSubstr("sluice_pserver_memory_bytes 2\n"));
   EXPECT_THAT(text, HasSubstr("# TYPE sluice_pserver_rows gauge\n"));
   EXPECT_THAT(text, HasSubstr("sluice_pserver_rows{job=\"job-1\",table=\"emb\"} 12\n"));
+}
+
+TEST_F(PserverMetricsTest, MemoryInUseAndReservedMemoryAreTwoSeries) {
+  metrics_.Update({job_}, counters_, 1);
+  const std::string labels = "{job=\"job-1\",table=\"emb\"}";
+  EXPECT_THAT(Text(), HasSubstr("sluice_pserver_table_bytes" + labels + " 1200\n"));
+  EXPECT_THAT(Text(), HasSubstr("sluice_pserver_table_reserved_bytes" + labels + " 4096\n"));
 }
 
 TEST_F(PserverMetricsTest, SeriesOfAJobThatIsGoneDisappear) {

@@ -111,7 +111,11 @@ class AdminTest(SluiceTest):
         wait_until(lambda: all(now > first[name] for name, now in look().items()), lambda: "more than %s" % first)
 
         pserver = self.metrics(admin["pserver 0"])
-        self.assertGreater(pserver["sluice_pserver_rows"]['{job="adult-1",table="embedding"}'], 0)
+        embedding = '{job="adult-1",table="embedding"}'
+        self.assertGreater(pserver["sluice_pserver_rows"][embedding], 0)
+        self.assertGreater(pserver["sluice_pserver_table_bytes"][embedding], 0)
+        self.assertGreater(pserver["sluice_pserver_table_reserved_bytes"][embedding],
+                           pserver["sluice_pserver_table_bytes"][embedding])
         self.assertGreater(pserver["sluice_pserver_memory_bytes"][None], 1e6)
         self.assertEqual(pserver["sluice_pserver_streams"][None], 1)
         scheduler = self.metrics(admin["scheduler 0"])

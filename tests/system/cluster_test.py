@@ -82,6 +82,23 @@ class ClusterTest(SluiceTest):
         for pid, then in zip(pids, before):
             self.assertLess(cpu_seconds(pid) - then, 0.1 * seconds, "of pid %d" % pid)  # heartbeats: some ms
 
+    def test_memory_of_the_scheduler_stays_over_many_short_jobs(self):
+        """Evaluations need 16 MiB each while they run; none of it may stay."""
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        self.write_csv("train.csv", [(i % 2, i, "abc"[i % 3]) for i in range(40)])
+        job = self.small_job(train="train.csv", evaluation="train.csv")
+        pid = next(pid for pid, command in processes_naming(str(log_dir)) if "sluice-scheduler" in command)
+
+        def resident_mib():
+            status = pathlib.Path("/proc/%d/status" % pid).read_text()
+            return int(re.search(r"^VmRSS:\s+(\d+) kB", status, re.M).group(1)) / 1024
+        before = resident_mib()
+        for i in range(8):
+            self.sluice("submit", log_dir, "--job=%s" % job, "--worker_num=2",
+                        "--output_dir=%s" % (self.tmp / ("out%d" % (i % 2))))
+        self.assertEqual([j["state"] for j in self.status(log_dir)["jobs"]], ["JOB_DONE"] * 8)
+        self.assertLess(resident_mib(), before + 12)
+
     def test_up_that_is_killed_while_it_starts_leaves_nothing(self):
         for i, after in enumerate((0.02, 0.04, 0.06, 0.1, 0.2, 0.3)):
             log_dir = self.tmp / ("killed%d" % i)

@@ -71,7 +71,7 @@ class ModesTest(SluiceTest):
         self.assertGreater(result["examples_per_second"], 0)
         self.assert_eval(result["eval"])
         self.assertEqual(len(result["epochs_log"]), epochs)
-        for number, epoch in enumerate(result["epochs_log"]):
+        for number, epoch in enumerate(result["epochs_log"], start=1):
             self.assertEqual(epoch["epoch"], number)
             self.assertEqual(epoch["examples"], ADULT_TRAIN_EXAMPLES)
             self.assert_type(epoch["seconds"], float, "seconds")

@@ -233,7 +233,9 @@ TEST(WorkerStatsTest, LogsEveryLogEveryStepsAndHandsOverLossesOnce) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_THAT(lines[0], testing::HasSubstr("rank 3 epoch 2 step 2 loss 0.75000"));
   const WorkerProgress progress = stats.TakeProgress();
+  EXPECT_EQ(progress.epoch(), 2u);
   ASSERT_EQ(progress.losses_size(), 2);
+  EXPECT_EQ(progress.losses(1).epoch(), 2u);
   EXPECT_EQ(progress.losses(1).step(), 4u);
   EXPECT_DOUBLE_EQ(progress.losses(1).loss(), 1.75);
   EXPECT_EQ(stats.TakeProgress().losses_size(), 0);

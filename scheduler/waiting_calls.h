@@ -1,0 +1,56 @@
+// Calls that wait for something new, found by what they wait for and by their deadline.
+//
+// Invariants: a call is answered once, when its key has changed and it is ready, or at its
+// deadline. Cost: an event looks at the calls of the keys that it changed and at those that are
+// due, not at the others. Thread safety: none; the owner locks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "scheduler/scheduler_core.h"
+#include "scheduler/wait_key.h"
+
+namespace sluice {
+
+class WaitingCalls {
+ public:
+  using Answer = std::function<void()>;
+  struct Call {
+    WaitKey key;
+    absl::Time deadline;
+    // There is something new. Can become true only when the core names `key` as changed.
+    std::function<bool(SchedulerCore&)> ready;
+    // The answer, to be given without the owner's lock. May change the core.
+    std::function<Answer(SchedulerCore&, absl::Time)> finish;
+  };
+
+  // REQUIRES: the call is not ready.
+  void Add(Call call);
+
+  // Answers of the calls that have become ready or are due at `now`, with `all` of every call. They
+  // are in the order in which the calls came; calls that an answer made ready follow.
+  std::vector<Answer> Settle(SchedulerCore* core, absl::Time now, bool all);
+
+  size_t size() const { return calls_.size(); }
+
+ private:
+  using Number = uint64_t;  // of a call, in the order in which they came
+  using Numbers = absl::btree_set<Number>;
+
+  void CollectReady(SchedulerCore* core, Numbers* ripe) const;
+  void CollectDue(absl::Time now, bool all, Numbers* ripe) const;
+  Call Remove(Number number);
+
+  Number next_ = 0;
+  absl::flat_hash_map<Number, Call> calls_;
+  absl::flat_hash_map<WaitKey, Numbers> by_key_;
+  absl::btree_set<std::pair<absl::Time, Number>> by_deadline_;
+};
+
+}  // namespace sluice
