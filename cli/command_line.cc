@@ -10,8 +10,8 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
+#include "common/config/field_path.h"
 #include "common/config/whole_number.h"
-#include "google/protobuf/descriptor.h"
 #include "proto/config.pb.h"
 
 namespace sluice::cli {
@@ -23,33 +23,14 @@ const FlagSpec* Find(const CommandSpec& spec, const std::string& name) {
   return it == spec.flags.end() ? nullptr : &*it;
 }
 
-// Where a job's field of this name is, "train.reader_threads"; the one nearest to the top. Empty:
-// there is none.
-std::string JobFieldNamed(const std::string& name) {
-  struct Level {
-    const google::protobuf::Descriptor* type;
-    std::string path;
-  };
-  std::vector<Level> levels = {{JobConfig::descriptor(), ""}};
-  constexpr size_t kMost = 1000;  // should a type hold itself
-  for (size_t i = 0; i < levels.size() && i < kMost; ++i) {
-    const Level level = levels[i];
-    if (const auto* field = level.type->FindFieldByName(name)) return level.path + field->name();
-    for (int f = 0; f < level.type->field_count(); ++f) {
-      const google::protobuf::FieldDescriptor* field = level.type->field(f);
-      if (field->message_type() == nullptr || field->is_repeated()) continue;
-      levels.push_back({field->message_type(), absl::StrCat(level.path, field->name(), ".")});
-    }
-  }
-  return "";
-}
-
 absl::Status UnknownFlag(const CommandSpec& spec, const std::string& name) {
-  const std::string field = Find(spec, "set") == nullptr ? "" : JobFieldNamed(name);
-  if (!field.empty()) {
+  const std::vector<std::string> fields = Find(spec, "set") == nullptr
+                                              ? std::vector<std::string>()
+                                              : PathsNamed(*JobConfig::descriptor(), name);
+  if (!fields.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " has no flag --", name,
-                                                   "; it is a field of the job: --set ", field,
-                                                   "=VALUE"));
+                                                   "; it is a field of the job: --set ",
+                                                   fields.front(), "=VALUE"));
   }
   std::vector<std::string> names;
   for (const FlagSpec& flag : spec.flags) names.push_back(flag.name);
@@ -141,9 +122,12 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
     parsed.values_[flag->name].push_back(value);
   }
   if (parsed.words.size() > spec.max_words) {
-    return absl::InvalidArgumentError(absl::StrCat("sluice ", spec.name, " does not take '",
-                                                   parsed.words[spec.max_words],
-                                                   "'; flags begin with --"));
+    const std::string& word = parsed.words[spec.max_words];
+    const bool job = Find(spec, "job") != nullptr && !absl::StrContains(word, '=');
+    return absl::InvalidArgumentError(
+        absl::StrCat("sluice ", spec.name, " does not take '", word, "'; ",
+                     job ? absl::StrCat("a job is given as --job=", word) : "flags begin with --",
+                     " (sluice ", spec.name, " --help)"));
   }
   return parsed;
 }

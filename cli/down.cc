@@ -54,13 +54,13 @@ int Down(const ParsedCommand& command) {
   const auto address = FindScheduler(command);
   if (!address.ok()) return ReportError(address.status());
   // The processes of this host are only known, and ended, when the file names this very scheduler.
-  std::vector<Endpoint> endpoints = ReadEndpoints(command.Text("log_dir"));
+  std::vector<Endpoint> endpoints = ReadEndpoints(LogDirOf(command));
   bool ours = false;
   for (const Endpoint& e : endpoints)
     ours = ours || (e.role == "scheduler" && e.address == *address);
   if (!ours) endpoints.clear();
   if (ours && CountAlive(endpoints) == 0) {
-    std::cout << "no process of the cluster in " << command.Text("log_dir") << " runs" << std::endl;
+    std::cout << "no process of the cluster in " << LogDirOf(command) << " runs" << std::endl;
     return kDone;
   }
   const absl::Status status = SchedulerClient::Create(*address)->Shutdown();

@@ -53,6 +53,12 @@ bool IsGone(const Endpoint& endpoint) {
 
 }  // namespace
 
+std::string LogDirOf(const ParsedCommand& command) {
+  const char* variable = std::getenv("SLUICE_LOG_DIR");
+  const bool from_variable = !command.Given("log_dir") && variable != nullptr && *variable != '\0';
+  return from_variable ? variable : command.Text("log_dir");
+}
+
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
   std::string address = command.Text("scheduler");
   std::string origin = "--scheduler";
@@ -61,10 +67,10 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
     address = variable;
     origin = "SLUICE_SCHEDULER";
   }
-  const std::string file = command.Text("log_dir") + "/endpoints.log";
+  const std::string file = LogDirOf(command) + "/endpoints.log";
   if (address.empty()) {
     origin = file;
-    for (const Endpoint& e : ReadEndpoints(command.Text("log_dir"))) {
+    for (const Endpoint& e : ReadEndpoints(LogDirOf(command))) {
       if (e.role == "scheduler") address = e.address;  // the last one started
     }
   }
@@ -86,11 +92,11 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
   const auto parsed = ParseAddress(address);
   // Of another host nothing is known.
   if (named || !parsed.ok() || !IsLoopback(parsed->host)) return address;
-  for (const Endpoint& e : ReadEndpoints(command.Text("log_dir"))) {
+  for (const Endpoint& e : ReadEndpoints(LogDirOf(command))) {
     if (e.role == "scheduler" && e.address == address && !IsGone(e)) return address;
   }
   return absl::UnavailableError(
-      absl::StrCat("no cluster runs: the scheduler ", address, " that ", command.Text("log_dir"),
+      absl::StrCat("no cluster runs: the scheduler ", address, " that ", LogDirOf(command),
                    "/endpoints.log names has ended; start one with sluice up, or give "
                    "--scheduler=HOST:PORT"));
 }
@@ -99,7 +105,8 @@ std::vector<FlagSpec> SchedulerFlags() {
   return {
       {"scheduler", FlagKind::kText, "HOST:PORT", "",
        "the cluster; else SLUICE_SCHEDULER, else from log_dir"},
-      {"log_dir", FlagKind::kText, "DIR", "log", "folder of a cluster of this host"},
+      {"log_dir", FlagKind::kText, "DIR", "log",
+       "folder of a cluster of this host (SLUICE_LOG_DIR)"},
   };
 }
 

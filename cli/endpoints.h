@@ -29,8 +29,12 @@ std::vector<Endpoint> ReadEndpoints(const std::string& log_dir);
 // Whether `endpoint` is a Sluice daemon that runs on this host.
 bool IsAlive(const Endpoint& endpoint);
 
+// Where a command looks for the logs and endpoints.log: --log_dir, else SLUICE_LOG_DIR, else the
+// flag's default.
+std::string LogDirOf(const ParsedCommand& command);
+
 // The scheduler's address: --scheduler, else SLUICE_SCHEDULER, else the one in
-// <--log_dir>/endpoints.log. INVALID_ARGUMENT says how to name it.
+// <LogDirOf>/endpoints.log. INVALID_ARGUMENT says how to name it.
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command);
 
 // The same. UNAVAILABLE when its process, which the file names, has ended on this host.

@@ -1,14 +1,12 @@
 #include "cli/job_flags.h"
 
-#include <filesystem>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "cli/progress.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "model/data/data_source.h"
+#include "model/data/header_line.h"
 #include "model/features/feature_schema.h"
 #include "model/model_spec.h"
 
@@ -68,64 +66,7 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
     }
     overrides.push_back({parts[0], parts[1], "--set"});
   }
-  return LoadJobConfig(command.Text("job"), overrides, &CheckModelAndData);
-}
-
-std::string Describe(const JobConfig& job) {
-  const Mode mode = ModeOf(job.strategy());
-  std::string text =
-      absl::StrCat(job.name(), ": ", job.evaluate_only() ? "evaluate only" : ModeName(mode));
-  if (mode == Mode::kGeo) absl::StrAppend(&text, " (k_steps ", KSteps(job.strategy()), ")");
-  absl::StrAppend(&text, ", ", Counted(job.worker_num(), "worker"));
-  if (!job.evaluate_only()) {
-    absl::StrAppend(&text, " x batch ", job.train().batch_size(), ", ",
-                    Counted(job.train().epochs(), "epoch"), ", seed ", job.train().seed());
-  }
-  return text;
-}
-
-std::vector<std::string> NotesOn(const JobConfig& job) {
-  std::vector<std::string> notes;
-  std::error_code ignored;
-  if (!job.output_dir().empty() &&
-      std::filesystem::exists(job.output_dir() + "/result.json", ignored)) {
-    notes.push_back(absl::StrCat("note: replaces the earlier result in ", job.output_dir()));
-  }
-  if (job.evaluate_only() || ModeOf(job.strategy()) != Mode::kSync) return notes;
-  const std::string differ =
-      absl::StrCat("note: ", job.worker_num(), " workers do not equal one worker: ");
-  if (job.worker_num() > 1 && job.optimizers().clip_global_norm() > 0) {
-    notes.push_back(absl::StrCat(differ, "clip_global_norm acts on each worker's own gradient"));
-  }
-  if (job.worker_num() > 1 && job.data().assignment() == DataConfig::PER_RANK_FILES) {
-    notes.push_back(
-        absl::StrCat(differ, "data.assignment PER_RANK_FILES gives each worker its own files"));
-  }
-  if (job.data().has_task_bytes()) {
-    notes.push_back(absl::StrCat("note: data.task_bytes ", job.data().task_bytes(),
-                                 " plays no part: sync has no tasks"));
-  }
-  return notes;
-}
-
-std::string EffectiveText(const JobConfig& job, bool brief) {
-  if (brief) {
-    return absl::StrCat(
-        "effective configuration: ", job.output_dir().empty() ? "output/JOB_ID" : job.output_dir(),
-        "/job.textproto");
-  }
-  const std::string config = ToTextproto(job);
-  std::string text = "effective configuration:";
-  for (const absl::string_view line : absl::StrSplit(config, '\n', absl::SkipEmpty())) {
-    absl::StrAppend(&text, "\n  ", line);
-  }
-  return text;
-}
-
-void PrintJob(const std::string& head, const JobConfig& job, bool brief, std::ostream* out) {
-  *out << head << "\n";
-  for (const std::string& note : NotesOn(job)) *out << note << "\n";
-  *out << EffectiveText(job, brief) << std::endl;
+  return LoadJobConfig(command.Text("job"), overrides, &CheckModelAndData, &ColumnsOfData);
 }
 
 }  // namespace sluice::cli

@@ -1,6 +1,4 @@
 // sluice launch: a local cluster for one job.
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdio>
 #include <iostream>
@@ -11,6 +9,7 @@
 #include "cli/exit_codes.h"
 #include "cli/job_files.h"
 #include "cli/job_flags.h"
+#include "cli/job_summary.h"
 #include "cli/local_cluster.h"
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
@@ -38,6 +37,7 @@ int RunJob(const JobConfig& job, absl::Duration lease, LocalCluster* cluster,
   const auto submitted = client->SubmitJob(request);
   int code = kJobFailed;
   if (submitted.ok()) {
+    printer->Note(DescribeOutput(job, submitted->job_id()));
     WatchOptions watch;
     watch.client = client.get();
     watch.job_id = submitted->job_id();
@@ -100,7 +100,8 @@ absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
 int Launch(const ParsedCommand& command) {
   const auto job = JobToLaunch(command);
   if (!job.ok()) return ReportError(job.status());
-  const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
+  const Screen screen = StandardScreen();
+  const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
   if (!mode.ok()) return ReportError(mode.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
@@ -129,7 +130,7 @@ int Launch(const ParsedCommand& command) {
                logs->path() == command.Text("log_dir")
                    ? ""
                    : absl::StrCat(" (", command.Text("log_dir"), " belongs to a running cluster)")),
-           *job, *mode == ProgressMode::kLive, &std::cout);
+           *job, &std::cout);
   std::cout << gpus << std::flush;
 
   options->logs = *std::move(logs);
@@ -137,7 +138,7 @@ int Launch(const ParsedCommand& command) {
   auto cluster = LocalCluster::Start(*std::move(options));
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
-  ProgressPrinter printer(*mode, &std::cout);
+  ProgressPrinter printer(*mode, &std::cout, screen.escapes);
   std::atomic<bool> interrupted{false};
   std::atomic<int> job_code{kJobFailed};
   std::thread runner([&] {

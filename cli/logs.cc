@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/child_process.h"
 #include "cli/commands.h"
+#include "cli/endpoints.h"
 #include "cli/exit_codes.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
@@ -50,9 +51,15 @@ absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
     if (command.Given("rank") && rank != command.Number("rank")) continue;
     found[{stem, rank}] = entry.path().string();
   }
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read the log folder ", folder, ": ", error.message(),
+                     "; give the --log_dir of a launch or a cluster (default: log, in the folder "
+                     "where it was started)"));
+  }
   if (found.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "no such log in ", folder, error ? ": " + error.message() : std::string(),
+        "no such log in ", folder,
         "; check --log_dir, --role and --rank (sluice status shows the log files of other hosts)"));
   }
   std::vector<LogFile> files;
@@ -75,7 +82,7 @@ void PrintNew(LogFile* file, bool with_name) {
 
 // What is wrong when there is no log of a job.
 absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
-  const std::string log_dir = command.Text("log_dir");
+  const std::string log_dir = LogDirOf(command);
   if (fs::is_directory(absl::StrCat(log_dir, "/", command.words[0])) ||
       !FindLogs(command, log_dir).ok()) {
     return why;
@@ -88,7 +95,7 @@ absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
 }
 
 int Logs(const ParsedCommand& command) {
-  std::string folder = command.Text("log_dir");
+  std::string folder = LogDirOf(command);
   if (!command.words.empty()) {
     if (absl::StrContains(command.words[0], '/')) {
       return ReportError(
@@ -130,7 +137,7 @@ Command LogsCommand() {
   spec.words = "[JOB_ID]";
   spec.max_words = 1;
   spec.flags = {
-      {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs"},
+      {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs (SLUICE_LOG_DIR)"},
       {"role", FlagKind::kText, "ROLE", "", "only of scheduler, pserver or worker"},
       {"rank", FlagKind::kNumber, "N", "", "only of this rank"},
       {"lines", FlagKind::kNumber, "N", "50", "lines of each log"},

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "cli/epoch_table.h"
 #include "common/progress/hot_row_use.h"
 
 namespace sluice::cli {
@@ -64,7 +66,7 @@ std::string ShortLiveLine(const JobStatus& status) {
   }
   if (status.loss() > 0) absl::StrAppendFormat(&line, " loss %.3f", status.loss());
   if (const EvalMetrics* eval = LastEval(status)) {
-    absl::StrAppendFormat(&line, " AUC %.3f", eval->auc());
+    absl::StrAppend(&line, " AUC ", AucText(*eval, 3));
   }
   const sluice::Staleness& s = status.staleness();
   if (s.pushes() > 0) {
@@ -83,7 +85,7 @@ std::string EpochLine(const EpochResult& e) {
       absl::StrFormat("epoch %d: %s in %s, loss %.5f", e.epoch(), Counted(e.examples(), "example"),
                       ShortDuration(e.seconds()), e.loss());
   if (e.eval().examples() > 0) {
-    absl::StrAppendFormat(&line, ", AUC %.5f, log loss %.5f, accuracy %.5f", e.eval().auc(),
+    absl::StrAppendFormat(&line, ", AUC %s, log loss %.5f, accuracy %.5f", AucText(e.eval(), 5),
                           e.eval().log_loss(), e.eval().accuracy());
   }
   return line;
@@ -92,17 +94,6 @@ std::string EpochLine(const EpochResult& e) {
 // An epoch is told once its evaluation is there, or will not come.
 bool IsComplete(const EpochResult& e, const JobStatus& status) {
   return e.eval().examples() > 0 || status.epoch() > e.epoch() || HasEnded(status.state());
-}
-
-std::string MetricsRow(const std::string& name, uint64_t examples, double seconds, double loss,
-                       const EvalMetrics& eval) {
-  std::string row = absl::StrFormat("%-7s %12s %9s ", name, WithCommas(examples),
-                                    absl::StrFormat("%.2f", seconds));
-  absl::StrAppendFormat(&row, "%9.5f", loss);
-  if (eval.examples() == 0) return row + "         -         -         -         -         -";
-  absl::StrAppendFormat(&row, " %9.5f %9.5f %9.5f %9.5f %9.5f", eval.auc(), eval.log_loss(),
-                        eval.accuracy(), eval.mae(), eval.rmse());
-  return row;
 }
 
 std::string Totals(const JobStatus& status) {
@@ -152,6 +143,12 @@ std::string WithCommas(uint64_t number) {
 
 std::string Counted(uint64_t number, const std::string& noun) {
   return absl::StrCat(WithCommas(number), " ", noun, number == 1 ? "" : "s");
+}
+
+std::string ByteCount(uint64_t bytes) {
+  if (bytes < 1 << 20) return absl::StrFormat("%.1f KiB", bytes / 1024.0);
+  if (bytes < 1u << 30) return absl::StrFormat("%.1f MiB", bytes / 1048576.0);
+  return absl::StrFormat("%.1f GiB", bytes / 1073741824.0);
 }
 
 std::string ShortDuration(double seconds) {
@@ -205,7 +202,7 @@ std::string LiveLine(const JobStatus& status, size_t width) {
     parts.push_back(absl::StrCat(status.job_id(), " ", StateName(status.state())));
   }
   if (const EvalMetrics* eval = LastEval(status))
-    parts.push_back(absl::StrFormat("AUC %.4f", eval->auc()));
+    parts.push_back(absl::StrCat("AUC ", AucText(*eval, 4)));
   if (status.staleness().pushes() > 0) parts.push_back(Staleness(status.staleness()));
   if (status.state() == JOB_RUNNING) {
     parts.push_back(absl::StrCat("workers ", status.workers_alive(), "/", status.worker_num()));
@@ -241,32 +238,25 @@ std::string WorkerLine(const WorkerProgress& worker) {
 }
 
 std::string FinalTable(const JobStatus& status) {
-  std::string text;
-  if (status.result().epochs_log_size() > 0) {
-    absl::StrAppend(
-        &text,
-        "epoch       examples   seconds      loss       AUC  log loss  accuracy       MAE      "
-        "RMSE\n");
-  }
-  for (const EpochResult& e : status.result().epochs_log()) {
-    absl::StrAppend(
-        &text, MetricsRow(absl::StrCat(e.epoch()), e.examples(), e.seconds(), e.loss(), e.eval()),
-        "\n");
-  }
+  std::string text = EpochTable(status.result().epochs_log());
   const EvalMetrics& eval = status.result().eval();
-  if (eval.examples() > 0) {
-    absl::StrAppendFormat(
-        &text,
-        "final: AUC %.5f (+- %.1e) log loss %.5f accuracy %.5f MAE %.5f RMSE %.5f "
-        "calibration %.4f on %s examples\n",
-        eval.auc(), eval.auc_error_bound(), eval.log_loss(), eval.accuracy(), eval.mae(),
-        eval.rmse(), eval.calibration(), WithCommas(eval.examples()));
-  }
+  if (eval.examples() > 0) text += EvalText(eval);
   return text + Totals(status);
 }
 
-absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool terminal) {
-  if (text == "auto") return terminal ? ProgressMode::kLive : ProgressMode::kPlain;
+Screen ScreenOf(bool terminal, const char* term, const char* no_color) {
+  Screen screen;
+  screen.live = terminal && (term == nullptr || absl::string_view(term) != "dumb");
+  screen.escapes = screen.live && (no_color == nullptr || *no_color == '\0');
+  return screen;
+}
+
+Screen StandardScreen() {
+  return ScreenOf(isatty(STDOUT_FILENO) == 1, std::getenv("TERM"), std::getenv("NO_COLOR"));
+}
+
+absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool live) {
+  if (text == "auto") return live ? ProgressMode::kLive : ProgressMode::kPlain;
   if (text == "live") return ProgressMode::kLive;
   if (text == "plain") return ProgressMode::kPlain;
   return absl::InvalidArgumentError(
@@ -274,15 +264,17 @@ absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool ter
 }
 
 void ProgressPrinter::Update(const JobStatus& status) {
+  Warn(status.warnings());
   if (mode_ == ProgressMode::kLive) {
     for (; epochs_shown_ < status.epochs_log_size() &&
            IsComplete(status.epochs_log(epochs_shown_), status);
          ++epochs_shown_) {
       Note(EpochLine(status.epochs_log(epochs_shown_)));
     }
+    const std::string line = LiveLine(status, TerminalWidth() - 1);
     // Erase what a longer line left.
-    out_ << '\r' << LiveLine(status, TerminalWidth() - 1) << "\x1b[K" << std::flush;
-    live_shown_ = true;
+    out_ << '\r' << line << Eraser(line.size()) << std::flush;
+    live_shown_ = line.size();
     return;
   }
   PrintChanges(status);
@@ -312,9 +304,21 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
   last_change_ = change;
 }
 
+// What blanks the terminal's line behind its first `shown` characters.
+std::string ProgressPrinter::Eraser(size_t shown) const {
+  if (escapes_) return "\x1b[K";
+  return std::string(live_shown_ > shown ? live_shown_ - shown : 0, ' ');
+}
+
 void ProgressPrinter::ClearLive() {
-  if (live_shown_) out_ << "\r\x1b[K";
-  live_shown_ = false;
+  if (live_shown_ > 0) out_ << '\r' << Eraser(0) << (escapes_ ? "" : "\r");
+  live_shown_ = 0;
+}
+
+void ProgressPrinter::Warn(const google::protobuf::RepeatedPtrField<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    if (warned_.insert(warning).second) Note(absl::StrCat("warning: ", warning));
+  }
 }
 
 void ProgressPrinter::Note(const std::string& line) {
@@ -323,6 +327,8 @@ void ProgressPrinter::Note(const std::string& line) {
 }
 
 void ProgressPrinter::Finish(const JobStatus& status) {
+  Warn(status.warnings());
+  Warn(status.result().warnings());
   if (mode_ == ProgressMode::kPlain) PrintChanges(status);
   ClearLive();
   out_ << FinalTable(status) << std::flush;

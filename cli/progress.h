@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <ostream>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@ namespace sluice::cli {
 
 std::string WithCommas(uint64_t number);                        // "1,234,567"
 std::string Counted(uint64_t number, const std::string& noun);  // "1 epoch", "1,234 epochs"
+std::string ByteCount(uint64_t bytes);                          // "1.5 MiB"
 std::string ShortDuration(double seconds);                      // "8 s", "3 m 20 s", "2 h 05 m"
 const char* StateName(JobState state);                          // "queued", ...
 bool HasEnded(JobState state);
@@ -28,15 +30,27 @@ std::string StepLine(const StepLoss& step);
 // The epochs and the result.
 std::string FinalTable(const JobStatus& status);
 
+// What standard output can show.
+struct Screen {
+  bool live = false;     // a line that is written over
+  bool escapes = false;  // escape codes
+};
+// Of a `terminal`, or another file, with these values of TERM and NO_COLOR (null: not set). A dumb
+// terminal has neither, and NO_COLOR asks for no escape codes.
+Screen ScreenOf(bool terminal, const char* term, const char* no_color);
+Screen StandardScreen();
+
 enum class ProgressMode { kLive, kPlain };
-// Of --progress: auto is live when `terminal`. INVALID_ARGUMENT otherwise.
-absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool terminal);
+// Of --progress: auto is live when the screen is `live`. INVALID_ARGUMENT otherwise.
+absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool live);
 
 // Thread safety: one thread.
 class ProgressPrinter {
  public:
-  // `out` outlives the printer.
-  ProgressPrinter(ProgressMode mode, std::ostream* out) : mode_(mode), out_(*out) {}
+  // `out` outlives the printer. Without `escapes` a live line is erased by blanks.
+  ProgressPrinter(ProgressMode mode, std::ostream* out, bool escapes = true)
+      : mode_(mode), escapes_(escapes), out_(*out) {}
+  // Also prints each warning of the job once.
   void Update(const JobStatus& status);
   // What the workers reported every log_every steps, each step once: plain lines.
   void Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps);
@@ -46,12 +60,16 @@ class ProgressPrinter {
   void Finish(const JobStatus& status);
 
  private:
+  std::string Eraser(size_t shown) const;
   void ClearLive();
+  void Warn(const google::protobuf::RepeatedPtrField<std::string>& warnings);
   void PrintChanges(const JobStatus& status);
 
   const ProgressMode mode_;
+  const bool escapes_;
   std::ostream& out_;
-  bool live_shown_ = false;
+  size_t live_shown_ = 0;  // characters of the live line
+  std::set<std::string> warned_;
   std::string last_change_;
   int epochs_shown_ = 0;
 };

@@ -6,18 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/epoch_table.h"
 #include "cli/progress.h"
 #include "common/daemon/identity.h"
 #include "common/progress/hot_row_use.h"
 
 namespace sluice::cli {
 namespace {
-
-std::string Bytes(uint64_t bytes) {
-  if (bytes < 1 << 20) return absl::StrFormat("%.1f KiB", bytes / 1024.0);
-  if (bytes < 1u << 30) return absl::StrFormat("%.1f MiB", bytes / 1048576.0);
-  return absl::StrFormat("%.1f GiB", bytes / 1073741824.0);
-}
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
@@ -31,7 +26,7 @@ std::string MemberLine(const MemberStatus& m) {
   return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %-7s %s%s\n",
                          RoleName(m.role()), m.rank(), m.alive() ? "alive" : "DEAD",
                          OrDash(m.address()), OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
-                         Bytes(m.memory_bytes()), OrDash(m.device()), OrDash(job),
+                         ByteCount(m.memory_bytes()), OrDash(m.device()), OrDash(job),
                          m.doing().empty() ? "" : ": " + m.doing());
 }
 
@@ -70,7 +65,7 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
         t.kind() == TableConfig::SPARSE ? "sparse" : "dense", t.shards(),
         t.shards() == 1 ? "shard" : "shards", WithCommas(t.rows()),
         absl::StrCat(t.kind() == TableConfig::SPARSE ? "row" : "element", t.rows() == 1 ? "" : "s"),
-        Bytes(t.bytes()), Bytes(t.reserved_bytes()));
+        ByteCount(t.bytes()), ByteCount(t.reserved_bytes()));
   }
   return rows + text;
 }
@@ -89,7 +84,7 @@ std::string StagesOf(const WorkerProgress& worker) {
     const DeviceUse& d = worker.device();
     absl::StrAppend(&text, ", GPU ",
                     absl::StrFormat("%.0f%% busy, holds %s of %s", 100 * d.busy_share(),
-                                    Bytes(d.bytes_in_use()), Bytes(d.bytes_limit())));
+                                    ByteCount(d.bytes_in_use()), ByteCount(d.bytes_limit())));
     if (worker.step() > 0) {
       absl::StrAppend(&text, ", ", WithCommas(d.steps_ahead()), " of ", WithCommas(worker.step()),
                       " batches up ahead", d.no_room_ahead() ? " (no room for more)" : "");
@@ -123,10 +118,12 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
     }
     absl::StrAppend(&text, TablesOf(status, job));
   } else if (job.result().eval().examples() > 0) {
-    absl::StrAppendFormat(&text, "    AUC %.5f log loss %.5f accuracy %.5f\n",
-                          job.result().eval().auc(), job.result().eval().log_loss(),
+    absl::StrAppendFormat(&text, "    AUC %s log loss %.5f accuracy %.5f\n",
+                          AucText(job.result().eval(), 5), job.result().eval().log_loss(),
                           job.result().eval().accuracy());
   }
+  for (const std::string& warning : job.warnings())
+    absl::StrAppend(&text, "    warning: ", warning, "\n");
   return text;
 }
 

@@ -1,6 +1,4 @@
 // sluice submit: a job for a running cluster.
-#include <unistd.h>
-
 #include <atomic>
 #include <iostream>
 #include <thread>
@@ -11,6 +9,7 @@
 #include "cli/exit_codes.h"
 #include "cli/job_files.h"
 #include "cli/job_flags.h"
+#include "cli/job_summary.h"
 #include "cli/watch_job.h"
 #include "common/config/address.h"
 #include "common/config/job_config.h"
@@ -20,8 +19,8 @@ namespace sluice::cli {
 namespace {
 
 int Follow(const ParsedCommand& command, SchedulerClient* client, const std::string& job_id,
-           ProgressMode mode) {
-  ProgressPrinter printer(mode, &std::cout);
+           ProgressMode mode, const Screen& screen) {
+  ProgressPrinter printer(mode, &std::cout, screen.escapes);
   std::atomic<bool> interrupted{false};
   std::thread watcher([&] {
     WatchOptions watch;
@@ -48,7 +47,8 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
 int Submit(const ParsedCommand& command) {
   const auto job = JobFromFlags(command);
   if (!job.ok()) return ReportError(job.status());
-  const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDOUT_FILENO) == 1);
+  const Screen screen = StandardScreen();
+  const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
   if (!mode.ok()) return ReportError(mode.status());
   if (command.Switch("dry_run")) {
     std::cout << ToTextproto(*job);
@@ -74,12 +74,13 @@ int Submit(const ParsedCommand& command) {
   const auto submitted = client->SubmitJob(request);
   if (!submitted.ok()) return ReportError(submitted.status());
   PrintJob(absl::StrCat("submitted ", submitted->job_id(), " (", Describe(*job), ")"), *job,
-           *mode == ProgressMode::kLive, &std::cout);
+           &std::cout);
+  std::cout << DescribeOutput(*job, submitted->job_id()) << std::endl;
   if (!wait) {
     std::cout << submitted->job_id() << std::endl;  // the last line, for scripts
     return kDone;
   }
-  return Follow(command, client.get(), submitted->job_id(), *mode);
+  return Follow(command, client.get(), submitted->job_id(), *mode, screen);
 }
 
 }  // namespace

@@ -11,12 +11,32 @@
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/identity.h"
+#include "common/daemon/process_info.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr absl::Duration kReadyTimeout = absl::Seconds(60);
+
+absl::Status CheckBind(const ParsedCommand& command) {
+  const std::string text = command.Text("bind");
+  const auto refuse = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("--bind=", text, ": ", why...));
+  };
+  const auto address = ParseAddress(text);
+  if (!address.ok()) return refuse(address.status().message());
+  if (address->host == "0.0.0.0" || address->host == "::") {
+    return refuse(
+        "stands for all interfaces, and nobody can connect to it; give one address of "
+        "this host that others reach, e.g. --bind=",
+        HostName(), ":", address->port == 0 ? 7100 : address->port, " --insecure");
+  }
+  if (command.Switch("insecure") || IsLoopback(address->host)) return absl::OkStatus();
+  return refuse(
+      "is not a loopback address and there is no TLS: anyone who reaches it can control "
+      "the cluster; on a network that you trust add --insecure");
+}
 
 absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& command) {
   const long servers = command.Number("server_num");
@@ -31,9 +51,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
     return absl::InvalidArgumentError(
         absl::StrCat("--worker_num=", workers, " is not possible; give 0 to 1000"));
   }
-  const auto bind = ParseAddress(command.Text("bind"));
-  if (!bind.ok())
-    return absl::InvalidArgumentError(absl::StrCat("--bind: ", bind.status().message()));
+  SLUICE_RETURN_IF_ERROR(CheckBind(command));
   if (command.Given("threads") && command.Number("threads") < 1) {
     return absl::InvalidArgumentError("--threads must be at least 1");
   }
@@ -42,6 +60,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   LocalCluster::Options options;
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
+  options.config.mutable_security()->set_insecure(command.Switch("insecure"));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   options.devices = std::move(devices);
@@ -119,12 +138,16 @@ Command UpCommand() {
       {"worker_num", FlagKind::kNumber, "N", "2", "workers; with --gpus it follows"});
   spec.flags.push_back(
       {"bind", FlagKind::kText, "HOST:PORT", "127.0.0.1:0", "address of the scheduler"});
+  spec.flags.push_back({"insecure", FlagKind::kBool, "", "",
+                        "let --bind be other than loopback, without TLS; pservers and workers stay "
+                        "on loopback"});
   spec.flags.push_back(
       {"threads", FlagKind::kNumber, "N", "", "compute threads of a worker; else cores / workers"});
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
       "  sluice up --gpus=0,1 --cpu_workers=2\n"
-      "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n";
+      "  sluice up --bind=127.0.0.1:7100 --log_dir=/var/tmp/sluice\n"
+      "  sluice up --bind=10.0.0.1:7100 --insecure      # others submit to it from other hosts\n";
   return {spec, &Up};
 }
 

@@ -90,7 +90,7 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
   if (limits.heartbeat_ms() > limits.lease_ms() / 2) {
     add("limits.heartbeat_ms: ", limits.heartbeat_ms(), " is more than half of lease_ms ",
         limits.lease_ms(), ": one late report would end a member; give at most ",
-        limits.lease_ms() / 2);
+        limits.lease_ms() / 2, " (sluice-scheduler has --heartbeat_ms)");
   }
   range("limits.wait_s", limits.wait_s(), 1, 86'400);
   range("limits.max_message_mib", limits.max_message_mib(), 5, 2'000);

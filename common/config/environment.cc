@@ -17,40 +17,148 @@
 namespace sluice {
 namespace {
 
+using Names = std::vector<std::string>;
+
 constexpr char kPrefix[] = "SLUICE_";
-// Of the daemons (common/daemon/identity.h); SCHEDULER also of the commands.
-constexpr const char* kOfDaemons[] = {"ADMIN_BIND", "ADVERTISE", "BIND", "CLUSTER",   "DEVICE",
-                                      "INSECURE",   "LOG_DIR",   "RANK", "SCHEDULER", "ROLE"};
+
+const Names& Daemons() {
+  static const auto* const names = new Names{"sluice-scheduler", "sluice-pserver", "sluice-worker"};
+  return *names;
+}
+
+// A variable without its prefix, and the programs that read it. The table is also in the head
+// comment of proto/config.proto.
+struct Variable {
+  std::string name;
+  Names readers;
+};
+
+const std::vector<Variable>& Variables() {
+  static const auto* const variables = [] {
+    const Names members = {"sluice-pserver", "sluice-worker"};
+    const Names listeners = {"sluice-scheduler", "sluice-pserver"};
+    auto* all = new std::vector<Variable>{
+        {"ADMIN_BIND", Daemons()},
+        {"ADVERTISE", listeners},
+        {"BIND", listeners},
+        {"CLUSTER", Daemons()},
+        {"DEVICE", {"launch", "up", "sluice-worker"}},
+        {"INSECURE", Daemons()},
+        {"LOG_DIR",
+         {"submit", "status", "logs", "cancel", "down", "sluice-scheduler", "sluice-pserver",
+          "sluice-worker"}},
+        {"RANK", members},
+        {"ROLE", Daemons()},
+        {"SCHEDULER",
+         {"submit", "status", "cancel", "down", "sluice-scheduler", "sluice-pserver",
+          "sluice-worker"}},
+    };
+    for (const ShortOption& option : ShortOptions())
+      all->push_back({absl::AsciiStrToUpper(option.name), {"launch", "submit"}});
+    std::sort(all->begin(), all->end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+    return all;
+  }();
+  return *variables;
+}
+
 // Of the tests alone, which start the programs.
 constexpr const char* kOfTests[] = {"BIN_DIR", "SIMULATED_BIN_DIR", "TEST_BIN_DIR", "TIME_SCALE"};
 
-// What follows SLUICE_, in order of the alphabet.
-std::vector<std::string> Known() {
-  std::vector<std::string> names(std::begin(kOfDaemons), std::end(kOfDaemons));
-  for (const ShortOption& option : ShortOptions())
-    names.push_back(absl::AsciiStrToUpper(option.name));
-  std::sort(names.begin(), names.end());
-  return names;
+// Flags of the same name as a variable that the program does not read.
+struct FlagInstead {
+  const char* program;
+  const char* variable;
+};
+constexpr FlagInstead kFlagInstead[] = {
+    {"launch", "LOG_DIR"},
+    {"up", "LOG_DIR"},
+    {"up", "BIND"},
+    {"up", "INSECURE"},
+    {"up", "WORKER_NUM"},
+    {"up", "THREADS"},
+    {"predict", "WORKER_NUM"},
+    {"data", "THREADS"},
+    {"data", "SEED"},
+    {"sluice-pserver", "THREADS"},
+    {"sluice-worker", "THREADS"},
+    {"sluice-scheduler", "WORKER_NUM"},
+};
+
+bool Has(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool HasFlagInstead(const std::string& program, const std::string& variable) {
+  return std::any_of(std::begin(kFlagInstead), std::end(kFlagInstead), [&](const FlagInstead& f) {
+    return f.program == program && f.variable == variable;
+  });
+}
+
+bool IsOfJob(const std::string& variable) {
+  const auto options = ShortOptions();
+  return std::any_of(options.begin(), options.end(), [&](const ShortOption& option) {
+    return absl::AsciiStrToUpper(option.name) == variable;
+  });
+}
+
+bool Refuses(const std::string& program, const std::string& variable) {
+  if (ReadsVariable(program, variable)) return false;
+  if (program == "launch" || program == "up" || program == "submit") return true;
+  return HasFlagInstead(program, variable) || (Has(Daemons(), program) && IsOfJob(variable));
+}
+
+std::string WhatToDo(const std::string& program, const std::string& variable,
+                     const std::string& value) {
+  if (HasFlagInstead(program, variable)) {
+    return absl::StrCat("unset it and give --", absl::AsciiStrToLower(variable), "=", value);
+  }
+  if (IsOfJob(variable)) return "it belongs to a job: unset it here, and set it for sluice submit";
+  if (variable == "SCHEDULER") {
+    return "this command starts a scheduler of its own: unset it, or use sluice submit for a "
+           "cluster that runs";
+  }
+  if (variable == "DEVICE")
+    return "it is for the workers: unset it here, and set it where they start";
+  return "it is for daemons that are started by hand: unset it";
+}
+
+absl::Status Unknown(const std::string& entry, const std::string& name) {
+  Names known;
+  for (const Variable& variable : Variables()) known.push_back(variable.name);
+  const std::string nearest = ClosestName(name, known);
+  return absl::InvalidArgumentError(absl::StrCat(
+      entry, ": there is no such variable; ",
+      nearest.empty()
+          ? absl::StrCat("there are: ", kPrefix, absl::StrJoin(known, absl::StrCat(", ", kPrefix)))
+          : absl::StrCat("did you mean '", kPrefix, nearest, "'?"),
+      " (a job's other fields have --set path.to.field=value)"));
 }
 
 }  // namespace
 
-absl::Status CheckEnvironment() {
-  const std::vector<std::string> known = Known();
+bool ReadsVariable(const std::string& program, const std::string& variable) {
+  const auto& all = Variables();
+  return std::any_of(all.begin(), all.end(), [&](const Variable& v) {
+    return v.name == variable && Has(v.readers, program);
+  });
+}
+
+absl::Status CheckEnvironment(const std::string& program) {
+  const auto& all = Variables();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (!absl::StartsWith(*entry, kPrefix)) continue;
-    const std::vector<std::string> parts = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+    const Names parts = absl::StrSplit(*entry, absl::MaxSplits('=', 1));
     if (parts.size() != 2 || parts[1].empty()) continue;
     const std::string name = parts[0].substr(sizeof kPrefix - 1);
-    if (std::count(known.begin(), known.end(), name) > 0) continue;
     if (std::count(std::begin(kOfTests), std::end(kOfTests), name) > 0) continue;
-    const std::string nearest = ClosestName(name, known);
-    return absl::InvalidArgumentError(absl::StrCat(
-        *entry, ": there is no such variable; ",
-        nearest.empty() ? absl::StrCat("there are: ", kPrefix,
-                                       absl::StrJoin(known, absl::StrCat(", ", kPrefix)))
-                        : absl::StrCat("did you mean '", kPrefix, nearest, "'?"),
-        " (a job's other fields have --set path.to.field=value)"));
+    const bool known = std::any_of(all.begin(), all.end(),
+                                   [&](const Variable& variable) { return variable.name == name; });
+    if (!known) return Unknown(*entry, name);
+    if (!Refuses(program, name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(*entry, ": ", absl::StartsWith(program, "sluice-") ? "" : "sluice ", program,
+                     " does not read this variable; ", WhatToDo(program, name, parts[1])));
   }
   return absl::OkStatus();
 }

@@ -3,8 +3,55 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/config/closest_name.h"
 
 namespace sluice {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+
+struct PlacedField {
+  std::string path;
+  const FieldDescriptor* field;
+};
+
+// Of `type` and what lies below it, level by level; not through lists.
+std::vector<PlacedField> FieldsBelow(const Descriptor& type) {
+  struct Level {
+    const Descriptor* type;
+    std::string prefix;
+  };
+  constexpr size_t kMost = 1000;  // should a type hold itself
+  std::vector<Level> levels = {{&type, ""}};
+  std::vector<PlacedField> found;
+  for (size_t i = 0; i < levels.size() && i < kMost; ++i) {
+    const Level level = levels[i];
+    for (int f = 0; f < level.type->field_count(); ++f) {
+      const FieldDescriptor* field = level.type->field(f);
+      found.push_back({level.prefix + field->name(), field});
+      if (field->message_type() == nullptr || field->is_repeated()) continue;
+      levels.push_back({field->message_type(), absl::StrCat(found.back().path, ".")});
+    }
+  }
+  return found;
+}
+
+std::string Offer(const std::vector<std::string>& paths, const std::string& prefix) {
+  constexpr size_t kMost = 6;
+  std::string text;
+  for (size_t i = 0; i < paths.size() && i < kMost; ++i) {
+    absl::StrAppend(&text,
+                    i == 0                  ? "; did you mean '"
+                    : i + 1 == paths.size() ? " or '"
+                                            : ", '",
+                    prefix, paths[i], "'");
+  }
+  if (paths.size() > kMost) absl::StrAppend(&text, ", ...");
+  return text.empty() ? "" : absl::StrCat(text, "?");
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<FieldPathPart>> ParseFieldPath(const std::string& path) {
   std::vector<FieldPathPart> parts;
@@ -45,6 +92,26 @@ std::vector<std::string> EnumNames(const google::protobuf::EnumDescriptor& type)
     if (name.find("_UNSPECIFIED") == std::string::npos) names.push_back(name);
   }
   return names;
+}
+
+std::vector<std::string> PathsNamed(const Descriptor& type, const std::string& name) {
+  std::vector<std::string> paths;
+  for (const PlacedField& placed : FieldsBelow(type)) {
+    if (placed.field->name() == name) paths.push_back(placed.path);
+  }
+  return paths;
+}
+
+std::string DidYouMeanField(const Descriptor& type, const std::string& name,
+                            const std::string& prefix) {
+  const std::vector<std::string> exact = PathsNamed(type, name);
+  if (!exact.empty()) return Offer(exact, prefix);
+  const std::string near = ClosestName(name, FieldNames(type));
+  if (!near.empty()) return Offer({near}, "");
+  std::vector<std::string> names;
+  for (const PlacedField& placed : FieldsBelow(type)) names.push_back(placed.field->name());
+  const std::string further = ClosestName(name, names);
+  return further.empty() ? "" : Offer(PathsNamed(type, further), prefix);
 }
 
 }  // namespace sluice

@@ -2,12 +2,15 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/feature_patterns.h"
 #include "common/config/field_error.h"
 #include "common/config/job_validation.h"
 #include "common/config/textproto_file.h"
@@ -146,13 +149,47 @@ JobConfig FillDefaults(JobConfig job, const std::string& base_dir) {
   return job;
 }
 
+// A line each. One feature of the file may stand for thousands, which all have its problem.
 absl::Status ToStatus(const std::vector<ConfigProblem>& problems,
                       const std::function<std::string(const std::string& path)>& place) {
+  constexpr size_t kMostOfOnePath = 5;
   if (problems.empty()) return absl::OkStatus();
   std::vector<std::string> lines;
-  for (const ConfigProblem& p : problems)
+  std::map<std::string, std::set<std::string>> told;  // by path
+  std::map<std::string, size_t> more;
+  for (const ConfigProblem& p : problems) {
+    std::set<std::string>& texts = told[p.path];
+    if (texts.count(p.text) > 0) continue;
+    if (texts.size() == kMostOfOnePath) {
+      ++more[p.path];
+      continue;
+    }
+    texts.insert(p.text);
     lines.push_back(absl::StrCat(place(p.path), p.path, ": ", p.text));
+  }
+  for (const auto& [path, count] : more)
+    lines.push_back(absl::StrCat(place(path), path, ": ... and ", count, " more like this"));
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+}
+
+// Replaces the features of `job` that stand for many.
+absl::Status ExpandFeatures(const FindColumns& columns_of, const std::string& base_dir,
+                            FeaturePatterns* patterns, JobConfig* job) {
+  SLUICE_RETURN_IF_ERROR(patterns->ExpandRanges());
+  if (!patterns->HasWildcards()) return absl::OkStatus();
+  if (job->data().format() == DataConfig::LIBSVM || !columns_of) {
+    return AtField("features", absl::InvalidArgumentError(
+                                   "a '*' needs data whose columns have names, which LIBSVM has "
+                                   "not; give a range, such as name: \"{1..59}\""));
+  }
+  JobConfig with_paths = *job;
+  ResolvePaths(base_dir, &with_paths);
+  FillData(with_paths.mutable_data());
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> columns, columns_of(with_paths.data()));
+  // What is wrong with the data is said by the validation.
+  if (columns.empty() && !FindProblems(FillDefaults(*job, base_dir)).empty())
+    return absl::OkStatus();
+  return patterns->ExpandWildcards(columns);
 }
 
 // `path` is `outer`, or a field or element of it.
@@ -211,6 +248,7 @@ absl::StatusOr<JobConfig> ReadJobConfig(const std::string& file) {
 }
 
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir) {
+  SLUICE_RETURN_IF_ERROR(FeaturePatterns(&job).ExpandRanges());
   job = FillDefaults(std::move(job), base_dir);
   SLUICE_RETURN_IF_ERROR(ValidateJobConfig(job));
   return job;
@@ -220,22 +258,36 @@ absl::Status ValidateJobConfig(const JobConfig& job) {
   return ToStatus(FindProblems(job), [](const std::string&) { return ""; });
 }
 
-absl::StatusOr<JobConfig> LoadJobConfig(
-    const std::string& file, absl::Span<const ConfigOverride> overrides,
-    const std::function<absl::Status(const JobConfig&)>& check) {
+absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
+                                        absl::Span<const ConfigOverride> overrides,
+                                        const std::function<absl::Status(const JobConfig&)>& check,
+                                        const FindColumns& columns) {
   JobConfig job;
   FieldLocations locations;
   SLUICE_RETURN_IF_ERROR(ReadTextprotoFile(file, &job, &locations));
   SLUICE_RETURN_IF_ERROR(ApplyOverrides(overrides, &job));
   if (job.name().empty()) job.set_name(NameFromFile(file));
-  job = FillDefaults(std::move(job), fs::path(file).parent_path().string());
   const auto place = [&](const std::string& path) {
     return PlaceOf(path, file, LineOfField(locations, job, path), overrides);
   };
-  SLUICE_RETURN_IF_ERROR(ToStatus(FindProblems(job), place));
+  const auto placed = [&](const std::string& path, const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(place(path), status.message()));
+  };
+  const std::string folder = fs::path(file).parent_path().string();
+  FeaturePatterns patterns(&job);
+  const absl::Status expanded = ExpandFeatures(columns, folder, &patterns, &job);
+  if (!expanded.ok()) {
+    const std::string path = FieldOf(expanded);
+    return placed(path, absl::Status(expanded.code(), absl::StrCat(path, path.empty() ? "" : ": ",
+                                                                   expanded.message())));
+  }
+  job = FillDefaults(std::move(job), folder);
+  std::vector<ConfigProblem> problems = FindProblems(job);
+  for (ConfigProblem& problem : problems) problem.path = patterns.PathInFile(problem.path);
+  SLUICE_RETURN_IF_ERROR(ToStatus(problems, place));
   const absl::Status checked = check ? check(job) : absl::OkStatus();
   if (checked.ok()) return job;
-  return absl::Status(checked.code(), absl::StrCat(place(FieldOf(checked)), checked.message()));
+  return placed(patterns.PathInFile(FieldOf(checked)), checked);
 }
 
 std::string ToTextproto(const google::protobuf::Message& message) {

@@ -51,20 +51,26 @@ absl::Status ApplyOverride(const ConfigOverride& override, google::protobuf::Mes
 // contradictions are seen.
 absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfig* job);
 
-// Fills every default, resolves data paths against `base_dir` ("" is the current folder),
-// output_dir and trace_file against the current folder, then validates everything that can be known
-// without data: ranges, contradictions, names. Applying it again changes nothing. Left to those who
-// know: output_dir (the scheduler has the job_id), train.threads (cores of the host),
-// data.task_bytes (size of the data). The tables are not derived here.
+// Expands ranges of features, fills every default, resolves data paths against `base_dir` ("" is
+// the current folder), output_dir and trace_file against the current folder, then validates
+// everything that can be known without data: ranges, contradictions, names. Applying it again
+// changes nothing. Left to those who know: output_dir (the scheduler has the job_id), train.threads
+// (cores of the host), data.task_bytes (size of the data). The tables are not derived here.
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir);
 // All problems at once, a line each.
 absl::Status ValidateJobConfig(const JobConfig& job);
 
-// Read, override, name (default: the file's), make effective, then ask `check` too, whose errors
-// name their field with AtField (field_error.h). Problems of values from the file say file:line.
+// The columns of data whose paths and defaults are filled in, in the order of a line.
+using FindColumns = std::function<absl::StatusOr<std::vector<std::string>>(const DataConfig& data)>;
+
+// Read, override, name (default: the file's), expand features (feature_patterns.h), make effective,
+// then ask `check` too, whose errors name their field with AtField (field_error.h). Problems of
+// values from the file say file:line. `columns` is asked only when a feature has a wildcard, which
+// is refused without it.
 absl::StatusOr<JobConfig> LoadJobConfig(
     const std::string& file, absl::Span<const ConfigOverride> overrides,
-    const std::function<absl::Status(const JobConfig&)>& check = nullptr);
+    const std::function<absl::Status(const JobConfig&)>& check = nullptr,
+    const FindColumns& columns = nullptr);
 
 absl::Status ValidateClusterConfig(const ClusterConfig& cluster);
 ClusterConfig WithDefaults(ClusterConfig cluster);

@@ -14,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
-#include "common/config/closest_name.h"
 #include "common/config/field_path.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
@@ -188,13 +187,18 @@ absl::Status SetField(const FieldDescriptor& field, const std::string& value, Me
   return absl::OkStatus();
 }
 
-absl::StatusOr<const FieldDescriptor*> FindField(const Message& message, const std::string& name) {
-  const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(name);
+// `prefix`: of the path of `message` in `root`, "" or with a dot at its end.
+absl::StatusOr<const FieldDescriptor*> FindField(const Message& message, const std::string& name,
+                                                 const std::string& prefix, const Message& root) {
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  const FieldDescriptor* field = type.FindFieldByName(name);
   if (field != nullptr) return field;
-  const std::vector<std::string> names = FieldNames(*message.GetDescriptor());
-  return absl::InvalidArgumentError(absl::StrCat(
-      "there is no field '", name, "'", DidYouMean(name, names), "; ",
-      message.GetDescriptor()->name(), " has the fields ", absl::StrJoin(names, ", ")));
+  std::string meant = DidYouMeanField(type, name, prefix);
+  // The path may begin with a wrong name.
+  if (meant.empty()) meant = DidYouMeanField(*root.GetDescriptor(), name);
+  return absl::InvalidArgumentError(absl::StrCat("there is no field '", name, "'", meant, "; ",
+                                                 type.name(), " has the fields ",
+                                                 absl::StrJoin(FieldNames(type), ", ")));
 }
 
 // The message that holds the last part of the path.
@@ -222,8 +226,13 @@ absl::StatusOr<Message*> Descend(const FieldPathPart& part, const FieldDescripto
 
 absl::Status Apply(const std::string& path, const std::string& value, Message* message) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<FieldPathPart> parts, ParseFieldPath(path));
+  const Message& root = *message;
+  std::string prefix;
   for (size_t i = 0; i < parts.size(); ++i) {
-    SLUICE_ASSIGN_OR_RETURN(const FieldDescriptor* field, FindField(*message, parts[i].name));
+    SLUICE_ASSIGN_OR_RETURN(const FieldDescriptor* field,
+                            FindField(*message, parts[i].name, prefix, root));
+    absl::StrAppend(&prefix, parts[i].name,
+                    parts[i].index < 0 ? "" : absl::StrCat("[", parts[i].index, "]"), ".");
     if (i + 1 < parts.size()) {
       if (parts[i].index >= 0 && !field->is_repeated()) {
         return absl::InvalidArgumentError(absl::StrCat("'", parts[i].name, "' is no list"));

@@ -47,7 +47,7 @@ std::string Explain(const Descriptor& root, const std::string& message) {
     const Descriptor* type = root.file()->pool()->FindMessageTypeByName(quoted[1]);
     if (type == nullptr) return message;
     const std::vector<std::string> names = FieldNames(*type);
-    return absl::StrCat("unknown field '", quoted[3], "'", DidYouMean(quoted[3], names), "; ",
+    return absl::StrCat("unknown field '", quoted[3], "'", DidYouMeanField(*type, quoted[3]), "; ",
                         type->name(), names.empty() ? " has no fields" : " has the fields ",
                         absl::StrJoin(names, ", "));
   }

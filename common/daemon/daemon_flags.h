@@ -46,7 +46,7 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
   if (!help.ok()) return help.status();
   if (*help) {
     std::cout << DaemonHelp((*argv)[0], usage) << std::flush;
-    std::exit(0);
+    std::exit(std::cout ? 0 : 1);
   }
   gflags::ParseCommandLineFlags(argc, argv, true);
   StopSignal::Install(FLAGS_die_with_parent);

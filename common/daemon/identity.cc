@@ -61,7 +61,7 @@ class Resolver {
   Resolver(Role role, const IdentityFlags& flags) : role_(role), flags_(flags) {}
 
   absl::StatusOr<Identity> Run() {
-    SLUICE_RETURN_IF_ERROR(CheckEnvironment());
+    SLUICE_RETURN_IF_ERROR(CheckEnvironment(absl::StrCat("sluice-", RoleName(role_))));
     SLUICE_RETURN_IF_ERROR(CheckRole(role_));
     SLUICE_ASSIGN_OR_RETURN(insecure_, Insecure(flags_.insecure));
     id_.role = role_;
@@ -120,6 +120,7 @@ class Resolver {
   }
 
   absl::Status Rank() {
+    if (role_ == ROLE_SCHEDULER) return absl::OkStatus();  // there is one
     const Setting setting =
         FlagOrVariable(flags_.rank >= 0 ? absl::StrCat(flags_.rank) : "", "--rank", "SLUICE_RANK");
     if (!setting.value.empty()) {
@@ -127,24 +128,25 @@ class Resolver {
         return absl::InvalidArgumentError(
             absl::StrCat(setting.origin, ": '", setting.value, "' is no rank; give 0, 1, ..."));
       }
-    } else if (role_ != ROLE_SCHEDULER) {
+    } else {
       const auto rank = RankByHostName();
       if (!rank.has_value()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the rank of this ", RoleName(role_), " is not known: host ", HostName(),
-            " is not named exactly once in the cluster file; give --rank=N or SLUICE_RANK"));
+        const std::string why = file_.empty() ? ""
+                                              : absl::StrCat(": ", file_, " does not name host ",
+                                                             HostName(), " exactly once");
+        return absl::InvalidArgumentError(absl::StrCat("the rank of this ", RoleName(role_),
+                                                       " is not known", why,
+                                                       "; give --rank=N or SLUICE_RANK"));
       }
       id_.rank = *rank;
     }
-    const uint32_t slots = role_ == ROLE_SCHEDULER ? 1
-                           : role_ == ROLE_PSERVER ? id_.cluster.pservers_size()
-                                                   : id_.cluster.worker_num();
+    const uint32_t slots =
+        role_ == ROLE_PSERVER ? id_.cluster.pservers_size() : id_.cluster.worker_num();
     // Without a file nobody has said how many there are.
-    if (id_.rank < slots || (file_.empty() && role_ != ROLE_SCHEDULER)) return absl::OkStatus();
+    if (id_.rank < slots || file_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         setting.origin, ": rank ", id_.rank, " does not exist: the cluster has ", slots, " ",
-        RoleName(role_), slots == 1 ? "" : "s", "; give a smaller rank, or add one to ",
-        file_.empty() ? "the cluster file" : file_));
+        RoleName(role_), slots == 1 ? "" : "s", "; give a smaller rank, or add one to ", file_));
   }
 
   absl::Status Scheduler() {

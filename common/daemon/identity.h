@@ -1,8 +1,8 @@
 // Who a daemon is and where: flag, else SLUICE_* variable, else cluster file, else default.
 //
-// Variables: SLUICE_ROLE, SLUICE_RANK, SLUICE_BIND, SLUICE_ADVERTISE, SLUICE_SCHEDULER,
-// SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_DEVICE, SLUICE_INSECURE. Of the others
-// only a job's short options may be set (common/config/environment.h).
+// Variables: SLUICE_ROLE, SLUICE_RANK (a member's), SLUICE_BIND and SLUICE_ADVERTISE (a
+// listener's), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_DEVICE
+// (a worker's), SLUICE_INSECURE. Those of a job are refused (common/config/environment.h).
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_columns.h"
+#include "model/data/header_line.h"
 #include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
 #include "model/data/multi_slot_parser.h"
@@ -61,13 +62,6 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
     }
   }
   return bound;
-}
-
-void RemoveByteOrderMark(LineReader::Line* line) {
-  if (line->offset == 0 && line->text().substr(0, 3) == "\xEF\xBB\xBF") {
-    line->data += 3;
-    line->size -= 3;
-  }
 }
 
 // The parser of one file, and where its examples begin.
@@ -131,35 +125,16 @@ absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) cons
 
 absl::StatusOr<FileParser> FileDataSource::ReadHeader(const std::string& path,
                                                       bool need_label) const {
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
-  LineReader reader(std::move(text));
+  SLUICE_ASSIGN_OR_RETURN(const HeaderLine header, ReadHeaderLine(delimited_, path));
+  const std::vector<std::string>& names = header.names;
   FileParser file;
-  LineReader::Line line;
-  while (true) {
-    SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
-    if (!more) {
-      // An empty file has no header and no examples.
-      file.parser = std::make_unique<DelimitedParser>(
-          delimited_, std::vector<int>(schema_->columns().size(), -1), size_t{0});
-      file.examples_begin = reader.next_offset();
-      return file;
-    }
-    if (line.too_long) {
-      return absl::InvalidArgumentError(absl::StrCat("data file ", path,
-                                                     ": the header line is longer than ",
-                                                     LineReader::kMaxLineBytes, " bytes"));
-    }
-    RemoveByteOrderMark(&line);
-    if (!delimited_.Skips(line.text())) break;
+  file.examples_begin = header.end;
+  if (names.empty()) {
+    // An empty file has no header and no examples.
+    file.parser = std::make_unique<DelimitedParser>(
+        delimited_, std::vector<int>(schema_->columns().size(), -1), size_t{0});
+    return file;
   }
-  file.examples_begin = reader.next_offset();
-  std::vector<std::string_view> cells(line.size + 1);  // no line has more
-  const absl::StatusOr<size_t> count = delimited_.Split(line.data, line.size, &cells);
-  if (!count.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data file ", path, ": header line: ", count.status().message()));
-  }
-  const std::vector<std::string> names(cells.begin(), cells.begin() + *count);
   SLUICE_ASSIGN_OR_RETURN(std::vector<int> bound, BindColumns(schema_->columns(), names, need_label,
                                                               absl::StrCat("data file ", path)));
   file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size());

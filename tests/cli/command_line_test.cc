@@ -52,6 +52,15 @@ TEST(CommandLineTest, RepeatedFlagsKeepEveryValueWithItsEqualsSigns) {
               ElementsAre("a.b=1", "c=d=e"));
 }
 
+TEST(CommandLineTest, AJobGivenAsAWordIsToldItsFlag) {
+  CommandSpec launch = Spec();
+  launch.max_words = 0;
+  launch.flags.push_back({"job", FlagKind::kText, "FILE", "", "the job"});
+  const auto parsed = ParseCommand(launch, {"adult.textproto"});
+  EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("--job=adult.textproto"));
+}
+
 TEST(CommandLineTest, MistakesAreNamedWithTheNearestFlag) {
   EXPECT_THAT(Error({"--cuont=3"}),
               AllOf(HasSubstr("--cuont"), HasSubstr("did you mean 'count'?")));

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 
 #include "gmock/gmock.h"
@@ -15,7 +14,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 constexpr char kJob[] = R"(
@@ -75,45 +73,26 @@ TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {
               HasSubstr("--max_staleness: strategy.a_sync_configs.max_staleness: 2 contradicts"));
 }
 
-TEST_F(JobFlagsTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
-  const std::vector<std::string> sync = {"--a_sync=false", "--worker_num=2"};
-  const auto with = [&](const std::string& setting) {
-    std::vector<std::string> flags = sync;
-    flags.push_back("--set=" + setting);
-    return NotesOn(Job(flags));
-  };
-  EXPECT_THAT(NotesOn(Job(sync)), IsEmpty());
-  EXPECT_THAT(with("optimizers.clip_global_norm=1"),
-              ElementsAre("note: 2 workers do not equal one worker: clip_global_norm acts on each "
-                          "worker's own gradient"));
-  EXPECT_THAT(with("data.assignment=PER_RANK_FILES"), ElementsAre(HasSubstr("PER_RANK_FILES")));
-  EXPECT_THAT(with("data.task_bytes=4096"), ElementsAre(HasSubstr("data.task_bytes 4096")));
-  EXPECT_THAT(NotesOn(Job({"--worker_num=2", "--set=optimizers.clip_global_norm=1",
-                           "--set=data.task_bytes=4096"})),
-              IsEmpty());
-}
-
-TEST_F(JobFlagsTest, AnEarlierResultIsSaidToBeReplaced) {
-  const std::string folder = file_ + ".out";
-  EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})), IsEmpty());
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/result.json") << "{}";
-  EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})),
-              ElementsAre("note: replaces the earlier result in " + folder));
-  std::filesystem::remove_all(folder);
-}
-
 TEST_F(JobFlagsTest, WhatOnlyTheReaderKnowsIsFoundWithoutACluster) {
   EXPECT_THAT(
       std::string(Load({"--set=data={format: LIBSVM train_files: 't'}"}).status().message()),
       AllOf(StartsWith(file_ + ": "), HasSubstr("column")));
 }
 
-TEST_F(JobFlagsTest, EffectiveTextIsTheWholeConfigOrItsPlace) {
-  const JobConfig job = Job({"--batch_size=77", "--output_dir=/out"});
-  EXPECT_THAT(EffectiveText(job, false), AllOf(StartsWith("effective configuration:\n  version: 1"),
-                                               HasSubstr("\n    batch_size: 77\n")));
-  EXPECT_EQ(EffectiveText(job, true), "effective configuration: /out/job.textproto");
+TEST_F(JobFlagsTest, AWildcardMatchesTheColumnsOfTheFirstFile) {
+  const std::string data = file_ + ".csv";
+  std::ofstream(data) << "y,n_b,other,n_a\n1,2,3,4\n";
+  const std::vector<std::string> flags = {"--set=data.train_files=" + data,
+                                          "--set=features={name: 'n_*' categorical {}}"};
+  std::vector<std::string> names;
+  const JobConfig job = Job(flags);
+  for (const Feature& feature : job.features()) names.push_back(feature.name());
+  EXPECT_THAT(names, ElementsAre("n_b", "n_a"));
+  EXPECT_THAT(
+      std::string(Load({flags[0], "--set=features={name: 'm_*' numeric {}}"}).status().message()),
+      AllOf(StartsWith("--set: features[0].name: 'm_*'"), HasSubstr("n_b, other, n_a")));
+  std::remove(data.c_str());
+  EXPECT_THAT(std::string(Load(flags).status().message()), HasSubstr(data));
 }
 
 }  // namespace

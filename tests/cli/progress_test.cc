@@ -198,6 +198,63 @@ TEST(ProgressTest, ModeFollowsTheFlagThenTheTerminal) {
   EXPECT_FALSE(ParseProgressMode("loud", true).ok());
 }
 
+TEST(ProgressTest, WarningsAreToldOnceEach) {
+  for (const ProgressMode mode : {ProgressMode::kPlain, ProgressMode::kLive}) {
+    std::ostringstream out;
+    ProgressPrinter printer(mode, &out);
+    JobStatus status = Running();
+    status.add_warnings("value 'x' never occurs");
+    printer.Update(status);
+    printer.Update(status);
+    status.set_state(JOB_DONE);
+    *status.mutable_result()->mutable_warnings() = status.warnings();
+    status.mutable_result()->add_warnings("late");
+    printer.Finish(status);
+    const std::string text = out.str();
+    const size_t first = text.find("warning: value 'x' never occurs\n");
+    ASSERT_NE(first, std::string::npos) << text;
+    EXPECT_EQ(text.find("warning: value 'x'", first + 1), std::string::npos) << text;
+    EXPECT_THAT(text, HasSubstr("warning: late\n"));
+  }
+}
+
+TEST(ProgressTest, WithoutEscapesALiveLineIsErasedByBlanks) {
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kLive, &out, /*escapes=*/false);
+  JobStatus status = Running();
+  printer.Update(status);
+  const size_t wide = out.str().size() - out.str().rfind('\r') - 1;
+  status.set_state(JOB_QUEUED);
+  status.clear_staleness();
+  printer.Update(status);
+  const std::string last = out.str().substr(out.str().rfind('\r') + 1);
+  EXPECT_EQ(last.size(), wide) << "what the longer line left is blanked";
+  EXPECT_EQ(last.back(), ' ');
+  printer.Note("note");
+  EXPECT_THAT(out.str(), AllOf(HasSubstr(" \rnote\n"), Not(HasSubstr("\x1b"))));
+}
+
+TEST(ProgressTest, ADumbTerminalHasNoLiveLineAndNoColorNoEscapes) {
+  EXPECT_TRUE(ScreenOf(true, "xterm", nullptr).live);
+  EXPECT_TRUE(ScreenOf(true, "xterm", "").escapes);
+  EXPECT_TRUE(ScreenOf(true, nullptr, nullptr).escapes);
+  EXPECT_FALSE(ScreenOf(true, "dumb", nullptr).live);
+  EXPECT_FALSE(ScreenOf(true, "dumb", nullptr).escapes);
+  EXPECT_TRUE(ScreenOf(true, "xterm", "1").live);
+  EXPECT_FALSE(ScreenOf(true, "xterm", "1").escapes);
+  EXPECT_FALSE(ScreenOf(false, "xterm", nullptr).live);
+}
+
+TEST(ProgressTest, AnUndefinedAucIsADashEverywhere) {
+  JobStatus status = Running();
+  status.mutable_epochs_log(0)->mutable_eval()->clear_auc();
+  EXPECT_THAT(LiveLine(status, 500), HasSubstr("| AUC - |"));
+  EXPECT_THAT(LiveLine(status, 79), HasSubstr(" AUC - "));
+  std::ostringstream out;
+  ProgressPrinter(ProgressMode::kPlain, &out).Update(status);
+  EXPECT_THAT(out.str(), HasSubstr(", AUC -, log loss"));
+}
+
 TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
   ClusterStatus status;
   status.set_name("local");

@@ -441,6 +441,7 @@ TEST(JobLifecycleTest, StuckWorkerDoesNotKeepTheTables) {
 // Runs a job with a large configuration and many steps to its end.
 std::string RunToTheEnd(FakeCluster* c) {
   JobConfig config = FakeCluster::Config(-1, 1);
+  config.mutable_data()->clear_eval_files();  // whose sums take time
   for (int i = 0; i < 100; ++i) {
     config.add_features()->set_name(absl::StrCat("a feature with a name of its own ", i));
   }
@@ -455,7 +456,6 @@ std::string RunToTheEnd(FakeCluster* c) {
   c->Phase(job, 0, Indexed(100)).status().IgnoreError();
   c->Phase(job, 0, Trained(2, 100)).status().IgnoreError();
   c->Phase(job, 0, Ended(3)).status().IgnoreError();
-  c->Phase(job, 0, Ended(4)).status().IgnoreError();
   c->PollAll();
   EXPECT_EQ(c->Phase(job, 0)->phase().kind(), Phase::FINISH);
   c->WriteOutputs();

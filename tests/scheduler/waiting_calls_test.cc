@@ -206,7 +206,8 @@ class World {
   }
 
   void Submit() {
-    const JobConfig config = FakeCluster::Config(Draw(5) == 0 ? 0 : -1, 1 + Draw(3), 1 + Draw(2));
+    JobConfig config = FakeCluster::Config(Draw(5) == 0 ? 0 : -1, 1 + Draw(3), 1 + Draw(2));
+    config.mutable_data()->clear_eval_files();  // whose sums take time
     const auto job = cluster_.Submit(config);
     if (job.ok()) jobs_.push_back(*job);
   }

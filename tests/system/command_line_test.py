@@ -1,9 +1,12 @@
 """The command line as users meet it: help, exit codes, misspelt words, and progress on and off a terminal."""
 import fcntl
+import json
 import os
+import pathlib
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -32,7 +35,9 @@ def is_short_live(text):
 class Terminal:
     """A program whose stdin, stdout and stderr are a terminal of so many columns."""
 
-    def __init__(self, test, columns, *args):
+    ENVIRONMENT = {**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, "TERM": "xterm"}
+
+    def __init__(self, test, columns, *args, **environment):
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
@@ -40,7 +45,8 @@ class Terminal:
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         self.process = subprocess.Popen([str(BIN / args[0])] + [str(a) for a in args[1:]], stdin=theirs, stdout=theirs,
-                                        stderr=theirs, cwd=test.tmp, preexec_fn=take_the_terminal)
+                                        stderr=theirs, cwd=test.tmp, preexec_fn=take_the_terminal,
+                                        env={**self.ENVIRONMENT, **environment})
         test._started.append(self.process)
         os.close(theirs)
         self.text = ""
@@ -149,7 +155,7 @@ class ExitCodeTest(SluiceTest):
 
     def test_the_table_names_them_all(self):
         said = self.run_program("sluice", "--help").stdout.split("Exit codes:", 1)[1]
-        for code in ("0 done", "1 ", "2 ", "3 ", "130", "143"):
+        for code in ("0 done", "1 ", "2 ", "3 ", "4 done", "130", "143"):
             self.assertIn(code, said)
             self.assertIn(code, (ROOT / "cli" / "README.md").read_text().split("**Exit codes**", 1)[1])
 
@@ -221,6 +227,183 @@ class SideBySideTest(SluiceTest):
         self.assertEqual(self.exit_code(first), 130)
 
 
+class VariablesTest(SluiceTest):
+    """A variable that would be taken for a setting is refused before anything starts (proto/config.proto)."""
+
+    OF_DAEMONS = ("ADMIN_BIND", "ADVERTISE", "BIND", "CLUSTER", "INSECURE", "LOG_DIR", "RANK", "ROLE", "SCHEDULER")
+
+    def refused(self, variable, value, *args):
+        name = "SLUICE_" + variable
+        if args[1] in ("launch", "up"):  # should it start after all, tearDown ends what names this folder
+            args += ("--log_dir=%s" % (self.tmp / "log"),)
+        with self.subTest("%s=%s %s" % (name, value, args)):
+            done = self.run_program(*args, env={**os.environ, name: value})
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertTrue(done.stdout.startswith("sluice"), done.stdout)
+            self.assertIn("%s=%s: " % (name, value), done.stdout)
+            return done.stdout
+
+    def test_launch_up_and_submit_refuse_what_they_do_not_read(self):
+        job = "--job=%s" % ADULT
+        for variable in self.OF_DAEMONS:
+            self.refused(variable, "1", "sluice", "launch", job)
+            self.refused(variable, "1", "sluice", "up")
+            if variable not in ("LOG_DIR", "SCHEDULER"):
+                self.refused(variable, "1", "sluice", "submit", job, "--scheduler=127.0.0.1:1")
+        for variable in ("EPOCHS", "WORKER_NUM", "THREADS", "TRACE"):
+            self.refused(variable, "1", "sluice", "up")
+        self.refused("DEVICE", "cuda", "sluice", "submit", job)
+        self.assertFalse((self.tmp / "log").exists())
+        self.assertFalse((self.tmp / "output").exists())
+
+    def test_daemons_and_the_other_commands_refuse_what_they_have_flags_of(self):
+        for daemon in DAEMONS:
+            self.refused("BATCH_SIZE", "4", daemon, "--log_dir=%s" % (self.tmp / "log"))
+        for variable, *args in (("WORKER_NUM", "sluice", "predict"), ("SEED", "sluice", "data", "gen"),
+                                ("THREADS", "sluice", "data", "gen")):
+            said = self.refused(variable, "4", *args)
+            flag = re.search(r"give (--\w+)=4", said).group(1)
+            self.assertIn(flag + "=", self.run_program(*args[:2], "--help").stdout)
+
+    def test_the_advice_is_a_flag_that_there_is(self):
+        for variable, command in (("BIND", "up"), ("INSECURE", "up"), ("LOG_DIR", "up"), ("WORKER_NUM", "up"),
+                                  ("THREADS", "up"), ("LOG_DIR", "launch")):
+            said = self.refused(variable, "1", "sluice", command, *(["--job=%s" % ADULT] if command == "launch" else []))
+            flag = re.search(r"give (--\w+)=1", said).group(1)
+            self.assertRegex(self.run_program("sluice", command, "--help").stdout, r"(?m)^  %s\b" % flag)
+
+    def test_the_log_folder_of_a_cluster_may_be_a_variable(self):
+        log_dir = self.up("--server_num=1", "--worker_num=0")
+        env = {**os.environ, "SLUICE_LOG_DIR": str(log_dir)}
+        for command in (["status"], ["logs"], ["down"]):
+            done = self.run_program("sluice", *command, env=env)
+            self.assertEqual(done.returncode, 0, done.stdout)
+
+
+class LostOutputTest(SluiceTest):
+    """What could not be printed is told: exit code 4, of a command that is done otherwise."""
+
+    def run_into(self, stdout, *args, **kwargs):
+        program = subprocess.Popen([str(BIN / "sluice")] + [str(a) for a in args], stdout=stdout,
+                                   stderr=subprocess.PIPE, text=True, cwd=self.tmp, **kwargs)
+        self._started.append(program)
+        _, err = program.communicate()
+        return program.returncode, err
+
+    def into_full(self, *args):
+        with open("/dev/full", "wb") as full:
+            return self.run_into(full, *args)
+
+    def into_closed_pipe(self, *args):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            return self.run_into(writer, *args)
+        finally:
+            os.close(writer)
+
+    def assert_lost(self, outcome, reason):
+        code, err = outcome
+        self.assertEqual(code, 4, err)
+        self.assertIn("standard output", err)
+        self.assertIn(reason, err)
+
+    def test_every_command_that_prints_says_that_its_output_is_lost(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        for args in (["--help"], ["--version"], ["launch", "--help"], ["launch", "--job=%s" % ADULT, "--dry_run"],
+                     ["status", "--log_dir=%s" % log_dir], ["status", "--json", "--log_dir=%s" % log_dir],
+                     ["logs", "--log_dir=%s" % log_dir], ["logs", "--follow", "--log_dir=%s" % log_dir],
+                     ["data", "gen", "--examples=10", "--output=%s" % (self.tmp / "data.tsv")],
+                     ["submit", "--job=%s" % ADULT, "--detach", "--epochs=100000", "--log_dir=%s" % log_dir,
+                      "--worker_num=1", "--output_dir=%s" % (self.tmp / "out")],
+                     ["cancel", "adult-1", "--log_dir=%s" % log_dir]):
+            with self.subTest(" ".join(args)):
+                self.assert_lost(self.into_full(*args), "No space left on device")
+        for args in (["--help"], ["status", "--log_dir=%s" % log_dir], ["logs", "--follow", "--log_dir=%s" % log_dir]):
+            self.assert_lost(self.into_closed_pipe(*args), "Broken pipe")
+
+    def test_a_closed_standard_output_is_no_file_that_is_opened_later(self):
+        done = subprocess.run("exec %s data gen --examples=1000 --output=%s >&-" % (BIN / "sluice", self.tmp / "data.tsv"),
+                              shell=True, stderr=subprocess.PIPE, text=True, cwd=self.tmp)
+        self.assert_lost((done.returncode, done.stderr), "Bad file descriptor")
+        lines = (self.tmp / "data.tsv").read_text().splitlines()
+        self.assertEqual([line.count("\t") for line in lines], [39] * 1000)
+
+    def test_a_launched_job_ends_well_and_is_saved(self):
+        self.write_csv("train.csv", [(i % 2, i, "ab"[i % 2]) for i in range(64)])
+        job = self.small_job(train="train.csv")
+        for name, run in (("full", self.into_full), ("pipe", self.into_closed_pipe)):
+            outcome = run("launch", "--job=%s" % job, "--output_dir=%s" % (self.tmp / name),
+                          "--log_dir=%s" % (self.tmp / (name + ".log")))
+            self.assert_lost(outcome, {"full": "No space left", "pipe": "Broken pipe"}[name])
+            self.assertEqual(json.loads((self.tmp / name / "result.json").read_text())["status"], "done")
+            self.assertTrue((self.tmp / name / "model" / "MANIFEST").exists())
+        # A job that fails has its own code.
+        self.assertEqual(self.into_full("launch", "--job=%s" % job, "--set=data.label.positive=yes",
+                                        "--set=data.label.negative=no", "--output_dir=%s" % (self.tmp / "failed"))[0], 1)
+
+
+class AdviceTest(SluiceTest):
+    """What an error says to do is done, word by word, and works."""
+
+    def advice(self, done):
+        self.assertEqual(done.returncode, 2, done.stdout)
+        return done.stdout
+
+    def resolves(self):
+        try:
+            socket.getaddrinfo(socket.gethostname(), 1)
+        except OSError:
+            self.skipTest("the name of this host, %s, has no address" % socket.gethostname())
+
+    def test_up_on_an_address_that_others_reach(self):
+        self.resolves()
+        bind = "--bind=0.0.0.0:%d" % free_port()
+        log_dir = "--log_dir=%s" % (self.tmp / "cluster")
+        said = self.advice(self.run_program("sluice", "up", "--server_num=1", "--worker_num=1", bind, log_dir))
+        flags = re.search(r"(--bind=\S+) (--insecure)\s*$", said).groups()
+        without = self.advice(self.run_program("sluice", "up", "--server_num=1", "--worker_num=1", flags[0], log_dir))
+        self.assertIn(flags[1], without)
+        cluster = self.up("--server_num=1", "--worker_num=1", *flags)
+        address = next(line.split()[2] for line in (cluster / "endpoints.log").read_text().splitlines()
+                       if line.startswith("scheduler "))
+        self.assertEqual("--bind=" + address, flags[0])
+        self.sluice("submit", cluster, "--job=%s" % ADULT, "--epochs=1", "--worker_num=1",
+                    "--output_dir=%s" % (self.tmp / "out"))
+
+    def test_a_scheduler_on_all_interfaces(self):
+        flags = ["--bind=0.0.0.0:%d" % free_port(), "--log_dir=%s" % (self.tmp / "log")]
+        for needed in ("--insecure", "--advertise"):
+            said = self.advice(self.run_program("sluice-scheduler", *flags))
+            self.assertIn(needed, said)
+            flags.append("--insecure" if needed == "--insecure" else "--advertise=localhost:" + flags[0].split(":")[1])
+        scheduler = self.start("sluice-scheduler", *flags)
+        wait_until(lambda: (self.tmp / "log" / "endpoints.log").exists(), "the scheduler listens")
+        scheduler.terminate()
+        self.assertEqual(self.exit_code(scheduler), 143)
+
+    def test_daemons_without_a_cluster_file_name_what_they_miss(self):
+        said = self.advice(self.run_program("sluice-worker"))
+        self.assertIn("--rank=N", said)
+        self.assertNotIn("cluster file", said)
+        said = self.advice(self.run_program("sluice-worker", "--rank=0"))
+        self.assertIn("--scheduler=HOST:PORT", said)
+        said = self.advice(self.run_program("sluice-scheduler", "--lease_ms=300"))
+        most = re.search(r"at most (\d+) .*(--heartbeat_ms)", said)
+        log = "--log_dir=%s" % (self.tmp / "log")
+        scheduler = self.start("sluice-scheduler", "--lease_ms=300", "%s=%s" % (most[2], most[1]), log)
+        wait_until(lambda: (self.tmp / "log" / "endpoints.log").exists(), "the scheduler listens")
+        scheduler.terminate()
+        self.assertEqual(self.exit_code(scheduler), 143)
+
+    def test_a_command_line_that_begins_in_the_wrong_way(self):
+        self.assertIn("sluice launch --job=x", self.advice(self.run_program("sluice", "--job=x")))
+        self.assertIn("--job=%s" % ADULT, self.advice(self.run_program("sluice", "launch", ADULT)))
+        self.assertEqual(self.run_program("sluice", "help", "up").stdout, self.run_program("sluice", "up", "--help").stdout)
+        job = "--job=%s" % ADULT
+        self.assertIn("'train.batch_size'", self.advice(self.run_program("sluice", "launch", job, "--set=batch_size=3")))
+
+
 class ThreadsTest(SluiceTest):
     """Threads that wait for one another sleep: else more threads than cores cost many times the time."""
 
@@ -246,9 +429,9 @@ class ThreadsTest(SluiceTest):
 
 
 class ProgressTest(SluiceTest):
-    def terminal(self, columns, *flags):
+    def terminal(self, columns, *flags, **environment):
         return Terminal(self, columns, "sluice", "launch", "--job=%s" % ADULT, "--output_dir=%s" % (self.tmp / "run"),
-                        "--log_dir=%s" % (self.tmp / "log"), "--server_num=2", "--worker_num=2", *flags)
+                        "--log_dir=%s" % (self.tmp / "log"), "--server_num=2", "--worker_num=2", *flags, **environment)
 
     def assert_one_line_rewritten(self, terminal):
         """A live line is followed by the next one, or erased: never by a new line."""
@@ -286,6 +469,7 @@ class ProgressTest(SluiceTest):
         self.assert_one_line_rewritten(terminal)
         end = text.replace("\r\n", "\n").rsplit("\r" + ERASE, 1)[1]
         self.assert_table(end, epochs=2)
+        self.assertNotIn("+-", end)
         self.assertNotIn("\x1b", end)
 
     def test_off_a_terminal_there_are_plain_lines_every_log_every_steps(self):
@@ -301,15 +485,46 @@ class ProgressTest(SluiceTest):
             self.assertRegex(text, r"(?m)^epoch %d: 32,561 examples in .* loss .* AUC .* accuracy" % epoch)
         self.assert_table(text, epochs=2)
 
+    def test_a_dumb_terminal_and_no_color_get_no_escapes(self):
+        for environment, live in (({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, True)):
+            with self.subTest(environment):
+                terminal = self.terminal(100, "--epochs=1", **environment)
+                self.assertEqual(self.exit_code(terminal.process), 0)
+                text = terminal.whole_text()
+                self.assertNotIn("\x1b", text)
+                self.assertEqual(bool(re.search(r"\r[^\n]", text)), live, text)
+                self.assert_table(text.replace("\r", "\n"), epochs=1)
+
+    def test_a_job_is_described_in_a_few_lines_and_its_configuration_is_named(self):
+        columns = ["y"] + ["f%d" % i for i in range(200)]
+        self.write_csv("train.csv", [[i % 2] + [i] * 200 for i in range(32)], header=",".join(columns))
+        job = self.tmp / "many.textproto"
+        job.write_text("""
+data { format: CSV train_files: "train.csv" csv { header: true } label { column: "y" } }
+features { name: "f*" numeric {} }
+model { wide_deep { hidden_units: 4 } }
+""")
+        _, text = self.launch(job=job)
+        self.assertLess(len(text.splitlines()), 25, text)
+        self.assertRegex(text, r"(?m)^model: .*200 features")
+        self.assertRegex(text, r"(?m)^data: CSV, train on 1 file ")
+        saved = re.search(r"effective configuration: (\S+)$", text, re.M).group(1)
+        # The saved one, and that of --dry_run, have every feature.
+        self.assertEqual(pathlib.Path(saved).read_text().count("features {"), 200)
+        whole = self.run_program("sluice", "launch", "--job=%s" % job, "--dry_run").stdout
+        self.assertEqual(whole.count("features {"), 200)
+
     def assert_table(self, text, epochs):
         """The last that is printed."""
         head = TABLE.search(text)
         self.assertTrue(head, text)
-        rows = text[head.end():].strip().splitlines()
+        rows = [line for line in text[head.end():].splitlines() if line]
+        self.assertTrue(all(len(line) <= 80 for line in [head.group(0)] + rows[:epochs]), text)
         for epoch in range(epochs):
             self.assertRegex(rows[epoch], r"^%d +32,561 +[\d.]+( +0\.\d{5}){6}$" % (epoch + 1))
-        self.assertRegex(rows[epochs], r"^final: AUC 0\.\d+ .* log loss 0\.\d+ accuracy 0\.\d+ MAE .* on 16,281 ")
-        self.assertRegex(rows[epochs + 1], r"^adult-1: done, mode a?sync, %d epochs, [\d,]+ steps, 65,122 ex" % epochs)
+        self.assertRegex(rows[epochs], r"^final: AUC 0\.\d+ (\(standard error 0\.\d+\) )?log loss 0\.\d+ accuracy 0\.\d+ MAE .* on 16,281 ")
+        self.assertRegex(rows[epochs + 1], r"^adult-1: done, mode a?sync, %d epochs?, [\d,]+ steps, %s examples in "
+                         % (epochs, format(32561 * epochs, ",")))
 
 
 if __name__ == "__main__":

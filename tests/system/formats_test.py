@@ -58,6 +58,21 @@ class FormatsTest(SluiceTest):
         result = self.trains(self.job("format: LIBSVM", svm), "svm", 600, 0.85, "--a_sync=false")
         self.assertEqual(result["model_digest"], digests.pop())
 
+    def test_a_range_and_a_wildcard_are_the_features_that_they_stand_for(self):
+        def line(i, source):
+            return "%d %s" % (i % 2, " ".join("%d:%d" % (c, source.randrange(3) + (c == 40) * (i % 2) * 9) for c in range(1, 60)))
+        deep = "hidden_units: 8"
+        self.write("svm", line, n=64)
+        single = "\n".join('features { name: "%d" numeric {} }' % c for c in range(1, 60))
+        digests = [self.trains(self.job("format: LIBSVM", features, deep), "svm", 64, 0.9, "--a_sync=false")["model_digest"]
+                   for features in (single, 'features { name: "{1..59}" numeric {} }')]
+        names = ["n%02d" % c for c in range(1, 60)]
+        self.write("csv", lambda i, s: ",".join([str(i % 2)] + [str(s.randrange(3) + (c == 40) * (i % 2) * 9) for c in range(1, 60)]),
+                   ",".join(["y"] + names), n=64)
+        digests.append(self.trains(self.job('format: CSV csv { header: true } label { column: "y" }',
+                                            'features { name: "n*" numeric {} }', deep), "csv", 64, 0.9, "--a_sync=false")["model_digest"])
+        self.assertEqual(len(set(digests)), 1)
+
     def test_several_values_and_parts_of_dates(self):
         def line(i, source):
             tags = source.sample(["red", "blue", "green", "grey"], 2) + (["win"] if i % 2 else [])

@@ -8,6 +8,7 @@ import json
 import os
 import itertools
 import pathlib
+import shutil
 import signal
 import socket
 import struct
@@ -80,6 +81,30 @@ def processes_naming(text):
         if text in command and "sluice" in command and state != "Z":
             found.append((int(entry.name), command))
     return found
+
+
+def why_no_network_namespaces():
+    """Why this machine cannot run hosts as network namespaces, "" when it can: each step of such a test is tried.
+
+    A container may let root make a namespace, and yet refuse to enter it (`ip netns exec` mounts /sys) or to connect it.
+    """
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "there is no ip command (iproute2)"
+    name = "sluice-try-%d" % os.getpid()
+    peer = "sl%d" % (os.getpid() % 10**7)
+    steps = (("netns", "add", name), ("-n", name, "link", "set", "lo", "up"),
+             ("-n", name, "link", "add", peer + "a", "type", "veth", "peer", "name", peer + "b"),
+             ("netns", "exec", name, "true"))
+    try:
+        for step in steps:
+            tried = subprocess.run(["ip", *step], capture_output=True, text=True)
+            if tried.returncode != 0:
+                return "ip %s failed: %s" % (" ".join(step), " ".join((tried.stderr or tried.stdout).split()))
+    finally:
+        subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
+    return ""
 
 
 def commands_by_hand():

@@ -2,32 +2,18 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
 import unittest
 
-from sluice_testing import ADULT, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, wait_until
+from sluice_testing import ADULT, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, wait_until, why_no_network_namespaces
 
 FILE = ROOT / "configs" / "two_hosts_cluster.textproto"
 A, B = "10.77.0.1", "10.77.0.2"
 
 
-def why_not():
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "there is no ip command (iproute2)"
-    name = "sluice-try-%d" % os.getpid()
-    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    if tried.returncode != 0:
-        return "ip netns add failed: " + tried.stderr.strip()
-    subprocess.run(["ip", "netns", "del", name], check=False)
-    return ""
-
-
-REASON = why_not()
+REASON = why_no_network_namespaces()
 if REASON:
     print("skipped: " + REASON, file=sys.stderr)
 

@@ -494,6 +494,73 @@ TEST(LoadJobConfigTest, TheFurtherChecksErrorsAreGivenTheirPlace) {
             "--epochs: no");
 }
 
+constexpr char kTwoRanges[] = R"(
+data { format: LIBSVM train_files: "t" }
+features { name: "{1..3}" numeric {} }
+features {
+  name: "C{07..12}"
+  embedding_dim: 3
+  categorical { column: "{7..12}" }
+}
+model { wide_deep { hidden_units: 8 embedding_dim: 4 } }
+)";
+
+TEST(LoadJobConfigTest, ProblemsOfAnExpandedFeatureAreToldOnceWithItsLineInTheFile) {
+  const TempFile file(kTwoRanges);
+  const std::string message = std::string(LoadJobConfig(file.path(), {}).status().message());
+  EXPECT_THAT(message, StartsWith(file.path() + ":6: features[1].embedding_dim: 3 differs"));
+  EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+}
+
+TEST(LoadJobConfigTest, FeaturesAreExpandedWithTheirDefaults) {
+  const TempFile file(kTwoRanges);
+  const auto job =
+      LoadJobConfig(file.path(), {{"features[1].embedding_dim", "4", "--set"}}, nullptr);
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_EQ(job->features_size(), 9);
+  EXPECT_EQ(job->features(2).numeric().column(), "3");
+  EXPECT_EQ(job->features(3).name(), "C07");
+  EXPECT_EQ(job->features(8).categorical().column(), "12");
+  EXPECT_TRUE(job->features(8).in_wide());
+  // A problem of the further checks names the line, too.
+  const auto third = [](const JobConfig&) {
+    return AtField("features[8].name", absl::InvalidArgumentError("no"));
+  };
+  EXPECT_EQ(
+      std::string(LoadJobConfig(file.path(), {{"features[1].embedding_dim", "4", "--set"}}, third)
+                      .status()
+                      .message()),
+      file.path() + ":5: no");
+}
+
+TEST(LoadJobConfigTest, AWildcardAsksForTheColumnsOfTheResolvedData) {
+  std::string text(kGoodJob);
+  text += "features { name: 'n_*' numeric {} }";
+  const TempFile file(text);
+  DataConfig asked;
+  const auto columns = [&asked](const DataConfig& data) {
+    asked = data;
+    return std::vector<std::string>{"y", "n_1", "age", "n_2"};
+  };
+  const auto job = LoadJobConfig(file.path(), {}, nullptr, columns);
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_EQ(job->features_size(), 4);
+  EXPECT_EQ(job->features(3).numeric().column(), "n_2");
+  EXPECT_EQ(asked.train_files(0)[0], '/');
+  EXPECT_EQ(asked.csv().delimiter(), ",");
+  const auto none = [](const DataConfig&) { return std::vector<std::string>{"y", "age", "job"}; };
+  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {}, nullptr, none).status().message()),
+              StartsWith(file.path() + ":13: features[2].name: 'n_*'"));
+  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {}).status().message()), HasSubstr("{1..59}"));
+  // Data that does not say what its columns are is the problem, not the wildcard.
+  const auto unknown = [](const DataConfig&) { return std::vector<std::string>(); };
+  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {{"data.csv.header", "false", "--set"}},
+                                        nullptr, unknown)
+                              .status()
+                              .message()),
+              AllOf(HasSubstr("data.csv: "), Not(HasSubstr("n_*"))));
+}
+
 TEST(LoadJobConfigTest, NamelessJobIsNamedAfterItsFile) {
   std::string text(kGoodJob);
   text.erase(text.find("name: \"good\""), 12);

@@ -85,6 +85,10 @@ TEST(OverrideTest, WrongPathsSayWhatExistsThere) {
               AllOf(HasSubstr("--set train.batchsize=1"), HasSubstr("no field 'batchsize'"),
                     HasSubstr("did you mean 'batch_size'?"), HasSubstr("epochs")));
   EXPECT_THAT(Error("trian.epochs", "1"), HasSubstr("did you mean 'train'?"));
+  EXPECT_THAT(Error("batch_size", "3"),
+              HasSubstr("did you mean 'train.batch_size' or 'eval.batch_size'?"));
+  EXPECT_THAT(Error("model.dropout", "1"), HasSubstr("did you mean 'model.wide_deep.dropout'?"));
+  EXPECT_THAT(Error("optimizers.epochs", "1"), HasSubstr("did you mean 'train.epochs'?"));
   EXPECT_THAT(Error("train.epochs.x", "1"), HasSubstr("has no fields"));
   EXPECT_THAT(Error("", "1"), HasSubstr("no field path"));
   EXPECT_THAT(Error("train..epochs", "1"), HasSubstr("no field path"));

@@ -172,6 +172,15 @@ TEST_F(IdentityTest, MissingSchedulerAndWrongRoleAreRefused) {
   EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, IdentityFlags())->bind, "127.0.0.1:0");
 }
 
+TEST_F(IdentityTest, VariablesOfAJobAreRefusedAndARankSaysNothingToTheScheduler) {
+  setenv("SLUICE_RANK", "1", 1);
+  EXPECT_TRUE(ResolveIdentity(ROLE_SCHEDULER, flags_).ok());
+  setenv("SLUICE_EPOCHS", "3", 1);
+  for (const Role role : {ROLE_SCHEDULER, ROLE_PSERVER, ROLE_WORKER})
+    EXPECT_THAT(Refusal(role), HasSubstr("SLUICE_EPOCHS=3"));
+  unsetenv("SLUICE_EPOCHS");
+}
+
 TEST_F(IdentityTest, AClusterFileThatIsNotThereIsWrongConfiguration) {
   flags_.cluster_file = "/nosuch/file";
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("/nosuch/file"));

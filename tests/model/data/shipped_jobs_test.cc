@@ -2,8 +2,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/config/job_config.h"
 #include "gmock/gmock.h"
 #include "model/data/data_source.h"
+#include "model/data/header_line.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -26,7 +28,9 @@ struct Shipped {
 
 Shipped ShippedJob(const std::string& name) {
   Shipped shipped;
-  shipped.job = JobForTest(ReadText("configs/" + name + ".textproto"));
+  auto job = LoadJobConfig("configs/" + name + ".textproto", {}, nullptr, &ColumnsOfData);
+  EXPECT_TRUE(job.ok()) << job.status();
+  if (job.ok()) shipped.job = *std::move(job);
   shipped.schema = SchemaForTest(shipped.job);
   auto data = DataSource::Create(shipped.job.data(), shipped.schema);
   EXPECT_TRUE(data.ok()) << data.status();

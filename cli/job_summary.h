@@ -1,0 +1,33 @@
+// What launch and submit print of a job before it runs: a few lines, and where the rest is.
+//
+// Thread safety: pure, but for looking at data files and an earlier result.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "proto/config.pb.h"
+
+namespace sluice::cli {
+
+// "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in a line.
+std::string Describe(const JobConfig& job);
+
+// What a user may not expect of this job: a line each, "note: ...".
+std::vector<std::string> NotesOn(const JobConfig& job);
+
+// "data: CSV, train on 1 file (480.8 KiB), evaluate on ...". Files that are not on this host are
+// told by their names.
+std::string DescribeData(const JobConfig& job);
+// "model: wide_deep, 17 features, 8 tables: 9,451 dense values, and rows of 9 values in embedding".
+// REQUIRES: the job is effective.
+std::string DescribeModel(const JobConfig& job);
+// "output: DIR; effective configuration: DIR/job.textproto". `job_id`: names the folder of a job
+// without output_dir.
+std::string DescribeOutput(const JobConfig& job, const std::string& job_id);
+
+// `head`, the notes, data and model, a line each.
+void PrintJob(const std::string& head, const JobConfig& job, std::ostream* out);
+
+}  // namespace sluice::cli
