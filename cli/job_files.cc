@@ -11,10 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
 #include "model/data/data_source.h"
-#include "model/model_spec.h"
+#include "model/model_match.h"
 
 namespace sluice::cli {
 namespace {
@@ -34,6 +33,17 @@ absl::Status CheckReadable(const std::string& field,
                                                    "; give a file that this user may read"));
   }
   return absl::OkStatus();
+}
+
+// The first file that the patterns give; OK when there is none here.
+absl::Status CheckColumns(const std::string& field, const DataSource& data,
+                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+  const auto files = ExpandFiles(patterns);
+  if (!files.ok() || files->empty() || access(files->front().c_str(), R_OK) != 0)
+    return absl::OkStatus();
+  const absl::Status columns = data.CheckColumns(files->front(), /*need_label=*/true);
+  return columns.ok() ? columns
+                      : absl::InvalidArgumentError(absl::StrCat(field, ": ", columns.message()));
 }
 
 absl::Status NoOutput(const std::string& folder, const std::string& why) {
@@ -94,14 +104,18 @@ fs::path Innermost(fs::path path) {
 
 }  // namespace
 
-absl::Status CheckInitialModel(const JobConfig& job) {
-  if (job.initial_model().empty()) return absl::OkStatus();
-  const auto manifest = ReadManifest(job.initial_model());
-  if (!manifest.ok()) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job));
-  const absl::Status fits = CheckTables(job.initial_model(), *manifest, model->tables());
-  return fits.ok() ? fits
-                   : absl::InvalidArgumentError(absl::StrCat("initial_model: ", fits.message()));
+absl::Status CheckWhatIsHere(const JobConfig& job) {
+  SLUICE_ASSIGN_OR_RETURN(const auto schema, FeatureSchema::Create(job));
+  SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), schema));
+  if (!job.evaluate_only())
+    SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
+  SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
+  return CheckInitialModel(job).status();
+}
+
+std::vector<std::string> WarningsOf(const JobConfig& job) {
+  const auto warnings = CheckInitialModel(job);
+  return warnings.ok() ? *warnings : std::vector<std::string>();
 }
 
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output) {
@@ -116,8 +130,8 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
           absl::StrCat("initial_model: ", model.message(),
                        "; a relative path is resolved against the folder of the job file"));
     }
-    SLUICE_RETURN_IF_ERROR(CheckInitialModel(job));
   }
+  SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(job));
   const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
   SLUICE_RETURN_IF_ERROR(
       CheckWritable(output, [&](const std::string& why) { return NoOutput(output, why); }));

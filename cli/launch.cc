@@ -105,15 +105,16 @@ int Launch(const ParsedCommand& command) {
   if (!mode.ok()) return ReportError(mode.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
+  if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
+    return ReportError(files);
+  }
   if (command.Switch("dry_run")) {
     if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
       return ReportError(there);
     }
+    for (const std::string& warning : WarningsOf(*job)) std::cerr << "warning: " << warning << "\n";
     std::cout << ToTextproto(*job);
     return kDone;
-  }
-  if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
-    return ReportError(files);
   }
   auto logs = LogsOf(command);
   if (!logs.ok()) return ReportError(logs.status());

@@ -292,7 +292,8 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
     if (!status.phase().empty()) absl::StrAppend(&change, ", ", status.phase());
     if (!EvaluatesOnly(status)) absl::StrAppend(&change, ", ", EpochOf(status, "epoch"));
     absl::StrAppend(&change, ", workers ", status.workers_alive(), "/", status.worker_num());
-  } else if (!status.message().empty()) {
+  } else if (!status.message().empty() && !HasEnded(status.state())) {
+    // Why a job has ended is said once, as the error of the command.
     absl::StrAppend(&change, ": ", status.message());
   }
   for (; epochs_shown_ < status.epochs_log_size() &&

@@ -1,6 +1,4 @@
 // sluice status: what a cluster does.
-#include <google/protobuf/util/json_util.h>
-
 #include <iostream>
 
 #include "cli/commands.h"
@@ -9,6 +7,7 @@
 #include "cli/status_text.h"
 #include "cli/watch_job.h"
 #include "common/daemon/scheduler_client.h"
+#include "common/progress/status_json.h"
 
 namespace sluice::cli {
 namespace {
@@ -22,16 +21,9 @@ int Status(const ParsedCommand& command) {
     std::cout << StatusText(*status);
     return kDone;
   }
-  google::protobuf::util::JsonPrintOptions print;
-  print.add_whitespace = true;
-  print.always_print_primitive_fields = true;
-  print.preserve_proto_field_names = true;
-  std::string json;
-  if (const auto printed = google::protobuf::util::MessageToJsonString(*status, &json, print);
-      !printed.ok()) {
-    return ReportError(absl::InternalError("the status has no JSON form: " + printed.ToString()));
-  }
-  std::cout << json;
+  const auto json = StatusJson(*status);
+  if (!json.ok()) return ReportError(json.status());
+  std::cout << *json;
   return kDone;
 }
 

@@ -50,18 +50,21 @@ int Submit(const ParsedCommand& command) {
   const Screen screen = StandardScreen();
   const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
   if (!mode.ok()) return ReportError(mode.status());
-  if (command.Switch("dry_run")) {
+  const bool dry_run = command.Switch("dry_run");
+  const auto address = FindRunningScheduler(command);
+  if (!address.ok() && !dry_run) return ReportError(address.status());
+  // Through a loopback address: the scheduler, which writes the output, is on this host. So it is
+  // when there is none yet.
+  const auto at = ParseAddress(address.ok() ? *address : "");
+  if (!at.ok() || IsLoopback(at->host)) {
+    absl::Status files = CheckOutputIsNoFile(*job);
+    if (files.ok()) files = CheckWhatIsHere(*job);
+    if (!files.ok()) return ReportError(files);
+  }
+  if (dry_run) {
+    for (const std::string& warning : WarningsOf(*job)) std::cerr << "warning: " << warning << "\n";
     std::cout << ToTextproto(*job);
     return kDone;
-  }
-  const auto address = FindRunningScheduler(command);
-  if (!address.ok()) return ReportError(address.status());
-  // Through a loopback address: the scheduler, which writes the output, is on this host.
-  if (const auto at = ParseAddress(*address); at.ok() && IsLoopback(at->host)) {
-    if (const absl::Status output = CheckOutputIsNoFile(*job); !output.ok()) {
-      return ReportError(output);
-    }
-    if (const absl::Status model = CheckInitialModel(*job); !model.ok()) return ReportError(model);
   }
   const bool wait = command.Switch("wait") && !command.Switch("detach");
   if (wait) StopSignal::Install(false);

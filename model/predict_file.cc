@@ -76,6 +76,8 @@ absl::StatusOr<std::vector<InputFile>> ListInput(const PredictOptions& options,
     SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                             ExpandFiles(one, "the working folder"));
     for (const std::string& path : paths) {
+      // Of all files before the first is scored.
+      SLUICE_RETURN_IF_ERROR(source.CheckColumns(path, /*need_label=*/false));
       SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, source.TextBytes(path));
       files.push_back({path, total, total + bytes});
       total += bytes;

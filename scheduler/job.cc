@@ -117,6 +117,14 @@ void AddProgress(const Job& job, Membership* members, JobStatus* status) {
   *status->mutable_epochs_log() = result.epochs_log();
 }
 
+// Those of its submission first.
+google::protobuf::RepeatedPtrField<std::string> WarningsOf(const Job& job) {
+  google::protobuf::RepeatedPtrField<std::string> warnings(job.warnings.begin(),
+                                                           job.warnings.end());
+  if (job.run) warnings.MergeFrom(job.run->result().warnings());
+  return warnings;
+}
+
 // Training time that is left, at the present speed.
 double Eta(const JobStatus& status) {
   const double speed = status.examples_per_second();
@@ -211,6 +219,7 @@ JobStatus MakeJobStatus(const Job& job, Membership* members) {
     status.set_eta_s(job.over() ? 0 : Eta(status));
     *status.mutable_staleness() = SumStaleness(job, members);
   }
+  *status.mutable_warnings() = WarningsOf(job);
   *status.mutable_route() = job.spec.route();
   status.set_waiting_for(WaitingFor(job, members));
   status.set_queue_position(job.queue_position);
@@ -256,6 +265,7 @@ JobResult MakeJobResult(const Job& job, Membership* members) {
   } else {
     result = JobResults(job.config, 0).result();
   }
+  *result.mutable_warnings() = WarningsOf(job);
   result.set_job(job.job_id);
   result.set_status(StatusWord(job.outcome));
   result.set_message(job.message);

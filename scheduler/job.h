@@ -50,6 +50,7 @@ struct Job {
   JobState state = JOB_QUEUED;
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
+  std::vector<std::string> warnings;  // from its submission
   uint64_t status_version = 1;  // SchedulerCore::NoteStatus raises it and wakes who waits
 
   // Queued.

@@ -39,7 +39,8 @@ absl::Status SchedulerCore::CheckWorkers(const JobConfig& config) {
 absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
                                                      const std::vector<TableConfig>& tables,
                                                      const std::string& default_output,
-                                                     uint64_t first_number, absl::Time now) {
+                                                     uint64_t first_number, absl::Time now,
+                                                     std::vector<std::string> warnings) {
   if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
   SLUICE_RETURN_IF_ERROR(CheckWorkers(config));
   if (queue_.size() >= kMaxQueuedJobs) {
@@ -51,6 +52,7 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
   auto job = std::make_unique<Job>();
   job->job_id = absl::StrCat(config.name(), "-", next_number_);
   job->config = config;
+  job->warnings = std::move(warnings);
   if (config.output_dir().empty()) {
     job->config.set_output_dir(absl::StrCat(default_output, "/", job->job_id));
   }

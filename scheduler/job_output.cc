@@ -133,7 +133,7 @@ absl::Status JobOutput::End(const OutputAction& action) {
   if (open.taken) return absl::OkStatus();
   const std::string& dir = action.config.output_dir();
   if (const absl::Status made = options_.env->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
-  const std::string json = ResultJson(action.result);
+  const std::string json = ResultJson(action.result, action.config);
   return options_.env->WriteFile(dir + "/result.json", {absl::string_view(json)});
 }
 

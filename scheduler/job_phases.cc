@@ -27,6 +27,7 @@ std::vector<Phase> ListPhases(const JobConfig& config) {
     phases.push_back(std::move(phase));
   };
   if (config.evaluate_only()) {
+    add(Phase::INDEX, 0);
     add(Phase::EVAL, 0);
     add(Phase::FINISH, 0);
     return phases;

@@ -1,7 +1,9 @@
 #include "scheduler/job_results.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/progress/hot_row_use.h"
+#include "model/features/data_summary.h"
 
 namespace sluice {
 namespace {
@@ -22,9 +24,7 @@ StageSeconds Mean(const std::vector<StageSeconds>& stages) {
 }  // namespace
 
 JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
-    : max_bad_lines_(config.data().max_bad_lines()),
-      evaluate_only_(config.evaluate_only()),
-      stages_(worker_num) {
+    : config_(config), max_bad_lines_(config.data().max_bad_lines()), stages_(worker_num) {
   result_.set_mode(ModeName(ModeOf(config.strategy())));
   result_.set_k_steps(config.strategy().a_sync_configs().k_steps());
 }
@@ -36,7 +36,9 @@ void JobResults::BeginTrain(absl::Time now) {
   loss_sum_ = weight_sum_ = 0;
 }
 
-void JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
+absl::Status JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
+  SLUICE_RETURN_IF_ERROR(CheckSummary(config_, report.summary()));
+  if (report.has_summary()) AddSummary(report.summary(), result_.mutable_data());
   examples_ += report.examples();
   steps_ += report.steps();
   bad_.Merge(BadLinesOf(report));
@@ -46,6 +48,7 @@ void JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
   *result_.mutable_stages() = Mean(stages_);
   if (report.has_hot_rows()) Add(report.hot_rows(), result_.mutable_hot_rows());
   result_.set_examples_dropped(result_.examples_dropped() + report.dropped());
+  return absl::OkStatus();
 }
 
 const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now) {
@@ -53,6 +56,10 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   // Every pass meets the same bad lines: the first one counts. Sync has counted them when it loaded
   // the data.
   if (epoch == 0 && !sync) AddBadLines(bad_);
+  if (result_.epochs_log().empty()) {
+    for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
+    if (config_.data().eval_files().empty()) WarnOfLabel();
+  }
   EpochResult* log = result_.add_epochs_log();
   log->set_epoch(epoch + 1);
   log->set_examples(examples_);
@@ -73,18 +80,32 @@ void JobResults::BeginEval() {
   eval_bad_ = BadLines();
 }
 
-absl::Status JobResults::AddEval(const EvalSums& sums) {
+absl::Status JobResults::AddEval(const EvalSums& sums, const DataSummary& data) {
+  SLUICE_RETURN_IF_ERROR(CheckSummary(config_, data));
+  SLUICE_RETURN_IF_ERROR(eval_->Merge(sums));
   eval_bad_.Merge(BadLinesOf(sums));
-  return eval_->Merge(sums);
+  if (!eval_counted_) AddSummary(data, &eval_data_);
+  return absl::OkStatus();
+}
+
+void JobResults::WarnOfLabel() {
+  for (const std::string& warning : WarningsOfLabel(config_, result_.data(), eval_data_))
+    Warn(warning);
 }
 
 const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   *result_.mutable_eval() = eval_->Metrics();
   eval_.reset();
   // As with training, the first pass over the files counts for all.
-  if (!eval_counted_) AddBadLines(eval_bad_);
+  if (!eval_counted_) {
+    AddBadLines(eval_bad_);
+    if (!result_.eval().auc_undefined().empty())
+      Warn(absl::StrCat("evaluation: ", result_.eval().auc_undefined(), ", so there is no AUC"));
+    // What only the training data may hold says nothing here.
+    if (!evaluate_only()) WarnOfLabel();
+  }
   eval_counted_ = true;
-  if (!evaluate_only_ && !result_.epochs_log().empty()) {
+  if (!evaluate_only() && !result_.epochs_log().empty()) {
     *result_.mutable_epochs_log(result_.epochs_log_size() - 1)->mutable_eval() = result_.eval();
   }
   return result_.eval();

@@ -31,17 +31,20 @@ BadLines BadLinesOf(const Report& report) {
 
 class JobResults {
  public:
+  // `config` outlives the results.
   JobResults(const JobConfig& config, uint32_t worker_num);
 
   void BeginTrain(absl::Time now);
-  void AddTrain(uint32_t rank, const TrainReport& report);
+  // INVALID_ARGUMENT when the summary of the data cannot be; then nothing was added.
+  absl::Status AddTrain(uint32_t rank, const TrainReport& report);
   // Closes epoch `epoch` (from 0; the log counts from 1); sync: `global_steps` of it (else 0: every
   // worker's steps count).
   const EpochResult& EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now);
 
   void BeginEval();
-  // INVALID_ARGUMENT when the sums cannot be.
-  absl::Status AddEval(const EvalSums& sums);
+  // `data`: what the evaluation data held, of the first evaluation. INVALID_ARGUMENT when the sums
+  // cannot be.
+  absl::Status AddEval(const EvalSums& sums, const DataSummary& data);
   const EvalMetrics& EndEval(uint32_t epoch);
 
   void AddBadLines(const BadLines& bad);
@@ -57,8 +60,13 @@ class JobResults {
   const JobResult& result() const { return result_; }
 
  private:
+  bool evaluate_only() const { return config_.evaluate_only(); }
+  void Warn(const std::string& warning) { result_.add_warnings(warning); }
+  // Once what data.label names can have occurred.
+  void WarnOfLabel();
+
+  const JobConfig& config_;
   const uint64_t max_bad_lines_;
-  const bool evaluate_only_;
   JobResult result_;
   absl::Time train_began_;
   // Of the epoch being trained.
@@ -69,6 +77,7 @@ class JobResults {
   std::unique_ptr<EvalAccumulator> eval_;
   BadLines eval_bad_;
   bool eval_counted_ = false;
+  DataSummary eval_data_;  // of the first evaluation
   BadLines all_bad_;
 };
 

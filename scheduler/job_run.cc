@@ -1,5 +1,6 @@
 #include "scheduler/job_run.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,7 @@ absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report
   SLUICE_ASSIGN_OR_RETURN(const bool news, phases_.IsNews(rank, report.number()));
   if (!news || !failure_.ok()) return false;
   SLUICE_RETURN_IF_ERROR(TakeContent(rank, report));
+  if (!failure_.ok()) return false;
   phases_.MarkEnded(rank);
   if (!phases_.AllEnded()) return false;
   EndPhase(now);
@@ -34,14 +36,17 @@ absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report
 absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
   switch (phases_.current().kind()) {
     case Phase::INDEX:
+      failure_ = seen_.Take(rank, report.index());
       index_[rank] = report.index();
+      // One list for all ranks is enough: with many files and ranks they would fill the memory.
+      index_[rank].clear_train_seen();
+      index_[rank].clear_eval_seen();
       return absl::OkStatus();
     case Phase::TRAIN:
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
-      results_.AddTrain(rank, report.train());
-      return absl::OkStatus();
+      return results_.AddTrain(rank, report.train());
     case Phase::EVAL:
-      return results_.AddEval(report.eval());
+      return results_.AddEval(report.eval(), report.train().summary());
     case Phase::SAVE:
       if (rank == 0) results_.Saved(report.save());
       return absl::OkStatus();
@@ -90,6 +95,7 @@ void JobRun::EndPhase(absl::Time now) {
 }
 
 absl::Status JobRun::EndIndex() {
+  if (config_.evaluate_only()) return absl::OkStatus();
   const bool per_rank = config_.data().assignment() == DataConfig::PER_RANK_FILES;
   if (sync()) {
     std::vector<uint64_t> examples;
@@ -147,11 +153,15 @@ absl::Status JobRun::EndEval() {
   const EvalMetrics& eval = results_.EndEval(phases_.current().epoch());
   // Epochs count from 1 in curves; a job that only evaluates has none.
   const uint32_t epoch = config_.evaluate_only() ? 0 : phases_.current().epoch() + 1;
-  scalars_.push_back({"eval/auc", epoch, eval.auc()});
-  scalars_.push_back({"eval/log_loss", epoch, eval.log_loss()});
-  scalars_.push_back({"eval/accuracy", epoch, eval.accuracy()});
-  scalars_.push_back({"eval/mae", epoch, eval.mae()});
-  scalars_.push_back({"eval/rmse", epoch, eval.rmse()});
+  // No point for what is undefined: a curve that drops to 0 there would be believed.
+  const auto add = [&](const char* tag, double value) {
+    if (std::isfinite(value)) scalars_.push_back({tag, epoch, value});
+  };
+  if (eval.has_auc()) add("eval/auc", eval.auc());
+  add("eval/log_loss", eval.log_loss());
+  add("eval/accuracy", eval.accuracy());
+  add("eval/mae", eval.mae());
+  add("eval/rmse", eval.rmse());
   return results_.CheckBadLines();
 }
 

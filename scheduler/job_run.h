@@ -17,6 +17,7 @@
 #include "scheduler/data_tasks.h"
 #include "scheduler/job_phases.h"
 #include "scheduler/job_results.h"
+#include "scheduler/seen_files.h"
 
 namespace sluice {
 
@@ -70,7 +71,8 @@ class JobRun {
   const Mode mode_;
   JobPhases phases_;
   JobResults results_;
-  std::vector<IndexReport> index_;  // by rank, until INDEX has ended
+  SeenFiles seen_;                  // by all ranks
+  std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
   std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
   uint64_t steps_per_epoch_ = 0;    // sync
   uint64_t first_step_ = 0;         // sync: of the epoch to come

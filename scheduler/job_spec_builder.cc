@@ -4,6 +4,7 @@
 #include "common/config/job_config.h"
 #include "common/table/placement.h"
 #include "common/table/table_layout.h"
+#include "model/model_match.h"
 #include "model/model_spec.h"
 
 namespace sluice {
@@ -13,6 +14,7 @@ absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted) {
   SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, ""));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(draft.config));
   draft.tables = model->tables();
+  SLUICE_ASSIGN_OR_RETURN(draft.warnings, CheckInitialModel(draft.config));
   return draft;
 }
 

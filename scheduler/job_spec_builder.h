@@ -1,7 +1,7 @@
 // What a job needs of configuration, model and placement before the scheduler's core takes it:
 // checks that come from outside of it.
 //
-// Thread safety: pure functions.
+// Thread safety: safe.
 #pragma once
 
 #include <string>
@@ -14,10 +14,12 @@
 namespace sluice {
 
 struct JobDraft {
-  JobConfig config;                 // effective
-  std::vector<TableConfig> tables;  // of the model, shard counts not yet resolved
+  JobConfig config;                   // effective
+  std::vector<TableConfig> tables;    // of the model, shard counts not yet resolved
+  std::vector<std::string> warnings;  // see CheckInitialModel
 };
-// INVALID_ARGUMENT names field, value and fix.
+// Reads initial_model's manifest and job when they are here. INVALID_ARGUMENT names field, value
+// and fix.
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted);
 
 // Resolves spec->tables() for so many pservers and places their shards (generation 1).

@@ -1,7 +1,9 @@
 #include "scheduler/result_json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/progress/hot_row_use.h"
@@ -45,9 +47,13 @@ class Object {
 std::string Eval(bool present, const EvalMetrics& eval) {
   if (!present) return "null";
   Object json;
-  json.Real("auc", eval.auc()).Real("log_loss", eval.log_loss()).Real("accuracy", eval.accuracy());
+  json.Raw("auc", eval.has_auc() ? Number(eval.auc()) : "null");
+  json.Real("log_loss", eval.log_loss()).Real("accuracy", eval.accuracy());
   json.Real("mae", eval.mae()).Real("rmse", eval.rmse()).Uint("examples", eval.examples());
   json.Real("auc_error_bound", eval.auc_error_bound()).Real("calibration", eval.calibration());
+  json.Raw("auc_standard_error", eval.has_auc() ? Number(eval.auc_standard_error()) : "null");
+  json.Real("positive_rate", eval.positive_rate());
+  if (!eval.has_auc()) json.Text("auc_undefined", eval.auc_undefined());
   return json.Done();
 }
 
@@ -79,6 +85,49 @@ std::string StalenessJson(const Staleness& staleness) {
   return json.Done();
 }
 
+double Share(uint64_t count, uint64_t of) {
+  return of == 0 ? std::numeric_limits<double>::quiet_NaN()
+                 : static_cast<double>(count) / static_cast<double>(of);
+}
+
+uint64_t CountBits(const std::string& bits) {
+  uint64_t count = 0;
+  for (const char byte : bits) count += __builtin_popcount(static_cast<unsigned char>(byte));
+  return count;
+}
+
+// Crosses have no cells of their own.
+std::string FeatureData(const Feature& feature, const FeatureSummary& summary, uint64_t examples) {
+  Object json;
+  json.Text("name", feature.name()).Real("missing", Share(summary.missing(), examples));
+  const int vocabulary = feature.categorical().vocabulary_size();
+  if (vocabulary == 0) return json.Done();
+  json.Real("out_of_vocabulary", Share(summary.out_of_vocabulary(), examples));
+  json.Int("vocabulary", vocabulary).Uint("vocabulary_seen", CountBits(summary.vocabulary_seen()));
+  return json.Done();
+}
+
+std::string Data(const DataSummary& data, const JobConfig& config) {
+  std::string features;
+  for (int i = 0; i < std::min(data.features_size(), config.features_size()); ++i) {
+    if (config.features(i).has_cross()) continue;
+    absl::StrAppend(&features, features.empty() ? "" : ",", "\n      ",
+                    FeatureData(config.features(i), data.features(i), data.examples()));
+  }
+  Object json(4);
+  json.Uint("examples", data.examples());
+  json.Real("positive_rate", Share(data.positive(), data.examples()));
+  json.Raw("features", features.empty() ? "[]" : absl::StrCat("[", features, "\n    ]"));
+  return json.Done();
+}
+
+std::string Warnings(const JobResult& result) {
+  std::string out;
+  for (const std::string& warning : result.warnings())
+    absl::StrAppend(&out, out.empty() ? "" : ",", "\n    ", JsonQuoted(warning));
+  return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
+}
+
 std::string HotRows(const HotRowUse& use) {
   Object json;
   json.Uint("hits", use.hits()).Uint("misses", use.misses()).Real("hit_share", HitShare(use));
@@ -89,7 +138,7 @@ std::string HotRows(const HotRowUse& use) {
 
 }  // namespace
 
-std::string ResultJson(const JobResult& result) {
+std::string ResultJson(const JobResult& result, const JobConfig& config) {
   Object json(2);
   json.Text("job", result.job()).Text("mode", result.mode()).Int("k_steps", result.k_steps());
   json.Text("status", result.status()).Text("message", result.message());
@@ -101,6 +150,8 @@ std::string ResultJson(const JobResult& result) {
   json.Raw("eval", Eval(result.has_eval(), result.eval()));
   json.Raw("epochs_log", EpochsLog(result)).Raw("stages", Stages(result.stages()));
   json.Raw("staleness", StalenessJson(result.staleness()));
+  json.Raw("data", result.has_data() ? Data(result.data(), config) : "null");
+  json.Raw("warnings", Warnings(result));
   if (result.has_hot_rows()) json.Raw("hot_rows", HotRows(result.hot_rows()));
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
   return json.Done() + "\n";

@@ -101,11 +101,11 @@ class SchedulerCore {
 
   // Operators. The config is effective and the tables are the model's; an empty output_dir becomes
   // `default_output`/<job_id>. The job's number is at least `first_number`. RESOURCE_EXHAUSTED:
-  // kMaxQueuedJobs are queued.
+  // kMaxQueuedJobs are queued. `warnings` become the first ones of the job.
   absl::StatusOr<std::string> SubmitJob(const JobConfig& config,
                                         const std::vector<TableConfig>& tables,
                                         const std::string& default_output, uint64_t first_number,
-                                        absl::Time now);
+                                        absl::Time now, std::vector<std::string> warnings = {});
   absl::StatusOr<JobStatus> GetJob(const std::string& job_id);
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request);
   absl::StatusOr<uint64_t> JobVersion(const std::string& job_id);

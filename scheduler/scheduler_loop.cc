@@ -227,7 +227,8 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
   options_.log(absl::StrCat("a job ", draft.config.name(), " is submitted"));
   absl::StatusOr<std::string> job_id;
   Run([&](SchedulerCore& core, absl::Time now) {
-    job_id = core.SubmitJob(draft.config, draft.tables, options_.default_output, number, now);
+    job_id = core.SubmitJob(draft.config, draft.tables, options_.default_output, number, now,
+                            draft.warnings);
   });
   if (!job_id.ok()) return job_id.status();
   const std::string& dir = draft.config.output_dir();

@@ -35,9 +35,8 @@ absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> FilesOfRank(const JobContext& context) {
-  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files,
-                          ExpandFiles(context.config().data().train_files()));
+std::vector<std::string> FilesOfRank(const JobContext& context) {
+  const std::vector<std::string>& files = context.files->train();
   if (context.mode == Mode::kSync && context.config().data().assignment() == DataConfig::GLOBAL)
     return files;
   std::vector<std::string> mine;
@@ -66,16 +65,16 @@ absl::StatusOr<std::vector<DataPiece>> PiecesOf(const std::vector<std::string>& 
 
 // One piece in memory of its own; mapped when it was stored, as the system can share and drop those
 // pages.
-absl::StatusOr<Examples> LoadPiece(const JobContext& context, const DataPiece& piece,
-                                   BadLines* bad) {
+absl::StatusOr<Examples> LoadPiece(const JobContext& context, const DataPiece& piece, BadLines* bad,
+                                   DataSummary* summary) {
   auto parsed = std::make_shared<Batch>();
   SLUICE_ASSIGN_OR_RETURN(Examples examples,
                           ReadExamples(*context.data, *context.model->schema(), context.cache.get(),
-                                       piece, parsed.get(), bad));
+                                       piece, parsed.get(), bad, summary));
   if (examples.owner == nullptr && context.cache != nullptr) {
     SLUICE_ASSIGN_OR_RETURN(const FileIdentity source, IdentifyFile(piece.path));
     BadLines known;
-    Examples mapped = context.cache->Find(piece, source, &known);
+    Examples mapped = context.cache->Find(piece, source, &known, nullptr);
     if (mapped.owner != nullptr) return mapped;
   }
   if (examples.owner == nullptr) examples.owner = std::move(parsed);
@@ -92,11 +91,17 @@ absl::Status LoadExamples(const JobContext& context, const std::vector<std::stri
   std::vector<BadLines> bad_lines(pieces.size());
   // Ranks begin at different places: each finds what the others have cached when it comes to it.
   const size_t first = pieces.size() * context.rank / std::max(1u, context.worker_num());
+  // Every rank reads all files with GLOBAL: each counts a share of the pieces.
+  const bool per_rank = context.config().data().assignment() == DataConfig::PER_RANK_FILES;
+  DataSummary summary;
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (*context.cancelled) return absl::CancelledError("the job was cancelled");
     const size_t p = (first + i) % pieces.size();
-    SLUICE_ASSIGN_OR_RETURN(loaded[p], LoadPiece(context, pieces[p], &bad_lines[p]));
+    const bool counts = per_rank || p % std::max(1u, context.worker_num()) == context.rank;
+    SLUICE_ASSIGN_OR_RETURN(
+        loaded[p], LoadPiece(context, pieces[p], &bad_lines[p], counts ? &summary : nullptr));
   }
+  context.stats->AddSummary(summary);
   for (size_t p = 0; p < pieces.size(); ++p) {
     examples->Add(std::move(loaded[p]));
     bad->Merge(bad_lines[p]);
@@ -204,10 +209,13 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   std::shared_ptr<Loaded> loaded = pool_.Take();
   loaded->task = task;
   BadLines bad;
+  DataSummary summary;
+  const bool summarize = context_.stats->summarizes();
   SLUICE_ASSIGN_OR_RETURN(
-      loaded->examples,
-      ReadExamples(*context_.data, schema, context_.cache.get(),
-                   {task.path(), task.begin(), task.end()}, &loaded->parsed, &bad));
+      loaded->examples, ReadExamples(*context_.data, schema, context_.cache.get(),
+                                     {task.path(), task.begin(), task.end()}, &loaded->parsed, &bad,
+                                     summarize ? &summary : nullptr));
+  if (summarize) context_.stats->AddSummary(summary);
   context_.stats->AddBadLines(bad);
   if (bad.count > 0)
     context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));

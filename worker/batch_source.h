@@ -105,6 +105,6 @@ absl::Status LoadExamples(const JobContext& context, const std::vector<std::stri
 
 // Files this rank looks at: all in sync with GLOBAL, else those with index modulo worker_num =
 // rank.
-absl::StatusOr<std::vector<std::string>> FilesOfRank(const JobContext& context);
+std::vector<std::string> FilesOfRank(const JobContext& context);
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #include "worker/evaluator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -10,11 +11,10 @@ namespace {
 constexpr uint64_t kPieceBytes = 4 << 20;  // of text held at a time
 }
 
-absl::StatusOr<std::vector<DataPiece>> Evaluator::MyPieces() {
-  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> files,
-                          ExpandFiles(context_.config().data().eval_files()));
+absl::Status Evaluator::ListPieces() {
+  if (!pieces_.empty()) return absl::OkStatus();
   std::vector<DataPiece> pieces;
-  for (const std::string& file : files) {
+  for (const std::string& file : context_.files->eval()) {
     SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context_.data->TextBytes(file));
     const uint64_t begin = bytes * context_.rank / context_.worker_num();
     const uint64_t end = bytes * (context_.rank + 1) / context_.worker_num();
@@ -22,7 +22,8 @@ absl::StatusOr<std::vector<DataPiece>> Evaluator::MyPieces() {
       pieces.push_back({file, at, std::min(at + kPieceBytes, end)});
     }
   }
-  return pieces;
+  pieces_ = std::move(pieces);
+  return absl::OkStatus();
 }
 
 absl::Status Evaluator::PullRows(const std::shared_ptr<PreparedBatch>& prepared) {
@@ -62,7 +63,7 @@ absl::Status Evaluator::ScorePiece(const ExampleView& examples, EvalAccumulator*
   return absl::OkStatus();
 }
 
-absl::StatusOr<EvalSums> Evaluator::Run() {
+absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   PullRequest pull;
   pull.evaluation = true;
   const std::vector<int>& tables = context_.model->dense_tables();
@@ -73,17 +74,19 @@ absl::StatusOr<EvalSums> Evaluator::Run() {
   }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
 
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataPiece> pieces, MyPieces());
+  SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->eval()));
+  SLUICE_RETURN_IF_ERROR(ListPieces());
   const FeatureSchema& schema = *context_.model->schema();
   EvalAccumulator sums;
   BadLines bad;
   Batch parsed;
-  for (const DataPiece& piece : pieces) {
-    SLUICE_ASSIGN_OR_RETURN(
-        const Examples examples,
-        ReadExamples(*context_.data, schema, context_.cache.get(), piece, &parsed, &bad));
+  for (const DataPiece& piece : pieces_) {
+    SLUICE_ASSIGN_OR_RETURN(const Examples examples,
+                            ReadExamples(*context_.data, schema, context_.cache.get(), piece,
+                                         &parsed, &bad, summarized_ ? nullptr : summary));
     SLUICE_RETURN_IF_ERROR(ScorePiece(examples.view, &sums));
   }
+  summarized_ = true;
   if (bad.count > context_.config().data().max_bad_lines()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the evaluation data has more malformed lines than data.max_bad_lines = ",

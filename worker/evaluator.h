@@ -18,14 +18,18 @@ class Evaluator {
  public:
   explicit Evaluator(const JobContext& context) : context_(context), step_(context) {}
   // Rank r of W takes the lines that start in its W-th of each file. Sums are the same for every W.
-  absl::StatusOr<EvalSums> Run();
+  // The first run adds what the text held to *summary.
+  absl::StatusOr<EvalSums> Run(DataSummary* summary);
 
  private:
-  absl::StatusOr<std::vector<DataPiece>> MyPieces();
+  // Once: the files stay as they are, and of compressed ones the size of the text takes a pass.
+  absl::Status ListPieces();
   absl::Status ScorePiece(const ExampleView& examples, EvalAccumulator* sums);
   absl::Status PullRows(const std::shared_ptr<PreparedBatch>& prepared);
 
   const JobContext& context_;
+  std::vector<DataPiece> pieces_;  // of this rank; empty: not listed yet
+  bool summarized_ = false;
   NetStep step_;
   KeyDeduplicator deduplicator_;
   Pool<PreparedBatch> batches_;

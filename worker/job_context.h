@@ -1,6 +1,6 @@
 // What all parts of one rank's run of a job share.
 //
-// Thread safety: constant after creation; the objects behind the pointers say their own.
+// Thread safety: constant after INDEX; the objects behind the pointers say their own.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include "client/parameter_client.h"
 #include "common/config/job_config.h"
 #include "common/daemon/scheduler_client.h"
+#include "model/data/data_files.h"
 #include "model/data/data_source.h"
 #include "model/data/example_cache.h"
 #include "model/data/permutation.h"
@@ -28,7 +29,8 @@ struct JobContext {
   uint64_t incarnation = 0;
   const Model* model = nullptr;
   const DataSource* data = nullptr;
-  std::shared_ptr<ExampleCache> cache;  // null: none
+  std::shared_ptr<ExampleCache> cache;     // null: none
+  std::shared_ptr<const DataFiles> files;  // all of the job; set by INDEX
   DenseNet* net = nullptr;
   ParameterClient* client = nullptr;
   SchedulerClient* scheduler = nullptr;

@@ -200,7 +200,8 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
     }
     case Phase::EVAL: {
       stats_.SetDoing("evaluating");
-      SLUICE_ASSIGN_OR_RETURN(*report.mutable_eval(), evaluator_->Run());
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_eval(),
+                              evaluator_->Run(report.mutable_train()->mutable_summary()));
       break;
     }
     case Phase::SAVE: {
@@ -217,7 +218,12 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
 
 absl::StatusOr<IndexReport> JobRunner::Index() {
   IndexReport report;
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> files, FilesOfRank(context_));
+  SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config()));
+  data_->Expect(context_.files);
+  context_.files->Report(&report);
+  report.set_host(options_.host);
+  if (context_.config().evaluate_only()) return report;
+  const std::vector<std::string> files = FilesOfRank(context_);
   if (context_.mode == Mode::kSync) {
     BadLines bad;
     SLUICE_RETURN_IF_ERROR(LoadExamples(context_, files, &examples_, &bad));
@@ -239,6 +245,8 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
 }
 
 absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
+  // Also files that this rank does not read: another epoch of other data is no epoch of this job.
+  SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
   stats_.BeginEpoch(phase.epoch());
   EpochPlan plan;
   plan.epoch = phase.epoch();

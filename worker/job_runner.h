@@ -22,6 +22,7 @@ class JobRunner {
   struct Options {
     WorkerAssignment assignment;
     uint64_t member_id = 0;
+    std::string host;  // this one's name, for messages
     int threads = 1;
     ComputeDevice device;
     int slot = 0;  // of this worker in the cluster: which CPUs are its own with train.pin_threads

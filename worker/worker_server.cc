@@ -160,6 +160,7 @@ void WorkerServer::RunJobs() {
       JobRunner::Options run;
       run.assignment = assignment_;
       run.member_id = session_->member_id();
+      run.host = HostName();
       run.threads = options_.threads;
       run.device = options_.device;
       run.slot = static_cast<int>(options_.identity.rank);

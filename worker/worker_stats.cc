@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/progress/hot_row_use.h"
+#include "model/features/data_summary.h"
 #include "model/net/dense_net.h"
 #include "worker/batch_queue.h"
 
@@ -99,6 +100,7 @@ void WorkerStats::EndStep(Time start, Time end) {
 
 void WorkerStats::BeginEpoch(uint32_t epoch) {
   MutexLock lock(&mutex_);
+  ++epochs_begun_;
   progress_.set_epoch(epoch + 1);
   progress_.set_examples(0);
   epoch_.Clear();
@@ -190,6 +192,16 @@ void WorkerStats::AddBadLines(const BadLines& bad) {
   }
 }
 
+void WorkerStats::AddSummary(const DataSummary& summary) {
+  MutexLock lock(&mutex_);
+  sluice::AddSummary(summary, &summary_);
+}
+
+bool WorkerStats::summarizes() {
+  MutexLock lock(&mutex_);
+  return epochs_begun_ <= 1;
+}
+
 void WorkerStats::SetDoing(std::string doing) {
   MutexLock lock(&mutex_);
   progress_.set_doing(std::move(doing));
@@ -261,6 +273,7 @@ TrainReport WorkerStats::EpochReport() {
   MutexLock lock(&mutex_);
   TrainReport report = epoch_;
   *report.mutable_stages() = progress_.stages();
+  if (epochs_begun_ <= 1) *report.mutable_summary() = summary_;
   return report;
 }
 

@@ -50,6 +50,10 @@ class WorkerStats {
   // What the cache of hot rows, or Geo's store, did for a step; or (all 0) that there is one.
   void AddHotRows(const HotRowUse& use);
   void AddBadLines(const BadLines& bad);
+  // What data held that was read for the first epoch, maybe before it began; EpochReport tells it.
+  void AddSummary(const DataSummary& summary);
+  // False when the first epoch is over: what data holds is known.
+  bool summarizes();
   void SetDoing(std::string doing);
   // The queue between reader and training, whose fill progress tells; null: not training. It
   // outlives the watch.
@@ -96,6 +100,8 @@ class WorkerStats {
   double busy_share_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
+  uint32_t epochs_begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  DataSummary summary_ ABSL_GUARDED_BY(mutex_);  // of the first epoch
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t skipped_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;

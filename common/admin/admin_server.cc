@@ -1,6 +1,6 @@
 #include "common/admin/admin_server.h"
 
-#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/message.h>
 #include <httplib.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/progress/status_json.h"
 
 namespace sluice {
 namespace {
@@ -115,14 +117,11 @@ class AdminServer::Impl {
   void WriteStatus(httplib::Response* response) const {
     std::string json = "{}";
     if (const auto message = options_.status ? options_.status() : nullptr) {
-      google::protobuf::util::JsonPrintOptions print;
-      print.add_whitespace = true;
-      print.always_print_primitive_fields = true;
-      print.preserve_proto_field_names = true;
-      json.clear();
-      if (!google::protobuf::util::MessageToJsonString(*message, &json, print).ok()) {
+      auto text = StatusJson(*message);
+      if (text.ok()) {
+        json = *std::move(text);
+      } else {
         response->status = 500;
-        json = "{}";
       }
     }
     response->set_content(json, "application/json");

@@ -9,6 +9,7 @@
 #include "common/base/mutex.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/config/closest_name.h"
 #include "common/config/data_columns.h"
 #include "model/data/header_line.h"
 #include "model/data/line_parser.h"
@@ -22,6 +23,7 @@ namespace {
 constexpr size_t kLabelColumn = 0, kWeightColumn = 1;  // of FeatureSchema::columns()
 constexpr size_t kListedColumns = 100;                 // in a message
 constexpr size_t kShownBytes = 60;                     // of a column's name
+constexpr size_t kSuggestedFrom = 10000;               // names that are compared with a missing one
 constexpr size_t kCountBytes = 256 << 10;              // read at once to count lines
 
 std::string ListColumns(const std::vector<std::string>& names) {
@@ -34,6 +36,24 @@ std::string ListColumns(const std::vector<std::string>& names) {
   std::string text = absl::StrJoin(shown, ", ");
   if (listed < names.size()) absl::StrAppend(&text, ", ... (", names.size(), " columns)");
   return text;
+}
+
+// The names that nothing reads yet, as far as a message may look through them: what a needed column
+// may be called.
+std::vector<std::string> FreeNames(const std::vector<std::string>& needed,
+                                   const std::vector<std::string>& names) {
+  const absl::flat_hash_set<std::string> taken(needed.begin(), needed.end());
+  std::vector<std::string> free;
+  for (const std::string& name : names) {
+    if (free.size() < kSuggestedFrom && name.size() <= kShownBytes && !taken.contains(name))
+      free.push_back(name);
+  }
+  return free;
+}
+
+std::string Suggestion(const std::string& wanted, const std::vector<std::string>& names) {
+  const std::string closest = ClosestName(wanted, names);
+  return closest.empty() ? "" : absl::StrCat("; did you mean \"", Printable(closest), "\"?");
 }
 
 // For each needed column its place in `names`; -1 for none. `where`: "data file F" or
@@ -52,9 +72,10 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
       const char* role = i == kLabelColumn    ? "the label"
                          : i == kWeightColumn ? "the weight"
                                               : "a feature";
-      return absl::InvalidArgumentError(absl::StrCat(where, " has no column \"", needed[i],
-                                                     "\", which is ", role,
-                                                     "; its columns are: ", ListColumns(names)));
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, " has no column \"", needed[i], "\", which is ", role,
+                       Suggestion(needed[i], FreeNames(needed, names)),
+                       "; its columns are: ", ListColumns(names)));
     }
     if (std::find(first + 1, names.end(), needed[i]) != names.end()) {
       return absl::InvalidArgumentError(
@@ -76,6 +97,7 @@ class FileDataSource : public DataSource {
                  Delimited delimited)
       : config_(std::move(config)), schema_(std::move(schema)), delimited_(std::move(delimited)) {}
 
+  absl::Status CheckColumns(const std::string& path, bool need_label) const override;
   absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override;
   absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
                          Batch* examples, BadLines* bad) const override;
@@ -83,6 +105,8 @@ class FileDataSource : public DataSource {
  private:
   static constexpr size_t kKeptReaders = 8;
 
+  absl::Status ReadLines(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
+                         Batch* examples, BadLines* bad) const;
   absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
   absl::StatusOr<FileParser> ReadHeader(const std::string& path, bool need_label) const;
   // A reader at the first line that starts at or after `begin`.
@@ -119,8 +143,15 @@ class FileDataSource : public DataSource {
 
 absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) const {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
-  SLUICE_RETURN_IF_ERROR(text->SkipTo(UINT64_MAX));
+  const absl::Status skipped = text->SkipTo(UINT64_MAX);
+  // Before what the text says: a file that is being written is often damaged, too.
+  SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
+  SLUICE_RETURN_IF_ERROR(skipped);
   return text->offset();
+}
+
+absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_label) const {
+  return config_.csv().header() ? ReadHeader(path, need_label).status() : absl::OkStatus();
 }
 
 absl::StatusOr<FileParser> FileDataSource::ReadHeader(const std::string& path,
@@ -256,9 +287,19 @@ absl::Status FileDataSource::AppendLine(LineParser* parser, const LineReader::Li
 
 absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                        bool need_label, Batch* examples, BadLines* bad) const {
+  const absl::Status read = ReadLines(path, begin, end, need_label, examples, bad);
+  // Before what the lines say: a change in the middle makes bad lines, or damaged compressed text.
+  SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
+  return read;
+}
+
+absl::Status FileDataSource::ReadLines(const std::string& path, uint64_t begin, uint64_t end,
+                                       bool need_label, Batch* examples, BadLines* bad) const {
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, need_label));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
                           ReaderAt(path, std::max(begin, file.examples_begin)));
+  if (files_ != nullptr)
+    SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
   LineReader::Line line;
   while (reader->next_offset() < end) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
@@ -319,6 +360,12 @@ absl::Status CheckLibsvmColumns(const FeatureSchema& schema) {
 }
 
 }  // namespace
+
+absl::Status DataSource::CheckUnchanged(const std::string& path) const {
+  return files_ == nullptr ? absl::OkStatus() : files_->CheckUnchanged(path);
+}
+
+absl::Status DataSource::CheckColumns(const std::string&, bool) const { return absl::OkStatus(); }
 
 void BadLines::Add(const std::string& where, const absl::Status& why) {
   ++count;

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "model/data/data_files.h"
 #include "model/features/feature_schema.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
@@ -20,7 +22,8 @@
 namespace sluice {
 
 // Expands globs; sorted, no duplicates. NOT_FOUND names the pattern that matches nothing, and
-// `base`: what relative ones were resolved against.
+// `base`: what relative ones were resolved against. PERMISSION_DENIED names the folder that this
+// user may not read, so that nobody can say what it holds.
 absl::StatusOr<std::vector<std::string>> ExpandFiles(
     const google::protobuf::RepeatedPtrField<std::string>& patterns,
     const std::string& base = "the folder of the job file");
@@ -44,6 +47,17 @@ class DataSource {
       const DataConfig& config, std::shared_ptr<const FeatureSchema> schema);
   virtual ~DataSource() = default;
 
+  // From here on every file of the job must be as `files` has seen it: what is read of one that has
+  // changed, or changes meanwhile, is an error of DataFiles::CheckUnchanged. Not beside other
+  // calls.
+  void Expect(std::shared_ptr<const DataFiles> files) { files_ = std::move(files); }
+  // FAILED_PRECONDITION when the file is no longer as it is expected.
+  absl::Status CheckUnchanged(const std::string& path) const;
+
+  // INVALID_ARGUMENT when the first line of the file must name the columns and lacks one that is
+  // needed, or the file cannot be read: what can be said before anything starts.
+  virtual absl::Status CheckColumns(const std::string& path, bool need_label) const;
+
   // Bytes of the decompressed text. For compressed text reads the whole file.
   virtual absl::StatusOr<uint64_t> TextBytes(const std::string& path) const = 0;
 
@@ -52,6 +66,9 @@ class DataSource {
   // the file, not of a line. Appends to *examples (already Reset) without example ids.
   virtual absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                  bool need_label, Batch* examples, BadLines* bad) const = 0;
+
+ protected:
+  std::shared_ptr<const DataFiles> files_;  // null: any files
 };
 
 }  // namespace sluice

@@ -24,12 +24,13 @@
 #include "common/base/env.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "model/features/data_summary.h"
 
 namespace sluice {
 namespace {
 
 // Raise it with every change of what a line is read to, or of the layout.
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr char kMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'X', '1'};
 constexpr char kSuffix[] = ".examples";
 constexpr size_t kHeaderBytes = 4096, kAlignment = 64;
@@ -40,7 +41,7 @@ constexpr uint64_t kStoresBetweenScans = 64;
 // A source changed so shortly before it was read may change again without a new time of change.
 constexpr int64_t kSettledNs = 50'000'000;
 
-enum SectionIndex { kLabel, kWeight, kNumeric, kOffsets, kKeys, kBadLines, kSections };
+enum SectionIndex { kLabel, kWeight, kNumeric, kOffsets, kKeys, kBadLines, kSummary, kSections };
 
 struct Section {
   uint64_t offset = 0, bytes = 0;
@@ -139,7 +140,7 @@ struct ExampleCache::Mapped {
   const char* at(SectionIndex section) const { return base + header().sections[section].offset; }
   bool has(SectionIndex section) const { return header().sections[section].bytes > 0; }
 
-  // What the sections of such a header hold, in bytes; bad lines are text of any length.
+  // What the sections of such a header hold, in bytes; bad lines and summary are of any length.
   absl::Status CheckLayout() const {
     const Header& h = header();
     const uint64_t offsets = h.n * h.num_slots;
@@ -152,7 +153,8 @@ struct ExampleCache::Mapped {
                                h.n * h.num_numeric * 4,
                                has(kOffsets) ? (offsets + 1) * 4 : 0,
                                h.num_keys * 8,
-                               h.sections[kBadLines].bytes};
+                               h.sections[kBadLines].bytes,
+                               h.sections[kSummary].bytes};
     if (!has(kOffsets) && h.num_keys != offsets)
       return absl::DataLossError("its header is damaged");
     for (int s = 0; s < kSections; ++s) {
@@ -200,6 +202,14 @@ struct ExampleCache::Mapped {
     for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty()))
       own.first.emplace_back(line);
     bad->Merge(own);
+  }
+
+  bool AddSummaryTo(DataSummary* summary) const {
+    DataSummary own;
+    if (!own.ParseFromArray(at(kSummary), static_cast<int>(header().sections[kSummary].bytes)))
+      return false;
+    AddSummary(own, summary);
+    return true;
   }
 
   const char* base = nullptr;
@@ -270,12 +280,17 @@ absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
   return mapped;
 }
 
-Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad) {
+Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
+                            DataSummary* summary) {
   std::string digest;
   const std::string file = FileOf(piece, &digest);
   const auto mapped = Map(file, digest, source);
   if (!mapped.ok()) {
     if (!absl::IsNotFound(mapped.status())) LogIgnored(file, mapped.status());
+    return {};
+  }
+  if (summary != nullptr && !(*mapped)->AddSummaryTo(summary)) {
+    LogIgnored(file, absl::DataLossError("its summary is damaged"));
     return {};
   }
   utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // its last use; a read-only folder keeps none
@@ -312,7 +327,7 @@ absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
 
 absl::Status ExampleCache::Write(const std::string& file, const std::string& digest,
                                  const FileIdentity& source, const ExampleView& examples,
-                                 const BadLines& bad) {
+                                 const BadLines& bad, const DataSummary& summary) {
   Header header{};
   header.version = kVersion;
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
@@ -328,13 +343,15 @@ absl::Status ExampleCache::Write(const std::string& file, const std::string& dig
   header.num_keys = one_key ? offsets : examples.key_offsets[offsets];
   std::string bad_text;
   for (const std::string& line : bad.first) absl::StrAppend(&bad_text, line, "\n");
+  const std::string summary_text = summary.SerializeAsString();
   const std::pair<const void*, uint64_t> contents[] = {
       {examples.label, examples.n * 4},
       {examples.weight, AllOne(examples.weight, examples.n) ? 0 : examples.n * 4},
       {examples.numeric, examples.n * examples.num_numeric * 4},
       {examples.key_offsets, one_key ? 0 : (offsets + 1) * 4},
       {examples.keys, header.num_keys * 8},
-      {bad_text.data(), bad_text.size()}};
+      {bad_text.data(), bad_text.size()},
+      {summary_text.data(), summary_text.size()}};
   uint64_t at = kHeaderBytes;
   for (int s = 0; s < kSections; ++s) {
     header.sections[s] = {at, contents[s].second, Crc32c(contents[s].first, contents[s].second)};
@@ -374,7 +391,8 @@ absl::Status ExampleCache::Write(const std::string& file, const std::string& dig
 }
 
 bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
-                         const ExampleView& examples, const BadLines& bad) {
+                         const ExampleView& examples, const BadLines& bad,
+                         const DataSummary& summary) {
   {
     MutexLock lock(&mutex_);
     if (!writes_) return false;
@@ -383,7 +401,7 @@ bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
   std::string digest;
   const std::string file = FileOf(piece, &digest);
   absl::Status status = Env::Real()->MakeDirs(options_.dir);
-  if (status.ok()) status = Write(file, digest, source, examples, bad);
+  if (status.ok()) status = Write(file, digest, source, examples, bad, summary);
   if (status.ok() || absl::IsAlreadyExists(status)) return status.ok();
   {
     MutexLock lock(&mutex_);
@@ -432,21 +450,28 @@ std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const Featu
 
 absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
                                       ExampleCache* cache, const DataPiece& piece, Batch* scratch,
-                                      BadLines* bad) {
+                                      BadLines* bad, DataSummary* summary) {
   absl::StatusOr<FileIdentity> source = FileIdentity();
   if (cache != nullptr) {
+    SLUICE_RETURN_IF_ERROR(data.CheckUnchanged(piece.path));
     source = IdentifyFile(piece.path);
     if (!source.ok()) return source.status();
-    Examples found = cache->Find(piece, *source, bad);
+    Examples found = cache->Find(piece, *source, bad, summary);
     if (found.owner != nullptr) return found;
   }
   scratch->Reset(schema.numerics().size(), schema.slots().size());
   BadLines own;
-  SLUICE_RETURN_IF_ERROR(
-      data.ReadPiece(piece.path, piece.begin, piece.end, /*need_label=*/true, scratch, &own));
+  DataCounts counts;
+  scratch->counts = cache != nullptr || summary != nullptr ? &counts : nullptr;
+  const absl::Status read =
+      data.ReadPiece(piece.path, piece.begin, piece.end, /*need_label=*/true, scratch, &own);
+  scratch->counts = nullptr;
+  SLUICE_RETURN_IF_ERROR(read);
+  const DataSummary held = schema.Summarize(counts);
+  if (summary != nullptr) AddSummary(held, summary);
   if (cache != nullptr) {
     const auto after = IdentifyFile(piece.path);
-    if (after.ok() && *after == *source) cache->Store(piece, *source, scratch->view(), own);
+    if (after.ok() && *after == *source) cache->Store(piece, *source, scratch->view(), own, held);
   }
   bad->Merge(own);
   return Examples{scratch->view(), nullptr};

@@ -5,8 +5,8 @@
 // under their name when whole. Format: little endian; a header of 4 KiB, then sections at multiples
 // of 64 bytes, each with its CRC-32C:
 //   label f32[n], weight f32[n] (none: all 1), numeric f32[n][numbers], key_offsets u32[n * slots +
-//   1] (none: one key a slot), keys u64[], bad lines as text, one a line. <dir>/<32 hexadecimal
-//   digits of the SHA-256 of features, path and piece>.examples
+//   1] (none: one key a slot), keys u64[], bad lines as text, one a line, a DataSummary.
+//   <dir>/<32 hexadecimal digits of the SHA-256 of features, path and piece>.examples
 // Memory: mapped files; pages are the system's to drop. Thread safety: safe.
 #pragma once
 
@@ -50,12 +50,13 @@ class ExampleCache {
   };
   explicit ExampleCache(Options options);
 
-  // The examples of the piece, and adds its bad lines to *bad. Null owner: there is no cache file
-  // that fits.
-  Examples Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad);
+  // The examples of the piece, and adds its bad lines to *bad and, unless it is null, what its text
+  // held to *summary. Null owner: there is no cache file that fits.
+  Examples Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
+                DataSummary* summary);
   // Writes what the piece was parsed to. False when it did not: the reason is logged once.
   bool Store(const DataPiece& piece, const FileIdentity& source, const ExampleView& examples,
-             const BadLines& bad);
+             const BadLines& bad, const DataSummary& summary);
 
  private:
   struct Mapped;
@@ -65,7 +66,7 @@ class ExampleCache {
                                                     const std::string& digest,
                                                     const FileIdentity& source);
   absl::Status Write(const std::string& file, const std::string& digest, const FileIdentity& source,
-                     const ExampleView& examples, const BadLines& bad);
+                     const ExampleView& examples, const BadLines& bad, const DataSummary& summary);
   // RESOURCE_EXHAUSTED when max_bytes leaves no room for `bytes` more.
   absl::Status MakeRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogIgnored(const std::string& file, const absl::Status& why);
@@ -90,9 +91,11 @@ std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const Featu
                                                std::function<void(const std::string&)> log);
 
 // The examples of a piece: from the cache (null: none), else parsed into *scratch, which then must
-// stay as it is while they are used, and stored. Statuses as DataSource::ReadPiece with need_label.
+// stay as it is while they are used, and stored. Adds what its text held to *summary unless that is
+// null. Statuses as DataSource::ReadPiece with need_label, also for what is cached of a file that
+// has changed.
 absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
                                       ExampleCache* cache, const DataPiece& piece, Batch* scratch,
-                                      BadLines* bad);
+                                      BadLines* bad, DataSummary* summary = nullptr);
 
 }  // namespace sluice

@@ -2,6 +2,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -15,6 +18,36 @@ bool IsFolder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+// The folder that glob could not read first. glob's callback has no argument of the caller's.
+struct UnreadableFolder {
+  std::string path;
+  int error = 0;
+};
+thread_local UnreadableFolder unreadable;
+
+int RememberUnreadable(const char* path, int error) {
+  if (error != ENOENT && error != ENOTDIR && unreadable.error == 0) unreadable = {path, error};
+  return 0;
+}
+
+// The outermost folder on the way to `path` that may not be entered.
+std::string ClosedFolder(const std::string& path) {
+  namespace fs = std::filesystem;
+  fs::path reached;
+  struct stat info;
+  for (const fs::path& part : fs::path(path)) {
+    reached /= part;
+    if (stat(reached.c_str(), &info) != 0 && errno == EACCES) break;
+  }
+  return reached.parent_path().string();
+}
+
+absl::Status CannotRead(const std::string& folder, int error, const std::string& pattern) {
+  return absl::PermissionDeniedError(absl::StrCat(
+      "cannot read the folder ", folder, " for the data files \"", pattern,
+      "\": ", std::strerror(error), "; let this user read it (chmod, chown), or correct the path"));
+}
+
 absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
                            std::vector<std::string>* files) {
   struct stat info;
@@ -26,8 +59,10 @@ absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
     files->push_back(pattern);
     return absl::OkStatus();
   }
+  if (errno == EACCES) return CannotRead(ClosedFolder(pattern), EACCES, pattern);
   glob_t found{};
-  const int result = glob(pattern.c_str(), 0, nullptr, &found);
+  unreadable = {};
+  const int result = glob(pattern.c_str(), 0, &RememberUnreadable, &found);
   const size_t before = files->size();
   if (result == 0) {
     for (size_t i = 0; i < found.gl_pathc; ++i) {
@@ -35,6 +70,8 @@ absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
     }
   }
   globfree(&found);
+  // Also when other folders have matches: what this one holds would be left out without a word.
+  if (unreadable.error != 0) return CannotRead(unreadable.path, unreadable.error, pattern);
   if (files->size() > before) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
                                           "\"; relative paths are resolved against ", base));

@@ -9,15 +9,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kInputBytes = 128 << 10;
+constexpr size_t kSampleBytes = 64 << 10;
 
 absl::Status FileError(const std::string& path, absl::string_view action, int error) {
   return absl::ErrnoToStatus(error, absl::StrCat("cannot ", action, " data file ", path));
@@ -223,6 +226,48 @@ absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path) {
   return IdentityOf(path, info);
 }
 
+namespace {
+
+// O_NONBLOCK: opening a named pipe must not wait for its writer.
+absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, FileIdentity* identity) {
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) return FileError(path, "open", errno);
+  struct stat info;
+  if (fstat(file.get(), &info) != 0) return FileError(path, "open", errno);
+  SLUICE_ASSIGN_OR_RETURN(*identity, IdentityOf(path, info));
+  return file;
+}
+
+// CRC-32C of the bytes that `crc` covers followed by at most kSampleBytes of the file from
+// `offset`.
+absl::Status ExtendSample(const FileDescriptor& file, const std::string& path, uint64_t offset,
+                          uint32_t* crc) {
+  std::vector<char> bytes(kSampleBytes);
+  for (size_t done = 0; done < kSampleBytes;) {
+    SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(file, path, offset + done, bytes.data() + done,
+                                                     kSampleBytes - done));
+    if (got == 0) {
+      bytes.resize(done);
+      break;
+    }
+    done += got;
+  }
+  *crc = ExtendCrc32c(*crc, bytes.data(), bytes.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FileSample> SampleFile(const std::string& path) {
+  FileSample sample;
+  SLUICE_ASSIGN_OR_RETURN(const FileDescriptor file, OpenFile(path, &sample.identity));
+  SLUICE_RETURN_IF_ERROR(ExtendSample(file, path, 0, &sample.crc32c));
+  const uint64_t size = sample.identity.size;
+  if (size > kSampleBytes)
+    SLUICE_RETURN_IF_ERROR(ExtendSample(file, path, size - kSampleBytes, &sample.crc32c));
+  return sample;
+}
+
 absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
   SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadSome(to, n));
   offset_ += got;
@@ -230,12 +275,8 @@ absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
 }
 
 absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path) {
-  // O_NONBLOCK: opening a named pipe must not wait for its writer.
-  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return FileError(path, "open", errno);
-  struct stat info;
-  if (fstat(file.get(), &info) != 0) return FileError(path, "open", errno);
-  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentityOf(path, info));
+  FileIdentity identity;
+  SLUICE_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, &identity));
   char magic[4];
   SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(file, path, 0, magic, sizeof(magic)));
   const absl::string_view begin(magic, got);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -62,6 +63,14 @@ absl::Status CheckBins(const char* name, const Deltas& deltas, const Weights& we
 void AddBins(const Deltas& deltas, const Weights& weights, std::vector<uint64_t>* bins) {
   uint32_t bin = 0;
   for (int i = 0; i < deltas.size(); ++i) (*bins)[bin += deltas[i]] += weights[i];
+}
+
+// Of an AUC from so many examples of each class.
+double StandardError(double auc, double positives, double negatives) {
+  const double q1 = auc / (2 - auc), q2 = 2 * auc * auc / (1 + auc);
+  const double variance =
+      auc * (1 - auc) + (positives - 1) * (q1 - auc * auc) + (negatives - 1) * (q2 - auc * auc);
+  return std::sqrt(std::max(variance, 0.0) / (positives * negatives));
 }
 
 }  // namespace
@@ -134,25 +143,39 @@ void EvalAccumulator::Auc(EvalMetrics* metrics) const {
     positives += positive_[b];
     negatives += negative_[b];
   }
-  metrics->set_auc(0.5);
-  if (positives == 0 || negatives == 0) return;
-  const double pairs = static_cast<double>(positives) * static_cast<double>(negatives);
+  if (positives == 0 || negatives == 0) {
+    metrics->set_auc_undefined(absl::StrCat("no example has label ", positives == 0 ? 1 : 0));
+    metrics->set_auc_error_bound(std::numeric_limits<double>::quiet_NaN());
+    return;
+  }
+  const double positive = static_cast<double>(positives), negative = static_cast<double>(negatives);
+  const double pairs = positive * negative;
   metrics->set_auc((static_cast<double>(below) + static_cast<double>(tied) / 2) / pairs);
   metrics->set_auc_error_bound(static_cast<double>(tied) / 2 / pairs);
+  // Weights count as shares of the examples.
+  const double examples = static_cast<double>(examples_) / (positive + negative);
+  metrics->set_auc_standard_error(
+      StandardError(metrics->auc(), positive * examples, negative * examples));
+}
+
+const char* EvalAccumulator::WhyNone() const {
+  if (examples_ == 0) return "no example was evaluated";
+  if (not_finite_ > 0) return "the model's score of an example is not a number";
+  return weight_ == 0 ? "no example has a weight above 0" : "";
 }
 
 EvalMetrics EvalAccumulator::Metrics() const {
   EvalMetrics metrics;
   metrics.set_examples(examples_);
-  if (not_finite_ > 0 || (weight_ == 0 && examples_ > 0)) {  // or nothing has a weight
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    metrics.set_auc(nan), metrics.set_auc_error_bound(nan), metrics.set_log_loss(nan),
-        metrics.set_accuracy(nan);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  if (const std::string why = WhyNone(); !why.empty()) {
+    metrics.set_auc_undefined(why);
+    metrics.set_auc_error_bound(nan), metrics.set_log_loss(nan), metrics.set_accuracy(nan);
     metrics.set_mae(nan), metrics.set_rmse(nan), metrics.set_calibration(nan);
+    metrics.set_positive_rate(nan);
     return metrics;
   }
   Auc(&metrics);
-  if (weight_ == 0) return metrics;
   const double weight = static_cast<double>(weight_) * kWeightUnit;
   const auto mean = [weight](absl::uint128 sum) {
     return static_cast<double>(sum) * kWeightUnit * kErrorUnit / weight;
@@ -164,7 +187,8 @@ EvalMetrics EvalAccumulator::Metrics() const {
   double labels = 0;  // mean label
   for (uint64_t w : positive_) labels += static_cast<double>(w);
   labels = labels * kWeightUnit / weight;
-  metrics.set_calibration(labels > 0 ? mean(probability_) / labels : 0);
+  metrics.set_positive_rate(labels);
+  metrics.set_calibration(labels > 0 ? mean(probability_) / labels : nan);
   return metrics;
 }
 

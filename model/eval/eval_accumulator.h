@@ -2,8 +2,9 @@
 //
 // AUC from 2^20 equal bins of the probability, ties count half. Fixed point: a weight is rounded to
 // 2^-20, a loss or error to 2^-32; products are summed in 128 bits. A loss is capped at 2^20, a
-// weight at 2^30; sums are exact while the weights of a class add up to less than 2^42. Thread
-// safety: one thread.
+// weight at 2^30; sums are exact while the weights of a class add up to less than 2^42. Source of
+// the AUC's standard error: Hanley and McNeil 1982, "The meaning and use of the area under a ROC
+// curve", equations 1 and 2. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,14 @@ class EvalAccumulator {
   // was added.
   absl::Status Merge(const EvalSums& sums);
   EvalSums ToProto() const;
-  // AUC is 0.5 when one class is absent; the others are 0 when all weights are 0. All are NaN when
-  // a logit was.
+  // There is no AUC, and auc_undefined says why, without examples of both classes. The other
+  // metrics are NaN where nothing defines them: without weights, after a logit that was NaN, and
+  // calibration without label 1.
   EvalMetrics Metrics() const;
 
  private:
+  // Why no metric is defined; empty: most are.
+  const char* WhyNone() const;
   void Auc(EvalMetrics* metrics) const;
 
   uint64_t examples_ = 0, bad_lines_ = 0, not_finite_ = 0;

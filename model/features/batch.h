@@ -9,6 +9,8 @@
 
 namespace sluice {
 
+class DataCounts;
+
 // n examples that lie somewhere else, laid out as in a Batch.
 struct ExampleView {
   size_t n = 0;
@@ -39,6 +41,8 @@ struct Batch {
   // of `chunk` positions, so that any split of the global batch adds the same numbers. 0: no cuts.
   size_t first_position = 0;
   size_t chunk = 0;
+  // When set, counts what the cells of examples hold that are parsed into this batch.
+  DataCounts* counts = nullptr;
   // Async and Geo: where it came from.
   uint64_t task_id = 0, task_end = 0;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/field_error.h"
@@ -235,12 +236,15 @@ absl::Status Compiler::CompileFeature(const Feature& feature) {
     return FeatureError(
         feature, "is used nowhere: in_wide and in_deep are false and no cross has it; remove it");
   }
+  FeatureSource& source = out_.sources.emplace_back();
   if (feature.has_cross()) return CompileCross(feature);
   if (feature.has_categorical()) {
-    SLUICE_ASSIGN_OR_RETURN(const int column, Column(feature, feature.categorical().column()));
-    return CompileCategorical(feature, column);
+    SLUICE_ASSIGN_OR_RETURN(source.column, Column(feature, feature.categorical().column()));
+    source.category = static_cast<int>(out_.categories.size());
+    return CompileCategorical(feature, source.column);
   }
   SLUICE_ASSIGN_OR_RETURN(const int column, Column(feature, feature.numeric().column()));
+  source.column = column;
   SLUICE_RETURN_IF_ERROR(CheckDatePart(feature, feature.numeric().date_part()));
   const NumericFeature& numeric = feature.numeric();
   if (!Bucketed(feature)) {
@@ -337,7 +341,7 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
     if (value.empty())
       return FeatureError(feature,
                           "vocabulary has an empty value; remove it (see missing_is_value)");
-    if (!category.vocabulary.insert(value).second) {
+    if (!category.vocabulary.emplace(value, category.vocabulary.size()).second) {
       return FeatureError(feature, "vocabulary has \"", value, "\" twice; remove one");
     }
   }
@@ -375,6 +379,7 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   }
   const int index = static_cast<int>(out_.categories.size());
   category.feature = feature.name();
+  category.index = static_cast<uint32_t>(index);
   category.seed = SlotSeed(feature.name());
   const Use use = UseOf(feature, key_parts_);
   const auto part = parts_.find(feature.name());

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "model/features/feature_schema.h"
 #include "model/features/label_rule.h"
@@ -30,14 +30,16 @@ struct CompiledNumeric {
 // What gives one key an example (or several): a categorical or bucketed feature.
 struct CompiledCategory {
   std::string feature;
+  uint32_t index = 0;  // in CompiledFeatures::categories
   int column = kNone;
   uint64_t seed = 0;
   DatePart date_part = WHOLE;
   bool bucketed = false;
-  std::vector<double> boundaries;               // bucketed
-  std::vector<uint64_t> bucket_keys;            // boundaries.size() + 1
-  absl::flat_hash_set<std::string> vocabulary;  // empty: every value
-  char multi_value_delimiter = 0;               // 0: one value
+  std::vector<double> boundaries;     // bucketed
+  std::vector<uint64_t> bucket_keys;  // boundaries.size() + 1
+  // Value -> its index in the job's list; empty: every value.
+  absl::flat_hash_map<std::string, uint32_t> vocabulary;
+  char multi_value_delimiter = 0;  // 0: one value
   uint64_t hash_buckets = 0;
   bool missing_is_value = false;
   int part = kNone;  // index of the example's part keys when a cross uses it
@@ -56,6 +58,12 @@ struct CompiledSlot {
   int cross = kNone;
 };
 
+// Where a feature's values come from; kNone for what it does not have.
+struct FeatureSource {
+  int column = kNone;
+  int category = kNone;
+};
+
 struct CompiledFeatures {
   std::vector<std::string> columns;  // label, weight, then those of the features, each once
   LabelRule label;
@@ -65,7 +73,8 @@ struct CompiledFeatures {
   std::vector<FeatureSchema::Slot> slot_info;
   std::vector<CompiledCategory> categories;
   std::vector<CompiledCross> crosses;
-  std::vector<int> part_categories;  // [parts]: the category of each part key
+  std::vector<int> part_categories;    // [parts]: the category of each part key
+  std::vector<FeatureSource> sources;  // by JobConfig.features
 };
 
 absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job);

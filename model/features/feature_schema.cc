@@ -28,6 +28,7 @@ using PartKeys = absl::InlinedVector<PartKey, 32>;
 struct Cells {
   const std::string_view* values;
   const bool* missing;
+  DataCounts* counts;  // of what they hold; null: not counted
 };
 
 absl::Status CellError(const std::string& feature, const std::string& column, std::string_view cell,
@@ -74,6 +75,7 @@ class CompiledSchema : public FeatureSchema {
   const std::vector<std::string>& columns() const override { return f_.columns; }
   absl::Status AppendExample(const std::string_view* values, const bool* missing, bool need_label,
                              Batch* batch) const override;
+  DataSummary Summarize(const DataCounts& counts) const override;
 
  private:
   absl::Status AppendAll(const Cells& cells, bool need_label, Batch* batch) const;
@@ -83,7 +85,7 @@ class CompiledSchema : public FeatureSchema {
                          double* value) const;
   absl::Status NumberOf(const CompiledNumeric& numeric, const Cells& cells, float* number) const;
   absl::Status SingleKey(const CompiledCategory& category, const Cells& cells, PartKey* key) const;
-  void AppendMultiKeys(const CompiledCategory& category, std::string_view cell, Batch* batch) const;
+  void AppendMultiKeys(const CompiledCategory& category, const Cells& cells, Batch* batch) const;
   absl::Status AppendCategory(const CompiledCategory& category, const Cells& cells,
                               const PartKeys& parts, Batch* batch) const;
   // The keys and offsets of the plain slots from `first` on; returns the first other one.
@@ -101,9 +103,19 @@ inline uint64_t KeyOfBytes(std::string_view value, uint64_t seed) {
                            : ValueKey(value, seed);
 }
 
-uint64_t KeyOfValue(const CompiledCategory& category, std::string_view value) {
-  const bool known = category.vocabulary.empty() ||
-                     category.vocabulary.contains(absl::string_view(value.data(), value.size()));
+// Whether the value is in the vocabulary; an empty one has all.
+bool FindInVocabulary(const CompiledCategory& category, std::string_view value,
+                      DataCounts* counts) {
+  if (category.vocabulary.empty()) return true;
+  const auto found = category.vocabulary.find(absl::string_view(value.data(), value.size()));
+  const bool known = found != category.vocabulary.end();
+  if (counts != nullptr)
+    counts->AddValue(category.index, known ? found->second : DataCounts::kOutOfVocabulary);
+  return known;
+}
+
+uint64_t KeyOfValue(const CompiledCategory& category, std::string_view value, DataCounts* counts) {
+  const bool known = FindInVocabulary(category, value, counts);
   const uint64_t key = known ? KeyOfBytes(value, category.seed) : OutOfVocabularyKey(category.seed);
   return FoldKey(key, category.hash_buckets, category.seed);
 }
@@ -171,7 +183,7 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
   }
   key->present = true;
   if (!category.bucketed && category.date_part == WHOLE) {
-    key->key = KeyOfValue(category, cells.values[category.column]);
+    key->key = KeyOfValue(category, cells.values[category.column], cells.counts);
     return absl::OkStatus();
   }
   double value;
@@ -186,15 +198,16 @@ absl::Status CompiledSchema::SingleKey(const CompiledCategory& category, const C
   }
   char text[16];
   const auto end = std::to_chars(text, text + sizeof(text), static_cast<int>(value)).ptr;
-  key->key = KeyOfValue(category, std::string_view(text, end - text));
+  key->key = KeyOfValue(category, std::string_view(text, end - text), cells.counts);
   return absl::OkStatus();
 }
 
-void CompiledSchema::AppendMultiKeys(const CompiledCategory& category, std::string_view cell,
+void CompiledSchema::AppendMultiKeys(const CompiledCategory& category, const Cells& cells,
                                      Batch* batch) const {
+  std::string_view cell = cells.values[category.column];
   while (!cell.empty()) {
     const size_t end = std::min(cell.find(category.multi_value_delimiter), cell.size());
-    if (end > 0) batch->keys.push_back(KeyOfValue(category, cell.substr(0, end)));
+    if (end > 0) batch->keys.push_back(KeyOfValue(category, cell.substr(0, end), cells.counts));
     cell.remove_prefix(std::min(end + 1, cell.size()));
   }
 }
@@ -202,7 +215,7 @@ void CompiledSchema::AppendMultiKeys(const CompiledCategory& category, std::stri
 absl::Status CompiledSchema::AppendCategory(const CompiledCategory& category, const Cells& cells,
                                             const PartKeys& parts, Batch* batch) const {
   if (category.multi_value_delimiter != 0 && !cells.missing[category.column]) {
-    AppendMultiKeys(category, cells.values[category.column], batch);
+    AppendMultiKeys(category, cells, batch);
     return absl::OkStatus();
   }
   PartKey key;
@@ -230,8 +243,10 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
   // Without need_label (prediction) neither is used, so neither can make a line a bad one.
   float label = 0;
   if (!cells.missing[0]) {
-    const absl::Status status = f_.label.Apply(cells.values[0], &label);
+    int value = -1;
+    const absl::Status status = f_.label.Apply(cells.values[0], &label, &value);
     if (need_label && !status.ok()) return status;
+    if (cells.counts != nullptr && value >= 0) cells.counts->AddLabelValue(value);
   } else if (need_label) {
     return absl::InvalidArgumentError(
         absl::StrCat("label column \"", f_.columns[0], "\" is missing"));
@@ -310,8 +325,13 @@ absl::Status CompiledSchema::AppendExample(const std::string_view* values, const
                                            bool need_label, Batch* batch) const {
   const size_t numbers = batch->numeric.size(), offsets = batch->key_offsets.size(),
                keys = batch->keys.size();
-  absl::Status status = AppendAll({values, missing}, need_label, batch);
-  if (!status.ok()) {
+  DataCounts* const counts = batch->counts;
+  absl::Status status = AppendAll({values, missing, counts}, need_label, batch);
+  if (status.ok()) {
+    if (counts != nullptr)
+      counts->CountExample(missing, f_.columns.size(), batch->label.back() == 1);
+  } else {
+    if (counts != nullptr) counts->DropLine();
     batch->label.resize(batch->n);
     batch->weight.resize(batch->n);
     batch->numeric.resize(numbers);
@@ -319,6 +339,23 @@ absl::Status CompiledSchema::AppendExample(const std::string_view* values, const
     batch->keys.resize(keys);
   }
   return status;
+}
+
+DataSummary CompiledSchema::Summarize(const DataCounts& counts) const {
+  DataSummary summary;
+  summary.set_examples(counts.examples());
+  summary.set_positive(counts.positive());
+  summary.set_label_values_seen(counts.label_values_seen());
+  for (const FeatureSource& source : f_.sources) {
+    FeatureSummary* feature = summary.add_features();
+    if (source.column != kNone) feature->set_missing(counts.MissingIn(source.column));
+    const DataCounts::Vocabulary* vocabulary =
+        source.category == kNone ? nullptr : counts.OfCategory(source.category);
+    if (vocabulary == nullptr) continue;
+    feature->set_out_of_vocabulary(vocabulary->out_of_vocabulary);
+    feature->set_vocabulary_seen(vocabulary->seen);
+  }
+  return summary;
 }
 
 }  // namespace

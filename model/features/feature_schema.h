@@ -14,7 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
+#include "model/features/data_counts.h"
 #include "proto/config.pb.h"
+#include "proto/scheduler.pb.h"
 
 namespace sluice {
 
@@ -44,10 +46,13 @@ class FeatureSchema {
   // Names of the columns that lines must have, label and weight first ("" where there is none).
   virtual const std::vector<std::string>& columns() const = 0;
   // Appends one example from the values of columns(), same order. `missing[i]` marks absent values.
-  // With `need_label` false a missing label is 0. INVALID_ARGUMENT says what is wrong with the line
-  // (column, value); then nothing was appended.
+  // With `need_label` false a missing label is 0. Counts the example in batch->counts when it is
+  // set. INVALID_ARGUMENT says what is wrong with the line (column, value); then nothing was
+  // appended or counted.
   virtual absl::Status AppendExample(const std::string_view* values, const bool* missing,
                                      bool need_label, Batch* batch) const = 0;
+  // What AppendExample counted, by the features of the job.
+  virtual DataSummary Summarize(const DataCounts&) const { return DataSummary(); }
 };
 
 }  // namespace sluice

@@ -32,7 +32,7 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
         "data.label.positive");
   }
   for (const std::string& value : rule.negative_) {
-    if (rule.Contains(rule.positive_, value)) {
+    if (IndexOf(rule.positive_, value) >= 0) {
       return absl::InvalidArgumentError(absl::StrCat("data.label has ", QuotedCell(value),
                                                      " in both positive and negative; remove one"));
     }
@@ -40,18 +40,20 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
   return rule;
 }
 
-bool LabelRule::Contains(const std::vector<std::string>& list, std::string_view cell) const {
-  return std::find(list.begin(), list.end(), cell) != list.end();
+int LabelRule::IndexOf(const std::vector<std::string>& list, std::string_view cell) {
+  const auto found = std::find(list.begin(), list.end(), cell);
+  return found == list.end() ? -1 : static_cast<int>(found - list.begin());
 }
 
-absl::Status LabelRule::Apply(std::string_view cell, float* label) const {
+absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_index) const {
+  *value_index = -1;
   if (!positive_.empty()) {
-    if (Contains(positive_, cell)) {
-      *label = 1;
-      return absl::OkStatus();
-    }
-    *label = 0;
-    if (negative_.empty() || Contains(negative_, cell)) return absl::OkStatus();
+    *value_index = IndexOf(positive_, cell);
+    *label = *value_index >= 0 ? 1 : 0;
+    if (*label == 1) return absl::OkStatus();
+    const int negative = IndexOf(negative_, cell);
+    if (negative >= 0) *value_index = static_cast<int>(positive_.size()) + negative;
+    if (negative_.empty() || negative >= 0) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("label column \"", column_, "\": ", QuotedCell(cell),
                      " is in neither data.label.positive nor data.label.negative"));

@@ -17,11 +17,13 @@ class LabelRule {
  public:
   // INVALID_ARGUMENT on lists that overlap, `negative` alone, or lists beside positive_at_least.
   static absl::StatusOr<LabelRule> Create(const DataConfig& data);
-  // INVALID_ARGUMENT names column and value.
-  absl::Status Apply(std::string_view cell, float* label) const;
+  // INVALID_ARGUMENT names column and value. `value_index`: the cell's index in label.positive
+  // followed by label.negative; -1 when it is none of them.
+  absl::Status Apply(std::string_view cell, float* label, int* value_index) const;
 
  private:
-  bool Contains(const std::vector<std::string>& list, std::string_view cell) const;
+  // -1: it is not there.
+  static int IndexOf(const std::vector<std::string>& list, std::string_view cell);
 
   std::string column_;
   std::vector<std::string> positive_, negative_;

@@ -21,8 +21,15 @@ class JobFilesTest : public testing::Test {
              testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
-    std::ofstream(dir_ + "/train-1.csv") << "1\n";
+    std::ofstream(dir_ + "/train-1.csv") << "y,x\n1,1\n";
     job_.mutable_data()->add_train_files(dir_ + "/train-*.csv");
+    job_.mutable_data()->set_format(DataConfig::CSV);
+    job_.mutable_data()->mutable_csv()->set_header(true);
+    job_.mutable_data()->mutable_label()->set_column("y");
+    Feature* feature = job_.add_features();
+    feature->set_name("x");
+    feature->mutable_numeric();
+    job_.mutable_model()->mutable_wide_deep()->add_hidden_units(4);
     job_.set_output_dir(dir_ + "/a/b");
   }
   std::string Refusal() {
@@ -57,6 +64,25 @@ TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
   EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
 }
 
+TEST_F(JobFilesTest, AMissingColumnIsNamedWithFieldFileAndClosestName) {
+  std::ofstream(dir_ + "/test.csv") << "y,xx,z\n1,1,1\n";
+  job_.mutable_data()->add_eval_files(dir_ + "/test.csv");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: data file " + dir_ + "/test.csv"),
+                               HasSubstr("no column \"x\""), HasSubstr("did you mean \"xx\"?")));
+  EXPECT_EQ(CheckWhatIsHere(job_).code(), absl::StatusCode::kInvalidArgument);
+  std::ofstream(dir_ + "/train-1.csv") << "label,x\n1,1\n";
+  EXPECT_THAT(Refusal(), HasSubstr("data.train_files: data file " + dir_ + "/train-1.csv"));
+  job_.set_evaluate_only(true);
+  EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
+}
+
+TEST_F(JobFilesTest, WhatIsNotHereIsLeftToWhoReadsIt) {
+  job_.mutable_data()->add_train_files(dir_ + "/gone.csv");
+  job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
+  job_.set_initial_model(dir_ + "/nothing");
+  EXPECT_TRUE(CheckWhatIsHere(job_).ok());
+}
+
 TEST_F(JobFilesTest, AFolderThatIsNoSavedModelIsRefused) {
   for (const std::string& folder : {dir_, dir_ + "/nothing"}) {
     job_.set_initial_model(folder);
@@ -66,25 +92,18 @@ TEST_F(JobFilesTest, AFolderThatIsNoSavedModelIsRefused) {
 }
 
 TEST_F(JobFilesTest, AModelWithOtherTablesIsRefused) {
-  Feature* feature = job_.add_features();
-  feature->set_name("x");
-  feature->mutable_numeric();
-  job_.mutable_data()->set_format(DataConfig::CSV);
-  job_.mutable_data()->mutable_csv()->set_header(true);
-  job_.mutable_data()->mutable_label()->set_column("y");
-  job_.mutable_model()->mutable_wide_deep()->add_hidden_units(4);
   const auto job = EffectiveJobConfig(job_, dir_);
   ASSERT_TRUE(job.ok()) << job.status();
   job_ = *job;
   job_.set_initial_model(dir_ + "/model");
-  EXPECT_TRUE(CheckInitialModel(job_).ok());  // there is none here
+  EXPECT_TRUE(CheckWhatIsHere(job_).ok());  // there is none here
   Manifest none;
   none.set_version(1);
   ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none).ok());
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"),
                                HasSubstr("' is not in " + dir_ + "/model, and "),
                                HasSubstr(" more tables do not fit; give a model")));
-  EXPECT_EQ(CheckInitialModel(job_), CheckJobFiles(job_, dir_));
+  EXPECT_EQ(CheckWhatIsHere(job_), CheckJobFiles(job_, dir_));
 }
 
 TEST_F(JobFilesTest, AnOutputBelowAFileIsRefused) {

@@ -117,6 +117,18 @@ TEST(ProgressTest, PlainLinesComeOncePerChangeAndForEachReportedStep) {
   EXPECT_EQ(out.str(), "worker 1: epoch 3 step 1,030 loss 0.30000 20,000 examples/s\n");
 }
 
+TEST(ProgressTest, WhyAJobEndedIsLeftToTheErrorOfTheCommand) {
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kPlain, &out);
+  JobStatus status = Running();
+  printer.Update(status);
+  status.set_state(JOB_FAILED);
+  status.set_message("the disk is full");
+  printer.Update(status);
+  printer.Finish(status);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("failed"), Not(HasSubstr("the disk is full"))));
+}
+
 TEST(ProgressTest, EpochIsToldWithItsEvaluation) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kPlain, &out);

@@ -414,8 +414,9 @@ TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
   JobConfig config = FakeCluster::Config(0, 1);
   config.set_evaluate_only(true);
   const std::string job = c.Run(config);
-  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::EVAL);
-  EXPECT_EQ(c.Phase(job, 0, Ended(1))->phase().kind(), Phase::FINISH);
+  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::INDEX);
+  EXPECT_EQ(c.Phase(job, 0, Indexed(0))->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c.Phase(job, 0, Ended(2))->phase().kind(), Phase::FINISH);
   c.core_.OutputEnded(job, absl::ResourceExhaustedError("disk full"));
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_EQ(c.Status(job).result().status(), "failed");

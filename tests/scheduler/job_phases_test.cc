@@ -48,7 +48,7 @@ TEST(JobPhasesTest, WithoutEvalFilesOrModelThesePhasesAreNotThere) {
 TEST(JobPhasesTest, EvaluateOnlyDoesNothingElse) {
   JobConfig config = Config(3);
   config.set_evaluate_only(true);
-  EXPECT_EQ(Listed(config), "eval0 finish0");
+  EXPECT_EQ(Listed(config), "index0 eval0 finish0");
 }
 
 TEST(JobPhasesTest, AdvancesWhenAllRanksHaveEnded) {

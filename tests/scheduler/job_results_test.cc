@@ -27,11 +27,12 @@ TrainReport Report(uint64_t examples, double loss_sum, uint64_t bad_lines) {
 }
 
 TEST(JobResultsTest, SumsOverRanksAndEpochs) {
-  JobResults results(Config(true), 2);
+  const JobConfig config = Config(true);
+  JobResults results(config, 2);
   for (const uint32_t epoch : {0, 1}) {
     results.BeginTrain(kStart + absl::Seconds(10) * epoch);
-    results.AddTrain(0, Report(30, 15, 1));
-    results.AddTrain(1, Report(10, 25, 2));
+    ASSERT_TRUE(results.AddTrain(0, Report(30, 15, 1)).ok());
+    ASSERT_TRUE(results.AddTrain(1, Report(10, 25, 2)).ok());
     results.EndTrain(epoch, 0, kStart + absl::Seconds(10) * epoch + absl::Seconds(2));
   }
   const JobResult& result = results.result();
@@ -50,25 +51,27 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
 }
 
 TEST(JobResultsTest, HotRowsAreSummedWhereThereIsACache) {
-  JobResults results(Config(true), 2);
+  const JobConfig config = Config(true);
+  JobResults results(config, 2);
   results.BeginTrain(kStart);
   TrainReport report = Report(30, 15, 0);
-  results.AddTrain(0, report);
+  ASSERT_TRUE(results.AddTrain(0, report).ok());
   EXPECT_FALSE(results.result().has_hot_rows());
   report.mutable_hot_rows()->set_hits(5);
   report.mutable_hot_rows()->set_staleness_max(3);
-  results.AddTrain(0, report);
+  ASSERT_TRUE(results.AddTrain(0, report).ok());
   report.mutable_hot_rows()->set_staleness_max(2);
-  results.AddTrain(1, report);
+  ASSERT_TRUE(results.AddTrain(1, report).ok());
   EXPECT_EQ(results.result().hot_rows().hits(), 10u);
   EXPECT_EQ(results.result().hot_rows().staleness_max(), 3u);
 }
 
 TEST(JobResultsTest, SyncCountsGlobalSteps) {
-  JobResults results(Config(false), 2);
+  const JobConfig config = Config(false);
+  JobResults results(config, 2);
   results.BeginTrain(kStart);
-  results.AddTrain(0, Report(30, 15, 0));
-  results.AddTrain(1, Report(10, 25, 0));
+  ASSERT_TRUE(results.AddTrain(0, Report(30, 15, 0)).ok());
+  ASSERT_TRUE(results.AddTrain(1, Report(10, 25, 0)).ok());
   results.EndTrain(0, 7, kStart + absl::Seconds(1));
   EXPECT_EQ(results.result().global_step(), 7u);
 }
@@ -91,27 +94,109 @@ TEST(JobResultsTest, TooManyBadLinesAreAnError) {
 }
 
 TEST(JobResultsTest, EvaluationBelongsToItsEpochAndTheLastIsReported) {
-  JobResults results(Config(true), 1);
+  const JobConfig config = Config(true);
+  JobResults results(config, 1);
   EvalAccumulator sums;
   sums.Add(4.0f, 1.0f, 1.0f);
   sums.Add(-4.0f, 0.0f, 1.0f);
   results.BeginTrain(kStart);
-  results.AddTrain(0, Report(2, 1, 0));
+  ASSERT_TRUE(results.AddTrain(0, Report(2, 1, 0)).ok());
   results.EndTrain(0, 0, kStart + absl::Seconds(1));
   results.BeginEval();
-  ASSERT_TRUE(results.AddEval(sums.ToProto()).ok());
+  ASSERT_TRUE(results.AddEval(sums.ToProto(), DataSummary()).ok());
   EXPECT_EQ(results.EndEval(0).auc(), 1.0);
   EXPECT_EQ(results.result().epochs_log(0).eval().examples(), 2u);
   EXPECT_EQ(results.result().eval().accuracy(), 1.0);
 }
 
+// A job with a vocabulary of two values, and label values.
+JobConfig SummarizedConfig() {
+  JobConfig config = Config(true);
+  Feature* feature = config.add_features();
+  feature->set_name("sex");
+  feature->mutable_categorical()->add_vocabulary("f");
+  feature->mutable_categorical()->add_vocabulary("m");
+  config.mutable_data()->mutable_label()->add_positive("yes");
+  config.mutable_data()->mutable_label()->add_negative("no");
+  config.mutable_data()->add_eval_files("e");
+  return config;
+}
+
+DataSummary Held(uint64_t examples, const std::string& labels, const std::string& sex) {
+  DataSummary summary;
+  summary.set_examples(examples);
+  summary.set_positive(1);
+  summary.set_label_values_seen(labels);
+  summary.add_features()->set_vocabulary_seen(sex);
+  return summary;
+}
+
+TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
+  const JobConfig config = SummarizedConfig();
+  JobResults results(config, 2);
+  for (const uint32_t epoch : {0, 1}) {
+    results.BeginTrain(kStart);
+    TrainReport left = Report(30, 15, 0), right = Report(10, 25, 0);
+    if (epoch == 0) {
+      *left.mutable_summary() = Held(30, "\x01", "\x01");
+      *right.mutable_summary() = Held(10, "", "");
+    }
+    ASSERT_TRUE(results.AddTrain(0, left).ok());
+    ASSERT_TRUE(results.AddTrain(1, right).ok());
+    results.EndTrain(epoch, 0, kStart + absl::Seconds(1));
+    EXPECT_EQ(results.result().data().examples(), 40u);
+    EXPECT_EQ(results.result().data().positive(), 2u);
+    EvalAccumulator sums;
+    sums.Add(4.0f, 1.0f, 1.0f);
+    results.BeginEval();
+    ASSERT_TRUE(results.AddEval(sums.ToProto(), Held(1, "", "")).ok());
+    EXPECT_FALSE(results.EndEval(epoch).has_auc());
+    EXPECT_THAT(results.result().warnings(),
+                testing::ElementsAre(
+                    testing::HasSubstr("\"m\""),
+                    testing::AllOf(testing::HasSubstr("evaluation"), testing::HasSubstr("label 0")),
+                    testing::HasSubstr("data.label.negative: the value \"no\"")));
+  }
+}
+
+TEST(JobResultsTest, ALabelValueOfTheEvaluationDataAloneIsNoWarning) {
+  const JobConfig config = SummarizedConfig();
+  JobResults results(config, 1);
+  results.BeginTrain(kStart);
+  TrainReport report = Report(30, 15, 0);
+  *report.mutable_summary() = Held(30, "\x01", "\x03");
+  ASSERT_TRUE(results.AddTrain(0, report).ok());
+  results.EndTrain(0, 0, kStart + absl::Seconds(1));
+  EvalAccumulator sums;
+  sums.Add(4.0f, 1.0f, 1.0f);
+  sums.Add(-4.0f, 0.0f, 1.0f);
+  results.BeginEval();
+  ASSERT_TRUE(results.AddEval(sums.ToProto(), Held(2, "\x02", "")).ok());
+  EXPECT_TRUE(results.EndEval(0).has_auc());
+  EXPECT_TRUE(results.result().warnings().empty());
+}
+
+TEST(JobResultsTest, AnImpossibleSummaryIsRefused) {
+  const JobConfig config = SummarizedConfig();
+  JobResults results(config, 1);
+  results.BeginTrain(kStart);
+  TrainReport report = Report(30, 15, 0);
+  *report.mutable_summary() = Held(30, "", "too long");
+  EXPECT_TRUE(absl::IsInvalidArgument(results.AddTrain(0, report)));
+  EXPECT_EQ(results.result().data().examples(), 0u);
+  results.BeginEval();
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      results.AddEval(EvalAccumulator().ToProto(), Held(30, "too long", ""))));
+}
+
 TEST(JobResultsTest, ImpossibleSumsAreRefused) {
-  JobResults results(Config(true), 1);
+  const JobConfig config = Config(true);
+  JobResults results(config, 1);
   results.BeginEval();
   EvalSums sums;
   sums.add_positive_bin_delta(1u << 30);
   sums.add_positive_weight(1);
-  EXPECT_TRUE(absl::IsInvalidArgument(results.AddEval(sums)));
+  EXPECT_TRUE(absl::IsInvalidArgument(results.AddEval(sums, DataSummary())));
 }
 
 }  // namespace

@@ -39,6 +39,73 @@ TEST(JobRunTest, OwnFilesOfARankStayWithIt) {
   EXPECT_EQ(run.NextTask(ask)->kind(), NextTaskReply::EPOCH_DONE);
 }
 
+PhaseReport Seen(const std::string& host, uint64_t bytes) {
+  PhaseReport report = Files("a", 10);
+  report.mutable_index()->set_host(host);
+  SeenFile* seen = report.mutable_index()->add_train_seen();
+  seen->set_path("/d/a");
+  seen->set_bytes(bytes);
+  return report;
+}
+
+TEST(JobRunTest, HostsThatSeeOtherFilesFailInEveryMode) {
+  for (const int k_steps : {-1, 0, 5}) {
+    for (const auto assignment : {DataConfig::GLOBAL, DataConfig::PER_RANK_FILES}) {
+      JobConfig config = FakeCluster::Config(k_steps, 2);
+      config.mutable_data()->set_assignment(assignment);
+      JobRun run(&config, 2, kStart);
+      ASSERT_TRUE(run.TakeReport(1, Seen("left", 10), kStart).ok());
+      EXPECT_TRUE(run.failure().ok());
+      ASSERT_FALSE(*run.TakeReport(0, Seen("right", 11), kStart));
+      EXPECT_TRUE(absl::IsFailedPrecondition(run.failure()));
+      EXPECT_THAT(std::string(run.failure().message()),
+                  testing::AllOf(testing::HasSubstr("/d/a"), testing::HasSubstr("left"),
+                                 testing::HasSubstr("right")));
+    }
+  }
+}
+
+TEST(JobRunTest, EvaluationAloneComparesFilesToo) {
+  JobConfig config = FakeCluster::Config(0, 2);
+  config.set_evaluate_only(true);
+  JobRun run(&config, 2, kStart);
+  PhaseReport report = Ended(1);
+  report.mutable_index()->add_eval_seen()->set_path("e");
+  ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, report, kStart));
+  EXPECT_EQ(run.phases().current().kind(), Phase::EVAL);
+  JobRun other(&config, 2, kStart);
+  ASSERT_TRUE(other.TakeReport(0, report, kStart).ok());
+  ASSERT_TRUE(other.TakeReport(1, Ended(1), kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(other.failure()));
+}
+
+std::vector<std::string> Tags(const std::vector<Scalar>& scalars) {
+  std::vector<std::string> tags;
+  for (const Scalar& scalar : scalars) tags.push_back(scalar.tag);
+  return tags;
+}
+
+TEST(JobRunTest, UndefinedMetricsMakeNoPointOfACurve) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_evaluate_only(true);
+  EvalAccumulator both, one, none;
+  for (EvalAccumulator* sums : {&both, &one}) sums->Add(1.0f, 1.0f, 1.0f);
+  both.Add(-1.0f, 0.0f, 1.0f);
+  const std::vector<std::pair<EvalAccumulator*, std::vector<std::string>>> cases = {
+      {&both, {"eval/auc", "eval/log_loss", "eval/accuracy", "eval/mae", "eval/rmse"}},
+      {&one, {"eval/log_loss", "eval/accuracy", "eval/mae", "eval/rmse"}},
+      {&none, {}}};
+  for (const auto& [sums, tags] : cases) {
+    JobRun run(&config, 1, kStart);
+    ASSERT_TRUE(run.TakeReport(0, Ended(1), kStart).ok());
+    PhaseReport report = Ended(2);
+    *report.mutable_eval() = sums->ToProto();
+    ASSERT_TRUE(run.TakeReport(0, report, kStart).ok());
+    EXPECT_EQ(Tags(run.TakeScalars()), tags);
+  }
+}
+
 TEST(JobRunTest, EmptyDataFails) {
   JobConfig config = FakeCluster::Config(0, 1);
   JobRun run(&config, 1, kStart);

@@ -68,6 +68,66 @@ TEST(ResultJsonTest, HotRowsAreThereWithACache) {
                                  "\"whole_batches\": 2}"));
 }
 
+TEST(ResultJsonTest, AnUndefinedAucIsNullAndSaysWhy) {
+  JobResult result;
+  result.mutable_eval()->set_examples(3);
+  result.mutable_eval()->set_auc_undefined("no example has label 1");
+  result.mutable_eval()->set_accuracy(1);
+  const std::string json = ResultJson(result);
+  for (const char* part : {"\"auc\": null", "\"auc_standard_error\": null", "\"accuracy\": 1",
+                           "\"auc_undefined\": \"no example has label 1\""}) {
+    EXPECT_THAT(json, testing::HasSubstr(part));
+  }
+  result.mutable_eval()->clear_auc_undefined();
+  result.mutable_eval()->set_auc(0.75);
+  result.mutable_eval()->set_auc_standard_error(0.25);
+  const std::string defined = ResultJson(result);
+  EXPECT_THAT(defined, testing::HasSubstr("\"auc\": 0.75"));
+  EXPECT_THAT(defined, testing::HasSubstr("\"auc_standard_error\": 0.25"));
+  EXPECT_THAT(defined, testing::Not(testing::HasSubstr("auc_undefined")));
+}
+
+TEST(ResultJsonTest, DataHasSharesByFeatureAndWarningsAreListed) {
+  JobConfig config;
+  config.add_features()->set_name("x");
+  Feature* sex = config.add_features();
+  sex->set_name("sex");
+  for (const char* value : {"f", "m", "x"}) sex->mutable_categorical()->add_vocabulary(value);
+  Feature* both = config.add_features();
+  both->set_name("both");
+  both->mutable_cross();
+  JobResult result;
+  EXPECT_THAT(ResultJson(result, config), testing::HasSubstr("\"data\": null"));
+  EXPECT_THAT(ResultJson(result, config), testing::HasSubstr("\"warnings\": []"));
+  DataSummary* data = result.mutable_data();
+  data->set_examples(8);
+  data->set_positive(2);
+  data->add_features()->set_missing(1);
+  FeatureSummary* summary = data->add_features();
+  summary->set_out_of_vocabulary(4);
+  summary->set_vocabulary_seen("\x05");
+  data->add_features();
+  result.add_warnings("a \"quoted\" warning");
+  google::protobuf::Struct parsed;
+  const std::string json = ResultJson(result, config);
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &parsed).ok()) << json;
+  EXPECT_EQ(parsed.fields().at("warnings").list_value().values(0).string_value(),
+            "a \"quoted\" warning");
+  const auto& fields = parsed.fields().at("data").struct_value().fields();
+  EXPECT_EQ(fields.at("examples").number_value(), 8);
+  EXPECT_EQ(fields.at("positive_rate").number_value(), 0.25);
+  const auto& features = fields.at("features").list_value();
+  ASSERT_EQ(features.values_size(), 2);  // a cross has no cells
+  const auto& x = features.values(0).struct_value().fields();
+  EXPECT_EQ(x.at("name").string_value(), "x");
+  EXPECT_EQ(x.at("missing").number_value(), 0.125);
+  EXPECT_EQ(x.count("out_of_vocabulary"), 0u);
+  const auto& of_sex = features.values(1).struct_value().fields();
+  EXPECT_EQ(of_sex.at("out_of_vocabulary").number_value(), 0.5);
+  EXPECT_EQ(of_sex.at("vocabulary").number_value(), 3);
+  EXPECT_EQ(of_sex.at("vocabulary_seen").number_value(), 2);
+}
+
 TEST(ResultJsonTest, WhatIsNotFiniteIsNull) {
   JobResult result;
   result.set_seconds(std::numeric_limits<double>::quiet_NaN());

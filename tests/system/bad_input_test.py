@@ -159,15 +159,19 @@ class BadInputTest(SluiceTest):
     def test_columns_and_labels_that_are_not_there(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         path = self.write_csv("train.csv", self.rows())
+        second = self.write_csv("train2.csv", [(1, "a")] * 40, header="label,c")
         for mode, flags in MODES.items():
             with self.subTest(mode):
                 job = self.small_job(train="train.csv")
-                self.submit_fails(log_dir, job, str(path), "no column \"lable\"", "the label", "label, x, c",
+                # Of the first file before the job is submitted, of the others when they are read.
+                self.submit_fails(log_dir, job, str(path), "no column \"lable\"", "the label", "label, x, c", code=2,
                                   flags=flags + ["--set=data.label.column=lable"])
-                self.submit_fails(log_dir, job, str(path), "no column \"z\"", "a feature", "label, x, c",
+                self.submit_fails(log_dir, job, str(path), "no column \"z\"", "a feature", "label, x, c", code=2,
                                   flags=flags + ["--set=features[0].numeric.column=z"])
                 self.submit_fails(log_dir, job, "%s:2: " % path, "\"0\"",
                                   flags=flags + ["--set=data.label.positive=yes", "--set=data.label.negative=no"])
+                self.submit_fails(log_dir, self.small_job(train="train*.csv"), str(second), "no column \"x\"", "a feature",
+                                  "label, c", flags=flags)
 
     def test_damaged_files(self):
         log_dir = self.up("--server_num=1", "--worker_num=2")
@@ -177,11 +181,14 @@ class BadInputTest(SluiceTest):
         damaged[len(packed) // 2] ^= 0xFF
         files = {"cut.csv.gz": packed[:len(packed) // 2], "damaged.csv.gz": bytes(damaged),
                  "garbage.csv": b"\x00\xff\x01,\n\xfe" + random.Random(1).randbytes(20000), "noise.csv": b"label,x,c\n" + random.Random(2).randbytes(20000)}
+        self.write_csv("a_good.csv", self.rows())
         for name, content in files.items():
             (self.tmp / name).write_bytes(content)
             for mode, flags in MODES.items():
                 with self.subTest(name + " " + mode):
-                    out = self.submit_fails(log_dir, self.small_job(train=name), str(self.tmp / name), flags=flags)
+                    # Behind a good file: the first one's header is read before the job is submitted.
+                    job = self.small_job(train='a_good.csv" train_files: "' + name)
+                    out = self.submit_fails(log_dir, job, str(self.tmp / name), flags=flags)
                     if name.endswith(".gz"):
                         self.assertIn("gzip", out)
         statuses = {w["role"].lower().replace("role_", "") for w in self.status(log_dir)["members"]}

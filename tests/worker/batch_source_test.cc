@@ -188,6 +188,40 @@ TEST_F(BatchSourceTest, TasksAreCutInBatchesAndEveryExampleComesOnce) {
   EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 0), Pair(3, 4)));
 }
 
+// A schema that finds one example in what was read.
+class OneExampleModel : public FakeModel {
+  class Schema : public EmptySchema {
+    DataSummary Summarize(const DataCounts&) const override {
+      DataSummary summary;
+      summary.set_examples(1);
+      return summary;
+    }
+  };
+
+ public:
+  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
+
+ private:
+  const std::shared_ptr<const FeatureSchema> schema_ = std::make_shared<Schema>();
+};
+
+TEST_F(BatchSourceTest, EachTaskOfTheFirstEpochIsSummarizedOnceAndReportedWithIt) {
+  const OneExampleModel model;
+  context_.model = &model;
+  config()->mutable_train()->set_batch_size(4);
+  for (const uint32_t epoch : {0, 1}) {
+    stats_.BeginEpoch(epoch);
+    scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 20, 3), Task(3, 20, 30)};
+    TaskBatches source(context_, epoch);
+    PreparedBatch prepared;
+    while (FillNext(&source, &prepared)) {
+    }
+    const TrainReport report = stats_.EpochReport();
+    EXPECT_EQ(report.has_summary(), epoch == 0);
+    EXPECT_EQ(report.summary().examples(), epoch == 0 ? 3u : 0u);
+  }
+}
+
 TEST_F(BatchSourceTest, ATaskWhoseReplyWasLostIsNotLost) {
   config()->mutable_train()->set_batch_size(10);
   scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 20), Task(3, 20, 30)};

@@ -325,5 +325,24 @@ TEST(BadLinesTest, MergeAddsCountsAndKeepsTheFirstOnes) {
   EXPECT_THAT(a.Describe(), HasSubstr("8 malformed lines, the first 5: f:1: odd; g:0: bad"));
 }
 
+TEST(DataSourceTest, AMissingColumnIsToldBeforeAnythingIsReadWithTheClosestName) {
+  const TempFolder folder;
+  const Source source = SourceOf(
+      "data { format: CSV csv { header: true } label { column: 'y' } } "
+      "model { wide_deep { hidden_units: 4 } } features { name: 'hours' numeric {} }");
+  const std::string good = folder.Write("good.csv", "hours,y,z\n"),
+                    swapped = folder.Write("bad.csv", "huors,y,z\n1,1,1\n"),
+                    unlabelled = folder.Write("test.csv", "hours,z\n"),
+                    gone = folder.Path("gone.csv");
+  EXPECT_TRUE(source.data->CheckColumns(good, true).ok());
+  const absl::Status status = source.data->CheckColumns(swapped, true);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(swapped), HasSubstr("\"hours\""),
+                                                   HasSubstr("did you mean \"huors\"?")));
+  EXPECT_FALSE(source.data->CheckColumns(unlabelled, true).ok());
+  EXPECT_TRUE(source.data->CheckColumns(unlabelled, false).ok());
+  EXPECT_FALSE(source.data->CheckColumns(gone, true).ok());
+}
+
 }  // namespace
 }  // namespace sluice

@@ -11,6 +11,7 @@
 #include "common/base/env.h"
 #include "gmock/gmock.h"
 #include "model/data/example_set.h"
+#include "model/features/data_summary.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -60,6 +61,7 @@ class ExampleCacheTest : public ::testing::Test {
     Batch batch;
     BadLines bad;
     bool cached = false;
+    DataSummary summary;
   };
   Read ReadWith(ExampleCache* cache, const DataPiece& piece) {
     const auto schema = SchemaForTest(job_);
@@ -67,7 +69,8 @@ class ExampleCacheTest : public ::testing::Test {
     EXPECT_TRUE(data.ok()) << data.status();
     Read read;
     Batch scratch;
-    const auto examples = ReadExamples(**data, *schema, cache, piece, &scratch, &read.bad);
+    const auto examples =
+        ReadExamples(**data, *schema, cache, piece, &scratch, &read.bad, &read.summary);
     EXPECT_TRUE(examples.ok()) << examples.status();
     read.cached = examples->owner != nullptr;
     ExampleSet set;
@@ -89,6 +92,7 @@ class ExampleCacheTest : public ::testing::Test {
     EXPECT_EQ(a.batch.keys, b.batch.keys);
     EXPECT_EQ(a.bad.count, b.bad.count);
     EXPECT_EQ(a.bad.first, b.bad.first);
+    EXPECT_EQ(a.summary.SerializeAsString(), b.summary.SerializeAsString());
   }
 
   std::vector<std::string> Files() {
@@ -137,6 +141,28 @@ TEST_F(ExampleCacheTest, PiecesHaveFilesOfTheirOwn) {
     EXPECT_EQ(c.batch.n, 0);
   }
   EXPECT_THAT(Files(), SizeIs(3));
+}
+
+TEST_F(ExampleCacheTest, SummariesOfPiecesAddUpToThatOfTheFileCachedOrNot) {
+  job_.mutable_features(1)->mutable_categorical()->add_vocabulary("a");
+  job_.mutable_features(1)->mutable_categorical()->add_vocabulary("b5");  // the text has "5"
+  job_.mutable_features(1)->mutable_categorical()->add_vocabulary("b6");
+  const DataSummary whole = ReadWith(nullptr, {source_}).summary;
+  EXPECT_EQ(whole.examples(), 500u);  // the bad lines are none
+  EXPECT_EQ(whole.positive(), 250u);
+  ASSERT_EQ(whole.features_size(), 2);
+  EXPECT_EQ(whole.features(0).missing(), 0u);
+  EXPECT_EQ(whole.features(1).out_of_vocabulary(), 499u);
+  EXPECT_EQ(whole.features(1).vocabulary_seen(), "\x05");
+  for (const bool cached : {false, true}) {
+    DataSummary sum;
+    for (uint64_t begin = 0; begin < 8000; begin += 1000) {
+      const Read piece = ReadPiece({source_, begin, begin == 7000 ? UINT64_MAX : begin + 1000});
+      EXPECT_EQ(piece.cached, cached);
+      AddSummary(piece.summary, &sum);
+    }
+    EXPECT_EQ(sum.SerializeAsString(), whole.SerializeAsString());
+  }
 }
 
 TEST_F(ExampleCacheTest, OneKeyASlotAndWeightsOfOneTakeNoSpace) {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -38,6 +40,46 @@ TEST(ExpandFilesTest, WhatRelativePathsAreRelativeToIsNamed) {
               HasSubstr("against the folder of the job file"));
   EXPECT_THAT(std::string(ExpandFiles(patterns, "the working folder").status().message()),
               HasSubstr("against the working folder"));
+}
+
+// Root may read everything: this thread's process gives that up meanwhile.
+class NoPrivileges {
+ public:
+  NoPrivileges() : user_(geteuid()) {
+    if (user_ == 0) {
+      EXPECT_EQ(seteuid(65534), 0);
+    }
+  }
+  ~NoPrivileges() { EXPECT_EQ(seteuid(user_), 0); }
+
+ private:
+  const uid_t user_;
+};
+
+TEST(ExpandFilesTest, AFolderThatMayNotBeReadIsNamed) {
+  namespace fs = std::filesystem;
+  const TempFolder folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  const std::string closed = folder.Path("closed");
+  for (const char* name : {"closed", "closed/below", "open"})
+    fs::create_directory(folder.Path(name));
+  const std::string inside = folder.Write("closed/a.csv", ""),
+                    other = folder.Write("open/b.csv", "");
+  folder.Write("closed/below/c.csv", "");
+  const std::vector<std::string> patterns = {closed + "/*.csv", inside, closed + "/below/*.csv",
+                                             folder.Path("*/*.csv")};
+  for (const std::string& pattern : patterns) EXPECT_TRUE(Expand({pattern}).ok()) << pattern;
+  fs::permissions(closed, fs::perms::none);
+  {
+    const NoPrivileges none;
+    for (const std::string& pattern : patterns) {
+      const absl::Status status = Expand({pattern}).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << pattern << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("folder " + closed + " "));
+    }
+    EXPECT_THAT(*Expand({folder.Path("open/*.csv")}), ElementsAre(other));
+  }
+  fs::permissions(closed, fs::perms::all);
 }
 
 TEST(ExpandFilesTest, APatternWithoutFilesIsNamed) {

@@ -120,17 +120,61 @@ TEST(EvalAccumulatorTest, TiesCountHalf) {
   EXPECT_EQ(Accumulate({{-1, 1, 1}, {1, 0, 1}}).Metrics().auc(), 0.0);
 }
 
-TEST(EvalAccumulatorTest, EmptyOneClassAndZeroWeight) {
-  const EvalMetrics empty = EvalAccumulator().Metrics();
-  EXPECT_EQ(empty.auc(), 0.5);
-  EXPECT_EQ(empty.log_loss(), 0);
-  const EvalMetrics one_class = Accumulate({{1, 1, 1}, {2, 1, 1}}).Metrics();
-  EXPECT_EQ(one_class.auc(), 0.5);
-  EXPECT_EQ(one_class.accuracy(), 1);
-  const EvalMetrics no_weight = Accumulate({{1, 1, 0}, {2, 0, -1}}).Metrics();
-  EXPECT_EQ(no_weight.examples(), 2u);
-  EXPECT_TRUE(std::isnan(no_weight.auc()) && std::isnan(no_weight.accuracy()) &&
-              std::isnan(no_weight.log_loss()) && std::isnan(no_weight.calibration()));
+TEST(EvalAccumulatorTest, WithoutExamplesNothingIsDefined) {
+  for (const auto& examples : std::vector<std::vector<Example>>{{}, {{1, 1, 0}, {2, 0, -1}}}) {
+    const EvalMetrics metrics = Accumulate(examples).Metrics();
+    EXPECT_EQ(metrics.examples(), examples.size());
+    EXPECT_FALSE(metrics.has_auc());
+    EXPECT_FALSE(metrics.auc_undefined().empty());
+    EXPECT_EQ(metrics.auc_standard_error(), 0);
+    for (const double value :
+         {metrics.accuracy(), metrics.log_loss(), metrics.mae(), metrics.rmse(),
+          metrics.calibration(), metrics.positive_rate(), metrics.auc_error_bound()}) {
+      EXPECT_TRUE(std::isnan(value)) << value;
+    }
+  }
+}
+
+TEST(EvalAccumulatorTest, OneClassHasNoAuc) {
+  const EvalMetrics positive = Accumulate({{1, 1, 1}, {2, 1, 1}}).Metrics();
+  EXPECT_FALSE(positive.has_auc());
+  EXPECT_EQ(positive.auc_undefined(), "no example has label 0");
+  EXPECT_EQ(positive.accuracy(), 1);
+  EXPECT_EQ(positive.positive_rate(), 1);
+  const EvalMetrics negative = Accumulate({{1, 0, 1}, {-2, 0, 1}}).Metrics();
+  EXPECT_FALSE(negative.has_auc());
+  EXPECT_EQ(negative.auc_undefined(), "no example has label 1");
+  EXPECT_EQ(negative.accuracy(), 0.5);
+  EXPECT_EQ(negative.positive_rate(), 0);
+  EXPECT_TRUE(std::isnan(negative.calibration()));
+  EXPECT_EQ(negative.auc_standard_error(), 0);
+}
+
+// Formula (1) of Hanley and McNeil 1982, from its three terms.
+double ReferenceError(double a, double positives, double negatives) {
+  const double q1 = a / (2 - a), q2 = 2 * a * a / (1 + a);
+  return std::sqrt((a * (1 - a) + (positives - 1) * (q1 - a * a) + (negatives - 1) * (q2 - a * a)) /
+                   positives / negatives);
+}
+
+TEST(EvalAccumulatorTest, StandardErrorIsThatOfHanleyAndMcNeil) {
+  std::vector<Example> examples = RandomExamples(4000, 7);
+  double positives = 0;
+  for (Example& e : examples) {
+    e.weight = 1;
+    positives += e.label;
+  }
+  const EvalMetrics metrics = Accumulate(examples).Metrics();
+  EXPECT_NEAR(metrics.auc_standard_error(),
+              ReferenceError(metrics.auc(), positives, 4000 - positives), 1e-12);
+  EXPECT_NEAR(metrics.positive_rate(), positives / 4000, 1e-12);
+  // Of their table: an area of 0.8 from 50 and 50 cases has a standard error of about 0.044.
+  EXPECT_NEAR(ReferenceError(0.8, 50, 50), 0.0445, 0.0005);
+  // Weights that are all the same change nothing.
+  for (Example& e : examples) e.weight = 4;
+  EXPECT_NEAR(Accumulate(examples).Metrics().auc_standard_error(), metrics.auc_standard_error(),
+              1e-12);
+  EXPECT_EQ(Accumulate({{1, 1, 1}, {-1, 0, 1}}).Metrics().auc_standard_error(), 0);
 }
 
 TEST(EvalAccumulatorTest, ExtremeLogitsStayFinite) {
@@ -144,7 +188,8 @@ TEST(EvalAccumulatorTest, ExtremeLogitsStayFinite) {
 TEST(EvalAccumulatorTest, NanLogitMakesEveryMetricNan) {
   EvalAccumulator a = Accumulate({{1, 1, 1}, {std::nanf(""), 0, 1}}), merged;
   ASSERT_TRUE(merged.Merge(a.ToProto()).ok());
-  EXPECT_TRUE(std::isnan(merged.Metrics().auc()));
+  EXPECT_FALSE(merged.Metrics().has_auc());
+  EXPECT_FALSE(merged.Metrics().auc_undefined().empty());
   EXPECT_TRUE(std::isnan(merged.Metrics().log_loss()));
   EXPECT_EQ(merged.Metrics().examples(), 2u);
 }

@@ -22,7 +22,16 @@ int Label(const std::string& data, std::string_view cell) {
   const auto rule = Rule(data);
   EXPECT_TRUE(rule.ok()) << rule.status();
   float label = -1;
-  return rule->Apply(cell, &label).ok() ? static_cast<int>(label) : -1;
+  int value = -1;
+  return rule->Apply(cell, &label, &value).ok() ? static_cast<int>(label) : -1;
+}
+
+// Which value of the lists the cell is.
+int ValueOf(const std::string& data, std::string_view cell) {
+  float label = -1;
+  int value = -2;
+  Rule(data)->Apply(cell, &label, &value).IgnoreError();
+  return value;
 }
 
 TEST(LabelRuleTest, ListsOfValues) {
@@ -32,11 +41,16 @@ TEST(LabelRuleTest, ListsOfValues) {
   EXPECT_EQ(Label(adult, ">50K."), 1);
   EXPECT_EQ(Label(adult, "<=50K"), 0);
   EXPECT_EQ(Label(adult, "<=50K."), -1);
+  EXPECT_EQ(ValueOf(adult, ">50K."), 1);
+  EXPECT_EQ(ValueOf(adult, "<=50K"), 2);
+  EXPECT_EQ(ValueOf(adult, "<=50K."), -1);
 }
 
 TEST(LabelRuleTest, PositiveAloneMakesEveryOtherValueNegative) {
   EXPECT_EQ(Label("label { positive: 'yes' }", "yes"), 1);
   EXPECT_EQ(Label("label { positive: 'yes' }", "whatever"), 0);
+  EXPECT_EQ(ValueOf("label { positive: 'yes' }", "whatever"), -1);
+  EXPECT_EQ(ValueOf("label { positive: 'yes' }", "yes"), 0);
 }
 
 TEST(LabelRuleTest, WithoutRuleTheColumnHoldsZeroOrOne) {
@@ -66,7 +80,8 @@ TEST(LabelRuleTest, ThresholdIsIncluded) {
 TEST(LabelRuleTest, MessageNamesColumnAndValue) {
   const auto rule = Rule("label { column: 'income' positive: 'a' negative: 'b' }");
   float label;
-  EXPECT_THAT(std::string(rule->Apply("c\n", &label).message()),
+  int value;
+  EXPECT_THAT(std::string(rule->Apply("c\n", &label, &value).message()),
               ::testing::AllOf(HasSubstr("\"income\""), HasSubstr("\"c\\n\""),
                                HasSubstr("data.label.positive")));
 }

@@ -1,0 +1,135 @@
+#include "model/features/data_summary.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "model/features/cell_text.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kNamedValues = 3;    // of a warning
+constexpr size_t kMostWarnings = 20;  // of features
+
+void Unite(const std::string& from, std::string* to) {
+  if (to->size() < from.size()) to->resize(from.size(), '\0');
+  for (size_t i = 0; i < from.size(); ++i) (*to)[i] = static_cast<char>((*to)[i] | from[i]);
+}
+
+size_t BytesOf(size_t values) { return (values + 7) / 8; }
+
+absl::Status TooLarge(const std::string& what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the summary of the data has more ", what,
+                   " than the job has; the sender is damaged or of another version"));
+}
+
+// The values that never occur, e.g. "a", "b", "c" and 4 more.
+template <typename Values>
+std::string Unseen(const Values& values, const std::string& seen, size_t* count) {
+  std::vector<std::string> named;
+  *count = 0;
+  for (int i = 0; i < values.size(); ++i) {
+    if (HasOccurred(seen, i)) continue;
+    if ((*count)++ < kNamedValues) named.push_back(QuotedCell(values[i]));
+  }
+  std::string text = absl::StrJoin(named, ", ");
+  if (*count > named.size()) absl::StrAppend(&text, " and ", *count - named.size(), " more");
+  return text;
+}
+
+// Empty: there is nothing odd.
+std::string WarningOf(const Feature& feature, const FeatureSummary& summary, uint64_t examples) {
+  if (!feature.has_cross() && summary.missing() == examples)
+    return absl::StrCat("feature ", QuotedCell(feature.name()),
+                        " has no value in any training example; is its column right?");
+  if (feature.categorical().vocabulary().empty()) return "";
+  const auto& vocabulary = feature.categorical().vocabulary();
+  size_t count = 0;
+  const std::string unseen = Unseen(vocabulary, summary.vocabulary_seen(), &count);
+  if (count == 0) return "";
+  return absl::StrCat("feature ", QuotedCell(feature.name()), ": ", count, " of ",
+                      vocabulary.size(), " vocabulary values never occur",
+                      " in the training data: ", unseen, "; check how the data spells them");
+}
+
+}  // namespace
+
+void AddSummary(const DataSummary& from, DataSummary* to) {
+  to->set_examples(to->examples() + from.examples());
+  to->set_positive(to->positive() + from.positive());
+  Unite(from.label_values_seen(), to->mutable_label_values_seen());
+  while (to->features_size() < from.features_size()) to->add_features();
+  for (int i = 0; i < from.features_size(); ++i) {
+    const FeatureSummary& one = from.features(i);
+    FeatureSummary* sum = to->mutable_features(i);
+    sum->set_missing(sum->missing() + one.missing());
+    sum->set_out_of_vocabulary(sum->out_of_vocabulary() + one.out_of_vocabulary());
+    if (!one.vocabulary_seen().empty())
+      Unite(one.vocabulary_seen(), sum->mutable_vocabulary_seen());
+  }
+}
+
+absl::Status CheckSummary(const JobConfig& job, const DataSummary& summary) {
+  if (summary.features_size() > job.features_size()) return TooLarge("features");
+  for (int i = 0; i < summary.features_size(); ++i) {
+    const size_t values = job.features(i).categorical().vocabulary_size();
+    if (summary.features(i).vocabulary_seen().size() > BytesOf(values))
+      return TooLarge(
+          absl::StrCat("vocabulary values of feature ", QuotedCell(job.features(i).name())));
+  }
+  const LabelConfig& label = job.data().label();
+  const size_t values = label.positive_size() + label.negative_size();
+  if (summary.label_values_seen().size() > BytesOf(values)) return TooLarge("label values");
+  return absl::OkStatus();
+}
+
+bool HasOccurred(const std::string& seen, size_t value) {
+  return value / 8 < seen.size() && (static_cast<unsigned char>(seen[value / 8]) >> value % 8 & 1);
+}
+
+std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSummary& training) {
+  std::vector<std::string> warnings;
+  if (training.examples() == 0) return warnings;
+  if (training.positive() == 0) warnings.push_back("no training example has label 1");
+  if (training.positive() == training.examples())
+    warnings.push_back("no training example has label 0");
+  size_t more = 0;
+  for (int i = 0; i < std::min(job.features_size(), training.features_size()); ++i) {
+    std::string warning = WarningOf(job.features(i), training.features(i), training.examples());
+    if (warning.empty()) continue;
+    if (warnings.size() < kMostWarnings) {
+      warnings.push_back(std::move(warning));
+    } else {
+      ++more;
+    }
+  }
+  if (more > 0) {
+    warnings.push_back(absl::StrCat(more,
+                                    " more features lack values, or have vocabulary values "
+                                    "that never occur; see data in result.json"));
+  }
+  return warnings;
+}
+
+std::vector<std::string> WarningsOfLabel(const JobConfig& job, const DataSummary& training,
+                                         const DataSummary& evaluation) {
+  const LabelConfig& label = job.data().label();
+  std::vector<std::string> values(label.positive().begin(), label.positive().end());
+  values.insert(values.end(), label.negative().begin(), label.negative().end());
+  std::string seen = training.label_values_seen();
+  Unite(evaluation.label_values_seen(), &seen);
+  std::vector<std::string> warnings;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (HasOccurred(seen, i)) continue;
+    if (warnings.size() == kMostWarnings) break;
+    warnings.push_back(absl::StrCat(
+        "data.label.", i < static_cast<size_t>(label.positive_size()) ? "positive" : "negative",
+        ": the value ", QuotedCell(values[i]),
+        " never occurs in the data; check how the data spells it"));
+  }
+  return warnings;
+}
+
+}  // namespace sluice

@@ -1,0 +1,391 @@
+#include "model/model_match.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+#include "common/config/data_columns.h"
+#include "common/saved_model/model_tables.h"
+#include "common/saved_model/saved_model.h"
+#include "model/features/cell_text.h"
+#include "model/model_spec.h"
+
+namespace sluice {
+namespace {
+
+using Strings = google::protobuf::RepeatedPtrField<std::string>;
+
+constexpr size_t kNamedValues = 3;       // of a list, in a message
+constexpr size_t kNamedDifferences = 5;  // of all, in a refusal
+
+std::string Text(const std::string& value) { return QuotedCell(value); }
+std::string Text(bool value) { return value ? "true" : "false"; }
+std::string Text(double value) { return absl::StrCat(value); }
+std::string Text(uint64_t value) { return absl::StrCat(value); }
+
+std::string Listed(const std::vector<std::string>& values) {
+  std::vector<std::string> named;
+  for (size_t i = 0; i < std::min(values.size(), kNamedValues); ++i)
+    named.push_back(QuotedCell(values[i]));
+  std::string text = absl::StrJoin(named, ", ");
+  if (values.size() > named.size())
+    absl::StrAppend(&text, " and ", values.size() - named.size(), " more");
+  return text;
+}
+
+std::vector<std::string> Without(const Strings& from, const Strings& what) {
+  const std::set<std::string> taken(what.begin(), what.end());
+  std::vector<std::string> left;
+  for (const std::string& value : from) {
+    if (taken.count(value) == 0) left.push_back(value);
+  }
+  return left;
+}
+
+const char* KindOf(const Feature& feature) {
+  return feature.has_numeric()       ? "numeric"
+         : feature.has_categorical() ? "categorical"
+         : feature.has_cross()       ? "cross"
+                                     : "nothing";
+}
+
+const std::string& ColumnOf(const Feature& feature) {
+  const std::string& column =
+      feature.has_numeric() ? feature.numeric().column() : feature.categorical().column();
+  return column.empty() ? feature.name() : column;
+}
+
+std::string NormalizationOf(const NumericFeature& numeric) {
+  if (numeric.has_min_max()) {
+    return absl::StrCat("min_max ", numeric.min_max().min(), " to ", numeric.min_max().max());
+  }
+  if (numeric.has_z_score()) {
+    return absl::StrCat("z_score mean ", numeric.z_score().mean(), " stddev ",
+                        numeric.z_score().stddev());
+  }
+  return "none";
+}
+
+bool HasNumber(const NumericFeature& numeric) {
+  return numeric.boundaries().empty() || numeric.keep_numeric();
+}
+
+bool HasSeveralValues(const DataConfig& data, const Feature& feature) {
+  if (!feature.categorical().multi_value_delimiter().empty()) return true;
+  return data.format() == DataConfig::MULTI_SLOT &&
+         std::any_of(data.slots().begin(), data.slots().end(), [&](const Slot& slot) {
+           return slot.name() == ColumnOf(feature) && slot.dim() == 0;
+         });
+}
+
+bool NamesColumnsByIndex(const DataConfig& data) { return data.format() == DataConfig::LIBSVM; }
+
+bool IsCsv(const DataConfig& data) {
+  return data.format() == DataConfig::CSV || data.format() == DataConfig::TSV;
+}
+
+class Comparison {
+ public:
+  Comparison(const JobConfig& of_model, const JobConfig& job) : a_(of_model), b_(job) {}
+
+  absl::StatusOr<ModelDifferences> Run() {
+    CompareFeatures();
+    SLUICE_RETURN_IF_ERROR(ComparePlaces());
+    CompareColumnOrder();
+    CompareLabel();
+    if (IsCsv(a_.data()) && IsCsv(b_.data()))
+      CompareLists("data.csv.missing", a_.data().csv().missing(), b_.data().csv().missing());
+    return std::move(found_);
+  }
+
+ private:
+  using Kind = std::vector<std::string> ModelDifferences::*;
+  static constexpr Kind kRefused = &ModelDifferences::refused;
+  static constexpr Kind kWarnings = &ModelDifferences::warnings;
+
+  void Add(Kind kind, std::string text) { (found_.*kind).push_back(std::move(text)); }
+  // "WHAT is OLD in the model's job and NEW in this one".
+  void CompareText(Kind kind, const std::string& what, const std::string& old_text,
+                   const std::string& new_text) {
+    if (old_text == new_text) return;
+    Add(kind,
+        absl::StrCat(what, " is ", old_text, " in the model's job and ", new_text, " in this one"));
+  }
+  template <typename Value>
+  void Compare(Kind kind, const std::string& what, const Value& old_value, const Value& new_value) {
+    if (old_value != new_value) CompareText(kind, what, Text(old_value), Text(new_value));
+  }
+  // As sets.
+  void CompareLists(const std::string& what, const Strings& old_values, const Strings& new_values);
+  void CompareFeatures();
+  void CompareFeature(const Feature& a, const Feature& b);
+  void CompareBoundaries(const std::string& what, const NumericFeature& a, const NumericFeature& b);
+  void CompareNumeric(const std::string& name, const NumericFeature& a, const NumericFeature& b);
+  void CompareCategorical(const std::string& name, const Feature& a, const Feature& b);
+  // Dense weights belong to places: the inputs of the deep and of the wide part, in order.
+  absl::Status ComparePlaces();
+  void ComparePlace(const char* part, const std::vector<std::string>& a,
+                    const std::vector<std::string>& b);
+  // Columns that are named by their place in the line.
+  void CompareColumnOrder();
+  void CompareLabel();
+  bool SameFiles() const;
+
+  const JobConfig& a_;
+  const JobConfig& b_;
+  ModelDifferences found_;
+};
+
+void Comparison::CompareLists(const std::string& what, const Strings& old_values,
+                              const Strings& new_values) {
+  const std::vector<std::string> gone = Without(old_values, new_values),
+                                 added = Without(new_values, old_values);
+  std::vector<std::string> parts;
+  if (!gone.empty()) parts.push_back(absl::StrCat("lacks ", Listed(gone)));
+  if (!added.empty()) parts.push_back(absl::StrCat("has also ", Listed(added)));
+  if (parts.empty()) return;
+  Add(kWarnings,
+      absl::StrCat(what, " ", absl::StrJoin(parts, " and "), ", compared with the model's job"));
+}
+
+void Comparison::CompareFeatures() {
+  const auto find = [](const JobConfig& job, const std::string& name) {
+    return std::find_if(job.features().begin(), job.features().end(),
+                        [&](const Feature& feature) { return feature.name() == name; });
+  };
+  for (const Feature& feature : a_.features()) {
+    const auto same = find(b_, feature.name());
+    if (same != b_.features().end()) {
+      CompareFeature(feature, *same);
+    } else {
+      Add(kWarnings,
+          absl::StrCat("feature ", Text(feature.name()), " of the model's job is not in this one"));
+    }
+  }
+  for (const Feature& feature : b_.features()) {
+    if (find(a_, feature.name()) != a_.features().end()) continue;
+    Add(kWarnings, absl::StrCat("feature ", Text(feature.name()),
+                                " is new: the model has no values for it, so they start from "
+                                "initial ones"));
+  }
+}
+
+void Comparison::CompareFeature(const Feature& a, const Feature& b) {
+  const std::string name = absl::StrCat("feature ", Text(a.name()), ": ");
+  if (a.kind_case() != b.kind_case()) {
+    Add(kRefused, absl::StrCat(name, "is ", KindOf(a), " in the model's job and ", KindOf(b),
+                               " in this one"));
+    return;
+  }
+  if (a.has_cross()) {
+    CompareText(kRefused, name + "cross.features", absl::StrJoin(a.cross().features(), " x "),
+                absl::StrJoin(b.cross().features(), " x "));
+    Compare(kRefused, name + "cross.hash_buckets", a.cross().hash_buckets(),
+            b.cross().hash_buckets());
+  } else {
+    // Indices and names do not tell whether they are the same column.
+    const bool comparable = NamesColumnsByIndex(a_.data()) == NamesColumnsByIndex(b_.data());
+    Compare(comparable ? kRefused : kWarnings, name + "column", ColumnOf(a), ColumnOf(b));
+  }
+  const auto in_wide = [](const Feature& f) { return !f.has_in_wide() || f.in_wide(); };
+  if (a.has_numeric()) {
+    CompareNumeric(name, a.numeric(), b.numeric());
+  } else {
+    Compare(kWarnings, name + "in_wide", in_wide(a), in_wide(b));
+  }
+  if (a.has_categorical()) CompareCategorical(name, a, b);
+}
+
+void Comparison::CompareBoundaries(const std::string& what, const NumericFeature& a,
+                                   const NumericFeature& b) {
+  Compare(kRefused, absl::StrCat(what, ": their number"),
+          static_cast<uint64_t>(a.boundaries_size()), static_cast<uint64_t>(b.boundaries_size()));
+  if (a.boundaries_size() != b.boundaries_size()) return;
+  for (int i = 0; i < a.boundaries_size(); ++i) {
+    if (a.boundaries(i) == b.boundaries(i)) continue;
+    Compare(kRefused, absl::StrCat(what, "[", i, "]"), a.boundaries(i), b.boundaries(i));
+    return;
+  }
+}
+
+void Comparison::CompareNumeric(const std::string& name, const NumericFeature& a,
+                                const NumericFeature& b) {
+  CompareText(kRefused, name + "numeric.date_part", DatePart_Name(a.date_part()),
+              DatePart_Name(b.date_part()));
+  CompareBoundaries(name + "numeric.boundaries", a, b);
+  Compare(kRefused, name + "numeric.keep_numeric", a.keep_numeric(), b.keep_numeric());
+  if (!HasNumber(a) || !HasNumber(b)) return;
+  Compare(kRefused, name + "numeric.log", a.log(), b.log());
+  CompareText(kRefused, name + "numeric.normalization", NormalizationOf(a), NormalizationOf(b));
+  Compare(kWarnings, name + "numeric.default_value", a.default_value(), b.default_value());
+}
+
+void Comparison::CompareCategorical(const std::string& name, const Feature& a, const Feature& b) {
+  const CategoricalFeature &from = a.categorical(), &to = b.categorical();
+  CompareText(kRefused, name + "categorical.date_part", DatePart_Name(from.date_part()),
+              DatePart_Name(to.date_part()));
+  Compare(kRefused, name + "categorical.hash_buckets", from.hash_buckets(), to.hash_buckets());
+  CompareText(kRefused, name + "categorical.pooling",
+              CategoricalFeature::Pooling_Name(from.pooling()),
+              CategoricalFeature::Pooling_Name(to.pooling()));
+  Compare(kWarnings, name + "categorical.missing_is_value", from.missing_is_value(),
+          to.missing_is_value());
+  Compare(kWarnings, name + "several values an example", HasSeveralValues(a_.data(), a),
+          HasSeveralValues(b_.data(), b));
+  // A key is a hash of the value: the order of a vocabulary plays no part.
+  if (from.vocabulary().empty() == to.vocabulary().empty()) {
+    CompareLists(name + "categorical.vocabulary", from.vocabulary(), to.vocabulary());
+  } else {
+    Add(kWarnings, absl::StrCat(name, from.vocabulary().empty()
+                                          ? "has a vocabulary, and none in the model's job"
+                                          : "has no vocabulary, but one in the model's job"));
+  }
+}
+
+absl::Status Comparison::ComparePlaces() {
+  std::vector<std::string> deep[2], wide[2];
+  for (const int side : {0, 1}) {
+    SLUICE_ASSIGN_OR_RETURN(const auto schema, FeatureSchema::Create(side == 0 ? a_ : b_));
+    for (const FeatureSchema::Slot& slot : schema->slots()) {
+      if (slot.in_deep) deep[side].push_back(absl::StrCat("the embedding of ", Text(slot.name)));
+    }
+    for (const FeatureSchema::Numeric& numeric : schema->numerics()) {
+      const std::string number = absl::StrCat("the number of ", Text(numeric.name));
+      if (numeric.in_deep) deep[side].push_back(number);
+      if (numeric.in_wide) wide[side].push_back(number);
+    }
+  }
+  ComparePlace("deep", deep[0], deep[1]);
+  ComparePlace("wide", wide[0], wide[1]);
+  return absl::OkStatus();
+}
+
+void Comparison::ComparePlace(const char* part, const std::vector<std::string>& a,
+                              const std::vector<std::string>& b) {
+  const size_t most = std::max(a.size(), b.size());
+  for (size_t i = 0; i < most; ++i) {
+    if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
+    Add(kRefused,
+        absl::StrCat("features: input ", i + 1, " of the ", part, " part is ",
+                     i < a.size() ? a[i] : "not there", " in the model's job and ",
+                     i < b.size() ? b[i] : "not there", " in this one (list them in its order)"));
+    return;  // those behind it are moved, too
+  }
+}
+
+bool Comparison::SameFiles() const {
+  std::set<std::string> files(a_.data().train_files().begin(), a_.data().train_files().end());
+  files.insert(a_.data().eval_files().begin(), a_.data().eval_files().end());
+  const auto known = [&](const std::string& file) { return files.count(file) > 0; };
+  const DataConfig& data = b_.data();
+  const bool trains = !b_.evaluate_only() &&
+                      std::any_of(data.train_files().begin(), data.train_files().end(), known);
+  return trains || std::any_of(data.eval_files().begin(), data.eval_files().end(), known);
+}
+
+void Comparison::CompareColumnOrder() {
+  if (IsCsv(a_.data()) != IsCsv(b_.data())) return;
+  const std::vector<std::string> a = NamedColumns(a_.data()), b = NamedColumns(b_.data());
+  if (a.empty() || b.empty()) return;
+  for (const Feature& feature : b_.features()) {
+    if (feature.has_cross()) continue;
+    const std::string& column = ColumnOf(feature);
+    const auto old_place = std::find(a.begin(), a.end(), column) - a.begin(),
+               new_place = std::find(b.begin(), b.end(), column) - b.begin();
+    const auto all = static_cast<ptrdiff_t>(a.size());
+    if (old_place == new_place || old_place == all) continue;
+    // Other files may have another order; the same ones cannot.
+    Add(SameFiles() ? kRefused : kWarnings,
+        absl::StrCat(IsCsv(b_.data()) ? "data.csv.columns" : "data.slots", ": ", Text(column),
+                     " is column ", old_place + 1, " in the model's job and column ", new_place + 1,
+                     " in this one"));
+    return;
+  }
+}
+
+void Comparison::CompareLabel() {
+  const LabelConfig &a = a_.data().label(), &b = b_.data().label();
+  const auto refuse_shared = [this](const Strings& from, const char* was, const Strings& to,
+                                    const char* is) {
+    for (const std::string& value : to) {
+      if (std::find(from.begin(), from.end(), value) == from.end()) continue;
+      Add(kRefused, absl::StrCat("data.label: ", Text(value), " is ", was,
+                                 " in the model's job and ", is, " in this one"));
+    }
+  };
+  refuse_shared(a.negative(), "negative", b.positive(), "positive");
+  refuse_shared(a.positive(), "positive", b.negative(), "negative");
+  if (NamesColumnsByIndex(a_.data()) == NamesColumnsByIndex(b_.data()))
+    Compare(kWarnings, "data.label.column", a.column(), b.column());
+  CompareLists("data.label.positive", a.positive(), b.positive());
+  CompareLists("data.label.negative", a.negative(), b.negative());
+  const auto threshold = [](const LabelConfig& label) {
+    return label.has_positive_at_least() ? absl::StrCat(label.positive_at_least()) : "not set";
+  };
+  CompareText(kWarnings, "data.label.positive_at_least", threshold(a), threshold(b));
+}
+
+std::string FirstOf(const std::vector<std::string>& differences) {
+  const size_t named = std::min(differences.size(), kNamedDifferences);
+  std::string text = absl::StrJoin(differences.begin(), differences.begin() + named, "; ");
+  if (named < differences.size())
+    absl::StrAppend(&text, "; and ", differences.size() - named, " more differences");
+  return text;
+}
+
+// `misfit` is the error of the tables: with what differs in the features, which may be its reason.
+absl::Status TablesDoNotFit(const absl::Status& misfit, const ModelDifferences& differences) {
+  std::vector<std::string> all = differences.refused;
+  all.insert(all.end(), differences.warnings.begin(), differences.warnings.end());
+  return absl::InvalidArgumentError(
+      absl::StrCat("initial_model: ", misfit.message(),
+                   all.empty() ? "" : absl::StrCat(" (", FirstOf(all), ")")));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, const JobConfig& job) {
+  return Comparison(of_model, job).Run();
+}
+
+absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job) {
+  const std::string& dir = job.initial_model();
+  if (dir.empty()) return std::vector<std::string>();
+  const auto manifest = ReadManifest(dir);
+  if (!manifest.ok()) return std::vector<std::string>();
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job));
+  const absl::Status tables = CheckTables(dir, *manifest, model->tables());
+  const auto of_model = ReadModelJob(dir);
+  ModelDifferences differences;
+  if (of_model.ok()) {
+    auto compared = CompareWithModel(*of_model, job);
+    if (compared.ok()) {
+      differences = *std::move(compared);
+    } else {
+      differences.warnings.push_back(
+          absl::StrCat("initial_model: the features of ", dir,
+                       " cannot be compared with the job's: ", compared.status().message()));
+    }
+  } else {
+    differences.warnings.push_back(absl::StrCat(
+        "initial_model: ", dir,
+        " does not say which features it was trained with: ", of_model.status().message()));
+  }
+  if (!tables.ok()) return TablesDoNotFit(tables, differences);
+  if (!differences.refused.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("initial_model: the model in ", dir, " does not mean what this job means: ",
+                     FirstOf(differences.refused), "; give the features and columns of ", dir,
+                     "/job.textproto, or a model that was trained with this job's"));
+  }
+  for (std::string& warning : differences.warnings) {
+    if (warning.rfind("initial_model: ", 0) != 0) warning.insert(0, "initial_model: ");
+  }
+  return std::move(differences.warnings);
+}
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// Whether all ranks of a job see the same data files: what one host lacks, or has otherwise, would
+// be left out or read twice without a word.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+class SeenFiles {
+ public:
+  // Compares the report with the first one that was taken. FAILED_PRECONDITION names both ranks and
+  // hosts, the first file that differs and how (missing, other size, other content), and how many
+  // more there are. A time of change plays no part: copies may differ in it.
+  absl::Status Take(uint32_t rank, const IndexReport& report);
+
+ private:
+  uint32_t rank_ = 0;                 // of first_
+  std::optional<IndexReport> first_;  // what it has seen, and its host
+};
+
+}  // namespace sluice

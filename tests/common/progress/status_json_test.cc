@@ -1,0 +1,66 @@
+#include "common/progress/status_json.h"
+
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/struct.pb.h"
+#include "google/protobuf/util/json_util.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+namespace {
+
+google::protobuf::Struct Parsed(const google::protobuf::Message& message) {
+  const auto json = StatusJson(message);
+  EXPECT_TRUE(json.ok()) << json.status();
+  google::protobuf::Struct parsed;
+  EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(*json, &parsed).ok()) << *json;
+  return parsed;
+}
+
+const google::protobuf::Value& Metric(const google::protobuf::Struct& status,
+                                      const std::string& name) {
+  return status.fields()
+      .at("epochs_log")
+      .list_value()
+      .values(0)
+      .struct_value()
+      .fields()
+      .at("eval")
+      .struct_value()
+      .fields()
+      .at(name);
+}
+
+TEST(StatusJsonTest, WhatNothingDefinesIsNull) {
+  JobStatus status;
+  EvalMetrics* eval = status.add_epochs_log()->mutable_eval();
+  eval->set_auc_undefined("no example was evaluated");
+  for (const bool defined : {false, true}) {
+    const double value = defined ? 0.5 : std::numeric_limits<double>::quiet_NaN();
+    eval->set_log_loss(value);
+    eval->set_accuracy(value);
+    eval->set_positive_rate(value);
+    if (defined) eval->set_auc(value);
+    const google::protobuf::Struct parsed = Parsed(status);
+    for (const char* name : {"auc", "log_loss", "accuracy", "positive_rate"}) {
+      EXPECT_EQ(Metric(parsed, name).has_null_value(), !defined) << name;
+      if (defined) {
+        EXPECT_EQ(Metric(parsed, name).number_value(), 0.5) << name;
+      }
+    }
+    EXPECT_EQ(Metric(parsed, "mae").number_value(), 0);  // 0 is shown, too
+  }
+}
+
+TEST(StatusJsonTest, TextsStayAsTheyAre) {
+  JobStatus status;
+  status.set_message("\"accuracy\": \"NaN\", \"auc_error_bound\": ");
+  status.set_job_id("NaN");
+  const google::protobuf::Struct parsed = Parsed(status);
+  EXPECT_EQ(parsed.fields().at("message").string_value(), status.message());
+  EXPECT_EQ(parsed.fields().at("job_id").string_value(), "NaN");
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,250 @@
+"""Data that differs between hosts, that changes, or that is not what the job or its model means is told, by name."""
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from sluice_testing import BIN, SluiceTest, free_port, wait_until
+
+MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=3"]}
+
+
+def why_not():
+    if shutil.which("unshare") is None:
+        return "there is no unshare command (util-linux)"
+    tried = subprocess.run(["unshare", "-mu", "true"], capture_output=True, text=True)
+    return "" if tried.returncode == 0 else "unshare -mu failed: " + tried.stderr.strip()
+
+
+REASON = why_not()
+if REASON:
+    print("skipped in part: " + REASON, file=sys.stderr)
+
+
+def rows(n, first=0):
+    return [(i % 2, i % 9, "abc"[i % 3]) for i in range(first, first + n)]
+
+
+@unittest.skipIf(REASON, REASON)
+class OtherHostTest(SluiceTest):
+    """Worker 1 sees the folder `there` where all others see `here`, as on a host of its own."""
+
+    def setUp(self):
+        super().setUp()
+        scheduler = "127.0.0.1:%d" % free_port()
+        self.log_dir = self.tmp / "log"
+        for name in ("here", "there"):
+            (self.tmp / name).mkdir()
+        common = ["--scheduler=%s" % scheduler, "--log_dir=%s" % self.log_dir]
+        self.start("sluice-scheduler", "--bind=%s" % scheduler, "--server_num=1", "--worker_num=2", common[1])
+        self.start("sluice-pserver", "--rank=0", "--bind=127.0.0.1:0", *common)
+        self.start("sluice-worker", "--rank=0", *common)
+        out = open(self.tmp / "other.out", "wb")
+        self._started.append(subprocess.Popen(
+            ["unshare", "-mu", "sh", "-c", 'hostname other-host && mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh",
+             str(self.tmp / "there"), str(self.tmp / "here"), str(BIN / "sluice-worker"), "--rank=1"] + common,
+            stdout=out, stderr=subprocess.STDOUT, cwd=self.tmp))
+        out.close()
+        self.scheduler = scheduler
+
+    def write(self, name, here, there):
+        """The file's rows here and there; None: it is not there."""
+        for folder, content in (("here", here), ("there", there)):
+            path = self.tmp / folder / name
+            if content is not None:
+                self.write_csv("%s/%s" % (folder, name), content)
+            elif path.exists():
+                path.unlink()
+
+    def submit(self, name, *flags, expect=1, **job):
+        return self.sluice("submit", self.log_dir, "--scheduler=%s" % self.scheduler, "--worker_num=2",
+                           "--job=%s" % self.small_job(train="here/train*.csv", **job), "--output_dir=%s" % (self.tmp / name),
+                           *flags, expect=expect)
+
+    def test_a_difference_fails_the_job_and_names_host_and_file(self):
+        self.write("train0.csv", rows(40), rows(40))
+        self.write("train1.csv", rows(40), rows(40))
+        self.write("test.csv", rows(20), rows(20))
+        self.submit("same", evaluation="here/test.csv", expect=0)
+        other = rows(40)
+        other[20] = (1 - other[20][0],) + other[20][1:]
+        cases = (("train1.csv", rows(40), None, "is missing for rank 1 on host other-host"),
+                 ("train1.csv", None, rows(40), "rank 1 on host other-host sees it"),
+                 ("train1.csv", rows(40), rows(41), "has another size"),
+                 ("train1.csv", rows(40), other, "has other content"),
+                 ("test.csv", rows(20), rows(22), "has another size"))
+        assignments = itertools.cycle(("", "assignment: PER_RANK_FILES"))
+        for mode, (name, here, there, words) in zip(itertools.cycle(MODES), cases):
+            with self.subTest(mode=mode, words=words):
+                self.write(name, here, there)
+                out = self.submit("bad", *MODES[mode], evaluation="here/test.csv", data_extra=next(assignments))
+                self.assertIn("data file %s/here/%s" % (self.tmp, name), out)
+                self.assertIn("other-host", out)
+                self.assertIn(words, out)
+                self.write("train1.csv", rows(40), rows(40))
+        # Evaluation alone shares the files out by their bytes: the same difference.
+        self.submit("bad", "--set=evaluate_only=true", "--set=initial_model=%s" % (self.tmp / "same" / "model"),
+                    evaluation="here/test.csv")
+
+
+class ChangedFileTest(SluiceTest):
+    def test_a_file_that_changes_during_the_job_fails_it_by_name(self):
+        log_dir = self.up("--server_num=1", "--worker_num=2")
+        cases = [(mode, "train.csv", "--set=data.cache=%s" % cache) for mode, cache in
+                 (("sync", "true"), ("async", "false"), ("async", "true"), ("geo", "true"))] + [("async", "test.csv", "")]
+        for number, (mode, changed, flag) in enumerate(cases):
+            with self.subTest(mode=mode, changed=changed, flag=flag):
+                train = self.write_csv("train.csv", rows(400))
+                test = self.write_csv("test.csv", rows(50))
+                for path in (train, test):
+                    os.utime(path, (1e9, 1e9))  # what was written just now is not cached
+                job = self.small_job(train="train.csv", evaluation="test.csv")
+                name = "out%d" % number
+                submit = self.start("sluice", "submit", "--log_dir=%s" % log_dir, "--job=%s" % job, "--epochs=100000",
+                                    "--output_dir=%s" % (self.tmp / name), "--worker_num=2", *MODES[mode],
+                                    *([flag] if flag else []), log=name + ".out")
+                out = self.tmp / (name + ".out")
+                wait_until(lambda: re.search(r"epoch 2\b", out.read_text()), out.read_text)
+                self.write_csv(changed, rows(400 if changed == "train.csv" else 50, first=1))
+                self.assertEqual(self.exit_code(submit), 1)
+                said = out.read_text()
+                self.assertIn("data file %s has changed" % (self.tmp / changed), said)
+                # Why it failed is said once.
+                self.assertEqual(said.count("has changed"), 1, said)
+
+
+class SummaryTest(SluiceTest):
+    def job(self, *flags, name, **kwargs):
+        text = """
+data { format: CSV train_files: "train*.csv" eval_files: "test.csv" csv { header: true }
+       label { column: "label" positive: "yes" positive: "y" negative: "no" } %s }
+features { name: "x" numeric {} }
+features { name: "c" categorical { vocabulary: ["a", "b", "z"] } }
+features { name: "both" cross { features: ["c", "d"] } }
+features { name: "d" categorical { column: "c" } }
+model { wide_deep { embedding_dim: 4 hidden_units: 8 } }
+train { batch_size: 16 epochs: 2 }
+"""
+        path = self.tmp / "summary.textproto"
+        path.write_text(text % "task_bytes: 1024")
+        return self.launch("--worker_num=2", "--server_num=1", *flags, job=path, name=name, **kwargs)
+
+    def test_data_is_summarized_exactly_and_what_is_odd_is_a_warning(self):
+        for number in range(3):
+            self.write_csv("train%d.csv" % number, [("yes" if i % 4 == 0 else "no", "" if i % 5 == 0 else i, "abc"[i % 3])
+                                                    for i in range(number, 600, 3)])
+        self.write_csv("test.csv", [("no", i, "a") for i in range(50)])
+        for path in self.tmp.glob("*.csv"):
+            os.utime(path, (1e9, 1e9))  # what was written just now is not cached
+        # The second async job finds all of it cached.
+        for number, mode in enumerate(["sync", "async", "async", "geo"]):
+            with self.subTest(mode=mode, number=number):
+                result, said = self.job(*MODES[mode], name="run%d" % number)
+                self.assertEqual(result["data"], {
+                    "examples": 600, "positive_rate": 0.25, "features": [
+                        {"name": "x", "missing": 0.2},
+                        {"name": "c", "missing": 0, "out_of_vocabulary": 200 / 600, "vocabulary": 3, "vocabulary_seen": 2},
+                        {"name": "d", "missing": 0}]})
+                warnings = result["warnings"]
+                for words in ('"z"', "no example has label 1", '"y"'):
+                    self.assertEqual(sum(words in warning for warning in warnings), 1, warnings)
+                self.assertEqual(len(warnings), 3, warnings)
+                for evaluation in [result["eval"]] + [epoch["eval"] for epoch in result["epochs_log"]]:
+                    self.assertIsNone(evaluation["auc"])
+                    self.assertEqual(evaluation["auc_undefined"], "no example has label 1")
+                    self.assertIsNone(evaluation["auc_standard_error"])
+                    self.assertIsNotNone(evaluation["accuracy"])
+                    self.assertEqual(evaluation["positive_rate"], 0)
+                events = b"".join(p.read_bytes() for p in (self.tmp / ("run%d" % number)).glob("events.*"))
+                self.assertIn(b"eval/log_loss", events)
+                self.assertNotIn(b"eval/auc", events)
+
+
+class ModelMatchTest(SluiceTest):
+    def job(self, features, extra="", name="job"):
+        path = self.tmp / (name + ".textproto")
+        path.write_text("""
+data { format: CSV train_files: "train.csv" eval_files: "test.csv" csv { header: true } label { column: "label" } }
+%s
+model { wide_deep { hidden_units: 8 } }
+%s
+""" % (features, extra))
+        return path
+
+    def test_a_model_of_other_columns_is_refused_before_anything_starts(self):
+        header = "label,left,right"
+        for name in ("train.csv", "test.csv"):
+            self.write_csv(name, [(i % 2, i % 2, i % 5) for i in range(200)], header=header)
+        good = 'features { name: "left" numeric {} } features { name: "right" numeric {} }'
+        swapped = ('features { name: "left" numeric { column: "right" } } '
+                   'features { name: "right" numeric { column: "left" } }')
+        moved = 'features { name: "right" numeric {} } features { name: "left" numeric {} }'
+        first, _ = self.launch("--worker_num=1", "--server_num=1", job=self.job(good), name="first")
+        model = first["model_dir"]
+        for number, features in enumerate((swapped, moved)):
+            for extra in ("evaluate_only: true", ""):
+                for flags in ([], ["--dry_run"]):
+                    name = "bad%d" % number
+                    job = self.job(features, 'initial_model: "%s" %s' % (model, extra))
+                    _, said = self.launch("--worker_num=1", "--server_num=1", *flags, job=job, name=name, expect=2)
+                    self.assertIn('"left"', said)
+                    self.assertIn('"right"', said)
+                    self.assertFalse((self.tmp / (name + ".log")).exists(), "nothing was started")
+        # What may be meant goes on, with a warning: other default values; and without: other training.
+        for features, extra, warnings in (
+                (good.replace('"right" numeric {}', '"right" numeric { default_value: 3 }'), "", 1),
+                (good, "optimizers { all { sgd {} } }", 0)):
+            job = self.job(features, 'initial_model: "%s" %s' % (model, extra))
+            result, _ = self.launch("--worker_num=1", "--server_num=1", job=job, name="warm")
+            self.assertEqual(len(result["warnings"]), warnings, result["warnings"])
+            self.assertTrue(all("right" in warning for warning in result["warnings"]))
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        self.sluice("submit", log_dir, "--job=%s" % self.job(swapped, 'initial_model: "%s"' % model),
+                    "--output_dir=%s" % (self.tmp / "no"), expect=2)
+        # The scheduler refuses it too, whoever submits.
+        self.assertEqual(self.status(log_dir).get("jobs", []), [])
+
+
+class BeforeTheStartTest(SluiceTest):
+    def refused(self, name, *flags, job):
+        _, said = self.launch("--worker_num=1", "--server_num=1", *flags, job=job, name=name, expect=2)
+        self.assertFalse((self.tmp / (name + ".log")).exists(), "nothing was started")
+        return said
+
+    def test_files_and_columns_are_checked_before_anything_starts(self):
+        self.write_csv("train.csv", rows(20))
+        self.write_csv("test.csv", rows(20), header="label,y,c")
+        self.write_csv("good.csv", rows(20))
+        for flags in ([], ["--dry_run"]):
+            said = self.refused("eval", *flags, job=self.small_job(train="train.csv", evaluation="test.csv"))
+            for words in ("data.eval_files", str(self.tmp / "test.csv"), 'no column "x"', 'did you mean "y"'):
+                self.assertIn(words, said)
+            said = self.refused("gone", *flags, job=self.small_job(train="gone.csv"))
+            self.assertIn("data.train_files", said)
+            self.assertIn("gone.csv", said)
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        bad = self.small_job(train="train.csv", evaluation="test.csv")
+        for flags in ([], ["--dry_run"]):
+            said = self.sluice("submit", log_dir, "--job=%s" % bad, *flags, expect=2)
+            self.assertIn('no column "x"', said)
+        self.assertEqual(self.status(log_dir).get("jobs", []), [])
+        # A dry run needs no cluster and changes nothing.
+        done = self.run_program("sluice", "submit", "--log_dir=%s" % (self.tmp / "none"), "--dry_run",
+                                "--job=%s" % self.small_job(train="good.csv"))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("hidden_units", done.stdout)
+
+    def test_why_a_job_failed_is_said_once(self):
+        self.write_csv("train.csv", rows(20) + [(1, "wide", "a")])
+        for progress in ("plain", "live"):
+            _, said = self.launch("--worker_num=2", "--server_num=1", "--progress=%s" % progress,
+                                  job=self.small_job(train="train.csv"), name=progress, expect=1)
+            shown = re.sub(r"[^\n]*\r", "", said)  # what a live line has left on the terminal
+            self.assertEqual(shown.count('"wide"'), 1, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
