@@ -74,6 +74,7 @@ int Main() {
   AddStreamBenchmarks(&benchmarks);
   AddDenseBenchmarks(&benchmarks);
   AddSparseBenchmarks(&benchmarks);
+  AddModelLoadBenchmarks(&benchmarks);
   AddReaderBenchmarks(&benchmarks);
   AddTrainStepBenchmarks(&benchmarks);
   AddGpuTrainStepBenchmarks(&benchmarks);

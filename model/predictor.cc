@@ -88,17 +88,22 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
 absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manifest,
                                    std::shared_ptr<const TableLayout> table) {
   sparse_ = std::move(table);
+  // Known before, so that neither grows while it is filled: a row is never there twice.
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t rows, CountRecords(dir, manifest, sparse_->name()));
+  if (rows > UINT32_MAX) return Damaged(dir, sparse_->name(), "has more than 2^32 rows");
+  row_ids_.reserve(rows);
+  values_.reserve(rows * sparse_->dim());
   return VisitShards(
-      dir, manifest, sparse_->name(), [&](uint32_t, ShardValues shard) -> absl::Status {
-        if (shard.weights.size() != shard.keys.size() * sparse_->dim()) {
+      dir, manifest, sparse_->name(), [&](uint32_t, ShardValues piece) -> absl::Status {
+        if (piece.weights.size() != piece.keys.size() * sparse_->dim()) {
           return Damaged(dir, sparse_->name(), "a shard's rows are not of the table's dim");
         }
-        for (uint64_t key : shard.keys) {
+        for (uint64_t key : piece.keys) {
           if (!row_ids_.emplace(key, static_cast<uint32_t>(row_ids_.size())).second) {
             return Damaged(dir, sparse_->name(), absl::StrCat("key ", key, " is there twice"));
           }
         }
-        values_.insert(values_.end(), shard.weights.begin(), shard.weights.end());
+        values_.insert(values_.end(), piece.weights.begin(), piece.weights.end());
         return absl::OkStatus();
       });
 }

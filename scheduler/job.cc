@@ -66,6 +66,14 @@ std::string SlowestAndWaits(const Job& job, Membership* members) {
   return absl::StrJoin(said, "; ");
 }
 
+// " (12.0 of 34.5 MiB of initial_model read)", or nothing.
+std::string ReadOfModel(const HostedJob& hosted) {
+  constexpr double kMiB = 1 << 20;
+  if (hosted.load_bytes() == 0) return "";
+  return absl::StrFormat(" (%.1f of %.1f MiB of initial_model read)", hosted.loaded_bytes() / kMiB,
+                         hosted.load_bytes() / kMiB);
+}
+
 std::string WaitingFor(const Job& job, Membership* members) {
   if (job.over()) return "";
   if (job.state == JOB_QUEUED) return job.message;
@@ -73,9 +81,10 @@ std::string WaitingFor(const Job& job, Membership* members) {
   if (job.state == JOB_STARTING) {
     for (const uint64_t id : job.pservers) {
       const Member* member = members->ById(id);
-      if (member != nullptr && HostedOf(job, *member) == nullptr) {
-        missing.push_back(DescribeMember(*member));
-      }
+      if (member == nullptr || HasOpened(job, *member)) continue;
+      const HostedJob* hosted = HostedOf(job, *member);
+      missing.push_back(
+          absl::StrCat(DescribeMember(*member), hosted == nullptr ? "" : ReadOfModel(*hosted)));
     }
     return missing.empty() ? ""
                            : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
@@ -139,6 +148,11 @@ const HostedJob* HostedOf(const Job& job, const Member& member) {
   const auto it = member.hosted.find(job.job_id);
   if (it == member.hosted.end() || it->second.instance() != job.spec.instance()) return nullptr;
   return &it->second;
+}
+
+bool HasOpened(const Job& job, const Member& pserver) {
+  const HostedJob* hosted = HostedOf(job, pserver);
+  return hosted != nullptr && hosted->generation() == job.spec.route().generation();
 }
 
 bool Job::settled() const {

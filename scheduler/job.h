@@ -63,6 +63,12 @@ struct Job {
   std::vector<uint64_t> pservers;                   // member ids
   bool hosted = false;                              // pservers hold its tables
   absl::Time starting_since;
+  // How much of the initial model a pserver has read, and since when it is not more; by member id.
+  struct Load {
+    uint64_t bytes = 0;
+    absl::Time since;
+  };
+  std::map<uint64_t, Load> loads;
   std::optional<JobRun> run;
   std::optional<StepCurves> curves;
   std::deque<StepLoss> recent_steps;  // the newest kRecentSteps of those that were reported
@@ -88,6 +94,8 @@ constexpr size_t kRecentSteps = 4096;
 
 // What the member reports of this instance of the job; null: nothing.
 const HostedJob* HostedOf(const Job& job, const Member& member);
+// The pserver has opened the tables for the present route.
+bool HasOpened(const Job& job, const Member& pserver);
 // The steps reported after the first `seen`, as far as they are remembered.
 void AddSteps(const Job& job, uint64_t seen, WatchJobReply* reply);
 // The job as operators see it.

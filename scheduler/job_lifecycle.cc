@@ -206,23 +206,38 @@ void SchedulerCore::TouchPservers(const Job& job) {
 
 void SchedulerCore::CheckStarting(Job* job, absl::Time now) {
   if (job->state != JOB_STARTING || job->over()) return;
-  std::vector<const Member*> missing;
+  bool all_open = true;
+  std::vector<const Member*> late;
   for (const uint64_t id : job->pservers) {
     const Member* member = members_.ById(id);
     if (member == nullptr) return;  // its loss ends the job
-    const HostedJob* hosted = HostedOf(*job, *member);
-    const bool open = hosted != nullptr && hosted->generation() == job->spec.route().generation();
-    if (!open) missing.push_back(member);
+    if (HasOpened(*job, *member)) continue;
+    all_open = false;
+    if (Since(LoadingSince(job, *member, now), now) >= options_.wait) late.push_back(member);
   }
-  if (missing.empty()) return RunJob(job, now);
-  if (Since(job->starting_since, now) < options_.wait) return;
+  if (all_open) return RunJob(job, now);
+  if (late.empty()) return;
   const auto describe = [](std::string* out, const Member* member) {
     out->append(DescribeMember(*member));
   };
+  const std::string model = job->config.initial_model();
   EndJob(job, JOB_FAILED,
-         absl::StrCat(absl::StrJoin(missing, " and ", describe), " did not open the tables of job ",
-                      job->job_id, " within ", absl::FormatDuration(options_.wait)),
+         absl::StrCat(absl::StrJoin(late, " and ", describe), " did not open the tables of job ",
+                      job->job_id, model.empty() ? "" : absl::StrCat(" or read more of ", model),
+                      " within ", absl::FormatDuration(options_.wait),
+                      " (limits.wait_s); see its log"),
          now);
+}
+
+absl::Time SchedulerCore::LoadingSince(Job* job, const Member& pserver, absl::Time now) {
+  Job::Load& load = job->loads.emplace(pserver.id, Job::Load{0, job->starting_since}).first->second;
+  const HostedJob* hosted = HostedOf(*job, pserver);
+  // Reports can overtake each other: only more than ever counts.
+  if (hosted != nullptr && hosted->loaded_bytes() > load.bytes) {
+    load = {hosted->loaded_bytes(), now};
+    ++job->version;
+  }
+  return load.since;
 }
 
 void SchedulerCore::RunJob(Job* job, absl::Time now) {

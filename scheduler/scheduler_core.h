@@ -167,6 +167,8 @@ class SchedulerCore {
   void StartJob(Job* job, absl::Time now);
   void RunJob(Job* job, absl::Time now);
   void CheckStarting(Job* job, absl::Time now);
+  // When the pserver, which has not opened the job's tables, last read more of its initial model.
+  absl::Time LoadingSince(Job* job, const Member& pserver, absl::Time now);
   void CheckFinishing(Job* job, absl::Time now);
   void EndJob(Job* job, JobState outcome, const std::string& message, absl::Time now);
   void Withdraw(RankSlot* slot);

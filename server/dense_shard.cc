@@ -52,30 +52,21 @@ class DenseShard : public Shard {
 
   Slice Lend() override {
     if (table_->wire_bytes() != sizeof(float)) return Slice();
-    MutexLock lock(&mutex_);
-    weights_->borrowers.fetch_add(1, std::memory_order_relaxed);  // seen by OwnWeights: mutex_
-    return Slice(weights_->values.data(), elements_ * sizeof(float),
-                 std::shared_ptr<const void>(weights_.get(), [lent = weights_](const void*) {
-                   lent->borrowers.fetch_sub(1, std::memory_order_release);
-                 }));
+    std::shared_ptr<const float> lent = LendWeights();
+    const float* const values = lent.get();
+    return Slice(values, elements_ * sizeof(float), std::move(lent));
   }
 
-  ShardValues Save() override {
-    MutexLock lock(&mutex_);
-    ShardValues values;
-    values.first_element = first_;
-    values.weights = weights_->values;
-    return values;
+  std::unique_ptr<ShardCut> BeginCut() override {
+    return CutOfElements(*table_, index_, LendWeights());
   }
 
-  void LoadDense(const ShardValues& values) override {
+  void LoadElements(uint64_t first, const float* values, size_t n) override {
     MutexLock lock(&mutex_);
-    const uint64_t begin = std::max(first_, values.first_element);
-    const uint64_t end = std::min(first_ + elements_, values.first_element + values.weights.size());
-    float* const weights = OwnWeights();
-    for (uint64_t i = begin; i < end; ++i) {
-      weights[i - first_] = values.weights[i - values.first_element];
-    }
+    const uint64_t begin = std::max(first_, first);
+    const uint64_t end = std::min(first_ + elements_, first + n);
+    if (begin >= end) return;
+    std::copy_n(values + (begin - first), end - begin, OwnWeights() + (begin - first_));
   }
 
   uint64_t rows() override { return elements_; }
@@ -133,6 +124,15 @@ class DenseShard : public Shard {
     std::vector<float> values;
     std::atomic<int> borrowers{0};
   };
+
+  // The weights as they are now; an update goes on with a copy while they are lent.
+  std::shared_ptr<const float> LendWeights() {
+    MutexLock lock(&mutex_);
+    weights_->borrowers.fetch_add(1, std::memory_order_relaxed);  // seen by OwnWeights: mutex_
+    return std::shared_ptr<const float>(weights_->values.data(), [lent = weights_](const float*) {
+      lent->borrowers.fetch_sub(1, std::memory_order_release);
+    });
+  }
 
   // The weights, to be changed. New borrowers come only under mutex_: their number can only fall,
   // and what the last of them read comes before what is written now (acquire).

@@ -1,13 +1,15 @@
 // A job's life around the requests: opening its shards, loading a saved model, reporting, saving.
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
-#include "common/saved_model/model_tables.h"
+#include "common/saved_model/saved_model.h"
 #include "server/job_tables.h"
+#include "server/model_loader.h"
 
 namespace sluice {
 namespace {
@@ -59,12 +61,12 @@ struct InitialTables {
   uint64_t seed = 0;
 };
 
-absl::StatusOr<InitialTables> InitialTablesOf(const JobSpec& spec) {
+absl::StatusOr<InitialTables> InitialTablesOf(const JobSpec& spec, Env* env) {
   const JobConfig& config = spec.config();
   InitialTables initial{spec.tables(), config.train().seed()};
   if (!config.evaluate_only() || config.initial_model().empty()) return initial;
-  SLUICE_ASSIGN_OR_RETURN(const JobConfig trained, ReadModelJob(config.initial_model()));
-  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(config.initial_model()));
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig trained, ReadModelJob(config.initial_model(), env));
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(config.initial_model(), env));
   initial.seed = trained.train().seed();
   for (TableConfig& table : initial.tables) {
     for (const TableConfig& saved : manifest.tables()) {
@@ -78,6 +80,12 @@ absl::StatusOr<InitialTables> InitialTablesOf(const JobSpec& spec) {
     }
   }
   return initial;
+}
+
+uint32_t LoadThreads(const JobLimits& limits) {
+  constexpr uint32_t kMost = 4;
+  if (limits.load_threads > 0) return limits.load_threads;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, kMost);
 }
 
 std::string Mib(uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); }
@@ -126,11 +134,12 @@ JobTables::JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePoli
 
 absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
                                                            const std::string& address, Clock* clock,
-                                                           const JobLimits& limits) {
+                                                           const JobLimits& limits,
+                                                           LoadProgress* progress) {
   if (spec.worker_num() == 0) {
     return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has no workers"));
   }
-  auto initial = InitialTablesOf(spec);
+  auto initial = InitialTablesOf(spec, limits.env);
   if (!initial.ok()) {
     return absl::Status(initial.status().code(),
                         absl::StrCat("initial_model: ", initial.status().message()));
@@ -143,7 +152,15 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
       new JobTables(spec, std::move(layouts), PolicyOf(spec), clock, limits));
   job->OpenShards(spec.route(), address);
   if (!spec.config().initial_model().empty()) {
-    const absl::Status loaded = job->LoadModel(spec.config().initial_model());
+    LoadProgress unseen;
+    ModelLoader::Options options;
+    options.directory = spec.config().initial_model();
+    options.threads = LoadThreads(limits);
+    options.env = limits.env;
+    options.available_memory = limits.available_memory;
+    options.progress = progress == nullptr ? &unseen : progress;
+    const absl::Status loaded =
+        ModelLoader(std::move(options), job->layouts_, &job->shards_).Load();
     if (!loaded.ok()) {
       return absl::Status(loaded.code(), absl::StrCat("initial_model: ", loaded.message()));
     }
@@ -165,31 +182,6 @@ void JobTables::OpenShards(const Route& route, const std::string& address) {
   }
   MutexLock lock(&mutex_);
   generation_ = route.generation();
-}
-
-absl::Status JobTables::LoadModel(const std::string& directory) {
-  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(directory));
-  std::vector<TableConfig> tables;
-  for (const auto& layout : layouts_) tables.push_back(layout->config());
-  SLUICE_RETURN_IF_ERROR(CheckTables(directory, manifest, tables));
-  for (size_t t = 0; t < layouts_.size(); ++t) {
-    const TableLayout& table = *layouts_[t];
-    SLUICE_RETURN_IF_ERROR(VisitShards(
-        directory, manifest, table.name(), [&](uint32_t, ShardValues values) -> absl::Status {
-          if (!table.sparse()) {
-            for (const auto& shard : shards_[t]) {
-              if (shard != nullptr) shard->LoadDense(values);
-            }
-            return absl::OkStatus();
-          }
-          for (size_t i = 0; i < values.keys.size(); ++i) {
-            Shard* shard = FindShard(t, table.ShardOf(values.keys[i]));
-            if (shard != nullptr) shard->LoadRow(values.keys[i], &values.weights[i * table.dim()]);
-          }
-          return absl::OkStatus();
-        }));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status JobTables::UpdateRoute(const Route& route) {
@@ -287,8 +279,9 @@ absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& 
   for (size_t t = 0; t < layouts_.size(); ++t) {
     for (const auto& shard : shards_[t]) {
       if (shard == nullptr) continue;
-      SLUICE_ASSIGN_OR_RETURN(
-          SavedFile file, WriteShardFile(directory, *layouts_[t], shard->index(), shard->Save()));
+      SLUICE_ASSIGN_OR_RETURN(SavedFile file,
+                              WriteShardFile(directory, *layouts_[t], shard->index(),
+                                             shard->BeginCut().get(), limits_.env));
       files.push_back(std::move(file));
     }
   }

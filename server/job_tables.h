@@ -19,11 +19,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "common/progress/trace_recorder.h"
 #include "proto/scheduler.pb.h"
 #include "server/available_memory.h"
 #include "server/delivery_gate.h"
+#include "server/load_progress.h"
 #include "server/reply_writer.h"
 #include "server/shard.h"
 #include "server/staleness_clock.h"
@@ -35,8 +37,11 @@ namespace sluice {
 struct JobLimits {
   // Of one message, either way: a longer part of an answer could not be sent.
   uint64_t max_message_bytes = uint64_t{64} << 20;
-  // Dense shards that need more bytes than this are not opened.
+  // Dense shards, or rows of a saved model, that need more bytes than this are not opened.
   std::function<uint64_t()> available_memory = [] { return AvailableMemory(); };
+  // Threads that fill its tables from a saved model; 0: one a processor, at most 4.
+  uint32_t load_threads = 0;
+  Env* env = Env::Real();  // where saved models are read and written; outlives the job
 };
 
 class JobTables {
@@ -53,11 +58,13 @@ class JobTables {
   };
 
   // Opens the shards that the route gives to `address`, with initial values or those of the job's
-  // initial model. `clock` outlives it. INVALID_ARGUMENT, DATA_LOSS, NOT_FOUND say what is wrong
-  // with the spec or the model; RESOURCE_EXHAUSTED: its dense tables do not fit in memory.
+  // initial model. `clock` outlives it; `progress` may be null. INVALID_ARGUMENT, DATA_LOSS,
+  // NOT_FOUND say what is wrong with the spec or the model; RESOURCE_EXHAUSTED: its tables do not
+  // fit in memory; CANCELLED: progress->Cancel().
   static absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec,
                                                          const std::string& address, Clock* clock,
-                                                         const JobLimits& limits = {});
+                                                         const JobLimits& limits = {},
+                                                         LoadProgress* progress = nullptr);
 
   // INVALID_ARGUMENT: no such rank. ABORTED: a later life of the rank has spoken. Fences earlier
   // ones.
@@ -109,7 +116,6 @@ class JobTables {
   JobTables(const JobSpec& spec, TableLayouts layouts, const UpdatePolicy& policy, Clock* clock,
             const JobLimits& limits);
   void OpenShards(const Route& route, const std::string& address);
-  absl::Status LoadModel(const std::string& directory);
   Shard* FindShard(uint32_t table, uint32_t shard) const { return shards_[table][shard].get(); }
 
   absl::Status CheckCaller(const Caller& caller, uint64_t generation);

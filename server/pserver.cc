@@ -2,20 +2,63 @@
 
 #include <new>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/printable.h"
 
 namespace sluice {
 
 void Pserver::Reconcile(const std::string& self,
                         const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
+  JoinEnded();
+  Drop(desired);
+  for (const JobSpec& spec : desired) {
+    Hosted hosted;
+    {
+      MutexLock lock(&mutex_);
+      // A later route is taken over when it is open.
+      if (opening_.count(spec.job_id()) != 0) continue;
+      const auto it = jobs_.find(spec.job_id());
+      if (it != jobs_.end()) hosted = it->second;
+    }
+    if (hosted.generation >= spec.route().generation() &&
+        (hosted.tables != nullptr || !hosted.error.empty())) {
+      continue;
+    }
+    if (hosted.tables != nullptr) {
+      hosted.generation = spec.route().generation();
+      const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
+      if (!moved.ok()) hosted.error = std::string(moved.message());
+    } else if (!spec.config().initial_model().empty()) {
+      StartOpening(spec, self);
+      continue;
+    } else {
+      hosted = OpenHosted(spec, self, nullptr);
+    }
+    MutexLock lock(&mutex_);
+    jobs_[spec.job_id()] = std::move(hosted);
+  }
+}
+
+void Pserver::Drop(const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
+  // Another instance of the same job_id has nothing in common with this one.
   std::set<std::pair<std::string, uint64_t>> wanted;
   for (const JobSpec& spec : desired) wanted.insert({spec.job_id(), spec.instance()});
   std::vector<std::shared_ptr<JobTables>> dropped;
   {
     MutexLock lock(&mutex_);
+    for (auto it = opening_.begin(); it != opening_.end();) {
+      if (wanted.count({it->first, it->second->spec.instance()}) != 0) {
+        ++it;
+        continue;
+      }
+      it->second->progress.Cancel();
+      leaving_.push_back(std::move(it->second));
+      it = opening_.erase(it);
+    }
     for (auto it = jobs_.begin(); it != jobs_.end();) {
       if (wanted.count({it->first, it->second.instance}) != 0) {
         ++it;
@@ -29,36 +72,99 @@ void Pserver::Reconcile(const std::string& self,
     job->Close();
     job.reset();
   }
-  for (const JobSpec& spec : desired) {
-    Hosted hosted;
-    {
-      MutexLock lock(&mutex_);
-      const auto it = jobs_.find(spec.job_id());
-      if (it != jobs_.end()) hosted = it->second;
-    }
-    if (hosted.generation >= spec.route().generation() &&
-        (hosted.tables != nullptr || !hosted.error.empty())) {
-      continue;
-    }
+}
+
+Pserver::Hosted Pserver::OpenHosted(const JobSpec& spec, const std::string& self,
+                                    LoadProgress* progress) {
+  Hosted hosted;
+  hosted.instance = spec.instance();
+  hosted.generation = spec.route().generation();
+  absl::StatusOr<std::shared_ptr<JobTables>> opened = Open(spec, self, progress);
+  if (opened.ok()) {
+    hosted.tables = *std::move(opened);
+  } else {
+    hosted.error = std::string(opened.status().message());
+  }
+  return hosted;
+}
+
+void Pserver::StartOpening(const JobSpec& spec, const std::string& self) {
+  const auto opening = std::make_shared<Opening>();
+  opening->spec = spec;
+  MutexLock lock(&mutex_);
+  jobs_.erase(spec.job_id());  // what an earlier route could not open
+  opening_[spec.job_id()] = opening;
+  try {
+    opening->thread = std::thread([this, opening, self] { RunOpening(opening, self); });
+  } catch (const std::system_error& error) {
+    opening_.erase(spec.job_id());
+    Hosted& hosted = jobs_[spec.job_id()];
     hosted.instance = spec.instance();
     hosted.generation = spec.route().generation();
-    if (hosted.tables != nullptr) {
-      const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
-      if (!moved.ok()) hosted.error = std::string(moved.message());
-    } else {
-      absl::StatusOr<std::shared_ptr<JobTables>> opened = Open(spec, self);
-      hosted.error = opened.ok() ? "" : std::string(opened.status().message());
-      if (opened.ok()) hosted.tables = *std::move(opened);
-    }
-    MutexLock lock(&mutex_);
-    jobs_[spec.job_id()] = std::move(hosted);
+    hosted.error = absl::StrCat("cannot start a thread that opens job ", spec.job_id(), ": ",
+                                error.what(), "; raise the limit of processes (ulimit -u)");
   }
 }
 
+void Pserver::RunOpening(const std::shared_ptr<Opening>& opening, const std::string& self) {
+  Hosted hosted = OpenHosted(opening->spec, self, &opening->progress);
+  {
+    MutexLock lock(&mutex_);
+    const auto it = opening_.find(opening->spec.job_id());
+    if (it != opening_.end() && it->second == opening) {
+      jobs_[it->first] = std::move(hosted);
+      leaving_.push_back(std::move(it->second));
+      opening_.erase(it);
+    }
+    opening->ended = true;
+    opened_.NotifyAll();
+  }
+  // Before anybody is told: a dropped job's memory is free then.
+  hosted.tables.reset();
+  if (on_opened_) on_opened_();
+}
+
+void Pserver::JoinEnded() {
+  std::vector<std::shared_ptr<Opening>> ended;
+  {
+    MutexLock lock(&mutex_);
+    for (size_t i = 0; i < leaving_.size();) {
+      if (!leaving_[i]->ended) {
+        ++i;
+        continue;
+      }
+      ended.push_back(std::move(leaving_[i]));
+      leaving_[i] = std::move(leaving_.back());
+      leaving_.pop_back();
+    }
+  }
+  for (const auto& opening : ended) opening->thread.join();
+}
+
+void Pserver::StopOpening() {
+  std::vector<std::shared_ptr<Opening>> leaving;
+  {
+    MutexLock lock(&mutex_);
+    for (auto& [job_id, opening] : opening_) {
+      opening->progress.Cancel();
+      leaving_.push_back(std::move(opening));
+    }
+    opening_.clear();
+    leaving.swap(leaving_);
+  }
+  for (const auto& opening : leaving) opening->thread.join();
+}
+
+void Pserver::WaitUntilOpenForTest() {
+  MutexLock lock(&mutex_);
+  while (!opening_.empty()) opened_.Wait(&mutex_);
+}
+
 absl::StatusOr<std::shared_ptr<JobTables>> Pserver::Open(const JobSpec& spec,
-                                                         const std::string& self) {
+                                                         const std::string& self,
+                                                         LoadProgress* progress) {
   try {
-    return JobTables::Open(spec, self, clock_, limits_);
+    return JobTables::Open(spec, self, clock_, limits_, progress);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory to open job ", spec.job_id(), " on pserver ", self,
@@ -66,13 +172,27 @@ absl::StatusOr<std::shared_ptr<JobTables>> Pserver::Open(const JobSpec& spec,
   }
 }
 
+HostedJob Pserver::ReportOf(const Opening& opening) {
+  constexpr double kMiB = 1 << 20;
+  HostedJob report;  // generation 0: not open yet
+  report.set_job_id(opening.spec.job_id());
+  report.set_instance(opening.spec.instance());
+  report.set_loaded_bytes(opening.progress.read());
+  report.set_load_bytes(opening.progress.planned());
+  report.set_waiting_for(absl::StrFormat("initial_model %s (%.1f of %.1f MiB read)",
+                                         Printable(opening.spec.config().initial_model()),
+                                         report.loaded_bytes() / kMiB, report.load_bytes() / kMiB));
+  return report;
+}
+
 std::vector<HostedJob> Pserver::Report() {
   std::map<std::string, Hosted> jobs;
+  std::vector<HostedJob> reports;
   {
     MutexLock lock(&mutex_);
     jobs = jobs_;
+    for (const auto& [job_id, opening] : opening_) reports.push_back(ReportOf(*opening));
   }
-  std::vector<HostedJob> reports;
   for (const auto& [job_id, hosted] : jobs) {
     HostedJob report;
     if (hosted.tables != nullptr) report = hosted.tables->Report();

@@ -47,13 +47,16 @@ PserverServer::~PserverServer() {
   }
   if (join_thread_.joinable()) join_thread_.join();
   if (reconcile_thread_.joinable()) reconcile_thread_.join();
+  pserver_.StopOpening();
   session_.reset();
   admin_.reset();
   if (data_port_ != nullptr) data_port_->Shutdown();
 }
 
-JobLimits PserverServer::LimitsOf(const LimitsConfig& limits) {
+JobLimits PserverServer::LimitsOf(const Options& options) {
+  const LimitsConfig& limits = options.identity.cluster.limits();
   JobLimits of_job;
+  of_job.env = options.env;
   if (limits.has_max_message_mib()) {
     of_job.max_message_bytes = uint64_t{limits.max_message_mib()} << 20;
   }
@@ -127,6 +130,7 @@ void PserverServer::Join() {
     session.on_desired = [this](const PollReply& reply) {
       MutexLock lock(&mutex_);
       desired_ = reply;
+      reconcile_ = true;
       changed_.NotifyAll();
     };
     session.on_end = options_.on_end;
@@ -150,10 +154,10 @@ void PserverServer::Reconcile() {
     PollReply desired;
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && !(joined_ && desired_.has_value())) changed_.Wait(&mutex_);
+      while (!stopping_ && !(joined_ && reconcile_)) changed_.Wait(&mutex_);
       if (stopping_) return;
-      desired = *std::move(desired_);
-      desired_.reset();
+      desired = desired_;
+      reconcile_ = false;
     }
     pserver_.Reconcile(options_.identity.advertise, desired.host());
     LogJobs();
@@ -161,13 +165,24 @@ void PserverServer::Reconcile() {
   }
 }
 
+void PserverServer::ReconcileSoon() {
+  MutexLock lock(&mutex_);
+  reconcile_ = true;
+  changed_.NotifyAll();
+}
+
 void PserverServer::LogJobs() {
   std::map<std::string, std::string> now;
   for (const HostedJob& job : pserver_.Report()) {
-    now[job.job_id()] = job.error().empty()
-                            ? absl::StrCat("generation ", job.generation(),
-                                           " is open: ", job.tables_size(), " tables")
-                            : job.error();
+    std::string& text = now[job.job_id()];
+    if (!job.error().empty()) {
+      text = job.error();
+    } else if (job.generation() == 0) {
+      text = "loads its initial_model";
+    } else {
+      text =
+          absl::StrCat("generation ", job.generation(), " is open: ", job.tables_size(), " tables");
+    }
   }
   std::map<std::string, std::string> news;
   for (const auto& [job_id, text] : now) {

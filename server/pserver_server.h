@@ -8,12 +8,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
 #include "common/admin/admin_server.h"
+#include "common/base/env.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
 #include "common/transport/grpc_stream_server.h"
@@ -28,6 +28,7 @@ class PserverServer {
     Identity identity;
     int threads = 2;               // of the data plane
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
+    Env* env = Env::Real();        // for saved models; outlives the server
     std::function<void(const std::string&)> log;
     // The membership could not begin or has ended: the process should stop with this status. Called
     // once, on a thread of the server.
@@ -40,14 +41,15 @@ class PserverServer {
  private:
   explicit PserverServer(Options options)
       : options_(std::move(options)),
-        pserver_(Clock::Real(), LimitsOf(options_.identity.cluster.limits())) {}
-  static JobLimits LimitsOf(const LimitsConfig& limits);
+        pserver_(Clock::Real(), LimitsOf(options_), [this] { ReconcileSoon(); }) {}
+  static JobLimits LimitsOf(const Options& options);
   absl::Status Init();
   absl::Status StartDataPort();
   absl::Status StartAdmin();
   // Joins the cluster; in pieces, so that a stop does not wait for it.
   void Join();
   void Reconcile();
+  void ReconcileSoon();
   // What is new about the jobs, in the log and in the jobs' own.
   void LogJobs();
   void FillReport(PollRequest* request);
@@ -70,7 +72,8 @@ class PserverServer {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool joined_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<PollReply> desired_ ABSL_GUARDED_BY(mutex_);  // not yet reconciled
+  PollReply desired_ ABSL_GUARDED_BY(mutex_);
+  bool reconcile_ ABSL_GUARDED_BY(mutex_) = false;  // desired_ or the jobs have changed
 };
 
 }  // namespace sluice

@@ -46,6 +46,7 @@ RowStore::Index RowStore::NewIndex(size_t size) {
 MappedMemory RowStore::NewBlock() {
   if (blocks_.size() > 0) {
     blocks_.back().AllowHuge(0, block_bytes_);
+    if (bulk_) return MappedMemory(block_bytes_, MappedMemory::Pages::kHuge);
     if (block_bytes_ == MappedMemory::kHugePage) {
       MappedMemory page = pages_.Take();
       if (page.data() != nullptr) return page;

@@ -64,6 +64,10 @@ class RowStore {
   // new.
   uint32_t FindOrInsert(uint64_t key, bool* created);
 
+  // Bulk: many rows come and nobody waits for one of them, so that blocks are huge pages that the
+  // kernel zeroes at their first touch; ReadyPages could not keep up.
+  void set_bulk(bool bulk) { bulk_ = bulk; }
+
   Row row(uint32_t id) const { return RowOf(RowAt(id)); }
   Header* header(uint32_t id) const { return row(id).header; }
   float* weights(uint32_t id) const { return row(id).weights; }
@@ -135,6 +139,7 @@ class RowStore {
   uint32_t rows_per_block_ = 0;
   uint64_t block_factor_ = 0;
   ReadyPages::User pages_;
+  bool bulk_ = false;
   std::vector<MappedMemory> blocks_;
   size_t size_ = 0;
   Index index_, old_index_;

@@ -11,7 +11,7 @@
 
 #include "common/base/mutex.h"
 #include "common/config/job_config.h"
-#include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_image.h"
 #include "common/table/table_layout.h"
 #include "common/wire/frame.h"
 #include "proto/errors.pb.h"
@@ -83,11 +83,13 @@ class Shard {
   // when there is no such memory (rows, another wire form).
   virtual Slice Lend() { return Slice(); }
 
-  virtual ShardValues Save() = 0;
-  // Initial values from a saved model: dense overlap of [first, first + weights), or rows of this
-  // shard.
-  virtual void LoadDense(const ShardValues& values) {}
-  virtual void LoadRow(uint64_t key, const float* weights) {}
+  // The values as they are now, O(1); the cut is read outside of the lock, and the shard outlives
+  // it. Dense: updates go on with a copy. Sparse: an update meanwhile ends the cut with ABORTED.
+  virtual std::unique_ptr<ShardCut> BeginCut() = 0;
+  // Initial values from a saved model. Dense: elements of the tensor from `first` on, those of the
+  // block are taken. Sparse: rows of this shard, weights[i] unaligned [dim]; throws bad_alloc.
+  virtual void LoadElements(uint64_t first, const float* values, size_t n) {}
+  virtual void LoadRows(const uint64_t* keys, const char* const* weights, size_t n) {}
 
   // Rows (sparse) or elements (dense); bytes that their values, state and headers use; bytes held
   // for them.

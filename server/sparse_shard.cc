@@ -1,9 +1,11 @@
 // A sparse shard: rows by key, created by the first push that is applied to them.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+#include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "server/shard.h"
 #include "server/wire_values.h"
 
@@ -55,27 +57,24 @@ class SparseShard : public Shard {
     }
   }
 
-  ShardValues Save() override {
+  std::unique_ptr<ShardCut> BeginCut() override {
     MutexLock lock(&mutex_);
-    std::vector<uint32_t> order(store_.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(),
-              [this](uint32_t a, uint32_t b) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                return store_.header(a)->key < store_.header(b)->key;
-              });
-    ShardValues values;
-    values.keys.reserve(order.size());
-    values.weights.reserve(order.size() * dim_);
-    for (uint32_t row : order) {
-      values.keys.push_back(store_.header(row)->key);
-      values.weights.insert(values.weights.end(), store_.weights(row), store_.weights(row) + dim_);
-    }
-    return values;
+    return CutOfRows(*table_, index_, std::make_unique<Rows>(this, store_.size(), updates_));
   }
 
-  void LoadRow(uint64_t key, const float* weights) override {
+  void LoadRows(const uint64_t* keys, const char* const* weights, size_t n) override {
     MutexLock lock(&mutex_);
-    std::memcpy(RowOf(key).weights, weights, dim_ * sizeof(float));
+    // Another thread may be on its way here when memory has run out: see RowStore::FindOrInsert.
+    if (no_memory_) throw std::bad_alloc();
+    no_memory_ = true;
+    store_.set_bulk(true);
+    store_.VisitRows(keys, n, dim_ + table_->state_floats(),
+                     [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                       if (row.header == nullptr) row = NewRow(keys[i]);
+                       std::memcpy(row.weights, weights[i], dim_ * sizeof(float));
+                     });
+    store_.set_bulk(false);
+    no_memory_ = false;
   }
 
   uint64_t rows() override {
@@ -174,13 +173,70 @@ class SparseShard : public Shard {
     const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
     if (!created) return row;
     table_->InitialRow(key, row.weights);
+    InitState(row);
+    return row;
+  }
+
+  // With fresh state, and weights that the caller writes. It may be there already: then it stays as
+  // it is.
+  RowStore::Row NewRow(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    bool created;
+    const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
+    if (created) InitState(row);
+    return row;
+  }
+
+  void InitState(const RowStore::Row& row) const {
     for (const TableLayout::Column& column : table_->columns()) {
       float* arrays[UpdateRule::kMaxState];
       StateArrays(column, row, arrays);
       column.rule->InitState(arrays, column.dim);
     }
-    return row;
   }
+
+  // The first `size` rows, as long as no update has changed one. A row never moves, but what it
+  // holds is read under the lock, a chunk at a time.
+  class Rows : public ShardRows {
+   public:
+    Rows(SparseShard* shard, uint64_t size, uint64_t updates)
+        : shard_(shard), size_(size), updates_(updates) {}
+    uint64_t size() const override { return size_; }
+
+    absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
+      MutexLock lock(&shard_->mutex_);
+      for (size_t i = 0; i < n; ++i) {
+        keys[i] = shard_->store_.header(static_cast<uint32_t>(first + i))->key;
+      }
+      return Unchanged();
+    }
+
+    absl::Status ReadWeights(const uint32_t* rows, size_t n, size_t stride, char* to) override {
+      constexpr size_t kAhead = 16;
+      MutexLock lock(&shard_->mutex_);
+      SLUICE_RETURN_IF_ERROR(Unchanged());
+      const size_t bytes = shard_->dim_ * sizeof(float);
+      for (size_t i = 0; i < n; ++i) {
+        if (i + kAhead < n) {
+          const auto* line =
+              reinterpret_cast<const char*>(shard_->store_.weights(rows[i + kAhead]));
+          for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
+        }
+        std::memcpy(to + i * stride, shard_->store_.weights(rows[i]), bytes);
+      }
+      return absl::OkStatus();
+    }
+
+   private:
+    absl::Status Unchanged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard_->mutex_) {
+      if (shard_->updates_ == updates_) return absl::OkStatus();
+      return absl::AbortedError(
+          absl::StrCat("shard ", shard_->index_, " of table '", shard_->table_->name(),
+                       "' was updated while it was saved; save when no worker of the job trains"));
+    }
+
+    SparseShard* const shard_;
+    const uint64_t size_, updates_;
+  };
 
   static void StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
                           float** arrays) {
@@ -191,6 +247,7 @@ class SparseShard : public Shard {
 
   const uint32_t dim_;
   RowStore store_ ABSL_GUARDED_BY(mutex_);
+  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // LoadRows was cut short
   SparseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
   SparseGradientMean mean_ ABSL_GUARDED_BY(mutex_);
 };

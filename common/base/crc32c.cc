@@ -61,6 +61,16 @@ __attribute__((target("sse4.2"))) uint32_t Accelerated(uint32_t state, const uin
 }
 #endif
 
+// Product of two polynomials modulo the CRC's, bits reflected: bit 31 is x^0.
+uint32_t Multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? kPolynomial : 0);
+  }
+  return product;
+}
+
 using Engine = uint32_t (*)(uint32_t, const uint8_t*, size_t);
 
 Engine ChooseEngine() {
@@ -75,6 +85,20 @@ Engine ChooseEngine() {
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t n) {
   static const Engine engine = ChooseEngine();
   return ~engine(~crc, static_cast<const uint8_t*>(data), n);
+}
+
+// x^(8 bytes), by repeated squaring.
+uint32_t ShiftCrc32c(uint64_t bytes) {
+  uint32_t shift = uint32_t{1} << 31, power = uint32_t{1} << 23;  // 1, x^8
+  for (; bytes != 0; bytes >>= 1) {
+    if ((bytes & 1) != 0) shift = Multiply(shift, power);
+    power = Multiply(power, power);
+  }
+  return shift;
+}
+
+uint32_t CombineCrc32c(uint32_t a, uint32_t b, uint32_t shift_of_b) {
+  return Multiply(a, shift_of_b) ^ b;
 }
 
 uint32_t ExtendCrc32cPortableForTest(uint32_t crc, const void* data, size_t n) {

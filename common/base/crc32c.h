@@ -14,6 +14,12 @@ uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t n);
 
 inline uint32_t Crc32c(const void* data, size_t n) { return ExtendCrc32c(0, data, n); }
 
+// Checksums of pieces, put together without their bytes:
+//   Crc32c(A followed by B) == CombineCrc32c(Crc32c(A), Crc32c(B), ShiftCrc32c(bytes of B))
+// A shift takes about a microsecond to compute: keep it for pieces of one length.
+uint32_t ShiftCrc32c(uint64_t bytes);
+uint32_t CombineCrc32c(uint32_t a, uint32_t b, uint32_t shift_of_b);
+
 // The path without special instructions, for comparison.
 uint32_t ExtendCrc32cPortableForTest(uint32_t crc, const void* data, size_t n);
 

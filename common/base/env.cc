@@ -93,6 +93,54 @@ absl::Status SyncFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
+// Written beside its place and renamed to it.
+class UnfinishedFile : public NewFile {
+ public:
+  UnfinishedFile(const std::string& path, const std::string& unfinished)
+      : path_(path),
+        unfinished_(unfinished),
+        file_(unfinished, O_WRONLY | O_CREAT | O_TRUNC, 0666) {
+    if (file_.fd() < 0) opened_ = Error("create", unfinished, errno);
+  }
+  ~UnfinishedFile() override {
+    if (opened_.ok() && !finished_) ::unlink(unfinished_.c_str());
+  }
+  const absl::Status& opened() const { return opened_; }
+
+  absl::Status Append(absl::string_view bytes) override {
+    return WriteAll(file_.fd(), unfinished_, bytes);
+  }
+  absl::Status Finish() override {
+    if (::fsync(file_.fd()) != 0) return Error("sync", unfinished_, errno);
+    if (const int error = file_.Close(); error != 0) return Error("close", unfinished_, error);
+    if (::rename(unfinished_.c_str(), path_.c_str()) != 0) return Error("rename to", path_, errno);
+    finished_ = true;
+    return SyncFolder(FolderOf(path_));
+  }
+
+ private:
+  const std::string path_, unfinished_;
+  Descriptor file_;
+  absl::Status opened_;
+  bool finished_ = false;
+};
+
+// What Env::StartFile gives where a file system has nothing better.
+class FileInMemory : public NewFile {
+ public:
+  FileInMemory(Env* env, const std::string& path) : env_(env), path_(path) {}
+  absl::Status Append(absl::string_view bytes) override {
+    bytes_.append(bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
+  absl::Status Finish() override { return env_->WriteFile(path_, {bytes_}); }
+
+ private:
+  Env* const env_;
+  const std::string path_;
+  std::string bytes_;
+};
+
 class RealEnv : public Env {
  public:
   absl::StatusOr<std::string> ReadFile(const std::string& path) override {
@@ -123,18 +171,19 @@ class RealEnv : public Env {
 
   absl::Status WriteFile(const std::string& path,
                          absl::Span<const absl::string_view> pieces) override {
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> file, StartFile(path));
+    for (absl::string_view piece : pieces) SLUICE_RETURN_IF_ERROR(file->Append(piece));
+    return file->Finish();
+  }
+
+  absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override {
     static std::atomic<uint64_t> number{0};  // relaxed: only different numbers matter
     const std::string unfinished =
         absl::StrCat(path, ".", ::getpid(), ".", number.fetch_add(1, std::memory_order_relaxed),
                      kUnfinishedSuffix);
-    absl::Status status = WriteUnfinished(unfinished, pieces);
-    if (status.ok() && ::rename(unfinished.c_str(), path.c_str()) != 0)
-      status = Error("rename to", path, errno);
-    if (!status.ok()) {
-      ::unlink(unfinished.c_str());
-      return status;
-    }
-    return SyncFolder(FolderOf(path));
+    auto file = std::make_unique<UnfinishedFile>(path, unfinished);
+    SLUICE_RETURN_IF_ERROR(file->opened());
+    return file;
   }
 
   absl::Status MakeDirs(const std::string& path) override {
@@ -168,21 +217,13 @@ class RealEnv : public Env {
   absl::Status RemoveFile(const std::string& path) override {
     return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : Error("remove", path, errno);
   }
-
- private:
-  static absl::Status WriteUnfinished(const std::string& path,
-                                      absl::Span<const absl::string_view> pieces) {
-    Descriptor descriptor(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (descriptor.fd() < 0) return Error("create", path, errno);
-    for (absl::string_view piece : pieces)
-      SLUICE_RETURN_IF_ERROR(WriteAll(descriptor.fd(), path, piece));
-    if (::fsync(descriptor.fd()) != 0) return Error("sync", path, errno);
-    const int error = descriptor.Close();
-    return error == 0 ? absl::OkStatus() : Error("close", path, error);
-  }
 };
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<NewFile>> Env::StartFile(const std::string& path) {
+  return std::make_unique<FileInMemory>(this, path);
+}
 
 Env* Env::Real() {
   static RealEnv* const env = new RealEnv;

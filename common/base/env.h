@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,16 @@
 #include "absl/types/span.h"
 
 namespace sluice {
+
+// A file that is written piece by piece, and appears under its name only when it is complete.
+// Destroyed before Finish, it leaves nothing behind. Thread safety: one thread.
+class NewFile {
+ public:
+  virtual ~NewFile() = default;
+  virtual absl::Status Append(absl::string_view bytes) = 0;
+  // As WriteFile: synced, renamed, and the folder synced. Last call.
+  virtual absl::Status Finish() = 0;
+};
 
 class Env {
  public:
@@ -30,6 +41,9 @@ class Env {
   // Written beside it, synced, renamed, and the folder synced.
   virtual absl::Status WriteFile(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) = 0;
+  // The same in pieces that need not be in memory together. This base keeps them until Finish,
+  // which calls WriteFile; Real() does not.
+  virtual absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path);
 
   // With its parents; fine when it is there.
   virtual absl::Status MakeDirs(const std::string& path) = 0;

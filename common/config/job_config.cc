@@ -172,6 +172,13 @@ absl::Status ToStatus(const std::vector<ConfigProblem>& problems,
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
+// The message after the path of the field that it is about.
+absl::Status WithItsField(const absl::Status& status) {
+  const std::string path = FieldOf(status);
+  if (path.empty()) return status;
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
 // Replaces the features of `job` that stand for many.
 absl::Status ExpandFeatures(const FindColumns& columns_of, const std::string& base_dir,
                             FeaturePatterns* patterns, JobConfig* job) {
@@ -248,7 +255,7 @@ absl::StatusOr<JobConfig> ReadJobConfig(const std::string& file) {
 }
 
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir) {
-  SLUICE_RETURN_IF_ERROR(FeaturePatterns(&job).ExpandRanges());
+  SLUICE_RETURN_IF_ERROR(WithItsField(FeaturePatterns(&job).ExpandRanges()));
   job = FillDefaults(std::move(job), base_dir);
   SLUICE_RETURN_IF_ERROR(ValidateJobConfig(job));
   return job;
@@ -276,11 +283,7 @@ absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
   const std::string folder = fs::path(file).parent_path().string();
   FeaturePatterns patterns(&job);
   const absl::Status expanded = ExpandFeatures(columns, folder, &patterns, &job);
-  if (!expanded.ok()) {
-    const std::string path = FieldOf(expanded);
-    return placed(path, absl::Status(expanded.code(), absl::StrCat(path, path.empty() ? "" : ": ",
-                                                                   expanded.message())));
-  }
+  if (!expanded.ok()) return placed(FieldOf(expanded), WithItsField(expanded));
   job = FillDefaults(std::move(job), folder);
   std::vector<ConfigProblem> problems = FindProblems(job);
   for (ConfigProblem& problem : problems) problem.path = patterns.PathInFile(problem.path);

@@ -22,6 +22,7 @@ constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
 
 using SteadyTime = std::chrono::steady_clock::time_point;
+constexpr SteadyTime kAnswers = SteadyTime::max();  // the scheduler is silent since: not at all
 
 PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
   PlaceClaim::Options claim;
@@ -137,7 +138,7 @@ class PollingSession : public MemberSession {
   void PollLoop() {
     // From the end of the first call without an answer: this process may have been stopped during
     // it, and a scheduler that answers the next one was not silent.
-    std::optional<SteadyTime> silent_since;
+    SteadyTime silent_since = kAnswers;
     bool register_again = false;
     while (!Stopping()) {
       absl::Status status;
@@ -145,7 +146,7 @@ class PollingSession : public MemberSession {
         const absl::StatusOr<bool> registered = RegisterAgain();
         status = registered.status();
         if (registered.ok() && !*registered) {
-          silent_since.reset();
+          silent_since = kAnswers;
           if (!Pause(options_.place_pause)) return;
           continue;
         }
@@ -153,7 +154,7 @@ class PollingSession : public MemberSession {
         status = PollOnce();
       }
       if (status.ok()) {
-        silent_since.reset();
+        silent_since = kAnswers;
         register_again = false;
         if (told_to_stop_) return End(absl::OkStatus());
         continue;
@@ -165,8 +166,8 @@ class PollingSession : public MemberSession {
       }
       if (!absl::IsUnavailable(status)) return End(status);
       const SteadyTime now = std::chrono::steady_clock::now();
-      if (!silent_since.has_value()) silent_since = now;
-      const absl::Duration silent = absl::FromChrono(now - *silent_since);
+      if (silent_since == kAnswers) silent_since = now;
+      const absl::Duration silent = absl::FromChrono(now - silent_since);
       if (silent >= lost_after_) {
         return End(absl::UnavailableError(absl::StrCat(
             "the scheduler at ", options_.scheduler->address(), " has been silent for ",

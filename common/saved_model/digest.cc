@@ -1,7 +1,7 @@
-// ModelDigest: streams every shard file once; a sparse table's files are merged by key.
+// ModelDigest: streams every shard file once; the runs of a sparse table's files are merged by key.
 #include <algorithm>
 #include <cstring>
-#include <queue>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,40 +10,52 @@
 #include "common/saved_model/manifest_files.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
+#include "common/saved_model/shard_file_reader.h"
 
 namespace sluice {
 namespace {
 
-// Memory of all read buffers together, and the most and least that one file has.
+// Memory of all read buffers together, and the most and least that one run has.
 constexpr size_t kBufferBytes = 64 << 20, kMaxBuffer = 1 << 20, kMinBuffer = 16 << 10;
 
-// A place in one sparse file.
+// A place in one run of a sparse file.
 struct Cursor {
-  std::unique_ptr<ShardFileReader> reader;
-  size_t buffer_bytes = 0;
+  RunReader reader;
+  size_t record_bytes = 0;
   std::string records;
   size_t offset = 0;
   uint64_t key = 0;
+  const std::string* path = nullptr;
 
-  absl::string_view record() const { return {records.data() + offset, reader->record_bytes()}; }
+  absl::string_view record() const { return {records.data() + offset, record_bytes}; }
   // False at the end.
-  absl::StatusOr<bool> Next() {
-    const bool first = records.empty();
-    offset += first ? 0 : reader->record_bytes();
+  absl::StatusOr<bool> Next(size_t buffer_bytes) {
+    offset += records.empty() ? 0 : record_bytes;
     if (offset == records.size()) {
-      SLUICE_ASSIGN_OR_RETURN(records, reader->NextRecords(buffer_bytes));
+      SLUICE_ASSIGN_OR_RETURN(records, reader.Next(buffer_bytes));
       offset = 0;
       if (records.empty()) return false;
     }
-    const uint64_t last = key;
     std::memcpy(&key, records.data() + offset, sizeof(key));
-    if (!first && key <= last) {
-      return absl::DataLossError(
-          absl::StrCat(reader->path(), " is damaged: key ", key, " follows key ", last));
-    }
     return true;
   }
 };
+
+// A heap of cursors, the least key in front.
+using Head = std::pair<uint64_t, size_t>;  // key, cursor
+
+// Puts the changed first head in its place.
+void SiftDown(std::vector<Head>* heads) {
+  const Head head = heads->front();
+  size_t at = 0;
+  for (size_t child = 1; child < heads->size(); child = 2 * at + 1) {
+    if (child + 1 < heads->size() && (*heads)[child + 1] < (*heads)[child]) ++child;
+    if (!((*heads)[child] < head)) break;
+    (*heads)[at] = (*heads)[child];
+    at = child;
+  }
+  (*heads)[at] = head;
+}
 
 absl::Status DigestDense(const TableConfig& table,
                          std::vector<std::unique_ptr<ShardFileReader>> readers, Sha256* sha) {
@@ -56,8 +68,9 @@ absl::Status DigestDense(const TableConfig& table,
                                               table.name(), "', expected ", next));
     }
     next += reader->header().elements();
+    RunReader run(reader.get(), 0, reader->runs());
     while (true) {
-      SLUICE_ASSIGN_OR_RETURN(const std::string records, reader->NextRecords(kMaxBuffer));
+      SLUICE_ASSIGN_OR_RETURN(const std::string records, run.Next(kMaxBuffer));
       if (records.empty()) break;
       sha->Update(records.data(), records.size());
     }
@@ -67,32 +80,50 @@ absl::Status DigestDense(const TableConfig& table,
                                           " of ", elements, " elements: save the model again"));
 }
 
-absl::Status DigestSparse(std::vector<std::unique_ptr<ShardFileReader>> readers, Sha256* sha) {
-  std::vector<Cursor> cursors(readers.size());
-  using Head = std::pair<uint64_t, size_t>;  // key, cursor
-  std::priority_queue<Head, std::vector<Head>, std::greater<Head>> heads;
-  for (size_t i = 0; i < cursors.size(); ++i) {
-    cursors[i].reader = std::move(readers[i]);
-    cursors[i].buffer_bytes = std::clamp(kBufferBytes / cursors.size(), kMinBuffer, kMaxBuffer);
-    SLUICE_ASSIGN_OR_RETURN(const bool more, cursors[i].Next());
-    if (more) heads.push({cursors[i].key, i});
+absl::Status DigestSparse(const std::vector<std::unique_ptr<ShardFileReader>>& readers,
+                          Sha256* sha) {
+  std::vector<Cursor> cursors;
+  for (const auto& reader : readers) {
+    for (uint32_t r = 0; r < reader->runs(); ++r) {
+      if (reader->RunBytes(r) == 0) continue;
+      cursors.push_back({RunReader(reader.get(), r, r + 1), reader->record_bytes()});
+      cursors.back().path = &reader->path();
+    }
   }
+  const size_t buffer_bytes =
+      std::clamp(kBufferBytes / std::max<size_t>(1, cursors.size()), kMinBuffer, kMaxBuffer);
+  std::vector<Head> heads;
+  for (size_t i = 0; i < cursors.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(cursors[i].Next(buffer_bytes).status());
+    heads.push_back({cursors[i].key, i});
+  }
+  std::make_heap(heads.begin(), heads.end(), std::greater<Head>());
+  std::string merged;  // hashed in pieces: a call costs as much as a row
   bool first = true;
   uint64_t last = 0;
   while (!heads.empty()) {
-    Cursor& cursor = cursors[heads.top().second];
-    const size_t index = heads.top().second;
-    heads.pop();
+    Cursor& cursor = cursors[heads.front().second];
     if (!first && cursor.key == last) {
-      return absl::DataLossError(absl::StrCat(cursor.reader->path(), ": key ", last,
+      return absl::DataLossError(absl::StrCat(*cursor.path, ": key ", last,
                                               " is also in another shard: save the model again"));
     }
     first = false;
     last = cursor.key;
-    sha->Update(cursor.record().data(), cursor.record().size());
-    SLUICE_ASSIGN_OR_RETURN(const bool more, cursor.Next());
-    if (more) heads.push({cursor.key, index});
+    merged.append(cursor.record().data(), cursor.record().size());
+    if (merged.size() >= kMinBuffer) {
+      sha->Update(merged.data(), merged.size());
+      merged.clear();
+    }
+    SLUICE_ASSIGN_OR_RETURN(const bool more, cursor.Next(buffer_bytes));
+    if (more) {
+      heads.front().first = cursor.key;
+    } else {
+      heads.front() = heads.back();
+      heads.pop_back();
+    }
+    if (!heads.empty()) SiftDown(&heads);
   }
+  sha->Update(merged.data(), merged.size());
   return absl::OkStatus();
 }
 
@@ -114,7 +145,7 @@ absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& 
     }
     SLUICE_RETURN_IF_ERROR(table->kind() == TableConfig::DENSE
                                ? DigestDense(*table, std::move(readers), &sha)
-                               : DigestSparse(std::move(readers), &sha));
+                               : DigestSparse(readers, &sha));
   }
   return sha.Finish();
 }

@@ -39,9 +39,10 @@ absl::StatusOr<std::vector<const SavedFile*>> FilesOfTable(const std::string& di
 }
 
 absl::Status CheckManifest(const std::string& path, const Manifest& manifest) {
-  if (manifest.version() != kModelVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " has version ", manifest.version(), ", this program reads version ", kModelVersion));
+  if (manifest.version() == 0 || manifest.version() > kModelVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " has version ", manifest.version(),
+                                                      ", this program reads versions 1 to ",
+                                                      kModelVersion));
   }
   // The last field of the text: its absence means that the text was cut.
   if (manifest.model_digest().size() != 64) {

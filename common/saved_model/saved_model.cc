@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/manifest_files.h"
 #include "common/saved_model/shard_file.h"
+#include "common/saved_model/shard_file_reader.h"
 
 namespace sluice {
 namespace {
@@ -20,8 +21,6 @@ namespace {
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kJob[] = "job.textproto";
 constexpr size_t kReadBytes = 1 << 20;
-
-absl::string_view Bytes(const void* data, size_t n) { return {static_cast<const char*>(data), n}; }
 
 absl::Status CheckValues(const TableLayout& table, uint32_t shard, const ShardValues& values) {
   auto refuse = [&](absl::string_view what) {
@@ -51,17 +50,78 @@ absl::Status CheckValues(const TableLayout& table, uint32_t shard, const ShardVa
   return absl::OkStatus();
 }
 
-// Rows as they lie in the file: key, then weights.
-std::string EncodeRows(const ShardValues& values, uint32_t dim) {
-  const size_t weight_bytes = dim * sizeof(float);
-  std::string body((sizeof(uint64_t) + weight_bytes) * values.keys.size(), '\0');
-  char* out = body.data();
-  for (size_t i = 0; i < values.keys.size(); ++i) {
-    std::memcpy(out, &values.keys[i], sizeof(uint64_t));
-    std::memcpy(out + sizeof(uint64_t), &values.weights[i * dim], weight_bytes);
-    out += sizeof(uint64_t) + weight_bytes;
+// Rows that are in memory, which outlives them.
+class RowsOfValues : public ShardRows {
+ public:
+  RowsOfValues(const ShardValues& values, uint32_t dim) : values_(values), dim_(dim) {}
+  uint64_t size() const override { return values_.keys.size(); }
+  absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
+    std::copy_n(values_.keys.data() + first, n, keys);
+    return absl::OkStatus();
   }
-  return body;
+  absl::Status ReadWeights(const uint32_t* rows, size_t n, size_t stride, char* to) override {
+    for (size_t i = 0; i < n; ++i, to += stride) {
+      std::memcpy(to, values_.weights.data() + size_t{rows[i]} * dim_, dim_ * sizeof(float));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const ShardValues& values_;
+  const size_t dim_;
+};
+
+// Appends records of a file as they lie there.
+void AppendRecords(const ShardFileReader& file, const std::string& records, ShardValues* values) {
+  const size_t key_bytes = file.sparse() ? sizeof(uint64_t) : 0;
+  // A dense record has one element: take all at once.
+  const size_t step = file.sparse() ? file.record_bytes() : records.size();
+  const size_t floats = (step - key_bytes) / sizeof(float);
+  size_t at = values->weights.size();
+  values->weights.resize(at + records.size() / step * floats);
+  for (size_t offset = 0; offset < records.size(); offset += step, at += floats) {
+    if (file.sparse()) {
+      uint64_t key;
+      std::memcpy(&key, records.data() + offset, sizeof(key));
+      values->keys.push_back(key);
+    }
+    std::memcpy(values->weights.data() + at, records.data() + offset + key_bytes,
+                floats * sizeof(float));
+  }
+}
+
+// All values of a file in pieces, at least one.
+absl::Status VisitValues(const ShardFileReader& file,
+                         const std::function<absl::Status(uint32_t shard, ShardValues)>& visit) {
+  RunReader runs(&file, 0, file.runs());
+  uint64_t element = file.header().first_element();
+  for (bool any = false;; any = true) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string records, runs.Next(kReadBytes));
+    if (records.empty() && any) return absl::OkStatus();
+    ShardValues piece;
+    piece.first_element = element;
+    if (!records.empty()) AppendRecords(file, records, &piece);
+    if (!file.sparse()) element += piece.weights.size();
+    SLUICE_RETURN_IF_ERROR(visit(file.header().shard(), std::move(piece)));
+    if (records.empty()) return absl::OkStatus();
+  }
+}
+
+// Each shard file of table `name`, opened.
+absl::Status VisitFiles(const std::string& dir, const Manifest& manifest, const std::string& name,
+                        Env* env,
+                        const std::function<absl::Status(const ShardFileReader&)>& visit) {
+  const auto table = std::find_if(manifest.tables().begin(), manifest.tables().end(),
+                                  [&](const TableConfig& t) { return t.name() == name; });
+  if (table == manifest.tables().end()) {
+    return absl::NotFoundError(absl::StrCat("model ", dir, " has no table '", name, "'"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(dir, manifest, *table));
+  for (const SavedFile* file : files) {
+    SLUICE_ASSIGN_OR_RETURN(const auto reader, ShardFileReader::Open(env, dir, *table, *file));
+    SLUICE_RETURN_IF_ERROR(visit(*reader));
+  }
+  return absl::OkStatus();
 }
 
 // The first error of a text, with its place.
@@ -130,66 +190,47 @@ absl::Status RemoveLeftovers(Env* env, const std::string& dir, const Manifest& m
 }  // namespace
 
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
-                                         uint32_t shard, const ShardValues& values, Env* env) {
-  SLUICE_RETURN_IF_ERROR(CheckValues(table, shard, values));
-  ShardFileHeader header;
-  header.set_table(table.name());
-  header.set_kind(table.config().kind());
-  header.set_shard(shard);
-  std::string rows;
-  absl::string_view body;
-  if (table.sparse()) {
-    header.set_rows(values.keys.size());
-    header.set_dim(table.dim());
-    rows = EncodeRows(values, table.dim());
-    body = rows;
-  } else {
-    header.set_first_element(values.first_element);
-    header.set_elements(values.weights.size());
-    body = Bytes(values.weights.data(), values.weights.size() * sizeof(float));
-  }
-  const std::string front = EncodeShardFileHeader(header);
+                                         uint32_t shard, ShardCut* cut, Env* env) {
   SavedFile file;
   file.set_name(ShardFileName(table.name(), shard));
-  file.set_bytes(front.size() + body.size());
-  file.set_crc32c(ExtendCrc32c(Crc32c(front.data(), front.size()), body.data(), body.size()));
   SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
-  SLUICE_RETURN_IF_ERROR(env->WriteFile(absl::StrCat(dir, "/", file.name()), {front, body}));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> out,
+                          env->StartFile(absl::StrCat(dir, "/", file.name())));
+  std::string chunk;
+  while (true) {
+    SLUICE_ASSIGN_OR_RETURN(const bool more, cut->Next(&chunk));
+    if (!more) break;
+    SLUICE_RETURN_IF_ERROR(out->Append(chunk));
+    file.set_bytes(file.bytes() + chunk.size());
+    file.set_crc32c(ExtendCrc32c(file.crc32c(), chunk.data(), chunk.size()));
+  }
+  SLUICE_RETURN_IF_ERROR(out->Finish());
   return file;
+}
+
+absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
+                                         uint32_t shard, const ShardValues& values, Env* env) {
+  SLUICE_RETURN_IF_ERROR(CheckValues(table, shard, values));
+  const std::unique_ptr<ShardCut> cut =
+      table.sparse()
+          ? CutOfRows(table, shard, std::make_unique<RowsOfValues>(values, table.dim()))
+          : CutOfElements(table, shard,
+                          std::shared_ptr<const float>(std::shared_ptr<void>(),  // `values` owns it
+                                                       values.weights.data()));
+  return WriteShardFile(dir, table, shard, cut.get(), env);
 }
 
 absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
                                           const SavedFile& file, uint32_t* shard, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const auto reader, ShardFileReader::Open(env, dir, table, file));
-  const ShardFileHeader& header = reader->header();
-  const size_t dim = header.dim();
-  *shard = header.shard();
+  *shard = reader->header().shard();
   ShardValues values;
-  values.first_element = header.first_element();
-  values.keys.reserve(header.rows());
-  // Bounded by the file's size, which the reader has compared with the header.
-  values.weights.reserve(header.elements() + header.rows() * dim);
+  values.first_element = reader->header().first_element();
+  RunReader runs(reader.get(), 0, reader->runs());
   while (true) {
-    SLUICE_ASSIGN_OR_RETURN(const std::string records, reader->NextRecords(kReadBytes));
+    SLUICE_ASSIGN_OR_RETURN(const std::string records, runs.Next(kReadBytes));
     if (records.empty()) return values;
-    const bool sparse = table.kind() == TableConfig::SPARSE;
-    const size_t key_bytes = sparse ? sizeof(uint64_t) : 0;
-    // A dense record has one element: take all at once.
-    const size_t step = sparse ? reader->record_bytes() : records.size();
-    for (size_t offset = 0; offset < records.size(); offset += step) {
-      if (sparse) {
-        uint64_t key;
-        std::memcpy(&key, records.data() + offset, sizeof(key));
-        if (!values.keys.empty() && key <= values.keys.back()) {
-          return absl::DataLossError(absl::StrCat(reader->path(), " is damaged: key ", key,
-                                                  " follows key ", values.keys.back()));
-        }
-        values.keys.push_back(key);
-      }
-      const size_t before = values.weights.size(), bytes = step - key_bytes;
-      values.weights.resize(before + bytes / sizeof(float));
-      std::memcpy(values.weights.data() + before, records.data() + offset + key_bytes, bytes);
-    }
+    AppendRecords(*reader, records, &values);
   }
 }
 
@@ -230,18 +271,18 @@ absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env) {
 absl::Status VisitShards(const std::string& dir, const Manifest& manifest, const std::string& name,
                          const std::function<absl::Status(uint32_t shard, ShardValues)>& visit,
                          Env* env) {
-  const auto table = std::find_if(manifest.tables().begin(), manifest.tables().end(),
-                                  [&](const TableConfig& t) { return t.name() == name; });
-  if (table == manifest.tables().end()) {
-    return absl::NotFoundError(absl::StrCat("model ", dir, " has no table '", name, "'"));
-  }
-  SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(dir, manifest, *table));
-  for (const SavedFile* file : files) {
-    uint32_t shard = 0;
-    SLUICE_ASSIGN_OR_RETURN(ShardValues values, ReadShardFile(dir, *table, *file, &shard, env));
-    SLUICE_RETURN_IF_ERROR(visit(shard, std::move(values)));
-  }
-  return absl::OkStatus();
+  return VisitFiles(dir, manifest, name, env,
+                    [&](const ShardFileReader& file) { return VisitValues(file, visit); });
+}
+
+absl::StatusOr<uint64_t> CountRecords(const std::string& dir, const Manifest& manifest,
+                                      const std::string& name, Env* env) {
+  uint64_t records = 0;
+  SLUICE_RETURN_IF_ERROR(VisitFiles(dir, manifest, name, env, [&](const ShardFileReader& file) {
+    records += file.records();
+    return absl::OkStatus();
+  }));
+  return records;
 }
 
 }  // namespace sluice

@@ -1,9 +1,10 @@
 // Reads and writes saved models (format: proto/model.proto).
 //
 // A model is written by many (each pserver its shards) and finished by one, who writes the
-// manifest. Memory: a shard for WriteShardFile and ReadShardFile; at most 64 MiB or 16 KiB a shard,
-// whichever is more, for ModelDigest and FinishModel. Thread safety: functions may run on many
-// threads; of one folder, FinishModel after all WriteShardFile.
+// manifest. Memory: 16 bytes a row of the shard for WriteShardFile, and a few MiB; a few MiB for
+// VisitShards; at most 64 MiB, or 16 KiB a shard where that is more, for ModelDigest and
+// FinishModel. Thread safety: functions may run on many threads; of one folder, FinishModel after
+// all WriteShardFile.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +16,33 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/env.h"
+#include "common/saved_model/shard_image.h"
 #include "common/table/table_layout.h"
 #include "proto/model.pb.h"
 
 namespace sluice {
 
-// Of the format: what FinishModel writes and ReadManifest accepts.
-inline constexpr uint32_t kModelVersion = 1;
+// Of the format: what FinishModel writes. ReadManifest accepts 1, too.
+inline constexpr uint32_t kModelVersion = 2;
 
-// One shard of a table, in memory. Sparse rows are sorted by key.
+// A piece of a shard of a table, in memory.
 struct ShardValues {
   uint64_t first_element = 0;  // dense
   std::vector<uint64_t> keys;  // sparse
   std::vector<float> weights;  // dense: [elements]; sparse: [keys.size()][dim]
 };
 
-// Writes DIR/<table>-<shard>.shard, fsynced. Creates DIR. INVALID_ARGUMENT when the values do not
-// fit the layout, or the keys do not ascend.
+// Writes DIR/<table>-<shard>.shard, fsynced. Creates DIR. INVALID_ARGUMENT: see shard_image.h;
+// errors of the cut are returned as they are.
+absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
+                                         uint32_t shard, ShardCut* cut, Env* env = Env::Real());
+// The same of a whole shard that is in memory. INVALID_ARGUMENT when the values do not fit the
+// layout, or the keys do not ascend.
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
                                          uint32_t shard, const ShardValues& values,
                                          Env* env = Env::Real());
-// DATA_LOSS names the file when it is damaged or missing.
+// A whole shard; rows are in the order of the file. DATA_LOSS names the file when it is damaged or
+// missing.
 absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
                                           const SavedFile& file, uint32_t* shard,
                                           Env* env = Env::Real());
@@ -51,11 +58,15 @@ absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& jo
 absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env = Env::Real());
 absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env = Env::Real());
 
-// Calls `visit` for every shard file of table `name`, by shard. Reads and checks one file at a
-// time.
+// Calls `visit` for all values of table `name`, by shard, in pieces of at most about 1 MiB; once
+// with an empty piece for a shard that has no values.
 absl::Status VisitShards(const std::string& dir, const Manifest& manifest, const std::string& name,
                          const std::function<absl::Status(uint32_t shard, ShardValues)>& visit,
                          Env* env = Env::Real());
+
+// Rows or elements of table `name`, as the headers of its files say, which are checked.
+absl::StatusOr<uint64_t> CountRecords(const std::string& dir, const Manifest& manifest,
+                                      const std::string& name, Env* env = Env::Real());
 
 // SHA-256 (hexadecimal) over tables by name, little-endian f32 weights by index or ascending key
 // (with the key). It does not depend on the number of shards.

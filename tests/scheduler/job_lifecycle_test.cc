@@ -73,6 +73,78 @@ TEST(JobLifecycleTest, GivesUpOnMembersThatNeverCome) {
   EXPECT_THAT(c.Status(job).message(), HasSubstr("1 is registered"));
 }
 
+// A report of a pserver that fills the job's tables from its initial model.
+void PollLoading(FakeCluster* c, uint64_t pserver, const std::string& job, uint64_t loaded) {
+  PollRequest request;
+  request.set_member_id(pserver);
+  HostedJob* hosted = request.add_hosted();
+  hosted->set_job_id(job);
+  hosted->set_loaded_bytes(loaded << 20);
+  hosted->set_load_bytes(uint64_t{1000} << 20);
+  ASSERT_TRUE(c->core_.Poll(request, c->now_).ok());
+}
+
+class LoadingJobTest : public testing::Test {
+ protected:
+  LoadingJobTest() : c_(2, 1) {
+    c_.JoinAll(2, 1);
+    JobConfig config = FakeCluster::Config(0, 1);
+    config.set_initial_model("/the/model");
+    job_ = *c_.Submit(config);
+  }
+  // Five seconds, after which the pservers have read so much.
+  void Pass(uint64_t loaded0, uint64_t loaded1) {
+    PollLoading(&c_, c_.pservers_[0], job_, loaded0);
+    PollLoading(&c_, c_.pservers_[1], job_, loaded1);
+    ASSERT_TRUE(c_.Poll(c_.workers_[0]).ok());
+    c_.Advance(absl::Seconds(5));
+  }
+  FakeCluster c_;
+  std::string job_;
+};
+
+TEST_F(LoadingJobTest, AModelThatIsBeingReadExtendsTheWait) {
+  for (uint64_t i = 1; i <= 100; ++i) Pass(i, 2 * i);  // 500 s
+  EXPECT_EQ(c_.State(job_), JOB_STARTING);
+  EXPECT_THAT(c_.Status(job_).waiting_for(), HasSubstr("100.0 of 1000.0 MiB"));
+  EXPECT_THAT(c_.Status(job_).waiting_for(), HasSubstr("200.0 of 1000.0 MiB"));
+  c_.PollAll();
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+}
+
+TEST_F(LoadingJobTest, APserverWhoseLoadStandsStillEndsTheJobAndIsNamed) {
+  for (uint64_t i = 1; i <= 40; ++i) Pass(i, 7);
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+  EXPECT_THAT(c_.Status(job_).message(), HasSubstr("pserver 1 "));
+  EXPECT_THAT(c_.Status(job_).message(), testing::Not(HasSubstr("pserver 0 ")));
+  EXPECT_THAT(c_.Status(job_).message(), HasSubstr("/the/model"));
+}
+
+TEST_F(LoadingJobTest, TheWaitRunsFromTheLastProgress) {
+  for (uint64_t i = 1; i <= 10; ++i) Pass(i, i);
+  for (int i = 0; i < 23; ++i) Pass(10, 10);  // 115 s
+  EXPECT_EQ(c_.State(job_), JOB_STARTING);
+  Pass(10, 10);
+  Pass(10, 10);
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+}
+
+TEST_F(LoadingJobTest, ReportsThatOvertakeEachOtherAreNoProgress) {
+  for (int i = 0; i < 30; ++i) Pass(5 + i % 2, 5 + i % 2);  // 150 s
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+}
+
+TEST_F(LoadingJobTest, ACancelTakesTheTablesFromPserversThatLoad) {
+  Pass(1, 1);
+  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  ASSERT_TRUE(c_.Poll(c_.workers_[0]).ok());
+  ASSERT_TRUE(c_.Poll(c_.workers_[0]).ok());
+  EXPECT_EQ(c_.core_.Desired(c_.pservers_[0])->host_size(), 0);
+}
+
 TEST(JobLifecycleTest, ImpossibleJobsAreRefusedAtOnce) {
   FakeCluster c(1, 2);
   EXPECT_THAT(std::string(c.Submit(FakeCluster::Config(0, 3)).status().message()),

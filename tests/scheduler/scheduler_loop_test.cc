@@ -39,8 +39,29 @@ RegisterRequest Worker(uint32_t pid) {
 
 using PollAnswer = absl::StatusOr<PollReply>;
 
-Done<PollReply> Into(std::promise<PollAnswer>* promise) {
-  return [promise](PollAnswer answer) { promise->set_value(std::move(answer)); };
+template <class Reply>
+Done<Reply> Into(std::promise<absl::StatusOr<Reply>>* promise) {
+  return [promise](absl::StatusOr<Reply> answer) { promise->set_value(std::move(answer)); };
+}
+
+SubmitJobRequest SmallJob(const std::string& name, uint32_t workers) {
+  SubmitJobRequest request;
+  JobConfig* job = request.mutable_config();
+  job->set_name(name);
+  job->set_worker_num(workers);
+  job->mutable_data()->set_format(DataConfig::LIBSVM);
+  job->mutable_data()->add_train_files("t");
+  Feature* feature = job->add_features();
+  feature->set_name("f");
+  feature->mutable_numeric();
+  job->mutable_model()->mutable_wide_deep();
+  return request;
+}
+
+PollReply Report(SchedulerLoop* loop, const PollRequest& request) {
+  std::promise<PollAnswer> answer;
+  loop->Poll(&request, Into(&answer));
+  return *answer.get_future().get();
 }
 
 TEST(SchedulerLoopTest, PollWaitsUntilTheDesiredStateChanges) {
@@ -121,6 +142,59 @@ TEST(SchedulerLoopTest, SettingTheTimeOfDayLosesNobody) {
   }
 }
 
+TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
+  SchedulerLoop::Options options = Options();
+  options.core.worker_num = 2;
+  SchedulerLoop loop(std::move(options));
+  PollRequest pserver, workers[2];
+  RegisterRequest self = Worker(1);
+  for (const uint32_t rank : {0, 1}) {
+    self.set_rank(rank);
+    workers[rank].set_member_id(loop.Register(self)->member_id());
+    Report(&loop, workers[rank]);
+  }
+  self.set_role(ROLE_PSERVER);
+  self.set_rank(0);
+  self.set_address("a:1");
+  pserver.set_member_id(loop.Register(self)->member_id());
+  const std::string job = loop.SubmitJob(SmallJob("waits", 2))->job_id();
+  const JobSpec spec = Report(&loop, pserver).host(0);
+  HostedJob* hosted = pserver.add_hosted();
+  hosted->set_job_id(spec.job_id());
+  hosted->set_instance(spec.instance());
+  Report(&loop, pserver);
+
+  // Rank 0 ends the first phase and waits for rank 1.
+  const WorkerAssignment assignment = Report(&loop, workers[0]).assignment();
+  NextPhaseRequest phase;
+  phase.set_job_id(job);
+  phase.set_rank(assignment.rank());
+  phase.set_incarnation(assignment.incarnation());
+  phase.mutable_report()->set_number(1);
+  phase.set_wait_ms(30000);
+  std::promise<absl::StatusOr<NextPhaseReply>> next_phase;
+  loop.NextPhase(&phase, Into(&next_phase));
+  WatchJobRequest watch;
+  watch.set_job_id(job);
+  std::promise<absl::StatusOr<WatchJobReply>> looked, watched;
+  loop.WatchJob(&watch, Into(&looked));
+  watch.set_seen_version(looked.get_future().get()->status().version());
+  watch.set_wait_ms(30000);
+  loop.WatchJob(&watch, Into(&watched));
+
+  auto next = next_phase.get_future();
+  auto seen = watched.get_future();
+  EXPECT_EQ(next.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  EXPECT_EQ(seen.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  CancelJobRequest cancel;
+  cancel.set_job_id(job);
+  ASSERT_TRUE(loop.CancelJob(cancel).ok());
+  ASSERT_EQ(next.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  EXPECT_EQ(next.get()->phase().kind(), Phase::FINISH);
+  ASSERT_EQ(seen.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  EXPECT_GT(seen.get()->status().version(), watch.seen_version());
+}
+
 TEST(SchedulerLoopTest, WaitIsBoundedByItsTime) {
   SchedulerLoop loop(Options());
   PollRequest request;
@@ -161,17 +235,9 @@ TEST(SchedulerLoopTest, PlaceOfTheEffectiveConfigurationIsLoggedAtSubmission) {
   SchedulerLoop::Options options = Options();
   options.log = [&log](const std::string& line) { log += line + "\n"; };
   SchedulerLoop loop(std::move(options));
-  SubmitJobRequest request;
-  JobConfig* job = request.mutable_config();
-  job->set_name("logged");
-  job->mutable_data()->set_format(DataConfig::LIBSVM);
-  job->mutable_data()->add_train_files("t");
-  Feature* feature = job->add_features();
-  feature->set_name("f");
-  feature->mutable_numeric();
-  job->mutable_model()->mutable_wide_deep();
+  SubmitJobRequest request = SmallJob("logged", 1);
   ASSERT_TRUE(loop.SubmitJob(request).ok());
-  job->set_output_dir("/out");
+  request.mutable_config()->set_output_dir("/out");
   ASSERT_TRUE(loop.SubmitJob(request).ok());
   EXPECT_NE(log.find("/logged-1/job.textproto\n"), std::string::npos) << log;
   EXPECT_NE(log.find("job logged-2: effective configuration: /out/job.textproto\n"),

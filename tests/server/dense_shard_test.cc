@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "common/base/slice.h"
+#include "common/saved_model/saved_model.h"
 #include "server/shard.h"
+#include "tests/common/saved_model/memory_env.h"
 
 namespace sluice {
 namespace {
@@ -51,6 +53,18 @@ Message CutAnywhere(const std::string& bytes, size_t largest, std::mt19937* rand
   return message;
 }
 
+// What a save of the cut writes.
+std::vector<float> SavedWeights(const TableLayout& table, ShardCut* cut) {
+  MemoryEnv env;
+  const auto file = WriteShardFile("m", table, 0, cut, &env);
+  EXPECT_TRUE(file.ok()) << file.status();
+  uint32_t shard = 7;
+  const auto values = ReadShardFile("m", table.config(), *file, &shard, &env);
+  EXPECT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(shard, 0u);
+  return values.ok() ? values->weights : std::vector<float>();
+}
+
 class DenseShardTest : public testing::TestWithParam<std::string> {
  protected:
   static OptimizerConfig Rule(const std::string& name) {
@@ -89,9 +103,7 @@ class DenseShardTest : public testing::TestWithParam<std::string> {
       EXPECT_EQ(payload.remaining(), 6u);
       ASSERT_EQ(shard->Apply({0, 1, push, 1.0}, &part).status, PART_OK);
     }
-    const ShardValues saved = shard->Save();
-    ASSERT_EQ(saved.weights.size(), kElements);
-    EXPECT_EQ(std::memcmp(saved.weights.data(), weights.data(), sizeof(float) * kElements), 0);
+    EXPECT_EQ(SavedWeights(*(*layouts)[0], shard->BeginCut().get()), weights);
   }
 };
 
@@ -115,6 +127,40 @@ TEST_P(DenseShardTest, ClippingSeesWholeRows) {
       ExpectTheRulesBits(by_norm, width, false, largest);
     }
   }
+}
+
+TEST(DenseShardCutTest, UpdatesDoNotReachACutThatHasBegun) {
+  OptimizerConfig sgd;
+  sgd.mutable_sgd();
+  sgd.set_learning_rate(1.0f);
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  *tables.Add() = BlockTable(WithDefaults(sgd), 7, false);
+  const auto layouts = *CreateTableLayouts(tables, 1);
+  const std::unique_ptr<Shard> shard = MakeDenseShard(layouts[0], 0, UpdatePolicy());
+  const std::unique_ptr<ShardCut> cut = shard->BeginCut();
+  const std::vector<float> gradient(kElements, 1.0f);
+  PushPart part;
+  PayloadReader payload({ValuesSlice(gradient.data(), kElements, 4, nullptr)});
+  ASSERT_EQ(shard->Decode(kElements, &payload, &part), PART_OK);
+  ASSERT_EQ(shard->Apply({0, 1, 1, 1.0}, &part).status, PART_OK);
+  EXPECT_EQ(SavedWeights(*layouts[0], cut.get()), std::vector<float>(kElements, 0.5f));
+  EXPECT_EQ(SavedWeights(*layouts[0], shard->BeginCut().get()),
+            std::vector<float>(kElements, -0.5f));
+}
+
+TEST(DenseShardCutTest, ElementsOfOtherBlocksAreNotLoaded) {
+  OptimizerConfig sgd;
+  sgd.mutable_sgd();
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  *tables.Add() = BlockTable(WithDefaults(sgd), 7, false);
+  const auto layouts = *CreateTableLayouts(tables, 1);
+  const std::unique_ptr<Shard> shard = MakeDenseShard(layouts[0], 0, UpdatePolicy());
+  const std::vector<float> values(30, 9.0f);
+  shard->LoadElements(kElements - 10, values.data(), values.size());
+  shard->LoadElements(kElements + 5, values.data(), values.size());
+  std::vector<float> expected(kElements, 0.5f);
+  std::fill(expected.end() - 10, expected.end(), 9.0f);
+  EXPECT_EQ(SavedWeights(*layouts[0], shard->BeginCut().get()), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, DenseShardTest,

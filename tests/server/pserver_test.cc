@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <new>
+#include <thread>
 
+#include "common/saved_model/saved_model.h"
+#include "tests/common/saved_model/memory_env.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {
@@ -147,6 +151,7 @@ TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
   JobSpec bad = MakeSpec(1, true, 0);
   bad.mutable_config()->set_initial_model("/nowhere/at/all");
   pserver_.Reconcile(kSelf, Desire({bad}));
+  pserver_.WaitUntilOpenForTest();
   ASSERT_THAT(pserver_.Report(), SizeIs(1));
   EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("/nowhere/at/all"));
   EXPECT_EQ(pserver_.Find("job-1"), nullptr);
@@ -200,12 +205,14 @@ TEST_F(PserverTest, AJobThatOnlyEvaluatesHasTheInitialValuesOfItsModel) {
   next.mutable_tables(1)->mutable_columns(0)->mutable_initializer()->set_constant(9);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({next}));
+  pserver_.WaitUntilOpenForTest();
   ASSERT_EQ(pserver_.Report()[0].error(), "");
   EXPECT_EQ(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
   // A job that trains on has its own.
   next.mutable_config()->set_evaluate_only(false);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({next}));
+  pserver_.WaitUntilOpenForTest();
   EXPECT_NE(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
 }
 
@@ -233,6 +240,7 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
   next.mutable_config()->set_initial_model(directory_);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({next}));
+  pserver_.WaitUntilOpenForTest();
   ASSERT_EQ(pserver_.Report()[0].error(), "");
   TestWorker worker(next, pserver_.Find("job-1"), 0);
   EXPECT_THAT(worker.Dense(), ElementsAre(0.5f, 0.0f, -0.5f, -1.0f));
@@ -246,7 +254,130 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
   other.mutable_tables(1)->mutable_columns(1)->set_dim(5);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({other}));
+  pserver_.WaitUntilOpenForTest();
   EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("initial_model: table 'e' of " + directory_));
+}
+
+// A pserver whose disk stops at the rows of one shard file until it is told to go on.
+class LoadingPserverTest : public testing::Test {
+ protected:
+  LoadingPserverTest() {
+    limits_.env = &env_;
+    limits_.load_threads = 1;
+    Pserver first(&clock_, limits_);
+    JobSpec spec = MakeSpec(1, true, 0);
+    first.Reconcile(kSelf, Desire({spec}));
+    TestWorker(spec, first.Find("job-1"), 0)
+        .Push({.dense = {1, 2, 3, 4}, .rows = {{0, {1, 1, 1}}, {8, {2, 2, 2}}}});
+    Manifest manifest;
+    *manifest.mutable_tables() = spec.tables();
+    const TableLayouts layouts = LayoutsOf(spec);
+    for (uint32_t t = 0; t < 2; ++t) {
+      const TableLayout& table = *layouts[t];
+      for (uint32_t s = 0; s < table.num_shards(); ++s) {
+        const auto cut = first.Find("job-1")->shard_for_test(t, s)->BeginCut();
+        *manifest.add_files() = *WriteShardFile("model", table, s, cut.get(), &env_);
+      }
+    }
+    EXPECT_TRUE(FinishModel("model", spec.config(), manifest, &env_).ok());
+    for (const SavedFile& file : manifest.files()) model_bytes_ += file.bytes();
+    loading_ = spec;
+    loading_.set_job_id("loads");
+    loading_.mutable_config()->set_initial_model("model");
+    env_.before_read = [this](const std::string& path, uint64_t, uint64_t) {
+      MutexLock lock(&mutex_);
+      // The first four reads of a file are of its front and its index.
+      if (path != "model/w-0.shard" || ++reads_ != 5) return absl::OkStatus();
+      stopped_ = true;
+      changed_.NotifyAll();
+      while (!go_on_) changed_.Wait(&mutex_);
+      return absl::OkStatus();
+    };
+  }
+
+  void AwaitStop() {
+    MutexLock lock(&mutex_);
+    while (!stopped_) changed_.Wait(&mutex_);
+  }
+  void GoOn() {
+    MutexLock lock(&mutex_);
+    go_on_ = true;
+    changed_.NotifyAll();
+  }
+
+  FakeClock clock_;
+  MemoryEnv env_;
+  JobLimits limits_;
+  JobSpec loading_;
+  uint64_t model_bytes_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  int reads_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false, go_on_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+TEST_F(LoadingPserverTest, ALoadIsReportedWhileItGoesOnAndOtherJobsOpen) {
+  std::atomic<int> opened{0};
+  Pserver pserver(&clock_, limits_, [&] { ++opened; });
+  pserver.Reconcile(kSelf, Desire({loading_}));
+  AwaitStop();
+  ASSERT_THAT(pserver.Report(), SizeIs(1));
+  const HostedJob report = pserver.Report()[0];
+  EXPECT_EQ(report.job_id(), "loads");
+  EXPECT_EQ(report.generation(), 0u);
+  EXPECT_EQ(report.load_bytes(), model_bytes_);
+  EXPECT_GT(report.loaded_bytes(), 0u);
+  EXPECT_LT(report.loaded_bytes(), model_bytes_);
+  EXPECT_THAT(report.waiting_for(), HasSubstr("initial_model"));
+  EXPECT_EQ(pserver.Find("loads"), nullptr);
+  EXPECT_EQ(opened, 0);
+
+  const JobSpec other = MakeSpec(1, true, 0);
+  pserver.Reconcile(kSelf, Desire({loading_, other}));
+  EXPECT_NE(pserver.Find("job-1"), nullptr);
+  // A route that comes meanwhile is taken over once the job is open.
+  JobSpec moved = loading_;
+  moved.mutable_route()->set_generation(2);
+  pserver.Reconcile(kSelf, Desire({moved, other}));
+
+  GoOn();
+  pserver.WaitUntilOpenForTest();
+  EXPECT_THAT(TestWorker(loading_, pserver.Find("loads"), 0).Dense(),
+              ElementsAre(0.5f, 0.0f, -0.5f, -1.0f));
+  pserver.Reconcile(kSelf, Desire({moved, other}));
+  EXPECT_EQ(opened, 1);
+  for (const HostedJob& job : pserver.Report()) {
+    EXPECT_EQ(job.generation(), job.job_id() == "loads" ? 2u : 1u);
+    EXPECT_EQ(job.error(), "");
+    EXPECT_EQ(job.load_bytes(), 0u);
+  }
+}
+
+TEST_F(LoadingPserverTest, AJobThatIsDroppedWhileItLoadsIsGoneAtOnceAndNeverOpens) {
+  Pserver pserver(&clock_, limits_);
+  pserver.Reconcile(kSelf, Desire({loading_}));
+  AwaitStop();
+  pserver.Reconcile(kSelf, {});
+  EXPECT_THAT(pserver.Report(), IsEmpty());
+  // The same job again, while the first try still hangs in its read.
+  pserver.Reconcile(kSelf, Desire({loading_}));
+  pserver.WaitUntilOpenForTest();
+  const std::shared_ptr<JobTables> second = pserver.Find("loads");
+  ASSERT_NE(second, nullptr);
+  GoOn();
+  pserver.StopOpening();
+  EXPECT_EQ(pserver.Find("loads"), second);
+}
+
+TEST_F(LoadingPserverTest, ACancelledLoadReadsNoMore) {
+  Pserver pserver(&clock_, limits_);
+  pserver.Reconcile(kSelf, Desire({loading_}));
+  AwaitStop();
+  env_.TakeBytesRead();
+  pserver.Reconcile(kSelf, {});
+  GoOn();
+  pserver.StopOpening();
+  EXPECT_EQ(env_.TakeBytesRead(), 4 * sizeof(float)) << "the read that was under way";
 }
 
 }  // namespace

@@ -41,5 +41,26 @@ TEST(Crc32cTest, PiecesEqualTheWhole) {
   }
 }
 
+TEST(Crc32cTest, ChecksumsOfPiecesGiveTheOneOfTheWhole) {
+  std::mt19937_64 random(12);
+  std::string bytes(70000, '\0');
+  for (char& b : bytes) b = static_cast<char>(random());
+  const uint32_t whole = Crc32c(bytes.data(), bytes.size());
+  for (const size_t cut :
+       {size_t{0}, size_t{1}, size_t{7}, size_t{4096}, size_t{69999}, bytes.size()}) {
+    const uint32_t a = Crc32c(bytes.data(), cut);
+    const uint32_t b = Crc32c(bytes.data() + cut, bytes.size() - cut);
+    EXPECT_EQ(CombineCrc32c(a, b, ShiftCrc32c(bytes.size() - cut)), whole) << cut;
+  }
+}
+
+TEST(Crc32cTest, ShiftsOfLongPiecesAddUp) {
+  // A shift by n + m bytes is a shift by n, then by m: also beyond what fits in memory.
+  const uint64_t n = uint64_t{3} << 40, m = (uint64_t{1} << 33) + 5;
+  const uint32_t crc = 0x12345678;
+  EXPECT_EQ(CombineCrc32c(crc, 0, ShiftCrc32c(n + m)),
+            CombineCrc32c(CombineCrc32c(crc, 0, ShiftCrc32c(n)), 0, ShiftCrc32c(m)));
+}
+
 }  // namespace
 }  // namespace sluice

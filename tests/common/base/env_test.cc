@@ -53,6 +53,27 @@ TEST_F(EnvTest, AFailedWriteLeavesTheOldContentsAndNothingBeside) {
   EXPECT_THAT(*env_->List(dir_ + "/target"), ElementsAre("inner"));
 }
 
+TEST_F(EnvTest, AFileInPiecesAppearsWhenItIsFinished) {
+  const std::string path = dir_ + "/file";
+  ASSERT_TRUE(env_->WriteFile(path, {"old"}).ok());
+  {
+    const auto file = env_->StartFile(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE((*file)->Append("a").ok());
+    ASSERT_TRUE((*file)->Append("bc").ok());
+    EXPECT_EQ(*env_->ReadFile(path), "old");
+    ASSERT_TRUE((*file)->Finish().ok());
+  }
+  EXPECT_EQ(*env_->ReadFile(path), "abc");
+  {
+    const auto file = env_->StartFile(path);
+    ASSERT_TRUE((*file)->Append("given up").ok());
+  }
+  EXPECT_EQ(*env_->ReadFile(path), "abc");
+  EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
+  EXPECT_EQ(env_->StartFile(dir_ + "/none/file").status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(EnvTest, WritersOfOneFileDoNotMix) {
   const std::string path = dir_ + "/file";
   std::vector<std::thread> writers;

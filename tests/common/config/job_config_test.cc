@@ -512,6 +512,18 @@ TEST(LoadJobConfigTest, ProblemsOfAnExpandedFeatureAreToldOnceWithItsLineInTheFi
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 
+TEST(JobConfigTest, AJobThatWasNotReadFromAFileHasItsRangesExpandedToo) {
+  JobConfig job = GoodJob();
+  job.mutable_features(0)->set_name("n{1..3}");
+  const auto effective = EffectiveJobConfig(job, "/base");
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  EXPECT_EQ(effective->features_size(), 4);
+  EXPECT_EQ(effective->features(2).numeric().column(), "n3");
+  job.mutable_features(0)->set_name("n{3..1}");
+  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+              StartsWith("features[0].name: 'n{3..1}'"));
+}
+
 TEST(LoadJobConfigTest, FeaturesAreExpandedWithTheirDefaults) {
   const TempFile file(kTwoRanges);
   const auto job =

@@ -1,0 +1,262 @@
+#include "common/saved_model/shard_file_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/crc32c.h"
+#include "common/base/hash.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/shard_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kPreambleBytes = 8 + sizeof(uint32_t);
+// A header holds a name and a few numbers.
+constexpr uint32_t kMaxHeaderBytes = 64 << 10;
+// Keeps parts, and the memory of an index that lies, small.
+constexpr uint32_t kMaxRuns = 1 << 10;
+
+uint32_t LoadU32(const char* from) {
+  uint32_t value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardFileReader>> ShardFileReader::Open(Env* env,
+                                                                       const std::string& dir,
+                                                                       const TableConfig& table,
+                                                                       const SavedFile& file) {
+  std::unique_ptr<ShardFileReader> reader(new ShardFileReader);
+  reader->env_ = env;
+  reader->path_ = absl::StrCat(dir, "/", file.name());
+  reader->bytes_ = file.bytes();
+  // Also keeps a damaged manifest from leading out of the folder: table names hold no '/' here.
+  uint32_t shard = 0;
+  if (!ParseShardFileName(file.name(), table.name(), &shard)) {
+    return absl::DataLossError(absl::StrCat("'", file.name(), "' in the manifest of ", dir,
+                                            " is no shard file of table '", table.name(),
+                                            "': the manifest is damaged"));
+  }
+  const absl::StatusOr<uint64_t> size = env->FileSize(reader->path_);
+  if (absl::IsNotFound(size.status())) return reader->Damaged("it is missing");
+  if (!size.ok()) return size.status();
+  if (*size != file.bytes()) {
+    return reader->Damaged(
+        absl::StrCat("it has ", *size, " bytes, the manifest says ", file.bytes()));
+  }
+  SLUICE_RETURN_IF_ERROR(reader->ReadHeader(table, shard));
+  SLUICE_RETURN_IF_ERROR(reader->indexed_ ? reader->ReadIndex(file.crc32c())
+                                          : reader->MakeOneBlock(file.crc32c()));
+  return reader;
+}
+
+absl::Status ShardFileReader::Damaged(absl::string_view what) const {
+  return absl::DataLossError(absl::StrCat(path_, " is damaged: ", what,
+                                          "; restore the file, or use another copy of the model"));
+}
+
+absl::StatusOr<std::string> ShardFileReader::ReadExactly(uint64_t offset, uint64_t n) const {
+  absl::StatusOr<std::string> bytes = env_->ReadRange(path_, offset, n);
+  if (!bytes.ok()) {
+    return absl::Status(
+        bytes.status().code(),
+        absl::StrCat(bytes.status().message(), " (bytes ", offset, " to ", offset + n,
+                     "); check the disk, or use another copy of the model"));
+  }
+  if (bytes->size() != n) {
+    return Damaged(
+        absl::StrCat("it ends at byte ", offset + bytes->size(), ", before byte ", offset + n));
+  }
+  return bytes;
+}
+
+absl::Status ShardFileReader::ReadHeader(const TableConfig& table, uint32_t shard) {
+  if (bytes_ < kPreambleBytes) return Damaged(absl::StrCat("it has only ", bytes_, " bytes"));
+  SLUICE_ASSIGN_OR_RETURN(const std::string preamble, ReadExactly(0, kPreambleBytes));
+  indexed_ = absl::StartsWith(preamble, kShardFileMagic);
+  if (!indexed_ && !absl::StartsWith(preamble, kShardFileMagic1)) {
+    return Damaged(absl::StrCat("it does not begin with ", kShardFileMagic));
+  }
+  const uint32_t length = LoadU32(preamble.data() + kShardFileMagic.size());
+  if (length > kMaxHeaderBytes || length > bytes_ - kPreambleBytes) {
+    return Damaged(absl::StrCat("its header would have ", length, " bytes"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const std::string header, ReadExactly(kPreambleBytes, length));
+  body_offset_ = overhead_bytes_ = kPreambleBytes + length;
+  front_crc_ = ExtendCrc32c(Crc32c(preamble.data(), preamble.size()), header.data(), header.size());
+  if (!header_.ParseFromString(header)) return Damaged("its header cannot be parsed");
+  return CheckHeader(table, shard);
+}
+
+absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t shard) {
+  if (header_.table() != table.name() || header_.kind() != table.kind() ||
+      header_.shard() != shard) {
+    return Damaged(
+        absl::StrCat("its header does not say shard ", shard, " of table '", table.name(), "'"));
+  }
+  if (header_.state_floats() != 0)
+    return Damaged("it holds optimizer state, a saved model does not");
+  const uint32_t runs = indexed_ ? header_.runs() : 1;
+  if (runs == 0 || runs > kMaxRuns || (runs > 1 && !sparse()))
+    return Damaged(absl::StrCat("its header says ", runs, " runs"));
+  first_block_.assign(runs + 1, 0);
+  if (!sparse()) {
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t elements, CountElements(table));
+    record_bytes_ = sizeof(float);
+    if (header_.first_element() > elements ||
+        header_.elements() > elements - header_.first_element()) {
+      return Damaged(absl::StrCat("its ", header_.elements(), " elements from ",
+                                  header_.first_element(), " on lie outside of the tensor's ",
+                                  elements));
+    }
+    return absl::OkStatus();
+  }
+  uint64_t dim = 0;
+  for (const ColumnGroup& group : table.columns()) dim += group.dim();
+  if (header_.dim() != dim) {
+    return Damaged(
+        absl::StrCat("its rows have ", header_.dim(), " weights, those of the table ", dim));
+  }
+  record_bytes_ = sizeof(uint64_t) + sizeof(float) * dim;
+  // A manifest whose numbers overflow here lies: its keys would be found to be elsewhere.
+  if (shard >= table.num_shards() || uint64_t{table.num_shards()} * runs > UINT32_MAX) {
+    return Damaged(absl::StrCat("the manifest says ", table.num_shards(), " shards, the file ",
+                                runs, " runs of shard ", shard));
+  }
+  parts_ = table.num_shards() * runs;
+  return absl::OkStatus();
+}
+
+absl::Status ShardFileReader::MakeOneBlock(uint32_t file_crc) {
+  const uint64_t body = bytes_ - body_offset_;
+  if (body % record_bytes_ != 0 || body / record_bytes_ != records()) {
+    return Damaged(absl::StrCat("its header promises ", records(), " records of ", record_bytes_,
+                                " bytes, there are ", body, " bytes"));
+  }
+  // The checksum that the body must have for that of the file to be right.
+  const uint32_t crc = CombineCrc32c(front_crc_, file_crc, ShiftCrc32c(body));
+  if (body == 0 && crc != 0)
+    return Damaged("the CRC-32C of its header is not that of the manifest");
+  if (body > 0) {
+    blocks_.push_back({body_offset_, body, crc});
+    first_block_.back() = 1;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardFileReader::ReadIndex(uint32_t file_crc) {
+  const uint64_t room = bytes_ - body_offset_;
+  if (room < sizeof(uint32_t)) return Damaged("it ends before its index");
+  SLUICE_ASSIGN_OR_RETURN(const std::string last, ReadExactly(bytes_ - 4, 4));
+  const uint64_t length = LoadU32(last.data());
+  if (length > room - 4) return Damaged(absl::StrCat("its index would have ", length, " bytes"));
+  const uint64_t offset = bytes_ - 4 - length;
+  SLUICE_ASSIGN_OR_RETURN(const std::string bytes, ReadExactly(offset, length));
+  overhead_bytes_ += length + 4;
+  ShardFileIndex index;
+  if (!index.ParseFromString(bytes)) return Damaged("its index cannot be parsed");
+  SLUICE_RETURN_IF_ERROR(PlaceBlocks(index, offset));
+  uint32_t crc = front_crc_, shift = 0;
+  uint64_t shift_bytes = 0;
+  for (const Block& block : blocks_) {
+    if (block.bytes != shift_bytes) shift = ShiftCrc32c(shift_bytes = block.bytes);
+    crc = CombineCrc32c(crc, block.crc, shift);
+  }
+  crc = ExtendCrc32c(ExtendCrc32c(crc, bytes.data(), bytes.size()), last.data(), last.size());
+  if (crc == file_crc) return absl::OkStatus();
+  return Damaged(absl::StrFormat(
+      "the CRC-32C by its header and index is %08x, the manifest says %08x", crc, file_crc));
+}
+
+absl::Status ShardFileReader::PlaceBlocks(const ShardFileIndex& index, uint64_t index_offset) {
+  if (index.crc32c_size() != index.records_size() ||
+      index.run_blocks_size() != static_cast<int>(runs())) {
+    return Damaged(absl::StrCat("its index has ", index.records_size(), " blocks, ",
+                                index.crc32c_size(), " checksums and ", index.run_blocks_size(),
+                                " runs; its header says ", runs(), " runs"));
+  }
+  uint64_t blocks = 0;
+  for (uint32_t r = 0; r < runs(); ++r) {
+    blocks += index.run_blocks(static_cast<int>(r));
+    if (blocks > static_cast<uint64_t>(index.records_size()))
+      return Damaged("the runs of its index have more blocks than the index");
+    first_block_[r + 1] = static_cast<uint32_t>(blocks);
+  }
+  uint64_t offset = body_offset_, sum = 0;
+  for (int b = 0; b < index.records_size(); ++b) {
+    const uint32_t records = index.records(b);
+    if (records == 0 || records > (index_offset - offset) / record_bytes_) {
+      return Damaged(absl::StrCat("block ", b, " of its index, at byte ", offset, ", would have ",
+                                  records, " records of ", record_bytes_, " bytes"));
+    }
+    const uint64_t bytes = records * uint64_t{record_bytes_};
+    blocks_.push_back({offset, bytes, index.crc32c(b)});
+    offset += bytes;
+    sum += records;
+  }
+  if (blocks == blocks_.size() && offset == index_offset && sum == this->records())
+    return absl::OkStatus();
+  return Damaged(absl::StrCat("its header promises ", this->records(), " records in ", runs(),
+                              " runs up to byte ", index_offset, ", its index lists ", sum,
+                              " records up to byte ", offset));
+}
+
+uint64_t ShardFileReader::RunBytes(uint32_t run) const {
+  uint64_t bytes = 0;
+  for (uint32_t b = first_block_[run]; b < first_block_[run + 1]; ++b) bytes += blocks_[b].bytes;
+  return bytes;
+}
+
+RunReader::RunReader(const ShardFileReader* file, uint32_t begin, uint32_t end)
+    : file_(file),
+      end_block_(file->first_block_[end]),
+      run_(begin),
+      block_(file->first_block_[begin]) {}
+
+absl::StatusOr<std::string> RunReader::Next(size_t max_bytes) {
+  if (block_ == end_block_) return std::string();
+  for (; file_->first_block_[run_ + 1] <= block_; ++run_) has_last_ = false;
+  const ShardFileReader::Block& block = file_->blocks_[block_];
+  const uint64_t most =
+      std::max<uint64_t>(1, max_bytes / file_->record_bytes_) * file_->record_bytes_;
+  const uint64_t n = std::min(most, block.bytes - done_);
+  SLUICE_ASSIGN_OR_RETURN(std::string records, file_->ReadExactly(block.offset + done_, n));
+  crc_ = ExtendCrc32c(crc_, records.data(), records.size());
+  done_ += n;
+  if (done_ == block.bytes) {
+    if (crc_ != block.crc) {
+      return file_->Damaged(
+          absl::StrFormat("its bytes %d to %d have the CRC-32C %08x, expected %08x", block.offset,
+                          block.offset + block.bytes, crc_, block.crc));
+    }
+    ++block_;
+    done_ = crc_ = 0;
+  }
+  if (file_->sparse()) SLUICE_RETURN_IF_ERROR(CheckKeys(records));
+  return records;
+}
+
+absl::Status RunReader::CheckKeys(const std::string& records) {
+  const uint32_t part = file_->first_part() + run_;
+  for (size_t offset = 0; offset < records.size(); offset += file_->record_bytes_) {
+    uint64_t key;
+    std::memcpy(&key, records.data() + offset, sizeof(key));
+    if (has_last_ && key <= last_key_)
+      return file_->Damaged(absl::StrCat("key ", key, " follows key ", last_key_));
+    if (ShardOfKey(key, file_->parts_) != part) {
+      return file_->Damaged(absl::StrCat("key ", key, " does not belong to run ", run_,
+                                         " of shard ", file_->header_.shard()));
+    }
+    has_last_ = true;
+    last_key_ = key;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,207 @@
+#include "common/saved_model/shard_image.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/shard_file.h"
+#include "proto/model.pb.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kBlockBytes = 256 << 10;
+// A run is small beside a shard's file, so that a reader of a part of it reads little too much; and
+// all runs of a table are few enough to be merged by key at once.
+constexpr uint64_t kRunBytes = 256 << 10;
+constexpr uint32_t kMaxRuns = 64, kMaxRunsOfTable = 4096;
+constexpr size_t kKeysAtOnce = 16 << 10;
+
+uint32_t CountRuns(uint32_t num_shards, uint64_t bytes) {
+  uint32_t runs = 1;
+  while (runs < kMaxRuns && 2 * runs * uint64_t{num_shards} <= kMaxRunsOfTable &&
+         bytes / runs > kRunBytes) {
+    runs *= 2;
+  }
+  return runs;
+}
+
+ShardFileHeader HeaderOf(const TableLayout& table, uint32_t shard, uint32_t runs) {
+  ShardFileHeader header;
+  header.set_table(table.name());
+  header.set_kind(table.config().kind());
+  header.set_shard(shard);
+  header.set_runs(runs);
+  return header;
+}
+
+std::string EncodeIndex(const ShardFileIndex& index) {
+  std::string bytes = index.SerializeAsString();
+  const uint32_t length = static_cast<uint32_t>(bytes.size());
+  bytes.append(reinterpret_cast<const char*>(&length), sizeof(length));
+  return bytes;
+}
+
+void AddBlock(uint64_t records, const std::string& block, ShardFileIndex* index) {
+  index->add_records(static_cast<uint32_t>(records));
+  index->add_crc32c(Crc32c(block.data(), block.size()));
+}
+
+class RowsCut : public ShardCut {
+ public:
+  RowsCut(const TableLayout& table, uint32_t shard, std::unique_ptr<ShardRows> rows)
+      : table_(table), shard_(shard), rows_(std::move(rows)) {}
+
+  absl::StatusOr<bool> Next(std::string* chunk) override {
+    switch (state_) {
+      case kHeader:
+        SLUICE_RETURN_IF_ERROR(SortKeys());
+        *chunk = Header();
+        state_ = kBlocks;
+        return true;
+      case kBlocks:
+        if (at_ < order_.size()) {
+          SLUICE_RETURN_IF_ERROR(NextBlock(chunk));
+          return true;
+        }
+        *chunk = EncodeIndex(index_);
+        state_ = kEnd;
+        return true;
+      case kEnd:
+        break;
+    }
+    return false;
+  }
+
+ private:
+  struct Entry {
+    uint64_t key;
+    uint32_t run, row;
+  };
+
+  size_t record_bytes() const { return sizeof(uint64_t) + table_.dim() * sizeof(float); }
+
+  absl::Status Refuse(absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard ", shard_, " of table '", table_.name(), "' cannot be saved: ", what));
+  }
+
+  absl::Status SortKeys() {
+    const uint64_t n = rows_->size();
+    runs_ = CountRuns(table_.num_shards(), n * record_bytes());
+    const uint32_t parts = table_.num_shards() * runs_, first_part = shard_ * runs_;
+    std::vector<uint64_t> keys(std::min<uint64_t>(n, kKeysAtOnce));
+    order_.reserve(n);
+    for (uint64_t begin = 0; begin < n; begin += keys.size()) {
+      keys.resize(std::min<uint64_t>(keys.size(), n - begin));
+      SLUICE_RETURN_IF_ERROR(rows_->ReadKeys(begin, keys.size(), keys.data()));
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const uint32_t run = ShardOfKey(keys[i], parts) - first_part;
+        if (run >= runs_) {
+          return Refuse(absl::StrCat("key ", keys[i], " is of shard ", table_.ShardOf(keys[i])));
+        }
+        order_.push_back({keys[i], run, static_cast<uint32_t>(begin + i)});
+      }
+    }
+    std::sort(order_.begin(), order_.end(), [](const Entry& a, const Entry& b) {
+      return a.run != b.run ? a.run < b.run : a.key < b.key;
+    });
+    for (size_t i = 1; i < order_.size(); ++i) {
+      if (order_[i].key == order_[i - 1].key)
+        return Refuse(absl::StrCat("key ", order_[i].key, " is there twice"));
+    }
+    index_.mutable_run_blocks()->Resize(static_cast<int>(runs_), 0);
+    return absl::OkStatus();
+  }
+
+  std::string Header() const {
+    ShardFileHeader header = HeaderOf(table_, shard_, runs_);
+    header.set_rows(order_.size());
+    header.set_dim(table_.dim());
+    return EncodeShardFileHeader(header);
+  }
+
+  absl::Status NextBlock(std::string* block) {
+    const size_t most = std::max<size_t>(1, kBlockBytes / record_bytes()), begin = at_;
+    numbers_.clear();
+    while (at_ < order_.size() && order_[at_].run == order_[begin].run && at_ - begin < most) {
+      numbers_.push_back(order_[at_++].row);
+    }
+    block->resize(numbers_.size() * record_bytes());
+    for (size_t i = 0; i < numbers_.size(); ++i) {
+      std::memcpy(block->data() + i * record_bytes(), &order_[begin + i].key, sizeof(uint64_t));
+    }
+    SLUICE_RETURN_IF_ERROR(rows_->ReadWeights(numbers_.data(), numbers_.size(), record_bytes(),
+                                              block->data() + sizeof(uint64_t)));
+    const int run = static_cast<int>(order_[begin].run);
+    index_.set_run_blocks(run, index_.run_blocks(run) + 1);
+    AddBlock(numbers_.size(), *block, &index_);
+    return absl::OkStatus();
+  }
+
+  const TableLayout& table_;
+  const uint32_t shard_;
+  const std::unique_ptr<ShardRows> rows_;
+  enum { kHeader, kBlocks, kEnd } state_ = kHeader;
+  uint32_t runs_ = 1;
+  std::vector<Entry> order_;
+  size_t at_ = 0;  // in order_
+  std::vector<uint32_t> numbers_;
+  ShardFileIndex index_;
+};
+
+class ElementsCut : public ShardCut {
+ public:
+  ElementsCut(const TableLayout& table, uint32_t shard, std::shared_ptr<const float> elements)
+      : table_(table), shard_(shard), elements_(std::move(elements)) {}
+
+  absl::StatusOr<bool> Next(std::string* chunk) override {
+    const uint64_t all = table_.ShardElements(shard_);
+    if (!begun_) {
+      begun_ = true;
+      ShardFileHeader header = HeaderOf(table_, shard_, 1);
+      header.set_first_element(shard_ * table_.block_elements());
+      header.set_elements(all);
+      *chunk = EncodeShardFileHeader(header);
+      return true;
+    }
+    if (at_ < all) {
+      const uint64_t n = std::min<uint64_t>(all - at_, kBlockBytes / sizeof(float));
+      chunk->assign(reinterpret_cast<const char*>(elements_.get() + at_), n * sizeof(float));
+      AddBlock(n, *chunk, &index_);
+      at_ += n;
+      return true;
+    }
+    if (ended_) return false;
+    ended_ = true;
+    index_.add_run_blocks(static_cast<uint32_t>(index_.records_size()));
+    *chunk = EncodeIndex(index_);
+    return true;
+  }
+
+ private:
+  const TableLayout& table_;
+  const uint32_t shard_;
+  const std::shared_ptr<const float> elements_;
+  bool begun_ = false, ended_ = false;
+  uint64_t at_ = 0;  // element
+  ShardFileIndex index_;
+};
+
+}  // namespace
+
+std::unique_ptr<ShardCut> CutOfRows(const TableLayout& table, uint32_t shard,
+                                    std::unique_ptr<ShardRows> rows) {
+  return std::make_unique<RowsCut>(table, shard, std::move(rows));
+}
+
+std::unique_ptr<ShardCut> CutOfElements(const TableLayout& table, uint32_t shard,
+                                        std::shared_ptr<const float> elements) {
+  return std::make_unique<ElementsCut>(table, shard, std::move(elements));
+}
+
+}  // namespace sluice

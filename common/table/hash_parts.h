@@ -1,0 +1,25 @@
+// How equal parts of the hash range of sparse keys lie over the shards of a table.
+//
+// Part p of n holds the keys with ShardOfKey(key, n) == p. A shard is one of num_shards such parts,
+// so that parts of a saved model and shards of a job overlap in contiguous runs, whatever their
+// numbers.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice {
+
+struct ShardSpan {
+  uint32_t first = 0, last = 0;  // both included
+};
+
+// The shards of `num_shards` that can hold keys of part `part` of `parts`. REQUIRES: part < parts,
+// num_shards > 0.
+inline ShardSpan ShardsOfPart(uint32_t part, uint32_t parts, uint32_t num_shards) {
+  const uint64_t begin = uint64_t{part} * num_shards;
+  const uint64_t end = (uint64_t{part} + 1) * num_shards;
+  return {static_cast<uint32_t>(begin / parts),
+          static_cast<uint32_t>((end + parts - 1) / parts - 1)};
+}
+
+}  // namespace sluice

@@ -1,0 +1,93 @@
+// Fills the shards of one pserver from a saved model: only the parts of files that can hold their
+// values are read.
+//
+// Files are divided by the hash of their keys as shards are (common/table/hash_parts.h), whatever
+// the numbers of both. Memory: the indexes of the files, and a few MiB a thread. Thread safety: one
+// thread calls; Load has threads of its own, which have ended when it returns.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/env.h"
+#include "common/base/mutex.h"
+#include "common/saved_model/shard_file_reader.h"
+#include "server/load_progress.h"
+#include "server/shard.h"
+
+namespace sluice {
+
+class ModelLoader {
+ public:
+  struct Options {
+    std::string directory;
+    uint32_t threads = 1;
+    Env* env = Env::Real();            // outlives the loader
+    LoadProgress* progress = nullptr;  // outlives the loader
+    // Rows that need more bytes than this are not loaded.
+    std::function<uint64_t()> available_memory = [] { return UINT64_MAX; };
+  };
+  // shards: [table][shard], null where it is not here; they outlive the loader.
+  using Shards = std::vector<std::vector<std::unique_ptr<Shard>>>;
+  ModelLoader(Options options, const TableLayouts& layouts, const Shards* shards);
+
+  // INVALID_ARGUMENT: the model's tables are not those of the job. DATA_LOSS names the damaged
+  // file. CANCELLED: progress->Cancel(). RESOURCE_EXHAUSTED: no memory for the rows. Errors of the
+  // Env. After an error the shards may be filled in part.
+  absl::Status Load();
+
+ private:
+  // Runs of one file that one thread reads one after the other.
+  struct Piece {
+    const ShardFileReader* file;
+    size_t table;
+    uint32_t begin, end;   // runs
+    uint32_t first_shard;  // of those that the runs can belong to
+    uint32_t turn;         // how many pieces of first_shard come before it
+  };
+
+  // Records of a file by the shard that they belong to; of one thread, reused.
+  struct RowsByShard {
+    struct Rows {
+      std::vector<uint64_t> keys;
+      std::vector<const char*> weights;
+    };
+    std::vector<Rows> rows;        // by shard
+    std::vector<uint32_t> shards;  // those with rows
+  };
+
+  absl::Status Plan(const Manifest& manifest);
+  absl::Status PlanFile(const TableConfig& saved, const SavedFile& file, uint32_t shard,
+                        size_t table);
+  void PlanRuns(const ShardFileReader& file, size_t table);
+  // The share of the keys of a part of the hash range that belongs here, by shards: 0 to 1.
+  double ShareHere(size_t table, uint32_t part, uint32_t parts) const;
+  absl::Status CheckMemory() const;
+
+  // What each thread does: pieces, until there are none or a thread has failed.
+  void Work();
+  bool failed();
+  absl::Status LoadPiece(const Piece& piece, RowsByShard* scratch);
+  void LoadRows(size_t table, const ShardFileReader& file, const std::string& records,
+                RowsByShard* scratch);
+
+  const Options options_;
+  const TableLayouts& layouts_;
+  const Shards& shards_;
+  std::vector<std::unique_ptr<ShardFileReader>> files_;
+  std::vector<Piece> pieces_;
+  double row_bytes_ = 0;  // of memory, for the rows that are to be loaded
+  std::map<std::pair<size_t, uint32_t>, uint32_t> turns_;  // pieces by table and first_shard
+
+  Mutex mutex_;
+  size_t next_piece_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice
