@@ -59,7 +59,15 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
       std::filesystem::exists(job.output_dir() + "/result.json", ignored)) {
     notes.push_back(absl::StrCat("note: replaces the earlier result in ", job.output_dir()));
   }
-  if (job.evaluate_only() || ModeOf(job.strategy()) != Mode::kSync) return notes;
+  if (job.evaluate_only()) return notes;
+  if (ModeOf(job.strategy()) != Mode::kSync) {
+    for (const char* field : {"shuffle_lanes", "shuffle_window"}) {
+      const auto* const known = DataConfig::descriptor()->FindFieldByName(field);
+      if (job.data().GetReflection()->HasField(job.data(), known))
+        notes.push_back(absl::StrCat("note: data.", field, " plays no part: only sync has lanes"));
+    }
+    return notes;
+  }
   const std::string differ =
       absl::StrCat("note: ", job.worker_num(), " workers do not equal one worker: ");
   if (job.worker_num() > 1 && job.optimizers().clip_global_norm() > 0) {
@@ -68,6 +76,12 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
   if (job.worker_num() > 1 && job.data().assignment() == DataConfig::PER_RANK_FILES) {
     notes.push_back(
         absl::StrCat(differ, "data.assignment PER_RANK_FILES gives each worker its own files"));
+  }
+  const uint32_t lanes = job.data().shuffle_lanes();
+  if (job.data().assignment() == DataConfig::GLOBAL && lanes % job.worker_num() != 0) {
+    notes.push_back(absl::StrCat("note: ", job.worker_num(), " workers share data.shuffle_lanes ",
+                                 lanes, " unevenly: some have ", lanes / job.worker_num(),
+                                 " lanes, others one more; a multiple of worker_num is fastest"));
   }
   if (job.data().has_task_bytes()) {
     notes.push_back(absl::StrCat("note: data.task_bytes ", job.data().task_bytes(),

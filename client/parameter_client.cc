@@ -93,7 +93,7 @@ class ParameterClientImpl : public ParameterClient {
   absl::Status EndEpoch(uint32_t epoch) override {
     SLUICE_RETURN_IF_ERROR(core_->WaitPushes(0));
     auto op = std::make_shared<PullOperation>();
-    op->what = absl::StrCat("end of epoch ", epoch);
+    op->what = absl::StrCat("end of epoch ", epoch + 1);
     op->end_epoch = true;
     op->epoch = epoch;
     return core_->Wait(core_->Start(std::move(op), /*to_all=*/true));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_config.h"
 
 namespace sluice {
 namespace {
@@ -20,6 +21,18 @@ MatmulPrecision PrecisionOf(TrainConfig::ComputeType type) {
   }
 }
 
+// Examples of a step on one worker, at most. Sync: of a rank that has one lane more than others.
+size_t LargestTrainBatch(const JobConfig& job) {
+  const uint64_t batch = job.train().batch_size(), ranks = std::max(job.worker_num(), 1u);
+  const uint64_t lanes = job.data().shuffle_lanes();
+  if (ModeOf(job.strategy()) != Mode::kSync || lanes == 0 ||
+      job.data().assignment() != DataConfig::GLOBAL) {
+    return batch;
+  }
+  const uint64_t most_lanes = (lanes + ranks - 1) / ranks;
+  return (batch * ranks * most_lanes + lanes - 1) / lanes;
+}
+
 }  // namespace
 
 absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevice& device,
@@ -27,7 +40,7 @@ absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevic
   NetOptions options;
   options.device = device;
   options.threads = threads;
-  options.max_batch = std::max<size_t>(job.train().batch_size(), job.eval().batch_size());
+  options.max_batch = std::max<size_t>(LargestTrainBatch(job), job.eval().batch_size());
   if (job.train().has_device_memory_fraction())
     options.device_memory_fraction = job.train().device_memory_fraction();
   // Evaluation alone is float32.

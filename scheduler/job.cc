@@ -264,6 +264,7 @@ void Archive(Job* job, Membership* members) {
   job->ranks = {};
   job->rank_of = {};
   job->pservers = {};
+  job->loads = {};
   job->recent_steps = {};
   job->asked = {};
   JobResult result;

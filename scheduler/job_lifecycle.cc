@@ -235,7 +235,7 @@ absl::Time SchedulerCore::LoadingSince(Job* job, const Member& pserver, absl::Ti
   // Reports can overtake each other: only more than ever counts.
   if (hosted != nullptr && hosted->loaded_bytes() > load.bytes) {
     load = {hosted->loaded_bytes(), now};
-    ++job->version;
+    NoteStatus(job);
   }
   return load.since;
 }

@@ -53,9 +53,8 @@ absl::Status JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
 
 const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now) {
   const bool sync = result_.mode() == ModeName(Mode::kSync);
-  // Every pass meets the same bad lines: the first one counts. Sync has counted them when it loaded
-  // the data.
-  if (epoch == 0 && !sync) AddBadLines(bad_);
+  // Every pass meets the same bad lines: the first one counts.
+  if (epoch == 0) AddBadLines(bad_);
   if (result_.epochs_log().empty()) {
     for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
     if (config_.data().eval_files().empty()) WarnOfLabel();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "scheduler/piece_table.h"
 #include "scheduler/step_counts.h"
 
 namespace sluice {
@@ -64,6 +65,8 @@ void JobRun::BeginPhase(absl::Time now) {
       if (sync()) {
         phase->set_global_steps(steps_per_epoch_);
         phase->set_first_step(first_step_);
+        // Ranks keep them for later epochs.
+        if (pieces_.file_size() > 0) phase->mutable_pieces()->Swap(&pieces_);
       }
       break;
     case Phase::EVAL:
@@ -94,23 +97,26 @@ void JobRun::EndPhase(absl::Time now) {
   }
 }
 
+absl::Status JobRun::EndSyncIndex() {
+  std::vector<uint64_t> examples;
+  for (const IndexReport& report : index_) {
+    examples.push_back(report.examples());
+    examples_expected_ += report.examples();
+  }
+  if (config_.data().assignment() != DataConfig::PER_RANK_FILES) {
+    SLUICE_ASSIGN_OR_RETURN(pieces_, MergePieces(index_, seen_.train()));
+    examples_expected_ = CountExamples(pieces_);
+    examples.assign(worker_num_, 0);
+    examples[0] = examples_expected_;
+  }
+  SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, examples));
+  index_.clear();
+  return absl::OkStatus();
+}
+
 absl::Status JobRun::EndIndex() {
   if (config_.evaluate_only()) return absl::OkStatus();
-  const bool per_rank = config_.data().assignment() == DataConfig::PER_RANK_FILES;
-  if (sync()) {
-    std::vector<uint64_t> examples;
-    uint64_t sum = 0;
-    for (uint32_t rank = 0; rank < worker_num_; ++rank) {
-      examples.push_back(index_[rank].examples());
-      sum += index_[rank].examples();
-      // With GLOBAL every rank reads all files and meets the same bad lines.
-      if (per_rank || rank == 0) results_.AddBadLines(BadLinesOf(index_[rank]));
-    }
-    SLUICE_RETURN_IF_ERROR(results_.CheckBadLines());
-    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, examples, results_.bad_lines()));
-    examples_expected_ = per_rank ? sum : examples.front();
-    return absl::OkStatus();
-  }
+  if (sync()) return EndSyncIndex();
   std::vector<IndexedFile> files;
   for (uint32_t rank = 0; rank < worker_num_; ++rank) {
     for (const DataFile& file : index_[rank].files()) files.push_back({file, rank});
@@ -120,7 +126,7 @@ absl::Status JobRun::EndIndex() {
   options.task_bytes = config_.data().task_bytes();
   options.seed = config_.train().seed();
   options.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
-  options.pinned = per_rank;
+  options.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
   SLUICE_ASSIGN_OR_RETURN(tasks_, DataTasks::Create(options, std::move(files)));
   if (tasks_->tasks().empty()) {
     return absl::FailedPreconditionError("the training data is empty; see data.train_files");
@@ -129,6 +135,7 @@ absl::Status JobRun::EndIndex() {
 }
 
 absl::Status JobRun::EndTrain(absl::Time now) {
+  phases_.mutable_current()->clear_pieces();  // every rank has them
   const Phase& phase = phases_.current();
   if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
   const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
@@ -177,6 +184,7 @@ absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {
 }
 
 void JobRun::DropWork() {
+  seen_ = {};
   index_ = {};
   tasks_.reset();
   results_.DropSums();

@@ -46,8 +46,8 @@ class JobRun {
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
 
   const JobResult& result() const { return results_.result(); }
-  // Examples of an epoch: in sync once the data is loaded, else after the first epoch; 0: not
-  // known.
+  // Examples of an epoch: in sync once the data is counted (malformed lines included), else after
+  // the first epoch; 0: not known.
   uint64_t examples_expected() const { return examples_expected_; }
   // The job is over: frees what only its phases need. Phases and result stay.
   void DropWork();
@@ -60,6 +60,7 @@ class JobRun {
   // Sets failure_ when the job cannot go on.
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
+  absl::Status EndSyncIndex();
   absl::Status EndTrain(absl::Time now);
   // An epoch that trained nothing is an error.
   absl::Status CheckTrained(const EpochResult& epoch) const;
@@ -74,6 +75,7 @@ class JobRun {
   SeenFiles seen_;                  // by all ranks
   std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
   std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
+  DataPieces pieces_;               // sync with GLOBAL, between INDEX and the first TRAIN
   uint64_t steps_per_epoch_ = 0;    // sync
   uint64_t first_step_ = 0;         // sync: of the epoch to come
   uint64_t examples_expected_ = 0;

@@ -510,7 +510,7 @@ void SchedulerCore::Tick(absl::Time now) {
     CheckFinishing(job, now);
     DropWhenReleased(job, now);
   }
-  if (!queue_.empty() && WaitsTooLong(queue_.front(), now)) schedule_due_ = true;
+  schedule_due_ = true;  // the head may have waited for too long
   Schedule(now);
   StopMembers(now);
   Settle();

@@ -19,6 +19,8 @@ class SeenFiles {
   // hosts, the first file that differs and how (missing, other size, other content), and how many
   // more there are. A time of change plays no part: copies may differ in it.
   absl::Status Take(uint32_t rank, const IndexReport& report);
+  // The training files that all ranks see. REQUIRES: Take.
+  const google::protobuf::RepeatedPtrField<SeenFile>& train() const { return first_->train_seen(); }
 
  private:
   uint32_t rank_ = 0;                 // of first_

@@ -1,29 +1,22 @@
 #include "worker/batch_source.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
-#include "model/data/text_reader.h"
 
 namespace sluice {
 namespace {
 
-constexpr uint64_t kAllText = std::numeric_limits<uint64_t>::max();
-constexpr uint64_t kPieceBytes = 16 << 20;  // of text
+bool Shuffled(const JobContext& context) { return context.config().data().shuffle(); }
+
+}  // namespace
 
 uint64_t EpochSeed(const JobContext& context, uint32_t epoch) {
   return CombineHash(CombineHash(context.config().train().seed(), 0x6F72646572), epoch);
 }
-
-bool Shuffled(const JobContext& context) { return context.config().data().shuffle(); }
-
-// Gradient sums are cut at multiples of this many positions of the global batch, so that up to 16
-// workers add the same partial sums; at least 16, below which cuts cost more than they are worth.
-size_t ChunkOf(uint64_t global_batch) { return std::max<uint64_t>(16, global_batch / 16); }
 
 absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
   if (bad.count <= context.config().data().max_bad_lines()) return absl::OkStatus();
@@ -31,124 +24,6 @@ absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
       absl::StrCat("the data has more malformed lines than data.max_bad_lines = ",
                    context.config().data().max_bad_lines(),
                    "; mend the data or raise the limit: ", bad.Describe()));
-}
-
-}  // namespace
-
-std::vector<std::string> FilesOfRank(const JobContext& context) {
-  const std::vector<std::string>& files = context.files->train();
-  if (context.mode == Mode::kSync && context.config().data().assignment() == DataConfig::GLOBAL)
-    return files;
-  std::vector<std::string> mine;
-  for (size_t i = context.rank; i < files.size(); i += context.worker_num())
-    mine.push_back(files[i]);
-  return mine;
-}
-
-namespace {
-
-// Pieces of a size that tasks have too, so that sync and async jobs share their caches. Compressed
-// text is read in one go.
-absl::StatusOr<std::vector<DataPiece>> PiecesOf(const std::vector<std::string>& files) {
-  std::vector<DataPiece> pieces;
-  for (const std::string& file : files) {
-    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TextReader> text, TextReader::Open(file));
-    const uint64_t bytes = text->identity().size;
-    const uint64_t size = text->compressed() ? kAllText : kPieceBytes;
-    for (uint64_t begin = 0; begin < bytes; begin += std::min(size, bytes)) {
-      const bool last = size >= bytes - begin;
-      pieces.push_back({file, begin, text->compressed() ? kAllText : last ? bytes : begin + size});
-    }
-  }
-  return pieces;
-}
-
-// One piece in memory of its own; mapped when it was stored, as the system can share and drop those
-// pages.
-absl::StatusOr<Examples> LoadPiece(const JobContext& context, const DataPiece& piece, BadLines* bad,
-                                   DataSummary* summary) {
-  auto parsed = std::make_shared<Batch>();
-  SLUICE_ASSIGN_OR_RETURN(Examples examples,
-                          ReadExamples(*context.data, *context.model->schema(), context.cache.get(),
-                                       piece, parsed.get(), bad, summary));
-  if (examples.owner == nullptr && context.cache != nullptr) {
-    SLUICE_ASSIGN_OR_RETURN(const FileIdentity source, IdentifyFile(piece.path));
-    BadLines known;
-    Examples mapped = context.cache->Find(piece, source, &known, nullptr);
-    if (mapped.owner != nullptr) return mapped;
-  }
-  if (examples.owner == nullptr) examples.owner = std::move(parsed);
-  return examples;
-}
-
-}  // namespace
-
-absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files,
-                          ExampleSet* examples, BadLines* bad) {
-  StageTimer timer(context.stats, Stage::kRead);
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataPiece> pieces, PiecesOf(files));
-  std::vector<Examples> loaded(pieces.size());
-  std::vector<BadLines> bad_lines(pieces.size());
-  // Ranks begin at different places: each finds what the others have cached when it comes to it.
-  const size_t first = pieces.size() * context.rank / std::max(1u, context.worker_num());
-  // Every rank reads all files with GLOBAL: each counts a share of the pieces.
-  const bool per_rank = context.config().data().assignment() == DataConfig::PER_RANK_FILES;
-  DataSummary summary;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (*context.cancelled) return absl::CancelledError("the job was cancelled");
-    const size_t p = (first + i) % pieces.size();
-    const bool counts = per_rank || p % std::max(1u, context.worker_num()) == context.rank;
-    SLUICE_ASSIGN_OR_RETURN(
-        loaded[p], LoadPiece(context, pieces[p], &bad_lines[p], counts ? &summary : nullptr));
-  }
-  context.stats->AddSummary(summary);
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    examples->Add(std::move(loaded[p]));
-    bad->Merge(bad_lines[p]);
-  }
-  return CheckBadLines(context, *bad);
-}
-
-PermutedBatches::PermutedBatches(const JobContext& context, const ExampleSet* examples,
-                                 uint32_t epoch, uint64_t steps)
-    : context_(context),
-      examples_(examples),
-      order_(examples->size(), EpochSeed(context, epoch)),
-      steps_(steps),
-      per_rank_(context.config().data().assignment() == DataConfig::PER_RANK_FILES),
-      global_batch_(static_cast<uint64_t>(context.config().train().batch_size()) *
-                    (per_rank_ ? 1 : context.worker_num())) {}
-
-absl::StatusOr<BatchSource::Fill> PermutedBatches::Next() {
-  if (step_ == steps_) return Fill();
-  return Fill([this, step = step_++](PreparedBatch* prepared) { FillStep(step, prepared); });
-}
-
-void PermutedBatches::FillStep(uint64_t step, PreparedBatch* prepared) const {
-  Batch* batch = &prepared->batch;
-  const FeatureSchema& schema = *context_.model->schema();
-  batch->Reset(schema.numerics().size(), schema.slots().size());
-  const uint64_t begin = std::min<uint64_t>(step * global_batch_, examples_->size());
-  const uint64_t end = std::min<uint64_t>(begin + global_batch_, examples_->size());
-  const uint64_t size = end - begin;
-  const uint64_t slices = per_rank_ ? 1 : context_.worker_num();
-  const uint64_t slice = per_rank_ ? 0 : context_.rank;
-  // A full batch splits evenly; the short last one as evenly as it can, empty slices allowed.
-  uint64_t first = begin + size * slice / slices, last = begin + size * (slice + 1) / slices;
-  if (context_.config().data().drop_last() && size < global_batch_) last = first;
-  for (uint64_t i = first; i < last; ++i) {
-    const uint64_t example = Shuffled(context_) ? order_(i) : i;
-    examples_->AppendTo(batch, example);
-  }
-  batch->first_position = first - begin;
-  batch->chunk = ChunkOf(global_batch_);
-  prepared->last_of_task = false;
-}
-
-uint64_t PermutedBatches::dropped() const {
-  if (!context_.config().data().drop_last()) return 0;
-  // With GLOBAL every rank sees all examples: rank 0 speaks for all.
-  return per_rank_ || context_.rank == 0 ? examples_->size() % global_batch_ : 0;
 }
 
 TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch)

@@ -1,4 +1,4 @@
-// Where the batches of an epoch come from: the global permutation (sync) or leased tasks (async,
+// Where the batches of an epoch come from: lanes (sync: lane_batches.h) or leased tasks (async,
 // Geo).
 //
 // Thread safety: one call of a source at a time, but for what is said. Fills may run side by side
@@ -15,7 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "common/base/mutex.h"
-#include "model/data/example_set.h"
+#include "model/data/example_cache.h"
+#include "model/data/permutation.h"
 #include "worker/job_context.h"
 #include "worker/pool.h"
 #include "worker/prepared_batch.h"
@@ -34,27 +35,6 @@ class BatchSource {
   virtual absl::StatusOr<Fill> Next() = 0;
   // Examples left out by drop_last so far.
   virtual uint64_t dropped() const = 0;
-};
-
-// Sync: this rank's slices of the global batches, in the order pi(seed, epoch) of all examples.
-class PermutedBatches : public BatchSource {
- public:
-  // `examples`: all training examples (PER_RANK_FILES: this rank's); outlives the source.
-  PermutedBatches(const JobContext& context, const ExampleSet* examples, uint32_t epoch,
-                  uint64_t steps);
-  absl::StatusOr<Fill> Next() override;
-  uint64_t dropped() const override;
-
- private:
-  void FillStep(uint64_t step, PreparedBatch* prepared) const;
-
-  const JobContext& context_;
-  const ExampleSet* const examples_;
-  const Permutation order_;
-  const uint64_t steps_;
-  const bool per_rank_;
-  const uint64_t global_batch_;
-  uint64_t step_ = 0;
 };
 
 // Async and Geo: tasks leased from the scheduler, each shuffled by (seed, epoch, task) and cut in
@@ -98,13 +78,10 @@ class TaskBatches : public BatchSource {
   std::deque<std::pair<uint64_t, uint64_t>> trained_ ABSL_GUARDED_BY(mutex_);  // task, examples
 };
 
-// Loads or maps all lines of `files` (sync). FAILED_PRECONDITION when more than max_bad_lines are
-// malformed.
-absl::Status LoadExamples(const JobContext& context, const std::vector<std::string>& files,
-                          ExampleSet* examples, BadLines* bad);
+// FAILED_PRECONDITION when `bad` has more malformed lines than data.max_bad_lines.
+absl::Status CheckBadLines(const JobContext& context, const BadLines& bad);
 
-// Files this rank looks at: all in sync with GLOBAL, else those with index modulo worker_num =
-// rank.
-std::vector<std::string> FilesOfRank(const JobContext& context);
+// Seeds the order of the examples in an epoch.
+uint64_t EpochSeed(const JobContext& context, uint32_t epoch);
 
 }  // namespace sluice

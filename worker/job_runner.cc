@@ -10,6 +10,8 @@
 #include "common/saved_model/saved_model.h"
 #include "model/job_net_options.h"
 #include "worker/batch_source.h"
+#include "worker/data_index.h"
+#include "worker/lane_batches.h"
 #include "worker/prefetcher.h"
 
 namespace sluice {
@@ -223,24 +225,7 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
   context_.files->Report(&report);
   report.set_host(options_.host);
   if (context_.config().evaluate_only()) return report;
-  const std::vector<std::string> files = FilesOfRank(context_);
-  if (context_.mode == Mode::kSync) {
-    BadLines bad;
-    SLUICE_RETURN_IF_ERROR(LoadExamples(context_, files, &examples_, &bad));
-    stats_.AddBadLines(bad);
-    if (bad.count > 0)
-      options_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
-    report.set_examples(examples_.size());
-    report.set_bad_lines(bad.count);
-    *report.mutable_first_bad_lines() = {bad.first.begin(), bad.first.end()};
-    return report;
-  }
-  for (const std::string& file : files) {
-    SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, data_->TextBytes(file));
-    DataFile* entry = report.add_files();
-    entry->set_path(file);
-    entry->set_bytes(bytes);
-  }
+  SLUICE_RETURN_IF_ERROR(IndexTrainingData(context_, &table_, &report));
   return report;
 }
 
@@ -261,10 +246,14 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
 }
 
 absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped) {
-  PermutedBatches source(context_, &examples_, phase.epoch(), phase.global_steps());
-  Prefetcher prefetcher(context_, &source);
+  if (phase.has_pieces()) SLUICE_RETURN_IF_ERROR(UsePieces(phase.pieces(), &table_));
+  LaneBatches source(context_, table_, phase.epoch(), phase.global_steps());
+  {
+    Prefetcher prefetcher(context_, &source);
+    SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
+  }
   *dropped = source.dropped();
-  return trainer_->Train(plan, prefetcher.queue());
+  return absl::OkStatus();
 }
 
 absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {

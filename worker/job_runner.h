@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "common/base/cpu_pin.h"
 #include "common/base/mutex.h"
-#include "model/data/example_set.h"
 #include "worker/evaluator.h"
 #include "worker/job_context.h"
+#include "worker/piece_reader.h"
 #include "worker/trainer.h"
 
 namespace sluice {
@@ -74,7 +74,7 @@ class JobRunner {
   JobContext context_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Evaluator> evaluator_;
-  ExampleSet examples_;  // sync: all that this rank may see
+  PieceTable table_;  // the training data; pieces in sync only
 
   Mutex mutex_;
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);

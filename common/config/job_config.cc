@@ -126,6 +126,10 @@ void FillTrainAndEval(JobConfig* job) {
   SLUICE_DEFAULT(train, pipeline_depth, 1);
   SLUICE_DEFAULT(train, step_timeout_s, 60);
   if (train->epochs() > 1) SLUICE_DEFAULT(job->mutable_data(), cache, true);
+  if (ModeOf(job->strategy()) == Mode::kSync) {
+    SLUICE_DEFAULT(job->mutable_data(), shuffle_lanes, 64);
+    SLUICE_DEFAULT(job->mutable_data(), shuffle_window, 8192);
+  }
   if (!job->data().eval_files().empty()) {
     SLUICE_DEFAULT(job->mutable_eval(), every_epochs, 1);
     SLUICE_DEFAULT(job->mutable_eval(), batch_size, 2048);

@@ -19,6 +19,7 @@ namespace {
 constexpr uint32_t kMaxWorkers = 65536;
 constexpr uint32_t kMaxSlotDim = 65536;
 constexpr uint32_t kMaxShards = 65536;
+constexpr uint64_t kMaxWindow = uint64_t{1} << 32;
 
 bool HasKeys(const Feature& f) {
   return f.has_categorical() || f.has_cross() || f.numeric().boundaries_size() > 0;
@@ -32,6 +33,7 @@ class Check {
   std::vector<ConfigProblem> Run() {
     Job();
     Files();
+    Lanes();
     if (job_.data().format() == DataConfig::CSV || job_.data().format() == DataConfig::TSV) {
       Csv();
     } else {
@@ -108,6 +110,21 @@ class Check {
     } else if (data.has_cache_max_bytes() && data.cache_max_bytes() == 0) {
       Add("data.cache_max_bytes", "0 leaves no room; set data.cache: false instead");
     }
+  }
+
+  void Lanes() {
+    const DataConfig& data = job_.data();
+    if (data.has_shuffle_lanes()) Range("data.shuffle_lanes", data.shuffle_lanes(), 1, kMaxWorkers);
+    if (data.has_shuffle_window())
+      Range("data.shuffle_window", data.shuffle_window(), 1, kMaxWindow);
+    if (mode_ != Mode::kSync || job_.evaluate_only() || !data.has_shuffle_lanes() ||
+        data.assignment() != DataConfig::GLOBAL || job_.worker_num() <= data.shuffle_lanes()) {
+      return;
+    }
+    Add("data.shuffle_lanes",
+        absl::StrCat(data.shuffle_lanes(), " are too few for worker_num ", job_.worker_num(),
+                     ": in mode sync every worker serves at least one lane; set ",
+                     "data.shuffle_lanes to ", job_.worker_num(), " or a multiple of it"));
   }
 
   void NotEmpty(const std::string& list, int i, const std::string& value) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -85,10 +86,24 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
   return bound;
 }
 
+// Comments and blank lines. May change the line's begin.
+bool NoExample(const LineParser& parser, LineReader::Line* line) {
+  RemoveByteOrderMark(line);
+  return !line->too_long && parser.Skips(line->text());
+}
+
+// What the header line of a file says.
+struct Header {
+  FileIdentity identity;
+  std::vector<int> cell_of_column;
+  size_t cells = 0;
+  uint64_t examples_begin = 0;  // behind the header line
+};
+
 // The parser of one file, and where its examples begin.
 struct FileParser {
   std::unique_ptr<LineParser> parser;
-  uint64_t examples_begin = 0;  // behind the header line
+  uint64_t examples_begin = 0;
 };
 
 class FileDataSource : public DataSource {
@@ -99,19 +114,25 @@ class FileDataSource : public DataSource {
 
   absl::Status CheckColumns(const std::string& path, bool need_label) const override;
   absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override;
+  absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string& path, uint64_t begin,
+                                                   uint64_t end,
+                                                   uint64_t piece_bytes) const override;
   absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
                          Batch* examples, BadLines* bad) const override;
 
  private:
   static constexpr size_t kKeptReaders = 8;
+  static constexpr size_t kKeptHeaders = 4096;
 
   absl::Status ReadLines(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
                          Batch* examples, BadLines* bad) const;
   absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
-  absl::StatusOr<FileParser> ReadHeader(const std::string& path, bool need_label) const;
-  // A reader at the first line that starts at or after `begin`.
-  absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path,
-                                                       uint64_t begin) const;
+  // The header of a file is read once, as long as the file stays the same.
+  absl::StatusOr<Header> HeaderOf(const std::string& path, bool need_label) const;
+  absl::StatusOr<Header> ReadHeader(const std::string& path, bool need_label) const;
+  // A reader at the first line that starts at or after `begin`, for lines that start before `end`.
+  absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path, uint64_t begin,
+                                                       uint64_t end) const;
   std::unique_ptr<LineReader> TakeKept(const FileIdentity& identity, const std::string& path,
                                        uint64_t begin) const;
   // Keeps a reader of compressed text: the next piece further on need not decompress all before it
@@ -139,6 +160,9 @@ class FileDataSource : public DataSource {
     uint64_t offset = 0, lines = 0;
   };
   mutable CountedLines counted_ ABSL_GUARDED_BY(mutex_);
+  // By path and whether labels are needed.
+  mutable absl::flat_hash_map<std::pair<std::string, bool>, Header> headers_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) const {
@@ -154,22 +178,36 @@ absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_lab
   return config_.csv().header() ? ReadHeader(path, need_label).status() : absl::OkStatus();
 }
 
-absl::StatusOr<FileParser> FileDataSource::ReadHeader(const std::string& path,
-                                                      bool need_label) const {
-  SLUICE_ASSIGN_OR_RETURN(const HeaderLine header, ReadHeaderLine(delimited_, path));
-  const std::vector<std::string>& names = header.names;
-  FileParser file;
-  file.examples_begin = header.end;
-  if (names.empty()) {
+absl::StatusOr<Header> FileDataSource::ReadHeader(const std::string& path, bool need_label) const {
+  Header header;
+  SLUICE_ASSIGN_OR_RETURN(header.identity, IdentifyFile(path));
+  SLUICE_ASSIGN_OR_RETURN(const HeaderLine line, ReadHeaderLine(delimited_, path));
+  header.cells = line.names.size();
+  header.examples_begin = line.end;
+  if (line.names.empty()) {
     // An empty file has no header and no examples.
-    file.parser = std::make_unique<DelimitedParser>(
-        delimited_, std::vector<int>(schema_->columns().size(), -1), size_t{0});
-    return file;
+    header.cell_of_column.assign(schema_->columns().size(), -1);
+    return header;
   }
-  SLUICE_ASSIGN_OR_RETURN(std::vector<int> bound, BindColumns(schema_->columns(), names, need_label,
-                                                              absl::StrCat("data file ", path)));
-  file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size());
-  return file;
+  SLUICE_ASSIGN_OR_RETURN(
+      header.cell_of_column,
+      BindColumns(schema_->columns(), line.names, need_label, absl::StrCat("data file ", path)));
+  return header;
+}
+
+absl::StatusOr<Header> FileDataSource::HeaderOf(const std::string& path, bool need_label) const {
+  SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path));
+  const std::pair<std::string, bool> key(path, need_label);
+  {
+    MutexLock lock(&mutex_);
+    const auto known = headers_.find(key);
+    if (known != headers_.end() && known->second.identity == identity) return known->second;
+  }
+  SLUICE_ASSIGN_OR_RETURN(Header header, ReadHeader(path, need_label));
+  MutexLock lock(&mutex_);
+  if (headers_.size() >= kKeptHeaders) headers_.clear();
+  headers_[key] = header;
+  return header;
 }
 
 absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
@@ -187,7 +225,14 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
     file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
     return file;
   }
-  if (config_.csv().header()) return ReadHeader(path, need_label);
+  if (config_.csv().header()) {
+    SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
+    FileParser file;
+    file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(header.cell_of_column),
+                                                    header.cells);
+    file.examples_begin = header.examples_begin;
+    return file;
+  }
   const std::vector<std::string> names = NamedColumns(config_);
   // Create has checked the names.
   SLUICE_ASSIGN_OR_RETURN(std::vector<int> bound,
@@ -226,13 +271,15 @@ void FileDataSource::Keep(std::unique_ptr<LineReader> reader) const {
 }
 
 absl::StatusOr<std::unique_ptr<LineReader>> FileDataSource::ReaderAt(const std::string& path,
-                                                                     uint64_t begin) const {
+                                                                     uint64_t begin,
+                                                                     uint64_t end) const {
   SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path));
   std::unique_ptr<LineReader> reader = TakeKept(identity, path, begin);
   if (reader == nullptr) {
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
     reader = std::make_unique<LineReader>(std::move(text));
   }
+  reader->ExpectEnd(end);
   SLUICE_RETURN_IF_ERROR(reader->Seek(begin));
   return reader;
 }
@@ -285,6 +332,28 @@ absl::Status FileDataSource::AppendLine(LineParser* parser, const LineReader::Li
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::string& path,
+                                                                 uint64_t begin, uint64_t end,
+                                                                 uint64_t piece_bytes) const {
+  SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, /*need_label=*/true));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
+                          ReaderAt(path, std::max(begin, file.examples_begin), end));
+  std::vector<uint64_t> lines;
+  LineReader::Line line;
+  while (reader->next_offset() < end) {
+    const absl::StatusOr<bool> more = reader->Next(&line);
+    // Before what the text says, as in ReadPiece.
+    if (!more.ok()) SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+    const uint64_t piece = (line.offset - begin) / piece_bytes;
+    if (lines.size() <= piece) lines.resize(piece + 1);
+    if (!NoExample(*file.parser, &line)) ++lines[piece];
+  }
+  SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
+  return lines;
+}
+
 absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                        bool need_label, Batch* examples, BadLines* bad) const {
   const absl::Status read = ReadLines(path, begin, end, need_label, examples, bad);
@@ -297,15 +366,14 @@ absl::Status FileDataSource::ReadLines(const std::string& path, uint64_t begin, 
                                        bool need_label, Batch* examples, BadLines* bad) const {
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, ParserOf(path, need_label));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
-                          ReaderAt(path, std::max(begin, file.examples_begin)));
+                          ReaderAt(path, std::max(begin, file.examples_begin), end));
   if (files_ != nullptr)
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
   LineReader::Line line;
   while (reader->next_offset() < end) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
     if (!more) return absl::OkStatus();
-    RemoveByteOrderMark(&line);
-    if (!line.too_long && file.parser->Skips(line.text())) continue;
+    if (NoExample(*file.parser, &line)) continue;
     absl::Status bad_line;
     SLUICE_RETURN_IF_ERROR(AppendLine(file.parser.get(), line, need_label, examples, &bad_line));
     if (bad_line.ok()) continue;

@@ -61,6 +61,13 @@ class DataSource {
   // Bytes of the decompressed text. For compressed text reads the whole file.
   virtual absl::StatusOr<uint64_t> TextBytes(const std::string& path) const = 0;
 
+  // Without parsing them, counts the lines that ReadPiece makes examples or bad lines of: element i
+  // for those that start in [begin + i * piece_bytes, begin + (i + 1) * piece_bytes), before `end`.
+  // As many elements as it takes to reach the last line that starts before `end`.
+  virtual absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string& path, uint64_t begin,
+                                                           uint64_t end,
+                                                           uint64_t piece_bytes) const = 0;
+
   // Parses one piece; `end` may be UINT64_MAX. Header lines (by their file's first line) and
   // comments are not examples. Bad lines are counted and skipped; a missing column is an error of
   // the file, not of a line. Appends to *examples (already Reset) without example ids.

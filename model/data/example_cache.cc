@@ -37,7 +37,7 @@ constexpr size_t kHeaderBytes = 4096, kAlignment = 64;
 constexpr size_t kDigestBytes = 64;       // hexadecimal
 constexpr uint64_t kMostBadLines = 1000;  // of a piece; with more it is not stored
 constexpr int kLoggedFiles = 10;
-constexpr uint64_t kStoresBetweenScans = 64;
+constexpr uint64_t kStoresBetweenScans = 64;  // at least; more in a folder of many files
 // A source changed so shortly before it was read may change again without a new time of change.
 constexpr int64_t kSettledNs = 50'000'000;
 
@@ -79,6 +79,30 @@ struct Descriptor {
     if (fd >= 0) close(fd);
   }
 };
+
+// What a header must say of a file of `bytes` bytes.
+struct Expected {
+  std::string digest;
+  FileIdentity source;
+  size_t num_numeric = 0, num_slots = 0;
+};
+
+// INVALID_ARGUMENT or DATA_LOSS say why the file is not to be used.
+absl::Status CheckHeader(const Header& header, const Expected& expected, uint64_t bytes) {
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || CrcOf(header) != header.crc)
+    return absl::DataLossError("its header is damaged");
+  if (header.version != kVersion)
+    return absl::InvalidArgumentError("another version of Sluice wrote it");
+  if (header.file_bytes != bytes) return absl::DataLossError("it is cut short");
+  if (absl::string_view(header.digest, kDigestBytes) != expected.digest ||
+      header.num_numeric != expected.num_numeric || header.num_slots != expected.num_slots) {
+    return absl::InvalidArgumentError("it belongs to other features or data");
+  }
+  if (header.source_bytes != expected.source.size ||
+      header.source_modified_ns != expected.source.modified_ns)
+    return absl::InvalidArgumentError("the data file has changed since");
+  return absl::OkStatus();
+}
 
 absl::Status WriteAt(int fd, const std::string& file, uint64_t offset, const void* data, size_t n) {
   const char* from = static_cast<const char*>(data);
@@ -252,17 +276,8 @@ absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
   mapped->base = static_cast<const char*>(base);
   mapped->bytes = static_cast<size_t>(info.st_size);
   const Header& header = mapped->header();
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || CrcOf(header) != header.crc)
-    return absl::DataLossError("its header is damaged");
-  if (header.version != kVersion)
-    return absl::InvalidArgumentError("another version of Sluice wrote it");
-  if (header.file_bytes != mapped->bytes) return absl::DataLossError("it is cut short");
-  if (absl::string_view(header.digest, kDigestBytes) != digest ||
-      header.num_numeric != options_.num_numeric || header.num_slots != options_.num_slots) {
-    return absl::InvalidArgumentError("it belongs to other features or data");
-  }
-  if (header.source_bytes != source.size || header.source_modified_ns != source.modified_ns)
-    return absl::InvalidArgumentError("the data file has changed since");
+  SLUICE_RETURN_IF_ERROR(CheckHeader(
+      header, {digest, source, options_.num_numeric, options_.num_slots}, mapped->bytes));
   SLUICE_RETURN_IF_ERROR(mapped->CheckLayout());
   const FileIdentity now{static_cast<uint64_t>(info.st_dev), static_cast<uint64_t>(info.st_ino),
                          static_cast<uint64_t>(info.st_size),
@@ -278,6 +293,22 @@ absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
   MutexLock lock(&mutex_);
   verified_[file] = now;
   return mapped;
+}
+
+std::optional<uint64_t> ExampleCache::CountLines(const DataPiece& piece,
+                                                 const FileIdentity& source) const {
+  std::string digest;
+  const std::string file = FileOf(piece, &digest);
+  Descriptor opened{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat info;
+  if (opened.fd < 0 || fstat(opened.fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  Header header{};
+  if (pread(opened.fd, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header)) ||
+      !CheckHeader(header, {digest, source, options_.num_numeric, options_.num_slots}, info.st_size)
+           .ok()) {
+    return std::nullopt;
+  }
+  return header.n + header.bad_lines;
 }
 
 Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
@@ -299,12 +330,14 @@ Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, 
 }
 
 absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
-  if (used_ + bytes <= limit_ && stores_++ % kStoresBetweenScans != 0) {
+  if (used_ + bytes <= limit_ && stores_to_scan_ > 0) {
+    --stores_to_scan_;
     used_ += bytes;
     return absl::OkStatus();
   }
   // Others write too: look again.
   std::vector<CacheFile> files = FilesOf(options_.dir);
+  stores_to_scan_ = std::max<uint64_t>(kStoresBetweenScans, files.size() / 4);
   used_ = 0;
   for (const CacheFile& file : files) used_ += file.bytes;
   limit_ = options_.max_bytes;

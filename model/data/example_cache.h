@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -54,6 +55,9 @@ class ExampleCache {
   // held to *summary. Null owner: there is no cache file that fits.
   Examples Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
                 DataSummary* summary);
+  // Examples and malformed lines of the piece, by the cache file's header alone. None: there is no
+  // cache file that fits.
+  std::optional<uint64_t> CountLines(const DataPiece& piece, const FileIdentity& source) const;
   // Writes what the piece was parsed to. False when it did not: the reason is logged once.
   bool Store(const DataPiece& piece, const FileIdentity& source, const ExampleView& examples,
              const BadLines& bad, const DataSummary& summary);
@@ -78,7 +82,7 @@ class ExampleCache {
   bool writes_ ABSL_GUARDED_BY(mutex_);
   int ignored_ ABSL_GUARDED_BY(mutex_) = 0;  // files, with a log line
   uint64_t limit_ ABSL_GUARDED_BY(mutex_) = 0, used_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t stores_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t stores_to_scan_ ABSL_GUARDED_BY(mutex_) = 0;  // before the folder is looked at again
   // Files whose checksums were right, by name: what they were then.
   absl::flat_hash_map<std::string, FileIdentity> verified_ ABSL_GUARDED_BY(mutex_);
 };

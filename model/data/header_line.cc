@@ -22,6 +22,7 @@ void RemoveByteOrderMark(LineReader::Line* line) {
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
   LineReader reader(std::move(text));
+  reader.ExpectEnd(0);
   HeaderLine header;
   LineReader::Line line;
   while (true) {

@@ -9,6 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kReadBytes = 128 << 10;
+constexpr uint64_t kTailBytes = 1 << 10;
 // Room for the longest line with its end, and a read behind it.
 constexpr size_t kBufferBytes = LineReader::kMaxLineBytes + 2 + kReadBytes;
 
@@ -23,7 +24,11 @@ absl::StatusOr<bool> LineReader::Fill() {
     end_ -= begin_;
     begin_ = 0;
   }
-  const size_t room = std::min(kReadBytes, kBufferBytes - end_);
+  // Behind the expected end only the rest of a line is wanted: little at first, then twice as much.
+  const uint64_t at = next_offset_ + (end_ - begin_);
+  const uint64_t wanted =
+      at < expected_end_ ? expected_end_ - at : std::max(kTailBytes, at - expected_end_);
+  const size_t room = std::min<uint64_t>({kReadBytes, kBufferBytes - end_, wanted});
   SLUICE_ASSIGN_OR_RETURN(const size_t got, text_->Read(buffer_.get() + end_, room));
   end_ += got;
   return got > 0;

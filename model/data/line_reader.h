@@ -39,6 +39,8 @@ class LineReader {
   bool CanSeek(uint64_t offset) const { return !started_ || offset > previous_offset_; }
   // Goes to the first line that starts at or after `offset`. REQUIRES: CanSeek(offset).
   absl::Status Seek(uint64_t offset);
+  // No line that starts at or after `offset` will be asked for: little text behind it is read.
+  void ExpectEnd(uint64_t offset) { expected_end_ = offset; }
   // False at the end of the text.
   absl::StatusOr<bool> Next(Line* line);
 
@@ -58,6 +60,7 @@ class LineReader {
   uint64_t next_offset_ = 0;      // of buffer_[begin_]
   uint64_t previous_offset_ = 0;  // meaningful when started_
   bool started_ = false;
+  uint64_t expected_end_ = UINT64_MAX;
 };
 
 }  // namespace sluice

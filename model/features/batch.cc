@@ -18,6 +18,14 @@ void Batch::Reset(size_t numeric_features, size_t slots) {
   task_end = 0;
 }
 
+void Batch::Reserve(size_t examples, size_t numeric_features, size_t slots) {
+  label.reserve(examples);
+  weight.reserve(examples);
+  numeric.reserve(examples * numeric_features);
+  key_offsets.reserve(examples * slots + 1);
+  keys.reserve(examples * slots);
+}
+
 void Batch::Append(const ExampleView& from, size_t i, uint64_t id) {
   label.push_back(from.label[i]);
   weight.push_back(from.weight != nullptr ? from.weight[i] : 1);

@@ -35,7 +35,7 @@ struct Batch {
   std::vector<uint32_t>
       key_offsets;  // [n * num_slots + 1]: keys of (example i, slot s) begin at [i * num_slots + s]
   std::vector<uint64_t> keys;  // [key_offsets.back()]
-  // Identity of each example for dropout: its global index (sync), or a mix of task and offset.
+  // Identity of each example for dropout: a mix of its piece (sync) or task with its place there.
   std::vector<uint64_t> example_id;  // [n]
   // Sync: position of the first example within the global batch. Gradient sums are cut at multiples
   // of `chunk` positions, so that any split of the global batch adds the same numbers. 0: no cuts.
@@ -48,6 +48,8 @@ struct Batch {
 
   // Empties it for `num_numeric` and `num_slots`, keeping memory.
   void Reset(size_t numeric_features, size_t slots);
+  // Room for `examples` with one key a slot, so that appending them moves nothing.
+  void Reserve(size_t examples, size_t numeric_features, size_t slots);
   // Valid until the batch changes.
   ExampleView view() const {
     return {n,

@@ -71,6 +71,15 @@ TEST_F(JobSummaryTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
               IsEmpty());
 }
 
+TEST_F(JobSummaryTest, NotesSayWhenLanesPlayNoPartOrAreSharedUnevenly) {
+  EXPECT_THAT(NotesOn(Job({"--set=data.shuffle_lanes=8", "--set=data.shuffle_window=9"})),
+              ElementsAre(HasSubstr("data.shuffle_lanes"), HasSubstr("data.shuffle_window")));
+  EXPECT_THAT(NotesOn(Job({"--a_sync=false", "--worker_num=3"})),
+              ElementsAre(HasSubstr("shuffle_lanes 64")));
+  EXPECT_THAT(NotesOn(Job({"--a_sync=false", "--worker_num=3", "--set=data.shuffle_lanes=6"})),
+              IsEmpty());
+}
+
 TEST_F(JobSummaryTest, AnEarlierResultIsSaidToBeReplaced) {
   const std::string folder = file_ + ".out";
   EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})), IsEmpty());

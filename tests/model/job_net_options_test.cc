@@ -55,6 +55,21 @@ TEST(JobNetOptionsTest, TheCpuRefusesWhatItHasNotUnlessItOnlyEvaluates) {
   }
 }
 
+TEST(JobNetOptionsTest, MemoryIsForTheRankWithMostLanes) {
+  JobConfig job = Job(TrainConfig::F32);
+  job.mutable_eval()->clear_batch_size();
+  job.set_worker_num(40);
+  job.mutable_data()->set_shuffle_lanes(64);
+  EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->max_batch, 512u);
+  job.mutable_strategy()->set_a_sync(false);
+  EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->max_batch, 640u);  // 2 of 64 lanes, of 20,480
+  job.set_worker_num(32);
+  EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->max_batch, 512u);
+  job.set_worker_num(40);
+  job.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->max_batch, 512u);
+}
+
 TEST(JobNetOptionsTest, TheShareOfMemoryIsTheJobs) {
   JobConfig job = Job(TrainConfig::F32);
   job.mutable_train()->set_device_memory_fraction(0.25);

@@ -177,9 +177,18 @@ inline PhaseReport Ended(uint64_t number) {
   report.set_number(number);
   return report;
 }
-inline PhaseReport Indexed(uint64_t examples) {
+// Of a rank of 2 that has counted its half of one file.
+inline PhaseReport Indexed(uint64_t examples, uint32_t rank = 0, uint32_t ranks = 2) {
   PhaseReport report = Ended(1);
-  report.mutable_index()->set_examples(examples);
+  IndexReport* const index = report.mutable_index();
+  index->set_examples(examples);
+  SeenFile* const file = index->add_train_seen();
+  file->set_path("train.csv");
+  file->set_bytes(1000 * ranks);
+  index->mutable_pieces()->add_file(0);
+  index->mutable_pieces()->add_begin(1000 * rank);
+  index->mutable_pieces()->add_end(1000 * (rank + 1));
+  index->mutable_pieces()->add_examples(examples);
   return report;
 }
 inline PhaseReport Trained(uint64_t number, uint64_t examples) {

@@ -178,10 +178,12 @@ std::string LeadTo(FakeCluster* c, int phase) {
   if (phase == 0) return *c->Submit(FakeCluster::Config(-1, 2));
   const std::string job = c->Run(FakeCluster::Config(-1, 2));
   for (int number = 1; number < phase; ++number) {
-    PhaseReport report = Indexed(100);
-    report.set_number(number);
-    report.mutable_train()->set_examples(50);
-    for (const uint32_t rank : {0, 1}) c->Phase(job, rank, report).status().IgnoreError();
+    for (const uint32_t rank : {0, 1}) {
+      PhaseReport report = Indexed(50, rank);
+      report.set_number(number);
+      report.mutable_train()->set_examples(50);
+      c->Phase(job, rank, report).status().IgnoreError();
+    }
   }
   return job;
 }
@@ -526,7 +528,7 @@ std::string RunToTheEnd(FakeCluster* c) {
     request.mutable_progress()->add_losses()->set_step(step);
   }
   EXPECT_TRUE(c->core_.Poll(request, c->now_).ok());
-  c->Phase(job, 0, Indexed(100)).status().IgnoreError();
+  c->Phase(job, 0, Indexed(100, 0, 1)).status().IgnoreError();
   c->Phase(job, 0, Trained(2, 100)).status().IgnoreError();
   c->Phase(job, 0, Ended(3)).status().IgnoreError();
   c->PollAll();

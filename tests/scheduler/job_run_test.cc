@@ -27,6 +27,26 @@ TEST(JobRunTest, SyncWithOwnFilesTakesTheLargestRank) {
   EXPECT_EQ(run.examples_expected(), 111u);
 }
 
+TEST(JobRunTest, SyncSendsAllPiecesWithTheFirstEpochOnly) {
+  JobConfig config = FakeCluster::Config(-1, 2, 2);
+  config.clear_data();
+  JobRun run(&config, 2, kStart);
+  ASSERT_TRUE(run.TakeReport(1, Indexed(30, 1), kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(0, Indexed(15, 0), kStart));
+  const DataPieces& pieces = run.phases().current().pieces();
+  EXPECT_THAT(pieces.begin(), testing::ElementsAre(0, 1000));
+  EXPECT_THAT(pieces.end(), testing::ElementsAre(1000, 2000));
+  EXPECT_THAT(pieces.examples(), testing::ElementsAre(15, 30));
+  EXPECT_EQ(run.phases().current().global_steps(), 3u);
+  EXPECT_EQ(run.examples_expected(), 45u);
+  ASSERT_TRUE(run.TakeReport(0, Trained(2, 15), kStart).ok());
+  ASSERT_TRUE(*run.TakeReport(1, Trained(2, 29), kStart));
+  EXPECT_EQ(run.phases().current().epoch(), 1u);
+  EXPECT_EQ(run.phases().current().global_steps(), 3u);
+  EXPECT_FALSE(run.phases().current().has_pieces());
+  EXPECT_EQ(run.examples_expected(), 44u);  // one line was malformed
+}
+
 TEST(JobRunTest, OwnFilesOfARankStayWithIt) {
   JobConfig config = FakeCluster::Config(0, 2);
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
@@ -155,15 +175,19 @@ TEST(JobRunTest, EpochOfBadLinesAloneNamesTheFirst) {
 
   config.mutable_strategy()->set_a_sync(false);
   JobRun sync(&config, 1, kStart);
-  PhaseReport index = Indexed(0);
-  index.mutable_index()->set_bad_lines(1);
-  index.mutable_index()->add_first_bad_lines("a:1: no label");
-  ASSERT_TRUE(sync.TakeReport(0, index, kStart).ok());
-  EXPECT_THAT(std::string(sync.failure().message()),
-              testing::HasSubstr("no examples, only 1 malformed line: a:1: no label"));
+  ASSERT_TRUE(sync.TakeReport(0, Indexed(2, 0, 1), kStart).ok());
+  ASSERT_TRUE(sync.TakeReport(0, trained, kStart).ok());
+  EXPECT_THAT(
+      std::string(sync.failure().message()),
+      testing::HasSubstr("no examples, only 2 malformed lines, the first 1: a:1: no label"));
+
+  JobRun none(&config, 1, kStart);
+  ASSERT_TRUE(none.TakeReport(0, Indexed(0, 0, 1), kStart).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(none.failure()));
+  EXPECT_THAT(std::string(none.failure().message()), testing::HasSubstr("data.train_files"));
 }
 
-TEST(JobRunTest, TooManyBadLinesFailAsyncAfterTheFirstEpochAndSyncAtTheIndex) {
+TEST(JobRunTest, TooManyBadLinesOfAllRanksFailAfterTheFirstEpoch) {
   JobConfig config = FakeCluster::Config(0, 1);
   config.mutable_data()->set_max_bad_lines(1);
   JobRun async(&config, 1, kStart);
@@ -178,11 +202,11 @@ TEST(JobRunTest, TooManyBadLinesFailAsyncAfterTheFirstEpochAndSyncAtTheIndex) {
 
   config.mutable_strategy()->set_a_sync(false);
   JobRun sync(&config, 2, kStart);
-  PhaseReport index = Indexed(10);
-  index.mutable_index()->set_bad_lines(2);
-  ASSERT_TRUE(sync.TakeReport(0, index, kStart).ok());
-  ASSERT_TRUE(sync.TakeReport(1, index, kStart).ok());
-  EXPECT_EQ(sync.result().bad_lines(), 2u);  // both ranks read the same lines
+  for (const uint32_t rank : {0, 1})
+    ASSERT_TRUE(sync.TakeReport(rank, Indexed(10, rank), kStart).ok());
+  trained.mutable_train()->set_bad_lines(1);
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(sync.TakeReport(rank, trained, kStart).ok());
+  EXPECT_EQ(sync.result().bad_lines(), 2u);  // each rank met its own
   EXPECT_FALSE(sync.failure().ok());
 }
 

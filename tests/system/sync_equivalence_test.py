@@ -1,5 +1,7 @@
 """Sync mode: W workers with batch b equal one worker with batch W x b, and runs are equal to the bit."""
+import gzip
 import os
+import random
 import subprocess
 import unittest
 
@@ -37,6 +39,23 @@ class SyncEquivalenceTest(SluiceTest):
         self.sync("w1", 1, 300, 2, dropout)
         self.sync("w2", 2, 150, 2, dropout)
         self.assert_models_equal("w1", "w2", 1e-6)
+
+    def test_any_lanes_files_and_malformed_lines_keep_the_equivalence(self):
+        source = random.Random(4)
+        rows = [(source.randint(0, 1), source.randint(0, 9), source.choice("abcdefgh")) for _ in range(20000)]
+        for i in range(0, 20000, 1999):
+            rows[i] = ("maybe", 1, "a")
+        path = self.write_csv("train0.csv", rows[:14000])
+        (self.tmp / "train1.csv.gz").write_bytes(gzip.compress(path.read_bytes()[:10]))  # the header alone
+        path = self.write_csv("rest", rows[14000:])
+        (self.tmp / "train2.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+        job = self.small_job(train="train*", data_extra="max_bad_lines: 20 shuffle_lanes: 7 shuffle_window: 300")
+        for workers in (1, 2, 3, 7):
+            result, _ = self.launch("--a_sync=false", "--worker_num=%d" % workers, "--batch_size=%d" % (84 / workers),
+                                    "--threads=1", "--set=model.wide_deep.dropout=0.2", job=job, name="w%d" % workers)
+            self.assertEqual(([e["examples"] for e in result["epochs_log"]], result["bad_lines"]), ([19989] * 2, 11))
+            self.assertEqual(result["global_step"], 2 * 239)
+            self.assert_models_equal("w1", "w%d" % workers, 1e-6)
 
     def test_runs_are_equal_to_the_bit_on_any_number_of_pservers(self):
         first = self.sync("first", 2, 128)

@@ -6,68 +6,13 @@
 #include <set>
 
 #include "tests/worker/fake_scheduler.h"
-#include "tests/worker/fakes.h"
+#include "tests/worker/numbered_data.h"
 
 namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Pair;
-
-// A model with an empty schema: examples are told apart by their label.
-class EmptySchema : public FeatureSchema {
- public:
-  const std::vector<Numeric>& numerics() const override { return numerics_; }
-  const std::vector<Slot>& slots() const override { return slots_; }
-  const std::vector<std::string>& columns() const override { return columns_; }
-  absl::Status AppendExample(const std::string_view*, const bool*, bool, Batch*) const override {
-    return absl::OkStatus();
-  }
-
- private:
-  std::vector<Numeric> numerics_;
-  std::vector<Slot> slots_;
-  std::vector<std::string> columns_;
-};
-
-class SchemaModel : public FakeModel {
- public:
-  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
-
- private:
-  const std::shared_ptr<const FeatureSchema> schema_ = std::make_shared<EmptySchema>();
-};
-
-// False at the end.
-bool FillNext(BatchSource* source, PreparedBatch* prepared) {
-  const absl::StatusOr<BatchSource::Fill> fill = source->Next();
-  EXPECT_TRUE(fill.ok()) << fill.status();
-  if (!fill.ok() || !*fill) return false;
-  (*fill)(prepared);
-  return true;
-}
-
-void AppendNumbered(uint64_t begin, uint64_t end, Batch* batch) {
-  for (uint64_t i = begin; i < end; ++i) {
-    ++batch->n;
-    batch->label.push_back(i);
-    batch->weight.push_back(1);
-    batch->example_id.push_back(i);
-  }
-}
-
-// "Text" whose lines are one byte long: line i is example i.
-class NumberedData : public DataSource {
- public:
-  absl::StatusOr<uint64_t> TextBytes(const std::string&) const override { return 1000; }
-  absl::Status ReadPiece(const std::string&, uint64_t begin, uint64_t end, bool, Batch* examples,
-                         BadLines* bad) const override {
-    AppendNumbered(begin, end, examples);
-    bad->count += bad_lines;
-    return absl::OkStatus();
-  }
-  uint64_t bad_lines = 0;
-};
 
 class BatchSourceTest : public ::testing::Test {
  protected:
@@ -84,24 +29,6 @@ class BatchSourceTest : public ::testing::Test {
   }
   JobConfig* config() { return spec_.mutable_config(); }
 
-  std::vector<Batch> SyncBatches(uint64_t n, uint32_t workers, uint32_t rank, uint32_t batch_size,
-                                 uint64_t steps, uint32_t epoch = 0) {
-    spec_.set_worker_num(workers);
-    context_.rank = rank;
-    config()->mutable_train()->set_batch_size(batch_size);
-    Batch examples;
-    examples.Reset(0, 0);
-    AppendNumbered(0, n, &examples);
-    ExampleSet set;
-    set.Add({examples.view(), nullptr});
-    PermutedBatches source(context_, &set, epoch, steps);
-    std::vector<Batch> batches;
-    PreparedBatch prepared;
-    while (FillNext(&source, &prepared)) batches.push_back(prepared.batch);
-    dropped_ = source.dropped();
-    return batches;
-  }
-
   SchemaModel model_;
   NumberedData data_;
   FakeScheduler scheduler_;
@@ -109,54 +36,7 @@ class BatchSourceTest : public ::testing::Test {
   WorkerStats stats_{"job", 0, 1000, nullptr};
   std::atomic<bool> cancelled_{false};
   JobContext context_;
-  uint64_t dropped_ = 0;
 };
-
-TEST_F(BatchSourceTest, RanksTogetherSeeTheGlobalBatchesOfOneWorkerInOrder) {
-  for (const uint64_t n : {0, 1, 5, 64, 100, 103}) {
-    const uint64_t steps = (n + 7) / 8;
-    const std::vector<Batch> one = SyncBatches(n, 1, 0, 8, steps);
-    const std::vector<Batch> left = SyncBatches(n, 2, 0, 4, steps),
-                             right = SyncBatches(n, 2, 1, 4, steps);
-    ASSERT_EQ(one.size(), steps);
-    std::set<float> seen;
-    for (size_t t = 0; t < steps; ++t) {
-      std::vector<float> both = left[t].label;
-      both.insert(both.end(), right[t].label.begin(), right[t].label.end());
-      EXPECT_EQ(one[t].label, both);
-      EXPECT_EQ(right[t].first_position, left[t].n);
-      EXPECT_EQ(one[t].chunk, left[t].chunk);
-      seen.insert(one[t].label.begin(), one[t].label.end());
-    }
-    EXPECT_EQ(seen.size(), n);
-  }
-}
-
-TEST_F(BatchSourceTest, EpochsHaveDifferentOrdersAndNoShuffleKeepsTheFiles) {
-  EXPECT_NE(SyncBatches(64, 1, 0, 64, 1, 0)[0].label, SyncBatches(64, 1, 0, 64, 1, 1)[0].label);
-  config()->mutable_data()->set_shuffle(false);
-  const std::vector<Batch> batches = SyncBatches(4, 1, 0, 4, 1);
-  EXPECT_THAT(batches[0].label, ElementsAre(0, 1, 2, 3));
-}
-
-TEST_F(BatchSourceTest, DropLastLeavesTheShortGlobalBatchOutAndRankZeroCountsIt) {
-  config()->mutable_data()->set_drop_last(true);
-  const std::vector<Batch> batches = SyncBatches(21, 2, 0, 4, 3);
-  EXPECT_EQ(batches[2].n, 0u);
-  EXPECT_EQ(dropped_, 5u);
-  SyncBatches(21, 2, 1, 4, 3);
-  EXPECT_EQ(dropped_, 0u);
-}
-
-TEST_F(BatchSourceTest, PerRankFilesGiveEmptyBatchesToTheRankThatHasNoMore) {
-  config()->mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
-  const std::vector<Batch> batches = SyncBatches(5, 2, 1, 4, 4);
-  ASSERT_EQ(batches.size(), 4u);
-  EXPECT_EQ(batches[0].n, 4u);
-  EXPECT_EQ(batches[1].n, 1u);
-  EXPECT_EQ(batches[2].n, 0u);
-  EXPECT_EQ(batches[3].n, 0u);
-}
 
 DataTask Task(uint64_t id, uint64_t begin, uint64_t end, uint64_t first_offset = 0) {
   DataTask task;
@@ -187,23 +67,6 @@ TEST_F(BatchSourceTest, TasksAreCutInBatchesAndEveryExampleComesOnce) {
   EXPECT_FALSE(*source.ReportTrained());
   EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 0), Pair(3, 4)));
 }
-
-// A schema that finds one example in what was read.
-class OneExampleModel : public FakeModel {
-  class Schema : public EmptySchema {
-    DataSummary Summarize(const DataCounts&) const override {
-      DataSummary summary;
-      summary.set_examples(1);
-      return summary;
-    }
-  };
-
- public:
-  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
-
- private:
-  const std::shared_ptr<const FeatureSchema> schema_ = std::make_shared<Schema>();
-};
 
 TEST_F(BatchSourceTest, EachTaskOfTheFirstEpochIsSummarizedOnceAndReportedWithIt) {
   const OneExampleModel model;

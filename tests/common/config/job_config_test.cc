@@ -233,6 +233,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"data.label.positive", "b"}, {"data.label.positive_at_least", "1"}},
                    {"data.label.positive_at_least", "contradicts"}},
         BadSetting{{{"data.task_bytes", "3"}}, {"data.task_bytes: 3"}},
+        BadSetting{{{"data.shuffle_lanes", "0"}}, {"data.shuffle_lanes: 0"}},
+        BadSetting{{{"data.shuffle_window", "0"}}, {"data.shuffle_window: 0"}},
+        BadSetting{{{"strategy.a_sync", "false"}, {"worker_num", "65"}},
+                   {"data.shuffle_lanes: 64", "worker_num 65", "set data.shuffle_lanes to 65"}},
         BadSetting{{{"data.cache", "false"}, {"data.cache_dir", "c"}},
                    {"data.cache_dir: has no effect"}},
         BadSetting{{{"data.cache", "false"}, {"data.cache_max_bytes", "9"}},
@@ -268,6 +272,21 @@ TEST(JobConfigTest, SlotsAreChecked) {
   job.mutable_data()->mutable_slots(4)->set_dim(100000);
   EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
               AllOf(HasSubstr("data.slots[4].name: 'a'"), HasSubstr("data.slots[4].dim: 100000")));
+}
+
+TEST(JobConfigTest, OnlySyncHasLanesAndNeedsOneForEachWorkerUnlessRanksHaveFilesOfTheirOwn) {
+  JobConfig job = GoodJob();
+  EXPECT_FALSE(EffectiveJobConfig(job, "/base")->data().has_shuffle_lanes());
+  job.set_worker_num(65);
+  EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
+  job.mutable_strategy()->set_a_sync(false);
+  EXPECT_FALSE(EffectiveJobConfig(job, "/base").ok());
+  job.mutable_data()->set_shuffle_lanes(65);
+  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().shuffle_lanes(), 65u);
+  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().shuffle_window(), 8192u);
+  job.mutable_data()->clear_shuffle_lanes();
+  job.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().shuffle_lanes(), 64u);
 }
 
 TEST(JobConfigTest, TheCacheIsWrittenWhenEpochsComeBackToIt) {

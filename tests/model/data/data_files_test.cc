@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "common/base/clock.h"
 #include "gmock/gmock.h"
 #include "model/data/data_source.h"
 #include "model/data/example_cache.h"
@@ -19,7 +20,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 void Age(const std::string& path, int seconds = 86400) {
-  utimbuf times{time(nullptr) - seconds, time(nullptr) - seconds};
+  const time_t then = absl::ToTimeT(Clock::Real()->WallNow()) - seconds;
+  utimbuf times{then, then};
   ASSERT_EQ(utime(path.c_str(), &times), 0);
 }
 

@@ -99,6 +99,60 @@ TEST(DataSourceTest, EverySplitOfAFileWithHeaderYieldsEachExampleOnce) {
   ExpectEverySplitIsExact(kHeader, "\nx,n,y\n7,1,0\n8,22,1\n9,3,0\n", {1, 22, 3});
 }
 
+// Lines of each piece as ReadPiece meets them.
+std::vector<uint64_t> LinesOfPieces(const Source& source, const std::string& path, uint64_t begin,
+                                    uint64_t end, uint64_t piece) {
+  std::vector<uint64_t> lines;
+  for (uint64_t at = begin; at < end; at += piece) {
+    const Piece read = Read(source, path, at, std::min(at + piece, end));
+    EXPECT_TRUE(read.status.ok()) << read.status;
+    lines.push_back(read.batch.n + read.bad.count);
+  }
+  return lines;
+}
+
+TEST(DataSourceTest, LinesAreCountedAsTheyAreRead) {
+  const TempFolder folder;
+  std::mt19937 random(5);
+  std::string text = "\xEF\xBB\xBF# comment\n\ny,n\n";
+  for (int i = 0; i < 200; ++i) {
+    const char* const lines[] = {"1,2\n", "# 1,2\n", "\r\n", "bad\n", "0,12345\r\n", "  \n"};
+    text += lines[random() % 6];
+  }
+  text += "1,7";
+  const Source source = SourceOf(
+      "data { format: CSV label { column: 'y' } csv { header: true comment_prefix: '#' } } "
+      "features { name: 'n' numeric {} }");
+  for (const std::string& path :
+       {folder.Write("plain", text), folder.Write("zipped", Gzip(text))}) {
+    for (const uint64_t piece : {1, 7, 64, 5000}) {
+      for (const uint64_t begin : {uint64_t{0}, uint64_t{10}, text.size() / 2}) {
+        for (const uint64_t end : {begin + 1, begin + 3 * piece, uint64_t{text.size()}}) {
+          auto counted = source.data->CountLines(path, begin, end, piece);
+          ASSERT_TRUE(counted.ok()) << counted.status();
+          const std::vector<uint64_t> read =
+              LinesOfPieces(source, path, begin, std::min<uint64_t>(end, text.size()), piece);
+          ASSERT_LE(counted->size(), read.size());
+          counted->resize(read.size());
+          EXPECT_EQ(*counted, read)
+              << path << " from " << begin << " to " << end << " by " << piece;
+        }
+      }
+    }
+    // Of text of unknown length the last piece is the one in which the last line starts.
+    EXPECT_EQ(source.data->CountLines(path, 0, UINT64_MAX, 10)->size(), (text.size() - 3) / 10 + 1);
+  }
+}
+
+TEST(DataSourceTest, PiecesOfAFileWhoseHeaderHasChangedAreReadByTheNewOne) {
+  const TempFolder folder;
+  const Source source = SourceOf(kHeader);
+  const std::string path = folder.Write("a", "y,n\n1,5\n");
+  EXPECT_THAT(Numbers(source, path), ElementsAre(5));
+  folder.Write("a", "x,n,y\n1,6,0\n");
+  EXPECT_THAT(Numbers(source, path), ElementsAre(6));
+}
+
 TEST(DataSourceTest, PiecesInAnyOrderAndOnManyThreadsAreRight) {
   const TempFolder folder;
   std::string text;

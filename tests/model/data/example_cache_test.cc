@@ -10,7 +10,6 @@
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "gmock/gmock.h"
-#include "model/data/example_set.h"
 #include "model/features/data_summary.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
@@ -73,10 +72,8 @@ class ExampleCacheTest : public ::testing::Test {
         ReadExamples(**data, *schema, cache, piece, &scratch, &read.bad, &read.summary);
     EXPECT_TRUE(examples.ok()) << examples.status();
     read.cached = examples->owner != nullptr;
-    ExampleSet set;
-    set.Add(*examples);
     read.batch = EmptyBatch(*schema);
-    for (uint64_t i = 0; i < set.size(); ++i) set.AppendTo(&read.batch, i);
+    for (uint64_t i = 0; i < examples->view.n; ++i) read.batch.Append(examples->view, i, i);
     return read;
   }
   Read ReadPiece(const DataPiece& piece) { return ReadWith(Cache().get(), piece); }
@@ -141,6 +138,26 @@ TEST_F(ExampleCacheTest, PiecesHaveFilesOfTheirOwn) {
     EXPECT_EQ(c.batch.n, 0);
   }
   EXPECT_THAT(Files(), SizeIs(3));
+}
+
+TEST_F(ExampleCacheTest, LinesAreCountedByTheHeaderOfAFileThatFits) {
+  job_.mutable_data()->set_max_bad_lines(10);
+  const auto count = [this](const DataPiece& piece) {
+    return Cache()->CountLines(piece, *IdentifyFile(source_));
+  };
+  EXPECT_EQ(count({source_}), std::nullopt);
+  ReadAll();
+  EXPECT_EQ(count({source_}), 505u);  // 5 of them malformed
+  EXPECT_EQ(count({source_, 0, 100}), std::nullopt);
+  Age(source_, 3600);
+  EXPECT_EQ(count({source_}), std::nullopt);
+  ReadAll();
+  EXPECT_EQ(count({source_}), 505u);
+  fs::resize_file(OnlyFile(), fs::file_size(OnlyFile()) - 64);
+  EXPECT_EQ(count({source_}), std::nullopt);
+  fs::resize_file(OnlyFile(), 100);
+  EXPECT_EQ(count({source_}), std::nullopt);
+  EXPECT_THAT(log_, SizeIs(1));  // of the read of the changed file
 }
 
 TEST_F(ExampleCacheTest, SummariesOfPiecesAddUpToThatOfTheFileCachedOrNot) {

@@ -89,6 +89,54 @@ TEST(LineReaderTest, LinesOfTheLimitAreWholeAndLongerOnesAreMarked) {
   }
 }
 
+// Text in memory that counts what is read of it.
+class CountingReader : public TextReader {
+ public:
+  CountingReader(std::string text, uint64_t* read)
+      : TextReader("text", FileIdentity()), text_(std::move(text)), read_(read) {}
+  bool compressed() const override { return false; }
+  absl::Status SkipTo(uint64_t offset) override {
+    offset_ = std::min<uint64_t>(offset, text_.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<size_t> ReadSome(char* to, size_t n) override {
+    n = std::min<size_t>(n, text_.size() - offset_);
+    text_.copy(to, n, offset_);
+    *read_ += n;
+    return n;
+  }
+  const std::string text_;
+  uint64_t* const read_;
+};
+
+TEST(LineReaderTest, LittleTextIsReadBehindTheExpectedEnd) {
+  std::string text;
+  while (text.size() < 3000000) text += std::string(text.size() % 300, 'x') + "\n";
+  text += std::string(400000, 'y') + "\n";
+  for (const uint64_t begin : {uint64_t{0}, uint64_t{500001}}) {
+    for (const uint64_t length : {uint64_t{1}, uint64_t{1000}, uint64_t{524288}, text.size()}) {
+      uint64_t read = 0, lines = 0;
+      LineReader reader(std::make_unique<CountingReader>(text, &read));
+      reader.ExpectEnd(begin + length);
+      ASSERT_TRUE(reader.Seek(begin).ok());
+      LineReader::Line line;
+      while (reader.next_offset() < begin + length && *reader.Next(&line)) ++lines;
+      EXPECT_TRUE(lines > 0 || length < 1000);
+      EXPECT_LE(read, length + 2048);
+    }
+  }
+  // A long line across the end is read whole.
+  uint64_t read = 0;
+  LineReader reader(std::make_unique<CountingReader>(text, &read));
+  reader.ExpectEnd(text.size() - 300000);
+  ASSERT_TRUE(reader.Seek(text.size() - 400001).ok());
+  LineReader::Line line;
+  ASSERT_TRUE(*reader.Next(&line));
+  EXPECT_EQ(line.size, 400000u);
+}
+
 TEST(LineReaderTest, SmallLinesAcrossManyBuffersAreAllRead) {
   const TempFolder folder;
   std::string text;

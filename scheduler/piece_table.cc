@@ -1,0 +1,97 @@
+#include "scheduler/piece_table.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "model/data/lane_plan.h"
+
+namespace sluice {
+namespace {
+
+struct Piece {
+  uint32_t file = 0;
+  uint64_t begin = 0, end = 0, examples = 0;
+  uint32_t rank = 0;
+};
+
+bool Before(const Piece& a, const Piece& b) {
+  return std::tie(a.file, a.begin, a.rank) < std::tie(b.file, b.begin, b.rank);
+}
+
+absl::StatusOr<std::vector<Piece>> Gather(const std::vector<IndexReport>& by_rank) {
+  std::vector<Piece> all;
+  for (uint32_t rank = 0; rank < by_rank.size(); ++rank) {
+    const DataPieces& p = by_rank[rank].pieces();
+    const int n = p.file_size();
+    if (p.begin_size() != n || p.end_size() != n || p.examples_size() != n) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("rank ", rank, " reports pieces with columns of different lengths"));
+    }
+    for (int i = 0; i < n; ++i)
+      all.push_back({p.file(i), p.begin(i), p.end(i), p.examples(i), rank});
+  }
+  std::sort(all.begin(), all.end(), Before);
+  return all;
+}
+
+absl::Status Refuse(const std::string& file, const std::string& why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the ranks' counts of the training file ", file, " do not fit together: ", why,
+                   "; data.train_files must be the same files on every host, and must not change "
+                   "while the job runs"));
+}
+
+// The pieces [first, last) are those of one file.
+absl::Status CheckFile(const Piece* first, const Piece* last, const std::string& name,
+                       uint64_t bytes) {
+  uint64_t at = 0;
+  for (const Piece* p = first; p < last; ++p) {
+    if (p->begin != at || p->end <= p->begin) {
+      return Refuse(name, absl::StrCat("rank ", p->rank, " counted from byte ", p->begin, " to ",
+                                       p->end, ", where a piece from byte ", at, " is wanted"));
+    }
+    at = p->end;
+  }
+  if (at == bytes || at == kTextEnd) return absl::OkStatus();
+  const std::string who = first < last ? absl::StrCat("rank ", last[-1].rank) : "no rank";
+  return Refuse(
+      name, absl::StrCat(who, " counted up to byte ", at, ", but the file has ", bytes, " bytes"));
+}
+
+}  // namespace
+
+absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
+                                       const google::protobuf::RepeatedPtrField<SeenFile>& files) {
+  const absl::StatusOr<std::vector<Piece>> all = Gather(by_rank);
+  if (!all.ok()) return all.status();
+  const Piece* const end = all->data() + all->size();
+  const Piece* at = all->data();
+  for (int file = 0; file < files.size(); ++file) {
+    const Piece* const first = at;
+    while (at < end && at->file == static_cast<uint32_t>(file)) ++at;
+    const absl::Status covered = CheckFile(first, at, files[file].path(), files[file].bytes());
+    if (!covered.ok()) return covered;
+  }
+  if (at < end) {
+    return Refuse(absl::StrCat("number ", at->file),
+                  absl::StrCat("rank ", at->rank, " counted it, but there are only ", files.size(),
+                               " training files"));
+  }
+  DataPieces pieces;
+  for (const Piece& piece : *all) {
+    pieces.add_file(piece.file);
+    pieces.add_begin(piece.begin);
+    pieces.add_end(piece.end);
+    pieces.add_examples(piece.examples);
+  }
+  return pieces;
+}
+
+uint64_t CountExamples(const DataPieces& pieces) {
+  uint64_t sum = 0;
+  for (const uint64_t examples : pieces.examples()) sum += examples;
+  return sum;
+}
+
+}  // namespace sluice

@@ -1,0 +1,83 @@
+#include "scheduler/piece_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Piece {
+  uint32_t file;
+  uint64_t begin, end, examples;
+};
+
+// Of a rank that sees files a0, a1, ... of these sizes.
+IndexReport Report(const std::vector<uint64_t>& sizes, const std::vector<Piece>& pieces) {
+  IndexReport report;
+  for (size_t f = 0; f < sizes.size(); ++f) {
+    SeenFile* const file = report.add_train_seen();
+    file->set_path(absl::StrCat("a", f));
+    file->set_bytes(sizes[f]);
+  }
+  for (const Piece& piece : pieces) {
+    report.mutable_pieces()->add_file(piece.file);
+    report.mutable_pieces()->add_begin(piece.begin);
+    report.mutable_pieces()->add_end(piece.end);
+    report.mutable_pieces()->add_examples(piece.examples);
+  }
+  return report;
+}
+
+// All ranks see what the first sees.
+absl::StatusOr<DataPieces> Merge(const std::vector<IndexReport>& reports) {
+  return MergePieces(reports, reports[0].train_seen());
+}
+
+std::string Refused(const std::vector<IndexReport>& reports) {
+  const auto merged = Merge(reports);
+  EXPECT_EQ(merged.status().code(), absl::StatusCode::kFailedPrecondition) << merged.status();
+  return std::string(merged.status().message());
+}
+
+TEST(PieceTableTest, SharesOfRanksMakeOneSortedTable) {
+  const auto merged = Merge({Report({20, 0, 9}, {{2, 0, 4, 5}, {2, 4, UINT64_MAX, 6}}),
+                             Report({20, 0, 9}, {{0, 10, 20, 4}, {0, 0, 10, 3}})});
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_THAT(merged->file(), ElementsAre(0, 0, 2, 2));
+  EXPECT_THAT(merged->begin(), ElementsAre(0, 10, 0, 4));
+  EXPECT_THAT(merged->end(), ElementsAre(10, 20, 4, UINT64_MAX));
+  EXPECT_THAT(merged->examples(), ElementsAre(3, 4, 5, 6));
+  EXPECT_EQ(CountExamples(*merged), 18u);
+}
+
+TEST(PieceTableTest, GapsOverlapsAndMissingEndsAreRefusedWithFileAndRank) {
+  const std::vector<uint64_t> sizes = {5, 20};
+  const IndexReport first = Report(sizes, {{0, 0, 5, 1}, {1, 0, 10, 2}});
+  EXPECT_THAT(Refused({first, Report(sizes, {{1, 12, 20, 2}})}),
+              AllOf(HasSubstr("file a1"), HasSubstr("rank 1"), HasSubstr("byte 12")));
+  EXPECT_THAT(Refused({first, Report(sizes, {{1, 9, 20, 2}})}),
+              AllOf(HasSubstr("file a1"), HasSubstr("rank 1")));
+  EXPECT_THAT(Refused({first, Report(sizes, {{1, 0, 10, 2}, {1, 10, 20, 2}})}),
+              AllOf(HasSubstr("file a1"), HasSubstr("rank 1")));
+  EXPECT_THAT(Refused({first, Report(sizes, {{1, 10, 18, 2}})}),
+              AllOf(HasSubstr("file a1"), HasSubstr("rank 1"), HasSubstr("byte 18")));
+  EXPECT_THAT(Refused({first, Report(sizes, {{1, 10, 10, 2}})}), HasSubstr("file a1"));
+  EXPECT_THAT(Refused({Report(sizes, {{1, 0, 20, 2}})}), HasSubstr("file a0"));
+  EXPECT_THAT(Refused({first, Report({5, 20, 7}, {{1, 10, 20, 2}, {2, 0, 7, 1}})}),
+              AllOf(HasSubstr("file number 2"), HasSubstr("rank 1")));
+}
+
+TEST(PieceTableTest, ColumnsOfDifferentLengthsAreInvalid) {
+  IndexReport report = Report({5}, {{0, 0, 5, 1}});
+  report.mutable_pieces()->add_examples(3);
+  EXPECT_EQ(Merge({report}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice

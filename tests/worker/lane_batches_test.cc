@@ -1,0 +1,374 @@
+#include "worker/lane_batches.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "tests/worker/numbered_data.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LaneBatchesTest : public ::testing::Test {
+ protected:
+  LaneBatchesTest() {
+    context_.spec = &spec_;
+    context_.mode = Mode::kSync;
+    context_.model = &model_;
+    context_.data = &data_;
+    context_.stats = &stats_;
+    context_.cancelled = &cancelled_;
+    context_.log = [](const std::string&) {};
+    DataConfig* data = spec_.mutable_config()->mutable_data();
+    data->set_shuffle(true);
+    data->set_shuffle_lanes(8);
+    data->set_shuffle_window(30);
+    data->set_max_bad_lines(1000000);
+    spec_.mutable_config()->mutable_train()->set_seed(1);
+  }
+  DataConfig* data_config() { return spec_.mutable_config()->mutable_data(); }
+
+  // Plain files of so many lines, cut in pieces.
+  void SetFiles(const std::vector<uint64_t>& sizes, uint64_t piece) {
+    table_ = PieceTable();
+    for (uint32_t f = 0; f < sizes.size(); ++f) {
+      table_.files.push_back(std::to_string(f));
+      for (uint64_t at = 0; at < sizes[f]; at += piece) {
+        const uint64_t end = std::min(at + piece, sizes[f]);
+        table_.pieces.push_back({f, at, end, end - at});
+      }
+    }
+  }
+  // The last piece of each file ends with its text, as those of compressed files.
+  void Compress() {
+    for (size_t i = 0; i < table_.pieces.size(); ++i) {
+      const bool last = i + 1 == table_.pieces.size() || table_.pieces[i + 1].begin == 0;
+      if (!last) continue;
+      data_.text_end = table_.pieces[i].end;  // all have the same size
+      table_.pieces[i].end = kTextEnd;
+    }
+  }
+  uint64_t Lines() const {
+    uint64_t lines = 0;
+    for (const CountedPiece& piece : table_.pieces) lines += piece.lines;
+    return lines;
+  }
+
+  struct Epoch {
+    std::vector<Batch> batches;
+    uint64_t dropped = 0;
+    std::multiset<float> Labels() const {
+      std::multiset<float> labels;
+      for (const Batch& batch : batches) labels.insert(batch.label.begin(), batch.label.end());
+      return labels;
+    }
+  };
+  Epoch Train(uint32_t ranks, uint32_t rank, uint32_t batch_size, uint32_t epoch = 0) {
+    spec_.set_worker_num(ranks);
+    context_.rank = rank;
+    spec_.mutable_config()->mutable_train()->set_batch_size(batch_size);
+    const uint64_t steps =
+        GlobalSteps(Lines(), uint64_t{batch_size} * ranks, data_config()->drop_last());
+    LaneBatches source(context_, table_, epoch, steps);
+    Epoch result;
+    PreparedBatch prepared;
+    while (FillNext(&source, &prepared)) result.batches.push_back(prepared.batch);
+    EXPECT_EQ(result.batches.size(), steps);
+    result.dropped = source.dropped();
+    return result;
+  }
+  // The ranks' batches of each step, one behind the other.
+  Epoch TrainAll(uint32_t ranks, uint32_t batch_size) {
+    Epoch all;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const Epoch own = Train(ranks, rank, batch_size);
+      all.dropped += own.dropped;
+      if (rank == 0) all.batches.resize(own.batches.size());
+      for (size_t t = 0; t < own.batches.size(); ++t) {
+        Batch& to = all.batches[t];
+        if (rank == 0) {
+          to.first_position = own.batches[t].first_position;
+          to.chunk = own.batches[t].chunk;
+        } else if (data_.bad_examples.empty()) {
+          EXPECT_EQ(own.batches[t].first_position, to.n);
+        }
+        EXPECT_EQ(own.batches[t].chunk, to.chunk);
+        for (size_t i = 0; i < own.batches[t].n; ++i) {
+          to.Append(own.batches[t], i, own.batches[t].example_id[i]);
+        }
+      }
+    }
+    return all;
+  }
+
+  SchemaModel model_;
+  NumberedData data_;
+  JobSpec spec_;
+  WorkerStats stats_{"job", 0, 1000, nullptr};
+  std::atomic<bool> cancelled_{false};
+  JobContext context_;
+  PieceTable table_;
+};
+
+TEST_F(LaneBatchesTest, AnyNumberOfRanksTrainsTheBatchesOfOneWorkerWithTheSameIdentities) {
+  for (const uint64_t n : {0, 1, 5, 64, 103, 1000}) {
+    SetFiles({n, n / 3, 17}, 13);
+    for (const uint32_t b : {1, 5, 24}) {
+      const Epoch one = TrainAll(1, 24 * b);
+      for (const uint32_t ranks : {2u, 3u, 4u, 8u}) {
+        SCOPED_TRACE(testing::Message() << n << " lines, batch " << b << ", ranks " << ranks);
+        const Epoch all = TrainAll(ranks, 24 * b / ranks);
+        ASSERT_EQ(all.batches.size(), one.batches.size());
+        for (size_t t = 0; t < one.batches.size(); ++t) {
+          EXPECT_EQ(all.batches[t].label, one.batches[t].label);
+          EXPECT_EQ(all.batches[t].example_id, one.batches[t].example_id);
+          EXPECT_EQ(all.batches[t].chunk, one.batches[t].chunk);
+        }
+      }
+      const std::multiset<float> labels = one.Labels();
+      EXPECT_EQ(labels.size(), Lines());
+      EXPECT_EQ(std::set<float>(labels.begin(), labels.end()).size(), Lines());
+    }
+  }
+}
+
+TEST_F(LaneBatchesTest, EveryExampleIsTrainedOnceWhateverTheSizes) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 100; ++i) {
+    SCOPED_TRACE(i);
+    const auto up_to = [&](uint64_t n) { return 1 + random() % n; };
+    const bool compressed = i % 2 == 1;
+    const uint64_t size = up_to(400);
+    if (compressed) {
+      SetFiles(std::vector<uint64_t>(up_to(4), size), up_to(50));
+      Compress();
+    } else {
+      SetFiles({size, up_to(300), up_to(10)}, up_to(50));
+    }
+    data_config()->set_shuffle_lanes(up_to(20));
+    data_config()->set_shuffle_window(up_to(60));
+    data_config()->set_shuffle(i % 3 != 0);
+    data_.bad_examples.clear();
+    const uint64_t bad = i % 5 == 0 ? up_to(size) : 0;
+    while (data_.bad_examples.size() < bad) data_.bad_examples.insert(random() % size);
+    const uint32_t ranks = up_to(data_config()->shuffle_lanes());
+    const std::multiset<float> labels = TrainAll(ranks, up_to(30)).Labels();
+    EXPECT_EQ(labels.size(), Lines() - bad);
+    EXPECT_EQ(std::set<float>(labels.begin(), labels.end()).size(), Lines() - bad);
+    data_.text_end = UINT64_MAX;
+  }
+}
+
+TEST_F(LaneBatchesTest, MalformedLinesAreCountedOnceOverRanksAndMoveNoOtherExample) {
+  SetFiles({500, 300}, 40);
+  const Epoch whole = TrainAll(2, 16);
+  data_.bad_examples = {0, 1, 2, 77, 239, 100000, 100299};
+  for (const uint32_t ranks : {1u, 2u, 4u}) {
+    stats_.BeginEpoch(0);
+    const Epoch holes = TrainAll(ranks, 32 / ranks);
+    EXPECT_EQ(stats_.EpochReport().bad_lines(), 7u);
+    EXPECT_EQ(stats_.EpochReport().first_bad_lines_size(), 5);
+    ASSERT_EQ(holes.batches.size(), whole.batches.size());
+    size_t shorter = 0;
+    for (size_t t = 0; t < whole.batches.size(); ++t) {
+      EXPECT_LE(holes.batches[t].n, whole.batches[t].n);
+      shorter += whole.batches[t].n - holes.batches[t].n;
+    }
+    EXPECT_EQ(shorter, 7u);
+    EXPECT_EQ(holes.Labels().size(), 793u);
+  }
+}
+
+TEST_F(LaneBatchesTest, EachPieceOfTheFirstEpochIsSummarizedOnceOverRanks) {
+  const OneExampleModel model;
+  context_.model = &model;
+  SetFiles({500, 300}, 40);
+  for (const uint32_t ranks : {1u, 3u, 8u}) {
+    WorkerStats stats("job", 0, 1000, nullptr);
+    context_.stats = &stats;
+    stats.BeginEpoch(0);
+    TrainAll(ranks, 24 / ranks);
+    EXPECT_EQ(stats.EpochReport().summary().examples(), table_.pieces.size());
+    stats.BeginEpoch(1);
+    TrainAll(ranks, 24 / ranks);
+    EXPECT_FALSE(stats.EpochReport().has_summary());
+  }
+}
+
+TEST_F(LaneBatchesTest, DataOfMalformedLinesAloneGivesEmptyBatches) {
+  SetFiles({100}, 10);
+  for (uint64_t i = 0; i < 100; ++i) data_.bad_examples.insert(i);
+  stats_.BeginEpoch(0);
+  const Epoch none = TrainAll(2, 5);
+  EXPECT_EQ(none.batches.size(), 10u);
+  EXPECT_TRUE(none.Labels().empty());
+  EXPECT_EQ(stats_.EpochReport().bad_lines(), 100u);
+}
+
+TEST_F(LaneBatchesTest, MoreMalformedLinesThanAllowedAreAnError) {
+  SetFiles({100}, 10);
+  data_config()->set_max_bad_lines(2);
+  data_.bad_examples = {5, 50, 95};
+  spec_.set_worker_num(1);
+  spec_.mutable_config()->mutable_train()->set_batch_size(10);
+  LaneBatches source(context_, table_, 0, 10);
+  absl::Status status;
+  for (int i = 0; i < 10 && status.ok(); ++i) status = source.Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_bad_lines = 2"));
+}
+
+TEST_F(LaneBatchesTest, APieceWithAnotherNumberOfLinesThanCountedIsAnError) {
+  SetFiles({100}, 10);
+  table_.pieces[3].lines = 9;
+  spec_.set_worker_num(1);
+  spec_.mutable_config()->mutable_train()->set_batch_size(100);
+  LaneBatches source(context_, table_, 0, 1);
+  const auto fill = source.Next();
+  EXPECT_EQ(fill.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(fill.status().message()), HasSubstr("data file 0"));
+}
+
+TEST_F(LaneBatchesTest, DropLastLeavesTheShortGlobalBatchOutAndRanksCountItOnce) {
+  data_config()->set_drop_last(true);
+  SetFiles({21}, 4);
+  for (const uint32_t ranks : {1u, 2u, 4u}) {
+    const Epoch all = TrainAll(ranks, 8 / ranks);
+    EXPECT_EQ(all.batches.size(), 2u);
+    EXPECT_EQ(all.Labels().size(), 16u);
+    EXPECT_EQ(all.dropped, 5u);
+  }
+  data_.bad_examples = {3, 9, 20};
+  stats_.BeginEpoch(0);
+  const Epoch holes = TrainAll(2, 4);
+  EXPECT_EQ(holes.Labels().size() + holes.dropped, 18u);
+  EXPECT_EQ(stats_.EpochReport().bad_lines(), 3u);
+}
+
+TEST_F(LaneBatchesTest, PerRankFilesGiveEmptyBatchesToTheRankThatHasNoMore) {
+  data_config()->set_assignment(DataConfig::PER_RANK_FILES);
+  SetFiles({5}, 2);
+  spec_.set_worker_num(20);  // more than lanes
+  context_.rank = 13;
+  spec_.mutable_config()->mutable_train()->set_batch_size(4);
+  LaneBatches source(context_, table_, 0, 4);
+  PreparedBatch prepared;
+  std::vector<size_t> sizes;
+  while (FillNext(&source, &prepared)) sizes.push_back(prepared.batch.n);
+  EXPECT_THAT(sizes, testing::ElementsAre(4, 1, 0, 0));
+}
+
+TEST_F(LaneBatchesTest, EpochsAreInDifferentOrdersAndNoShuffleKeepsTheFiles) {
+  SetFiles({64}, 8);
+  EXPECT_NE(Train(1, 0, 64, 0).batches[0].label, Train(1, 0, 64, 1).batches[0].label);
+  EXPECT_EQ(Train(1, 0, 64, 1).batches[0].label, Train(1, 0, 64, 1).batches[0].label);
+  data_config()->set_shuffle(false);
+  data_config()->set_shuffle_lanes(1);
+  const std::vector<Batch> batches = Train(1, 0, 4).batches;
+  for (size_t t = 0; t < 16; ++t) {
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(batches[t].label[i], 4 * t + i);
+  }
+}
+
+TEST_F(LaneBatchesTest, WindowsMixTheirExamples) {
+  data_config()->set_shuffle_lanes(1);
+  data_config()->set_shuffle_window(1000);
+  SetFiles({1000}, 1000);
+  const std::vector<float> labels = Train(1, 0, 1000).batches[0].label;
+  size_t ascents = 0;
+  for (size_t i = 1; i < labels.size(); ++i) ascents += labels[i] == labels[i - 1] + 1 ? 1 : 0;
+  EXPECT_LT(ascents, 20u);
+}
+
+// What a rank holds is the memory of the pieces in it: each has a buffer of its own.
+TEST_F(LaneBatchesTest, MemoryIsThatOfTheWindowsWhateverTheSizeOfTheData) {
+  data_config()->set_shuffle_lanes(4);
+  data_config()->set_shuffle_window(100);
+  for (const uint64_t lines : {10000, 80000}) {
+    SetFiles({lines}, 20);
+    for (const uint32_t ranks : {1u, 4u}) {
+      data_.buffers.clear();
+      data_.reads.clear();
+      Train(ranks, 0, 32 / ranks);
+      EXPECT_GE(data_.reads.size(), lines / 20 / ranks);
+      // Each lane has a window of at most 7 pieces, one of them two windows for a moment; and the
+      // last piece read.
+      EXPECT_LE(data_.buffers.size(), (4 / ranks + 1) * 7 + 1);
+    }
+  }
+}
+
+TEST_F(LaneBatchesTest, ReadingRunsAheadOfTrainingByWindowsOnly) {
+  data_config()->set_shuffle_lanes(4);
+  data_config()->set_shuffle_window(100);
+  SetFiles({40000}, 20);
+  spec_.set_worker_num(1);
+  spec_.mutable_config()->mutable_train()->set_batch_size(32);
+  LaneBatches source(context_, table_, 0, 1250);
+  PreparedBatch prepared;
+  uint64_t most_at_once = 0, read = 0, trained = 0;
+  while (FillNext(&source, &prepared)) {
+    trained += prepared.batch.n;
+    const uint64_t now = data_.reads.size() * 20;
+    if (trained > 32) most_at_once = std::max(most_at_once, now - read);
+    read = now;
+    ASSERT_LE(read, trained + 4 * (100 + 20));
+  }
+  EXPECT_EQ(trained, 40000u);
+  // One lane at a time reads its next window.
+  EXPECT_LE(most_at_once, 100u + 40u);
+}
+
+TEST_F(LaneBatchesTest, ARankReadsEachPieceOnceAndCompressedFilesInOrder) {
+  SetFiles(std::vector<uint64_t>(3, 3000), 20);
+  Compress();
+  std::map<std::pair<std::string, uint64_t>, int> readers;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    data_.reads.clear();
+    Train(2, rank, 16);
+    std::map<std::string, uint64_t> last;
+    for (const auto& [file, begin] : data_.reads) {
+      EXPECT_TRUE(last.count(file) == 0 || last[file] < begin) << file;
+      last[file] = begin;
+      ++readers[{file, begin}];
+    }
+  }
+  EXPECT_EQ(readers.size(), 450u);
+  int twice = 0;
+  for (const auto& [piece, n] : readers) twice += n > 1 ? 1 : 0;
+  EXPECT_LE(twice, 4);
+}
+
+TEST_F(LaneBatchesTest, FillsMayRunLateAndInAnyOrder) {
+  SetFiles({300}, 7);
+  const Epoch in_order = Train(1, 0, 16);
+  LaneBatches source(context_, table_, 0, in_order.batches.size());
+  std::vector<BatchSource::Fill> fills;
+  for (;;) {
+    const auto fill = source.Next();
+    ASSERT_TRUE(fill.ok());
+    if (!*fill) break;
+    fills.push_back(*fill);
+  }
+  for (size_t t = fills.size(); t-- > 0;) {
+    PreparedBatch prepared;
+    fills[t](&prepared);
+    EXPECT_EQ(prepared.batch.label, in_order.batches[t].label);
+  }
+}
+
+TEST_F(LaneBatchesTest, ACancelledJobReadsNoMore) {
+  SetFiles({300}, 7);
+  Train(1, 0, 16);
+  LaneBatches source(context_, table_, 0, 10);
+  cancelled_ = true;
+  EXPECT_EQ(source.Next().status().code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,67 @@
+#include "worker/lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/hash.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+LaneWindow::LaneWindow(uint64_t lines, std::vector<Part> parts, uint64_t seed, bool shuffle)
+    : parts_(std::move(parts)), order_(lines, seed), shuffle_(shuffle) {
+  ends_.reserve(parts_.size());
+  for (const Part& part : parts_) ends_.push_back(examples_ += part.end - part.first);
+}
+
+void LaneWindow::AppendTo(uint64_t i, Batch* batch) const {
+  const uint64_t line = LineAt(i);
+  if (line >= examples_) return;
+  const size_t p = std::upper_bound(ends_.begin(), ends_.end(), line) - ends_.begin();
+  const Part& part = parts_[p];
+  const uint64_t example = part.end - (ends_[p] - line);
+  batch->Append(part.examples.view, example, CombineHash(part.id_seed, example));
+}
+
+absl::Status Lane::ReadWindow() {
+  window_ = nullptr;  // its memory may serve the next one
+  window_begin_ = window_end_;
+  window_end_ = sequence_.WindowEnd(window_number_);
+  std::vector<LaneWindow::Part> parts;
+  for (uint64_t at = window_begin_; at < window_end_;) {
+    const LanePart& part = sequence_.parts[part_];
+    if (part_examples_.owner == nullptr) {
+      SLUICE_ASSIGN_OR_RETURN(part_examples_, reader_->Read(part));
+    }
+    const uint64_t part_end = part_begin_ + (part.to - part.from);
+    const uint64_t end = std::min(part_end, window_end_);
+    const uint64_t n = part_examples_.view.n;
+    const uint64_t first = std::min<uint64_t>(part.from + (at - part_begin_), n);
+    const uint64_t last = std::min<uint64_t>(part.from + (end - part_begin_), n);
+    const CountedPiece& piece = pieces_[part.piece];
+    if (first < last)
+      parts.push_back({part_examples_, first, last, CombineHash(piece.file, piece.begin)});
+    at = end;
+    if (end < part_end) break;
+    part_examples_ = Examples();
+    part_begin_ = part_end;
+    ++part_;
+  }
+  window_ = std::make_shared<LaneWindow>(
+      window_end_ - window_begin_, std::move(parts),
+      CombineHash(CombineHash(options_.seed, sequence_.lane), window_number_), options_.shuffle);
+  ++window_number_;
+  return absl::OkStatus();
+}
+
+absl::Status Lane::Take(uint64_t to, std::vector<LaneSlice>* slices) {
+  while (taken_ < to) {
+    if (taken_ == window_end_) SLUICE_RETURN_IF_ERROR(ReadWindow());
+    const uint64_t end = std::min(to, window_end_);
+    slices->push_back({window_, taken_ - window_begin_, end - window_begin_});
+    taken_ = end;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

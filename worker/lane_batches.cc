@@ -1,0 +1,87 @@
+#include "worker/lane_batches.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+bool PerRank(const JobContext& context) {
+  return context.config().data().assignment() == DataConfig::PER_RANK_FILES;
+}
+
+LaneOptions OptionsOf(const JobContext& context, uint32_t epoch) {
+  const DataConfig& data = context.config().data();
+  LaneOptions options;
+  options.seed = EpochSeed(context, epoch);
+  options.shuffle = data.shuffle();
+  options.lanes = data.shuffle_lanes();
+  options.window = data.shuffle_window();
+  options.global_batch = static_cast<uint64_t>(context.config().train().batch_size()) *
+                         (PerRank(context) ? 1 : context.worker_num());
+  return options;
+}
+
+// Gradient sums are cut at multiples of this many positions of the global batch, so that up to 16
+// workers add the same partial sums; at least 16, below which cuts cost more than they are worth.
+size_t ChunkOf(uint64_t global_batch) { return std::max<uint64_t>(16, global_batch / 16); }
+
+}  // namespace
+
+LaneBatches::LaneBatches(const JobContext& context, const PieceTable& table, uint32_t epoch,
+                         uint64_t steps)
+    : context_(context),
+      drop_last_(context.config().data().drop_last()),
+      steps_(steps),
+      options_(OptionsOf(context, epoch)),
+      plan_(PlanLanes(table.pieces, options_, PerRank(context) ? 0 : context.rank,
+                      PerRank(context) ? 1 : context.worker_num())),
+      reader_(context, table) {
+  for (const LaneSequence& sequence : plan_.lanes)
+    lanes_.emplace_back(sequence, options_, table.pieces, &reader_);
+}
+
+uint64_t LaneBatches::LinesAfter(const Lane& lane, uint64_t step) const {
+  const uint64_t batches = drop_last_ ? std::min(step + 1, plan_.full_steps) : step + 1;
+  return std::min(batches * lane.share(), lane.lines());
+}
+
+absl::StatusOr<BatchSource::Fill> LaneBatches::Next() {
+  if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+  StageTimer timer(context_.stats, Stage::kRead);
+  if (step_ == steps_) {
+    SLUICE_RETURN_IF_ERROR(DropRest());
+    return Fill();
+  }
+  std::vector<LaneSlice> slices;
+  slices.reserve(lanes_.size());
+  for (Lane& lane : lanes_) SLUICE_RETURN_IF_ERROR(lane.Take(LinesAfter(lane, step_), &slices));
+  const bool full = step_ < plan_.full_steps;
+  ++step_;
+  return Fill([this, slices = std::move(slices), full](PreparedBatch* prepared) {
+    StageTimer timer(context_.stats, Stage::kRead);
+    const FeatureSchema& schema = *context_.model->schema();
+    Batch* const batch = &prepared->batch;
+    batch->Reset(schema.numerics().size(), schema.slots().size());
+    for (const LaneSlice& slice : slices) {
+      for (uint64_t i = slice.begin; i < slice.end; ++i) slice.window->AppendTo(i, batch);
+    }
+    batch->first_position = full ? plan_.first_position : plan_.last_first_position;
+    batch->chunk = ChunkOf(options_.global_batch);
+    prepared->last_of_task = false;
+  });
+}
+
+absl::Status LaneBatches::DropRest() {
+  std::vector<LaneSlice> rest;
+  for (Lane& lane : lanes_) SLUICE_RETURN_IF_ERROR(lane.Take(lane.lines(), &rest));
+  for (const LaneSlice& slice : rest) {
+    for (uint64_t i = slice.begin; i < slice.end; ++i) dropped_ += slice.window->Has(i) ? 1 : 0;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice
