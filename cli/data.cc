@@ -13,10 +13,11 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/leftovers.h"
+#include "cli/output_files.h"
 #include "cli/progress.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
-#include "common/base/env.h"
+#include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "model/data/click_files.h"
 
@@ -125,9 +126,13 @@ int Generate(const ParsedCommand& command) {
   ClickFiles files;
   absl::Status status = ReadDataFlags(command, &files);
   if (status.ok()) status = ReadOutputFlags(command, &files);
+  files.replace = command.Switch("overwrite");
+  for (size_t f = 0; status.ok() && f < files.paths.size(); ++f)
+    status = CheckOutputFile("--output", files.paths[f], files.replace, {});
   if (!status.ok()) return ReportError(status);
   std::vector<std::string> unfinished;
-  for (const std::string& path : files.paths) unfinished.push_back(path + kUnfinishedSuffix);
+  for (const std::string& path : files.paths)
+    unfinished.push_back(UnfinishedName(ResolveOutput(path).path));
   Leftovers leftovers(std::move(unfinished), "", 0);
   const absl::Time start = Clock::Real()->Now();
   const auto summary = WriteClickFiles(files);
@@ -189,6 +194,7 @@ Command DataCommand() {
       {"zstd", FlagKind::kBool, "", "",
        "compress; files of a folder are named .zst, a single file as --output says"},
       {"threads", FlagKind::kNumber, "N", "", "default: the cores of this machine"},
+      {"overwrite", FlagKind::kBool, "", "", "replace files that exist"},
   };
   spec.examples =
       "  sluice data gen --examples=2000000 --output=data/train.tsv\n"

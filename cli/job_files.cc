@@ -1,6 +1,6 @@
 #include "cli/job_files.h"
 
-#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -54,29 +54,31 @@ absl::Status NoOutput(const std::string& folder, const std::string& why) {
 // What to say when something cannot be written, from the system's reason.
 using Refusal = std::function<absl::Status(const std::string& why)>;
 
-absl::Status TryToWrite(const std::string& folder, const Refusal& refuse) {
-  const std::string probe = absl::StrCat(folder, "/.sluice-probe.", getpid());
-  const int fd = open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return refuse(std::strerror(errno));
-  close(fd);
-  unlink(probe.c_str());
-  return absl::OkStatus();
+// The first that exists of `path` and the folders around it.
+fs::path Innermost(fs::path path) {
+  std::error_code error;
+  while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
+  return path;
 }
 
+// Makes a folder in the innermost one that exists, and removes it: another command may be making or
+// removing the others at the same time.
 absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
-  // What is missing, the innermost first: made for the test only.
-  std::vector<fs::path> missing;
+  constexpr int kTries = 100;
   std::error_code error;
-  for (fs::path path = fs::absolute(folder, error); !path.empty() && !fs::exists(path, error);
-       path = path.parent_path()) {
-    missing.push_back(path);
+  const fs::path absolute = fs::absolute(folder, error);
+  for (int i = 0; i < kTries; ++i) {
+    const std::string probe =
+        absl::StrCat(Innermost(absolute).string(), "/.sluice-probe.", getpid());
+    if (mkdir(probe.c_str(), 0700) == 0) {
+      rmdir(probe.c_str());
+      return absl::OkStatus();
+    }
+    // A process of this number was killed here.
+    if (errno == EEXIST && rmdir(probe.c_str()) == 0) continue;
+    if (errno != ENOENT) break;
   }
-  fs::create_directories(folder, error);
-  const absl::Status status = error ? refuse(error.message()) : TryToWrite(folder, refuse);
-  for (const fs::path& path : missing) {
-    if (fs::is_directory(path, error)) rmdir(path.c_str());
-  }
-  return status;
+  return refuse(std::strerror(errno));
 }
 
 absl::Status NoTrace(const std::string& file, const std::string& why) {
@@ -88,18 +90,8 @@ absl::Status CheckTraceWritable(const std::string& file) {
   if (file.empty()) return absl::OkStatus();
   std::error_code error;
   if (fs::is_directory(file, error)) return NoTrace(file, "it is a folder");
-  if (fs::exists(file, error)) {
-    return access(file.c_str(), W_OK) == 0 ? absl::OkStatus() : NoTrace(file, std::strerror(errno));
-  }
   return CheckWritable(fs::path(file).parent_path().string(),
                        [&](const std::string& why) { return NoTrace(file, why); });
-}
-
-// The first that exists of `path` and the folders around it.
-fs::path Innermost(fs::path path) {
-  std::error_code error;
-  while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
-  return path;
 }
 
 }  // namespace

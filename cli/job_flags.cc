@@ -40,6 +40,8 @@ std::vector<FlagSpec> JobFlags() {
   }
   flags.push_back({"set", FlagKind::kText, "PATH=VALUE", "",
                    "overrides any field, e.g. --set model.wide_deep.dropout=0.2", true});
+  flags.push_back({"overwrite", FlagKind::kBool, "", "",
+                   "replace files at --trace and in --output_dir that Sluice did not write"});
   flags.push_back({"dry_run", FlagKind::kBool, "", "", "print the effective config and end"});
   flags.push_back(
       {"progress", FlagKind::kText, "auto|live|plain", "auto", "one live line, or plain lines"});
@@ -65,6 +67,10 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
           "--set ", text, " sets nothing; give path.to.field=value, e.g. train.batch_size=512"));
     }
     overrides.push_back({parts[0], parts[1], "--set"});
+  }
+  if (command.Given("overwrite")) {
+    overrides.push_back(
+        {"overwrite", command.Switch("overwrite") ? "true" : "false", "--overwrite"});
   }
   return LoadJobConfig(command.Text("job"), overrides, &CheckModelAndData, &ColumnsOfData);
 }

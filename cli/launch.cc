@@ -11,6 +11,7 @@
 #include "cli/job_flags.h"
 #include "cli/job_summary.h"
 #include "cli/local_cluster.h"
+#include "cli/output_files.h"
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -105,6 +106,9 @@ int Launch(const ParsedCommand& command) {
   if (!mode.ok()) return ReportError(mode.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
+  if (const absl::Status outputs = CheckJobOutputs(*job, command.Text("job")); !outputs.ok()) {
+    return ReportError(outputs);
+  }
   if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
     return ReportError(files);
   }

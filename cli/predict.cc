@@ -1,11 +1,14 @@
 // sluice predict: scores of a saved model, without a cluster.
+#include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -21,9 +24,12 @@
 #include "cli/exit_codes.h"
 #include "cli/leftovers.h"
 #include "cli/local_cluster.h"
+#include "cli/output_files.h"
 #include "cli/progress.h"
+#include "cli/score_progress.h"
 #include "cli/watch_job.h"
-#include "common/base/env.h"
+#include "common/base/clock.h"
+#include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "model/predictor.h"
 
@@ -58,10 +64,41 @@ void WriteAll(int fd, const std::string& text) {
   }
 }
 
+// Lines done so far by each part, in memory that the processes share.
+class SharedCounts {
+ public:
+  explicit SharedCounts(size_t parts) : parts_(parts) {
+    void* const memory = mmap(nullptr, parts * sizeof(Count), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    counts_ = memory == MAP_FAILED ? nullptr : static_cast<Count*>(memory);
+  }
+  ~SharedCounts() {
+    if (counts_ != nullptr) munmap(counts_, parts_ * sizeof(Count));
+  }
+  SharedCounts(const SharedCounts&) = delete;
+  SharedCounts& operator=(const SharedCounts&) = delete;
+  // Relaxed: figures for a person, that order nothing.
+  void Set(size_t part, uint64_t lines) const {
+    if (counts_ != nullptr) counts_[part].store(lines, std::memory_order_relaxed);
+  }
+  uint64_t Sum() const {
+    uint64_t sum = 0;
+    for (size_t i = 0; counts_ != nullptr && i < parts_; ++i)
+      sum += counts_[i].load(std::memory_order_relaxed);
+    return sum;
+  }
+
+ private:
+  using Count = std::atomic<uint64_t>;  // lock-free, and zero is 0
+  static_assert(Count::is_always_lock_free);
+  const size_t parts_;
+  Count* counts_;
+};
+
 [[noreturn]] void RunPart(PredictOptions options, int fd, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kJobFailed);
-  Leftovers leftovers({options.output_file + kUnfinishedSuffix, options.output_file}, "", 0);
+  Leftovers leftovers({options.output_file}, "", 0);
   const auto summary = PredictFile(options);
   if (!summary.ok()) {
     WriteAll(fd, std::string(summary.status().message()));
@@ -78,7 +115,7 @@ void WriteAll(int fd, const std::string& text) {
 // The parts run as processes: forked before any thread exists.
 absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
                                              const std::vector<std::string>& files,
-                                             Leftovers* leftovers) {
+                                             const SharedCounts& counts, Leftovers* leftovers) {
   std::vector<Part> parts;
   const pid_t parent = getpid();
   for (int i = 0; i < options.worker_num; ++i) {
@@ -93,6 +130,8 @@ absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
       PredictOptions own = options;
       own.part = i;
       own.output_file = part.file;
+      own.in_place = true;
+      own.progress = [&counts, i](uint64_t lines) { counts.Set(i, lines); };
       RunPart(std::move(own), fds[1], parent);
     }
     close(fds[1]);
@@ -104,12 +143,26 @@ absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
   return parts;
 }
 
-absl::StatusOr<Report> Finish(int number, const Part& part, Leftovers* leftovers) {
+// Until the part closes its pipe.
+std::string ReadReport(const Part& part, const SharedCounts& counts, ScoreProgress* progress) {
+  constexpr int kLookMs = 250;
   std::string text;
   char buffer[4096];
-  for (ssize_t n; (n = read(part.pipe, buffer, sizeof(buffer))) > 0 || (n < 0 && errno == EINTR);) {
-    if (n > 0) text.append(buffer, static_cast<size_t>(n));
+  while (true) {
+    pollfd pipe = {part.pipe, POLLIN, 0};
+    const int ready = poll(&pipe, 1, kLookMs);
+    progress->Update(counts.Sum());
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
+    const ssize_t n = read(part.pipe, buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return text;
+    text.append(buffer, static_cast<size_t>(n));
   }
+}
+
+absl::StatusOr<Report> Finish(int number, const Part& part, const SharedCounts& counts,
+                              ScoreProgress* progress, Leftovers* leftovers) {
+  const std::string text = ReadReport(part, counts, progress);
   close(part.pipe);
   siginfo_t ended;
   while (waitid(P_PID, part.pid, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
@@ -162,9 +215,9 @@ absl::Status Append(const Part& part, std::FILE* out, const std::string& output)
                                           part.lines, " lines; is the disk full?"));
 }
 
-// Streams the parts into a pipe or device; a file is replaced when it is whole.
+// Streams the parts into a pipe or device; a file appears when it is whole.
 absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& target,
-                         const std::string& whole) {
+                         const std::string& whole, bool replace) {
   const std::string& written = target.in_place ? target.path : whole;
   std::FILE* out = std::fopen(written.c_str(), "wb");
   if (out == nullptr) {
@@ -175,20 +228,23 @@ absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& tar
   for (const Part& part : parts) {
     if (status.ok()) status = Append(part, out, target.path);
   }
-  bool finished = std::fclose(out) == 0;
+  const bool finished = std::fclose(out) == 0;
   if (!status.ok()) return status;
-  if (finished && !target.in_place) finished = std::rename(whole.c_str(), target.path.c_str()) == 0;
-  if (finished) return absl::OkStatus();
+  if (finished) {
+    return target.in_place ? absl::OkStatus() : PutInPlace(whole, target.path, replace);
+  }
   return absl::InternalError(absl::StrCat("cannot finish ", target.path, ": ", std::strerror(errno),
                                           "; is the disk full?"));
 }
 
-absl::StatusOr<Report> RunHere(const PredictOptions& options) {
+absl::StatusOr<Report> RunHere(const PredictOptions& options, ScoreProgress* progress) {
   const OutputTarget target = ResolveOutput(options.output_file);
   std::vector<std::string> files;
-  if (!target.in_place) files.push_back(target.path + kUnfinishedSuffix);
+  if (!target.in_place) files.push_back(UnfinishedName(target.path));
   Leftovers leftovers(std::move(files), "", 0);
-  SLUICE_ASSIGN_OR_RETURN(const PredictSummary summary, PredictFile(options));
+  PredictOptions own = options;
+  own.progress = [progress](uint64_t lines) { progress->Update(lines); };
+  SLUICE_ASSIGN_OR_RETURN(const PredictSummary summary, PredictFile(own));
   return ReportOf(summary);
 }
 
@@ -202,27 +258,29 @@ absl::StatusOr<std::string> PartsFolder() {
                                           std::strerror(errno), "; set TMPDIR to a writable one"));
 }
 
-absl::StatusOr<Report> RunParts(const PredictOptions& options) {
+absl::StatusOr<Report> RunParts(const PredictOptions& options, ScoreProgress* progress) {
   const OutputTarget target = ResolveOutput(options.output_file);
   std::string folder;
   if (target.in_place) {
     SLUICE_ASSIGN_OR_RETURN(folder, PartsFolder());
   }
-  const std::string prefix = target.in_place ? folder + "/scores" : target.path;
+  // No other process, and nobody's file, has these names.
+  const std::string prefix =
+      target.in_place ? folder + "/scores" : absl::StrCat(target.path, ".", getpid());
   std::vector<std::string> files;
   for (int i = 0; i < options.worker_num; ++i) files.push_back(absl::StrCat(prefix, ".part-", i));
   const std::string whole = prefix + ".part-all";
   std::vector<std::string> all = files;
-  for (const std::string& file : files) all.push_back(file + kUnfinishedSuffix);
   all.push_back(whole);
   // Ends and removes what is left on every way out.
   Leftovers leftovers(std::move(all), folder, files.size());
 
-  SLUICE_ASSIGN_OR_RETURN(std::vector<Part> parts, StartParts(options, files, &leftovers));
+  const SharedCounts counts(files.size());
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Part> parts, StartParts(options, files, counts, &leftovers));
   Report total;
   absl::Status status;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto report = Finish(static_cast<int>(i), parts[i], &leftovers);
+    const auto report = Finish(static_cast<int>(i), parts[i], counts, progress, &leftovers);
     if (!report.ok()) {
       status.Update(report.status());
       continue;
@@ -233,7 +291,7 @@ absl::StatusOr<Report> RunParts(const PredictOptions& options) {
     total.max_bad_lines = report->max_bad_lines;
     if (total.bad_text.empty()) total.bad_text = report->bad_text;
   }
-  if (status.ok()) status = Concatenate(parts, target, whole);
+  if (status.ok()) status = Concatenate(parts, target, whole, options.replace);
   if (!status.ok()) return status;
   return total;
 }
@@ -272,7 +330,15 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
       options.data_files.emplace_back(file);
     }
   }
+  if (std::count(options.data_files.begin(), options.data_files.end(), "-") > 0 && workers > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--worker_num=", workers,
+                     " with --data=-: standard input can be read by one "
+                     "process only; leave --worker_num out, or give a file"));
+  }
   options.output_file = command.Text("output");
+  options.id_column = command.Text("id_column");
+  options.replace = command.Switch("overwrite");
   options.worker_num = static_cast<int>(workers);
   options.threads = ThreadsPerWorker(options.worker_num);
   return options;
@@ -297,11 +363,37 @@ int ExitCode(const ParsedCommand& command, const Report& report) {
   return kDone;
 }
 
+// The scores take the place of nothing that they are made from, and of no other file unasked.
+absl::Status CheckOutput(const PredictOptions& options) {
+  std::vector<InputFile> inputs = FilesOfModel(options.model_dir);
+  for (const std::string& pattern : options.data_files) {
+    if (pattern == "-") {
+      inputs.push_back({"the standard input", "/dev/stdin"});
+      continue;
+    }
+    google::protobuf::RepeatedPtrField<std::string> one;
+    *one.Add() = pattern;
+    for (const std::string& file : ExpandFiles(one).value_or(std::vector<std::string>()))
+      inputs.push_back({"a file of --data", file});
+  }
+  const OutputTarget target = ResolveOutput(options.output_file);
+  // A terminal or pipe can be input and output at once.
+  if (target.in_place) return absl::OkStatus();
+  return CheckOutputFile("--output", options.output_file, options.replace, inputs);
+}
+
 int Predict(const ParsedCommand& command) {
   const auto options = OptionsFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
+  const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDERR_FILENO) == 1);
+  if (!mode.ok()) return ReportError(mode.status());
+  if (const absl::Status output = CheckOutput(*options); !output.ok()) return ReportError(output);
   const bool scores_on_stdout = IsStdout(options->output_file);
-  const auto report = options->worker_num == 1 ? RunHere(*options) : RunParts(*options);
+  // On the standard error, as the scores may be on the standard output.
+  ScoreProgress progress(*mode, Clock::Real(), &std::cerr);
+  const auto report =
+      options->worker_num == 1 ? RunHere(*options, &progress) : RunParts(*options, &progress);
+  progress.Clear();
   if (!report.ok()) return ReportError(report.status());
   if (report->bad_lines > 0) {
     std::cerr << "sluice: " << Counted(report->bad_lines, "line")
@@ -322,16 +414,23 @@ Command PredictCommand() {
   spec.flags = {
       {"model", FlagKind::kText, "DIR", "", "folder of a saved model: OUTPUT_DIR/model (required)"},
       {"data", FlagKind::kText, "FILE", "",
-       "files or globs, in the format of the model's job (required)", true},
+       "files or globs, in the format of the model's job; - is standard input (required)", true},
       {"output", FlagKind::kText, "FILE", "", "one probability a line (required)"},
+      {"id_column", FlagKind::kText, "NAME", "",
+       "writes this column of the data and a tab before each probability"},
+      {"overwrite", FlagKind::kBool, "", "", "replace --output when it exists"},
       {"worker_num", FlagKind::kNumber, "N", "1",
        "processes; the output is the same for any number"},
       {"max_bad_lines", FlagKind::kNumber, "N", "",
        "exit with 1 when more lines are no example; else the model's job says it"},
+      {"progress", FlagKind::kText, "auto|live|plain", "auto",
+       "one live line, or plain lines, on standard error"},
   };
   spec.examples =
       "  sluice predict --model=output/adult-1/model --data=test.csv --output=scores.txt "
-      "--worker_num=4\n";
+      "--worker_num=4\n"
+      "  zcat test.csv.gz | sluice predict --model=M --data=- --id_column=user "
+      "--output=/dev/stdout\n";
   return {spec, &Predict};
 }
 

@@ -10,6 +10,7 @@
 #include "cli/job_files.h"
 #include "cli/job_flags.h"
 #include "cli/job_summary.h"
+#include "cli/output_files.h"
 #include "cli/watch_job.h"
 #include "common/config/address.h"
 #include "common/config/job_config.h"
@@ -50,6 +51,9 @@ int Submit(const ParsedCommand& command) {
   const Screen screen = StandardScreen();
   const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
   if (!mode.ok()) return ReportError(mode.status());
+  if (const absl::Status kept = CheckJobKeepsInputs(*job, command.Text("job")); !kept.ok()) {
+    return ReportError(kept);
+  }
   const bool dry_run = command.Switch("dry_run");
   const auto address = FindRunningScheduler(command);
   if (!address.ok() && !dry_run) return ReportError(address.status());
@@ -58,6 +62,7 @@ int Submit(const ParsedCommand& command) {
   const auto at = ParseAddress(address.ok() ? *address : "");
   if (!at.ok() || IsLoopback(at->host)) {
     absl::Status files = CheckOutputIsNoFile(*job);
+    if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
     if (files.ok()) files = CheckWhatIsHere(*job);
     if (!files.ok()) return ReportError(files);
   }

@@ -99,7 +99,8 @@ class ParameterClientImpl : public ParameterClient {
     return core_->Wait(core_->Start(std::move(op), /*to_all=*/true));
   }
 
-  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory) override;
+  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
+                                                    const std::string& save_id) override;
 
   void Cancel() override { core_->Cancel(); }
   std::string WaitingFor() const override { return core_->WaitingFor(); }
@@ -113,9 +114,10 @@ class ParameterClientImpl : public ParameterClient {
     return failed;
   }
   absl::StatusOr<SaveShardsReply> SaveAt(const std::string& address, uint64_t generation,
-                                         const std::string& directory) const;
-  absl::StatusOr<std::vector<SavedFile>> SaveWith(const Route& route,
-                                                  const std::string& directory) const;
+                                         const std::string& directory,
+                                         const std::string& save_id) const;
+  absl::StatusOr<std::vector<SavedFile>> SaveWith(const Route& route, const std::string& directory,
+                                                  const std::string& save_id) const;
 
   const Options options_;
   const std::unique_ptr<ClientCore> core_;
@@ -123,11 +125,13 @@ class ParameterClientImpl : public ParameterClient {
 
 absl::StatusOr<SaveShardsReply> ParameterClientImpl::SaveAt(const std::string& address,
                                                             uint64_t generation,
-                                                            const std::string& directory) const {
+                                                            const std::string& directory,
+                                                            const std::string& save_id) const {
   SaveShardsRequest request;
   request.set_job_id(options_.job.job_id());
   request.set_generation(generation);
   request.set_directory(directory);
+  request.set_save_id(save_id);
   request.set_instance(options_.job.instance());
   auto answer = options_.transport->Call(address, "/sluice.Pserver/SaveShards",
                                          request.SerializeAsString(), kSaveTimeout);
@@ -145,7 +149,7 @@ absl::StatusOr<SaveShardsReply> ParameterClientImpl::SaveAt(const std::string& a
 }
 
 absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveWith(
-    const Route& route, const std::string& directory) const {
+    const Route& route, const std::string& directory, const std::string& save_id) const {
   std::vector<uint32_t> owners;
   for (const TableRoute& table : route.tables()) {
     owners.insert(owners.end(), table.owner().begin(), table.owner().end());
@@ -155,8 +159,9 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveWith(
   std::vector<absl::StatusOr<SaveShardsReply>> replies(owners.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < owners.size(); ++i) {
-    threads.emplace_back(
-        [&, i] { replies[i] = SaveAt(route.pservers(owners[i]), route.generation(), directory); });
+    threads.emplace_back([&, i] {
+      replies[i] = SaveAt(route.pservers(owners[i]), route.generation(), directory, save_id);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<SavedFile> files;
@@ -169,12 +174,12 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveWith(
   return files;
 }
 
-absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(
-    const std::string& directory) {
+absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(const std::string& directory,
+                                                                       const std::string& save_id) {
   const absl::Time begin = options_.clock->Now();
   while (true) {
     SLUICE_RETURN_IF_ERROR(core_->status());
-    auto files = SaveWith(core_->route(), directory);
+    auto files = SaveWith(core_->route(), directory, save_id);
     const bool again =
         absl::IsUnavailable(files.status()) || absl::IsFailedPrecondition(files.status());
     if (!again || options_.clock->Now() - begin >= options_.timeout) return files;

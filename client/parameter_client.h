@@ -117,8 +117,9 @@ class ParameterClient {
   // All pushes are acknowledged and this rank pushes no more in `epoch`.
   virtual absl::Status EndEpoch(uint32_t epoch) = 0;
 
-  // Every pserver writes its shards under `directory`.
-  virtual absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory) = 0;
+  // Every pserver writes its shards under `directory`, in files named by `save_id`.
+  virtual absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
+                                                            const std::string& save_id) = 0;
 
   // Any thread: every call that waits, now or later, returns CANCELLED soon. The job is over for
   // this worker.

@@ -2,11 +2,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/env.h"
+#include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "model/predictor.h"
 
@@ -26,28 +25,36 @@ class ScoreWriter {
     if (written_ != path_) std::remove(written_.c_str());
   }
 
-  absl::Status Open(const std::string& path) {
-    const OutputTarget target = ResolveOutput(path);
+  absl::Status Open(const PredictOptions& options) {
+    replace_ = options.replace;
+    const OutputTarget target = ResolveOutput(options.output_file);
     path_ = target.path;
-    written_ = target.in_place ? path_ : path_ + kUnfinishedSuffix;
+    written_ = target.in_place || options.in_place ? path_ : UnfinishedName(path_);
     file_ = std::fopen(written_.c_str(), "wb");
     return file_ != nullptr ? absl::OkStatus() : Failed("cannot open");
+  }
+  void WriteId(const std::string& id) {
+    failed_ |= std::fwrite(id.data(), 1, id.size(), file_) != id.size();
+    failed_ |= std::fputc('\t', file_) == EOF;
   }
   void Write(float score) {
     failed_ |= std::fprintf(file_, "%.9g\n", static_cast<double>(score)) < 0;
   }
   void WriteBad() { failed_ |= std::fputs("nan\n", file_) < 0; }
+  // Hands what was written on when somebody reads it meanwhile; fails once writing has.
+  absl::Status EndPiece() {
+    if (written_ == path_) failed_ |= std::fflush(file_) != 0;
+    return failed_ ? Failed("cannot write") : absl::OkStatus();
+  }
   absl::Status Close() {
     failed_ |= std::fflush(file_) != 0;
     const absl::Status status = failed_ ? Failed("cannot write") : absl::OkStatus();
     if (!status.ok()) return status;  // the destructor removes the file
     failed_ = std::fclose(std::exchange(file_, nullptr)) != 0;
-    if (failed_ || (written_ != path_ && std::rename(written_.c_str(), path_.c_str()) != 0)) {
-      const absl::Status why = Failed("cannot finish");
-      if (written_ != path_) std::remove(written_.c_str());
-      return why;
-    }
-    return absl::OkStatus();
+    absl::Status finished = failed_ ? Failed("cannot finish") : absl::OkStatus();
+    if (finished.ok() && written_ != path_) finished = PutInPlace(written_, path_, replace_);
+    if (!finished.ok() && written_ != path_) std::remove(written_.c_str());
+    return finished;
   }
 
  private:
@@ -58,6 +65,7 @@ class ScoreWriter {
 
   std::string path_, written_;
   std::FILE* file_ = nullptr;
+  bool replace_ = true;
   bool failed_ = false;
 };
 
@@ -89,75 +97,76 @@ absl::StatusOr<std::vector<InputFile>> ListInput(const PredictOptions& options,
 // Reads, scores and writes; its buffers live as long as the file.
 class FilePrediction {
  public:
-  FilePrediction(Predictor* predictor, const DataSource* source, ScoreWriter* writer)
-      : predictor_(predictor), source_(source), writer_(writer) {
-    summary_.bad.positions = &bad_positions_;
-  }
+  FilePrediction(const PredictOptions& options, Predictor* predictor, const DataSource* source,
+                 ScoreWriter* writer)
+      : options_(options), predictor_(predictor), source_(source), writer_(writer) {}
 
   // Lines of the file that start in [begin, end).
   absl::Status Run(const std::string& path, uint64_t begin, uint64_t end) {
-    for (; begin < end; begin += std::min(end - begin, kPieceBytes)) {
-      SLUICE_RETURN_IF_ERROR(RunPiece(path, begin, begin + std::min(end - begin, kPieceBytes)));
+    ExampleStream::Options options;
+    options.path = path;
+    options.begin = begin;
+    options.end = end;
+    options.id_column = options_.id_column;
+    SLUICE_ASSIGN_OR_RETURN(const auto stream, source_->OpenStream(options));
+    while (true) {
+      SLUICE_ASSIGN_OR_RETURN(const bool more, stream->Next(kPieceBytes, &piece_, &summary_.bad));
+      if (!more) return absl::OkStatus();
+      SLUICE_RETURN_IF_ERROR(Score());
+      Write();
+      SLUICE_RETURN_IF_ERROR(writer_->EndPiece());
+      if (options_.progress) options_.progress(summary_.examples + summary_.bad.count);
     }
-    return absl::OkStatus();
   }
-  PredictSummary TakeSummary() {
-    summary_.bad.positions = nullptr;
-    return std::move(summary_);
-  }
+  PredictSummary TakeSummary() { return std::move(summary_); }
 
  private:
-  absl::Status RunPiece(const std::string& path, uint64_t begin, uint64_t end) {
-    const FeatureSchema& schema = *predictor_->model().schema();
-    examples_.Reset(schema.numerics().size(), schema.slots().size());
-    bad_positions_.clear();
-    SLUICE_RETURN_IF_ERROR(
-        source_->ReadPiece(path, begin, end, /*need_label=*/false, &examples_, &summary_.bad));
-    scores_.resize(examples_.n);
-    for (size_t first = 0; first < examples_.n; first += Predictor::kBatch) {
-      batch_.Reset(examples_.num_numeric, examples_.num_slots);
-      const size_t last = std::min(first + Predictor::kBatch, examples_.n);
-      for (size_t i = first; i < last; ++i) batch_.Append(examples_, i, i);
+  absl::Status Score() {
+    const Batch& examples = piece_.examples;
+    scores_.resize(examples.n);
+    for (size_t first = 0; first < examples.n; first += Predictor::kBatch) {
+      batch_.Reset(examples.num_numeric, examples.num_slots);
+      const size_t last = std::min(first + Predictor::kBatch, examples.n);
+      for (size_t i = first; i < last; ++i) batch_.Append(examples, i, i);
       SLUICE_RETURN_IF_ERROR(predictor_->Score(batch_, scores_.data() + first));
     }
-    size_t bad = 0;
-    for (size_t i = 0; i <= examples_.n; ++i) {
-      for (; bad < bad_positions_.size() && bad_positions_[bad] == i; ++bad) writer_->WriteBad();
-      if (i < examples_.n) writer_->Write(scores_[i]);
-    }
-    summary_.examples += examples_.n;
+    summary_.examples += examples.n;
     return absl::OkStatus();
   }
 
+  void Write() {
+    const size_t n = piece_.examples.n;
+    size_t bad = 0, line = 0;
+    const auto id = [&] {
+      if (!options_.id_column.empty()) writer_->WriteId(piece_.ids[line]);
+      ++line;
+    };
+    for (size_t i = 0; i <= n; ++i) {
+      for (; bad < piece_.bad_positions.size() && piece_.bad_positions[bad] == i; ++bad) {
+        id();
+        writer_->WriteBad();
+      }
+      if (i == n) break;
+      id();
+      writer_->Write(scores_[i]);
+    }
+  }
+
+  const PredictOptions& options_;
   Predictor* const predictor_;
   const DataSource* const source_;
   ScoreWriter* const writer_;
   PredictSummary summary_;
-  Batch examples_, batch_;
+  ExampleStream::Piece piece_;
+  Batch batch_;
   std::vector<float> scores_;
-  std::vector<uint64_t> bad_positions_;
 };
 
-}  // namespace
-
-OutputTarget ResolveOutput(const std::string& path) {
-  namespace fs = std::filesystem;
-  constexpr int kMostLinks = 40;
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (fs::exists(status) && !fs::is_regular_file(status)) return {path, true};
-  fs::path target = path;
-  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(target, error)); ++i) {
-    const fs::path to = fs::read_symlink(target, error);
-    if (error) break;
-    target = to.is_absolute() ? to : target.parent_path() / to;
-  }
-  // A link of /proc to a file that has no name any more.
-  if (fs::exists(status) && !fs::equivalent(path, target, error)) return {path, true};
-  return {target.string(), false};
+bool ReadsStandardInput(const PredictOptions& options) {
+  return std::count(options.data_files.begin(), options.data_files.end(), "-") > 0;
 }
 
-absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
+absl::Status CheckOptions(const PredictOptions& options) {
   if (options.worker_num < 1 || options.part < -1 || options.part >= options.worker_num) {
     return absl::InvalidArgumentError(
         absl::StrCat("predict: part ", options.part, " of ", options.worker_num,
@@ -166,11 +175,25 @@ absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
   if (options.data_files.empty()) {
     return absl::InvalidArgumentError("predict: no data file; give --data=FILE");
   }
+  if (ReadsStandardInput(options) && options.data_files.size() > 1) {
+    return absl::InvalidArgumentError(
+        "predict: --data=- is standard input and stands alone; give it, or files");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
+  SLUICE_RETURN_IF_ERROR(CheckOptions(options));
   SLUICE_ASSIGN_OR_RETURN(const auto predictor,
                           Predictor::Load(options.model_dir, options.threads));
   SLUICE_ASSIGN_OR_RETURN(const auto source,
                           DataSource::Create(predictor->job().data(), predictor->model().schema()));
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<InputFile> files, ListInput(options, *source));
+  std::vector<InputFile> files = {{"", 0, UINT64_MAX}};
+  if (!ReadsStandardInput(options)) {
+    SLUICE_ASSIGN_OR_RETURN(files, ListInput(options, *source));
+  }
   // The lines that start in [begin, end) of all texts.
   const uint64_t total = files.back().end, parts = options.worker_num;
   const auto border = [&](uint64_t part) {
@@ -180,8 +203,8 @@ absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
   const uint64_t end = options.part < 0 ? total : border(options.part + 1);
 
   ScoreWriter writer;
-  SLUICE_RETURN_IF_ERROR(writer.Open(options.output_file));
-  FilePrediction prediction(predictor.get(), source.get(), &writer);
+  SLUICE_RETURN_IF_ERROR(writer.Open(options));
+  FilePrediction prediction(options, predictor.get(), source.get(), &writer);
   for (const InputFile& file : files) {
     const uint64_t from = std::max(begin, file.begin), to = std::min(end, file.end);
     if (from < to)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,7 +56,8 @@ class Predictor {
 
 struct PredictOptions {
   std::string model_dir;
-  // Files or globs, in this order; the files of one glob by name. The label column may be missing.
+  // Files or globs, in this order; the files of one glob by name. Or "-" alone: standard input,
+  // with worker_num 1. The label column may be missing.
   std::vector<std::string> data_files;
   std::string output_file;  // see ResolveOutput
   // Part `part` of `worker_num` contiguous parts; their outputs, one after another, are the output
@@ -63,6 +65,12 @@ struct PredictOptions {
   int worker_num = 1;
   int part = -1;
   int threads = 1;
+  // Column of the data that is written before the score; "" for none.
+  std::string id_column;
+  bool replace = true;    // a file at output_file; false: ALREADY_EXISTS, and it stays as it is
+  bool in_place = false;  // write output_file itself, which nobody else knows of
+  // Told of the lines done so far, after each piece. May be null.
+  std::function<void(uint64_t lines)> progress;
 };
 
 struct PredictSummary {
@@ -71,15 +79,9 @@ struct PredictSummary {
   uint64_t max_bad_lines = 0;  // of the model's job
 };
 
-// Where an output path leads through symbolic links. A regular file, or none yet, is replaced when
-// all is written; a pipe or device is written in place.
-struct OutputTarget {
-  std::string path;
-  bool in_place = false;
-};
-OutputTarget ResolveOutput(const std::string& path);
-
-// Writes one line ("%.9g" of the probability) for each data line, in input order.
+// Writes one line for each data line, in input order: the probability as "%.9g", or "nan" for a
+// line that is no example. With an id_column the line is the id as the data has it, a tab, and the
+// score, so that the score follows the last tab; the id of a line that cannot be cut is empty.
 absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options);
 
 }  // namespace sluice

@@ -86,6 +86,9 @@ std::string WaitingFor(const Job& job, Membership* members) {
       missing.push_back(
           absl::StrCat(DescribeMember(*member), hosted == nullptr ? "" : ReadOfModel(*hosted)));
     }
+    if (missing.empty() && !job.output_begun) {
+      return absl::StrCat("the scheduler to prepare output_dir ", job.config.output_dir());
+    }
     return missing.empty() ? ""
                            : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
   }
@@ -247,6 +250,14 @@ JobStatus MakeJobStatus(const Job& job, Membership* members) {
   return status;
 }
 
+std::string SaveIdOf(const Job& job) {
+  if (job.spec.instance() != 0)
+    return absl::StrCat(absl::Hex(job.spec.instance(), absl::kZeroPad16));
+  // Incarnations begin with the boot number of the scheduler.
+  if (job.ranks.empty()) return "";
+  return absl::StrCat(absl::Hex(job.ranks[0].incarnation, absl::kZeroPad16));
+}
+
 void Archive(Job* job, Membership* members) {
   JobStatus status = MakeJobStatus(*job, members);
   status.clear_route();
@@ -279,6 +290,11 @@ JobResult MakeJobResult(const Job& job, Membership* members) {
     *result.mutable_staleness() = SumStaleness(job, members);
   } else {
     result = JobResults(job.config, 0).result();
+  }
+  // A model that is saved is put in force only when its job ends well.
+  if (job.outcome != JOB_DONE) {
+    result.clear_model_dir();
+    result.clear_model_digest();
   }
   *result.mutable_warnings() = WarningsOf(job);
   result.set_job(job.job_id);

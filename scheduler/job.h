@@ -51,7 +51,7 @@ struct Job {
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
   std::vector<std::string> warnings;  // from its submission
-  uint64_t status_version = 1;  // SchedulerCore::NoteStatus raises it and wakes who waits
+  uint64_t status_version = 1;        // SchedulerCore::NoteStatus raises it and wakes who waits
 
   // Queued.
   uint32_t queue_position = 0;
@@ -62,6 +62,7 @@ struct Job {
   absl::flat_hash_map<uint64_t, uint32_t> rank_of;  // by member id
   std::vector<uint64_t> pservers;                   // member ids
   bool hosted = false;                              // pservers hold its tables
+  bool output_begun = false;                        // its output folder is ready
   absl::Time starting_since;
   // How much of the initial model a pserver has read, and since when it is not more; by member id.
   struct Load {
@@ -112,6 +113,9 @@ Staleness SumStaleness(const Job& job, Membership* members);
 double ExamplesPerSecond(const Job& job, Membership* members);
 // Sync: the largest step of a worker; else the sum of all workers' steps.
 uint64_t GlobalStep(const Job& job, Membership* members);
+// Names the files of its save; "" before it has started. Of two runs, also of two schedulers, no
+// two have the same.
+std::string SaveIdOf(const Job& job);
 // "rank 1 (worker 3 (pid 7 on host h))"
 std::string DescribeRank(const Job& job, uint32_t rank, Membership* members);
 // The first of `ranks`, and how many more, "to end phase train". REQUIRES: the job runs.

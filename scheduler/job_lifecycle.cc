@@ -3,7 +3,8 @@
 //   1. SubmitJob      the queue; refused when the cluster can never run it
 //   2. Schedule       workers are allocated, shards placed, pservers asked to open the tables
 //   (STARTING)
-//   3. CheckStarting  every pserver has opened them: the workers get their assignments (RUNNING)
+//   3. CheckStarting  every pserver has opened them and the output folder is ready: the workers get
+//                    their assignments (RUNNING)
 //   4. CheckFinishing all phases are done and the last reports are in
 //   5. EndJob         outcome and result; workers are withdrawn
 //   6. DropWhenReleased  the last worker has stopped: pservers drop the tables
@@ -56,6 +57,8 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
   if (config.output_dir().empty()) {
     job->config.set_output_dir(absl::StrCat(default_output, "/", job->job_id));
   }
+  std::string* const output = job->config.mutable_output_dir();
+  while (output->size() > 1 && output->back() == '/') output->pop_back();
   std::vector<const Job*> others(queue_.begin(), queue_.end());
   others.insert(others.end(), active_.begin(), active_.end());
   for (const Job* other : others) {
@@ -215,7 +218,15 @@ void SchedulerCore::CheckStarting(Job* job, absl::Time now) {
     all_open = false;
     if (Since(LoadingSince(job, *member, now), now) >= options_.wait) late.push_back(member);
   }
-  if (all_open) return RunJob(job, now);
+  if (all_open && job->output_begun) return RunJob(job, now);
+  if (all_open && Since(job->starting_since, now) >= options_.wait) {
+    return EndJob(
+        job, JOB_FAILED,
+        absl::StrCat("output_dir ", job->config.output_dir(), " was not ready within ",
+                     absl::FormatDuration(options_.wait),
+                     " (limits.wait_s); look after its disk, or give another --output_dir"),
+        now);
+  }
   if (late.empty()) return;
   const auto describe = [](std::string* out, const Member* member) {
     out->append(DescribeMember(*member));
@@ -242,7 +253,7 @@ absl::Time SchedulerCore::LoadingSince(Job* job, const Member& pserver, absl::Ti
 
 void SchedulerCore::RunJob(Job* job, absl::Time now) {
   job->state = JOB_RUNNING;
-  job->run.emplace(&job->config, job->spec.worker_num(), now);
+  job->run.emplace(&job->config, job->spec.worker_num(), now, SaveIdOf(*job));
   job->curves.emplace(job->spec.worker_num());
   NoteStatus(job);
   NotePhase(*job);
@@ -358,7 +369,10 @@ void SchedulerCore::Emit(const Job& job, OutputAction::Kind kind, std::vector<Sc
   action.time = now;
   if (kind != OutputAction::kScalars) action.config = job.config;
   action.scalars = std::move(scalars);
-  if (kind == OutputAction::kEnded) action.result = job.result;
+  if (kind == OutputAction::kEnded) {
+    action.result = job.result;
+    action.save_id = SaveIdOf(job);
+  }
   actions_.push_back(std::move(action));
 }
 

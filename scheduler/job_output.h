@@ -1,74 +1,71 @@
-// Writes what jobs leave behind: OUTPUT_DIR/job.textproto at the start, the event file (those that
-// an earlier job left there are removed), the trace, result.json at the end.
+// Writes what jobs leave behind (JobFolder), each job on a thread of its own and in the order of
+// its actions, so that neither decisions and calls nor other jobs wait for a slow disk.
 //
-// The folder is locked meanwhile: a job of another scheduler that would write to it fails, and
-// leaves it as it is. One thread writes, in the order of the actions, so that neither decisions nor
-// calls wait for a disk. Thread safety: safe. Callbacks run on the writing thread.
+// Memory: a thread a job between kStarted and kEnded; jobs that end without having started share
+// one. Thread safety: safe. Callbacks run on the job's thread.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/env.h"
-#include "common/base/folder_lock.h"
 #include "common/base/mutex.h"
-#include "common/progress/event_file.h"
 #include "scheduler/scheduler_core.h"
-#include "scheduler/trace_file.h"
 
 namespace sluice {
+
+class JobFolder;
 
 class JobOutput {
  public:
   struct Options {
     Env* env = nullptr;  // outlives the output
     std::string host;    // in the event file's name; traces have its clock
+    // The folder is ready: the job may write to it. May be null.
+    std::function<void(const std::string& job_id)> on_begun;
     // What failed before the end, once a job.
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
     // The trace could not be gone on with: once a job, which goes on without.
     std::function<void(const std::string& job_id, absl::Status)> on_trace_failed;
-    // result.json is written, or could not be.
+    // The model is in force and result.json is written, or could not be.
     std::function<void(const std::string& job_id, absl::Status)> on_ended;
   };
-  explicit JobOutput(Options options);
+  explicit JobOutput(Options options) : options_(std::move(options)) {}
   ~JobOutput() { Stop(); }
 
-  // Writes what is queued, then ends its thread; what comes later is not written. Not from a
+  // Writes what is queued, then ends its threads; what comes later is not written. Not from a
   // callback.
   void Stop();
 
   void Add(std::vector<OutputAction> actions);
 
  private:
-  struct Open {
-    std::optional<FolderLock> folder;  // while the job writes to it
-    bool taken = false;                // by a job of another scheduler
-    std::unique_ptr<EventFile> events;
-    std::unique_ptr<TraceFile> trace;  // null: none is asked for, or it could not be written
-    bool failed = false;
+  // The thread of one job, or of all jobs that never started. Guarded by mutex_.
+  struct Lane {
+    std::deque<OutputAction> queue;
+    bool ends = false;  // when the queue is empty
+    bool ended = false;
+    std::thread thread;
   };
-  void Loop();
-  void Write(const OutputAction& action);
-  absl::Status Begin(const OutputAction& action);
-  absl::Status AddScalars(const OutputAction& action);
-  void AddTrace(const OutputAction& action);
-  absl::Status End(const OutputAction& action);
+  Lane* LaneOf(const OutputAction& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run(Lane* lane);
+  void Write(const OutputAction& action, JobFolder* folder, bool* failed);
 
   const Options options_;
-  std::map<std::string, Open> open_;  // by job, of the writing thread
-
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<OutputAction> queue_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  std::list<Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  // Of jobs that have started and not ended; "": the shared one.
+  std::map<std::string, Lane*> lane_of_job_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

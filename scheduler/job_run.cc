@@ -10,10 +10,11 @@
 
 namespace sluice {
 
-JobRun::JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now)
+JobRun::JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now, std::string save_id)
     : config_(*config),
       worker_num_(worker_num),
       mode_(ModeOf(config->strategy())),
+      save_id_(std::move(save_id)),
       phases_(ListPhases(*config), worker_num),
       results_(*config, worker_num),
       index_(worker_num) {
@@ -75,6 +76,7 @@ void JobRun::BeginPhase(absl::Time now) {
     case Phase::SAVE:
       phase->set_model_dir(absl::StrCat(config_.output_dir(), "/model"));
       phase->set_global_step(results_.result().global_step());
+      phase->set_save_id(save_id_);
       break;
     default:
       break;

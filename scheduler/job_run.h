@@ -31,7 +31,7 @@ struct Scalar {
 class JobRun {
  public:
   // `config` is effective and outlives the run.
-  JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now);
+  JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now, std::string save_id = "");
 
   // The end of a phase by a rank. True when it led to the next phase. Not OK: the report is refused
   // (and changes nothing). REQUIRES: rank < worker_num.
@@ -70,6 +70,7 @@ class JobRun {
   const JobConfig& config_;
   const uint32_t worker_num_;
   const Mode mode_;
+  const std::string save_id_;  // Phase.save_id
   JobPhases phases_;
   JobResults results_;
   SeenFiles seen_;                  // by all ranks

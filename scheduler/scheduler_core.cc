@@ -516,6 +516,13 @@ void SchedulerCore::Tick(absl::Time now) {
   Settle();
 }
 
+void SchedulerCore::OutputBegun(const std::string& job_id, absl::Time now) {
+  Job* job = Find(job_id);
+  if (job == nullptr) return;
+  job->output_begun = true;
+  CheckStarting(job, now);
+}
+
 void SchedulerCore::OutputFailed(const std::string& job_id, const absl::Status& why,
                                  absl::Time now) {
   Job* job = Find(job_id);
@@ -533,6 +540,8 @@ void SchedulerCore::OutputEnded(const std::string& job_id, const absl::Status& s
     }
     job->outcome = JOB_FAILED;
     job->result.set_status("failed");
+    job->result.clear_model_dir();
+    job->result.clear_model_digest();
     job->result.set_message(job->message);
   }
   job->state = job->outcome;

@@ -44,8 +44,9 @@ struct OutputAction {
   absl::Time time;   // the core's; SchedulerLoop makes it the time of day
   JobConfig config;  // kStarted, kEnded
   std::vector<Scalar> scalars;
-  TraceReport trace;  // kTrace
-  JobResult result;   // kEnded
+  TraceReport trace;    // kTrace
+  JobResult result;     // kEnded
+  std::string save_id;  // kEnded: Phase.save_id of the job, "" when it never started
 };
 
 class SchedulerCore {
@@ -116,7 +117,9 @@ class SchedulerCore {
   // Time passes: leases run out, waiting has its bounds. To be called several times a second; after
   // a gap the scheduler itself was stopped, and judges nobody by the time before.
   void Tick(absl::Time now);
-  // The output of a job: it could not be begun or gone on with, or it is complete (kEnded).
+  // The output of a job: its folder is ready (kStarted), before which the job does not run and so
+  // cannot save; it could not be begun or gone on with; or it is complete (kEnded).
+  void OutputBegun(const std::string& job_id, absl::Time now);
   void OutputFailed(const std::string& job_id, const absl::Status& why, absl::Time now);
   void OutputEnded(const std::string& job_id, const absl::Status& status);
   std::vector<OutputAction> TakeActions();
@@ -126,6 +129,8 @@ class SchedulerCore {
   bool CanEnd(absl::Time now);
   // Members of the configured cluster that are not there, "" when all are.
   std::string NotReady();
+  // The next job has at least this number.
+  uint64_t next_number() const { return next_number_; }
   bool shutting_down() const { return shutdown_at_ != absl::InfiniteFuture(); }
 
  private:

@@ -35,6 +35,9 @@ SchedulerLoop::SchedulerLoop(Options options)
   JobOutput::Options output;
   output.env = options_.env;
   output.host = options_.host;
+  output.on_begun = [this](const std::string& job_id) {
+    Run([&](SchedulerCore& core, absl::Time now) { core.OutputBegun(job_id, now); });
+  };
   output.on_failed = [this](const std::string& job_id, absl::Status status) {
     options_.job_log(job_id, std::string(status.message()));
     Run([&](SchedulerCore& core, absl::Time now) { core.OutputFailed(job_id, status, now); });
@@ -210,31 +213,45 @@ absl::Status SchedulerLoop::FailJob(const FailJobRequest& request) {
   return status;
 }
 
-uint64_t SchedulerLoop::FirstFreeNumber(const JobConfig& config) const {
-  uint64_t number = 1;
-  if (!config.output_dir().empty()) return number;
-  // Outputs of an earlier life of the scheduler are not written over.
-  while (options_.env->Exists(
-      absl::StrCat(options_.default_output, "/", config.name(), "-", number))) {
+absl::StatusOr<uint64_t> SchedulerLoop::ReserveFolder(const std::string& name, uint64_t number) {
+  const std::string& parent = options_.default_output;
+  absl::Status made = options_.env->MakeDirs(parent);
+  while (made.ok()) {
+    made = options_.env->MakeNewDir(absl::StrCat(parent, "/", name, "-", number));
+    if (made.ok()) return number;
+    if (!absl::IsAlreadyExists(made)) break;
+    made = absl::OkStatus();
     ++number;
   }
-  return number;
+  return absl::Status(made.code(),
+                      absl::StrCat("cannot make a folder for the job in ", parent, ": ",
+                                   made.message(), "; give a writable --output_dir"));
 }
 
 absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const JobDraft draft, BuildJobDraft(request.config()));
-  const uint64_t number = FirstFreeNumber(draft.config);
-  options_.log(absl::StrCat("a job ", draft.config.name(), " is submitted"));
+  const JobConfig& config = draft.config;
+  options_.log(absl::StrCat("a job ", config.name(), " is submitted"));
+  // One at a time from the number to the job that has it.
+  MutexLock submit(&submit_mutex_);
+  uint64_t number = 1;
+  Run([&](SchedulerCore& core, absl::Time) { number = core.next_number(); });
+  std::string dir = config.output_dir();
+  const bool reserved = dir.empty();
+  if (reserved) {
+    SLUICE_ASSIGN_OR_RETURN(number, ReserveFolder(config.name(), number));
+    dir = absl::StrCat(options_.default_output, "/", config.name(), "-", number);
+  }
   absl::StatusOr<std::string> job_id;
   Run([&](SchedulerCore& core, absl::Time now) {
-    job_id = core.SubmitJob(draft.config, draft.tables, options_.default_output, number, now,
-                            draft.warnings);
+    job_id =
+        core.SubmitJob(config, draft.tables, options_.default_output, number, now, draft.warnings);
   });
-  if (!job_id.ok()) return job_id.status();
-  const std::string& dir = draft.config.output_dir();
-  options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ",
-                            dir.empty() ? absl::StrCat(options_.default_output, "/", *job_id) : dir,
-                            "/job.textproto"));
+  if (!job_id.ok()) {
+    if (reserved) options_.env->RemoveDir(dir).IgnoreError();
+    return job_id.status();
+  }
+  options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", dir, "/job.textproto"));
   SubmitJobReply reply;
   reply.set_job_id(*job_id);
   return reply;

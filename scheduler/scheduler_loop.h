@@ -3,7 +3,7 @@
 // A call is answered through its `done`, at once or later, on any thread and never under the lock;
 // the request must live until then. An event answers the calls that wait for what it changed, and
 // those that are due; for these there is a look ten times a second as well. Thread safety: safe.
-// Lock order: the loop's, then the output's queue.
+// Lock order: the submit's, then the loop's, then the output's queues.
 #pragma once
 
 #include <atomic>
@@ -78,13 +78,16 @@ class SchedulerLoop {
   // The same; true when the caller waits, and `call` (its deadline is set here) will answer it.
   bool RunOrWait(const WaitingEvent& event, WaitingCalls::Call call);
   std::vector<Answer> Settle(absl::Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  uint64_t FirstFreeNumber(const JobConfig& config) const;
+  // Makes the folder `name`-N below default_output, of the first N from `number` on that nobody
+  // has: also not another scheduler that does the same now. Returns N.
+  absl::StatusOr<uint64_t> ReserveFolder(const std::string& name, uint64_t number);
   void TimerLoop();
   void NameMissing(absl::Time now);
   void LookAfterSilentMembers();
   void LogRegistration(const RegisterRequest& request, const absl::StatusOr<RegisterReply>& reply);
 
   const Options options_;
+  Mutex submit_mutex_;  // held while a job is submitted, before mutex_
   Mutex mutex_;
   CondVar changed_;
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);

@@ -1,10 +1,12 @@
 #include "scheduler/trace_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -13,6 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/env.h"
+#include "common/base/file_origin.h"
+#include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/role_name.h"
 #include "scheduler/json_text.h"
@@ -86,6 +90,15 @@ std::string Metadata(const char* what, int pid, int tid, const std::string& json
                       ", \"tid\": ", tid, ", \"args\": {", json, "}}");
 }
 
+// A job writes the file at the moment.
+bool IsLocked(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return locked;
+}
+
 absl::Status CannotWrite(const std::string& path) {
   return absl::InternalError(absl::StrCat("cannot write trace_file ", path, ": ",
                                           std::strerror(errno), "; give a writable --trace"));
@@ -99,11 +112,31 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& 
                                                              uint64_t max_spans) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   if (!folder.empty()) SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(folder));
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const OutputTarget target = ResolveOutput(path);
+  if (target.in_place) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot write trace_file ", path, ": it is not a regular file; give another --trace"));
+  }
+  if (IsLocked(target.path)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "another job, which has not ended, writes trace_file ", path, "; give another --trace"));
+  }
+  const std::string unfinished = absl::StrCat(target.path, ".", job_id, UnfinishedName(""));
+  const int fd = open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return CannotWrite(path);
-  std::unique_ptr<TraceFile> file(new TraceFile(fd, path, job_id, host, max_spans));
+  std::unique_ptr<TraceFile> file(new TraceFile(fd, target.path, job_id, host, max_spans));
+  file->unfinished_ = unfinished;
+  flock(fd, LOCK_EX | LOCK_NB);  // where the file system has no locks, others are not kept away
   SLUICE_RETURN_IF_ERROR(file->Write(kBegin));
+  if (!Env::Real()->Exists(target.path)) SLUICE_RETURN_IF_ERROR(file->Publish());
   return file;
+}
+
+absl::Status TraceFile::Publish() {
+  if (unfinished_.empty()) return absl::OkStatus();
+  if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) return CannotWrite(path_);
+  unfinished_.clear();
+  return absl::OkStatus();
 }
 
 TraceFile::TraceFile(int fd, std::string path, std::string job_id, std::string host,
@@ -114,7 +147,10 @@ TraceFile::TraceFile(int fd, std::string path, std::string job_id, std::string h
       host_(std::move(host)),
       max_spans_(max_spans) {}
 
-TraceFile::~TraceFile() { close(fd_); }
+TraceFile::~TraceFile() {
+  close(fd_);
+  if (!unfinished_.empty()) unlink(unfinished_.c_str());
+}
 
 absl::Status TraceFile::Add(const TraceReport& report) {
   SLUICE_RETURN_IF_ERROR(Check(report.batch));
@@ -132,7 +168,8 @@ absl::Status TraceFile::Add(const TraceReport& report) {
         Metadata("thread_sort_index", process->pid, tid, absl::StrCat("\"sort_index\": ", tid)));
   }
   AddSpans(report.batch, process, &events);
-  return Append(std::move(events));
+  SLUICE_RETURN_IF_ERROR(Append(std::move(events)));
+  return Publish();
 }
 
 TraceFile::Process* TraceFile::FindProcess(const TraceReport& report, std::string* events) {
@@ -202,7 +239,7 @@ std::string TraceFile::End() const {
   }
   return absl::StrCat("\n], \"otherData\": {\"job\": ", JsonQuoted(job_id_),
                       ", \"spans\": ", spans_, ", \"dropped\": {", absl::StrJoin(dropped, ", "),
-                      "}, \"clock_shift_us\": {", absl::StrJoin(shifts, ", "), "}}}\n");
+                      "}, \"clock_shift_us\": {", absl::StrJoin(shifts, ", "), "}", kOwnTraceEnd);
 }
 
 absl::Status TraceFile::Append(std::string events) {

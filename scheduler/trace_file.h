@@ -29,7 +29,8 @@ class TraceFile {
  public:
   static constexpr uint64_t kMaxSpans = 2'000'000;
 
-  // Creates the file, with its folder, or empties it. `host`: whose clock is the file's.
+  // Creates the file, with its folder. An earlier trace there stays until the first report is
+  // written. `host`: whose clock is the file's. ALREADY_EXISTS: another job is writing it.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(const std::string& path,
                                                            const std::string& job_id,
                                                            const std::string& host,
@@ -53,6 +54,8 @@ class TraceFile {
     std::set<uint64_t> beyond;  // and these
   };
   TraceFile(int fd, std::string path, std::string job_id, std::string host, uint64_t max_spans);
+  // Gives the file its name.
+  absl::Status Publish();
 
   Process* FindProcess(const TraceReport& report, std::string* events);
   // False when the batch was seen before.
@@ -65,6 +68,7 @@ class TraceFile {
   std::string End() const;
 
   const int fd_;
+  std::string unfinished_;  // where the file is until it is published; then ""
   const std::string path_, job_id_, host_;
   const uint64_t max_spans_;
   std::map<uint64_t, Process> processes_;  // by member id

@@ -273,7 +273,8 @@ HostedJob JobTables::Report() {
   return report;
 }
 
-absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& directory) {
+absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& directory,
+                                                             const std::string& save_id) {
   const SpanTimer span(trace_.get(), TraceBatch::SAVE_SHARDS);
   std::vector<SavedFile> files;
   for (size_t t = 0; t < layouts_.size(); ++t) {
@@ -281,7 +282,7 @@ absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& 
       if (shard == nullptr) continue;
       SLUICE_ASSIGN_OR_RETURN(SavedFile file,
                               WriteShardFile(directory, *layouts_[t], shard->index(),
-                                             shard->BeginCut().get(), limits_.env));
+                                             shard->BeginCut().get(), limits_.env, save_id));
       files.push_back(std::move(file));
     }
   }

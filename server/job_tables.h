@@ -93,7 +93,8 @@ class JobTables {
   uint64_t instance() const { return instance_; }  // JobSpec.instance
   uint64_t generation();
   HostedJob Report();
-  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory);
+  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
+                                                    const std::string& save_id = "");
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
 
   // Test: sees the shard, null when it is not here.

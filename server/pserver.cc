@@ -236,7 +236,7 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
                                                       ", job ", job_id, " is at generation ",
                                                       job->generation()));
   }
-  return job->SaveShards(request.directory());
+  return job->SaveShards(request.directory(), request.save_id());
 }
 
 std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> stream) {

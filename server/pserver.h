@@ -31,9 +31,9 @@ class Pserver {
       : clock_(clock), limits_(std::move(limits)), on_opened_(std::move(on_opened)) {}
   ~Pserver() { StopOpening(); }
 
-  // Opens the missing jobs, drops the others, other instances of the same job_id among them, and takes
-  // over routes. Returns while jobs with an initial model are still being opened. What cannot be
-  // opened is reported with its error, until the job is dropped. `self` is how routes name this
+  // Opens the missing jobs, drops the others, other instances of the same job_id among them, and
+  // takes over routes. Returns while jobs with an initial model are still being opened. What cannot
+  // be opened is reported with its error, until the job is dropped. `self` is how routes name this
   // pserver.
   void Reconcile(const std::string& self,
                  const google::protobuf::RepeatedPtrField<JobSpec>& desired);

@@ -282,10 +282,12 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   manifest.set_epochs(context_.config().train().epochs());
   *manifest.mutable_tables() = context_.spec->tables();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> files,
-                          context_.client->SaveShards(phase.model_dir()));
+                          context_.client->SaveShards(phase.model_dir(), phase.save_id()));
   for (const SavedFile& file : files) *manifest.add_files() = file;
-  SLUICE_ASSIGN_OR_RETURN(manifest,
-                          FinishModel(phase.model_dir(), context_.config(), std::move(manifest)));
+  // The scheduler commits it, when the job has ended well.
+  SLUICE_ASSIGN_OR_RETURN(
+      manifest, PrepareModel(phase.model_dir(), context_.config(), std::move(manifest), Env::Real(),
+                             phase.save_id()));
   SaveReport report;
   report.set_model_dir(phase.model_dir());
   report.set_model_digest(manifest.model_digest());

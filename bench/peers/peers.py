@@ -67,7 +67,7 @@ def data(options, python):
         folder.mkdir(parents=True, exist_ok=True)
         making = folder / "making.tsv"
         print(run([pathlib.Path(options.bin) / "sluice", "data", "gen", "--examples=%d" % examples,
-                   "--output=%s" % making]).strip(), flush=True)
+                   "--overwrite", "--output=%s" % making]).strip(), flush=True)
         making.rename(tsv)
     run([python, HERE / "criteo_arrays.py", tsv, folder])
     return tsv, folder / "arrays.npz"

@@ -20,6 +20,7 @@ absl::Status Error(absl::string_view operation, const std::string& path, int err
   const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat(operation, " ", path));
   switch (error) {
     case ENOENT:
+    case EEXIST:
     case EACCES:
     case EPERM:
     case ENOSPC:
@@ -79,14 +80,18 @@ absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes) 
   return absl::OkStatus();
 }
 
+// The folder that lists the last name of `path`, which may end in slashes.
 std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
+  const size_t last = path.find_last_not_of('/');
+  const size_t slash = last == std::string::npos ? 0 : path.rfind('/', last);
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 absl::Status SyncFolder(const std::string& folder) {
   Descriptor descriptor(folder, O_RDONLY | O_DIRECTORY);
+  // A folder that may be written and not read cannot be synced either.
+  if (descriptor.fd() < 0 && errno == EACCES) return absl::OkStatus();
   if (descriptor.fd() < 0) return Error("open folder", folder, errno);
   // Some file systems cannot sync a folder, and say EINVAL.
   if (::fsync(descriptor.fd()) != 0 && errno != EINVAL) return Error("sync folder", folder, errno);
@@ -186,16 +191,30 @@ class RealEnv : public Env {
     return file;
   }
 
+  absl::Status RenameFile(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) return Error("rename to", to, errno);
+    return SyncFolder(FolderOf(to));
+  }
+
   absl::Status MakeDirs(const std::string& path) override {
     for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
       const std::string part = path.substr(0, end);
-      if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST)
-        return Error("make folder", part, errno);
-      if (end == std::string::npos) break;
+      const absl::Status made = MakeNewDir(part);
+      if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+      if (end == std::string::npos || end + 1 == path.size()) break;
     }
     struct stat info;
     if (::stat(path.c_str(), &info) != 0) return Error("make folder", path, errno);
     return S_ISDIR(info.st_mode) ? absl::OkStatus() : Error("make folder", path, ENOTDIR);
+  }
+
+  absl::Status MakeNewDir(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0777) != 0) return Error("make folder", path, errno);
+    return SyncFolder(FolderOf(path));
+  }
+
+  absl::Status RemoveDir(const std::string& path) override {
+    return ::rmdir(path.c_str()) == 0 ? absl::OkStatus() : Error("remove folder", path, errno);
   }
 
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
@@ -223,6 +242,12 @@ class RealEnv : public Env {
 
 absl::StatusOr<std::unique_ptr<NewFile>> Env::StartFile(const std::string& path) {
   return std::make_unique<FileInMemory>(this, path);
+}
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  struct stat of_a, of_b;
+  return ::stat(a.c_str(), &of_a) == 0 && ::stat(b.c_str(), &of_b) == 0 &&
+         of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
 Env* Env::Real() {

@@ -1,8 +1,9 @@
 // The seam to the file system: everything that reads or writes files does it through an Env.
 //
 // Paths are UTF-8, '/' separated. Errors name the operation, the path and the system's reason:
-// NOT_FOUND when the path does not exist, RESOURCE_EXHAUSTED when the disk or a quota is full,
-// PERMISSION_DENIED, INTERNAL. Thread safety: implementations are safe to call from any thread.
+// NOT_FOUND when the path does not exist, ALREADY_EXISTS, RESOURCE_EXHAUSTED when the disk or a
+// quota is full, PERMISSION_DENIED, INTERNAL. Thread safety: implementations are safe to call from
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,17 @@ class Env {
   // which calls WriteFile; Real() does not.
   virtual absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path);
 
-  // With its parents; fine when it is there.
+  // `to` names the file of `from`, and what it named before is gone: at once, and still after a
+  // crash of the machine.
+  virtual absl::Status RenameFile(const std::string& from, const std::string& to) = 0;
+
+  // With its parents, each synced into the folder around it; fine when it is there.
   virtual absl::Status MakeDirs(const std::string& path) = 0;
+  // Makes one folder, whose parent exists. ALREADY_EXISTS when the name is taken: of several
+  // callers, also in other processes, one makes it.
+  virtual absl::Status MakeNewDir(const std::string& path) = 0;
+  // The folder must be empty.
+  virtual absl::Status RemoveDir(const std::string& path) = 0;
   // Names in a folder, sorted, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
   virtual bool Exists(const std::string& path) = 0;
@@ -55,6 +65,9 @@ class Env {
   // The machine's file system; never destroyed.
   static Env* Real();
 };
+
+// Both exist and are one file or folder, whatever the links and spellings of the two paths.
+bool IsSameFile(const std::string& a, const std::string& b);
 
 // Ends the names of files that WriteFile has not finished; a crash may leave one behind.
 inline constexpr char kUnfinishedSuffix[] = ".unfinished";

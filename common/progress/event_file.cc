@@ -1,5 +1,8 @@
 #include "common/progress/event_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -62,13 +65,19 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& 
                                                              absl::Time now) {
   const absl::Status made = Env::Real()->MakeDirs(dir);
   if (!made.ok()) return made;
-  std::unique_ptr<EventFile> file(
-      new EventFile(absl::StrCat(dir, "/", kPrefix, absl::ToUnixSeconds(now), ".", suffix)));
-  file->out_.open(file->path_, std::ios::binary | std::ios::trunc);
-  if (!file->out_) {
-    return absl::InternalError(
-        absl::StrCat("cannot create ", file->path_, ": ", std::strerror(errno)));
+  const std::string name = absl::StrCat(dir, "/", kPrefix, absl::ToUnixSeconds(now), ".", suffix);
+  std::string path = name;
+  int fd = -1;
+  for (int number = 1; fd < 0; ++number) {
+    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != EEXIST) {
+      return absl::InternalError(absl::StrCat("cannot create ", path, ": ", std::strerror(errno)));
+    }
+    if (fd < 0) path = absl::StrCat(name, ".", number);
   }
+  ::close(fd);
+  std::unique_ptr<EventFile> file(new EventFile(std::move(path)));
+  file->out_.open(file->path_, std::ios::binary | std::ios::app);
   std::string version = EventHead(now, 0);
   AppendBytes(3, "brain.Event:2", &version);
   file->Write(version);

@@ -22,8 +22,8 @@ class EventFile {
  public:
   static constexpr char kPrefix[] = "events.out.tfevents.";  // of every name
 
-  // Creates DIR (with its parents) and a file in it whose name TensorBoard finds:
-  // events.out.tfevents.<seconds>.<suffix>.
+  // Creates DIR (with its parents) and a new file in it whose name TensorBoard finds:
+  // events.out.tfevents.<seconds>.<suffix>, and a number where that name is taken.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& dir,
                                                            const std::string& suffix,
                                                            absl::Time now);

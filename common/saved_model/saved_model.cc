@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
+#include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/manifest_files.h"
 #include "common/saved_model/shard_file.h"
@@ -19,6 +20,7 @@ namespace sluice {
 namespace {
 
 constexpr char kManifest[] = "MANIFEST";
+// Where the job's file of the model in force ends up, whatever its save.
 constexpr char kJob[] = "job.textproto";
 constexpr size_t kReadBytes = 1 << 20;
 
@@ -147,13 +149,11 @@ absl::Status ParseText(const std::string& path, const std::string& text,
   return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.text()));
 }
 
-absl::Status WriteText(Env* env, const std::string& path,
-                       const google::protobuf::Message& message) {
+absl::StatusOr<std::string> ToText(const std::string& path,
+                                   const google::protobuf::Message& message) {
   std::string text;
-  if (!google::protobuf::TextFormat::PrintToString(message, &text)) {
-    return absl::InternalError(absl::StrCat("cannot print ", path));
-  }
-  return env->WriteFile(path, {text});
+  if (google::protobuf::TextFormat::PrintToString(message, &text)) return text;
+  return absl::InternalError(absl::StrCat("cannot print ", path));
 }
 
 // Why there is no MANIFEST.
@@ -173,26 +173,63 @@ absl::Status NoModel(Env* env, const std::string& dir) {
       " is no saved model: it has no MANIFEST; name the folder `model` of a job's output folder"));
 }
 
-// What a save before this one, or one that was cut off, left.
-absl::Status RemoveLeftovers(Env* env, const std::string& dir, const Manifest& manifest) {
+std::string ManifestName(const std::string& save_id) {
+  return absl::StrCat(kManifest, ".", save_id.empty() ? "prepared" : save_id);
+}
+
+std::string JobFileName(const std::string& save_id) {
+  return save_id.empty() ? kJob : absl::StrCat("job.", save_id, ".textproto");
+}
+
+bool IsJobFileName(const std::string& name) {
+  return absl::StartsWith(name, "job.") && absl::EndsWith(name, "textproto") &&
+         !absl::StrContains(name, "/");
+}
+
+// The job's file among those of the manifest; null in a model that was saved without.
+const SavedFile* JobFileOf(const Manifest& manifest) {
+  const auto file = std::find_if(manifest.files().begin(), manifest.files().end(),
+                                 [](const SavedFile& one) { return IsJobFileName(one.name()); });
+  return file == manifest.files().end() ? nullptr : &*file;
+}
+
+// Sluice wrote the file as part of some save. What WriteFile has not finished has no contents to
+// tell it by, but a name that nobody else gives.
+bool IsOfASave(Env* env, const std::string& dir, const std::string& name) {
+  const std::string path = absl::StrCat(dir, "/", name);
+  if (absl::EndsWith(name, kUnfinishedSuffix)) {
+    return absl::StrContains(name, ".shard.") || absl::StartsWith(name, kManifest) ||
+           absl::StartsWith(name, "job.");
+  }
+  if (IsShardFile(name)) return IsOwnFile(env, path, FileKind::kShard);
+  if (absl::StartsWith(name, absl::StrCat(kManifest, ".")))
+    return IsOwnFile(env, path, FileKind::kManifest);
+  return IsJobFileName(name) && name != kJob && IsOwnFile(env, path, FileKind::kJobConfig);
+}
+
+// What a save before this one, or one that was cut off, left. What cannot be removed stays.
+void RemoveLeftovers(Env* env, const std::string& dir, const Manifest& manifest) {
   std::set<std::string> listed;
   for (const SavedFile& file : manifest.files()) listed.insert(file.name());
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
-  for (const std::string& name : names) {
-    const bool ours = IsShardFile(name) || absl::EndsWith(name, kUnfinishedSuffix);
-    if (!ours || listed.count(name) > 0) continue;
-    const absl::Status removed = env->RemoveFile(absl::StrCat(dir, "/", name));
-    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  const auto names = env->List(dir);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (listed.count(name) > 0 || !IsOfASave(env, dir, name)) continue;
+    env->RemoveFile(absl::StrCat(dir, "/", name)).IgnoreError();
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
-                                         uint32_t shard, ShardCut* cut, Env* env) {
+                                         uint32_t shard, ShardCut* cut, Env* env,
+                                         const std::string& save_id) {
+  if (!save_id.empty() && !IsSaveId(save_id)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "save_id '", save_id, "' is not possible; it has lower-case letters and digits only"));
+  }
   SavedFile file;
-  file.set_name(ShardFileName(table.name(), shard));
+  file.set_name(ShardFileName(table.name(), shard, save_id));
   SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> out,
                           env->StartFile(absl::StrCat(dir, "/", file.name())));
@@ -209,7 +246,8 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
 }
 
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
-                                         uint32_t shard, const ShardValues& values, Env* env) {
+                                         uint32_t shard, const ShardValues& values, Env* env,
+                                         const std::string& save_id) {
   SLUICE_RETURN_IF_ERROR(CheckValues(table, shard, values));
   const std::unique_ptr<ShardCut> cut =
       table.sparse()
@@ -217,7 +255,7 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
           : CutOfElements(table, shard,
                           std::shared_ptr<const float>(std::shared_ptr<void>(),  // `values` owns it
                                                        values.weights.data()));
-  return WriteShardFile(dir, table, shard, cut.get(), env);
+  return WriteShardFile(dir, table, shard, cut.get(), env, save_id);
 }
 
 absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
@@ -234,18 +272,58 @@ absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableCon
   }
 }
 
-absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,
-                                     Manifest manifest, Env* env) {
+absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
+                                      Manifest manifest, Env* env, const std::string& save_id) {
   manifest.set_version(kModelVersion);
+  SLUICE_ASSIGN_OR_RETURN(std::string job_text, ToText(dir, job));
+  job_text.insert(0, kOwnConfigLine);
+  SavedFile* const job_file = manifest.add_files();
+  job_file->set_name(JobFileName(save_id));
+  job_file->set_bytes(job_text.size());
+  job_file->set_crc32c(Crc32c(job_text.data(), job_text.size()));
+  const std::string job_path = absl::StrCat(dir, "/", job_file->name());
   std::sort(manifest.mutable_files()->begin(), manifest.mutable_files()->end(),
             [](const SavedFile& a, const SavedFile& b) { return a.name() < b.name(); });
   SLUICE_ASSIGN_OR_RETURN(*manifest.mutable_model_digest(), ModelDigest(dir, manifest, env));
-  const std::string path = absl::StrCat(dir, "/", kManifest);
+  const std::string path = absl::StrCat(dir, "/", ManifestName(save_id));
   SLUICE_RETURN_IF_ERROR(CheckManifest(path, manifest));
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, ToText(path, manifest));
   SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
-  SLUICE_RETURN_IF_ERROR(WriteText(env, absl::StrCat(dir, "/", kJob), job));
-  SLUICE_RETURN_IF_ERROR(WriteText(env, path, manifest));
-  SLUICE_RETURN_IF_ERROR(RemoveLeftovers(env, dir, manifest));
+  SLUICE_RETURN_IF_ERROR(env->WriteFile(job_path, {job_text}));
+  SLUICE_RETURN_IF_ERROR(env->WriteFile(path, {text}));
+  return manifest;
+}
+
+absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id) {
+  const std::string prepared = absl::StrCat(dir, "/", ManifestName(save_id));
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, env->ReadFile(prepared));
+  Manifest manifest;
+  SLUICE_RETURN_IF_ERROR(ParseText(prepared, text, &manifest));
+  SLUICE_RETURN_IF_ERROR(CheckManifest(prepared, manifest));
+  SLUICE_RETURN_IF_ERROR(env->RenameFile(prepared, absl::StrCat(dir, "/", kManifest)));
+  // The model is in force: what fails from here on costs space, or a name that people know.
+  if (const SavedFile* job = JobFileOf(manifest); job != nullptr && job->name() != kJob) {
+    env->RenameFile(absl::StrCat(dir, "/", job->name()), absl::StrCat(dir, "/", kJob))
+        .IgnoreError();
+  }
+  RemoveLeftovers(env, dir, manifest);
+  return absl::OkStatus();
+}
+
+void DiscardModel(const std::string& dir, Env* env, const std::string& save_id) {
+  const auto names = env->List(dir);
+  if (save_id.empty() || !names.ok()) return;
+  for (const std::string& name : *names) {
+    if (!absl::StrContains(name, absl::StrCat(".", save_id)) || !IsOfASave(env, dir, name))
+      continue;
+    env->RemoveFile(absl::StrCat(dir, "/", name)).IgnoreError();
+  }
+}
+
+absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,
+                                     Manifest manifest, Env* env, const std::string& save_id) {
+  SLUICE_ASSIGN_OR_RETURN(manifest, PrepareModel(dir, job, std::move(manifest), env, save_id));
+  SLUICE_RETURN_IF_ERROR(CommitModel(dir, env, save_id));
   return manifest;
 }
 
@@ -261,10 +339,28 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env) {
 }
 
 absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env) {
-  const std::string path = absl::StrCat(dir, "/", kJob);
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, env->ReadFile(path));
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(dir, env));
+  const SavedFile* const file = JobFileOf(manifest);
+  std::string path = absl::StrCat(dir, "/", file == nullptr ? kJob : file->name());
+  absl::StatusOr<std::string> text = env->ReadFile(path);
+  if (absl::IsNotFound(text.status())) {  // CommitModel has given it its final name
+    path = absl::StrCat(dir, "/", kJob);
+    text = env->ReadFile(path);
+  }
+  if (absl::IsNotFound(text.status())) {
+    return absl::DataLossError(absl::StrCat("model ", dir, ": ", path,
+                                            " is missing; restore it, or use another copy of the "
+                                            "model"));
+  }
+  if (!text.ok()) return text.status();
+  if (file != nullptr &&
+      (text->size() != file->bytes() || Crc32c(text->data(), text->size()) != file->crc32c())) {
+    return absl::DataLossError(absl::StrCat(path,
+                                            " is not the file that the model was saved with; "
+                                            "restore it, or use another copy of the model"));
+  }
   JobConfig job;
-  SLUICE_RETURN_IF_ERROR(ParseText(path, text, &job));
+  SLUICE_RETURN_IF_ERROR(ParseText(path, *text, &job));
   return job;
 }
 

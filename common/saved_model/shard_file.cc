@@ -1,5 +1,8 @@
 #include "common/saved_model/shard_file.h"
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,15 +17,27 @@ constexpr absl::string_view kExtension = ".shard";
 
 }  // namespace
 
-std::string ShardFileName(const std::string& table, uint32_t shard) {
-  return absl::StrCat(absl::StrReplaceAll(table, {{"/", "."}}), "-", shard, kExtension);
+bool IsSaveId(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c);
+  });
+}
+
+std::string ShardFileName(const std::string& table, uint32_t shard, const std::string& save_id) {
+  return absl::StrCat(absl::StrReplaceAll(table, {{"/", "."}}), "-", shard,
+                      save_id.empty() ? "" : ".", save_id, kExtension);
 }
 
 bool ParseShardFileName(const std::string& name, const std::string& table, uint32_t* shard) {
+  // A save_id has no dash, so that the last one is followed by the shard.
   const size_t dash = name.rfind('-');
   if (dash == std::string::npos || !absl::EndsWith(name, kExtension)) return false;
-  const std::string digits = name.substr(dash + 1, name.size() - dash - 1 - kExtension.size());
-  return absl::SimpleAtoi(digits, shard) && ShardFileName(table, *shard) == name;
+  const std::string number = name.substr(dash + 1, name.size() - dash - 1 - kExtension.size());
+  const size_t dot = number.find('.');
+  const std::string save_id = dot == std::string::npos ? "" : number.substr(dot + 1);
+  if (dot != std::string::npos && !IsSaveId(save_id)) return false;
+  return absl::SimpleAtoi(number.substr(0, dot), shard) &&
+         ShardFileName(table, *shard, save_id) == name;
 }
 
 bool IsShardFile(const std::string& name) { return absl::EndsWith(name, kExtension); }

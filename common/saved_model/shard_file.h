@@ -10,9 +10,12 @@
 
 namespace sluice {
 
-// Name within the model's folder.
-std::string ShardFileName(const std::string& table, uint32_t shard);
-// False when `name` is no shard file of `table`.
+// Lower-case letters and digits.
+bool IsSaveId(const std::string& text);
+// Name within the model's folder. `save_id`: IsSaveId, or none.
+std::string ShardFileName(const std::string& table, uint32_t shard,
+                          const std::string& save_id = "");
+// False when `name` is no shard file of `table`, of any save.
 bool ParseShardFileName(const std::string& name, const std::string& table, uint32_t* shard);
 bool IsShardFile(const std::string& name);
 

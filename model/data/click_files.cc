@@ -1,6 +1,5 @@
 #include "model/data/click_files.h"
 
-#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -8,10 +7,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/env.h"
 #include "common/base/mutex.h"
+#include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -71,7 +71,8 @@ absl::Status Zstd(const std::string& text, std::string* out) {
 // Files in order, one open at a time. Thread safety: one thread at a time.
 class FileSeries {
  public:
-  explicit FileSeries(const std::vector<std::string>& paths) : paths_(paths) {}
+  FileSeries(const std::vector<std::string>& paths, bool replace)
+      : paths_(paths), replace_(replace) {}
   ~FileSeries() {
     if (file_ == nullptr) return;
     std::fclose(file_);
@@ -84,18 +85,19 @@ class FileSeries {
     if (!chunk.closes) return absl::OkStatus();
     if (std::fflush(file_) != 0) return Failed("write");
     const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-    if (closed && (in_place_ || std::rename(written_.c_str(), paths_[chunk.file].c_str()) == 0))
-      return absl::OkStatus();
-    const absl::Status status = Failed("finish");
+    absl::Status status = closed ? absl::OkStatus() : Failed("finish");
+    if (status.ok() && !in_place_) status = PutInPlace(written_, path_, replace_);
+    if (status.ok()) return status;
     if (!in_place_) std::remove(written_.c_str());
     return status;
   }
 
  private:
   absl::Status Open(const std::string& path) {
-    struct stat info;
-    in_place_ = stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode);
-    written_ = in_place_ ? path : path + kUnfinishedSuffix;
+    OutputTarget target = ResolveOutput(path);
+    in_place_ = target.in_place;
+    path_ = std::move(target.path);
+    written_ = in_place_ ? path_ : UnfinishedName(path_);
     file_ = std::fopen(written_.c_str(), "wb");
     return file_ != nullptr ? absl::OkStatus() : Failed("open");
   }
@@ -105,7 +107,8 @@ class FileSeries {
   }
 
   const std::vector<std::string>& paths_;
-  std::string written_;
+  const bool replace_;
+  std::string path_, written_;  // of the open file
   bool in_place_ = false;
   std::FILE* file_ = nullptr;
 };
@@ -116,7 +119,7 @@ class Writers {
       : files_(files),
         generator_(files.data),
         chunks_(CutIntoChunks(files)),
-        series_(files.paths) {}
+        series_(files.paths, files.replace) {}
 
   absl::StatusOr<ClickSummary> Run() {
     std::vector<std::thread> threads;

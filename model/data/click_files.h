@@ -24,6 +24,7 @@ struct ClickFiles {
   std::vector<std::string> paths;
   Compression compression = Compression::kNone;
   int threads = 1;
+  bool replace = true;  // files that exist; false: ALREADY_EXISTS, and they stay as they are
 };
 
 struct ClickSummary {
@@ -32,7 +33,7 @@ struct ClickSummary {
   uint64_t file_bytes = 0;
 };
 
-// Each file is written under its name and kUnfinishedSuffix, and renamed when whole. A path that is
+// Each file is written under its UnfinishedName, and renamed when whole. A path that is
 // a pipe or device is written in place. Errors name the file; unfinished ones are removed.
 absl::StatusOr<ClickSummary> WriteClickFiles(const ClickFiles& files);
 

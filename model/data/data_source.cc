@@ -58,10 +58,11 @@ std::string Suggestion(const std::string& wanted, const std::vector<std::string>
 }
 
 // For each needed column its place in `names`; -1 for none. `where`: "data file F" or
-// "data.csv.columns".
+// "data.csv.columns". Columns from `features_end` on are no features.
 absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& needed,
                                              const std::vector<std::string>& names, bool need_label,
-                                             const std::string& where) {
+                                             const std::string& where,
+                                             size_t features_end = SIZE_MAX) {
   std::vector<int> bound;
   for (size_t i = 0; i < needed.size(); ++i) {
     const auto first = std::find(names.begin(), names.end(), needed[i]);
@@ -72,6 +73,7 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
       if (!need_label && i <= kWeightColumn) continue;
       const char* role = i == kLabelColumn    ? "the label"
                          : i == kWeightColumn ? "the weight"
+                         : i >= features_end  ? "the id_column"
                                               : "a feature";
       return absl::InvalidArgumentError(
           absl::StrCat(where, " has no column \"", needed[i], "\", which is ", role,
@@ -103,7 +105,8 @@ struct Header {
 // The parser of one file, and where its examples begin.
 struct FileParser {
   std::unique_ptr<LineParser> parser;
-  uint64_t examples_begin = 0;
+  uint64_t examples_begin = 0;  // behind the header line
+  uint64_t header_lines = 0;    // with what stands before it
 };
 
 class FileDataSource : public DataSource {
@@ -119,14 +122,21 @@ class FileDataSource : public DataSource {
                                                    uint64_t piece_bytes) const override;
   absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
                          Batch* examples, BadLines* bad) const override;
+  absl::StatusOr<std::unique_ptr<ExampleStream>> OpenStream(
+      const ExampleStream::Options& options) const override;
 
  private:
+  class Stream;
   static constexpr size_t kKeptReaders = 8;
   static constexpr size_t kKeptHeaders = 4096;
 
   absl::Status ReadLines(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
                          Batch* examples, BadLines* bad) const;
   absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
+  // `columns` begin with those of the schema; `reader` stands at the beginning of the text, whose
+  // header it reads when the format has one.
+  absl::StatusOr<FileParser> ParserOf(const std::vector<std::string>& columns, bool need_label,
+                                      LineReader* reader) const;
   // The header of a file is read once, as long as the file stays the same.
   absl::StatusOr<Header> HeaderOf(const std::string& path, bool need_label) const;
   absl::StatusOr<Header> ReadHeader(const std::string& path, bool need_label) const;
@@ -144,9 +154,9 @@ class FileDataSource : public DataSource {
                                         uint64_t offset) const;
   // "path:line"; "path@offset" when the file can no longer be read.
   std::string NameLine(const LineReader& reader, uint64_t offset) const;
-  // Bad lines go to `bad`; other statuses end the piece.
+  // Bad lines go to `bad_line`; other statuses end the piece. `parsed`: the parser has its values.
   absl::Status AppendLine(LineParser* parser, const LineReader::Line& line, bool need_label,
-                          Batch* examples, absl::Status* bad_line) const;
+                          Batch* examples, absl::Status* bad_line, bool* parsed = nullptr) const;
 
   const DataConfig config_;
   const std::shared_ptr<const FeatureSchema> schema_;
@@ -175,7 +185,7 @@ absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) cons
 }
 
 absl::Status FileDataSource::CheckColumns(const std::string& path, bool need_label) const {
-  return config_.csv().header() ? ReadHeader(path, need_label).status() : absl::OkStatus();
+  return config_.csv().header() ? ParserOf(path, need_label).status() : absl::OkStatus();
 }
 
 absl::StatusOr<Header> FileDataSource::ReadHeader(const std::string& path, bool need_label) const {
@@ -212,33 +222,42 @@ absl::StatusOr<Header> FileDataSource::HeaderOf(const std::string& path, bool ne
 
 absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
                                                     bool need_label) const {
-  if (config_.format() == DataConfig::LIBSVM) {
-    FileParser file;
-    file.parser = std::make_unique<LibsvmParser>(schema_->columns());
-    return file;
-  }
-  if (config_.format() == DataConfig::MULTI_SLOT) {
-    SLUICE_ASSIGN_OR_RETURN(
-        const std::vector<int> bound,
-        BindColumns(schema_->columns(), NamedColumns(config_), need_label, "data.slots"));
-    FileParser file;
-    file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
-    return file;
-  }
-  if (config_.csv().header()) {
-    SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
-    FileParser file;
-    file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(header.cell_of_column),
-                                                    header.cells);
-    file.examples_begin = header.examples_begin;
-    return file;
-  }
-  const std::vector<std::string> names = NamedColumns(config_);
-  // Create has checked the names.
-  SLUICE_ASSIGN_OR_RETURN(std::vector<int> bound,
-                          BindColumns(schema_->columns(), names, need_label, "the format"));
+  if (!config_.csv().header()) return ParserOf(schema_->columns(), need_label, nullptr);
+  SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
   FileParser file;
-  file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size());
+  file.parser =
+      std::make_unique<DelimitedParser>(delimited_, std::move(header.cell_of_column), header.cells);
+  file.examples_begin = header.examples_begin;
+  return file;
+}
+
+absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::string>& columns,
+                                                    bool need_label, LineReader* reader) const {
+  FileParser file;
+  if (config_.format() == DataConfig::LIBSVM) {
+    file.parser = std::make_unique<LibsvmParser>(columns);
+    return file;
+  }
+  std::vector<std::string> names = NamedColumns(config_);
+  const bool slots = config_.format() == DataConfig::MULTI_SLOT;
+  std::string where = slots ? "data.slots" : "the format";
+  if (config_.csv().header()) {
+    SLUICE_ASSIGN_OR_RETURN(HeaderLine header, ReadHeaderLine(delimited_, reader));
+    names = std::move(header.names);
+    where = absl::StrCat("data file ", reader->text().path());
+    file.examples_begin = header.end;
+    file.header_lines = header.lines;
+  }
+  std::vector<int> bound(columns.size(), -1);
+  if (!names.empty()) {  // an empty file has no header and no examples
+    SLUICE_ASSIGN_OR_RETURN(
+        bound, BindColumns(columns, names, need_label, where, schema_->columns().size()));
+  }
+  if (slots) {
+    file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
+  } else {
+    file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size());
+  }
   return file;
 }
 
@@ -316,8 +335,8 @@ std::string FileDataSource::NameLine(const LineReader& reader, uint64_t offset) 
 }
 
 absl::Status FileDataSource::AppendLine(LineParser* parser, const LineReader::Line& line,
-                                        bool need_label, Batch* examples,
-                                        absl::Status* bad_line) const {
+                                        bool need_label, Batch* examples, absl::Status* bad_line,
+                                        bool* parsed) const {
   if (line.too_long) {
     *bad_line = absl::InvalidArgumentError(
         absl::StrCat("the line is longer than ", LineReader::kMaxLineBytes, " bytes"));
@@ -325,6 +344,7 @@ absl::Status FileDataSource::AppendLine(LineParser* parser, const LineReader::Li
   }
   *bad_line = parser->Parse(line.data, line.size);
   if (!bad_line->ok()) return absl::OkStatus();
+  if (parsed != nullptr) *parsed = true;
   absl::Status status =
       schema_->AppendExample(parser->values(), parser->missing(), need_label, examples);
   if (!absl::IsInvalidArgument(status)) return status;
@@ -383,6 +403,86 @@ absl::Status FileDataSource::ReadLines(const std::string& path, uint64_t begin, 
   }
   if (reader->text().compressed()) Keep(std::move(reader));
   return absl::OkStatus();
+}
+
+// Reads on with one reader and one parser. Standard input has no second reader that could count
+// lines: they are counted as they come.
+class FileDataSource::Stream : public ExampleStream {
+ public:
+  Stream(const FileDataSource* source, FileParser file, std::unique_ptr<LineReader> reader,
+         const ExampleStream::Options& options, int id_column)
+      : source_(*source),
+        file_(std::move(file)),
+        reader_(std::move(reader)),
+        end_(options.end),
+        counts_lines_(options.path.empty()),
+        id_column_(id_column) {}
+
+  absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) override {
+    piece->examples.Reset(source_.schema_->numerics().size(), source_.schema_->slots().size());
+    piece->bad_positions.clear();
+    piece->ids.clear();
+    const uint64_t begin = reader_->next_offset();
+    const uint64_t piece_end = end_ - std::min(begin, end_) < bytes ? end_ : begin + bytes;
+    LineReader::Line line;
+    bool any = false;
+    while (reader_->next_offset() < piece_end) {
+      SLUICE_ASSIGN_OR_RETURN(const bool more, reader_->Next(&line));
+      if (!more) break;
+      any = true;
+      ++lines_;
+      SLUICE_RETURN_IF_ERROR(Take(&line, piece, bad));
+    }
+    return any;
+  }
+
+ private:
+  absl::Status Take(LineReader::Line* line, Piece* piece, BadLines* bad) {
+    RemoveByteOrderMark(line);
+    if (!line->too_long && file_.parser->Skips(line->text())) return absl::OkStatus();
+    absl::Status bad_line;
+    bool parsed = false;
+    SLUICE_RETURN_IF_ERROR(source_.AppendLine(file_.parser.get(), *line, /*need_label=*/false,
+                                              &piece->examples, &bad_line, &parsed));
+    if (id_column_ >= 0)
+      piece->ids.emplace_back(parsed ? file_.parser->values()[id_column_] : std::string_view(""));
+    if (bad_line.ok()) return absl::OkStatus();
+    piece->bad_positions.push_back(piece->examples.n);
+    bad->Add(bad->first.size() < BadLines::kNamed ? Name(*line) : "", bad_line);
+    return absl::OkStatus();
+  }
+  std::string Name(const LineReader::Line& line) const {
+    if (!counts_lines_) return source_.NameLine(*reader_, line.offset);
+    return absl::StrCat(reader_->text().path(), ":", file_.header_lines + lines_);
+  }
+
+  const FileDataSource& source_;
+  const FileParser file_;
+  const std::unique_ptr<LineReader> reader_;
+  const uint64_t end_;
+  const bool counts_lines_;
+  const int id_column_;  // of the parser's values; -1: none
+  uint64_t lines_ = 0;   // read by Next
+};
+
+absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
+    const ExampleStream::Options& options) const {
+  std::vector<std::string> columns = schema_->columns();
+  int id_column = -1;
+  if (!options.id_column.empty()) {
+    // A column of a feature can be the id, too.
+    const auto known = std::find(columns.begin(), columns.end(), options.id_column);
+    id_column = static_cast<int>(known - columns.begin());
+    if (known == columns.end()) columns.push_back(options.id_column);
+  }
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, options.path.empty()
+                                                                ? TextReader::OpenStandardInput()
+                                                                : TextReader::Open(options.path));
+  auto reader = std::make_unique<LineReader>(std::move(text));
+  SLUICE_ASSIGN_OR_RETURN(FileParser file, ParserOf(columns, /*need_label=*/false, reader.get()));
+  SLUICE_RETURN_IF_ERROR(reader->Seek(std::max(options.begin, file.examples_begin)));
+  return std::unique_ptr<ExampleStream>(
+      std::make_unique<Stream>(this, std::move(file), std::move(reader), options, id_column));
 }
 
 bool IsIndex(const std::string& name) {
@@ -454,6 +554,11 @@ std::string BadLines::Describe() const {
   return absl::StrCat(
       text, count > first.size() ? absl::StrCat(", the first ", first.size(), ": ") : ": ",
       absl::StrJoin(first, "; "));
+}
+
+absl::StatusOr<std::unique_ptr<ExampleStream>> DataSource::OpenStream(
+    const ExampleStream::Options&) const {
+  return absl::UnimplementedError("this data source has no streams");
 }
 
 absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(

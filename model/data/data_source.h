@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "model/data/data_files.h"
+#include "model/data/example_stream.h"
 #include "model/features/feature_schema.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
@@ -73,6 +74,11 @@ class DataSource {
   // the file, not of a line. Appends to *examples (already Reset) without example ids.
   virtual absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                  bool need_label, Batch* examples, BadLines* bad) const = 0;
+
+  // The same lines for who takes them in order (prediction). The source outlives the stream.
+  // INVALID_ARGUMENT when the data has no column id_column.
+  virtual absl::StatusOr<std::unique_ptr<ExampleStream>> OpenStream(
+      const ExampleStream::Options& options) const;
 
  protected:
   std::shared_ptr<const DataFiles> files_;  // null: any files

@@ -23,12 +23,18 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std:
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
   LineReader reader(std::move(text));
   reader.ExpectEnd(0);
+  return ReadHeaderLine(delimited, &reader);
+}
+
+absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader* reader) {
+  const std::string& path = reader->text().path();
   HeaderLine header;
   LineReader::Line line;
   while (true) {
-    SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
-    header.end = reader.next_offset();
+    SLUICE_ASSIGN_OR_RETURN(const bool more, reader->Next(&line));
+    header.end = reader->next_offset();
     if (!more) return header;
+    ++header.lines;
     if (line.too_long) {
       return absl::InvalidArgumentError(absl::StrCat("data file ", path,
                                                      ": the header line is longer than ",

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kInputBytes = 128 << 10;
+constexpr size_t kMagicBytes = 4;
 constexpr size_t kSampleBytes = 64 << 10;
 
 absl::Status FileError(const std::string& path, absl::string_view action, int error) {
@@ -49,6 +51,48 @@ absl::StatusOr<size_t> ReadAt(const FileDescriptor& file, const std::string& pat
   }
 }
 
+// The bytes behind a reader: at any offset of a file, or in order of a pipe.
+class ByteSource {
+ public:
+  explicit ByteSource(FileDescriptor file, bool in_order = false)
+      : file_(std::move(file)), in_order_(in_order) {}
+
+  // `in_order`: each offset is where the read before ended, but for those within the first bytes,
+  // which may be read once more.
+  absl::StatusOr<size_t> ReadAt(const std::string& path, uint64_t offset, void* to, size_t n) {
+    if (!in_order_) return sluice::ReadAt(file_, path, offset, to, n);
+    if (offset < head_.size()) {
+      const size_t got = std::min<size_t>(n, head_.size() - offset);
+      std::memcpy(to, head_.data() + offset, got);
+      return got;
+    }
+    while (true) {
+      const ssize_t got = read(file_.get(), to, n);
+      if (got >= 0) return static_cast<size_t>(got);
+      if (errno != EINTR) return FileError(path, "read", errno);
+    }
+  }
+
+  // The first n bytes, fewer at the end.
+  absl::StatusOr<std::string> Head(const std::string& path, size_t n) {
+    std::string head(n, '\0');
+    size_t done = 0;
+    while (done < n) {
+      SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(path, done, &head[done], n - done));
+      if (got == 0) break;
+      done += got;
+      if (in_order_) head_.assign(head, 0, done);
+    }
+    head.resize(done);
+    return head;
+  }
+
+ private:
+  FileDescriptor file_;
+  const bool in_order_;
+  std::string head_;  // in_order_: what was read to tell the format
+};
+
 absl::StatusOr<FileIdentity> IdentityOf(const std::string& path, const struct stat& info) {
   if (S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError(
@@ -68,8 +112,8 @@ absl::StatusOr<FileIdentity> IdentityOf(const std::string& path, const struct st
 
 class PlainReader : public TextReader {
  public:
-  PlainReader(std::string path, const FileIdentity& identity, FileDescriptor file)
-      : TextReader(std::move(path), identity), file_(std::move(file)) {}
+  PlainReader(std::string path, const FileIdentity& identity, ByteSource bytes)
+      : TextReader(std::move(path), identity), bytes_(std::move(bytes)) {}
   bool compressed() const override { return false; }
   absl::Status SkipTo(uint64_t offset) override {
     offset_ = std::min(offset, std::max(identity_.size, offset_));
@@ -78,10 +122,34 @@ class PlainReader : public TextReader {
 
  private:
   absl::StatusOr<size_t> ReadSome(char* to, size_t n) override {
-    return ReadAt(file_, path_, offset_, to, n);
+    return bytes_.ReadAt(path_, offset_, to, n);
   }
 
-  const FileDescriptor file_;
+  ByteSource bytes_;
+};
+
+// Plain text that comes in order.
+class PipeReader : public TextReader {
+ public:
+  PipeReader(std::string path, ByteSource bytes)
+      : TextReader(std::move(path), FileIdentity()), bytes_(std::move(bytes)) {}
+  bool compressed() const override { return false; }
+  absl::Status SkipTo(uint64_t offset) override {
+    char scratch[4096];
+    while (offset_ < offset) {
+      SLUICE_ASSIGN_OR_RETURN(const size_t got,
+                              Read(scratch, std::min<uint64_t>(sizeof(scratch), offset - offset_)));
+      if (got == 0) break;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<size_t> ReadSome(char* to, size_t n) override {
+    return bytes_.ReadAt(path_, offset_, to, n);
+  }
+
+  ByteSource bytes_;
 };
 
 // What formats of compressed text have in common: input in pieces, and skipping by decompressing.
@@ -92,17 +160,17 @@ class CompressedReader : public TextReader {
 
  protected:
   // `format`: "gzip", also the name of the program that checks it.
-  CompressedReader(std::string path, const FileIdentity& identity, FileDescriptor file,
+  CompressedReader(std::string path, const FileIdentity& identity, ByteSource bytes,
                    const char* format)
       : TextReader(std::move(path), identity),
-        file_(std::move(file)),
+        bytes_(std::move(bytes)),
         format_(format),
         input_(new unsigned char[kInputBytes]) {}
 
   // The next input, at input(); 0 at the end of the file.
   absl::StatusOr<size_t> NextInput() {
     SLUICE_ASSIGN_OR_RETURN(const size_t got,
-                            ReadAt(file_, path_, file_offset_, input_.get(), kInputBytes));
+                            bytes_.ReadAt(path_, file_offset_, input_.get(), kInputBytes));
     file_offset_ += got;
     return got;
   }
@@ -119,7 +187,7 @@ class CompressedReader : public TextReader {
                                             " -t"));
   }
 
-  const FileDescriptor file_;
+  ByteSource bytes_;
   const char* const format_;
   const std::unique_ptr<unsigned char[]> input_;
   uint64_t file_offset_ = 0;  // next compressed byte to read
@@ -137,8 +205,8 @@ absl::Status CompressedReader::SkipTo(uint64_t offset) {
 
 class GzipReader : public CompressedReader {
  public:
-  GzipReader(std::string path, const FileIdentity& identity, FileDescriptor file)
-      : CompressedReader(std::move(path), identity, std::move(file), "gzip") {}
+  GzipReader(std::string path, const FileIdentity& identity, ByteSource bytes)
+      : CompressedReader(std::move(path), identity, std::move(bytes), "gzip") {}
   ~GzipReader() override {
     if (ready_) inflateEnd(&stream_);
   }
@@ -183,8 +251,8 @@ absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
 
 class ZstdReader : public CompressedReader {
  public:
-  ZstdReader(std::string path, const FileIdentity& identity, FileDescriptor file)
-      : CompressedReader(std::move(path), identity, std::move(file), "zstd"),
+  ZstdReader(std::string path, const FileIdentity& identity, ByteSource bytes)
+      : CompressedReader(std::move(path), identity, std::move(bytes), "zstd"),
         stream_(ZSTD_createDStream()) {}
   ~ZstdReader() override { ZSTD_freeDStream(stream_); }
 
@@ -216,6 +284,16 @@ absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
     in_ = {input(), got, 0};
   }
   return out.pos;
+}
+
+// Null when `head` is not the beginning of a compressed text; then `bytes` is untouched.
+std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileIdentity& identity,
+                                           const std::string& head, ByteSource* bytes) {
+  if (absl::StartsWith(head, "\x1f\x8b"))
+    return std::make_unique<GzipReader>(path, identity, std::move(*bytes));
+  if (head == "\x28\xb5\x2f\xfd")
+    return std::make_unique<ZstdReader>(path, identity, std::move(*bytes));
+  return nullptr;
 }
 
 }  // namespace
@@ -277,19 +355,21 @@ absl::StatusOr<size_t> TextReader::Read(char* to, size_t n) {
 absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(const std::string& path) {
   FileIdentity identity;
   SLUICE_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, &identity));
-  char magic[4];
-  SLUICE_ASSIGN_OR_RETURN(const size_t got, ReadAt(file, path, 0, magic, sizeof(magic)));
-  const absl::string_view begin(magic, got);
-  if (absl::StartsWith(begin, "\x1f\x8b")) {
-    return std::unique_ptr<TextReader>(
-        std::make_unique<GzipReader>(path, identity, std::move(file)));
-  }
-  if (begin == "\x28\xb5\x2f\xfd") {
-    return std::unique_ptr<TextReader>(
-        std::make_unique<ZstdReader>(path, identity, std::move(file)));
-  }
+  ByteSource bytes(std::move(file));
+  SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kMagicBytes));
+  if (auto compressed = OpenCompressed(path, identity, head, &bytes)) return compressed;
   return std::unique_ptr<TextReader>(
-      std::make_unique<PlainReader>(path, identity, std::move(file)));
+      std::make_unique<PlainReader>(path, identity, std::move(bytes)));
+}
+
+absl::StatusOr<std::unique_ptr<TextReader>> TextReader::OpenStandardInput() {
+  const std::string path = kStandardInput;
+  FileDescriptor file(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+  if (file.get() < 0) return FileError(path, "open", errno);
+  ByteSource bytes(std::move(file), /*in_order=*/true);
+  SLUICE_ASSIGN_OR_RETURN(const std::string head, bytes.Head(path, kMagicBytes));
+  if (auto compressed = OpenCompressed(path, FileIdentity(), head, &bytes)) return compressed;
+  return std::unique_ptr<TextReader>(std::make_unique<PipeReader>(path, std::move(bytes)));
 }
 
 }  // namespace sluice

@@ -38,6 +38,10 @@ class TextReader {
  public:
   // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT (not a regular file) name the path.
   static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path);
+  // From where the process's standard input stands, also when it is a pipe; its path() is
+  // kStandardInput. No two of it read the same text.
+  static absl::StatusOr<std::unique_ptr<TextReader>> OpenStandardInput();
+  static constexpr char kStandardInput[] = "standard input";
   virtual ~TextReader() = default;
 
   virtual bool compressed() const = 0;

@@ -257,7 +257,7 @@ TEST_F(ParameterClientTest, SavesTheShardsOfEveryPserver) {
                              [p](const std::string& text) -> absl::StatusOr<std::string> {
                                SaveShardsRequest request;
                                if (!request.ParseFromString(text) || request.job_id() != "job-1" ||
-                                   request.instance() != kInstance) {
+                                   request.instance() != kInstance || request.save_id() != "5a") {
                                  return absl::InvalidArgumentError("not for this job");
                                }
                                if (request.directory() == "full")
@@ -268,12 +268,12 @@ TEST_F(ParameterClientTest, SavesTheShardsOfEveryPserver) {
                              });
   }
   auto client = Client();
-  const auto files = client->SaveShards("model");
+  const auto files = client->SaveShards("model", "5a");
   ASSERT_TRUE(files.ok()) << files.status();
   ASSERT_EQ(files->size(), 2u);
   EXPECT_EQ((*files)[0].name(), "0");
   EXPECT_EQ((*files)[1].name(), "1");
-  const auto failed = client->SaveShards("full");
+  const auto failed = client->SaveShards("full", "5a");
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(failed.status().message()),
               HasSubstr("pserver-0 cannot save its shards in full: disk full"));

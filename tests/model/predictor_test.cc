@@ -1,5 +1,8 @@
 #include "model/predictor.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +10,9 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "common/saved_model/saved_model.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -15,6 +21,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kJob[] = R"(
@@ -238,6 +245,46 @@ TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
   ASSERT_TRUE((*net)->Forward(input, &logit).ok());
   EXPECT_NE(logit, 0);
   EXPECT_EQ(score, Sigmoid(logit));
+}
+
+TEST_F(PredictorTest, IdsStandBeforeTheScoresAlsoOfBadLines) {
+  const std::string data =
+      Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n0,old,w3,w2\n0,30\n1,40,w4,w2\n");
+  PredictOptions options = Options({data});
+  const std::vector<std::string> scores = absl::StrSplit(Predict(options), '\n');
+  options.id_column = "job";
+  EXPECT_EQ(Predict(options),
+            absl::StrCat("w1\t", scores[0], "\nw3\tnan\n\tnan\nw4\t", scores[3], "\n"));
+  options.id_column = "user";
+  EXPECT_THAT(std::string(PredictFile(options).status().message()),
+              AllOf(HasSubstr("\"user\""), HasSubstr("id_column")));
+}
+
+TEST_F(PredictorTest, StandardInputIsScoredAsAFileIs) {
+  const std::string data = Write("a.csv", kHeader + Lines(300));
+  PredictSummary of_file, of_input;
+  const std::string expected = Predict(Options({data}), &of_file);
+  const int saved = dup(STDIN_FILENO), file = open(data.c_str(), O_RDONLY);
+  dup2(file, STDIN_FILENO);
+  EXPECT_EQ(Predict(Options({"-"}), &of_input), expected);
+  dup2(saved, STDIN_FILENO);
+  close(saved);
+  close(file);
+  EXPECT_EQ(of_input.examples, of_file.examples);
+  EXPECT_EQ(of_input.bad.count, of_file.bad.count);
+  // The same lines by the name of the input.
+  ASSERT_FALSE(of_file.bad.first.empty());
+  EXPECT_EQ(of_input.bad.first[0],
+            absl::StrReplaceAll(of_file.bad.first[0], {{data, "standard input"}}));
+  EXPECT_EQ(PredictFile(Options({"-", data})).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PredictorTest, AFileThatExistsIsKeptUnlessReplacementIsAskedFor) {
+  PredictOptions options = Options({Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n")});
+  Write("scores", "before");
+  options.replace = false;
+  EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Read(dir_ + "/scores"), "before");
 }
 
 TEST_F(PredictorTest, EmptyDataGivesAnEmptyFile) {

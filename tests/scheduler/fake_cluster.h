@@ -73,6 +73,7 @@ class FakeCluster {
   // One report of a member that does at once what it is told: a pserver hosts, a worker runs or
   // stops.
   absl::StatusOr<PollReply> Poll(uint64_t id) {
+    BeginOutputs();
     auto& state = desired_[id];
     PollRequest request;
     request.set_member_id(id);
@@ -93,6 +94,12 @@ class FakeCluster {
     // A version that was seen comes without the state.
     if (reply.ok() && reply->version() != state.version()) state = *reply;
     return reply;
+  }
+  // The output folders of jobs that have started are ready at once.
+  void BeginOutputs() {
+    if (!outputs_begin_) return;
+    const ClusterStatus status = core_.GetStatus(now_);
+    for (const JobStatus& job : status.jobs()) core_.OutputBegun(job.job_id(), now_);
   }
   // Until nothing changes any more.
   void PollAll() {
@@ -165,6 +172,7 @@ class FakeCluster {
     core_.Tick(now_);
   }
 
+  bool outputs_begin_ = true;
   absl::Time now_ = absl::UnixEpoch();
   SchedulerCore core_;
   std::vector<uint64_t> pservers_, workers_;

@@ -73,6 +73,34 @@ TEST(JobLifecycleTest, GivesUpOnMembersThatNeverCome) {
   EXPECT_THAT(c.Status(job).message(), HasSubstr("1 is registered"));
 }
 
+TEST(JobLifecycleTest, AJobRunsOnlyWhenItsFolderIsReady) {
+  FakeCluster c(1, 1);
+  c.outputs_begin_ = false;
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
+  c.PollAll();
+  EXPECT_EQ(c.State(job), JOB_STARTING);
+  EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("/output/job-1"));
+  EXPECT_FALSE(c.Poll(c.workers_[0])->has_assignment());
+  c.core_.OutputBegun(job, c.now_);
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+  EXPECT_TRUE(c.Poll(c.workers_[0])->has_assignment());
+}
+
+TEST(JobLifecycleTest, AFolderThatIsNeverReadyFailsTheJobByName) {
+  FakeCluster c(1, 1);
+  c.outputs_begin_ = false;
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
+  for (int i = 0; i < 122; ++i) {
+    c.PollAll();
+    c.Advance(absl::Seconds(1));
+  }
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("output_dir /output/job-1"));
+}
+
 // A report of a pserver that fills the job's tables from its initial model.
 void PollLoading(FakeCluster* c, uint64_t pserver, const std::string& job, uint64_t loaded) {
   PollRequest request;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/env.h"
@@ -22,6 +24,7 @@ SchedulerLoop::Options Options() {
   options.env = Env::Real();
   options.host = "h";
   options.default_output = testing::TempDir() + "scheduler_loop_test";
+  std::filesystem::remove_all(options.default_output);
   options.log = [](const std::string&) {};
   options.job_log = [](const std::string&, const std::string&) {};
   return options;
@@ -243,6 +246,50 @@ TEST(SchedulerLoopTest, PlaceOfTheEffectiveConfigurationIsLoggedAtSubmission) {
   EXPECT_NE(log.find("job logged-2: effective configuration: /out/job.textproto\n"),
             std::string::npos)
       << log;
+}
+
+SubmitJobRequest Job(const std::string& name) {
+  SubmitJobRequest request;
+  JobConfig* job = request.mutable_config();
+  job->set_name(name);
+  job->mutable_data()->set_format(DataConfig::LIBSVM);
+  job->mutable_data()->add_train_files("t");
+  Feature* feature = job->add_features();
+  feature->set_name("f");
+  feature->mutable_numeric();
+  job->mutable_model()->mutable_wide_deep();
+  return request;
+}
+
+TEST(SchedulerLoopTest, JobsOfSeveralSchedulersAtOnceHaveFoldersOfTheirOwn) {
+  const SchedulerLoop::Options options = Options();
+  SchedulerLoop one(options), other(options);
+  const SubmitJobRequest request = Job("same");
+  constexpr int kEach = 8;
+  std::vector<std::string> ids(4 * kEach);
+  std::vector<std::thread> users;
+  for (int user = 0; user < 4; ++user) {
+    users.emplace_back([&, user] {
+      for (int i = 0; i < kEach; ++i) {
+        const auto reply = (user % 2 == 0 ? one : other).SubmitJob(request);
+        EXPECT_TRUE(reply.ok()) << reply.status();
+        if (reply.ok()) ids[user * kEach + i] = reply->job_id();
+      }
+    });
+  }
+  for (std::thread& user : users) user.join();
+  EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), ids.size());
+  for (const std::string& id : ids)
+    EXPECT_TRUE(std::filesystem::is_directory(options.default_output + "/" + id)) << id;
+}
+
+TEST(SchedulerLoopTest, ARefusedJobLeavesNoFolder) {
+  SchedulerLoop::Options options = Options();
+  SchedulerLoop loop(options);
+  SubmitJobRequest request = Job("wide");
+  request.mutable_config()->set_worker_num(2);  // the cluster has one
+  EXPECT_FALSE(loop.SubmitJob(request).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(options.default_output));
 }
 
 TEST(SchedulerLoopTest, BadConfigurationIsRefusedAtSubmission) {

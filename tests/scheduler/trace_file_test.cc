@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/env.h"
+#include "common/base/file_origin.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -136,6 +137,28 @@ TEST_F(TraceFileTest, AMalformedBatchIsRefusedWhole) {
   EXPECT_EQ(Spans().size(), 0u);
   report = Report(11, ROLE_WORKER, 1, 2, INT64_MAX);  // senseless, and does no harm
   EXPECT_TRUE(file->Add(report).ok());
+}
+
+TEST_F(TraceFileTest, AnEarlierTraceStaysUntilTheFirstReport) {
+  ASSERT_TRUE(Create()->Add(Report(11, ROLE_WORKER, 1, 2)).ok());
+  const std::string earlier = Text();
+  EXPECT_TRUE(IsOwnFile(Env::Real(), path_, FileKind::kTrace));
+  Create();  // of a job that fails before it trains
+  EXPECT_EQ(Text(), earlier);
+  EXPECT_EQ(Env::Real()->List(dir_ + "/sub")->size(), 1u);
+  auto file = Create();
+  EXPECT_EQ(Text(), earlier);
+  ASSERT_TRUE(file->Add(Report(12, ROLE_WORKER, 1, 1)).ok());
+  EXPECT_THAT(Spans(), ElementsAre("step@1000"));
+}
+
+TEST_F(TraceFileTest, AFileThatAnotherJobWritesByAnotherPathIsLeftToIt) {
+  auto file = Create();
+  std::filesystem::create_directory_symlink(dir_ + "/sub", dir_ + "/link");
+  EXPECT_EQ(TraceFile::Create(dir_ + "/link/trace.json", "job-2", "here").status().code(),
+            absl::StatusCode::kAlreadyExists);
+  file = nullptr;
+  EXPECT_TRUE(TraceFile::Create(dir_ + "/link/trace.json", "job-2", "here").ok());
 }
 
 TEST_F(TraceFileTest, AFileThatCannotBeMadeIsNamed) {

@@ -39,6 +39,7 @@ class PserverTest : public testing::Test {
     request.set_generation(generation);
     request.set_instance(instance);
     request.set_directory(directory_);
+    request.set_save_id("5a");
     return pserver_.SaveShards(request);
   }
 
@@ -229,6 +230,7 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
   auto files = Save("job-1", 1);
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(*files, SizeIs(5));
+  for (const SavedFile& file : *files) EXPECT_THAT(file.name(), HasSubstr(".5a.shard"));
   Manifest manifest;
   manifest.set_version(1);
   *manifest.mutable_tables() = spec.tables();

@@ -39,7 +39,7 @@ class PredictTest(SluiceTest):
     def predict(self, model, data, name="scores", workers=1, expect=0, flags=()):
         """Bytes of the output and what was printed."""
         done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data,
-                                "--output=%s" % (self.tmp / name), "--worker_num=%d" % workers, *flags)
+                                "--output=%s" % (self.tmp / name), "--worker_num=%d" % workers, "--overwrite", *flags)
         self.assertEqual(done.returncode, expect, done.stdout)
         return (self.tmp / name).read_bytes(), done.stdout
 

@@ -31,7 +31,12 @@ class SlowEnv : public Env {
                          absl::Span<const absl::string_view> pieces) override {
     return real_->WriteFile(path, pieces);
   }
+  absl::Status RenameFile(const std::string& from, const std::string& to) override {
+    return real_->RenameFile(from, to);
+  }
   absl::Status MakeDirs(const std::string& path) override { return real_->MakeDirs(path); }
+  absl::Status MakeNewDir(const std::string& path) override { return real_->MakeNewDir(path); }
+  absl::Status RemoveDir(const std::string& path) override { return real_->RemoveDir(path); }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
     return real_->List(path);
   }

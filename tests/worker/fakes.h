@@ -167,7 +167,8 @@ class FakeClient : public ParameterClient {
     ended.push_back(epoch);
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string&) override {
+  absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string&,
+                                                    const std::string&) override {
     return std::vector<SavedFile>();
   }
   void Cancel() override {}

@@ -2,16 +2,38 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/base/mutex.h"
+
+// The paths that were synced, by whatever this program calls.
+static std::vector<std::string>& Synced() {
+  static std::vector<std::string> paths;
+  return paths;
+}
+
+extern "C" int fsync(int fd) {
+  char path[4096];
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t n = ::readlink(link.c_str(), path, sizeof(path));
+  static sluice::Mutex mutex;
+  sluice::MutexLock lock(&mutex);
+  Synced().emplace_back(path, n > 0 ? static_cast<size_t>(n) : 0);
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
 namespace sluice {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -19,7 +41,7 @@ class EnvTest : public ::testing::Test {
  protected:
   EnvTest() {
     std::string pattern = ::testing::TempDir() + "/env_test.XXXXXX";
-    dir_ = ::mkdtemp(pattern.data());
+    dir_ = std::filesystem::canonical(::mkdtemp(pattern.data()));
   }
   ~EnvTest() override { std::filesystem::remove_all(dir_); }
 
@@ -91,6 +113,67 @@ TEST_F(EnvTest, MakesParentsAndIsFineWhenThere) {
   EXPECT_TRUE(env_->MakeDirs(dir_ + "/a/b//c/").ok());
   EXPECT_TRUE(env_->MakeDirs(dir_ + "/a/b/c").ok());
   EXPECT_TRUE(env_->Exists(dir_ + "/a/b/c"));
+}
+
+TEST_F(EnvTest, EveryFolderThatIsMadeIsSyncedIntoTheOneAroundIt) {
+  Synced().clear();
+  ASSERT_TRUE(env_->MakeDirs(dir_ + "/a/b/c/").ok());
+  EXPECT_THAT(Synced(), ElementsAre(dir_, dir_ + "/a", dir_ + "/a/b"));
+  Synced().clear();
+  ASSERT_TRUE(env_->MakeDirs(dir_ + "/a/b/c").ok());
+  EXPECT_THAT(Synced(), ElementsAre());
+  ASSERT_TRUE(env_->MakeNewDir(dir_ + "/a/b/d").ok());
+  EXPECT_THAT(Synced(), ElementsAre(dir_ + "/a/b"));
+}
+
+TEST_F(EnvTest, AFileAndItsRenameAreSynced) {
+  ASSERT_TRUE(env_->MakeDirs(dir_ + "/a").ok());
+  Synced().clear();
+  ASSERT_TRUE(env_->WriteFile(dir_ + "/a/file", {"x"}).ok());
+  ASSERT_EQ(Synced().size(), 2u);
+  EXPECT_THAT(Synced()[0], HasSubstr(dir_ + "/a/file."));  // before it has its name
+  EXPECT_EQ(Synced()[1], dir_ + "/a");
+  Synced().clear();
+  ASSERT_TRUE(env_->RenameFile(dir_ + "/a/file", dir_ + "/other").ok());
+  EXPECT_THAT(Synced(), Contains(dir_));
+  EXPECT_EQ(*env_->ReadFile(dir_ + "/other"), "x");
+  EXPECT_FALSE(env_->Exists(dir_ + "/a/file"));
+}
+
+TEST_F(EnvTest, OfManyThatMakeAFolderOneDoes) {
+  std::atomic<int> made{0}, taken{0};
+  std::vector<std::thread> makers;
+  for (int i = 0; i < 8; ++i) {
+    makers.emplace_back([&] {
+      const absl::Status status = env_->MakeNewDir(dir_ + "/a");
+      made += status.ok();
+      taken += absl::IsAlreadyExists(status);
+    });
+  }
+  for (std::thread& maker : makers) maker.join();
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(taken, 7);
+  EXPECT_EQ(env_->MakeNewDir(dir_ + "/no/parent").code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(EnvTest, OnlyAnEmptyFolderIsRemoved) {
+  ASSERT_TRUE(env_->MakeDirs(dir_ + "/a/b").ok());
+  EXPECT_FALSE(env_->RemoveDir(dir_ + "/a").ok());
+  EXPECT_TRUE(env_->RemoveDir(dir_ + "/a/b").ok());
+  EXPECT_FALSE(env_->Exists(dir_ + "/a/b"));
+}
+
+TEST_F(EnvTest, OneFileByTwoPathsIsTheSame) {
+  ASSERT_TRUE(env_->MakeDirs(dir_ + "/a").ok());
+  ASSERT_TRUE(env_->WriteFile(dir_ + "/a/file", {"x"}).ok());
+  ASSERT_TRUE(env_->WriteFile(dir_ + "/a/copy", {"x"}).ok());
+  std::filesystem::create_directory_symlink(dir_ + "/a", dir_ + "/link");
+  std::filesystem::create_hard_link(dir_ + "/a/file", dir_ + "/hard");
+  EXPECT_TRUE(IsSameFile(dir_ + "/a", dir_ + "/link/"));
+  EXPECT_TRUE(IsSameFile(dir_ + "/a/../a/file", dir_ + "/link/file"));
+  EXPECT_TRUE(IsSameFile(dir_ + "/hard", dir_ + "/a/file"));
+  EXPECT_FALSE(IsSameFile(dir_ + "/a/copy", dir_ + "/a/file"));
+  EXPECT_FALSE(IsSameFile(dir_ + "/absent", dir_ + "/absent"));
 }
 
 TEST_F(EnvTest, AFileInTheWayOfAFolderIsNamed) {

@@ -63,7 +63,17 @@ class MemoryEnv : public Env {
     Put(path, std::move(bytes));
     return absl::OkStatus();
   }
+  absl::Status RenameFile(const std::string& from, const std::string& to) override {
+    MutexLock lock(&mutex_);
+    const auto file = files_.find(from);
+    if (file == files_.end()) return absl::NotFoundError(from);
+    files_[to] = std::move(file->second);
+    files_.erase(from);
+    return absl::OkStatus();
+  }
   absl::Status MakeDirs(const std::string&) override { return absl::OkStatus(); }
+  absl::Status MakeNewDir(const std::string&) override { return absl::OkStatus(); }
+  absl::Status RemoveDir(const std::string&) override { return absl::OkStatus(); }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
     MutexLock lock(&mutex_);
     std::vector<std::string> names;

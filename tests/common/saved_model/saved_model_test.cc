@@ -178,7 +178,7 @@ TEST_F(SavedModelTest, DigestDoesNotDependOnTheNumberOfShards) {
 TEST_F(SavedModelTest, ASmallerModelLeavesNoOldShardsBehindAndTouchesNothingElse) {
   Save(9);
   Overwrite("notes.txt", "mine");
-  Overwrite("left.1.2.unfinished", "torn");
+  Overwrite("wide.embedding-8.shard.1.2.unfinished", "torn");
   Save(1);
   EXPECT_THAT(*Env::Real()->List(dir_),
               ElementsAre("MANIFEST", "deep.0-0.shard", "deep.0-1.shard", "job.textproto",

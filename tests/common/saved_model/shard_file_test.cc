@@ -12,6 +12,18 @@ TEST(ShardFileNameTest, RoundTrips) {
   EXPECT_EQ(shard, 12u);
 }
 
+TEST(ShardFileNameTest, ASaveIsPartOfTheName) {
+  uint32_t shard = 0;
+  EXPECT_EQ(ShardFileName("deep/0", 12, "00ff"), "deep.0-12.00ff.shard");
+  EXPECT_TRUE(ParseShardFileName("deep.0-12.00ff.shard", "deep/0", &shard));
+  EXPECT_EQ(shard, 12u);
+  // Whatever the tables are called, a file is of one of them.
+  EXPECT_TRUE(ParseShardFileName("a-1.b-2.shard", "a-1.b", &shard));
+  EXPECT_FALSE(ParseShardFileName("a-1.b-2.shard", "a", &shard));
+  for (const char* name : {"a-1..shard", "a-1.A.shard", "a-1.b.c.shard", "a-1.b_.shard"})
+    EXPECT_FALSE(ParseShardFileName(name, "a", &shard)) << name;
+}
+
 TEST(ShardFileNameTest, OtherNamesAreNotOfTheTable) {
   uint32_t shard = 0;
   for (const char* name :

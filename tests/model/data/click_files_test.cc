@@ -80,6 +80,30 @@ TEST(ClickFilesTest, SkipGoesOnInTheSameData) {
   EXPECT_EQ(all.substr(all.size() - tail.size()), tail);
 }
 
+TEST(ClickFilesTest, AFileThatExistsIsReplacedOnlyWhenAsked) {
+  const TempFolder folder;
+  ClickFiles options = Options(folder, 1);
+  options.examples = 10;
+  options.replace = false;
+  options.paths = {folder.Write("mine", "mine")};
+  EXPECT_EQ(WriteClickFiles(options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(TextOf(options.paths[0]), "mine");
+  EXPECT_EQ(Env::Real()->List(folder.path())->size(), 1);
+  options.replace = true;
+  EXPECT_TRUE(WriteClickFiles(options).ok());
+  EXPECT_EQ(TextOf(options.paths[0]), Generated(options));
+}
+
+TEST(ClickFilesTest, ALinkGoesOnPointingAtTheFile) {
+  const TempFolder folder;
+  ClickFiles options = Options(folder, 1);
+  options.paths = {folder.Path("link")};
+  std::filesystem::create_symlink("there", options.paths[0]);
+  ASSERT_TRUE(WriteClickFiles(options).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(options.paths[0]));
+  EXPECT_EQ(TextOf(folder.Path("there")), Generated(options));
+}
+
 TEST(ClickFilesTest, AFailureNamesTheFileAndLeavesNone) {
   const TempFolder folder;
   ClickFiles options = Options(folder, 3);

@@ -1,0 +1,56 @@
+#include "common/base/output_target.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/env.h"
+
+namespace sluice {
+
+OutputTarget ResolveOutput(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return {path, true};
+  fs::path target = path;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(target, error)); ++i) {
+    const fs::path to = fs::read_symlink(target, error);
+    if (error) break;
+    target = to.is_absolute() ? to : target.parent_path() / to;
+  }
+  // A link of /proc to a file that has no name any more.
+  if (fs::exists(status) && !fs::equivalent(path, target, error)) return {path, true};
+  return {target.string(), false};
+}
+
+std::string UnfinishedName(const std::string& path) {
+  return absl::StrCat(path, ".", ::getpid(), kUnfinishedSuffix);
+}
+
+absl::Status PutInPlace(const std::string& unfinished, const std::string& path, bool replace) {
+  struct stat info;
+  const bool nothing_to_lose = ::stat(path.c_str(), &info) == 0 && info.st_size == 0;
+  if (!replace && !nothing_to_lose) {
+    if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0)
+      return absl::OkStatus();
+    if (errno == EEXIST) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          path, " has come to exist meanwhile; move it away, or replace it with --overwrite"));
+    }
+    // EINVAL: the file system cannot do that.
+    if (errno != EINVAL && errno != ENOSYS) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename to ", path));
+    }
+  }
+  if (::rename(unfinished.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename to ", path));
+}
+
+}  // namespace sluice

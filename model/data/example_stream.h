@@ -1,0 +1,40 @@
+// The lines of a text as examples, piece by piece in their order: a part of a file, or standard
+// input.
+//
+// Memory: one line buffer, and the piece. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/features/batch.h"
+
+namespace sluice {
+
+struct BadLines;
+
+class ExampleStream {
+ public:
+  struct Options {
+    std::string path;    // "" is standard input
+    uint64_t begin = 0;  // the lines that start in [begin, end) of the text
+    uint64_t end = UINT64_MAX;
+    std::string id_column;  // "" for none
+  };
+  struct Piece {
+    Batch examples;
+    // For each bad line the number of examples of the piece before it.
+    std::vector<uint64_t> bad_positions;
+    // With an id_column, of each line, bad ones too, in order; "" where a line could not be cut.
+    std::vector<std::string> ids;
+  };
+  virtual ~ExampleStream() = default;
+
+  // Fills *piece with the next lines, about `bytes` of text; a label may be missing. Bad lines are
+  // added to *bad. False at the end, with an empty piece.
+  virtual absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) = 0;
+};
+
+}  // namespace sluice

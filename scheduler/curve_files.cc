@@ -1,0 +1,66 @@
+#include "scheduler/curve_files.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/file_origin.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kRerun[] = "rerun-";
+
+bool IsEventName(const std::string& name) { return absl::StartsWith(name, EventFile::kPrefix); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const std::string& dir,
+                                                              const std::string& host,
+                                                              absl::Time now) {
+  std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir));
+  curve->folder_ = dir;
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
+  if (std::any_of(names.begin(), names.end(), IsEventName)) {
+    absl::Status made = absl::AlreadyExistsError("");
+    for (int number = 1; absl::IsAlreadyExists(made); ++number) {
+      curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
+      made = env->MakeNewDir(curve->folder_);
+    }
+    SLUICE_RETURN_IF_ERROR(made);
+  }
+  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(curve->folder_, host, now));
+  SLUICE_RETURN_IF_ERROR(curve->events_->Flush());
+  return curve;
+}
+
+absl::Status CurveFiles::Complete() {
+  const std::string path = events_->path();
+  std::string name = path.substr(path.rfind('/') + 1);
+  events_ = nullptr;
+  if (folder_ != dir_) {
+    // Jobs that began in one second on one host give their files one name.
+    while (env_->Exists(absl::StrCat(dir_, "/", name))) name += ".1";
+    SLUICE_RETURN_IF_ERROR(env_->RenameFile(path, absl::StrCat(dir_, "/", name)));
+  }
+  RemoveOthers(dir_, name);
+  const std::vector<std::string> names = env_->List(dir_).value_or(std::vector<std::string>());
+  for (const std::string& folder : names) {
+    if (!absl::StartsWith(folder, kRerun)) continue;
+    RemoveOthers(absl::StrCat(dir_, "/", folder), "");
+    env_->RemoveDir(absl::StrCat(dir_, "/", folder)).IgnoreError();  // when it is empty by now
+  }
+  return absl::OkStatus();
+}
+
+void CurveFiles::RemoveOthers(const std::string& folder, const std::string& kept) {
+  for (const std::string& name : env_->List(folder).value_or(std::vector<std::string>())) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    if (name == kept || !IsEventName(name) || !IsOwnFile(env_, path, FileKind::kEvents)) continue;
+    env_->RemoveFile(path).IgnoreError();
+  }
+}
+
+}  // namespace sluice

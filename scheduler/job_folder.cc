@@ -1,0 +1,143 @@
+#include "scheduler/job_folder.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/file_origin.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/saved_model/saved_model.h"
+#include "scheduler/result_json.h"
+
+namespace sluice {
+namespace {
+
+absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
+  return absl::Status(why.code(), absl::StrCat("cannot write to output_dir ", dir, ": ",
+                                               why.message(), "; give a writable --output_dir"));
+}
+
+// Nothing that the job is going to write takes the place of a file that Sluice did not write.
+absl::Status CheckForeignFiles(Env* env, const JobConfig& config) {
+  const std::string& dir = config.output_dir();
+  const std::pair<const char*, FileKind> files[] = {{"/job.textproto", FileKind::kJobConfig},
+                                                    {"/result.json", FileKind::kResult},
+                                                    {"/model_result.json", FileKind::kResult},
+                                                    {"/model/MANIFEST", FileKind::kManifest}};
+  for (const auto& [name, kind] : files) {
+    SLUICE_RETURN_IF_ERROR(
+        CheckReplaceable(env, absl::StrCat(dir, name), kind, config.overwrite(), "output_dir"));
+  }
+  if (config.trace_file().empty()) return absl::OkStatus();
+  return CheckReplaceable(env, config.trace_file(), FileKind::kTrace, config.overwrite(),
+                          "trace_file");
+}
+
+absl::Status PutInForce(Env* env, const std::string& model, const std::string& save_id) {
+  const absl::Status committed = CommitModel(model, env, save_id);
+  if (!absl::IsNotFound(committed)) return committed;
+  return absl::NotFoundError(absl::StrCat(
+      "the model that the job has saved is not in ", model, " as this host sees it (",
+      committed.message(), "); give an --output_dir that scheduler, pservers and workers share"));
+}
+
+}  // namespace
+
+absl::Status JobFolder::Claim(const JobConfig& config) {
+  const std::string& dir = config.output_dir();
+  if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
+  auto lock = FolderLock::Take(dir);
+  if (absl::IsAlreadyExists(lock.status())) {
+    refused_ = true;
+    return absl::AlreadyExistsError(
+        absl::StrCat("another job, which has not ended, writes to the same output_dir ", dir,
+                     "; give another --output_dir"));
+  }
+  if (!lock.ok()) return NoOutput(dir, lock.status());
+  lock_.emplace(*std::move(lock));
+  const absl::Status foreign = CheckForeignFiles(env_, config);
+  refused_ = !foreign.ok();
+  return foreign;
+}
+
+absl::Status JobFolder::Begin(const OutputAction& started) {
+  SLUICE_RETURN_IF_ERROR(Claim(started.config));
+  const std::string& dir = started.config.output_dir();
+  const std::string text = absl::StrCat(kOwnConfigLine, ToTextproto(started.config));
+  const absl::Status written = env_->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
+  if (!written.ok()) return NoOutput(dir, written);
+  SLUICE_ASSIGN_OR_RETURN(curve_, CurveFiles::Begin(env_, dir, host_, started.time));
+  if (started.config.trace_file().empty()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(trace_,
+                          TraceFile::Create(started.config.trace_file(), started.job_id, host_));
+  return absl::OkStatus();
+}
+
+absl::Status JobFolder::AddScalars(const OutputAction& scalars) {
+  if (curve_ == nullptr) return absl::OkStatus();  // its failure was reported
+  for (const Scalar& point : scalars.scalars) {
+    curve_->events()->Add(scalars.time, point.step, point.tag, point.value);
+  }
+  return curve_->events()->Flush();
+}
+
+absl::Status JobFolder::AddTrace(const OutputAction& spans) {
+  if (trace_ == nullptr) return absl::OkStatus();  // its failure was reported
+  const absl::Status status = trace_->Add(spans.trace);
+  if (!status.ok()) trace_ = nullptr;
+  return status;
+}
+
+absl::Status JobFolder::End(const OutputAction& ended) {
+  trace_ = nullptr;
+  if (!lock_ && !refused_) {  // it has not begun
+    const absl::Status claimed = Claim(ended.config);
+    if (!claimed.ok() && !refused_) return claimed;
+  }
+  if (refused_) return absl::OkStatus();
+  const std::string model = ended.config.output_dir() + "/model";
+  const bool done = ended.result.status() == "done";
+  JobResult result = ended.result;
+  absl::Status committed;
+  if (done && !result.model_dir().empty()) {
+    committed = PutInForce(env_, model, ended.save_id);
+  } else {
+    DiscardModel(model, env_, ended.save_id);
+  }
+  if (!committed.ok()) {
+    result.set_status("failed");
+    result.set_message(std::string(committed.message()));
+    result.clear_model_dir();
+    result.clear_model_digest();
+  }
+  const absl::Status written = WriteResult(ended.config, result);
+  SLUICE_RETURN_IF_ERROR(committed);
+  SLUICE_RETURN_IF_ERROR(written);
+  if (curve_ == nullptr || !done || ended.config.evaluate_only()) return absl::OkStatus();
+  return curve_->Complete();
+}
+
+absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& result) {
+  const std::string& dir = config.output_dir();
+  const std::string path = dir + "/result.json", of_model = dir + "/model_result.json";
+  SLUICE_RETURN_IF_ERROR(
+      CheckReplaceable(env_, path, FileKind::kResult, config.overwrite(), "output_dir"));
+  const bool new_model = !result.model_dir().empty();
+  const auto earlier = env_->ReadFile(path);
+  const bool earlier_saved = earlier.ok() && IsOwnFile(env_, path, FileKind::kResult) &&
+                             !absl::StrContains(*earlier, "\n  \"model_dir\": \"\"");
+  if (!new_model && earlier_saved) {
+    const absl::Status kept = env_->WriteFile(of_model, {absl::string_view(*earlier)});
+    if (!kept.ok()) return NoOutput(dir, kept);
+  }
+  const std::string json = ResultJson(result, config);
+  const absl::Status written = env_->WriteFile(path, {absl::string_view(json)});
+  if (!written.ok()) return NoOutput(dir, written);
+  if (new_model && IsOwnFile(env_, of_model, FileKind::kResult)) {
+    env_->RemoveFile(of_model).IgnoreError();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,64 @@
+#include "common/base/output_target.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutputTargetTest : public ::testing::Test {
+ protected:
+  OutputTargetTest() {
+    std::string pattern = ::testing::TempDir() + "/output_target_test.XXXXXX";
+    dir_ = ::mkdtemp(pattern.data());
+  }
+  ~OutputTargetTest() override { fs::remove_all(dir_); }
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_ + "/" + name) << text;
+    return dir_ + "/" + name;
+  }
+  std::string Read(const std::string& name) {
+    std::ifstream in(dir_ + "/" + name);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::string dir_;
+};
+
+TEST_F(OutputTargetTest, LinksAreFollowedAndPipesAreWrittenInPlace) {
+  fs::create_symlink("b", dir_ + "/a");
+  fs::create_symlink("there", dir_ + "/b");
+  EXPECT_EQ(ResolveOutput(dir_ + "/a").path, dir_ + "/there");  // which is not there yet
+  EXPECT_FALSE(ResolveOutput(dir_ + "/a").in_place);
+  Write("there", "x");
+  EXPECT_EQ(ResolveOutput(dir_ + "/a").path, dir_ + "/there");
+  ASSERT_EQ(::mkfifo((dir_ + "/pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(ResolveOutput(dir_ + "/pipe").in_place);
+  EXPECT_TRUE(ResolveOutput("/dev/null").in_place);
+}
+
+TEST_F(OutputTargetTest, AFileThatCameMeanwhileStays) {
+  const std::string done = Write("done", "new"), there = dir_ + "/there";
+  EXPECT_TRUE(PutInPlace(done, there, false).ok());
+  EXPECT_EQ(Read("there"), "new");
+  Write("done", "newer");
+  EXPECT_TRUE(absl::IsAlreadyExists(PutInPlace(done, there, false)));
+  EXPECT_EQ(Read("there"), "new");
+  EXPECT_TRUE(fs::exists(done));
+  EXPECT_TRUE(PutInPlace(done, there, true).ok());
+  EXPECT_EQ(Read("there"), "newer");
+  Write("done", "newest");
+  Write("there", "");  // nothing to lose
+  EXPECT_TRUE(PutInPlace(done, there, false).ok());
+  EXPECT_EQ(Read("there"), "newest");
+}
+
+}  // namespace
+}  // namespace sluice

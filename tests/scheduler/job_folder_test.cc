@@ -1,0 +1,268 @@
+// Whatever becomes of a job, what its folder held before is not lost.
+#include "scheduler/job_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/file_origin.h"
+#include "common/saved_model/saved_model.h"
+#include "tests/common/base/hooked_env.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class JobFolderTest : public testing::Test {
+ protected:
+  JobFolderTest() {
+    std::string pattern = testing::TempDir() + "/job_folder_test.XXXXXX";
+    root_ = ::mkdtemp(pattern.data());
+    dir_ = root_ + "/out";
+    env_.before = [this](const std::string& what, const std::string& path) {
+      const bool full =
+          !full_.empty() && absl::StrCat(what, " ", path).find(full_) != std::string::npos;
+      return full ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+    };
+  }
+  ~JobFolderTest() override { fs::remove_all(root_); }
+
+  OutputAction Action(OutputAction::Kind kind, const std::string& dir) {
+    OutputAction action;
+    action.kind = kind;
+    action.job_id = "job-1";
+    action.time = absl::FromUnixSeconds(++seconds_);
+    action.config.set_name("job");
+    action.config.set_output_dir(dir);
+    action.config.set_overwrite(overwrite_);
+    action.config.set_evaluate_only(evaluate_only_);
+    action.config.set_trace_file(trace_file_);
+    return action;
+  }
+  // A job from beginning to end. With a digest it has saved a model.
+  absl::Status Run(const std::string& status, const std::string& save_id, std::string dir = "") {
+    if (dir.empty()) dir = dir_;
+    JobFolder folder(&env_, "h");
+    const absl::Status begun = folder.Begin(Action(OutputAction::kStarted, dir));
+    if (begun.ok()) {
+      OutputAction points = Action(OutputAction::kScalars, dir);
+      points.scalars = {{"train/loss", 1, 0.5}};
+      EXPECT_TRUE(folder.AddScalars(points).ok());
+    }
+    OutputAction ended = Action(OutputAction::kEnded, dir);
+    ended.result.set_job(absl::StrCat("job-", save_id));
+    ended.result.set_status(begun.ok() ? status : "failed");
+    ended.save_id = save_id;
+    if (begun.ok() && saves_) {
+      PrepareModel(dir + "/model", ended.config, Manifest(), Env::Real(), save_id).IgnoreError();
+      if (status == "done") ended.result.set_model_dir(dir + "/model");
+    }
+    const absl::Status result = folder.End(ended);
+    return begun.ok() ? result : begun;
+  }
+  bool ModelLoads() {
+    return ReadManifest(dir_ + "/model").ok() && ReadModelJob(dir_ + "/model").ok();
+  }
+  std::string Read(const std::string& name) {
+    return Env::Real()->ReadFile(dir_ + "/" + name).value_or("");
+  }
+  void Write(const std::string& name, const std::string& text) {
+    fs::create_directories(fs::path(dir_ + "/" + name).parent_path());
+    std::ofstream(dir_ + "/" + name) << text;
+  }
+  static std::vector<std::string> Curves(const std::string& dir) {
+    std::vector<std::string> curves;
+    for (const std::string& name : Env::Real()->List(dir).value_or(std::vector<std::string>())) {
+      if (name.find("tfevents") != std::string::npos) curves.push_back(name);
+    }
+    return curves;
+  }
+
+  std::string root_, dir_;
+  HookedEnv env_;
+  std::string full_;  // changes whose "what path" holds this find no space
+  int64_t seconds_ = 1000;
+  bool overwrite_ = false, evaluate_only_ = false, saves_ = true;
+  std::string trace_file_;
+};
+
+TEST_F(JobFolderTest, WritesConfigurationCurveModelAndResult) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  EXPECT_THAT(Read("job.textproto"), HasSubstr("name: \"job\""));
+  EXPECT_THAT(Read("result.json"), HasSubstr("\"done\""));
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  EXPECT_TRUE(ModelLoads());
+  for (const auto& [name, kind] : {std::pair("/job.textproto", FileKind::kJobConfig),
+                                   std::pair("/result.json", FileKind::kResult),
+                                   std::pair("/model/MANIFEST", FileKind::kManifest)})
+    EXPECT_TRUE(IsOwnFile(Env::Real(), dir_ + name, kind)) << name;
+  EXPECT_TRUE(IsOwnFile(Env::Real(), dir_ + "/" + Curves(dir_)[0], FileKind::kEvents));
+}
+
+TEST_F(JobFolderTest, AJobThatSavesNoModelLeavesTheLastGoodOneAndItsResult) {
+  for (const std::string& path : {dir_, dir_ + "/", root_ + "/link", root_ + "/link/../out//"}) {
+    for (const char* status : {"failed", "cancelled", "done"}) {
+      SCOPED_TRACE(path + " " + status);
+      fs::remove_all(dir_);
+      saves_ = true;
+      ASSERT_TRUE(Run("done", "1a").ok());
+      fs::remove(root_ + "/link");
+      fs::create_directory_symlink(dir_, root_ + "/link");
+      const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+      const std::vector<std::string> curves = Curves(dir_);
+      saves_ = status != std::string("done");  // of one that fails the save may be prepared
+      evaluate_only_ = !saves_;
+      ASSERT_TRUE(Run(status, "2b", path).ok());
+      evaluate_only_ = false;
+      EXPECT_EQ(Read("model/MANIFEST"), manifest);
+      EXPECT_TRUE(ModelLoads());
+      EXPECT_THAT(*Env::Real()->List(dir_ + "/model"), Each(Not(HasSubstr("2b"))));
+      EXPECT_EQ(Read("model_result.json"), result);
+      EXPECT_THAT(Read("result.json"), HasSubstr("\"model_dir\": \"\""));
+      EXPECT_EQ(Curves(dir_), curves);
+      EXPECT_EQ(Curves(dir_ + "/rerun-1").size(), 1u);
+      // A second one keeps it, too; the next that saves a model replaces all.
+      ASSERT_TRUE(Run("failed", "3c", path).ok());
+      EXPECT_EQ(Read("model_result.json"), result);
+      saves_ = true;
+      ASSERT_TRUE(Run("done", "4d", path).ok());
+      EXPECT_NE(Read("model/MANIFEST"), manifest);
+      EXPECT_TRUE(ModelLoads());
+      EXPECT_EQ(Read("model_result.json"), "");
+      EXPECT_EQ(Curves(dir_).size(), 1u);
+      EXPECT_NE(Curves(dir_), curves);
+      EXPECT_THAT(*Env::Real()->List(dir_), Each(Not(HasSubstr("rerun"))));
+    }
+  }
+}
+
+TEST_F(JobFolderTest, BeginTouchesNothingButTheConfiguration) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+  const std::vector<std::string> curves = Curves(dir_);
+  {
+    JobFolder killed(&env_, "h");
+    ASSERT_TRUE(killed.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  }
+  EXPECT_EQ(Read("model/MANIFEST"), manifest);
+  EXPECT_EQ(Read("result.json"), result);
+  EXPECT_EQ(Curves(dir_), curves);
+  EXPECT_TRUE(ModelLoads());
+}
+
+TEST_F(JobFolderTest, AFullDiskAtAnyChangeLosesNeitherModelNorResult) {
+  for (const char* change : {"write ", "job.textproto", "rename ", "MANIFEST"}) {
+    SCOPED_TRACE(change);
+    full_.clear();
+    fs::remove_all(dir_);
+    ASSERT_TRUE(Run("done", "1a").ok());
+    const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+    full_ = change;
+    EXPECT_EQ(Run("done", "2b").code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_TRUE(ModelLoads());
+    EXPECT_EQ(Read("model/MANIFEST"), manifest);
+    EXPECT_TRUE(Read("result.json") == result || Read("model_result.json") == result);
+    EXPECT_GE(Curves(dir_).size(), 1u);
+  }
+}
+
+TEST_F(JobFolderTest, AResultThatFindsNoSpaceLeavesTheNewModelInForce) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
+  full_ = "out/result.json";
+  EXPECT_EQ(Run("done", "2b").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(ModelLoads());
+  EXPECT_NE(Read("model/MANIFEST"), manifest);
+  EXPECT_EQ(Read("result.json"), result);
+}
+
+TEST_F(JobFolderTest, FilesThatSluiceDidNotWriteRefuseTheJob) {
+  for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST"}) {
+    SCOPED_TRACE(name);
+    fs::remove_all(dir_);
+    Write(name, "mine");
+    overwrite_ = false;
+    const absl::Status refused = Run("done", "1a");
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+    for (const std::string& word : {dir_ + "/" + name, std::string("--overwrite")})
+      EXPECT_THAT(std::string(refused.message()), HasSubstr(word));
+    EXPECT_EQ(Read(name), "mine");
+    EXPECT_EQ(Env::Real()->List(dir_)->size(), 1u);  // and nothing came beside it
+    overwrite_ = true;
+    EXPECT_TRUE(Run("done", "1a").ok());
+    // A job with a model of its own needs no model_result.json.
+    EXPECT_EQ(Read(name) == "mine", name == std::string("model_result.json"));
+  }
+}
+
+TEST_F(JobFolderTest, AForeignResultThatComesWhileTheJobRunsStays) {
+  JobFolder folder(&env_, "h");
+  ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  Write("result.json", "mine");
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.save_id = "1a";
+  ended.result.set_status("done");
+  ended.result.set_model_dir(dir_ + "/model");
+  ASSERT_TRUE(PrepareModel(dir_ + "/model", ended.config, Manifest(), Env::Real(), "1a").ok());
+  EXPECT_EQ(folder.End(ended).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Read("result.json"), "mine");
+  EXPECT_TRUE(ModelLoads());  // the training was not for nothing
+}
+
+TEST_F(JobFolderTest, ForeignCurvesStay) {
+  Write("events.out.tfevents.1.other", "of TensorFlow");
+  ASSERT_TRUE(Run("done", "1a").ok());
+  EXPECT_EQ(Read("events.out.tfevents.1.other"), "of TensorFlow");
+  EXPECT_EQ(Curves(dir_).size(), 2u);
+}
+
+TEST_F(JobFolderTest, CurvesOfOneSecondDoNotReplaceEachOther) {
+  for (const char* id : {"1a", "2b", "3c"}) {
+    seconds_ = 1000;
+    ASSERT_TRUE(Run("failed", id).ok());
+  }
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  EXPECT_EQ(Curves(dir_ + "/rerun-1").size() + Curves(dir_ + "/rerun-2").size(), 2u);
+  seconds_ = 1000;
+  ASSERT_TRUE(Run("done", "4d").ok());
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+}
+
+TEST_F(JobFolderTest, ATraceThatSluiceDidNotWriteStays) {
+  trace_file_ = root_ + "/trace.json";
+  std::ofstream(trace_file_) << "mine";
+  EXPECT_EQ(Run("done", "1a").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(*Env::Real()->ReadFile(trace_file_), "mine");
+  EXPECT_FALSE(fs::exists(dir_ + "/job.textproto"));
+  overwrite_ = true;
+  EXPECT_TRUE(Run("done", "1a").ok());
+}
+
+TEST_F(JobFolderTest, ATraceThatCannotBeMadeFailsTheJob) {
+  trace_file_ = "/proc/none/trace";
+  JobFolder folder(&env_, "h");
+  EXPECT_THAT(std::string(folder.Begin(Action(OutputAction::kStarted, dir_)).message()),
+              HasSubstr("/proc/none"));
+}
+
+TEST_F(JobFolderTest, AFolderThatAnotherJobHasByAnotherPathIsLeftAlone) {
+  JobFolder first(&env_, "h");
+  ASSERT_TRUE(first.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  fs::create_directory_symlink(dir_, root_ + "/link");
+  EXPECT_EQ(Run("done", "2b", root_ + "/link").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(fs::exists(dir_ + "/result.json"));
+  EXPECT_FALSE(fs::exists(dir_ + "/model"));
+}
+
+}  // namespace
+}  // namespace sluice
