@@ -257,6 +257,7 @@ class SchedulerLoad {
     for (const JobSpec& spec : reply.host()) {
       HostedJob* hosted = member->request.add_hosted();
       hosted->set_job_id(spec.job_id());
+      hosted->set_instance(spec.instance());
       hosted->set_generation(spec.route().generation());
       for (const TableConfig& table : spec.tables()) {
         TableStatus* status = hosted->add_tables();

@@ -106,12 +106,9 @@ int Launch(const ParsedCommand& command) {
   if (!mode.ok()) return ReportError(mode.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
-  if (const absl::Status outputs = CheckJobOutputs(*job, command.Text("job")); !outputs.ok()) {
-    return ReportError(outputs);
-  }
-  if (const absl::Status files = CheckJobFiles(*job, "output"); !files.ok()) {
-    return ReportError(files);
-  }
+  absl::Status files = CheckJobFiles(*job, "output");
+  if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
+  if (!files.ok()) return ReportError(files);
   if (command.Switch("dry_run")) {
     if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
       return ReportError(there);
@@ -120,8 +117,6 @@ int Launch(const ParsedCommand& command) {
     std::cout << ToTextproto(*job);
     return kDone;
   }
-  auto logs = LogsOf(command);
-  if (!logs.ok()) return ReportError(logs.status());
   // Before any thread starts: threads inherit the blocked signals.
   StopSignal::Install(false);
   std::string gpus;
@@ -129,6 +124,9 @@ int Launch(const ParsedCommand& command) {
       !there.ok()) {
     return ReportError(there);
   }
+  // Only a launch that starts something takes a folder.
+  auto logs = LogsOf(command);
+  if (!logs.ok()) return ReportError(logs.status());
   PrintJob(absl::StrCat(
                Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
                "; logs in ", logs->path(),

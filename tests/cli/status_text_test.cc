@@ -25,8 +25,9 @@ TEST(StatusTextTest, TablesTellMemoryInUseAndReservedOverAllPservers) {
     table->set_bytes(512 << 10);
     table->set_reserved_bytes(2 << 20);
   }
-  EXPECT_THAT(StatusText(status),
-              ContainsRegex("table emb +sparse +8 shards +2,000 rows +1.0 MiB, 4.0 MiB reserved\n"));
+  EXPECT_THAT(
+      StatusText(status),
+      ContainsRegex("table emb +sparse +8 shards +2,000 rows +1.0 MiB, 4.0 MiB reserved\n"));
 }
 
 }  // namespace

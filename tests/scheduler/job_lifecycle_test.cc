@@ -105,10 +105,16 @@ TEST(JobLifecycleTest, AFolderThatIsNeverReadyFailsTheJobByName) {
 void PollLoading(FakeCluster* c, uint64_t pserver, const std::string& job, uint64_t loaded) {
   PollRequest request;
   request.set_member_id(pserver);
-  HostedJob* hosted = request.add_hosted();
-  hosted->set_job_id(job);
-  hosted->set_loaded_bytes(loaded << 20);
-  hosted->set_load_bytes(uint64_t{1000} << 20);
+  const auto desired = c->core_.Desired(pserver);
+  ASSERT_TRUE(desired.ok()) << desired.status();
+  // A job that has ended is not to be hosted any more.
+  for (const JobSpec& spec : desired->host()) {
+    HostedJob* hosted = request.add_hosted();
+    hosted->set_job_id(job);
+    hosted->set_instance(spec.instance());
+    hosted->set_loaded_bytes(loaded << 20);
+    hosted->set_load_bytes(uint64_t{1000} << 20);
+  }
   ASSERT_TRUE(c->core_.Poll(request, c->now_).ok());
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "model/eval/eval_accumulator.h"
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {
@@ -291,8 +292,11 @@ TEST(SchedulerCoreTest, EpochsOfStatusAndResultCountFromOne) {
   EXPECT_EQ(c.Status(job).examples_in_epoch(), 7u);
   for (const uint32_t rank : {0, 1})
     c.Phase(job, rank, Trained(phase.number(), 50)).status().IgnoreError();
-  for (const uint32_t rank : {0, 1})
-    c.Phase(job, rank, Ended(phase.number() + 1)).status().IgnoreError();
+  EvalAccumulator sums;
+  sums.Add(1.0f, 1.0f, 1.0f);
+  PhaseReport evaluated = Ended(phase.number() + 1);
+  *evaluated.mutable_eval() = sums.ToProto();
+  for (const uint32_t rank : {0, 1}) c.Phase(job, rank, evaluated).status().IgnoreError();
   EXPECT_EQ(c.Status(job).epoch(), 2u);
   EXPECT_EQ(c.Status(job).epochs_log(0).epoch(), 1u);
   std::map<std::string, uint64_t> steps;
@@ -350,7 +354,7 @@ TEST(SchedulerCoreTest, EventsNameWhatTheyChanged) {
   EXPECT_THAT(changed(), testing::IsEmpty());
   ASSERT_TRUE(c.Phase("job-1", 0, Indexed(100)).ok());
   EXPECT_THAT(changed(), testing::IsEmpty());
-  ASSERT_TRUE(c.Phase("job-1", 1, Indexed(100)).ok());
+  ASSERT_TRUE(c.Phase("job-1", 1, Indexed(100, 1)).ok());
   EXPECT_THAT(changed(), testing::UnorderedElementsAre("phase job-1", "status job-1"));
   ASSERT_TRUE(c.core_.CancelJob("job-1", c.now_).ok());
   EXPECT_THAT(changed(),

@@ -168,7 +168,10 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   Report(&loop, pserver);
 
   // Rank 0 ends the first phase and waits for rank 1.
-  const WorkerAssignment assignment = Report(&loop, workers[0]).assignment();
+  PollReply told = Report(&loop, workers[0]);
+  // The job runs when its output folder is ready.
+  for (; !told.has_assignment(); told = Report(&loop, workers[0])) std::this_thread::yield();
+  const WorkerAssignment assignment = told.assignment();
   NextPhaseRequest phase;
   phase.set_job_id(job);
   phase.set_rank(assignment.rank());

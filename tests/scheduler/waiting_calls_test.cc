@@ -132,6 +132,7 @@ class World {
     for (const JobSpec& spec : state.host()) {
       HostedJob* hosted = request.add_hosted();
       hosted->set_job_id(spec.job_id());
+      hosted->set_instance(spec.instance());
       hosted->set_generation(spec.route().generation());
     }
     if (state.has_assignment()) {
@@ -146,6 +147,7 @@ class World {
         cluster_.desired_[id] = *reply;
       }
     };
+    cluster_.BeginOutputs();
     const auto reply = cluster_.core_.Poll(request, cluster_.now_);
     const bool waits = reply.ok() && reply->version() == request.seen_version();
     if (!waits || Draw(3) == 0) return take(reply);
@@ -174,7 +176,8 @@ class World {
     request.set_rank(assignment.rank());
     request.set_incarnation(assignment.incarnation());
     *request.mutable_report() = Trained(rank->phase, 50);
-    request.mutable_report()->mutable_index()->set_examples(100);
+    *request.mutable_report()->mutable_index() =
+        Indexed(100, assignment.rank(), assignment.job().worker_num()).index();
     const auto take = [rank](const absl::StatusOr<NextPhaseReply>& reply) {
       rank->waits = false;
       if (reply.ok() && reply->ready()) rank->phase = reply->phase().number();
