@@ -15,16 +15,16 @@ namespace sluice::cli {
 // INVALID_ARGUMENT names field, path and fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
 
-// Of a job that another process of this host runs: what is here of its first training and
-// evaluation file has the columns that the job reads, and its initial model fits. INVALID_ARGUMENT
-// names what does not; what is not here is told by who reads all of it.
+// Checks the files of a job that other processes will run, as far as they are on this host. The
+// first training and evaluation files must have the columns that the job reads, and its initial
+// model must fit. INVALID_ARGUMENT names what does not. Workers report files that are missing here.
 absl::Status CheckWhatIsHere(const JobConfig& job);
 
 // The warnings about the job that its status has later, a line each: for a dry run.
 std::vector<std::string> WarningsOf(const JobConfig& job);
 
-// Of a job that another process of this host runs, maybe as another user: output_dir is no file and
-// not below one, and trace_file no folder and not below a file.
+// Checks the outputs of a job that other processes will run, maybe as another user. output_dir must
+// not be a file or lie below one; trace_file must not be a folder or lie below a file.
 absl::Status CheckOutputIsNoFile(const JobConfig& job);
 
 }  // namespace sluice::cli

@@ -1,4 +1,4 @@
-// What launch and submit print of a job before it runs: a few lines, and where the rest is.
+// Summarizes a job in a few lines, which launch and submit print before it runs.
 //
 // Thread safety: pure, but for looking at data files and an earlier result.
 #pragma once
@@ -14,7 +14,7 @@ namespace sluice::cli {
 // "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in a line.
 std::string Describe(const JobConfig& job);
 
-// What a user may not expect of this job: a line each, "note: ...".
+// Lines "note: ..." about effects of this job's options that a user may not expect.
 std::vector<std::string> NotesOn(const JobConfig& job);
 
 // "data: CSV, train on 1 file (480.8 KiB), evaluate on ...". Files that are not on this host are

@@ -1,5 +1,5 @@
-// What a command is going to write, looked at before any work: it takes the place of nothing that
-// Sluice did not write, and never of the command's own input.
+// Checks a command's output paths before any work is done. A command replaces only files that
+// Sluice wrote, and never its own input.
 //
 // Paths are compared by device and inode, so that links and spellings play no part. Every error is
 // INVALID_ARGUMENT and names the flag or field, the file and the fix.
@@ -28,13 +28,13 @@ std::vector<InputFile> FilesOfModel(const std::string& model_dir);
 absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
                             const std::vector<InputFile>& inputs);
 
-// Of the output files of a job, none is one of its inputs.
+// Refuses a job whose outputs would replace one of its inputs.
 absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_file);
 // The same; and each that exists here was written by Sluice, unless the job says `overwrite`.
 absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file);
 
-// Of a file that cannot be told from others (scores, generated data): it does not exist yet, is a
-// pipe or device, or --overwrite is given; and it is none of the inputs.
+// Checks an output whose content does not show who wrote it (scores, generated data). The file must
+// not exist yet, unless it is a pipe or device or --overwrite is given. Inputs are always refused.
 absl::Status CheckOutputFile(const std::string& flag, const std::string& output, bool overwrite,
                              const std::vector<InputFile>& inputs);
 

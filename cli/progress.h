@@ -30,7 +30,7 @@ std::string StepLine(const StepLoss& step);
 // The epochs and the result.
 std::string FinalTable(const JobStatus& status);
 
-// What standard output can show.
+// The capabilities of standard output.
 struct Screen {
   bool live = false;     // a line that is written over
   bool escapes = false;  // escape codes
