@@ -44,6 +44,11 @@ class World {
     std::lock_guard<std::mutex> lock(mutex_);
     copied_.insert(host);
   }
+  // Forgets all copies. An address that was freed may be handed out again.
+  void ForgetCopies() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    copied_.clear();
+  }
 
   // Calls of the runtime that may fail, so far.
   uint64_t calls() const { return calls_; }
