@@ -264,6 +264,42 @@ class HandStartedTest(SluiceTest):
         self.assertIsNone(worker.poll())
         self.down(scheduler, pserver, worker)
 
+    def test_a_job_after_a_restart_never_trains_on_tables_of_the_job_before_it_with_its_id(self):
+        self.cluster()
+        scheduler, pserver, worker = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
+        sync = ["--scheduler=%s" % self.scheduler, "--job=%s" % ADULT, "--a_sync=false", "--worker_num=1"]
+        fresh, _ = self.submit("fresh", "--a_sync=false", "--worker_num=1")
+        scheduler.kill()
+        scheduler.wait()
+
+        # The first job of a new scheduler trains until that scheduler dies.
+        scheduler = self.daemon("scheduler")
+        first = self.start("sluice", "submit", *sync, "--epochs=100000", "--output_dir=%s" % (self.tmp / "first"), log="1")
+        wait_until(lambda: "running, train" in (self.tmp / "1").read_text(), "the first job trains")
+        pserver.send_signal(signal.SIGSTOP)  # keeps the tables until it hears what the next scheduler wants
+        scheduler.kill()
+        scheduler.wait()
+        first.kill()
+
+        # The first job of the next scheduler has the same id, and waits for that very pserver.
+        scheduler = self.daemon("scheduler")
+        second = self.start("sluice", "submit", *sync, "--epochs=1", "--output_dir=%s" % (self.tmp / "second"), log="2")
+        wait_until(lambda: "pserver 0" in (self.tmp / "2").read_text(), "the second job waits for the pserver")
+
+        def worker_is_free():
+            members = json.loads(self.sluice("status", self.log_dir, "--json", "--scheduler=%s" % self.scheduler))["members"]
+            return any(m["rank"] == 0 and m["role"] == "ROLE_WORKER" and m["memory_bytes"] != "0" and not m["doing"]
+                       for m in members)
+
+        wait_until(worker_is_free, "the worker has given up the first job")
+        pserver.send_signal(signal.SIGCONT)
+        self.assertEqual(self.exit_code(second), 0, (self.tmp / "2").read_text())
+        ids = [re.search(r"\badult\S*-\d+", (self.tmp / name).read_text()).group() for name in "12"]
+        self.assertEqual(ids[0], ids[1])
+        result = json.loads((self.tmp / "second" / "result.json").read_text())
+        self.assertEqual(result["model_digest"], fresh["model_digest"])
+        self.down(scheduler, pserver, worker)
+
 
 if __name__ == "__main__":
     unittest.main()
