@@ -12,19 +12,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/admin/status_json.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
-#include "common/progress/status_json.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kThreads = 2;
 constexpr size_t kMaxRequestBytes = 64 << 10;
-constexpr time_t kTimeoutSeconds = 2;  // of reading and of writing; also bounds the stop
+constexpr time_t kTimeoutSeconds = 2;  // for reading and for writing; also bounds the destructor
 constexpr char kText[] = "text/plain; charset=utf-8";
 
-// The library's own options add SO_REUSEPORT: two processes would share a port without a word.
+// The library's own options add SO_REUSEPORT, with which two processes would silently share a port.
 void OnlyReuseAddress(socket_t socket) {
   const int yes = 1;
   setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
@@ -40,7 +40,7 @@ class AdminServer::Impl {
     server_.set_payload_max_length(kMaxRequestBytes);
     server_.set_read_timeout(kTimeoutSeconds);
     server_.set_write_timeout(kTimeoutSeconds);
-    // One request a connection: an idle client holds no thread.
+    // One request per connection, so that an idle client holds no thread.
     server_.set_keep_alive_max_count(1);
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
@@ -70,7 +70,7 @@ class AdminServer::Impl {
       return absl::UnavailableError(
           absl::StrCat("the admin server cannot listen on ", options_.bind, ": ",
                        errno != 0 ? std::strerror(errno) : "no such address",
-                       "; give another --admin_bind (port 0: a free one)"));
+                       "; give another --admin_bind (port 0 picks a free one)"));
     }
     address.port = static_cast<uint16_t>(port);
     address_ = ToText(address);
@@ -78,7 +78,7 @@ class AdminServer::Impl {
       server_.listen_after_bind();
       ended_ = true;
     });
-    // stop() does nothing before the loop runs, so nobody may call it earlier.
+    // stop() does nothing before the loop runs, so the destructor must not call it earlier.
     while (!server_.is_running() && !ended_) std::this_thread::yield();
     return absl::OkStatus();
   }

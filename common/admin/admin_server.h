@@ -6,12 +6,15 @@
 //   GET /statusz        plain text for people
 //   GET /api/v1/status  the status message as JSON
 //
-// Metrics are named sluice_<role>_<what>_<unit>, counters end in _total:
+// Metrics are named sluice_<role>_<what>_<unit>, and counters end in _total:
 // sluice_pserver_frames_applied_total, sluice_pserver_memory_bytes,
-// sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Labels: job, table, state;
-// never keys or anything else without a bound. Source of the formats: prometheus-cpp's
-// TextSerializer, protobuf's JSON mapping. Thread safety: callbacks run on the server's threads,
-// several at once, until the server is destroyed.
+// sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Their labels are job, table
+// and state, never keys or anything else without a bound.
+//
+// Thread safety: callbacks run on the server's threads, several at once, until the server is
+// destroyed.
+//
+// Format: metrics as prometheus-cpp's TextSerializer writes them, JSON by protobuf's mapping.
 #pragma once
 
 #include <functional>
@@ -33,25 +36,27 @@ namespace sluice {
 class AdminServer {
  public:
   struct Options {
-    std::string bind = "127.0.0.1:0";  // port 0: a free one
-    // OK when ready; else the message is what is waited for. Empty: always ready.
+    std::string bind = "127.0.0.1:0";  // port 0 picks a free one
+    // Returns OK when the daemon is ready, else a status that says what it waits for. Empty: always
+    // ready.
     std::function<absl::Status()> ready;
-    // Text of /statusz.
+    // Returns the text of /statusz. May be empty.
     std::function<std::string()> status_text;
-    // Message of /api/v1/status.
+    // Returns the message of /api/v1/status. May be empty.
     std::function<std::unique_ptr<google::protobuf::Message>()> status;
-    // Metrics; null: none.
+    // The metrics to serve. Null: none.
     std::shared_ptr<prometheus::Registry> registry;
-    // Called before metrics are collected, to set gauges.
+    // Sets gauges before the metrics are collected. May be empty.
     std::function<void()> refresh_metrics;
   };
 
-  // INVALID_ARGUMENT or UNAVAILABLE: the address cannot be used (port taken, ...).
+  // INVALID_ARGUMENT: the address cannot be parsed. UNAVAILABLE: it cannot be bound (port taken,
+  // ...).
   static absl::StatusOr<std::unique_ptr<AdminServer>> Start(Options options);
   // Stops listening and waits for requests in progress.
   ~AdminServer();
 
-  // host:port with the real port.
+  // The bound address, host:port with the real port.
   const std::string& address() const;
 
  private:

@@ -1,13 +1,15 @@
-// Makes Abseil's timed waits last as long as they were asked for, whoever sets the machine's clock.
+// Makes Abseil's timed waits last as long as the caller asked, even if somebody sets the clock.
 //
-// gRPC's timers (deadlines, reconnects, keepalive) wait in Abseil until a time of day: when the
-// clock is set back by an hour, they stand still for an hour. Abseil lets a program replace what
-// its waits rest on; this one turns the time of day into a duration when a wait begins. Part of
-// every program (sluice_binary), not of a library: a definition in an archive would lose against
-// Abseil's.
+// gRPC's timers (deadlines, reconnects, keepalive) wait in Abseil until a time of day. When the
+// clock is set back by an hour, they stand still for an hour. Abseil lets a program replace the
+// functions under its waits; these turn the time of day into a duration when a wait begins. They
+// are linked into every program as objects (sluice_binary), not from a library: a definition in an
+// archive would lose against Abseil's.
 //
-// Of the Abseil that is named below alone, whose ThreadIdentity begins its semaphore with the
-// 32-bit count of posts. Thread safety: safe.
+// The code is valid only for the Abseil release named below, whose ThreadIdentity begins its
+// semaphore with the 32-bit count of posts.
+//
+// Thread safety: safe from any thread.
 #include "absl/base/config.h"
 
 #if defined(__linux__) && defined(ABSL_LTS_RELEASE_VERSION) && ABSL_LTS_RELEASE_VERSION == 20220623
@@ -44,7 +46,7 @@ std::atomic<int32_t>* Posts(ThreadIdentity* identity) {
 
 bool TakePost(std::atomic<int32_t>* posts) {
   int32_t n = posts->load(std::memory_order_relaxed);
-  // Acquire: what the poster did before is seen.
+  // Acquire pairs with the release in Post: the waiter sees what the poster did before.
   while (n != 0) {
     if (posts->compare_exchange_weak(n, n - 1, std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
@@ -54,7 +56,7 @@ bool TakePost(std::atomic<int32_t>* posts) {
   return false;
 }
 
-// A futex's relative timeout is of the monotonic clock. Null: none.
+// FUTEX_WAIT measures its relative timeout on the monotonic clock. Null means no timeout.
 void WaitForPost(std::atomic<int32_t>* posts, const timespec* timeout) {
   syscall(SYS_futex, posts, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, timeout);
 }
@@ -75,7 +77,7 @@ bool ABSL_INTERNAL_C_SYMBOL(AbslInternalPerThreadSemWait)(
   ThreadIdentity* const identity =
       absl::synchronization_internal::GetOrCreateCurrentThreadIdentity();
   std::atomic<int32_t>* const posts = Posts(identity);
-  // Unbounded waits read no clock.
+  // An unbounded wait reads no clock.
   int64_t end = 0;
   if (timeout.has_timeout()) {
     end = Nanoseconds(timeout.MakeAbsTimespec()) - Now(CLOCK_REALTIME) + Now(CLOCK_MONOTONIC);
@@ -87,7 +89,7 @@ bool ABSL_INTERNAL_C_SYMBOL(AbslInternalPerThreadSemWait)(
       if (ns <= 0) return TakePost(posts);
       left = {ns / kSecond, ns % kSecond};
     }
-    // Woken, interrupted, posted meanwhile or over: looked at above.
+    // The loop tells apart why the wait returned: a wakeup, a signal, an earlier post, the timeout.
     WaitForPost(posts, timeout.has_timeout() ? &left : nullptr);
   }
   return true;

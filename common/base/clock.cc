@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 class RealClock : public Clock {
  public:
-  // CLOCK_MONOTONIC, counted from the Unix epoch only to have the type of a time.
+  // CLOCK_MONOTONIC. It is counted from the Unix epoch only because absl::Time needs an origin.
   absl::Time Now() override {
     return absl::UnixEpoch() +
            absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());

@@ -1,8 +1,8 @@
-// The seam to time: decisions take `now` as an argument, loops ask a Clock.
+// The seam to time: decisions take `now` as an argument; loops ask a Clock.
 //
-// Two times, never mixed: Now() measures leases, timeouts, pauses and durations, and never jumps;
-// WallNow() is the time of day, for stamps, and jumps when somebody sets the machine's clock. The
-// .cc file is the only one that may read the time of day (tests/wall_clock_check.sh).
+// A Clock has two times, which are never mixed. Now() measures leases, timeouts, pauses and
+// durations, and never jumps. WallNow() is the time of day, for time stamps; it jumps when somebody
+// sets the machine's clock. Only clock.cc may read the time of day (tests/wall_clock_check.sh).
 #pragma once
 
 #include "absl/time/time.h"
@@ -14,17 +14,17 @@ namespace sluice {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Comparable only with other values of the same process; not a date. It stands still while the
+  // Not a date: compare it only with other values of the same process. It stands still while the
   // machine is suspended.
   virtual absl::Time Now() = 0;
-  // The time of day, for log lines, event files, traces and comparisons with times of files.
+  // The time of day, for log lines, event files, traces and comparisons with file times.
   virtual absl::Time WallNow() = 0;
   virtual void Sleep(absl::Duration d) = 0;
   // The machine's clocks; never destroyed.
   static Clock* Real();
 };
 
-// A clock that stands still until moved.
+// A clock that stands still until a test moves it.
 class FakeClock : public Clock {
  public:
   explicit FakeClock(absl::Time start = absl::UnixEpoch()) : now_(start), wall_(start) {}
@@ -42,7 +42,7 @@ class FakeClock : public Clock {
     now_ += d;
     wall_ += d;
   }
-  // Somebody sets the machine's clock.
+  // Acts as if somebody set the machine's clock: only the time of day moves.
   void StepWall(absl::Duration d) {
     MutexLock lock(&mutex_);
     wall_ += d;

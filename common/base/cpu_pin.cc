@@ -22,6 +22,7 @@ CpuPin::CpuPin(int first, int n) {
   CPU_ZERO(&set);
   const std::vector<int> cpus = ChooseCpus(allowed, first, n);
   for (const int cpu : cpus) CPU_SET(cpu, &set);
+  // cpus_ stays empty on failure, so that the destructor restores nothing.
   if (sched_setaffinity(0, sizeof set, &set) == 0) cpus_ = cpus;
 }
 

@@ -1,6 +1,8 @@
-// While it lives, the calling thread, and threads that it starts, run on some CPUs only.
+// Restricts the calling thread, and the threads that it starts, to some CPUs.
 //
-// Thread safety: made and destroyed by the same thread.
+// The destructor gives the calling thread its earlier CPUs back.
+//
+// Thread safety: create and destroy it on the same thread.
 #pragma once
 
 #include <sched.h>
@@ -9,13 +11,14 @@
 
 namespace sluice {
 
-// CPUs [first, first + n) of `allowed`, counted round and round. n >= 1; `allowed` is not empty.
+// CPUs [first, first + n) of `allowed`, wrapping around at its end. At most allowed.size() of them.
+// REQUIRES: n >= 1; `allowed` is not empty.
 std::vector<int> ChooseCpus(const std::vector<int>& allowed, int first, int n);
 
 class CpuPin {
  public:
-  // Those of ChooseCpus among the CPUs that this thread may use. When the system refuses, nothing
-  // changes and cpus() is empty.
+  // Chooses with ChooseCpus among the CPUs that this thread may use. When the system refuses,
+  // nothing changes and cpus() is empty.
   CpuPin(int first, int n);
   ~CpuPin();
   CpuPin(const CpuPin&) = delete;

@@ -11,11 +11,11 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kPolynomial = 0x82F63B78;  // reflected
-constexpr int kLanes = 8;                     // bytes a round of the portable path
+constexpr int kLanes = 8;                     // bytes per round of the portable path
 
 using Tables = std::array<std::array<uint32_t, 256>, kLanes>;
 
-// tables[k][b]: the checksum of byte b followed by k zero bytes.
+// tables[k][b] is the checksum of byte b followed by k zero bytes.
 constexpr Tables MakeTables() {
   Tables tables{};
   for (uint32_t b = 0; b < 256; ++b) {
@@ -61,7 +61,7 @@ __attribute__((target("sse4.2"))) uint32_t Accelerated(uint32_t state, const uin
 }
 #endif
 
-// Product of two polynomials modulo the CRC's, bits reflected: bit 31 is x^0.
+// The product of two polynomials modulo the CRC's polynomial. Bits are reflected: bit 31 is x^0.
 uint32_t Multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
@@ -87,7 +87,7 @@ uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t n) {
   return ~engine(~crc, static_cast<const uint8_t*>(data), n);
 }
 
-// x^(8 bytes), by repeated squaring.
+// Computes x^(8 * bytes) by repeated squaring.
 uint32_t ShiftCrc32c(uint64_t bytes) {
   uint32_t shift = uint32_t{1} << 31, power = uint32_t{1} << 23;  // 1, x^8
   for (; bytes != 0; bytes >>= 1) {

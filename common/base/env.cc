@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <memory>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
@@ -44,7 +46,7 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int fd() const { return fd_; }
-  // 0, or errno: what a network file system says only now.
+  // Returns 0 or errno. A network file system may report a failed write only here.
   int Close() {
     const int rc = ::close(fd_);
     fd_ = -1;
@@ -55,7 +57,7 @@ class Descriptor {
   int fd_;
 };
 
-// Fills out from `offset` on, and shortens it at the end of the file.
+// Fills `out` with the bytes from `offset` on. Shortens it when the file ends earlier.
 absl::Status ReadInto(int fd, const std::string& path, uint64_t offset, std::string* out) {
   size_t done = 0;
   while (done < out->size()) {
@@ -80,7 +82,7 @@ absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes) 
   return absl::OkStatus();
 }
 
-// The folder that lists the last name of `path`, which may end in slashes.
+// The folder that holds the last name of `path`. The path may end in slashes.
 std::string FolderOf(const std::string& path) {
   const size_t last = path.find_last_not_of('/');
   const size_t slash = last == std::string::npos ? 0 : path.rfind('/', last);
@@ -90,15 +92,16 @@ std::string FolderOf(const std::string& path) {
 
 absl::Status SyncFolder(const std::string& folder) {
   Descriptor descriptor(folder, O_RDONLY | O_DIRECTORY);
-  // A folder that may be written and not read cannot be synced either.
+  // A folder that this process may write but not read cannot be synced.
   if (descriptor.fd() < 0 && errno == EACCES) return absl::OkStatus();
   if (descriptor.fd() < 0) return Error("open folder", folder, errno);
-  // Some file systems cannot sync a folder, and say EINVAL.
+  // File systems that cannot sync a folder return EINVAL.
   if (::fsync(descriptor.fd()) != 0 && errno != EINVAL) return Error("sync folder", folder, errno);
   return absl::OkStatus();
 }
 
-// Written beside its place and renamed to it.
+// A file that is written beside its final place and then renamed to it. The order matters: if the
+// rename reached the disk before the bytes, a crash could leave an empty file under the name.
 class UnfinishedFile : public NewFile {
  public:
   UnfinishedFile(const std::string& path, const std::string& unfinished)
@@ -130,7 +133,7 @@ class UnfinishedFile : public NewFile {
   bool finished_ = false;
 };
 
-// What Env::StartFile gives where a file system has nothing better.
+// The NewFile of an Env that does not override StartFile.
 class FileInMemory : public NewFile {
  public:
   FileInMemory(Env* env, const std::string& path) : env_(env), path_(path) {}
@@ -160,7 +163,7 @@ class RealEnv : public Env {
     struct stat info;
     if (::fstat(descriptor.fd(), &info) != 0) return Error("stat", path, errno);
     if (S_ISDIR(info.st_mode)) return Error("read", path, EISDIR);
-    // The file's size bounds the memory, whatever the caller asks for.
+    // The file's size bounds the memory used, whatever the caller asks for.
     const uint64_t size = static_cast<uint64_t>(info.st_size);
     std::string bytes(offset >= size ? 0 : std::min(n, size - offset), '\0');
     SLUICE_RETURN_IF_ERROR(ReadInto(descriptor.fd(), path, offset, &bytes));
@@ -242,6 +245,21 @@ class RealEnv : public Env {
 
 absl::StatusOr<std::unique_ptr<NewFile>> Env::StartFile(const std::string& path) {
   return std::make_unique<FileInMemory>(this, path);
+}
+
+std::string FinishedName(const std::string& unfinished) {
+  absl::string_view name = unfinished;
+  if (!absl::ConsumeSuffix(&name, kUnfinishedSuffix)) return "";
+  for (int part = 0; part < 2; ++part) {  // the number, then the pid
+    const size_t dot = name.rfind('.');
+    uint64_t number = 0;
+    if (dot == absl::string_view::npos || !absl::SimpleAtoi(name.substr(dot + 1), &number) ||
+        absl::StrCat(number) != name.substr(dot + 1)) {
+      return "";
+    }
+    name = name.substr(0, dot);
+  }
+  return std::string(name);
 }
 
 bool IsSameFile(const std::string& a, const std::string& b) {

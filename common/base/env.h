@@ -1,9 +1,10 @@
-// The seam to the file system: everything that reads or writes files does it through an Env.
+// The seam to the file system: everything that reads or writes files does so through an Env.
 //
-// Paths are UTF-8, '/' separated. Errors name the operation, the path and the system's reason:
-// NOT_FOUND when the path does not exist, ALREADY_EXISTS, RESOURCE_EXHAUSTED when the disk or a
-// quota is full, PERMISSION_DENIED, INTERNAL. Thread safety: implementations are safe to call from
-// any thread.
+// Paths are UTF-8, separated by '/'. Errors name the operation, the path and the system's reason.
+// Their codes are NOT_FOUND when the path does not exist, ALREADY_EXISTS, RESOURCE_EXHAUSTED when
+// the disk or a quota is full, PERMISSION_DENIED, and INTERNAL.
+//
+// Thread safety: implementations are safe to call from any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,16 @@
 
 namespace sluice {
 
-// A file that is written piece by piece, and appears under its name only when it is complete.
-// Destroyed before Finish, it leaves nothing behind. Thread safety: one thread.
+// A file that is written piece by piece and appears under its name only when it is complete.
+//
+// If it is destroyed before Finish, it leaves nothing behind.
+//
+// Thread safety: one thread.
 class NewFile {
  public:
   virtual ~NewFile() = default;
   virtual absl::Status Append(absl::string_view bytes) = 0;
-  // As WriteFile: synced, renamed, and the folder synced. Last call.
+  // Syncs the file, renames it and syncs its folder, like WriteFile. This is the last call.
   virtual absl::Status Finish() = 0;
 };
 
@@ -33,31 +37,32 @@ class Env {
   virtual ~Env() = default;
 
   virtual absl::StatusOr<std::string> ReadFile(const std::string& path) = 0;
-  // Bytes [offset, offset + n), fewer at the end of the file.
+  // Bytes [offset, offset + n), or fewer at the end of the file.
   virtual absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
                                                 uint64_t n) = 0;
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
 
-  // The file holds the pieces, one after another: all or, whatever fails, what it held before.
-  // Written beside it, synced, renamed, and the folder synced.
+  // Makes the file hold the pieces, one after another. On any failure the file keeps what it held
+  // before: the bytes are written beside it and synced, then renamed, then the folder is synced.
   virtual absl::Status WriteFile(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) = 0;
-  // The same in pieces that need not be in memory together. This base keeps them until Finish,
-  // which calls WriteFile; Real() does not.
+  // The same for pieces that need not be in memory together. This base class keeps them all until
+  // Finish, which calls WriteFile; Real() writes each at once.
   virtual absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path);
 
-  // `to` names the file of `from`, and what it named before is gone: at once, and still after a
-  // crash of the machine.
+  // Gives the file at `from` the name `to`, replacing any file there: atomically, and durably even
+  // if the machine crashes afterwards.
   virtual absl::Status RenameFile(const std::string& from, const std::string& to) = 0;
 
-  // With its parents, each synced into the folder around it; fine when it is there.
+  // Makes the folder and its missing parents, and syncs each into the folder around it. OK when the
+  // folder exists.
   virtual absl::Status MakeDirs(const std::string& path) = 0;
-  // Makes one folder, whose parent exists. ALREADY_EXISTS when the name is taken: of several
-  // callers, also in other processes, one makes it.
+  // Makes one folder, whose parent exists. ALREADY_EXISTS when the name is taken. When several
+  // callers race, even in different processes, exactly one makes it.
   virtual absl::Status MakeNewDir(const std::string& path) = 0;
   // The folder must be empty.
   virtual absl::Status RemoveDir(const std::string& path) = 0;
-  // Names in a folder, sorted, without "." and "..".
+  // The names in a folder, sorted, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
   virtual bool Exists(const std::string& path) = 0;
   virtual absl::Status RemoveFile(const std::string& path) = 0;
@@ -66,10 +71,13 @@ class Env {
   static Env* Real();
 };
 
-// Both exist and are one file or folder, whatever the links and spellings of the two paths.
+// True when both paths exist and lead to the same file or folder, whatever their links and
+// spelling.
 bool IsSameFile(const std::string& a, const std::string& b);
 
-// Ends the names of files that WriteFile has not finished; a crash may leave one behind.
+// The suffix of files that WriteFile has not finished. A crash may leave one behind.
 inline constexpr char kUnfinishedSuffix[] = ".unfinished";
+// The name that WriteFile was to give to `unfinished`; "" when WriteFile makes no such names.
+std::string FinishedName(const std::string& unfinished);
 
 }  // namespace sluice

@@ -18,11 +18,12 @@
 namespace sluice {
 namespace {
 
-// Format of a line of /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF", with the pid
-// and, last of three, the inode. The device is left out: some file systems give another one there.
-uint32_t HolderOf(int fd) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) return 0;
+// The pid of the process that holds the lock on the file, or 0 when it is unknown.
+//
+// Format of a line in /proc/locks: "1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF". 4711 is the
+// pid and 131 the inode. The device (08:01) is not compared: some file systems list another one
+// than stat reports.
+uint32_t HolderOf(const struct stat& info) {
   const std::string inode = absl::StrCat(":", info.st_ino);
   std::ifstream in("/proc/locks");
   for (std::string line; std::getline(in, line);) {
@@ -45,11 +46,18 @@ absl::StatusOr<FileLock> FileLock::Take(const std::string& path, uint32_t* holde
         absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
   }
   FileLock lock(fd);
+  // Errors other than EWOULDBLOCK come from file systems without locks.
   if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
-  const uint32_t pid = HolderOf(fd);
+  struct stat info;
+  const uint32_t pid = fstat(fd, &info) == 0 ? sluice::HolderOf(info) : 0;
   if (holder != nullptr) *holder = pid;
   return absl::AlreadyExistsError(
       absl::StrCat(path, " is in use by ", pid > 0 ? absl::StrCat("pid ", pid) : "a process"));
+}
+
+uint32_t FileLock::HolderOf(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? sluice::HolderOf(info) : 0;
 }
 
 FileLock::~FileLock() {

@@ -1,7 +1,8 @@
-// A file that one process at a time has to itself: an advisory lock that ends with its process. The
-// file stays, and may be read and written by anybody who does not ask for the lock.
+// An advisory lock on a file, which at most one process holds and which ends with that process.
 //
-// Thread safety: safe to move and destroy by one thread.
+// The file stays. Anybody who does not ask for the lock may read and write it.
+//
+// Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,15 @@ namespace sluice {
 
 class FileLock {
  public:
-  // Makes the file when it is missing, and leaves what it holds. ALREADY_EXISTS: another has it;
-  // *holder, when given, is its pid, or 0 when the system does not say. INVALID_ARGUMENT: the file
-  // cannot be opened. Where the file system has no locks it is nobody's.
+  // Creates the file when it is missing, and leaves its contents alone. ALREADY_EXISTS: another
+  // process holds the lock; *holder, when given, is its pid, or 0 when the system does not say.
+  // INVALID_ARGUMENT: the file cannot be opened. Where the file system has no locks, every call
+  // succeeds.
   static absl::StatusOr<FileLock> Take(const std::string& path, uint32_t* holder = nullptr);
+
+  // The pid of the process that has the lock, without trying to take it; 0: nobody has it, or the
+  // system does not say.
+  static uint32_t HolderOf(const std::string& path);
 
   FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FileLock& operator=(FileLock&& other) noexcept {

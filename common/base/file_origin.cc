@@ -10,7 +10,8 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kHeadBytes = 4 << 10;
-// A result holds a line for each epoch, a manifest some lines for each shard.
+// A larger file is not ours. A result holds a line for each epoch; a manifest holds a few lines for
+// each shard.
 constexpr uint64_t kMostTextBytes = 256 << 20;
 
 bool IsResult(absl::string_view text) {
@@ -22,8 +23,8 @@ bool IsResult(absl::string_view text) {
   return true;
 }
 
-// The first record: its length and checksum (12 bytes), then wall_time, a step of 0, which other
-// writers leave out, and the version.
+// Looks at the first record: its length and checksum (12 bytes), then wall_time, a step of 0 and
+// the version. Other writers leave out the step when it is 0; EventFile writes it to be recognised.
 bool IsEvents(absl::string_view head) {
   constexpr size_t kVersionAt = 12 + 9 + 2;
   if (head.size() < kVersionAt) return false;
@@ -57,6 +58,10 @@ bool IsOwnFile(Env* env, const std::string& path, FileKind kind) {
   switch (kind) {
     case FileKind::kJobConfig:
       return absl::StartsWith(head, kOwnConfigLine);
+    case FileKind::kClusterConfig:
+      return absl::StartsWith(head, kOwnClusterLine);
+    case FileKind::kEndpoints:
+      return absl::StartsWith(head, kOwnEndpointsLine);
     case FileKind::kResult:
       return *size <= kMostTextBytes && IsResult(End(env, path, *size, *size));
     case FileKind::kEvents:
@@ -76,13 +81,13 @@ absl::Status CheckReplaceable(Env* env, const std::string& path, FileKind kind, 
                               const std::string& what) {
   if (!env->Exists(path) || IsOwnFile(env, path, kind)) return absl::OkStatus();
   if (CheckNothingThere(env, path, overwrite, what).ok()) return absl::OkStatus();
-  return NotOurs(path, what, ", and Sluice did not write it");
+  return NotOurs(path, what, ", and nothing in it shows that Sluice wrote it");
 }
 
 absl::Status CheckNothingThere(Env* env, const std::string& path, bool overwrite,
                                const std::string& what) {
   if (!env->Exists(path)) return absl::OkStatus();
-  const auto size = env->FileSize(path);  // of no folder
+  const auto size = env->FileSize(path);  // fails for a folder, which is never replaced
   if (size.ok() && (overwrite || *size == 0)) return absl::OkStatus();
   return NotOurs(path, what, "");
 }

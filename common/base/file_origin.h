@@ -1,7 +1,10 @@
-// Tells files that Sluice wrote from all others, by what they contain and never by their names, so
-// that nothing else is replaced or removed.
+// Tells files that Sluice wrote from all others, so that nothing else is replaced or removed.
 //
-// Format: what each kind is recognised by is said at its enumerator. Thread safety: free functions.
+// Decides by what a file contains, never by its name.
+//
+// Format: each enumerator of FileKind says how its kind is recognised.
+//
+// Thread safety: free functions.
 #pragma once
 
 #include <string>
@@ -12,27 +15,33 @@
 namespace sluice {
 
 enum class FileKind {
-  kJobConfig,  // job.textproto: its first line is kOwnConfigLine
-  kResult,     // result.json: an object with the members of ResultJson
-  kEvents,     // TensorBoard events whose first record is EventFile's
-  kTrace,      // a trace whose otherData names Sluice as its producer
-  kShard,      // a shard file: its magic
-  kManifest,   // the MANIFEST of a model
+  kJobConfig,      // job.textproto: its first line is kOwnConfigLine
+  kClusterConfig,  // cluster.textproto of a local cluster: its first line is kOwnClusterLine
+  kEndpoints,      // endpoints.log: its first line is kOwnEndpointsLine
+  kResult,         // result.json: an object with the members of ResultJson
+  kEvents,         // TensorBoard events whose first record is EventFile's
+  kTrace,          // a trace whose otherData names Sluice as its producer
+  kShard,          // a shard file that begins with its magic
+  kManifest,       // the MANIFEST of a model: begins with its version and has a digest
 };
 
 inline constexpr char kOwnConfigLine[] =
     "# Effective configuration, written by Sluice, which replaces this file.\n";
-// Ends otherData, and with it every trace.
+inline constexpr char kOwnClusterLine[] =
+    "# Configuration of a local cluster, written by Sluice, which replaces this file.\n";
+inline constexpr char kOwnEndpointsLine[] = "# role rank address pid admin_address\n";
+// The end of otherData, which is the end of every trace.
 inline constexpr char kOwnTraceEnd[] = ", \"producer\": \"sluice\"}}\n";
 
-// There is a regular file at `path` that can be read, and Sluice wrote it.
+// True when a readable regular file is at `path` and Sluice wrote it.
 bool IsOwnFile(Env* env, const std::string& path, FileKind kind);
 
-// OK when nothing is at `path`, or an empty file, or one that IsOwnFile; with `overwrite`, any
-// file. ALREADY_EXISTS names the path and the fix; `what`: the flag or field that led there.
+// OK when `path` is free, or holds an empty file or one of ours (IsOwnFile). With `overwrite`, OK
+// for any file. ALREADY_EXISTS names the path and the fix. `what` is the flag or field that gave
+// the path.
 absl::Status CheckReplaceable(Env* env, const std::string& path, FileKind kind, bool overwrite,
                               const std::string& what);
-// The same for a file that cannot be told from others, such as scores or generated data.
+// The same for a file that cannot be recognised as ours, such as scores or generated data.
 absl::Status CheckNothingThere(Env* env, const std::string& path, bool overwrite,
                                const std::string& what);
 

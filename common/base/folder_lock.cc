@@ -18,6 +18,7 @@ absl::StatusOr<FolderLock> FolderLock::Take(const std::string& folder) {
         absl::StrCat("cannot open the folder ", folder, ": ", std::strerror(errno)));
   }
   FolderLock lock(fd);
+  // Errors other than EWOULDBLOCK come from file systems without locks.
   if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
   return absl::AlreadyExistsError(absl::StrCat(folder, " is in use by another process"));
 }

@@ -1,7 +1,8 @@
-// A folder that one holder at a time has to itself: an advisory lock that ends with its process and
-// leaves no file.
+// An advisory lock on a folder, which at most one holder has and which ends with its process.
 //
-// Thread safety: safe to move and destroy by one thread.
+// It leaves no file behind.
+//
+// Thread safety: one thread at a time.
 #pragma once
 
 #include <string>
@@ -13,7 +14,8 @@ namespace sluice {
 
 class FolderLock {
  public:
-  // ALREADY_EXISTS when another holder has it. Where the file system has no locks it is nobody's.
+  // ALREADY_EXISTS when another holder has it; NOT_FOUND when the folder cannot be opened. Where
+  // the file system has no locks, every call succeeds.
   static absl::StatusOr<FolderLock> Take(const std::string& folder);
 
   FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

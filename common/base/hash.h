@@ -1,6 +1,6 @@
-// The frozen hashes: part of the data format, of the sharding and of the initial values.
+// The frozen hashes, which keys, shards and initial values depend on.
 //
-// Changing any of them changes every saved key; golden values in the test hold them.
+// Changing any of them changes every saved key. Golden values in the test hold them.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Hash of bytes with a seed: eight at a time through a folded 128-bit product.
+// Hashes bytes with a seed, eight bytes at a time, through a folded 128-bit product.
 inline uint64_t HashBytes(std::string_view bytes, uint64_t seed) {
   constexpr uint64_t kA = 0x9E3779B97F4A7C15u, kB = 0xD6E8FEB86659FD93u;
   const char* p = bytes.data();

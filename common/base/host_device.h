@@ -1,4 +1,6 @@
-// SLUICE_HD marks an inline function that CUDA kernels call too; elsewhere it is empty.
+// Defines SLUICE_HD, which marks an inline function that CUDA kernels call too.
+//
+// It is empty when the compiler does not compile CUDA.
 #pragma once
 
 #ifdef __CUDACC__

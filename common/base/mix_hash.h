@@ -1,5 +1,6 @@
-// The frozen hash of words, for the host and for CUDA kernels. Changing it changes every saved key
-// and every dropout mask (hash.h).
+// The frozen hash of 64-bit words, for the host and for CUDA kernels.
+//
+// Changing it changes every saved key (hash.h) and every dropout mask.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace sluice {
 
-// splitmix64's finalizer (Steele, Lea, Flood 2014): a bijection of 64-bit words.
+// The finalizer of splitmix64 (Steele, Lea, Flood 2014), a bijection of 64-bit words.
 SLUICE_HD inline uint64_t MixHash(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;

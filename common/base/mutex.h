@@ -1,5 +1,7 @@
-// An annotated std::mutex: checked by clang's thread-safety analysis and understood by the thread
-// sanitizer (absl::Mutex, from a library built without it, is not).
+// An annotated std::mutex that clang's thread-safety analysis checks.
+//
+// The thread sanitizer understands it. It does not understand absl::Mutex, whose library is built
+// without the sanitizer.
 #pragma once
 
 #include <chrono>

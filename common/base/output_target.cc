@@ -25,7 +25,7 @@ OutputTarget ResolveOutput(const std::string& path) {
     if (error) break;
     target = to.is_absolute() ? to : target.parent_path() / to;
   }
-  // A link of /proc to a file that has no name any more.
+  // A link in /proc to a file that no longer has a name cannot be replaced by a rename.
   if (fs::exists(status) && !fs::equivalent(path, target, error)) return {path, true};
   return {target.string(), false};
 }
@@ -38,13 +38,14 @@ absl::Status PutInPlace(const std::string& unfinished, const std::string& path, 
   struct stat info;
   const bool nothing_to_lose = ::stat(path.c_str(), &info) == 0 && info.st_size == 0;
   if (!replace && !nothing_to_lose) {
+    // The kernel checks and renames in one step, so that no other process can slip in between.
     if (::renameat2(AT_FDCWD, unfinished.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0)
       return absl::OkStatus();
     if (errno == EEXIST) {
       return absl::AlreadyExistsError(absl::StrCat(
-          path, " has come to exist meanwhile; move it away, or replace it with --overwrite"));
+          path, " was created meanwhile; move it away, or replace it with --overwrite"));
     }
-    // EINVAL: the file system cannot do that.
+    // File systems that do not support RENAME_NOREPLACE return EINVAL: fall back to a plain rename.
     if (errno != EINVAL && errno != ENOSYS) {
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename to ", path));
     }

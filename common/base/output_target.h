@@ -1,4 +1,4 @@
-// Where an output path leads through symbolic links, and how a file gets there whole.
+// Resolves an output path through symbolic links, and puts a finished file in its place at once.
 //
 // Thread safety: free functions.
 #pragma once
@@ -9,20 +9,20 @@
 
 namespace sluice {
 
-// A regular file, or none yet, is replaced when all is written; a pipe or device is written in
-// place.
+// Where and how to write. A regular file, or a path where nothing is yet, is replaced when
+// everything is written. A pipe or device is written in place.
 struct OutputTarget {
   std::string path;
   bool in_place = false;
 };
 OutputTarget ResolveOutput(const std::string& path);
 
-// The name, beside `path`, under which this process writes the file until it is whole. The same for
-// each call with this path.
+// The name beside `path` under which this process writes the file until it is whole. Every call
+// with the same path returns the same name.
 std::string UnfinishedName(const std::string& path);
 
-// Gives the finished file its name. With `replace` false, ALREADY_EXISTS when another has it by
-// now.
+// Gives the finished file its name. With `replace` false, ALREADY_EXISTS when a file that is not
+// empty has taken the name meanwhile.
 absl::Status PutInPlace(const std::string& unfinished, const std::string& path, bool replace);
 
 }  // namespace sluice

@@ -1,13 +1,15 @@
 #include "common/base/printable.h"
 
+#include <cstdio>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
 
-// Bytes of the UTF-8 character at the beginning of `text`, 0 when there is none (RFC 3629, table
-// 3-7 of Unicode).
+// The number of bytes of the printable UTF-8 character that `text` begins with, or 0 when it does
+// not begin with one (RFC 3629; Unicode, table 3-7).
 size_t CharacterBytes(absl::string_view text) {
   const auto byte = [&](size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -44,6 +46,35 @@ std::string Printable(absl::string_view text) {
     at += bytes > 0 ? bytes : 1;
   }
   return out;
+}
+
+std::string JsonQuoted(absl::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          char code[8];
+          std::snprintf(code, sizeof(code), "\\u%04x", c);
+          out += code;
+        } else {
+          out.push_back(c);
+        }
+    }
+  }
+  return out + "\"";
 }
 
 }  // namespace sluice

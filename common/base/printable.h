@@ -1,5 +1,7 @@
-// Text from outside (files, cells, errors about them) as it may stand in a message to people and
-// peers.
+// Makes text from outside (files, cells, errors about them) safe to show to people and peers, and
+// to put into JSON.
+//
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +11,12 @@
 
 namespace sluice {
 
-// Valid UTF-8, which protobuf strings must be: every byte that is no part of it, and every control
-// character but the line end and the tab, as \xNN. Text that needs no change is returned as it is.
+// Returns `text` as valid UTF-8, which protobuf strings must be. Bytes that are not valid UTF-8,
+// and control characters other than newline and tab, become \xNN. All other text stays unchanged.
 std::string Printable(absl::string_view text);
+
+// The text as a JSON string with its quotes: control characters, quotes and backslashes are
+// escaped. REQUIRES: UTF-8.
+std::string JsonQuoted(absl::string_view text);
 
 }  // namespace sluice

@@ -6,7 +6,8 @@ namespace sluice {
 
 uint64_t RandomId() {
   uint64_t id = 0;
-  // So few bytes come whole or, when a signal interrupts the call, not at all.
+  // getrandom returns so few bytes whole or, when a signal interrupts it, not at all. Dropping the
+  // lowest bit leaves room to count up.
   while (id == 0) {
     uint64_t bits = 0;
     if (getrandom(&bits, sizeof(bits), 0) == sizeof(bits)) id = bits >> 1;

@@ -1,4 +1,4 @@
-// Numbers that nobody else has drawn.
+// Draws random ids that are unique in practice.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-// In [1, 2^63), from the kernel's random source: two draws anywhere are equal with a probability of
-// 2^-63. Counting up from one of them does not overflow.
+// A number in [1, 2^63) from the kernel's random source. Any two draws, anywhere, are equal with a
+// probability of 2^-63. Counting up from an id does not overflow.
 uint64_t RandomId();
 
 }  // namespace sluice

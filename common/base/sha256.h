@@ -1,6 +1,8 @@
-// SHA-256 of a stream of bytes.
+// SHA-256 of a stream of bytes, through OpenSSL.
 //
-// Source: FIPS 180-4, through OpenSSL. Thread safety: one thread.
+// Thread safety: one thread.
+//
+// Source: FIPS 180-4.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
 
   void Update(const void* data, size_t n);
-  // 64 lowercase hexadecimal digits. Ends the stream: call once, nothing after it.
+  // 64 lowercase hexadecimal digits. Ends the stream: this is the last call.
   std::string Finish();
 
  private:
@@ -27,7 +29,7 @@ class Sha256 {
   std::unique_ptr<Context> context_;
 };
 
-// Of one piece of memory.
+// The digest of one piece of memory.
 std::string Sha256Hex(absl::string_view bytes);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Read-only bytes with shared ownership: how messages travel without copies.
+// Read-only bytes with shared ownership, so that messages travel without copies.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace sluice {
 class Slice {
  public:
   Slice() = default;
-  // `owner` keeps [data, data + size) alive and unchanged; null: the memory outlives every copy.
+  // `owner` keeps [data, data + size) alive and unchanged. When it is null, the memory must outlive
+  // every copy of the slice.
   Slice(const void* data, size_t size, std::shared_ptr<const void> owner)
       : data_(static_cast<const uint8_t*>(data)), size_(size), owner_(std::move(owner)) {}
   static Slice FromString(std::string text) {
@@ -32,8 +33,8 @@ class Slice {
   std::shared_ptr<const void> owner_;
 };
 
-// One message of a stream: its slices in order. Borders carry no meaning, not even between
-// elements.
+// One message of a stream: its slices in order. Slice borders carry no meaning; a value may
+// straddle two slices.
 using Message = std::vector<Slice>;
 
 inline size_t MessageSize(const Message& message) {

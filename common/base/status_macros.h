@@ -1,4 +1,4 @@
-// Early return on a Status that is not OK.
+// Macros that return early when a Status is not OK.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@
 #define SLUICE_CONCAT_INNER_(a, b) a##b
 #define SLUICE_CONCAT_(a, b) SLUICE_CONCAT_INNER_(a, b)
 
-// SLUICE_ASSIGN_OR_RETURN(auto x, F()): x = *F(), or returns its status.
+// SLUICE_ASSIGN_OR_RETURN(auto x, F()) assigns *F() to x, or returns the status of F().
 #define SLUICE_ASSIGN_OR_RETURN(lhs, expr) \
   SLUICE_ASSIGN_OR_RETURN_(SLUICE_CONCAT_(sluice_or_, __LINE__), lhs, expr)
 #define SLUICE_ASSIGN_OR_RETURN_(tmp, lhs, expr) \

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/config/job_validation.h"
+#include "common/config/config_problem.h"
 #include "proto/config.pb.h"
 
 namespace sluice {

@@ -65,33 +65,20 @@ void FillFeature(Feature* feature) {
   }
 }
 
-void FillModel(JobConfig* job) {
-  if (!job->model().has_wide_deep()) return;
-  WideDeepConfig* wide_deep = job->mutable_model()->mutable_wide_deep();
-  SLUICE_DEFAULT(wide_deep, wide_numeric, true);
-  SLUICE_DEFAULT(wide_deep, wide_categorical, true);
-  if (PartsOf(*job).embedding &&
-      wide_deep->embedding_initializer().kind_case() == Initializer::KIND_NOT_SET) {
-    wide_deep->mutable_embedding_initializer()->mutable_uniform()->set_min(-0.05f);
-    wide_deep->mutable_embedding_initializer()->mutable_uniform()->set_max(0.05f);
-  }
-}
-
 // A config that sets something but no rule stays as it is, to be refused.
 void FillOptimizer(OptimizerConfig* optimizer) {
   if (optimizer->rule_case() != OptimizerConfig::RULE_NOT_SET)
     *optimizer = WithDefaults(*optimizer);
 }
 
-void FillOptimizers(JobConfig* job) {
+void FillOptimizers(const ModelParts& parts, JobConfig* job) {
   OptimizersConfig* optimizers = job->mutable_optimizers();
   *optimizers->mutable_all() = WithDefaults(optimizers->all());
-  // Only of parts that the model has: elsewhere they have no effect, and are refused.
-  const ModelParts parts = PartsOf(*job);
-  if (parts.dense && !optimizers->has_dense()) *optimizers->mutable_dense() = optimizers->all();
-  if (parts.embedding && !optimizers->has_embedding())
+  // Only for parts that the model has: an optimizer of another part has no effect and is refused.
+  if (parts.dense() && !optimizers->has_dense()) *optimizers->mutable_dense() = optimizers->all();
+  if (parts.embedding() && !optimizers->has_embedding())
     *optimizers->mutable_embedding() = optimizers->all();
-  if (parts.wide && !optimizers->has_wide()) *optimizers->mutable_wide() = optimizers->all();
+  if (parts.wide() && !optimizers->has_wide()) *optimizers->mutable_wide() = optimizers->all();
   if (optimizers->has_dense()) FillOptimizer(optimizers->mutable_dense());
   if (optimizers->has_embedding()) FillOptimizer(optimizers->mutable_embedding());
   if (optimizers->has_wide()) FillOptimizer(optimizers->mutable_wide());
@@ -139,15 +126,15 @@ void FillTrainAndEval(JobConfig* job) {
 
 #undef SLUICE_DEFAULT
 
-JobConfig FillDefaults(JobConfig job, const std::string& base_dir) {
+JobConfig FillDefaults(JobConfig job, const std::string& base_dir, const ModelRules& rules) {
   if (job.version() == 0) job.set_version(1);
   if (job.name().empty()) job.set_name("job");
   if (!job.has_worker_num()) job.set_worker_num(1);
   ResolvePaths(base_dir, &job);
   FillData(job.mutable_data());
   for (Feature& feature : *job.mutable_features()) FillFeature(&feature);
-  FillModel(&job);
-  FillOptimizers(&job);
+  rules.FillDefaults(&job);
+  FillOptimizers(rules.PartsOf(job), &job);
   FillStrategy(job.mutable_strategy());
   FillTrainAndEval(&job);
   return job;
@@ -185,7 +172,7 @@ absl::Status WithItsField(const absl::Status& status) {
 
 // Replaces the features of `job` that stand for many.
 absl::Status ExpandFeatures(const FindColumns& columns_of, const std::string& base_dir,
-                            FeaturePatterns* patterns, JobConfig* job) {
+                            const ModelRules& rules, FeaturePatterns* patterns, JobConfig* job) {
   SLUICE_RETURN_IF_ERROR(patterns->ExpandRanges());
   if (!patterns->HasWildcards()) return absl::OkStatus();
   if (job->data().format() == DataConfig::LIBSVM || !columns_of) {
@@ -198,7 +185,7 @@ absl::Status ExpandFeatures(const FindColumns& columns_of, const std::string& ba
   FillData(with_paths.mutable_data());
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> columns, columns_of(with_paths.data()));
   // What is wrong with the data is said by the validation.
-  if (columns.empty() && !FindProblems(FillDefaults(*job, base_dir)).empty())
+  if (columns.empty() && !FindProblems(FillDefaults(*job, base_dir, rules), rules).empty())
     return absl::OkStatus();
   return patterns->ExpandWildcards(columns);
 }
@@ -258,19 +245,17 @@ absl::StatusOr<JobConfig> ReadJobConfig(const std::string& file) {
   return job;
 }
 
-absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir) {
+absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir,
+                                             const ModelRules& rules) {
   SLUICE_RETURN_IF_ERROR(WithItsField(FeaturePatterns(&job).ExpandRanges()));
-  job = FillDefaults(std::move(job), base_dir);
-  SLUICE_RETURN_IF_ERROR(ValidateJobConfig(job));
+  job = FillDefaults(std::move(job), base_dir, rules);
+  SLUICE_RETURN_IF_ERROR(ToStatus(FindProblems(job, rules), [](const std::string&) { return ""; }));
   return job;
-}
-
-absl::Status ValidateJobConfig(const JobConfig& job) {
-  return ToStatus(FindProblems(job), [](const std::string&) { return ""; });
 }
 
 absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
                                         absl::Span<const ConfigOverride> overrides,
+                                        const ModelRules& rules,
                                         const std::function<absl::Status(const JobConfig&)>& check,
                                         const FindColumns& columns) {
   JobConfig job;
@@ -286,10 +271,10 @@ absl::StatusOr<JobConfig> LoadJobConfig(const std::string& file,
   };
   const std::string folder = fs::path(file).parent_path().string();
   FeaturePatterns patterns(&job);
-  const absl::Status expanded = ExpandFeatures(columns, folder, &patterns, &job);
+  const absl::Status expanded = ExpandFeatures(columns, folder, rules, &patterns, &job);
   if (!expanded.ok()) return placed(FieldOf(expanded), WithItsField(expanded));
-  job = FillDefaults(std::move(job), folder);
-  std::vector<ConfigProblem> problems = FindProblems(job);
+  job = FillDefaults(std::move(job), folder, rules);
+  std::vector<ConfigProblem> problems = FindProblems(job, rules);
   for (ConfigProblem& problem : problems) problem.path = patterns.PathInFile(problem.path);
   SLUICE_RETURN_IF_ERROR(ToStatus(problems, place));
   const absl::Status checked = check ? check(job) : absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/config/model_rules.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
@@ -56,9 +57,9 @@ absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfi
 // everything that can be known without data: ranges, contradictions, names. Applying it again
 // changes nothing. Left to those who know: output_dir (the scheduler has the job_id), train.threads
 // (cores of the host), data.task_bytes (size of the data). The tables are not derived here.
-absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir);
-// All problems at once, a line each.
-absl::Status ValidateJobConfig(const JobConfig& job);
+// `rules` are those of the job's model. INVALID_ARGUMENT lists all problems, a line each.
+absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir,
+                                             const ModelRules& rules);
 
 // The columns of data whose paths and defaults are filled in, in the order of a line.
 using FindColumns = std::function<absl::StatusOr<std::vector<std::string>>(const DataConfig& data)>;
@@ -68,7 +69,7 @@ using FindColumns = std::function<absl::StatusOr<std::vector<std::string>>(const
 // values from the file say file:line. `columns` is asked only when a feature has a wildcard, which
 // is refused without it.
 absl::StatusOr<JobConfig> LoadJobConfig(
-    const std::string& file, absl::Span<const ConfigOverride> overrides,
+    const std::string& file, absl::Span<const ConfigOverride> overrides, const ModelRules& rules,
     const std::function<absl::Status(const JobConfig&)>& check = nullptr,
     const FindColumns& columns = nullptr);
 

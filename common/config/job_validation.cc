@@ -21,14 +21,10 @@ constexpr uint32_t kMaxSlotDim = 65536;
 constexpr uint32_t kMaxShards = 65536;
 constexpr uint64_t kMaxWindow = uint64_t{1} << 32;
 
-bool HasKeys(const Feature& f) {
-  return f.has_categorical() || f.has_cross() || f.numeric().boundaries_size() > 0;
-}
-
 class Check {
  public:
-  explicit Check(const JobConfig& job)
-      : job_(job), mode_(ModeOf(job.strategy())), parts_(PartsOf(job)) {}
+  Check(const JobConfig& job, const ModelRules& rules)
+      : job_(job), mode_(ModeOf(job.strategy())), rules_(rules), parts_(rules.PartsOf(job)) {}
 
   std::vector<ConfigProblem> Run() {
     Job();
@@ -44,7 +40,7 @@ class Check {
     AddAll(FindColumnProblems(job_));
     Label();
     Features();
-    Model();
+    AddAll(rules_.FindProblems(job_));
     Tables();
     Optimizers();
     Strategy();
@@ -240,64 +236,11 @@ class Check {
         Add(path, absl::StrCat("'", f.name(),
                                "' has no kind; add numeric {}, categorical {} or cross {}"));
       }
-      const uint32_t dim = job_.model().wide_deep().embedding_dim();
-      if (f.has_embedding_dim() && f.embedding_dim() != dim) {
-        Add(path + ".embedding_dim",
-            absl::StrCat(f.embedding_dim(), " differs from model.wide_deep.embedding_dim ", dim,
-                         "; one table holds all embeddings: remove it"));
-      }
     }
   }
 
-  void Model() {
-    if (!job_.model().has_wide_deep()) {
-      Add("model", "there is none; add model { wide_deep { ... } }");
-      return;
-    }
-    const WideDeepConfig& m = job_.model().wide_deep();
-    for (int i = 0; i < m.hidden_units_size(); ++i) {
-      Range(absl::StrCat("model.wide_deep.hidden_units[", i, "]"), m.hidden_units(i), 1, 1 << 16);
-    }
-    if (!(m.dropout() >= 0 && m.dropout() < 1)) {
-      Add("model.wide_deep.dropout",
-          absl::StrCat(m.dropout(), " is no probability; give one in [0, 1)"));
-    }
-    if (m.dropout() > 0 && m.hidden_units().empty()) {
-      Add("model.wide_deep.dropout",
-          "has no effect without hidden_units; remove it or add hidden layers");
-    }
-    if (m.embedding_dim() == 0 && parts_.embedding) {
-      Add("model.wide_deep.embedding_dim",
-          "is missing; the deep part has categorical features: give their width, "
-          "e.g. 16");
-    }
-    if (m.embedding_dim() > 4096)
-      Range("model.wide_deep.embedding_dim", m.embedding_dim(), 1, 4096);
-    if (m.hidden_units().empty() && !m.wide_numeric() && !m.wide_categorical()) {
-      Add("model.wide_deep",
-          "has neither a wide nor a deep part; set wide_numeric or wide_categorical, or add "
-          "hidden_units");
-    }
-    Initial("model.wide_deep.embedding_initializer", m.embedding_initializer());
-  }
-
-  void Initial(const std::string& path, const Initializer& init) {
-    if (init.has_constant() && !std::isfinite(init.constant())) {
-      Add(path + ".constant", "is no finite number; give one");
-    }
-    if (init.has_uniform() &&
-        !(std::isfinite(init.uniform().min()) && std::isfinite(init.uniform().max()) &&
-          init.uniform().min() <= init.uniform().max())) {
-      Add(path + ".uniform", absl::StrCat(init.uniform().min(), " to ", init.uniform().max(),
-                                          " is no interval; give finite min <= max"));
-    }
-    if (init.has_normal() &&
-        !(std::isfinite(init.normal().mean()) && std::isfinite(init.normal().stddev()) &&
-          init.normal().stddev() >= 0)) {
-      Add(path + ".normal", absl::StrCat("stddev ", init.normal().stddev(),
-                                         " is not possible; give a finite mean and "
-                                         "a finite stddev >= 0"));
-    }
+  void Initial(const std::string& path, const Initializer& initializer) {
+    AddInitializerProblems(path, initializer, &problems_);
   }
 
   void Tables() {
@@ -406,7 +349,7 @@ class Check {
                                              "; it is for Geo (k_steps > 0): remove it")
                               : "0 is not possible; give at least the rows of one batch");
     }
-    if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_));
+    if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_, parts_));
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
       Add("strategy.sync_configs.on_worker_loss",
           "SHRINK is not supported by this build: a job whose worker dies "
@@ -416,7 +359,8 @@ class Check {
 
   // Settings that nothing would read.
   void Unused() {
-    if (job_.model().has_wide_deep()) UnusedOfModel();
+    AddAll(rules_.FindUnused(job_));
+    UnusedOptimizers();
     const std::string no_eval =
         " has no effect without data.eval_files; remove it or name the files";
     const EvalConfig& eval = job_.eval();
@@ -430,57 +374,24 @@ class Check {
     }
   }
 
-  void UnusedOfModel() {
-    const WideDeepConfig& m = job_.model().wide_deep();
+  void UnusedOptimizers() {
     const OptimizersConfig& o = job_.optimizers();
-    const std::string no_embedding =
-        m.hidden_units().empty()
-            ? "has no effect without hidden_units; remove it or add hidden layers"
-            : "has no effect: no categorical, bucketed or crossed feature is in_deep; remove it";
-    if (!parts_.embedding && m.embedding_dim() > 0)
-      Add("model.wide_deep.embedding_dim", absl::StrCat(m.embedding_dim(), " ", no_embedding));
-    if (!parts_.embedding && m.has_embedding_initializer())
-      Add("model.wide_deep.embedding_initializer", no_embedding);
-    if (!parts_.embedding && o.has_embedding()) Add("optimizers.embedding", no_embedding);
-    if (!parts_.wide && o.has_wide()) {
-      Add("optimizers.wide",
-          m.wide_categorical()
-              ? "has no effect: no categorical, bucketed or crossed feature is in_wide; remove it"
-              : "has no effect with model.wide_deep.wide_categorical false; remove it");
-    }
-    if (!parts_.dense && o.has_dense()) {
-      Add("optimizers.dense",
-          "has no effect without hidden_units and with model.wide_deep.wide_numeric false; remove "
-          "it");
-    }
+    if (!parts_.embedding() && o.has_embedding()) Add("optimizers.embedding", parts_.no_embedding);
+    if (!parts_.wide() && o.has_wide()) Add("optimizers.wide", parts_.no_wide);
+    if (!parts_.dense() && o.has_dense()) Add("optimizers.dense", parts_.no_dense);
   }
 
   const JobConfig& job_;
   const Mode mode_;
+  const ModelRules& rules_;
   const ModelParts parts_;
   std::vector<ConfigProblem> problems_;
 };
 
 }  // namespace
 
-ModelParts PartsOf(const JobConfig& job) {
-  const WideDeepConfig& m = job.model().wide_deep();
-  ModelParts parts;
-  parts.dense = !m.hidden_units().empty() || m.wide_numeric();
-  for (const Feature& f : job.features()) {
-    if (!HasKeys(f)) continue;
-    parts.embedding |= f.in_deep() && !m.hidden_units().empty();
-    parts.wide |= f.in_wide() && m.wide_categorical();
-  }
-  return parts;
+std::vector<ConfigProblem> FindProblems(const JobConfig& job, const ModelRules& rules) {
+  return Check(job, rules).Run();
 }
-
-void AddIfOutOfRange(const std::string& path, uint64_t value, uint64_t low, uint64_t high,
-                     std::vector<ConfigProblem>* problems) {
-  if (value >= low && value <= high) return;
-  problems->push_back({path, absl::StrCat(value, " is out of range; give ", low, " to ", high)});
-}
-
-std::vector<ConfigProblem> FindProblems(const JobConfig& job) { return Check(job).Run(); }
 
 }  // namespace sluice

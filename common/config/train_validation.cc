@@ -20,7 +20,7 @@ class Check {
  public:
   explicit Check(const JobConfig& job) : job_(job), mode_(ModeOf(job.strategy())) {}
 
-  void HotRowCache() {
+  void HotRowCache(const ModelParts& parts) {
     const std::string path = "strategy.a_sync_configs.hot_row_cache";
     const ASyncConfigs& a = job_.strategy().a_sync_configs();
     const HotRowCacheConfig& cache = a.hot_row_cache();
@@ -36,8 +36,7 @@ class Check {
           "for async (k_steps=0): remove it");
       return;
     }
-    const ModelParts parts = PartsOf(job_);
-    if (!parts.embedding && !parts.wide) {
+    if (!parts.embedding() && !parts.wide()) {
       Add(path,
           "has no effect: the model has no sparse table, since no categorical, bucketed or crossed "
           "feature is used; remove it");
@@ -107,9 +106,9 @@ class Check {
 
 }  // namespace
 
-std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job) {
+std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts) {
   Check check(job);
-  check.HotRowCache();
+  check.HotRowCache(parts);
   return check.Take();
 }
 

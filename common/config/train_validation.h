@@ -1,16 +1,18 @@
-// What is wrong with how a job trains: batches, pipeline, cache of hot rows.
+// Finds what is wrong with how a job trains: batches, pipeline, cache of hot rows.
 #pragma once
 
 #include <vector>
 
-#include "common/config/job_validation.h"
+#include "common/config/config_problem.h"
+#include "common/config/model_rules.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
 
-// As FindProblems; of strategy.a_sync_configs.hot_row_cache, which `job` has.
-std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job);
-// Of train and eval.batch_size.
+// Problems of strategy.a_sync_configs.hot_row_cache, which `job` has. `parts` are those of the
+// job's model.
+std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts);
+// Problems of train and eval.batch_size.
 std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job);
 
 }  // namespace sluice

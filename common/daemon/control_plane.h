@@ -1,4 +1,4 @@
-// What both ends of the scheduler's calls agree on.
+// Limits that both ends of the scheduler's calls agree on.
 #pragma once
 
 #include <algorithm>
@@ -7,14 +7,15 @@
 
 namespace sluice {
 
-// How long a scheduler may be silent until those who wait for it give it up: it can have been
-// stopped for some leases and lose nobody.
+// How long a scheduler may be silent before its members give up. A scheduler that was paused for a
+// few leases loses nobody.
 inline absl::Duration SchedulerPatience(absl::Duration lease) {
   return std::max(absl::Seconds(20), 4 * lease);
 }
 
-// Of one message, either way. Not limits.max_message_mib, which is for the data plane and may be
-// small: the largest message here is the evaluation's sums, at most 2 x 2^20 bins of 11 bytes.
+// The limit of one message in either direction. limits.max_message_mib does not apply here: it is
+// for the data plane and may be small. The largest message carries the sums of an evaluation, at
+// most 2 x 2^20 bins of 11 bytes.
 inline constexpr int kMaxControlMessageBytes = 64 << 20;
 
 }  // namespace sluice

@@ -1,7 +1,9 @@
-// The flags of every daemon, and what its main does first. Defines flags: for a daemon's main.cc
-// alone, like member_flags.h and listener_flags.h.
+// The flags of every daemon, and the first steps of its main.
 //
-// Thread safety: main's thread, before any other starts.
+// The header defines flags, so only a daemon's main.cc may include it. The same holds for
+// member_flags.h and listener_flags.h.
+//
+// Thread safety: only on main's thread, before any other starts.
 #pragma once
 
 #include <gflags/gflags.h>
@@ -14,31 +16,32 @@
 #include "common/daemon/daemon_usage.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/thread_limit.h"
 
 DECLARE_string(log_dir);  // glog's own
-DEFINE_string(
-    cluster, "",
-    "ClusterConfig file; what flags and variables do not say comes from it (SLUICE_CLUSTER)");
+DEFINE_string(cluster, "",
+              "ClusterConfig file; flags and variables override its values (SLUICE_CLUSTER)");
 DEFINE_string(admin_bind, "",
               "host:port of the admin HTTP server; default 127.0.0.1 and a free port "
               "(SLUICE_ADMIN_BIND)");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
-DEFINE_bool(job_log_folders, true, "each job also logs into a folder of its own under --log_dir");
+DEFINE_bool(job_log_folders, true,
+            "also write the log lines of each job into a folder of its own under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 DEFINE_bool(stop_unless_kept, false,
-            "stop when standard input ends before one byte of it has come (sluice up)");
+            "stop when standard input ends before its first byte (used by sluice up)");
 
 namespace sluice {
 
-// Says why the daemon does not start; returns its exit code.
+// Prints why the daemon does not start, and returns its exit code.
 inline int FailToStart(Role role, const absl::Status& status) {
   std::cerr << "sluice-" << RoleName(role) << ": " << status.message() << std::endl;
   return ExitCodeOf(status);
 }
 
-// Reads the flags, silences gRPC's own log and makes SIGINT and SIGTERM something to wait for.
-// INVALID_ARGUMENT: a flag or value that is none, or more than flags. With --help it prints the
-// help and ends the process.
+// Reads the flags, silences gRPC's own log and installs StopSignal. With --help, prints the help
+// and ends the process. INVALID_ARGUMENT: an unknown flag, a value that its flag cannot take, or an
+// argument that is not a flag. RESOURCE_EXHAUSTED: see CheckThreadLimit.
 inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** argv) {
   gflags::SetUsageMessage(usage);
   gflags::SetVersionString(SluiceVersion());
@@ -52,7 +55,7 @@ inline absl::Status BeginDaemon(const std::string& usage, int* argc, char*** arg
   StopSignal::Install(FLAGS_die_with_parent);
   if (FLAGS_stop_unless_kept) StopSignal::StopUnlessKept();
   QuietGrpc();
-  if (*argc == 1) return absl::OkStatus();
+  if (*argc == 1) return CheckThreadLimit(kThreadsOfADaemon);
   return absl::InvalidArgumentError(std::string("unknown argument ") + (*argv)[1]);
 }
 

@@ -15,7 +15,8 @@ namespace {
 
 using Flags = std::vector<gflags::CommandLineFlagInfo>;
 
-// Not a library's: those of main.cc and of the headers that it takes its flags from.
+// True for the flags of main.cc and of the *_flags.h headers, false for those of libraries.
+// `log_dir` and `version` belong to libraries, but the daemons document and use them.
 bool IsOwn(const gflags::CommandLineFlagInfo& flag) {
   return flag.name == "log_dir" || flag.name == "version" ||
          absl::EndsWith(flag.filename, "main.cc") || absl::EndsWith(flag.filename, "_flags.h");
@@ -45,12 +46,13 @@ absl::Status UnknownFlag(const std::string& program, const std::string& name) {
       "there is no flag --", name, DidYouMeanOrAll(name, names), " (", program, " --help)"));
 }
 
-// Two are a library's, and mean something of their own here.
+// The help text of a flag. log_dir and version belong to libraries, whose descriptions do not fit
+// here.
 std::string Description(const gflags::CommandLineFlagInfo& flag) {
   if (flag.name == "log_dir") {
     return "folder of the logs and endpoints.log (SLUICE_LOG_DIR) (default log)";
   }
-  if (flag.name == "version") return "print the version and end";
+  if (flag.name == "version") return "print the version and exit";
   const bool none = flag.default_value.empty() || flag.default_value == "-1";
   return none ? flag.description
               : absl::StrCat(flag.description, " (default ", flag.default_value, ")");
@@ -80,8 +82,8 @@ absl::StatusOr<bool> CheckDaemonFlags(int argc, char** argv) {
     }
     const std::string value = pieces.size() == 2 ? pieces[1] : argv[++i];
     if (gflags::SetCommandLineOption(name.c_str(), value.c_str()).empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, "=", value, " is no ", flag.type, "; see ", program, " --help"));
+      return absl::InvalidArgumentError(absl::StrCat("--", name, "=", value, " is not a valid ",
+                                                     flag.type, "; see ", program, " --help"));
     }
   }
   return false;

@@ -1,7 +1,9 @@
-// The command line of a daemon, or of sluice-bench: its help, and flags checked by name and value
-// before gflags reads them (which would end the process with its own code and words).
+// Checks the command line of a daemon or of sluice-bench, and prints its help.
 //
-// Thread safety: main's thread, before any other starts.
+// The flags are checked by name and value before gflags reads them: gflags would end the process
+// with its own exit code and message.
+//
+// Thread safety: only on main's thread, before any other starts.
 #pragma once
 
 #include <string>
@@ -10,13 +12,13 @@
 
 namespace sluice {
 
-// True when --help is asked for. INVALID_ARGUMENT: a flag that does not exist, with the nearest
-// that does, or a value that its type does not have.
+// True when --help is given. INVALID_ARGUMENT names a flag that does not exist together with the
+// nearest one that does, or a value that the flag's type does not allow.
 absl::StatusOr<bool> CheckDaemonFlags(int argc, char** argv);
 
-// `program`: a path, of which the last part is shown. `usage`: the summary, then examples a line.
-// With the flags of the program's main and --log_dir; the rest of what the libraries define is in
-// --helpfull.
+// The help text: `usage`, then the flags of the program's main and --log_dir. The other flags of
+// libraries are left to --helpfull. `program` is a path, of which the last part is shown; `usage`
+// holds the summary, then one example per line.
 std::string DaemonHelp(const std::string& program, const std::string& usage);
 
 }  // namespace sluice

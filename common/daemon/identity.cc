@@ -25,7 +25,7 @@ struct Setting {
   std::string origin;  // "--bind", "SLUICE_BIND", "pservers[0] of FILE"
 };
 
-// The flag, else the variable, else nothing.
+// The flag's value, else the variable's, else an empty setting.
 Setting FlagOrVariable(const std::string& flag_value, const std::string& flag,
                        const std::string& variable) {
   if (!flag_value.empty()) return {flag_value, flag};
@@ -40,8 +40,8 @@ absl::Status CheckRole(Role role) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("SLUICE_ROLE: '", wanted, "' but this is the ", RoleName(role),
-                   "; start the matching binary, or unset the variable"));
+      absl::StrCat("SLUICE_ROLE: '", wanted, "' does not match this program, the ", RoleName(role),
+                   "; start the matching program, or unset the variable"));
 }
 
 absl::StatusOr<bool> Insecure(bool flag) {
@@ -50,12 +50,13 @@ absl::StatusOr<bool> Insecure(bool flag) {
   bool value = false;
   if (!setting.value.empty() && !absl::SimpleAtob(setting.value, &value)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("SLUICE_INSECURE: '", setting.value, "'; give true or false"));
+        absl::StrCat("SLUICE_INSECURE: '", setting.value, "' is not a bool; give true or false"));
   }
   return value;
 }
 
-// Resolves one identity; `file_` says where the cluster's values come from.
+// Resolves one identity. The order matters: the rank is checked against the cluster, and the
+// addresses and the device in the cluster file depend on the rank.
 class Resolver {
  public:
   Resolver(Role role, const IdentityFlags& flags) : role_(role), flags_(flags) {}
@@ -83,7 +84,7 @@ class Resolver {
     file_ = FlagOrVariable(flags_.cluster_file, "--cluster", "SLUICE_CLUSTER").value;
     if (!file_.empty()) {
       auto cluster = ReadClusterConfig(file_);
-      // Also of a file that is not there: to start again would not help.
+      // INVALID_ARGUMENT even for a missing file: starting again would not help (ExitCodeOf).
       if (!cluster.ok()) return absl::InvalidArgumentError(cluster.status().message());
       id_.cluster = *std::move(cluster);
     }
@@ -92,12 +93,14 @@ class Resolver {
     id_.cluster = WithDefaults(std::move(id_.cluster));
     const absl::Status status = ValidateClusterConfig(id_.cluster);
     if (status.ok()) return status;
+    // The status holds one problem per line; each line gets the file's name.
     const std::string each = absl::StrCat("\n", file_, ": ");
     return absl::InvalidArgumentError(
         absl::StrCat(file_, ": ", absl::StrReplaceAll(status.message(), {{"\n", each}})));
   }
 
-  // The only index whose host is this one.
+  // The rank whose host in the file is this one. Without such a host it is 0 if there is only one
+  // slot. Nothing when the host occurs more than once, or the rank stays unknown.
   std::optional<uint32_t> RankByHostName() const {
     const std::string host = HostName();
     std::vector<std::string> hosts(id_.cluster.worker_hosts().begin(),
@@ -120,13 +123,13 @@ class Resolver {
   }
 
   absl::Status Rank() {
-    if (role_ == ROLE_SCHEDULER) return absl::OkStatus();  // there is one
+    if (role_ == ROLE_SCHEDULER) return absl::OkStatus();  // a cluster has one scheduler
     const Setting setting =
         FlagOrVariable(flags_.rank >= 0 ? absl::StrCat(flags_.rank) : "", "--rank", "SLUICE_RANK");
     if (!setting.value.empty()) {
       if (!absl::SimpleAtoi(setting.value, &id_.rank)) {
         return absl::InvalidArgumentError(
-            absl::StrCat(setting.origin, ": '", setting.value, "' is no rank; give 0, 1, ..."));
+            absl::StrCat(setting.origin, ": '", setting.value, "' is not a rank; give 0, 1, ..."));
       }
     } else {
       const auto rank = RankByHostName();
@@ -142,7 +145,7 @@ class Resolver {
     }
     const uint32_t slots =
         role_ == ROLE_PSERVER ? id_.cluster.pservers_size() : id_.cluster.worker_num();
-    // Without a file nobody has said how many there are.
+    // Without a cluster file the number of ranks is unknown, so any rank is possible.
     if (id_.rank < slots || file_.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         setting.origin, ": rank ", id_.rank, " does not exist: the cluster has ", slots, " ",
@@ -164,7 +167,7 @@ class Resolver {
     if (address->port == 0 && role_ != ROLE_SCHEDULER) {
       return absl::InvalidArgumentError(
           absl::StrCat(setting.origin, ": '", setting.value,
-                       "' has no port; give the port the scheduler listens on"));
+                       "' has no port; give the port that the scheduler listens on"));
     }
     id_.scheduler = setting.value;
     id_.cluster.set_scheduler(setting.value);
@@ -178,13 +181,13 @@ class Resolver {
       return absl::InvalidArgumentError(
           absl::StrCat(setting.origin, ": '", setting.value,
                        "' is not a loopback address and there is no TLS; on a "
-                       "network that you trust give --insecure (SLUICE_INSECURE=true, security { "
-                       "insecure: true })"));
+                       "network that you trust, give --insecure (or SLUICE_INSECURE=true, or "
+                       "security { insecure: true } in the cluster file)"));
     }
     return address;
   }
 
-  // This process's own address in the file, "" when the file has none.
+  // The address that the file gives for this process; "" when it gives none.
   std::string AddressOfFile() const {
     if (role_ == ROLE_SCHEDULER) return id_.cluster.scheduler();
     return id_.rank < id_.cluster.pservers_size() ? id_.cluster.pservers(id_.rank) : "";
@@ -206,10 +209,10 @@ class Resolver {
     if (advertised->host == "0.0.0.0" || advertised->host == "::") {
       return absl::InvalidArgumentError(
           absl::StrCat(advertise.origin, ": '", advertise.value,
-                       "' stands for all interfaces and nobody can connect "
+                       "' means all interfaces, so nobody can connect "
                        "to it; give --advertise=HOST:PORT (SLUICE_ADVERTISE)"));
     }
-    // Port 0 becomes known when it is bound.
+    // With port 0 the real port is known only once it is bound.
     id_.advertise = advertised->port == 0 ? "" : advertise.value;
     return absl::OkStatus();
   }

@@ -1,8 +1,10 @@
-// Who a daemon is and where: flag, else SLUICE_* variable, else cluster file, else default.
+// Resolves a daemon's identity: its role, rank, addresses, log folder and device.
 //
-// Variables: SLUICE_ROLE, SLUICE_RANK (a member's), SLUICE_BIND and SLUICE_ADVERTISE (a
-// listener's), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR, SLUICE_ADMIN_BIND, SLUICE_DEVICE
-// (a worker's), SLUICE_INSECURE. Those of a job are refused (common/config/environment.h).
+// Each value comes from its flag, else from its SLUICE_* variable, else from the cluster file, else
+// from a default. The variables are SLUICE_ROLE, SLUICE_RANK (of a member), SLUICE_BIND and
+// SLUICE_ADVERTISE (of a listener), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR,
+// SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker) and SLUICE_INSECURE. Variables of a job are
+// refused (common/config/environment.h).
 #pragma once
 
 #include <cstdint>
@@ -16,16 +18,16 @@
 
 namespace sluice {
 
-// Flag values; "" and -1 mean not given.
+// Flag values. "" and -1 mean that the flag is not given.
 struct IdentityFlags {
   std::string cluster_file;
   int rank = -1;
-  std::string bind;       // host:port to listen on; port 0: a free one
-  std::string advertise;  // host:port that others use; default: bind with the real port
+  std::string bind;       // host:port to listen on; port 0 picks a free one
+  std::string advertise;  // host:port that others connect to; default: bind with the real port
   std::string scheduler;
   std::string log_dir;
   std::string admin_bind;  // default 127.0.0.1:0
-  std::string device;      // worker: as ParseDeviceRequest takes it; default cpu
+  std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu
   bool insecure = false;
 };
 
@@ -37,45 +39,54 @@ struct Identity {
   std::string scheduler;
   std::string log_dir;
   std::string admin_bind;
-  DeviceRequest device;   // worker
-  ClusterConfig cluster;  // defaults filled in
+  DeviceRequest device;   // worker only
+  ClusterConfig cluster;  // with its defaults filled in
 };
 
-// INVALID_ARGUMENT names flag, variable or field, value and fix. A bind that is not loopback needs
-// `insecure`.
+// INVALID_ARGUMENT names the flag, variable or field, its value and the fix. A bind address that is
+// not loopback needs `insecure`.
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
-// Exit code of a daemon: 0 OK; 2 when to start it again would not help (INVALID_ARGUMENT: its flags
-// or configuration; UNIMPLEMENTED: this build has not what they ask for; ABORTED, ALREADY_EXISTS:
-// another process, which runs, has its role and rank or its log); else 1.
+// The exit code of a daemon: 0 for OK, 2 when starting it again would not help, else 1. These codes
+// give 2:
+//   INVALID_ARGUMENT         the flags or the configuration are wrong
+//   UNIMPLEMENTED            this build lacks what they ask for
+//   ABORTED, ALREADY_EXISTS  another running process has the role and rank, or the log
 int ExitCodeOf(const absl::Status& status);
 
-// schedulerlog.0, serverlog.N, workerlog.N
+// The name of a daemon's log file: schedulerlog.0, serverlog.N or workerlog.N.
 std::string LogFileName(Role role, uint32_t rank);
 
-// What a pserver or worker says of itself when it registers: this process, with that identity, as a
-// life of its own.
+// The request with which a pserver or worker registers: this process, with that identity, as a new
+// life.
 RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address);
 
-// Opens the log: glog lines are appended to <log_dir>/<LogFileName>, each at once; WARNING and
-// above also go to stderr. Crashes leave their stack there. --log_dir is glog's own flag:
-// DECLARE_string(log_dir) in main.cc. The file is locked as long as this process runs:
-// ALREADY_EXISTS, before anything is written, when another process has it.
+// Opens the log. Each glog line is appended to <log_dir>/<LogFileName> at once; WARNING and above
+// also go to stderr. A crash leaves its stack in both. The file stays locked as long as this
+// process runs: ALREADY_EXISTS, before anything is written, when another process has it. --log_dir
+// is glog's own flag: main.cc has DECLARE_string(log_dir).
 absl::Status OpenLog(const Identity& identity, const char* argv0);
-// Appends "role rank address pid admin_address" ("-" for none) to <log_dir>/endpoints.log.
+// Appends a line "role rank address pid admin_address" to <log_dir>/endpoints.log, with "-" for an
+// empty address. ALREADY_EXISTS: Sluice did not write that file, or the scheduler of another
+// cluster logs in this folder; `sluice down` of that cluster would end this process with its own.
 absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
                             const std::string& admin_address);
 
-// SIGINT, SIGTERM and SIGHUP: Wait blocks until one came or Stop was called. Install before any
-// thread starts. After a signal the process has 20 s to end, and a second signal ends it at once.
-// With `die_with_parent` the process gets SIGTERM when its parent dies, also while it is stopped.
+// Turns SIGINT, SIGTERM and SIGHUP into something to wait for.
+//
+// After a signal the process has 20 s to end; a second signal ends it at once.
 class StopSignal {
  public:
+  // Call it before any thread starts: threads inherit the signal mask. With `die_with_parent` the
+  // process gets SIGTERM when its parent dies, even while it is stopped itself.
   static void Install(bool die_with_parent);
-  // After Install: SIGTERM to this process when standard input ends before one byte of it has come.
+  // Sends this process SIGTERM when standard input ends before its first byte. Call after Install.
   static void StopUnlessKept();
-  static void Stop(int exit_code);  // from any thread
-  static int Wait();                // exit code: of Stop, or 130/143/129 after a signal
+  // Ends Wait with `exit_code`; the first call counts. Safe from any thread.
+  static void Stop(int exit_code);
+  // Blocks until a signal comes or Stop is called. Returns Stop's exit code, or 130, 143 or 129
+  // after SIGINT, SIGTERM or SIGHUP.
+  static int Wait();
 };
 
 }  // namespace sluice

@@ -21,12 +21,13 @@ absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_i
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
   int fd = open(path.c_str(), kFlags, 0644);
   if (fd < 0 && errno == ENOENT) {
-    std::error_code error;  // the next open says what is wrong
+    std::error_code error;  // ignored: when this fails, the open below says why
     std::filesystem::create_directories(folder, error);
     fd = open(path.c_str(), kFlags, 0644);
   }
   if (fd < 0)
     return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  // One write in append mode keeps the line whole among the lines of other writers.
   const std::string text = absl::StrCat(
       absl::FormatTime("%Y-%m-%d %H:%M:%E3S", Clock::Real()->WallNow(), absl::LocalTimeZone()), " ",
       line, "\n");

@@ -1,8 +1,10 @@
-// What a process writes about one job, beside its own log: <log_dir>/<job_id>/<file>.
+// Writes lines about one job to a log of its own, <log_dir>/<job_id>/<file>.
 //
-// Format: a line is "2026-01-31 12:34:56.789 text", local time. The file is opened for each line,
-// so it may be moved or deleted at any time. Thread safety: safe from any thread and process; one
-// write(2) a line, in append mode.
+// The file is opened for each line, so it may be moved or deleted at any time.
+//
+// Format: a line is "2026-01-31 12:34:56.789 text", in local time.
+//
+// Thread safety: safe from any thread and process; each line is one write(2) in append mode.
 #pragma once
 
 #include <string>
@@ -12,8 +14,8 @@
 
 namespace sluice {
 
-// `rank`: of a worker its rank in the job, else the process's own. UNAVAILABLE names the file and
-// why it cannot be written.
+// `rank` is a worker's rank in the job, or the process's own rank for the other roles. UNAVAILABLE
+// names the file and says why it cannot be written.
 absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_id, Role role,
                             uint32_t rank, const std::string& line);
 

@@ -1,4 +1,6 @@
-// The flags of a daemon that others connect to, the scheduler or a pserver. See daemon_flags.h.
+// The flags of a daemon that others connect to: the scheduler or a pserver.
+//
+// The header defines flags; see daemon_flags.h.
 #pragma once
 
 #include <gflags/gflags.h>
@@ -6,11 +8,12 @@
 #include "common/daemon/identity.h"
 
 DEFINE_string(bind, "",
-              "host:port to listen on, port 0: a free one (SLUICE_BIND); default: the cluster "
-              "file's address of this process");
+              "host:port to listen on; port 0 picks a free one (SLUICE_BIND); default: the address "
+              "that the cluster file gives this process");
 DEFINE_string(
     advertise, "",
-    "host:port that others use (SLUICE_ADVERTISE); default: the cluster file's, else bind");
+    "host:port that others connect to (SLUICE_ADVERTISE); default: the address in the cluster "
+    "file, else --bind");
 
 namespace sluice {
 

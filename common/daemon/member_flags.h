@@ -1,5 +1,7 @@
-// The flags of a member of the cluster, a pserver or a worker. See daemon_flags.h. `rank` is
-// defined by the main.cc, as its meaning differs; -1: not given.
+// The flags of a member of the cluster: a pserver or a worker.
+//
+// The header defines flags; see daemon_flags.h. Each main.cc defines --rank, whose help differs; -1
+// means that it is not given.
 #pragma once
 
 #include <gflags/gflags.h>

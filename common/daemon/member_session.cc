@@ -13,16 +13,17 @@
 #include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/place_claim.h"
+#include "common/transport/retry.h"
 
 namespace sluice {
 namespace {
 
 constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
-// How late a stop may be noticed while the scheduler is waited for.
+// The longest delay before a stop is noticed while waiting for the scheduler.
 constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
 
 using SteadyTime = std::chrono::steady_clock::time_point;
-constexpr SteadyTime kAnswers = SteadyTime::max();  // the scheduler is silent since: not at all
+constexpr SteadyTime kAnswers = SteadyTime::max();  // a value of silent_since: it is not silent
 
 PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
   PlaceClaim::Options claim;
@@ -34,9 +35,9 @@ PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
   return claim;
 }
 
-// One thread polls: the call waits at the scheduler for a new desired state, and is the heartbeat
-// as well. Because that call cannot be cut short, a helper thread sends the reports of ReportSoon
-// beside it; a change that such a report causes is answered to the waiting poll.
+// One thread polls. Its call waits at the scheduler for a new desired state and also serves as the
+// heartbeat. That call cannot be cut short, so a helper thread sends the reports of ReportSoon
+// beside it. When such a report changes the desired state, the waiting poll returns it.
 class PollingSession : public MemberSession {
  public:
   PollingSession(Options options, const RegisterReply& registered)
@@ -59,7 +60,8 @@ class PollingSession : public MemberSession {
       changed_.NotifyAll();
     }
     if (leave) {
-      // Also ends the poll that waits at the scheduler.
+      // The scheduler also answers the waiting poll then, so that join does not wait for a
+      // heartbeat.
       LeaveRequest request;
       request.set_member_id(member_id());
       request.set_reason("the process ends");
@@ -69,7 +71,7 @@ class PollingSession : public MemberSession {
     helper_.join();
   }
 
-  // acquire pairs with the release in Adopt.
+  // Acquire pairs with the release in Adopt.
   uint64_t member_id() const override { return member_id_.load(std::memory_order_acquire); }
 
   absl::Duration lost_after() const override { return lost_after_; }
@@ -83,8 +85,7 @@ class PollingSession : public MemberSession {
  private:
   void Adopt(const RegisterReply& reply) {
     seen_version_ = 0;
-    // At least a millisecond, so that a scheduler with a broken configuration is not polled in a
-    // spin.
+    // At least a millisecond: a scheduler with a broken configuration must not be polled in a spin.
     heartbeat_ms_ = reply.heartbeat_ms() > 0 ? reply.heartbeat_ms() : 1;
     member_id_.store(reply.member_id(), std::memory_order_release);
   }
@@ -111,7 +112,7 @@ class PollingSession : public MemberSession {
     return stopping_;
   }
 
-  // False when the session is being destroyed.
+  // Waits for `time`. Returns false when the session is being destroyed.
   bool Pause(absl::Duration time) {
     MutexLock lock(&mutex_);
     const SteadyTime end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
@@ -127,7 +128,8 @@ class PollingSession : public MemberSession {
     {
       MutexLock lock(&mutex_);
       if (stopping_) return;
-      // Told to stop, the scheduler waits for the farewell; otherwise there is nobody to say it to.
+      // A scheduler that said stop waits for the Leave call. In all other cases it is lost, or has
+      // given the place away, and the destructor must not send Leave.
       cut_off_ = !why.ok();
       ended_ = true;
       changed_.NotifyAll();
@@ -136,8 +138,8 @@ class PollingSession : public MemberSession {
   }
 
   void PollLoop() {
-    // From the end of the first call without an answer: this process may have been stopped during
-    // it, and a scheduler that answers the next one was not silent.
+    // Silence begins at the end of the first unanswered call. This process itself may have been
+    // stopped during that call, and a scheduler that answers the next one was not silent.
     SteadyTime silent_since = kAnswers;
     bool register_again = false;
     while (!Stopping()) {
@@ -160,11 +162,11 @@ class PollingSession : public MemberSession {
         continue;
       }
       if (absl::IsNotFound(status) && !register_again) {
-        if (options_.log) options_.log(absl::StrCat(status.message(), "; registers again"));
+        if (options_.log) options_.log(absl::StrCat(status.message(), "; registering again"));
         register_again = true;
         continue;
       }
-      if (!absl::IsUnavailable(status)) return End(status);
+      if (!GotNoAnswer(status)) return End(status);
       const SteadyTime now = std::chrono::steady_clock::now();
       if (silent_since == kAnswers) silent_since = now;
       const absl::Duration silent = absl::FromChrono(now - silent_since);
@@ -187,11 +189,11 @@ class PollingSession : public MemberSession {
     return absl::OkStatus();
   }
 
-  // False: another process holds the place as yet.
+  // Returns false while another process holds the place.
   absl::StatusOr<bool> RegisterAgain() {
     SLUICE_ASSIGN_OR_RETURN(const std::optional<RegisterReply> reply, claim_.Ask());
     if (!reply.has_value()) return false;
-    // Whatever an earlier life of the member was to do is void.
+    // The orders to the member's earlier life no longer hold.
     if (options_.on_desired && !Stopping()) options_.on_desired(PollReply());
     Adopt(*reply);
     return true;
@@ -205,8 +207,8 @@ class PollingSession : public MemberSession {
         if (stopping_ || ended_) return;
         report_soon_ = false;
       }
-      // With version 0 and no wait the reply comes at once; what it asks for reaches the poller
-      // too. When it is lost, the next heartbeat says the same.
+      // With version 0 and no wait, the reply comes at once. It can be ignored: the poller receives
+      // the desired state too. A lost report does no harm: the next heartbeat says the same.
       Report(0, 0).status().IgnoreError();
     }
   }
@@ -214,8 +216,8 @@ class PollingSession : public MemberSession {
   const Options options_;
   const absl::Duration lost_after_;
   std::atomic<uint64_t> member_id_{0};
-  PlaceClaim claim_;  // of the poller
-  // Of the poller (and the constructor, before it starts).
+  // Only the poller uses these, and the constructor before the poller starts.
+  PlaceClaim claim_;
   uint64_t seen_version_ = 0;
   uint32_t heartbeat_ms_ = 1;
   bool told_to_stop_ = false;
@@ -269,12 +271,12 @@ absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options opti
       return std::unique_ptr<MemberSession>(new PollingSession(std::move(options), **reply));
     }
     if (options.stopping && options.stopping()) {
-      return absl::CancelledError("stopped before the scheduler gave it its place");
+      return absl::CancelledError("stopped before the scheduler gave this process its place");
     }
-    if (reply.ok()) {  // the incumbent's lease bounds this wait
+    if (reply.ok()) {  // another process holds the place; its lease bounds this wait
       end = clock->Now() + options.wait;
       clock->Sleep(options.place_pause);
-    } else if (absl::IsUnavailable(reply.status()) && clock->Now() < end) {
+    } else if (GotNoAnswer(reply.status()) && clock->Now() < end) {
       clock->Sleep(options.retry_pause);
     } else {
       return reply.status();

@@ -1,10 +1,10 @@
-// A pserver's or worker's membership: registers, reports on time, and hands over what the scheduler
-// wants.
+// The membership of a pserver or worker in its cluster.
 //
-// While another process holds the role and rank, the session waits for its place (place_claim.h).
+// A session registers, reports on time, and hands over the state that the scheduler wants. While
+// another process holds the role and rank, the session waits for its place (place_claim.h).
 //
-// Thread safety: on_desired and on_end run on the session's one thread, fill_report and report_lost
-// on it or on its helper, one call at a time; methods may be called from any thread.
+// Thread safety: methods may be called from any thread. on_desired and on_end run on the session's
+// own thread. fill_report and report_lost run on that thread or on a helper, one call at a time.
 #pragma once
 
 #include <functional>
@@ -24,46 +24,47 @@ class MemberSession {
   struct Options {
     SchedulerClient* scheduler = nullptr;  // outlives the session
     RegisterRequest self;
-    absl::Duration wait = absl::Seconds(120);  // for the scheduler at the start
-    // The scheduler is silent for so long, from the first call without an answer: on_end. Zero:
-    // SchedulerPatience of the lease (control_plane.h).
+    absl::Duration wait = absl::Seconds(120);  // how long Start waits for the scheduler
+    // The session ends (on_end) when the scheduler has been silent for so long since the first
+    // unanswered call. Zero means SchedulerPatience of the lease (control_plane.h).
     absl::Duration lost_after = absl::ZeroDuration();
-    absl::Duration retry_pause = absl::Milliseconds(200);  // after a call without an answer
-    absl::Duration place_pause = absl::Milliseconds(500);  // while another holds the place
-    // Ends the wait of Start for the place. May be null.
+    absl::Duration retry_pause = absl::Milliseconds(200);  // after an unanswered call
+    absl::Duration place_pause = absl::Milliseconds(500);  // while another process holds the place
+    // When it returns true, Start stops waiting for the place. May be null.
     std::function<bool()> stopping;
-    // Of `self.process_space`; for tests.
+    // Says whether a process of `self.process_space` has ended. Tests replace it.
     std::function<bool(uint32_t pid)> process_has_ended = &ProcessHasEnded;
-    // Adds `hosted`, `progress`, `traces` and memory to each report. Reports of ReportSoon, which
-    // have no wait_ms, can be overtaken by others.
+    // Adds `hosted`, `progress`, `traces` and memory to each report. The reports of ReportSoon,
+    // which have no wait_ms, can be overtaken by others.
     std::function<void(PollRequest*)> fill_report;
-    // A report that had no answer: the scheduler may have it, or not. May be null.
+    // Gets each report that was not answered: the scheduler may or may not have received it. May be
+    // null.
     std::function<void(const PollRequest&)> report_lost;
-    // The desired state, at the first reply and at every new version. After a lease that ran out
-    // the member registers again by itself, and this hands over the state of the new life: no jobs.
+    // Gets the desired state, at the first reply and at every new version. When its lease runs out,
+    // the member registers again by itself and hands over the empty state of its new life.
     std::function<void(const PollReply&)> on_desired;
-    // Last call: the scheduler said stop (OK), was silent too long (UNAVAILABLE), or another
-    // process has taken this role and rank (ABORTED, ALREADY_EXISTS). The process should end. Not
-    // called by destruction.
+    // The last callback; the process should end. OK: the scheduler said stop. UNAVAILABLE: the
+    // scheduler was silent too long. ABORTED or ALREADY_EXISTS: another process has taken this role
+    // and rank. The destructor does not call it.
     std::function<void(absl::Status)> on_end;
     std::function<void(const std::string&)> log;
   };
   // Waits for the scheduler and for the place, and registers; then reports in the background.
-  // ALREADY_EXISTS: a living member has the role and rank; CANCELLED soon after `stopping`.
+  // ALREADY_EXISTS: a living member has the role and rank. CANCELLED: `stopping` returned true.
   static absl::StatusOr<std::unique_ptr<MemberSession>> Start(Options options);
-  // Stops reporting; sends Leave unless it was fenced or the scheduler was lost. Not from a
-  // callback.
+  // Stops reporting. Sends Leave unless the member was fenced or the scheduler was lost. Must not
+  // run in a callback.
   virtual ~MemberSession() = default;
-  // Of the present life.
+  // The id of the member's present life.
   virtual uint64_t member_id() const = 0;
   // How long calls to the scheduler may go unanswered before the member gives up.
   virtual absl::Duration lost_after() const = 0;
-  // Reports soon instead of at the next heartbeat (state changed).
+  // Reports soon instead of at the next heartbeat. Call it when the reported state has changed.
   virtual void ReportSoon() = 0;
 };
 
-// Waits until the scheduler answers, at most `wait`, and says every 3 s that it still does.
-// CANCELLED soon after `stopping` has become true; UNAVAILABLE names the scheduler and what to do.
+// Waits until the scheduler answers, at most `wait`, and logs every 3 s that it still waits.
+// CANCELLED soon after `stopping` returns true. UNAVAILABLE names the scheduler and what to do.
 absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
                               const std::function<bool()>& stopping,
                               const std::function<void(const std::string&)>& log);

@@ -2,11 +2,11 @@ sluice_library(role_name SOURCES role_name.cc DEPS sluice_proto)
 
 sluice_library(process_space SOURCES process_space.cc DEPS absl::strings)
 
-# What members and operators need of the scheduler.
+# The scheduler's calls, for members and operators.
 sluice_library(scheduler_client
   SOURCES scheduler_client.cc
-  DEPS sluice_base sluice_grpc_proto absl::status absl::statusor absl::strings absl::time)
+  DEPS sluice_base sluice_grpc_proto sluice_grpc_transport absl::status absl::statusor absl::strings absl::time)
 
 sluice_library(member_session
   SOURCES member_session.cc place_claim.cc
-  DEPS sluice_base sluice_proto sluice_process_space sluice_role_name absl::status absl::statusor absl::strings absl::time)
+  DEPS sluice_base sluice_proto sluice_process_space sluice_role_name sluice_transport absl::status absl::statusor absl::strings absl::time)

@@ -8,7 +8,8 @@
 namespace sluice {
 namespace {
 
-// A report that was on its way when the place was refused proves nothing.
+// A report that was already on its way when the place was refused does not prove that the incumbent
+// lives. Only reports later than this count.
 constexpr absl::Duration kOnItsWay = absl::Milliseconds(500);
 
 std::string Describe(const RegisterRequest& self, const Incumbent& incumbent) {
@@ -25,6 +26,8 @@ bool PlaceClaim::HasEnded(const Incumbent& incumbent) const {
 }
 
 absl::Status PlaceClaim::Judge(const Incumbent& incumbent) {
+  // The scheduler tells an age (last_seen_s), not a time, so the clocks of the hosts need not
+  // agree.
   const absl::Time now = options_.clock->Now();
   const absl::Duration last_seen = absl::Seconds(incumbent.last_seen_s());
   if (incumbent_ != incumbent.member_id()) {
@@ -33,7 +36,7 @@ absl::Status PlaceClaim::Judge(const Incumbent& incumbent) {
     if (options_.log) {
       options_.log(absl::StrCat(Describe(options_.self, incumbent), ", last seen ",
                                 absl::StrFormat("%.1f", incumbent.last_seen_s()),
-                                " s ago: waiting until its lease has run out, or until it reports "
+                                " s ago: waiting until its lease runs out, or until it reports "
                                 "and so keeps its rank"));
     }
     return absl::OkStatus();
@@ -41,8 +44,8 @@ absl::Status PlaceClaim::Judge(const Incumbent& incumbent) {
   if (now - last_seen <= refused_at_ + kOnItsWay) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat(Describe(options_.self, incumbent),
-                   ", which runs and keeps its rank; stop it, or start this process with another "
-                   "--rank (SLUICE_RANK)"));
+                   ", which is running and keeps its rank; stop it, or start this process with "
+                   "another --rank (SLUICE_RANK)"));
 }
 
 absl::StatusOr<std::optional<RegisterReply>> PlaceClaim::Ask() {

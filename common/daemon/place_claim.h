@@ -1,8 +1,8 @@
-// A process's claim to its role and rank, which a living member may hold.
+// The claim of a process to its role and rank, which another member (the incumbent) may hold.
 //
 //   refused -> the incumbent's process has ended on this machine: takes the place at once
-//           -> silent: asks again, until its lease has run out and the scheduler gives the place
-//           -> the incumbent reports: ALREADY_EXISTS
+//           -> the incumbent is silent: asks again until its lease runs out and the place is free
+//           -> the incumbent reports: fails with ALREADY_EXISTS
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -29,8 +29,8 @@ class PlaceClaim {
   };
   explicit PlaceClaim(Options options) : options_(std::move(options)) {}
 
-  // Asks once. Empty: refused as yet, ask again after a pause. ALREADY_EXISTS: the incumbent has
-  // reported since the first refusal. Other errors are those of SchedulerClient::Register.
+  // Asks once. Empty: refused for now; ask again after a pause. ALREADY_EXISTS: the incumbent has
+  // reported since its first refusal. Other errors are those of SchedulerClient::Register.
   absl::StatusOr<std::optional<RegisterReply>> Ask();
 
  private:
@@ -38,8 +38,8 @@ class PlaceClaim {
   absl::Status Judge(const Incumbent& incumbent);
 
   const Options options_;
-  uint64_t incumbent_ = 0;  // that refused us; 0: none
-  absl::Time refused_at_;   // by it, for the first time
+  uint64_t incumbent_ = 0;  // the member for which we were refused; 0: none
+  absl::Time refused_at_;   // when we were first refused for that member
 };
 
 }  // namespace sluice

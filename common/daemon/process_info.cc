@@ -21,7 +21,7 @@ std::string HostName() {
 }
 
 const char* SluiceVersion() {
-  // A build outside of a work tree has no commit to name.
+  // A build outside a git work tree has no commit to name.
   static constexpr bool kHasCommit = sizeof(SLUICE_COMMIT) > 1;
   return kHasCommit ? SLUICE_VERSION " (" SLUICE_COMMIT ")" : SLUICE_VERSION;
 }

@@ -1,6 +1,6 @@
-// Facts of this process and host, for reports.
+// Facts about this process and host, for reports.
 //
-// Thread safety: safe.
+// Thread safety: safe from any thread, except QuietGrpc, which runs before other threads start.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace sluice {
 // Resident memory in bytes (/proc/self/statm); 0 when it cannot be read.
 uint64_t ResidentBytes();
 std::string HostName();
-// Of the project: "0.1.0".
+// The version of the project, with the commit when it is known: "0.1.0 (COMMIT)".
 const char* SluiceVersion();
-// gRPC writes nothing to stderr by itself, unless GRPC_VERBOSITY is set: what fails comes as a
-// Status and is told once. Before the first call of gRPC.
+// Keeps gRPC from writing to stderr, unless GRPC_VERBOSITY is set. Failures come as a Status and
+// are reported once. Call it before the first use of gRPC.
 void QuietGrpc();
 
 }  // namespace sluice

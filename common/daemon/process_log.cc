@@ -1,4 +1,4 @@
-// The process's log file and endpoints.log.
+// Writes the process's log file and endpoints.log.
 #include "common/daemon/process_log.h"
 
 #include <fcntl.h>
@@ -10,18 +10,22 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/env.h"
 #include "common/base/file_lock.h"
+#include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
+#include "common/config/address.h"
 #include "common/daemon/identity.h"
 
 namespace sluice {
 namespace {
-
-constexpr char kEndpointsHeader[] = "# role rank address pid admin_address\n";
 
 absl::StatusOr<int> OpenForAppend(const std::string& path) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -38,7 +42,8 @@ absl::Status CreateFolder(const std::string& folder) {
                                                  error.message(), "; give a writable --log_dir"));
 }
 
-// Partial writes are continued; errors are dropped, as a log has nobody to tell.
+// Continues after partial writes. Drops errors, because a failing log cannot report its own
+// failure.
 void WriteAll(int fd, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t n = write(fd, data, size);
@@ -55,7 +60,7 @@ bool SameFile(int a, int b) {
          first.st_ino == second.st_ino;
 }
 
-// ALREADY_EXISTS: another process logs there.
+// ALREADY_EXISTS: another process writes to this log.
 absl::StatusOr<FileLock> LockLog(const Identity& identity, const std::string& path) {
   uint32_t holder = 0;
   absl::StatusOr<FileLock> lock = FileLock::Take(path, &holder);
@@ -66,14 +71,17 @@ absl::StatusOr<FileLock> LockLog(const Identity& identity, const std::string& pa
   return absl::AlreadyExistsError(
       absl::StrCat(path, " is the log of another ", who, ", ",
                    holder > 0 ? absl::StrCat("pid ", holder) : "a process",
-                   " that runs; stop it, or give this process another --log_dir (SLUICE_LOG_DIR)"));
+                   " that is running; stop it, or give this process another --log_dir "
+                   "(SLUICE_LOG_DIR)"));
 }
 
-// glog's own files carry dates and pids in their names; ours has one name and every line is there
-// at once. Thread safety: one write(2) a line, in append mode.
+// A log file with a fixed name, in which every line appears at once. glog's own files have dates
+// and pids in their names.
+//
+// Thread safety: safe from any thread; each line is one write(2) in append mode.
 class FileSink : public google::LogSink {
  public:
-  // The lock is of the same file.
+  // `lock` is the lock on the file that `fd` has open.
   FileSink(int fd, FileLock lock) : fd_(fd), lock_(std::move(lock)) {}
   ~FileSink() override { close(fd_); }
   void send(google::LogSeverity severity, const char*, const char* base_filename, int line,
@@ -90,13 +98,44 @@ class FileSink : public google::LogSink {
   FileLock lock_;
 };
 
-FileSink* g_sink = nullptr;  // until the next OpenLog or the process's end: glog may log at exit
+// Lives until the next OpenLog or the end of the process: glog may log while the process exits.
+FileSink* g_sink = nullptr;
 
-// Called inside a signal handler with a stack trace.
+// Runs inside a signal handler, with pieces of a stack trace: it must not allocate or lock.
 void WriteFailure(const char* data, size_t size) {
   WriteAll(STDERR_FILENO, data, size);
   if (g_sink != nullptr && !SameFile(g_sink->fd(), STDERR_FILENO))
     WriteAll(g_sink->fd(), data, size);
+}
+
+// The port of the scheduler that runs as `pid`, as endpoints.log names it; -1: it does not. A line
+// of an earlier scheduler says nothing about the present one.
+int PortOfScheduler(const std::string& endpoints, uint32_t pid) {
+  std::ifstream in(endpoints);
+  int port = -1;
+  for (std::string line; std::getline(in, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() < 4 || words[0] != RoleName(ROLE_SCHEDULER)) continue;
+    const absl::StatusOr<Address> address = ParseAddress(words[2]);
+    port = address.ok() && words[3] == absl::StrCat(pid) ? address->port : -1;
+  }
+  return port;
+}
+
+// The folder is not that of another cluster whose scheduler runs. Compares ports only: a scheduler
+// has several names, but one port.
+absl::Status CheckCluster(const Identity& identity) {
+  const absl::StatusOr<Address> own = ParseAddress(identity.scheduler);
+  if (identity.role == ROLE_SCHEDULER || !own.ok()) return absl::OkStatus();
+  const uint32_t pid =
+      FileLock::HolderOf(absl::StrCat(identity.log_dir, "/", LogFileName(ROLE_SCHEDULER, 0)));
+  if (pid == 0) return absl::OkStatus();
+  const int port = PortOfScheduler(identity.log_dir + "/endpoints.log", pid);
+  if (port < 0 || port == own->port) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(identity.log_dir, " is the log folder of another cluster, whose scheduler (pid ",
+                   pid, ", port ", port, ") runs; this process belongs to the scheduler at ",
+                   identity.scheduler, ": give it another --log_dir (SLUICE_LOG_DIR)"));
 }
 
 }  // namespace
@@ -113,11 +152,11 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
     close(fd);
     return lock.status();
   }
-  // An empty destination turns glog's own file of this severity off.
+  // An empty destination turns off glog's own file for this severity.
   for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
     google::SetLogDestination(severity, "");
   }
-  // A launcher redirects stderr into this very file: no line twice.
+  // A launcher redirects stderr into this very file. Lines must not appear there twice.
   const bool launched = SameFile(fd, STDERR_FILENO);
   FLAGS_stderrthreshold = launched ? google::NUM_SEVERITIES : google::GLOG_WARNING;
   if (!launched) {
@@ -131,7 +170,7 @@ absl::Status OpenLog(const Identity& identity, const char* argv0) {
   FileSink* const before = g_sink;
   g_sink = new FileSink(fd, *std::move(lock));
   if (before != nullptr) {
-    google::RemoveLogSink(before);  // returns when no line is on its way to it
+    google::RemoveLogSink(before);  // waits for lines that are on their way to it
     delete before;
   }
   google::AddLogSink(g_sink);
@@ -150,21 +189,28 @@ void LogAndTell(const std::string& line) {
 absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
                             const std::string& admin_address) {
   SLUICE_RETURN_IF_ERROR(CreateFolder(identity.log_dir));
-  SLUICE_ASSIGN_OR_RETURN(const int fd,
-                          OpenForAppend(absl::StrCat(identity.log_dir, "/endpoints.log")));
+  SLUICE_RETURN_IF_ERROR(CheckCluster(identity));
+  const std::string path = absl::StrCat(identity.log_dir, "/endpoints.log");
+  SLUICE_ASSIGN_OR_RETURN(const int fd, OpenForAppend(path));
   const auto or_dash = [](const std::string& text) {
     return text.empty() ? std::string("-") : text;
   };
   std::string text =
       absl::StrCat(RoleName(identity.role), " ", identity.rank, " ", or_dash(address), " ",
                    getpid(), " ", or_dash(admin_address), "\n");
-  // All processes of a host append here: the lock keeps the header single.
+  // All processes of a host append to this file. The lock makes only the first write the header.
   flock(fd, LOCK_EX);
   struct stat info;
-  if (fstat(fd, &info) == 0 && info.st_size == 0) text.insert(0, kEndpointsHeader);
-  WriteAll(fd, text.data(), text.size());
+  const bool empty = fstat(fd, &info) == 0 && info.st_size == 0;
+  const bool foreign = !empty && !IsOwnFile(Env::Real(), path, FileKind::kEndpoints);
+  if (empty) text.insert(0, kOwnEndpointsLine);
+  if (!foreign) WriteAll(fd, text.data(), text.size());
   close(fd);
-  return absl::OkStatus();
+  if (!foreign) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(path,
+                   " exists, and nothing in it shows that Sluice wrote it; move it away, or "
+                   "give another --log_dir (SLUICE_LOG_DIR)"));
 }
 
 }  // namespace sluice

@@ -1,14 +1,16 @@
-// What the log that OpenLog (identity.h) opened shares with the terminal.
+// Writes lines that belong both in the process's log and on the terminal.
 //
-// Thread safety: after OpenLog, safe.
+// OpenLog (identity.h) opens the log.
+//
+// Thread safety: safe from any thread after OpenLog.
 #pragma once
 
 #include <string>
 
 namespace sluice {
 
-// A line that whoever starts the process should see: to the log, and to stderr unless that is the
-// log.
+// Writes a line that the person who starts the process should see: to the log, and to stderr unless
+// stderr is the log.
 void LogAndTell(const std::string& line);
 
 }  // namespace sluice

@@ -15,7 +15,7 @@ std::string ProcessSpace() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   char space[128] = "", host[256] = "";
   if (readlink("/proc/self/ns/pid", space, sizeof(space) - 1) <= 0 || boot.empty()) return "";
-  // Copies of a running machine have the boot in common, but hardly the name.
+  // Clones of a running machine share its boot id but hardly its host name.
   gethostname(host, sizeof(host) - 1);
   return absl::StrCat(host, "/", boot, "/", space);
 }
@@ -23,7 +23,8 @@ std::string ProcessSpace() {
 bool ProcessHasEnded(uint32_t pid) {
   if (pid == 0 || static_cast<pid_t>(pid) <= 0) return false;
   if (kill(static_cast<pid_t>(pid), 0) != 0) return errno == ESRCH;
-  // Format of proc(5): "pid (name) state ..."; the name may hold anything.
+  // The process exists, but may be a zombie.
+  // Format, proc(5): "pid (name) state ...". The name may hold any text, even ") ".
   std::ifstream in(absl::StrCat("/proc/", pid, "/stat"));
   std::string line;
   if (!std::getline(in, line)) return false;

@@ -1,4 +1,4 @@
-// Which process numbers of this machine mean the same as ours, and which of them run.
+// Says which processes see the same pids as this one, and whether a pid still runs.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -8,12 +8,12 @@
 
 namespace sluice {
 
-// Names the host, its boot and the pid namespace of this process: a process that gives the same
-// name sees the same process numbers. Empty when the system does not say.
+// Names the host, its boot and the pid namespace of this process. Processes with the same name see
+// the same pids. Empty when the system does not say.
 std::string ProcessSpace();
 
-// No process of this number runs in this space: there is none, or it has ended and waits to be
-// reaped. A number that has been given to another process counts as running.
+// True when no process with this pid runs in this space: none exists, or it has ended and waits to
+// be reaped. A pid that the system has reused counts as running.
 bool ProcessHasEnded(uint32_t pid);
 
 }  // namespace sluice

@@ -11,7 +11,7 @@ const char* RoleName(Role role) {
     case ROLE_WORKER:
       return "worker";
     default:
-      return "member without role";
+      return "member without a role";
   }
 }
 

@@ -1,4 +1,4 @@
-// What a role is called: in messages, logs, variables and metrics.
+// The name of a role in messages, logs, variables and metrics.
 #pragma once
 
 #include "proto/scheduler.pb.h"

@@ -7,14 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/daemon/control_plane.h"
+#include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_deadline.h"
+#include "common/transport/retry.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace sluice {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
-// A process that is going away does not wait long for the answer to its last words.
+// A process that is about to end waits only briefly for the answer to its last call.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(2);
 constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 
@@ -22,16 +24,16 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
   args.SetMaxSendMessageSize(kMaxControlMessageBytes);
-  // A peer that vanished without a word is noticed within 15 s even while no call is made.
+  // While a call is open, a peer that vanished silently is noticed within 15 s.
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Despite its name the time that one attempt to connect has, until the peer's first HTTP/2
-  // settings: a busy host takes a while, a port where nobody listens refuses at once.
+  // Despite its name, this bounds one attempt to connect, up to the peer's first HTTP/2 settings. A
+  // busy host may take a while; a port where nobody listens refuses at once.
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // A proxy of the environment has no place between the parts of one cluster.
+  // A proxy from the environment must not come between the parts of one cluster.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
 }
@@ -124,19 +126,17 @@ class GrpcSchedulerClient : public SchedulerClient {
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
     if (status.ok()) return reply;
-    switch (status.error_code()) {
-      case grpc::StatusCode::UNAVAILABLE:
-      case grpc::StatusCode::DEADLINE_EXCEEDED:
-        return absl::UnavailableError(absl::StrCat("scheduler at ", address_, " did not answer ",
-                                                   name, ": ", status.error_message()));
-      case grpc::StatusCode::UNIMPLEMENTED:
-        return absl::UnimplementedError(absl::StrCat(
-            "the process at ", address_, " is not a Sluice scheduler of this version (", name, ": ",
-            status.error_message(), "); correct the scheduler's address"));
-      default:
-        return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                            status.error_message());
+    const absl::Status error = FromGrpcStatus(status);
+    if (GotNoAnswer(error)) {
+      return absl::UnavailableError(
+          absl::StrCat("scheduler at ", address_, " did not answer ", name, ": ", error.message()));
     }
+    if (absl::IsUnimplemented(error)) {
+      return absl::UnimplementedError(
+          absl::StrCat("the process at ", address_, " is not a Sluice scheduler of this version (",
+                       name, ": ", error.message(), "); correct the scheduler's address"));
+    }
+    return error;
   }
 
   const std::string address_;

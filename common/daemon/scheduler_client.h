@@ -1,5 +1,6 @@
-// The scheduler's calls as plain functions: one channel, a deadline on every call, Status with the
-// address.
+// The scheduler's calls as plain functions.
+//
+// A client has one channel and a deadline on every call; its errors name the scheduler's address.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -21,14 +22,14 @@ class SchedulerClient {
   virtual ~SchedulerClient() = default;
   virtual const std::string& address() const = 0;
 
-  // Waits until the scheduler answers, at most `wait`; every 3 s calls `log` with what is not
-  // ready. UNAVAILABLE: "scheduler at HOST:PORT did not answer within 120 s; ...".
+  // Waits until the scheduler answers, at most `wait`. Every 3 s it tells `log` how long it has
+  // waited. UNAVAILABLE names the address and what to do.
   virtual absl::Status WaitReady(absl::Duration wait,
                                  const std::function<void(const std::string&)>& log) = 0;
 
-  // UNAVAILABLE when the scheduler cannot be reached or the deadline passed. Calls that wait on the
-  // server (Poll, NextPhase, WatchJob) get their wait_ms on top of the deadline. All but SubmitJob
-  // may be retried.
+  // UNAVAILABLE when the scheduler cannot be reached or the deadline passes. Calls that wait at the
+  // scheduler (Poll, NextPhase, WatchJob) get their wait_ms on top of the deadline. All calls but
+  // SubmitJob may be retried.
   virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
   virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
   virtual absl::Status Leave(const LeaveRequest& request) = 0;

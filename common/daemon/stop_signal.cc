@@ -1,4 +1,4 @@
-// SIGINT, SIGTERM and SIGHUP as something to wait for.
+// StopSignal (identity.h): turns SIGINT, SIGTERM and SIGHUP into something to wait for.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -18,20 +18,20 @@
 namespace sluice {
 namespace {
 
-// A stop that takes longer than this after a signal is cut short, so that no process outlives its
+// SIGALRM ends a stop that takes longer than this after a signal, so that no process outlives its
 // cluster.
 constexpr unsigned kStopGraceSeconds = 20;
 
 int g_signals = -1;                // signalfd; constant after Install
 int g_stop = -1;                   // eventfd; constant after Install
-std::atomic<int> g_exit_code{-1};  // first Stop wins; release/acquire by the eventfd
+std::atomic<int> g_exit_code{-1};  // the first Stop wins; the eventfd orders it before the load
 
 sigset_t StopSignals() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
-  // Ignored (nohup) it stays so; a blocked one would come nevertheless.
+  // An ignored SIGHUP (nohup) stays ignored; signalfd would report a blocked one nevertheless.
   struct sigaction hang_up;
   if (sigaction(SIGHUP, nullptr, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN)
     sigaddset(&set, SIGHUP);
@@ -42,17 +42,18 @@ int ExitCodeOfSignal() {
   signalfd_siginfo info = {};
   if (read(g_signals, &info, sizeof(info)) != sizeof(info)) return 128 + SIGTERM;
   // A second signal, or a stop that hangs, ends the process at once.
-  signal(SIGINT, SIG_DFL);  // a shell's background job starts with it ignored
+  signal(SIGINT, SIG_DFL);  // a background job of a shell starts with SIGINT ignored
   signal(SIGTERM, SIG_DFL);
   sigset_t set = StopSignals();
-  sigdelset(&set, SIGHUP);  // a terminal that closes may send it twice
+  sigdelset(&set, SIGHUP);  // a closing terminal may send SIGHUP twice
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   alarm(kStopGraceSeconds);
   return 128 + static_cast<int>(info.ssi_signo);
 }
 
-// The kernel sends SIGTERM and SIGCONT when the parent dies, so that a process that is stopped
-// (SIGSTOP, Ctrl-Z) wakes up and ends too. Every thread of a process may ask for one signal.
+// Asks the kernel for SIGTERM and SIGCONT when the parent dies, so that a stopped process (SIGSTOP,
+// Ctrl-Z) wakes up and ends too. Each thread may ask for one signal only, so a second thread asks
+// for SIGCONT; it must live on, because its request ends with it.
 void AskForSignalsAtDeathOfParent() {
   const pid_t parent = getppid();
   std::promise<void> asked;
@@ -62,9 +63,9 @@ void AskForSignalsAtDeathOfParent() {
     for (;;) pause();
   }).detach();
   asked.get_future().wait();
-  // Last: until here it is SIGKILL, if the parent has set that between fork and exec.
+  // SIGTERM comes last: a SIGKILL that the parent asked for between fork and exec holds until here.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // The parent may have died around the calls: then nobody will send the signals.
+  // If the parent died before or during these calls, the kernel will not send the signals.
   if (getppid() != parent) std::_Exit(128 + SIGTERM);
 }
 
@@ -89,6 +90,7 @@ void StopSignal::StopUnlessKept() {
       kill(getpid(), SIGTERM);
       return;
     }
+    // The process is kept from here on. It lets go of the pipe, as if it had never read it.
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null < 0) return;
     dup2(null, STDIN_FILENO);

@@ -1,6 +1,6 @@
-// AdaGrad (Duchi et al. 2011; as torch.optim.Adagrad writes it), with d = g + weight_decay * w:
+// AdaGrad (Duchi et al. 2011, in the form of torch.optim.Adagrad), with d = g + weight_decay * w:
 //   a += d^2;   w -= rate * d / (sqrt(a) + epsilon)
-// state: a, at first initial_accumulator
+// The state is a, which begins as initial_accumulator.
 #include <algorithm>
 
 #include "common/base/status_macros.h"

@@ -1,7 +1,7 @@
-// Adam (Kingma and Ba 2015, algorithm 1; as torch.optim.Adam writes it), d = g + weight_decay * w:
+// Adam (Kingma and Ba 2015, algorithm 1, as in torch.optim.Adam), with d = g + weight_decay * w:
 //   m = beta1 * m + (1 - beta1) * d;   v = beta2 * v + (1 - beta2) * d^2
 //   w -= rate / (1 - beta1^count) * m / (sqrt(v) / sqrt(1 - beta2^count) + epsilon)
-// state: m, v
+// The state is m, v.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -47,7 +47,8 @@ class Adam final : public UpdateRule {
     double one_minus_power1;  // 1 - beta1^count
     float v_scale;            // 1 / sqrt(1 - beta2^count)
   };
-  // Rows of a sparse table have counts of their own, and two powers cost more than a row's update.
+  // The corrections of small counts are computed once: each row of a sparse table has its own
+  // count, and two powers cost more than the update of a row.
   static constexpr uint64_t kCorrections = 2048;
 
   AdamStep Step(float rate, uint64_t count) const {
@@ -62,7 +63,7 @@ class Adam final : public UpdateRule {
             weight_decay_};
   }
 
-  // Double: 1 - beta^count loses its digits in float when beta is near 1.
+  // Computed in double: in float, 1 - beta^count loses its digits when beta is near 1.
   BiasCorrection Correction(uint64_t count) const {
     const double t = static_cast<double>(count);
     return {1 - std::pow(beta1_, t), static_cast<float>(1 / std::sqrt(1 - std::pow(beta2_, t)))};

@@ -1,4 +1,4 @@
-// WithDefaults: the values that proto/config.proto promises for absent fields.
+// WithDefaults fills absent fields with the values that proto/config.proto promises.
 #include "common/optimizer/update_rule.h"
 
 namespace sluice {

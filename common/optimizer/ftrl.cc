@@ -1,9 +1,8 @@
-// FTRL-Proximal (McMahan et al. 2013, algorithm 1), alpha = rate, with d = g + weight_decay * w:
+// FTRL-Proximal (McMahan et al. 2013, algorithm 1), with alpha = rate and d = g + weight_decay * w:
 //   sigma = (sqrt(n + d^2) - sqrt(n)) / alpha;   z += d - sigma * w;   n += d^2
 //   w = 0 when |z| <= l1, else -(z - sign(z) * l1) / ((beta + sqrt(n)) / alpha + l2)
-// A weight that did not start at 0 enters z through sigma * w. A rate of 0 changes nothing (the
-// formula divides by it).
-// state: z, n
+// A weight that did not start at 0 enters z through sigma * w. A rate of 0 changes nothing, because
+// the formula divides by the rate. The state is z, n.
 #include <algorithm>
 
 #include "common/base/status_macros.h"

@@ -1,9 +1,8 @@
-// The loops of kernels.h. Included once by each kernels_*.cc, which gives the table its name; the
-// compiler's flags of that file make the difference.
+// The loops of kernels.h, compiled once by each kernels_*.cc with its own compiler flags.
 //
-// Nothing here may become a symbol that another file could share: such a function, compiled with
-// this file's flags, could be the one that the linker keeps for all. Hence the unnamed namespace;
-// rule_formulas.h has only static functions, and builtins instead of <cmath>.
+// Nothing here may become a symbol that other files share: the linker could keep the copy that was
+// compiled with one file's flags and use it everywhere. Hence the unnamed namespace here, and only
+// static functions and builtins, no <cmath>, in rule_formulas.h.
 #include <cstddef>
 
 #include "common/optimizer/kernels.h"
@@ -11,7 +10,7 @@
 namespace sluice::internal {
 namespace {
 
-// Steps are copied: their fields then cannot lie in an array that is written.
+// Each loop copies its step: the compiler then knows that no write to an array changes the step.
 void Sgd(const SgdStep& step, size_t n, const UnalignedFloat* __restrict g, float* __restrict w) {
   const SgdStep s = step;
   for (size_t i = 0; i < n; ++i) formula::Sgd(s, g[i], &w[i]);

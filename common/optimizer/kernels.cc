@@ -10,7 +10,7 @@ std::atomic<const Kernels*> for_test{nullptr};
 std::vector<const Kernels*> Supported() {
   std::vector<const Kernels*> supported = {&internal::kPortableKernels};
 #ifdef SLUICE_X86_KERNELS
-  // The builtin also asks whether the operating system keeps the registers.
+  // The builtin also checks that the operating system saves the registers.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     supported.push_back(&internal::kAvx2Kernels);
   }
@@ -26,7 +26,7 @@ std::vector<const Kernels*> Supported() {
 
 const Kernels& BestKernels() {
   static const Kernels* const best = Supported().back();
-  // Relaxed: a test sets it before it creates what reads it.
+  // Relaxed is enough: a test sets the pointer before it creates rules, on the same thread.
   const Kernels* forced = for_test.load(std::memory_order_relaxed);
   return forced != nullptr ? *forced : *best;
 }

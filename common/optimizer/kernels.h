@@ -1,14 +1,16 @@
-// The elementwise loops under update rules and gradient sums, compiled once for each instruction
-// set and chosen when the process starts.
+// The elementwise loops under the update rules and gradient sums.
 //
-// Invariant: every set gives the same bits, and an element's result depends neither on its position
-// nor on n. The loops use only operations that IEEE 754 rounds correctly (no reciprocal estimates)
-// and are compiled without contraction to fused multiply-add, so that a table has the same values
-// however it is cut into shards, and on whatever CPU. Arrays need no alignment and do not overlap.
+// They are compiled once for each instruction set; the set is chosen when the process starts.
+// Arrays need no alignment and must not overlap.
 //
-// Limits: on arrays beyond the caches all are bound by memory, 4 bytes x (arrays read + arrays
-// written) a parameter: SGD 12, Momentum and AdaGrad 20, Adam and FTRL 28. Arrays are updated in
-// place, so stores that bypass the cache would save nothing: their lines have been read anyway.
+// Invariants: every set gives the same bits, and the result of an element depends neither on its
+// position nor on n. So a table has the same values however it is cut into shards, and on any CPU.
+// To that end the loops use only operations that IEEE 754 rounds correctly (no reciprocal
+// estimates) and are compiled without contraction to fused multiply-add.
+// Limits: on arrays larger than the caches, memory bounds all loops, at 4 bytes x (arrays read +
+// arrays written) per parameter: SGD 12, Momentum and AdaGrad 20, Adam and FTRL 28. Stores that
+// bypass the cache would save nothing: arrays are updated in place, so their lines are read anyway.
+//
 // Thread safety: free functions without state.
 #pragma once
 
@@ -19,11 +21,11 @@
 
 namespace sluice {
 
-// At any address: a gradient is read where it was received.
+// A float at any address, because a gradient is read where it was received.
 using UnalignedFloat [[gnu::aligned(1), gnu::may_alias]] = float;
 
-// Weights w and state are updated in place; g is the gradient; all are [n]. Formulas:
-// rule_formulas.h.
+// The loops of one instruction set. Weights w and state are updated in place; g is the gradient;
+// all arrays are [n]. rule_formulas.h has the formulas.
 struct Kernels {
   const char* name;
   void (*sgd)(const SgdStep& s, size_t n, const UnalignedFloat* g, float* w);
@@ -34,16 +36,17 @@ struct Kernels {
                float* squares);
   // sum += weight * g, in double.
   void (*add_scaled)(double weight, size_t n, const UnalignedFloat* g, double* sum);
-  // mean = sum / total, rounded once. mean may be where a gradient was added from.
+  // mean = sum / total, rounded once. `mean` may be an array that was added before.
   void (*divide)(double total, size_t n, const double* sum, float* mean);
 };
 
-// The fastest that this CPU has, or what UseKernelsForTest set.
+// The fastest set that this CPU supports, or the one that UseKernelsForTest chose.
 const Kernels& BestKernels();
 
-// All that this CPU has, the portable set first.
+// All sets that this CPU supports, the portable one first.
 std::vector<const Kernels*> SupportedKernelsForTest();
-// For rules created from now on; null: the fastest again. Not while other threads create rules.
+// Chooses the set for rules created from now on; null chooses the fastest again. Must not run while
+// other threads create rules.
 void UseKernelsForTest(const Kernels* kernels);
 
 namespace internal {

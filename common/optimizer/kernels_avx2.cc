@@ -1,3 +1,4 @@
+// The loops of kernel_loops.h, compiled with the flags for AVX2 and FMA (CMakeLists.txt).
 #include "common/optimizer/kernel_loops.h"
 
 namespace sluice::internal {

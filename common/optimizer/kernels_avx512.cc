@@ -1,3 +1,4 @@
+// The loops of kernel_loops.h, compiled with the flags for AVX-512 (CMakeLists.txt).
 #include "common/optimizer/kernel_loops.h"
 
 namespace sluice::internal {

@@ -30,8 +30,8 @@ absl::Status ValidateDecay(const std::string& name, const Decay& decay) {
   SLUICE_RETURN_IF_ERROR(RequirePositive((name + ".steps").c_str(), decay.steps()));
   if (std::isfinite(decay.rate()) && decay.rate() > 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("schedule.", name,
-                                                 ".rate must be finite and above 0 (how fast it "
-                                                 "decays); it is ",
+                                                 ".rate must be finite and above 0 (it says how "
+                                                 "fast the learning rate decays); it is ",
                                                  decay.rate(),
                                                  decay.rate() == 0 ? " or absent" : ""));
 }
@@ -58,7 +58,7 @@ absl::Status ValidatePolynomial(const LearningRateSchedule::Polynomial& polynomi
   return RequireRange("polynomial.end", polynomial.end(), 0, "finite and not negative");
 }
 
-// s / steps, whole periods only with `staircase`.
+// s / steps; only whole periods count with `staircase`.
 template <typename Decay>
 double Periods(const Decay& decay, double s) {
   const double periods = s / static_cast<double>(decay.steps());

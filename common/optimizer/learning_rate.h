@@ -1,6 +1,6 @@
-// Learning-rate schedules: the rate as a function of the schedule step.
+// Learning-rate schedules, which give the rate as a function of the schedule step.
 //
-// Source: proto/config.proto, LearningRateSchedule, gives each formula.
+// Source: the formulas of LearningRateSchedule in proto/config.proto.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace sluice {
 // INVALID_ARGUMENT names the field and the fix (zero steps, negative rate, ...).
 absl::Status ValidateSchedule(const LearningRateSchedule& schedule);
 
-// Rate at `step` (0 at the first update) from the base rate. Computed in double.
+// The rate at `step` (0 at the first update) for a base rate. Computed in double.
 float LearningRateAt(const LearningRateSchedule& schedule, float base_rate, uint64_t step);
 
 }  // namespace sluice

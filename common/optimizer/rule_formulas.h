@@ -1,10 +1,14 @@
-// The formulas of the update rules on one element, from which the loops of the CPU (kernel_loops.h)
-// and the kernels of a GPU are made. The rules' own files (sgd.cc, adam.cc, ...) write them out.
+// The formulas of the update rules for one element.
 //
-// Invariants: only operations that IEEE 754 rounds correctly, so that compiled without contraction
-// to fused multiply-add (gcc -ffp-contract=off, nvcc --fmad=false) they give the same bits
-// everywhere. Every function is inlined and static: none becomes a symbol that files compiled with
-// other flags could share. Thread safety: pure functions on elements of their own.
+// The CPU's loops (kernel_loops.h) and the GPU's kernels call them. The rules' own files (sgd.cc,
+// adam.cc, ...) write the formulas out.
+//
+// Invariants: the functions use only operations that IEEE 754 rounds correctly. Compiled without
+// contraction to fused multiply-add (gcc -ffp-contract=off, nvcc --fmad=false), they give the same
+// bits everywhere. Every function is inlined and static, so none becomes a symbol that files
+// compiled with other flags could share.
+//
+// Thread safety: pure functions; each call touches only its own element.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +20,7 @@
 
 namespace sluice {
 
-// What an update is given beside its arrays: w the weights, g the gradient.
+// The numbers that an update needs beside its arrays (w the weights, g the gradient).
 struct SgdStep {
   float rate, weight_decay;
 };
@@ -36,7 +40,7 @@ struct FtrlStep {
   float inverse_rate, l1, l2, beta, weight_decay;
 };
 
-// One of them.
+// The step of any rule.
 struct RuleStep {
   enum Rule : uint32_t { kNothing, kSgd, kMomentum, kAdam, kAdagrad, kFtrl };
   Rule rule = kNothing;
@@ -51,7 +55,7 @@ struct RuleStep {
 
 namespace formula {
 
-// <cmath> is not for files with flags of their own; device code has no gcc builtins.
+// Files with their own compiler flags must not use <cmath>, and device code has no gcc builtins.
 SLUICE_FORMULA float SquareRoot(float x) {
 #ifdef __CUDA_ARCH__
   return sqrtf(x);
@@ -123,7 +127,7 @@ SLUICE_FORMULA void Ftrl(const FtrlStep& s, float g, float* w, float* z, float* 
   *w = magnitude > 0 ? pulled : 0.0f;
 }
 
-// a, b: the element's state, as far as the rule has it.
+// Applies a rule of any kind. a and b are the element's state; a rule with less state ignores them.
 SLUICE_FORMULA void Update(const RuleStep& s, float g, float* w, float* a, float* b) {
   switch (s.rule) {
     case RuleStep::kNothing:
@@ -141,14 +145,14 @@ SLUICE_FORMULA void Update(const RuleStep& s, float g, float* w, float* a, float
   }
 }
 
-// Comparisons that leave NaN as it is.
+// The comparisons are written so that NaN stays NaN.
 SLUICE_FORMULA float ClipValue(float g, float limit) {
   const float low = g < -limit ? -limit : g;
   return low > limit ? limit : low;
 }
 
-// Of get(0) to get(n - 1), in double. Four partial sums: a fixed order, the same for every caller,
-// that compilers can overlap.
+// The squared norm of get(0) to get(n - 1), in double. Its four partial sums fix an order that is
+// the same for every caller and that compilers can overlap.
 template <typename Get>
 SLUICE_FORMULA double SquaredNorm(const Get& get, size_t n) {
   double sum[4] = {0, 0, 0, 0};
@@ -166,8 +170,8 @@ SLUICE_FORMULA double SquaredNorm(const Get& get, size_t n) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-// What a vector of that squared norm is multiplied with, so that its norm is at most `limit`; 1
-// when it is, or is NaN.
+// The factor that brings a vector of this squared norm down to the norm `limit`. 1 when the norm is
+// within the limit or is NaN.
 SLUICE_FORMULA float ClipScale(double squared_norm, double limit) {
   const double norm = SquareRoot(squared_norm);
   return norm > limit ? static_cast<float>(limit / norm) : 1.0f;

@@ -1,7 +1,9 @@
-// SGD: w -= rate * (g + weight_decay * w).
-// Momentum (torch.optim.SGD, dampening 0), with d = g + weight_decay * w:
+// SGD: w -= rate * (g + weight_decay * w). It has no state.
+//
+// Momentum (torch.optim.SGD with dampening 0), with d = g + weight_decay * w:
 //   buf = mu * buf + d;   w -= rate * buf             heavy ball
 //                         w -= rate * (d + mu * buf)  Nesterov
+// The state is buf.
 #include <algorithm>
 
 #include "common/base/status_macros.h"

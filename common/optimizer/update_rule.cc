@@ -54,7 +54,8 @@ void ClipRow(float* row, size_t n, float limit) {
   for (size_t i = 0; i < n; ++i) row[i] *= scale;
 }
 
-// Memory for a clipped gradient: grows to the largest block a thread has met, then stays.
+// Memory for a clipped gradient. It grows to the largest block that the thread has met and stays,
+// so that an update allocates nothing.
 float* Scratch(size_t n) {
   static thread_local std::vector<float> scratch;
   if (scratch.size() < n) scratch.resize(n);
@@ -109,7 +110,8 @@ absl::StatusOr<std::unique_ptr<const UpdateRule>> UpdateRule::Create(const Optim
     case OptimizerConfig::RULE_NOT_SET:
       break;
   }
-  return absl::InternalError(absl::StrCat("no update rule ", static_cast<int>(config.rule_case())));
+  return absl::InternalError(
+      absl::StrCat("there is no update rule ", static_cast<int>(config.rule_case())));
 }
 
 }  // namespace sluice

@@ -1,8 +1,9 @@
-// The update rules: one implementation for pservers (sync, async) and workers (Geo).
+// The update rules, in one implementation for pservers (sync, async) and workers (Geo).
 //
-// Source: formulas of torch.optim for SGD, Momentum (torch's SGD with momentum), Adam (Kingma and
-// Ba 2015), AdaGrad (Duchi et al. 2011); FTRL-Proximal of McMahan et al. 2013, algorithm 1. Thread
-// safety: immutable after creation; Apply may run on many threads on disjoint memory.
+// Source: torch.optim for SGD, Momentum (its SGD with momentum), Adam (Kingma and Ba 2015) and
+// AdaGrad (Duchi et al. 2011); McMahan et al. 2013, algorithm 1, for FTRL-Proximal.
+//
+// Thread safety: immutable after creation. Apply may run on many threads, on disjoint memory.
 #pragma once
 
 #include <cstddef>
@@ -17,44 +18,45 @@ namespace sluice {
 
 class UpdateRule {
  public:
-  // Most state arrays of any rule.
+  // The largest number of state arrays that a rule has.
   static constexpr int kMaxState = 2;
 
   virtual ~UpdateRule() = default;
 
-  // INVALID_ARGUMENT names the field and the fix. A config without a rule is refused: fill defaults
-  // first.
+  // INVALID_ARGUMENT names the field and the fix. A config without a rule is refused; WithDefaults
+  // fills one in.
   static absl::StatusOr<std::unique_ptr<const UpdateRule>> Create(const OptimizerConfig& config);
 
-  // Floats of state a parameter: SGD 0, Momentum 1, Adam 2, AdaGrad 1, FTRL 2.
+  // Floats of state per parameter: SGD 0, Momentum 1, Adam 2, AdaGrad 1, FTRL 2.
   virtual int state_floats() const = 0;
 
-  // Fills the state of `n` fresh parameters. state: state_floats() arrays of [n].
+  // Fills the state of `n` fresh parameters; `state` holds state_floats() arrays of [n].
   virtual void InitState(float* const* state, size_t n) const = 0;
 
-  // One update of n consecutive parameters.
+  // Makes one update of n consecutive parameters.
   //   weights   [n], updated in place
   //   state     state_floats() arrays of [n], updated in place
-  //   gradient  [n], aggregated; clipped by value and by row norm here, into `scratch` when needed
+  //   gradient  [n], aggregated; clipped by value and by row norm into memory of the calling thread
   //   row       length of a row for clip_row_norm; n is a multiple of it
   //   rate      learning rate after the schedule
-  //   count     updates of this block or row, this one included (1 at the first): bias correction
-  // Sparse rows call it with n = row = the group's dim.
+  //   count     updates of this block or row including this one (1 at the first), for bias
+  //   correction
+  // For a sparse row, n and row are the column group's dim.
   void Apply(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
              size_t row, float rate, uint64_t count) const;
 
-  // What Apply would give to the formula of each element, for who computes elsewhere
-  // (rule_formulas.h); kNothing: the update changes nothing.
+  // The step that Apply gives the formula of each element (rule_formulas.h), for callers that
+  // compute elsewhere. kNothing means that the update changes nothing.
   virtual RuleStep StepAt(float rate, uint64_t count) const = 0;
   float clip_value() const { return clip_value_; }        // 0: none
   float clip_row_norm() const { return clip_row_norm_; }  // 0: none
 
  protected:
   explicit UpdateRule(const OptimizerConfig& config);
-  // The rule itself, on a clipped gradient, weight decay not yet added.
+  // Applies the rule itself, to a gradient that is clipped and does not yet contain weight decay.
   virtual void Update(float* weights, float* const* state, const UnalignedFloat* gradient, size_t n,
                       float rate, uint64_t count) const = 0;
-  const Kernels& kernels_;  // BestKernels() of the moment of creation
+  const Kernels& kernels_;  // BestKernels() at the time of creation
   const float weight_decay_;
 
  private:
@@ -62,7 +64,8 @@ class UpdateRule {
   const float clip_row_norm_;
 };
 
-// `config` with every absent field set to its default (Adam 0.001 when there is no rule).
+// Returns `config` with every absent field set to its default (Adam with rate 0.001 when there is
+// no rule).
 OptimizerConfig WithDefaults(const OptimizerConfig& config);
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// ModelDigest: streams every shard file once; the runs of a sparse table's files are merged by key.
+// ModelDigest streams every shard file once and merges the runs of a sparse table's files by key.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -15,10 +15,10 @@
 namespace sluice {
 namespace {
 
-// Memory of all read buffers together, and the most and least that one run has.
+// The memory of all read buffers together, and the largest and smallest buffer of one run.
 constexpr size_t kBufferBytes = 64 << 20, kMaxBuffer = 1 << 20, kMinBuffer = 16 << 10;
 
-// A place in one run of a sparse file.
+// A position in one run of a sparse file.
 struct Cursor {
   RunReader reader;
   size_t record_bytes = 0;
@@ -28,7 +28,7 @@ struct Cursor {
   const std::string* path = nullptr;
 
   absl::string_view record() const { return {records.data() + offset, record_bytes}; }
-  // False at the end.
+  // Moves to the next record. Returns false at the end.
   absl::StatusOr<bool> Next(size_t buffer_bytes) {
     offset += records.empty() ? 0 : record_bytes;
     if (offset == records.size()) {
@@ -41,10 +41,10 @@ struct Cursor {
   }
 };
 
-// A heap of cursors, the least key in front.
+// An entry of a heap of cursors with the least key in front.
 using Head = std::pair<uint64_t, size_t>;  // key, cursor
 
-// Puts the changed first head in its place.
+// Moves the first head, whose key has changed, to its place in the heap.
 void SiftDown(std::vector<Head>* heads) {
   const Head head = heads->front();
   size_t at = 0;
@@ -65,7 +65,7 @@ absl::Status DigestDense(const TableConfig& table,
     if (reader->header().first_element() != next) {
       return absl::DataLossError(absl::StrCat(reader->path(), " begins at element ",
                                               reader->header().first_element(), " of table '",
-                                              table.name(), "', expected ", next));
+                                              table.name(), "', not at element ", next));
     }
     next += reader->header().elements();
     RunReader run(reader.get(), 0, reader->runs());
@@ -98,7 +98,7 @@ absl::Status DigestSparse(const std::vector<std::unique_ptr<ShardFileReader>>& r
     heads.push_back({cursors[i].key, i});
   }
   std::make_heap(heads.begin(), heads.end(), std::greater<Head>());
-  std::string merged;  // hashed in pieces: a call costs as much as a row
+  std::string merged;  // hashed in pieces, because one call costs as much as hashing a row
   bool first = true;
   uint64_t last = 0;
   while (!heads.empty()) {

@@ -23,13 +23,14 @@ absl::StatusOr<std::vector<const SavedFile*>> FilesOfTable(const std::string& di
     if (!ParseShardFileName(file.name(), table.name(), &shard)) continue;
     if (!by_shard.emplace(shard, &file).second) return damaged(shard, "is listed twice");
   }
-  // The blocks of a dense table must fill the tensor, which whoever reads them sees.
+  // A sparse table's config tells how many shards there must be. A dense table's does not, but its
+  // blocks must fill the tensor, which their readers check.
   const size_t shards = table.kind() == TableConfig::SPARSE ? table.num_shards() : by_shard.size();
   std::vector<const SavedFile*> files;
   for (const auto& [shard, file] : by_shard) {
     if (shard != files.size()) return damaged(static_cast<uint32_t>(files.size()), "is not listed");
     if (shard >= shards)
-      return damaged(shard, absl::StrCat("is listed, the table has ", shards, " shards"));
+      return damaged(shard, absl::StrCat("is listed, but the table has ", shards, " shards"));
     files.push_back(file);
   }
   if (files.empty() || files.size() < shards) {
@@ -41,10 +42,10 @@ absl::StatusOr<std::vector<const SavedFile*>> FilesOfTable(const std::string& di
 absl::Status CheckManifest(const std::string& path, const Manifest& manifest) {
   if (manifest.version() == 0 || manifest.version() > kModelVersion) {
     return absl::FailedPreconditionError(absl::StrCat(path, " has version ", manifest.version(),
-                                                      ", this program reads versions 1 to ",
+                                                      "; this program reads versions 1 to ",
                                                       kModelVersion));
   }
-  // The last field of the text: its absence means that the text was cut.
+  // The digest is the last field of the text, so a truncated text lacks it.
   if (manifest.model_digest().size() != 64) {
     return absl::DataLossError(
         absl::StrCat(path, " is damaged: its model_digest is not 64 digits"));
@@ -53,7 +54,7 @@ absl::Status CheckManifest(const std::string& path, const Manifest& manifest) {
   for (const TableConfig& table : manifest.tables()) {
     if (!names.insert(ShardFileName(table.name(), 0)).second) {
       return absl::DataLossError(
-          absl::StrCat(path, " is damaged: table '", table.name(), "' is there twice"));
+          absl::StrCat(path, " is damaged: table '", table.name(), "' is listed twice"));
     }
     if (table.kind() != TableConfig::DENSE && table.kind() != TableConfig::SPARSE) {
       return absl::DataLossError(

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// "dense 39 x 400", "sparse, columns wide (1), embedding (10)": all that must be the same.
+// Describes all that must be equal: "dense 39 x 400", "sparse, columns wide (1), embedding (10)".
 std::string Form(const TableConfig& table) {
   if (table.kind() != TableConfig::SPARSE)
     return absl::StrCat("dense ", absl::StrJoin(table.shape(), " x "));
@@ -19,7 +19,7 @@ std::string Form(const TableConfig& table) {
       }));
 }
 
-// What is wrong with `table`; empty: nothing.
+// Says why `table` does not fit the model; empty when it fits.
 std::string Misfit(const std::string& dir, const Manifest& manifest, const TableConfig& table) {
   const auto saved = std::find_if(manifest.tables().begin(), manifest.tables().end(),
                                   [&](const TableConfig& t) { return t.name() == table.name(); });
@@ -51,8 +51,8 @@ absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
       more == 0 ? ""
                 : absl::StrCat(", and ", more, more == 1 ? " more table does" : " more tables do",
                                " not fit"),
-      "; give a model that was trained with this job's features and widths, or the job the "
-      "model's"));
+      "; give a model that was trained with this job's features and widths, or change the job's to "
+      "those of the model"));
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// Whether a saved model has the tables of a job.
+// Checks that a saved model has the tables of a job.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// By name: kind, shape, names and widths of columns; what else the model has plays no part.
-// INVALID_ARGUMENT says of the first table that does not fit what it is here and there, and how
-// many more there are. `dir` is for messages.
+// Compares tables of the same name by kind, shape, and the names and widths of their columns. Other
+// tables of the model do not matter. INVALID_ARGUMENT describes the first table that does not fit,
+// in the model and in the job, and says how many more there are. `dir` is for messages.
 absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
                          const std::vector<TableConfig>& tables);
 

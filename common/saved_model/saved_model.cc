@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/crc32c.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
@@ -20,7 +22,7 @@ namespace sluice {
 namespace {
 
 constexpr char kManifest[] = "MANIFEST";
-// Where the job's file of the model in force ends up, whatever its save.
+// The final name of the job's file of the model in force, whichever save wrote it.
 constexpr char kJob[] = "job.textproto";
 constexpr size_t kReadBytes = 1 << 20;
 
@@ -34,15 +36,15 @@ absl::Status CheckValues(const TableLayout& table, uint32_t shard, const ShardVa
   if (!table.sparse()) {
     if (values.first_element != shard * table.block_elements() ||
         values.weights.size() != table.ShardElements(shard)) {
-      return refuse(absl::StrCat("it has ", values.weights.size(), " elements from ",
-                                 values.first_element, " on, expected ", table.ShardElements(shard),
-                                 " from ", shard * table.block_elements(), " on"));
+      return refuse(absl::StrCat("it has ", values.weights.size(), " elements from element ",
+                                 values.first_element, " on, not ", table.ShardElements(shard),
+                                 " from element ", shard * table.block_elements(), " on"));
     }
     return absl::OkStatus();
   }
   if (values.weights.size() != values.keys.size() * table.dim()) {
     return refuse(absl::StrCat("it has ", values.weights.size(), " weights for ",
-                               values.keys.size(), " rows of ", table.dim()));
+                               values.keys.size(), " rows of ", table.dim(), " weights"));
   }
   for (size_t i = 1; i < values.keys.size(); ++i) {
     if (values.keys[i] <= values.keys[i - 1]) {
@@ -52,7 +54,7 @@ absl::Status CheckValues(const TableLayout& table, uint32_t shard, const ShardVa
   return absl::OkStatus();
 }
 
-// Rows that are in memory, which outlives them.
+// Rows in memory. `values` must outlive them.
 class RowsOfValues : public ShardRows {
  public:
   RowsOfValues(const ShardValues& values, uint32_t dim) : values_(values), dim_(dim) {}
@@ -73,10 +75,10 @@ class RowsOfValues : public ShardRows {
   const size_t dim_;
 };
 
-// Appends records of a file as they lie there.
+// Appends the records of a file, given as the file holds them.
 void AppendRecords(const ShardFileReader& file, const std::string& records, ShardValues* values) {
   const size_t key_bytes = file.sparse() ? sizeof(uint64_t) : 0;
-  // A dense record has one element: take all at once.
+  // A dense record has one element and no key, so all records are copied at once.
   const size_t step = file.sparse() ? file.record_bytes() : records.size();
   const size_t floats = (step - key_bytes) / sizeof(float);
   size_t at = values->weights.size();
@@ -92,7 +94,7 @@ void AppendRecords(const ShardFileReader& file, const std::string& records, Shar
   }
 }
 
-// All values of a file in pieces, at least one.
+// Visits all values of a file in pieces, at least once.
 absl::Status VisitValues(const ShardFileReader& file,
                          const std::function<absl::Status(uint32_t shard, ShardValues)>& visit) {
   RunReader runs(&file, 0, file.runs());
@@ -109,7 +111,7 @@ absl::Status VisitValues(const ShardFileReader& file,
   }
 }
 
-// Each shard file of table `name`, opened.
+// Opens and visits each shard file of table `name`.
 absl::Status VisitFiles(const std::string& dir, const Manifest& manifest, const std::string& name,
                         Env* env,
                         const std::function<absl::Status(const ShardFileReader&)>& visit) {
@@ -126,7 +128,7 @@ absl::Status VisitFiles(const std::string& dir, const Manifest& manifest, const 
   return absl::OkStatus();
 }
 
-// The first error of a text, with its place.
+// Keeps the first error of a text, with its line and column.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int line, google::protobuf::io::ColumnNumber column,
@@ -156,21 +158,24 @@ absl::StatusOr<std::string> ToText(const std::string& path,
   return absl::InternalError(absl::StrCat("cannot print ", path));
 }
 
-// Why there is no MANIFEST.
+// Says why `dir`, which has no MANIFEST, is not a saved model.
 absl::Status NoModel(Env* env, const std::string& dir) {
   const absl::StatusOr<std::vector<std::string>> names = env->List(dir);
   if (!names.ok()) {
-    return absl::NotFoundError(absl::StrCat(dir, " is no saved model (", names.status().message(),
-                                            "); name the folder `model` of a job's output folder"));
+    return absl::NotFoundError(absl::StrCat(dir, " is not a saved model (",
+                                            names.status().message(),
+                                            "); give the folder `model` of a job's output folder"));
   }
   if (std::any_of(names->begin(), names->end(), IsShardFile)) {
     return absl::NotFoundError(absl::StrCat(dir,
-                                            " holds an unfinished model: saving it did not reach "
-                                            "its MANIFEST; use another model, or train again"));
+                                            " holds an unfinished model: its save ended before "
+                                            "the MANIFEST was written; use another model, or train "
+                                            "again"));
   }
   return absl::NotFoundError(absl::StrCat(
       dir,
-      " is no saved model: it has no MANIFEST; name the folder `model` of a job's output folder"));
+      " is not a saved model: it has no MANIFEST; give the folder `model` of a job's output "
+      "folder"));
 }
 
 std::string ManifestName(const std::string& save_id) {
@@ -186,28 +191,37 @@ bool IsJobFileName(const std::string& name) {
          !absl::StrContains(name, "/");
 }
 
-// The job's file among those of the manifest; null in a model that was saved without.
+// The job's file among the manifest's files. Null for a model that was saved without one.
 const SavedFile* JobFileOf(const Manifest& manifest) {
   const auto file = std::find_if(manifest.files().begin(), manifest.files().end(),
                                  [](const SavedFile& one) { return IsJobFileName(one.name()); });
   return file == manifest.files().end() ? nullptr : &*file;
 }
 
-// Sluice wrote the file as part of some save. What WriteFile has not finished has no contents to
-// tell it by, but a name that nobody else gives.
-bool IsOfASave(Env* env, const std::string& dir, const std::string& name) {
-  const std::string path = absl::StrCat(dir, "/", name);
-  if (absl::EndsWith(name, kUnfinishedSuffix)) {
-    return absl::StrContains(name, ".shard.") || absl::StartsWith(name, kManifest) ||
-           absl::StartsWith(name, "job.");
-  }
-  if (IsShardFile(name)) return IsOwnFile(env, path, FileKind::kShard);
-  if (absl::StartsWith(name, absl::StrCat(kManifest, ".")))
-    return IsOwnFile(env, path, FileKind::kManifest);
-  return IsJobFileName(name) && name != kJob && IsOwnFile(env, path, FileKind::kJobConfig);
+// The kind of file that a save writes under this name. None for names that only begin or end like
+// one, such as those of copies that people make.
+std::optional<FileKind> KindOfName(const std::string& name) {
+  if (IsShardFileName(name)) return FileKind::kShard;
+  const std::vector<std::string> parts = absl::StrSplit(name, '.');
+  if (name == ManifestName("") ||
+      (parts.size() == 2 && name == ManifestName(parts[1]) && IsSaveId(parts[1])))
+    return FileKind::kManifest;
+  if (parts.size() == 3 && IsSaveId(parts[1]) && name == JobFileName(parts[1]))
+    return FileKind::kJobConfig;
+  return std::nullopt;
 }
 
-// What a save before this one, or one that was cut off, left. What cannot be removed stays.
+// True when Sluice wrote the file as part of some save. A file that WriteFile has not finished is
+// recognised by its name, <name>.<pid>.<number>.unfinished, which nobody else gives, because its
+// contents may not be there yet.
+bool IsOfASave(Env* env, const std::string& dir, const std::string& name) {
+  if (const auto kind = KindOfName(name); kind.has_value())
+    return IsOwnFile(env, absl::StrCat(dir, "/", name), *kind);
+  const std::string finished = FinishedName(name);
+  return finished == kManifest || finished == kJob || KindOfName(finished).has_value();
+}
+
+// Removes the files of earlier and interrupted saves, as far as it can.
 void RemoveLeftovers(Env* env, const std::string& dir, const Manifest& manifest) {
   std::set<std::string> listed;
   for (const SavedFile& file : manifest.files()) listed.insert(file.name());
@@ -226,7 +240,7 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
                                          const std::string& save_id) {
   if (!save_id.empty() && !IsSaveId(save_id)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "save_id '", save_id, "' is not possible; it has lower-case letters and digits only"));
+        "save_id '", save_id, "' is not valid; it must have 16 lower-case hexadecimal digits"));
   }
   SavedFile file;
   file.set_name(ShardFileName(table.name(), shard, save_id));
@@ -272,6 +286,7 @@ absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableCon
   }
 }
 
+// Everything is checked before anything is written: ModelDigest reads all shard files.
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
                                       Manifest manifest, Env* env, const std::string& save_id) {
   manifest.set_version(kModelVersion);
@@ -301,7 +316,8 @@ absl::Status CommitModel(const std::string& dir, Env* env, const std::string& sa
   SLUICE_RETURN_IF_ERROR(ParseText(prepared, text, &manifest));
   SLUICE_RETURN_IF_ERROR(CheckManifest(prepared, manifest));
   SLUICE_RETURN_IF_ERROR(env->RenameFile(prepared, absl::StrCat(dir, "/", kManifest)));
-  // The model is in force: what fails from here on costs space, or a name that people know.
+  // The new model is in force now. A failure below only wastes space or leaves the job's file under
+  // its name in the save, where ReadModelJob finds it.
   if (const SavedFile* job = JobFileOf(manifest); job != nullptr && job->name() != kJob) {
     env->RenameFile(absl::StrCat(dir, "/", job->name()), absl::StrCat(dir, "/", kJob))
         .IgnoreError();
@@ -343,7 +359,7 @@ absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env) {
   const SavedFile* const file = JobFileOf(manifest);
   std::string path = absl::StrCat(dir, "/", file == nullptr ? kJob : file->name());
   absl::StatusOr<std::string> text = env->ReadFile(path);
-  if (absl::IsNotFound(text.status())) {  // CommitModel has given it its final name
+  if (absl::IsNotFound(text.status())) {  // CommitModel has given the file its final name
     path = absl::StrCat(dir, "/", kJob);
     text = env->ReadFile(path);
   }

@@ -1,12 +1,17 @@
-// Reads and writes saved models (format: proto/model.proto).
+// Reads and writes saved models.
 //
-// A model is written by many (each pserver its shards), prepared by one, who writes the manifest
-// beside the one in force, and committed by one rename. The files of a save carry its id in their
-// names, so that until the commit the earlier model of the folder stays whole, and a crash at any
-// moment leaves the one or the other. Memory: 16 bytes a row of the shard for WriteShardFile, and a
-// few MiB; a few MiB for VisitShards; at most 64 MiB, or 16 KiB a shard where that is more, for
-// ModelDigest and PrepareModel. Thread safety: functions may run on many threads; of one save,
-// PrepareModel after all WriteShardFile.
+// A save has three steps. Each pserver writes its shards. Then one process prepares the model: it
+// writes the new manifest beside the one in force. Then one rename commits it. The names of a
+// save's files contain its id, so the earlier model in the folder stays whole until the commit. A
+// crash at any moment leaves either the old model or the new one.
+//
+// Format: proto/model.proto.
+//
+// Memory: WriteShardFile needs 16 bytes per row of the shard and a few MiB. VisitShards needs a few
+// MiB. ModelDigest and PrepareModel need at most 64 MiB, or 16 KiB per run where that is more.
+//
+// Thread safety: the functions may run on many threads. Within one save, PrepareModel comes after
+// all calls of WriteShardFile.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +29,7 @@
 
 namespace sluice {
 
-// Of the format: what PrepareModel writes. ReadManifest accepts 1, too.
+// The version of the format that PrepareModel writes. ReadManifest accepts version 1, too.
 inline constexpr uint32_t kModelVersion = 2;
 
 // A piece of a shard of a table, in memory.
@@ -34,57 +39,59 @@ struct ShardValues {
   std::vector<float> weights;  // dense: [elements]; sparse: [keys.size()][dim]
 };
 
-// Writes the shard's file (ShardFileName), fsynced. Creates DIR. `save_id` is another for each save
-// of the folder. INVALID_ARGUMENT: see shard_image.h; errors of the cut are returned as they are.
+// Writes the shard's file (ShardFileName) durably, and creates DIR. Each save into a folder has its
+// own `save_id`. INVALID_ARGUMENT: see shard_image.h. Errors of the cut are returned unchanged.
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
                                          uint32_t shard, ShardCut* cut, Env* env = Env::Real(),
                                          const std::string& save_id = "");
-// The same of a whole shard that is in memory. INVALID_ARGUMENT when the values do not fit the
-// layout, or the keys do not ascend.
+// The same for a whole shard in memory. INVALID_ARGUMENT when the values do not fit the layout or
+// the keys do not ascend.
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
                                          uint32_t shard, const ShardValues& values,
                                          Env* env = Env::Real(), const std::string& save_id = "");
-// A whole shard; rows are in the order of the file. DATA_LOSS names the file when it is damaged or
-// missing.
+// Reads a whole shard, with its rows in the order of the file. DATA_LOSS names the file when it is
+// damaged or missing.
 absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
                                           const SavedFile& file, uint32_t* shard,
                                           Env* env = Env::Real());
 
-// Adds the digest (of the files' contents, all of which it checks), then writes the job's file and
-// the manifest of the save, durably and beside those in force. DATA_LOSS names a shard that was not
-// written.
+// Checks the contents of all files and adds their digest to the manifest. Then writes the job's
+// file and the manifest of the save, durably and beside those in force. DATA_LOSS names a shard
+// that was not written.
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
                                       Manifest manifest, Env* env = Env::Real(),
                                       const std::string& save_id = "");
-// Puts a prepared save in force, in one rename. Then files of the format that the manifest does not
-// list are removed from DIR, as far as they can be. NOT_FOUND when the save is not prepared.
+// Puts a prepared save in force with one rename. Then removes from DIR, as far as it can, the files
+// of other saves, which the manifest does not list. NOT_FOUND when the save is not prepared.
 absl::Status CommitModel(const std::string& dir, Env* env = Env::Real(),
                          const std::string& save_id = "");
-// Removes what a save wrote that is not to be committed. The model in force stays.
+// Removes the files of a save that will not be committed. The model in force stays.
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id);
 // PrepareModel, then CommitModel.
 absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,
                                      Manifest manifest, Env* env = Env::Real(),
                                      const std::string& save_id = "");
 
-// NOT_FOUND when DIR is no model; says so when it is an unfinished one. DATA_LOSS when it is
-// damaged.
+// NOT_FOUND when DIR is not a model; the message says when it is an unfinished one. DATA_LOSS when
+// the manifest is damaged.
 absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env = Env::Real());
-// The configuration of the job that made the model. DATA_LOSS when it is not the one saved.
+// The configuration of the job that made the model. DATA_LOSS when the file is missing or is not
+// the one that was saved.
 absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env = Env::Real());
 
-// Calls `visit` for all values of table `name`, by shard, in pieces of at most about 1 MiB; once
-// with an empty piece for a shard that has no values.
+// Calls `visit` with all values of table `name`, shard by shard, in pieces of at most about 1 MiB.
+// A shard without values is visited once, with an empty piece.
 absl::Status VisitShards(const std::string& dir, const Manifest& manifest, const std::string& name,
                          const std::function<absl::Status(uint32_t shard, ShardValues)>& visit,
                          Env* env = Env::Real());
 
-// Rows or elements of table `name`, as the headers of its files say, which are checked.
+// The number of rows or elements of table `name`, by the headers of its files, which it checks.
 absl::StatusOr<uint64_t> CountRecords(const std::string& dir, const Manifest& manifest,
                                       const std::string& name, Env* env = Env::Real());
 
-// SHA-256 (hexadecimal) over tables by name, little-endian f32 weights by index or ascending key
-// (with the key). It does not depend on the number of shards.
+// The SHA-256, in hexadecimal, over the tables in the order of their names: little-endian f32
+// weights by index, or by ascending key together with the key. It does not depend on the number of
+// shards.
 absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& manifest,
                                         Env* env = Env::Real());
 

@@ -11,16 +11,17 @@
 namespace sluice {
 namespace {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are written from memory as it is");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "files hold little-endian values as they lie in memory");
 
 constexpr absl::string_view kExtension = ".shard";
 
 }  // namespace
 
 bool IsSaveId(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return absl::ascii_islower(c) || absl::ascii_isdigit(c);
-  });
+  return text.size() == 16 && std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+         });
 }
 
 std::string ShardFileName(const std::string& table, uint32_t shard, const std::string& save_id) {
@@ -29,7 +30,7 @@ std::string ShardFileName(const std::string& table, uint32_t shard, const std::s
 }
 
 bool ParseShardFileName(const std::string& name, const std::string& table, uint32_t* shard) {
-  // A save_id has no dash, so that the last one is followed by the shard.
+  // A save_id has no dash, so the shard follows the last dash, even when the table's name has some.
   const size_t dash = name.rfind('-');
   if (dash == std::string::npos || !absl::EndsWith(name, kExtension)) return false;
   const std::string number = name.substr(dash + 1, name.size() - dash - 1 - kExtension.size());
@@ -38,6 +39,14 @@ bool ParseShardFileName(const std::string& name, const std::string& table, uint3
   if (dot != std::string::npos && !IsSaveId(save_id)) return false;
   return absl::SimpleAtoi(number.substr(0, dot), shard) &&
          ShardFileName(table, *shard, save_id) == name;
+}
+
+bool IsShardFileName(const std::string& name) {
+  // What stands before the last dash is the table, in any spelling.
+  const size_t dash = name.rfind('-');
+  uint32_t shard = 0;
+  return dash != std::string::npos && dash > 0 &&
+         ParseShardFileName(name, name.substr(0, dash), &shard);
 }
 
 bool IsShardFile(const std::string& name) { return absl::EndsWith(name, kExtension); }

@@ -15,9 +15,9 @@ namespace sluice {
 namespace {
 
 constexpr size_t kPreambleBytes = 8 + sizeof(uint32_t);
-// A header holds a name and a few numbers.
+// Far more than a header needs, which holds a name and a few numbers.
 constexpr uint32_t kMaxHeaderBytes = 64 << 10;
-// Keeps parts, and the memory of an index that lies, small.
+// Bounds the number of parts, and the memory that a forged index can claim.
 constexpr uint32_t kMaxRuns = 1 << 10;
 
 uint32_t LoadU32(const char* from) {
@@ -36,11 +36,12 @@ absl::StatusOr<std::unique_ptr<ShardFileReader>> ShardFileReader::Open(Env* env,
   reader->env_ = env;
   reader->path_ = absl::StrCat(dir, "/", file.name());
   reader->bytes_ = file.bytes();
-  // Also keeps a damaged manifest from leading out of the folder: table names hold no '/' here.
+  // This also keeps a damaged manifest from leading out of the folder: ShardFileName replaces every
+  // '/' of a table's name.
   uint32_t shard = 0;
   if (!ParseShardFileName(file.name(), table.name(), &shard)) {
     return absl::DataLossError(absl::StrCat("'", file.name(), "' in the manifest of ", dir,
-                                            " is no shard file of table '", table.name(),
+                                            " is not a shard file of table '", table.name(),
                                             "': the manifest is damaged"));
   }
   const absl::StatusOr<uint64_t> size = env->FileSize(reader->path_);
@@ -48,7 +49,7 @@ absl::StatusOr<std::unique_ptr<ShardFileReader>> ShardFileReader::Open(Env* env,
   if (!size.ok()) return size.status();
   if (*size != file.bytes()) {
     return reader->Damaged(
-        absl::StrCat("it has ", *size, " bytes, the manifest says ", file.bytes()));
+        absl::StrCat("it has ", *size, " bytes; the manifest says ", file.bytes()));
   }
   SLUICE_RETURN_IF_ERROR(reader->ReadHeader(table, shard));
   SLUICE_RETURN_IF_ERROR(reader->indexed_ ? reader->ReadIndex(file.crc32c())
@@ -101,7 +102,7 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
         absl::StrCat("its header does not say shard ", shard, " of table '", table.name(), "'"));
   }
   if (header_.state_floats() != 0)
-    return Damaged("it holds optimizer state, a saved model does not");
+    return Damaged("it holds optimizer state, which a saved model does not have");
   const uint32_t runs = indexed_ ? header_.runs() : 1;
   if (runs == 0 || runs > kMaxRuns || (runs > 1 && !sparse()))
     return Damaged(absl::StrCat("its header says ", runs, " runs"));
@@ -112,8 +113,8 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
     if (header_.first_element() > elements ||
         header_.elements() > elements - header_.first_element()) {
       return Damaged(absl::StrCat("its ", header_.elements(), " elements from ",
-                                  header_.first_element(), " on lie outside of the tensor's ",
-                                  elements));
+                                  header_.first_element(), " on do not fit in the tensor's ",
+                                  elements, " elements"));
     }
     return absl::OkStatus();
   }
@@ -121,13 +122,13 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
   for (const ColumnGroup& group : table.columns()) dim += group.dim();
   if (header_.dim() != dim) {
     return Damaged(
-        absl::StrCat("its rows have ", header_.dim(), " weights, those of the table ", dim));
+        absl::StrCat("its rows have ", header_.dim(), " weights; the table's rows have ", dim));
   }
   record_bytes_ = sizeof(uint64_t) + sizeof(float) * dim;
-  // A manifest whose numbers overflow here lies: its keys would be found to be elsewhere.
+  // Refuse numbers whose product overflows: CheckKeys would compare keys with wrong parts.
   if (shard >= table.num_shards() || uint64_t{table.num_shards()} * runs > UINT32_MAX) {
-    return Damaged(absl::StrCat("the manifest says ", table.num_shards(), " shards, the file ",
-                                runs, " runs of shard ", shard));
+    return Damaged(absl::StrCat("the manifest says ", table.num_shards(),
+                                " shards, but the file has ", runs, " runs of shard ", shard));
   }
   parts_ = table.num_shards() * runs;
   return absl::OkStatus();
@@ -137,12 +138,13 @@ absl::Status ShardFileReader::MakeOneBlock(uint32_t file_crc) {
   const uint64_t body = bytes_ - body_offset_;
   if (body % record_bytes_ != 0 || body / record_bytes_ != records()) {
     return Damaged(absl::StrCat("its header promises ", records(), " records of ", record_bytes_,
-                                " bytes, there are ", body, " bytes"));
+                                " bytes, but its body has ", body, " bytes"));
   }
-  // The checksum that the body must have for that of the file to be right.
+  // The manifest has only the checksum of the whole file. From it follows the checksum that the
+  // body must have, so that RunReader can check the body while reading it.
   const uint32_t crc = CombineCrc32c(front_crc_, file_crc, ShiftCrc32c(body));
   if (body == 0 && crc != 0)
-    return Damaged("the CRC-32C of its header is not that of the manifest");
+    return Damaged("the CRC-32C of its header is not the one in the manifest");
   if (body > 0) {
     blocks_.push_back({body_offset_, body, crc});
     first_block_.back() = 1;
@@ -162,6 +164,8 @@ absl::Status ShardFileReader::ReadIndex(uint32_t file_crc) {
   ShardFileIndex index;
   if (!index.ParseFromString(bytes)) return Damaged("its index cannot be parsed");
   SLUICE_RETURN_IF_ERROR(PlaceBlocks(index, offset));
+  // The index must agree with the checksum of the whole file, so that its block checksums, which
+  // RunReader uses, can be trusted without reading the body here.
   uint32_t crc = front_crc_, shift = 0;
   uint64_t shift_bytes = 0;
   for (const Block& block : blocks_) {
@@ -171,7 +175,7 @@ absl::Status ShardFileReader::ReadIndex(uint32_t file_crc) {
   crc = ExtendCrc32c(ExtendCrc32c(crc, bytes.data(), bytes.size()), last.data(), last.size());
   if (crc == file_crc) return absl::OkStatus();
   return Damaged(absl::StrFormat(
-      "the CRC-32C by its header and index is %08x, the manifest says %08x", crc, file_crc));
+      "its header and index give the CRC-32C %08x; the manifest says %08x", crc, file_crc));
 }
 
 absl::Status ShardFileReader::PlaceBlocks(const ShardFileIndex& index, uint64_t index_offset) {
@@ -203,7 +207,7 @@ absl::Status ShardFileReader::PlaceBlocks(const ShardFileIndex& index, uint64_t 
   if (blocks == blocks_.size() && offset == index_offset && sum == this->records())
     return absl::OkStatus();
   return Damaged(absl::StrCat("its header promises ", this->records(), " records in ", runs(),
-                              " runs up to byte ", index_offset, ", its index lists ", sum,
+                              " runs up to byte ", index_offset, ", but its index lists ", sum,
                               " records up to byte ", offset));
 }
 
@@ -232,8 +236,8 @@ absl::StatusOr<std::string> RunReader::Next(size_t max_bytes) {
   if (done_ == block.bytes) {
     if (crc_ != block.crc) {
       return file_->Damaged(
-          absl::StrFormat("its bytes %d to %d have the CRC-32C %08x, expected %08x", block.offset,
-                          block.offset + block.bytes, crc_, block.crc));
+          absl::StrFormat("its bytes %d to %d have the CRC-32C %08x; its index says %08x",
+                          block.offset, block.offset + block.bytes, crc_, block.crc));
     }
     ++block_;
     done_ = crc_ = 0;

@@ -1,9 +1,12 @@
-// Reads a shard file, whole or in runs, and checks all that it returns.
+// Reads a shard file, whole or in runs, and checks everything that it returns.
 //
-// Format: proto/model.proto. A record is one element of a dense table (f32), or one row of a sparse
-// table (key, then weights). Errors: DATA_LOSS names the file and, where there is one, the place;
-// those of the Env keep their code and get the place, too. Thread safety: a ShardFileReader is
-// constant once it is open; a RunReader is its thread's.
+// A record is one element of a dense table (f32), or one row of a sparse table (key, then weights).
+// DATA_LOSS names the file and, where there is one, the place. Errors of the Env keep their code;
+// the place is added to their message.
+//
+// Format: proto/model.proto.
+//
+// Thread safety: a ShardFileReader is constant once it is open. A RunReader belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +23,9 @@ namespace sluice {
 
 class ShardFileReader {
  public:
-  // Reads header and index, and checks that they fit `table`, the file's size and the checksum of
-  // the whole file in the manifest. `env` outlives the reader. Memory: some bytes for each block of
-  // 256 KiB.
+  // Reads the header and the index, and checks that they fit `table`, the file's size and the
+  // manifest's checksum of the whole file. `env` must outlive the reader. Memory: a few bytes for
+  // each block of 256 KiB.
   static absl::StatusOr<std::unique_ptr<ShardFileReader>> Open(Env* env, const std::string& dir,
                                                                const TableConfig& table,
                                                                const SavedFile& file);
@@ -38,7 +41,7 @@ class ShardFileReader {
   uint32_t parts() const { return parts_; }
   uint32_t first_part() const { return header_.shard() * runs(); }
   uint64_t RunBytes(uint32_t run) const;
-  // What Open has read.
+  // The number of bytes that Open has read.
   uint64_t overhead_bytes() const { return overhead_bytes_; }
 
  private:
@@ -53,7 +56,7 @@ class ShardFileReader {
   absl::StatusOr<std::string> ReadExactly(uint64_t offset, uint64_t n) const;
   absl::Status ReadHeader(const TableConfig& table, uint32_t shard);
   absl::Status CheckHeader(const TableConfig& table, uint32_t shard);
-  // Version 1: the body is one block.
+  // In version 1 the body is one block.
   absl::Status MakeOneBlock(uint32_t file_crc);
   absl::Status ReadIndex(uint32_t file_crc);
   absl::Status PlaceBlocks(const ShardFileIndex& index, uint64_t index_offset);
@@ -64,7 +67,7 @@ class ShardFileReader {
   uint64_t bytes_ = 0;
   bool indexed_ = false;
   uint64_t body_offset_ = 0;
-  uint32_t front_crc_ = 0;  // of all before the body
+  uint32_t front_crc_ = 0;  // covers everything before the body
   uint64_t overhead_bytes_ = 0;
   ShardFileHeader header_;
   size_t record_bytes_ = 0;
@@ -73,15 +76,15 @@ class ShardFileReader {
   std::vector<uint32_t> first_block_;  // [runs + 1]
 };
 
-// The records of some runs of a file, in their order.
+// Reads the records of some runs of a file, in their order.
 class RunReader {
  public:
-  // Runs [begin, end); the file outlives it.
+  // Reads runs [begin, end). `file` must outlive the reader.
   RunReader(const ShardFileReader* file, uint32_t begin, uint32_t end);
 
-  // The next whole records, all of one block, at most max_bytes of them but at least one; empty at
-  // the end. What ends a block is returned only when the block's checksum is right. The keys of a
-  // run ascend and are the run's.
+  // The next whole records, all from one block: at most max_bytes of them, but at least one; empty
+  // at the end. The last records of a block are returned only when the block's checksum is right.
+  // Keys are checked: they ascend within a run and belong to it.
   absl::StatusOr<std::string> Next(size_t max_bytes);
 
  private:
@@ -90,10 +93,10 @@ class RunReader {
   const ShardFileReader* const file_;
   const uint32_t end_block_;
   uint32_t run_, block_;
-  uint64_t done_ = 0;  // bytes of the block
-  uint32_t crc_ = 0;   // of them
-  bool has_last_ = false;
-  uint64_t last_key_ = 0;  // of the run
+  uint64_t done_ = 0;      // bytes of the block that have been read
+  uint32_t crc_ = 0;       // of those bytes
+  bool has_last_ = false;  // last_key_ is set
+  uint64_t last_key_ = 0;  // the last key of the run so far
 };
 
 }  // namespace sluice

@@ -15,8 +15,8 @@ namespace sluice {
 namespace {
 
 constexpr size_t kBlockBytes = 256 << 10;
-// A run is small beside a shard's file, so that a reader of a part of it reads little too much; and
-// all runs of a table are few enough to be merged by key at once.
+// Runs are small compared with a shard's file, so that a reader that needs a part of the file reads
+// little too much. All runs of a table together are few enough to be merged by key at once.
 constexpr uint64_t kRunBytes = 256 << 10;
 constexpr uint32_t kMaxRuns = 64, kMaxRunsOfTable = 4096;
 constexpr size_t kKeysAtOnce = 16 << 10;
@@ -102,7 +102,8 @@ class RowsCut : public ShardCut {
       for (size_t i = 0; i < keys.size(); ++i) {
         const uint32_t run = ShardOfKey(keys[i], parts) - first_part;
         if (run >= runs_) {
-          return Refuse(absl::StrCat("key ", keys[i], " is of shard ", table_.ShardOf(keys[i])));
+          return Refuse(
+              absl::StrCat("key ", keys[i], " belongs to shard ", table_.ShardOf(keys[i])));
         }
         order_.push_back({keys[i], run, static_cast<uint32_t>(begin + i)});
       }
@@ -112,7 +113,7 @@ class RowsCut : public ShardCut {
     });
     for (size_t i = 1; i < order_.size(); ++i) {
       if (order_[i].key == order_[i - 1].key)
-        return Refuse(absl::StrCat("key ", order_[i].key, " is there twice"));
+        return Refuse(absl::StrCat("key ", order_[i].key, " occurs twice"));
     }
     index_.mutable_run_blocks()->Resize(static_cast<int>(runs_), 0);
     return absl::OkStatus();
@@ -149,7 +150,7 @@ class RowsCut : public ShardCut {
   enum { kHeader, kBlocks, kEnd } state_ = kHeader;
   uint32_t runs_ = 1;
   std::vector<Entry> order_;
-  size_t at_ = 0;  // in order_
+  size_t at_ = 0;  // position in order_
   std::vector<uint32_t> numbers_;
   ShardFileIndex index_;
 };
@@ -188,7 +189,7 @@ class ElementsCut : public ShardCut {
   const uint32_t shard_;
   const std::shared_ptr<const float> elements_;
   bool begun_ = false, ended_ = false;
-  uint64_t at_ = 0;  // element
+  uint64_t at_ = 0;  // the next element
   ShardFileIndex index_;
 };
 

@@ -1,8 +1,7 @@
-// How equal parts of the hash range of sparse keys lie over the shards of a table.
+// Maps equal parts of the hash range of sparse keys to the shards of a table.
 //
-// Part p of n holds the keys with ShardOfKey(key, n) == p. A shard is one of num_shards such parts,
-// so that parts of a saved model and shards of a job overlap in contiguous runs, whatever their
-// numbers.
+// Part p of n holds the keys with ShardOfKey(key, n) == p. A shard is one of num_shards such parts.
+// So parts of a saved model and shards of a job overlap in contiguous runs, whatever their numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,8 @@ struct ShardSpan {
   uint32_t first = 0, last = 0;  // both included
 };
 
-// The shards of `num_shards` that can hold keys of part `part` of `parts`. REQUIRES: part < parts,
-// num_shards > 0.
+// The shards that can hold keys of part `part` of `parts`, for a table of `num_shards` shards.
+// REQUIRES: part < parts; num_shards > 0.
 inline ShardSpan ShardsOfPart(uint32_t part, uint32_t parts, uint32_t num_shards) {
   const uint64_t begin = uint64_t{part} * num_shards;
   const uint64_t end = (uint64_t{part} + 1) * num_shards;

@@ -18,8 +18,8 @@ void FillUniform(double min, double max, uint64_t stream, uint64_t first, size_t
   }
 }
 
-// Box and Muller: a pair of uniform numbers a position, of which only the cosine is used, so that a
-// value never depends on its neighbour.
+// Box and Muller's method. Each position draws its own pair of uniform numbers and uses only the
+// cosine, so that a value never depends on its neighbour.
 void FillNormal(double mean, double stddev, uint64_t stream, uint64_t first, size_t n, float* out) {
   for (size_t i = 0; i < n; ++i) {
     const uint64_t h = CombineHash(stream, first + i);

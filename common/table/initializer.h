@@ -1,5 +1,7 @@
-// Initial values: a function of a stream's hash and a position in it, so that any piece of a table
-// can be made anywhere, in any order.
+// Initial values of parameters.
+//
+// A value is a function of a stream's hash and a position in the stream. So any process can make
+// any piece of a table, in any order.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +15,8 @@ namespace sluice {
 // INVALID_ARGUMENT names the field and the fix. An absent initializer means zeros.
 absl::Status ValidateInitializer(const Initializer& initializer);
 
-// out[i] = value at position first + i of `stream`. REQUIRES: a valid initializer.
+// Sets out[i] to the value at position first + i of `stream`, for i < n. REQUIRES:
+// ValidateInitializer accepts the initializer.
 void FillInitial(const Initializer& initializer, uint64_t stream, uint64_t first, size_t n,
                  float* out);
 

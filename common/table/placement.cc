@@ -33,7 +33,8 @@ Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& ps
       }
     }
   }
-  // Stable: equal sizes keep the order of table and shard.
+  // The sort is stable, so that blocks of equal size keep the order of table and shard and the
+  // route is the same everywhere.
   std::stable_sort(blocks.begin(), blocks.end(),
                    [](const Block& a, const Block& b) { return a.bytes > b.bytes; });
 
@@ -55,12 +56,12 @@ absl::Status ValidateRoute(const Route& route, const TableLayouts& tables) {
   for (const std::string& address : route.pservers()) {
     if (!addresses.insert(address).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat("route ", route.generation(), ": pserver ", address, " is there twice"));
+          absl::StrCat("route ", route.generation(), ": pserver ", address, " is listed twice"));
     }
   }
   if (route.tables_size() != static_cast<int>(tables.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("route ", route.generation(), ": has ",
-                                                   route.tables_size(), " tables, the job has ",
+    return absl::InvalidArgumentError(absl::StrCat("route ", route.generation(), " has ",
+                                                   route.tables_size(), " tables; the job has ",
                                                    tables.size()));
   }
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -68,13 +69,14 @@ absl::Status ValidateRoute(const Route& route, const TableLayouts& tables) {
     if (owners.size() != static_cast<int>(tables[t]->num_shards())) {
       return absl::InvalidArgumentError(absl::StrCat(
           "route ", route.generation(), ": table '", tables[t]->name(), "' has ",
-          tables[t]->num_shards(), " shards, the route names owners of ", owners.size()));
+          tables[t]->num_shards(), " shards; the route names owners of ", owners.size()));
     }
     for (int s = 0; s < owners.size(); ++s) {
       if (owners[s] >= static_cast<uint32_t>(route.pservers_size())) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "route ", route.generation(), ": shard ", s, " of table '", tables[t]->name(),
-            "' is at pserver ", owners[s], " of ", route.pservers_size()));
+        return absl::InvalidArgumentError(
+            absl::StrCat("route ", route.generation(), ": shard ", s, " of table '",
+                         tables[t]->name(), "' belongs to pserver index ", owners[s],
+                         "; the route has ", route.pservers_size(), " pservers"));
       }
     }
   }

@@ -1,4 +1,4 @@
-// Which pserver owns which shard: decided from the tables' layouts alone.
+// Decides which pserver owns which shard, from the tables' layouts alone.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,18 @@
 
 namespace sluice {
 
-// Shards of sparse tables, which grow to sizes that nobody knows yet, are dealt in turn: every
-// pserver has as many of a table's, to one. Blocks of dense tables: biggest first, each to the
-// pserver with the least dense bytes so far, ties to the lowest; none ends with more than the mean
-// plus the biggest block. A function of the arguments. REQUIRES: pservers not empty.
+// Places every shard of `tables`. The result depends on the arguments alone.
+//
+// Shards of sparse tables are dealt in turn, because nobody knows yet how large they will grow: the
+// pservers' shares of one table differ by at most one shard. Blocks of dense tables are placed
+// biggest first, each on the pserver with the fewest dense bytes so far; ties go to the lowest
+// index. No pserver ends with more than the mean plus the biggest block.
+// REQUIRES: `pservers` is not empty.
 Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& pservers,
                   uint64_t generation);
 
-// INVALID_ARGUMENT says where `route` does not fit `tables`: an address twice, a table or shard
-// without owner, an owner that does not exist.
+// INVALID_ARGUMENT says where `route` does not fit `tables`: an address that is listed twice, a
+// table or shard without an owner, or an owner that does not exist.
 absl::Status ValidateRoute(const Route& route, const TableLayouts& tables);
 
 }  // namespace sluice

@@ -33,7 +33,7 @@ absl::Status ValidateName(const TableConfig& config) {
   const std::string& name = config.name();
   if (name.empty() || name.size() > kMaxNameLength ||
       !std::all_of(name.begin(), name.end(), IsNameCharacter)) {
-    return Refuse(config, absl::StrCat("a name has 1 to ", kMaxNameLength,
+    return Refuse(config, absl::StrCat("the name must have 1 to ", kMaxNameLength,
                                        " of the characters [A-Za-z0-9_.:/-]"));
   }
   return absl::OkStatus();
@@ -49,7 +49,7 @@ absl::Status ValidatePolicy(const TableConfig& config) {
   return absl::OkStatus();
 }
 
-// Product of the shape; refuses what needs more than kMaxShards blocks.
+// The product of the shape's extents. Refuses shapes that could need more than kMaxShards blocks.
 absl::StatusOr<uint64_t> CountElements(const TableConfig& config) {
   if (config.shape().empty())
     return Refuse(config, "a dense table needs a shape, e.g. shape: [100, 50]");
@@ -76,7 +76,7 @@ absl::Status TableLayout::InitDense() {
   const bool whole_rows = row_elements_ <= kMaxBlockElements;
   if (!whole_rows && config_.optimizer().clip_row_norm() > 0) {
     return Refuse(config_, absl::StrCat("clip_row_norm needs rows of at most ", kMaxBlockElements,
-                                        " elements, the last extent of the shape is ",
+                                        " elements; the last extent of the shape is ",
                                         row_elements_, "; use clip_value or clip_global_norm"));
   }
   block_elements_ =
@@ -84,9 +84,9 @@ absl::Status TableLayout::InitDense() {
   block_elements_ = std::min(block_elements_, elements_);
   num_shards_ = static_cast<uint32_t>((elements_ + block_elements_ - 1) / block_elements_);
   if (config_.num_shards() != 0 && config_.num_shards() != num_shards_) {
-    return Refuse(config_,
-                  absl::StrCat("num_shards of a dense table follows from its size (", num_shards_,
-                               "), it cannot be ", config_.num_shards(), "; remove it"));
+    return Refuse(config_, absl::StrCat("num_shards is ", config_.num_shards(),
+                                        ", but a dense table of this size has ", num_shards_,
+                                        "; remove num_shards"));
   }
   Column column;
   column.name = config_.name();
@@ -115,7 +115,7 @@ absl::Status TableLayout::InitSparse() {
   for (const ColumnGroup& group : config_.columns()) {
     const std::string part = absl::StrCat("column '", group.name(), "': ");
     if (!names.insert(group.name()).second)
-      return Refuse(config_, absl::StrCat(part, "is there twice"));
+      return Refuse(config_, absl::StrCat(part, "the name is used twice"));
     Column column;
     column.name = group.name();
     column.begin = static_cast<uint32_t>(weights);
@@ -125,9 +125,9 @@ absl::Status TableLayout::InitSparse() {
         In(config_, part, FillColumn(group.initializer(), group.optimizer(), &column)));
     weights += group.dim();
     if (group.dim() == 0 || weights > kMaxBlockElements) {
-      return Refuse(config_, absl::StrCat(part, "dim must be at least 1, and a row at most ",
+      return Refuse(config_, absl::StrCat(part, "dim must be at least 1 and a row at most ",
                                           kMaxBlockElements, " weights; dim is ", group.dim(),
-                                          ", the row has ", weights));
+                                          " and the row has ", weights));
     }
     state += static_cast<uint64_t>(column.rule->state_floats()) * group.dim();
     columns_.push_back(std::move(column));
@@ -192,14 +192,14 @@ uint64_t TableLayout::ShardBytes(uint32_t shard) const {
 absl::StatusOr<TableLayouts> CreateTableLayouts(
     const google::protobuf::RepeatedPtrField<TableConfig>& tables, uint64_t seed) {
   TableLayouts layouts;
-  std::map<std::string, std::string> names;  // as in a file name, to the table's own
+  std::map<std::string, std::string> names;  // from the form in file names to the table's name
   for (const TableConfig& config : tables) {
     std::string key = config.name();
     std::replace(key.begin(), key.end(), '/', '.');
     const auto [it, added] = names.emplace(key, config.name());
     if (!added) {
       return Refuse(config, absl::StrCat("its name is taken by table '", it->second,
-                                         "' ('/' and '.' count as equal); rename one of the two"));
+                                         "' ('/' and '.' count as equal); rename one of them"));
     }
     SLUICE_ASSIGN_OR_RETURN(
         auto layout, TableLayout::Create(static_cast<uint32_t>(layouts.size()), config, seed));

@@ -1,10 +1,12 @@
-// A table's fixed facts, computed once from its resolved TableConfig: sizes, shards, blocks,
-// columns.
+// The fixed facts of a table: its sizes, shards, blocks and columns.
 //
-// Invariants: every dense block but the last has block_elements(); a block holds whole rows when a
-// row fits in kMaxBlockBytes, and is cut anywhere when it does not (then clip_row_norm is refused);
-// shard s of a dense table is block s. Column::optimizer has its defaults filled in. Thread safety:
-// immutable.
+// A layout is computed once, from a resolved TableConfig.
+//
+// Invariants: every dense block but the last has block_elements(). A block holds whole rows when a
+// row fits in kMaxBlockBytes; otherwise it is cut anywhere, and clip_row_norm is refused. Shard s
+// of a dense table is block s. Column::optimizer has its defaults filled in.
+//
+// Thread safety: immutable.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +36,8 @@ class TableLayout {
     std::shared_ptr<const UpdateRule> rule;
   };
 
-  // INVALID_ARGUMENT on what no table can be (no dim, bad optimizer, ...). `config` must be
-  // resolved.
+  // INVALID_ARGUMENT says why no table can have this config (no dim, bad optimizer, ...). `config`
+  // must be resolved.
   static absl::StatusOr<std::shared_ptr<const TableLayout>> Create(uint32_t id,
                                                                    const TableConfig& config,
                                                                    uint64_t seed);
@@ -48,18 +50,20 @@ class TableLayout {
   // Bytes of one value on the wire: 4, or 2 for BF16.
   uint32_t wire_bytes() const { return config_.wire_type() == TableConfig::BF16 ? 2 : 4; }
 
-  // Dense: elements of the tensor, of a row (last dimension), and of block `shard`, which begins at
-  // element shard * block_elements().
+  // Dense tables: the elements of the tensor, of a row (the last dimension), of a full block, and
+  // of block `shard`, which begins at element shard * block_elements().
   uint64_t elements() const { return elements_; }
   uint64_t row_elements() const { return row_elements_; }
   uint64_t block_elements() const { return block_elements_; }
   uint64_t ShardElements(uint32_t shard) const;
 
-  // Sparse: weights and state floats of a row. Dense: 0, and state floats of an element.
+  // Sparse tables: the weights and state floats of a row. Dense tables: 0, and the state floats of
+  // an element.
   uint32_t dim() const { return dim_; }
   uint32_t state_floats() const { return state_floats_; }
   uint32_t ShardOf(uint64_t key) const { return ShardOfKey(key, num_shards_); }
-  const std::vector<Column>& columns() const { return columns_; }  // dense: one, with dim 0
+  // A dense table has one column, with dim 0.
+  const std::vector<Column>& columns() const { return columns_; }
 
   // Initial values, a function of (seed, table name, key or index).
   void InitialRow(uint64_t key, float* weights) const;                     // [dim]
@@ -85,7 +89,8 @@ class TableLayout {
 
 using TableLayouts = std::vector<std::shared_ptr<const TableLayout>>;
 
-// Layouts of a job's resolved tables; the index is the table id.
+// The layouts of a job's resolved tables. The index is the table id. INVALID_ARGUMENT names the
+// table whose config is refused or whose name is taken.
 absl::StatusOr<TableLayouts> CreateTableLayouts(
     const google::protobuf::RepeatedPtrField<TableConfig>& tables, uint64_t seed);
 

@@ -8,15 +8,15 @@
 
 namespace sluice {
 
-// A stream and its inner stream. Lock order: a link's mutex, then the transport's.
+// The state that a stream shares with the cutter. Lock order: a link's mutex, then the transport's.
 struct FaultyTransport::Link {
   Mutex mutex;
   CondVar changed;
   std::unique_ptr<Stream> inner ABSL_GUARDED_BY(mutex);
   bool connected ABSL_GUARDED_BY(mutex) = false;  // `inner` was set
-  bool cut ABSL_GUARDED_BY(mutex) = false;        // ordered; messages are lost from here on
-  bool gone ABSL_GUARDED_BY(mutex) = false;       // the inner stream is destroyed
-  int left ABSL_GUARDED_BY(mutex) = 0;            // messages before the cut
+  bool cut ABSL_GUARDED_BY(mutex) = false;   // the cut is ordered: messages are lost from now on
+  bool gone ABSL_GUARDED_BY(mutex) = false;  // the inner stream is destroyed
+  int left ABSL_GUARDED_BY(mutex) = 0;       // messages until the cut
 };
 
 class FaultyTransport::FaultyStream : public Stream {
@@ -28,6 +28,7 @@ class FaultyTransport::FaultyStream : public Stream {
     std::unique_ptr<Stream> inner;
     {
       MutexLock lock(&link_->mutex);
+      // The cutter may be destroying the inner stream: no callback may run once this returns.
       while (link_->cut && !link_->gone) link_->changed.Wait(&link_->mutex);
       inner = std::move(link_->inner);
     }
@@ -36,8 +37,8 @@ class FaultyTransport::FaultyStream : public Stream {
   void Send(Message message) override {
     if (!transport_->Pass(link_)) return;
     MutexLock lock(&link_->mutex);
-    // Under the lock, or the cutter could destroy it meanwhile; Send never blocks and calls nobody
-    // back.
+    // Without the lock the cutter could destroy `inner` during the call. Holding it is safe: Send
+    // never blocks and runs no callback.
     if (!link_->cut && link_->inner != nullptr) link_->inner->Send(std::move(message));
   }
 
@@ -89,6 +90,7 @@ std::unique_ptr<Stream> FaultyTransport::Connect(const std::string& address,
     MutexLock lock(&link->mutex);
     link->left = static_cast<int>(1 + random % most);
   }
+  // Callbacks may run, and order a cut, before `inner` is set; Cut waits for `connected`.
   std::unique_ptr<Stream> inner = inner_->Connect(address, std::move(wrapped));
   {
     MutexLock lock(&link->mutex);
@@ -145,7 +147,7 @@ void FaultyTransport::Cut(Link* link) {
     while (!link->connected) link->changed.Wait(&link->mutex);
     inner = std::move(link->inner);
   }
-  inner.reset();  // on_closed runs in here
+  inner.reset();  // runs on_closed, so no lock may be held
   MutexLock lock(&link->mutex);
   link->gone = true;
   link->changed.NotifyAll();

@@ -1,9 +1,12 @@
 // A Transport that breaks its streams at random, for tests of delivery.
 //
-// After a number of messages that the seed gives, either way, a stream is cut: the message that
-// reached the number is lost (a request never sent, or a reply although its request was applied),
-// what is queued behind it is lost, both ends see the end. Thread safety: like the transport it
-// decorates, which must outlive it; streams must not outlive it.
+// The seed decides after how many messages, in either direction, a stream is cut. The message that
+// reaches the number is lost: a request is never sent, or a reply is lost although its request was
+// applied. Messages queued behind it are lost, too, and both ends see the stream end.
+//
+// Lifetime: the inner transport must outlive this one, and this one its streams.
+//
+// Thread safety: that of the inner transport.
 #pragma once
 
 #include <deque>
@@ -23,26 +26,26 @@ class FaultyTransport : public Transport {
     uint64_t seed = 1;
     // A stream carries up to 2 * mean_messages - 2 messages, replies included, before it is cut.
     int mean_messages = 20;
-    // No cut after these: for tests that must end. Negative: no bound.
+    // The most streams to cut, for tests that must end. Negative: no bound.
     int max_cuts = -1;
   };
 
   FaultyTransport(Transport* inner, Options options);
   ~FaultyTransport() override;
 
-  // The cut of the n-th stream to an address depends on seed, address and n only.
+  // Where the n-th stream to an address is cut depends only on seed, address and n.
   std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
-  // Not disturbed.
+  // Passes the call on undisturbed.
   absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override;
-  // Streams cut so far.
+  // The number of streams cut so far.
   int cuts();
 
  private:
   class FaultyStream;
   struct Link;
 
-  // True when the message passes; the one that reaches the link's number orders the cut.
+  // Returns true when a message passes. The message that reaches the link's number orders the cut.
   bool Pass(const std::shared_ptr<Link>& link);
   void CutLoop();
   static void Cut(Link* link);
@@ -55,7 +58,7 @@ class FaultyTransport : public Transport {
   std::deque<std::shared_ptr<Link>> to_cut_ ABSL_GUARDED_BY(mutex_);
   int cuts_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread cutter_;  // destroys inner streams, which their own callbacks must not
+  std::thread cutter_;  // destroys inner streams, because their own callbacks must not
 };
 
 }  // namespace sluice

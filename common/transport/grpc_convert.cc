@@ -12,9 +12,10 @@
 namespace sluice {
 namespace {
 
-// Up to here a copy costs less than lending: one allocation either way, and no owner to count.
+// Up to this size a copy costs less than lending: both allocate once, but a copy has no owner to
+// count.
 constexpr size_t kCopyBytes = 256;
-// About what it costs to go to sleep and be woken.
+// How long a thread looks for events before it sleeps: about the cost of sleeping and being woken.
 constexpr std::chrono::microseconds kLook(50);
 
 void DropOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
@@ -28,7 +29,8 @@ grpc::Slice Lend(const Slice& slice) {
                      new std::shared_ptr<const void>(slice.owner()));
 }
 
-// False when the queue is shut down and empty.
+// Waits for the next event, first awake and then asleep. Returns false when the queue is shut down
+// and empty.
 bool Next(grpc::CompletionQueue* queue, void** event, bool* ok) {
   const auto end = std::chrono::steady_clock::now() + kLook;
   do {

@@ -1,8 +1,8 @@
-// Between gRPC's types and ours: what both halves of the gRPC transport share.
+// Converts between gRPC's types and ours, for both halves of the gRPC transport.
 //
-// Memory: outgoing slices are lent to gRPC, which drops their owner when they are sent or lost;
-// small ones are copied, that is cheaper. Incoming slices stay in gRPC's receive buffers (8 or 64
-// KiB each) until the last Slice of their message is dropped.
+// Memory: outgoing slices are lent to gRPC, which drops their owner once they are sent or lost.
+// Small slices are copied, which is cheaper. Incoming slices stay in gRPC's receive buffers (8 or
+// 64 KiB each) until the last Slice of their message is dropped.
 #pragma once
 
 #include <grpcpp/completion_queue.h>
@@ -19,21 +19,21 @@
 namespace sluice {
 
 grpc::ByteBuffer ToByteBuffer(const Message& message);
-// Empties `buffer`. INTERNAL when gRPC cannot give its slices out.
+// Moves the slices of `buffer` to `message`. INTERNAL when gRPC cannot hand out its slices.
 absl::Status FromByteBuffer(grpc::ByteBuffer* buffer, Message* message);
 
-// The codes have the same numbers.
+// Abseil's and gRPC's status codes have the same numbers. retry.h says which are worth a retry.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
-// What a completion queue hands back: runs on the queue's thread.
+// The tag of an operation in a completion queue. `run` runs on the queue's thread.
 struct GrpcEvent {
   std::function<void(bool ok)> run;
 };
 
 // Runs the events of `queue` until it is shut down and empty. After each event it looks for the
-// next for a while before it sleeps, and lets other threads run meanwhile: answers come within tens
-// of microseconds, and to wake a sleeping thread takes as long. An idle thread sleeps.
+// next one for a while, yielding to other threads, before it sleeps: answers come within tens of
+// microseconds, and waking a sleeping thread takes as long. An idle thread sleeps.
 void RunGrpcEvents(grpc::CompletionQueue* queue);
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
-// Deadlines of gRPC calls on the monotonic clock: one of the time of day would move with every step
-// of the machine's clock.
+// Deadlines of gRPC calls, on the monotonic clock.
+//
+// A deadline in the time of day would move with every step of the machine's clock.
 //
 // Thread safety: safe from any thread.
 #pragma once

@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-// The handler's end. Outlives the call: it lets go of it before the call's last operation has
-// ended.
+// The handler's end of the stream. It may outlive the call: Detach makes it let go of the call
+// before the call's last operation has ended. Later sends do nothing.
 class GrpcServerCall::Handle : public Stream {
  public:
   explicit Handle(GrpcServerCall* call) : call_(call) {}
@@ -26,13 +26,14 @@ class GrpcServerCall::Handle : public Stream {
     }
   }
 
+  // A Send under way holds a reference of its own to the call, so Detach need not wait for it.
   void Detach() {
     MutexLock lock(&mutex_);
     call_ = nullptr;
   }
 
  private:
-  // Lock order: a handle's mutex, then its call's.
+  // Lock order: a handle's mutex, then the mutex of its call.
   GrpcServerCall* Hold() {
     MutexLock lock(&mutex_);
     if (call_ != nullptr) call_->AddRef();
@@ -114,7 +115,7 @@ void GrpcServerCall::OnUnaryRequest(bool ok) {
   absl::Status status = absl::InvalidArgumentError("the call ended before its request came");
   if (ok) status = FromByteBuffer(&incoming_, &message);
   if (!status.ok()) {
-    Reply(status);  // releases
+    Reply(status);  // this may be gone now
     return;
   }
   std::string request;
@@ -146,13 +147,13 @@ void GrpcServerCall::Send(Message message) {
     if (!overflow) {
       queue_.push_back(std::move(queued));
       queued_bytes_ += size;
-      host_->queued_bytes.fetch_add(size, std::memory_order_relaxed);  // a figure to report
+      host_->queued_bytes.fetch_add(size, std::memory_order_relaxed);  // only a figure to report
     }
   }
   if (overflow) {
     Abort(absl::ResourceExhaustedError(absl::StrCat(
         "more than ", host_->max_queued_bytes, " bytes wait to be sent; does the client read?")));
-    context_.TryCancel();  // the write under way would wait for the client for ever
+    context_.TryCancel();  // the write under way could wait for the client forever
     return;
   }
   Pump();
@@ -170,6 +171,7 @@ void GrpcServerCall::Abort(const absl::Status& status) {
   std::deque<Queued> lost;
   {
     MutexLock lock(&mutex_);
+    // A call that has ended already keeps its status, unless this drops messages it promised.
     if (!ending_ || !queue_.empty()) status_ = status;
     ending_ = true;
     lost = TakeQueue();
@@ -185,6 +187,8 @@ std::deque<GrpcServerCall::Queued> GrpcServerCall::TakeQueue() {
   return taken;
 }
 
+// Decides under the lock and calls gRPC after it: no lock is held during a call that may run other
+// code. `ops_` is counted before the call, because its event may come at once on another thread.
 void GrpcServerCall::Pump() {
   Queued next;
   grpc::Status status;

@@ -1,10 +1,13 @@
-// One call that a GrpcStreamServer has accepted, or waits for: a stream, a unary call, or one to be
-// refused.
+// One call of a GrpcStreamServer: a stream, a unary call, or a call that is refused.
 //
-// Life: Request -> OnRequested -> { reads } beside { writes } -> Finish; deletes itself when no
-// operation is under way. Events of a call run on one completion queue thread, `ops_` counts those
-// to come. Thread safety: Send, Close, Abort and Reply may be called from any thread while the call
-// lives.
+//   Request -> OnRequested -> { reads } beside { writes } -> Finish
+//
+// A call begins as a request that waits for a client. Its events run on one completion queue
+// thread; `ops_` counts the events to come and the other references.
+//
+// Lifetime: when the count reaches zero, the host's on_gone deletes the call.
+//
+// Thread safety: Send, Close, Abort and Reply may be called from any thread while the call lives.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -23,17 +26,17 @@ namespace sluice {
 
 class GrpcServerCall {
  public:
-  // What the calls of a server share; outlives them.
+  // The state that all calls of a server share. It outlives them.
   struct Host {
     size_t max_queued_bytes = 0;
     std::atomic<size_t> queued_bytes{0};
-    // The call has a method now (accepted), or the server is shutting down (not). Decides by
-    // Refuse, ServeStream or ServeUnary.
+    // When `accepted`, the call has a method and the host answers with Refuse, ServeStream or
+    // ServeUnary. Otherwise the server is shutting down.
     std::function<void(GrpcServerCall*, bool accepted)> on_requested;
-    std::function<void(GrpcServerCall*)> on_gone;  // last use of the call
+    std::function<void(GrpcServerCall*)> on_gone;  // the last use of the call: deletes it
   };
 
-  // `queue`: the host's number of the queue that the call runs on.
+  // `queue` is the host's number for the queue that the call runs on.
   GrpcServerCall(Host* host, size_t queue) : queue_number_(queue), host_(host) {}
 
   void Request(grpc::AsyncGenericService* service, grpc::CompletionQueue* call_queue,
@@ -43,12 +46,12 @@ class GrpcServerCall {
   std::string peer() const { return context_.peer(); }
   size_t queue_number() const { return queue_number_; }
 
-  // One of these from on_requested.
+  // on_requested calls one of Refuse, ServeStream and ServeUnary.
   void Refuse(const absl::Status& status) { Abort(status); }
   // Asks the factory for a handler; null refuses the stream with RESOURCE_EXHAUSTED.
   void ServeStream(const StreamHandlerFactory& factory);
-  // `start` gets the request's bytes on the queue's thread and must let Reply be called once, later
-  // or at once.
+  // `start` gets the request's bytes on the queue's thread. It must arrange for one Reply, at once
+  // or later.
   void ServeUnary(std::function<void(std::string request)> start);
   void Reply(const absl::StatusOr<std::string>& reply);
 
@@ -60,11 +63,11 @@ class GrpcServerCall {
   // Keeps the call alive from another thread; every AddRef needs a Release.
   void AddRef();
   void Release();
-  // AddRef, unless the call has ended and is about to be gone.
+  // AddRef, unless the call has ended and is about to be deleted.
   bool TryAddRef();
 
  private:
-  class Handle;  // what the handler holds
+  class Handle;  // the Stream that the handler holds
   struct Queued {
     grpc::ByteBuffer buffer;
     size_t size = 0;
@@ -75,10 +78,10 @@ class GrpcServerCall {
   void OnUnaryRequest(bool ok);
   void OnWritten(bool ok);
   void EndReading();
-  // Empties the queue; the caller releases what it returns without the lock: owners may run any
-  // code.
+  // Empties the queue. The caller releases the result without the lock, because the owners of
+  // slices may run any code.
   std::deque<Queued> TakeQueue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Starts the next write, or Finish once everything is sent and the call is to end.
+  // Starts the next write, or Finish once everything is sent and the call is ending.
   void Pump();
 
   const size_t queue_number_;
@@ -95,13 +98,13 @@ class GrpcServerCall {
 
   Mutex mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
-  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // those being written included
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // includes the bytes being written
   size_t writing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // to finish with
-  int ops_ ABSL_GUARDED_BY(mutex_) = 1;          // the request
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // passed to Finish
+  int ops_ ABSL_GUARDED_BY(mutex_) = 1;          // counts the request at first
   bool accepted_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;  // no more sends; Finish when the queue is empty
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;  // sends do nothing; Finish once the queue is empty
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -29,10 +29,10 @@ namespace {
 absl::Status CannotListen(const std::string& address, absl::string_view why) {
   return absl::UnavailableError(
       absl::StrCat("cannot listen on ", address, ": ", why,
-                   "; choose another address or port (port 0: a free one)"));
+                   "; choose another address or port (port 0 picks a free one)"));
 }
 
-// gRPC does not say why it cannot bind: try it ourselves first.
+// gRPC does not say why it cannot bind an address, so this function tries it first.
 absl::Status CheckBindable(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return CannotListen(address, "it is not host:port");
@@ -59,7 +59,7 @@ absl::Status CheckBindable(const std::string& address) {
   return status;
 }
 
-// Runs tasks in order on its threads; the destructor runs what is left.
+// Runs tasks in order on its threads. The destructor runs the remaining tasks.
 class TaskThreads {
  public:
   explicit TaskThreads(int threads) {
@@ -144,8 +144,8 @@ class GrpcStreamServer::Impl {
 
   int port() const { return port_; }
 
-  // Order: no new calls; every call ended; then the queues, which nothing may touch after their
-  // shutdown.
+  // The order matters: first no new calls begin, then every call ends, and only then the queues
+  // shut down, because no call may touch a queue after that.
   void Shutdown() {
     if (server_ == nullptr) return;
     std::vector<GrpcServerCall*> streams;
@@ -189,13 +189,13 @@ class GrpcStreamServer::Impl {
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ms(options_.keepalive_timeout));
     builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    // Clients' keepalive is never answered with GOAWAY.
+    // Never answer clients' keepalive pings with GOAWAY.
     builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
     builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   }
 
-  // Waits for the next call on `queue`. gRPC gives each queue its turn of the connections, and
-  // their calls to it: the thread that reads a connection is the one that runs its streams.
+  // Asks for the next call on `queue`. gRPC deals connections to the queues in turn and hands their
+  // calls to the same queue, so the thread that reads a connection also runs its streams.
   void RequestNext(size_t queue) {
     {
       MutexLock lock(&mutex_);
@@ -235,7 +235,7 @@ class GrpcStreamServer::Impl {
     if (shutting_down_) return absl::UnavailableError("the server is shutting down");
     if (streams_.size() >= static_cast<size_t>(std::max(0, options_.max_streams))) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("the server has its most streams, ", options_.max_streams));
+          absl::StrCat("the server already has its maximum of ", options_.max_streams, " streams"));
     }
     streams_.insert(call);
     return absl::OkStatus();
@@ -246,6 +246,7 @@ class GrpcStreamServer::Impl {
       MutexLock lock(&mutex_);
       streams_.erase(call);
     }
+    // Delete before counting down: Shutdown goes on as soon as the count is zero.
     delete call;
     MutexLock lock(&mutex_);
     if (--calls_ == 0) changed_.NotifyAll();
@@ -276,13 +277,13 @@ class GrpcStreamServer::Impl {
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
-  std::vector<std::thread> threads_;  // one a queue
+  std::vector<std::thread> threads_;  // one per queue
   std::unique_ptr<TaskThreads> unary_threads_;
 
   Mutex mutex_;
   CondVar changed_;
-  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // that exist, the ones waited for included
-  std::set<GrpcServerCall*> streams_ ABSL_GUARDED_BY(mutex_);  // those served as streams
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // existing calls, including those that wait for a client
+  std::set<GrpcServerCall*> streams_ ABSL_GUARDED_BY(mutex_);  // calls that are streams
   bool shutting_down_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

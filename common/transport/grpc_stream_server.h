@@ -1,10 +1,13 @@
-// The server's half of the data plane over gRPC: streams of kExchangeMethod to handlers, and unary
-// calls.
+// The server's half of the data plane over gRPC: streams of kExchangeMethod, and unary calls.
 //
-// A stream is pinned to one of `threads` threads: read -> OnMessage on that thread -> next read. A
-// handler that blocks stops the other streams of its thread. Unary handlers run on threads of their
-// own. Thread safety: Send and Close of a handler's stream from any thread; Shutdown not from a
-// handler. Memory: see grpc_convert.h.
+// Each stream is pinned to one of `threads` threads, which reads a message, runs OnMessage, and
+// reads the next. A handler that blocks stops the other streams of its thread. Unary handlers run
+// on threads of their own.
+//
+// Thread safety: a handler may use Send and Close of its stream from any thread. Shutdown must not
+// run in a handler.
+//
+// Memory: see grpc_convert.h.
 #pragma once
 
 #include <functional>
@@ -18,45 +21,44 @@ namespace sluice {
 
 class GrpcStreamServer {
  public:
-  // Serialized request to serialized reply.
+  // Turns a serialized request into a serialized reply.
   using UnaryHandler = std::function<absl::StatusOr<std::string>(const std::string& request)>;
 
   struct Options {
-    std::string bind_address = "127.0.0.1:0";  // host:port; port 0: a free one
+    std::string bind_address = "127.0.0.1:0";  // host:port; port 0 picks a free one
     int threads = 2;
     int unary_threads = 1;
     // A longer message ends its stream with RESOURCE_EXHAUSTED.
     size_t max_message_bytes = size_t{256} << 20;
-    // More than this queued on one stream ends it with RESOURCE_EXHAUSTED: the client does not
-    // read.
+    // A stream with more bytes queued ends with RESOURCE_EXHAUSTED: its client does not read.
     size_t max_queued_bytes = size_t{1} << 30;
-    // More streams than these are refused with RESOURCE_EXHAUSTED.
+    // Further streams are refused with RESOURCE_EXHAUSTED.
     int max_streams = 1024;
     absl::Duration keepalive_time = absl::Seconds(10);
     absl::Duration keepalive_timeout = absl::Seconds(10);
-    // Calls that have not ended by then are cut at Shutdown.
+    // Shutdown cuts calls that have not ended after this time.
     absl::Duration shutdown_timeout = absl::Seconds(2);
   };
 
   GrpcStreamServer(Options options, StreamHandlerFactory factory);
   ~GrpcStreamServer();  // Shutdown()
 
-  // Before Start. `method` is the full name, "/sluice.Pserver/SaveShards".
+  // Call it before Start. `method` is the full name, such as "/sluice.Pserver/SaveShards".
   void RegisterUnary(const std::string& method, UnaryHandler handler);
 
-  // UNAVAILABLE says why the address cannot be bound (in use, not of this host, ...).
+  // UNAVAILABLE says why the address cannot be bound (in use, not on this host, ...).
   absl::Status Start();
   // The port that was bound; 0 before Start.
   int port() const;
 
-  // Ends every stream with UNAVAILABLE, lets unary handlers finish, and returns when every handler
-  // has had its OnClosed and is destroyed. Streams kept by others stay valid and do nothing. Safe
-  // to call twice.
+  // Ends every stream with UNAVAILABLE and lets unary handlers finish. Returns when every handler
+  // has had its OnClosed and is destroyed. Streams that others still hold stay valid and do
+  // nothing. Safe to call twice.
   void Shutdown();
 
-  // Streams open now.
+  // The number of open streams.
   int open_streams() const;
-  // Bytes accepted by Send and not yet sent or lost, over all streams.
+  // The bytes of all streams that Send has accepted and that are not yet sent or lost.
   size_t queued_bytes() const;
 
  private:

@@ -23,10 +23,12 @@
 namespace sluice {
 namespace {
 
-// One stream's gRPC call. Its events run on one completion queue thread; `ops_` counts those to
-// come.
+// The gRPC call of one stream.
 //
-// start -> { read, read, ... , failed read -> finish } beside { write, write, ..., writes done }
+//   start -> { read, read, ..., failed read -> finish } beside { write, write, ..., writes done }
+//
+// Its events run on one completion queue thread. `ops_` counts the events to come; CancelAndWait
+// waits until there are none, so that no event meets a destroyed call.
 class ClientCall {
  public:
   ClientCall(std::string address, StreamCallbacks callbacks, size_t max_queued_bytes,
@@ -147,14 +149,14 @@ class ClientCall {
           "more than ", max_queued_bytes_, " bytes wait to be sent; does the peer read?"));
     }
     absl::StatusCode code = status.code();
-    // Not by us: the peer dropped the stream.
+    // When this end did not cancel, the peer dropped the stream.
     if (code == absl::StatusCode::kCancelled && !destroying) code = absl::StatusCode::kUnavailable;
     callbacks_.on_closed(
         absl::Status(code, absl::StrCat("stream to ", address_, ": ", status.message())));
     EndOp();
   }
 
-  // Nothing is sent any more.
+  // Drops the queue; from now on nothing is sent.
   void Break() {
     std::deque<Queued> lost;  // released outside the lock: owners may run any code
     MutexLock lock(&mutex_);
@@ -164,7 +166,8 @@ class ClientCall {
     lost.swap(queue_);
   }
 
-  // Starts the next write if there is one and none is under way.
+  // Starts the next write if there is one and none is under way. Decides under the lock and calls
+  // gRPC after it. The event may come at once on another thread, so `ops_` is counted before.
   void Pump() {
     Queued next{{}, 0};
     bool end;
@@ -181,7 +184,7 @@ class ClientCall {
         writing_bytes_ = next.size;
       }
       writing_ = true;
-      ++ops_;  // keeps this alive until OnWritten
+      ++ops_;  // keeps this call alive until OnWritten
     }
     if (end) {
       call_->WritesDone(&on_written_);
@@ -190,7 +193,7 @@ class ClientCall {
     }
   }
 
-  // The last statement of an event: this may be gone after it.
+  // Must be the last statement of an event: this call may be gone after it.
   void EndOp() {
     MutexLock lock(&mutex_);
     if (--ops_ == 0) done_.NotifyAll();
@@ -204,15 +207,15 @@ class ClientCall {
 
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  grpc::ByteBuffer incoming_;  // of the read under way
-  grpc::Status grpc_status_;   // of Finish
+  grpc::ByteBuffer incoming_;  // filled by the read under way
+  grpc::Status grpc_status_;   // filled by Finish
 
   Mutex mutex_;
   CondVar done_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
-  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // those being written included
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // includes the bytes being written
   size_t writing_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int ops_ ABSL_GUARDED_BY(mutex_) = 1;  // the start
+  int ops_ ABSL_GUARDED_BY(mutex_) = 1;  // counts the start at first
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
@@ -246,11 +249,13 @@ grpc::ChannelArguments Arguments(const GrpcTransport::Options& options) {
               static_cast<int>(absl::ToInt64Milliseconds(options.keepalive_timeout)));
   args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // The least time between attempts is also what bounds one attempt.
+  // Despite its name, the least time between attempts also bounds one attempt.
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, connect_ms);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // A proxy of the environment has no place between the parts of one cluster.
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return args;
 }
 
@@ -265,7 +270,7 @@ class GrpcTransport::Impl {
     }
   }
 
-  // Every stream is gone, so nothing is started on the queues any more.
+  // Every stream is gone, so no new operation starts on the queues.
   ~Impl() {
     for (auto& queue : queues_) queue->Shutdown();
     for (std::thread& thread : threads_) thread.join();
@@ -284,7 +289,7 @@ class GrpcTransport::Impl {
     grpc::GenericStub stub(ChannelTo(address));
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(timeout));
-    grpc::CompletionQueue queue;  // of this call alone: this thread runs it
+    grpc::CompletionQueue queue;  // for this call alone, run by this thread
     grpc::ByteBuffer reply;
     grpc::Status status;
     auto call =
@@ -328,7 +333,7 @@ class GrpcTransport::Impl {
 
   const Options options_;
   std::vector<std::unique_ptr<grpc::CompletionQueue>> queues_;
-  std::vector<std::thread> threads_;  // one a queue
+  std::vector<std::thread> threads_;  // one per queue
   std::atomic<size_t> next_queue_{0}, queued_bytes_{0};
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ ABSL_GUARDED_BY(mutex_);
@@ -342,7 +347,7 @@ struct MallocOption {
   int value;
 };
 constexpr MallocOption kMallocOptions[] = {
-    // Blocks up to here come from the heap, not from mmap.
+    // Blocks up to this size come from the heap, not from mmap.
     {M_MMAP_THRESHOLD, "M_MMAP_THRESHOLD", 1 << 30},
     {M_TRIM_THRESHOLD, "M_TRIM_THRESHOLD", 1 << 30},
     {M_TOP_PAD, "M_TOP_PAD", 64 << 20},

@@ -27,11 +27,12 @@ Message CopyAndCut(const Message& message, size_t slice_bytes) {
   return cut;
 }
 
-// One direction of a stream: hands messages in order to its receiver on a thread of its own, and
-// the end last.
+// One direction of a stream. Hands the messages to their receiver in order, on a thread of its own,
+// and the end last.
 class Delivery {
  public:
-  // Starts delivering. All three run on the thread: on_start first, on_end exactly once, last.
+  // Starts delivering. All three functions run on the thread: on_start first, on_end last and
+  // exactly once.
   void Start(std::function<void()> on_start, std::function<void(Message)> on_message,
              std::function<void(absl::Status)> on_end) {
     thread_ = std::thread([this, on_start = std::move(on_start), on_message = std::move(on_message),
@@ -51,7 +52,8 @@ class Delivery {
     changed_.NotifyOne();
   }
 
-  // drop: what is queued is lost. The first end's status counts, unless a later one lost something.
+  // Ends the delivery. With `drop` the queued messages are lost. The status of the first end
+  // counts, unless a later end drops messages.
   void End(absl::Status status, bool drop) {
     std::deque<Message> dropped;  // released outside the lock: owners may run any code
     MutexLock lock(&mutex_);
@@ -98,8 +100,8 @@ class Delivery {
 
 }  // namespace
 
-// Held by both ends and by the transport. The handler, which holds the server's end, goes at the
-// end of the server's thread: that breaks the cycle.
+// A stream as both ends see it. Both ends and the transport hold it. The handler holds the server's
+// end, so there is a cycle; the server's thread breaks it by destroying the handler when it ends.
 class InProcessTransport::Connection {
  public:
   explicit Connection(size_t slice_bytes) : slice_bytes_(slice_bytes) {}
@@ -108,7 +110,7 @@ class InProcessTransport::Connection {
     to_client_.Start([] {}, std::move(callbacks.on_message), std::move(callbacks.on_closed));
   }
 
-  // `server_end` holds this connection; the handler holds it.
+  // The handler takes `server_end`, which holds this connection.
   void StartServer(StreamHandlerFactory factory, std::shared_ptr<Stream> server_end,
                    std::string peer) {
     auto make_handler = [this, factory = std::move(factory), peer = std::move(peer),
@@ -207,7 +209,7 @@ void InProcessTransport::Unbind(const std::string& address) {
   }
   for (const auto& connection : server.connections) {
     connection->BreakBoth(
-        absl::UnavailableError(absl::StrCat("the server at ", address, " is gone")));
+        absl::UnavailableError(absl::StrCat("the server at ", address, " has stopped")));
   }
   for (const auto& connection : server.connections) connection->JoinServer();
 }
@@ -224,6 +226,7 @@ std::unique_ptr<Stream> InProcessTransport::Connect(const std::string& address,
       connection->BreakBoth(
           absl::UnavailableError(absl::StrCat("no server is bound to ", address)));
     } else {
+      // Forget ended connections, so that a long-lived server does not keep every one it ever had.
       auto& connections = found->second.connections;
       auto live = std::partition(connections.begin(), connections.end(),
                                  [](const auto& c) { return !c->server_finished(); });

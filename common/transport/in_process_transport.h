@@ -1,9 +1,13 @@
-// A Transport in memory, for tests: addresses are names, messages are copied as a network would.
+// A Transport in memory, for tests.
 //
-// Each stream has two delivery threads, one for the server's handler and one for the client's
-// callbacks. Thread safety: all methods may be called from any thread; Unbind and the destructor
-// not from a handler. Memory: Send copies the message and cuts the copy in slices of `slice_bytes`,
-// so that values straddle.
+// Addresses are names, and messages are copied as over a network. Each stream has two delivery
+// threads, one for the server's handler and one for the client's callbacks.
+//
+// Thread safety: all methods may be called from any thread. Unbind and the destructor must not run
+// in a handler.
+//
+// Memory: Send copies the message and cuts the copy into slices of `slice_bytes`, so that values
+// straddle slices.
 #pragma once
 
 #include <map>
@@ -21,19 +25,19 @@ class InProcessTransport : public Transport {
   using UnaryHandler = std::function<absl::StatusOr<std::string>(const std::string& request)>;
 
   explicit InProcessTransport(size_t slice_bytes = 8191);
-  // Unbinds every address. Client streams may live on, broken.
+  // Unbinds every address. Client streams may outlive the transport, but are broken.
   ~InProcessTransport() override;
 
-  // From now on `address` answers streams with the factory's handlers. REQUIRES: it is not bound.
+  // From now on the factory's handlers answer streams to `address`. REQUIRES: it is not bound.
   void Bind(const std::string& address, StreamHandlerFactory factory);
-  // Call() runs it on the caller's thread.
+  // Registers a handler, which Call() runs on the caller's thread.
   void RegisterUnary(const std::string& address, const std::string& method, UnaryHandler handler);
-  // The server at `address` dies: its streams break with UNAVAILABLE, what is queued is lost.
-  // Returns when every handler has had its OnClosed and is destroyed.
+  // Acts as if the server at `address` died: its streams break with UNAVAILABLE, and queued
+  // messages are lost. Returns when every handler has had its OnClosed and is destroyed.
   void Unbind(const std::string& address);
 
   std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
-  // The timeout is not watched: the handler runs here.
+  // Ignores the timeout, because the handler runs on this thread.
   absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override;
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "values travel as they lie in memory: little-endian machines only"
+#error "values travel as they lie in memory, so Sluice needs a little-endian machine"
 #endif
 
 namespace sluice {
@@ -59,8 +59,7 @@ absl::StatusOr<uint64_t> ReadVarint(PayloadReader* in, absl::string_view of) {
   uint64_t value = 0;
   for (size_t i = 0; i < kMaxVarintBytes; ++i) {
     if (in->remaining() == 0) {
-      return Bad(
-          absl::StrCat("it ends inside the length of its ", of, " (after ", i, " bytes of it)"));
+      return Bad(absl::StrCat("it ends inside the length of its ", of, ", after ", i, " bytes"));
     }
     const uint8_t byte = ReadByte(in);
     value |= static_cast<uint64_t>(byte & 0x7F) << (7 * i);
@@ -73,7 +72,7 @@ absl::Status ReadTag(PayloadReader* in, uint8_t tag, absl::string_view of) {
   if (in->remaining() == 0) return Bad(absl::StrCat("it ends before its ", of));
   const uint8_t byte = ReadByte(in);
   if (byte == tag) return absl::OkStatus();
-  return Bad(absl::StrFormat("byte 0x%02x stands where its %s begins with 0x%02x", byte, of, tag));
+  return Bad(absl::StrFormat("its %s must begin with 0x%02x, not 0x%02x", of, tag, byte));
 }
 
 absl::Status ReadMagic(PayloadReader* in) {
@@ -81,7 +80,7 @@ absl::Status ReadMagic(PayloadReader* in) {
   const uint8_t first = ReadByte(in);
   if (first != kMagicTag) {
     return Bad(absl::StrFormat("first byte 0x%02x is not a frame's 0x%02x%s", first, kMagicTag,
-                               first == 0x16 ? "; is this a TLS client?" : ""));
+                               first == 0x16 ? "; is the peer a TLS client?" : ""));
   }
   uint32_t magic = 0;
   const size_t n = std::min(in->remaining(), sizeof magic);
@@ -99,11 +98,11 @@ absl::Status ReadHeader(PayloadReader* in, Header* header) {
   if (!length.ok()) return length.status();
   if (*length > kMaxHeaderBytes) {
     return Bad(
-        absl::StrCat("a header of ", *length, " bytes is over the limit of ", kMaxHeaderBytes));
+        absl::StrCat("its header of ", *length, " bytes is over the limit of ", kMaxHeaderBytes));
   }
   if (*length > in->remaining()) {
     return Bad(
-        absl::StrCat("header of ", *length, " bytes, but only ", in->remaining(), " follow"));
+        absl::StrCat("its header has ", *length, " bytes, but only ", in->remaining(), " follow"));
   }
   const size_t n = *length;
   if (n == 0) return absl::OkStatus();
@@ -112,14 +111,14 @@ absl::Status ReadHeader(PayloadReader* in, Header* header) {
   const uint8_t* piece = in->Piece(n, &piece_size);
   if (piece_size == n) {
     parsed = header->ParseFromArray(piece, static_cast<int>(n));
-  } else {  // straddles slices
+  } else {  // the header straddles slices
     std::string whole(reinterpret_cast<const char*>(piece), piece_size);
     whole.resize(n);
     in->Copy(&whole[piece_size], n - piece_size);
     parsed = header->ParseFromString(whole);
   }
   if (parsed) return absl::OkStatus();
-  return Bad(absl::StrCat("its ", n, " header bytes are not a ", header->GetTypeName()));
+  return Bad(absl::StrCat("its ", n, " header bytes do not parse as ", header->GetTypeName()));
 }
 
 absl::Status ReadPayloadLength(PayloadReader* in) {
@@ -128,7 +127,7 @@ absl::Status ReadPayloadLength(PayloadReader* in) {
   absl::StatusOr<uint64_t> length = ReadVarint(in, "payload");
   if (!length.ok()) return length.status();
   if (*length == in->remaining()) return absl::OkStatus();
-  return Bad(absl::StrCat("payload of ", *length, " bytes, but ", in->remaining(), " follow"));
+  return Bad(absl::StrCat("its payload has ", *length, " bytes, but ", in->remaining(), " follow"));
 }
 
 template <typename Decoded>
@@ -149,8 +148,9 @@ inline __attribute__((always_inline)) uint16_t RoundToBf16(float value) {
   return static_cast<uint16_t>((bits & 0x7FFFFFFF) > kExponent ? quiet_nan : rounded);
 }
 
-// Loops over n values of any alignment in wire form. Results: all ones in the exponent's bits when
-// a value was not finite.
+// Loops over n values in wire form, at any alignment. A loop returns kExponent when a value is not
+// finite, else 0. Everything is inlined so that each caller below compiles it for its own
+// instruction set; the loops have no branch on a value, so that compilers can vectorize them.
 #define SLUICE_LOOP inline __attribute__((always_inline)) uint32_t
 
 SLUICE_LOOP NotFinite(uint32_t bits) { return (bits & kExponent) == kExponent ? kExponent : 0; }
@@ -167,7 +167,7 @@ SLUICE_LOOP LoadBf16(const uint8_t* from, size_t i) {
   return static_cast<uint32_t>(half) << 16;
 }
 
-// to == nullptr: only looks.
+// With a null `to`, only checks the values.
 template <typename Load>
 SLUICE_LOOP Take(Load load, const uint8_t* from, size_t n, float* to) {
   uint32_t bad = 0;
@@ -273,8 +273,9 @@ const uint8_t* PayloadReader::Values(size_t n, size_t width, uint8_t* straddling
 
 void PayloadReader::Copy(void* to, size_t n) {
   if (n > left_) {
-    std::fprintf(stderr, "PayloadReader: %zu bytes wanted, %zu left: the caller checks first\n", n,
-                 left_);
+    std::fprintf(stderr,
+                 "PayloadReader: %zu bytes wanted, %zu left; the caller must check remaining()\n",
+                 n, left_);
     std::abort();
   }
   uint8_t* out = static_cast<uint8_t*>(to);
@@ -302,7 +303,7 @@ absl::StatusOr<DecodedReply> DecodeReply(Message message) {
 
 uint16_t FloatToBf16(float value) { return RoundToBf16(value); }
 
-// to == nullptr: only looks.
+// With a null `to`, only checks the values.
 static bool TakeFrom(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
   const size_t width = wire_bytes == 2 ? 2 : 4;
   if (n > payload->remaining() / width) return false;

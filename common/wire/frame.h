@@ -1,5 +1,6 @@
-// The data plane's messages (layout: proto/pserver.proto), written and read without touching the
-// values.
+// Encodes and decodes the data plane's messages without copying their values.
+//
+// Format: proto/pserver.proto.
 //
 // Thread safety: free functions; a PayloadReader belongs to one thread.
 #pragma once
@@ -19,7 +20,7 @@ inline constexpr uint32_t kDataProtocol = 1;
 inline constexpr size_t kChunkBytes = 1 << 20;
 inline constexpr size_t kMaxHeaderBytes = 1 << 20;
 
-// magic + header + payload; the payload's slices are shared, not copied.
+// Puts the magic and the header in front of the payload, whose slices are shared, not copied.
 Message EncodeFrame(const FrameHeader& header, Message payload);
 Message EncodeReply(const ReplyHeader& header, Message payload);
 
@@ -35,11 +36,12 @@ class PayloadReader {
   void Copy(void* to, size_t n);
   // Skips n bytes, or all that remain when they are fewer.
   void Skip(size_t n);
-  // The next at most n bytes that lie in one piece (at least 1 when n and remaining() are not 0).
+  // Takes the next bytes that lie in one piece: at most n, and at least 1 unless n or remaining()
+  // is 0.
   const uint8_t* Piece(size_t n, size_t* piece_size);
-  // The next at most n values of `width` bytes (at most 8) where they lie, at any address; *taken
-  // says how many, at least 1. One that straddles slices is put together in `straddling`. REQUIRES:
-  // 0 < n * width <= remaining().
+  // Takes the next values of `width` bytes (at most 8) where they lie, at any address. *taken is
+  // how many: at most n, at least 1. A value that straddles slices is put together in `straddling`.
+  // REQUIRES: 0 < n * width <= remaining().
   const uint8_t* Values(size_t n, size_t width, uint8_t* straddling, size_t* taken);
 
  private:
@@ -56,12 +58,12 @@ struct DecodedReply {
   PayloadReader payload;
 };
 
-// INVALID_ARGUMENT says which bytes are wrong ("first byte 0x16 is not a frame's 0x0d; is this a
-// TLS client?").
+// INVALID_ARGUMENT says which bytes are wrong ("first byte 0x16 is not a frame's 0x0d; is the peer
+// a TLS client?").
 absl::StatusOr<DecodedFrame> DecodeFrame(Message message);
 absl::StatusOr<DecodedReply> DecodeReply(Message message);
 
-// bfloat16, round to nearest even; NaN stays NaN.
+// Rounds to the nearest bfloat16, ties to even. NaN stays NaN.
 uint16_t FloatToBf16(float value);
 inline float Bf16ToFloat(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
@@ -70,12 +72,12 @@ inline float Bf16ToFloat(uint16_t bits) {
   return value;
 }
 
-// Reads n values of 4 or 2 bytes each into floats. False when one of them is not finite (all n are
-// read and consumed), or when fewer than n remain (nothing is).
+// Reads n values of 4 or 2 bytes each into floats. Returns false when one of them is not finite;
+// all n are consumed then. Also returns false when fewer than n remain; nothing is consumed then.
 bool ReadValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
-// The same, without keeping them.
+// The same, without keeping the values.
 bool CheckValues(PayloadReader* payload, uint32_t wire_bytes, size_t n);
-// Writes n values in wire form, 4 or 2 bytes each, to `to` (any alignment).
+// Write n values in wire form, 4 or 2 bytes each, to `to` at any alignment.
 void WriteBf16(const float* values, size_t n, uint8_t* to);
 inline void WriteValues(const float* values, size_t n, uint32_t wire_bytes, uint8_t* to) {
   if (wire_bytes == 2) {
@@ -85,8 +87,8 @@ inline void WriteValues(const float* values, size_t n, uint32_t wire_bytes, uint
   }
 }
 bool AllFinite(const float* values, size_t n);
-// Slice of n values in wire form: shares `values` when wire_bytes is 4 (owner keeps them), converts
-// for 2.
+// A slice of n values in wire form. With wire_bytes 4 it shares `values`, which `owner` keeps
+// alive; with 2 it holds converted copies.
 Slice ValuesSlice(const float* values, size_t n, uint32_t wire_bytes,
                   std::shared_ptr<const void> owner);
 

@@ -22,8 +22,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Sends `bytes` and returns all that comes back until the server closes. With `half_close` the
-// server sees the end of the bytes at once (and, as the library does, answers nothing).
+// Sends `bytes` and returns everything that comes back until the server closes. With `half_close`
+// the server sees the end of the bytes at once; the library then answers nothing.
 std::string Exchange(const AdminServer& server, const std::string& bytes, bool half_close = true) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   const timeval timeout = {10, 0};
@@ -52,7 +52,7 @@ std::unique_ptr<AdminServer> Start(AdminServer::Options options) {
   return *std::move(server);
 }
 
-TEST(AdminServerTest, ReadyTellsWhatIsMissingUntilReady) {
+TEST(AdminServerTest, ReadyzSaysWhatIsMissingUntilReady) {
   std::atomic<bool> ready{false};
   AdminServer::Options options;
   options.ready = [&ready] {
@@ -104,7 +104,7 @@ TEST(AdminServerTest, WithoutCallbacksEveryPageAnswers) {
   }
 }
 
-TEST(AdminServerTest, RandomBytesAndOversizedRequestsDoNotStopIt) {
+TEST(AdminServerTest, RandomBytesAndOversizedRequestsDoNotStopTheServer) {
   AdminServer::Options options;
   options.status_text = []() -> std::string { throw std::runtime_error("boom"); };
   const auto server = Start(std::move(options));
@@ -124,7 +124,7 @@ TEST(AdminServerTest, RandomBytesAndOversizedRequestsDoNotStopIt) {
   EXPECT_THAT(Get(*server, "/livez"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST(AdminServerTest, PortInUseIsRefusedWithAddressAndFix) {
+TEST(AdminServerTest, APortInUseIsRefusedWithItsAddressAndTheFix) {
   const auto first = Start({});
   AdminServer::Options options;
   options.bind = first->address();

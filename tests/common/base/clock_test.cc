@@ -16,14 +16,14 @@ TEST(ClockTest, FakeClockMovesOnlyWhenTold) {
   EXPECT_EQ(clock.WallNow(), absl::UnixEpoch() + absl::Seconds(7));
 }
 
-TEST(ClockTest, SettingTheTimeOfDayMovesNoTimeout) {
+TEST(ClockTest, SettingTheTimeOfDayDoesNotMoveTimeouts) {
   FakeClock clock;
   clock.StepWall(absl::Hours(1));
   EXPECT_EQ(clock.Now(), absl::UnixEpoch());
   EXPECT_EQ(clock.WallNow(), absl::UnixEpoch() + absl::Hours(1));
 }
 
-TEST(ClockTest, RealTimeIsTheMonotonicClocks) {
+TEST(ClockTest, RealNowIsTheMonotonicClock) {
   const auto now = [] {
     return absl::UnixEpoch() +
            absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
@@ -39,7 +39,7 @@ TEST(ClockTest, RealWallTimeIsADate) {
             absl::FromCivil(absl::CivilDay(2024, 1, 1), absl::UTCTimeZone()));
 }
 
-TEST(ClockTest, SleepTakesItsTime) {
+TEST(ClockTest, SleepLastsAsLongAsAsked) {
   const absl::Time before = Clock::Real()->Now();
   Clock::Real()->Sleep(absl::Milliseconds(2));
   Clock::Real()->Sleep(-absl::Hours(1));

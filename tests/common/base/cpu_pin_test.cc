@@ -15,7 +15,7 @@ cpu_set_t Affinity() {
   return set;
 }
 
-TEST(CpuPinTest, WorkersOfAHostTakeOtherCpusWhileThereAreAny) {
+TEST(CpuPinTest, ChooseCpusWrapsAroundTheAllowedCpus) {
   EXPECT_THAT(ChooseCpus({0, 1, 2, 3}, 0, 2), ElementsAre(0, 1));
   EXPECT_THAT(ChooseCpus({0, 1, 2, 3}, 2, 2), ElementsAre(2, 3));
   EXPECT_THAT(ChooseCpus({4, 7}, 3, 1), ElementsAre(7));
@@ -23,7 +23,7 @@ TEST(CpuPinTest, WorkersOfAHostTakeOtherCpusWhileThereAreAny) {
   EXPECT_THAT(ChooseCpus({4, 7}, 1, 8), ElementsAre(7, 4));
 }
 
-TEST(CpuPinTest, PinsWhileItLives) {
+TEST(CpuPinTest, PinsUntilItIsDestroyed) {
   const cpu_set_t before = Affinity();
   {
     const CpuPin pin(0, 1);

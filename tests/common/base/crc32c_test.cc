@@ -41,7 +41,7 @@ TEST(Crc32cTest, PiecesEqualTheWhole) {
   }
 }
 
-TEST(Crc32cTest, ChecksumsOfPiecesGiveTheOneOfTheWhole) {
+TEST(Crc32cTest, CombinedChecksumsEqualTheChecksumOfTheWhole) {
   std::mt19937_64 random(12);
   std::string bytes(70000, '\0');
   for (char& b : bytes) b = static_cast<char>(random());
@@ -55,7 +55,7 @@ TEST(Crc32cTest, ChecksumsOfPiecesGiveTheOneOfTheWhole) {
 }
 
 TEST(Crc32cTest, ShiftsOfLongPiecesAddUp) {
-  // A shift by n + m bytes is a shift by n, then by m: also beyond what fits in memory.
+  // A shift by n + m bytes equals a shift by n and then by m, even for sizes that exceed memory.
   const uint64_t n = uint64_t{3} << 40, m = (uint64_t{1} << 33) + 5;
   const uint32_t crc = 0x12345678;
   EXPECT_EQ(CombineCrc32c(crc, 0, ShiftCrc32c(n + m)),

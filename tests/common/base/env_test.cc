@@ -14,7 +14,7 @@
 
 #include "common/base/mutex.h"
 
-// The paths that were synced, by whatever this program calls.
+// The paths that any code of this program has synced.
 static std::vector<std::string>& Synced() {
   static std::vector<std::string> paths;
   return paths;
@@ -59,7 +59,7 @@ TEST_F(EnvTest, WritesThePiecesInOrderAndReadsThemBack) {
   EXPECT_EQ(*env_->ReadRange(path, 100, 3), "");
 }
 
-TEST_F(EnvTest, ReplacesAFileAndLeavesNothingBeside) {
+TEST_F(EnvTest, ReplacesAFileAndLeavesNoOtherFile) {
   const std::string path = dir_ + "/file";
   ASSERT_TRUE(env_->WriteFile(path, {"a longer first text"}).ok());
   ASSERT_TRUE(env_->WriteFile(path, {"short"}).ok());
@@ -67,15 +67,15 @@ TEST_F(EnvTest, ReplacesAFileAndLeavesNothingBeside) {
   EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
 }
 
-TEST_F(EnvTest, AFailedWriteLeavesTheOldContentsAndNothingBeside) {
-  // A folder cannot be replaced by a file: the rename fails, after the bytes were written.
+TEST_F(EnvTest, AFailedWriteKeepsTheOldContentsAndLeavesNoOtherFile) {
+  // A file cannot replace a folder, so the rename fails after the bytes were written.
   ASSERT_TRUE(env_->MakeDirs(dir_ + "/target/inner").ok());
   EXPECT_FALSE(env_->WriteFile(dir_ + "/target", {"text"}).ok());
   EXPECT_THAT(*env_->List(dir_), ElementsAre("target"));
   EXPECT_THAT(*env_->List(dir_ + "/target"), ElementsAre("inner"));
 }
 
-TEST_F(EnvTest, AFileInPiecesAppearsWhenItIsFinished) {
+TEST_F(EnvTest, AFileWrittenInPiecesAppearsOnlyWhenFinished) {
   const std::string path = dir_ + "/file";
   ASSERT_TRUE(env_->WriteFile(path, {"old"}).ok());
   {
@@ -96,7 +96,7 @@ TEST_F(EnvTest, AFileInPiecesAppearsWhenItIsFinished) {
   EXPECT_EQ(env_->StartFile(dir_ + "/none/file").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(EnvTest, WritersOfOneFileDoNotMix) {
+TEST_F(EnvTest, ConcurrentWritersOfOneFileDoNotMix) {
   const std::string path = dir_ + "/file";
   std::vector<std::thread> writers;
   for (char c : {'a', 'b', 'c'}) {
@@ -109,13 +109,13 @@ TEST_F(EnvTest, WritersOfOneFileDoNotMix) {
   EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
 }
 
-TEST_F(EnvTest, MakesParentsAndIsFineWhenThere) {
+TEST_F(EnvTest, MakeDirsCreatesParentsAndAcceptsExistingFolders) {
   EXPECT_TRUE(env_->MakeDirs(dir_ + "/a/b//c/").ok());
   EXPECT_TRUE(env_->MakeDirs(dir_ + "/a/b/c").ok());
   EXPECT_TRUE(env_->Exists(dir_ + "/a/b/c"));
 }
 
-TEST_F(EnvTest, EveryFolderThatIsMadeIsSyncedIntoTheOneAroundIt) {
+TEST_F(EnvTest, EachNewFolderIsSyncedIntoItsParent) {
   Synced().clear();
   ASSERT_TRUE(env_->MakeDirs(dir_ + "/a/b/c/").ok());
   EXPECT_THAT(Synced(), ElementsAre(dir_, dir_ + "/a", dir_ + "/a/b"));
@@ -131,7 +131,7 @@ TEST_F(EnvTest, AFileAndItsRenameAreSynced) {
   Synced().clear();
   ASSERT_TRUE(env_->WriteFile(dir_ + "/a/file", {"x"}).ok());
   ASSERT_EQ(Synced().size(), 2u);
-  EXPECT_THAT(Synced()[0], HasSubstr(dir_ + "/a/file."));  // before it has its name
+  EXPECT_THAT(Synced()[0], HasSubstr(dir_ + "/a/file."));  // synced before it gets its name
   EXPECT_EQ(Synced()[1], dir_ + "/a");
   Synced().clear();
   ASSERT_TRUE(env_->RenameFile(dir_ + "/a/file", dir_ + "/other").ok());
@@ -140,7 +140,7 @@ TEST_F(EnvTest, AFileAndItsRenameAreSynced) {
   EXPECT_FALSE(env_->Exists(dir_ + "/a/file"));
 }
 
-TEST_F(EnvTest, OfManyThatMakeAFolderOneDoes) {
+TEST_F(EnvTest, ExactlyOneOfManyCallersMakesTheFolder) {
   std::atomic<int> made{0}, taken{0};
   std::vector<std::thread> makers;
   for (int i = 0; i < 8; ++i) {
@@ -163,7 +163,7 @@ TEST_F(EnvTest, OnlyAnEmptyFolderIsRemoved) {
   EXPECT_FALSE(env_->Exists(dir_ + "/a/b"));
 }
 
-TEST_F(EnvTest, OneFileByTwoPathsIsTheSame) {
+TEST_F(EnvTest, TwoPathsToOneFileAreTheSameFile) {
   ASSERT_TRUE(env_->MakeDirs(dir_ + "/a").ok());
   ASSERT_TRUE(env_->WriteFile(dir_ + "/a/file", {"x"}).ok());
   ASSERT_TRUE(env_->WriteFile(dir_ + "/a/copy", {"x"}).ok());
@@ -176,7 +176,7 @@ TEST_F(EnvTest, OneFileByTwoPathsIsTheSame) {
   EXPECT_FALSE(IsSameFile(dir_ + "/absent", dir_ + "/absent"));
 }
 
-TEST_F(EnvTest, AFileInTheWayOfAFolderIsNamed) {
+TEST_F(EnvTest, AFileInThePlaceOfAFolderIsNamed) {
   ASSERT_TRUE(env_->WriteFile(dir_ + "/a", {"x"}).ok());
   EXPECT_THAT(std::string(env_->MakeDirs(dir_ + "/a").message()), HasSubstr(dir_ + "/a"));
   EXPECT_FALSE(env_->MakeDirs(dir_ + "/a/b").ok());
@@ -187,7 +187,7 @@ TEST_F(EnvTest, ListsSorted) {
   EXPECT_THAT(*env_->List(dir_), ElementsAre("a", "b", "c"));
 }
 
-TEST_F(EnvTest, WhatIsMissingIsNotFoundAndNamed) {
+TEST_F(EnvTest, MissingPathsAreNotFoundAndNamed) {
   const std::string path = dir_ + "/absent";
   for (const absl::Status& status :
        {env_->ReadFile(path).status(), env_->ReadRange(path, 0, 1).status(),
@@ -199,9 +199,22 @@ TEST_F(EnvTest, WhatIsMissingIsNotFoundAndNamed) {
   EXPECT_FALSE(env_->Exists(path));
 }
 
-TEST_F(EnvTest, AFolderIsNoFile) {
+TEST_F(EnvTest, AFolderCannotBeReadAsAFile) {
   EXPECT_FALSE(env_->ReadFile(dir_).ok());
   EXPECT_FALSE(env_->ReadRange(dir_, 0, 1).ok());
+}
+
+TEST_F(EnvTest, AnUnfinishedFileTellsItsFinalName) {
+  {
+    const auto file = env_->StartFile(dir_ + "/a.txt");
+    ASSERT_TRUE(file.ok());
+    const auto names = *env_->List(dir_);
+    ASSERT_EQ(names.size(), 1u);
+    EXPECT_EQ(FinishedName(names[0]), "a.txt");
+  }
+  for (const char* name : {"a", "a.unfinished", "a.7.unfinished", "a.7.b.unfinished",
+                           "a.7.07.unfinished", "a.7.7.unfinished.bak", ".unfinished"})
+    EXPECT_EQ(FinishedName(name), "") << name;
 }
 
 TEST_F(EnvTest, RemovesAFile) {

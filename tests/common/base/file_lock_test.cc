@@ -23,13 +23,13 @@ class FileLockTest : public testing::Test {
   const std::string path_ = testing::TempDir() + "file_lock_test." + std::to_string(getpid());
 };
 
-TEST_F(FileLockTest, OneHolderAtATimeWhichIsNamed) {
+TEST_F(FileLockTest, NamesTheOneProcessThatHoldsTheLock) {
   {
     const auto first = FileLock::Take(path_);
     ASSERT_TRUE(first.ok()) << first.status();
     uint32_t holder = 0;
     EXPECT_TRUE(absl::IsAlreadyExists(FileLock::Take(path_, &holder).status()));
-    // A sandbox without locks of its own namespace in /proc names nobody.
+    // The holder is unknown in a sandbox whose /proc does not list the locks of its namespace.
     EXPECT_TRUE(holder == static_cast<uint32_t>(getpid()) || holder == 0) << holder;
   }
   EXPECT_TRUE(FileLock::Take(path_).ok());
@@ -42,7 +42,7 @@ TEST_F(FileLockTest, MovingTheLockKeepsIt) {
   EXPECT_TRUE(absl::IsAlreadyExists(FileLock::Take(path_).status()));
 }
 
-TEST_F(FileLockTest, ADeadProcessHoldsNothing) {
+TEST_F(FileLockTest, ADeadProcessReleasesItsLock) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
@@ -60,7 +60,7 @@ TEST_F(FileLockTest, ADeadProcessHoldsNothing) {
   close(ready[1]);
 }
 
-TEST_F(FileLockTest, AFileThatCannotBeWrittenIsNamed) {
+TEST_F(FileLockTest, AFileThatCannotBeOpenedIsInvalidArgument) {
   const auto lock = FileLock::Take(path_ + "/below");
   EXPECT_TRUE(absl::IsInvalidArgument(lock.status()));
 }

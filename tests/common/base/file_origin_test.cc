@@ -9,8 +9,9 @@
 namespace sluice {
 namespace {
 
-constexpr FileKind kKinds[] = {FileKind::kJobConfig, FileKind::kResult, FileKind::kEvents,
-                               FileKind::kTrace,     FileKind::kShard,  FileKind::kManifest};
+constexpr FileKind kKinds[] = {FileKind::kJobConfig, FileKind::kClusterConfig, FileKind::kEndpoints,
+                               FileKind::kResult,    FileKind::kEvents,        FileKind::kTrace,
+                               FileKind::kShard,     FileKind::kManifest};
 
 class FileOriginTest : public ::testing::Test {
  protected:
@@ -29,7 +30,7 @@ class FileOriginTest : public ::testing::Test {
   Env* const env_ = Env::Real();
 };
 
-// What writers of each kind begin or end with; their own tests hold them to it.
+// How files of each kind begin or end. The tests of their writers check that they do.
 const std::string kConfig = std::string(kOwnConfigLine) + "version: 1\nname: \"a\"\n";
 const std::string kResult =
     "{\n  \"job\": \"a-1\",\n  \"mode\": \"sync\",\n  \"k_steps\": 0,\n  \"status\": \"done\",\n"
@@ -40,27 +41,30 @@ const std::string kTrace =
     kOwnTraceEnd;
 const std::string kManifest = "version: 1\njob_id: \"a-1\"\nmodel_digest: \"00\"\n";
 
-TEST_F(FileOriginTest, EachKindIsKnownByItsContentsAlone) {
-  const std::pair<FileKind, std::string> own[] = {{FileKind::kJobConfig, kConfig},
-                                                  {FileKind::kResult, kResult},
-                                                  {FileKind::kTrace, kTrace},
-                                                  {FileKind::kShard, "SLSHARD1...."},
-                                                  {FileKind::kManifest, kManifest}};
+TEST_F(FileOriginTest, EachKindIsRecognisedByItsContentsAlone) {
+  const std::pair<FileKind, std::string> own[] = {
+      {FileKind::kJobConfig, kConfig},
+      {FileKind::kClusterConfig, std::string(kOwnClusterLine) + "version: 1\n"},
+      {FileKind::kEndpoints, std::string(kOwnEndpointsLine) + "worker 0 - 7 -\n"},
+      {FileKind::kResult, kResult},
+      {FileKind::kTrace, kTrace},
+      {FileKind::kShard, "SLSHARD1...."},
+      {FileKind::kManifest, kManifest}};
   for (const auto& [kind, text] : own) {
     const std::string path = Write(text);
     for (const FileKind other : kKinds) EXPECT_EQ(IsOwnFile(env_, path, other), other == kind);
   }
 }
 
-TEST_F(FileOriginTest, WhatOnlyLooksAlikeIsNotOurs) {
+TEST_F(FileOriginTest, FilesThatOnlyLookAlikeAreNotOurs) {
   const std::string foreign[] = {
       "",
       "version: 1\nname: \"a\"\n",                   // a user's job file
-      "# my job\n" + kConfig,                        // the line is not the first
+      "# my job\n" + kConfig,                        // our line is not the first
       "{\"job\": \"a-1\", \"status\": \"done\"}\n",  // another program's result
       "{\n  \"job\": \"a-1\",\n  \"mode\": \"sync\"\n}\n",
       "{\"traceEvents\": [], \"otherData\": {}}\n",  // another program's trace
-      kTrace + "\n",                                 // somebody wrote on behind it
+      kTrace + "\n",                                 // somebody appended to it
       std::string(12, '\0') +
           "\t12345678\x1a\x0d"
           "brain.Event:2",  // TensorFlow leaves out step 0
@@ -76,7 +80,7 @@ TEST_F(FileOriginTest, WhatOnlyLooksAlikeIsNotOurs) {
   }
 }
 
-TEST_F(FileOriginTest, OnlyOwnOrEmptyFilesAreReplacedUnasked) {
+TEST_F(FileOriginTest, OnlyOwnOrEmptyFilesAreReplacedWithoutOverwrite) {
   const auto replaceable = [&](const std::string& path, bool overwrite) {
     return CheckReplaceable(env_, path, FileKind::kResult, overwrite, "output_dir").code();
   };
@@ -93,7 +97,7 @@ TEST_F(FileOriginTest, OnlyOwnOrEmptyFilesAreReplacedUnasked) {
     EXPECT_NE(std::string(why.message()).find(word), std::string::npos) << why;
 }
 
-TEST_F(FileOriginTest, AFileOfNoKnownKindIsReplacedOnlyWhenAsked) {
+TEST_F(FileOriginTest, AFileOfUnknownKindIsReplacedOnlyWithOverwrite) {
   EXPECT_TRUE(CheckNothingThere(env_, dir_ + "/absent", false, "--output").ok());
   EXPECT_TRUE(CheckNothingThere(env_, Write(""), false, "--output").ok());
   EXPECT_TRUE(CheckNothingThere(env_, Write("0.5\n"), true, "--output").ok());

@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-// Computed by an independent implementation. Saved models, shards and initial values hang on them:
-// when one fails, the code is wrong, never the number.
+// An independent implementation computed these values. Saved models, shards and initial values
+// depend on them: when a test fails, the code is wrong, never the value.
 TEST(HashTest, MixIsFrozen) {
   EXPECT_EQ(MixHash(0), 0u);
   EXPECT_EQ(MixHash(1), 0x5692161d100b05e5u);
@@ -45,7 +45,7 @@ TEST(HashTest, ShardsAreFrozen) {
   }
 }
 
-TEST(HashTest, EveryPrefixLengthAndZeroByteCounts) {
+TEST(HashTest, EveryZeroByteChangesTheHash) {
   std::set<uint64_t> hashes;
   for (size_t n = 0; n < 40; ++n) hashes.insert(HashBytes(std::string(n, '\0'), 0));
   EXPECT_EQ(hashes.size(), 40u);

@@ -1,4 +1,4 @@
-// The real file system with a hook before each change: tests make the disk full, slow or dead.
+// The real file system with a hook before each change, which can make the disk full, slow or dead.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@ namespace sluice {
 
 class HookedEnv : public Env {
  public:
-  // Not OK: the change is not made, and the call fails so. `what`: "write", "rename", "mkdir",
-  // "remove", "rmdir".
+  // Runs before each change. When it fails, the change is not made and the call returns its status.
+  // `what` is "write", "rename", "mkdir", "remove" or "rmdir".
   std::function<absl::Status(const std::string& what, const std::string& path)> before;
-  // Of a write that `before` refuses, half of it is left beside, as after a crash.
+  // A write that `before` refuses leaves half of its bytes in an unfinished file, as a crash would.
   bool tears_writes = false;
 
   absl::StatusOr<std::string> ReadFile(const std::string& path) override {

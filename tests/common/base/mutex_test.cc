@@ -67,11 +67,11 @@ TEST(CondVarTest, WaitForEndsWithoutANotification) {
   Counter counter;
   MutexLock lock(&counter.mutex);
   const auto begin = std::chrono::steady_clock::now();
-  // A wakeup may be spurious: until the time is up.
+  // A wakeup may be spurious, so wait until the time is up.
   while (counter.changed.WaitFor(&counter.mutex, std::chrono::milliseconds(5))) {
   }
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(5));
-  counter.value = 1;  // still locked: the analysis and the sanitizer agree
+  counter.value = 1;  // WaitFor has locked again, or the analysis and the sanitizer would complain
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ class OutputTargetTest : public ::testing::Test {
 TEST_F(OutputTargetTest, LinksAreFollowedAndPipesAreWrittenInPlace) {
   fs::create_symlink("b", dir_ + "/a");
   fs::create_symlink("there", dir_ + "/b");
-  EXPECT_EQ(ResolveOutput(dir_ + "/a").path, dir_ + "/there");  // which is not there yet
+  EXPECT_EQ(ResolveOutput(dir_ + "/a").path, dir_ + "/there");  // the file does not exist yet
   EXPECT_FALSE(ResolveOutput(dir_ + "/a").in_place);
   Write("there", "x");
   EXPECT_EQ(ResolveOutput(dir_ + "/a").path, dir_ + "/there");
@@ -44,7 +44,7 @@ TEST_F(OutputTargetTest, LinksAreFollowedAndPipesAreWrittenInPlace) {
   EXPECT_TRUE(ResolveOutput("/dev/null").in_place);
 }
 
-TEST_F(OutputTargetTest, AFileThatCameMeanwhileStays) {
+TEST_F(OutputTargetTest, AFileCreatedMeanwhileIsNotReplaced) {
   const std::string done = Write("done", "new"), there = dir_ + "/there";
   EXPECT_TRUE(PutInPlace(done, there, false).ok());
   EXPECT_EQ(Read("there"), "new");
@@ -55,7 +55,7 @@ TEST_F(OutputTargetTest, AFileThatCameMeanwhileStays) {
   EXPECT_TRUE(PutInPlace(done, there, true).ok());
   EXPECT_EQ(Read("there"), "newer");
   Write("done", "newest");
-  Write("there", "");  // nothing to lose
+  Write("there", "");  // an empty file may be replaced
   EXPECT_TRUE(PutInPlace(done, there, false).ok());
   EXPECT_EQ(Read("there"), "newest");
 }

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-TEST(RandomIdTest, NumbersDifferAndLeaveRoomToCount) {
+TEST(RandomIdTest, IdsDifferAndLeaveRoomToCountUp) {
   std::set<uint64_t> seen;
   uint64_t all = 0;
   for (int i = 0; i < 100; ++i) {
@@ -17,7 +17,7 @@ TEST(RandomIdTest, NumbersDifferAndLeaveRoomToCount) {
     EXPECT_TRUE(seen.insert(id).second);
     all |= id;
   }
-  EXPECT_EQ(all, ~uint64_t{0} >> 1);  // every other bit is drawn
+  EXPECT_EQ(all, ~uint64_t{0} >> 1);  // every bit but the highest is drawn
 }
 
 }  // namespace

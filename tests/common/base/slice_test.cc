@@ -17,7 +17,7 @@ TEST(SliceTest, KeepsItsStringAliveWithoutMovingIt) {
   Slice copy;
   const uint8_t* where;
   {
-    const Slice slice = Slice::FromString("short");  // within the string object itself
+    const Slice slice = Slice::FromString("short");  // the bytes lie in the string object itself
     where = slice.data();
     copy = slice;
   }

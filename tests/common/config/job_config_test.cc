@@ -8,6 +8,7 @@
 #include "common/config/textproto_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/config/model_rules_for_test.h"
 
 namespace sluice {
 namespace {
@@ -30,7 +31,7 @@ data {
 }
 features { name: "age" numeric {} }
 features { name: "job" categorical {} }
-model { wide_deep { hidden_units: [8, 4] embedding_dim: 4 } }
+model { custom { name: "fake" } }
 )";
 
 JobConfig GoodJob() {
@@ -39,14 +40,26 @@ JobConfig GoodJob() {
   return job;
 }
 
+absl::StatusOr<JobConfig> Effective(const JobConfig& job, const std::string& base_dir) {
+  return EffectiveJobConfig(job, base_dir, FakeRules());
+}
+
+absl::StatusOr<JobConfig> Load(const std::string& file,
+                               const std::vector<ConfigOverride>& overrides = {},
+                               const std::function<absl::Status(const JobConfig&)>& check = nullptr,
+                               const FindColumns& columns = nullptr) {
+  return LoadJobConfig(file, overrides, FakeRules(), check, columns);
+}
+
 // The message of making GoodJob() with `path=value` pairs effective; "" when nothing is wrong.
-std::string Refusal(const std::vector<std::pair<std::string, std::string>>& settings) {
+std::string Refusal(const std::vector<std::pair<std::string, std::string>>& settings,
+                    const FakeRules& rules = FakeRules()) {
   JobConfig job = GoodJob();
   std::vector<ConfigOverride> overrides;
   for (const auto& [path, value] : settings) overrides.push_back({path, value, "--set"});
   const absl::Status applied = ApplyOverrides(overrides, &job);
   if (!applied.ok()) return std::string(applied.message());
-  const auto effective = EffectiveJobConfig(job, "/base");
+  const auto effective = EffectiveJobConfig(job, "/base", rules);
   return effective.ok() ? "" : std::string(effective.status().message());
 }
 
@@ -102,7 +115,7 @@ TEST(JobConfigTest, MissingFileAndFolderAreNamed) {
 }
 
 TEST(JobConfigTest, EveryDefaultIsFilledIn) {
-  const auto job = EffectiveJobConfig(GoodJob(), "/base");
+  const auto job = Effective(GoodJob(), "/base");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->version(), 1);
   EXPECT_EQ(job->worker_num(), 1);
@@ -126,8 +139,7 @@ TEST(JobConfigTest, EveryDefaultIsFilledIn) {
   EXPECT_TRUE(job->data().csv().trim());
   EXPECT_EQ(job->features(0).numeric().column(), "age");
   EXPECT_TRUE(job->features(1).in_deep());
-  EXPECT_TRUE(job->model().wide_deep().wide_categorical());
-  EXPECT_EQ(job->model().wide_deep().embedding_initializer().uniform().max(), 0.05f);
+  EXPECT_EQ(job->model().custom().options(), "filled in");
   EXPECT_EQ(job->optimizers().wide().learning_rate(), 0.001f);
   EXPECT_EQ(job->optimizers().wide().adam().beta1(), 0.9f);
 }
@@ -135,16 +147,16 @@ TEST(JobConfigTest, EveryDefaultIsFilledIn) {
 TEST(JobConfigTest, AHotRowCacheThatIsAskedForHasDefaults) {
   JobConfig asked = GoodJob();
   asked.mutable_strategy()->mutable_a_sync_configs()->mutable_hot_row_cache();
-  const auto job = EffectiveJobConfig(asked, "/base");
+  const auto job = Effective(asked, "/base");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->strategy().a_sync_configs().hot_row_cache().rows(), 1'000'000u);
   EXPECT_EQ(job->strategy().a_sync_configs().hot_row_cache().max_staleness_steps(), 8u);
 }
 
 TEST(JobConfigTest, EffectiveIsIdempotentAndReadsBackFromItsText) {
-  const auto once = EffectiveJobConfig(GoodJob(), "/base");
+  const auto once = Effective(GoodJob(), "/base");
   ASSERT_TRUE(once.ok());
-  const auto twice = EffectiveJobConfig(*once, "/elsewhere");
+  const auto twice = Effective(*once, "/elsewhere");
   ASSERT_TRUE(twice.ok());
   EXPECT_EQ(ToTextproto(*once), ToTextproto(*twice));
   JobConfig parsed;
@@ -157,14 +169,14 @@ TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder)
   job.set_output_dir("out/x");
   job.set_trace_file("trace.json");
   job.set_initial_model("/abs/model");
-  const auto effective = EffectiveJobConfig(job, "/base/configs");
+  const auto effective = Effective(job, "/base/configs");
   ASSERT_TRUE(effective.ok());
   EXPECT_THAT(effective->data().train_files(), ElementsAre("/base/configs/train.csv"));
   EXPECT_THAT(effective->data().eval_files(), ElementsAre("/base/configs/eval-*.csv"));
   EXPECT_EQ(effective->initial_model(), "/abs/model");
   EXPECT_EQ(effective->output_dir(), (std::filesystem::current_path() / "out/x").string());
   EXPECT_EQ(effective->trace_file(), (std::filesystem::current_path() / "trace.json").string());
-  EXPECT_EQ(EffectiveJobConfig(GoodJob(), "/base")->output_dir(), "");
+  EXPECT_EQ(Effective(GoodJob(), "/base")->output_dir(), "");
 }
 
 TEST(JobConfigTest, ModesFollowTheTwoSwitches) {
@@ -204,8 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"evaluate_only", "true"}}, {"evaluate_only", "initial_model"}},
         BadSetting{{{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.eval_files", ""}},
                    {"evaluate_only", "data.eval_files"}},
-        BadSetting{{{"features", "[]"}}, {"features: there are none"}},
-        BadSetting{{{"model", "{}"}}, {"model: there is none", "wide_deep"}}));
+        BadSetting{{{"features", "[]"}}, {"features: there are none"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Data, RefusalTest,
@@ -253,118 +264,115 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(JobConfigTest, SlotsAreChecked) {
   JobConfig job = GoodJob();
   job.mutable_data()->add_slots()->set_name("a");
-  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+  EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
               HasSubstr("data.slots: have an effect with format MULTI_SLOT only"));
   job.mutable_data()->set_format(DataConfig::MULTI_SLOT);
   job.mutable_data()->clear_csv();
   for (const char* name : {"y", "age"}) job.mutable_data()->add_slots()->set_name(name);
   job.mutable_data()->add_slots()->set_name("job");
-  EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
+  EXPECT_TRUE(Effective(job, "/base").ok());
   job.mutable_data()->mutable_slots(2)->set_dim(2);
-  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+  EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
               HasSubstr("'age' is a slot of 2 values, the columns age.0 to age.1; name one of"));
   job.mutable_features(0)->mutable_numeric()->set_column("age.2");
-  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+  EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
               HasSubstr("'age.2' is not among data.slots; did you mean 'age.0'?"));
   job.mutable_features(0)->mutable_numeric()->set_column("age.1");
-  EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
+  EXPECT_TRUE(Effective(job, "/base").ok());
   job.mutable_data()->add_slots()->set_name("a");
   job.mutable_data()->mutable_slots(4)->set_dim(100000);
-  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+  EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
               AllOf(HasSubstr("data.slots[4].name: 'a'"), HasSubstr("data.slots[4].dim: 100000")));
 }
 
 TEST(JobConfigTest, OnlySyncHasLanesAndNeedsOneForEachWorkerUnlessRanksHaveFilesOfTheirOwn) {
   JobConfig job = GoodJob();
-  EXPECT_FALSE(EffectiveJobConfig(job, "/base")->data().has_shuffle_lanes());
+  EXPECT_FALSE(Effective(job, "/base")->data().has_shuffle_lanes());
   job.set_worker_num(65);
-  EXPECT_TRUE(EffectiveJobConfig(job, "/base").ok());
+  EXPECT_TRUE(Effective(job, "/base").ok());
   job.mutable_strategy()->set_a_sync(false);
-  EXPECT_FALSE(EffectiveJobConfig(job, "/base").ok());
+  EXPECT_FALSE(Effective(job, "/base").ok());
   job.mutable_data()->set_shuffle_lanes(65);
-  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().shuffle_lanes(), 65u);
-  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().shuffle_window(), 8192u);
+  EXPECT_EQ(Effective(job, "/base")->data().shuffle_lanes(), 65u);
+  EXPECT_EQ(Effective(job, "/base")->data().shuffle_window(), 8192u);
   job.mutable_data()->clear_shuffle_lanes();
   job.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
-  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().shuffle_lanes(), 64u);
+  EXPECT_EQ(Effective(job, "/base")->data().shuffle_lanes(), 64u);
 }
 
 TEST(JobConfigTest, TheCacheIsWrittenWhenEpochsComeBackToIt) {
   JobConfig job = GoodJob();
   job.mutable_data()->set_cache_dir("cache");
-  EXPECT_FALSE(EffectiveJobConfig(job, "/base")->data().has_cache());
-  EXPECT_EQ(EffectiveJobConfig(job, "/base")->data().cache_dir(), "/base/cache");
+  EXPECT_FALSE(Effective(job, "/base")->data().has_cache());
+  EXPECT_EQ(Effective(job, "/base")->data().cache_dir(), "/base/cache");
   job.mutable_train()->set_epochs(2);
-  EXPECT_TRUE(EffectiveJobConfig(job, "/base")->data().cache());
+  EXPECT_TRUE(Effective(job, "/base")->data().cache());
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Model, RefusalTest,
-    ::testing::Values(
-        BadSetting{{{"features", "[{name: 'a' numeric {}}, {name: 'a' numeric {}}]"}},
-                   {"features[1].name: 'a' is given twice"}},
-        BadSetting{{{"features", "{numeric {}}"}}, {"features[0]: has no name"}},
-        BadSetting{{{"features", "{name: 'a'}"}}, {"features[0]: 'a' has no kind", "categorical"}},
-        BadSetting{{{"features[1].embedding_dim", "5"}}, {"features[1].embedding_dim: 5", "4"}},
-        BadSetting{{{"model.wide_deep.hidden_units", "8,0"}},
-                   {"model.wide_deep.hidden_units[1]: 0"}},
-        BadSetting{{{"model.wide_deep.embedding_dim", "0"}}, {"embedding_dim: is missing"}},
-        BadSetting{{{"model.wide_deep.dropout", "1"}}, {"dropout: 1", "[0, 1)"}},
-        BadSetting{{{"model.wide_deep.dropout", "-0.1"}}, {"[0, 1)"}},
-        BadSetting{{{"model.wide_deep.dropout", "nan"}}, {"[0, 1)"}},
-        BadSetting{{{"model.wide_deep.dropout", "0.5"}, {"model.wide_deep.hidden_units", ""}},
-                   {"dropout: has no effect"}},
-        BadSetting{{{"model.wide_deep.hidden_units", ""},
-                    {"model.wide_deep.wide_numeric", "false"},
-                    {"model.wide_deep.wide_categorical", "false"}},
-                   {"neither a wide nor a deep part"}},
-        BadSetting{{{"model.wide_deep.embedding_initializer", "{uniform {min: 1 max: -1}}"}},
-                   {"embedding_initializer.uniform", "min <= max"}},
-        BadSetting{{{"model.wide_deep.embedding_initializer", "{normal {stddev: -1}}"}},
-                   {"stddev -1"}}));
+    Features, RefusalTest,
+    ::testing::Values(BadSetting{{{"features", "[{name: 'a' numeric {}}, {name: 'a' numeric {}}]"}},
+                                 {"features[1].name: 'a' is given twice"}},
+                      BadSetting{{{"features", "{numeric {}}"}}, {"features[0]: has no name"}},
+                      BadSetting{{{"features", "{name: 'a'}"}},
+                                 {"features[0]: 'a' has no kind", "categorical"}}));
+
+INSTANTIATE_TEST_SUITE_P(Model, RefusalTest,
+                         ::testing::Values(BadSetting{{{"features[1].embedding_dim", "3"}},
+                                                      {"features[1].embedding_dim: 3"}},
+                                           BadSetting{{{"model.custom.options", "impossible"}},
+                                                      {"model.custom.options: is impossible"}},
+                                           BadSetting{{{"model.custom.options", "unused"}},
+                                                      {"model.custom.options: has no effect"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     WithoutEffect, RefusalTest,
-    ::testing::Values(
-        BadSetting{{{"model.wide_deep.hidden_units", ""}},
-                   {"model.wide_deep.embedding_dim: 4 has no effect without hidden_units"}},
-        BadSetting{{{"features[1].in_deep", "false"}},
-                   {"model.wide_deep.embedding_dim: 4 has no effect: no categorical"}},
-        BadSetting{{{"model.wide_deep.hidden_units", ""},
-                    {"model.wide_deep.embedding_dim", "0"},
-                    {"model.wide_deep.embedding_initializer", "{constant: 1}"}},
-                   {"embedding_initializer: has no effect without hidden_units"}},
-        BadSetting{{{"model.wide_deep.hidden_units", ""}, {"optimizers.embedding", "{sgd {}}"}},
-                   {"optimizers.embedding: has no effect without hidden_units"}},
-        BadSetting{{{"model.wide_deep.wide_categorical", "false"}, {"optimizers.wide", "{sgd {}}"}},
-                   {"optimizers.wide: has no effect with model.wide_deep.wide_categorical false"}},
-        BadSetting{{{"features[1].in_wide", "false"}, {"optimizers.wide", "{sgd {}}"}},
-                   {"optimizers.wide: has no effect: no categorical"}},
-        BadSetting{{{"model.wide_deep.hidden_units", ""},
-                    {"model.wide_deep.wide_numeric", "false"},
-                    {"optimizers.dense", "{sgd {}}"}},
-                   {"optimizers.dense: has no effect without hidden_units"}},
-        BadSetting{{{"data.eval_files", ""}, {"eval.every_epochs", "2"}},
-                   {"eval.every_epochs: 2 has no effect without data.eval_files"}},
-        BadSetting{{{"data.eval_files", ""}, {"eval.batch_size", "9"}},
-                   {"eval.batch_size: 9 has no effect without data.eval_files"}},
-        BadSetting{{{"evaluate_only", "true"},
-                    {"initial_model", "m"},
-                    {"checkpoint.save_final_model", "true"}},
-                   {"checkpoint.save_final_model: true has no effect with evaluate_only"}}));
+    ::testing::Values(BadSetting{{{"data.eval_files", ""}, {"eval.every_epochs", "2"}},
+                                 {"eval.every_epochs: 2 has no effect without data.eval_files"}},
+                      BadSetting{{{"data.eval_files", ""}, {"eval.batch_size", "9"}},
+                                 {"eval.batch_size: 9 has no effect without data.eval_files"}},
+                      BadSetting{
+                          {{"evaluate_only", "true"},
+                           {"initial_model", "m"},
+                           {"checkpoint.save_final_model", "true"}},
+                          {"checkpoint.save_final_model: true has no effect with evaluate_only"}}));
+
+TEST(JobConfigTest, OptimizersOfPartsThatTheModelLacksAreRefusedWithTheModelsReason) {
+  FakeRules rules;
+  rules.parts.no_dense = "is not dense";
+  rules.parts.no_embedding = "is not embedded";
+  rules.parts.no_wide = "is not wide";
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"optimizers.dense", "{sgd {}}"},
+      {"optimizers.embedding", "{sgd {}}"},
+      {"optimizers.wide", "{sgd {}}"}};
+  EXPECT_EQ(Refusal(all), "");
+  EXPECT_THAT(Refusal(all, rules), AllOf(HasSubstr("optimizers.dense: is not dense"),
+                                         HasSubstr("optimizers.embedding: is not embedded"),
+                                         HasSubstr("optimizers.wide: is not wide")));
+  EXPECT_EQ(Refusal({}, rules), "");
+}
+
+TEST(JobConfigTest, AHotRowCacheNeedsAModelWithASparseTable) {
+  const std::string cache = "strategy.a_sync_configs.hot_row_cache";
+  FakeRules rules;
+  rules.parts.no_embedding = "is not embedded";
+  EXPECT_EQ(Refusal({{cache, "{}"}}, rules), "");
+  rules.parts.no_wide = "is not wide";
+  EXPECT_THAT(Refusal({{cache, "{}"}}, rules), HasSubstr(cache + ": has no effect"));
+}
 
 TEST(JobConfigTest, DefaultsOfAbsentPartsAreNotFilledInSoThatEffectiveIsAccepted) {
   JobConfig job = GoodJob();
   job.mutable_data()->clear_eval_files();
-  job.mutable_model()->mutable_wide_deep()->clear_hidden_units();
-  job.mutable_model()->mutable_wide_deep()->clear_embedding_dim();
-  job.mutable_model()->mutable_wide_deep()->set_wide_categorical(false);
-  const auto once = EffectiveJobConfig(job, "/base");
+  FakeRules rules;
+  rules.parts.no_embedding = rules.parts.no_wide = "has no effect";
+  const auto once = EffectiveJobConfig(job, "/base", rules);
   ASSERT_TRUE(once.ok()) << once.status();
   EXPECT_TRUE(once->optimizers().has_dense());
   EXPECT_FALSE(once->optimizers().has_wide() || once->optimizers().has_embedding());
   EXPECT_FALSE(once->eval().has_every_epochs() || once->eval().has_batch_size());
-  const auto twice = EffectiveJobConfig(*once, "/base");
+  const auto twice = EffectiveJobConfig(*once, "/base", rules);
   ASSERT_TRUE(twice.ok()) << twice.status();
   EXPECT_EQ(ToTextproto(*once), ToTextproto(*twice));
 }
@@ -404,11 +412,6 @@ INSTANTIATE_TEST_SUITE_P(
                    {kHot + ".max_staleness_steps: 3 lets no row", "give at least 4"}},
         BadSetting{{{kHot, "{}"}, {"strategy.a_sync_configs.max_staleness", "2"}},
                    {kHot + ": contradicts max_staleness 2", "remove one"}},
-        BadSetting{{{kHot, "{}"},
-                    {"model.wide_deep.hidden_units", ""},
-                    {"model.wide_deep.embedding_dim", "0"},
-                    {"model.wide_deep.wide_categorical", "false"}},
-                   {kHot + ": has no effect: the model has no sparse table"}},
         BadSetting{{{"train.pipeline_depth", "4"}, {"strategy.a_sync_configs.max_staleness", "2"}},
                    {"train.pipeline_depth: 4 contradicts max_staleness 2", "at most 3"}},
         BadSetting{{{"train.pipeline_depth", "2"}, {kK, "2"}},
@@ -459,8 +462,6 @@ TEST(JobConfigTest, GoodSettingsOfEachModePass) {
   EXPECT_EQ(Refusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
   EXPECT_EQ(Refusal({{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.train_files", ""}}),
             "");
-  EXPECT_EQ(Refusal({{"model.wide_deep.hidden_units", ""}, {"model.wide_deep.embedding_dim", "0"}}),
-            "");
 }
 
 TEST(JobConfigTest, AllProblemsAreReportedAtOnce) {
@@ -470,17 +471,17 @@ TEST(JobConfigTest, AllProblemsAreReportedAtOnce) {
 
 TEST(LoadJobConfigTest, ProblemsOfTheFileNameItsLineAndThoseOfFlagsTheFlag) {
   const TempFile file(std::string(kGoodJob) + "train {\n  epochs: 3\n  batch_size: 0\n}\n");
-  const std::string message = std::string(LoadJobConfig(file.path(), {}).status().message());
+  const std::string message = std::string(Load(file.path()).status().message());
   EXPECT_THAT(message, HasSubstr(file.path() + ":15: train.batch_size: 0"));
   const ConfigOverride flag{"train.batch_size", "0", "--batch_size"};
-  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {flag}).status().message()),
+  EXPECT_THAT(std::string(Load(file.path(), {flag}).status().message()),
               HasSubstr("--batch_size: train.batch_size: 0"));
 }
 
 TEST(LoadJobConfigTest, AProblemOfAllOptimizersIsToldOnceWhereItIs) {
   const TempFile file(std::string(kGoodJob) + "optimizers {\n  all {\n    sgd {}\n  }\n}\n");
   const auto message = [&file](std::vector<ConfigOverride> overrides) {
-    return std::string(LoadJobConfig(file.path(), overrides).status().message());
+    return std::string(Load(file.path(), overrides).status().message());
   };
   const ConfigOverride rate{"optimizers.all.learning_rate", "-1", "--set"};
   EXPECT_EQ(message({rate}),
@@ -488,20 +489,16 @@ TEST(LoadJobConfigTest, AProblemOfAllOptimizersIsToldOnceWhereItIs) {
   const ConfigOverride whole{"optimizers", "{ all { sgd {} clip_value: -2 } }", "--set"};
   EXPECT_THAT(message({whole}), StartsWith("--set: optimizers.all.clip_value: must be"));
   // The file's line, and who has set a part of it.
-  const ConfigOverride wide{"model.wide_deep.wide_numeric", "false", "--set"};
-  const ConfigOverride keys{"model.wide_deep.wide_categorical", "false", "--set"};
-  const ConfigOverride none{"model.wide_deep.hidden_units", "", "--set"};
-  const ConfigOverride dim{"model.wide_deep.embedding_dim", "0", "--set"};
-  EXPECT_THAT(message({wide, keys, dim, none}),
-              ContainsRegex(":[0-9]+ with --set model.wide_deep.hidden_units: model.wide_deep: has "
-                            "neither a wide nor a deep part"));
+  const ConfigOverride kind{"features[0].numeric.column", "age", "--set"};
+  const ConfigOverride empty{"features[0].name", "", "--set"};
+  EXPECT_THAT(message({kind, empty}),
+              ContainsRegex(":[0-9]+ with --set features.0..name: features.0.: has no name"));
 }
 
 TEST(LoadJobConfigTest, TheFurtherChecksErrorsAreGivenTheirPlace) {
   const TempFile file(std::string(kGoodJob) + "train {\n  epochs: 3\n}\n");
   const auto message = [&file](absl::Status status, std::vector<ConfigOverride> overrides) {
-    const auto job =
-        LoadJobConfig(file.path(), overrides, [&status](const JobConfig&) { return status; });
+    const auto job = Load(file.path(), overrides, [&status](const JobConfig&) { return status; });
     EXPECT_EQ(job.status().code(), status.code());
     return std::string(job.status().message());
   };
@@ -521,32 +518,31 @@ features {
   embedding_dim: 3
   categorical { column: "{7..12}" }
 }
-model { wide_deep { hidden_units: 8 embedding_dim: 4 } }
+model { custom { name: "fake" } }
 )";
 
 TEST(LoadJobConfigTest, ProblemsOfAnExpandedFeatureAreToldOnceWithItsLineInTheFile) {
   const TempFile file(kTwoRanges);
-  const std::string message = std::string(LoadJobConfig(file.path(), {}).status().message());
-  EXPECT_THAT(message, StartsWith(file.path() + ":6: features[1].embedding_dim: 3 differs"));
+  const std::string message = std::string(Load(file.path()).status().message());
+  EXPECT_THAT(message, StartsWith(file.path() + ":6: features[1].embedding_dim: 3"));
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 
 TEST(JobConfigTest, AJobThatWasNotReadFromAFileHasItsRangesExpandedToo) {
   JobConfig job = GoodJob();
   job.mutable_features(0)->set_name("n{1..3}");
-  const auto effective = EffectiveJobConfig(job, "/base");
+  const auto effective = Effective(job, "/base");
   ASSERT_TRUE(effective.ok()) << effective.status();
   EXPECT_EQ(effective->features_size(), 4);
   EXPECT_EQ(effective->features(2).numeric().column(), "n3");
   job.mutable_features(0)->set_name("n{3..1}");
-  EXPECT_THAT(std::string(EffectiveJobConfig(job, "/base").status().message()),
+  EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
               StartsWith("features[0].name: 'n{3..1}'"));
 }
 
 TEST(LoadJobConfigTest, FeaturesAreExpandedWithTheirDefaults) {
   const TempFile file(kTwoRanges);
-  const auto job =
-      LoadJobConfig(file.path(), {{"features[1].embedding_dim", "4", "--set"}}, nullptr);
+  const auto job = Load(file.path(), {{"features[1].embedding_dim", "4", "--set"}}, nullptr);
   ASSERT_TRUE(job.ok()) << job.status();
   ASSERT_EQ(job->features_size(), 9);
   EXPECT_EQ(job->features(2).numeric().column(), "3");
@@ -557,11 +553,10 @@ TEST(LoadJobConfigTest, FeaturesAreExpandedWithTheirDefaults) {
   const auto third = [](const JobConfig&) {
     return AtField("features[8].name", absl::InvalidArgumentError("no"));
   };
-  EXPECT_EQ(
-      std::string(LoadJobConfig(file.path(), {{"features[1].embedding_dim", "4", "--set"}}, third)
-                      .status()
-                      .message()),
-      file.path() + ":5: no");
+  EXPECT_EQ(std::string(Load(file.path(), {{"features[1].embedding_dim", "4", "--set"}}, third)
+                            .status()
+                            .message()),
+            file.path() + ":5: no");
 }
 
 TEST(LoadJobConfigTest, AWildcardAsksForTheColumnsOfTheResolvedData) {
@@ -573,30 +568,30 @@ TEST(LoadJobConfigTest, AWildcardAsksForTheColumnsOfTheResolvedData) {
     asked = data;
     return std::vector<std::string>{"y", "n_1", "age", "n_2"};
   };
-  const auto job = LoadJobConfig(file.path(), {}, nullptr, columns);
+  const auto job = Load(file.path(), {}, nullptr, columns);
   ASSERT_TRUE(job.ok()) << job.status();
   ASSERT_EQ(job->features_size(), 4);
   EXPECT_EQ(job->features(3).numeric().column(), "n_2");
   EXPECT_EQ(asked.train_files(0)[0], '/');
   EXPECT_EQ(asked.csv().delimiter(), ",");
   const auto none = [](const DataConfig&) { return std::vector<std::string>{"y", "age", "job"}; };
-  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {}, nullptr, none).status().message()),
+  EXPECT_THAT(std::string(Load(file.path(), {}, nullptr, none).status().message()),
               StartsWith(file.path() + ":13: features[2].name: 'n_*'"));
-  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {}).status().message()), HasSubstr("{1..59}"));
+  EXPECT_THAT(std::string(Load(file.path()).status().message()), HasSubstr("{1..59}"));
   // Data that does not say what its columns are is the problem, not the wildcard.
   const auto unknown = [](const DataConfig&) { return std::vector<std::string>(); };
-  EXPECT_THAT(std::string(LoadJobConfig(file.path(), {{"data.csv.header", "false", "--set"}},
-                                        nullptr, unknown)
-                              .status()
-                              .message()),
-              AllOf(HasSubstr("data.csv: "), Not(HasSubstr("n_*"))));
+  EXPECT_THAT(
+      std::string(Load(file.path(), {{"data.csv.header", "false", "--set"}}, nullptr, unknown)
+                      .status()
+                      .message()),
+      AllOf(HasSubstr("data.csv: "), Not(HasSubstr("n_*"))));
 }
 
 TEST(LoadJobConfigTest, NamelessJobIsNamedAfterItsFile) {
   std::string text(kGoodJob);
   text.erase(text.find("name: \"good\""), 12);
   const TempFile file(text);
-  const auto job = LoadJobConfig(file.path(), {});
+  const auto job = Load(file.path());
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->name(), std::filesystem::path(file.path()).stem().string());
   EXPECT_THAT(job->data().train_files(0),

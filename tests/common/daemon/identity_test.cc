@@ -106,7 +106,7 @@ TEST_F(IdentityTest, ClusterFileCanComeFromTheVariable) {
   EXPECT_EQ(id->advertise, "") << "the port is not known yet";
 }
 
-TEST_F(IdentityTest, RankIsFoundByHostNameWhenItIsThereOnce) {
+TEST_F(IdentityTest, RankIsFoundByAHostNameThatOccursOnce) {
   char host[256] = {};
   ASSERT_EQ(gethostname(host, sizeof(host) - 1), 0);
   WriteCluster("scheduler: 'a:1' worker_num: 2 worker_hosts: ['other', '" + std::string(host) +
@@ -128,7 +128,7 @@ TEST_F(IdentityTest, UnknownRankIsRefused) {
   EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("SLUICE_RANK: 'one'"));
 }
 
-TEST_F(IdentityTest, OtherAddressesThanLoopbackNeedInsecure) {
+TEST_F(IdentityTest, AddressesOtherThanLoopbackNeedInsecure) {
   flags_.scheduler = "127.0.0.1:7000";
   flags_.rank = 0;
   flags_.bind = "10.0.0.1:7001";
@@ -172,7 +172,7 @@ TEST_F(IdentityTest, MissingSchedulerAndWrongRoleAreRefused) {
   EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, IdentityFlags())->bind, "127.0.0.1:0");
 }
 
-TEST_F(IdentityTest, VariablesOfAJobAreRefusedAndARankSaysNothingToTheScheduler) {
+TEST_F(IdentityTest, JobVariablesAreRefusedAndTheSchedulerIgnoresTheRank) {
   setenv("SLUICE_RANK", "1", 1);
   EXPECT_TRUE(ResolveIdentity(ROLE_SCHEDULER, flags_).ok());
   setenv("SLUICE_EPOCHS", "3", 1);
@@ -181,25 +181,25 @@ TEST_F(IdentityTest, VariablesOfAJobAreRefusedAndARankSaysNothingToTheScheduler)
   unsetenv("SLUICE_EPOCHS");
 }
 
-TEST_F(IdentityTest, AClusterFileThatIsNotThereIsWrongConfiguration) {
+TEST_F(IdentityTest, AMissingClusterFileIsInvalidArgument) {
   flags_.cluster_file = "/nosuch/file";
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("/nosuch/file"));
 }
 
-TEST_F(IdentityTest, EachProblemOfTheClusterFileNamesIt) {
+TEST_F(IdentityTest, EachProblemNamesTheClusterFile) {
   WriteCluster("worker_num: 70000 limits { heartbeat_ms: 1 }");
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr(file_ + ": worker_num"),
                                              HasSubstr("\n" + file_ + ": limits.heartbeat_ms")));
 }
 
-TEST_F(IdentityTest, ErrorsOfTheClusterFileNameIt) {
+TEST_F(IdentityTest, ParseErrorsNameTheClusterFile) {
   WriteCluster("scheduler: 'x'");
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr(file_), HasSubstr("scheduler: 'x'")));
   WriteCluster("shceduler: 'x'");
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr(file_ + ":1:"));
 }
 
-TEST(RegistrationTest, EveryLifeIsItsOwnAndSaysWhereItsPidCounts) {
+TEST(RegistrationTest, EachRegistrationHasItsOwnLifeAndNamesItsProcessSpace) {
   Identity identity;
   identity.role = ROLE_WORKER;
   const RegisterRequest first = RegistrationOf(identity, ""), second = RegistrationOf(identity, "");
@@ -209,7 +209,7 @@ TEST(RegistrationTest, EveryLifeIsItsOwnAndSaysWhereItsPidCounts) {
   EXPECT_EQ(first.pid(), static_cast<uint32_t>(getpid()));
 }
 
-TEST(ExitCodeTest, WhatWouldFailAgainExitsTwo) {
+TEST(ExitCodeTest, ErrorsThatWouldRecurExitWithTwo) {
   EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
   for (const absl::Status& status : {absl::InvalidArgumentError(""), absl::UnimplementedError(""),
                                      absl::AbortedError(""), absl::AlreadyExistsError("")}) {
@@ -225,7 +225,7 @@ TEST(LogFileNameTest, NamesAreTheDocumentedOnes) {
   EXPECT_EQ(LogFileName(ROLE_WORKER, 12), "workerlog.12");
 }
 
-TEST_F(IdentityTest, DeviceIsOfTheFlagThenTheVariableThenTheSlotInTheFile) {
+TEST_F(IdentityTest, DeviceComesFromTheFlagThenTheVariableThenTheFile) {
   WriteCluster("scheduler: '127.0.0.1:7000' worker_num: 2 worker_devices: 'cuda:3'");
   flags_.rank = 1;
   EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->device.kind, DeviceRequest::kCpu);

@@ -58,7 +58,7 @@ TEST_F(JobLogTest, LinesOfManyThreadsStayWhole) {
   }
 }
 
-TEST_F(JobLogTest, AFolderThatCannotBeMadeIsNamed) {
+TEST_F(JobLogTest, AFolderThatCannotBeCreatedIsNamed) {
   std::filesystem::create_directories(folder_);
   std::ofstream(folder_ + "/ads-1") << "a file";
   const absl::Status status = AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, "x");

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// A scheduler whose polls are answered by the test, one by one.
+// A scheduler whose polls the test answers, one by one.
 class FakeScheduler : public SchedulerClient {
  public:
   const std::string& address() const override { return address_; }
@@ -37,7 +37,8 @@ class FakeScheduler : public SchedulerClient {
     changed_.NotifyAll();
     return reply;
   }
-  // Waits for an answer of the test; a poll without wait (the helper's) is only noted.
+  // Waits for the test's answer. A poll without a wait, from the session's helper, is only
+  // recorded.
   absl::StatusOr<PollReply> Poll(const PollRequest& request) override {
     MutexLock lock(&mutex_);
     polls_.push_back(request);
@@ -78,7 +79,7 @@ class FakeScheduler : public SchedulerClient {
     reply.set_stop(stop);
     Answer(reply);
   }
-  // From here on the last answer is given for ever.
+  // Gives this answer to all further polls.
   void AnswerForEver(absl::StatusOr<PollReply> answer) {
     {
       MutexLock lock(&mutex_);
@@ -86,13 +87,13 @@ class FakeScheduler : public SchedulerClient {
     }
     Answer(std::move(answer));
   }
-  // The n-th poll (from 0), once it has come.
+  // Waits for the n-th poll (from 0) and returns it.
   PollRequest WaitPoll(size_t n) {
     MutexLock lock(&mutex_);
     while (polls_.size() <= n) changed_.Wait(&mutex_);
     return polls_[n];
   }
-  // From here on a living member holds the place; nothing: nobody does.
+  // From now on this member holds the place; nullopt means that nobody holds it.
   void SetIncumbent(std::optional<Incumbent> incumbent) {
     MutexLock lock(&mutex_);
     incumbent_ = std::move(incumbent);
@@ -113,7 +114,7 @@ class FakeScheduler : public SchedulerClient {
   absl::Status ready_;
 
  private:
-  static absl::Status Unused() { return absl::UnimplementedError("not of a member"); }
+  static absl::Status Unused() { return absl::UnimplementedError("a member does not call this"); }
   const std::string address_ = "127.0.0.1:7000";
   Mutex mutex_;
   CondVar changed_;
@@ -175,7 +176,7 @@ TEST_F(MemberSessionTest, HandsOverEachNewVersionOnceAndReportsWhatItHasSeen) {
   EXPECT_EQ(scheduler_.WaitPoll(0).memory_bytes(), 77u);
   scheduler_.AnswerVersion(4);
   EXPECT_EQ(scheduler_.WaitPoll(1).seen_version(), 4u);
-  scheduler_.AnswerVersion(4);  // the wait was over: nothing new
+  scheduler_.AnswerVersion(4);  // the poll's wait ended without a new version
   EXPECT_EQ(scheduler_.WaitPoll(2).seen_version(), 4u);
   scheduler_.AnswerVersion(6);
   EXPECT_EQ(scheduler_.WaitPoll(3).seen_version(), 6u);
@@ -189,7 +190,7 @@ TEST_F(MemberSessionTest, LeavesWhenDestroyed) {
   EXPECT_EQ(scheduler_.left_id(), 1u);
 }
 
-TEST_F(MemberSessionTest, ToldToStopEndsWellAndStillSaysFarewell) {
+TEST_F(MemberSessionTest, AStopFromTheSchedulerEndsWithOkAndStillLeaves) {
   auto session = Start(Options());
   scheduler_.AnswerVersion(2, /*stop=*/true);
   EXPECT_TRUE(WaitEnd().ok());
@@ -197,7 +198,7 @@ TEST_F(MemberSessionTest, ToldToStopEndsWellAndStillSaysFarewell) {
   EXPECT_EQ(scheduler_.left_id(), 1u);
 }
 
-TEST_F(MemberSessionTest, FencedMemberEndsAndSaysNothing) {
+TEST_F(MemberSessionTest, AFencedMemberEndsWithoutLeaving) {
   auto session = Start(Options());
   scheduler_.Answer(absl::AbortedError("another process"));
   EXPECT_TRUE(absl::IsAborted(WaitEnd()));
@@ -213,8 +214,9 @@ TEST_F(MemberSessionTest, SurvivesAnUnansweredCall) {
   EXPECT_EQ(scheduler_.registered(), 1u);
 }
 
-// This process may have been stopped during the call: the scheduler is asked once more.
-TEST_F(MemberSessionTest, OneUnansweredCallIsNoSilenceHoweverLongItTook) {
+// However long the call took: this process may have been stopped during it, so the session asks the
+// scheduler once more.
+TEST_F(MemberSessionTest, OneUnansweredCallDoesNotCountAsSilence) {
   MemberSession::Options options = Options();
   options.lost_after = absl::Nanoseconds(1);
   auto session = Start(std::move(options));
@@ -224,7 +226,7 @@ TEST_F(MemberSessionTest, OneUnansweredCallIsNoSilenceHoweverLongItTook) {
   EXPECT_EQ(scheduler_.WaitPoll(2).seen_version(), 3u);
 }
 
-TEST_F(MemberSessionTest, AReportWithoutAnswerIsGivenBack) {
+TEST_F(MemberSessionTest, AnUnansweredReportIsGivenBack) {
   MemberSession::Options options = Options();
   std::vector<uint64_t> lost;
   options.report_lost = [&](const PollRequest& request) { lost.push_back(request.memory_bytes()); };
@@ -246,7 +248,7 @@ TEST_F(MemberSessionTest, EndsWhenTheSchedulerIsSilentTooLong) {
   EXPECT_THAT(std::string(end.message()), testing::HasSubstr("127.0.0.1:7000"));
 }
 
-TEST_F(MemberSessionTest, RegistersAgainWhenItsLeaseRanOut) {
+TEST_F(MemberSessionTest, RegistersAgainAfterItsLeaseRanOut) {
   auto session = Start(Options());
   scheduler_.AnswerVersion(9);
   scheduler_.WaitPoll(1);
@@ -255,7 +257,7 @@ TEST_F(MemberSessionTest, RegistersAgainWhenItsLeaseRanOut) {
   EXPECT_EQ(again.member_id(), 2u);
   EXPECT_EQ(again.seen_version(), 0u);
   EXPECT_EQ(session->member_id(), 2u);
-  EXPECT_THAT(desired(), testing::ElementsAre(9, 0)) << "what was wanted before is void";
+  EXPECT_THAT(desired(), testing::ElementsAre(9, 0)) << "the new life begins without orders";
 }
 
 Incumbent SilentFor(double seconds) {
@@ -278,7 +280,7 @@ TEST_F(MemberSessionTest, WaitsForThePlaceOfASilentMember) {
   EXPECT_EQ(session->member_id(), 1u);
 }
 
-TEST_F(MemberSessionTest, WaitingForAPlaceEndsWhenTold) {
+TEST_F(MemberSessionTest, WaitingForAPlaceEndsWhenStopping) {
   scheduler_.SetIncumbent(SilentFor(1e6));
   std::atomic<bool> stop{false};
   MemberSession::Options options = Options();
@@ -291,7 +293,7 @@ TEST_F(MemberSessionTest, WaitingForAPlaceEndsWhenTold) {
   stopper.join();
 }
 
-TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessOfItsOwnSpaceAtOnce) {
+TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessInItsOwnSpaceAtOnce) {
   Incumbent incumbent = SilentFor(0);
   incumbent.set_process_space("space");
   scheduler_.SetIncumbent(incumbent);
@@ -301,25 +303,25 @@ TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessOfItsOwnSpaceAtOnce) {
   EXPECT_EQ(Start(std::move(options))->member_id(), 1u);
 }
 
-TEST_F(MemberSessionTest, AMemberThatLostItsPlaceMeanwhileEnds) {
+TEST_F(MemberSessionTest, AMemberWhosePlaceWasTakenEnds) {
   auto session = Start(Options());
-  scheduler_.SetIncumbent(SilentFor(0));  // and it reports all the time
+  scheduler_.SetIncumbent(SilentFor(0));  // another member has the place and keeps reporting
   scheduler_.Answer(absl::NotFoundError("lease ran out"));
   EXPECT_TRUE(absl::IsAlreadyExists(WaitEnd()));
 }
 
-TEST_F(MemberSessionTest, PatienceFollowsFromTheLease) {
+TEST_F(MemberSessionTest, LostAfterFollowsFromTheLease) {
   EXPECT_EQ(Start(Options())->lost_after(), absl::Seconds(36));
 }
 
 TEST_F(MemberSessionTest, ReportSoonDoesNotWaitForTheHeartbeat) {
   auto session = Start(Options());
-  scheduler_.WaitPoll(0);  // waits at the scheduler, unanswered
+  scheduler_.WaitPoll(0);  // this poll waits at the scheduler and is not answered
   session->ReportSoon();
   EXPECT_EQ(scheduler_.WaitPoll(1).wait_ms(), 0u);
 }
 
-TEST_F(MemberSessionTest, StartFailsWhenTheSchedulerIsNotThere) {
+TEST_F(MemberSessionTest, StartFailsWhenTheSchedulerCannotBeReached) {
   scheduler_.ready_ = absl::UnavailableError("nobody at 127.0.0.1:7000");
   const auto session = MemberSession::Start(Options());
   EXPECT_TRUE(absl::IsUnavailable(session.status()));

@@ -8,7 +8,8 @@
 namespace sluice {
 namespace {
 
-// Refuses everybody but who names the ended incumbent.
+// A scheduler that refuses every registration while occupied, except one that names the incumbent
+// as ended.
 class OccupiedScheduler : public FakeScheduler {
  public:
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
@@ -44,7 +45,7 @@ class PlaceClaimTest : public testing::Test {
     };
     options_.log = [this](const std::string& line) { log_.push_back(line); };
   }
-  // What the scheduler says of the incumbent: its last report came then.
+  // Makes the scheduler say that the incumbent last reported at `time`.
   void SeenAt(absl::Time time) {
     scheduler_.incumbent.set_last_seen_s(absl::ToDoubleSeconds(clock_.Now() - time));
   }
@@ -56,7 +57,7 @@ class PlaceClaimTest : public testing::Test {
   PlaceClaim::Options options_;
 };
 
-TEST_F(PlaceClaimTest, ASilentIncumbentIsWaitedForAndNamedOnce) {
+TEST_F(PlaceClaimTest, WaitsForASilentIncumbentAndNamesItOnce) {
   PlaceClaim claim(options_);
   const absl::Time seen = clock_.Now() - absl::Seconds(2);
   for (int i = 0; i < 60; ++i) {
@@ -70,7 +71,7 @@ TEST_F(PlaceClaimTest, ASilentIncumbentIsWaitedForAndNamedOnce) {
   for (const char* said : {"worker 3", "pid 77", "host far", "2.0 s"}) {
     EXPECT_THAT(log_[0], testing::HasSubstr(said));
   }
-  scheduler_.occupied = false;  // its lease has run out
+  scheduler_.occupied = false;  // the incumbent's lease has run out
   EXPECT_EQ((*claim.Ask())->member_id(), 9u);
 }
 
@@ -79,14 +80,14 @@ TEST_F(PlaceClaimTest, AnIncumbentThatReportsKeepsItsPlace) {
   SeenAt(clock_.Now());
   ASSERT_TRUE(claim.Ask().ok());
   clock_.Advance(absl::Milliseconds(400));
-  SeenAt(clock_.Now());  // that one may have been on its way
+  SeenAt(clock_.Now());  // this report may have been on its way at the first refusal
   ASSERT_TRUE(claim.Ask().ok());
   clock_.Advance(absl::Milliseconds(400));
   SeenAt(clock_.Now());
   EXPECT_TRUE(absl::IsAlreadyExists(claim.Ask().status()));
 }
 
-TEST_F(PlaceClaimTest, AnotherIncumbentIsJudgedByItsOwnReports) {
+TEST_F(PlaceClaimTest, ANewIncumbentIsJudgedByItsOwnReports) {
   PlaceClaim claim(options_);
   SeenAt(clock_.Now());
   ASSERT_TRUE(claim.Ask().ok());
@@ -97,7 +98,7 @@ TEST_F(PlaceClaimTest, AnotherIncumbentIsJudgedByItsOwnReports) {
   EXPECT_EQ(log_.size(), 2u);
 }
 
-TEST_F(PlaceClaimTest, AnEndedProcessIsReplacedAtOnceInItsOwnSpaceOnly) {
+TEST_F(PlaceClaimTest, ReplacesAnEndedProcessAtOnceButOnlyInItsOwnSpace) {
   ended_ = true;
   EXPECT_EQ((*PlaceClaim(options_).Ask())->member_id(), 9u);
   scheduler_.incumbent.set_process_space("another host");
@@ -107,11 +108,11 @@ TEST_F(PlaceClaimTest, AnEndedProcessIsReplacedAtOnceInItsOwnSpaceOnly) {
   };
   EXPECT_FALSE(PlaceClaim(options_).Ask()->has_value());
   scheduler_.incumbent.clear_process_space();
-  options_.self.clear_process_space();  // unknown is not the same
+  options_.self.clear_process_space();  // two unknown spaces do not count as equal
   EXPECT_FALSE(PlaceClaim(options_).Ask()->has_value());
 }
 
-TEST_F(PlaceClaimTest, ErrorsOfTheCallAreThoseOfTheClaim) {
+TEST_F(PlaceClaimTest, ReturnsTheErrorsOfTheCall) {
   scheduler_.error = absl::UnavailableError("away");
   EXPECT_TRUE(absl::IsUnavailable(PlaceClaim(options_).Ask().status()));
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <sstream>
 
+#include "common/base/file_lock.h"
 #include "common/daemon/identity.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,7 +37,7 @@ class ProcessLogTest : public ::testing::Test {
   Identity id_;
 };
 
-TEST_F(ProcessLogTest, LinesAreInTheNamedFileAtOnceAndNowhereElse) {
+TEST_F(ProcessLogTest, LinesAppearAtOnceInTheNamedFileAndNowhereElse) {
   ASSERT_TRUE(OpenLog(id_, "test").ok());
   LOG(INFO) << "first line";
   EXPECT_THAT(Read(id_.log_dir + "/serverlog.2"), HasSubstr("first line\n"));
@@ -44,14 +45,14 @@ TEST_F(ProcessLogTest, LinesAreInTheNamedFileAtOnceAndNowhereElse) {
   LOG(INFO) << "second line";
   const std::string text = Read(id_.log_dir + "/serverlog.2");
   EXPECT_THAT(text, HasSubstr("first line\n")) << "reopening must append";
-  EXPECT_EQ(text.find("second line"), text.rfind("second line")) << "written twice";
+  EXPECT_EQ(text.find("second line"), text.rfind("second line")) << "the line was written twice";
   int files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(id_.log_dir))
     ++files;
   EXPECT_EQ(files, 1);
 }
 
-TEST_F(ProcessLogTest, ALineToBeSeenIsAlsoOnTheTerminalOnce) {
+TEST_F(ProcessLogTest, LogAndTellAlsoWritesTheLineToTheTerminalOnce) {
   ASSERT_TRUE(OpenLog(id_, "test").ok());
   ::testing::internal::CaptureStderr();
   LogAndTell("computes on a GPU");
@@ -59,7 +60,7 @@ TEST_F(ProcessLogTest, ALineToBeSeenIsAlsoOnTheTerminalOnce) {
   EXPECT_THAT(Read(id_.log_dir + "/serverlog.2"), HasSubstr("computes on a GPU\n"));
 }
 
-// Runs `body` in a process of its own; returns its exit code.
+// Runs `body` in a child process and returns its exit code.
 int InChild(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -68,7 +69,7 @@ int InChild(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST_F(ProcessLogTest, TheLogOfALivingProcessIsLeftAsItIs) {
+TEST_F(ProcessLogTest, TheLogOfALivingProcessIsNotTouched) {
   const std::string path = id_.log_dir + "/serverlog.2";
   int locked[2], over[2];
   ASSERT_EQ(pipe(locked), 0);
@@ -102,7 +103,7 @@ TEST_F(ProcessLogTest, TheLogOfALivingProcessIsLeftAsItIs) {
   EXPECT_EQ(InChild([this] { return OpenLog(id_, "test").ok() ? 0 : 1; }), 0);
 }
 
-TEST_F(ProcessLogTest, EndpointsHaveOneHeaderAndALineEach) {
+TEST_F(ProcessLogTest, EndpointsLogHasOneHeaderAndOneLinePerProcess) {
   ASSERT_TRUE(AppendEndpoint(id_, "127.0.0.1:7001", "127.0.0.1:9001").ok());
   id_.role = ROLE_WORKER;
   ASSERT_TRUE(AppendEndpoint(id_, "", "127.0.0.1:9002").ok());
@@ -112,7 +113,32 @@ TEST_F(ProcessLogTest, EndpointsHaveOneHeaderAndALineEach) {
                 " 127.0.0.1:9001\nworker 2 - " + pid + " 127.0.0.1:9002\n");
 }
 
-TEST_F(ProcessLogTest, UnusableFolderIsRefusedWithItsNameAndTheFix) {
+TEST_F(ProcessLogTest, TheFolderOfAnotherClusterIsRefusedWhileItsSchedulerRuns) {
+  Identity scheduler = id_;
+  scheduler.role = ROLE_SCHEDULER;
+  ASSERT_TRUE(AppendEndpoint(scheduler, "10.0.0.1:7100", "").ok());
+  const std::string endpoints = Read(id_.log_dir + "/endpoints.log");
+  {
+    const auto lock = FileLock::Take(id_.log_dir + "/schedulerlog.0");
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    id_.scheduler = "127.0.0.1:7200";
+    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(id_, "", "")));
+    EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), endpoints);
+    id_.scheduler = "host-a:7100";  // another name of the same scheduler
+    EXPECT_TRUE(AppendEndpoint(id_, "", "").ok());
+  }
+  id_.scheduler = "127.0.0.1:7200";
+  EXPECT_TRUE(AppendEndpoint(id_, "", "").ok()) << "nobody has the folder any more";
+}
+
+TEST_F(ProcessLogTest, AnEndpointsFileThatSluiceDidNotWriteIsLeftAsItIs) {
+  std::filesystem::create_directories(id_.log_dir);
+  std::ofstream(id_.log_dir + "/endpoints.log") << "mine\n";
+  EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(id_, "127.0.0.1:7001", "")));
+  EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), "mine\n");
+}
+
+TEST_F(ProcessLogTest, AnUnusableFolderIsRefusedWithItsNameAndTheFix) {
   std::filesystem::create_directories(root_);
   std::ofstream(root_ + "/file") << "in the way";
   id_.log_dir = root_ + "/file/x";

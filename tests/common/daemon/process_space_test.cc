@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-TEST(ProcessSpaceTest, AProcessAndItsChildShareIt) {
+TEST(ProcessSpaceTest, AProcessAndItsChildShareTheirSpace) {
   const std::string space = ProcessSpace();
   ASSERT_NE(space, "");
   const pid_t child = fork();
@@ -18,7 +18,7 @@ TEST(ProcessSpaceTest, AProcessAndItsChildShareIt) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(ProcessSpaceTest, RunningStoppedAndEndedProcessesAreToldApart) {
+TEST(ProcessSpaceTest, DistinguishesRunningStoppedAndEndedProcesses) {
   EXPECT_FALSE(ProcessHasEnded(static_cast<uint32_t>(getpid())));
   const pid_t child = fork();
   if (child == 0) {
@@ -33,12 +33,12 @@ TEST(ProcessSpaceTest, RunningStoppedAndEndedProcessesAreToldApart) {
   kill(child, SIGKILL);
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, pid, &info, WEXITED | WNOWAIT), 0);
-  EXPECT_TRUE(ProcessHasEnded(pid)) << "it waits to be reaped";
+  EXPECT_TRUE(ProcessHasEnded(pid)) << "a process that waits to be reaped has ended";
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(ProcessHasEnded(pid));
 }
 
-TEST(ProcessSpaceTest, NumbersThatAreNoneAreNotEnded) {
+TEST(ProcessSpaceTest, InvalidPidsHaveNotEnded) {
   EXPECT_FALSE(ProcessHasEnded(0));
   EXPECT_FALSE(ProcessHasEnded(~0u));
 }

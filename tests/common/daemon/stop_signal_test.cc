@@ -13,8 +13,8 @@
 namespace sluice {
 namespace {
 
-// Runs `body` in a child process with a pipe; returns its wait status. `ready` runs here once it
-// wrote a byte.
+// Runs `body` in a child process and returns its wait status. `ready` runs in this process once
+// `body` has written a byte to `ready_fd`.
 int InChild(const std::function<int(int ready_fd)>& body, const std::function<void(pid_t)>& ready) {
   int fds[2];
   EXPECT_EQ(pipe(fds), 0);
@@ -34,7 +34,7 @@ int InChild(const std::function<int(int ready_fd)>& body, const std::function<vo
 
 void Tell(int fd) { EXPECT_EQ(write(fd, "x", 1), 1); }
 
-TEST(StopSignalTest, SignalsEndTheWaitWithTheShellsExitCode) {
+TEST(StopSignalTest, SignalsEndTheWaitWithTheExitCodeOfShells) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const int status = InChild(
         [](int fd) -> int {
@@ -51,7 +51,7 @@ TEST(StopSignalTest, SignalsEndTheWaitWithTheShellsExitCode) {
   }
 }
 
-TEST(StopSignalTest, StopEndsTheWaitWithItsCodeAndTheFirstWins) {
+TEST(StopSignalTest, TheFirstStopEndsTheWaitWithItsCode) {
   const int status = InChild(
       [](int fd) -> int {
         StopSignal::Install(false);
@@ -65,7 +65,7 @@ TEST(StopSignalTest, StopEndsTheWaitWithItsCodeAndTheFirstWins) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
-TEST(StopSignalTest, AProcessThatIsNotKeptStopsWhenItsInputEnds) {
+TEST(StopSignalTest, AProcessThatIsNotKeptStopsWhenStandardInputEnds) {
   for (const bool keep : {false, true}) {
     int input[2];
     ASSERT_EQ(pipe(input), 0);
@@ -82,7 +82,7 @@ TEST(StopSignalTest, AProcessThatIsNotKeptStopsWhenItsInputEnds) {
         [&](pid_t pid) {
           close(input[1]);
           if (!keep) return;
-          // Its input is read and given back before it can be told anything else.
+          // Waits until the child has read its byte and has let go of its standard input.
           const std::string link = "/proc/" + std::to_string(pid) + "/fd/0";
           char target[64] = "";
           while (std::string(target).rfind("/dev/null", 0) != 0) {
@@ -96,7 +96,7 @@ TEST(StopSignalTest, AProcessThatIsNotKeptStopsWhenItsInputEnds) {
   }
 }
 
-TEST(StopSignalTest, SecondSignalEndsAHangingStop) {
+TEST(StopSignalTest, ASecondSignalEndsAStopThatHangs) {
   const int status = InChild(
       [](int fd) -> int {
         StopSignal::Install(false);
@@ -109,9 +109,9 @@ TEST(StopSignalTest, SecondSignalEndsAHangingStop) {
   EXPECT_TRUE(WIFSIGNALED(status));
 }
 
-// A process whose parent is killed; `stopped`: while it is stopped itself.
+// Kills the parent of a process and expects that the process ends, even while it is `stopped`.
 void ExpectEndWithParent(bool stopped) {
-  // This process adopts the grandchild, so that its exit code can be seen.
+  // This process adopts the grandchild, so that it can read its exit code.
   ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
   const int status = InChild(
       [stopped](int fd) -> int {
@@ -139,9 +139,9 @@ void ExpectEndWithParent(bool stopped) {
   EXPECT_EQ(WEXITSTATUS(grandchild), 128 + SIGTERM);
 }
 
-TEST(StopSignalTest, DeathOfTheParentIsASignal) { ExpectEndWithParent(false); }
+TEST(StopSignalTest, TheDeathOfTheParentEndsTheWait) { ExpectEndWithParent(false); }
 
-TEST(StopSignalTest, DeathOfTheParentEndsAStoppedProcessToo) { ExpectEndWithParent(true); }
+TEST(StopSignalTest, TheDeathOfTheParentEndsAStoppedProcessToo) { ExpectEndWithParent(true); }
 
 }  // namespace
 }  // namespace sluice

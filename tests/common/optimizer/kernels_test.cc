@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kMost = 1000;
-constexpr size_t kAround = 40;  // elements before and behind that must stay as they are
+constexpr size_t kAround = 40;  // elements before and after an array that must not change
 constexpr float kGuard = 12345.0f;
 
 struct Arrays {
@@ -76,7 +76,7 @@ std::vector<Loop> Loops() {
   };
 }
 
-// The portable loop, one element at a time: no vectors, no tails.
+// Runs the portable loop on one element at a time, so that it has neither vectors nor tails.
 Arrays OneByOne(const Loop& loop, Arrays arrays) {
   for (size_t i = 0; i < arrays.g.size(); ++i) {
     loop.run(*SupportedKernelsForTest()[0], 1,
@@ -85,7 +85,7 @@ Arrays OneByOne(const Loop& loop, Arrays arrays) {
   return arrays;
 }
 
-// `values` behind kAround guards and `offset` more, with guards behind them.
+// `n` values between guards: kAround + offset before them and kAround after them.
 template <typename T>
 std::vector<T> Guarded(const std::vector<T>& values, size_t n, size_t offset) {
   std::vector<T> all(kAround + offset + n + kAround, static_cast<T>(kGuard));
@@ -105,7 +105,7 @@ void ExpectSameBits(const std::vector<T>& got, const std::vector<T>& expected, s
   }
 }
 
-TEST(KernelsTest, EverySetGivesTheBitsOfOneElementAtATime) {
+TEST(KernelsTest, EveryInstructionSetGivesTheSameBitsAsOneElementAtATime) {
   const Arrays input = Random(kMost);
   for (const Loop& loop : Loops()) {
     const Arrays expected = OneByOne(loop, input);
@@ -133,7 +133,7 @@ TEST(KernelsTest, EverySetGivesTheBitsOfOneElementAtATime) {
   }
 }
 
-TEST(KernelsTest, TheBestAreTheLastSupportedUnlessATestSaysOtherwise) {
+TEST(KernelsTest, BestKernelsAreTheLastSupportedUnlessATestChooses) {
   const std::vector<const Kernels*> all = SupportedKernelsForTest();
   EXPECT_EQ(&BestKernels(), all.back());
   UseKernelsForTest(all[0]);

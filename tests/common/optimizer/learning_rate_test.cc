@@ -21,7 +21,7 @@ LearningRateSchedule Parse(const std::string& text) {
   return schedule;
 }
 
-// Float64 reference of SGDR, by walking through the periods.
+// A float64 reference of SGDR that walks through the periods.
 double Sgdr(double lr, double end, double first, double multiplier, double decay, int s) {
   double begin = 0, length = first, start = lr;
   while (s >= begin + length) {
@@ -92,7 +92,7 @@ TEST(LearningRateTest, AgreesWithFloat64OverAThousandSteps) {
   }
 }
 
-TEST(LearningRateTest, CosineRestartsAtTheTopOfEveryPeriod) {
+TEST(LearningRateTest, CosineRestartsAtTheBaseRateInEveryPeriod) {
   const auto schedule = Parse("cosine_restarts { first_steps: 10 }");
   uint64_t begin = 0;
   for (uint64_t length = 10; begin < (1ull << 50); begin += length, length *= 2) {

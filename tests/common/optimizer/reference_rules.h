@@ -1,5 +1,4 @@
-// The update rules as plain float64 loops, written from the papers and torch's manual, for
-// comparison.
+// A reference for the update rules: plain float64 loops written from the papers and torch's manual.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 
 namespace sluice {
 
-// One parameter vector with its state. `config` has its defaults filled in.
+// One parameter vector with its state. `config` must have its defaults filled in.
 struct ReferenceRule {
   explicit ReferenceRule(const OptimizerConfig& optimizer, std::vector<double> initial)
       : config(optimizer), w(std::move(initial)), a(w.size(), 0.0), b(w.size(), 0.0) {
@@ -74,7 +73,7 @@ struct ReferenceRule {
   }
 
   OptimizerConfig config;
-  std::vector<double> w, a, b;  // weights; the rule's first and second state
+  std::vector<double> w, a, b;  // the weights, and the rule's first and second state
 };
 
 }  // namespace sluice

@@ -33,7 +33,7 @@ std::unique_ptr<const UpdateRule> MakeRule(const OptimizerConfig& config) {
   return *std::move(rule);
 }
 
-// Parameters with their state, as a block holds them.
+// Parameters with their state, in the layout of a block.
 struct Block {
   Block(const UpdateRule& rule, std::vector<float> initial)
       : weights(std::move(initial)),
@@ -53,13 +53,13 @@ std::vector<float> Normal(std::mt19937_64* random, size_t n, float scale) {
   return values;
 }
 
-// In this direction, so that NaN is far.
+// The comparison has this direction so that NaN is never near.
 bool Near(double value, double reference, double tolerance) {
   return std::isfinite(value) &&
          std::abs(value - reference) <= tolerance * (1 + std::abs(reference));
 }
 
-// The first parameter that differs after kSteps on the same gradients, or "".
+// Describes the first parameter that differs after kSteps on the same gradients, or returns "".
 std::string Compare(const OptimizerConfig& given, float gradient_scale, double tolerance) {
   const OptimizerConfig config = WithDefaults(given);
   auto rule = MakeRule(given);
@@ -69,7 +69,7 @@ std::string Compare(const OptimizerConfig& given, float gradient_scale, double t
   ReferenceRule reference(config, std::vector<double>(initial.begin(), initial.end()));
   for (int t = 0; t < kSteps; ++t) {
     std::vector<float> gradient = Normal(&random, kParameters, gradient_scale);
-    // A pull to the middle keeps the weights where a difference shows.
+    // A pull towards the middle keeps the weights in the range where a difference shows.
     for (size_t i = 0; i < kParameters; ++i)
       gradient[i] += 0.1f * static_cast<float>(reference.w[i]);
     if (t % 10 == 3) gradient[4] = 0;
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(
         "sgd {} learning_rate: 0.3 schedule { cosine_restarts { first_steps: 50 } }"));
 
 TEST(UpdateRuleTest, WrongHyperparametersAreFarFromTheReference) {
-  // What the golden tests would see if the user's values were not honoured.
+  // If a rule ignored the user's values, the golden tests would see such differences.
   auto rule = MakeRule(Parse("adam { beta1: 0.8 }"));
   Block block(*rule, {1.0f});
   ReferenceRule other(WithDefaults(Parse("adam {}")), {1.0});
@@ -135,13 +135,13 @@ TEST(UpdateRuleTest, WrongHyperparametersAreFarFromTheReference) {
   EXPECT_FALSE(Near(block.weights[0], other.w[0], 1e-3));
 }
 
-TEST(UpdateRuleTest, NotANumberFailsTheComparison) {
+TEST(UpdateRuleTest, NaNFailsTheComparison) {
   EXPECT_FALSE(Near(std::nan(""), 0, 1e9));
   EXPECT_FALSE(Near(0, std::nan(""), 1e9));
   EXPECT_FALSE(Near(std::numeric_limits<double>::infinity(), 0, 1e9));
 }
 
-TEST(UpdateRuleTest, NotANumberInTheGradientIsNotHiddenByClipping) {
+TEST(UpdateRuleTest, ClippingDoesNotHideNaNInTheGradient) {
   for (const char* text : {"sgd {} clip_value: 1", "sgd {} clip_row_norm: 1"}) {
     auto rule = MakeRule(Parse(text));
     Block block(*rule, {1, 2});
@@ -176,7 +176,7 @@ TEST(UpdateRuleTest, RowByRowEqualsTheWholeBlockToTheBit) {
 
 TEST(UpdateRuleTest, AdamCorrectsTheBiasByTheCountOfEachRow) {
   auto rule = MakeRule(Parse("adam {}"));
-  // Two rows; the second is touched in every third step only.
+  // There are two rows. Only every third step touches the second.
   Block often(*rule, {0.5f, -0.25f}), seldom(*rule, {0.5f, -0.25f});
   ReferenceRule reference(WithDefaults(Parse("adam {}")), {0.5, -0.25});
   std::mt19937_64 random(3);
@@ -196,7 +196,8 @@ TEST(UpdateRuleTest, AdamCorrectsTheBiasByTheCountOfEachRow) {
 }
 
 TEST(UpdateRuleTest, AdamCorrectsTheBiasOfLongLivedRows) {
-  // Counts far beyond those that a golden test reaches; beta2 so near 1 that its power still tells.
+  // The counts are far larger than those of a golden test. beta2 is so close to 1 that its power
+  // still matters.
   const OptimizerConfig config = WithDefaults(Parse("adam { beta2: 0.9999 }"));
   auto rule = MakeRule(config);
   for (const uint64_t first : {1000, 2000, 4000, 20000}) {
@@ -220,7 +221,7 @@ TEST(UpdateRuleTest, FirstMomentumStepIsThePlainGradient) {
   EXPECT_EQ(block.state[0][0], 2.0f);
 }
 
-TEST(UpdateRuleTest, FtrlKeepsPartOfAWeightThatDidNotStartAtZero) {
+TEST(UpdateRuleTest, FtrlKeepsPartOfAWeightThatDoesNotStartAtZero) {
   auto rule = MakeRule(Parse("ftrl { beta: 1 }"));
   Block block(*rule, {3.0f});
   const float gradient = 2.0f;
@@ -259,7 +260,7 @@ TEST(UpdateRuleTest, ZeroGradientsAreFinite) {
   }
 }
 
-TEST(UpdateRuleTest, TheGradientIsLeftAsItWas) {
+TEST(UpdateRuleTest, ApplyDoesNotChangeTheGradient) {
   auto rule = MakeRule(Parse("sgd {} clip_value: 0.1 clip_row_norm: 0.1"));
   Block block(*rule, {0, 0});
   const float gradient[] = {5, -5};
@@ -268,7 +269,7 @@ TEST(UpdateRuleTest, TheGradientIsLeftAsItWas) {
   EXPECT_EQ(gradient[1], -5);
 }
 
-TEST(UpdateRuleTest, ImpossibleValuesAreRefusedByName) {
+TEST(UpdateRuleTest, ImpossibleValuesAreRefusedByField) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"", "sgd, momentum"},
       {"sgd {} learning_rate: -1", "learning_rate"},
@@ -309,7 +310,7 @@ TEST(DefaultsTest, AbsentFieldsGetTheDocumentedValues) {
   EXPECT_FLOAT_EQ(WithDefaults(Parse("ftrl {}")).ftrl().beta(), 1);
 }
 
-TEST(DefaultsTest, WhatTheUserSetStays) {
+TEST(DefaultsTest, FieldsThatTheUserSetAreKept) {
   const auto config = WithDefaults(Parse("adam { beta1: 0 } learning_rate: 0"));
   EXPECT_EQ(config.adam().beta1(), 0);
   EXPECT_EQ(config.learning_rate(), 0);

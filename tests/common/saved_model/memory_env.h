@@ -1,6 +1,6 @@
-// Files in memory, which count what is read of them and can refuse.
+// Files in memory. It counts the bytes that are read, and can refuse reads.
 //
-// Thread safety: safe; before_read is set before others use it.
+// Thread safety: safe from any thread. Set before_read before other threads use it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace sluice {
 
 class MemoryEnv : public Env {
  public:
-  // Called without a lock; what it returns, if not OK, is the result of the read.
+  // Runs before each read, without a lock. When it fails, the read returns its status.
   std::function<absl::Status(const std::string& path, uint64_t offset, uint64_t n)> before_read;
 
   std::string Get(const std::string& path) {
@@ -28,7 +28,7 @@ class MemoryEnv : public Env {
     MutexLock lock(&mutex_);
     files_[path] = std::move(bytes);
   }
-  // Since the last call.
+  // The bytes read since the last call.
   uint64_t TakeBytesRead() {
     MutexLock lock(&mutex_);
     return std::exchange(bytes_read_, 0);

@@ -44,31 +44,29 @@ std::string Refusal(const std::vector<TableConfig>& tables) {
   return std::string(status.message());
 }
 
-TEST(ModelTablesTest, TablesOfTheSameFormFit) {
+TEST(ModelTablesTest, TablesOfEqualFormFit) {
   TableConfig sparse = Sparse(10);
   sparse.set_num_shards(64);
   sparse.mutable_columns(0)->mutable_optimizer()->mutable_sgd();
   EXPECT_TRUE(CheckTables("/m", Saved(), {sparse, Dense("layer_0/weights", {39, 400})}).ok());
 }
 
-TEST(ModelTablesTest, TheFirstThatDiffersIsToldInShortAndTheOthersAreCounted) {
-  EXPECT_EQ(
-      Refusal({Sparse(8)}),
-      "table 'embedding' of /m is sparse, columns wide (1), embedding (10); the job's is "
-      "sparse, columns wide (1), embedding (8); give a model that was trained with this job's "
-      "features and widths, or the job the model's");
+TEST(ModelTablesTest, NamesTheFirstTableThatDiffersAndCountsTheOthers) {
+  EXPECT_THAT(Refusal({Sparse(8)}), AllOf(HasSubstr("'embedding'"), HasSubstr("/m"),
+                                          HasSubstr("sparse, columns wide (1), embedding (10)"),
+                                          HasSubstr("sparse, columns wide (1), embedding (8)"),
+                                          Not(HasSubstr("more table"))));
   const std::string three =
       Refusal({Dense("layer_0/weights", {39, 40}), Sparse(8), Dense("embedding", {1})});
-  EXPECT_THAT(three,
-              AllOf(HasSubstr("'layer_0/weights' of /m is dense 39 x 400; the job's is dense "
-                              "39 x 40, and 2 more tables do not fit; "),
-                    Not(HasSubstr("embedding"))));
+  EXPECT_THAT(three, AllOf(HasSubstr("'layer_0/weights'"), HasSubstr("dense 39 x 400"),
+                           HasSubstr("dense 39 x 40,"), HasSubstr("2 more tables"),
+                           Not(HasSubstr("embedding"))));
   EXPECT_LT(three.size(), 250u);
 }
 
-TEST(ModelTablesTest, ATableThatTheModelLacksIsNamed) {
+TEST(ModelTablesTest, NamesATableThatTheModelLacks) {
   EXPECT_THAT(Refusal({Dense("layer_1/weights", {2}), Sparse(8)}),
-              HasSubstr("table 'layer_1/weights' is not in /m, and 1 more table does not fit; "));
+              AllOf(HasSubstr("'layer_1/weights'"), HasSubstr("/m"), HasSubstr("1 more table ")));
 }
 
 }  // namespace

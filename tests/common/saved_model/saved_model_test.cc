@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kRows = 3000, kWidth = 101;  // of the dense table: two blocks
+constexpr uint64_t kRows = 3000, kWidth = 101;  // the dense table has two blocks
 constexpr uint32_t kDim = 3;
 
 class SavedModelTest : public ::testing::Test {
@@ -88,7 +88,7 @@ class SavedModelTest : public ::testing::Test {
     return job;
   }
 
-  // What pservers do: every shard of every table.
+  // Writes every shard of every table, as pservers do.
   Manifest Shards(const TableLayouts& tables) const {
     Manifest manifest;
     manifest.set_job_id("job-1");
@@ -110,7 +110,7 @@ class SavedModelTest : public ::testing::Test {
     return *manifest;
   }
 
-  // Plainly: without the syncs of Env, as some tests write many files.
+  // Does not sync, unlike Env, because some tests write many files.
   void Overwrite(const std::string& name, const std::string& bytes) const {
     std::FILE* file = std::fopen((dir_ + "/" + name).c_str(), "wb");
     ASSERT_NE(file, nullptr);
@@ -123,7 +123,7 @@ class SavedModelTest : public ::testing::Test {
   std::vector<float> dense_;
 };
 
-TEST_F(SavedModelTest, WhatIsWrittenIsReadBack) {
+TEST_F(SavedModelTest, ReadsBackTheSavedModel) {
   const Manifest saved = Save();
   auto manifest = ReadManifest(dir_);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
@@ -157,8 +157,8 @@ TEST_F(SavedModelTest, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(dense, dense_);
 }
 
-TEST_F(SavedModelTest, DigestIsThePlainComputation) {
-  // By name: "deep/0" comes before "wide/embedding", whatever the ids are.
+TEST_F(SavedModelTest, DigestEqualsThePlainComputation) {
+  // Tables count in the order of their names, not of their ids: "deep/0" before "wide/embedding".
   std::string bytes(reinterpret_cast<const char*>(dense_.data()), dense_.size() * sizeof(float));
   for (const auto& [key, weights] : rows_) {
     bytes.append(reinterpret_cast<const char*>(&key), sizeof(key));
@@ -185,7 +185,7 @@ TEST_F(SavedModelTest, ASmallerModelLeavesNoOldShardsBehindAndTouchesNothingElse
                           "notes.txt", "wide.embedding-0.shard"));
 }
 
-TEST_F(SavedModelTest, EmptyShardsAreFine) {
+TEST_F(SavedModelTest, EmptyShardsAreVisitedOnce) {
   rows_.clear();
   const Manifest manifest = Save();
   int visited = 0;
@@ -197,21 +197,21 @@ TEST_F(SavedModelTest, EmptyShardsAreFine) {
   EXPECT_EQ(visited, 4);
 }
 
-TEST_F(SavedModelTest, AFolderWithoutManifestIsNoModel) {
+TEST_F(SavedModelTest, AFolderWithoutAManifestIsNotFound) {
   const auto absent = ReadManifest(dir_).status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(absent.message()), HasSubstr(dir_));
   const auto other = ReadManifest(root_).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(other.message()),
-              AllOf(HasSubstr("no saved model"), Not(HasSubstr("unfinished"))));
+              AllOf(HasSubstr(root_), HasSubstr("MANIFEST"), Not(HasSubstr("unfinished"))));
   Shards(Tables(4));
   const auto unfinished = ReadManifest(dir_).status();
   EXPECT_EQ(unfinished.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(unfinished.message()), HasSubstr("unfinished"));
 }
 
-TEST_F(SavedModelTest, AMissingShardIsNamedByFinish) {
+TEST_F(SavedModelTest, FinishModelNamesAMissingShard) {
   Manifest manifest = Shards(Tables(4));
   for (int i = 0; i < manifest.files_size(); ++i) {
     if (manifest.files(i).name() != "wide.embedding-2.shard") continue;
@@ -224,7 +224,7 @@ TEST_F(SavedModelTest, AMissingShardIsNamedByFinish) {
   EXPECT_FALSE(Env::Real()->Exists(dir_ + "/MANIFEST"));
 }
 
-TEST_F(SavedModelTest, AMissingBlockIsNoticed) {
+TEST_F(SavedModelTest, AMissingBlockIsDataLoss) {
   Manifest manifest = Shards(Tables(1));
   manifest.mutable_files()->RemoveLast();  // deep.0-1
   EXPECT_EQ(FinishModel(dir_, Job(), manifest).status().code(), absl::StatusCode::kDataLoss);
@@ -266,12 +266,12 @@ TEST_F(SavedModelTest, ATruncatedOrMissingShardIsDataLossThatNamesIt) {
   EXPECT_THAT(std::string(visit().message()), HasSubstr(name));
 }
 
-// Files whose size and checksum are right, but whose contents are not: the checks behind the
-// checksum.
+// The files have the right size and checksum but wrong contents, so the later checks must refuse
+// them.
 TEST_F(SavedModelTest, RandomBytesAreRefusedAndNeverCrash) {
   Manifest manifest = Save(4);
-  manifest.mutable_tables()->RemoveLast();  // the dense one: its digest would only take time
-  google::protobuf::LogSilencer silencer;   // names that are no UTF-8
+  manifest.mutable_tables()->RemoveLast();  // the digest of the dense table would only take time
+  google::protobuf::LogSilencer silencer;   // protobuf logs names that are not UTF-8
   std::mt19937_64 random(99);
   const std::string name = "wide.embedding-1.shard";
   const std::string good = *Env::Real()->ReadFile(dir_ + "/" + name);
@@ -283,7 +283,7 @@ TEST_F(SavedModelTest, RandomBytesAreRefusedAndNeverCrash) {
   for (int round = 0; round < 120; ++round) {
     std::string bytes = good;
     if (round % 2 == 0) {
-      // A few bytes of the magic, length or header.
+      // Changes a few bytes of the magic, length or header.
       for (int k = 0; k < 3; ++k) bytes[random() % 48] = static_cast<char>(random());
     } else {
       bytes.resize(random() % 200);
@@ -307,7 +307,7 @@ TEST_F(SavedModelTest, RandomBytesAreRefusedAndNeverCrash) {
   EXPECT_GT(refused, 90);
 }
 
-TEST_F(SavedModelTest, KeysOutOfOrderAreRefused) {
+TEST_F(SavedModelTest, KeysThatDoNotAscendAreRefused) {
   const TableLayouts tables = Tables(1);
   ShardValues values;
   values.weights.assign(2 * kDim, 1);
@@ -318,7 +318,7 @@ TEST_F(SavedModelTest, KeysOutOfOrderAreRefused) {
   }
 }
 
-TEST_F(SavedModelTest, AManifestOfVersionOneIsRead) {
+TEST_F(SavedModelTest, ReadsAManifestOfVersionOne) {
   Save(1);
   std::string text = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
   text.replace(text.find("version: 2"), 10, "version: 1");
@@ -353,7 +353,7 @@ TEST_F(SavedModelTest, ATruncatedManifestIsDataLossThatNamesIt) {
   }
 }
 
-TEST_F(SavedModelTest, ANewerManifestSaysSo) {
+TEST_F(SavedModelTest, ANewerManifestIsRefusedWithItsVersion) {
   Save(1);
   std::string text = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
   text.replace(text.find("version: 2"), 10, "version: 3");

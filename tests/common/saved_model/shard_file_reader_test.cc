@@ -43,7 +43,7 @@ std::string Row(uint64_t key) {
   return row;
 }
 
-// All records of runs [begin, end) of the file.
+// Reads all records of runs [begin, end) of the file.
 absl::StatusOr<std::string> Read(Env* env, const TableConfig& table, const SavedFile& file,
                                  uint32_t begin = 0, uint32_t end = UINT32_MAX,
                                  size_t at_once = 64 << 10) {
@@ -59,7 +59,7 @@ absl::StatusOr<std::string> Read(Env* env, const TableConfig& table, const Saved
   }
 }
 
-// A file of 16 runs, and its rows.
+// Holds a file of 16 runs, and its keys.
 class ShardFileReaderTest : public ::testing::Test {
  protected:
   ShardFileReaderTest() {
@@ -86,7 +86,7 @@ class ShardFileReaderTest : public ::testing::Test {
     return file.ok() ? *file : SavedFile();
   }
 
-  // A file of these bytes, whose size and checksum the manifest has right.
+  // Stores a file of these bytes and returns its manifest entry, with the right size and checksum.
   SavedFile PutWithChecksum(const std::string& bytes) {
     env_.Put(kPath, bytes);
     SavedFile file;
@@ -103,7 +103,7 @@ class ShardFileReaderTest : public ::testing::Test {
     ASSERT_THAT(std::string(status.message()), HasSubstr(kPath)) << what;
   }
 
-  // The first byte behind the header, and behind the last block.
+  // The first byte after the header, and the first after the last block.
   size_t body_begin() const { return 12 + *reinterpret_cast<const uint32_t*>(&good_[8]); }
   size_t body_end() const { return body_begin() + keys_.size() * kRecord; }
 
@@ -149,7 +149,7 @@ TEST_F(ShardFileReaderTest, OnlyTheBytesOfARunAreRead) {
   EXPECT_EQ(env_.TakeBytesRead(), reader->RunBytes(2));
 }
 
-TEST_F(ShardFileReaderTest, AnyPieceSizeGivesTheSameRecords) {
+TEST_F(ShardFileReaderTest, EveryPieceSizeGivesTheSameRecords) {
   const std::string all = *Read(&env_, table_, file_);
   for (const size_t at_once : {size_t{1}, size_t{kRecord}, size_t{1000}, size_t{1} << 30}) {
     EXPECT_EQ(*Read(&env_, table_, file_, 0, 16, at_once), all) << at_once;
@@ -174,7 +174,7 @@ TEST_F(ShardFileReaderTest, TruncatedZeroedAndSwappedRegionsAreDataLoss) {
                             end + 1, good_.size() - 4, good_.size() - 1}) {
     ASSERT_NO_FATAL_FAILURE(ExpectDamaged(good_.substr(0, size), absl::StrCat("cut at ", size)));
   }
-  ASSERT_NO_FATAL_FAILURE(ExpectDamaged(good_ + "x", "a byte more"));
+  ASSERT_NO_FATAL_FAILURE(ExpectDamaged(good_ + "x", "one byte too many"));
   struct Region {
     size_t at, bytes;
   };
@@ -193,7 +193,7 @@ TEST_F(ShardFileReaderTest, TruncatedZeroedAndSwappedRegionsAreDataLoss) {
   }
 }
 
-TEST_F(ShardFileReaderTest, AFileOfAnotherModelIsDataLossThoughItIsIntact) {
+TEST_F(ShardFileReaderTest, AnIntactFileOfAnotherModelIsDataLoss) {
   std::vector<uint64_t> keys(keys_.begin(), keys_.end());
   const auto gap = std::adjacent_find(keys.begin(), keys.end(), [](uint64_t a, uint64_t b) {
     return a + 1 < b && ShardOfKey(a, 16) == ShardOfKey(a + 1, 16);
@@ -206,9 +206,9 @@ TEST_F(ShardFileReaderTest, AFileOfAnotherModelIsDataLossThoughItIsIntact) {
             absl::StatusCode::kDataLoss);
 }
 
-TEST_F(ShardFileReaderTest, DamageIsNoConcernOfOtherRuns) {
+TEST_F(ShardFileReaderTest, DamageInOneRunDoesNotAffectOtherRuns) {
   std::string bad = good_;
-  bad[body_begin() + reader_->RunBytes(0) + 50] ^= 1;  // of run 1
+  bad[body_begin() + reader_->RunBytes(0) + 50] ^= 1;  // damages run 1
   env_.Put(kPath, bad);
   for (uint32_t run = 0; run < 16; ++run) {
     const absl::Status status = Read(&env_, table_, file_, run, run + 1).status();
@@ -232,7 +232,7 @@ TEST_F(ShardFileReaderTest, ADiskErrorKeepsItsCodeAndNamesThePlace) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("(bytes "));
 }
 
-// A file as the format says, piece by piece, so that each piece can lie.
+// The parts of a file of the format, each of which a test can make wrong.
 struct Parts {
   ShardFileHeader header;
   std::vector<std::string> blocks;
@@ -262,19 +262,19 @@ struct Parts {
   }
 };
 
-TEST_F(ShardFileReaderTest, ContentsThatCannotBeAreRefusedThoughChecksumsAreRight) {
+TEST_F(ShardFileReaderTest, ImpossibleContentsAreDataLossDespiteRightChecksums) {
   EXPECT_TRUE(Read(&env_, table_, PutWithChecksum(Parts({{1, 2}, {3}}).File())).ok());
   std::vector<std::pair<std::string, Parts>> lies;
   lies.push_back({"keys that do not ascend", Parts({{1, 3}, {2}})});
   lies.push_back({"a key twice", Parts({{1, 1}})});
   Parts parts({{1, 2}, {3}});
   parts.index.set_run_blocks(0, 1);
-  lies.push_back({"a block of no run", parts});
+  lies.push_back({"a block outside every run", parts});
   parts.index.set_run_blocks(0, 7);
-  lies.push_back({"runs of more blocks than there are", parts});
+  lies.push_back({"a run with more blocks than the index", parts});
   parts.index.set_run_blocks(0, 2);
   parts.index.add_run_blocks(0);
-  lies.push_back({"a run more", parts});
+  lies.push_back({"one run too many", parts});
   parts = Parts({{1, 2}, {3}});
   parts.index.set_records(0, 1);
   lies.push_back({"too few records", parts});
@@ -284,10 +284,10 @@ TEST_F(ShardFileReaderTest, ContentsThatCannotBeAreRefusedThoughChecksumsAreRigh
   lies.push_back({"an empty block", parts});
   parts = Parts({{1, 2}, {3}});
   parts.index.add_crc32c(5);
-  lies.push_back({"a checksum more", parts});
+  lies.push_back({"one checksum too many", parts});
   parts = Parts({{1, 2}, {3}});
   parts.header.set_rows(4);
-  lies.push_back({"rows that are not there", parts});
+  lies.push_back({"more rows than records", parts});
   parts.header.set_rows(3);
   parts.header.set_runs(0);
   lies.push_back({"no runs", parts});
@@ -305,14 +305,14 @@ TEST_F(ShardFileReaderTest, ContentsThatCannotBeAreRefusedThoughChecksumsAreRigh
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << what << ": " << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(kPath)) << what;
   }
-  // Of two shards, each has half of the keys.
+  // With two shards, half of these keys belong to the other shard.
   EXPECT_EQ(Read(&env_, Table(2), PutWithChecksum(Parts({{1, 2, 3, 4, 5, 6, 7, 8}}).File()))
                 .status()
                 .code(),
             absl::StatusCode::kDataLoss);
 }
 
-TEST_F(ShardFileReaderTest, VersionOneIsOneRunOfOneBlock) {
+TEST_F(ShardFileReaderTest, AFileOfVersionOneIsOneRunOfOneBlock) {
   Parts parts({{1, 2, 9, 70}});
   parts.header.clear_runs();
   std::string bytes = EncodeShardFileHeader(parts.header) + parts.blocks[0];

@@ -12,19 +12,20 @@ TEST(ShardFileNameTest, RoundTrips) {
   EXPECT_EQ(shard, 12u);
 }
 
-TEST(ShardFileNameTest, ASaveIsPartOfTheName) {
+TEST(ShardFileNameTest, TheSaveIdIsPartOfTheName) {
   uint32_t shard = 0;
-  EXPECT_EQ(ShardFileName("deep/0", 12, "00ff"), "deep.0-12.00ff.shard");
-  EXPECT_TRUE(ParseShardFileName("deep.0-12.00ff.shard", "deep/0", &shard));
+  EXPECT_EQ(ShardFileName("deep/0", 12, "00000000000000ff"), "deep.0-12.00000000000000ff.shard");
+  EXPECT_TRUE(ParseShardFileName("deep.0-12.00000000000000ff.shard", "deep/0", &shard));
   EXPECT_EQ(shard, 12u);
-  // Whatever the tables are called, a file is of one of them.
+  // Whatever the names of the tables, a file belongs to only one of them.
   EXPECT_TRUE(ParseShardFileName("a-1.b-2.shard", "a-1.b", &shard));
   EXPECT_FALSE(ParseShardFileName("a-1.b-2.shard", "a", &shard));
-  for (const char* name : {"a-1..shard", "a-1.A.shard", "a-1.b.c.shard", "a-1.b_.shard"})
+  for (const char* name : {"a-1..shard", "a-1.00ff.shard", "a-1.00000000000000FF.shard",
+                           "a-1.00000000000000ff.b.shard", "a-1.00000000000000f_.shard"})
     EXPECT_FALSE(ParseShardFileName(name, "a", &shard)) << name;
 }
 
-TEST(ShardFileNameTest, OtherNamesAreNotOfTheTable) {
+TEST(ShardFileNameTest, OtherNamesDoNotBelongToTheTable) {
   uint32_t shard = 0;
   for (const char* name :
        {"a-1-0.shard", "b-0.shard", "a-01.shard", "a-+1.shard", "a- 1.shard", "a-.shard",
@@ -32,6 +33,14 @@ TEST(ShardFileNameTest, OtherNamesAreNotOfTheTable) {
     EXPECT_FALSE(ParseShardFileName(name, "a", &shard)) << name;
   }
   EXPECT_TRUE(ParseShardFileName("a-1-0.shard", "a-1", &shard));
+}
+
+TEST(ShardFileNameTest, OnlyNamesThatASaveGivesAreOfSomeTable) {
+  for (const char* name : {"a-0.shard", "deep.0.weight-12.00000000000000ff.shard", "a-1-0.shard"})
+    EXPECT_TRUE(IsShardFileName(name)) << name;
+  for (const char* name : {"a.shard", "-0.shard", "a-0.old.shard", "a-0 (1).shard", "a-01.shard",
+                           "a-0.00000000000000ff.shard.bak", ""})
+    EXPECT_FALSE(IsShardFileName(name)) << name;
 }
 
 TEST(CountElementsTest, AnOverflowingShapeIsDataLoss) {

@@ -86,7 +86,7 @@ TEST(ShardImageTest, TheOrderOfTheRowsInMemoryDoesNotMatter) {
   EXPECT_EQ(ImageOf(CutOfRows(*tables[0], 0, std::make_unique<Rows>(keys)).get()), image);
 }
 
-TEST(ShardImageTest, ForeignAndRepeatedKeysAreRefused) {
+TEST(ShardImageTest, ForeignAndRepeatedKeysAreInvalidArgument) {
   const TableLayouts tables = Tables(2);
   std::vector<uint64_t> keys;
   for (const uint64_t key : Keys(100)) {
@@ -101,7 +101,7 @@ TEST(ShardImageTest, ForeignAndRepeatedKeysAreRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ShardImageTest, AnErrorOfTheRowsLeavesNoFile) {
+TEST(ShardImageTest, AnErrorWhileReadingRowsLeavesNoFile) {
   const TableLayouts tables = Tables(1);
   MemoryEnv env;
   auto rows = std::make_unique<Rows>(Keys(100000));
@@ -112,9 +112,9 @@ TEST(ShardImageTest, AnErrorOfTheRowsLeavesNoFile) {
   EXPECT_FALSE(env.Exists("m/e-0.shard"));
 }
 
-// The digest is defined by keys and weights alone: runs do not change it.
-TEST(ShardImageTest, ModelsOfManyRunsHaveTheDigestOfTheirRows) {
-  constexpr uint64_t kDenseRows = 1100;  // five blocks
+// The digest is defined by keys and weights alone, so the number of runs does not change it.
+TEST(ShardImageTest, TheDigestDoesNotDependOnRuns) {
+  constexpr uint64_t kDenseRows = 1100;  // makes five blocks
   const std::vector<uint64_t> keys = Keys(200000);
   std::vector<float> elements(kDenseRows * 1000);
   for (size_t i = 0; i < elements.size(); ++i) elements[i] = Weight(i, 0);

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-TEST(HashPartsTest, EqualNumbersCorrespond) {
+TEST(HashPartsTest, EqualNumbersOfPartsAndShardsCorrespond) {
   for (uint32_t part = 0; part < 7; ++part) {
     const ShardSpan span = ShardsOfPart(part, 7, 7);
     EXPECT_EQ(span.first, part);
@@ -18,14 +18,14 @@ TEST(HashPartsTest, EqualNumbersCorrespond) {
   }
 }
 
-TEST(HashPartsTest, AMultipleDividesEveryPart) {
+TEST(HashPartsTest, AMultipleOfThePartsDividesEachPart) {
   EXPECT_EQ(ShardsOfPart(1, 2, 8).first, 4u);
   EXPECT_EQ(ShardsOfPart(1, 2, 8).last, 7u);
   EXPECT_EQ(ShardsOfPart(5, 8, 2).first, 1u);
   EXPECT_EQ(ShardsOfPart(5, 8, 2).last, 1u);
 }
 
-TEST(HashPartsTest, EveryKeyIsInAShardOfItsPart) {
+TEST(HashPartsTest, EachKeyIsInAShardOfItsPart) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 20000; ++i) {
     const uint64_t key = random();
@@ -36,9 +36,9 @@ TEST(HashPartsTest, EveryKeyIsInAShardOfItsPart) {
   }
 }
 
-TEST(HashPartsTest, NoShardIsNamedInVain) {
+TEST(HashPartsTest, NamesNoShardThatCannotHoldKeysOfThePart) {
   std::mt19937_64 random(4);
-  std::set<std::pair<uint32_t, uint32_t>> met;  // (part of 12, shard of 7)
+  std::set<std::pair<uint32_t, uint32_t>> met;  // part among 12, shard among 7
   for (int i = 0; i < 20000; ++i) {
     const uint64_t key = random();
     met.insert({ShardOfKey(key, 12), ShardOfKey(key, 7)});

@@ -46,7 +46,7 @@ std::vector<std::string> Addresses(int n) {
   return addresses;
 }
 
-// Bytes of dense blocks by pserver.
+// The bytes of dense blocks on each pserver.
 std::vector<uint64_t> Loads(const Route& route, const TableLayouts& tables) {
   std::vector<uint64_t> loads(static_cast<size_t>(route.pservers_size()));
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -76,7 +76,7 @@ TEST(PlacementTest, SpreadsDenseBytesToWithinTheBiggestBlock) {
   }
 }
 
-// Their rows come later: whatever the dense tables weigh, and however many sparse ones there are.
+// Their rows come later, so the sizes of dense tables and the number of sparse ones do not matter.
 TEST(PlacementTest, ShardsOfEachSparseTableSpreadEvenly) {
   const TableLayouts all = MixedTables();
   for (const TableLayouts& tables :
@@ -100,7 +100,7 @@ TEST(PlacementTest, ShardsOfEachSparseTableSpreadEvenly) {
   }
 }
 
-TEST(PlacementTest, IsAFunctionOfItsArguments) {
+TEST(PlacementTest, DependsOnItsArgumentsAlone) {
   const Route a = PlaceShards(MixedTables(), Addresses(3), 1);
   const Route b = PlaceShards(MixedTables(), Addresses(3), 1);
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(a, b));
@@ -112,13 +112,13 @@ TEST(PlacementTest, TiesGoToTheLowestPserver) {
   EXPECT_EQ(route.tables(0).owner(0), 0u);
 }
 
-TEST(PlacementTest, MorePserversThanShardsLeavesSomeEmpty) {
+TEST(PlacementTest, MorePserversThanShardsLeaveSomeEmpty) {
   const TableLayouts all = MixedTables();
   const TableLayouts tables = {all[1]};
   EXPECT_TRUE(ValidateRoute(PlaceShards(tables, Addresses(9), 1), tables).ok());
 }
 
-TEST(ValidateRouteTest, SaysWhatDoesNotFit) {
+TEST(ValidateRouteTest, NamesThePartThatDoesNotFit) {
   const TableLayouts tables = MixedTables();
   const Route good = PlaceShards(tables, Addresses(2), 1);
   auto message = [&](const Route& route) {
@@ -131,13 +131,13 @@ TEST(ValidateRouteTest, SaysWhatDoesNotFit) {
   EXPECT_THAT(message(bad), HasSubstr("3 tables"));
   bad = good;
   bad.mutable_tables(3)->add_owner(0);
-  EXPECT_THAT(message(bad), HasSubstr("'sparse' has 24 shards"));
+  EXPECT_THAT(message(bad), AllOf(HasSubstr("'sparse'"), HasSubstr("24 shards"), HasSubstr("25")));
   bad = good;
   bad.mutable_tables(3)->set_owner(5, 2);
-  EXPECT_THAT(message(bad), HasSubstr("shard 5"));
+  EXPECT_THAT(message(bad), AllOf(HasSubstr("shard 5"), HasSubstr("'sparse'")));
   bad = good;
   bad.set_pservers(1, bad.pservers(0));
-  EXPECT_THAT(message(bad), HasSubstr("twice"));
+  EXPECT_THAT(message(bad), HasSubstr(bad.pservers(0)));
 }
 
 }  // namespace

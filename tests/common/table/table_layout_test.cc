@@ -67,7 +67,7 @@ TEST(TableLayoutTest, ASmallTensorIsOneBlock) {
   EXPECT_EQ(table->ShardBytes(0), 50u * 3 * 4);
 }
 
-TEST(TableLayoutTest, RowsLargerThanABlockAreCutAnywhereButNotClipped) {
+TEST(TableLayoutTest, RowsLargerThanABlockAreCutAnywhereAndCannotBeClipped) {
   const std::string text = R"(name: "w" kind: DENSE shape: [2, 300000] optimizer { sgd {} )";
   EXPECT_EQ(Make(text + "}")->block_elements(), 262144u);
   EXPECT_EQ(Make(text + "}")->num_shards(), 3u);
@@ -131,7 +131,7 @@ TEST(InitialValuesTest, DifferBySeedNameKeyAndColumn) {
   EXPECT_NE(Row(*table, 1), Row(*table, 2));
   const auto row = Row(*table, 1);
   EXPECT_NE(row[0], row[1]);
-  EXPECT_EQ(row[8], 0.0f) << "no initializer means zero";
+  EXPECT_EQ(row[8], 0.0f) << "a column without an initializer begins at zero";
 }
 
 auto Near(std::vector<float> values) {
@@ -147,7 +147,7 @@ TEST(InitialValuesTest, AreFrozen) {
                     0.0373695f, -0.0400243f, 0}));
 }
 
-// Mean and standard deviation of the initial values of a tensor.
+// The mean and the standard deviation of the initial values of a tensor.
 std::pair<double, double> Moments(const std::string& initializer, float* low, float* high) {
   auto table =
       Make(R"(name: "w" kind: DENSE shape: [1000, 100] optimizer { sgd {} } initializer { )" +
@@ -185,7 +185,7 @@ TEST(InitialValuesTest, HaveTheMomentsOfTheirDistribution) {
   EXPECT_NEAR(high, 0.25, 1e-3);
 }
 
-TEST(TableLayoutTest, WhatNoTableCanBeIsRefusedByName) {
+TEST(TableLayoutTest, ImpossibleConfigsAreRefusedByField) {
   const std::vector<std::pair<std::string, const char*>> cases = {
       {R"(kind: DENSE shape: 1 optimizer { sgd {} })", "name"},
       {R"(name: "a b" kind: DENSE shape: 1 optimizer { sgd {} })", "name"},

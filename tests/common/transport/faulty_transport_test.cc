@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// Undisturbed, it is as good as the transport it decorates.
+// A FaultyTransport that never cuts must pass the suite like the transport that it decorates.
 class FaultyHarness : public TransportHarness {
  public:
   Transport* transport() override { return &faulty_; }
@@ -31,14 +31,14 @@ class FaultyHarness : public TransportHarness {
 INSTANTIATE_TEST_SUITE_P(FaultyWithoutCuts, StreamConformanceTest,
                          ::testing::Values([] { return std::make_unique<FaultyHarness>(); }));
 
-// Opens `streams` streams one after another, sends on each until it is cut; returns how many echoes
-// each saw.
+// Opens `streams` streams one after another and sends on each until it is cut. Returns how many
+// echoes came back on each.
 std::vector<size_t> EchoesBeforeCut(FaultyTransport* transport, int streams) {
   std::vector<size_t> echoes;
   for (int i = 0; i < streams; ++i) {
     RecordingClient client(transport, "p");
     size_t n = 0;
-    do {  // one message in flight: the cut point alone decides
+    do {  // with one message in flight, only the point of the cut decides
       client.Send("x");
     } while (client.AwaitMessageOrEnd(++n));
     EXPECT_TRUE(client.AwaitClosed());
@@ -50,7 +50,7 @@ std::vector<size_t> EchoesBeforeCut(FaultyTransport* transport, int streams) {
   return echoes;
 }
 
-TEST(FaultyTransportTest, SameSeedCutsAtTheSameMessages) {
+TEST(FaultyTransportTest, TheSameSeedCutsAtTheSameMessages) {
   std::vector<std::vector<size_t>> runs;
   for (uint64_t seed : {7u, 7u, 8u}) {
     InProcessTransport inner;
@@ -93,7 +93,7 @@ TEST(FaultyTransportTest, BothRequestsAndRepliesAreLost) {
   inner.Unbind("p");
 }
 
-TEST(FaultyTransportTest, NoCutAfterTheLast) {
+TEST(FaultyTransportTest, CutsNoStreamAfterMaxCuts) {
   InProcessTransport inner;
   ScriptedServer server(Echo);
   inner.Bind("p", server.factory());
@@ -113,7 +113,7 @@ TEST(FaultyTransportTest, NoCutAfterTheLast) {
   inner.Unbind("p");
 }
 
-TEST(FaultyTransportTest, StreamDestroyedWhileBeingCutEndsOnce) {
+TEST(FaultyTransportTest, AStreamDestroyedDuringItsCutEndsOnce) {
   InProcessTransport inner;
   ScriptedServer server(Echo);
   inner.Bind("p", server.factory());

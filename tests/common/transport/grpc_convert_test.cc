@@ -17,13 +17,14 @@ TEST(GrpcConvertTest, LongSlicesAreLentAndDroppedWithTheBuffer) {
     ASSERT_TRUE(FromByteBuffer(&buffer, &message).ok());
     EXPECT_EQ(buffer.Length(), 0u);
     ASSERT_EQ(message.size(), 1u);
-    EXPECT_EQ(static_cast<const void*>(message[0].data()), memory->data());  // no copy either way
+    // Neither direction copies.
+    EXPECT_EQ(static_cast<const void*>(message[0].data()), memory->data());
     message.clear();
     EXPECT_EQ(memory.use_count(), 1);
   }
 }
 
-TEST(GrpcConvertTest, ShortSlicesAreCopiedEmptyOnesDropped) {
+TEST(GrpcConvertTest, ShortSlicesAreCopiedAndEmptyOnesDropped) {
   std::string text = "short";
   grpc::ByteBuffer buffer =
       ToByteBuffer({Slice(), Slice(text.data(), text.size(), nullptr), Slice()});
@@ -35,7 +36,7 @@ TEST(GrpcConvertTest, ShortSlicesAreCopiedEmptyOnesDropped) {
             "short");
 }
 
-TEST(GrpcConvertTest, EmptyMessageStaysAMessage) {
+TEST(GrpcConvertTest, AnEmptyMessageStaysAMessage) {
   grpc::ByteBuffer buffer = ToByteBuffer({});
   EXPECT_TRUE(buffer.Valid());
   Message message = {Slice::FromString("x")};

@@ -32,7 +32,7 @@ class GrpcHarness : public TransportHarness {
 INSTANTIATE_TEST_SUITE_P(Grpc, StreamConformanceTest,
                          ::testing::Values([] { return std::make_unique<GrpcHarness>(); }));
 
-TEST(GrpcTransportTest, QueueBeyondTheBoundEndsTheStream) {
+TEST(GrpcTransportTest, AQueueBeyondTheLimitEndsTheStream) {
   GrpcTransport::Options options;
   options.max_queued_bytes = 1000;
   GrpcTransport transport(options);
@@ -44,6 +44,19 @@ TEST(GrpcTransportTest, QueueBeyondTheBoundEndsTheStream) {
   EXPECT_EQ(client.status().code(), absl::StatusCode::kResourceExhausted) << client.status();
   client.Destroy();
   EXPECT_EQ(transport.queued_bytes(), 0u);
+}
+
+TEST(GrpcTransportTest, ProxiesOfTheEnvironmentAreNotUsed) {
+  ScriptedServer scripted(Echo);
+  auto server = StartServer(scripted.factory());
+  // Nobody listens there.
+  setenv("http_proxy", "http://127.0.0.1:9", 1);
+  GrpcTransport transport;
+  RecordingClient client(&transport, AddressOf(*server));
+  unsetenv("http_proxy");
+  client.Send("x");
+  EXPECT_TRUE(client.AwaitMessageOrEnd(1)) << client.status();
+  client.Destroy();
 }
 
 TEST(GrpcTransportTest, QueuedBytesAreCounted) {
@@ -58,7 +71,7 @@ TEST(GrpcTransportTest, QueuedBytesAreCounted) {
   EXPECT_EQ(transport.queued_bytes(), 0u);
 }
 
-TEST(GrpcTransportTest, StreamToAServerThatComesBackIsServed) {
+TEST(GrpcTransportTest, AStreamToARestartedServerIsServed) {
   ScriptedServer scripted(Echo);
   GrpcTransport transport;
   auto server = StartServer(scripted.factory());
@@ -83,7 +96,7 @@ TEST(GrpcTransportTest, StreamToAServerThatComesBackIsServed) {
   EXPECT_TRUE(served);
 }
 
-TEST(GrpcTransportTest, UnaryCallThatTakesTooLongIsDeadlineExceeded) {
+TEST(GrpcTransportTest, AUnaryCallThatTakesTooLongIsDeadlineExceeded) {
   Watched watched;
   bool release = false;
   GrpcStreamServer server({}, nullptr);
@@ -98,7 +111,7 @@ TEST(GrpcTransportTest, UnaryCallThatTakesTooLongIsDeadlineExceeded) {
   watched.Change([&] { release = true; });
 }
 
-TEST(GrpcTransportTest, PeerThatAcceptsAndSaysNothingIsUnavailableAfterTheConnectTimeout) {
+TEST(GrpcTransportTest, APeerThatAcceptsButStaysSilentIsUnavailableAfterTheConnectTimeout) {
   TcpRelay silent(/*target_port=*/0);
   GrpcTransport::Options options;
   options.connect_timeout = absl::Milliseconds(100);
@@ -108,7 +121,7 @@ TEST(GrpcTransportTest, PeerThatAcceptsAndSaysNothingIsUnavailableAfterTheConnec
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable) << client.status();
 }
 
-TEST(GrpcTransportTest, PeerThatFallsSilentIsUnavailableAfterTheKeepalive) {
+TEST(GrpcTransportTest, APeerThatFallsSilentIsUnavailableAfterTheKeepalive) {
   ScriptedServer scripted(Echo);
   auto server = StartServer(scripted.factory());
   TcpRelay relay(server->port());

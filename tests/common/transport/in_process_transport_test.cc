@@ -25,7 +25,7 @@ class InProcessHarness : public TransportHarness {
 INSTANTIATE_TEST_SUITE_P(InProcess, StreamConformanceTest,
                          ::testing::Values([] { return std::make_unique<InProcessHarness>(); }));
 
-TEST(InProcessTransportTest, MessagesAreCutInSlicesOfTheGivenSize) {
+TEST(InProcessTransportTest, MessagesAreCutIntoSlicesOfTheGivenSize) {
   InProcessTransport transport(/*slice_bytes=*/5);
   ScriptedServer server(Echo);
   transport.Bind("p", server.factory());
@@ -46,7 +46,7 @@ TEST(InProcessTransportTest, MessagesAreCutInSlicesOfTheGivenSize) {
   EXPECT_EQ(sizes, (std::vector<size_t>{5, 5, 2}));
 }
 
-TEST(InProcessTransportTest, AddressCanBeBoundAgainAfterItsServerDied) {
+TEST(InProcessTransportTest, AnAddressCanBeBoundAgainAfterItsServerDied) {
   InProcessTransport transport;
   ScriptedServer first(Echo), second(Echo);
   transport.Bind("p", first.factory());

@@ -1,4 +1,4 @@
-// Ends of streams for tests: a client that records, a server that does what the test says.
+// Stream ends for tests: a client that records, and a server that runs the test's code.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ inline std::string Flat(const Message& message) {
   return bytes;
 }
 
-// Something that other threads change and the test waits for.
+// Guards state that other threads change and that the test waits for.
 class Watched {
  public:
   void Change(const std::function<void()>& change) {
@@ -32,7 +32,7 @@ class Watched {
     change();
     changed_.NotifyAll();
   }
-  // False when it did not come true in 20 s.
+  // Returns false when the condition does not become true within 20 s.
   bool Await(const std::function<bool()>& condition) {
     MutexLock lock(&mutex_);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -49,7 +49,7 @@ class Watched {
   CondVar changed_;
 };
 
-// A client's stream that records what comes.
+// A client's stream that records its messages and its end.
 class RecordingClient {
  public:
   RecordingClient(Transport* transport, const std::string& address) {
@@ -77,12 +77,12 @@ class RecordingClient {
   bool AwaitClosed() {
     return watched_.Await([&] { return closed_ > 0; });
   }
-  // True when the n-th message came, false when the stream ended before.
+  // Returns true when the n-th message has come, false when the stream ended before it.
   bool AwaitMessageOrEnd(size_t n) {
     EXPECT_TRUE(watched_.Await([&] { return received_.size() >= n || closed_ > 0; }));
     return received_.size() >= n;
   }
-  // After AwaitClosed or Destroy.
+  // Call these after AwaitClosed or Destroy.
   const std::vector<std::string>& received() const { return received_; }
   const absl::Status& status() const { return status_; }
   int closed() const { return closed_; }
@@ -92,10 +92,10 @@ class RecordingClient {
   std::vector<std::string> received_;
   absl::Status status_;
   int closed_ = 0;
-  std::unique_ptr<Stream> stream_;  // last: ends first
+  std::unique_ptr<Stream> stream_;  // comes last, so that it is destroyed first
 };
 
-// A server whose handlers do what the test says, and that counts their lives.
+// A server whose handlers run the test's code. It counts the handlers that were opened and closed.
 class ScriptedServer {
  public:
   using OnMessage = std::function<void(Stream* stream, const std::string& message)>;
@@ -132,7 +132,7 @@ class ScriptedServer {
    public:
     Handler(ScriptedServer* server, std::shared_ptr<Stream> stream)
         : server_(server), stream_(std::move(stream)) {}
-    ~Handler() override { EXPECT_EQ(closed_, 1) << "OnClosed comes exactly once"; }
+    ~Handler() override { EXPECT_EQ(closed_, 1) << "OnClosed must come exactly once"; }
     void OnMessage(Message message) override {
       EXPECT_EQ(closed_, 0);
       server_->on_message_(stream_.get(), Flat(message));

@@ -1,4 +1,4 @@
-// What every transport must do: one suite, instantiated in the test of each.
+// The suite that every transport must pass. The test of each transport instantiates it.
 #pragma once
 
 #include "tests/common/transport/stream_end_conformance.h"

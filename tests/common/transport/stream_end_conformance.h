@@ -1,4 +1,5 @@
-// What every transport must do when a stream ends: closed, killed, refused, destroyed.
+// Tests that every transport must pass: the end of a stream that is closed, killed, refused or
+// destroyed.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 
 namespace sluice {
 
-TEST_P(StreamConformanceTest, ClientCloseSendsWhatIsQueuedAndEndsBothSidesWithOk) {
+TEST_P(StreamConformanceTest, ClientCloseSendsQueuedMessagesAndEndsBothSidesWithOk) {
   ScriptedServer server(Echo);
   RecordingClient client(transport(), Start(&server));
   for (int i = 0; i < 20; ++i) client.Send(std::string(10000, 'a'));
@@ -19,14 +20,14 @@ TEST_P(StreamConformanceTest, ClientCloseSendsWhatIsQueuedAndEndsBothSidesWithOk
   client.Send("never sent");
   ASSERT_TRUE(client.AwaitClosed());
   EXPECT_TRUE(client.status().ok()) << client.status();
-  EXPECT_EQ(client.received().size(), 20u);  // answers queued before the end are sent too
+  EXPECT_EQ(client.received().size(), 20u);  // the server's queued answers are sent too
   EXPECT_TRUE(server.AwaitClosed(1));
   client.Destroy();
   EXPECT_EQ(client.closed(), 1);
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, ServerCloseSendsWhatIsQueuedAndEndsBothSidesWithOk) {
+TEST_P(StreamConformanceTest, ServerCloseSendsQueuedMessagesAndEndsBothSidesWithOk) {
   ScriptedServer server([](Stream* stream, const std::string& message) {
     for (int i = 0; i < 20; ++i) stream->Send({Slice::FromString(std::string(10000, 'b'))});
     stream->Close();
@@ -43,7 +44,7 @@ TEST_P(StreamConformanceTest, ServerCloseSendsWhatIsQueuedAndEndsBothSidesWithOk
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, KilledServerEndsItsStreamsWithUnavailable) {
+TEST_P(StreamConformanceTest, AKilledServerEndsItsStreamsWithUnavailable) {
   ScriptedServer server(Echo);
   const std::string address = Start(&server);
   RecordingClient first(transport(), address), second(transport(), address);
@@ -52,7 +53,7 @@ TEST_P(StreamConformanceTest, KilledServerEndsItsStreamsWithUnavailable) {
   ASSERT_TRUE(first.AwaitMessages(1));
   ASSERT_TRUE(second.AwaitMessages(1));
   harness_->Kill();
-  EXPECT_EQ(server.closed(), 2);  // when the server is gone, so are its handlers
+  EXPECT_EQ(server.closed(), 2);  // Kill returns after the handlers have ended
   ASSERT_TRUE(first.AwaitClosed());
   ASSERT_TRUE(second.AwaitClosed());
   EXPECT_EQ(first.status().code(), absl::StatusCode::kUnavailable) << first.status();
@@ -60,7 +61,7 @@ TEST_P(StreamConformanceTest, KilledServerEndsItsStreamsWithUnavailable) {
   first.Send("does nothing");
 }
 
-TEST_P(StreamConformanceTest, AddressOfNobodyIsUnavailableAndNamed) {
+TEST_P(StreamConformanceTest, AnUnusedAddressIsUnavailableAndNamed) {
   const std::string address = harness_->AddressOfNobody();
   RecordingClient client(transport(), address);
   client.Send("x");
@@ -69,7 +70,7 @@ TEST_P(StreamConformanceTest, AddressOfNobodyIsUnavailableAndNamed) {
   EXPECT_THAT(std::string(client.status().message()), ::testing::HasSubstr(address));
 }
 
-TEST_P(StreamConformanceTest, DestroyedStreamIsCancelledAndReleasesWhatWasQueued) {
+TEST_P(StreamConformanceTest, ADestroyedStreamIsCancelledAndReleasesItsQueue) {
   ScriptedServer server([](Stream*, const std::string&) {});
   const std::string address = Start(&server);
   auto memory = std::make_shared<std::string>(1 << 20, 'm');
@@ -103,7 +104,7 @@ TEST_P(StreamConformanceTest, LateAnswersDoNothing) {
   EXPECT_EQ(client.received().size(), 1u);
 }
 
-TEST_P(StreamConformanceTest, RefusedStreamIsResourceExhausted) {
+TEST_P(StreamConformanceTest, ARefusedStreamIsResourceExhausted) {
   const std::string address = harness_->Start(
       [](std::shared_ptr<Stream>, std::string) { return std::unique_ptr<StreamHandler>(); },
       nullptr);
@@ -115,7 +116,7 @@ TEST_P(StreamConformanceTest, RefusedStreamIsResourceExhausted) {
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, HundredStreamsOpenAndCloseOneAfterAnother) {
+TEST_P(StreamConformanceTest, AHundredStreamsOpenAndCloseOneAfterAnother) {
   ScriptedServer server(Echo);
   const std::string address = Start(&server);
   for (int i = 0; i < 100; ++i) {

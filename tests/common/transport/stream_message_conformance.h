@@ -1,4 +1,4 @@
-// What every transport must do with messages: order, size, memory, threads, unary calls.
+// Tests that every transport must pass: order, size and memory of messages, threads, unary calls.
 #pragma once
 
 #include <memory>
@@ -63,7 +63,7 @@ TEST_P(StreamConformanceTest, ManyStreamsDoNotMix) {
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, SendsOfManyThreadsAllArriveEachInItsOrder) {
+TEST_P(StreamConformanceTest, MessagesOfEachSendingThreadArriveInOrder) {
   ScriptedServer server(Echo);
   RecordingClient client(transport(), Start(&server));
   std::vector<std::thread> threads;
@@ -96,7 +96,7 @@ TEST_P(StreamConformanceTest, SlicesAreReleasedOnceSent) {
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, AnswersComeFromAnyThread) {
+TEST_P(StreamConformanceTest, AnyThreadMaySendAnswers) {
   std::vector<std::thread> threads;
   ScriptedServer server([](Stream*, const std::string&) {});
   RecordingClient client(transport(), Start(&server));
@@ -114,7 +114,7 @@ TEST_P(StreamConformanceTest, AnswersComeFromAnyThread) {
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, UnaryCallCarriesBytesAndErrors) {
+TEST_P(StreamConformanceTest, AUnaryCallCarriesBytesAndErrors) {
   const std::string address = harness_->Start(
       [](std::shared_ptr<Stream>, std::string) { return std::unique_ptr<StreamHandler>(); },
       [](const std::string& request) -> absl::StatusOr<std::string> {

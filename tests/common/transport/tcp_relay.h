@@ -1,4 +1,4 @@
-// A TCP relay for tests: passes bytes between a client and a server until told to fall silent.
+// A TCP relay for tests that passes bytes between a client and a server until it falls silent.
 #pragma once
 
 #include <arpa/inet.h>
@@ -30,7 +30,7 @@ inline int ConnectTo(int port) {
   return fd;
 }
 
-// Sends `bytes` to a port of this host on a connection of their own, and closes it.
+// Sends `bytes` to a port of this host on a new connection, and closes it.
 inline void SendBytes(int port, const std::string& bytes) {
   const int fd = ConnectTo(port);
   EXPECT_GT(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
@@ -39,7 +39,7 @@ inline void SendBytes(int port, const std::string& bytes) {
 
 class TcpRelay {
  public:
-  // One connection is relayed to `target_port`; 0: accepted, never read, never answered.
+  // Relays one connection to `target_port`. With 0 the listener neither reads nor answers.
   explicit TcpRelay(int target_port) : target_port_(target_port) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = LoopbackAddress(0);
@@ -57,7 +57,7 @@ class TcpRelay {
     close(listener_);
   }
   int port() const { return port_; }
-  // From now on no byte passes; the connections stay open.
+  // From now on no byte passes, but the connections stay open.
   void FallSilent() { silent_ = true; }
 
  private:

@@ -1,4 +1,4 @@
-// The suite StreamConformanceTest, instantiated in the test of each transport: its fixture.
+// The fixture of StreamConformanceTest, the suite that the test of each transport instantiates.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,15 @@
 
 namespace sluice {
 
-// One transport with a place to run a server.
+// A transport under test, and how to run a server for it.
 class TransportHarness {
  public:
   using Unary = std::function<absl::StatusOr<std::string>(const std::string&)>;
   virtual ~TransportHarness() = default;
   virtual Transport* transport() = 0;
-  // Returns the address. `unary` answers "/sluice.Pserver/SaveShards".
+  // Starts a server and returns its address. `unary` answers "/sluice.Pserver/SaveShards".
   virtual std::string Start(StreamHandlerFactory factory, Unary unary) = 0;
-  // The server dies with its streams open.
+  // Ends the server while its streams are open.
   virtual void Kill() = 0;
   virtual std::string AddressOfNobody() = 0;
 };

@@ -12,7 +12,9 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Flat(const Message& message) {
   std::string bytes;
@@ -20,7 +22,7 @@ std::string Flat(const Message& message) {
   return bytes;
 }
 
-// Every slice is a heap block of its own, so that the address sanitizer sees a read beyond it.
+// Every slice is a heap block of its own, so that the address sanitizer reports reads beyond it.
 Message Cut(const std::string& bytes, size_t piece) {
   Message message;
   for (size_t i = 0; i < bytes.size(); i += piece) {
@@ -85,7 +87,7 @@ TEST(FrameTest, GeneratedMessageReadsWhatWeEncode) {
   EXPECT_EQ(reply.payload(), payload);
 }
 
-TEST(FrameTest, BytesAreTheOnesOfTheGeneratedMessage) {
+TEST(FrameTest, EncodesTheBytesOfTheGeneratedMessage) {
   Frame frame;
   frame.set_magic(kFrameMagic);
   *frame.mutable_header() = SampleHeader();
@@ -142,28 +144,29 @@ TEST(FrameTest, ErrorsNameTheWrongBytes) {
   const std::string magic = "\x0D\x53\x4C\x55\x31";
   EXPECT_THAT(ErrorOf(""), HasSubstr("empty"));
   EXPECT_THAT(ErrorOf("\x16\x03\x01"),
-              HasSubstr("first byte 0x16 is not a frame's 0x0d; is this a TLS"));
-  EXPECT_THAT(ErrorOf("GET / HTTP/1.1"), HasSubstr("first byte 0x47"));
+              AllOf(HasSubstr("0x16"), HasSubstr("0x0d"), HasSubstr("TLS")));
+  EXPECT_THAT(ErrorOf("GET / HTTP/1.1"), AllOf(HasSubstr("0x47"), Not(HasSubstr("TLS"))));
   EXPECT_THAT(ErrorOf("\x0D\x53\x4C\x55\x32\x12"), HasSubstr("magic 0x32554c53"));
   EXPECT_THAT(ErrorOf("\x0D\x53"), HasSubstr("magic"));
-  EXPECT_THAT(ErrorOf(magic), HasSubstr("ends before its header"));
+  EXPECT_THAT(ErrorOf(magic), HasSubstr("header"));
   EXPECT_THAT(ErrorOf(magic + "\x1A"),
-              HasSubstr("byte 0x1a stands where its header begins with 0x12"));
-  EXPECT_THAT(ErrorOf(magic + "\x12\x80\x80"), HasSubstr("ends inside the length of its header"));
-  EXPECT_THAT(ErrorOf(magic + "\x12" + std::string(11, '\x80')), HasSubstr("more than 10 bytes"));
+              AllOf(HasSubstr("header"), HasSubstr("0x1a"), HasSubstr("0x12")));
+  EXPECT_THAT(ErrorOf(magic + "\x12\x80\x80"),
+              AllOf(HasSubstr("length"), HasSubstr("header"), HasSubstr("2 bytes")));
+  EXPECT_THAT(ErrorOf(magic + "\x12" + std::string(11, '\x80')), HasSubstr("10 bytes"));
+  const std::string limit = std::to_string(kMaxHeaderBytes);
   EXPECT_THAT(ErrorOf(magic + "\x12\x81\x80\x40"),
-              HasSubstr("header of 1048577 bytes is over the limit"));
-  EXPECT_THAT(ErrorOf(magic + "\x12" + std::string(9, '\xFF') + "\x01"),
-              HasSubstr("over the limit"));
+              AllOf(HasSubstr("header"), HasSubstr("1048577 bytes"), HasSubstr(limit)));
+  EXPECT_THAT(ErrorOf(magic + "\x12" + std::string(9, '\xFF') + "\x01"), HasSubstr(limit));
   EXPECT_THAT(ErrorOf(magic + "\x12\x05" + "ab"),
-              HasSubstr("header of 5 bytes, but only 2 follow"));
-  EXPECT_THAT(ErrorOf(magic + "\x12\x02\xFF\xFF"), HasSubstr("are not a sluice.FrameHeader"));
+              AllOf(HasSubstr("header"), HasSubstr("5 bytes"), HasSubstr("only 2")));
+  EXPECT_THAT(ErrorOf(magic + "\x12\x02\xFF\xFF"), HasSubstr("sluice.FrameHeader"));
   EXPECT_THAT(ErrorOf(magic + std::string("\x12\x00", 2) + "\x12"),
-              HasSubstr("payload begins with 0x1a"));
+              AllOf(HasSubstr("payload"), HasSubstr("0x1a"), HasSubstr("0x12")));
   EXPECT_THAT(ErrorOf(magic + std::string("\x12\x00", 2) + "\x1A\x03xx"),
-              HasSubstr("payload of 3 bytes, but 2 follow"));
+              AllOf(HasSubstr("payload"), HasSubstr("3 bytes"), HasSubstr("2 follow")));
   EXPECT_THAT(ErrorOf(magic + std::string("\x12\x00", 2) + "\x1A\x03xxxx"),
-              HasSubstr("payload of 3 bytes, but 4 follow"));
+              AllOf(HasSubstr("payload"), HasSubstr("3 bytes"), HasSubstr("4 follow")));
   EXPECT_EQ(ErrorOf(magic + std::string("\x12\x00\x1A\x00", 4)), "");
 }
 
@@ -195,7 +198,7 @@ TEST(FrameTest, RandomAndMutatedBytesNeverCrash) {
     }
     if (reply.ok()) ReadAll(&reply->payload);
   }
-  EXPECT_GT(accepted, 50u);  // mutations of values are legal frames
+  EXPECT_GT(accepted, 50u);  // a frame whose values were mutated is still legal
 }
 
 TEST(PayloadReaderTest, SkipAndPieceWalkAcrossSlices) {
@@ -224,8 +227,8 @@ TEST(Bf16Test, RoundsToNearestEven) {
   EXPECT_EQ(FloatToBf16(-0.0f), 0x8000);
   EXPECT_EQ(FloatToBf16(1.0f), 0x3F80);
   EXPECT_EQ(FloatToBf16(-2.5f), 0xC020);
-  EXPECT_EQ(FloatToBf16(FromBits(0x3F808000)), 0x3F80);  // halfway, even below
-  EXPECT_EQ(FloatToBf16(FromBits(0x3F818000)), 0x3F82);  // halfway, even above
+  EXPECT_EQ(FloatToBf16(FromBits(0x3F808000)), 0x3F80);  // halfway; the even value is below
+  EXPECT_EQ(FloatToBf16(FromBits(0x3F818000)), 0x3F82);  // halfway; the even value is above
   EXPECT_EQ(FloatToBf16(FromBits(0x3F808001)), 0x3F81);
   EXPECT_EQ(FloatToBf16(FromBits(0x3F807FFF)), 0x3F80);
   EXPECT_EQ(FloatToBf16(FromBits(0x3FFFFFFF)), 0x4000);  // carries into the exponent
@@ -271,7 +274,7 @@ TEST(ValuesTest, ValuesStraddlingSlicesAreRead) {
   }
 }
 
-TEST(ValuesTest, AnyValueThatIsNotFiniteIsFound) {
+TEST(ValuesTest, FindsEveryValueThatIsNotFinite) {
   const float bad[] = {std::numeric_limits<float>::infinity(),
                        -std::numeric_limits<float>::infinity(),
                        std::numeric_limits<float>::quiet_NaN(), FromBits(0x7F800001)};
@@ -288,7 +291,7 @@ TEST(ValuesTest, AnyValueThatIsNotFiniteIsFound) {
       }
     }
   }
-  // The largest finite values pass, also when their bits cover the whole exponent together.
+  // Finite values pass even when their bits together cover the whole exponent.
   std::vector<float> edge = {FromBits(0x7F7FFFFF), FromBits(0x00800000), FromBits(0xFF7FFFFF)},
                      got(3);
   PayloadReader reader({ValuesSlice(edge.data(), 3, 4, nullptr)});
@@ -297,7 +300,7 @@ TEST(ValuesTest, AnyValueThatIsNotFiniteIsFound) {
   EXPECT_TRUE(AllFinite(edge.data(), 3));
 }
 
-TEST(ValuesTest, ShortPayloadIsRefused) {
+TEST(ValuesTest, RefusesAShortPayload) {
   float got[4];
   PayloadReader reader({Slice::FromString(std::string(15, '\0'))});
   EXPECT_FALSE(ReadValues(&reader, 4, 4, got));

@@ -1,4 +1,4 @@
-// Sums and means of what caches of hot rows did.
+// Sums, means and a description of how caches of hot rows were used.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// More steps, or another worker.
+// Adds the use of more steps or of another worker.
 void Add(const HotRowUse& more, HotRowUse* sum);
 // Of the uses; 0 when there are none.
 double HitShare(const HotRowUse& use);

@@ -1,4 +1,4 @@
-#include "common/progress/trace_recorder.h"
+#include "common/daemon/trace_recorder.h"
 
 #include <utility>
 

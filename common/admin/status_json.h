@@ -2,7 +2,9 @@
 //
 // Fields have their names of the proto file and are there also when they are 0. A metric of an
 // evaluation that nothing defines is null, where JSON's own form of a message would leave it out or
-// write the text "NaN". Thread safety: pure.
+// write the text "NaN".
+//
+// Thread safety: pure.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "common/progress/status_json.h"
+#include "common/admin/status_json.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "common/progress/hot_row_use.h"
+#include "common/daemon/hot_row_use.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,10 @@
 // What a process did when, for the trace of one job: spans of time, gathered until a report takes
 // them to the scheduler.
 //
-// Thread safety: safe. Memory: at most `capacity` spans wait, those of lost reports among them; of
-// what does not fit only the number is kept.
+// Thread safety: safe.
+//
+// Memory: at most `capacity` spans wait, those of lost reports among them; of what does not fit
+// only the number is kept.
 #pragma once
 
 #include <chrono>

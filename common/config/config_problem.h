@@ -1,0 +1,28 @@
+// What is wrong with one field of a job, and checks that several parts of the validation share.
+//
+// Thread safety:
+//   pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+struct ConfigProblem {
+  std::string path;  // of the field: "train.batch_size", "features[2].name"
+  std::string text;  // value, reason and fix
+};
+
+// Adds a problem unless `value` is in [low, high].
+void AddIfOutOfRange(const std::string& path, uint64_t value, uint64_t low, uint64_t high,
+                     std::vector<ConfigProblem>* problems);
+
+// Adds a problem for each value of the initializer at `path` that is not finite or not possible.
+void AddInitializerProblems(const std::string& path, const Initializer& initializer,
+                            std::vector<ConfigProblem>* problems);
+
+}  // namespace sluice

@@ -1,0 +1,50 @@
+// What the checks of a job's configuration ask of the job's model.
+//
+// common/config knows no model: whoever makes a job effective passes the rules, which the model's
+// folder implements (model/model_list.h finds them by the job's model).
+//
+// Thread safety:
+//   immutable.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/config/config_problem.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// The groups of parameters that have an optimizer of their own (OptimizersConfig). A text is empty
+// when the model of the job has the group. Otherwise it says why the group is missing and what to
+// do about options that need it: "has no effect ...; remove it".
+struct ModelParts {
+  std::string no_dense;
+  std::string no_embedding;
+  std::string no_wide;
+
+  bool dense() const { return no_dense.empty(); }
+  bool embedding() const { return no_embedding.empty(); }
+  bool wide() const { return no_wide.empty(); }
+};
+
+// Features have their defaults in every `job`; from FindProblems on, the whole job has.
+class ModelRules {
+ public:
+  virtual ~ModelRules() = default;
+
+  // Fills in the defaults of the model's own options. Filling them again changes nothing. An option
+  // that would have no effect is not filled in, since FindUnused refuses it.
+  virtual void FillDefaults(JobConfig* job) const = 0;
+
+  virtual ModelParts PartsOf(const JobConfig& job) const = 0;
+
+  // Values of the model's options that are impossible or contradict each other, and features that
+  // contradict the model.
+  virtual std::vector<ConfigProblem> FindProblems(const JobConfig& job) const = 0;
+
+  // The model's own options that are set and would have no effect.
+  virtual std::vector<ConfigProblem> FindUnused(const JobConfig& job) const = 0;
+};
+
+}  // namespace sluice

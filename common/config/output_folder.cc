@@ -1,0 +1,74 @@
+#include "common/config/output_folder.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kField[] = "output_dir";
+
+std::string WithoutSlashes(std::string dir) {
+  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+  return dir;
+}
+
+// Earlier versions printed the effective configuration without kOwnConfigLine. Such a file is known
+// by its exact form, by naming this folder as its own, and by the result beside it: hand-written
+// and hand-formatted files, and those of other folders, lack one of these.
+bool IsEffectiveConfigOf(Env* env, const std::string& dir, const std::string& path) {
+  if (!IsOwnFile(env, dir + "/result.json", FileKind::kResult)) return false;
+  const auto text = env->ReadFile(path);
+  const auto config = ReadJobConfig(path);
+  return text.ok() && config.ok() && ToTextproto(*config) == *text &&
+         IsSameFile(config->output_dir(), dir);
+}
+
+// Models of version 1 have a job.textproto without kOwnConfigLine.
+bool IsModelOfVersion1(Env* env, const std::string& dir) {
+  const std::string manifest = dir + "/MANIFEST";
+  constexpr absl::string_view kVersion1 = "version: 1\n";
+  return IsOwnFile(env, manifest, FileKind::kManifest) &&
+         env->ReadRange(manifest, 0, kVersion1.size()).value_or("") == kVersion1;
+}
+
+bool IsOfAnEarlierVersion(Env* env, const std::string& dir, const OutputFile& file) {
+  if (file.kind != FileKind::kJobConfig) return false;
+  return file.of_model ? IsModelOfVersion1(env, dir + "/model")
+                       : IsEffectiveConfigOf(env, dir, file.path);
+}
+
+}  // namespace
+
+std::vector<OutputFile> OutputFilesOf(std::string dir) {
+  if (dir.empty()) return {};
+  dir = WithoutSlashes(std::move(dir));
+  return {{dir + "/job.textproto", FileKind::kJobConfig},
+          {dir + "/result.json", FileKind::kResult},
+          {dir + "/model_result.json", FileKind::kResult},
+          {dir + "/model/MANIFEST", FileKind::kManifest, true},
+          {dir + "/model/job.textproto", FileKind::kJobConfig, true}};
+}
+
+absl::Status CheckOutputFolder(Env* env, const std::string& dir, bool overwrite) {
+  const std::string folder = WithoutSlashes(dir);
+  // Whoever asks for --overwrite means files that are in the way, not a model that would lose the
+  // configuration it is read with.
+  if (const std::string manifest = folder + "/MANIFEST";
+      IsOwnFile(env, manifest, FileKind::kManifest)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(kField, ": ", folder, " is the folder of a saved model (", manifest,
+                     "), which the job's files would damage; give another --output_dir"));
+  }
+  for (const OutputFile& file : OutputFilesOf(folder)) {
+    const absl::Status replaceable = CheckReplaceable(env, file.path, file.kind, overwrite, kField);
+    if (!replaceable.ok() && !IsOfAnEarlierVersion(env, folder, file)) return replaceable;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

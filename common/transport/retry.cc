@@ -1,0 +1,29 @@
+#include "common/transport/retry.h"
+
+#include <algorithm>
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
+constexpr absl::Duration kLongestPause = absl::Seconds(1);
+
+}  // namespace
+
+bool GotNoAnswer(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
+}
+
+bool PserverNotReady(absl::StatusCode code) {
+  return code == absl::StatusCode::kNotFound || code == absl::StatusCode::kUnavailable ||
+         code == absl::StatusCode::kResourceExhausted;
+}
+
+bool RouteIsStale(absl::StatusCode code) { return code == absl::StatusCode::kFailedPrecondition; }
+
+absl::Duration Backoff::Next() {
+  pause_ = std::min(std::max(pause_ * 2, kFirstPause), kLongestPause);
+  return pause_;
+}
+
+}  // namespace sluice

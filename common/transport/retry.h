@@ -1,0 +1,40 @@
+// Which failures of a call pass by themselves, and how long to pause before the next try.
+//
+// This is the only place that sorts status codes into those worth another try and those that are
+// final. gRPC's codes are mapped to these in grpc_convert.h.
+//
+// Thread safety: free functions; a Backoff is guarded by its owner's lock.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace sluice {
+
+// The peer gave no answer (UNAVAILABLE, DEADLINE_EXCEEDED). It may have carried the call out, so
+// only a call that may be repeated is worth another try.
+bool GotNoAnswer(absl::StatusCode code);
+inline bool GotNoAnswer(const absl::Status& status) { return GotNoAnswer(status.code()); }
+
+// A pserver answered that it cannot take the request now: the job is not open there yet
+// (NOT_FOUND), or the pserver is busy (RESOURCE_EXHAUSTED) or stopping (UNAVAILABLE). A new stream
+// may find it ready.
+bool PserverNotReady(absl::StatusCode code);
+
+// A pserver works under another generation than the request (FAILED_PRECONDITION): the sender
+// needs a newer route before it tries again.
+bool RouteIsStale(absl::StatusCode code);
+
+// The pauses between tries: 10 ms, doubled each time, at most 1 s.
+class Backoff {
+ public:
+  // The pause before the next try.
+  absl::Duration Next();
+  // A try succeeded.
+  void Reset() { pause_ = absl::ZeroDuration(); }
+
+ private:
+  absl::Duration pause_ = absl::ZeroDuration();
+};
+
+}  // namespace sluice

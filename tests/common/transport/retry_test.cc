@@ -1,0 +1,35 @@
+#include "common/transport/retry.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using Code = absl::StatusCode;
+
+TEST(RetryTest, EachCodeHasItsPlace) {
+  for (int i = 0; i <= static_cast<int>(Code::kUnauthenticated); ++i) {
+    const Code code = static_cast<Code>(i);
+    EXPECT_EQ(GotNoAnswer(code), code == Code::kUnavailable || code == Code::kDeadlineExceeded)
+        << i;
+    EXPECT_EQ(PserverNotReady(code), code == Code::kUnavailable || code == Code::kNotFound ||
+                                         code == Code::kResourceExhausted)
+        << i;
+    EXPECT_EQ(RouteIsStale(code), code == Code::kFailedPrecondition) << i;
+  }
+  EXPECT_FALSE(GotNoAnswer(absl::OkStatus()));
+  EXPECT_TRUE(GotNoAnswer(absl::DeadlineExceededError("late")));
+}
+
+TEST(RetryTest, PausesDoubleUpToASecondAndStartAgainAfterASuccess) {
+  Backoff backoff;
+  EXPECT_EQ(backoff.Next(), absl::Milliseconds(10));
+  EXPECT_EQ(backoff.Next(), absl::Milliseconds(20));
+  for (int i = 0; i < 10; ++i) backoff.Next();
+  EXPECT_EQ(backoff.Next(), absl::Seconds(1));
+  backoff.Reset();
+  EXPECT_EQ(backoff.Next(), absl::Milliseconds(10));
+}
+
+}  // namespace
+}  // namespace sluice
