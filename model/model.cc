@@ -2,26 +2,18 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
-
-// Each gets the spec that the function Create<Name>Spec of the same model has made.
-#define SLUICE_MODEL(Name)                                                           \
-  absl::StatusOr<std::unique_ptr<DenseNet>> Create##Name##Net(const ModelSpec& spec, \
-                                                              const NetOptions& options);
-#include "model/models.inc"
-#undef SLUICE_MODEL
-
 namespace {
 
-using CreateNetFunction = absl::StatusOr<std::unique_ptr<DenseNet>> (*)(const ModelSpec&,
-                                                                        const NetOptions&);
+using CreateNetFunction = decltype(ModelEntry::create_net);
 
-// The spec of a model of models.inc, with the function that makes its networks.
-class RegisteredModel : public Model {
+// The spec of a model of a list, with the function that makes its networks.
+class ListedModel : public Model {
  public:
-  RegisteredModel(std::unique_ptr<ModelSpec> spec, CreateNetFunction create_net)
+  ListedModel(std::unique_ptr<ModelSpec> spec, CreateNetFunction create_net)
       : spec_(std::move(spec)), create_net_(create_net) {}
 
   const std::shared_ptr<const FeatureSchema>& schema() const override { return spec_->schema(); }
@@ -39,20 +31,16 @@ class RegisteredModel : public Model {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job) {
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ModelSpec> spec, ModelSpec::Create(job));
-  CreateNetFunction create_net = nullptr;
-  switch (job.model().model_case()) {
-#define SLUICE_MODEL(Name)          \
-  case ModelConfig::k##Name:        \
-    create_net = Create##Name##Net; \
-    break;
-#include "model/models.inc"
-#undef SLUICE_MODEL
-    default:
-      break;  // ModelSpec::Create has refused it
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job,
+                                                     const ModelList& models) {
+  SLUICE_ASSIGN_OR_RETURN(const ModelEntry* const entry, models.Find(job.model()));
+  if (entry->create_net == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this program has no networks of the model ", entry->name,
+                     "; pass a list with networks, such as BuiltInModels()"));
   }
-  return std::make_unique<RegisteredModel>(std::move(spec), create_net);
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ModelSpec> spec, entry->create_spec(job));
+  return std::make_unique<ListedModel>(std::move(spec), entry->create_net);
 }
 
 }  // namespace sluice

@@ -15,8 +15,9 @@ namespace sluice {
 
 class Model : public ModelSpec {
  public:
-  // As ModelSpec::Create.
-  static absl::StatusOr<std::unique_ptr<Model>> Create(const JobConfig& job);
+  // As ModelSpec::Create. FAILED_PRECONDITION when `models` is a list without networks.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(const JobConfig& job,
+                                                       const ModelList& models);
 
   // A network on options.device. model/net/cuda/cuda_device.h says how a CUDA device can fail.
   virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const = 0;

@@ -90,7 +90,8 @@ bool IsCsv(const DataConfig& data) {
 
 class Comparison {
  public:
-  Comparison(const JobConfig& of_model, const JobConfig& job) : a_(of_model), b_(job) {}
+  Comparison(const JobConfig& of_model, const JobConfig& job, const ModelList& models)
+      : a_(of_model), b_(job), models_(models) {}
 
   absl::StatusOr<ModelDifferences> Run() {
     CompareFeatures();
@@ -137,6 +138,7 @@ class Comparison {
 
   const JobConfig& a_;
   const JobConfig& b_;
+  const ModelList& models_;
   ModelDifferences found_;
 };
 
@@ -249,11 +251,13 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
 absl::Status Comparison::ComparePlaces() {
   std::vector<std::string> deep[2], wide[2];
   for (const int side : {0, 1}) {
-    SLUICE_ASSIGN_OR_RETURN(const auto schema, FeatureSchema::Create(side == 0 ? a_ : b_));
-    for (const FeatureSchema::Slot& slot : schema->slots()) {
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
+                            ModelSpec::Create(side == 0 ? a_ : b_, models_));
+    const FeatureSchema& schema = *model->schema();
+    for (const FeatureSchema::Slot& slot : schema.slots()) {
       if (slot.in_deep) deep[side].push_back(absl::StrCat("the embedding of ", Text(slot.name)));
     }
-    for (const FeatureSchema::Numeric& numeric : schema->numerics()) {
+    for (const FeatureSchema::Numeric& numeric : schema.numerics()) {
       const std::string number = absl::StrCat("the number of ", Text(numeric.name));
       if (numeric.in_deep) deep[side].push_back(number);
       if (numeric.in_wide) wide[side].push_back(number);
@@ -348,21 +352,23 @@ absl::Status TablesDoNotFit(const absl::Status& misfit, const ModelDifferences& 
 
 }  // namespace
 
-absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, const JobConfig& job) {
-  return Comparison(of_model, job).Run();
+absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, const JobConfig& job,
+                                                  const ModelList& models) {
+  return Comparison(of_model, job, models).Run();
 }
 
-absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job) {
+absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
+                                                           const ModelList& models) {
   const std::string& dir = job.initial_model();
   if (dir.empty()) return std::vector<std::string>();
   const auto manifest = ReadManifest(dir);
   if (!manifest.ok()) return std::vector<std::string>();
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
   const absl::Status tables = CheckTables(dir, *manifest, model->tables());
   const auto of_model = ReadModelJob(dir);
   ModelDifferences differences;
   if (of_model.ok()) {
-    auto compared = CompareWithModel(*of_model, job);
+    auto compared = CompareWithModel(*of_model, job, models);
     if (compared.ok()) {
       differences = *std::move(compared);
     } else {

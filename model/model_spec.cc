@@ -2,24 +2,14 @@
 
 #include <algorithm>
 
+#include "common/base/status_macros.h"
+
 namespace sluice {
 
-#define SLUICE_MODEL(Name) \
-  absl::StatusOr<std::unique_ptr<ModelSpec>> Create##Name##Spec(const JobConfig& job);
-#include "model/models.inc"
-#undef SLUICE_MODEL
-
-absl::StatusOr<std::unique_ptr<ModelSpec>> ModelSpec::Create(const JobConfig& job) {
-  switch (job.model().model_case()) {
-#define SLUICE_MODEL(Name)   \
-  case ModelConfig::k##Name: \
-    return Create##Name##Spec(job);
-#include "model/models.inc"
-#undef SLUICE_MODEL
-    default:
-      return absl::InvalidArgumentError(
-          "model: no model is set; write e.g. model { wide_deep { hidden_units: [100, 50] } }");
-  }
+absl::StatusOr<std::unique_ptr<ModelSpec>> ModelSpec::Create(const JobConfig& job,
+                                                             const ModelList& models) {
+  SLUICE_ASSIGN_OR_RETURN(const ModelEntry* const entry, models.Find(job.model()));
+  return entry->create_spec(job);
 }
 
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables) {

@@ -1,7 +1,7 @@
-// What a job's model is without computing it: its features and its tables.
+// A job's model without its networks: its features and its tables.
 //
 // The scheduler and the command line need nothing else, so this target links no compute library.
-// Models register in models.inc; nothing outside model/<name>/ knows a model's options.
+// Nothing outside model/<name>/ knows a model's options.
 //
 // Thread safety:
 //   immutable.
@@ -13,14 +13,17 @@
 
 #include "absl/status/statusor.h"
 #include "model/features/feature_schema.h"
+#include "model/model_list.h"
 #include "proto/config.pb.h"
 
 namespace sluice {
 
 class ModelSpec {
  public:
-  // `job` must be effective (job_config.h). INVALID_ARGUMENT names field and fix.
-  static absl::StatusOr<std::unique_ptr<ModelSpec>> Create(const JobConfig& job);
+  // `job` must be effective (job_config.h). INVALID_ARGUMENT names field and fix, also when the
+  // job's model is not in `models`.
+  static absl::StatusOr<std::unique_ptr<ModelSpec>> Create(const JobConfig& job,
+                                                           const ModelList& models);
   virtual ~ModelSpec() = default;
 
   virtual const std::shared_ptr<const FeatureSchema>& schema() const = 0;

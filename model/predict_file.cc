@@ -1,3 +1,5 @@
+#include <sys/file.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -7,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
+#include "model/built_in_models.h"
 #include "model/predictor.h"
 
 namespace sluice {
@@ -31,7 +34,11 @@ class ScoreWriter {
     path_ = target.path;
     written_ = target.in_place || options.in_place ? path_ : UnfinishedName(path_);
     file_ = std::fopen(written_.c_str(), "wb");
-    return file_ != nullptr ? absl::OkStatus() : Failed("cannot open");
+    if (file_ == nullptr) return Failed("cannot open");
+    // Keeps it from who removes what dead processes have left. Not where a file system has no
+    // locks.
+    if (written_ != path_) flock(fileno(file_), LOCK_EX | LOCK_NB);
+    return absl::OkStatus();
   }
   void WriteId(const std::string& id) {
     failed_ |= std::fwrite(id.data(), 1, id.size(), file_) != id.size();
@@ -74,22 +81,19 @@ struct InputFile {
   uint64_t begin = 0, end = 0;  // of its text, within all texts
 };
 
-absl::StatusOr<std::vector<InputFile>> ListInput(const PredictOptions& options,
+// `paths`: of FixInput.
+absl::StatusOr<std::vector<InputFile>> ListInput(const std::vector<std::string>& paths,
                                                  const DataSource& source) {
   std::vector<InputFile> files;
   uint64_t total = 0;
-  for (const std::string& pattern : options.data_files) {
-    google::protobuf::RepeatedPtrField<std::string> one;
-    *one.Add() = pattern;
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
-                            ExpandFiles(one, "the working folder"));
-    for (const std::string& path : paths) {
-      // Of all files before the first is scored.
-      SLUICE_RETURN_IF_ERROR(source.CheckColumns(path, /*need_label=*/false));
-      SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, source.TextBytes(path));
-      files.push_back({path, total, total + bytes});
-      total += bytes;
-    }
+  for (const std::string& path : paths) {
+    // Of all files before the first is scored.
+    const absl::Status columns = source.CheckColumns(path, /*need_label=*/false);
+    SLUICE_RETURN_IF_ERROR(source.CheckUnchanged(path));
+    SLUICE_RETURN_IF_ERROR(columns);
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, source.TextBytes(path));
+    files.push_back({path, total, total + bytes});
+    total += bytes;
   }
   return files;
 }
@@ -184,15 +188,49 @@ absl::Status CheckOptions(const PredictOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
+absl::Status FixInput(PredictOptions* options) {
+  if (ReadsStandardInput(*options)) return absl::OkStatus();
+  std::vector<std::string> paths;
+  for (const std::string& pattern : options->data_files) {
+    google::protobuf::RepeatedPtrField<std::string> one;
+    *one.Add() = pattern;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> found,
+                            ExpandFiles(one, "the working folder"));
+    paths.insert(paths.end(), found.begin(), found.end());
+  }
+  SLUICE_ASSIGN_OR_RETURN(options->seen, DataFiles::SeeForPrediction(paths));
+  options->data_files = std::move(paths);
+  return absl::OkStatus();
+}
+
+absl::Status CheckScored(const PredictOptions& options, const PredictSummary& summary) {
+  const uint64_t bad = summary.bad.count;
+  const uint64_t most = options.max_bad_lines.value_or(summary.max_bad_lines);
+  if (bad > most) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        summary.bad.Describe(), "; that is more than ",
+        options.max_bad_lines ? "--max_bad_lines " : "data.max_bad_lines of the model's job, ",
+        most, "; mend the data, or give a higher --max_bad_lines"));
+  }
+  if (summary.examples > 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      bad > 0 ? absl::StrCat("no line is an example: ", summary.bad.Describe(),
+                             "; is --data in the format of the model's job?")
+              : "there is no line to score; is --data the right file, or did what writes it fail?");
+}
+
+absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& given) {
+  PredictOptions options = given;
   SLUICE_RETURN_IF_ERROR(CheckOptions(options));
+  if (options.seen == nullptr) SLUICE_RETURN_IF_ERROR(FixInput(&options));
   SLUICE_ASSIGN_OR_RETURN(const auto predictor,
-                          Predictor::Load(options.model_dir, options.threads));
+                          Predictor::Load(options.model_dir, options.threads, BuiltInModels()));
   SLUICE_ASSIGN_OR_RETURN(const auto source,
                           DataSource::Create(predictor->job().data(), predictor->model().schema()));
+  source->Expect(options.seen);
   std::vector<InputFile> files = {{"", 0, UINT64_MAX}};
   if (!ReadsStandardInput(options)) {
-    SLUICE_ASSIGN_OR_RETURN(files, ListInput(options, *source));
+    SLUICE_ASSIGN_OR_RETURN(files, ListInput(options.data_files, *source));
   }
   // The lines that start in [begin, end) of all texts.
   const uint64_t total = files.back().end, parts = options.worker_num;
@@ -210,9 +248,10 @@ absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options) {
     if (from < to)
       SLUICE_RETURN_IF_ERROR(prediction.Run(file.path, from - file.begin, to - file.begin));
   }
-  SLUICE_RETURN_IF_ERROR(writer.Close());
   PredictSummary summary = prediction.TakeSummary();
   summary.max_bad_lines = predictor->job().data().max_bad_lines();
+  if (options.part < 0) SLUICE_RETURN_IF_ERROR(CheckScored(options, summary));
+  SLUICE_RETURN_IF_ERROR(writer.Close());
   return summary;
 }
 

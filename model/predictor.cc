@@ -42,11 +42,11 @@ absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& model_dir,
-                                                           int threads) {
+                                                           int threads, const ModelList& models) {
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir));
   std::unique_ptr<Predictor> predictor(new Predictor);
   SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir));
-  SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_));
+  SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_, models));
   const Model& model = *predictor->model_;
   SLUICE_ASSIGN_OR_RETURN(predictor->net_, model.CreateNet(CpuNet(threads, kBatch)));
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts saved,

@@ -48,10 +48,9 @@ absl::Status OverrideColumns(const TableConfig& from, TableConfig* to) {
                     absl::StrCat("columns \"", column.name(), "\" are given twice; keep one"));
     }
     if (column.dim() != 0 && column.dim() != found->dim()) {
-      return Refuse(from,
-                    absl::StrCat("columns \"", column.name(), "\": dim ", column.dim(),
-                                 " is not the model's ", found->dim(),
-                                 "; change model.wide_deep.embedding_dim, or remove dim here"));
+      return Refuse(from, absl::StrCat("columns \"", column.name(), "\": dim ", column.dim(),
+                                       " is not the model's ", found->dim(),
+                                       "; change the model, or remove dim here"));
     }
     if (column.has_initializer()) *found->mutable_initializer() = column.initializer();
     if (column.has_optimizer()) OverrideOptimizer(column.optimizer(), found->mutable_optimizer());
@@ -108,8 +107,6 @@ absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) 
   return to->kind() == TableConfig::SPARSE ? OverrideSparse(from, to) : OverrideDense(from, to);
 }
 
-}  // namespace
-
 absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tables) {
   std::set<std::string> seen;
   const auto override_one = [&](const TableConfig& from) {
@@ -128,6 +125,7 @@ absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tabl
   return absl::OkStatus();
 }
 
+// `lr_scale: WORKERS`.
 void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) {
   if (job.optimizers().lr_scale() != OptimizersConfig::WORKERS) return;
   const float workers = job.has_worker_num() ? static_cast<float>(job.worker_num()) : 1.0f;
@@ -138,6 +136,17 @@ void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) 
     if (table.kind() == TableConfig::DENSE) scale(table.mutable_optimizer());
     for (ColumnGroup& column : *table.mutable_columns()) scale(column.mutable_optimizer());
   }
+}
+
+}  // namespace
+
+absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tables) {
+  if (ModeOf(job.strategy()) == Mode::kGeo) {
+    for (TableConfig& table : *tables) table.set_update_at(TableConfig::WORKER);
+  }
+  SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));
+  ScaleLearningRates(job, tables);
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

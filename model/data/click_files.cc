@@ -23,7 +23,7 @@ constexpr uint64_t kChunkExamples = 4096;
 struct Chunk {
   size_t file = 0;
   uint64_t first = 0, count = 0;
-  bool opens = false, closes = false;  // is the first or last of its file
+  bool opens = false, closes = false;  // the first or last chunk of its file
 };
 
 std::vector<Chunk> CutIntoChunks(const ClickFiles& files) {
@@ -46,7 +46,7 @@ std::vector<Chunk> CutIntoChunks(const ClickFiles& files) {
 absl::Status Gzip(const std::string& text, std::string* out) {
   z_stream stream{};
   if (deflateInit2(&stream, 1, Z_DEFLATED, 16 + 15, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-    return absl::ResourceExhaustedError("no memory to compress");
+    return absl::ResourceExhaustedError("not enough memory to compress");
   out->resize(deflateBound(&stream, text.size()));
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
   stream.avail_in = static_cast<uInt>(text.size());
@@ -68,7 +68,9 @@ absl::Status Zstd(const std::string& text, std::string* out) {
   return absl::OkStatus();
 }
 
-// Files in order, one open at a time. Thread safety: one thread at a time.
+// Writes files in order, one open at a time.
+//
+// Thread safety: one thread at a time.
 class FileSeries {
  public:
   FileSeries(const std::vector<std::string>& paths, bool replace)
@@ -132,7 +134,7 @@ class Writers {
   }
 
  private:
-  // Generates and compresses chunks, each written when all before it are.
+  // Generates and compresses chunks. Each is written once all chunks before it are.
   void Work() {
     ClickSummary own;
     std::string text, packed;
@@ -178,8 +180,8 @@ class Writers {
 
   Mutex mutex_;
   CondVar changed_;
-  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;  // to generate
-  size_t turn_ ABSL_GUARDED_BY(mutex_) = 0;  // to write
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;  // the next chunk to generate
+  size_t turn_ ABSL_GUARDED_BY(mutex_) = 0;  // the next chunk to write
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   ClickSummary summary_ ABSL_GUARDED_BY(mutex_);
 };

@@ -1,7 +1,11 @@
 // Writes the data of a ClickGenerator into files, on several threads.
 //
-// Invariants: the files, decompressed and one after another, hold the same lines for any number of
-// files and threads. Memory: two chunks of some 1 MB a thread. Thread safety: free functions.
+// Invariants: the files, decompressed and concatenated, hold the same lines for any number of files
+// and threads.
+//
+// Memory: two chunks of about 1 MB per thread.
+//
+// Thread safety: free functions.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +24,11 @@ const char* SuffixOf(Compression compression);
 struct ClickFiles {
   ClickOptions data;
   uint64_t skip = 0;      // lines of the data before the first one written
-  uint64_t examples = 0;  // over all files, which share them evenly
+  uint64_t examples = 0;  // of all files, which share them evenly
   std::vector<std::string> paths;
   Compression compression = Compression::kNone;
   int threads = 1;
-  bool replace = true;  // files that exist; false: ALREADY_EXISTS, and they stay as they are
+  bool replace = true;  // existing files; false: ALREADY_EXISTS, and they stay as they are
 };
 
 struct ClickSummary {
@@ -33,8 +37,8 @@ struct ClickSummary {
   uint64_t file_bytes = 0;
 };
 
-// Each file is written under its UnfinishedName, and renamed when whole. A path that is
-// a pipe or device is written in place. Errors name the file; unfinished ones are removed.
+// Each file is written under its UnfinishedName and renamed once complete. A path that is a pipe or
+// device is written in place. Errors name the file; unfinished files are removed.
 absl::StatusOr<ClickSummary> WriteClickFiles(const ClickFiles& files);
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/base/hash.h"
+#include "model/net/log_loss.h"
 
 namespace sluice {
 namespace {
@@ -52,7 +53,7 @@ double NormalQuantile(double p) {
   return (low + high) / 2;
 }
 
-// 8 hexadecimal digits, the most significant first in memory.
+// The 8 hexadecimal digits of `value`, with the most significant first in memory.
 uint64_t HexDigits(uint32_t value) {
   uint64_t x = __builtin_bswap32(value);
   x = (x | x << 16) & 0x0000FFFF0000FFFFu;
@@ -62,26 +63,26 @@ uint64_t HexDigits(uint32_t value) {
   return x + 0x3030303030303030u + letters * ('a' - '0' - 10);
 }
 
-// A bijection of 32-bit words: the values of a category differ from one another.
+// A bijection of 32-bit words, so that the values of a category stay distinct.
 uint32_t Scramble(uint32_t x) {
   x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
   x = (x ^ (x >> 13)) * 0xC2B2AE35u;
   return x ^ (x >> 16);
 }
 
-// What a value of a category adds to the logit: uniform in +-0.5.
+// The effect of a category's value on the logit, uniform in +-0.5.
 double EffectOf(uint64_t seed, uint32_t value) {
   return static_cast<double>(CombineHash(seed, value) >> 40) * 0x1p-24 - 0.5;
 }
 
-// Sum of 1 / r^zipf over the ranks [begin, end), from 1; an integral where it is long.
+// Sum of 1 / r^zipf over the ranks [begin, end), counted from 1. An integral replaces long sums.
 double ZipfWeight(double zipf, double begin, double end) {
   if (end - begin <= 16) {
     double sum = 0;
     for (double r = begin; r < end; ++r) sum += std::pow(r, -zipf);
     return sum;
   }
-  // The midpoint rule backwards: each rank stands for [r - 1/2, r + 1/2).
+  // The midpoint rule in reverse: each rank r stands for the interval [r - 1/2, r + 1/2).
   const double a = begin - 0.5, b = end - 0.5;
   if (std::abs(zipf - 1) < 1e-9) return std::log(b / a);
   return (std::pow(b, 1 - zipf) - std::pow(a, 1 - zipf)) / (1 - zipf);
@@ -92,8 +93,8 @@ double ZipfWeight(double zipf, double begin, double end) {
 void ClickSums::Add(double logit, bool positive) {
   ++examples_;
   positive_ += positive;
-  const double away = positive ? -logit : logit;  // loss = log(1 + exp(away))
-  const double loss = std::max(away, 0.0) + std::log1p(std::exp(-std::abs(away)));
+  const double away = positive ? -logit : logit;
+  const double loss = LogLossOf(away, /*label=*/0);
   nano_loss_ += static_cast<uint64_t>(loss * 1e9 + 0.5);
   const double at = (std::clamp(logit, -15.99, 15.99) + 16) * (kBins / 32.0);
   ++(positive ? positives_ : negatives_)[static_cast<size_t>(at)];
@@ -141,7 +142,7 @@ void ClickGenerator::MakeNumbers() {
   for (size_t k = 0; k < kNumbers; ++k) {
     const NumberShape& shape = kNumberShapes[k];
     const uint64_t seed = CombineHash(CombineHash(options_.seed, kWeightStream), k);
-    // Of alternating sign and similar size, so that each number matters.
+    // Weights alternate in sign and have similar sizes, so that each number matters.
     const double weight = (k % 2 == 0 ? 1 : -1) * (0.1 + 0.2 * Unit(seed));
     Number number;
     number.missing = InTwo32(shape.missing);
@@ -183,7 +184,7 @@ void ClickGenerator::MakeCategories() {
       weights.push_back(ZipfWeight(options_.zipf, category.edges.back() + 1.0, end + 1.0));
       category.edges.push_back(end);
     }
-    // Vose: entries with less than their share are filled up by those with more.
+    // Vose's method: entries with more than their share fill up those with less.
     const double share = std::accumulate(weights.begin(), weights.end(), 0.0) / weights.size();
     std::vector<uint32_t> small, large;
     for (uint32_t t = 0; t < weights.size(); ++t) {

@@ -1,13 +1,19 @@
-// Seeded click data in the shape of Criteo's: lines of any number whose labels can be learnt up to
-// a known AUC.
+// Generates any number of seeded lines of Criteo-like click data with a known attainable AUC.
 //
-// Format: label, 13 counts, 26 categories of 8 hexadecimal digits; tab separated, an empty cell is
-// missing. The cardinalities and shares of missing values are those of Criteo's public data set.
-// Invariants: line i depends on the options and i alone, so any cut into pieces, files or threads
-// gives the same lines. logit = bias + sum of w_k * log(1 + count k) + one hidden weight a category
-// value; label ~ Bernoulli(sigmoid(logit)). Source: values are zipf distributed, drawn by the alias
-// method (Walker 1977; Vose 1991); beyond the first kHead ranks in ranges of equal probability a
-// rank. Thread safety: immutable.
+// The cardinalities and shares of missing values are those of Criteo's public data set. The model
+// is logit = bias + sum of w_k * log(1 + count k) + one hidden weight for each category value, and
+// label ~ Bernoulli(sigmoid(logit)).
+//
+// Format: label, 13 counts, 26 categories of 8 hexadecimal digits, separated by tabs. An empty cell
+// is a missing value.
+//
+// Invariants: line i depends only on the options and i, so the lines are the same however they are
+// split over pieces, files and threads.
+//
+// Source: values follow a Zipf distribution and are drawn by the alias method (Walker 1977; Vose
+// 1991). Beyond the first kHead, ranks are grouped in ranges whose ranks are equally likely.
+//
+// Thread safety: immutable.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +27,11 @@ struct ClickOptions {
   uint64_t seed = 1;
   double zipf = 1.05;        // exponent: frequency of rank r is 1 / r^zipf
   uint64_t cardinality = 0;  // most values of a category; 0: as in Criteo's data, up to 10,131,227
-  double positive_rate = 0.25;  // expected
+  double positive_rate = 0.25;  // expected share of positive labels
 };
 
-// What the true probabilities reach on the labels that were drawn. Integers: sums do not depend on
-// their order.
+// Measures how well the true probabilities predict the drawn labels. Sums are integers, so they do
+// not depend on their order.
 class ClickSums {
  public:
   ClickSums() : negatives_(kBins), positives_(kBins) {}
@@ -60,7 +66,7 @@ class ClickGenerator {
   static constexpr size_t kMostDigits = 8;  // of a count
   static constexpr size_t kMostBytes = 2 + kNumbers * (1 + kMostDigits) + kCategories * (1 + 8) + 8;
 
-  // A quantile of a number: its text and what it adds to the logit.
+  // A quantile of a number: its text and its effect on the logit.
   struct Count {
     char text[kMostDigits];
     float effect;
@@ -72,11 +78,11 @@ class ClickGenerator {
     float missing_effect = 0;
   };
   struct AliasEntry {
-    uint32_t threshold;  // of 2^32: below it the entry itself, else `other`
+    uint32_t threshold;  // a draw of 32 bits below it gives this entry; any other gives `other`
     uint32_t other;
   };
   struct Category {
-    std::vector<AliasEntry> table;  // entry t < head: rank t; else the range t - head
+    std::vector<AliasEntry> table;  // entry t < head is rank t; the others are range t - head
     uint32_t head = 0;
     std::vector<uint32_t> edges;  // range i: ranks [edges[i], edges[i + 1])
     uint32_t missing = 0;
@@ -87,7 +93,7 @@ class ClickGenerator {
   void MakeCategories();
   void ChooseBias();
   static uint32_t RankOf(const Category& category, uint64_t draw, uint64_t second);
-  // Writes the cells behind the label, and returns the logit without its bias.
+  // Writes the cells after the label and returns the logit without its bias.
   double WriteCells(uint64_t stream, char** to) const;
 
   const ClickOptions options_;

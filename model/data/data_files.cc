@@ -7,19 +7,13 @@
 namespace sluice {
 namespace {
 
-// What tells two contents of a path apart; empty: nothing does.
+// Describes how two identities of a path differ; empty if they do not.
 std::string Difference(const FileIdentity& then, const FileIdentity& now) {
-  if (then.device != now.device || then.inode != now.inode) return "another file has its name";
+  if (then.device != now.device || then.inode != now.inode) return "it was replaced";
   if (then.size != now.size)
-    return absl::StrCat("its size was ", then.size, " bytes and is ", now.size);
+    return absl::StrCat("its size was ", then.size, " bytes and is now ", now.size);
   if (then.modified_ns != now.modified_ns) return "it was written to";
   return "";
-}
-
-absl::Status Changed(const std::string& path, const std::string& what) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("data file ", path, " has changed since the job began: ", what,
-                   "; run the job again when nothing writes to the file"));
 }
 
 }  // namespace
@@ -30,13 +24,31 @@ absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::See(const JobConfig&
     SLUICE_ASSIGN_OR_RETURN(files->train_, ExpandFiles(job.data().train_files()));
   }
   SLUICE_ASSIGN_OR_RETURN(files->eval_, ExpandFiles(job.data().eval_files()));
-  for (const auto* list : {&files->train_, &files->eval_}) {
-    for (const std::string& path : *list) {
-      if (files->seen_.contains(path)) continue;
-      SLUICE_ASSIGN_OR_RETURN(files->seen_[path], SampleFile(path));
-    }
-  }
+  SLUICE_RETURN_IF_ERROR(files->Look(files->train_));
+  SLUICE_RETURN_IF_ERROR(files->Look(files->eval_));
   return std::shared_ptr<const DataFiles>(std::move(files));
+}
+
+absl::StatusOr<std::shared_ptr<const DataFiles>> DataFiles::SeeForPrediction(
+    const std::vector<std::string>& paths) {
+  auto files = std::make_shared<DataFiles>();
+  files->reader_ = "prediction";
+  SLUICE_RETURN_IF_ERROR(files->Look(paths));
+  return std::shared_ptr<const DataFiles>(std::move(files));
+}
+
+absl::Status DataFiles::Look(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (seen_.contains(path)) continue;
+    SLUICE_ASSIGN_OR_RETURN(seen_[path], SampleFile(path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataFiles::Changed(const std::string& path, const std::string& what) const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("data file ", path, " has changed since the ", reader_, " began: ", what,
+                   "; run the ", reader_, " again when nothing writes to the file"));
 }
 
 void DataFiles::Report(IndexReport* report) const {

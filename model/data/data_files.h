@@ -1,5 +1,5 @@
-// The data files of a job as this host saw them when the job began: which they are, and that they
-// stay what they were.
+// Lists the data files of a job or a prediction as this host saw them at its start, and checks for
+// changes since.
 //
 // Thread safety: immutable.
 #pragma once
@@ -19,24 +19,32 @@ namespace sluice {
 
 class DataFiles {
  public:
-  // Expands the patterns of the job (those of training not with evaluate_only) and looks at each
+  // Expands the patterns of the job (with evaluate_only not those of training) and looks at each
   // file. Statuses as ExpandFiles and SampleFile.
   static absl::StatusOr<std::shared_ptr<const DataFiles>> See(const JobConfig& job);
+  // Looks at the files that a prediction reads; train() and eval() are empty. Statuses as
+  // SampleFile.
+  static absl::StatusOr<std::shared_ptr<const DataFiles>> SeeForPrediction(
+      const std::vector<std::string>& paths);
 
-  // Sorted, each once.
+  // Sorted, without duplicates.
   const std::vector<std::string>& train() const { return train_; }
   const std::vector<std::string>& eval() const { return eval_; }
-  // What the other hosts must see too.
+  // Adds the description of the files; the scheduler checks that all hosts see the same.
   void Report(IndexReport* report) const;
 
-  // FAILED_PRECONDITION names the file and says what has changed: it is gone, was replaced, has
-  // another size or another time of change. OK for a file that is not one of the job's.
+  // FAILED_PRECONDITION names the file and says what has changed: it is gone, was replaced, or has
+  // another size or modification time. OK for a file that was not looked at.
   absl::Status CheckUnchanged(const std::string& path) const;
-  // The same of a file that was opened.
+  // The same for an open file, whose identity is `now`.
   absl::Status CheckUnchanged(const std::string& path, const FileIdentity& now) const;
   absl::Status CheckAllUnchanged(const std::vector<std::string>& paths) const;
 
  private:
+  absl::Status Look(const std::vector<std::string>& paths);
+  absl::Status Changed(const std::string& path, const std::string& what) const;
+
+  const char* reader_ = "job";  // what reads the files, for messages
   std::vector<std::string> train_, eval_;
   absl::flat_hash_map<std::string, FileSample> seen_;
 };

@@ -22,10 +22,11 @@ namespace sluice {
 namespace {
 
 constexpr size_t kLabelColumn = 0, kWeightColumn = 1;  // of FeatureSchema::columns()
-constexpr size_t kListedColumns = 100;                 // in a message
-constexpr size_t kShownBytes = 60;                     // of a column's name
-constexpr size_t kSuggestedFrom = 10000;               // names that are compared with a missing one
-constexpr size_t kCountBytes = 256 << 10;              // read at once to count lines
+constexpr size_t kListedColumns = 100;                 // listed in a message
+constexpr size_t kShownBytes = 60;                     // of a column's name in a message
+constexpr size_t kSuggestedFrom = 10000;               // names compared with a missing one
+constexpr char kHeaderNames[] = "the header of the file names";
+constexpr size_t kCountBytes = 256 << 10;  // read at once to count lines
 
 std::string ListColumns(const std::vector<std::string>& names) {
   const size_t listed = std::min(names.size(), kListedColumns);
@@ -39,8 +40,8 @@ std::string ListColumns(const std::vector<std::string>& names) {
   return text;
 }
 
-// The names that nothing reads yet, as far as a message may look through them: what a needed column
-// may be called.
+// The names that no needed column has, which may be misspellings of a missing one. Bounds how many
+// and how long names a message compares.
 std::vector<std::string> FreeNames(const std::vector<std::string>& needed,
                                    const std::vector<std::string>& names) {
   const absl::flat_hash_set<std::string> taken(needed.begin(), needed.end());
@@ -57,8 +58,8 @@ std::string Suggestion(const std::string& wanted, const std::vector<std::string>
   return closest.empty() ? "" : absl::StrCat("; did you mean \"", Printable(closest), "\"?");
 }
 
-// For each needed column its place in `names`; -1 for none. `where`: "data file F" or
-// "data.csv.columns". Columns from `features_end` on are no features.
+// Returns the place of each needed column in `names`, or -1. `where` is "data file F" or
+// "data.csv.columns". Columns from `features_end` on are not features.
 absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& needed,
                                              const std::vector<std::string>& names, bool need_label,
                                              const std::string& where,
@@ -76,7 +77,7 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
                          : i >= features_end  ? "the id_column"
                                               : "a feature";
       return absl::InvalidArgumentError(
-          absl::StrCat(where, " has no column \"", needed[i], "\", which is ", role,
+          absl::StrCat(where, " has no column \"", needed[i], "\", which the job uses as ", role,
                        Suggestion(needed[i], FreeNames(needed, names)),
                        "; its columns are: ", ListColumns(names)));
     }
@@ -88,25 +89,25 @@ absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& nee
   return bound;
 }
 
-// Comments and blank lines. May change the line's begin.
+// Whether the line is blank or a comment. Removes a byte order mark from the line.
 bool NoExample(const LineParser& parser, LineReader::Line* line) {
   RemoveByteOrderMark(line);
   return !line->too_long && parser.Skips(line->text());
 }
 
-// What the header line of a file says.
+// The header line of a file, bound to the schema's columns.
 struct Header {
   FileIdentity identity;
   std::vector<int> cell_of_column;
   size_t cells = 0;
-  uint64_t examples_begin = 0;  // behind the header line
+  uint64_t examples_begin = 0;  // after the header line
 };
 
 // The parser of one file, and where its examples begin.
 struct FileParser {
   std::unique_ptr<LineParser> parser;
-  uint64_t examples_begin = 0;  // behind the header line
-  uint64_t header_lines = 0;    // with what stands before it
+  uint64_t examples_begin = 0;  // after the header line
+  uint64_t header_lines = 0;    // the header line and all lines before it
 };
 
 class FileDataSource : public DataSource {
@@ -133,11 +134,11 @@ class FileDataSource : public DataSource {
   absl::Status ReadLines(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
                          Batch* examples, BadLines* bad) const;
   absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
-  // `columns` begin with those of the schema; `reader` stands at the beginning of the text, whose
-  // header it reads when the format has one.
+  // `columns` begin with those of the schema. `reader` is at the beginning of the text and reads
+  // its header when the format has one.
   absl::StatusOr<FileParser> ParserOf(const std::vector<std::string>& columns, bool need_label,
                                       LineReader* reader) const;
-  // The header of a file is read once, as long as the file stays the same.
+  // Reads the header of a file once, as long as the file stays the same.
   absl::StatusOr<Header> HeaderOf(const std::string& path, bool need_label) const;
   absl::StatusOr<Header> ReadHeader(const std::string& path, bool need_label) const;
   // A reader at the first line that starts at or after `begin`, for lines that start before `end`.
@@ -145,16 +146,17 @@ class FileDataSource : public DataSource {
                                                        uint64_t end) const;
   std::unique_ptr<LineReader> TakeKept(const FileIdentity& identity, const std::string& path,
                                        uint64_t begin) const;
-  // Keeps a reader of compressed text: the next piece further on need not decompress all before it
-  // again.
+  // Keeps a reader of compressed text, so that a later piece need not decompress everything before
+  // it again.
   void Keep(std::unique_ptr<LineReader> reader) const;
-  // The number, from 1, of the line that starts at `offset`. Each part of the text is counted once
-  // as long as one caller asks for ascending offsets.
+  // The number, from 1, of the line that starts at `offset`. Each part of the text is read once as
+  // long as offsets ascend within one file.
   absl::StatusOr<uint64_t> LineNumberAt(const FileIdentity& identity, const std::string& path,
                                         uint64_t offset) const;
   // "path:line"; "path@offset" when the file can no longer be read.
   std::string NameLine(const LineReader& reader, uint64_t offset) const;
-  // Bad lines go to `bad_line`; other statuses end the piece. `parsed`: the parser has its values.
+  // Sets *bad_line for a bad line; a returned error ends the piece. Sets *parsed when the parser
+  // has the line's values.
   absl::Status AppendLine(LineParser* parser, const LineReader::Line& line, bool need_label,
                           Batch* examples, absl::Status* bad_line, bool* parsed = nullptr) const;
 
@@ -163,7 +165,7 @@ class FileDataSource : public DataSource {
   const Delimited delimited_;
   mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<LineReader>> kept_ ABSL_GUARDED_BY(mutex_);  // oldest first
-  // Lines before a place, of the file that was asked for last.
+  // The lines before `offset` in the file that was asked for last.
   struct CountedLines {
     std::string path;
     FileIdentity identity;
@@ -178,7 +180,7 @@ class FileDataSource : public DataSource {
 absl::StatusOr<uint64_t> FileDataSource::TextBytes(const std::string& path) const {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
   const absl::Status skipped = text->SkipTo(UINT64_MAX);
-  // Before what the text says: a file that is being written is often damaged, too.
+  // Report a change before an error of the text: a file that is being written often looks damaged.
   SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
   SLUICE_RETURN_IF_ERROR(skipped);
   return text->offset();
@@ -226,7 +228,8 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::string& path,
   SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
   FileParser file;
   file.parser =
-      std::make_unique<DelimitedParser>(delimited_, std::move(header.cell_of_column), header.cells);
+      std::make_unique<DelimitedParser>(delimited_, std::move(header.cell_of_column), header.cells,
+                                        DelimitedParser::Expected{kHeaderNames, ""});
   file.examples_begin = header.examples_begin;
   return file;
 }
@@ -248,6 +251,11 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
     file.examples_begin = header.end;
     file.header_lines = header.lines;
   }
+  DelimitedParser::Expected expected;
+  expected.named_by = config_.csv().header() ? kHeaderNames
+                      : config_.format() == DataConfig::CRITEO_TSV
+                          ? "the format CRITEO_TSV has"
+                          : "data.csv.columns of the job names";
   std::vector<int> bound(columns.size(), -1);
   if (!names.empty()) {  // an empty file has no header and no examples
     SLUICE_ASSIGN_OR_RETURN(
@@ -256,7 +264,14 @@ absl::StatusOr<FileParser> FileDataSource::ParserOf(const std::vector<std::strin
   if (slots) {
     file.parser = std::make_unique<MultiSlotParser>(config_.slots(), bound);
   } else {
-    file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size());
+    // Without a header a line cannot say that it has no label.
+    if (!need_label && !config_.csv().header() && bound[kLabelColumn] >= 0) {
+      expected.one_is_missing =
+          absl::StrCat("; if the label is missing, give any value for its column ",
+                       QuotedCell(columns[kLabelColumn]), ", number ", bound[kLabelColumn] + 1);
+    }
+    file.parser = std::make_unique<DelimitedParser>(delimited_, std::move(bound), names.size(),
+                                                    std::move(expected));
   }
   return file;
 }
@@ -318,7 +333,7 @@ absl::StatusOr<uint64_t> FileDataSource::LineNumberAt(const FileIdentity& identi
   while (counted.offset < offset) {
     const size_t wanted = std::min<uint64_t>(buffer.size(), offset - counted.offset);
     SLUICE_ASSIGN_OR_RETURN(const size_t got, text->Read(buffer.data(), wanted));
-    if (got == 0) return absl::DataLossError(absl::StrCat("data file ", path, " has shrunk"));
+    if (got == 0) return absl::DataLossError(absl::StrCat("data file ", path, " became shorter"));
     counted.offset += got;
     counted.lines += std::count(buffer.begin(), buffer.begin() + got, '\n');
   }
@@ -362,7 +377,7 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
   LineReader::Line line;
   while (reader->next_offset() < end) {
     const absl::StatusOr<bool> more = reader->Next(&line);
-    // Before what the text says, as in ReadPiece.
+    // Report a change before an error of the text, as ReadPiece does.
     if (!more.ok()) SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
     if (!more.ok()) return more.status();
     if (!*more) break;
@@ -377,7 +392,8 @@ absl::StatusOr<std::vector<uint64_t>> FileDataSource::CountLines(const std::stri
 absl::Status FileDataSource::ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                        bool need_label, Batch* examples, BadLines* bad) const {
   const absl::Status read = ReadLines(path, begin, end, need_label, examples, bad);
-  // Before what the lines say: a change in the middle makes bad lines, or damaged compressed text.
+  // Report a change before errors of the text: a change while reading makes bad lines, or damaged
+  // compressed text.
   SLUICE_RETURN_IF_ERROR(CheckUnchanged(path));
   return read;
 }
@@ -405,8 +421,8 @@ absl::Status FileDataSource::ReadLines(const std::string& path, uint64_t begin, 
   return absl::OkStatus();
 }
 
-// Reads on with one reader and one parser. Standard input has no second reader that could count
-// lines: they are counted as they come.
+// Reads all pieces with one reader and one parser. Standard input cannot be opened again to count
+// lines, so they are counted as they are read.
 class FileDataSource::Stream : public ExampleStream {
  public:
   Stream(const FileDataSource* source, FileParser file, std::unique_ptr<LineReader> reader,
@@ -414,11 +430,19 @@ class FileDataSource::Stream : public ExampleStream {
       : source_(*source),
         file_(std::move(file)),
         reader_(std::move(reader)),
+        path_(options.path),
         end_(options.end),
-        counts_lines_(options.path.empty()),
         id_column_(id_column) {}
 
   absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) override {
+    absl::StatusOr<bool> more = Read(bytes, piece, bad);
+    // Before what the text says, as in ReadPiece.
+    if (!path_.empty()) SLUICE_RETURN_IF_ERROR(source_.CheckUnchanged(path_));
+    return more;
+  }
+
+ private:
+  absl::StatusOr<bool> Read(uint64_t bytes, Piece* piece, BadLines* bad) {
     piece->examples.Reset(source_.schema_->numerics().size(), source_.schema_->slots().size());
     piece->bad_positions.clear();
     piece->ids.clear();
@@ -435,8 +459,6 @@ class FileDataSource::Stream : public ExampleStream {
     }
     return any;
   }
-
- private:
   absl::Status Take(LineReader::Line* line, Piece* piece, BadLines* bad) {
     RemoveByteOrderMark(line);
     if (!line->too_long && file_.parser->Skips(line->text())) return absl::OkStatus();
@@ -452,15 +474,15 @@ class FileDataSource::Stream : public ExampleStream {
     return absl::OkStatus();
   }
   std::string Name(const LineReader::Line& line) const {
-    if (!counts_lines_) return source_.NameLine(*reader_, line.offset);
+    if (!path_.empty()) return source_.NameLine(*reader_, line.offset);
     return absl::StrCat(reader_->text().path(), ":", file_.header_lines + lines_);
   }
 
   const FileDataSource& source_;
   const FileParser file_;
   const std::unique_ptr<LineReader> reader_;
+  const std::string path_;  // "": standard input
   const uint64_t end_;
-  const bool counts_lines_;
   const int id_column_;  // of the parser's values; -1: none
   uint64_t lines_ = 0;   // read by Next
 };
@@ -470,7 +492,7 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
   std::vector<std::string> columns = schema_->columns();
   int id_column = -1;
   if (!options.id_column.empty()) {
-    // A column of a feature can be the id, too.
+    // A feature's column can also be the id.
     const auto known = std::find(columns.begin(), columns.end(), options.id_column);
     id_column = static_cast<int>(known - columns.begin());
     if (known == columns.end()) columns.push_back(options.id_column);
@@ -478,6 +500,8 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> FileDataSource::OpenStream(
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, options.path.empty()
                                                                 ? TextReader::OpenStandardInput()
                                                                 : TextReader::Open(options.path));
+  if (files_ != nullptr && !options.path.empty())
+    SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(options.path, text->identity()));
   auto reader = std::make_unique<LineReader>(std::move(text));
   SLUICE_ASSIGN_OR_RETURN(FileParser file, ParserOf(columns, /*need_label=*/false, reader.get()));
   SLUICE_RETURN_IF_ERROR(reader->Seek(std::max(options.begin, file.examples_begin)));
@@ -500,7 +524,7 @@ absl::Status CheckNoCsvOptions(const DataConfig& config) {
   if (option == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("data.csv.", option, " is set but data.format is ",
                                                  DataConfig::Format_Name(config.format()),
-                                                 ", which has no such option; remove it"));
+                                                 ", which does not support it; remove it"));
 }
 
 absl::Status CheckDelimitedColumns(const DataConfig& config, const FeatureSchema& schema) {
@@ -558,7 +582,7 @@ std::string BadLines::Describe() const {
 
 absl::StatusOr<std::unique_ptr<ExampleStream>> DataSource::OpenStream(
     const ExampleStream::Options&) const {
-  return absl::UnimplementedError("this data source has no streams");
+  return absl::UnimplementedError("this data source cannot be read as a stream");
 }
 
 absl::StatusOr<std::unique_ptr<DataSource>> DataSource::Create(

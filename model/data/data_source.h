@@ -1,8 +1,9 @@
-// Training and evaluation data: files, pieces of files, and their examples.
+// Reads training and evaluation data: files, pieces of files, and their examples.
 //
-// Text is read plain, gzip or zstd (by magic bytes); offsets are those of the decompressed text. A
-// piece holds the lines that start in [begin, end). Thread safety: const methods may run on several
-// threads.
+// Text is plain, gzip or zstd (recognized by magic bytes). Offsets are those of the decompressed
+// text. A piece holds the lines that start in [begin, end).
+//
+// Thread safety: const methods may run on several threads at the same time.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,18 @@
 
 namespace sluice {
 
-// Expands globs; sorted, no duplicates. NOT_FOUND names the pattern that matches nothing, and
-// `base`: what relative ones were resolved against. PERMISSION_DENIED names the folder that this
-// user may not read, so that nobody can say what it holds.
+// Expands globs; sorted, without duplicates. NOT_FOUND names the pattern that matches nothing, and
+// `base`, against which relative patterns were resolved. PERMISSION_DENIED names the folder that
+// this user may not read; it may hold matches.
 absl::StatusOr<std::vector<std::string>> ExpandFiles(
     const google::protobuf::RepeatedPtrField<std::string>& patterns,
     const std::string& base = "the folder of the job file");
 
-// Counted always; the first ones are kept to be named.
+// Warns of files that several entries of train_files (unless evaluate_only) or eval_files name;
+// each is read once. Says nothing of entries that cannot be expanded here.
+std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job);
+
+// Counts all malformed lines and keeps the first ones for messages.
 struct BadLines {
   static constexpr size_t kNamed = 5;
   uint64_t count = 0;
@@ -43,40 +48,41 @@ struct BadLines {
 
 class DataSource {
  public:
-  // INVALID_ARGUMENT when format and features do not fit (column not in the declared columns, ...).
+  // INVALID_ARGUMENT when the features do not fit the format, such as for an undeclared column.
   static absl::StatusOr<std::unique_ptr<DataSource>> Create(
       const DataConfig& config, std::shared_ptr<const FeatureSchema> schema);
   virtual ~DataSource() = default;
 
-  // From here on every file of the job must be as `files` has seen it: what is read of one that has
-  // changed, or changes meanwhile, is an error of DataFiles::CheckUnchanged. Not beside other
-  // calls.
+  // From now on every file of the job must be as `files` has seen it. Reading a file that has
+  // changed, or changes meanwhile, fails as DataFiles::CheckUnchanged says. Must not run at the
+  // same time as other calls.
   void Expect(std::shared_ptr<const DataFiles> files) { files_ = std::move(files); }
-  // FAILED_PRECONDITION when the file is no longer as it is expected.
+  // FAILED_PRECONDITION when the file is no longer as expected.
   absl::Status CheckUnchanged(const std::string& path) const;
 
-  // INVALID_ARGUMENT when the first line of the file must name the columns and lacks one that is
-  // needed, or the file cannot be read: what can be said before anything starts.
+  // Checks what can be checked before anything starts. INVALID_ARGUMENT when the file's header line
+  // lacks a needed column; other errors when the file cannot be read.
   virtual absl::Status CheckColumns(const std::string& path, bool need_label) const;
 
-  // Bytes of the decompressed text. For compressed text reads the whole file.
+  // Bytes of the decompressed text. Reads the whole file when it is compressed.
   virtual absl::StatusOr<uint64_t> TextBytes(const std::string& path) const = 0;
 
-  // Without parsing them, counts the lines that ReadPiece makes examples or bad lines of: element i
-  // for those that start in [begin + i * piece_bytes, begin + (i + 1) * piece_bytes), before `end`.
-  // As many elements as it takes to reach the last line that starts before `end`.
+  // Counts, without parsing, the lines that ReadPiece turns into examples or bad lines. Element i
+  // counts those that start in [begin + i * piece_bytes, begin + (i + 1) * piece_bytes) and before
+  // `end`. The last element is that of the last line that starts before `end`.
   virtual absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string& path, uint64_t begin,
                                                            uint64_t end,
                                                            uint64_t piece_bytes) const = 0;
 
-  // Parses one piece; `end` may be UINT64_MAX. Header lines (by their file's first line) and
-  // comments are not examples. Bad lines are counted and skipped; a missing column is an error of
-  // the file, not of a line. Appends to *examples (already Reset) without example ids.
+  // Parses one piece; `end` may be UINT64_MAX. Header lines and comments are not examples. Bad
+  // lines are counted and skipped; a missing column is an error of the file, not of a line. Appends
+  // to *examples (already Reset) without example ids.
   virtual absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                  bool need_label, Batch* examples, BadLines* bad) const = 0;
 
-  // The same lines for who takes them in order (prediction). The source outlives the stream.
-  // INVALID_ARGUMENT when the data has no column id_column.
+  // Reads the same lines in order, for prediction. The source outlives the stream. A file that is
+  // not as expected is an error when it is opened, and of the piece that is read. INVALID_ARGUMENT
+  // when the data has no column id_column.
   virtual absl::StatusOr<std::unique_ptr<ExampleStream>> OpenStream(
       const ExampleStream::Options& options) const;
 

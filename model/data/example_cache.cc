@@ -16,9 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/env.h"
@@ -29,16 +30,18 @@
 namespace sluice {
 namespace {
 
-// Raise it with every change of what a line is read to, or of the layout.
-constexpr uint32_t kVersion = 2;
+// Raise this whenever the layout changes, or the examples that a line is parsed into.
+constexpr uint32_t kVersion = 3;
 constexpr char kMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'X', '1'};
 constexpr char kSuffix[] = ".examples";
 constexpr size_t kHeaderBytes = 4096, kAlignment = 64;
 constexpr size_t kDigestBytes = 64;       // hexadecimal
-constexpr uint64_t kMostBadLines = 1000;  // of a piece; with more it is not stored
+constexpr size_t kNameDigits = 32;        // of the digest, in the name of a file
+constexpr uint64_t kMostBadLines = 1000;  // a piece with more bad lines is not stored
 constexpr int kLoggedFiles = 10;
 constexpr uint64_t kStoresBetweenScans = 64;  // at least; more in a folder of many files
-// A source changed so shortly before it was read may change again without a new time of change.
+// A source modified less than this before it was read may change again and keep its modification
+// time, so its examples are not stored.
 constexpr int64_t kSettledNs = 50'000'000;
 
 enum SectionIndex { kLabel, kWeight, kNumeric, kOffsets, kKeys, kBadLines, kSummary, kSections };
@@ -54,7 +57,7 @@ struct Header {
   uint32_t crc = 0;  // of the header with this field 0
   char digest[kDigestBytes];
   uint64_t source_bytes = 0;
-  int64_t source_modified_ns = 0;
+  int64_t source_modified_ns = 0, source_changed_ns = 0;
   uint64_t n = 0, num_numeric = 0, num_slots = 0, num_keys = 0;
   uint64_t bad_lines = 0;
   uint64_t file_bytes = 0;
@@ -80,27 +83,28 @@ struct Descriptor {
   }
 };
 
-// What a header must say of a file of `bytes` bytes.
+// The values that a header must have.
 struct Expected {
   std::string digest;
   FileIdentity source;
   size_t num_numeric = 0, num_slots = 0;
 };
 
-// INVALID_ARGUMENT or DATA_LOSS say why the file is not to be used.
+// INVALID_ARGUMENT or DATA_LOSS says why the file of `bytes` bytes must not be used.
 absl::Status CheckHeader(const Header& header, const Expected& expected, uint64_t bytes) {
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || CrcOf(header) != header.crc)
     return absl::DataLossError("its header is damaged");
   if (header.version != kVersion)
     return absl::InvalidArgumentError("another version of Sluice wrote it");
-  if (header.file_bytes != bytes) return absl::DataLossError("it is cut short");
+  if (header.file_bytes != bytes) return absl::DataLossError("it is truncated");
   if (absl::string_view(header.digest, kDigestBytes) != expected.digest ||
       header.num_numeric != expected.num_numeric || header.num_slots != expected.num_slots) {
     return absl::InvalidArgumentError("it belongs to other features or data");
   }
   if (header.source_bytes != expected.source.size ||
-      header.source_modified_ns != expected.source.modified_ns)
-    return absl::InvalidArgumentError("the data file has changed since");
+      header.source_modified_ns != expected.source.modified_ns ||
+      header.source_changed_ns != expected.source.changed_ns)
+    return absl::InvalidArgumentError("the data file has changed since it was written");
   return absl::OkStatus();
 }
 
@@ -131,13 +135,27 @@ bool AllOne(const float* weight, size_t n) {
   return weight == nullptr || std::all_of(weight, weight + n, [](float w) { return w == 1; });
 }
 
+// Such a name as FileOf gives.
+bool IsCacheName(absl::string_view name) {
+  return absl::ConsumeSuffix(&name, kSuffix) && name.size() == kNameDigits &&
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'); });
+}
+
+bool HasMagic(const std::string& path) {
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  char magic[sizeof(kMagic)];
+  return file.fd >= 0 && pread(file.fd, magic, sizeof(magic), 0) == sizeof(magic) &&
+         std::memcmp(magic, kMagic, sizeof(magic)) == 0;
+}
+
 struct CacheFile {
   std::string path;
   uint64_t bytes = 0;
   int64_t used_ns = 0;
 };
 
-// The cache files of a folder, the longest unused first.
+// The cache files of a folder, the least recently used first.
 std::vector<CacheFile> FilesOf(const std::string& dir) {
   std::vector<CacheFile> files;
   DIR* const folder = opendir(dir.c_str());
@@ -145,7 +163,7 @@ std::vector<CacheFile> FilesOf(const std::string& dir) {
   while (const dirent* entry = readdir(folder)) {
     struct stat info;
     CacheFile file{absl::StrCat(dir, "/", entry->d_name)};
-    if (!absl::EndsWith(entry->d_name, kSuffix) || stat(file.path.c_str(), &info) != 0) continue;
+    if (!IsCacheName(entry->d_name) || stat(file.path.c_str(), &info) != 0) continue;
     file.bytes = static_cast<uint64_t>(info.st_size);
     file.used_ns = info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
     files.push_back(std::move(file));
@@ -164,7 +182,8 @@ struct ExampleCache::Mapped {
   const char* at(SectionIndex section) const { return base + header().sections[section].offset; }
   bool has(SectionIndex section) const { return header().sections[section].bytes > 0; }
 
-  // What the sections of such a header hold, in bytes; bad lines and summary are of any length.
+  // Checks that the sections have the sizes that the header implies, and are inside the file. Bad
+  // lines and summary may have any length.
   absl::Status CheckLayout() const {
     const Header& h = header();
     const uint64_t offsets = h.n * h.num_slots;
@@ -246,8 +265,8 @@ ExampleCache::ExampleCache(Options options)
 std::string ExampleCache::FileOf(const DataPiece& piece, std::string* digest) const {
   *digest = Sha256Hex(absl::StrCat(kVersion, "\n", options_.fingerprint.size(), "\n",
                                    options_.fingerprint, "\n", piece.begin, "\n", piece.end, "\n",
-                                   piece.path));
-  return absl::StrCat(options_.dir, "/", digest->substr(0, 32), kSuffix);
+                                   piece.piece_bytes, "\n", piece.path));
+  return absl::StrCat(options_.dir, "/", digest->substr(0, kNameDigits), kSuffix);
 }
 
 void ExampleCache::LogIgnored(const std::string& file, const absl::Status& why) {
@@ -257,8 +276,9 @@ void ExampleCache::LogIgnored(const std::string& file, const absl::Status& why) 
     count = ++ignored_;
   }
   if (count > kLoggedFiles) return;
-  options_.log(absl::StrCat("the cache file ", file, " is not used and made again: ", why.message(),
-                            count == kLoggedFiles ? "; others are not named any more" : ""));
+  options_.log(absl::StrCat("the cache file ", file,
+                            " is unusable and will be made again: ", why.message(),
+                            count == kLoggedFiles ? "; further ones are not logged" : ""));
 }
 
 absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
@@ -268,7 +288,7 @@ absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
   struct stat info;
   if (fstat(opened.fd, &info) != 0) return FileError(file, "open");
   if (!S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(kHeaderBytes))
-    return absl::DataLossError("it is cut short");
+    return absl::DataLossError("it is truncated");
   auto mapped = std::make_shared<Mapped>();
   void* const base =
       mmap(nullptr, info.st_size, PROT_READ, MAP_SHARED | MAP_POPULATE, opened.fd, 0);
@@ -285,7 +305,7 @@ absl::StatusOr<std::shared_ptr<const ExampleCache::Mapped>> ExampleCache::Map(
   {
     MutexLock lock(&mutex_);
     const auto it = verified_.find(file);
-    // Its time of change is that of its last use.
+    // The modification time is no part of this check: it holds the time of the last use.
     if (it != verified_.end() && it->second.inode == now.inode && it->second.device == now.device)
       return mapped;
   }
@@ -324,7 +344,7 @@ Examples ExampleCache::Find(const DataPiece& piece, const FileIdentity& source, 
     LogIgnored(file, absl::DataLossError("its summary is damaged"));
     return {};
   }
-  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // its last use; a read-only folder keeps none
+  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // the last use; fails in a read-only folder
   (*mapped)->AddBadLines(bad);
   return {(*mapped)->view(), *mapped};
 }
@@ -335,7 +355,7 @@ absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
     used_ += bytes;
     return absl::OkStatus();
   }
-  // Others write too: look again.
+  // Other processes write to the folder too, so look at its files again.
   std::vector<CacheFile> files = FilesOf(options_.dir);
   stores_to_scan_ = std::max<uint64_t>(kStoresBetweenScans, files.size() / 4);
   used_ = 0;
@@ -345,13 +365,14 @@ absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
   if (limit_ == 0 && statvfs(options_.dir.c_str(), &system) == 0)
     limit_ = (static_cast<uint64_t>(system.f_bavail) * system.f_frsize + used_) / 2;
   for (const CacheFile& file : files) {
+    // Files used since this cache began may be needed in the next epoch, so they stay.
     if (used_ + bytes <= limit_ || file.used_ns >= started_ns_) break;
-    if (unlink(file.path.c_str()) == 0) used_ -= std::min(used_, file.bytes);
+    if (HasMagic(file.path) && unlink(file.path.c_str()) == 0) used_ -= std::min(used_, file.bytes);
   }
   if (used_ + bytes > limit_) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the folder ", options_.dir, " may hold ", limit_, " bytes",
-                     options_.max_bytes == 0 ? " (half of what is free)" : "",
+        absl::StrCat("the folder ", options_.dir, " is limited to ", limit_, " bytes",
+                     options_.max_bytes == 0 ? " (half of the free space)" : "",
                      "; raise data.cache_max_bytes or set another data.cache_dir"));
   }
   used_ += bytes;
@@ -367,6 +388,7 @@ absl::Status ExampleCache::Write(const std::string& file, const std::string& dig
   std::memcpy(header.digest, digest.data(), kDigestBytes);
   header.source_bytes = source.size;
   header.source_modified_ns = source.modified_ns;
+  header.source_changed_ns = source.changed_ns;
   header.n = examples.n;
   header.num_numeric = examples.num_numeric;
   header.num_slots = examples.num_slots;
@@ -396,11 +418,12 @@ absl::Status ExampleCache::Write(const std::string& file, const std::string& dig
   const std::string unfinished = file + kUnfinishedSuffix;
   Descriptor out{open(unfinished.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
   if (out.fd < 0) return FileError(unfinished, "open");
-  // One writer a file. The one that came late may hold what the first has renamed by now.
+  // Each file has one writer. A writer that came late may have locked the file that the first one
+  // has renamed meanwhile, so compare the inode with the one under the name.
   struct stat mine, named;
   if (flock(out.fd, LOCK_EX | LOCK_NB) != 0 || fstat(out.fd, &mine) != 0 ||
       stat(unfinished.c_str(), &named) != 0 || mine.st_ino != named.st_ino) {
-    return absl::AlreadyExistsError("another worker writes it");
+    return absl::AlreadyExistsError("another worker is writing it");
   }
   {
     MutexLock lock(&mutex_);
@@ -440,13 +463,12 @@ bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
     MutexLock lock(&mutex_);
     if (!std::exchange(writes_, false)) return false;
   }
-  options_.log(
-      absl::StrCat("parsed data is not cached any more, so later epochs may parse text again: ",
-                   status.message()));
+  options_.log(absl::StrCat(
+      "parsed data is no longer cached, so later epochs may parse text again: ", status.message()));
   return false;
 }
 
-std::string FingerprintOf(const JobConfig& job) {
+std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema) {
   JobConfig relevant;
   *relevant.mutable_features() = job.features();
   DataConfig* const data = relevant.mutable_data();
@@ -455,13 +477,13 @@ std::string FingerprintOf(const JobConfig& job) {
   *data->mutable_label() = job.data().label();
   *data->mutable_slots() = job.data().slots();
   data->set_weight_column(job.data().weight_column());
-  const WideDeepConfig& from = job.model().wide_deep();
-  WideDeepConfig* const model = relevant.mutable_model()->mutable_wide_deep();
-  if (from.has_wide_numeric()) model->set_wide_numeric(from.wide_numeric());
-  if (from.has_wide_categorical()) model->set_wide_categorical(from.wide_categorical());
-  if (!from.hidden_units().empty())
-    model->add_hidden_units(1);  // without a deep part, some keys are not asked for
-  return relevant.SerializeAsString();
+  std::string fingerprint = relevant.SerializeAsString();
+  // The model decides which numbers and keys of the features an example has.
+  for (const FeatureSchema::Numeric& numeric : schema.numerics())
+    absl::StrAppend(&fingerprint, "\nnumber ", numeric.name);
+  for (const FeatureSchema::Slot& slot : schema.slots())
+    absl::StrAppend(&fingerprint, "\nkeys ", slot.name);
+  return fingerprint;
 }
 
 std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const FeatureSchema& schema,
@@ -474,7 +496,7 @@ std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const Featu
     options.dir = std::filesystem::path(job.output_dir()).parent_path() / "data_cache";
   options.write = data.cache();
   options.max_bytes = data.cache_max_bytes();
-  options.fingerprint = FingerprintOf(job);
+  options.fingerprint = FingerprintOf(job, schema);
   options.num_numeric = schema.numerics().size();
   options.num_slots = schema.slots().size();
   options.log = std::move(log);
@@ -503,6 +525,7 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
   const DataSummary held = schema.Summarize(counts);
   if (summary != nullptr) AddSummary(held, summary);
   if (cache != nullptr) {
+    // Store only what was parsed from a file that did not change meanwhile.
     const auto after = IdentifyFile(piece.path);
     if (after.ok() && *after == *source) cache->Store(piece, *source, scratch->view(), own, held);
   }

@@ -1,13 +1,19 @@
-// Parsed pieces of text files in binary files that are mapped instead of parsing the text again.
+// Caches parsed pieces of text in binary files, which are mapped instead of parsing the text again.
 //
-// Invariants: a cache file is used only when its checksums, its source (size and time of change),
-// its piece and the fingerprint of the features fit; nothing here ever fails a job. Files appear
-// under their name when whole. Format: little endian; a header of 4 KiB, then sections at multiples
-// of 64 bytes, each with its CRC-32C:
-//   label f32[n], weight f32[n] (none: all 1), numeric f32[n][numbers], key_offsets u32[n * slots +
-//   1] (none: one key a slot), keys u64[], bad lines as text, one a line, a DataSummary.
-//   <dir>/<32 hexadecimal digits of the SHA-256 of features, path and piece>.examples
-// Memory: mapped files; pages are the system's to drop. Thread safety: safe.
+// Invariants: a cache file is used only when its checksums, its source (size, times of
+// modification and of change), its piece and the fingerprint of the features match. A file gets its
+// name only once it is complete. No error of the cache fails a job.
+//
+// Format: little endian; a header of 4 KiB, then sections at multiples of 64 bytes, each with its
+// CRC-32C:
+//   label f32[n], weight f32[n] (absent: all 1), numeric f32[n][numbers],
+//   key_offsets u32[n * slots + 1] (absent: one key per slot), keys u64[],
+//   bad lines as text, one per line, a DataSummary.
+// The name is <dir>/<32 hexadecimal digits of the SHA-256 of features, path and piece>.examples
+//
+// Memory: mapped files, whose pages the system may drop.
+//
+// Thread safety: any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +37,13 @@ namespace sluice {
 struct DataPiece {
   std::string path;
   uint64_t begin = 0, end = UINT64_MAX;
+  // Text bytes of the other pieces of this file, for a last piece whose end is not known
+  // (compressed text); else 0. Jobs that cut the same file differently must not share such a piece:
+  // one job's last piece may be another job's whole file.
+  uint64_t piece_bytes = 0;
 };
 
-// Examples and what keeps them; `owner` is null when it is the caller's batch.
+// Examples and the owner of their memory; `owner` is null when they are in the caller's batch.
 struct Examples {
   ExampleView view;
   std::shared_ptr<const void> owner;
@@ -43,29 +53,30 @@ class ExampleCache {
  public:
   struct Options {
     std::string dir;
-    bool write = true;        // false: only what is there is used
-    uint64_t max_bytes = 0;   // 0: half of what is free, not counting the cache
-    std::string fingerprint;  // what decides how a line is read: see FingerprintOf
+    bool write = true;        // false: only existing files are used
+    uint64_t max_bytes = 0;   // 0: half of the space that is free without the cache
+    std::string fingerprint;  // of all options that affect parsing: see FingerprintOf
     size_t num_numeric = 0, num_slots = 0;
     std::function<void(const std::string&)> log;
   };
   explicit ExampleCache(Options options);
 
-  // The examples of the piece, and adds its bad lines to *bad and, unless it is null, what its text
-  // held to *summary. Null owner: there is no cache file that fits.
+  // Returns the examples of the piece. Adds its bad lines to *bad and the summary of its data to
+  // *summary, which may be null. A null owner means that there is no matching cache file.
   Examples Find(const DataPiece& piece, const FileIdentity& source, BadLines* bad,
                 DataSummary* summary);
-  // Examples and malformed lines of the piece, by the cache file's header alone. None: there is no
-  // cache file that fits.
+  // The number of examples and malformed lines of the piece, from the cache file's header alone.
+  // nullopt when there is no matching cache file.
   std::optional<uint64_t> CountLines(const DataPiece& piece, const FileIdentity& source) const;
-  // Writes what the piece was parsed to. False when it did not: the reason is logged once.
+  // Writes the examples that the piece was parsed into. False when it did not; the first error is
+  // logged and ends all writing.
   bool Store(const DataPiece& piece, const FileIdentity& source, const ExampleView& examples,
              const BadLines& bad, const DataSummary& summary);
 
  private:
   struct Mapped;
   std::string FileOf(const DataPiece& piece, std::string* digest) const;
-  // INVALID_ARGUMENT or DATA_LOSS say why the file is not to be used.
+  // INVALID_ARGUMENT or DATA_LOSS says why the file must not be used.
   absl::StatusOr<std::shared_ptr<const Mapped>> Map(const std::string& file,
                                                     const std::string& digest,
                                                     const FileIdentity& source);
@@ -76,28 +87,29 @@ class ExampleCache {
   void LogIgnored(const std::string& file, const absl::Status& why);
 
   const Options options_;
-  const int64_t started_ns_;  // time of day, as that of files
+  const int64_t started_ns_;  // wall clock, to compare with the times of files
 
   Mutex mutex_;
   bool writes_ ABSL_GUARDED_BY(mutex_);
-  int ignored_ ABSL_GUARDED_BY(mutex_) = 0;  // files, with a log line
+  int ignored_ ABSL_GUARDED_BY(mutex_) = 0;  // files found unusable; the first ones are logged
   uint64_t limit_ ABSL_GUARDED_BY(mutex_) = 0, used_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t stores_to_scan_ ABSL_GUARDED_BY(mutex_) = 0;  // before the folder is looked at again
-  // Files whose checksums were right, by name: what they were then.
+  uint64_t stores_to_scan_ ABSL_GUARDED_BY(mutex_) = 0;  // left before the folder is scanned again
+  // The identities of files whose checksums were correct, by name.
   absl::flat_hash_map<std::string, FileIdentity> verified_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The part of the job that decides which examples a text gives.
-std::string FingerprintOf(const JobConfig& job);
+// Identifies everything that decides which examples a text is parsed into. `schema` is that of the
+// job's model.
+std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema);
 
-// Null when the job wants none. `log` outlives it.
+// Null when the job wants no cache. `log` outlives it.
 std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const FeatureSchema& schema,
                                                std::function<void(const std::string&)> log);
 
-// The examples of a piece: from the cache (null: none), else parsed into *scratch, which then must
-// stay as it is while they are used, and stored. Adds what its text held to *summary unless that is
-// null. Statuses as DataSource::ReadPiece with need_label, also for what is cached of a file that
-// has changed.
+// Returns the examples of a piece from the cache (null: none), or parses them into *scratch and
+// stores them. *scratch must then stay unchanged while they are used. Adds the summary of the data
+// to *summary, which may be null. Statuses as DataSource::ReadPiece with need_label; a cached piece
+// of a file that has changed fails in the same way.
 absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
                                       ExampleCache* cache, const DataPiece& piece, Batch* scratch,
                                       BadLines* bad, DataSummary* summary = nullptr);

@@ -1,7 +1,8 @@
-// The lines of a text as examples, piece by piece in their order: a part of a file, or standard
-// input.
+// Reads the lines of part of a file, or of standard input, as examples: in order, piece by piece.
 //
-// Memory: one line buffer, and the piece. Thread safety: one thread.
+// Memory: one line buffer, and the piece.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,16 @@ class ExampleStream {
   };
   struct Piece {
     Batch examples;
-    // For each bad line the number of examples of the piece before it.
+    // For each bad line, the number of examples of the piece before it.
     std::vector<uint64_t> bad_positions;
-    // With an id_column, of each line, bad ones too, in order; "" where a line could not be cut.
+    // With an id_column: the ids of all lines, bad ones too, in order; "" for a line that could not
+    // be split into cells.
     std::vector<std::string> ids;
   };
   virtual ~ExampleStream() = default;
 
-  // Fills *piece with the next lines, about `bytes` of text; a label may be missing. Bad lines are
-  // added to *bad. False at the end, with an empty piece.
+  // Fills *piece with the next lines, about `bytes` of text. A label may be missing. Adds bad lines
+  // to *bad. False at the end, with an empty piece.
   virtual absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) = 0;
 };
 

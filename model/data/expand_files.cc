@@ -18,7 +18,8 @@ bool IsFolder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// The folder that glob could not read first. glob's callback has no argument of the caller's.
+// The first folder that glob could not read. It is thread-local because glob passes no argument of
+// the caller to its callback.
 struct UnreadableFolder {
   std::string path;
   int error = 0;
@@ -51,7 +52,7 @@ absl::Status CannotRead(const std::string& folder, int error, const std::string&
 absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
                            std::vector<std::string>* files) {
   struct stat info;
-  if (stat(pattern.c_str(), &info) == 0) {  // a file's own name, whatever characters it has
+  if (stat(pattern.c_str(), &info) == 0) {  // a file's own name, even with the characters of globs
     if (S_ISDIR(info.st_mode)) {
       return absl::NotFoundError(
           absl::StrCat("data file \"", pattern, "\" is a folder; write \"", pattern, "/*\""));
@@ -70,7 +71,7 @@ absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
     }
   }
   globfree(&found);
-  // Also when other folders have matches: what this one holds would be left out without a word.
+  // Also when other folders have matches: the files of this one would be left out silently.
   if (unreadable.error != 0) return CannotRead(unreadable.path, unreadable.error, pattern);
   if (files->size() > before) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
@@ -87,6 +88,28 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(
   std::sort(files.begin(), files.end());
   files.erase(std::unique(files.begin(), files.end()), files.end());
   return files;
+}
+
+std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job) {
+  std::vector<std::string> warnings;
+  const auto check = [&](const char* field,
+                         const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+    std::vector<std::string> files;
+    for (const std::string& pattern : patterns) {
+      if (!ExpandPattern(pattern, "", &files).ok()) return;  // who reads the files says why
+    }
+    const size_t named = files.size();
+    std::sort(files.begin(), files.end());
+    const auto again = std::adjacent_find(files.begin(), files.end());
+    if (again == files.end()) return;
+    const std::string first = *again;
+    const size_t different = std::unique(files.begin(), files.end()) - files.begin();
+    warnings.push_back(absl::StrCat(field, " names ", named, " files, of which ", different,
+                                    " are different (", first, " comes again); each is read once"));
+  };
+  if (!job.evaluate_only()) check("data.train_files", job.data().train_files());
+  check("data.eval_files", job.data().eval_files());
+  return warnings;
 }
 
 }  // namespace sluice

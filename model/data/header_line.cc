@@ -22,7 +22,7 @@ void RemoveByteOrderMark(LineReader::Line* line) {
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(path));
   LineReader reader(std::move(text));
-  reader.ExpectEnd(0);
+  reader.ExpectEnd(0);  // only the header is wanted, so read little at a time
   return ReadHeaderLine(delimited, &reader);
 }
 
@@ -43,7 +43,7 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
     RemoveByteOrderMark(&line);
     if (!delimited.Skips(line.text())) break;
   }
-  std::vector<std::string_view> cells(line.size + 1);  // no line has more
+  std::vector<std::string_view> cells(line.size + 1);  // a line cannot have more cells
   const absl::StatusOr<size_t> count = delimited.Split(line.data, line.size, &cells);
   if (!count.ok()) {
     return absl::InvalidArgumentError(

@@ -1,6 +1,7 @@
-// The line at the beginning of delimited text that names its columns.
+// Reads the line at the beginning of delimited text that names its columns.
 //
-// Thread safety: safe; each call opens the file itself.
+// Thread safety: any thread, since each call opens the file itself. Calls with a reader need that
+// reader for themselves.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +15,23 @@
 
 namespace sluice {
 
-// The mark that some editors put before the first line of a text.
+// Removes the mark that some editors put before the first line of a text.
 void RemoveByteOrderMark(LineReader::Line* line);
 
 struct HeaderLine {
-  std::vector<std::string> names;  // none: the file has no line but comments
-  uint64_t end = 0;                // where the examples begin, in the decompressed text
-  uint64_t lines = 0;              // up to there
+  std::vector<std::string> names;  // empty: the file has no lines, or only comments
+  uint64_t end = 0;                // offset in the decompressed text where the examples begin
+  uint64_t lines = 0;              // lines before `end`
 };
 
-// INVALID_ARGUMENT, naming the file: its header is too long or cannot be cut into cells.
+// INVALID_ARGUMENT, naming the file, when its header is too long or cannot be split into cells.
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path);
-// The same of a reader that stands at the beginning; it then stands behind the header.
+// The same for a reader at the beginning of the text, which it leaves after the header.
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader* reader);
 
-// The columns of `data`, whose defaults are filled in, in the order of a line: those that the
-// format or the configuration names, else those of the first file's header (of train_files, else of
-// eval_files). None when nothing names them.
+// The columns of `data`, in the order of a line. They are those that the format or the
+// configuration names, or those in the header of the first file (of train_files, or else of
+// eval_files). Empty when nothing names them. REQUIRES: the defaults of `data` are filled in.
 absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data);
 
 }  // namespace sluice

@@ -19,8 +19,8 @@ uint64_t MulDiv(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b / c);
 }
 
-// The numbers of the pieces in the order in which they are dealt. A compressed file moves as a
-// whole.
+// The indices of the pieces in the order in which they are dealt. The pieces of a compressed file
+// stay together, in their order.
 std::vector<uint32_t> OrderOf(const std::vector<CountedPiece>& pieces, const LaneOptions& options) {
   std::vector<uint32_t> order;
   order.reserve(pieces.size());
@@ -45,15 +45,14 @@ std::vector<uint32_t> OrderOf(const std::vector<CountedPiece>& pieces, const Lan
   return order;
 }
 
-// Deals the pieces: the lane that is the next to need lines gets the next piece, until it has those
-// of its window.
+// Deals the pieces. The lane that needs lines next gets the next pieces, until its window is full.
 class Dealer {
  public:
   Dealer(const std::vector<CountedPiece>& pieces, const LaneOptions& options)
       : pieces_(pieces), order_(OrderOf(pieces, options)) {}
 
   void Deal(std::vector<LaneSequence>* lanes, uint32_t first_kept, uint32_t end_kept) {
-    // The step in which it needs lines, the lane, and the end of the window that it then needs.
+    // The step in which a lane needs lines, the lane, and the end of the window that it then needs.
     using Need = std::tuple<uint64_t, uint32_t, uint64_t>;
     std::priority_queue<Need, std::vector<Need>, std::greater<Need>> needs;
     std::vector<uint64_t> dealt(lanes->size(), 0);
@@ -75,7 +74,7 @@ class Dealer {
   }
 
  private:
-  // What is left of the next piece, but at most so many lines.
+  // Takes the rest of the next piece, but at most `most` lines.
   LanePart Take(uint64_t most) {
     while (pieces_[order_[next_]].lines == taken_) {
       ++next_;
@@ -91,7 +90,7 @@ class Dealer {
 
   const std::vector<CountedPiece>& pieces_;
   const std::vector<uint32_t> order_;
-  size_t next_ = 0;     // in order_
+  size_t next_ = 0;     // index in order_
   uint64_t taken_ = 0;  // lines of that piece
 };
 
@@ -126,7 +125,7 @@ LanePlan PlanLanes(const std::vector<CountedPiece>& pieces, const LaneOptions& o
     lane.share = start(l + 1) - start(l);
     lane.lines = lines_before(l + 1) - lines_before(l);
     lane.window = options.window;
-    // What fits in one window is permuted as a whole.
+    // A lane that fits in one window is permuted as a whole.
     lane.first_window = lane.lines <= options.window
                             ? lane.lines
                             : std::max<uint64_t>(MulDiv(options.window, l + 1, count), 1);

@@ -25,8 +25,8 @@ std::string_view Trim(std::string_view cell) {
   return cell;
 }
 
-// *at is behind the opening quote: removes doubled quotes in place and moves behind the closing
-// one.
+// Takes a quoted cell and removes its doubled quotes in place. Moves *at from after the opening
+// quote to after the closing one. False when there is no closing quote.
 bool TakeQuoted(char** at, char* end, std::string_view* cell) {
   char* const begin = *at;
   char* to = begin;
@@ -47,7 +47,7 @@ bool TakeQuoted(char** at, char* end, std::string_view* cell) {
 
 constexpr size_t kMaskBytes = 64;
 
-// Bit i: p[i] is `wanted`. Reads kMaskBytes bytes.
+// Bit i is set when p[i] is `wanted`. Reads kMaskBytes bytes.
 uint64_t MaskOf(const char* p, char wanted) {
   uint64_t mask = 0;
 #if defined(__SSE2__)
@@ -67,7 +67,7 @@ uint64_t MaskOf(const char* p, char wanted) {
 template <typename F>
 void ForEachCell(const char* line, size_t size, char delimiter, F cell) {
   const char* begin = line;
-  char rest[kMaskBytes];  // the last bytes, so that none behind the line is read
+  char rest[kMaskBytes];  // a copy of the last bytes, so that no byte after the line is read
   for (size_t at = 0; at < size; at += kMaskBytes) {
     const char* block = line + at;
     const size_t n = std::min(kMaskBytes, size - at);
@@ -107,7 +107,8 @@ absl::StatusOr<Delimited> Delimited::FromConfig(const DataConfig& data) {
     const std::string& text = csv.delimiter();
     if (text.size() != 1 || text == "\"" || text == "\n" || text == "\r" || text[0] == '\0') {
       return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
-                                                     "; use one character, no quote or line end"));
+                                                     "; use one character other than a quote or a "
+                                                     "line end"));
     }
     if (tsv && text != "\t") {
       return absl::InvalidArgumentError(absl::StrCat("data.csv.delimiter is ", QuotedCell(text),
@@ -160,14 +161,14 @@ absl::StatusOr<size_t> Delimited::SplitQuoted(char* line, size_t size,
       at = first + 1;
       if (!TakeQuoted(&at, end, &cell)) {
         return absl::InvalidArgumentError(
-            absl::StrCat("value ", count + 1, " opens a quote that the line does not close"));
+            absl::StrCat("value ", count + 1, " has an opening quote but no closing quote"));
       }
       if (trim) {
         while (at < end && IsBlank(*at) && *at != delimiter) ++at;
       }
       if (at < end && *at != delimiter) {
         return absl::InvalidArgumentError(
-            absl::StrCat("value ", count + 1, " goes on behind its closing quote"));
+            absl::StrCat("value ", count + 1, " has text after its closing quote"));
       }
     } else {
       char* const stop = std::find(at, end, delimiter);
@@ -185,8 +186,10 @@ absl::StatusOr<size_t> Delimited::SplitQuoted(char* line, size_t size,
 absl::Status DelimitedParser::Parse(char* line, size_t size) {
   SLUICE_ASSIGN_OR_RETURN(const size_t count, format_.Split(line, size, &cells_));
   if (count != cells_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the line has ", count, " values, the file has ", cells_.size(), " columns"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the line has ", count, count == 1 ? " value" : " values", ", but ", expected_.named_by,
+        " ", cells_.size(), cells_.size() == 1 ? " column" : " columns",
+        count + 1 == cells_.size() ? expected_.one_is_missing : ""));
   }
   for (size_t column = 0; column < cell_of_column_.size(); ++column) {
     const int cell = cell_of_column_[column];

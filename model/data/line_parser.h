@@ -1,7 +1,9 @@
-// One line of a format to the values of the schema's columns.
+// Parses one line of a format into the values of the schema's columns.
 //
-// Memory: scratch is reused; values point into the line, which parsing may change (quotes are
-// removed in place). Thread safety: one thread.
+// Memory: scratch space is reused. Values point into the line, which parsing may change (quotes are
+// removed in place).
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +21,15 @@ namespace sluice {
 
 class LineParser {
  public:
-  // `columns`: number of FeatureSchema::columns().
+  // `columns` is the number of FeatureSchema::columns().
   explicit LineParser(size_t columns) : values_(columns), missing_(new bool[columns]) {}
   virtual ~LineParser() = default;
 
-  // Lines that are no example: blank ones and comments.
+  // Whether the line is blank or a comment, and so not an example.
   virtual bool Skips(std::string_view line) const;
   // INVALID_ARGUMENT says what is wrong with the line.
   virtual absl::Status Parse(char* line, size_t size) = 0;
-  // [columns] of the last line parsed.
+  // The cells [columns] of the last line parsed, and which of them are missing.
   const std::string_view* values() const { return values_.data(); }
   const bool* missing() const { return missing_.get(); }
 
@@ -41,7 +43,7 @@ struct Delimited {
   char delimiter = ',';
   bool quotes = true;  // RFC 4180, within one line
   bool trim = true;
-  std::vector<std::string> missing;  // besides the empty cell
+  std::vector<std::string> missing;  // cells that stand for a missing value, besides the empty one
   std::string comment_prefix;        // empty: no comments
 
   static Delimited Criteo();
@@ -50,20 +52,27 @@ struct Delimited {
   bool Skips(std::string_view line) const;
   // Stores at most cells->size() of the line's cells and returns how many there are.
   absl::StatusOr<size_t> Split(char* line, size_t size, std::vector<std::string_view>* cells) const;
-  // The same, a byte at a time: for lines with quotes. REQUIRES: quotes.
+  // The same for lines with quotes, one byte at a time. REQUIRES: quotes.
   absl::StatusOr<size_t> SplitQuoted(char* line, size_t size,
                                      std::vector<std::string_view>* cells) const;
 };
 
 class DelimitedParser : public LineParser {
  public:
-  // cell_of_column: for each of the schema's columns its cell of `cells` a line, or -1 (always
-  // missing).
-  DelimitedParser(Delimited format, std::vector<int> cell_of_column, size_t cells)
+  // For the error of a line with another number of values.
+  struct Expected {
+    std::string named_by = "the file has";  // says how many columns there are
+    std::string one_is_missing;             // added when the line has one value less
+  };
+  // A line has `cells` cells. `cell_of_column` gives the cell of each of the schema's columns, or
+  // -1 (always missing).
+  DelimitedParser(Delimited format, std::vector<int> cell_of_column, size_t cells,
+                  Expected expected)
       : LineParser(cell_of_column.size()),
         format_(std::move(format)),
         cell_of_column_(std::move(cell_of_column)),
-        cells_(cells) {}
+        cells_(cells),
+        expected_(std::move(expected)) {}
   bool Skips(std::string_view line) const override { return format_.Skips(line); }
   absl::Status Parse(char* line, size_t size) override;
 
@@ -71,12 +80,13 @@ class DelimitedParser : public LineParser {
   const Delimited format_;
   const std::vector<int> cell_of_column_;
   std::vector<std::string_view> cells_;  // scratch; its size is the number of cells expected
+  const Expected expected_;
 };
 
 // `label [qid:Q] index:value ... [# comment]`; columns are named by their index.
 class LibsvmParser : public LineParser {
  public:
-  // Column 0 is the label, the others are index texts ("" for none).
+  // Column 0 is the label; the others are indices as text ("" for none).
   explicit LibsvmParser(const std::vector<std::string>& columns);
   bool Skips(std::string_view line) const override {
     return LineParser::Skips(line) || line.front() == '#';

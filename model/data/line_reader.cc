@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kReadBytes = 128 << 10;
 constexpr uint64_t kTailBytes = 1 << 10;
-// Room for the longest line with its end, and a read behind it.
+// Room for the longest line with its line end, and for one read after it.
 constexpr size_t kBufferBytes = LineReader::kMaxLineBytes + 2 + kReadBytes;
 
 }  // namespace
@@ -24,7 +24,8 @@ absl::StatusOr<bool> LineReader::Fill() {
     end_ -= begin_;
     begin_ = 0;
   }
-  // Behind the expected end only the rest of a line is wanted: little at first, then twice as much.
+  // After the expected end only the rest of one line is wanted: read little first, then twice as
+  // much each time.
   const uint64_t at = next_offset_ + (end_ - begin_);
   const uint64_t wanted =
       at < expected_end_ ? expected_end_ - at : std::max(kTailBytes, at - expected_end_);
@@ -59,7 +60,7 @@ absl::Status LineReader::Seek(uint64_t offset) {
     SLUICE_RETURN_IF_ERROR(text_->SkipTo(before));
     next_offset_ = text_->offset();
   }
-  previous_offset_ = before;  // the line before starts there at the latest
+  previous_offset_ = before;  // the previous line starts there at the latest
   started_ = true;
   return DropLine();
 }
@@ -73,7 +74,7 @@ absl::StatusOr<bool> LineReader::Next(Line* line) {
     newline = std::memchr(buffer_.get() + begin_ + searched, '\n', have - searched);
     searched = have;
     if (newline != nullptr) break;
-    // One byte more than allowed may be the "\r" of the line's end.
+    // One byte more than allowed may be the "\r" of the line end.
     if (have > kMaxLineBytes + 1) break;
     SLUICE_ASSIGN_OR_RETURN(const bool more, Fill());
     if (!more) break;

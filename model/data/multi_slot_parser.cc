@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// The text up to the next blank, which *rest then begins behind; empty at the end of the line.
+// Takes the next word, up to a blank, off *rest; empty at the end of the line.
 std::string_view TakeWord(std::string_view* rest) {
   rest->remove_prefix(std::min(rest->find_first_not_of(' '), rest->size()));
   const std::string_view word = rest->substr(0, rest->find(' '));
@@ -50,11 +50,11 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
   if (error != std::errc() || end != word.data() + word.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(word), " is not a number of values"));
+        absl::StrCat("slot \"", slot.name, "\": ", QuotedCell(word), " is not a count of values"));
   }
   if (slot.dim > 0 && count != slot.dim) {
     return absl::InvalidArgumentError(
-        absl::StrCat("slot \"", slot.name, "\" has ", count, " values, its dim is ", slot.dim));
+        absl::StrCat("slot \"", slot.name, "\" has ", count, " values but its dim is ", slot.dim));
   }
   const char* first = nullptr;
   for (uint32_t i = 0; i < count; ++i) {
@@ -70,7 +70,7 @@ absl::Status MultiSlotParser::ParseSlot(const CompiledSlot& slot, std::string_vi
     if (first == nullptr || slot.dim > 1) first = value.data();
     const int column = slot.columns[slot.dim > 1 ? i : 0];
     if (column < 0) continue;
-    // With any number of values the cell spans all of them, and the blanks between.
+    // In a slot with any number of values, the cell spans all values and the blanks between them.
     values_[column] = std::string_view(first, value.data() + value.size() - first);
     missing_[column] = false;
   }
@@ -84,8 +84,8 @@ absl::Status MultiSlotParser::Parse(char* line, size_t size) {
   for (const CompiledSlot& slot : slots_) SLUICE_RETURN_IF_ERROR(ParseSlot(slot, &rest));
   const std::string_view more = TakeWord(&rest);
   if (more.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the line goes on with ", QuotedCell(more),
-                                                 " behind its ", slots_.size(), " slots"));
+  return absl::InvalidArgumentError(absl::StrCat("the line continues with ", QuotedCell(more),
+                                                 " after its ", slots_.size(), " slots"));
 }
 
 }  // namespace sluice

@@ -1,6 +1,8 @@
-// A line of Paddle's MultiSlot text: for each slot, in order, `count value ... value`.
+// Parses a line of Paddle's MultiSlot text: for each slot, in order, `count value ... value`.
 //
-// Memory and thread safety: as LineParser.
+// Memory: as LineParser.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -17,8 +19,8 @@ using Slots = google::protobuf::RepeatedPtrField<Slot>;
 
 class MultiSlotParser : public LineParser {
  public:
-  // name_of_column: for each of the schema's columns its index in NamedColumns of the slots, or -1
-  // (always missing).
+  // `name_of_column` gives the index in NamedColumns of the slots for each of the schema's columns,
+  // or -1 (always missing).
   MultiSlotParser(const Slots& slots, const std::vector<int>& name_of_column);
   absl::Status Parse(char* line, size_t size) override;
 
@@ -27,7 +29,7 @@ class MultiSlotParser : public LineParser {
     std::string name;
     bool digits = false;       // values are decimal digits
     uint32_t dim = 0;          // 0: any number of values in one column
-    std::vector<int> columns;  // of the schema, by value; -1: not asked for
+    std::vector<int> columns;  // the schema's column of each value; -1: not needed
   };
   absl::Status ParseSlot(const CompiledSlot& slot, std::string_view* rest);
 

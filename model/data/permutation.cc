@@ -5,8 +5,8 @@
 namespace sluice {
 
 Permutation::Permutation(uint64_t n, uint64_t seed) : n_(n), half_bits_(1) {
-  // The smallest domain of 2 * half_bits_ bits that holds n: less than 4n, so fewer than 4 walks on
-  // average.
+  // The smallest domain of 2 * half_bits_ bits that holds n. It is smaller than 4n, so a call takes
+  // fewer than 4 walks on average.
   while (half_bits_ < 32 && (uint64_t{1} << (2 * half_bits_)) < n) ++half_bits_;
   for (int r = 0; r < 6; ++r) round_keys_[r] = CombineHash(seed, r);
 }

@@ -1,7 +1,11 @@
-// A seeded permutation of [0, n) in constant memory: pi(i) for any i, at once.
+// A seeded permutation of [0, n) in constant memory, with random access to its elements.
 //
-// IMPLEMENTATION: a balanced Feistel network of 6 rounds over the next even power of two, walked
-// until inside (cycle walking, Black and Rogaway 2002). Thread safety: immutable.
+// It is a balanced Feistel network of 6 rounds over the next even power of two. Values outside
+// [0, n) are permuted again until they are inside.
+//
+// Source: cycle walking (Black and Rogaway 2002).
+//
+// Thread safety: immutable.
 #pragma once
 
 #include <cstdint>

@@ -51,14 +51,14 @@ absl::StatusOr<size_t> ReadAt(const FileDescriptor& file, const std::string& pat
   }
 }
 
-// The bytes behind a reader: at any offset of a file, or in order of a pipe.
+// The bytes that a reader reads: at any offset of a file, or in order from a pipe.
 class ByteSource {
  public:
   explicit ByteSource(FileDescriptor file, bool in_order = false)
       : file_(std::move(file)), in_order_(in_order) {}
 
-  // `in_order`: each offset is where the read before ended, but for those within the first bytes,
-  // which may be read once more.
+  // With `in_order`, each offset must be where the previous read ended. Only the bytes of Head may
+  // be read once more.
   absl::StatusOr<size_t> ReadAt(const std::string& path, uint64_t offset, void* to, size_t n) {
     if (!in_order_) return sluice::ReadAt(file_, path, offset, to, n);
     if (offset < head_.size()) {
@@ -73,7 +73,7 @@ class ByteSource {
     }
   }
 
-  // The first n bytes, fewer at the end.
+  // The first n bytes, or fewer if the source is shorter.
   absl::StatusOr<std::string> Head(const std::string& path, size_t n) {
     std::string head(n, '\0');
     size_t done = 0;
@@ -90,7 +90,7 @@ class ByteSource {
  private:
   FileDescriptor file_;
   const bool in_order_;
-  std::string head_;  // in_order_: what was read to tell the format
+  std::string head_;  // with in_order_: the bytes that Head has read
 };
 
 absl::StatusOr<FileIdentity> IdentityOf(const std::string& path, const struct stat& info) {
@@ -100,13 +100,14 @@ absl::StatusOr<FileIdentity> IdentityOf(const std::string& path, const struct st
   }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("data file ", path, " is not a regular file; copy it to one"));
+        absl::StrCat("data file ", path, " is not a regular file; copy its data to one"));
   }
   FileIdentity identity;
   identity.device = info.st_dev;
   identity.inode = info.st_ino;
   identity.size = static_cast<uint64_t>(info.st_size);
   identity.modified_ns = info.st_mtim.tv_sec * int64_t{1000000000} + info.st_mtim.tv_nsec;
+  identity.changed_ns = info.st_ctim.tv_sec * int64_t{1000000000} + info.st_ctim.tv_nsec;
   return identity;
 }
 
@@ -128,7 +129,7 @@ class PlainReader : public TextReader {
   ByteSource bytes_;
 };
 
-// Plain text that comes in order.
+// Plain text from a pipe, read in order.
 class PipeReader : public TextReader {
  public:
   PipeReader(std::string path, ByteSource bytes)
@@ -152,14 +153,14 @@ class PipeReader : public TextReader {
   ByteSource bytes_;
 };
 
-// What formats of compressed text have in common: input in pieces, and skipping by decompressing.
+// The common part of compressed formats: input in pieces, and skipping by decompressing.
 class CompressedReader : public TextReader {
  public:
   bool compressed() const override { return true; }
   absl::Status SkipTo(uint64_t offset) override;
 
  protected:
-  // `format`: "gzip", also the name of the program that checks it.
+  // `format`, such as "gzip", is also the name of the program that checks such files.
   CompressedReader(std::string path, const FileIdentity& identity, ByteSource bytes,
                    const char* format)
       : TextReader(std::move(path), identity),
@@ -167,7 +168,7 @@ class CompressedReader : public TextReader {
         format_(format),
         input_(new unsigned char[kInputBytes]) {}
 
-  // The next input, at input(); 0 at the end of the file.
+  // Reads the next input to input(); 0 at the end of the file.
   absl::StatusOr<size_t> NextInput() {
     SLUICE_ASSIGN_OR_RETURN(const size_t got,
                             bytes_.ReadAt(path_, file_offset_, input_.get(), kInputBytes));
@@ -221,9 +222,9 @@ class GzipReader : public CompressedReader {
 
 absl::StatusOr<size_t> GzipReader::ReadSome(char* to, size_t n) {
   if (!ready_) {
-    // 16: a gzip header is required, 15: the largest window.
+    // 16 asks for a gzip header, 15 for the largest window.
     if (inflateInit2(&stream_, 16 + 15) != Z_OK)
-      return absl::ResourceExhaustedError("no memory to decompress gzip");
+      return absl::ResourceExhaustedError("not enough memory to decompress gzip");
     ready_ = true;
   }
   n = std::min(n, size_t{1} << 30);
@@ -261,12 +262,12 @@ class ZstdReader : public CompressedReader {
 
   ZSTD_DStream* const stream_;
   ZSTD_inBuffer in_{};
-  bool in_frame_ =
-      false;  // between the first byte of a frame and its end, with all its text given out
+  bool in_frame_ = false;  // a frame has begun and has more input or text to come
 };
 
 absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
-  if (stream_ == nullptr) return absl::ResourceExhaustedError("no memory to decompress zstd");
+  if (stream_ == nullptr)
+    return absl::ResourceExhaustedError("not enough memory to decompress zstd");
   ZSTD_outBuffer out{to, n, 0};
   while (out.pos == 0) {
     if (in_.pos == in_.size && !in_frame_) {
@@ -278,7 +279,7 @@ absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
     if (ZSTD_isError(result)) return Damaged(ZSTD_getErrorName(result));
     in_frame_ = result != 0;
     if (out.pos > 0 || !in_frame_ || in_.pos < in_.size) continue;
-    // All input is used and gave no text: the frame goes on in the file.
+    // All input is used and gave no text, so the frame continues in the file.
     SLUICE_ASSIGN_OR_RETURN(const size_t got, NextInput());
     if (got == 0) return Truncated();
     in_ = {input(), got, 0};
@@ -286,7 +287,7 @@ absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
   return out.pos;
 }
 
-// Null when `head` is not the beginning of a compressed text; then `bytes` is untouched.
+// Null when `head` does not begin a compressed format; *bytes is then untouched.
 std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileIdentity& identity,
                                            const std::string& head, ByteSource* bytes) {
   if (absl::StartsWith(head, "\x1f\x8b"))
@@ -316,8 +317,7 @@ absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, FileIdentity* i
   return file;
 }
 
-// CRC-32C of the bytes that `crc` covers followed by at most kSampleBytes of the file from
-// `offset`.
+// Extends the CRC-32C *crc by at most kSampleBytes of the file from `offset`.
 absl::Status ExtendSample(const FileDescriptor& file, const std::string& path, uint64_t offset,
                           uint32_t* crc) {
   std::vector<char> bytes(kSampleBytes);

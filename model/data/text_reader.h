@@ -1,5 +1,7 @@
-// Bytes of a text file from front to back: plain, or gzip or zstd (of any number of members or
-// frames; told by their first bytes) decompressed on the way.
+// Reads the text of a file from front to back: plain, or decompressed from gzip or zstd.
+//
+// The first bytes tell the format. A gzip file may have any number of members, a zstd file any
+// number of frames.
 //
 // Thread safety: one thread.
 #pragma once
@@ -14,11 +16,14 @@
 
 namespace sluice {
 
-// Which file, and which of its contents: tells whether an open reader still reads what the path
-// names.
+// Identifies a file and a version of its contents. Tells whether an open reader still reads the
+// file that the path names.
 struct FileIdentity {
   uint64_t device = 0, inode = 0, size = 0;
   int64_t modified_ns = 0;
+  // Of content or attributes, which no program can set back. Not compared: it also changes when the
+  // file is given another owner or a further name.
+  int64_t changed_ns = 0;
   bool operator==(const FileIdentity& other) const {
     return device == other.device && inode == other.inode && size == other.size &&
            modified_ns == other.modified_ns;
@@ -26,7 +31,7 @@ struct FileIdentity {
 };
 absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path);
 
-// What tells copies of a file on several hosts apart, at the cost of two short reads.
+// Identifies a file's contents across hosts, at the cost of two short reads.
 struct FileSample {
   FileIdentity identity;
   uint32_t crc32c = 0;  // of its first 64 KiB, followed by its last 64 KiB
@@ -38,8 +43,8 @@ class TextReader {
  public:
   // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT (not a regular file) name the path.
   static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path);
-  // From where the process's standard input stands, also when it is a pipe; its path() is
-  // kStandardInput. No two of it read the same text.
+  // Reads from the current position of the process's standard input, which may be a pipe. Its
+  // path() is kStandardInput. Two such readers would share the text between them.
   static absl::StatusOr<std::unique_ptr<TextReader>> OpenStandardInput();
   static constexpr char kStandardInput[] = "standard input";
   virtual ~TextReader() = default;
@@ -49,8 +54,8 @@ class TextReader {
   const FileIdentity& identity() const { return identity_; }
   // Offset in the text of the next byte.
   uint64_t offset() const { return offset_; }
-  // At most n > 0 bytes; 0 at the end of the text only. DATA_LOSS: damaged or truncated compressed
-  // data.
+  // Reads at most n > 0 bytes; 0 only at the end of the text. DATA_LOSS when compressed data is
+  // damaged or truncated.
   absl::StatusOr<size_t> Read(char* to, size_t n);
   // Moves to `offset` or the end of the text, whichever comes first. REQUIRES: offset >= offset().
   virtual absl::Status SkipTo(uint64_t offset) = 0;

@@ -46,15 +46,15 @@ absl::Status CheckBins(const char* name, const Deltas& deltas, const Weights& we
   if (deltas.size() != weights.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("evaluation sums: ", deltas.size(), " ", name, " bins with ", weights.size(),
-                     " weights; the sender is damaged or of another version"));
+                     " weights; the sender is corrupt or has another version"));
   }
   uint64_t bin = 0;
   for (int i = 0; i < deltas.size(); ++i) {
     bin += deltas[i];
     if ((i > 0 && deltas[i] == 0) || bin >= kBins) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "evaluation sums: ", name, " bin ", bin, " at place ", i, " is repeated or not below ",
-          kBins, "; the sender is damaged or of another version"));
+          "evaluation sums: ", name, " bin ", bin, " at index ", i, " is repeated or not below ",
+          kBins, "; the sender is corrupt or has another version"));
     }
   }
   return absl::OkStatus();
@@ -65,7 +65,7 @@ void AddBins(const Deltas& deltas, const Weights& weights, std::vector<uint64_t>
   for (int i = 0; i < deltas.size(); ++i) (*bins)[bin += deltas[i]] += weights[i];
 }
 
-// Of an AUC from so many examples of each class.
+// The standard error of an AUC that was computed from this many examples of each class.
 double StandardError(double auc, double positives, double negatives) {
   const double q1 = auc / (2 - auc), q2 = 2 * auc * auc / (1 + auc);
   const double variance =
@@ -101,6 +101,7 @@ void EvalAccumulator::Add(float logit, float label, float weight) {
 }
 
 absl::Status EvalAccumulator::Merge(const EvalSums& sums) {
+  // Check everything first, so that bad sums from a peer add nothing.
   SLUICE_RETURN_IF_ERROR(CheckBins("positive", sums.positive_bin_delta(), sums.positive_weight()));
   SLUICE_RETURN_IF_ERROR(CheckBins("negative", sums.negative_bin_delta(), sums.negative_weight()));
   AddBins(sums.positive_bin_delta(), sums.positive_weight(), &positive_);
@@ -133,8 +134,8 @@ EvalSums EvalAccumulator::ToProto() const {
   return sums;
 }
 
-// Pairs (positive, negative) in the right order, a tie half. Pairs within a bin are ties; their
-// true order is unknown, which is the error bound.
+// Counts the pairs (positive, negative) that are in the right order; a tie counts half. Pairs
+// within a bin count as ties because their order is unknown. Half of them is the error bound.
 void EvalAccumulator::Auc(EvalMetrics* metrics) const {
   absl::uint128 positives = 0, negatives = 0, below = 0, tied = 0;  // below, tied: weight x weight
   for (uint32_t b = 0; b < kBins; ++b) {
@@ -152,7 +153,7 @@ void EvalAccumulator::Auc(EvalMetrics* metrics) const {
   const double pairs = positive * negative;
   metrics->set_auc((static_cast<double>(below) + static_cast<double>(tied) / 2) / pairs);
   metrics->set_auc_error_bound(static_cast<double>(tied) / 2 / pairs);
-  // Weights count as shares of the examples.
+  // The formula needs numbers of examples: each class counts in proportion to its weight.
   const double examples = static_cast<double>(examples_) / (positive + negative);
   metrics->set_auc_standard_error(
       StandardError(metrics->auc(), positive * examples, negative * examples));
@@ -160,7 +161,7 @@ void EvalAccumulator::Auc(EvalMetrics* metrics) const {
 
 const char* EvalAccumulator::WhyNone() const {
   if (examples_ == 0) return "no example was evaluated";
-  if (not_finite_ > 0) return "the model's score of an example is not a number";
+  if (not_finite_ > 0) return "the model scored an example as NaN";
   return weight_ == 0 ? "no example has a weight above 0" : "";
 }
 

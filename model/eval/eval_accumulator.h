@@ -1,10 +1,14 @@
-// Sums of an evaluation that add up to the same bits however the examples are split: all integers.
+// Sums an evaluation in integers, so that the result is the same however the examples are split.
 //
-// AUC from 2^20 equal bins of the probability, ties count half. Fixed point: a weight is rounded to
-// 2^-20, a loss or error to 2^-32; products are summed in 128 bits. A loss is capped at 2^20, a
-// weight at 2^30; sums are exact while the weights of a class add up to less than 2^42. Source of
-// the AUC's standard error: Hanley and McNeil 1982, "The meaning and use of the area under a ROC
-// curve", equations 1 and 2. Thread safety: one thread.
+// The AUC uses 2^20 equal bins of the probability, and ties count half. Sums are in fixed point: a
+// weight is rounded to 2^-20 and a loss or error to 2^-32, and their products are summed in 128
+// bits. A loss is capped at 2^20 and a weight at 2^30. Sums are exact while the weights of a class
+// add up to less than 2^42.
+//
+// Source: the AUC's standard error is that of Hanley and McNeil 1982, "The meaning and use of the
+// area under a ROC curve", equations 1 and 2.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +25,26 @@ class EvalAccumulator {
   static constexpr int kBinBits = 20;
 
   EvalAccumulator();
-  // A weight that is not positive counts the example and nothing else.
+  // An example whose weight is not positive is only counted.
   void Add(float logit, float label, float weight);
   void AddBadLines(uint64_t n) { bad_lines_ += n; }
-  // INVALID_ARGUMENT when bins are out of range or out of order (bytes from a peer); then nothing
-  // was added.
+  // INVALID_ARGUMENT, adding nothing, when bins (bytes from a peer) are out of range or out of
+  // order.
   absl::Status Merge(const EvalSums& sums);
   EvalSums ToProto() const;
-  // There is no AUC, and auc_undefined says why, without examples of both classes. The other
-  // metrics are NaN where nothing defines them: without weights, after a logit that was NaN, and
-  // calibration without label 1.
+  // Without examples of both classes there is no AUC, and auc_undefined says why. The other metrics
+  // are NaN where they are undefined: without weights, after a NaN logit, and calibration without
+  // label 1.
   EvalMetrics Metrics() const;
 
  private:
-  // Why no metric is defined; empty: most are.
+  // The reason why no metric is defined; empty when there is none.
   const char* WhyNone() const;
   void Auc(EvalMetrics* metrics) const;
 
   uint64_t examples_ = 0, bad_lines_ = 0, not_finite_ = 0;
   std::vector<uint64_t> positive_, negative_;  // [2^20] weights
-  // Weights: 2^-20; products with a weight: 2^-52.
+  // Units: weights in 2^-20, products with a weight in 2^-52.
   absl::uint128 log_loss_ = 0, absolute_error_ = 0, squared_error_ = 0, weight_ = 0, correct_ = 0,
                 probability_ = 0;
 };

@@ -39,7 +39,7 @@ void Batch::Append(const ExampleView& from, size_t i, uint64_t id) {
     keys.insert(keys.end(), from.keys + first, from.keys + first + num_slots);
   } else {
     const uint32_t* const own = from.key_offsets + first;
-    // Offsets move by the same distance (modulo 2^32) as the keys do.
+    // All offsets shift by the same distance, modulo 2^32.
     const uint32_t moved = static_cast<uint32_t>(at) - own[0];
     for (size_t s = 0; s < num_slots; ++s) to[s] = own[s + 1] + moved;
     keys.insert(keys.end(), from.keys + own[0], from.keys + own[num_slots]);

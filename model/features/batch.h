@@ -1,4 +1,4 @@
-// Examples in memory, ready for the model: numbers by feature, keys by slot.
+// Parsed examples in memory, ready for the model: numbers by feature, keys by slot.
 //
 // Thread safety: plain data.
 #pragma once
@@ -11,7 +11,7 @@ namespace sluice {
 
 class DataCounts;
 
-// n examples that lie somewhere else, laid out as in a Batch.
+// A view of n examples in other memory, laid out as in a Batch.
 struct ExampleView {
   size_t n = 0;
   size_t num_numeric = 0;
@@ -19,12 +19,12 @@ struct ExampleView {
   const float* label = nullptr;           // [n]
   const float* weight = nullptr;          // [n]; null: all are 1
   const float* numeric = nullptr;         // [n][num_numeric]
-  const uint32_t* key_offsets = nullptr;  // [n * num_slots + 1]; null: one key a slot
+  const uint32_t* key_offsets = nullptr;  // [n * num_slots + 1]; null: one key per slot
   const uint64_t* keys = nullptr;
 };
 
-// n examples. A slot is a categorical, bucketed or crossed feature; it has any number of keys an
-// example.
+// n examples. A slot is a categorical, bucketed or crossed feature; an example has any number of
+// keys in it.
 struct Batch {
   size_t n = 0;
   size_t num_numeric = 0;
@@ -35,20 +35,20 @@ struct Batch {
   std::vector<uint32_t>
       key_offsets;  // [n * num_slots + 1]: keys of (example i, slot s) begin at [i * num_slots + s]
   std::vector<uint64_t> keys;  // [key_offsets.back()]
-  // Identity of each example for dropout: a mix of its piece (sync) or task with its place there.
+  // Identity of each example for dropout: a hash of its piece (sync) or task and its place there.
   std::vector<uint64_t> example_id;  // [n]
   // Sync: position of the first example within the global batch. Gradient sums are cut at multiples
   // of `chunk` positions, so that any split of the global batch adds the same numbers. 0: no cuts.
   size_t first_position = 0;
   size_t chunk = 0;
-  // When set, counts what the cells of examples hold that are parsed into this batch.
+  // When set, counts the cell contents of the examples that are parsed into this batch.
   DataCounts* counts = nullptr;
-  // Async and Geo: where it came from.
+  // Async and Geo: the task that the batch came from, and the offset in the task where it ends.
   uint64_t task_id = 0, task_end = 0;
 
-  // Empties it for `num_numeric` and `num_slots`, keeping memory.
+  // Empties the batch and sets num_numeric and num_slots. Keeps its memory.
   void Reset(size_t numeric_features, size_t slots);
-  // Room for `examples` with one key a slot, so that appending them moves nothing.
+  // Reserves memory for `examples` with one key per slot, so that appending them moves nothing.
   void Reserve(size_t examples, size_t numeric_features, size_t slots);
   // Valid until the batch changes.
   ExampleView view() const {

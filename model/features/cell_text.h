@@ -1,4 +1,6 @@
-// A cell of the data as it may appear in a message.
+// Formats a cell of the data for a message.
+//
+// Thread safety: a free function.
 #pragma once
 
 #include <string>
@@ -9,7 +11,7 @@
 
 namespace sluice {
 
-// In quotes, escaped, at most 40 bytes of it.
+// The first 40 bytes of the cell, escaped and in quotes.
 inline std::string QuotedCell(std::string_view cell) {
   const bool longer = cell.size() > 40;
   if (longer) cell = cell.substr(0, 40);

@@ -18,6 +18,7 @@ void DataCounts::CountValues() {
     Vocabulary& vocabulary = vocabularies_[category];
     if (value != kOutOfVocabulary) {
       SetBit(value, &vocabulary.seen);
+      // An example counts once, however many of its values are outside.
     } else if (std::exchange(vocabulary.last_out, examples_) != examples_) {
       ++vocabulary.out_of_vocabulary;
     }

@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kNamedValues = 3;    // of a warning
-constexpr size_t kMostWarnings = 20;  // of features
+constexpr size_t kNamedValues = 3;    // named in a warning
+constexpr size_t kMostWarnings = 20;  // in all, besides the one that counts the rest
 
 void Unite(const std::string& from, std::string* to) {
   if (to->size() < from.size()) to->resize(from.size(), '\0');
@@ -22,10 +22,10 @@ size_t BytesOf(size_t values) { return (values + 7) / 8; }
 absl::Status TooLarge(const std::string& what) {
   return absl::InvalidArgumentError(
       absl::StrCat("the summary of the data has more ", what,
-                   " than the job has; the sender is damaged or of another version"));
+                   " than the job has; the sender is corrupt or has another version"));
 }
 
-// The values that never occur, e.g. "a", "b", "c" and 4 more.
+// Lists the values that never occur, such as "a", "b", "c" and 4 more.
 template <typename Values>
 std::string Unseen(const Values& values, const std::string& seen, size_t* count) {
   std::vector<std::string> named;
@@ -39,7 +39,7 @@ std::string Unseen(const Values& values, const std::string& seen, size_t* count)
   return text;
 }
 
-// Empty: there is nothing odd.
+// Empty when nothing is suspicious.
 std::string WarningOf(const Feature& feature, const FeatureSummary& summary, uint64_t examples) {
   if (!feature.has_cross() && summary.missing() == examples)
     return absl::StrCat("feature ", QuotedCell(feature.name()),
@@ -107,7 +107,7 @@ std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSumm
   }
   if (more > 0) {
     warnings.push_back(absl::StrCat(more,
-                                    " more features lack values, or have vocabulary values "
+                                    " more features have no values, or have vocabulary values "
                                     "that never occur; see data in result.json"));
   }
   return warnings;

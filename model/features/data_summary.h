@@ -1,4 +1,4 @@
-// Sums of what data holds (DataSummary): of pieces and ranks together, and what is odd about them.
+// Merges the data summaries of pieces and ranks (DataSummary) and warns about suspicious data.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -12,21 +12,21 @@
 
 namespace sluice {
 
-// Adds what other text held: counts are added, bits are united.
+// Adds the summary of other text: sums the counts and unites the bits.
 void AddSummary(const DataSummary& from, DataSummary* to);
 
 // INVALID_ARGUMENT when a summary (bytes from a peer) has more features, or more values of a
 // vocabulary or of the label, than the job.
 absl::Status CheckSummary(const JobConfig& job, const DataSummary& summary);
 
-// Of vocabulary value (or label value) `value`.
+// Whether the vocabulary or label value with index `value` has occurred.
 bool HasOccurred(const std::string& seen, size_t value);
 
-// What a person should look at in the training data, a line each: a class or a feature without
-// values, and values of a vocabulary that never occur.
+// Warnings about the training data, one line each: a class without examples, a feature without
+// values, or vocabulary values that never occur.
 std::vector<std::string> WarningsOfTraining(const JobConfig& job, const DataSummary& training);
-// Values of data.label that occur neither in the training nor in the evaluation data; an empty
-// summary stands for none.
+// Warnings about values of data.label that occur neither in the training nor in the evaluation
+// data. An empty summary stands for no data.
 std::vector<std::string> WarningsOfLabel(const JobConfig& job, const DataSummary& training,
                                          const DataSummary& evaluation);
 

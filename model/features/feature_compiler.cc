@@ -25,33 +25,32 @@ bool InDeep(const Feature& feature) { return !feature.has_in_deep() || feature.i
 
 // The parts of the model that use a feature's number, or its keys.
 struct Use {
-  bool wide = true;
-  bool deep = true;
+  bool wide;
+  bool deep;
   bool any() const { return wide || deep; }
 };
 
 bool Bucketed(const Feature& feature) {
   return feature.has_numeric() && feature.numeric().boundaries_size() > 0;
 }
-bool HasKeys(const Feature& feature) { return !feature.has_numeric() || Bucketed(feature); }
 
 absl::Status CheckDatePart(const Feature& feature, DatePart part) {
   if (DatePart_IsValid(part)) return absl::OkStatus();
   return FeatureError(feature, "date_part is unknown; use one of YEAR, MONTH, DAY_OF_MONTH, ...");
 }
 
-// No part of the model uses the feature's number, or its keys.
-absl::Status Unused(const Feature& feature, bool number) {
-  return FeatureError(
-      feature,
-      number && Bucketed(feature) ? "keep_numeric"
-      : number                    ? "its number"
-                                  : "it",
-      " has no effect: no part of the model uses it (in_wide needs model.wide_deep.",
-      number ? "wide_numeric" : "wide_categorical", ", in_deep needs hidden_units); remove it");
+// The error when no part of the model uses the feature's number (`number`) or its keys.
+absl::Status Unused(const Feature& feature, bool number, const FeatureUse& use) {
+  const std::string& needs = number ? use.numbers.needs : use.keys.needs;
+  return FeatureError(feature,
+                      number && Bucketed(feature) ? "keep_numeric"
+                      : number                    ? "its number"
+                                                  : "it",
+                      " has no effect: no part of the model uses it",
+                      needs.empty() ? "" : absl::StrCat(" (", needs, ")"), "; remove it");
 }
 
-// The slot of MULTI_SLOT data that holds any number of values in this column.
+// Whether `column` is a slot of MULTI_SLOT data with any number of values.
 bool HasSeveralValues(const DataConfig& data, const std::string& column) {
   if (data.format() != DataConfig::MULTI_SLOT) return false;
   for (const Slot& slot : data.slots()) {
@@ -67,13 +66,13 @@ const std::string& ColumnOf(const Feature& feature) {
 
 class Compiler {
  public:
-  explicit Compiler(const JobConfig& job) : job_(job) {}
+  Compiler(const JobConfig& job, const FeatureUse& use) : job_(job), use_(use) {}
   absl::StatusOr<CompiledFeatures> Run();
 
  private:
   absl::Status CompileLabelAndWeight();
   absl::Status IndexName(int feature);
-  // The parts of a cross: checked, and given the index of their key.
+  // Checks the parts of a cross and gives each the index of its key.
   absl::Status IndexParts(const Feature& cross);
   absl::Status CompileFeature(const Feature& feature);
   absl::Status CheckEmbeddingDim(const Feature& feature) const;
@@ -81,18 +80,16 @@ class Compiler {
   absl::Status CompileBuckets(const Feature& feature, int column);
   absl::Status CompileCategorical(const Feature& feature, int column);
   absl::Status CompileCross(const Feature& feature);
-  // Adds the category: for a slot, as a part of crosses, or both.
+  // Adds the category as a slot, as a part of crosses, or both.
   absl::Status AddCategory(const Feature& feature, CompiledCategory category,
                            CategoricalFeature::Pooling pooling);
   absl::StatusOr<int> Column(const Feature& feature, const std::string& declared);
-  // Which parts the model has for numbers and for keys.
-  void FindParts();
-  static Use UseOf(const Feature& feature, const Use& parts) {
+  static Use UseOf(const Feature& feature, const FeatureUse::Parts& parts) {
     return {InWide(feature) && parts.wide, InDeep(feature) && parts.deep};
   }
 
   const JobConfig& job_;
-  Use number_parts_, key_parts_;
+  const FeatureUse& use_;
   CompiledFeatures out_;
   absl::flat_hash_map<std::string, const Feature*> by_name_;
   absl::flat_hash_map<std::string, int> parts_;  // feature name -> part index
@@ -100,24 +97,16 @@ class Compiler {
 };
 
 absl::StatusOr<CompiledFeatures> Compiler::Run() {
-  FindParts();
   SLUICE_RETURN_IF_ERROR(AtField("data.label", CompileLabelAndWeight()));
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexName(i)));
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), IndexParts(job_.features(i))));
+  // Names and parts come first, because a cross may be declared before its parts.
   out_.part_categories.assign(parts_.size(), kNone);
   for (int i = 0; i < job_.features_size(); ++i)
     SLUICE_RETURN_IF_ERROR(AtField(PathOf(i), CompileFeature(job_.features(i))));
   return std::move(out_);
-}
-
-void Compiler::FindParts() {
-  if (!job_.model().has_wide_deep()) return;
-  const WideDeepConfig& model = job_.model().wide_deep();
-  number_parts_.deep = key_parts_.deep = !model.hidden_units().empty();
-  number_parts_.wide = !model.has_wide_numeric() || model.wide_numeric();
-  key_parts_.wide = !model.has_wide_categorical() || model.wide_categorical();
 }
 
 absl::Status Compiler::CompileLabelAndWeight() {
@@ -127,7 +116,7 @@ absl::Status Compiler::CompileLabelAndWeight() {
     if (!label.empty() && label != "label") {
       return absl::InvalidArgumentError(absl::StrCat(
           "data.label.column is \"", label, "\" but ", DataConfig::Format_Name(data.format()),
-          " has its label first, as \"label\"; leave data.label.column empty"));
+          " has its label in the first column, named \"label\"; leave data.label.column empty"));
     }
     label = "label";
   } else if (label.empty()) {
@@ -137,7 +126,7 @@ absl::Status Compiler::CompileLabelAndWeight() {
   if (label == data.weight_column()) {
     return absl::InvalidArgumentError(absl::StrCat("data.weight_column is the label column \"",
                                                    label,
-                                                   "\"; name another one or leave it empty"));
+                                                   "\"; name another column or leave it empty"));
   }
   SLUICE_ASSIGN_OR_RETURN(out_.label, LabelRule::Create(data));
   out_.columns = {label, data.weight_column()};
@@ -154,7 +143,8 @@ absl::Status Compiler::IndexName(int index) {
   }
   if (!by_name_.emplace(feature.name(), &feature).second) {
     return FeatureError(
-        feature, "is declared twice; rename one (two features may read one column with `column`)");
+        feature,
+        "is declared twice; rename one (with `column`, two features may read the same column)");
   }
   if (feature.kind_case() == Feature::KIND_NOT_SET) {
     return FeatureError(feature, "has no kind; add numeric {}, categorical {} or cross {}");
@@ -165,7 +155,7 @@ absl::Status Compiler::IndexName(int index) {
 absl::Status Compiler::IndexParts(const Feature& cross) {
   if (!cross.has_cross()) return absl::OkStatus();
   if (cross.cross().features_size() < 2) {
-    return FeatureError(cross, "a cross needs two or more features, it has ",
+    return FeatureError(cross, "a cross needs two or more features but it has ",
                         cross.cross().features_size());
   }
   absl::flat_hash_set<std::string> seen;
@@ -173,7 +163,7 @@ absl::Status Compiler::IndexParts(const Feature& cross) {
     const auto it = by_name_.find(name);
     if (it == by_name_.end()) {
       return FeatureError(cross, "crosses \"", name,
-                          "\", which no feature is named; declare it (in_wide: false and "
+                          "\", but no feature has that name; declare it (in_wide: false and "
                           "in_deep: false keep it for crosses only) or correct the name");
     }
     const Feature& part = *it->second;
@@ -190,7 +180,7 @@ absl::Status Compiler::IndexParts(const Feature& cross) {
     }
     if (part.has_categorical() && !part.categorical().multi_value_delimiter().empty()) {
       return FeatureError(cross, "crosses \"", name,
-                          "\", which has several values an example; cross "
+                          "\", which has several values per example; cross "
                           "single-valued features only");
     }
     if (part.has_categorical() && HasSeveralValues(job_.data(), ColumnOf(part))) {
@@ -209,13 +199,6 @@ absl::Status Compiler::CheckEmbeddingDim(const Feature& feature) const {
         feature,
         "has embedding_dim but is a plain number; give it boundaries or remove embedding_dim");
   }
-  if (job_.model().has_wide_deep() &&
-      feature.embedding_dim() != job_.model().wide_deep().embedding_dim()) {
-    return FeatureError(feature, "embedding_dim is ", feature.embedding_dim(),
-                        " but model.wide_deep.embedding_dim is ",
-                        job_.model().wide_deep().embedding_dim(),
-                        "; one table holds all embeddings, so make them equal");
-  }
   return absl::OkStatus();
 }
 
@@ -224,7 +207,7 @@ absl::StatusOr<int> Compiler::Column(const Feature& feature, const std::string& 
   const auto [it, added] = columns_.emplace(name, static_cast<int>(out_.columns.size()));
   if (it->second == 0) {
     return FeatureError(feature, "reads the label column \"", name,
-                        "\"; a model would only copy the label");
+                        "\"; the model would only copy the label");
   }
   if (added) out_.columns.push_back(name);
   return it->second;
@@ -234,7 +217,7 @@ absl::Status Compiler::CompileFeature(const Feature& feature) {
   SLUICE_RETURN_IF_ERROR(CheckEmbeddingDim(feature));
   if (!InWide(feature) && !InDeep(feature) && !parts_.contains(feature.name())) {
     return FeatureError(
-        feature, "is used nowhere: in_wide and in_deep are false and no cross has it; remove it");
+        feature, "is not used: in_wide and in_deep are false and no cross has it; remove it");
   }
   FeatureSource& source = out_.sources.emplace_back();
   if (feature.has_cross()) return CompileCross(feature);
@@ -249,8 +232,7 @@ absl::Status Compiler::CompileFeature(const Feature& feature) {
   const NumericFeature& numeric = feature.numeric();
   if (!Bucketed(feature)) {
     if (numeric.keep_numeric()) {
-      return FeatureError(feature,
-                          "keep_numeric acts only beside boundaries; remove it or add boundaries");
+      return FeatureError(feature, "keep_numeric needs boundaries; remove it or add boundaries");
     }
     return CompileNumeric(feature, column);
   }
@@ -292,13 +274,13 @@ absl::Status Compiler::CompileNumeric(const Feature& feature, int column) {
     if (!(std::isfinite(mean) && std::isfinite(stddev) && stddev > 0 &&
           std::isfinite(1 / stddev))) {
       return FeatureError(feature, "z_score has mean ", mean, " and stddev ", stddev,
-                          "; stddev must be greater than 0 and both finite");
+                          "; both must be finite and stddev must be greater than 0");
     }
     numeric.offset = mean;
     numeric.scale = 1 / stddev;
   }
-  const Use use = UseOf(feature, number_parts_);
-  if (!use.any()) return Unused(feature, true);
+  const Use use = UseOf(feature, use_.numbers);
+  if (!use.any()) return Unused(feature, true, use_);
   out_.numerics.push_back(std::move(numeric));
   out_.numeric_info.push_back({feature.name(), use.wide, use.deep});
   return absl::OkStatus();
@@ -353,20 +335,20 @@ absl::Status Compiler::CompileCategorical(const Feature& feature, int column) {
     if (config.date_part() != WHOLE) {
       return FeatureError(
           feature,
-          "has date_part and multi_value_delimiter; a date is one value, remove one of them");
+          "has date_part and multi_value_delimiter, but a date is one value; remove one of them");
     }
     category.multi_value_delimiter = delimiter[0];
   }
   if (HasSeveralValues(job_.data(), ColumnOf(feature))) {
     if (!delimiter.empty() && delimiter != " ") {
       return FeatureError(feature, "multi_value_delimiter is \"", delimiter,
-                          "\" but the values of a slot stand between blanks; remove it");
+                          "\" but blanks separate the values of a slot; remove it");
     }
     if (config.date_part() == WHOLE) category.multi_value_delimiter = ' ';
   }
   if (config.pooling() == CategoricalFeature::MEAN && category.multi_value_delimiter == 0) {
     return FeatureError(feature,
-                        "pooling MEAN has no effect on a single value; remove it, or give "
+                        "pooling MEAN has no effect on a single value; remove it, or set "
                         "multi_value_delimiter");
   }
   return AddCategory(feature, std::move(category), config.pooling());
@@ -381,9 +363,9 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
   category.feature = feature.name();
   category.index = static_cast<uint32_t>(index);
   category.seed = SlotSeed(feature.name());
-  const Use use = UseOf(feature, key_parts_);
+  const Use use = UseOf(feature, use_.keys);
   const auto part = parts_.find(feature.name());
-  if (!use.any() && part == parts_.end()) return Unused(feature, false);
+  if (!use.any() && part == parts_.end()) return Unused(feature, false, use_);
   if (part != parts_.end()) {
     category.part = part->second;
     out_.part_categories[part->second] = index;
@@ -396,8 +378,8 @@ absl::Status Compiler::AddCategory(const Feature& feature, CompiledCategory cate
 }
 
 absl::Status Compiler::CompileCross(const Feature& feature) {
-  const Use use = UseOf(feature, key_parts_);
-  if (!use.any()) return Unused(feature, false);
+  const Use use = UseOf(feature, use_.keys);
+  if (!use.any()) return Unused(feature, false, use_);
   CompiledCross cross;
   cross.feature = feature.name();
   cross.seed = SlotSeed(feature.name());
@@ -411,8 +393,8 @@ absl::Status Compiler::CompileCross(const Feature& feature) {
 
 }  // namespace
 
-absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job) {
-  return Compiler(job).Run();
+absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job, const FeatureUse& use) {
+  return Compiler(job, use).Run();
 }
 
 }  // namespace sluice

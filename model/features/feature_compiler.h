@@ -1,5 +1,4 @@
-// The declared features, checked and turned into what AppendExample runs: flat structs with
-// indices.
+// Checks the declared features and compiles them into flat structs for AppendExample.
 //
 // Thread safety: plain data, immutable once compiled.
 #pragma once
@@ -11,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "model/features/feature_schema.h"
+#include "model/features/feature_use.h"
 #include "model/features/label_rule.h"
 
 namespace sluice {
@@ -23,26 +23,26 @@ struct CompiledNumeric {
   int column = kNone;  // index in columns
   DatePart date_part = WHOLE;
   bool log = false;
-  double default_value = 0;      // raw, when missing
+  double default_value = 0;      // the raw number of a missing cell
   double offset = 0, scale = 1;  // (value - offset) * scale
 };
 
-// What gives one key an example (or several): a categorical or bucketed feature.
+// A categorical or bucketed feature, which has one or more keys in an example.
 struct CompiledCategory {
   std::string feature;
-  uint32_t index = 0;  // in CompiledFeatures::categories
+  uint32_t index = 0;  // its own index in CompiledFeatures::categories
   int column = kNone;
   uint64_t seed = 0;
   DatePart date_part = WHOLE;
   bool bucketed = false;
   std::vector<double> boundaries;     // bucketed
   std::vector<uint64_t> bucket_keys;  // boundaries.size() + 1
-  // Value -> its index in the job's list; empty: every value.
+  // Value -> its index in the job's list. Empty: all values are allowed.
   absl::flat_hash_map<std::string, uint32_t> vocabulary;
   char multi_value_delimiter = 0;  // 0: one value
   uint64_t hash_buckets = 0;
   bool missing_is_value = false;
-  int part = kNone;  // index of the example's part keys when a cross uses it
+  int part = kNone;  // index in the example's part keys, if a cross uses it
 };
 
 struct CompiledCross {
@@ -58,14 +58,14 @@ struct CompiledSlot {
   int cross = kNone;
 };
 
-// Where a feature's values come from; kNone for what it does not have.
+// The column and category of a feature; kNone where it has none.
 struct FeatureSource {
   int column = kNone;
   int category = kNone;
 };
 
 struct CompiledFeatures {
-  std::vector<std::string> columns;  // label, weight, then those of the features, each once
+  std::vector<std::string> columns;  // label, weight, then the features' columns, each once
   LabelRule label;
   std::vector<CompiledNumeric> numerics;  // by FeatureSchema::numerics()
   std::vector<FeatureSchema::Numeric> numeric_info;
@@ -77,6 +77,7 @@ struct CompiledFeatures {
   std::vector<FeatureSource> sources;  // by JobConfig.features
 };
 
-absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job);
+// INVALID_ARGUMENT names the field, the feature and the fix.
+absl::StatusOr<CompiledFeatures> CompileFeatures(const JobConfig& job, const FeatureUse& use);
 
 }  // namespace sluice

@@ -1,12 +1,17 @@
-// The keys of feature values. Frozen: they are part of every saved model; golden values in the test
-// hold them.
+// Computes the keys of feature values.
 //
-// Format: seed = HashBytes(feature name, 0)
-//         value:           HashBytes(value, seed); a bucket's or a date part's value is its decimal
-//         text out of vocabulary: CombineHash(seed, 1)     missing (missing_is_value):
-//         CombineHash(seed, 2) cross:           h = seed; for each part, in order: h =
-//         CombineHash(h, key of the part) hash_buckets B:  CombineHash(seed, 3 + key mod B), after
-//         the above
+// The keys are frozen, because they are part of every saved model. Golden values in the test pin
+// them.
+//
+// Format:
+//   seed = HashBytes(feature name, 0)
+//   value:             HashBytes(value, seed); a bucket or date part has its decimal text as value
+//   out of vocabulary: CombineHash(seed, 1)
+//   missing value:     CombineHash(seed, 2), with missing_is_value
+//   cross:             h = seed; for each part, in order: h = CombineHash(h, key of the part)
+//   hash_buckets B:    CombineHash(seed, 3 + key mod B), applied to the key from above
+//
+// Thread safety: free functions.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@
 namespace sluice {
 namespace {
 
-// The one key of a single-valued category; none when the value is missing.
+// The key of a single-valued category; not present when the value is missing.
 struct PartKey {
   uint64_t key = 0;
   bool present = false;
@@ -28,7 +28,7 @@ using PartKeys = absl::InlinedVector<PartKey, 32>;
 struct Cells {
   const std::string_view* values;
   const bool* missing;
-  DataCounts* counts;  // of what they hold; null: not counted
+  DataCounts* counts;  // counts the cell contents; null: they are not counted
 };
 
 absl::Status CellError(const std::string& feature, const std::string& column, std::string_view cell,
@@ -38,14 +38,14 @@ absl::Status CellError(const std::string& feature, const std::string& column, st
                                                  std::string(problem)));
 }
 
-// log1p of a number >= 0, with a table for small whole ones, which counts mostly are.
+// log1p of a number >= 0, with a table for small whole numbers, which are most counts.
 class LogOnePlus {
  public:
   LogOnePlus() {
     for (size_t i = 0; i < kTable; ++i) table_[i] = std::log1p(static_cast<double>(i));
   }
   double operator()(double value) const {
-    if (value == 0) return value;  // -0 stays
+    if (value == 0) return value;  // log1p keeps the sign of -0
     if (!(value >= 1 && value < kTable)) return std::log1p(value);
     const size_t whole = static_cast<size_t>(value);
     return static_cast<double>(whole) == value ? table_[whole] : std::log1p(value);
@@ -56,14 +56,14 @@ class LogOnePlus {
   double table_[kTable];
 };
 
-// A slot of one hashed value, used in no cross: what most lines consist of.
+// A slot with one hashed value that no cross uses, as most slots are.
 struct PlainSlot {
   int column = kNone;
   bool missing_is_value = false;
   uint64_t seed = 0;
   uint64_t hash_buckets = 0;
   uint64_t missing_key = 0;
-  size_t run_end = 0;  // the first slot behind it that is not plain
+  size_t run_end = 0;  // the first slot after it that is not plain
 };
 
 class CompiledSchema : public FeatureSchema {
@@ -88,22 +88,22 @@ class CompiledSchema : public FeatureSchema {
   void AppendMultiKeys(const CompiledCategory& category, const Cells& cells, Batch* batch) const;
   absl::Status AppendCategory(const CompiledCategory& category, const Cells& cells,
                               const PartKeys& parts, Batch* batch) const;
-  // The keys and offsets of the plain slots from `first` on; returns the first other one.
+  // Appends the keys and offsets of the plain slots from `first` on; returns the next other slot.
   size_t AppendPlainRun(size_t first, const Cells& cells, Batch* batch) const;
   void AppendCross(const CompiledCross& cross, const PartKeys& parts, Batch* batch) const;
 
   const CompiledFeatures f_;
   const LogOnePlus log_one_plus_;
-  std::vector<PlainSlot> plain_;  // by slots(); column kNone: it needs more than that
+  std::vector<PlainSlot> plain_;  // by slots(); column kNone: the slot is not plain
 };
 
-// ValueKey; of 8 bytes, as in hexadecimal ids, without loops.
+// ValueKey. For 8 bytes, the length of hexadecimal ids, the constant size removes its loops.
 inline uint64_t KeyOfBytes(std::string_view value, uint64_t seed) {
   return value.size() == 8 ? ValueKey(std::string_view(value.data(), 8), seed)
                            : ValueKey(value, seed);
 }
 
-// Whether the value is in the vocabulary; an empty one has all.
+// Whether the value is in the vocabulary; an empty vocabulary allows all values.
 bool FindInVocabulary(const CompiledCategory& category, std::string_view value,
                       DataCounts* counts) {
   if (category.vocabulary.empty()) return true;
@@ -240,7 +240,7 @@ void CompiledSchema::AppendCross(const CompiledCross& cross, const PartKeys& par
 
 absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_label,
                                                   Batch* batch) const {
-  // Without need_label (prediction) neither is used, so neither can make a line a bad one.
+  // Without need_label (prediction) label and weight are not used, so they cannot make a line bad.
   float label = 0;
   if (!cells.missing[0]) {
     int value = -1;
@@ -258,7 +258,7 @@ absl::Status CompiledSchema::AppendLabelAndWeight(const Cells& cells, bool need_
     if (!valid && need_label) {
       return absl::InvalidArgumentError(
           absl::StrCat("weight column \"", f_.columns[1],
-                       "\": ", cells.missing[1] ? "missing" : QuotedCell(cells.values[1]),
+                       "\": ", cells.missing[1] ? "a missing value" : QuotedCell(cells.values[1]),
                        " is not a number of at least 0"));
     }
     if (!valid) weight = 1;
@@ -331,6 +331,7 @@ absl::Status CompiledSchema::AppendExample(const std::string_view* values, const
     if (counts != nullptr)
       counts->CountExample(missing, f_.columns.size(), batch->label.back() == 1);
   } else {
+    // Nothing of a bad line stays in the batch.
     if (counts != nullptr) counts->DropLine();
     batch->label.resize(batch->n);
     batch->weight.resize(batch->n);
@@ -360,8 +361,9 @@ DataSummary CompiledSchema::Summarize(const DataCounts& counts) const {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const FeatureSchema>> FeatureSchema::Create(const JobConfig& job) {
-  SLUICE_ASSIGN_OR_RETURN(CompiledFeatures features, CompileFeatures(job));
+absl::StatusOr<std::shared_ptr<const FeatureSchema>> FeatureSchema::Create(const JobConfig& job,
+                                                                           const FeatureUse& use) {
+  SLUICE_ASSIGN_OR_RETURN(CompiledFeatures features, CompileFeatures(job, use));
   return std::shared_ptr<const FeatureSchema>(
       std::make_shared<CompiledSchema>(std::move(features)));
 }

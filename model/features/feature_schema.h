@@ -1,8 +1,8 @@
-// The declared features, compiled: which columns are read, and how a line's fields become numbers
-// and keys.
+// The compiled features: which columns are read, and how cells become numbers and keys.
 //
-// Keys: a value's key is HashBytes(value, seed of its slot), the slot's seed a hash of the
-// feature's name; a cross hashes the keys of its parts in order. Frozen: part of the data format.
+// Format: feature_keys.h. A value's key is HashBytes(value, seed of its slot), where the seed is a
+// hash of the feature's name. A cross hashes the keys of its parts in order. Keys are frozen.
+//
 // Thread safety: immutable after Create.
 #pragma once
 
@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
 #include "model/features/data_counts.h"
+#include "model/features/feature_use.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
 
@@ -22,8 +23,8 @@ namespace sluice {
 
 class FeatureSchema {
  public:
-  // What no part of the model uses is no slot and no number: its keys are never asked for. in_wide
-  // and in_deep say which parts use it.
+  // Only features that a part of the model uses are slots and numbers: the keys of others are never
+  // needed. in_wide and in_deep say which parts use it.
   struct Slot {
     std::string name;
     bool in_wide = true;
@@ -36,22 +37,23 @@ class FeatureSchema {
     bool in_deep = true;
   };
 
-  // INVALID_ARGUMENT names the feature and the fix (cross of an unknown feature, boundaries not
-  // ascending, ...).
-  static absl::StatusOr<std::shared_ptr<const FeatureSchema>> Create(const JobConfig& job);
+  // Without `use`, both parts use every feature. INVALID_ARGUMENT names the feature and the fix,
+  // such as for a cross of an unknown feature or boundaries that do not ascend.
+  static absl::StatusOr<std::shared_ptr<const FeatureSchema>> Create(
+      const JobConfig& job, const FeatureUse& use = FeatureUse());
   virtual ~FeatureSchema() = default;
 
   virtual const std::vector<Numeric>& numerics() const = 0;
   virtual const std::vector<Slot>& slots() const = 0;
   // Names of the columns that lines must have, label and weight first ("" where there is none).
   virtual const std::vector<std::string>& columns() const = 0;
-  // Appends one example from the values of columns(), same order. `missing[i]` marks absent values.
-  // With `need_label` false a missing label is 0. Counts the example in batch->counts when it is
-  // set. INVALID_ARGUMENT says what is wrong with the line (column, value); then nothing was
+  // Appends one example from the values of columns(), in the same order. `missing[i]` marks absent
+  // values. With `need_label` false a missing label is 0. Counts the example in batch->counts when
+  // that is set. INVALID_ARGUMENT names the column and value that are wrong; nothing is then
   // appended or counted.
   virtual absl::Status AppendExample(const std::string_view* values, const bool* missing,
                                      bool need_label, Batch* batch) const = 0;
-  // What AppendExample counted, by the features of the job.
+  // Summarizes the counts of AppendExample by the features of the job.
   virtual DataSummary Summarize(const DataCounts&) const { return DataSummary(); }
 };
 

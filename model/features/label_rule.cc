@@ -19,7 +19,7 @@ absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
   rule.threshold_ = config.positive_at_least();
   if (rule.has_threshold_ && !(rule.positive_.empty() && rule.negative_.empty())) {
     return absl::InvalidArgumentError(
-        "data.label.positive_at_least stands beside positive or negative; keep one of the two "
+        "data.label has both positive_at_least and positive or negative; keep one of the two "
         "rules");
   }
   if (rule.has_threshold_ && !std::isfinite(rule.threshold_)) {
@@ -47,6 +47,7 @@ int LabelRule::IndexOf(const std::vector<std::string>& list, std::string_view ce
 
 absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_index) const {
   *value_index = -1;
+  // Lists come first; Create refuses them together with a threshold.
   if (!positive_.empty()) {
     *value_index = IndexOf(positive_, cell);
     *label = *value_index >= 0 ? 1 : 0;
@@ -75,7 +76,7 @@ absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_in
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "label column \"", column_, "\": ", QuotedCell(cell), " is not ",
-      signed_labels_ ? "-1, 0 or 1" : "0 or 1", "; data.label says which values are positive"));
+      signed_labels_ ? "-1, 0 or 1" : "0 or 1", "; set in data.label which values are positive"));
 }
 
 }  // namespace sluice

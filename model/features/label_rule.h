@@ -1,4 +1,4 @@
-// How a label cell becomes 0 or 1 (LabelConfig).
+// Turns a label cell into 0 or 1 (LabelConfig).
 //
 // Thread safety: immutable.
 #pragma once
@@ -15,19 +15,19 @@ namespace sluice {
 
 class LabelRule {
  public:
-  // INVALID_ARGUMENT on lists that overlap, `negative` alone, or lists beside positive_at_least.
+  // INVALID_ARGUMENT for overlapping lists, `negative` alone, or lists with positive_at_least.
   static absl::StatusOr<LabelRule> Create(const DataConfig& data);
-  // INVALID_ARGUMENT names column and value. `value_index`: the cell's index in label.positive
-  // followed by label.negative; -1 when it is none of them.
+  // INVALID_ARGUMENT names column and value. *value_index is the cell's index in label.positive
+  // followed by label.negative, or -1 if it is in neither.
   absl::Status Apply(std::string_view cell, float* label, int* value_index) const;
 
  private:
-  // -1: it is not there.
+  // -1 if the cell is not in the list.
   static int IndexOf(const std::vector<std::string>& list, std::string_view cell);
 
   std::string column_;
   std::vector<std::string> positive_, negative_;
-  bool signed_labels_ = false;  // LIBSVM: -1 is 0
+  bool signed_labels_ = false;  // LIBSVM: -1 means 0
   bool has_threshold_ = false;
   double threshold_ = 0;
 };

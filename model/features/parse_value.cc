@@ -12,7 +12,7 @@ struct Date {
   int hour = -1, minute = -1;  // -1: no time
 };
 
-// `digits` decimal digits at the front of *text, which they leave.
+// Takes `digits` decimal digits off the front of *text.
 bool TakeDigits(std::string_view* text, int digits, int* value) {
   if (text->size() < static_cast<size_t>(digits)) return false;
   *value = 0;
@@ -44,7 +44,7 @@ int DayOfYear(const Date& date) {
   return day;
 }
 
-// 1 is Monday.
+// From 1, which is Monday, to 7.
 int DayOfWeek(const Date& date) {
   const int y = date.year;
   const int leap_days = y == 0 ? 0 : (y - 1) / 4 - (y - 1) / 100 + (y - 1) / 400 + 1;
@@ -59,7 +59,7 @@ bool ParseTime(std::string_view text, Date* date) {
     return false;
   }
   if (!text.empty() && !(TakeChar(&text, ':') && TakeDigits(&text, 2, &second))) return false;
-  // 60: a leap second.
+  // A leap second has the number 60.
   return text.empty() && date->hour <= 23 && date->minute <= 59 && second <= 60;
 }
 
@@ -76,8 +76,8 @@ bool ParseDate(std::string_view text, Date* date) {
   return ParseTime(text, date);
 }
 
-// At most 15 digits, which a double holds exactly, behind at most one '-'. False for any other
-// cell.
+// Parses at most 15 digits, which a double holds exactly, after an optional '-'. False for any
+// other cell.
 bool ParseWholeNumber(std::string_view cell, double* value) {
   const bool negative = !cell.empty() && cell[0] == '-';
   if (negative) cell.remove_prefix(1);

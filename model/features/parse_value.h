@@ -1,4 +1,4 @@
-// Cells to numbers: strict, so that a shifted column is a bad line and not a silent zero.
+// Parses cells into numbers, strictly: a shifted column is a bad line and not a silent zero.
 //
 // Thread safety: free functions.
 #pragma once
@@ -19,18 +19,18 @@ inline uint64_t LoadWord(const char* p) {
   return word;
 }
 
-// ParseNumber of any cell.
+// ParseNumber for any cell.
 bool ParseAnyNumber(std::string_view cell, double* value);
 
 }  // namespace internal
 
-// A cell of 1 to 8 decimal digits, without a loop (eight in one word: Lemire,
-// "Quickly parsing eight digits", 2018). False for any other.
+// Parses a cell of 1 to 8 decimal digits without a loop, by the method of Lemire, "Quickly parsing
+// eight digits", 2018. False for any other cell.
 inline bool ParseFewDigits(std::string_view cell, double* value) {
   const size_t n = cell.size();
   const char* const p = cell.data();
   if (n - 1 > 7) return false;
-  // The digits in the upper n bytes of a word, the first one lowest.
+  // Load the digits into the upper n bytes of a word, the first digit lowest.
   uint64_t word;
   if (n >= 4) {
     const uint64_t first = internal::LoadWord<uint32_t>(p);
@@ -51,14 +51,14 @@ inline bool ParseFewDigits(std::string_view cell, double* value) {
   return true;
 }
 
-// The whole cell as a finite number: "12", "-1.5e3", "+2". False for "", "12a", "nan", "inf",
-// "1e999", " 1".
+// Parses the whole cell as a finite number, such as "12", "-1.5e3" or "+2". False for "", "12a",
+// "nan", "inf", "1e999", " 1".
 inline bool ParseNumber(std::string_view cell, double* value) {
   return ParseFewDigits(cell, value) || internal::ParseAnyNumber(cell, value);
 }
 
-// The part of a date "YYYY-MM-DD[ HH:MM[:SS]]" in the proleptic Gregorian calendar. False when the
-// cell is no such date, or has no time and `part` needs one. REQUIRES: part != WHOLE.
+// Parses part of a date "YYYY-MM-DD[ HH:MM[:SS]]" in the proleptic Gregorian calendar. False when
+// the cell is not such a date, or lacks the time that `part` needs. REQUIRES: part != WHOLE.
 bool ParseDatePart(std::string_view cell, DatePart part, int* value);
 
 }  // namespace sluice

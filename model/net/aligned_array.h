@@ -1,6 +1,8 @@
-// An array on a cache-line border that forgets its contents when it grows.
+// An array aligned to a cache line that loses its contents when it grows.
 //
-// Memory: grows, never shrinks; not initialized. Thread safety: plain data.
+// Memory: grows and never shrinks; not initialized.
+//
+// Thread safety: plain data.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,11 @@
-// Inverted dropout whose mask is a function of (seed, epoch, example, layer, unit): the same on
-// whatever worker, in whatever batch, an example is trained.
+// Inverted dropout whose mask is a function of (seed, epoch, example, layer, unit).
 //
-// Format: unit u reads half u % 2 (low first) of word u / 2 of the example's and layer's stream.
-// Changing it changes what a sync job computes. Thread safety: immutable.
+// An example has the same mask on every worker and in every batch.
+//
+// Format: unit u reads half u % 2 (low first) of word u / 2 of the stream of the example and layer.
+// A change of this format changes the results of sync jobs.
+//
+// Thread safety: immutable.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +25,14 @@ class Dropout {
         seed_(CombineHash(CombineHash(seed, 0x64726F706F7574), epoch)) {}
 
   SLUICE_HD bool active() const { return threshold_ != 0; }
-  // What a kept unit is multiplied by.
+  // The factor of a kept unit.
   SLUICE_HD float scale() const { return scale_; }
 
   SLUICE_HD bool Keep(uint64_t example_id, uint32_t layer, uint32_t unit) const {
     return Keep(Word(Stream(example_id, layer), unit / 2), unit);
   }
 
-  // Unit `unit` (even) of a pair and its neighbour, `factors` as Apply multiplies: scale() or 0.
+  // The factors, scale() or 0, of unit `unit` (even) and the next one, as Apply multiplies them.
   SLUICE_HD void PairFactors(uint64_t example_id, uint32_t layer, uint32_t unit,
                              float factors[2]) const {
     const uint64_t word = Word(Stream(example_id, layer), unit / 2);
@@ -37,7 +40,7 @@ class Dropout {
     factors[1] = Keep(word, unit + 1) ? scale_ : 0.0f;
   }
 
-  // units [n]: scaled, or zero when dropped.
+  // Scales the units [n], or sets them to zero when they are dropped.
   void Apply(uint64_t example_id, uint32_t layer, float* units, uint32_t n) const {
     const uint64_t stream = Stream(example_id, layer);
     for (uint32_t u = 0; u < n; u += 2) {

@@ -1,7 +1,9 @@
-// Memory of the host for what a step reads and writes. Where the network computes on a device it is
-// pinned: rows go up from there and gradients come down to it without a copy on the way.
+// Host memory for the rows and gradients of a step.
 //
-// Thread safety: HostMemory from any thread; HostArray plain data.
+// It is pinned when the network computes on a device, so that rows and gradients are copied between
+// it and the device without another copy on the host.
+//
+// Thread safety: HostMemory on any thread; HostArray is plain data.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +15,7 @@ namespace sluice {
 class HostMemory {
  public:
   virtual ~HostMemory() = default;
-  // Null: none is left.
+  // Null when no memory is left.
   virtual void* Allocate(size_t bytes) = 0;
   virtual void Free(void* block) = 0;
 };
@@ -26,12 +28,13 @@ class HostArray {
   HostArray(const HostArray&) = delete;
   HostArray& operator=(const HostArray&) = delete;
 
-  // `n` floats of any value. Of `memory`, or of the process's when that is null or has none left.
+  // Resizes to `n` floats of any value. They are from `memory`, or from the process's memory when
+  // `memory` is null or has none left.
   void Resize(size_t n, const std::shared_ptr<HostMemory>& memory) {
     if (n > capacity_) Grow(n + n / kHeadroom, memory);
     size_ = n;
   }
-  // Holds nothing after.
+  // Frees the memory.
   void Clear() {
     if (memory_ != nullptr) {
       memory_->Free(data_);
@@ -49,7 +52,8 @@ class HostArray {
   float* end() { return data_ + size_; }
 
  private:
-  static constexpr size_t kHeadroom = 8;  // sizes differ a little from step to step
+  // Grows by an eighth more than needed, because sizes vary a little from step to step.
+  static constexpr size_t kHeadroom = 8;
 
   void Grow(size_t n, const std::shared_ptr<HostMemory>& memory) {
     Clear();
@@ -61,7 +65,7 @@ class HostArray {
     }
     capacity_ = n;
   }
-  std::shared_ptr<HostMemory> memory_;  // null: the process's
+  std::shared_ptr<HostMemory> memory_;  // null: the process's memory
   float* data_ = nullptr;
   size_t size_ = 0, capacity_ = 0;
 };

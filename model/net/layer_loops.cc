@@ -14,7 +14,7 @@ bool HasBf16Instructions() {
 
 const LayerLoops& BestLayerLoops() {
 #ifdef SLUICE_X86_LOOPS
-  // The builtin also asks whether the operating system keeps the registers.
+  // The builtin also checks that the operating system saves these registers.
   static const bool avx512 =
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");

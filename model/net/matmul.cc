@@ -19,7 +19,7 @@ memory::desc Matrix(int64_t rows, int64_t columns, bool transposed, int64_t stri
   return memory::desc({rows, columns}, type, strides);
 }
 
-// oneDNN's own scratchpad belongs to the thread that made the primitive.
+// Each lane needs its own scratchpad: oneDNN's belongs to the thread that made the primitive.
 dnnl::primitive_attr OwnScratchpad() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -29,7 +29,7 @@ dnnl::primitive_attr OwnScratchpad() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& s, int lanes) {
-  // A primitive is planned for the number of threads that OpenMP would use when it is made.
+  // oneDNN plans a primitive for the number of threads that OpenMP would use at that moment.
   const OneThreadGuard one_thread;
   try {
     const auto f32 = memory::data_type::f32, type = s.bf16 ? memory::data_type::bf16 : f32;
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& s, int lanes
       lane.a = memory(a, CpuEngine(), nullptr);
       lane.b = memory(plan.weights_desc(), CpuEngine(), nullptr);
       lane.c = memory(c, CpuEngine(), nullptr);
-      // These are handles: setting the data of lane.a also sets it for the entry.
+      // These are handles: setting the data pointer of lane.a also sets it for this entry.
       lane.args = {{DNNL_ARG_SRC, lane.a},
                    {DNNL_ARG_WEIGHTS, lane.b},
                    {DNNL_ARG_DST, lane.c},

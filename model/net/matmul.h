@@ -1,10 +1,13 @@
-// C = A x B for one fixed shape: a oneDNN matmul that several threads may run at once, each on its
-// own lane. Operands are f32, or bf16 with f32 sums.
+// Computes C = A x B for one fixed shape with oneDNN, on several threads at a time.
 //
-// Invariants: one thread computes one call, and the kernel is fixed with the shape, so an element
-// of C depends only on its row of A, on B (accumulate: and on itself), and on nothing else. Memory:
-// made once; Run and Pack allocate nothing of ours. Thread safety: Run and Pack on different lanes
-// at once; Create anywhere.
+// Each thread has its own lane. Operands are f32, or bf16 with f32 sums.
+//
+// Invariants: one thread computes one call, and the shape fixes the kernel. So an element of C
+// depends only on its row of A and on B (with accumulate also on its previous value).
+//
+// Memory: allocated by Create. Run and Pack allocate nothing themselves.
+//
+// Thread safety: Run and Pack at the same time on different lanes; Create on any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +23,8 @@ namespace sluice {
 
 class Matmul {
  public:
-  // A is [m, k]. Plain: row i begins at i * lda. Transposed: it lies in memory as [k, m] with rows
-  // of lda. B is [k, n]; transposed: in memory [n, k]. C is [m, n]. Rows of B and C are dense.
+  // A is [m, k] with row i at i * lda; when transposed, its memory is [k, m] with rows of lda. B is
+  // [k, n]; when transposed, its memory is [n, k]. C is [m, n]. Rows of B and C are contiguous.
   struct Shape {
     int64_t m = 0, k = 0, n = 0;
     bool a_transposed = false;
@@ -37,12 +40,12 @@ class Matmul {
     }
   };
 
-  // INTERNAL when oneDNN refuses, with the shape.
+  // INTERNAL, naming the shape, when oneDNN refuses it.
   static absl::StatusOr<std::unique_ptr<Matmul>> Create(const Shape& shape, int lanes);
 
-  // Of a packed B.
+  // The size of a packed B.
   size_t packed_bytes() const { return packed_bytes_; }
-  // b: f32, as the shape says. REQUIRES: b_packed.
+  // `b` is f32, in the layout that the shape says. REQUIRES: b_packed.
   void Pack(int lane, const float* b, void* packed);
   void Run(int lane, const void* a, const void* b, float* c);
 

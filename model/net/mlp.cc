@@ -142,8 +142,9 @@ void Mlp::BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
     loops_.outer_mask(h, dense_[2 * last_], output_gradient[i], scale,
                       gradients_[last_].data() + (row + i) * units, units);
   }
-  // Rows of padding get zero: they add nothing to any weight.
+  // Padding rows get zero, so that they add nothing to any weight.
   std::fill_n(gradients_[last_].data() + (row + n) * units, (kTile - n) * units, 0.0f);
+  // Bias sums lie by ascending layer before those of the output layer, so step backwards.
   double* bias_sums = output_sums;
   for (size_t l = last_; l > 0; --l) {
     const size_t width = widths_[l];
@@ -166,7 +167,7 @@ absl::Status Mlp::Gradients(size_t rows, const std::vector<RowPiece>& pieces, do
   }
   std::function<void(size_t)> done;
   if (ready) done = [&ready](size_t layer) { ready(2 * layer); };
-  // Padding adds zeros; without it every short batch would need plans of its own.
+  // Padding adds only zeros. Without it every short batch would need its own plans.
   SLUICE_RETURN_IF_ERROR(
       weights_.Run(pieces.empty() ? tiles * kTile : rows, pieces, scale, weight_layers_, done));
   SumTiles(tiles, scale, out);

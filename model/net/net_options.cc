@@ -14,8 +14,8 @@ absl::StatusOr<MatmulPrecision> ParseMatmulPrecision(absl::string_view text) {
         MatmulPrecision::kBf16, MatmulPrecision::kFp16}) {
     if (text == NameOf(precision)) return precision;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "matmul precision \"", text, "\" is not known; use job, f32, tf32, bf16 or fp16"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown matmul precision \"", text, "\"; use job, f32, tf32, bf16 or fp16"));
 }
 
 const char* NameOf(MatmulPrecision precision) {

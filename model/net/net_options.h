@@ -1,4 +1,4 @@
-// Where and how a network computes: what a worker chooses, not the job.
+// The worker's choice of where and how a network computes, as opposed to the job's.
 //
 // Thread safety: plain data.
 #pragma once
@@ -14,13 +14,13 @@ namespace sluice {
 struct ComputeDevice {
   enum Kind { kCpu, kCuda };
   Kind kind = kCpu;
-  int ordinal = 0;  // of kCuda: among the devices that CUDA_VISIBLE_DEVICES shows
+  int ordinal = 0;  // for kCuda: index among the devices that CUDA_VISIBLE_DEVICES allows
 };
 // "cpu" or "cuda:N".
 std::string NameOf(const ComputeDevice& device);
 
-// Of the operands of the hidden layers' products in training; sums are float32. A forward pass
-// alone is always float32.
+// The precision of the operands of the hidden layers' products in training; sums are float32. A
+// forward pass alone is always float32.
 enum class MatmulPrecision {
   kJob,   // train.compute_dtype of the job
   kF32,   // exact float32 (no TF32)
@@ -34,10 +34,10 @@ const char* NameOf(MatmulPrecision precision);
 
 struct NetOptions {
   ComputeDevice device;
-  int threads = 1;       // CPU: of everything; CUDA: of copies into and out of pinned memory
-  size_t max_batch = 0;  // memory is made for it; a larger batch grows it
+  int threads = 1;       // CPU: for everything; CUDA: for copies into and out of pinned memory
+  size_t max_batch = 0;  // memory is allocated for it; a larger batch makes it grow
   MatmulPrecision precision = MatmulPrecision::kJob;
-  // CUDA: at most so much of the device's memory is held, 0 < fraction <= 1.
+  // CUDA: holds at most this share of the device's memory, 0 < fraction <= 1.
   double device_memory_fraction = 0.7;
 };
 

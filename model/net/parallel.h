@@ -1,5 +1,6 @@
-// Loops over independent items on OpenMP threads, and the guard that keeps oneDNN to one thread
-// inside them.
+// Loops over independent items on OpenMP threads, in which oneDNN is kept to one thread.
+//
+// Thread safety: any thread; the guards act on the calling thread.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace sluice {
 
-// While it lives, oneDNN calls made by this thread plan for, and use, so many threads.
+// While it lives, oneDNN calls of this thread plan for, and use, `threads` threads.
 class OmpThreads {
  public:
 #ifdef _OPENMP
@@ -33,8 +34,9 @@ class OneThreadGuard : public OmpThreads {
   OneThreadGuard() : OmpThreads(1) {}
 };
 
-// body(lane, i) for i in [0, n), lane in [0, threads): no two calls share a lane at the same time.
-// The team belongs to the calling thread. REQUIRES: an OneThreadGuard lives; body does not throw.
+// Calls body(lane, i) for i in [0, n) and some lane in [0, threads). No two calls share a lane at
+// the same time. The threads belong to the calling thread. REQUIRES: an OneThreadGuard lives; body
+// does not throw.
 template <typename Body>
 void ParallelFor(int threads, size_t n, const Body& body) {
 #ifdef _OPENMP

@@ -1,8 +1,10 @@
-// Rows of the sparse table that stay where a network computes, in numbered slots, so that a step
-// uploads only those that it does not hold. Which key lies in which slot is the caller's matter.
+// Rows of the sparse table that stay in numbered slots where a network computes.
 //
-// A step reads its rows from slots instead of NetInput::rows when NetInput::resident is set.
-// Thread safety: that of the network that made it; it ends before the network.
+// A step uploads only the rows that are not there. The caller decides which key is in which slot.
+// When NetInput::resident is set, a step reads its rows from slots instead of NetInput::rows. The
+// network that made the rows outlives them.
+//
+// Thread safety: that of the network.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +18,8 @@ class ResidentRows {
  public:
   virtual ~ResidentRows() = default;
   virtual size_t capacity() const = 0;  // slots
-  // Row i of values, [n][dim of the sparse table], goes to slots[i]; no slot twice. What the next
-  // step reads is this. `values` and `slots` may be reused at return.
+  // Writes row i of values, [n][dim of the sparse table], to slots[i]; no slot occurs twice. The
+  // next step reads these values. The caller may reuse `values` and `slots` after the return.
   // OUT_OF_RANGE when a slot is not below the capacity.
   virtual absl::Status Write(const uint32_t* slots, size_t n, const float* values) = 0;
 };

@@ -8,12 +8,12 @@
 namespace sluice {
 namespace {
 
-// Inputs of a block: with 400 units a block of sums in double and one of products stay in a
-// second-level cache.
+// Inputs of a block. With 400 units, a block of sums in double and a block of products fit together
+// in a second-level cache.
 constexpr size_t kBlock = 144;
-// Rows of one product: a transposed operand of more costs address translations.
+// Rows of one product. A transposed operand with more rows costs address translations.
 constexpr size_t kCut = 256;
-// Plans kept for odd numbers of rows.
+// Plans kept for unusual numbers of rows.
 constexpr size_t kMaxPlans = 512;
 
 }  // namespace
@@ -91,6 +91,7 @@ absl::Status WeightGradients::Run(size_t rows, const std::vector<RowPiece>& piec
   ParallelFor(threads_, blocks_.size(), [&](int lane, size_t i) {
     const size_t layer = blocks_[i].layer;
     RunBlock(lane, i, !pieces.empty(), scale, layers[layer]);
+    // The decrement orders the blocks' writes before `done`: the last thread reports the layer.
     if (--open_blocks_[layer] == 0 && done) done(layer);
   });
   return absl::OkStatus();

@@ -1,10 +1,15 @@
-// The weight gradients of an MLP's hidden layers: [in, rows] x [rows, out] by blocks of `in`.
+// Computes the weight gradients of an MLP's hidden layers: [in, rows] x [rows, out].
 //
-// Invariants: one thread computes a block, in an order of rows that depends on rows and pieces
-// only, so nothing depends on the number of threads. With pieces a gradient is f32 inside a piece
-// and double across pieces, rounded once; without, it is f32 throughout. Memory: a block of sums a
-// thread; plans of odd shapes (short last batches) are kept until they pile up. Thread safety: one
-// thread calls.
+// It works by blocks of `in`.
+//
+// Invariants: one thread computes a block, in an order of rows that depends only on rows and
+// pieces. So nothing depends on the number of threads. With pieces, a gradient is f32 inside a
+// piece and double across pieces, and is rounded once; without, it is f32 throughout.
+//
+// Memory: a block of sums per thread. Plans of unusual shapes (short last batches) are kept until
+// there are too many.
+//
+// Thread safety: one thread calls.
 #pragma once
 
 #include <atomic>
@@ -35,22 +40,22 @@ class WeightGradients {
     float* out;  // [in][out]
   };
 
-  // widths: [inputs, hidden...].
+  // `widths` is [inputs, hidden...].
   WeightGradients(std::vector<size_t> widths, bool bf16, int threads);
 
-  // Sums over `rows` rows (at least 1). `pieces` cut them, and the sum is multiplied by `scale`;
-  // without pieces there is no scale. `done` (may be empty) is called with a layer as soon as its
-  // sums are final, on the thread that ended them.
+  // Sums over `rows` rows (at least 1). `pieces` cut the rows, and the sum is multiplied by
+  // `scale`; without pieces there is no scale. `done` may be empty; it is called with a layer as
+  // soon as its sums are final, on the thread that computed the last of them.
   absl::Status Run(size_t rows, const std::vector<RowPiece>& pieces, double scale,
                    const std::vector<Layer>& layers, const std::function<void(size_t)>& done);
 
  private:
-  // Rows that one product sums; a sum has one or more of them.
+  // Rows that one product sums. A sum has one or more cuts.
   struct Cut {
     size_t begin, rows;
     bool first, last;  // of its sum
   };
-  // Inputs [begin, end) of a layer, to all its units.
+  // The weights from inputs [begin, end) of a layer to all its units.
   struct Block {
     size_t layer, begin, end;
   };

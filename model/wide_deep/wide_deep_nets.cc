@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// `spec` is what CreateWideDeepSpec made (model/models.inc pairs the two).
+// The list of models calls it with what WideDeepSpec::Create made, so the cast is safe.
 absl::StatusOr<std::unique_ptr<DenseNet>> CreateWideDeepNet(const ModelSpec& spec,
                                                             const NetOptions& options) {
   WideDeepShape shape = static_cast<const WideDeepSpec&>(spec).shape();

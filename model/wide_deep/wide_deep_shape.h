@@ -5,7 +5,9 @@
 // deep part)]. The deep input of an example is [embedding of each in_deep slot, in slot order]
 // [in_deep numerics, in order]. Dense tensors in order: per layer l weight [in, out] and bias [out]
 // (the last layer has out = 1), then the wide weight [wide_numeric.size()] when not empty, then the
-// wide bias [1] when wide_bias. Thread safety: plain data.
+// wide bias [1] when wide_bias.
+//
+// Thread safety: plain data.
 #pragma once
 
 #include <cstddef>

@@ -7,9 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/field_error.h"
-#include "common/config/job_config.h"
 #include "common/optimizer/update_rule.h"
+#include "model/features/feature_use.h"
 #include "model/table_overrides.h"
+#include "model/wide_deep/wide_deep_rules.h"
 
 namespace sluice {
 namespace {
@@ -50,6 +51,17 @@ OptimizerConfig Optimizer(const OptimizersConfig& optimizers, bool has_own,
 // A switch of the wide part, true by default.
 bool On(bool present, bool value) { return !present || value; }
 
+FeatureUse FeatureUseOf(const JobConfig& job) {
+  const WideDeepConfig& config = job.model().wide_deep();
+  FeatureUse use;
+  use.numbers.deep = use.keys.deep = !config.hidden_units().empty();
+  use.numbers.wide = On(config.has_wide_numeric(), config.wide_numeric());
+  use.keys.wide = On(config.has_wide_categorical(), config.wide_categorical());
+  use.numbers.needs = "in_wide needs model.wide_deep.wide_numeric, in_deep needs hidden_units";
+  use.keys.needs = "in_wide needs model.wide_deep.wide_categorical, in_deep needs hidden_units";
+  return use;
+}
+
 absl::Status CheckParts(const JobConfig& job) {
   const WideDeepConfig& config = job.model().wide_deep();
   if (!config.hidden_units().empty() || On(config.has_wide_numeric(), config.wide_numeric()) ||
@@ -81,11 +93,10 @@ absl::StatusOr<std::unique_ptr<ModelSpec>> WideDeepSpec::Create(const JobConfig&
   std::unique_ptr<WideDeepSpec> model(new WideDeepSpec);
   SLUICE_RETURN_IF_ERROR(CheckParts(job));
   SLUICE_RETURN_IF_ERROR(CheckFeatureDims(job));
-  SLUICE_ASSIGN_OR_RETURN(model->schema_, FeatureSchema::Create(job));
+  SLUICE_ASSIGN_OR_RETURN(model->schema_, FeatureSchema::Create(job, FeatureUseOf(job)));
   SLUICE_RETURN_IF_ERROR(model->DeriveShape(job));
   model->DeriveTables(job);
-  SLUICE_RETURN_IF_ERROR(OverrideTables(job, &model->tables_));
-  ScaleLearningRates(job, &model->tables_);
+  SLUICE_RETURN_IF_ERROR(CompleteTables(job, &model->tables_));
   return model;
 }
 
@@ -180,12 +191,10 @@ void WideDeepSpec::DeriveTables(const JobConfig& job) {
   if (!shape_.wide_numeric.empty())
     AddDense("wide/weight", {shape_.wide_numeric.size()}, Constant(0), dense);
   if (shape_.wide_bias) AddDense("wide/bias", {1}, Constant(0), dense);
-  if (ModeOf(job.strategy()) != Mode::kGeo) return;
-  for (TableConfig& table : tables_) table.set_update_at(TableConfig::WORKER);
 }
 
-absl::StatusOr<std::unique_ptr<ModelSpec>> CreateWideDeepSpec(const JobConfig& job) {
-  return WideDeepSpec::Create(job);
+ModelEntry WideDeepModel() {
+  return {"wide_deep", std::make_shared<WideDeepRules>(), &WideDeepSpec::Create};
 }
 
 }  // namespace sluice

@@ -13,6 +13,7 @@
 #include "common/table/table_layout.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
+#include "model/built_in_models.h"
 #include "model/model.h"
 
 namespace sluice {
@@ -43,7 +44,7 @@ constexpr char kJob[] = R"(
 JobConfig Effective(const std::string& text) {
   JobConfig job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << text;
-  const auto effective = EffectiveJobConfig(job, "/");
+  const auto effective = EffectiveJobConfig(job, "/", BuiltInSpecs());
   EXPECT_TRUE(effective.ok()) << effective.status();
   return effective.ok() ? *effective : job;
 }
@@ -60,7 +61,7 @@ std::string Edited(const Edits& edits) {
 }
 
 ModelDifferences Differences(const Edits& edits) {
-  const auto found = CompareWithModel(Effective(kJob), Effective(Edited(edits)));
+  const auto found = CompareWithModel(Effective(kJob), Effective(Edited(edits)), BuiltInSpecs());
   EXPECT_TRUE(found.ok()) << found.status();
   return found.ok() ? *found : ModelDifferences();
 }
@@ -180,7 +181,7 @@ TEST(ModelMatchTest, IndicesAndNamesOfColumnsAreOnlyAWarning) {
   const std::string csv = R"(
     data { format: CSV train_files: "/d/c" csv { header: true } label { column: "y" } }
     model { wide_deep { hidden_units: 4 } } features { name: "x" numeric { column: "age" } })";
-  const auto found = CompareWithModel(Effective(libsvm), Effective(csv));
+  const auto found = CompareWithModel(Effective(libsvm), Effective(csv), BuiltInSpecs());
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_THAT(found->refused, IsEmpty());
   EXPECT_THAT(found->warnings, ElementsAre(AllOf(HasSubstr("\"7\""), HasSubstr("\"age\""))));
@@ -191,7 +192,7 @@ class CheckInitialModelTest : public ::testing::Test {
   CheckInitialModelTest() {
     std::filesystem::remove_all(dir_);
     const JobConfig job = Effective(kJob);
-    const auto model = Model::Create(job);
+    const auto model = Model::Create(job, BuiltInModels());
     EXPECT_TRUE(model.ok()) << model.status();
     Manifest manifest;
     for (const TableConfig& table : (*model)->tables()) *manifest.add_tables() = table;
@@ -218,7 +219,7 @@ class CheckInitialModelTest : public ::testing::Test {
   absl::StatusOr<std::vector<std::string>> Check(const Edits& edits) {
     JobConfig job = Effective(Edited(edits));
     job.set_initial_model(dir_);
-    return CheckInitialModel(job);
+    return CheckInitialModel(job, BuiltInSpecs());
   }
 
   const std::string dir_ = ::testing::TempDir() + "check_initial_model_test";
@@ -226,9 +227,9 @@ class CheckInitialModelTest : public ::testing::Test {
 
 TEST_F(CheckInitialModelTest, WithoutAModelHereNothingIsSaid) {
   JobConfig job = Effective(kJob);
-  EXPECT_THAT(*CheckInitialModel(job), IsEmpty());
+  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs()), IsEmpty());
   job.set_initial_model(dir_ + "/none");
-  EXPECT_THAT(*CheckInitialModel(job), IsEmpty());
+  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs()), IsEmpty());
 }
 
 TEST_F(CheckInitialModelTest, AModelThatFitsGivesItsWarnings) {

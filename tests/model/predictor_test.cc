@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -16,6 +18,7 @@
 #include "common/saved_model/saved_model.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
+#include "model/built_in_models.h"
 #include "model/net/log_loss.h"
 
 namespace sluice {
@@ -43,7 +46,7 @@ class PredictorTest : public ::testing::Test {
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kJob, &job_));
-    auto model = Model::Create(job_);
+    auto model = Model::Create(job_, BuiltInModels());
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     Manifest manifest;
@@ -127,6 +130,7 @@ class PredictorTest : public ::testing::Test {
     options.model_dir = ModelDir();
     options.data_files = std::move(data_files);
     options.output_file = dir_ + "/scores";
+    options.max_bad_lines = 1000;
     return options;
   }
 
@@ -200,7 +204,7 @@ TEST_F(PredictorTest, LabelColumnMayBeMissing) {
 }
 
 TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
-  auto predictor = Predictor::Load(ModelDir(), 1);
+  auto predictor = Predictor::Load(ModelDir(), 1, BuiltInModels());
   ASSERT_TRUE(predictor.ok()) << predictor.status();
   Batch batch;
   batch.Reset(1, 2);
@@ -287,9 +291,70 @@ TEST_F(PredictorTest, AFileThatExistsIsKeptUnlessReplacementIsAskedFor) {
   EXPECT_EQ(Read(dir_ + "/scores"), "before");
 }
 
-TEST_F(PredictorTest, EmptyDataGivesAnEmptyFile) {
-  EXPECT_EQ(Predict(Options({Write("a.csv", kHeader)})), "");
-  EXPECT_EQ(Predict(Options({Write("b.csv", "")})), "");
+TEST_F(PredictorTest, ScoresThatAreNotToBeUsedLeaveTheOutputAlone) {
+  Write("scores", "before");
+  const std::string none = Write("none.csv", kHeader), empty = Write("empty.csv", ""),
+                    words = Write("words.csv", std::string(kHeader) + "0,old,w1,w2\n"),
+                    mixed = Write("mixed.csv", std::string(kHeader) + "0,old,w1,w2\n0,3,w1,w2\n");
+  for (const std::string& data : {none, empty, words}) {
+    EXPECT_EQ(PredictFile(Options({data})).status().code(), absl::StatusCode::kFailedPrecondition)
+        << data;
+  }
+  PredictOptions options = Options({mixed});
+  options.max_bad_lines = 0;
+  const absl::Status given = PredictFile(options).status();
+  EXPECT_EQ(given.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(given.message()), AllOf(HasSubstr("mixed.csv:2"), HasSubstr(" 0;")));
+  options.max_bad_lines.reset();  // the job's: none
+  EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Read(dir_ + "/scores"), "before");
+  options.max_bad_lines = 1;
+  EXPECT_THAT(Predict(options), HasSubstr("nan\n0."));
+  // One part may have no line; all of them together may not.
+  options = Options({none, mixed});
+  options.worker_num = 20;
+  options.part = 0;
+  EXPECT_EQ(Predict(options), "");
+}
+
+TEST_F(PredictorTest, DataThatChangesMeanwhileLeavesTheOutputAlone) {
+  const std::string text = kHeader + Lines(500), path = dir_ + "/a.csv";
+  const auto begin = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  const std::vector<std::function<void()>> changes = {
+      [&] { std::filesystem::resize_file(path, text.size() / 2); },
+      [&] { Write("a.csv", kHeader + Lines(900)); },
+      [&] { Write("a.csv", text); },  // the same size, and another time of change
+      [&] {
+        Write("new", text);
+        std::filesystem::rename(dir_ + "/new", path);
+      }};
+  Write("scores", "before");
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Write("a.csv", text);
+    std::filesystem::last_write_time(path, begin);
+    PredictOptions options = Options({path});
+    options.progress = [&](uint64_t) { changes[i](); };
+    const absl::Status status = PredictFile(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << i;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    EXPECT_EQ(Read(dir_ + "/scores"), "before");
+  }
+  // Parts share what was seen before the first began.
+  Write("a.csv", text);
+  PredictOptions options = Options({path});
+  ASSERT_TRUE(FixInput(&options).ok());
+  options.worker_num = 2;
+  options.part = 0;
+  Predict(options);
+  std::filesystem::resize_file(path, text.size() - 9);
+  options.part = 1;
+  EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PredictorTest, AFileThatIsNamedTwiceIsScoredTwice) {
+  const std::string a = Write("a.csv", kHeader + Lines(5)), b = Write("b.csv", kHeader + Lines(3));
+  const std::string of_a = Predict(Options({a})), of_b = Predict(Options({b}));
+  EXPECT_EQ(Predict(Options({b, dir_ + "/?.csv"})), of_b + of_a + of_b);
 }
 
 TEST_F(PredictorTest, FailuresNameWhatFailedAndLeaveTheOutputAlone) {
@@ -321,7 +386,7 @@ TEST_F(PredictorTest, DamagedShardIsRefusedByName) {
     file.seekp(-2, std::ios::end);
     file.put('!');
   }
-  const absl::Status status = Predictor::Load(ModelDir(), 1).status();
+  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("deep.1.weight"));
 }
@@ -333,7 +398,7 @@ TEST_F(PredictorTest, TablesOfAnotherJobAreRefused) {
   ASSERT_NE(at, std::string::npos);
   text.replace(at, 16, "embedding_dim: 9");
   std::ofstream(ModelDir() + "/job.textproto") << text;
-  const absl::Status status = Predictor::Load(ModelDir(), 1).status();
+  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 
-// The soname's number: cuBLAS counts with CUDA.
+// The soname has the major version of CUDA, which cuBLAS shares.
 #define SLUICE_TEXT_OF_(x) #x
 #define SLUICE_TEXT_OF(x) SLUICE_TEXT_OF_(x)
 #define SLUICE_CUBLAS_FILE "libcublas.so." SLUICE_TEXT_OF(CUBLAS_VER_MAJOR)
@@ -17,7 +17,7 @@
 namespace sluice::cuda {
 namespace {
 
-// The loader's own places (LD_LIBRARY_PATH, ld.so.conf), then where the toolkit is usually put.
+// The loader's own search path (LD_LIBRARY_PATH, ld.so.conf), then the toolkit's usual folders.
 const std::vector<std::string>& Places() {
   static const auto* places = new std::vector<std::string>{
       SLUICE_CUBLAS_FILE,
@@ -30,14 +30,14 @@ const std::vector<std::string>& Places() {
 absl::StatusOr<void*> Open() {
   std::vector<std::string> errors;
   for (const std::string& place : Places()) {
-    // Never closed: its threads and handles may outlive any use of ours.
+    // Never closed, since its threads and handles may outlive every use of it here.
     if (void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     errors.push_back(dlerror());
   }
   return absl::NotFoundError(
       absl::StrCat("cannot load ", SLUICE_CUBLAS_FILE, ", which computing on a CUDA device needs (",
-                   absl::StrJoin(errors, "; "), "); install cuBLAS of CUDA ", CUBLAS_VER_MAJOR,
-                   " and put its folder into LD_LIBRARY_PATH"));
+                   absl::StrJoin(errors, "; "), "); install cuBLAS for CUDA ", CUBLAS_VER_MAJOR,
+                   " and add its folder to LD_LIBRARY_PATH"));
 }
 
 template <typename F>
@@ -45,7 +45,7 @@ absl::Status Find(void* library, const char* name, F* function) {
   *function = reinterpret_cast<F>(dlsym(library, name));
   if (*function != nullptr) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(SLUICE_CUBLAS_FILE, " has no function ", name,
-                                          "; install cuBLAS of CUDA ", CUBLAS_VER_MAJOR, ".",
+                                          "; install cuBLAS for CUDA ", CUBLAS_VER_MAJOR, ".",
                                           CUBLAS_VER_MINOR));
 }
 

@@ -1,9 +1,10 @@
-// The few functions of cuBLAS that the network calls, from the library that is found when a CUDA
-// device is first asked for.
+// Loads the few functions of cuBLAS that the network calls when a CUDA device is first needed.
 //
-// cuBLAS is not linked: with cublasLt it is several hundred megabytes that a machine without a GPU
-// has no use for, and a program linked to it would not start there. The CUDA runtime itself is
-// linked statically and looks for the driver when it is called. Thread safety: safe.
+// cuBLAS is not linked. With cublasLt it has several hundred megabytes, which a machine without a
+// GPU does not need, and a program linked to it would not start there. The CUDA runtime itself is
+// linked statically and looks for the driver when it is called.
+//
+// Thread safety: any thread.
 #pragma once
 
 #include <cublas_v2.h>
@@ -26,12 +27,12 @@ struct CublasLibrary {
                          cublasGemmAlgo_t);
   const char* (*status_name)(cublasStatus_t);
 
-  // Loaded once and kept. NOT_FOUND names the library that is missing and where it was looked for.
+  // Loaded once and kept. NOT_FOUND names the missing library and where it was searched for.
   static absl::StatusOr<const CublasLibrary*> Get();
   absl::Status Check(cublasStatus_t status, absl::string_view call) const;
 };
 
-// The library's file: that of the toolkit this was built with.
+// The library's file name, of the same major version as the toolkit of this build.
 const char* CublasFileName();
 
 }  // namespace sluice::cuda

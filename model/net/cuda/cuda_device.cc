@@ -15,7 +15,8 @@ namespace cuda {
 
 absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // The runtime keeps it for the next cudaGetLastError, which asks about another call.
+  // The runtime would return this error from the next cudaGetLastError, which asks about another
+  // call.
   (void)cudaGetLastError();
   const std::string text =
       absl::StrCat(call.substr(0, call.find('(')), ": ", cudaGetErrorString(error), " (",
@@ -28,7 +29,7 @@ absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
 
 namespace {
 
-// The oldest that kernels are compiled for (CMAKE_CUDA_ARCHITECTURES).
+// The oldest compute capability that kernels are compiled for (CMAKE_CUDA_ARCHITECTURES).
 constexpr int kOldestMajor = 8;
 
 // " with CUDA_VISIBLE_DEVICES=..." when it is set.
@@ -40,11 +41,11 @@ std::string Visible() {
 absl::Status NoDriver(int driver, int runtime) {
   if (driver == 0) {
     return absl::FailedPreconditionError(
-        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded); install one");
+        "no NVIDIA driver was found (libcuda.so.1 cannot be loaded); install the driver");
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the NVIDIA driver is for CUDA ", CudaVersionText(driver),
-                   ", this program needs CUDA ", CudaVersionText(runtime), ": update the driver"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the NVIDIA driver is for CUDA ", CudaVersionText(driver), " but this program needs CUDA ",
+      CudaVersionText(runtime), "; update the driver"));
 }
 
 absl::Status NoDevice() {
@@ -82,10 +83,10 @@ bool BuiltWithCuda() { return true; }
 absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices() {
   int driver = 0, runtime = 0, count = 0;
   SLUICE_RETURN_IF_CUDA_ERROR(cudaRuntimeGetVersion(&runtime));
-  // 0 without a driver.
+  // The version stays 0 without a driver.
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // not the next call's
+  if (error != cudaSuccess) (void)cudaGetLastError();  // so that the next call does not report it
   if (error == cudaErrorInsufficientDriver || driver == 0) return NoDriver(driver, runtime);
   if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) return NoDevice();
   SLUICE_RETURN_IF_ERROR(cuda::CudaStatus(error, "cudaGetDeviceCount"));
@@ -103,7 +104,7 @@ absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal) {
     const auto name = [](std::string* out, const CudaDeviceInfo& d) {
       absl::StrAppend(out, "cuda:", d.ordinal, " (", d.name, ")");
     };
-    return absl::NotFoundError(absl::StrCat("cuda:", ordinal, " is not there; this process sees ",
+    return absl::NotFoundError(absl::StrCat("cuda:", ordinal, " does not exist; this process sees ",
                                             absl::StrJoin(devices, ", ", name), Visible(),
                                             "; choose one of them"));
   }

@@ -1,8 +1,10 @@
-// The CUDA devices of this machine, as the runtime sees them (CUDA_VISIBLE_DEVICES applies).
+// Lists, opens and checks the CUDA devices that the runtime sees (CUDA_VISIBLE_DEVICES applies).
 //
-// All fail with: UNIMPLEMENTED in a build without the toolkit; FAILED_PRECONDITION without a driver
-// or with one that is too old; NOT_FOUND when the device is not there, naming those that are. Each
-// message says what to do. Thread safety: safe.
+// All functions fail with UNIMPLEMENTED in a build without the toolkit, with FAILED_PRECONDITION
+// without a driver or with a driver that is too old, and with NOT_FOUND, naming the devices that
+// exist, when the device does not. Each message says what to do.
+//
+// Thread safety: any thread.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,7 @@ struct CudaDeviceInfo {
   int major = 0, minor = 0;     // compute capability
   int driver = 0, runtime = 0;  // CUDA versions, e.g. 13000
   size_t total_bytes = 0;
-  size_t free_bytes = 0;  // only of OpenCudaDevice
+  size_t free_bytes = 0;  // set by OpenCudaDevice only
   int multiprocessors = 0;
   // "cuda:0: NVIDIA H100, capability 9.0, driver for CUDA 13.0, runtime 13.0, 79 GiB"
   std::string ToString() const;
@@ -29,18 +31,18 @@ struct CudaDeviceInfo {
 // 13000 -> "13.0".
 std::string CudaVersionText(int version);
 
-// The toolkit was there when this was built.
+// Whether this was built with the CUDA toolkit.
 bool BuiltWithCuda();
-// Why a build without the toolkit cannot do what was asked. UNIMPLEMENTED, never OK.
+// The error of a build without the toolkit: UNIMPLEMENTED, never OK.
 absl::Status NotBuiltWithCuda();
-// At least one. Makes no context: it does not hold memory on any device.
+// At least one device. Makes no context, so it holds no memory on any device.
 absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices();
-// Makes the device current for this thread; its context is made here.
+// Makes the device current for this thread and makes its context.
 absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal);
-// Whether the device still answers this process. After some errors (an address that is not there, a
-// fault of the hardware) every call fails from then on, and only a new process helps: INTERNAL.
+// Checks that the device still answers this process. INTERNAL after some errors, such as an invalid
+// address or a hardware fault: every later call fails too, and only a new process helps.
 absl::Status CheckCudaDevice(int ordinal);
-// Loads what is not linked, cuBLAS; NOT_FOUND names what is missing.
+// Loads cuBLAS, which is not linked. NOT_FOUND names what is missing.
 absl::Status CheckCudaLibraries();
 
 }  // namespace sluice

@@ -3,11 +3,12 @@
 #include "absl/strings/str_format.h"
 #include "model/net/cuda/cuda_device.h"
 
+// The parts of cuda_device.h that need no toolkit, and so are in every build.
 namespace sluice {
 
 absl::Status NotBuiltWithCuda() {
   return absl::UnimplementedError(
-      "this program was built without CUDA; configure it where the CUDA toolkit is "
+      "this program was built without CUDA; build it where the CUDA toolkit is installed "
       "(-DSLUICE_WITH_CUDA=ON says what is missing)");
 }
 

@@ -18,11 +18,12 @@ void DeviceBlock::Release() {
 
 absl::Status DeviceBlock::Reserve(size_t bytes) {
   if (bytes <= capacity_) return absl::OkStatus();
+  // The old block goes first, so that old and new need not fit at the same time.
   Release();
   const size_t others = memory_.used();
   if (bytes > memory_.limit_ || others > memory_.limit_ - bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s: %s needs %d bytes and %d are in use, but the limit is %d (device_memory_fraction): "
+        "%s: %s needs %d bytes and %d are in use, but the limit is %d (device_memory_fraction); "
         "raise it, or lower %s",
         memory_.device_, what_, bytes, others, memory_.limit_, advice_));
   }

@@ -1,7 +1,8 @@
-// Blocks of device memory within a bound, and of pinned host memory. They grow, or are given back
-// whole; growing loses the contents and the address.
+// Blocks of device memory within a limit, and blocks of pinned host memory.
 //
-// Thread safety: one thread, on the device they belong to; DeviceMemory::used from any.
+// A block grows, or is released as a whole. Growing loses the contents and the address.
+//
+// Thread safety: one thread, with the block's device current; DeviceMemory::used on any thread.
 #pragma once
 
 #include <atomic>
@@ -14,13 +15,13 @@
 
 namespace sluice::cuda {
 
-// What one network may hold of a device.
+// The device memory that one network may hold.
 class DeviceMemory {
  public:
-  // device: "cuda:0", for messages.
+  // `device` is a name for messages, such as "cuda:0".
   DeviceMemory(std::string device, size_t limit) : device_(std::move(device)), limit_(limit) {}
   size_t limit() const { return limit_; }
-  // Relaxed: a figure for metrics, nothing is read through it.
+  // Relaxed, because it is only a count: no other data is read depending on it.
   size_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:
@@ -32,22 +33,22 @@ class DeviceMemory {
 
 class DeviceBlock {
  public:
-  // what: "work memory", and advice, what to lower when memory is out: for messages, literals.
-  // `memory` outlives the block.
+  // `what`, such as "work memory", and `advice`, the option to lower when memory runs out, are
+  // literals for messages. `memory` outlives the block.
   DeviceBlock(DeviceMemory* memory, const char* what, const char* advice = "train.batch_size")
       : memory_(*memory), what_(what), advice_(advice) {}
   ~DeviceBlock();
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
 
-  // RESOURCE_EXHAUSTED beyond the bound or when the device has no more, naming both sizes; the
-  // block then holds nothing. REQUIRES: no work in flight uses it.
+  // RESOURCE_EXHAUSTED, naming both sizes, beyond the limit or when the device has no more memory;
+  // the block then holds nothing. REQUIRES: no work in flight uses the block.
   absl::Status Reserve(size_t bytes);
-  // Holds nothing after. REQUIRES: as above.
+  // Frees the memory. REQUIRES: no work in flight uses the block.
   void Release();
   char* data() const { return data_; }
   size_t capacity() const { return capacity_; }
-  // Exchanges memory and contents. REQUIRES: of the same DeviceMemory.
+  // Exchanges memory and contents. REQUIRES: both blocks are of the same DeviceMemory.
   void Swap(DeviceBlock* other) {
     std::swap(data_, other->data_);
     std::swap(capacity_, other->capacity_);
@@ -68,7 +69,7 @@ class PinnedBlock {
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
 
-  // REQUIRES: no work in flight uses it.
+  // REQUIRES: no work in flight uses the block.
   absl::Status Reserve(size_t bytes);
   void Release();
   char* data() const { return data_; }

@@ -1,6 +1,6 @@
-// A CUDA error as absl::Status, naming the call.
+// Converts a CUDA error to an absl::Status that names the call.
 //
-// Thread safety: safe.
+// Thread safety: any thread.
 #pragma once
 
 #include <driver_types.h>
@@ -11,9 +11,9 @@
 
 namespace sluice::cuda {
 
-// RESOURCE_EXHAUSTED when memory is out, INTERNAL otherwise: "cudaMemcpyAsync: an illegal memory
-// access was encountered (cudaErrorIllegalAddress)". `call`: its text; the arguments are dropped.
-// The error is taken from the runtime: the next call's is its own.
+// RESOURCE_EXHAUSTED when memory has run out, INTERNAL otherwise: "cudaMemcpyAsync: an illegal
+// memory access was encountered (cudaErrorIllegalAddress)". `call` is the text of the call, whose
+// arguments are dropped. Clears the runtime's last error, so that the next call does not report it.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
 
 }  // namespace sluice::cuda

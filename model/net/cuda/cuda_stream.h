@@ -1,4 +1,4 @@
-// A CUDA stream, an event, and the time between two, that belong to their holder.
+// Owners of a CUDA stream, of an event, and of two events that measure the time between them.
 //
 // Thread safety: one thread.
 #pragma once
@@ -19,7 +19,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // On the current device; does not wait for the default stream.
+  // Creates it on the current device. It does not wait for the default stream.
   absl::Status Create() {
     return CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                       "cudaStreamCreateWithFlags");
@@ -49,7 +49,7 @@ class Event {
   absl::Status Record(const Stream& stream) {
     return CudaStatus(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
   }
-  // What is put on `stream` from now on waits for the last Record.
+  // Makes all later work on `stream` wait for the last Record.
   absl::Status HoldBack(const Stream& stream) const {
     return CudaStatus(cudaStreamWaitEvent(stream.get(), event_, 0), "cudaStreamWaitEvent");
   }
@@ -58,14 +58,14 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// What lies on a stream between two Records.
+// The work on a stream between two Records.
 struct Span {
   absl::Status Create() {
     absl::Status status = begin.Create(/*timing=*/true);
     status.Update(end.Create(/*timing=*/true));
     return status;
   }
-  // When `end` has been reached.
+  // The duration. REQUIRES: the stream has reached `end`.
   absl::StatusOr<double> Seconds() const {
     float milliseconds = 0;
     SLUICE_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));

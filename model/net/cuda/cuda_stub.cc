@@ -1,4 +1,4 @@
-// The CUDA devices of a build without the toolkit: none.
+// Replaces cuda_device.cc in a build without the toolkit: there are no CUDA devices.
 #include "model/net/cuda/cuda_device.h"
 
 namespace sluice {

@@ -12,7 +12,7 @@
 namespace sluice::cuda {
 namespace {
 
-// Of launches on one stream; the first failure is kept.
+// Launches on one stream and keeps the first failure.
 class CudaTableOps : public TableOps {
  public:
   explicit CudaTableOps(cudaStream_t stream) : stream_(stream) {}
@@ -47,7 +47,7 @@ class CudaTableBlock : public TableBlock {
   CudaTableBlock(const CudaTableDevice::Options& options, const char* what)
       : options_(options), block_(options.memory, what, options.advice), what_(what) {}
   ~CudaTableBlock() override {
-    // Kernels of the last Run may still use it.
+    // Kernels of the last Run may still use the block.
     (void)cudaSetDevice(options_.ordinal);
     (void)cudaStreamSynchronize(options_.compute->get());
   }
@@ -57,10 +57,10 @@ class CudaTableBlock : public TableBlock {
 
  private:
   absl::Status TryReserve(size_t bytes, bool keep);
-  // Old and new side by side on the device.
+  // Copies on the device, which holds the old and the new block for a moment.
   absl::Status Grow(size_t bytes);
-  // Through the host's memory. When the device then has no room for the larger one, and not for
-  // the old one any more either: DATA_LOSS.
+  // Copies through host memory. DATA_LOSS when the device then has no room for the larger block,
+  // and no longer for the old one either.
   absl::Status GrowThroughHost(size_t bytes);
   const CudaTableDevice::Options options_;
   DeviceBlock block_;
@@ -89,7 +89,7 @@ absl::Status CudaTableBlock::Grow(size_t bytes) {
   SLUICE_RETURN_IF_ERROR(larger.Reserve(bytes));
   SLUICE_RETURN_IF_CUDA_ERROR(
       cudaMemcpy(larger.data(), block_.data(), block_.capacity(), cudaMemcpyDeviceToDevice));
-  // cudaMemcpy may return before.
+  // cudaMemcpy may return before the copy has ended.
   SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
   block_.Swap(&larger);
   return absl::OkStatus();
@@ -99,8 +99,9 @@ absl::Status CudaTableBlock::GrowThroughHost(size_t bytes) {
   const size_t held = block_.capacity();
   const std::unique_ptr<char[]> contents(new (std::nothrow) char[held]);
   if (contents == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat(what_, " grow through the host, which has no ",
-                                                     held, " bytes; lower ", options_.advice));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the host has no ", held, " bytes of memory to copy ", what_,
+                     " to a larger block; lower ", options_.advice));
   }
   SLUICE_RETURN_IF_CUDA_ERROR(
       cudaMemcpy(contents.get(), block_.data(), held, cudaMemcpyDeviceToHost));
@@ -112,9 +113,9 @@ absl::Status CudaTableBlock::GrowThroughHost(size_t bytes) {
     kept.Update(CudaStatus(cudaDeviceSynchronize(), "cudaDeviceSynchronize"));
   }
   if (kept.ok()) return grown;
-  return absl::DataLossError(absl::StrCat(what_,
-                                          " are lost, as the device's memory went to others ",
-                                          "while they grew: ", kept.message()));
+  return absl::DataLossError(
+      absl::StrCat(what_, " are lost, because other programs took the device's memory while ",
+                   "they grew: ", kept.message()));
 }
 
 }  // namespace
@@ -146,7 +147,7 @@ size_t CudaTableDevice::BytesLeft() const {
       cudaMemGetInfo(&there, &total) == cudaSuccess) {
     return std::min(left, there);
   }
-  (void)cudaGetLastError();  // not the next call's
+  (void)cudaGetLastError();  // so that the next call does not report it
   return left;
 }
 
@@ -163,7 +164,7 @@ absl::Status CudaTableDevice::Await(Stage* stage) {
   float milliseconds = 0;
   SLUICE_RETURN_IF_CUDA_ERROR(
       cudaEventElapsedTime(&milliseconds, stage->begin.get(), stage->end.get()));
-  // Relaxed, and no sum of two threads: this thread alone adds.
+  // Relaxed, and not an atomic addition, because this thread alone adds.
   std::atomic<double>& busy = *options_.busy_seconds;
   busy.store(busy.load(std::memory_order_relaxed) + milliseconds * 1e-3, std::memory_order_relaxed);
   return absl::OkStatus();
@@ -172,6 +173,7 @@ absl::Status CudaTableDevice::Await(Stage* stage) {
 absl::Status CudaTableDevice::Run(size_t bytes, absl::FunctionRef<void(char*)> fill,
                                   absl::FunctionRef<void(const char*, TableOps*)> launch) {
   SLUICE_RETURN_IF_CUDA_ERROR(cudaSetDevice(options_.ordinal));
+  // Two stages in turn: one is filled while kernels still read the other.
   Stage& stage = stages_[next_++ % stages_.size()];
   SLUICE_RETURN_IF_ERROR(Await(&stage));
   SLUICE_RETURN_IF_ERROR(stage.pinned.Reserve(bytes));

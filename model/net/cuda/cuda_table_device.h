@@ -1,9 +1,14 @@
-// TableDevice on a CUDA device: pinned memory that goes up on the stream for copies, kernels on the
-// compute stream.
+// TableDevice on a CUDA device: uploads from pinned memory and runs kernels on the compute stream.
 //
-// Invariants: kernels wait for what they read, and run between the network's steps, which are on
-// the same compute stream. Memory: blocks count as the network's; two stages of what goes up, as
-// large as the largest, on the device and pinned. Thread safety: one thread, the network's.
+// Uploads are on the stream for copies.
+//
+// Invariants: kernels wait for the data that they read. They run between the network's steps, which
+// are on the same compute stream.
+//
+// Memory: blocks count as the network's. There are two upload stages, each as large as its largest
+// upload, on the device and in pinned memory.
+//
+// Thread safety: one thread, the network's.
 #pragma once
 
 #include <array>
@@ -25,13 +30,13 @@ class CudaTableDevice : public TableDevice {
     const Stream* up = nullptr;
     const Stream* compute = nullptr;
     DeviceMemory* memory = nullptr;
-    std::atomic<double>* busy_seconds = nullptr;  // kernels are added, by the calling thread alone
-    // What to lower when memory is out; a literal.
+    std::atomic<double>* busy_seconds = nullptr;  // the calling thread alone adds its kernels' time
+    // The option to lower when memory runs out; a literal.
     const char* advice = "train.batch_size";
-    // Gives back memory of the network that it can do without; false: there is none.
+    // Releases memory that the network can do without; false when there is none.
     std::function<bool()> make_room = [] { return false; };
   };
-  // The device is current, and all that `options` points to outlives this.
+  // REQUIRES: the device is current, and everything that `options` points to outlives this object.
   static absl::StatusOr<std::unique_ptr<TableDevice>> Create(const Options& options);
   ~CudaTableDevice() override;
 
@@ -43,18 +48,18 @@ class CudaTableDevice : public TableDevice {
                         absl::FunctionRef<void(const char*)> take) override;
 
  private:
-  // What goes up for one Run; used again when its kernels have ended.
+  // The upload of one Run; reused when its kernels have ended.
   struct Stage {
     explicit Stage(const Options& options)
-        : device(options.memory, "values on their way to the device", options.advice) {}
+        : device(options.memory, "values being copied to the device", options.advice) {}
     PinnedBlock pinned;
     DeviceBlock device;
-    Event up, begin, end;  // copied; kernels
+    Event up, begin, end;  // end of the copy; begin and end of the kernels
     bool used = false;
   };
   explicit CudaTableDevice(const Options& options)
       : options_(options), stages_{{Stage(options), Stage(options)}} {}
-  // Of the stage's block on the device.
+  // Reserves the stage's block on the device.
   absl::Status Reserve(Stage* stage, size_t bytes);
   // Waits until the stage may be used again.
   absl::Status Await(Stage* stage);

@@ -1,5 +1,6 @@
-// bf16 and fp16 as bits, rounded to nearest even by integer code that the host and the kernels
-// share. A value that fp16 cannot hold becomes infinite; NaN stays NaN.
+// bf16 and fp16 as bits, converted by integer code that the host and the kernels share.
+//
+// Conversion rounds to nearest even. A value too large for fp16 becomes infinite; NaN stays NaN.
 //
 // Thread safety: plain data, pure functions.
 #pragma once
@@ -54,7 +55,7 @@ SLUICE_HD inline void FromFloat(float value, Fp16* to) {
   uint32_t half;
   if (rest > 0x7F800000u) {
     half = 0x7E00u;
-  } else if (rest >= 0x477FF000u) {  // 65520: half way to what would come after the largest
+  } else if (rest >= 0x477FF000u) {  // 65520, halfway between the largest and the next step
     half = 0x7C00u;
   } else if (rest < 0x38800000u) {  // below 2^-14: adding 0.5 rounds to steps of 2^-24
     half = BitsOf(FloatOf(rest) + 0.5f) - 0x3F000000u;
@@ -64,12 +65,12 @@ SLUICE_HD inline void FromFloat(float value, Fp16* to) {
   to->bits = static_cast<uint16_t>(sign | half);
 }
 
-// It cannot be used in a product: infinite or NaN.
+// Whether the value is infinite or NaN, and so cannot be used in a product.
 SLUICE_HD inline bool Overflowed(float) { return false; }  // f32 is checked where it is sent
-SLUICE_HD inline bool Overflowed(Bf16) { return false; }   // f32's range
+SLUICE_HD inline bool Overflowed(Bf16) { return false; }   // bf16 has the range of f32
 SLUICE_HD inline bool Overflowed(Fp16 value) { return (value.bits & 0x7C00u) == 0x7C00u; }
 
-// Stores and raises *overflow (to 1; any number of threads may).
+// Stores the value. Sets *overflow to 1 if it overflowed; any number of threads may do so.
 template <typename T>
 SLUICE_HD inline void Store(float value, T* to, uint32_t* overflow) {
   FromFloat(value, to);

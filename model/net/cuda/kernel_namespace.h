@@ -1,5 +1,6 @@
-// The namespace of kernel launches says what runs them: tests compile the .cu files a second time,
-// for a device that is emulated on the host.
+// Names the namespace of kernel launches after what runs them.
+//
+// Tests compile the .cu files a second time, for a device that is emulated on the host.
 #pragma once
 
 #ifndef SLUICE_KERNEL_NAMESPACE

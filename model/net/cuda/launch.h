@@ -1,5 +1,7 @@
-// How the .cu files launch: threads that loop over items, and the launch itself as a function, so
-// that tests can run the same kernels on an emulated device (tests/model/cuda/emulated_device.h).
+// Launches kernels whose threads loop over items.
+//
+// The launch is a function, so that tests can run the same kernels on an emulated device
+// (tests/model/wide_deep/cuda/emulated_device.h).
 #pragma once
 
 #include <cstdint>
@@ -9,21 +11,21 @@
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 
 constexpr uint32_t kThreads = 256;
-// Beyond, threads loop. Few in tests.
+// With more items, threads loop. Tests set a small number.
 #ifdef SLUICE_KERNEL_MAX_BLOCKS
 constexpr uint32_t kMaxBlocks = SLUICE_KERNEL_MAX_BLOCKS;
 #else
 constexpr uint32_t kMaxBlocks = 1u << 16;
 #endif
 
-// Blocks of kThreads for so many items.
+// The number of blocks of kThreads threads for `items` items.
 inline uint32_t Blocks(uint64_t items) {
   const uint64_t blocks = (items + kThreads - 1) / kThreads;
   if (blocks == 0) return 1;
   return blocks < kMaxBlocks ? static_cast<uint32_t>(blocks) : kMaxBlocks;
 }
 
-// Items of a thread: FirstItem, + ItemStep, ...
+// A thread takes the items FirstItem, FirstItem + ItemStep, and so on.
 __device__ inline uint64_t FirstItem() {
   return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

@@ -1,9 +1,11 @@
-// Dynamic loss scaling for FP16: gradients are computed times a factor that keeps small ones above
-// what fp16 can hold, found by trying.
+// Dynamic loss scaling for FP16: finds the factor that keeps small gradients representable.
 //
-// Rule (Micikevicius et al. 2018, section 3.2; the numbers as in Paddle's GradScaler): start at
-// 128; x 2 after 1,000 good steps in a row; x 0.5 after 2 overflows without a good step between
-// them. A power of two always, so that scaling back is exact. Thread safety: one thread.
+// The scale starts at 128, doubles after 1,000 good steps in a row, and halves after 2 overflows
+// without a good step between them. It is always a power of two, so that scaling back is exact.
+//
+// Source: Micikevicius et al. 2018, section 3.2; the numbers are those of Paddle's GradScaler.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +19,10 @@ class LossScaler {
 
   double scale() const { return scale_; }
   uint64_t skipped() const { return skipped_; }
-  // It overflowed twice at the lowest scale: the values themselves are too large.
+  // True after two overflows at the lowest scale: the values themselves are too large.
   bool hopeless() const { return hopeless_; }
 
-  // What became of a step at scale().
+  // Adjusts the scale after a step at scale().
   void Update(bool overflowed) {
     if (!overflowed) {
       overflows_ = 0;

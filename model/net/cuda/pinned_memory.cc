@@ -10,7 +10,7 @@ void* PinnedMemory::Allocate(size_t bytes) {
   void* block = nullptr;
   if (cudaSetDevice(ordinal_) != cudaSuccess ||
       cudaHostAlloc(&block, bytes, cudaHostAllocDefault) != cudaSuccess) {
-    (void)cudaGetLastError();  // not the next call's
+    (void)cudaGetLastError();  // so that the next call does not report it
     return nullptr;
   }
   MutexLock lock(&mutex_);
@@ -23,10 +23,10 @@ void PinnedMemory::Free(void* block) {
     MutexLock lock(&mutex_);
     blocks_.erase(reinterpret_cast<uintptr_t>(block));
   }
-  // By whoever held it last: on a thread that has chosen no device this would make use of the
-  // first.
+  // The last holder frees the block, on any thread. Without cudaSetDevice, a thread that has chosen
+  // no device would use the first one.
   if (cudaSetDevice(ordinal_) != cudaSuccess || cudaFreeHost(block) != cudaSuccess)
-    (void)cudaGetLastError();  // not the next call's
+    (void)cudaGetLastError();  // so that the next call does not report it
 }
 
 bool PinnedMemory::Holds(const void* at, size_t bytes) const {

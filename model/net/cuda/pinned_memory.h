@@ -1,7 +1,8 @@
-// Pinned host memory that others hold: values that they pull into it, gradients that they push out
-// of it.
+// Pinned host memory for callers, who pull values into it and push gradients out of it.
 //
-// Invariants: it may outlive the network. Thread safety: safe.
+// It may outlive the network.
+//
+// Thread safety: any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +16,12 @@ namespace sluice::cuda {
 
 class PinnedMemory : public HostMemory {
  public:
-  // ordinal: the device that copies from and to it.
+  // `ordinal` is the device that copies from and to the memory.
   explicit PinnedMemory(int ordinal) : ordinal_(ordinal) {}
 
   void* Allocate(size_t bytes) override;
   void Free(void* block) override;
-  // All of [at, at + bytes) lies in one block.
+  // Whether all of [at, at + bytes) is in one block.
   bool Holds(const void* at, size_t bytes) const;
 
  private:

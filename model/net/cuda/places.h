@@ -1,4 +1,4 @@
-// Hands out places in a block one after another, each at a multiple of kAlignment.
+// Assigns consecutive places in a block, each at a multiple of kAlignment.
 //
 // Thread safety: one thread.
 #pragma once
@@ -11,7 +11,7 @@ constexpr size_t kAlignment = 256;
 
 class Places {
  public:
-  // Of n elements of `bytes` each.
+  // The offset of a place for n elements of `bytes` bytes each.
   size_t Take(size_t n, size_t bytes) {
     const size_t at = end_;
     end_ = (end_ + n * bytes + kAlignment - 1) / kAlignment * kAlignment;

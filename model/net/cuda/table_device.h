@@ -1,7 +1,9 @@
-// What parameters that stay on a device need of it: memory that grows, values that go up and come
-// down, kernels. On the device: CudaTableDevice; in tests the same classes run on the host.
+// The operations of a device that holds parameters: growing memory, copies up and down, kernels.
+//
+// CudaTableDevice implements them on a device; in tests the same classes run on the host.
 //
 // Invariants: everything happens in the order of the calls, and in order with the network's steps.
+//
 // Thread safety: one thread.
 #pragma once
 
@@ -15,7 +17,7 @@
 
 namespace sluice::cuda {
 
-// Launches. Pointers are device memory.
+// Kernel launches. Pointers in the arguments are device memory.
 class TableOps {
  public:
   virtual ~TableOps() = default;
@@ -33,23 +35,23 @@ class TableBlock {
   virtual ~TableBlock() = default;
   virtual char* data() const = 0;
   virtual size_t capacity() const = 0;
-  // At least `bytes`; the address may change. `keep`: the contents stay, also when it fails, unless
-  // with DATA_LOSS: then they are gone for good. RESOURCE_EXHAUSTED names wanted and limit.
+  // Reserves at least `bytes`; the address may change. With `keep` the contents stay, also when it
+  // fails, except with DATA_LOSS: then they are lost. RESOURCE_EXHAUSTED names wanted and limit.
   virtual absl::Status Reserve(size_t bytes, bool keep) = 0;
 };
 
 class TableDevice {
  public:
   virtual ~TableDevice() = default;
-  // what: "Geo's local rows", for messages. The block ends before the device.
+  // `what` is a name for messages, such as "Geo's local rows". The device outlives the block.
   virtual std::unique_ptr<TableBlock> NewBlock(const char* what) = 0;
-  // Bytes that blocks may hold beside what is held: of the bound, and of what the device has.
+  // Bytes that blocks may still take, by the limit and by the device's free memory.
   virtual size_t BytesLeft() const = 0;
-  // `fill` writes `bytes` of host memory; they go up, and `launch` launches what reads them at the
-  // device address that it is given, aligned to kAlignment.
+  // Lets `fill` write `bytes` of host memory and copies them to the device. `launch` then launches
+  // the kernels that read them, at the device address that it gets, aligned to kAlignment.
   virtual absl::Status Run(size_t bytes, absl::FunctionRef<void(char*)> fill,
                            absl::FunctionRef<void(const char*, TableOps*)> launch) = 0;
-  // Device memory [from, from + bytes) comes down; `take` reads it.
+  // Copies device memory [from, from + bytes) to the host, where `take` reads it.
   virtual absl::Status Download(const char* from, size_t bytes,
                                 absl::FunctionRef<void(const char*)> take) = 0;
 };

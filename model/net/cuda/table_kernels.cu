@@ -1,4 +1,4 @@
-// The grid loops around table_kernels.h.
+// Kernels that loop over the items of table_kernels.h, and their launches.
 #include "model/net/cuda/table_launches.h"
 #include "model/net/cuda/launch.h"
 #include "model/net/cuda/table_kernels.h"
@@ -31,7 +31,7 @@ __global__ void UpdateKernel(UpdateArgs args) {
   for (uint64_t at = FirstItem(); at < items; at += ItemStep()) UpdateItem(args, at);
 }
 
-// The sum of a block's kNormLanes values, in its first thread.
+// Sums the kNormLanes values of a block; every thread gets the sum.
 __device__ double SumOfLanes(double value, double* shared) {
   shared[threadIdx.x] = value;
   __syncthreads();
@@ -42,7 +42,7 @@ __device__ double SumOfLanes(double value, double* shared) {
   return shared[0];
 }
 
-// A block a tile, in turn.
+// Each block takes one tile at a time.
 __global__ void SquaresKernel(SquaresArgs args) {
   __shared__ double shared[kNormLanes];
   for (uint64_t tile = blockIdx.x; tile < args.tiles(); tile += gridDim.x) {
@@ -52,7 +52,7 @@ __global__ void SquaresKernel(SquaresArgs args) {
   }
 }
 
-// One block.
+// Runs in one block.
 __global__ void NormKernel(NormArgs args) {
   __shared__ double shared[kNormLanes];
   const double sum = SumOfLanes(NormLane(args, threadIdx.x), shared);

@@ -1,10 +1,12 @@
-// Parameters that stay on a device: rows into slots, the update rules, Geo's deltas and merges, the
-// global norm of gradients. One element, row or lane each.
+// The kernels of parameters that stay on a device, as functions of one element, row or lane.
 //
-// Rows are [n][dim] in what goes up, comes down or is a gradient, and [slots][dim] where they
-// stay; a dense tensor is one row. Formulas: common/optimizer/rule_formulas.h; compiled without
-// contraction, results are the CPU's to the bit (the global norm's sum has an order of its own).
-// Thread safety: pure functions on elements of their own.
+// They write rows into slots, apply update rules, take and merge Geo's deltas, and sum the global
+// norm of gradients. Rows are [n][dim] in copies and gradients, and [slots][dim] where they stay; a
+// dense tensor is one row. The formulas are in common/optimizer/rule_formulas.h. Compiled without
+// contraction, results equal the CPU's to the bit, except that the global norm has its own order of
+// summation.
+//
+// Thread safety: pure functions, each on its own elements.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +19,11 @@ SLUICE_HD inline uint64_t SlotOf(const uint32_t* slots, uint64_t i) {
   return slots == nullptr ? i : slots[i];
 }
 
-// Values become those of their slots.
+// Writes values to their slots.
 struct FillArgs {
   const uint32_t* slots = nullptr;  // [n]; null: slot i is row i
   const float* values = nullptr;    // [n][dim]
-  const uint32_t* fresh = nullptr;  // [n]: the state begins anew
+  const uint32_t* fresh = nullptr;  // [n]; not 0: the optimizer state is reset to `initial`
   const float* initial = nullptr;   // [state_dim]
   uint64_t n = 0, dim = 0, state_dim = 0;
   float* local = nullptr;  // [slots][dim]
@@ -57,8 +59,8 @@ SLUICE_HD inline void DeltaItem(const DeltaArgs& a, uint64_t at) {
   a.delta[at] = a.local[there] - a.base[there];
 }
 
-// base = server; local = server + (local - base - sent): exactly the server's value when nothing
-// moved since the delta was taken.
+// base = server; local = server + (local - base - sent). In this order of operations local is
+// exactly the server's value if nothing moved since the delta was taken.
 struct MergeArgs {
   const uint32_t* slots = nullptr;
   uint64_t n = 0, dim = 0;
@@ -79,21 +81,21 @@ struct UpdateArgs {
   RuleStep step;
   const uint32_t* slots = nullptr;
   const float* gradient = nullptr;  // [n][stride]
-  uint64_t n = 0, dim = 0;          // dim: of the group, from `begin` of a row on
+  uint64_t n = 0, dim = 0;          // dim is that of the group, which starts at `begin` of a row
   uint64_t stride = 0, begin = 0;
-  uint64_t state_stride = 0, state_begin = 0;  // floats of a row's state; the group's first
+  uint64_t state_stride = 0, state_begin = 0;  // floats of a row's state; first one of the group
   const float* adam = nullptr;    // [n][2]: AdamStep's step and v_scale of each row; null: `step`
   float factor = 1;               // 1 / loss scale
-  const float* global = nullptr;  // [1]: what the global norm's clipping multiplies with, or null
+  const float* global = nullptr;  // [1]: factor of clipping by global norm, or null
   float clip_value = 0, clip_row_norm = 0;  // 0: none
   uint64_t clip_row = 0;                    // weights of a row for clip_row_norm
-  float* scales = nullptr;  // [clip_rows()]: what the row norm's clipping multiplies with, or null
+  float* scales = nullptr;  // [clip_rows()]: factors of clipping by row norm, or null
   float *local = nullptr, *state = nullptr;  // [slots][stride], [slots][state_stride]
   SLUICE_HD uint64_t items() const { return n * dim; }
   SLUICE_HD uint64_t clip_rows() const { return (n * dim + clip_row - 1) / clip_row; }
 };
 
-// Element `at` of [n][dim], after every clipping but the row norm's.
+// Element `at` of [n][dim], after all clipping except that by row norm.
 SLUICE_HD inline float GradientAt(const UpdateArgs& a, uint64_t at) {
   const uint64_t i = at / a.dim;
   float g = a.gradient[i * a.stride + a.begin + (at - i * a.dim)] * a.factor;
@@ -129,14 +131,15 @@ SLUICE_HD inline void UpdateItem(const UpdateArgs& a, uint64_t at) {
   formula::Update(step, g, a.local + slot * a.stride + a.begin + j, first, second);
 }
 
-// The global norm: squares are added in tiles of kNormTile values by kNormLanes lanes, every
-// kNormLanes-th value each; lanes are added as a tree, tiles by lanes as values are. In double.
+// The global norm is summed in double. Each tile has kNormTile values, and each of its kNormLanes
+// lanes adds the squares of every kNormLanes-th value. Lanes are added as a tree. The sums of tiles
+// are added in the same way as values.
 constexpr uint32_t kNormTile = 8192, kNormLanes = 256;
 
 struct SquaresArgs {
   const float* values = nullptr;
   uint64_t n = 0;
-  float factor = 1;            // of each value
+  float factor = 1;            // applied to each value
   double* partials = nullptr;  // [tiles()]
   SLUICE_HD uint64_t tiles() const { return (n + kNormTile - 1) / kNormTile; }
 };

@@ -1,9 +1,9 @@
-// Launches of the kernels in table_kernels.cu, for plain C++. Arguments as in table_kernels.h.
+// Launches the kernels in table_kernels.cu from plain C++.
 //
-// Each returns at once; cudaGetLastError tells of a launch that failed.
+// The arguments are those of table_kernels.h. Each function returns at once; cudaGetLastError
+// reports a failed launch.
 //
-// Thread safety:
-//   safe.
+// Thread safety: any thread.
 #pragma once
 
 #include "model/net/cuda/kernel_namespace.h"

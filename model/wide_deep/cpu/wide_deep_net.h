@@ -2,7 +2,9 @@
 // gradients.
 //
 // Invariants: those of DenseNet. Nothing depends on the number of threads.
+//
 // Memory: grows with the largest batch seen; a steady state allocates nothing here.
+//
 // Thread safety: one thread calls; it works with `threads` OpenMP threads.
 #pragma once
 

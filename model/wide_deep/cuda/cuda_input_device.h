@@ -2,8 +2,11 @@
 // a stream of their own, as a CUDA graph.
 //
 // Invariants: graphs hold the address of their block, which is part of what they are found by: two
-// blocks have a graph each. Memory: device blocks count as the network's. Thread safety: one
-// thread, the network's.
+// blocks have a graph each.
+//
+// Memory: device blocks count as the network's.
+//
+// Thread safety: one thread, the network's.
 #pragma once
 
 #include <array>

@@ -1,7 +1,9 @@
 // StepOps on a CUDA device: kernels and cuBLAS on one stream.
 //
 // Invariants: one stream and a workspace of its own, so cuBLAS gives the same bits for the same
-// call. The first failure is kept until TakeStatus. Thread safety: one thread, the device current.
+// call. The first failure is kept until TakeStatus.
+//
+// Thread safety: one thread, the device current.
 #pragma once
 
 #include <memory>

@@ -7,12 +7,15 @@
 // Rows may be read by slot from a block that stays (MakeResidentRows), and parameters from Geo's
 // local values (MakeGeoValues), whose optimizer then runs here; graphs hold neither's address but
 // that of the dense tensors.
+//
 // Invariants: the same batch gives the same bits on the same device. Not those of DenseNet: bits
 // differ from the CPU's, a logit may differ in the last bits between batches, and gradient sums are
 // not cut at chunks (README.md).
+//
 // Memory: device blocks bounded by options.device_memory_fraction, and pinned blocks; they grow
-// with the largest batch seen, a steady state allocates nothing. Thread safety: one thread calls at
-// a time; device_stats from any.
+// with the largest batch seen, a steady state allocates nothing.
+//
+// Thread safety: one thread calls at a time; device_stats from any.
 #pragma once
 
 #include <array>

@@ -2,7 +2,9 @@
 // that they leave; pulled rows go up, deltas come down, the server's values go up.
 //
 // Memory on the device: twice the dense tables and their state, 2 x dim + state floats a slot, and
-// what an exchange holds; room for slots grows by up to half. Thread safety: one thread.
+// what an exchange holds; room for slots grows by up to half.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,9 @@
 // ResidentRows on a device: one block of slots that does not move. Also what a step reads of values
 // that are on the device already.
 //
-// Memory: capacity x dim floats, from the start. Thread safety: one thread.
+// Memory: capacity x dim floats, from the start.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <memory>

@@ -4,7 +4,9 @@
 // Invariants: a graph holds the addresses it was captured with: those of its key, and others; Clear
 // when one of the others changes. The first time runs without capture, so that modules are loaded
 // and plans made outside of it. At most kMaxEntries keys are known, the least recently used goes; a
-// graph that runs then ends first. Thread safety: one thread.
+// graph that runs then ends first.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

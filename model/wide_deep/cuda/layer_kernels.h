@@ -3,8 +3,10 @@
 //
 // Invariants: a column sum is cut in slices of kSliceRows rows; inside a slice kSliceLanes threads
 // add every kSliceLanes-th row and are then added in order; slices are added in order. All in
-// double: the sum depends on the batch only. Shapes: B examples padded to `rows` rows; matrices
-// are row major with `ld` elements a row. Thread safety: pure functions on elements of their own.
+// double: the sum depends on the batch only. Shapes: B examples padded to `rows` rows; matrices are
+// row major with `ld` elements a row.
+//
+// Thread safety: pure functions on elements of their own.
 #pragma once
 
 #include "model/net/cuda/half_types.h"

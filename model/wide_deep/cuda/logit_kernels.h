@@ -1,7 +1,9 @@
 // Output layer, wide part, log loss and its gradient of one example, on kWarp lanes.
 //
 // Invariants: a lane takes every kWarp-th term; lanes are added as a tree (lane ^ 16, 8, 4, 2, 1),
-// in double. Thread safety: pure functions.
+// in double.
+//
+// Thread safety: pure functions.
 #pragma once
 
 #include "model/net/cuda/half_types.h"

@@ -5,6 +5,7 @@
 // column of the row (SumChunk): rows that lie in the chunk are finished there; a row that reaches
 // over a border leaves its part in heads (begun before the chunk) or tails (begun in it). FinishRow
 // adds the parts of such rows in order, in double, and writes 0 for rows that no key touches.
+//
 // Thread safety: pure functions on elements of their own.
 #pragma once
 

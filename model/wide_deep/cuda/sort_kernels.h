@@ -3,8 +3,9 @@
 // kSortBits bits a pass, least significant first. A tile of kSortTile keys belongs to a block of
 // kSortThreads threads, each with kSortItems keys in a row. A pass: count the digits of each tile;
 // scan the counts (digit major); place. Each thread counts and places its keys one after another,
-// so the order is that of the keys and nothing is atomic. Thread safety: functions of one thread of
-// a block; the calls of a phase touch different memory.
+// so the order is that of the keys and nothing is atomic.
+//
+// Thread safety: functions of one thread of a block; the calls of a phase touch different memory.
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,12 @@
 //
 // Invariants: a step reads the current block, which nothing else touches before it has ended; the
 // other one holds the batch that was brought up ahead, if any. A batch is known by its addresses,
-// which stay its own because `staged_` holds it. Memory: the second block is taken with the first
-// batch that is announced, and given back for good when the device has no room for both. Thread
-// safety: one thread.
+// which stay its own because `staged_` holds it.
+//
+// Memory: the second block is taken with the first batch that is announced, and given back for good
+// when the device has no room for both.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,9 @@
 // outputs, for padded sizes.
 //
 // Invariants: every part begins at a multiple of kAlignment; parts do not overlap; a layout is a
-// function of network and sizes. Thread safety: plain data, pure functions.
+// function of network and sizes.
+//
+// Thread safety: plain data, pure functions.
 #pragma once
 
 #include <cstddef>

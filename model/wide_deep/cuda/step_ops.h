@@ -3,7 +3,9 @@
 // what they are given is tested without a GPU.
 //
 // Pointers are device memory. Sizes are padded ones; kernels stop at those of the header. Failures
-// are kept: see the implementation's status(). Thread safety: one thread.
+// are kept: see the implementation's status().
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

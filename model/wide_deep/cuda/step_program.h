@@ -4,7 +4,9 @@
 //
 // Shapes: B = shape.batch rows everywhere, padding included; padding is 0 in activations and in
 // gradients. Everything is a pure function of shape and pointers, so that it can be captured in a
-// CUDA graph. Thread safety: constant after construction.
+// CUDA graph.
+//
+// Thread safety: constant after construction.
 #pragma once
 
 #include "model/wide_deep/cuda/step_layout.h"

@@ -2,8 +2,11 @@
 //
 // Real sizes are in the header that goes up with the batch; launches are planned for padded sizes
 // and every kernel stops at the real ones, so that one CUDA graph serves batches of nearly the same
-// size. Memory: pointers to device memory (in host tests: to host memory), borrowed. Thread safety:
-// plain data.
+// size.
+//
+// Memory: pointers to device memory (in host tests: to host memory), borrowed.
+//
+// Thread safety: plain data.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ std::string Generated(const ClickFiles& options) {
   return text;
 }
 
-TEST(ClickFilesTest, TheLinesAreTheSameForAnyFilesThreadsAndCompression) {
+TEST(ClickFilesTest, LinesDoNotDependOnFilesThreadsOrCompression) {
   const TempFolder folder;
   for (const Compression compression :
        {Compression::kNone, Compression::kGzip, Compression::kZstd}) {
@@ -66,7 +66,7 @@ TEST(ClickFilesTest, TheLinesAreTheSameForAnyFilesThreadsAndCompression) {
   }
 }
 
-TEST(ClickFilesTest, SkipGoesOnInTheSameData) {
+TEST(ClickFilesTest, SkipContinuesInTheSameData) {
   const TempFolder folder;
   ClickFiles options = Options(folder, 1);
   options.skip = 7;
@@ -80,7 +80,7 @@ TEST(ClickFilesTest, SkipGoesOnInTheSameData) {
   EXPECT_EQ(all.substr(all.size() - tail.size()), tail);
 }
 
-TEST(ClickFilesTest, AFileThatExistsIsReplacedOnlyWhenAsked) {
+TEST(ClickFilesTest, ExistingFilesAreReplacedOnlyOnRequest) {
   const TempFolder folder;
   ClickFiles options = Options(folder, 1);
   options.examples = 10;
@@ -94,7 +94,7 @@ TEST(ClickFilesTest, AFileThatExistsIsReplacedOnlyWhenAsked) {
   EXPECT_EQ(TextOf(options.paths[0]), Generated(options));
 }
 
-TEST(ClickFilesTest, ALinkGoesOnPointingAtTheFile) {
+TEST(ClickFilesTest, ALinkStillPointsAtTheFile) {
   const TempFolder folder;
   ClickFiles options = Options(folder, 1);
   options.paths = {folder.Path("link")};
@@ -104,15 +104,15 @@ TEST(ClickFilesTest, ALinkGoesOnPointingAtTheFile) {
   EXPECT_EQ(TextOf(folder.Path("there")), Generated(options));
 }
 
-TEST(ClickFilesTest, AFailureNamesTheFileAndLeavesNone) {
+TEST(ClickFilesTest, AFailureNamesTheFileAndLeavesNoUnfinishedOne) {
   const TempFolder folder;
   ClickFiles options = Options(folder, 3);
   options.threads = 3;
   options.paths[1] = folder.Path("absent/part-1");
   const auto summary = WriteClickFiles(options);
   EXPECT_THAT(std::string(summary.status().message()), HasSubstr("absent/part-1"));
-  EXPECT_EQ(Env::Real()->List(folder.path())->size(), 1);  // the first one was whole
-  // A device that takes nothing.
+  EXPECT_EQ(Env::Real()->List(folder.path())->size(), 1);  // the first file was complete
+  // A device that accepts no bytes.
   options.paths = {"/dev/full"};
   EXPECT_THAT(std::string(WriteClickFiles(options).status().message()), HasSubstr("/dev/full"));
 }

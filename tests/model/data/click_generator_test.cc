@@ -25,7 +25,7 @@ std::vector<std::vector<std::string>> Cells(const std::string& text) {
   return rows;
 }
 
-TEST(ClickGeneratorTest, LinesHaveCriteosForm) {
+TEST(ClickGeneratorTest, LinesHaveTheFormatOfCriteo) {
   const auto rows = Cells(Lines({}, 0, 500));
   ASSERT_EQ(rows.size(), 500);
   size_t missing = 0;
@@ -47,7 +47,7 @@ TEST(ClickGeneratorTest, LinesHaveCriteosForm) {
   EXPECT_LT(missing, 500 * 10);
 }
 
-TEST(ClickGeneratorTest, ALineDependsOnOptionsAndItsNumberAlone) {
+TEST(ClickGeneratorTest, ALineDependsOnlyOnOptionsAndItsNumber) {
   const std::string whole = Lines({}, 0, 300);
   EXPECT_EQ(Lines({}, 0, 100) + Lines({}, 100, 1) + Lines({}, 101, 199), whole);
   ClickOptions other;
@@ -81,8 +81,8 @@ TEST(ClickGeneratorTest, LongTailsHaveTheirShare) {
     ++present;
     ++seen[row[16]];
   }
-  // Of 1 / r^1.05 over 10,131,227 ranks the first has 0.0893; half of the values lie beyond rank
-  // 600 or so.
+  // With 1 / r^1.05 over 10,131,227 ranks, the first rank has a share of 0.0893, and half of the
+  // values are beyond about rank 600.
   int most = 0;
   for (const auto& [value, count] : seen) most = std::max(most, count);
   EXPECT_NEAR(most, 0.0893 * present, 250);
@@ -116,7 +116,7 @@ TEST(ClickGeneratorTest, LabelsFollowTheTrueProbabilities) {
   }
 }
 
-TEST(ClickSumsTest, AucIsThatOfAllPairs) {
+TEST(ClickSumsTest, AucMatchesACountOfAllPairs) {
   const double logits[] = {-20, -1, 0, 0, 0.5, 2, 2, 17};
   const bool labels[] = {false, true, false, true, false, false, true, true};
   ClickSums one, two;

@@ -1,5 +1,5 @@
-// The fast path of Criteo lines against a plain one: split at every tab, strtod, log1p, the frozen
-// hashes.
+// Compares the fast path of Criteo lines with a plain parser, which splits at every tab and uses
+// strtod, log1p and the frozen hashes.
 #include <cmath>
 #include <cstdlib>
 #include <random>
@@ -17,9 +17,9 @@
 namespace sluice {
 namespace {
 
-// Of I1..I13 every third is plain, the others logarithms, some normalized. Of C1..C26 every second
-// has a key for missing values, every fifth is folded, and C7 is the part of a cross, which has no
-// plain slot.
+// Every third of I1..I13 is plain; the others are logarithms, and some are normalized. Every second
+// of C1..C26 has a key for missing values, every fifth is folded, and C7 is part of a cross, so its
+// slot is not plain.
 std::string JobText() {
   std::string text = "data { format: CRITEO_TSV } ";
   for (int i = 1; i <= 13; ++i) {
@@ -38,7 +38,7 @@ std::string JobText() {
 
 bool ReferenceNumber(const std::string& cell, double* value) {
   if (cell.empty() || std::isspace(static_cast<unsigned char>(cell[0]))) return false;
-  if (cell.find_first_of("xXpP(") != std::string::npos) return false;  // strtod knows more forms
+  if (cell.find_first_of("xXpP(") != std::string::npos) return false;  // strtod accepts more forms
   char* end = nullptr;
   *value = std::strtod(cell.c_str(), &end);
   return end == cell.c_str() + cell.size() && std::isfinite(*value) &&
@@ -169,7 +169,7 @@ void ExpectSame(const std::vector<std::string>& lines) {
   }
 }
 
-TEST(CriteoParseTest, RandomAndMalformedLinesAreReadAsByThePlainParser) {
+TEST(CriteoParseTest, FastAndPlainParserAgreeOnRandomAndMalformedLines) {
   for (const uint32_t seed : {1, 2, 3}) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     std::mt19937 source(seed);
@@ -179,7 +179,7 @@ TEST(CriteoParseTest, RandomAndMalformedLinesAreReadAsByThePlainParser) {
   }
 }
 
-TEST(CriteoParseTest, GeneratedLinesAreReadAsByThePlainParser) {
+TEST(CriteoParseTest, FastAndPlainParserAgreeOnGeneratedLines) {
   ClickOptions options;
   options.cardinality = 1000;
   ClickSums sums;

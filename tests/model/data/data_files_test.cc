@@ -38,7 +38,7 @@ std::shared_ptr<const DataFiles> See(const JobConfig& job) {
   return files.ok() ? *files : nullptr;
 }
 
-TEST(DataFilesTest, ReportsWhatAnotherHostMustSeeToo) {
+TEST(DataFilesTest, ReportsWhatOtherHostsMustAlsoSee) {
   const TempFolder folder;
   const std::string a = folder.Write("train-a", "abc"), b = folder.Write("train-b", "abd"),
                     test = folder.Write("test", std::string(300000, 'x'));
@@ -55,7 +55,7 @@ TEST(DataFilesTest, ReportsWhatAnotherHostMustSeeToo) {
   EXPECT_EQ(report.eval_seen(0).bytes(), 300000u);
 }
 
-TEST(DataFilesTest, AJobThatOnlyEvaluatesLooksAtNoTrainingFile) {
+TEST(DataFilesTest, EvaluateOnlyJobsIgnoreTrainingFiles) {
   const TempFolder folder;
   folder.Write("test", "x");
   JobConfig job = JobOf(folder);
@@ -113,6 +113,19 @@ TEST(DataFilesTest, EveryKindOfChangeIsAnErrorThatNamesTheFile) {
   }
 }
 
+TEST(DataFilesTest, APredictionLooksAtTheFilesThatItIsGiven) {
+  const TempFolder folder;
+  const std::string a = folder.Write("a", "1\n"), b = folder.Write("b", "2\n");
+  const auto files = DataFiles::SeeForPrediction({b, a, b});
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_TRUE((*files)->CheckAllUnchanged({a, b}).ok());
+  folder.Write("b", "2\n3\n");
+  EXPECT_TRUE((*files)->CheckUnchanged(a).ok());
+  EXPECT_EQ((*files)->CheckUnchanged(b).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(DataFiles::SeeForPrediction({a, folder.Path("none")}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
 // Changes a file while its lines are parsed.
 class ChangingSchema : public FeatureSchema {
  public:
@@ -140,7 +153,7 @@ class ReadUnchangedTest : public ::testing::Test {
     folder_.Write("test", "x");
     job_ = JobForTest(
         "data { format: CSV csv { header: true } label { column: 'y' } cache: true } "
-        "model { wide_deep { hidden_units: 4 } } features { name: 'x' numeric {} }");
+        "features { name: 'x' numeric {} }");
     *job_.mutable_data()->mutable_train_files() = JobOf(folder_).data().train_files();
     job_.set_output_dir(folder_.Path("out/run"));
   }

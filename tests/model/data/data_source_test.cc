@@ -50,7 +50,7 @@ Piece Read(const Source& source, const std::string& path, uint64_t begin = 0,
   return piece;
 }
 
-// The only number of each example.
+// The one number of each example.
 std::vector<float> Numbers(const Source& source, const std::string& path, uint64_t begin = 0,
                            uint64_t end = UINT64_MAX) {
   const Piece piece = Read(source, path, begin, end);
@@ -67,8 +67,8 @@ const char kHeader[] =
     "data { format: CSV label { column: 'y' } csv { header: true } } features { name: 'n' numeric "
     "{} }";
 
-// Every two-cut split of a text whose numbers are `expected`, plain and gzip, each through one data
-// source (whose kept readers must not matter).
+// Reads a text whose numbers are `expected` in every split by two cuts, plain and gzip. All splits
+// use one data source, whose kept readers must not matter.
 void ExpectEverySplitIsExact(const char* job, const std::string& text,
                              const std::vector<float>& expected) {
   const TempFolder folder;
@@ -99,7 +99,7 @@ TEST(DataSourceTest, EverySplitOfAFileWithHeaderYieldsEachExampleOnce) {
   ExpectEverySplitIsExact(kHeader, "\nx,n,y\n7,1,0\n8,22,1\n9,3,0\n", {1, 22, 3});
 }
 
-// Lines of each piece as ReadPiece meets them.
+// The number of lines of each piece that ReadPiece finds.
 std::vector<uint64_t> LinesOfPieces(const Source& source, const std::string& path, uint64_t begin,
                                     uint64_t end, uint64_t piece) {
   std::vector<uint64_t> lines;
@@ -111,7 +111,7 @@ std::vector<uint64_t> LinesOfPieces(const Source& source, const std::string& pat
   return lines;
 }
 
-TEST(DataSourceTest, LinesAreCountedAsTheyAreRead) {
+TEST(DataSourceTest, CountLinesAgreesWithReadPiece) {
   const TempFolder folder;
   std::mt19937 random(5);
   std::string text = "\xEF\xBB\xBF# comment\n\ny,n\n";
@@ -139,12 +139,12 @@ TEST(DataSourceTest, LinesAreCountedAsTheyAreRead) {
         }
       }
     }
-    // Of text of unknown length the last piece is the one in which the last line starts.
+    // In text of unknown length, the last piece is the one in which the last line starts.
     EXPECT_EQ(source.data->CountLines(path, 0, UINT64_MAX, 10)->size(), (text.size() - 3) / 10 + 1);
   }
 }
 
-TEST(DataSourceTest, PiecesOfAFileWhoseHeaderHasChangedAreReadByTheNewOne) {
+TEST(DataSourceTest, AChangedHeaderAppliesToLaterPieces) {
   const TempFolder folder;
   const Source source = SourceOf(kHeader);
   const std::string path = folder.Write("a", "y,n\n1,5\n");
@@ -153,7 +153,7 @@ TEST(DataSourceTest, PiecesOfAFileWhoseHeaderHasChangedAreReadByTheNewOne) {
   EXPECT_THAT(Numbers(source, path), ElementsAre(6));
 }
 
-TEST(DataSourceTest, PiecesInAnyOrderAndOnManyThreadsAreRight) {
+TEST(DataSourceTest, PiecesMayBeReadInAnyOrderAndOnManyThreads) {
   const TempFolder folder;
   std::string text;
   for (int i = 0; i < 20000; ++i) text += "1," + std::to_string(i) + "\n";
@@ -165,7 +165,7 @@ TEST(DataSourceTest, PiecesInAnyOrderAndOnManyThreadsAreRight) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int p = kPieces - 1 - t; p >= 0;
-           p -= 4) {  // backward, so kept readers are of no use to some
+           p -= 4) {  // backwards, so that kept readers do not help every time
         pieces[p] =
             Numbers(source, path, text.size() * p / kPieces, text.size() * (p + 1) / kPieces);
       }
@@ -178,7 +178,7 @@ TEST(DataSourceTest, PiecesInAnyOrderAndOnManyThreadsAreRight) {
   for (int i = 0; i < 20000; ++i) ASSERT_EQ(all[i], i);
 }
 
-TEST(DataSourceTest, AFileThatChangedIsReadAnew) {
+TEST(DataSourceTest, AChangedFileIsReadAgain) {
   const TempFolder folder;
   const Source source = SourceOf(kNamed);
   std::string path = folder.Write("a.gz", Gzip("0,1\n0,2\n0,3\n"));
@@ -213,14 +213,14 @@ TEST(DataSourceTest, HeaderNamesColumnsInAnyOrder) {
   EXPECT_THAT(Numbers(source, folder.Write("d", "")), IsEmpty());
 }
 
-TEST(DataSourceTest, AColumnThatTheFileLacksIsAnErrorOfTheFile) {
+TEST(DataSourceTest, AMissingColumnIsAnErrorOfTheFile) {
   const TempFolder folder;
   const Source source = SourceOf(kHeader);
   const std::string path = folder.Write("a", "y,m,z\n1,2,3\n");
   const Piece piece = Read(source, path);
   EXPECT_EQ(piece.status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(piece.status.message()),
-              AllOf(HasSubstr(path), HasSubstr("no column \"n\""), HasSubstr("y, m, z")));
+              AllOf(HasSubstr(path), HasSubstr("\"n\""), HasSubstr("y, m, z")));
   EXPECT_EQ(piece.bad.count, 0u);
   EXPECT_THAT(std::string(Read(source, folder.Write("b", "y,n,n\n1,2,3\n")).status.message()),
               HasSubstr("twice"));
@@ -231,7 +231,7 @@ TEST(DataSourceTest, OnlyTrainingNeedsTheLabelColumn) {
   const Source source = SourceOf(kHeader);
   const std::string path = folder.Write("a", "n\n5\n");
   EXPECT_THAT(std::string(Read(source, path).status.message()),
-              HasSubstr("\"y\", which is the label"));
+              AllOf(HasSubstr("\"y\""), HasSubstr("label")));
   const Piece piece = Read(source, path, 0, UINT64_MAX, /*need_label=*/false);
   EXPECT_TRUE(piece.status.ok()) << piece.status;
   EXPECT_THAT(piece.batch.numeric, ElementsAre(5));
@@ -249,10 +249,10 @@ TEST(DataSourceTest, BadLinesAreCountedAndTheFirstOnesNamed) {
   EXPECT_THAT(whole.batch.numeric, ElementsAre(1, 4));
   EXPECT_EQ(whole.bad.count, 14u);
   ASSERT_EQ(whole.bad.first.size(), BadLines::kNamed);
-  EXPECT_THAT(whole.bad.first[0], AllOf(HasSubstr(path + ":3: "), HasSubstr("1 values")));
+  EXPECT_THAT(whole.bad.first[0], AllOf(HasSubstr(path + ":3: "), HasSubstr("1 value")));
   EXPECT_THAT(whole.bad.first[1], AllOf(HasSubstr(path + ":5: "), HasSubstr("\"x\"")));
   EXPECT_THAT(whole.bad.first[2], AllOf(HasSubstr(path + ":6: "), HasSubstr("\"2\"")));
-  // Also in the middle of a file, whatever the order of the pieces.
+  // Lines are named also in the middle of a file, whatever the order of the pieces.
   const Piece middle = Read(source, path, 9);
   EXPECT_EQ(middle.bad.count, 13u);
   EXPECT_THAT(middle.bad.first[0], HasSubstr(path + ":5: "));
@@ -268,7 +268,7 @@ TEST(DataSourceTest, TooLongLinesAreBadLines) {
   ASSERT_TRUE(piece.status.ok());
   EXPECT_THAT(piece.batch.numeric, ElementsAre(1, 3));
   EXPECT_EQ(piece.bad.count, 1u);
-  EXPECT_THAT(piece.bad.first[0], HasSubstr("longer than 1048576 bytes"));
+  EXPECT_THAT(piece.bad.first[0], HasSubstr("1048576 bytes"));
 }
 
 TEST(DataSourceTest, LibsvmColumnsAreIndices) {
@@ -307,18 +307,17 @@ TEST(DataSourceTest, CriteoLinesHaveFortyColumns) {
 
 TEST(DataSourceTest, ContradictoryFormatsAreRefused) {
   const std::string feature = " features { name: 'n' numeric {} }";
-  EXPECT_THAT(CreateErrorOf("data { label { column: 'y' } }" + feature),
-              HasSubstr("data.format is not set"));
+  EXPECT_THAT(CreateErrorOf("data { label { column: 'y' } }" + feature), HasSubstr("data.format"));
   EXPECT_THAT(CreateErrorOf("data { format: CSV label { column: 'y' } }" + feature),
-              HasSubstr("neither header nor"));
+              AllOf(HasSubstr("data.csv"), HasSubstr("header"), HasSubstr("columns")));
   EXPECT_THAT(
       CreateErrorOf("data { format: CSV label { column: 'y' } csv { header: true columns: 'y' } }" +
                     feature),
-      HasSubstr("both header and columns"));
+      AllOf(HasSubstr("data.csv"), HasSubstr("header"), HasSubstr("columns")));
   EXPECT_THAT(
       CreateErrorOf("data { format: CSV label { column: 'y' } csv { columns: ['y', 'm'] } }" +
                     feature),
-      AllOf(HasSubstr("data.csv.columns has no column \"n\""), HasSubstr("y, m")));
+      AllOf(HasSubstr("data.csv.columns"), HasSubstr("\"n\""), HasSubstr("y, m")));
   EXPECT_THAT(
       CreateErrorOf("data { format: CSV label { column: 'z' } csv { columns: ['y', 'n'] } }" +
                     feature),
@@ -369,21 +368,22 @@ TEST(DataSourceTest, RandomBytesNeverCrash) {
 
 TEST(BadLinesTest, MergeAddsCountsAndKeepsTheFirstOnes) {
   BadLines a, b;
-  EXPECT_EQ(a.Describe(), "no malformed lines");
+  EXPECT_THAT(a.Describe(), HasSubstr("no malformed lines"));
   a.Add("f:1", absl::InvalidArgumentError("odd"));
   EXPECT_EQ(a.Describe(), "1 malformed line: f:1: odd");
   for (int i = 0; i < 7; ++i) b.Add("g:" + std::to_string(i), absl::InvalidArgumentError("bad"));
   a.Merge(b);
   EXPECT_EQ(a.count, 8u);
   EXPECT_THAT(a.first, ElementsAre("f:1: odd", "g:0: bad", "g:1: bad", "g:2: bad", "g:3: bad"));
-  EXPECT_THAT(a.Describe(), HasSubstr("8 malformed lines, the first 5: f:1: odd; g:0: bad"));
+  EXPECT_THAT(a.Describe(), AllOf(HasSubstr("8 malformed lines"), HasSubstr("first 5"),
+                                  HasSubstr("f:1: odd; g:0: bad")));
 }
 
-TEST(DataSourceTest, AMissingColumnIsToldBeforeAnythingIsReadWithTheClosestName) {
+TEST(DataSourceTest, CheckColumnsNamesAMissingColumnAndTheClosestName) {
   const TempFolder folder;
   const Source source = SourceOf(
       "data { format: CSV csv { header: true } label { column: 'y' } } "
-      "model { wide_deep { hidden_units: 4 } } features { name: 'hours' numeric {} }");
+      "features { name: 'hours' numeric {} }");
   const std::string good = folder.Write("good.csv", "hours,y,z\n"),
                     swapped = folder.Write("bad.csv", "huors,y,z\n1,1,1\n"),
                     unlabelled = folder.Write("test.csv", "hours,z\n"),
@@ -391,8 +391,8 @@ TEST(DataSourceTest, AMissingColumnIsToldBeforeAnythingIsReadWithTheClosestName)
   EXPECT_TRUE(source.data->CheckColumns(good, true).ok());
   const absl::Status status = source.data->CheckColumns(swapped, true);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(swapped), HasSubstr("\"hours\""),
-                                                   HasSubstr("did you mean \"huors\"?")));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(swapped), HasSubstr("\"hours\""), HasSubstr("\"huors\"")));
   EXPECT_FALSE(source.data->CheckColumns(unlabelled, true).ok());
   EXPECT_TRUE(source.data->CheckColumns(unlabelled, false).ok());
   EXPECT_FALSE(source.data->CheckColumns(gone, true).ok());

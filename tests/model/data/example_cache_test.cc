@@ -1,10 +1,13 @@
 #include "model/data/example_cache.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <utime.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
@@ -24,10 +27,10 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr char kFeatures[] =
-    "model { wide_deep { hidden_units: 4 embedding_dim: 2 } } features { name: 'x' numeric {} } "
+    "features { name: 'x' numeric {} } "
     "features { name: 'tags' categorical { multi_value_delimiter: '|' } } ";
 
-// A day ago: long enough for the time of change to tell contents apart.
+// A day ago, long enough for the modification time to tell contents apart.
 void Age(const std::string& path, int seconds = 86400) {
   const time_t then = absl::ToTimeT(Clock::Real()->WallNow()) - seconds;
   utimbuf times{then, then};
@@ -55,7 +58,7 @@ class ExampleCacheTest : public ::testing::Test {
                             [this](const std::string& line) { log_.push_back(line); });
   }
 
-  // What a new process reads, and whether from the cache.
+  // The examples that a new process reads, and whether they come from the cache.
   struct Read {
     Batch batch;
     BadLines bad;
@@ -111,7 +114,7 @@ class ExampleCacheTest : public ::testing::Test {
   std::vector<std::string> log_;
 };
 
-TEST_F(ExampleCacheTest, TheSecondReadIsMappedAndTheSameToTheBit) {
+TEST_F(ExampleCacheTest, TheSecondReadIsMappedAndHasTheSameBits) {
   job_.mutable_data()->set_max_bad_lines(10);
   job_.mutable_data()->set_weight_column("w");
   const Read plain = ReadWith(nullptr, {source_});
@@ -126,7 +129,7 @@ TEST_F(ExampleCacheTest, TheSecondReadIsMappedAndTheSameToTheBit) {
   EXPECT_THAT(log_, IsEmpty());
 }
 
-TEST_F(ExampleCacheTest, PiecesHaveFilesOfTheirOwn) {
+TEST_F(ExampleCacheTest, EachPieceHasItsOwnFile) {
   const DataPiece first{source_, 0, 2000}, second{source_, 2000, UINT64_MAX},
       none{source_, 100000, 100001};
   for (const bool cached : {false, true}) {
@@ -140,7 +143,7 @@ TEST_F(ExampleCacheTest, PiecesHaveFilesOfTheirOwn) {
   EXPECT_THAT(Files(), SizeIs(3));
 }
 
-TEST_F(ExampleCacheTest, LinesAreCountedByTheHeaderOfAFileThatFits) {
+TEST_F(ExampleCacheTest, LinesAreCountedFromTheHeaderOfAMatchingFile) {
   job_.mutable_data()->set_max_bad_lines(10);
   const auto count = [this](const DataPiece& piece) {
     return Cache()->CountLines(piece, *IdentifyFile(source_));
@@ -157,7 +160,7 @@ TEST_F(ExampleCacheTest, LinesAreCountedByTheHeaderOfAFileThatFits) {
   EXPECT_EQ(count({source_}), std::nullopt);
   fs::resize_file(OnlyFile(), 100);
   EXPECT_EQ(count({source_}), std::nullopt);
-  EXPECT_THAT(log_, SizeIs(1));  // of the read of the changed file
+  EXPECT_THAT(log_, SizeIs(1));  // from reading the changed file
 }
 
 TEST_F(ExampleCacheTest, SummariesOfPiecesAddUpToThatOfTheFileCachedOrNot) {
@@ -165,7 +168,7 @@ TEST_F(ExampleCacheTest, SummariesOfPiecesAddUpToThatOfTheFileCachedOrNot) {
   job_.mutable_features(1)->mutable_categorical()->add_vocabulary("b5");  // the text has "5"
   job_.mutable_features(1)->mutable_categorical()->add_vocabulary("b6");
   const DataSummary whole = ReadWith(nullptr, {source_}).summary;
-  EXPECT_EQ(whole.examples(), 500u);  // the bad lines are none
+  EXPECT_EQ(whole.examples(), 500u);  // bad lines are not examples
   EXPECT_EQ(whole.positive(), 250u);
   ASSERT_EQ(whole.features_size(), 2);
   EXPECT_EQ(whole.features(0).missing(), 0u);
@@ -182,7 +185,7 @@ TEST_F(ExampleCacheTest, SummariesOfPiecesAddUpToThatOfTheFileCachedOrNot) {
   }
 }
 
-TEST_F(ExampleCacheTest, OneKeyASlotAndWeightsOfOneTakeNoSpace) {
+TEST_F(ExampleCacheTest, OneKeyPerSlotAndUnitWeightsTakeNoSpace) {
   std::string text = "y,w,x,tags\n";
   for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, "1,1,1,a\n");
   Age(folder_.Write("train.csv", text));
@@ -207,18 +210,36 @@ TEST_F(ExampleCacheTest, AChangedSourceIsParsedAgainAndTheReasonLogged) {
   const Read changed = ReadAll();
   EXPECT_FALSE(changed.cached);
   EXPECT_THAT(changed.batch.numeric, ElementsAre(77));
-  EXPECT_THAT(log_, ElementsAre(HasSubstr("the data file has changed")));
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("changed")));
   EXPECT_TRUE(ReadAll().cached);
 }
 
-TEST_F(ExampleCacheTest, ASourceThatIsStillWrittenIsNotCached) {
+// cp -p, rsync and touch -r give a file an old time of writing.
+TEST_F(ExampleCacheTest, AChangedSourceOfTheSameSizeAndTimeIsParsedAgain) {
+  const std::string text = "y,w,x,tags\n1,1,3,a\n0,1,4,b\n";
+  Age(folder_.Write("train.csv", text));
+  struct stat before;
+  ASSERT_EQ(stat(source_.c_str(), &before), 0);
+  ReadAll();
+  ASSERT_TRUE(ReadAll().cached);
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(20));  // beyond the file system's clock tick
+  folder_.Write("train.csv", "y,w,x,tags\n1,1,7,a\n0,1,8,b\n");
+  const timespec times[2] = {before.st_atim, before.st_mtim};
+  ASSERT_EQ(utimensat(AT_FDCWD, source_.c_str(), times, 0), 0);
+  const Read changed = ReadAll();
+  EXPECT_FALSE(changed.cached);
+  EXPECT_THAT(changed.batch.numeric, ElementsAre(7, 8));
+}
+
+TEST_F(ExampleCacheTest, ASourceStillBeingWrittenIsNotCached) {
   folder_.Write("train.csv", "y,w,x,tags\n1,1,77,a\n");
   Age(source_, -10);  // changed "just now"
   ReadAll();
   EXPECT_THAT(Files(), IsEmpty());
 }
 
-TEST_F(ExampleCacheTest, OtherFeaturesAreOtherFiles) {
+TEST_F(ExampleCacheTest, OtherFeaturesUseOtherFiles) {
   ReadAll();
   job_.mutable_features(0)->mutable_numeric()->set_log(true);
   EXPECT_FALSE(ReadAll().cached);
@@ -226,17 +247,32 @@ TEST_F(ExampleCacheTest, OtherFeaturesAreOtherFiles) {
   EXPECT_FALSE(ReadAll().cached);
   job_.mutable_data()->set_weight_column("w");
   EXPECT_FALSE(ReadAll().cached);
-  job_.mutable_model()->mutable_wide_deep()->set_wide_numeric(false);
-  EXPECT_FALSE(ReadAll().cached);
-  EXPECT_THAT(Files(), SizeIs(5));
-  // What does not decide how a line is read.
+  EXPECT_THAT(Files(), SizeIs(4));
+  // These options do not affect parsing.
   job_.mutable_train()->set_batch_size(7);
   job_.mutable_data()->set_max_bad_lines(100);
   EXPECT_TRUE(ReadAll().cached);
   EXPECT_THAT(log_, IsEmpty());
 }
 
-TEST_F(ExampleCacheTest, EveryDamageIsSeenAndRepaired) {
+TEST(FingerprintTest, DependsOnTheKeysThatTheModelUses) {
+  const JobConfig job = FeaturesForTest(R"(
+      features { name: "a" in_wide: false categorical {} }
+      features { name: "b" categorical {} }
+      features { name: "a_x_b" cross { features: ["a", "b"] } })");
+  const auto fingerprint = [&job](const FeatureUse& use) {
+    const auto schema = FeatureSchema::Create(job, use);
+    EXPECT_TRUE(schema.ok()) << schema.status();
+    return FingerprintOf(job, **schema);
+  };
+  FeatureUse no_wide, no_deep;
+  no_wide.keys.wide = false;
+  no_deep.keys.deep = false;  // then "a" is a part of the cross only
+  EXPECT_EQ(fingerprint(FeatureUse()), fingerprint(no_wide));
+  EXPECT_NE(fingerprint(FeatureUse()), fingerprint(no_deep));
+}
+
+TEST_F(ExampleCacheTest, EveryDamageIsDetectedAndRepaired) {
   const Read whole = ReadAll();
   const std::string file = OnlyFile();
   const std::string bytes = *Env::Real()->ReadFile(file);
@@ -250,7 +286,7 @@ TEST_F(ExampleCacheTest, EveryDamageIsSeenAndRepaired) {
     damaged.push_back(bytes);
     damaged.back()[at] ^= 1;
   }
-  // A byte of each section: those follow one another, padded to 64 bytes.
+  // One byte in each of several sections, which are consecutive and padded to 64 bytes.
   for (const size_t at :
        {4096u, 4096u + 2048u, 4096u + 2 * 2048u, static_cast<unsigned>(bytes.size() / 2)}) {
     damaged.push_back(bytes);
@@ -262,21 +298,21 @@ TEST_F(ExampleCacheTest, EveryDamageIsSeenAndRepaired) {
     const Read again = ReadAll();
     EXPECT_FALSE(again.cached) << i;
     ExpectSame(whole, again);
-    EXPECT_THAT(log_, ElementsAre(HasSubstr("is not used and made again"))) << i;
+    EXPECT_THAT(log_, ElementsAre(HasSubstr(file))) << i;
     EXPECT_EQ(*Env::Real()->ReadFile(file), bytes) << i;
   }
 }
 
-TEST_F(ExampleCacheTest, AHalfWrittenFileIsNoFile) {
+TEST_F(ExampleCacheTest, AnUnfinishedFileIsIgnored) {
   ReadAll();
   const std::string file = OnlyFile();
   fs::rename(file, file + kUnfinishedSuffix);
   EXPECT_FALSE(ReadAll().cached);
-  EXPECT_THAT(Files(), ElementsAre(file));  // written over what was left
+  EXPECT_THAT(Files(), ElementsAre(file));  // the unfinished file was overwritten
   EXPECT_TRUE(ReadAll().cached);
 }
 
-TEST_F(ExampleCacheTest, WithoutRoomTheJobGoesOnWithOneWarning) {
+TEST_F(ExampleCacheTest, WithoutRoomTheJobContinuesWithOneWarning) {
   job_.mutable_data()->set_cache_max_bytes(5000);
   const auto cache = Cache();
   for (int i = 0; i < 3; ++i) {
@@ -285,18 +321,18 @@ TEST_F(ExampleCacheTest, WithoutRoomTheJobGoesOnWithOneWarning) {
     EXPECT_GT(read.batch.n, 0);
   }
   EXPECT_THAT(Files(), IsEmpty());
-  EXPECT_THAT(log_, ElementsAre(HasSubstr("raise data.cache_max_bytes")));
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("data.cache_max_bytes")));
 }
 
-TEST_F(ExampleCacheTest, AFolderThatCannotBeMadeIsOneWarning) {
+TEST_F(ExampleCacheTest, AFolderThatCannotBeCreatedGivesOneWarning) {
   folder_.Write("file", "");
   job_.mutable_data()->set_cache_dir(folder_.Path("file/cache"));
   const auto cache = Cache();
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(ReadWith(cache.get(), {source_}).cached);
-  EXPECT_THAT(log_, testing::Contains(HasSubstr("not cached any more")).Times(1));
+  EXPECT_THAT(log_, testing::Contains(HasSubstr("no longer cached")).Times(1));
 }
 
-TEST_F(ExampleCacheTest, WhatWasNotUsedForLongestMakesRoom) {
+TEST_F(ExampleCacheTest, LeastRecentlyUsedFilesMakeRoom) {
   const DataPiece a{source_, 0, 1000}, b{source_, 1000, 2000}, c{source_, 2000, 3000};
   ReadPiece(a);
   const std::string file_of_a = OnlyFile();
@@ -306,7 +342,7 @@ TEST_F(ExampleCacheTest, WhatWasNotUsedForLongestMakesRoom) {
     bytes += fs::file_size(file);
     Age(file, file == file_of_a ? 100 : 50);
   }
-  EXPECT_TRUE(ReadPiece(a).cached);  // now b is the one unused for longest
+  EXPECT_TRUE(ReadPiece(a).cached);  // now b is the least recently used
   job_.mutable_data()->set_cache_max_bytes(bytes + 2000);
   EXPECT_FALSE(ReadPiece(c).cached);
   EXPECT_TRUE(ReadPiece(c).cached);
@@ -314,14 +350,39 @@ TEST_F(ExampleCacheTest, WhatWasNotUsedForLongestMakesRoom) {
   EXPECT_THAT(Files(), SizeIs(2));
 }
 
-TEST_F(ExampleCacheTest, SettingsSayWhetherItIsReadAndWritten) {
+TEST_F(ExampleCacheTest, FilesOfOthersAreNeverEvicted) {
+  ReadPiece({source_, 0, 1000});
+  const std::string own = OnlyFile();
+  const std::string bytes = *Env::Real()->ReadFile(own);
+  const std::string digits(32, 'a');
+  // A text under a name of the cache, and copies of its file under other names.
+  const std::pair<std::string, std::string> foreign[] = {
+      {digits + ".examples", std::string(3000, 'x')},
+      {"my.examples", bytes},
+      {digits + "a.examples", bytes},
+      {std::string(32, 'A') + ".examples", bytes},
+      {digits + ".examples.bak", bytes}};
+  const std::string dir = fs::path(own).parent_path().string() + "/";
+  for (const auto& [name, contents] : foreign) {
+    ASSERT_TRUE(Env::Real()->WriteFile(dir + name, {contents}).ok());
+    Age(dir + name, 100);
+  }
+  Age(own, 50);
+  job_.mutable_data()->set_cache_max_bytes(100);
+  EXPECT_FALSE(ReadPiece({source_, 1000, 2000}).cached);
+  EXPECT_FALSE(fs::exists(own));
+  for (const auto& [name, contents] : foreign)
+    EXPECT_EQ(Env::Real()->ReadFile(dir + name).value_or(""), contents) << name;
+}
+
+TEST_F(ExampleCacheTest, SettingsControlReadingAndWriting) {
   job_.mutable_data()->clear_cache();
   ReadAll();
   EXPECT_THAT(Files(), IsEmpty());  // unset: nothing is written
   job_.mutable_data()->set_cache(true);
   ReadAll();
   job_.mutable_data()->clear_cache();
-  EXPECT_TRUE(ReadAll().cached);  // but used
+  EXPECT_TRUE(ReadAll().cached);  // but existing files are used
   job_.mutable_data()->set_cache(false);
   EXPECT_EQ(Cache(), nullptr);
 }

@@ -12,8 +12,10 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kCsv[] =
     "data { format: CSV label { column: 'y' } csv { header: true comment_prefix: '#' } }"
@@ -48,7 +50,7 @@ Lines ReadAll(const std::string& job_text, const ExampleStream::Options& options
   return lines;
 }
 
-// What `write` puts into a pipe is the standard input of `read`.
+// Runs `read` with the bytes that `write` puts into a pipe as its standard input.
 template <typename F>
 void WithInput(const std::string& text, F read) {
   int fds[2];
@@ -127,6 +129,45 @@ TEST(ExampleStreamTest, AnIdCanBeAFeatureOrTheLabelInEveryFormat) {
                       options)
                   .ids,
               ElementsAre("8 9", "3"));
+}
+
+TEST(ExampleStreamTest, AFileThatChangesWhileItIsReadIsAnError) {
+  const TempFolder folder;
+  const std::string text = "n,y\n1,0\n2,1\n";
+  const JobConfig job = JobForTest(kCsv);
+  for (const bool opened : {false, true}) {
+    const std::string path = folder.Write("f", text);
+    const auto data = DataSource::Create(job.data(), SchemaForTest(job));
+    ASSERT_TRUE(data.ok()) << data.status();
+    (*data)->Expect(*DataFiles::SeeForPrediction({path}));
+    ExampleStream::Options options;
+    options.path = path;
+    if (!opened) folder.Write("f", text + text);
+    const auto stream = (*data)->OpenStream(options);
+    if (!opened) {
+      EXPECT_EQ(stream.status().code(), absl::StatusCode::kFailedPrecondition);
+      continue;
+    }
+    folder.Write("f", "n,y\n1,0\n");
+    ExampleStream::Piece piece;
+    BadLines bad;
+    const auto more = (*stream)->Next(1 << 20, &piece, &bad);
+    EXPECT_EQ(more.status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(ExampleStreamTest, ALineWithoutTheLabelNamesWhatSaysHowManyColumnsThereAre) {
+  const TempFolder folder;
+  ExampleStream::Options options;
+  options.path = folder.Write("f", "1,2\n1\n1,2,0\n");
+  const Lines lines = ReadAll(
+      "data { format: CSV label { column: 'y' } csv { columns: ['n', 'm', 'y'] } }"
+      "features { name: 'n' numeric {} }",
+      options);
+  EXPECT_THAT(lines.numbers, ElementsAre(1));
+  ASSERT_EQ(lines.bad.first.size(), 2u);
+  EXPECT_THAT(lines.bad.first[0], AllOf(HasSubstr("data.csv.columns"), HasSubstr("\"y\"")));
+  EXPECT_THAT(lines.bad.first[1], AllOf(HasSubstr("data.csv.columns"), Not(HasSubstr("\"y\""))));
 }
 
 TEST(ExampleStreamTest, AMissingIdColumnIsNamed) {

@@ -9,6 +9,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -27,22 +28,41 @@ TEST(ExpandFilesTest, GlobsAreSortedAndEachFileIsTakenOnce) {
   EXPECT_TRUE(Expand({})->empty());
 }
 
-TEST(ExpandFilesTest, AFileWithAWildcardInItsNameIsItself) {
+TEST(ExpandFilesTest, FilesThatSeveralEntriesNameAreAWarning) {
+  const TempFolder folder;
+  const std::string a = folder.Write("a.tsv", "");
+  folder.Write("b.tsv", "");
+  JobConfig job;
+  job.mutable_data()->add_train_files(folder.Path("*.tsv"));
+  EXPECT_TRUE(WarnOfFilesNamedAgain(job).empty());
+  job.mutable_data()->add_train_files(a);
+  job.mutable_data()->add_eval_files(a);  // evaluation on training data is no repetition
+  EXPECT_THAT(WarnOfFilesNamedAgain(job),
+              ElementsAre(AllOf(HasSubstr("data.train_files"), HasSubstr(a))));
+  job.mutable_data()->add_eval_files(a);
+  EXPECT_EQ(WarnOfFilesNamedAgain(job).size(), 2u);
+  job.set_evaluate_only(true);
+  EXPECT_THAT(WarnOfFilesNamedAgain(job), ElementsAre(HasSubstr("data.eval_files")));
+  job.mutable_data()->add_eval_files(folder.Path("none"));
+  EXPECT_TRUE(WarnOfFilesNamedAgain(job).empty());
+}
+
+TEST(ExpandFilesTest, AFileWithAWildcardInItsNameMatchesItself) {
   const TempFolder folder;
   const std::string odd = folder.Write("a[1].csv", "");
   EXPECT_THAT(*Expand({odd}), ElementsAre(odd));
 }
 
-TEST(ExpandFilesTest, WhatRelativePathsAreRelativeToIsNamed) {
+TEST(ExpandFilesTest, ErrorsNameTheBaseOfRelativePaths) {
   google::protobuf::RepeatedPtrField<std::string> patterns;
   *patterns.Add() = "no/such/file";
   EXPECT_THAT(std::string(ExpandFiles(patterns).status().message()),
-              HasSubstr("against the folder of the job file"));
+              HasSubstr("the folder of the job file"));
   EXPECT_THAT(std::string(ExpandFiles(patterns, "the working folder").status().message()),
-              HasSubstr("against the working folder"));
+              HasSubstr("the working folder"));
 }
 
-// Root may read everything: this thread's process gives that up meanwhile.
+// Root may read everything, so the process gives up that right while this lives.
 class NoPrivileges {
  public:
   NoPrivileges() : user_(geteuid()) {
@@ -56,7 +76,7 @@ class NoPrivileges {
   const uid_t user_;
 };
 
-TEST(ExpandFilesTest, AFolderThatMayNotBeReadIsNamed) {
+TEST(ExpandFilesTest, ErrorsNameAnUnreadableFolder) {
   namespace fs = std::filesystem;
   const TempFolder folder;
   fs::permissions(folder.path(), fs::perms::all);
@@ -75,14 +95,14 @@ TEST(ExpandFilesTest, AFolderThatMayNotBeReadIsNamed) {
     for (const std::string& pattern : patterns) {
       const absl::Status status = Expand({pattern}).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << pattern << status;
-      EXPECT_THAT(std::string(status.message()), HasSubstr("folder " + closed + " "));
+      EXPECT_THAT(std::string(status.message()), HasSubstr(closed + " "));
     }
     EXPECT_THAT(*Expand({folder.Path("open/*.csv")}), ElementsAre(other));
   }
   fs::permissions(closed, fs::perms::all);
 }
 
-TEST(ExpandFilesTest, APatternWithoutFilesIsNamed) {
+TEST(ExpandFilesTest, ErrorsNameAPatternWithoutFiles) {
   const TempFolder folder;
   const std::string a = folder.Write("a.tsv", "");
   const auto result = Expand({a, folder.Path("none-*.tsv")});

@@ -1,4 +1,4 @@
-// Small data files, plain and gzip, in a folder of their own.
+// Small data files, plain, gzip and zstd, in their own folder.
 #pragma once
 
 #include <zlib.h>

@@ -24,7 +24,7 @@ class HeaderLineTest : public ::testing::Test {
     std::ofstream(files_.back()) << text;
     return files_.back();
   }
-  // Of data whose defaults are filled in.
+  // The columns of data whose defaults are filled in.
   std::vector<std::string> Columns(const std::string& text) {
     DataConfig data;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &data)) << text;
@@ -36,7 +36,7 @@ class HeaderLineTest : public ::testing::Test {
   std::vector<std::string> files_;
 };
 
-TEST_F(HeaderLineTest, NamesAreCutAsExamplesAreAndExamplesBeginBehindThem) {
+TEST_F(HeaderLineTest, NamesAreSplitLikeExamplesAndExamplesBeginAfterThem) {
   const std::string file = Write("names",
                                  "\xEF\xBB\xBF"
                                  "a, \"b,c\" ,d\n1,2,3\n");

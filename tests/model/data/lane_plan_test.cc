@@ -19,7 +19,7 @@ struct Case {
   LaneOptions options;
 };
 
-// Files of some pieces each, every second one compressed when asked for.
+// Files with several pieces each. When asked for, every second file is compressed.
 std::vector<CountedPiece> Pieces(std::mt19937_64* random, int files, int most_pieces,
                                  int most_lines, bool compressed) {
   std::vector<CountedPiece> pieces;
@@ -111,7 +111,7 @@ TEST(LanePlanTest, EveryLineIsInOneLaneAndOnlyTheLastGlobalBatchIsShort) {
   }
 }
 
-TEST(LanePlanTest, RanksServeRunsOfTheLanesOfOneWorker) {
+TEST(LanePlanTest, RanksServeContiguousRunsOfOneWorkersLanes) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     const Case c = RandomCase(seed);
@@ -162,7 +162,7 @@ TEST(LanePlanTest, RanksReadCompressedFilesFromFrontToBack) {
   }
 }
 
-TEST(LanePlanTest, HardlyAPieceIsReadByTwoRanks) {
+TEST(LanePlanTest, FewPiecesAreReadByTwoRanks) {
   std::mt19937_64 random(7);
   const std::vector<CountedPiece> pieces = Pieces(&random, 3, 3000, 50, false);
   LaneOptions options;
@@ -185,7 +185,7 @@ TEST(LanePlanTest, HardlyAPieceIsReadByTwoRanks) {
   }
 }
 
-TEST(LanePlanTest, EpochsDifferAndWithoutShufflingOneLaneIsTheOrderOfTheFiles) {
+TEST(LanePlanTest, EpochsDifferAndOneUnshuffledLaneKeepsFileOrder) {
   std::mt19937_64 random(1);
   const std::vector<CountedPiece> pieces = Pieces(&random, 3, 30, 40, false);
   LaneOptions options;
@@ -203,7 +203,7 @@ TEST(LanePlanTest, EpochsDifferAndWithoutShufflingOneLaneIsTheOrderOfTheFiles) {
   EXPECT_EQ(all.size(), LinesOf(pieces));
 }
 
-TEST(LanePlanTest, WindowsEndAtDifferentStepsUnlessTheyHoldAll) {
+TEST(LanePlanTest, WindowsEndAtDifferentStepsUnlessTheyHoldEverything) {
   LaneOptions options;
   options.lanes = 4;
   options.window = 100;

@@ -7,6 +7,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -16,7 +17,7 @@ DataConfig Config(const std::string& text) {
   return config;
 }
 
-// Cells joined by '/', or the error.
+// The cells joined by '/', or the error.
 std::string Split(const Delimited& format, std::string line) {
   std::vector<std::string_view> cells(10);
   const auto count = format.Split(&line[0], line.size(), &cells);
@@ -28,7 +29,7 @@ std::string Split(const Delimited& format, std::string line) {
 
 std::string SplitCsv(const std::string& line) { return Split(Delimited(), line); }
 
-TEST(DelimitedTest, LinesWithoutQuotesAreCutAsThoseWithQuotes) {
+TEST(DelimitedTest, LinesWithAndWithoutQuotesAreSplitAlike) {
   const std::string letters = ",,,\t  ab";
   uint32_t state = 7;
   for (const bool trim : {true, false}) {
@@ -48,7 +49,7 @@ TEST(DelimitedTest, LinesWithoutQuotesAreCutAsThoseWithQuotes) {
   }
 }
 
-TEST(DelimitedTest, CellsAreCutAndTrimmed) {
+TEST(DelimitedTest, CellsAreSplitAndTrimmed) {
   EXPECT_EQ(SplitCsv("a, b ,\tc"), "a/b/c");
   EXPECT_EQ(SplitCsv(",a,"), "/a/");
   EXPECT_EQ(SplitCsv("a"), "a");
@@ -68,13 +69,13 @@ TEST(DelimitedTest, QuotesProtectDelimitersAndDoubledQuotes) {
 }
 
 TEST(DelimitedTest, BadQuotesAreErrors) {
-  EXPECT_THAT(SplitCsv("a,\"b"), HasSubstr("value 2 opens a quote"));
-  EXPECT_THAT(SplitCsv("\"a\"b,c"), HasSubstr("value 1 goes on"));
+  EXPECT_THAT(SplitCsv("a,\"b"), AllOf(HasSubstr("value 2"), HasSubstr("quote")));
+  EXPECT_THAT(SplitCsv("\"a\"b,c"), AllOf(HasSubstr("value 1"), HasSubstr("quote")));
   EXPECT_THAT(SplitCsv("\"a\"\"\""), ::testing::Eq("a\""));
-  EXPECT_THAT(SplitCsv("\""), HasSubstr("opens a quote"));
+  EXPECT_THAT(SplitCsv("\""), AllOf(HasSubstr("value 1"), HasSubstr("quote")));
 }
 
-TEST(DelimitedTest, CriteoCellsAreTakenAsTheyAre) {
+TEST(DelimitedTest, CriteoCellsAreTakenVerbatim) {
   EXPECT_EQ(Split(Delimited::Criteo(), "1\t\t \"a\t"), "1// \"a/");
 }
 
@@ -102,15 +103,15 @@ TEST(DelimitedTest, BadDelimitersAreRefused) {
         std::string(Delimited::FromConfig(Config(std::string("format: CSV csv {") + bad + "}"))
                         .status()
                         .message()),
-        HasSubstr("one character"));
+        HasSubstr("data.csv.delimiter"));
   }
   EXPECT_THAT(
       std::string(
           Delimited::FromConfig(Config("format: TSV csv { delimiter: ',' }")).status().message()),
-      HasSubstr("use format CSV"));
+      HasSubstr("TSV"));
 }
 
-// Values by column, "-" when missing; or the error.
+// The values by column, "-" where missing; or the error.
 template <typename Parser>
 std::vector<std::string> Parse(Parser* parser, size_t columns, std::string line) {
   const absl::Status status = parser->Parse(&line[0], line.size());
@@ -124,18 +125,20 @@ std::vector<std::string> Parse(Parser* parser, size_t columns, std::string line)
 TEST(DelimitedParserTest, MapsCellsToColumnsAndMarksMissing) {
   Delimited format;
   format.missing = {"?", "NA"};
-  DelimitedParser parser(format, {2, -1, 0}, 3);
+  DelimitedParser parser(format, {2, -1, 0}, 3, {});
   EXPECT_THAT(Parse(&parser, 3, "a,b,c"), ElementsAre("c", "-", "a"));
   EXPECT_THAT(Parse(&parser, 3, "?,b,NA"), ElementsAre("-", "-", "-"));
   EXPECT_THAT(Parse(&parser, 3, ",b,N"), ElementsAre("N", "-", "-"));
 }
 
 TEST(DelimitedParserTest, AWrongNumberOfValuesIsAnError) {
-  DelimitedParser parser(Delimited(), {0}, 3);
-  EXPECT_THAT(Parse(&parser, 1, "a,b"),
-              ElementsAre("the line has 2 values, the file has 3 columns"));
+  DelimitedParser parser(Delimited(), {0}, 3, {"X names", "; is it Y?"});
+  EXPECT_THAT(Parse(&parser, 1, "a"), ElementsAre("the line has 1 value, but X names 3 columns"));
+  EXPECT_THAT(
+      Parse(&parser, 1, "a,b"),
+      ElementsAre(AllOf(HasSubstr("2 values"), HasSubstr("X names 3"), HasSubstr("is it Y?"))));
   EXPECT_THAT(Parse(&parser, 1, "a,b,c,d"),
-              ElementsAre("the line has 4 values, the file has 3 columns"));
+              ElementsAre(AllOf(HasSubstr("4 values"), HasSubstr("X names 3"))));
 }
 
 TEST(LibsvmParserTest, ReadsNamedIndicesAndLeavesOthersMissing) {
@@ -148,10 +151,10 @@ TEST(LibsvmParserTest, ReadsNamedIndicesAndLeavesOthersMissing) {
 
 TEST(LibsvmParserTest, BadTokensAreErrors) {
   LibsvmParser parser({"label", "", "7"});
-  EXPECT_THAT(Parse(&parser, 3, "1 7"), ElementsAre(HasSubstr("\"7\" is not index:value")));
+  EXPECT_THAT(Parse(&parser, 3, "1 7"), ElementsAre(HasSubstr("\"7\"")));
   EXPECT_THAT(Parse(&parser, 3, "1 7:"), ElementsAre(HasSubstr("not index:value")));
   EXPECT_THAT(Parse(&parser, 3, "1 :7"), ElementsAre(HasSubstr("not index:value")));
-  EXPECT_THAT(Parse(&parser, 3, "1 7:1 7:2"), ElementsAre(HasSubstr("index 7 occurs twice")));
+  EXPECT_THAT(Parse(&parser, 3, "1 7:1 7:2"), ElementsAre(HasSubstr("index 7")));
   EXPECT_TRUE(parser.Skips("# comment"));
   EXPECT_TRUE(parser.Skips(" "));
 }

@@ -25,7 +25,7 @@ Lines Rest(LineReader* reader) {
   }
 }
 
-TEST(LineReaderTest, LinesHaveOffsetsAndNoEnds) {
+TEST(LineReaderTest, LinesHaveOffsetsAndNoLineEnds) {
   const TempFolder folder;
   LineReader reader = ReaderOf(folder.Write("a", "one\r\n\ntwo\n\r\nlast"));
   using P = std::pair<uint64_t, std::string>;
@@ -54,7 +54,7 @@ TEST(LineReaderTest, SeekFindsTheFirstLineAtOrAfterEveryOffset) {
   }
 }
 
-TEST(LineReaderTest, GoesOnFromWhereItIsToAnyLaterOffset) {
+TEST(LineReaderTest, SeeksToAnyLaterOffset) {
   const TempFolder folder;
   const std::string path = folder.Write("a", "one\ntwo\nthree\nfour\n");
   for (uint64_t offset = 5; offset < 19; ++offset) {
@@ -68,7 +68,7 @@ TEST(LineReaderTest, GoesOnFromWhereItIsToAnyLaterOffset) {
   }
 }
 
-TEST(LineReaderTest, LinesOfTheLimitAreWholeAndLongerOnesAreMarked) {
+TEST(LineReaderTest, LinesAtTheLimitAreWholeAndLongerOnesAreMarked) {
   const TempFolder folder;
   const size_t limit = LineReader::kMaxLineBytes;
   for (const char* end : {"\n", "\r\n"}) {
@@ -89,7 +89,7 @@ TEST(LineReaderTest, LinesOfTheLimitAreWholeAndLongerOnesAreMarked) {
   }
 }
 
-// Text in memory that counts what is read of it.
+// Text in memory that counts the bytes read from it.
 class CountingReader : public TextReader {
  public:
   CountingReader(std::string text, uint64_t* read)
@@ -111,7 +111,7 @@ class CountingReader : public TextReader {
   uint64_t* const read_;
 };
 
-TEST(LineReaderTest, LittleTextIsReadBehindTheExpectedEnd) {
+TEST(LineReaderTest, LittleTextIsReadAfterTheExpectedEnd) {
   std::string text;
   while (text.size() < 3000000) text += std::string(text.size() % 300, 'x') + "\n";
   text += std::string(400000, 'y') + "\n";

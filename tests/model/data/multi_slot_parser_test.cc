@@ -9,6 +9,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -40,7 +41,7 @@ Parsed Read(const std::string& text) {
   return parsed;
 }
 
-// The keys that a comma separated file of the same values has.
+// The keys of the same values in a comma-separated file.
 Batch FromCells(const std::string& words, const std::string& user) {
   const auto schema =
       SchemaForTest(FeaturesForTest("features { name: 'words' categorical { multi_value_delimiter: "
@@ -61,18 +62,18 @@ TEST(MultiSlotParserTest, SlotsBecomeNumbersAndKeys) {
   EXPECT_THAT(KeysOf(parsed.batch, 1, 0), SizeIs(0));
 }
 
-TEST(MultiSlotParserTest, MalformedLinesSayWhatIsWrong) {
+TEST(MultiSlotParserTest, ErrorsDescribeMalformedLines) {
   const std::pair<const char*, const char*> cases[] = {
-      {"1 1 3 17 4", "ends after 2 of its 3 values"},
-      {"1 1", "ends before the slot \"words\""},
-      {"1 1 x 17", "\"x\" is not a number of values"},
-      {"1 1 -1 17", "\"-1\" is not a number of values"},
-      {"2 1 0 0 2 1 1 0 1 5", "slot \"click\" has 2 values, its dim is 1"},
-      {"1 1 1 a7 2 1 1 0 1 5", "\"a7\" is not of type UINT64"},
-      {"1 1 0 2 1 x 0 1 5", "\"x\" is not a finite number"},
-      {"1 1 0 2 1 1 0 1 5 6", "goes on with \"6\""},
-      {"1 7 0 2 1 1 0 1 5", "is not 0 or 1"},
-      {"1 1 0 2 1 1 0 1\t5", "is not"},
+      {"1 1 3 17 4", "2 of its 3 values"},
+      {"1 1", "\"words\""},
+      {"1 1 x 17", "\"x\""},
+      {"1 1 -1 17", "\"-1\""},
+      {"2 1 0 0 2 1 1 0 1 5", "slot \"click\" has 2 values"},
+      {"1 1 1 a7 2 1 1 0 1 5", "UINT64"},
+      {"1 1 0 2 1 x 0 1 5", "\"x\""},
+      {"1 1 0 2 1 1 0 1 5 6", "\"6\""},
+      {"1 7 0 2 1 1 0 1 5", "0 or 1"},
+      {"1 1 0 2 1 1 0 1\t5", "\"1\\t5\""},
   };
   for (const auto& [line, problem] : cases) {
     const Parsed parsed = Read(std::string(line) + "\n1 0 0 2 1 1 0 1 5\n");
@@ -82,12 +83,12 @@ TEST(MultiSlotParserTest, MalformedLinesSayWhatIsWrong) {
   }
 }
 
-TEST(MultiSlotParserTest, ConfigurationsThatDoNotFitAreRefused) {
+TEST(MultiSlotParserTest, ConfigurationsThatDoNotMatchAreRefused) {
   const auto error = [](const std::string& features) {
     return CreateError(JobForTest(kSlots + features));
   };
   EXPECT_THAT(error("features { name: 'words' categorical { multi_value_delimiter: '|' } }"),
-              HasSubstr("blanks"));
+              HasSubstr("multi_value_delimiter"));
   EXPECT_THAT(
       error("features { name: 'words' categorical {} } features { name: 'user' categorical {} } "
             "features { name: 'c' cross { features: ['words', 'user'] } }"),
@@ -95,7 +96,7 @@ TEST(MultiSlotParserTest, ConfigurationsThatDoNotFitAreRefused) {
   const JobConfig job =
       JobForTest(absl::StrCat(kSlots, "features { name: 'absent' categorical {} }"));
   EXPECT_THAT(std::string(DataSource::Create(job.data(), SchemaForTest(job)).status().message()),
-              HasSubstr("data.slots has no column \"absent\""));
+              AllOf(HasSubstr("data.slots"), HasSubstr("\"absent\"")));
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ TEST(PermutationTest, SeedsGiveDifferentOrders) {
   EXPECT_LT(same, 10);  // one is expected by chance
 }
 
-// Over many seeds every element lands on every position equally often: chi-square of each element's
-// positions.
+// Over many seeds, every element lands on every position equally often, by a chi-square test of
+// each element's positions.
 TEST(PermutationTest, PositionsAreUniform) {
   for (const uint64_t n : {5, 16, 37}) {
     constexpr int kSeeds = 8000;

@@ -5,12 +5,15 @@
 #include <random>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/net/dense_net.h"
 #include "model/net/log_loss.h"
 
 namespace sluice {
 namespace {
+
+using ::testing::HasSubstr;
 
 struct Example {
   float logit, label, weight;
@@ -23,7 +26,7 @@ std::vector<Example> RandomExamples(size_t n, uint32_t seed) {
   std::vector<Example> examples;
   for (size_t i = 0; i < n; ++i) {
     const float label = random() % 3 == 0;
-    // Ties, and the border between the classes.
+    // Includes ties and the boundary between the classes.
     const float tied = random() % 2 == 0 ? 0.5f : 0.0f;
     const float logit = random() % 10 == 0 ? tied : 2 * normal(random) + label;
     examples.push_back({logit, label, static_cast<float>(random() % 8) / 4});
@@ -138,12 +141,12 @@ TEST(EvalAccumulatorTest, WithoutExamplesNothingIsDefined) {
 TEST(EvalAccumulatorTest, OneClassHasNoAuc) {
   const EvalMetrics positive = Accumulate({{1, 1, 1}, {2, 1, 1}}).Metrics();
   EXPECT_FALSE(positive.has_auc());
-  EXPECT_EQ(positive.auc_undefined(), "no example has label 0");
+  EXPECT_THAT(positive.auc_undefined(), HasSubstr("label 0"));
   EXPECT_EQ(positive.accuracy(), 1);
   EXPECT_EQ(positive.positive_rate(), 1);
   const EvalMetrics negative = Accumulate({{1, 0, 1}, {-2, 0, 1}}).Metrics();
   EXPECT_FALSE(negative.has_auc());
-  EXPECT_EQ(negative.auc_undefined(), "no example has label 1");
+  EXPECT_THAT(negative.auc_undefined(), HasSubstr("label 1"));
   EXPECT_EQ(negative.accuracy(), 0.5);
   EXPECT_EQ(negative.positive_rate(), 0);
   EXPECT_TRUE(std::isnan(negative.calibration()));
@@ -168,9 +171,9 @@ TEST(EvalAccumulatorTest, StandardErrorIsThatOfHanleyAndMcNeil) {
   EXPECT_NEAR(metrics.auc_standard_error(),
               ReferenceError(metrics.auc(), positives, 4000 - positives), 1e-12);
   EXPECT_NEAR(metrics.positive_rate(), positives / 4000, 1e-12);
-  // Of their table: an area of 0.8 from 50 and 50 cases has a standard error of about 0.044.
+  // From their table: an area of 0.8 from 50 and 50 cases has a standard error of about 0.044.
   EXPECT_NEAR(ReferenceError(0.8, 50, 50), 0.0445, 0.0005);
-  // Weights that are all the same change nothing.
+  // Equal weights change nothing.
   for (Example& e : examples) e.weight = 4;
   EXPECT_NEAR(Accumulate(examples).Metrics().auc_standard_error(), metrics.auc_standard_error(),
               1e-12);
@@ -194,7 +197,7 @@ TEST(EvalAccumulatorTest, NanLogitMakesEveryMetricNan) {
   EXPECT_EQ(merged.Metrics().examples(), 2u);
 }
 
-TEST(EvalAccumulatorTest, DamagedSumsAreRefusedWhole) {
+TEST(EvalAccumulatorTest, CorruptSumsAreRefusedAndAddNothing) {
   EvalAccumulator a = Accumulate({{1, 1, 1}, {2, 0, 1}});
   const std::string before = a.ToProto().SerializeAsString();
   EvalSums bad = a.ToProto();
@@ -203,7 +206,7 @@ TEST(EvalAccumulatorTest, DamagedSumsAreRefusedWhole) {
   bad.add_negative_weight(5);
   bad.set_negative_bin_delta(1, 0xFFFFFFFF);  // beyond the last bin, also when 32 bits wrap
   EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
-  bad.set_negative_bin_delta(1, 0);  // a bin twice
+  bad.set_negative_bin_delta(1, 0);  // the same bin twice
   EXPECT_EQ(a.Merge(bad).code(), absl::StatusCode::kInvalidArgument);
   bad = a.ToProto();
   bad.set_positive_bin_delta(0, 1 << 20);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kJob[] =
     "data { format: CSV csv { header: true } label { column: 'y' positive: ['yes', 'y'] "
-    "negative: ['no', 'n'] } } model { wide_deep { hidden_units: 4 embedding_dim: 2 } } "
+    "negative: ['no', 'n'] } } "
     "features { name: 'x' numeric {} } "
     "features { name: 'sex' categorical { vocabulary: ['f', 'm', 'x'] } } "
     "features { name: 'tags' categorical { vocabulary: ['a', 'b'] multi_value_delimiter: '|' } } "
@@ -47,7 +47,7 @@ TEST_F(DataCountsTest, CountsByFeatureOfTheJob) {
   EXPECT_TRUE(HasOccurred(summary.features(1).vocabulary_seen(), 0));
   EXPECT_FALSE(HasOccurred(summary.features(1).vocabulary_seen(), 1));
   EXPECT_FALSE(HasOccurred(summary.features(1).vocabulary_seen(), 2));
-  EXPECT_EQ(summary.features(2).out_of_vocabulary(), 1u);  // an example once
+  EXPECT_EQ(summary.features(2).out_of_vocabulary(), 1u);  // an example counts once
   EXPECT_TRUE(HasOccurred(summary.features(2).vocabulary_seen(), 0));
   EXPECT_EQ(summary.features(3).missing(), 1u);
   EXPECT_EQ(summary.features(3).out_of_vocabulary(), 0u);
@@ -60,7 +60,7 @@ TEST_F(DataCountsTest, CountsByFeatureOfTheJob) {
 }
 
 TEST_F(DataCountsTest, ABadLineCountsNothing) {
-  // Its vocabulary values and its label are read before the number that makes it a bad one.
+  // The line's vocabulary values and label are read before the number that makes the line bad.
   EXPECT_FALSE(Append({{"y", "yes"}, {"x", "1"}, {"sex", "m"}, {"tags", "z"}, {"last", "wide"}}));
   EXPECT_FALSE(Append({{"y", "perhaps"}, {"x", "1"}, {"sex", "m"}, {"last", "1"}}));
   ASSERT_TRUE(Append({{"y", "no"}, {"x", "1"}, {"sex", "f"}, {"tags", "b"}, {"last", "1"}}));

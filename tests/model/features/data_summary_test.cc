@@ -46,7 +46,7 @@ TEST(DataSummaryTest, PartsAddUp) {
   EXPECT_EQ(sum.features(1).vocabulary_seen(), "\x02");
 }
 
-TEST(DataSummaryTest, MoreThanTheJobHasIsRefused) {
+TEST(DataSummaryTest, SummariesLargerThanTheJobAreRefused) {
   EXPECT_TRUE(CheckSummary(Job(), Summary(1, 1, "\x07", "\x03")).ok());
   EXPECT_TRUE(CheckSummary(Job(), DataSummary()).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(CheckSummary(Job(), Summary(1, 1, "ab", ""))));
@@ -56,7 +56,7 @@ TEST(DataSummaryTest, MoreThanTheJobHasIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(CheckSummary(Job(), more)));
 }
 
-TEST(DataSummaryTest, ValuesThatNeverOccurAreWarnings) {
+TEST(DataSummaryTest, ValuesThatNeverOccurGiveWarnings) {
   EXPECT_THAT(WarningsOfTraining(Job(), Summary(9, 3, "", "\x03")), IsEmpty());
   EXPECT_THAT(WarningsOfTraining(Job(), Summary(9, 3, "", "\x01")),
               ElementsAre(AllOf(HasSubstr("\"sex\""), HasSubstr("\"m\""), HasSubstr("1 of 2"),

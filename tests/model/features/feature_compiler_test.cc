@@ -60,7 +60,7 @@ TEST(FeatureCompilerTest, WideAndDeepFollowTheDeclaration) {
   EXPECT_FALSE(schema->numerics()[0].in_deep);
 }
 
-TEST(FeatureCompilerTest, AFeatureUsedOnlyInCrossesIsNoSlotAndNoNumber) {
+TEST(FeatureCompilerTest, AFeatureUsedOnlyInCrossesIsNeitherSlotNorNumber) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "a" in_wide: false in_deep: false numeric { boundaries: 1 } }
       features { name: "b" categorical {} }
@@ -68,35 +68,45 @@ TEST(FeatureCompilerTest, AFeatureUsedOnlyInCrossesIsNoSlotAndNoNumber) {
   EXPECT_THAT(SlotNames(*schema), ElementsAre("b", "x"));
   EXPECT_TRUE(schema->numerics().empty());
   EXPECT_THAT(FeatureErrorOf("features { name: 'a' in_wide: false in_deep: false categorical {} }"),
-              HasSubstr("used nowhere"));
+              AllOf(HasSubstr("\"a\""), HasSubstr("in_wide"), HasSubstr("in_deep")));
 }
 
-TEST(FeatureCompilerTest, WhatNoPartOfTheModelUsesIsRefused) {
-  const auto error = [](const std::string& model, const std::string& feature) {
-    return FeatureErrorOf("model { wide_deep { " + model + " } } features { name: 'a' " + feature +
-                          " } features { name: 'b' categorical {} }");
+TEST(FeatureCompilerTest, FeaturesThatTheModelDoesNotUseAreRefused) {
+  const auto error = [](const FeatureUse& use, const std::string& feature) {
+    return CreateError(FeaturesForTest("features { name: 'a' " + feature +
+                                       " } features { name: 'b' categorical {} }"),
+                       use);
   };
-  EXPECT_THAT(error("wide_numeric: false", "numeric {}"),
-              AllOf(HasSubstr("\"a\": its number has no effect"), HasSubstr("wide_numeric")));
-  EXPECT_THAT(error("", "in_wide: false numeric {}"), HasSubstr("in_deep needs hidden_units"));
-  EXPECT_THAT(error("wide_numeric: false", "numeric { boundaries: 1 keep_numeric: true }"),
+  FeatureUse keys_only;
+  keys_only.numbers = {false, false, "numbers need a network"};
+  EXPECT_THAT(error(keys_only, "numeric {}"),
+              AllOf(HasSubstr("\"a\": its number has no effect"), HasSubstr("need a network")));
+  EXPECT_THAT(error(keys_only, "numeric { boundaries: 1 keep_numeric: true }"),
               HasSubstr("\"a\": keep_numeric has no effect"));
+  FeatureUse wide_only;
+  wide_only.numbers.deep = wide_only.keys.deep = false;
+  EXPECT_THAT(error(wide_only, "in_wide: false numeric {}"), HasSubstr("\"a\""));
+  EXPECT_THAT(error(wide_only, "in_wide: false categorical {}"), HasSubstr("\"a\""));
+  FeatureUse numbers_only;
+  numbers_only.keys = {false, false, "keys need a table"};
   for (const char* kind : {"categorical {}", "numeric { boundaries: 1 }"}) {
-    EXPECT_THAT(error("wide_categorical: false", kind),
-                AllOf(HasSubstr("\"a\": it has no effect"), HasSubstr("wide_categorical")));
+    EXPECT_THAT(error(numbers_only, kind),
+                AllOf(HasSubstr("\"a\": it has no effect"), HasSubstr("need a table")));
   }
-  EXPECT_THAT(FeatureErrorOf("model { wide_deep {} } features { name: 'a' categorical {} } "
-                             "features { name: 'b' categorical {} } features { name: 'x' in_wide: "
-                             "false cross { features: ['a', 'b'] } }"),
+  EXPECT_THAT(CreateError(FeaturesForTest("features { name: 'a' categorical {} } "
+                                          "features { name: 'b' categorical {} } "
+                                          "features { name: 'x' in_wide: false "
+                                          "cross { features: ['a', 'b'] } }"),
+                          wide_only),
               HasSubstr("\"x\": it has no effect"));
 }
 
 TEST(FeatureCompilerTest, MeanPoolingOfASingleValueIsRefused) {
   EXPECT_THAT(FeatureErrorOf("features { name: 'a' categorical { pooling: MEAN } }"),
-              HasSubstr("pooling MEAN has no effect on a single value"));
+              HasSubstr("pooling MEAN"));
 }
 
-TEST(FeatureCompilerTest, ErrorsNameTheirFeaturesPath) {
+TEST(FeatureCompilerTest, ErrorsNameThePathOfTheFeature) {
   const auto field = [](const std::string& features) {
     return FieldOf(FeatureSchema::Create(FeaturesForTest(features)).status());
   };
@@ -106,22 +116,22 @@ TEST(FeatureCompilerTest, ErrorsNameTheirFeaturesPath) {
   EXPECT_EQ(field("features { name: 'n' numeric { boundaries: nan } }"), "features[0]");
 }
 
-TEST(FeatureCompilerTest, LabelColumnOfFormatsThatHaveItFirst) {
+TEST(FeatureCompilerTest, TheLabelColumnMustSuitTheFormat) {
   EXPECT_EQ(SchemaForTest(
                 JobForTest("data { format: CRITEO_TSV } features { name: 'C1' categorical {} }"))
                 ->columns()[0],
             "label");
   EXPECT_THAT(CreateError(JobForTest("data { format: LIBSVM label { column: 'y' } }")),
-              AllOf(HasSubstr("LIBSVM"), HasSubstr("leave data.label.column empty")));
-  EXPECT_THAT(CreateError(JobForTest("data { format: CSV }")),
-              HasSubstr("data.label.column is empty"));
+              AllOf(HasSubstr("LIBSVM"), HasSubstr("data.label.column")));
+  EXPECT_THAT(CreateError(JobForTest("data { format: CSV }")), HasSubstr("data.label.column"));
   EXPECT_THAT(
       CreateError(JobForTest("data { format: CSV label { column: 'y' } weight_column: 'y' }")),
       HasSubstr("data.weight_column"));
 }
 
 TEST(FeatureCompilerTest, BadNamesAreRefused) {
-  EXPECT_THAT(FeatureErrorOf("features { categorical {} }"), HasSubstr("features[0] has no name"));
+  EXPECT_THAT(FeatureErrorOf("features { categorical {} }"),
+              AllOf(HasSubstr("features[0]"), HasSubstr("name")));
   EXPECT_THAT(FeatureErrorOf("features { name: 'a' }"),
               AllOf(HasSubstr("\"a\""), HasSubstr("no kind")));
   EXPECT_THAT(
@@ -136,14 +146,14 @@ TEST(FeatureCompilerTest, BadCrossesAreRefused) {
   auto cross = [&](const std::string& more) { return FeatureErrorOf(a + more); };
   EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' } }"), HasSubstr("two or more"));
   EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' features: 'b' } }"),
-              AllOf(HasSubstr("\"x\""), HasSubstr("crosses \"b\""), HasSubstr("declare it")));
+              AllOf(HasSubstr("\"x\""), HasSubstr("\"b\""), HasSubstr("declare it")));
   EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' features: 'a' } }"),
               HasSubstr("twice"));
   EXPECT_THAT(cross("features { name: 'x' cross { features: 'a' features: 'x' } }"),
               HasSubstr("crosses the cross"));
   EXPECT_THAT(cross("features { name: 'n' numeric {} } features { name: 'x' cross { features: 'a' "
                     "features: 'n' } }"),
-              AllOf(HasSubstr("the number \"n\""), HasSubstr("boundaries")));
+              AllOf(HasSubstr("\"n\""), HasSubstr("boundaries")));
   EXPECT_THAT(cross("features { name: 'm' categorical { multi_value_delimiter: '|' } } "
                     "features { name: 'x' cross { features: 'a' features: 'm' } }"),
               AllOf(HasSubstr("\"m\""), HasSubstr("several values")));
@@ -156,10 +166,10 @@ TEST(FeatureCompilerTest, BadNumbersAreRefused) {
   EXPECT_THAT(numeric("boundaries: 1 boundaries: 1"),
               AllOf(HasSubstr("\"n\""), HasSubstr("ascending")));
   EXPECT_THAT(numeric("boundaries: nan"), HasSubstr("boundaries[0]"));
-  EXPECT_THAT(numeric("z_score { mean: 1 stddev: 0 }"), HasSubstr("stddev must be greater than 0"));
+  EXPECT_THAT(numeric("z_score { mean: 1 stddev: 0 }"), HasSubstr("stddev 0"));
   EXPECT_THAT(numeric("z_score { stddev: -1 }"), HasSubstr("stddev"));
   EXPECT_THAT(numeric("z_score { stddev: nan }"), HasSubstr("stddev"));
-  EXPECT_THAT(numeric("min_max { min: 2 max: 2 }"), HasSubstr("min must be less than max"));
+  EXPECT_THAT(numeric("min_max { min: 2 max: 2 }"), HasSubstr("min_max"));
   EXPECT_THAT(numeric("min_max { min: 0 max: inf }"), HasSubstr("min_max"));
   EXPECT_THAT(numeric("default_value: nan"), HasSubstr("default_value"));
   EXPECT_THAT(numeric("keep_numeric: true"), HasSubstr("boundaries"));
@@ -176,16 +186,15 @@ TEST(FeatureCompilerTest, BadCategoriesAreRefused) {
   EXPECT_THAT(categorical("vocabulary: 'a' vocabulary: 'a'"), HasSubstr("twice"));
   EXPECT_THAT(categorical("vocabulary: ''"), HasSubstr("empty value"));
   EXPECT_THAT(categorical("date_part: HOUR multi_value_delimiter: '|'"),
-              HasSubstr("a date is one value"));
+              AllOf(HasSubstr("date_part"), HasSubstr("multi_value_delimiter")));
 }
 
-TEST(FeatureCompilerTest, EmbeddingWidthMustBeTheTables) {
-  const std::string model = "model { wide_deep { embedding_dim: 8 } } ";
-  EXPECT_THAT(FeatureErrorOf(model + "features { name: 'c' embedding_dim: 4 categorical {} }"),
-              AllOf(HasSubstr("is 4"), HasSubstr("is 8")));
-  EXPECT_THAT(FeatureErrorOf(model + "features { name: 'n' embedding_dim: 8 numeric {} }"),
+TEST(FeatureCompilerTest, APlainNumberHasNoEmbeddingWidth) {
+  EXPECT_THAT(FeatureErrorOf("features { name: 'n' embedding_dim: 8 numeric {} }"),
               HasSubstr("plain number"));
-  SchemaForTest(FeaturesForTest(model + "features { name: 'c' embedding_dim: 8 categorical {} }"));
+  SchemaForTest(FeaturesForTest("features { name: 'c' embedding_dim: 8 categorical {} }"));
+  SchemaForTest(
+      FeaturesForTest("features { name: 'b' embedding_dim: 8 numeric { boundaries: 1 } }"));
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST(FeatureSchemaTest, ValuesOutsideTheVocabularyShareOneKey) {
   EXPECT_EQ(Keys(vocabulary, "z"), Keys(vocabulary, "zz"));
 }
 
-TEST(FeatureSchemaTest, MultiValuedCellsGiveOneKeyAValue) {
+TEST(FeatureSchemaTest, MultiValuedCellsGiveOneKeyPerValue) {
   const std::string multi = "multi_value_delimiter: '|'";
   EXPECT_THAT(Keys(multi, "a|b"), ElementsAre(Key("a"), Key("b")));
   EXPECT_THAT(Keys(multi, "a"), ElementsAre(Key("a")));
@@ -221,11 +221,11 @@ TEST(FeatureSchemaTest, ARefusedLineAppendsNothing) {
     return std::string(status.message());
   };
   EXPECT_THAT(refused({{"y", "1"}, {"n", "1"}, {"c", "a"}, {"last", "nan"}}),
-              AllOf(HasSubstr("\"last\""), HasSubstr("\"nan\""), HasSubstr("not a finite number")));
+              AllOf(HasSubstr("\"last\""), HasSubstr("\"nan\""), HasSubstr("finite")));
   EXPECT_THAT(refused({{"y", "1"}, {"n", "1x"}}), AllOf(HasSubstr("\"n\""), HasSubstr("\"1x\"")));
   EXPECT_THAT(refused({{"y", "1"}, {"n", "1e200"}}), HasSubstr("too large"));
   EXPECT_THAT(refused({{"y", "2"}}), HasSubstr("\"y\""));
-  EXPECT_THAT(refused({}), HasSubstr("label column \"y\" is missing"));
+  EXPECT_THAT(refused({}), AllOf(HasSubstr("\"y\""), HasSubstr("missing")));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST(ParseFewDigitsTest, EveryLengthAndPlace) {
       const std::string cell = std::string(zeros, '0') + text;
       EXPECT_TRUE(ParseFewDigits(cell, &value)) << cell;
       EXPECT_EQ(value, number) << cell;
-      // Of its exact size, so that the address sanitizer sees a byte read beside it.
+      // Exactly as large as the cell, so that the address sanitizer detects a read outside it.
       const std::vector<char> exact(cell.begin(), cell.end());
       EXPECT_TRUE(ParseFewDigits(std::string_view(exact.data(), exact.size()), &value));
     }
@@ -82,7 +82,7 @@ TEST(ParseDatePartTest, KnowsTheCalendar) {
   EXPECT_EQ(Part("1900-12-31", DAY_OF_YEAR), 365);
 }
 
-TEST(ParseDatePartTest, RefusesWhatIsNoDate) {
+TEST(ParseDatePartTest, RefusesCellsThatAreNotDates) {
   for (const char* cell : {"", "2001", "2001-13-01", "2001-00-01", "2001-02-29", "2001-01-00",
                            "2001-1-1", "2001-01-01 ", "2001-01-01 24:00", "2001-01-01 10:60",
                            "2001-01-01 10:00:61", "2001-01-01 10:00:00Z", "2001-01-01x10:00",
@@ -91,7 +91,7 @@ TEST(ParseDatePartTest, RefusesWhatIsNoDate) {
   }
 }
 
-TEST(ParseDatePartTest, RefusesTheTimeOfACellWithoutOne) {
+TEST(ParseDatePartTest, RefusesTimePartsOfCellsWithoutATime) {
   EXPECT_EQ(Part("2001-01-01", HOUR), -1);
   EXPECT_EQ(Part("2001-01-01", MINUTE_OF_DAY), -1);
 }

@@ -29,8 +29,8 @@ inline std::shared_ptr<const FeatureSchema> SchemaForTest(const JobConfig& job) 
   return schema.ok() ? *schema : nullptr;
 }
 
-inline std::string CreateError(const JobConfig& job) {
-  const auto schema = FeatureSchema::Create(job);
+inline std::string CreateError(const JobConfig& job, const FeatureUse& use = FeatureUse()) {
+  const auto schema = FeatureSchema::Create(job, use);
   EXPECT_EQ(schema.status().code(), absl::StatusCode::kInvalidArgument) << schema.status();
   return std::string(schema.status().message());
 }

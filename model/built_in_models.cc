@@ -1,0 +1,35 @@
+#include "model/built_in_models.h"
+
+#include <utility>
+
+#include "model/net/dense_net.h"
+#include "model/net/net_options.h"
+
+namespace sluice {
+
+#define SLUICE_MODEL(Name)                                                           \
+  ModelEntry Name##Model();                                                          \
+  absl::StatusOr<std::unique_ptr<DenseNet>> Create##Name##Net(const ModelSpec& spec, \
+                                                              const NetOptions& options);
+#include "model/models.inc"
+#undef SLUICE_MODEL
+
+namespace {
+
+ModelEntry WithNet(ModelEntry entry, decltype(ModelEntry::create_net) create_net) {
+  entry.create_net = create_net;
+  return entry;
+}
+
+}  // namespace
+
+const ModelList& BuiltInModels() {
+  static const auto* const models = new ModelList({
+#define SLUICE_MODEL(Name) WithNet(Name##Model(), &Create##Name##Net),
+#include "model/models.inc"
+#undef SLUICE_MODEL
+  });
+  return *models;
+}
+
+}  // namespace sluice

@@ -1,0 +1,18 @@
+#include "model/built_in_models.h"
+
+namespace sluice {
+
+#define SLUICE_MODEL(Name) ModelEntry Name##Model();
+#include "model/models.inc"
+#undef SLUICE_MODEL
+
+const ModelList& BuiltInSpecs() {
+  static const auto* const models = new ModelList({
+#define SLUICE_MODEL(Name) Name##Model(),
+#include "model/models.inc"
+#undef SLUICE_MODEL
+  });
+  return *models;
+}
+
+}  // namespace sluice

@@ -1,0 +1,119 @@
+#include "model/wide_deep/wide_deep_rules.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "model/features/feature_use.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kMaxUnits = 1 << 16;
+constexpr uint32_t kMaxEmbeddingDim = 4096;
+
+void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* problems) {
+  const uint32_t dim = job.model().wide_deep().embedding_dim();
+  for (int i = 0; i < job.features_size(); ++i) {
+    const Feature& feature = job.features(i);
+    if (!feature.has_embedding_dim() || feature.embedding_dim() == dim) continue;
+    problems->push_back(
+        {absl::StrCat("features[", i, "].embedding_dim"),
+         absl::StrCat(feature.embedding_dim(), " differs from model.wide_deep.embedding_dim ", dim,
+                      "; one table holds all embeddings: remove it")});
+  }
+}
+
+}  // namespace
+
+void WideDeepRules::FillDefaults(JobConfig* job) const {
+  WideDeepConfig* config = job->mutable_model()->mutable_wide_deep();
+  if (!config->has_wide_numeric()) config->set_wide_numeric(true);
+  if (!config->has_wide_categorical()) config->set_wide_categorical(true);
+  if (PartsOf(*job).embedding() &&
+      config->embedding_initializer().kind_case() == Initializer::KIND_NOT_SET) {
+    config->mutable_embedding_initializer()->mutable_uniform()->set_min(-0.05f);
+    config->mutable_embedding_initializer()->mutable_uniform()->set_max(0.05f);
+  }
+}
+
+ModelParts WideDeepRules::PartsOf(const JobConfig& job) const {
+  const WideDeepConfig& config = job.model().wide_deep();
+  const bool deep = !config.hidden_units().empty();
+  const bool any_deep_keys =
+      std::any_of(job.features().begin(), job.features().end(),
+                  [](const Feature& feature) { return HasKeys(feature) && feature.in_deep(); });
+  const bool any_wide_keys =
+      std::any_of(job.features().begin(), job.features().end(),
+                  [](const Feature& feature) { return HasKeys(feature) && feature.in_wide(); });
+  ModelParts parts;
+  if (!deep && !config.wide_numeric()) {
+    parts.no_dense =
+        "has no effect without hidden_units and with model.wide_deep.wide_numeric false; remove it";
+  }
+  if (!deep) {
+    parts.no_embedding = "has no effect without hidden_units; remove it or add hidden layers";
+  } else if (!any_deep_keys) {
+    parts.no_embedding =
+        "has no effect: no categorical, bucketed or crossed feature is in_deep; remove it";
+  }
+  if (!config.wide_categorical()) {
+    parts.no_wide = "has no effect with model.wide_deep.wide_categorical false; remove it";
+  } else if (!any_wide_keys) {
+    parts.no_wide =
+        "has no effect: no categorical, bucketed or crossed feature is in_wide; remove it";
+  }
+  return parts;
+}
+
+std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) const {
+  const WideDeepConfig& config = job.model().wide_deep();
+  std::vector<ConfigProblem> problems;
+  FindFeatureProblems(job, &problems);
+  for (int i = 0; i < config.hidden_units_size(); ++i) {
+    AddIfOutOfRange(absl::StrCat("model.wide_deep.hidden_units[", i, "]"), config.hidden_units(i),
+                    1, kMaxUnits, &problems);
+  }
+  if (!(config.dropout() >= 0 && config.dropout() < 1)) {
+    problems.push_back({"model.wide_deep.dropout",
+                        absl::StrCat(config.dropout(), " is no probability; give one in [0, 1)")});
+  }
+  if (config.dropout() > 0 && config.hidden_units().empty()) {
+    problems.push_back({"model.wide_deep.dropout",
+                        "has no effect without hidden_units; remove it or add hidden layers"});
+  }
+  if (config.embedding_dim() == 0 && PartsOf(job).embedding()) {
+    problems.push_back({"model.wide_deep.embedding_dim",
+                        "is missing; the deep part has categorical features: give their width, "
+                        "e.g. 16"});
+  }
+  if (config.embedding_dim() > kMaxEmbeddingDim) {
+    AddIfOutOfRange("model.wide_deep.embedding_dim", config.embedding_dim(), 1, kMaxEmbeddingDim,
+                    &problems);
+  }
+  if (config.hidden_units().empty() && !config.wide_numeric() && !config.wide_categorical()) {
+    problems.push_back(
+        {"model.wide_deep",
+         "has neither a wide nor a deep part; set wide_numeric or wide_categorical, or add "
+         "hidden_units"});
+  }
+  AddInitializerProblems("model.wide_deep.embedding_initializer", config.embedding_initializer(),
+                         &problems);
+  return problems;
+}
+
+std::vector<ConfigProblem> WideDeepRules::FindUnused(const JobConfig& job) const {
+  const WideDeepConfig& config = job.model().wide_deep();
+  const ModelParts parts = PartsOf(job);
+  std::vector<ConfigProblem> problems;
+  if (parts.embedding()) return problems;
+  if (config.embedding_dim() > 0) {
+    problems.push_back({"model.wide_deep.embedding_dim",
+                        absl::StrCat(config.embedding_dim(), " ", parts.no_embedding)});
+  }
+  if (config.has_embedding_initializer())
+    problems.push_back({"model.wide_deep.embedding_initializer", parts.no_embedding});
+  return problems;
+}
+
+}  // namespace sluice

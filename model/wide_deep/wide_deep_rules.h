@@ -1,0 +1,22 @@
+// What is wrong with the options of a wide_deep job, and their defaults.
+//
+// Thread safety:
+//   immutable.
+#pragma once
+
+#include <vector>
+
+#include "common/config/model_rules.h"
+
+namespace sluice {
+
+// REQUIRES: each job's model is wide_deep.
+class WideDeepRules : public ModelRules {
+ public:
+  void FillDefaults(JobConfig* job) const override;
+  ModelParts PartsOf(const JobConfig& job) const override;
+  std::vector<ConfigProblem> FindProblems(const JobConfig& job) const override;
+  std::vector<ConfigProblem> FindUnused(const JobConfig& job) const override;
+};
+
+}  // namespace sluice

@@ -1,3 +1,0 @@
-#include "tests/model/cuda/emulated_device.h"
-// Behind it.
-#include "model/wide_deep/cuda/layer_kernels.cu"

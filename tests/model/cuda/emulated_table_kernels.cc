@@ -1,3 +1,0 @@
-#include "tests/model/cuda/emulated_device.h"
-// Behind it.
-#include "model/net/cuda/table_kernels.cu"

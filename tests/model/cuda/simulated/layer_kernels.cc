@@ -1,4 +1,0 @@
-#define SLUICE_KERNELS_ON_STREAMS
-#include "tests/model/cuda/emulated_device.h"
-// Behind it.
-#include "model/wide_deep/cuda/layer_kernels.cu"

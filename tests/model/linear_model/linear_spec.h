@@ -1,0 +1,36 @@
+// The features and tables of a linear model: one weight a number, and a bias.
+//
+// Thread safety:
+//   immutable.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/model_spec.h"
+
+namespace sluice {
+
+class LinearSpec : public ModelSpec {
+ public:
+  // REQUIRES: job.model() is linear.
+  static absl::StatusOr<std::unique_ptr<ModelSpec>> Create(const JobConfig& job);
+
+  const std::shared_ptr<const FeatureSchema>& schema() const override { return schema_; }
+  const std::vector<TableConfig>& tables() const override { return tables_; }
+  int sparse_table() const override { return -1; }
+  // The weights, then the bias when has_bias().
+  const std::vector<int>& dense_tables() const override { return dense_tables_; }
+  bool has_bias() const { return tables_.size() == 2; }
+
+ private:
+  LinearSpec() = default;
+  void AddTable(const JobConfig& job, const char* name, size_t size, float initial_value);
+
+  std::shared_ptr<const FeatureSchema> schema_;
+  std::vector<TableConfig> tables_;
+  std::vector<int> dense_tables_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,322 @@
+#include "model/wide_deep/cpu/wide_deep_net.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "gmock/gmock.h"
+#include "tests/model/wide_deep/net_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSeed = 5;
+
+// Logits, loss and every gradient against the reference, with and without cuts, on 1 and 3 threads.
+void ExpectAgreesWithReference(const WideDeepShape& shape, size_t n, bool zero_weights = false) {
+  NetCase c(shape, 11);
+  TestStep step = c.Step(n);
+  if (zero_weights) step.batch.weight.assign(n, 0.0f);
+  const ReferenceModel reference(shape);
+  const ReferenceValues values = c.Reference();
+  const Dropout dropout(shape.dropout, kSeed, 2);
+  const double loss = reference.Loss(step.batch, step.row_index, values, &dropout);
+  const ReferenceValues expected =
+      reference.FiniteDifferences(step.batch, step.row_index, values, &dropout);
+  for (int threads : {1, 3}) {
+    for (size_t chunk : {0, 4}) {
+      SCOPED_TRACE(testing::Message() << "threads " << threads << " chunk " << chunk);
+      step.batch.chunk = chunk;
+      step.batch.first_position = chunk == 0 ? 0 : 6;
+      auto net = c.Net(threads);
+      ExpectClose(c.Logits(net.get(), step),
+                  reference.Logits(step.batch, step.row_index, values, nullptr), 1e-6, "logits");
+      const OwnedGradients got = Train(c, net.get(), step, kSeed, 2);
+      const double weight = got.view.weight_sum;
+      EXPECT_NEAR(weight > 0 ? got.view.loss_sum / weight : got.view.loss_sum, loss, 1e-6);
+      ExpectClose(got.rows, expected.rows, 1e-6, "rows");
+      for (size_t t = 0; t < got.dense.size(); ++t) {
+        ExpectClose(got.dense[t], expected.dense[t], 1e-6, "dense " + std::to_string(t));
+      }
+    }
+  }
+}
+
+TEST(WideDeepNetTest, WholeModelAgreesWithFiniteDifferences) {
+  ExpectAgreesWithReference(SmallShape(), 13);
+}
+
+TEST(WideDeepNetTest, DropoutAgreesWithFiniteDifferences) {
+  WideDeepShape shape = SmallShape();
+  shape.dropout = 0.4f;
+  ExpectAgreesWithReference(shape, 13);
+}
+
+TEST(WideDeepNetTest, BatchLargerThanReservedAndThanATile) {
+  WideDeepShape shape = SmallShape();
+  shape.hidden = {4};
+  ExpectAgreesWithReference(shape, 150);
+}
+
+TEST(WideDeepNetTest, LayersWiderThanABlock) {
+  WideDeepShape shape = SmallShape();
+  shape.hidden = {150, 6};
+  shape.slots.resize(1);
+  ExpectAgreesWithReference(shape, 5);
+}
+
+TEST(WideDeepNetTest, SumsOfMoreRowsThanOneProduct) {
+  WideDeepShape shape = SmallShape();
+  shape.hidden = {5, 4};
+  ExpectAgreesWithReference(shape, 600);
+}
+
+TEST(WideDeepNetTest, Bf16IsCloseToF32InTrainingAndEqualInForward) {
+  WideDeepShape shape = WideShape({40, 30}, 6);
+  NetCase exact(shape, 50);
+  shape.bf16 = true;
+  NetCase rounded(shape, 50);  // the same seed: the same values
+  for (const size_t chunk : {0, 16}) {
+    TestStep step = exact.Step(100);
+    step.batch.chunk = chunk;
+    auto f32 = exact.Net(), bf16 = rounded.Net(2);
+    const OwnedGradients a = Train(exact, f32.get(), step), b = Train(rounded, bf16.get(), step);
+    EXPECT_NEAR(a.view.loss_sum, b.view.loss_sum, 0.01 * a.view.loss_sum);
+    ExpectClose(b.rows, a.rows, 0.01, "rows");
+    for (size_t t = 0; t < a.dense.size(); ++t) ExpectClose(b.dense[t], a.dense[t], 0.01, "dense");
+    EXPECT_NE(a.dense[0], b.dense[0]) << "bf16 is not in use";
+    EXPECT_EQ(exact.Logits(f32.get(), step), rounded.Logits(bf16.get(), step));
+  }
+}
+
+TEST(WideDeepNetTest, WideOnly) {
+  WideDeepShape shape = SmallShape();
+  shape.hidden.clear();
+  shape.embedding_dim = 0;
+  ExpectAgreesWithReference(shape, 9);
+}
+
+TEST(WideDeepNetTest, DeepOnly) {
+  WideDeepShape shape = SmallShape();
+  shape.wide_numeric.clear();
+  shape.wide_bias = shape.wide_column = false;
+  ExpectAgreesWithReference(shape, 9);
+}
+
+TEST(WideDeepNetTest, NumbersOnly) {
+  WideDeepShape shape = SmallShape();
+  shape.slots.clear();
+  shape.wide_column = false;
+  shape.embedding_dim = 0;
+  ExpectAgreesWithReference(shape, 9);
+}
+
+TEST(WideDeepNetTest, KeysWithoutATableAreIgnored) {
+  WideDeepShape shape = SmallShape();
+  shape.wide_column = false;
+  shape.embedding_dim = 0;
+  ExpectAgreesWithReference(shape, 9);
+}
+
+TEST(WideDeepNetTest, OneExample) { ExpectAgreesWithReference(SmallShape(), 1); }
+
+TEST(WideDeepNetTest, ZeroWeightsGiveZeroGradients) {
+  ExpectAgreesWithReference(SmallShape(), 9, true);
+  NetCase c(SmallShape(), 11);
+  TestStep step = c.Step(9);
+  step.batch.weight.assign(9, 0.0f);
+  const OwnedGradients got = Train(c, c.Net().get(), step);
+  EXPECT_EQ(got.view.weight_sum, 0);
+  EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
+}
+
+TEST(WideDeepNetTest, NoExamplesGiveZeroGradients) {
+  NetCase c(SmallShape(), 11);
+  const TestStep step = c.Step(0);
+  auto net = c.Net();
+  const OwnedGradients got = Train(c, net.get(), step);
+  EXPECT_EQ(got.view.weight_sum, 0);
+  EXPECT_EQ(got.view.loss_sum, 0);
+  for (const auto& tensor : got.dense) EXPECT_EQ(tensor, std::vector<float>(tensor.size(), 0.0f));
+  EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
+  EXPECT_TRUE(c.Logits(net.get(), step).empty());
+}
+
+TEST(WideDeepNetTest, NanInAWeightReachesTheLoss) {
+  NetCase c(SmallShape(), 11);
+  const TestStep step = c.Step(9);
+  c.dense()[0][0] = std::nanf("");
+  c.dense()[1][0] = std::nanf("");
+  EXPECT_TRUE(std::isnan(Train(c, c.Net().get(), step).view.loss_sum));
+}
+
+// --------------------------------------------------------------------- the same bits in any batch
+
+// Copies examples [begin, begin + n).
+TestStep Cut(const TestStep& from, size_t begin, size_t n) {
+  TestStep step;
+  step.batch.Reset(from.batch.num_numeric, from.batch.num_slots);
+  for (size_t i = begin; i < begin + n; ++i)
+    step.batch.Append(from.batch, i, from.batch.example_id[i]);
+  const size_t first_key = from.batch.key_offsets[begin * from.batch.num_slots];
+  step.row_index.assign(from.row_index.begin() + first_key,
+                        from.row_index.begin() + first_key + step.batch.keys.size());
+  return step;
+}
+
+void ExpectSameLogitsInAnyBatch(const WideDeepShape& shape, size_t n) {
+  NetCase c(shape, 40);
+  const TestStep all = c.Step(n);
+  const std::vector<float> expected = c.Logits(c.Net(1, n).get(), all);
+  for (int threads : {1, 2}) {
+    auto net = c.Net(threads, 8);
+    for (size_t size : {1, 7, 64, 100}) {
+      for (size_t begin = 0; begin < n; begin += size + (size == 1 ? 12 : 0)) {
+        const size_t count = std::min(size, n - begin);
+        const std::vector<float> got = c.Logits(net.get(), Cut(all, begin, count));
+        ASSERT_EQ(std::memcmp(got.data(), expected.data() + begin, count * sizeof(float)), 0)
+            << "batch of " << count << " from " << begin << " on " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(WideDeepNetTest, LogitHasTheSameBitsInAnyBatchSmall) {
+  ExpectSameLogitsInAnyBatch(SmallShape(), 200);
+}
+TEST(WideDeepNetTest, LogitHasTheSameBitsInAnyBatchOdd) {
+  ExpectSameLogitsInAnyBatch(WideShape({129, 65, 33}, 13), 333);
+}
+TEST(WideDeepNetTest, LogitHasTheSameBitsInAnyBatchEven) {
+  ExpectSameLogitsInAnyBatch(WideShape({256, 128}, 16), 512);
+}
+TEST(WideDeepNetTest, LogitHasTheSameBitsInAnyBatchOf2048) {
+  ExpectSameLogitsInAnyBatch(WideShape({100, 50}, 8), 2048);
+}
+
+TEST(WideDeepNetTest, LossWithDropoutHasTheSameBitsAloneAndInABatch) {
+  WideDeepShape shape = WideShape({100, 50}, 8);
+  shape.dropout = 0.3f;
+  NetCase c(shape, 40);
+  const TestStep all = c.Step(150);
+  auto net = c.Net();
+  double sum = 0;
+  for (size_t i = 0; i < 150; ++i) sum += Train(c, net.get(), Cut(all, i, 1)).view.loss_sum;
+  EXPECT_EQ(sum, Train(c, net.get(), all).view.loss_sum);
+}
+
+// --------------------------------------------------------- any split of a global batch adds up to
+// the same
+
+double Norm(const std::vector<double>& v) {
+  double sum = 0;
+  for (double x : v) sum += x * x;
+  return std::sqrt(sum);
+}
+
+// Rows, then all dense tensors, of the merged gradient of `parts` workers.
+std::vector<double> MergedGradient(const NetCase& c, const TestStep& all, size_t parts,
+                                   size_t chunk) {
+  std::vector<double> merged;
+  double weight = 0;
+  const size_t size = all.batch.n / parts;
+  for (size_t p = 0; p < parts; ++p) {
+    TestStep step = Cut(all, p * size, size);
+    step.batch.first_position = p * size;
+    step.batch.chunk = chunk;
+    const OwnedGradients g = Train(c, c.Net(1 + p % 2).get(), step);
+    std::vector<float> flat = g.rows;
+    for (const auto& tensor : g.dense) flat.insert(flat.end(), tensor.begin(), tensor.end());
+    merged.resize(flat.size());
+    for (size_t j = 0; j < flat.size(); ++j) merged[j] += g.view.weight_sum * flat[j];
+    weight += g.view.weight_sum;
+  }
+  for (double& x : merged) x /= weight;
+  return merged;
+}
+
+TEST(WideDeepNetTest, WorkersAddUpToOneWorker) {
+  WideDeepShape shape = WideShape({100, 50}, 8);
+  shape.dropout = 0.2f;
+  NetCase c(shape, 60);
+  const TestStep all = c.Step(256);
+  const std::vector<double> one = MergedGradient(c, all, 1, 32);
+  for (size_t parts : {2, 4, 8}) {
+    std::vector<double> difference = MergedGradient(c, all, parts, 32);
+    for (size_t j = 0; j < one.size(); ++j) difference[j] -= one[j];
+    EXPECT_GT(Norm(one), 0.0);
+    EXPECT_LE(Norm(difference), 1e-7 * Norm(one)) << parts << " workers";
+  }
+}
+
+TEST(WideDeepNetTest, GradientHasTheSameBitsOnAnyNumberOfThreads) {
+  NetCase c(WideShape({100, 50}, 8), 60);
+  TestStep step = c.Step(200);
+  for (size_t chunk : {0, 32}) {
+    step.batch.chunk = chunk;
+    const OwnedGradients one = Train(c, c.Net(1).get(), step),
+                         four = Train(c, c.Net(4).get(), step);
+    EXPECT_EQ(one.rows, four.rows);
+    EXPECT_EQ(one.dense, four.dense);
+    EXPECT_EQ(one.view.loss_sum, four.view.loss_sum);
+  }
+}
+
+TEST(WideDeepNetTest, CutsFollowGlobalPositions) {
+  // A batch from position 5 with chunk 8 is cut after 3 examples. Both pieces weigh 1, so that a
+  // piece trained alone gives its f32 sum exactly, and the whole must be half of their sum in
+  // double, to the bit.
+  NetCase c(WideShape({20, 10}, 8), 40);
+  TestStep all = c.Step(11);
+  all.batch.weight = {0.25f,  0.25f,  0.5f,   0.125f, 0.125f, 0.125f,
+                      0.125f, 0.125f, 0.125f, 0.125f, 0.125f};
+  TestStep head = Cut(all, 0, 3), tail = Cut(all, 3, 8);
+  all.batch.first_position = head.batch.first_position = 5;
+  tail.batch.first_position = 8;
+  all.batch.chunk = head.batch.chunk = tail.batch.chunk = 8;
+  auto net = c.Net();
+  const OwnedGradients whole = Train(c, net.get(), all), a = Train(c, net.get(), head),
+                       b = Train(c, net.get(), tail);
+  for (size_t t : {0, 2}) {  // the hidden layers' weights
+    for (size_t j = 0; j < whole.dense[t].size(); ++j) {
+      const double sum = static_cast<double>(a.dense[t][j]) + b.dense[t][j];
+      EXPECT_EQ(whole.dense[t][j], static_cast<float>(sum / 2)) << t << " " << j;
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------
+// refusals
+
+TEST(WideDeepNetTest, RefusesABatchOfOtherFeatures) {
+  NetCase c(SmallShape(), 11);
+  TestStep step = c.Step(3);
+  step.batch.num_numeric = 2;
+  std::vector<float> logits(3);
+  EXPECT_THAT(std::string(c.Net()->Forward(c.Input(step), logits.data()).message()),
+              HasSubstr("the batch has 2 numbers, the network 3"));
+  step.batch.num_numeric = 3;
+  NetInput input = c.Input(step);
+  input.dense.pop_back();
+  EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()),
+              HasSubstr("dense tensors"));
+  input = c.Input(step);
+  input.rows = nullptr;
+  EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()),
+              HasSubstr("no rows were given"));
+}
+
+TEST(WideDeepNetTest, RefusesImpossibleShapes) {
+  WideDeepShape shape = SmallShape();
+  shape.dropout = 1.0f;
+  EXPECT_THAT(std::string(WideDeepNet::Create(shape, 1, 8).status().message()),
+              HasSubstr("0 <= dropout < 1"));
+  shape = SmallShape();
+  shape.slots.clear();
+  shape.deep_numeric.clear();
+  EXPECT_EQ(WideDeepNet::Create(shape, 1, 8).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,320 @@
+// The CUDA backend on a device: whole-model gradients against the CPU backend and finite
+// differences, training against the CPU, options and errors. compute-sanitizer: see
+// model/wide_deep/cuda/README.md.
+#include "model/wide_deep/cuda/cuda_net.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "tests/model/net/cuda/gpu_for_test.h"
+#include "tests/model/wide_deep/cuda/ahead_cases.h"
+#include "tests/model/wide_deep/cuda/backend_cases.h"
+#include "tests/model/wide_deep/cuda/pinned_cases.h"
+#include "tests/model/wide_deep/cuda/resident_cases.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+NetOptions Cuda(MatmulPrecision precision = MatmulPrecision::kF32) {
+  NetOptions options;
+  options.device.kind = ComputeDevice::kCuda;
+  options.threads = 2;
+  options.precision = precision;
+  return options;
+}
+
+MakeNet OnDevice(MatmulPrecision precision = MatmulPrecision::kF32) {
+  return [precision](const WideDeepShape& shape) {
+    auto net = CreateCudaNet(shape, Cuda(precision));
+    EXPECT_TRUE(net.ok()) << net.status();
+    return *std::move(net);
+  };
+}
+
+TEST(CudaNetTest, WithoutADeviceTheErrorIsThatOfListingDevices) {
+  const absl::Status listed = ListCudaDevices().status();
+  if (listed.ok()) return;  // a skip would say "no GPU"
+  EXPECT_EQ(CreateCudaNet(SmallShape(), Cuda()).status(), listed);
+}
+
+TEST(CudaNetTest, AgreesWithCpuForSizesThatBreakKernels) {
+  SLUICE_NEEDS_GPU();
+  ExpectSizesAgree(OnDevice());
+}
+TEST(CudaNetTest, AgreesWithCpuForWidthsThatBreakKernels) {
+  SLUICE_NEEDS_GPU();
+  ExpectWidthsAgree(OnDevice());
+}
+TEST(CudaNetTest, AgreesWithCpuForALargeBatch) {
+  SLUICE_NEEDS_GPU();
+  ExpectAgreesWithCpu(OnDevice(), WideShape({129, 65}, 17), 20000, 3000, 1e-5);
+}
+TEST(CudaNetTest, AgreesWithCpuWithDropout) {
+  SLUICE_NEEDS_GPU();
+  ExpectDropoutAgrees(OnDevice());
+}
+TEST(CudaNetTest, ManyKeysAndManyRows) {
+  SLUICE_NEEDS_GPU();
+  ExpectManyKeysAndRowsAgree(OnDevice());
+}
+TEST(CudaNetTest, AgreesWithFiniteDifferences) {
+  SLUICE_NEEDS_GPU();
+  ExpectAgreesWithFiniteDifferences(OnDevice());
+}
+TEST(CudaNetTest, EveryKindOfNetwork) {
+  SLUICE_NEEDS_GPU();
+  ExpectEveryKindAgrees(OnDevice());
+}
+TEST(CudaNetTest, ZeroWeights) {
+  SLUICE_NEEDS_GPU();
+  ExpectZeroWeightsGiveZeroGradients(OnDevice());
+}
+TEST(CudaNetTest, CellsWithoutKeys) {
+  SLUICE_NEEDS_GPU();
+  ExpectCellsWithoutKeysAgree(OnDevice());
+}
+TEST(CudaNetTest, NanInAWeightReachesTheLoss) {
+  SLUICE_NEEDS_GPU();
+  ExpectNanReachesTheLoss(OnDevice());
+}
+TEST(CudaNetTest, Tf32Bf16AndFp16AreCloseInTrainingAndExactInForward) {
+  SLUICE_NEEDS_GPU();
+  ExpectSixteenBitsAreClose(OnDevice(MatmulPrecision::kTf32), 2e-3);
+  ExpectSixteenBitsAreClose(OnDevice(MatmulPrecision::kBf16), 1e-2);
+  ExpectSixteenBitsAreClose(OnDevice(MatmulPrecision::kFp16), 2e-3);
+}
+
+TEST(CudaNetTest, HiddenWeightGradientsAreReadyFromTheLastLayerOn) {
+  SLUICE_NEEDS_GPU();
+  ExpectReadyFromTheLastLayerOn(OnDevice());
+}
+
+TEST(CudaNetTest, ResidentRowsGiveTheBitsOfRowsThatAreBrought) {
+  SLUICE_NEEDS_GPU();
+  for (const size_t rows : {1, 31, 32, 33, 257, 20000})
+    ExpectResidentRowsGiveTheSameBits(OnDevice(), SmallShape(), 300, rows, 3);
+  WideDeepShape shape = WideShape({33, 20}, 17);
+  shape.dropout = 0.4f;
+  for (const MatmulPrecision precision : {MatmulPrecision::kBf16, MatmulPrecision::kFp16})
+    ExpectResidentRowsGiveTheSameBits(OnDevice(precision), shape, 100, 1000, 3);
+  ExpectTheLastWriteIsRead(OnDevice());
+  ExpectSlotsThatAreNotThereAreRefused(OnDevice());
+}
+
+TEST(CudaNetTest, RowsInHostMemoryGiveTheBitsOfRowsAnywhere) {
+  SLUICE_NEEDS_GPU();
+  WideDeepShape dropout = WideShape({33, 20}, 17);
+  dropout.dropout = 0.4f;
+  for (const MatmulPrecision precision :
+       {MatmulPrecision::kF32, MatmulPrecision::kBf16, MatmulPrecision::kFp16}) {
+    ExpectRowsInHostMemoryGiveTheSameBits(OnDevice(precision), SmallShape(), 12);
+    ExpectRowsInHostMemoryGiveTheSameBits(OnDevice(precision), dropout, 12);
+  }
+  ExpectHostMemoryOutlivesTheNetwork(OnDevice());
+}
+
+TEST(CudaNetTest, AnnouncedBatchesChangeNothing) {
+  SLUICE_NEEDS_GPU();
+  for (const MatmulPrecision precision : {MatmulPrecision::kF32, MatmulPrecision::kBf16})
+    ExpectAnnouncedBatchesChangeNothing(OnDevice(precision));
+}
+
+// The second block is there, or it is given back for what a step needs.
+TEST(CudaNetTest, AnnouncedBatchesChangeNothingInLittleMemory) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(WideShape({64, 32}, 16), 60000);
+  const SharedStep small = MakeStep(&c, 1000), large = MakeStep(&c, 20000);
+  auto plain = OnDevice()(c.shape());
+  for (const SharedStep& step : {small, large}) Train(c, plain.get(), *step);
+  const DeviceStats need = plain->device_stats();
+  NetOptions options = Cuda();
+  // Room for one large block of input, not for two.
+  options.device_memory_fraction =
+      1.02 * need.bytes_in_use / (need.bytes_limit / options.device_memory_fraction);
+  auto net = CreateCudaNet(c.shape(), options);
+  ASSERT_TRUE(net.ok()) << net.status();
+  for (const SharedStep& step : {small, small, large, small, large}) {
+    (*net)->Announce(Coming(c, step == small ? large : small));
+    ExpectSameBits(Train(c, net->get(), *step), Train(c, plain.get(), *step));
+  }
+}
+
+// What the device cannot hold is refused; what came before goes on.
+TEST(CudaNetTest, AStepThatIsTooLargeChangesNothing) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(WideShape({64, 32}, 16), 3000), more_rows(c.shape(), 60000);
+  const SharedStep small = MakeStep(&c, 100), large = MakeStep(&c, 20000);
+  const SharedStep with_rows = MakeStep(&more_rows, 90);
+  NetOptions options = Cuda();
+  options.max_batch = 16;
+  auto plain = *CreateCudaNet(c.shape(), options);
+  const OwnedGradients expected = Train(c, plain.get(), *small);
+  const OwnedGradients of_rows = Train(more_rows, plain.get(), *with_rows);
+  options.device_memory_fraction *=
+      1.02 * plain->device_stats().bytes_in_use / plain->device_stats().bytes_limit;
+  auto net = *CreateCudaNet(c.shape(), options);
+  OwnedGradients gradients(c, 3000);
+  for (int i = 0; i < 3; ++i) {
+    ExpectSameBits(Train(c, net.get(), *small), expected);
+    // More rows of no more keys: gradients grow, activations do not.
+    ExpectSameBits(Train(more_rows, net.get(), *with_rows), of_rows);
+    const absl::Status status = net->TrainStep(c.Input(*large), 5, 0, &gradients.view);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("train.batch_size"));
+  }
+}
+
+TEST(CudaNetTest, ABatchThatIsNeverTrainedMayBeLeftOnItsWay) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(SmallShape(), 3000);
+  const SharedStep step = MakeStep(&c, 50), large = MakeStep(&c, 20000);
+  auto net = OnDevice()(c.shape());
+  net->Announce(Coming(c, large));
+  Train(c, net.get(), *step);
+}
+
+TEST(CudaNetTest, ResidentRowsCountAsTheNetworksMemory) {
+  SLUICE_NEEDS_GPU();
+  auto net = OnDevice()(SmallShape());
+  const DeviceStats before = net->device_stats();
+  auto rows = net->MakeResidentRows(1 << 20);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_GE(net->device_stats().bytes_in_use, before.bytes_in_use + (size_t{16} << 20));
+  const absl::Status status = net->MakeResidentRows(before.bytes_limit / 16).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kept on the device"));
+  rows->reset();
+  EXPECT_EQ(net->device_stats().bytes_in_use, before.bytes_in_use);
+}
+
+TEST(CudaNetTest, NoExamplesGiveZeroGradients) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(SmallShape(), 11);
+  const TestStep step = c.Step(0);
+  auto net = OnDevice()(SmallShape());
+  const OwnedGradients got = Train(c, net.get(), step);
+  EXPECT_EQ(got.view.weight_sum, 0);
+  EXPECT_EQ(got.rows, std::vector<float>(got.rows.size(), 0.0f));
+  EXPECT_TRUE(c.Logits(net.get(), step).empty());
+}
+
+// The first time runs on streams, the second captures, later ones launch the graph; other batches
+// of the same padded shape run between.
+TEST(CudaNetTest, TheSameBatchGivesTheSameBitsOnStreamsAndAsAGraph) {
+  SLUICE_NEEDS_GPU();
+  WideDeepShape shape = WideShape({100, 50}, 8);
+  shape.dropout = 0.3f;
+  NetCase c(shape, 60);
+  const TestStep step = c.Step(200), other = c.Step(199);
+  auto net = OnDevice()(shape);
+  const OwnedGradients first = Train(c, net.get(), step);
+  for (int i = 0; i < 5; ++i) {
+    Train(c, net.get(), other, 5, i);
+    const OwnedGradients again = Train(c, net.get(), step);
+    EXPECT_EQ(again.rows, first.rows);
+    EXPECT_EQ(again.dense, first.dense);
+    EXPECT_EQ(again.view.loss_sum, first.view.loss_sum);
+  }
+}
+
+// SGD on both backends from the same start: 100 steps of 256 examples, learning rate 0.1.
+void ExpectTrainsLikeTheCpu(MatmulPrecision precision, double value_tol, double loss_tol) {
+  WideDeepShape shape = WideShape({64, 32}, 8);
+  shape.dropout = 0.1f;
+  NetCase on_cpu(shape, 300), on_gpu(shape, 300);
+  auto cpu = on_cpu.Net(), gpu = OnDevice(precision)(shape);
+  const auto train = [](NetCase* c, DenseNet* net, const TestStep& step, uint32_t i) {
+    const OwnedGradients g = Train(*c, net, step, 9, i);
+    constexpr float kRate = 0.1f;
+    for (size_t j = 0; j < g.rows.size(); ++j) c->rows()[j] -= kRate * g.rows[j];
+    for (size_t t = 0; t < g.dense.size(); ++t) {
+      for (size_t j = 0; j < g.dense[t].size(); ++j) c->dense()[t][j] -= kRate * g.dense[t][j];
+    }
+    return g.view.loss_sum / g.view.weight_sum;
+  };
+  double first = 0, last_cpu = 0, last_gpu = 0;
+  for (uint32_t i = 0; i < 100; ++i) {
+    const TestStep step = on_cpu.Step(256);
+    last_cpu = train(&on_cpu, cpu.get(), step, i);
+    last_gpu = train(&on_gpu, gpu.get(), step, i);
+    if (i == 0) first = last_cpu;
+  }
+  EXPECT_NE(first, last_cpu);
+  EXPECT_NEAR(last_gpu, last_cpu, loss_tol);
+  ExpectClose(on_gpu.rows(), on_cpu.rows(), value_tol, "rows");
+  for (size_t t = 0; t < on_cpu.dense().size(); ++t)
+    ExpectClose(on_gpu.dense()[t], on_cpu.dense()[t], value_tol, "dense " + std::to_string(t));
+}
+
+TEST(CudaNetTest, HundredStepsOfTrainingStayWithTheCpus) {
+  SLUICE_NEEDS_GPU();
+  ExpectTrainsLikeTheCpu(MatmulPrecision::kF32, 1e-4, 1e-5);
+  ExpectTrainsLikeTheCpu(MatmulPrecision::kTf32, 1e-2, 1e-2);
+  ExpectTrainsLikeTheCpu(MatmulPrecision::kBf16, 5e-2, 2e-2);
+  ExpectTrainsLikeTheCpu(MatmulPrecision::kFp16, 1e-2, 1e-2);
+}
+
+TEST(CudaNetTest, Fp16SkipsStepsThatOverflowLowersTheScaleAndGivesUp) {
+  SLUICE_NEEDS_GPU();
+  const WideDeepShape shape = WideShape({40, 30}, 6);
+  NetCase c(shape, 50);
+  const TestStep step = c.Step(100);
+  auto net = OnDevice(MatmulPrecision::kFp16)(shape);
+  EXPECT_EQ(net->device_stats().loss_scale, 128);
+  EXPECT_FALSE(Train(c, net.get(), step).view.skipped);
+  c.dense()[1][0] = 1e6f;  // an activation that fp16 does not hold
+  for (int i = 0; i < 2; ++i) {
+    const OwnedGradients got = Train(c, net.get(), step);
+    EXPECT_TRUE(got.view.skipped);
+    EXPECT_EQ(got.view.weight_sum, 0);
+  }
+  EXPECT_EQ(net->device_stats().loss_scale, 64);
+  EXPECT_EQ(net->device_stats().skipped_steps, 2u);
+  absl::Status status;
+  OwnedGradients gradients(c, 50);
+  for (int i = 0; i < 20 && status.ok(); ++i)
+    status = net->TrainStep(c.Input(step), 5, 0, &gradients.view);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("use bf16"));
+}
+
+TEST(CudaNetTest, StatsCountWorkAndMemory) {
+  SLUICE_NEEDS_GPU();
+  NetCase c(SmallShape(), 11);
+  auto net = OnDevice()(SmallShape());
+  Train(c, net.get(), c.Step(300));
+  const DeviceStats stats = net->device_stats();
+  EXPECT_GT(stats.busy_seconds, 0);
+  EXPECT_GT(stats.bytes_in_use, 0u);
+  EXPECT_LT(stats.bytes_in_use, stats.bytes_limit);
+  EXPECT_THAT(net->Describe(), HasSubstr("cuda:0"));
+}
+
+TEST(CudaNetTest, MemoryBeyondTheBoundIsRefusedWithBothSizes) {
+  SLUICE_NEEDS_GPU();
+  NetOptions options = Cuda();
+  options.device_memory_fraction = 1e-3;
+  options.max_batch = size_t{1} << 20;
+  const absl::Status status = CreateCudaNet(WideShape({1024}, 64), options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("device_memory_fraction"));
+}
+
+TEST(CudaNetTest, RefusesImpossibleOptionsAndOtherFeatures) {
+  SLUICE_NEEDS_GPU();
+  NetOptions options = Cuda();
+  options.device_memory_fraction = 1.5;
+  EXPECT_EQ(CreateCudaNet(SmallShape(), options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  NetCase c(SmallShape(), 11);
+  TestStep step = c.Step(3);
+  step.batch.num_numeric = 2;
+  std::vector<float> logits(3);
+  EXPECT_THAT(
+      std::string(OnDevice()(SmallShape())->Forward(c.Input(step), logits.data()).message()),
+      HasSubstr("the batch has 2 numbers, the network 3"));
+}
+
+}  // namespace
+}  // namespace sluice

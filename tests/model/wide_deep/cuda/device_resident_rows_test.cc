@@ -1,0 +1,51 @@
+// Rows that stay on the device: a step that reads them by slot gives the bits of one that brings
+// them. On the emulated device, through the device's own classes.
+#include "model/wide_deep/cuda/device_resident_rows.h"
+
+#include <algorithm>
+#include <random>
+
+#include "gmock/gmock.h"
+#include "tests/model/wide_deep/cuda/emulated_tables.h"
+#include "tests/model/wide_deep/cuda/resident_cases.h"
+
+namespace sluice::cuda {
+namespace {
+
+MakeNet Emulated(Element element = Element::kF32) {
+  return [element](const WideDeepShape& shape) {
+    return std::make_unique<EmulatedNet>(shape, element);
+  };
+}
+
+TEST(DeviceResidentRowsTest, AStepGivesTheBitsOfOneThatBringsItsRows) {
+  for (const size_t rows : {1, 31, 32, 33, 257})
+    ExpectResidentRowsGiveTheSameBits(Emulated(), SmallShape(), 20, rows, 1);
+}
+
+TEST(DeviceResidentRowsTest, SixteenBitsDropoutAndOddWidthsGiveTheSameBits) {
+  WideDeepShape shape = WideShape({33, 20}, 17);
+  shape.dropout = 0.4f;
+  for (const Element element : {Element::kF32, Element::kBf16, Element::kFp16})
+    ExpectResidentRowsGiveTheSameBits(Emulated(element), shape, 10, 100, 1);
+}
+
+TEST(DeviceResidentRowsTest, WhatIsWrittenLastIsRead) { ExpectTheLastWriteIsRead(Emulated()); }
+
+TEST(DeviceResidentRowsTest, SlotsThatAreNotThereAreRefused) {
+  ExpectSlotsThatAreNotThereAreRefused(Emulated());
+}
+
+TEST(DeviceResidentRowsTest, RowsThatDoNotFitAreRefused) {
+  EmulatedNet net(SmallShape());
+  net.table_device = [] {
+    auto memory = std::make_shared<EmulatedMemory>();
+    memory->limit = 1000;
+    return std::make_unique<EmulatedTableDevice>(std::move(memory));
+  };
+  EXPECT_TRUE(net.MakeResidentRows(62).ok());  // of 4 floats
+  EXPECT_EQ(net.MakeResidentRows(63).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace sluice::cuda

@@ -1,0 +1,4 @@
+#define SLUICE_KERNELS_ON_STREAMS
+#include "tests/model/wide_deep/cuda/emulated_device.h"
+// Behind it.
+#include "model/wide_deep/cuda/layer_kernels.cu"

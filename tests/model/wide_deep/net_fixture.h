@@ -1,0 +1,159 @@
+// A network with seeded random values and batches, beside its float64 reference.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "model/wide_deep/cpu/wide_deep_net.h"
+#include "tests/model/wide_deep/reference_model.h"
+
+namespace sluice {
+
+inline WideDeepShape::Slot MakeSlot(bool wide, bool deep, bool mean) {
+  WideDeepShape::Slot slot;
+  slot.wide = wide, slot.deep = deep, slot.mean = mean;
+  return slot;
+}
+
+// 3 numbers, 4 slots of all kinds, two hidden layers.
+inline WideDeepShape SmallShape() {
+  WideDeepShape shape;
+  shape.num_numeric = 3;
+  shape.wide_numeric = {0, 2};
+  shape.deep_numeric = {1, 2};
+  shape.slots = {MakeSlot(true, true, false), MakeSlot(true, false, true),
+                 MakeSlot(true, true, true), MakeSlot(false, true, false)};
+  shape.embedding_dim = 3;
+  shape.hidden = {7, 5};
+  return shape;
+}
+
+// A wider one that uses several tiles of units and blocks of weights.
+inline WideDeepShape WideShape(std::vector<uint32_t> hidden, uint32_t dim) {
+  WideDeepShape shape = SmallShape();
+  shape.hidden = std::move(hidden);
+  shape.embedding_dim = dim;
+  return shape;
+}
+
+struct TestStep {
+  Batch batch;
+  std::vector<uint32_t> row_index;
+};
+
+class NetCase {
+ public:
+  NetCase(WideDeepShape shape, size_t num_rows, uint64_t seed = 1)
+      : shape_(shape), num_rows_(num_rows), random_(seed) {
+    rows_ = Values(num_rows * shape.row_dim());
+    for (size_t n : shape.dense_elements()) dense_.push_back(Values(n));
+  }
+
+  const WideDeepShape& shape() const { return shape_; }
+  std::vector<float>& rows() { return rows_; }
+  std::vector<std::vector<float>>& dense() { return dense_; }
+
+  std::unique_ptr<DenseNet> Net(int threads = 1, size_t max_batch = 16) const {
+    auto net = WideDeepNet::Create(shape_, threads, max_batch);
+    EXPECT_TRUE(net.ok()) << net.status();
+    return *std::move(net);
+  }
+
+  // Cells hold 0 to 3 keys.
+  TestStep Step(size_t n) {
+    TestStep step;
+    step.batch.Reset(shape_.num_numeric, shape_.slots.size());
+    for (size_t i = 0; i < n; ++i) {
+      step.batch.label.push_back(random_() % 2);
+      step.batch.weight.push_back(static_cast<float>(random_() % 4) / 2 + 0.5f);
+      step.batch.example_id.push_back(random_() % 1000003);
+      for (size_t j = 0; j < shape_.num_numeric; ++j) step.batch.numeric.push_back(Value());
+      for (size_t s = 0; s < shape_.slots.size(); ++s) {
+        for (uint64_t k = random_() % 4; k > 0; --k) {
+          step.row_index.push_back(random_() % num_rows_);
+          step.batch.keys.push_back(step.row_index.back() + 17);
+        }
+        step.batch.key_offsets.push_back(step.batch.keys.size());
+      }
+    }
+    step.batch.n = n;
+    return step;
+  }
+
+  NetInput Input(const TestStep& step) const {
+    NetInput input;
+    input.batch = &step.batch;
+    input.row_index = step.row_index.data();
+    input.rows = rows_.data();
+    input.num_rows = num_rows_;
+    for (const auto& tensor : dense_) input.dense.push_back(tensor.data());
+    return input;
+  }
+
+  ReferenceValues Reference() const {
+    ReferenceValues values;
+    values.rows.assign(rows_.begin(), rows_.end());
+    for (const auto& tensor : dense_) values.dense.emplace_back(tensor.begin(), tensor.end());
+    return values;
+  }
+
+  std::vector<float> Logits(DenseNet* net, const TestStep& step) const {
+    std::vector<float> logits(step.batch.n);
+    const absl::Status status = net->Forward(Input(step), logits.data());
+    EXPECT_TRUE(status.ok()) << status;
+    return logits;
+  }
+
+ private:
+  float Value() { return static_cast<float>(static_cast<double>(random_() >> 11) * 0x1p-52 - 1.0); }
+  std::vector<float> Values(size_t n) {
+    std::vector<float> values(n);
+    for (float& v : values) v = Value() * 0.5f;
+    return values;
+  }
+
+  const WideDeepShape shape_;
+  const size_t num_rows_;
+  std::mt19937_64 random_;
+  std::vector<float> rows_;
+  std::vector<std::vector<float>> dense_;
+};
+
+// Gradients with their memory, full of NaN before the step: what is not written shows.
+struct OwnedGradients {
+  explicit OwnedGradients(const NetCase& net_case, size_t num_rows)
+      : rows(num_rows * net_case.shape().row_dim(), std::nanf("")) {
+    for (size_t n : net_case.shape().dense_elements()) dense.emplace_back(n, std::nanf(""));
+    view.rows = rows.data();
+    for (auto& tensor : dense) view.dense.push_back(tensor.data());
+  }
+  std::vector<float> rows;
+  std::vector<std::vector<float>> dense;
+  NetGradients view;
+};
+
+inline OwnedGradients Train(const NetCase& net_case, DenseNet* net, const TestStep& step,
+                            uint64_t seed = 5, uint32_t epoch = 0) {
+  const NetInput input = net_case.Input(step);
+  OwnedGradients gradients(net_case, input.num_rows);
+  const absl::Status status = net->TrainStep(input, seed, epoch, &gradients.view);
+  EXPECT_TRUE(status.ok()) << status;
+  return gradients;
+}
+
+// Every element within tol * (1 + |reference|). NaN fails.
+template <typename A, typename B>
+void ExpectClose(const std::vector<A>& got, const std::vector<B>& reference, double tol,
+                 const std::string& what) {
+  ASSERT_EQ(got.size(), reference.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double a = got[i], b = reference[i];
+    ASSERT_TRUE(std::isfinite(a) && std::abs(a - b) <= tol * (1 + std::abs(b)))
+        << what << "[" << i << "]: " << a << ", reference " << b;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,77 @@
+// The networks of a wide_deep model, made from its job.
+#include <string>
+
+#include "gmock/gmock.h"
+#include "model/built_in_models.h"
+#include "model/model.h"
+#include "model/net/dense_net.h"
+#include "tests/model/wide_deep/spec_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<Model> CreateModel() {
+  auto model = Model::Create(Job(std::string(kFeatures) + kModel), BuiltInModels());
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *std::move(model) : nullptr;
+}
+
+TEST(WideDeepNetsTest, PrecisionsOfTheCpu) {
+  const auto model = CreateModel();
+  NetOptions options = CpuNet(1, 4);
+  for (const MatmulPrecision precision :
+       {MatmulPrecision::kJob, MatmulPrecision::kF32, MatmulPrecision::kBf16}) {
+    options.precision = precision;
+    EXPECT_TRUE(model->CreateNet(options).ok()) << NameOf(precision);
+  }
+  for (const MatmulPrecision precision : {MatmulPrecision::kTf32, MatmulPrecision::kFp16}) {
+    options.precision = precision;
+    EXPECT_THAT(std::string(model->CreateNet(options).status().message()),
+                HasSubstr("needs a CUDA device"));
+  }
+}
+
+TEST(WideDeepNetsTest, NetMatchesTheTables) {
+  const auto model = CreateModel();
+  auto net = model->CreateNet(CpuNet(1, 4));
+  ASSERT_TRUE(net.ok()) << net.status();
+  Batch batch;
+  batch.Reset(model->schema()->numerics().size(), model->schema()->slots().size());
+  const std::string_view values[] = {"1", "30", "40", "clerk", "a|b"};
+  std::vector<std::string_view> line;
+  for (const std::string& column : model->schema()->columns()) {
+    line.push_back(column == "label"   ? values[0]
+                   : column == "age"   ? values[1]
+                   : column == "hours" ? values[2]
+                   : column == "job"   ? values[3]
+                   : column == "tags"  ? values[4]
+                                       : std::string_view());
+  }
+  std::vector<char> missing(line.size(), 0);
+  for (size_t i = 0; i < line.size(); ++i) missing[i] = line[i].empty();
+  ASSERT_TRUE(
+      model->schema()
+          ->AppendExample(line.data(), reinterpret_cast<const bool*>(missing.data()), true, &batch)
+          .ok());
+  ASSERT_EQ(batch.keys.size(), 3u);
+  const std::vector<uint32_t> row_index = {0, 1, 2};
+  const std::vector<float> rows(3 * 9, 0.5f);
+  std::vector<std::vector<float>> dense;
+  NetInput input;
+  input.batch = &batch, input.row_index = row_index.data(), input.rows = rows.data(),
+  input.num_rows = 3;
+  for (int t : model->dense_tables()) {
+    size_t n = 1;
+    for (uint64_t d : model->tables()[t].shape()) n *= d;
+    dense.emplace_back(n, 0.0f);
+  }
+  for (const auto& tensor : dense) input.dense.push_back(tensor.data());
+  float logit = 0;
+  ASSERT_TRUE((*net)->Forward(input, &logit).ok());
+  EXPECT_EQ(logit, 0.5f);  // the wide weight of "clerk": tags are not in_wide, and the rest is zero
+}
+
+}  // namespace
+}  // namespace sluice

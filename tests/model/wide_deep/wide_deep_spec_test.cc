@@ -1,0 +1,155 @@
+#include "model/wide_deep/wide_deep_spec.h"
+
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "tests/model/wide_deep/spec_for_test.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(WideDeepSpecTest, DerivesTablesFromFeatures) {
+  const auto model = Create(kModel);
+  EXPECT_THAT(Names(*model), ElementsAre("embedding", "deep/0/weight", "deep/0/bias",
+                                         "deep/1/weight", "deep/1/bias", "deep/2/weight",
+                                         "deep/2/bias", "wide/weight", "wide/bias"));
+  EXPECT_EQ(model->sparse_table(), 0);
+  EXPECT_THAT(model->dense_tables(), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(Table(*model, "deep/0/weight").shape(), ElementsAre(2 * 8 + 2, 16));
+  EXPECT_THAT(Table(*model, "deep/2/weight").shape(), ElementsAre(4, 1));
+  EXPECT_THAT(Table(*model, "wide/weight").shape(), ElementsAre(1));  // only age is in_wide
+  const TableConfig& sparse = Table(*model, "embedding");
+  EXPECT_EQ(sparse.kind(), TableConfig::SPARSE);
+  ASSERT_EQ(sparse.columns_size(), 2);
+  EXPECT_EQ(sparse.columns(0).name(), "wide");
+  EXPECT_EQ(sparse.columns(0).dim(), 1);
+  EXPECT_EQ(sparse.columns(1).name(), "embedding");
+  EXPECT_EQ(sparse.columns(1).dim(), 8);
+}
+
+TEST(WideDeepSpecTest, WhatNoPartUsesIsNoSlotButStillServesCrosses) {
+  const std::string more = R"(
+    features { name: "town" categorical { column: "job" } in_deep: false }
+    features { name: "years" numeric { column: "age" boundaries: 30 } in_deep: false }
+    features { name: "job_x_years" in_wide: false cross { features: ["town", "years"] } }
+  )";
+  const auto names = [](const ModelSpec& model) {
+    std::vector<std::string> slots;
+    for (const FeatureSchema::Slot& slot : model.schema()->slots()) slots.push_back(slot.name);
+    return slots;
+  };
+  const auto deep = Create(
+      more + "model { wide_deep { hidden_units: 4 embedding_dim: 8 wide_categorical: false } }");
+  EXPECT_THAT(names(*deep), ElementsAre("job", "tags", "job_x_years"));
+  EXPECT_FALSE(deep->schema()->slots()[0].in_wide);
+  EXPECT_THAT(Table(*deep, "deep/0/weight").shape(), ElementsAre(3 * 8 + 2, 4));
+  // Without the deep part nothing would read what is not in_wide.
+  const std::string features = kFeatures;
+  EXPECT_THAT(Error(features + "model { wide_deep {} }"), HasSubstr("\"hours\""));
+  EXPECT_THAT(Error(features + "model { wide_deep { wide_categorical: false } }"),
+              HasSubstr("has no effect"));
+
+  // The part of a cross keeps its key, and the example has the keys of slots only.
+  Batch batch;
+  batch.Reset(deep->schema()->numerics().size(), deep->schema()->slots().size());
+  std::vector<std::string_view> values;
+  for (const std::string& column : deep->schema()->columns())
+    values.push_back(column == "label" ? "1" : column.empty() ? "" : "7");
+  const std::vector<char> missing(values.size(), 0);
+  ASSERT_TRUE(deep->schema()
+                  ->AppendExample(values.data(), reinterpret_cast<const bool*>(missing.data()),
+                                  true, &batch)
+                  .ok());
+  EXPECT_EQ(batch.keys.size(), 3u);
+}
+
+TEST(WideDeepSpecTest, InitialValuesAreTheDocumentedOnes) {
+  const auto model = Create(kModel);
+  EXPECT_EQ(Table(*model, "deep/0/weight").initializer().he_uniform().fan_in(), 18u);
+  EXPECT_EQ(Table(*model, "deep/2/weight").initializer().he_uniform().fan_in(), 4u);
+  for (const char* zero : {"deep/0/bias", "deep/2/bias", "wide/weight", "wide/bias"}) {
+    EXPECT_EQ(Table(*model, zero).initializer().kind_case(), Initializer::kConstant) << zero;
+    EXPECT_EQ(Table(*model, zero).initializer().constant(), 0) << zero;
+  }
+  const TableConfig& sparse = Table(*model, "embedding");
+  EXPECT_EQ(sparse.columns(0).initializer().kind_case(), Initializer::kConstant);
+  EXPECT_EQ(sparse.columns(1).initializer().uniform().min(), -0.05f);
+  EXPECT_EQ(sparse.columns(1).initializer().uniform().max(), 0.05f);
+  const auto normal = Create(
+      "model { wide_deep { hidden_units: 4 embedding_dim: 8 embedding_initializer { normal { "
+      "stddev: 0.5 } } } }");
+  EXPECT_EQ(Table(*normal, "embedding").columns(1).initializer().normal().stddev(), 0.5f);
+}
+
+TEST(WideDeepSpecTest, OptimizersFallBackToAllThenToAdam) {
+  const auto plain = Create(kModel);
+  for (const TableConfig& table : plain->tables()) {
+    const OptimizerConfig& o =
+        table.kind() == TableConfig::DENSE ? table.optimizer() : table.columns(1).optimizer();
+    EXPECT_EQ(o.rule_case(), OptimizerConfig::kAdam) << table.name();
+    EXPECT_EQ(o.learning_rate(), 0.001f);
+  }
+  const auto mixed =
+      Create(std::string(kModel) + "optimizers { all { sgd {} } wide { ftrl { l1: 2 } } }");
+  EXPECT_EQ(Table(*mixed, "embedding").columns(0).optimizer().ftrl().l1(), 2);
+  EXPECT_EQ(Table(*mixed, "embedding").columns(0).optimizer().learning_rate(), 0.05f);
+  EXPECT_EQ(Table(*mixed, "embedding").columns(1).optimizer().rule_case(), OptimizerConfig::kSgd);
+  EXPECT_EQ(Table(*mixed, "wide/weight").optimizer().rule_case(), OptimizerConfig::kSgd);
+}
+
+TEST(WideDeepSpecTest, GeoUpdatesAtTheWorker) {
+  const auto geo =
+      Create(std::string(kModel) + "strategy { a_sync: true a_sync_configs { k_steps: 5 } }");
+  for (const TableConfig& table : geo->tables()) EXPECT_EQ(table.update_at(), TableConfig::WORKER);
+  const auto async = Create(kModel);
+  for (const TableConfig& table : async->tables())
+    EXPECT_EQ(table.update_at(), TableConfig::PSERVER);
+}
+
+TEST(WideDeepSpecTest, WideOnlyHasNoEmbeddingColumns) {
+  const std::string in_both =
+      absl::StrReplaceAll(kFeatures, {{" in_wide: false", ""}}) + "model { wide_deep {} }";
+  const auto model = *ModelSpec::Create(Job(in_both), BuiltInSpecs());
+  EXPECT_THAT(Names(*model), ElementsAre("embedding", "wide/weight", "wide/bias"));
+  EXPECT_EQ(Table(*model, "embedding").columns_size(), 1);
+}
+
+TEST(WideDeepSpecTest, DeepOnlyHasNoWideTables) {
+  const auto model = Create(
+      "model { wide_deep { wide_numeric: false wide_categorical: false hidden_units: 4 "
+      "embedding_dim: 2 } }");
+  EXPECT_THAT(Names(*model), ElementsAre("embedding", "deep/0/weight", "deep/0/bias",
+                                         "deep/1/weight", "deep/1/bias"));
+  EXPECT_EQ(Table(*model, "embedding").columns(0).name(), "embedding");
+}
+
+TEST(WideDeepSpecTest, NumbersAloneNeedNoSparseTable) {
+  const auto model = ModelSpec::Create(
+      Job(R"(data { format: CSV csv { columns: ["y", "x"] } label { column: "y" } }
+    features { name: "x" numeric {} } model { wide_deep { hidden_units: 4 } })"),
+      BuiltInSpecs());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->sparse_table(), -1);
+  EXPECT_THAT((*model)->dense_tables(), ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+TEST(WideDeepSpecTest, RefusesWhatCannotBeAModel) {
+  const std::string f = kFeatures;
+  EXPECT_THAT(Error(f + "model { wide_deep { hidden_units: 4 } }"), HasSubstr("embedding_dim"));
+  EXPECT_THAT(Error(f + "model { wide_deep { hidden_units: [4, 0] embedding_dim: 2 } }"),
+              HasSubstr("0 units"));
+  EXPECT_THAT(Error(f + "model { wide_deep { hidden_units: 4 embedding_dim: 2 dropout: 1 } }"),
+              HasSubstr("dropout"));
+  EXPECT_THAT(Error(f + "model { wide_deep { wide_numeric: false wide_categorical: false } }"),
+              HasSubstr("no part is left"));
+  EXPECT_THAT(Error(f + kModel +
+                    "features { name: \"z\" categorical { column: \"job\" } embedding_dim: 9 }"),
+              HasSubstr("\"z\" has embedding_dim 9, but model.wide_deep.embedding_dim is 8"));
+}
+
+}  // namespace
+}  // namespace sluice
