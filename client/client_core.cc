@@ -1,60 +1,49 @@
 #include "client/client_core.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "client/pull_reply.h"
 #include "common/base/status_macros.h"
+#include "common/transport/retry.h"
 
 namespace sluice {
-namespace {
-
-// Waits look at the clock so often, since it may be one that a test moves.
-constexpr absl::Duration kLook = absl::Milliseconds(50);
-// A wait looks so long before it sleeps, and lets other threads run meanwhile: about what it costs
-// to go to sleep and be woken, and the answer to a small request comes in that time.
-constexpr std::chrono::microseconds kLookAwake(50);
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(ParameterClient::Options options) {
-  if (options.transport == nullptr) {
-    return absl::InvalidArgumentError("ParameterClient needs a transport");
+  if (options.transport == nullptr || options.clock == nullptr) {
+    return absl::InvalidArgumentError("ParameterClient needs a transport and a clock");
   }
-  if (options.clock == nullptr) options.clock = Clock::Real();
-  SLUICE_ASSIGN_OR_RETURN(
-      TableLayouts tables,
-      CreateTableLayouts(options.job.tables(), options.job.config().train().seed()));
-  std::unique_ptr<ClientCore> core(
-      new ClientCore(std::move(options), ShardIndex(std::move(tables))));
-  SLUICE_RETURN_IF_ERROR(core->CheckRoute(core->options_.job.route()));
+  ShardIndex index(options.tables);
+  SLUICE_RETURN_IF_ERROR(CheckRoute(index, options.route));
+  std::unique_ptr<ClientCore> core(new ClientCore(std::move(options), std::move(index)));
   {
     MutexLock lock(&core->mu_);
-    SLUICE_RETURN_IF_ERROR(core->ApplyRoute(core->options_.job.route()));
+    core->ApplyRoute(core->options_.route);
   }
-  core->routes_ = std::thread([c = core.get()] { c->RunRoutes(); });
+  core->loop_.Start();
   return core;
 }
 
 ClientCore::ClientCore(ParameterClient::Options options, ShardIndex index)
     : options_(std::move(options)),
       index_(std::move(index)),
-      clock_(options_.clock),
-      owner_(index_.size(), 0),
-      delivery_(owner_) {}
+      fetcher_(&index_, options_.get_route, options_.clock),
+      loop_(options_.clock, [this] { return OpenStreamsAndFetchRoute(); }),
+      waiter_(options_.clock, options_.limits.timeout, &changed_),
+      routes_(&index_),
+      window_(&index_),
+      operations_(options_.pipeline_depth),
+      requests_(&index_, &routes_, &window_, options_.limits.max_message_bytes) {}
 
 ClientCore::~ClientCore() {
   std::vector<PserverLink*> links;
   {
     MutexLock lock(&mu_);
-    stopping_ = true;
-    Fail(absl::CancelledError("the client is gone"));
+    waiter_.Fail(absl::CancelledError("the client is gone"));
     for (auto& link : links_) links.push_back(link.get());
   }
-  wake_.NotifyAll();
-  if (routes_.joinable()) routes_.join();
+  loop_.Stop();
   // All streams end before any link goes: a callback of one may queue a message at another.
   for (PserverLink* link : links) link->Shutdown();
 }
@@ -66,74 +55,36 @@ void ClientCore::After::Run() {
 
 uint64_t ClientCore::last_sequence() const {
   MutexLock lock(&mu_);
-  return delivery_.last();
+  return window_.last();
 }
 
 Route ClientCore::route() const {
   MutexLock lock(&mu_);
-  return route_;
+  return routes_.route();
 }
 
-absl::Status ClientCore::status() const {
+absl::Status ClientCore::failure() const {
   MutexLock lock(&mu_);
-  return status_;
+  return waiter_.failure();
 }
 
-absl::Status ClientCore::OpenFrame(PushFrame frame) {
-  SLUICE_RETURN_IF_ERROR(status_);
-  const uint64_t next = delivery_.last() + 1;
-  if (frame.sequence == 0) frame.sequence = next;
-  if (frame.sequence != next && delivery_.last() != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "push ", frame.sequence, " does not follow push ", delivery_.last(), " of this client"));
+absl::Status ClientCore::CheckRoom() const {
+  if (window_.size() < options_.limits.max_frames &&
+      operations_.size() < options_.limits.max_pulls) {
+    return absl::OkStatus();
   }
-  if (frames_.size() >= kMaxFrames || operations_.size() >= kMaxOperations) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(frames_.size(), " pushes and ", operations_.size(),
-                     " pulls are outstanding; call WaitPushes and WaitPull between them"));
-  }
-  frame.open = true;
-  frame.pulled_others = others_;
-  delivery_.AddOpen(frame.sequence);
-  frames_.push_back(std::make_shared<PushFrame>(std::move(frame)));
-  return absl::OkStatus();
-}
-
-absl::Status ClientCore::CloseFrame(PushFrame rest) {
-  SLUICE_RETURN_IF_ERROR(status_);
-  PushFrame& frame = *frames_.back();
-  for (uint32_t flat = 0; flat < index_.size(); ++flat) {
-    if (frame.parts[flat].rows > 0 && rest.parts[flat].rows > 0)
-      return Twice(index_.table_of(flat));
-  }
-  for (uint32_t flat = 0; flat < index_.size(); ++flat) {
-    if (frame.parts[flat].rows == 0) frame.parts[flat] = std::move(rest.parts[flat]);
-  }
-  return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(window_.size(), " pushes and ", operations_.size(),
+                   " pulls are outstanding; call WaitPushes and WaitPull between them"));
 }
 
 absl::Status ClientCore::PushEarly(uint32_t table, PushFrame frame) {
   After after;
   {
     MutexLock lock(&mu_);
-    const uint32_t begin = index_.begin(table), end = begin + index_.tables()[table]->num_shards();
-    if (!frames_.empty() && frames_.back()->open) {
-      SLUICE_RETURN_IF_ERROR(status_);
-      for (uint32_t flat = begin; flat < end; ++flat) {
-        if (frames_.back()->parts[flat].rows != 0) return Twice(index_.table_of(flat));
-        frames_.back()->parts[flat] = std::move(frame.parts[flat]);
-      }
-    } else {
-      SLUICE_RETURN_IF_ERROR(OpenFrame(std::move(frame)));
-    }
-    // One part for every pserver stays behind: with the request that brings it the frame counts.
-    std::vector<uint32_t> behind(links_.size(), 0);
-    for (uint32_t flat = 0; flat < index_.size(); ++flat) {
-      if (!delivery_.ready(flat)) ++behind[owner_[flat]];
-    }
-    for (uint32_t flat = begin; flat < end; ++flat) {
-      if (--behind[owner_[flat]] > 0) delivery_.MakeReady(flat);
-    }
+    SLUICE_RETURN_IF_ERROR(waiter_.failure());
+    if (!window_.open()) SLUICE_RETURN_IF_ERROR(CheckRoom());
+    SLUICE_RETURN_IF_ERROR(window_.AddEarly(table, std::move(frame), operations_.pulled_others()));
     Pump(&after);
   }
   after.Run();
@@ -144,217 +95,316 @@ absl::Status ClientCore::Push(PushFrame frame, std::shared_ptr<PullOperation> op
   After after;
   {
     MutexLock lock(&mu_);
-    if (!frames_.empty() && frames_.back()->open) {
-      SLUICE_RETURN_IF_ERROR(CloseFrame(std::move(frame)));
-    } else {
-      SLUICE_RETURN_IF_ERROR(OpenFrame(std::move(frame)));
-    }
-    frames_.back()->open = false;
-    for (uint32_t flat = 0; flat < index_.size(); ++flat) delivery_.MakeReady(flat);
+    SLUICE_RETURN_IF_ERROR(waiter_.failure());
+    if (!window_.open()) SLUICE_RETURN_IF_ERROR(CheckRoom());
+    SLUICE_RETURN_IF_ERROR(window_.Add(std::move(frame), operations_.pulled_others()));
     if (op != nullptr) {
-      op->after = frames_.back()->sequence;
-      SetStep(op.get());
-      op->others.resize(links_.size());
-      *ticket = next_ticket_++;
-      operations_.emplace(*ticket, std::move(op));
+      op->set_after(window_.last());
+      *ticket = operations_.Add(std::move(op), window_.last());
     }
     Pump(&after);
-    ReleaseFrames(&after);
   }
   after.Run();
   return absl::OkStatus();
 }
 
-ClientCore::Ticket ClientCore::Start(std::shared_ptr<PullOperation> op, bool to_all) {
+ClientCore::Ticket ClientCore::Start(absl::StatusOr<std::shared_ptr<PullOperation>> op,
+                                     bool to_all) {
   After after;
   Ticket ticket;
   {
     MutexLock lock(&mu_);
-    ticket = next_ticket_++;
-    if (operations_.size() >= kMaxOperations && op->status.ok()) {
-      op->status = absl::ResourceExhaustedError(
+    if (op.ok() && operations_.size() >= options_.limits.max_pulls) {
+      op = absl::ResourceExhaustedError(
           absl::StrCat(operations_.size(), " pulls are outstanding; call WaitPull for each"));
     }
-    if (!op->status.ok()) {
-      op->pieces.clear();
-      op->commit_sequence = 0;
-    } else {
-      SetStep(op.get());
-      if (to_all) AddControls(op.get());
-      // Nothing is in the pipeline at the end of an epoch.
-      if (op->end_epoch) pulled_for_ = delivery_.last();
-    }
-    op->others.resize(links_.size());
-    operations_.emplace(ticket, std::move(op));
+    if (!op.ok()) return operations_.AddFailed(op.status());
+    if (to_all) (*op)->AddressAll(routes_);
+    ticket = operations_.Add(*std::move(op), window_.last());
     Pump(&after);
   }
   after.Run();
   return ticket;
 }
 
-void ClientCore::SetStep(PullOperation* op) {
-  if (op->exchange || op->evaluation || op->commit_sequence > 0 || op->pieces.empty()) return;
-  const uint64_t depth = std::max<uint64_t>(options_.job.config().train().pipeline_depth(), 1);
-  const uint64_t pushed = delivery_.last();
-  // Bounded by the depth: a worker may also pull outside its steps.
-  pulled_for_ = std::min(std::max(pulled_for_, pushed) + 1, pushed + depth);
-  op->for_push = pulled_for_;
-}
-
-void ClientCore::AddControls(PullOperation* op) {
-  op->controls.clear();
-  for (uint32_t link = 0; link < links_.size(); ++link) {
-    if (pserver_of_link_[link] != ShardIndex::kNone) op->controls.push_back({link});
-  }
-  if (op->commit_sequence > 0) CoverPservers(op);
-}
-
-void ClientCore::CoverPservers(PullOperation* op) {
-  std::vector<bool> covered(links_.size(), false);
-  for (const auto& piece : op->pieces) covered[owner_[piece.flat]] = true;
-  // Sparse shards first: of a dense one the values come too, to be dropped.
-  for (const bool sparse : {true, false}) {
-    for (uint32_t flat = 0; flat < index_.size(); ++flat) {
-      const TableLayout& table = index_.table_of(flat);
-      if (covered[owner_[flat]] || table.sparse() != sparse) continue;
-      covered[owner_[flat]] = true;
-      PullOperation::Piece piece;
-      piece.flat = flat;
-      piece.rows = sparse ? 0 : static_cast<uint32_t>(table.ShardElements(index_.shard_of(flat)));
-      op->piece_of[flat] = static_cast<uint32_t>(op->pieces.size());
-      op->pieces.push_back(std::move(piece));
-    }
-  }
-}
-
 absl::Status ClientCore::Wait(Ticket ticket) {
-  std::shared_ptr<PullOperation> op;
+  std::shared_ptr<PullOperation> op;  // destroyed after the lock is released
   MutexLock lock(&mu_);
-  const auto it = operations_.find(ticket);
-  if (it == operations_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ticket ", ticket, " was never given, or was waited for already"));
+  absl::StatusOr<std::shared_ptr<PullOperation>> found = operations_.Find(ticket);
+  if (!found.ok()) {
+    operations_.Erase(ticket);
+    return found.status();
   }
-  op = it->second;
-  absl::Status status = op->status;
-  if (status.ok()) {
-    status = WaitUntil([&] { return op->Done(); },
-                       [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Describe(*op); });
-  }
+  op = *std::move(found);
+  const absl::Status status = waiter_.Until(
+      &mu_, [&] { return op->Done(); },
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return Describe(*op); });
   // From here on the caller may free the arrays.
-  op->abandoned = true;
-  while (op->writers > 0) changed_.Wait(&mu_);
-  if (status.ok() && !op->evaluation) {
-    others_.resize(links_.size());
-    for (size_t link = 0; link < op->others.size(); ++link) {
-      others_[link] = std::max(others_[link], op->others[link]);
-    }
-  }
-  operations_.erase(ticket);
+  op->Abandon();
+  waiter_.UntilDone(&mu_, [&] { return !op->writing(); });
+  if (status.ok() && !op->purpose().evaluation) operations_.OnPulled(op->others());
+  operations_.Erase(ticket);
   return status;
 }
 
 absl::Status ClientCore::WaitPushes(uint64_t in_flight) {
   MutexLock lock(&mu_);
-  return WaitUntil([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
-                       mu_) { return delivery_.last() - delivery_.released() <= in_flight; },
-                   [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DescribePushes(); });
+  return waiter_.Until(
+      &mu_,
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return window_.unacknowledged() <= in_flight; },
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return DescribePushes(); });
 }
 
 absl::Status ClientCore::RefreshRoute() {
   MutexLock lock(&mu_);
-  const uint64_t before = routes_fetched_;
-  WantRoute("");
-  return WaitUntil([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return routes_fetched_ > before; },
-                   [&] { return std::string("route from the scheduler"); });
-}
-
-absl::Status ClientCore::WaitUntil(const std::function<bool()>& done,
-                                   const std::function<std::string()>& what) {
-  const absl::Time begin = clock_->Now();
-  waiting_for_ = what;
-  waiting_since_ = begin;
-  const auto look_until = std::chrono::steady_clock::now() + kLookAwake;
-  absl::Status status;
-  while (!done()) {
-    status = status_;
-    if (!status.ok()) break;
-    const absl::Duration left = options_.timeout - (clock_->Now() - begin);
-    if (left <= absl::ZeroDuration()) {
-      status = absl::DeadlineExceededError(
-          absl::StrCat(what(), " did not come within ", absl::FormatDuration(options_.timeout),
-                       last_refusal_.empty() ? "" : "; last refusal: ", last_refusal_,
-                       "; see that pserver's log, or raise train.step_timeout_s"));
-      break;
-    }
-    WaitForChange(std::min(left, kLook), look_until);
-  }
-  waiting_for_ = nullptr;
-  return status;
-}
-
-void ClientCore::WaitForChange(absl::Duration at_most,
-                               std::chrono::steady_clock::time_point look_until) {
-  if (std::chrono::steady_clock::now() >= look_until) {
-    changed_.WaitFor(&mu_, absl::ToChronoNanoseconds(at_most));
-    return;
-  }
-  // Relaxed: what has changed is read under mu_, and a change that is missed here is met by done().
-  const uint64_t before = changes_.load(std::memory_order_relaxed);
-  mu_.Unlock();
-  do {
-    sched_yield();
-  } while (changes_.load(std::memory_order_relaxed) == before &&
-           std::chrono::steady_clock::now() < look_until);
-  mu_.Lock();
-}
-
-void ClientCore::Changed() {
-  changes_.fetch_add(1, std::memory_order_relaxed);
-  changed_.NotifyAll();
-}
-
-void ClientCore::Fail(const absl::Status& status) {
-  if (status_.ok()) status_ = status;
-  Changed();
+  const uint64_t before = routes_.applied();
+  WantRoute();
+  return waiter_.Until(
+      &mu_, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return routes_.applied() > before; },
+      [] { return std::string("route from the scheduler"); });
 }
 
 void ClientCore::Cancel() {
   MutexLock lock(&mu_);
-  Fail(absl::CancelledError("the job is over for this worker"));
-}
-
-std::string ClientCore::LinkText(uint32_t link) const {
-  const uint32_t pserver = pserver_of_link_[link];
-  return absl::StrCat("pserver ", pserver == ShardIndex::kNone ? "?" : absl::StrCat(pserver),
-                      " at ", links_[link]->address());
-}
-
-std::string ClientCore::Describe(const PullOperation& op) const {
-  uint32_t link = ShardIndex::kNone;
-  for (const auto& control : op.controls) {
-    if (control.state != PullOperation::State::kDone) link = control.link;
-  }
-  for (const auto& piece : op.pieces) {
-    if (piece.state != PullOperation::State::kDone) link = owner_[piece.flat];
-  }
-  if (link == ShardIndex::kNone) return op.what;
-  return absl::StrCat(op.what, " from ", LinkText(link), " (", links_[link]->State(), ")");
-}
-
-std::string ClientCore::DescribePushes() const {
-  if (delivery_.released() >= delivery_.last()) return "acknowledgement";
-  const uint32_t link = delivery_.SlowestPserver();
-  return absl::StrCat("acknowledgement of push ", delivery_.released() + 1, " from ",
-                      LinkText(link), " (", links_[link]->State(), ")");
+  waiter_.Fail(absl::CancelledError("the job is over for this worker"));
 }
 
 std::string ClientCore::WaitingFor() const {
   MutexLock lock(&mu_);
-  if (waiting_for_ == nullptr) return "";
-  const double seconds = absl::ToDoubleSeconds(clock_->Now() - waiting_since_);
-  return absl::StrCat("waiting for ", waiting_for_(),
-                      seconds < 0.1 ? "" : absl::StrFormat(" for %.1f s", seconds));
+  return waiter_.Describe();
+}
+
+std::string ClientCore::DescribeLink(uint32_t link) const {
+  return absl::StrCat(routes_.Name(link), " (", links_[link]->State(), ")");
+}
+
+std::string ClientCore::Describe(const PullOperation& op) const {
+  const uint32_t link = op.WaitsFor(routes_);
+  if (link == ShardIndex::kNone) return op.purpose().what;
+  return absl::StrCat(op.purpose().what, " from ", DescribeLink(link));
+}
+
+std::string ClientCore::DescribePushes() const {
+  if (window_.unacknowledged() == 0) return "acknowledgement";
+  const Delivery& delivery = window_.delivery();
+  return absl::StrCat("acknowledgement of push ", delivery.released() + 1, " from ",
+                      DescribeLink(delivery.SlowestPserver()));
+}
+
+absl::Time ClientCore::OpenStreamsAndFetchRoute() {
+  std::vector<PserverLink*> links;
+  uint64_t generation;
+  absl::Time due;
+  {
+    MutexLock lock(&mu_);
+    generation = routes_.generation();
+    due = waiter_.failure().ok() ? fetcher_.due() : absl::InfiniteFuture();
+    for (uint32_t link = 0; link < routes_.links(); ++link) {
+      if (routes_.in_use(link)) links.push_back(links_[link].get());
+    }
+  }
+  if (due <= options_.clock->Now()) {
+    FetchRoute(generation);
+    return absl::InfinitePast();  // the route may have brought links to open
+  }
+  for (PserverLink* link : links) due = std::min(due, link->ConnectIfDue(generation));
+  return due;
+}
+
+void ClientCore::FetchRoute(uint64_t generation) {
+  const absl::StatusOr<Route> route = fetcher_.Fetch(generation);
+  After after;
+  {
+    MutexLock lock(&mu_);
+    if (route.ok()) {
+      ApplyRoute(*route);
+      Pump(&after);
+    } else if (GotNoAnswer(route.status())) {
+      waiter_.NoteRefusal(std::string(route.status().message()));
+    } else {
+      waiter_.Fail(route.status());
+    }
+  }
+  changed_.Notify();
+  after.Run();
+}
+
+void ClientCore::ApplyRoute(const Route& route) {
+  const RouteMap::Change change = routes_.Apply(route);
+  for (uint32_t link = links_.size(); link < routes_.links(); ++link) {
+    AddLink(routes_.address(link));
+  }
+  window_.OnRoute(routes_.owners());
+  for (auto& [ticket, op] : operations_.all()) op->OnRoute(routes_, change);
+  loop_.Wake();
+}
+
+void ClientCore::AddLink(const std::string& address) {
+  PserverLink::Options link;
+  link.transport = options_.transport;
+  link.clock = options_.clock;
+  link.listener = this;
+  link.index = static_cast<uint32_t>(links_.size());
+  link.address = address;
+  link.hello.set_protocol(kDataProtocol);
+  link.hello.set_job_id(options_.job_id);
+  link.hello.set_rank(options_.rank);
+  link.hello.set_incarnation(options_.incarnation);
+  link.hello.set_instance(options_.instance);
+  links_.push_back(std::make_unique<PserverLink>(std::move(link)));
+  open_.push_back(false);
+}
+
+void ClientCore::WantRoute() {
+  fetcher_.Want();
+  loop_.Wake();
+}
+
+void ClientCore::Pump(After* after) {
+  if (!waiter_.failure().ok()) return;
+  for (uint32_t link = 0; link < links_.size(); ++link) {
+    if (!open_[link] || !routes_.in_use(link)) continue;
+    while (auto send = window_.Next(link)) {
+      const uint64_t sequence = send->sequence;
+      SendRequest(link, std::move(send), operations_.OfFrame(sequence), after);
+    }
+    for (const auto& [ticket, op] : operations_.all()) {
+      if (op->Wants(link, routes_, window_.delivery())) {
+        SendRequest(link, std::nullopt, op, after);
+      }
+    }
+  }
+  if (window_.delivery().needs_route() && !fetcher_.wanted()) WantRoute();
+}
+
+void ClientCore::SendRequest(uint32_t link, std::optional<Delivery::Send> send,
+                             std::shared_ptr<PullOperation> op, After* after) {
+  absl::StatusOr<std::vector<Message>> messages =
+      requests_.Begin(link, std::move(send), std::move(op));
+  if (!messages.ok()) {
+    waiter_.Fail(messages.status());
+    return;
+  }
+  for (Message& message : *messages) links_[link]->Enqueue(std::move(message));
+  after->links.push_back(links_[link].get());
+}
+
+void ClientCore::OnReply(uint32_t link, DecodedReply reply) {
+  const ReplyHeader& header = reply.header;
+  const uint64_t id = header.request_id();
+  After after;
+  absl::StatusOr<std::vector<PullOperation::Destination>> destinations =
+      std::vector<PullOperation::Destination>();
+  std::shared_ptr<PullOperation> op;
+  bool taken = false;  // part of an answer that somebody waits for
+  {
+    MutexLock lock(&mu_);
+    if (requests_.Has(id, link) && header.code() != 0) {
+      RefuseRequest(link, id, header, &after);
+    } else if (requests_.Has(id, link)) {
+      taken = true;
+      std::string refusal = requests_.Note(id, header);
+      if (!refusal.empty()) waiter_.NoteRefusal(std::move(refusal));
+      op = requests_.OperationOf(id);
+      destinations = FindDestinations(index_, reply, op.get());
+      if (!destinations.ok()) op = nullptr;
+      if (op != nullptr) op->BeginWrite(*destinations);
+    }
+  }
+  absl::Status status = destinations.status();
+  if (taken && status.ok()) status = CopyValues(index_, *destinations, &reply.payload);
+  bool changed;
+  {
+    MutexLock lock(&mu_);
+    if (op != nullptr) op->EndWrite(*destinations);
+    if (!status.ok()) {
+      waiter_.Fail(
+          absl::Status(status.code(), absl::StrCat(routes_.Name(link), ": ", status.message())));
+    } else if (taken && header.last() && requests_.Has(id, link)) {
+      FinishRequest(link, id, &after);
+    }
+    Pump(&after);
+    // A message before the last of its request completes nothing.
+    changed = !taken || header.last() || (op != nullptr && op->abandoned());
+    after.garbage.push_back(std::move(op));
+  }
+  if (changed) changed_.Notify();
+  after.Run();
+}
+
+void ClientCore::FinishRequest(uint32_t link, uint64_t id, After* after) {
+  const RequestTable::Outcome outcome = requests_.Finish(id, &after->garbage);
+  const std::string& refusal = waiter_.last_refusal();
+  if (!outcome.status.ok()) {
+    waiter_.Fail(
+        absl::Status(outcome.status.code(), absl::StrCat(outcome.status.message(), "; ", refusal)));
+  }
+  if (outcome.left_out) {
+    if (refusal.empty()) {
+      waiter_.NoteRefusal(absl::StrCat(routes_.Name(link), " left shards out of its answer"));
+    }
+    WantRoute();
+  }
+}
+
+void ClientCore::RefuseRequest(uint32_t link, uint64_t id, const ReplyHeader& header,
+                               After* after) {
+  const auto code = static_cast<absl::StatusCode>(header.code());
+  const absl::Status why(code, absl::StrCat(routes_.Name(link), ": ", header.message()));
+  waiter_.NoteRefusal(std::string(why.message()));
+  if (RouteIsStale(code)) {
+    requests_.Refuse(id, &after->garbage);
+    WantRoute();
+  } else if (PserverNotReady(code)) {
+    links_[link]->Break(why);
+    BreakLink(link, after);
+  } else {
+    waiter_.Fail(why);
+  }
+}
+
+void ClientCore::BreakLink(uint32_t link, After* after) {
+  open_[link] = false;
+  requests_.LoseAll(link, &after->garbage);
+  loop_.Wake();
+}
+
+void ClientCore::OnOpen(uint32_t link) {
+  After after;
+  {
+    MutexLock lock(&mu_);
+    open_[link] = true;
+    window_.OnOpen(link);
+    Pump(&after);
+  }
+  changed_.Notify();
+  after.Run();
+}
+
+void ClientCore::OnBroken(uint32_t link) {
+  After after;
+  {
+    MutexLock lock(&mu_);
+    BreakLink(link, &after);
+  }
+  after.Run();
+}
+
+void ClientCore::OnHelloRefused(uint32_t link, const ReplyHeader& header) {
+  const auto code = static_cast<absl::StatusCode>(header.code());
+  After after;
+  {
+    MutexLock lock(&mu_);
+    BreakLink(link, &after);
+    std::string why = absl::StrCat(routes_.Name(link), " refused Hello: ", header.message());
+    if (RouteIsStale(code)) {
+      waiter_.NoteRefusal(std::move(why));
+      WantRoute();
+    } else {
+      waiter_.Fail(absl::Status(code, why));
+    }
+  }
+  after.Run();
 }
 
 }  // namespace sluice

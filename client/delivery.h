@@ -4,10 +4,14 @@
 // A frame has one part for every shard, because a shard applies only sequence last + 1. The machine
 // keeps two numbers a shard: the last sequence acknowledged and the last sent to its present owner
 // on the present stream; whatever happens, it goes back to the first and sends on from there in
-// order. Invariants: acknowledged(s) <= sent(s) <= last(); parts of a shard leave in ascending
-// order between two rewinds; sent(s) never exceeds what was made ready; a refusal counts only for
-// sends made since the shard's last rewind (older ones have been answered by it), an
-// acknowledgement always counts. Thread safety: none; no clock, no bytes.
+// order.
+//
+// Invariants: acknowledged(s) <= sent(s) <= last(); parts of a shard leave in ascending order
+// between two rewinds; sent(s) never exceeds what was made ready; a refusal counts only for sends
+// made since the shard's last rewind (older ones have been answered by it), an acknowledgement
+// always counts.
+//
+// Thread safety: none; no clock, no bytes.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +72,7 @@ class Delivery {
   std::optional<Send> Next(uint32_t pserver);
 
   uint64_t last() const { return last_; }
+  uint32_t owner(uint32_t shard) const { return shards_[shard].owner; }
   uint64_t acknowledged(uint32_t shard) const { return shards_[shard].acknowledged; }
   uint64_t sent(uint32_t shard) const { return shards_[shard].sent; }
   // Frames up to this sequence are acknowledged by all their shards and may be released.

@@ -1,4 +1,4 @@
-#include "client/parameter_client.h"
+#include "client/key_deduplicator.h"
 
 namespace sluice {
 namespace {

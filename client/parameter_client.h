@@ -2,7 +2,8 @@
 // wrap.
 //
 // Frames are delivered exactly once and in order whatever the streams do: they are kept until
-// acknowledged and sent again after a reconnect (delivery.h decides, this class moves bytes).
+// acknowledged and sent again after a reconnect (delivery.h states the rules).
+//
 // Thread safety: one training thread calls; callbacks of the transport run on their own threads.
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/key_set.h"
 #include "common/base/clock.h"
 #include "common/table/table_layout.h"
 #include "common/transport/transport.h"
@@ -22,13 +24,6 @@
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
-
-// Unique keys of one sparse table, grouped by shard: keys of shard s are [offsets[s], offsets[s +
-// 1]).
-struct KeySet {
-  std::vector<uint64_t> keys;
-  std::vector<uint32_t> offsets;  // [num_shards + 1]
-};
 
 // What a step reads. Dense tables are pulled whole. Pointers stay valid until the pull has ended.
 struct PullRequest {
@@ -67,21 +62,34 @@ struct PushRequest {
 
 class ParameterClient {
  public:
-  struct Options {
-    JobSpec job;
-    uint32_t rank = 0;
-    uint64_t incarnation = 1;
-    Transport* transport = nullptr;  // outlives the client
-    // Asked when a pserver answers WRONG_SHARD or another generation. May block.
-    std::function<absl::StatusOr<Route>()> get_route;
-    Clock* clock = nullptr;
+  struct Limits {
     absl::Duration timeout = absl::Seconds(60);  // of any one pull or push
     // A message that must be longer fails the call that waits with INVALID_ARGUMENT, naming the
     // table: no part of a frame and no list of a pull's keys can be cut. 0: no limit.
     uint64_t max_message_bytes = 0;
+    // Pushes that are not acknowledged, and tickets that were not waited for; one more is refused
+    // with RESOURCE_EXHAUSTED.
+    size_t max_frames = 256, max_pulls = 1024;
+  };
+  struct Options {
+    std::string job_id;
+    uint64_t instance = 0;  // of the job; a pserver refuses another one
+    uint32_t rank = 0;      // of this worker in the job
+    uint64_t incarnation = 1;
+    TableLayouts tables;  // of the job; the index is the table id
+    Route route;          // to begin with
+    uint32_t pipeline_depth = 1;
+    Limits limits;
+    Transport* transport = nullptr;  // outlives the client, as does the clock
+    Clock* clock = nullptr;
+    // Asked when a pserver answers WRONG_SHARD or another generation. May block. Null: the route
+    // never changes.
+    std::function<absl::StatusOr<Route>()> get_route;
   };
   using Ticket = uint64_t;
 
+  // INVALID_ARGUMENT without a transport or a clock; INTERNAL when the route does not fit the
+  // tables.
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
   virtual ~ParameterClient() = default;
 
@@ -127,31 +135,6 @@ class ParameterClient {
 
   // What a blocked call waits for, for status ("" when none does). Any thread.
   virtual std::string WaitingFor() const = 0;
-};
-
-// Sorts out duplicates: `unique` gets the distinct keys grouped by shard, and index[i] the position
-// of keys[i] in it.
-class KeyDeduplicator {
- public:
-  // Reuses its memory from call to call. One thread.
-  void Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique,
-           uint32_t* index);
-
- private:
-  // Key and number side by side: one cache line a lookup. A slot of another round is empty, so that
-  // nothing is cleared between calls.
-  struct Slot {
-    uint64_t key = 0;
-    uint32_t id = 0;
-    uint32_t round = 0;
-  };
-  // index[i] = number of keys[i] by first occurrence; returns how many there are.
-  size_t NumberKeys(const uint64_t* keys, size_t n, uint32_t* index);
-
-  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
-  uint32_t round_ = 0;
-  std::vector<uint64_t> unique_;  // by number
-  std::vector<uint32_t> shards_, next_;
 };
 
 }  // namespace sluice

@@ -1,6 +1,5 @@
 #include "client/pserver_link.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,16 +9,6 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kHelloId = 0;
-constexpr absl::Duration kFirstBackoff = absl::Milliseconds(10);
-constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
-
-// Codes of a refused Hello that another try may mend: the job is not open there yet, or the pserver
-// is busy.
-bool MayPass(int code) {
-  const auto c = static_cast<absl::StatusCode>(code);
-  return c == absl::StatusCode::kNotFound || c == absl::StatusCode::kUnavailable ||
-         c == absl::StatusCode::kResourceExhausted;
-}
 
 }  // namespace
 
@@ -62,10 +51,9 @@ void PserverLink::GoDownLocked(const absl::Status& why) {
   phase_ = Phase::kDown;
   last_error_ = why;
   queue_.clear();
-  backoff_ = std::min(std::max(backoff_ * 2, kFirstBackoff), kMaxBackoff);
   // Up to a quarter more, so that many workers do not come back in step.
   const double jitter = HashToUnit(CombineHash(options_.hello.rank(), connection_)) / 4;
-  next_attempt_ = options_.clock->Now() + backoff_ * (1 + jitter);
+  next_attempt_ = options_.clock->Now() + backoff_.Next() * (1 + jitter);
 }
 
 bool PserverLink::GoDown(uint64_t connection, const absl::Status& why) {
@@ -152,7 +140,7 @@ void PserverLink::OnHelloReply(uint64_t connection, const ReplyHeader& header) {
       MutexLock lock(&mu_);
       if (connection != connection_ || phase_ != Phase::kHello) return;
       phase_ = Phase::kOpen;
-      backoff_ = absl::ZeroDuration();
+      backoff_.Reset();
       last_error_ = absl::OkStatus();
     }
     options_.listener->OnOpen(options_.index);
@@ -160,7 +148,7 @@ void PserverLink::OnHelloReply(uint64_t connection, const ReplyHeader& header) {
   }
   const absl::Status why(static_cast<absl::StatusCode>(header.code()), header.message());
   if (!GoDown(connection, why)) return;
-  if (MayPass(header.code())) {
+  if (PserverNotReady(why.code())) {
     options_.listener->OnBroken(options_.index);
   } else {
     options_.listener->OnHelloRefused(options_.index, header);

@@ -1,6 +1,7 @@
 // One stream to one pserver: opened with Hello, kept in order, opened again after a break.
 //
 // It does not remember requests: whoever sends them hears OnBroken and sends again after OnOpen.
+//
 // Thread safety: any thread, except ConnectIfDue and Shutdown (one thread, holding no lock that the
 // listener takes). The listener is called without a lock held, on the transport's threads, one call
 // at a time.
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/transport/retry.h"
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
 
@@ -86,7 +88,7 @@ class PserverLink {
   std::deque<Message> queue_ ABSL_GUARDED_BY(mu_);
   bool sending_ ABSL_GUARDED_BY(mu_) = false;  // a thread uses stream_ without the lock
   absl::Time next_attempt_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
-  absl::Duration backoff_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
+  Backoff backoff_ ABSL_GUARDED_BY(mu_);
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
 };
 

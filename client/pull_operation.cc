@@ -1,163 +1,215 @@
 #include "client/pull_operation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/push_frame.h"
-#include "common/base/status_macros.h"
 
 namespace sluice {
-namespace {
 
-using State = PullOperation::State;
+PullOperation::PullOperation(const ShardIndex* index, Purpose purpose)
+    : index_(index), purpose_(std::move(purpose)), piece_of_(index->size(), ShardIndex::kNone) {}
 
-absl::Status AddPiece(const ShardIndex& index, PullOperation::Piece piece, PullOperation* op) {
-  uint32_t& at = op->piece_of[piece.flat];
+absl::Status PullOperation::Add(Piece piece) {
+  uint32_t& at = piece_of_[piece.flat];
   if (at != ShardIndex::kNone) {
-    return absl::InvalidArgumentError(absl::StrCat("table '", index.table_of(piece.flat).name(),
+    return absl::InvalidArgumentError(absl::StrCat("table '", index_->table_of(piece.flat).name(),
                                                    "' is asked for twice in one pull"));
   }
-  at = static_cast<uint32_t>(op->pieces.size());
-  op->pieces.push_back(std::move(piece));
+  at = static_cast<uint32_t>(pieces_.size());
+  pieces_.push_back({std::move(piece)});
   return absl::OkStatus();
 }
 
-absl::Status AddSparse(const ShardIndex& index, const PullRequest::Sparse& pull,
-                       PullOperation* op) {
-  SLUICE_RETURN_IF_ERROR(CheckKeys(index, pull.table, pull.keys.get()));
-  const TableLayout& table = *index.tables()[pull.table];
-  for (uint32_t s = 0; s < table.num_shards(); ++s) {
-    const uint32_t first = pull.keys->offsets[s];
-    PullOperation::Piece piece;
-    piece.flat = index.begin(pull.table) + s;
-    piece.rows = pull.keys->offsets[s + 1] - first;
-    if (piece.rows == 0) continue;
-    piece.keys = Slice(pull.keys->keys.data() + first, piece.rows * sizeof(uint64_t), pull.keys);
-    piece.values = pull.values + size_t{first} * table.dim();
-    SLUICE_RETURN_IF_ERROR(AddPiece(index, std::move(piece), op));
+bool PullOperation::for_training_step() const {
+  return !purpose_.exchange && !purpose_.evaluation && purpose_.commit_sequence == 0 &&
+         !pieces_.empty();
+}
+
+void PullOperation::AddressAll(const RouteMap& routes) {
+  controls_.clear();
+  for (uint32_t link = 0; link < routes.links(); ++link) {
+    if (routes.in_use(link)) controls_.push_back({link});
   }
-  return absl::OkStatus();
+  if (purpose_.commit_sequence > 0) CoverPservers(routes);
 }
 
-absl::Status AddDense(const ShardIndex& index, uint32_t table_id, float* values,
-                      PullOperation* op) {
-  if (table_id >= index.tables().size() || index.tables()[table_id]->sparse()) {
-    return absl::InvalidArgumentError(absl::StrCat("table ", table_id, " is not a dense table"));
+void PullOperation::CoverPservers(const RouteMap& routes) {
+  std::vector<bool> covered(routes.links(), false);
+  for (const PieceState& p : pieces_) covered[routes.owner(p.piece.flat)] = true;
+  // Sparse shards first: the values of a dense one come too, to be dropped.
+  for (const bool sparse : {true, false}) {
+    for (uint32_t flat = 0; flat < index_->size(); ++flat) {
+      const TableLayout& table = index_->table_of(flat);
+      if (covered[routes.owner(flat)] || table.sparse() != sparse) continue;
+      covered[routes.owner(flat)] = true;
+      Piece piece;
+      piece.flat = flat;
+      piece.rows = sparse ? 0 : static_cast<uint32_t>(table.ShardElements(index_->shard_of(flat)));
+      // The shard has no piece yet: its pserver is not covered.
+      piece_of_[flat] = static_cast<uint32_t>(pieces_.size());
+      pieces_.push_back({std::move(piece)});
+    }
   }
-  const TableLayout& table = *index.tables()[table_id];
-  for (uint32_t s = 0; s < table.num_shards(); ++s) {
-    PullOperation::Piece piece;
-    piece.flat = index.begin(table_id) + s;
-    piece.rows = static_cast<uint32_t>(table.ShardElements(s));
-    piece.values = values == nullptr ? nullptr : values + s * table.block_elements();
-    SLUICE_RETURN_IF_ERROR(AddPiece(index, std::move(piece), op));
+}
+
+bool PullOperation::CanAsk(const PieceState& piece, uint32_t link, const RouteMap& routes,
+                           const Delivery& delivery) const {
+  const uint32_t flat = piece.piece.flat;
+  if (piece.state != State::kNeeded || routes.owner(flat) != link) return false;
+  return purpose_.exchange ? delivery.acknowledged(flat) >= after_ : delivery.sent(flat) >= after_;
+}
+
+bool PullOperation::Wants(uint32_t link, const RouteMap& routes, const Delivery& delivery) const {
+  if (abandoned_) return false;
+  for (const PieceState& piece : pieces_) {
+    if (CanAsk(piece, link, routes, delivery)) return true;
   }
-  return absl::OkStatus();
+  return std::any_of(controls_.begin(), controls_.end(), [&](const Control& control) {
+    return control.link == link && control.state == State::kNeeded;
+  });
 }
 
-std::shared_ptr<PullOperation> Empty(const ShardIndex& index) {
-  auto op = std::make_shared<PullOperation>();
-  op->piece_of.assign(index.size(), ShardIndex::kNone);
-  return op;
+Message PullOperation::Ask(uint32_t link, uint64_t request, const RouteMap& routes,
+                           const Delivery& delivery, FrameHeader* head) {
+  Message keys;
+  for (PieceState& piece : pieces_) {
+    if (!CanAsk(piece, link, routes, delivery)) continue;
+    Parts* const parts = head->mutable_pull()->mutable_parts();
+    parts->add_table(index_->table_of(piece.piece.flat).id());
+    parts->add_shard(index_->shard_of(piece.piece.flat));
+    parts->add_rows(piece.piece.rows);
+    if (piece.piece.keys.size() > 0) keys.push_back(piece.piece.keys);
+    piece.state = State::kInFlight;
+    piece.request = request;
+  }
+  if (head->has_pull()) {
+    head->mutable_pull()->set_applied_sequence(purpose_.applied_sequence);
+    head->mutable_pull()->set_evaluation(purpose_.evaluation);
+    head->mutable_pull()->set_for_push(for_push_);
+  }
+  for (Control& control : controls_) {
+    if (control.link != link || control.state != State::kNeeded) continue;
+    control.state = State::kInFlight;
+    control.request = request;
+    if (purpose_.commit_sequence > 0) {
+      head->mutable_commit()->set_sequence(purpose_.commit_sequence);
+    }
+    if (purpose_.end_epoch) head->mutable_end_epoch()->set_epoch(purpose_.epoch);
+  }
+  return keys;
 }
 
-absl::Status BadReply(const ShardIndex& index, uint32_t flat, absl::string_view what) {
-  return absl::InternalError(absl::StrCat("the reply's part for table '",
-                                          index.table_of(flat).name(), "' shard ",
-                                          index.shard_of(flat), " ", what));
+void PullOperation::AskByPush(uint64_t request, const std::vector<uint32_t>& shards) {
+  for (uint32_t flat : shards) {
+    if (piece_of_[flat] == ShardIndex::kNone) continue;
+    PieceState& piece = pieces_[piece_of_[flat]];
+    if (piece.state == State::kWriting || piece.state == State::kDone) continue;
+    piece.state = State::kInFlight;
+    piece.request = request;
+  }
 }
 
-}  // namespace
+const PullOperation::Piece* PullOperation::Expected(uint64_t request, uint32_t flat) const {
+  if (piece_of_[flat] == ShardIndex::kNone) return nullptr;
+  const PieceState& piece = pieces_[piece_of_[flat]];
+  return piece.request == request && piece.state == State::kInFlight ? &piece.piece : nullptr;
+}
+
+void PullOperation::BeginWrite(const std::vector<Destination>& destinations) {
+  ++writers_;
+  for (const Destination& to : destinations) {
+    if (to.wanted) pieces_[piece_of_[to.flat]].state = State::kWriting;
+  }
+}
+
+void PullOperation::EndWrite(const std::vector<Destination>& destinations) {
+  --writers_;
+  for (const Destination& to : destinations) {
+    if (to.wanted) pieces_[piece_of_[to.flat]].state = State::kDone;
+  }
+}
+
+bool PullOperation::OnAnswered(uint64_t request, const std::vector<Delivery::Error>& errors) {
+  bool left_out = false;
+  for (PieceState& piece : pieces_) {
+    if (piece.request != request) continue;
+    const uint32_t flat = piece.piece.flat;
+    const bool refused = std::any_of(errors.begin(), errors.end(),
+                                     [flat](const Delivery::Error& e) { return e.shard == flat; });
+    if (piece.state == State::kInFlight && piece.piece.rows == 0 && !refused) {
+      piece.state = State::kDone;
+    } else if (purpose_.exchange) {
+      // Acknowledged without its values: the piece is pulled. Refused: it comes with the push when
+      // that is sent again.
+      if (piece.state == State::kInFlight) piece.state = State::kNeeded;
+    } else if (piece.state == State::kInFlight) {
+      piece.state = State::kNeedsRoute;
+      left_out = true;
+    } else if (refused) {
+      piece.state = State::kNeeded;  // the shard was read before the push that it refused
+    }
+  }
+  for (Control& control : controls_) {
+    if (control.request == request && control.state == State::kInFlight) {
+      control.state = State::kDone;
+    }
+  }
+  return left_out;
+}
+
+void PullOperation::OnLost(uint64_t request, bool needs_route) {
+  const State state = needs_route ? State::kNeedsRoute : State::kNeeded;
+  for (PieceState& piece : pieces_) {
+    if (piece.request == request && piece.state == State::kInFlight) piece.state = state;
+  }
+  for (Control& control : controls_) {
+    if (control.request == request && control.state == State::kInFlight) control.state = state;
+  }
+}
+
+void PullOperation::OnRoute(const RouteMap& routes, const RouteMap::Change& change) {
+  for (PieceState& piece : pieces_) {
+    if (piece.state == State::kNeedsRoute) piece.state = State::kNeeded;
+    // A piece on its way from an earlier owner is asked for again at the new one. That of an
+    // exchange is not: it comes with the push, which is sent again.
+    if (piece.state == State::kInFlight && !purpose_.exchange && change.moved[piece.piece.flat]) {
+      piece.state = State::kNeeded;
+      piece.request = 0;
+    }
+  }
+  // Under another generation every pserver hears the word again: commits and ends of epochs may be
+  // repeated.
+  if (change.generation && !controls_.empty() && !Done()) {
+    AddressAll(routes);
+    return;
+  }
+  for (Control& control : controls_) {
+    if (control.state == State::kNeedsRoute) control.state = State::kNeeded;
+  }
+}
+
+void PullOperation::NoteOthers(uint32_t link, uint64_t others) {
+  if (others_.size() <= link) others_.resize(link + 1);
+  others_[link] = std::max(others_[link], others);
+}
 
 bool PullOperation::Done() const {
-  return std::all_of(pieces.begin(), pieces.end(),
-                     [](const Piece& p) { return p.state == State::kDone; }) &&
-         std::all_of(controls.begin(), controls.end(),
+  return std::all_of(pieces_.begin(), pieces_.end(),
+                     [](const PieceState& p) { return p.state == State::kDone; }) &&
+         std::all_of(controls_.begin(), controls_.end(),
                      [](const Control& c) { return c.state == State::kDone; });
 }
 
-absl::StatusOr<std::shared_ptr<PullOperation>> MakePull(const ShardIndex& index,
-                                                        const PullRequest& request) {
-  auto op = Empty(index);
-  op->evaluation = request.evaluation;
-  for (const auto& pull : request.sparse) {
-    SLUICE_RETURN_IF_ERROR(AddSparse(index, pull, op.get()));
+uint32_t PullOperation::WaitsFor(const RouteMap& routes) const {
+  uint32_t link = ShardIndex::kNone;
+  for (const Control& control : controls_) {
+    if (control.state != State::kDone) link = control.link;
   }
-  for (const auto& pull : request.dense) {
-    SLUICE_RETURN_IF_ERROR(AddDense(index, pull.table, pull.values, op.get()));
+  for (const PieceState& p : pieces_) {
+    if (p.state != State::kDone) link = routes.owner(p.piece.flat);
   }
-  return op;
-}
-
-std::shared_ptr<PullOperation> MakeBarrier(const ShardIndex& index) {
-  auto op = Empty(index);
-  for (uint32_t flat = 0; flat < index.size(); ++flat) {
-    const TableLayout& table = index.table_of(flat);
-    PullOperation::Piece piece;
-    piece.flat = flat;
-    piece.rows =
-        table.sparse() ? 0 : static_cast<uint32_t>(table.ShardElements(index.shard_of(flat)));
-    op->piece_of[flat] = flat;
-    op->pieces.push_back(std::move(piece));
-  }
-  return op;
-}
-
-absl::StatusOr<std::vector<Destination>> ClaimPieces(const ShardIndex& index,
-                                                     const DecodedReply& reply, uint64_t request,
-                                                     PullOperation* op) {
-  const Parts& parts = reply.header.parts();
-  if (parts.shard_size() != parts.table_size() || parts.rows_size() != parts.table_size()) {
-    return absl::InternalError("the reply's columns of parts have different lengths");
-  }
-  std::vector<Destination> destinations;
-  destinations.reserve(parts.table_size());
-  size_t bytes = 0;
-  for (int i = 0; i < parts.table_size(); ++i) {
-    Destination to;
-    to.flat = index.Flat(parts.table(i), parts.shard(i));
-    if (to.flat == ShardIndex::kNone) {
-      return absl::InternalError(absl::StrCat("the reply holds shard ", parts.shard(i),
-                                              " of table ", parts.table(i),
-                                              ", which the job does not have"));
-    }
-    to.values = size_t{parts.rows(i)} * index.ValuesPerRow(to.flat);
-    bytes += to.values * index.table_of(to.flat).wire_bytes();
-    if (op != nullptr && op->piece_of[to.flat] != ShardIndex::kNone) {
-      const PullOperation::Piece& piece = op->pieces[op->piece_of[to.flat]];
-      const bool wanted = piece.request == request && piece.state == State::kInFlight;
-      if (wanted && piece.rows == parts.rows(i)) to.piece = op->piece_of[to.flat];
-      if (wanted && piece.rows != parts.rows(i) && parts.rows(i) != 0) {
-        return BadReply(index, to.flat,
-                        absl::StrCat("has ", parts.rows(i), " rows, not ", piece.rows));
-      }
-    }
-    destinations.push_back(to);
-  }
-  if (bytes != reply.payload.remaining()) {
-    return absl::InternalError(absl::StrCat("the reply names values of ", bytes,
-                                            " bytes and carries ", reply.payload.remaining()));
-  }
-  for (const Destination& to : destinations) {
-    if (to.piece != ShardIndex::kNone) op->pieces[to.piece].state = State::kWriting;
-  }
-  return destinations;
-}
-
-absl::Status CopyValues(const ShardIndex& index, const std::vector<Destination>& destinations,
-                        const PullOperation* op, PayloadReader* payload) {
-  for (const Destination& to : destinations) {
-    const uint32_t wire_bytes = index.table_of(to.flat).wire_bytes();
-    float* const values = to.piece == ShardIndex::kNone ? nullptr : op->pieces[to.piece].values;
-    if (values == nullptr) {
-      payload->Skip(to.values * wire_bytes);
-    } else if (!ReadValues(payload, wire_bytes, to.values, values)) {
-      return absl::DataLossError(absl::StrCat(
-          "table '", index.table_of(to.flat).name(), "' shard ", index.shard_of(to.flat),
-          " holds a NaN or an infinity: the training diverged. Lower the learning rate"));
-    }
-  }
-  return absl::OkStatus();
+  return link;
 }
 
 }  // namespace sluice

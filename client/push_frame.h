@@ -2,6 +2,7 @@
 // caller's arrays.
 //
 // Thread safety: immutable once made, but for an open one, whose owner locks.
+//
 // Memory: f32 parts point into the caller's arrays, which PushRequest::owner keeps; bf16 parts are
 // converted once, here.
 #pragma once
@@ -34,18 +35,7 @@ struct PushFrame {
 // are not grouped by its shards, or is not of its kind.
 absl::StatusOr<PushFrame> MakePushFrame(const ShardIndex& index, const PushRequest& request);
 
-absl::Status Twice(const TableLayout& table);
-
-// Shape of a sparse request: INVALID_ARGUMENT unless the table is sparse and the offsets fit keys
-// and shards.
-absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* keys);
-
-// The messages of one request, cut between parts at kChunkBytes. `head` has request_id and
-// generation, and what the final message alone carries (commit, pull, end_epoch); `pull_keys` are
-// the pull's arrays. `frame` may be null; otherwise its parts of `shards` are pushed, as sent to
-// link `link`.
-std::vector<Message> EncodeRequest(const ShardIndex& index, const FrameHeader& head,
-                                   const PushFrame* frame, const std::vector<uint32_t>& shards,
-                                   uint32_t link, Message pull_keys);
+// INVALID_ARGUMENT: parts of `table` are given twice in one frame.
+absl::Status PushedTwice(const TableLayout& table);
 
 }  // namespace sluice

@@ -306,10 +306,8 @@ TEST(ClientServerTest, ANewerIncarnationEndsTheOldOneWithAborted) {
   TestCluster cluster(MakeJob(TestMode::kAsync, 1, 1));
   auto old = cluster.Client(0);
   ReadAll(old.get());
-  ParameterClient::Options options;
-  options.job = cluster.job();
+  ParameterClient::Options options = ClientOptions(cluster.job(), cluster.transport());
   options.incarnation = 2;
-  options.transport = cluster.transport();
   auto young = ParameterClient::Create(options);
   ASSERT_TRUE(young.ok());
   ReadAll(young->get());

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "client/key_deduplicator.h"
 #include "client/parameter_client.h"
 #include "common/transport/in_process_transport.h"
 #include "server/pserver.h"
@@ -64,11 +65,26 @@ inline JobSpec MakeJob(TestMode mode, uint32_t pservers, uint32_t workers) {
   return job;
 }
 
+// Clients of the job, as `rank`; the caller adds what else it needs.
+inline ParameterClient::Options ClientOptions(const JobSpec& job, Transport* transport,
+                                              uint32_t rank = 0) {
+  ParameterClient::Options options;
+  options.job_id = job.job_id();
+  options.instance = job.instance();
+  options.rank = rank;
+  options.tables = *CreateTableLayouts(job.tables(), job.config().train().seed());
+  options.route = job.route();
+  options.pipeline_depth = job.config().train().pipeline_depth();
+  options.transport = transport;
+  options.clock = Clock::Real();
+  return options;
+}
+
 class TestCluster {
  public:
   explicit TestCluster(JobSpec job) : job_(std::move(job)) {
     for (const std::string& address : job_.route().pservers()) {
-      pservers_.push_back(std::make_unique<Pserver>(Clock::Real()));
+      pservers_.push_back(std::make_unique<Pserver>(Resources()));
       Pserver* const pserver = pservers_.back().get();
       google::protobuf::RepeatedPtrField<JobSpec> desired;
       *desired.Add() = job_;
@@ -85,18 +101,24 @@ class TestCluster {
   const JobSpec& job() const { return job_; }
 
   std::unique_ptr<ParameterClient> Client(uint32_t rank, Transport* transport = nullptr) {
-    ParameterClient::Options options;
-    options.job = job_;
-    options.rank = rank;
-    options.transport = transport == nullptr ? &transport_ : transport;
+    ParameterClient::Options options =
+        ClientOptions(job_, transport == nullptr ? &transport_ : transport, rank);
     options.get_route = [this] { return job_.route(); };
-    options.timeout = absl::Seconds(20);
+    options.limits.timeout = absl::Seconds(20);
     auto client = ParameterClient::Create(std::move(options));
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
 
  private:
+  static JobResources Resources() {
+    JobResources resources;
+    resources.clock = Clock::Real();
+    resources.env = Env::Real();
+    resources.available_memory = [] { return UINT64_MAX; };
+    return resources;
+  }
+
   const JobSpec job_;
   std::vector<std::unique_ptr<Pserver>> pservers_;
   InProcessTransport transport_;  // goes first: its handlers use the pservers

@@ -1,10 +1,10 @@
 // KeyDeduplicator against std::map.
+#include "client/key_deduplicator.h"
+
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
-
-#include "client/parameter_client.h"
 
 namespace sluice {
 namespace {

@@ -31,10 +31,8 @@ class ParameterClientTest : public ::testing::Test {
     }
   }
   std::unique_ptr<ParameterClient> Client(absl::Duration timeout = absl::Seconds(20)) {
-    ParameterClient::Options options;
-    options.job = job_;
-    options.transport = &transport_;
-    options.timeout = timeout;
+    ParameterClient::Options options = ClientOptions(job_, &transport_);
+    options.limits.timeout = timeout;
     options.get_route = [this]() -> absl::StatusOr<Route> {
       MutexLock lock(&world_.mu);
       return world_.route;
@@ -193,10 +191,8 @@ TEST_F(ParameterClientTest, LongFramesAreCutBetweenParts) {
 
 TEST_F(ParameterClientTest, APartLongerThanAMessageMayBeFailsAtOnceAndIsNamed) {
   Bind();
-  ParameterClient::Options options;
-  options.job = job_;
-  options.transport = &transport_;
-  options.max_message_bytes = 20000;
+  ParameterClient::Options options = ClientOptions(job_, &transport_);
+  options.limits.max_message_bytes = 20000;
   auto ones = [&] { return ParameterClient::Create(options).value(); };
   auto small = ones();
   ASSERT_TRUE(small->StartPush(TestValues::Push(Ones(*small, 300), 1)).ok());

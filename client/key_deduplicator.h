@@ -1,0 +1,41 @@
+// Removes duplicate keys of a batch and groups the distinct ones by shard.
+//
+// Memory: buffers are kept from call to call and grow to the largest batch.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "client/key_set.h"
+#include "common/table/table_layout.h"
+
+namespace sluice {
+
+class KeyDeduplicator {
+ public:
+  // `unique` receives the distinct keys of `keys`, grouped by the shards of `table`; index[i]
+  // receives the position of keys[i] in it.
+  void Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique,
+           uint32_t* index);
+
+ private:
+  // Key and number side by side: one cache line a lookup. A slot of another round is empty, so that
+  // nothing is cleared between calls.
+  struct Slot {
+    uint64_t key = 0;
+    uint32_t id = 0;
+    uint32_t round = 0;
+  };
+  // index[i] = number of keys[i] by first occurrence; returns how many there are.
+  size_t NumberKeys(const uint64_t* keys, size_t n, uint32_t* index);
+
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  uint32_t round_ = 0;
+  std::vector<uint64_t> unique_;  // by number
+  std::vector<uint32_t> shards_, next_;
+};
+
+}  // namespace sluice

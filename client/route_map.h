@@ -1,0 +1,63 @@
+// Which link serves each shard, by the latest route.
+//
+// A link is a number for one pserver address. A route names pservers by rank; Apply resolves ranks
+// to addresses and links, so a process that takes over a rank at another address gets a link of its
+// own. Links are added and never removed: a link's number stays valid for the client's life.
+//
+// Thread safety: guarded by the owner's lock. It opens no streams; the owner does, for each link.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/shard_index.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// INTERNAL unless `route` assigns every shard of every table to a pserver that it lists.
+absl::Status CheckRoute(const ShardIndex& index, const Route& route);
+
+class RouteMap {
+ public:
+  // `index` outlives the map. No shard may be looked up before the first Apply.
+  explicit RouteMap(const ShardIndex* index);
+
+  struct Change {
+    bool generation = false;  // differs from the one before
+    std::vector<bool> moved;  // by flat shard: its link differs from the one before
+  };
+  // Makes `route` the present one. REQUIRES: CheckRoute accepts it.
+  Change Apply(const Route& route);
+
+  const Route& route() const { return route_; }
+  uint64_t generation() const { return route_.generation(); }
+  uint64_t applied() const { return applied_; }  // calls of Apply
+
+  uint32_t links() const { return static_cast<uint32_t>(links_.size()); }
+  const std::string& address(uint32_t link) const { return links_[link].address; }
+  // The present route has a shard at this link.
+  bool in_use(uint32_t link) const { return links_[link].pserver != ShardIndex::kNone; }
+  // "pserver 1 at HOST:PORT", for messages.
+  std::string Name(uint32_t link) const;
+
+  uint32_t owner(uint32_t flat) const { return owners_[flat]; }  // a link
+  const std::vector<uint32_t>& owners() const { return owners_; }
+
+ private:
+  struct Link {
+    std::string address;
+    uint32_t pserver = ShardIndex::kNone;  // its rank in the present route
+  };
+  uint32_t LinkTo(const std::string& address);
+
+  const ShardIndex* const index_;
+  Route route_;
+  uint64_t applied_ = 0;
+  std::vector<Link> links_;
+  std::vector<uint32_t> owners_;  // link by flat shard
+};
+
+}  // namespace sluice

@@ -1,0 +1,83 @@
+#include "client/waiter.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace sluice {
+namespace {
+
+// Waits look at the clock this often, because a test may move the clock.
+constexpr absl::Duration kLook = absl::Milliseconds(50);
+// A wait stays awake this long and lets other threads run meanwhile: about what it costs to go to
+// sleep and be woken.
+constexpr std::chrono::microseconds kLookAwake(50);
+
+}  // namespace
+
+void ChangeSignal::Notify() {
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  notified_.NotifyAll();
+}
+
+void ChangeSignal::Wait(Mutex* mu, absl::Duration at_most,
+                        std::chrono::steady_clock::time_point awake_until) {
+  if (std::chrono::steady_clock::now() >= awake_until) {
+    notified_.WaitFor(mu, absl::ToChronoNanoseconds(at_most));
+    return;
+  }
+  // Relaxed: what has changed is read under the lock, and the caller's condition sees a change that
+  // is missed here.
+  const uint64_t before = changes_.load(std::memory_order_relaxed);
+  mu->Unlock();
+  do {
+    sched_yield();
+  } while (changes_.load(std::memory_order_relaxed) == before &&
+           std::chrono::steady_clock::now() < awake_until);
+  mu->Lock();
+}
+
+absl::Status Waiter::Until(Mutex* mu, const std::function<bool()>& done,
+                           const std::function<std::string()>& what) {
+  const absl::Time begin = clock_->Now();
+  waiting_for_ = what;
+  waiting_since_ = begin;
+  const auto awake_until = std::chrono::steady_clock::now() + kLookAwake;
+  absl::Status status;
+  while (!done()) {
+    status = failure_;
+    if (!status.ok()) break;
+    const absl::Duration left = timeout_ - (clock_->Now() - begin);
+    if (left <= absl::ZeroDuration()) {
+      status = absl::DeadlineExceededError(
+          absl::StrCat(what(), " did not come within ", absl::FormatDuration(timeout_),
+                       last_refusal_.empty() ? "" : "; last refusal: ", last_refusal_,
+                       "; see that pserver's log, or raise train.step_timeout_s"));
+      break;
+    }
+    changed_->Wait(mu, std::min(left, kLook), awake_until);
+  }
+  waiting_for_ = nullptr;
+  return status;
+}
+
+void Waiter::UntilDone(Mutex* mu, const std::function<bool()>& done) {
+  while (!done()) changed_->Wait(mu, kLook, std::chrono::steady_clock::time_point());
+}
+
+void Waiter::Fail(const absl::Status& status) {
+  if (failure_.ok()) failure_ = status;
+  changed_->Notify();
+}
+
+std::string Waiter::Describe() const {
+  if (waiting_for_ == nullptr) return "";
+  const double seconds = absl::ToDoubleSeconds(clock_->Now() - waiting_since_);
+  return absl::StrCat("waiting for ", waiting_for_(),
+                      seconds < 0.1 ? "" : absl::StrFormat(" for %.1f s", seconds));
+}
+
+}  // namespace sluice

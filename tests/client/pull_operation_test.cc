@@ -1,0 +1,210 @@
+#include "client/pull_operation.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/client/two_tables.h"
+
+namespace sluice {
+namespace {
+
+using Destination = PullOperation::Destination;
+using Shards = std::vector<uint32_t>;
+
+class PullOperationTest : public ::testing::Test {
+ protected:
+  PullOperationTest() {
+    routes_.Apply(TwoPservers());
+    delivery_.OnRoute(routes_.owners());
+    delivery_.OnOpen(0);
+    delivery_.OnOpen(1);
+  }
+  // A pull of these shards, one row each.
+  PullOperation Pull(const Shards& shards, PullOperation::Purpose purpose = {}) {
+    PullOperation op(&index_, std::move(purpose));
+    for (uint32_t flat : shards) {
+      PullOperation::Piece piece;
+      piece.flat = flat;
+      piece.rows = 1;
+      EXPECT_TRUE(op.Add(std::move(piece)).ok());
+    }
+    return op;
+  }
+  bool Wants(const PullOperation& op, uint32_t link) { return op.Wants(link, routes_, delivery_); }
+  // Asks `link` in request `id`; returns the shards it was asked for.
+  Shards Ask(PullOperation* op, uint32_t link, uint64_t id) {
+    head_.Clear();
+    op->Ask(link, id, routes_, delivery_, &head_);
+    Shards shards;
+    for (int i = 0; i < head_.pull().parts().table_size(); ++i) {
+      shards.push_back(index_.Flat(head_.pull().parts().table(i), head_.pull().parts().shard(i)));
+    }
+    return shards;
+  }
+  static void Write(PullOperation* op, const Shards& shards) {
+    std::vector<Destination> destinations;
+    for (uint32_t flat : shards) {
+      Destination to;
+      to.flat = flat;
+      to.wanted = true;
+      destinations.push_back(to);
+    }
+    op->BeginWrite(destinations);
+    EXPECT_TRUE(op->writing());
+    op->EndWrite(destinations);
+  }
+
+  const ShardIndex index_{TwoTables()};
+  RouteMap routes_{&index_};
+  Delivery delivery_{std::vector<uint32_t>(kFlatShards, 0)};
+  FrameHeader head_;
+};
+
+TEST_F(PullOperationTest, IsDoneWhenEveryPieceIsWritten) {
+  PullOperation op = Pull({0, 1, 2});
+  EXPECT_EQ(Ask(&op, 0, 1), (Shards{0, 1}));
+  EXPECT_FALSE(Wants(op, 0));
+  EXPECT_EQ(Ask(&op, 1, 2), (Shards{2}));
+  Write(&op, {0, 1});
+  EXPECT_FALSE(op.OnAnswered(1, {}));
+  EXPECT_FALSE(op.Done());
+  EXPECT_EQ(op.WaitsFor(routes_), 1u);
+  Write(&op, {2});
+  EXPECT_TRUE(op.Done());
+  EXPECT_EQ(op.WaitsFor(routes_), ShardIndex::kNone);
+}
+
+TEST_F(PullOperationTest, APieceIsExpectedOnlyFromTheRequestThatAskedForIt) {
+  PullOperation op = Pull({0});
+  EXPECT_EQ(op.Expected(1, 0), nullptr);
+  Ask(&op, 0, 1);
+  EXPECT_NE(op.Expected(1, 0), nullptr);
+  EXPECT_EQ(op.Expected(2, 0), nullptr);
+  EXPECT_EQ(op.Expected(1, 5), nullptr);
+  Write(&op, {0});
+  EXPECT_EQ(op.Expected(1, 0), nullptr) << "it is there";
+}
+
+TEST_F(PullOperationTest, AShardHasOnePiece) {
+  PullOperation op = Pull({3});
+  PullOperation::Piece again;
+  again.flat = 3;
+  EXPECT_EQ(op.Add(std::move(again)).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PullOperationTest, PiecesWaitUntilTheFrameBeforeThemWasSentToTheirShard) {
+  PullOperation op = Pull({0, 2});
+  op.set_after(1);
+  delivery_.Add(1);
+  EXPECT_FALSE(Wants(op, 0));
+  ASSERT_TRUE(delivery_.Next(0).has_value());
+  EXPECT_TRUE(Wants(op, 0));
+  EXPECT_FALSE(Wants(op, 1));
+}
+
+TEST_F(PullOperationTest, WhatWasLeftOutWaitsForARoute) {
+  PullOperation op = Pull({0, 1});
+  Ask(&op, 0, 1);
+  Write(&op, {0});
+  EXPECT_TRUE(op.OnAnswered(1, {}));
+  EXPECT_FALSE(Wants(op, 0));
+  op.OnRoute(routes_, routes_.Apply(TwoPservers()));
+  EXPECT_EQ(Ask(&op, 0, 2), (Shards{1}));
+}
+
+TEST_F(PullOperationTest, ALostRequestIsNeededAgainAndARefusedOneAfterARoute) {
+  PullOperation op = Pull({0, 2});
+  Ask(&op, 0, 1);
+  Ask(&op, 1, 2);
+  op.OnLost(1, /*needs_route=*/false);
+  op.OnLost(2, /*needs_route=*/true);
+  EXPECT_TRUE(Wants(op, 0));
+  EXPECT_FALSE(Wants(op, 1));
+  op.OnRoute(routes_, routes_.Apply(TwoPservers(2)));
+  EXPECT_TRUE(Wants(op, 1));
+}
+
+TEST_F(PullOperationTest, APieceOnItsWayFromAnEarlierOwnerIsAskedOfTheNewOne) {
+  PullOperation op = Pull({0, 1});
+  Ask(&op, 0, 1);
+  op.OnRoute(routes_, routes_.Apply(RouteTo(2, {"a", "b"}, {0, 1, 1, 1, 0, 0, 1})));
+  EXPECT_NE(op.Expected(1, 0), nullptr);
+  EXPECT_EQ(op.Expected(1, 1), nullptr) << "the old owner's answer is not taken";
+  EXPECT_EQ(Ask(&op, 1, 2), (Shards{1}));
+}
+
+TEST_F(PullOperationTest, APieceReadBeforeItsRefusedPushIsReadAgain) {
+  PullOperation op = Pull({0});
+  op.set_after(1);
+  delivery_.Add(1);
+  const auto send = delivery_.Next(0);
+  Ask(&op, 0, 1);
+  Write(&op, {0});
+  EXPECT_FALSE(op.OnAnswered(1, {{0, PART_OUT_OF_ORDER, 0}}));
+  EXPECT_FALSE(op.Done());
+  EXPECT_TRUE(Wants(op, 0));
+}
+
+TEST_F(PullOperationTest, AnExchangeIsPulledOnlyForWhatTheAcknowledgementLeftOut) {
+  PullOperation::Purpose purpose;
+  purpose.exchange = true;
+  PullOperation op = Pull({0, 1}, std::move(purpose));
+  op.set_after(1);
+  delivery_.Add(1);
+  const auto send = delivery_.Next(0);
+  op.AskByPush(1, send->shards);
+  EXPECT_NE(op.Expected(1, 0), nullptr);
+  Write(&op, {0});
+  ASSERT_TRUE(delivery_.OnReply(*send, {}).ok());
+  EXPECT_FALSE(op.OnAnswered(1, {}));
+  EXPECT_EQ(Ask(&op, 0, 2), (Shards{1}));
+}
+
+TEST_F(PullOperationTest, ACommitGoesToEveryPserverAndAsksEachForAPiece) {
+  PullOperation::Purpose purpose;
+  purpose.commit_sequence = purpose.applied_sequence = 4;
+  PullOperation op = Pull({0}, std::move(purpose));
+  op.AddressAll(routes_);
+  EXPECT_EQ(Ask(&op, 0, 1), (Shards{0}));
+  EXPECT_EQ(head_.commit().sequence(), 4u);
+  EXPECT_EQ(head_.pull().applied_sequence(), 4u);
+  EXPECT_EQ(Ask(&op, 1, 2), (Shards{2})) << "a sparse shard, of no rows";
+  EXPECT_EQ(head_.commit().sequence(), 4u);
+  EXPECT_EQ(head_.pull().parts().rows(0), 0u);
+  Write(&op, {0});
+  op.OnAnswered(1, {});
+  EXPECT_FALSE(op.Done());
+  op.OnAnswered(2, {});
+  EXPECT_TRUE(op.Done()) << "a piece of no rows needs no values";
+}
+
+TEST_F(PullOperationTest, AnEndOfEpochIsRepeatedUnderAnotherGeneration) {
+  PullOperation::Purpose purpose;
+  purpose.end_epoch = true;
+  purpose.epoch = 3;
+  PullOperation op(&index_, std::move(purpose));
+  op.AddressAll(routes_);
+  Ask(&op, 0, 1);
+  EXPECT_EQ(head_.end_epoch().epoch(), 3u);
+  op.OnAnswered(1, {});
+  op.OnRoute(routes_, routes_.Apply(TwoPservers(1)));
+  EXPECT_FALSE(Wants(op, 0)) << "the same generation";
+  op.OnRoute(routes_, routes_.Apply(TwoPservers(2)));
+  EXPECT_TRUE(Wants(op, 0));
+  EXPECT_TRUE(Wants(op, 1));
+}
+
+TEST_F(PullOperationTest, AnAbandonedOperationAsksForNothing) {
+  PullOperation op = Pull({0});
+  op.Abandon();
+  EXPECT_FALSE(Wants(op, 0));
+}
+
+TEST_F(PullOperationTest, KeepsTheLargestCountOfOthersOfEachPserver) {
+  PullOperation op = Pull({0});
+  op.NoteOthers(1, 4);
+  op.NoteOthers(1, 3);
+  EXPECT_EQ(op.others(), (std::vector<uint64_t>{0, 4}));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,65 @@
+#include "client/route_map.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/client/two_tables.h"
+
+namespace sluice {
+namespace {
+
+class RouteMapTest : public ::testing::Test {
+ protected:
+  const ShardIndex index_{TwoTables()};
+  RouteMap map_{&index_};
+};
+
+TEST_F(RouteMapTest, ARouteMustGiveEveryShardAListedPserver) {
+  EXPECT_TRUE(CheckRoute(index_, TwoPservers()).ok());
+  Route table_missing = TwoPservers();
+  table_missing.mutable_tables()->RemoveLast();
+  EXPECT_EQ(CheckRoute(index_, table_missing).code(), absl::StatusCode::kInternal);
+  Route shard_missing = TwoPservers();
+  shard_missing.mutable_tables(kWeights)->mutable_owner()->RemoveLast();
+  EXPECT_EQ(CheckRoute(index_, shard_missing).code(), absl::StatusCode::kInternal);
+  Route not_listed = TwoPservers();
+  not_listed.mutable_tables(kRows)->set_owner(0, 2);
+  EXPECT_EQ(CheckRoute(index_, not_listed).code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(RouteMapTest, OwnersAreLinksToTheAddressesOfTheRoute) {
+  EXPECT_TRUE(map_.Apply(TwoPservers(5)).generation);
+  EXPECT_EQ(map_.generation(), 5u);
+  ASSERT_EQ(map_.links(), 2u);
+  EXPECT_EQ(map_.address(map_.owner(0)), "a");
+  EXPECT_EQ(map_.address(map_.owner(2)), "b");
+  EXPECT_EQ(map_.address(map_.owner(6)), "b");
+  EXPECT_EQ(map_.Name(map_.owner(2)), "pserver 1 at b");
+}
+
+TEST_F(RouteMapTest, OnlyShardsWithAnotherOwnerHaveMoved) {
+  map_.Apply(TwoPservers(1));
+  const RouteMap::Change same = map_.Apply(TwoPservers(1));
+  EXPECT_FALSE(same.generation);
+  EXPECT_EQ(same.moved, std::vector<bool>(kFlatShards, false));
+  const RouteMap::Change moved = map_.Apply(RouteTo(2, {"a", "b"}, {0, 1, 1, 1, 0, 0, 0}));
+  EXPECT_TRUE(moved.generation);
+  EXPECT_EQ(moved.moved, (std::vector<bool>{false, true, false, false, false, false, true}));
+  EXPECT_EQ(map_.applied(), 3u);
+}
+
+TEST_F(RouteMapTest, AProcessThatTakesOverARankGetsALinkOfItsOwn) {
+  map_.Apply(TwoPservers(1));
+  const uint32_t old_link = map_.owner(2), other = map_.owner(0);
+  const RouteMap::Change change = map_.Apply(RouteTo(2, {"a", "c"}, {0, 0, 1, 1, 0, 0, 1}));
+  EXPECT_EQ(map_.address(map_.owner(2)), "c");
+  EXPECT_NE(map_.owner(2), old_link);
+  EXPECT_TRUE(change.moved[2]);
+  EXPECT_FALSE(map_.in_use(old_link));
+  EXPECT_EQ(map_.owner(0), other) << "numbers of links stay";
+  EXPECT_EQ(map_.Name(old_link), "pserver ? at b");
+  map_.Apply(TwoPservers(3));
+  EXPECT_EQ(map_.owner(2), old_link) << "the address has its link back";
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,138 @@
+#include "client/send_window.h"
+
+#include <gtest/gtest.h>
+
+#include "client/route_map.h"
+#include "tests/client/two_tables.h"
+
+namespace sluice {
+namespace {
+
+class SendWindowTest : public ::testing::Test {
+ protected:
+  SendWindowTest() {
+    routes_.Apply(TwoPservers());
+    window_.OnRoute(routes_.owners());
+    window_.OnOpen(0);
+    window_.OnOpen(1);
+  }
+  PushFrame Frame() const {
+    PushFrame frame;
+    frame.parts.resize(kFlatShards);
+    return frame;
+  }
+  // A frame with values for these shards.
+  PushFrame FrameOf(std::vector<uint32_t> shards) const {
+    PushFrame frame = Frame();
+    for (uint32_t flat : shards) frame.parts[flat].rows = 10 + flat;
+    return frame;
+  }
+  // The shards of the next send to `link`, of frame `sequence`; empty: nothing to send.
+  std::vector<uint32_t> NextOf(uint32_t link, uint64_t sequence) {
+    auto send = window_.Next(link);
+    if (!send.has_value()) return {};
+    EXPECT_EQ(send->sequence, sequence);
+    return send->shards;
+  }
+
+  const ShardIndex index_{TwoTables()};
+  RouteMap routes_{&index_};
+  SendWindow window_{&index_};
+  Garbage garbage_;
+};
+
+using Shards = std::vector<uint32_t>;
+
+TEST_F(SendWindowTest, KeepsAFrameUntilEveryShardHasAcknowledgedIt) {
+  ASSERT_TRUE(window_.Add(FrameOf({2}), {}).ok());
+  ASSERT_TRUE(window_.Add(FrameOf({3}), {}).ok());
+  EXPECT_EQ(window_.unacknowledged(), 2u);
+  const auto to_a = window_.Next(0), to_b = window_.Next(1);
+  ASSERT_TRUE(to_a.has_value() && to_b.has_value());
+  EXPECT_EQ(window_.frame(1).parts[2].rows, 12u);
+  EXPECT_EQ(window_.frame(2).parts[3].rows, 13u);
+  ASSERT_TRUE(window_.OnReply(*to_a, {}, &garbage_).ok());
+  EXPECT_EQ(garbage_.size(), 0u);
+  ASSERT_TRUE(window_.OnReply(*to_b, {}, &garbage_).ok());
+  EXPECT_EQ(garbage_.size(), 1u);
+  EXPECT_EQ(window_.size(), 1u);
+  EXPECT_EQ(window_.frame(2).parts[3].rows, 13u) << "found by its sequence after a release";
+}
+
+TEST_F(SendWindowTest, SequencesFollowEachOther) {
+  PushFrame first = Frame();
+  first.sequence = 8;
+  ASSERT_TRUE(window_.Add(std::move(first), {}).ok()) << "the first may have any";
+  ASSERT_TRUE(window_.Add(Frame(), {}).ok());
+  EXPECT_EQ(window_.last(), 9u);
+  PushFrame gap = Frame();
+  gap.sequence = 11;
+  EXPECT_EQ(window_.Add(std::move(gap), {}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(window_.size(), 2u);
+  EXPECT_FALSE(window_.open());
+}
+
+TEST_F(SendWindowTest, AnEarlyTableLeavesButForTheLastPartOfEachPserver) {
+  ASSERT_TRUE(window_.AddEarly(kWeights, FrameOf({4, 5, 6}), {}).ok());
+  EXPECT_TRUE(window_.open());
+  EXPECT_EQ(NextOf(0, 1), (Shards{4, 5})) << "shards 0 and 1 stay behind";
+  EXPECT_EQ(NextOf(1, 1), (Shards{6}));
+  ASSERT_TRUE(window_.Add(FrameOf({0, 2}), {}).ok());
+  EXPECT_FALSE(window_.open());
+  EXPECT_EQ(NextOf(0, 1), (Shards{0, 1}));
+  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3}));
+  EXPECT_EQ(window_.frame(1).parts[4].rows, 14u);
+  EXPECT_EQ(window_.frame(1).parts[0].rows, 10u);
+}
+
+TEST_F(SendWindowTest, TheLastPartOfAPserverStaysBehindUntilTheFrameIsClosed) {
+  // All of "a" and "b" is early: one shard of each waits for the end of the frame.
+  ASSERT_TRUE(window_.AddEarly(kRows, Frame(), {}).ok());
+  ASSERT_TRUE(window_.AddEarly(kWeights, Frame(), {}).ok());
+  EXPECT_EQ(NextOf(0, 1), (Shards{0, 1, 4}));
+  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3}));
+  // Adding the same empty parts again changes nothing.
+  ASSERT_TRUE(window_.AddEarly(kWeights, Frame(), {}).ok());
+  EXPECT_EQ(NextOf(0, 1), Shards());
+  EXPECT_EQ(NextOf(1, 1), Shards());
+  ASSERT_TRUE(window_.Add(Frame(), {}).ok());
+  EXPECT_EQ(NextOf(0, 1), (Shards{5}));
+  EXPECT_EQ(NextOf(1, 1), (Shards{6}));
+}
+
+TEST_F(SendWindowTest, APartComesOnce) {
+  ASSERT_TRUE(window_.AddEarly(kWeights, FrameOf({4, 5, 6}), {}).ok());
+  EXPECT_EQ(window_.AddEarly(kWeights, FrameOf({4, 5, 6}), {}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(window_.Add(FrameOf({0, 4}), {}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(window_.open()) << "the refused rest changed nothing";
+  EXPECT_EQ(window_.frame(1).parts[0].rows, 0u);
+}
+
+TEST_F(SendWindowTest, AFrameTellsWhatWasKnownOfOthersWhenItWasOpened) {
+  ASSERT_TRUE(window_.AddEarly(kWeights, FrameOf({4}), {3, 5}).ok());
+  ASSERT_TRUE(window_.Add(Frame(), {9, 9}).ok());
+  EXPECT_EQ(window_.frame(1).pulled_others, (std::vector<uint64_t>{3, 5}));
+}
+
+TEST_F(SendWindowTest, WhatABrokenStreamLostIsSentAgain) {
+  ASSERT_TRUE(window_.Add(Frame(), {}).ok());
+  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3, 6}));
+  window_.OnBroken(1);
+  EXPECT_EQ(NextOf(1, 1), Shards());
+  window_.OnOpen(1);
+  EXPECT_EQ(NextOf(1, 1), (Shards{2, 3, 6}));
+}
+
+TEST(SendWindowWithoutTablesTest, AFrameIsAcknowledgedAtOnce) {
+  const ShardIndex index{TableLayouts()};
+  SendWindow window(&index);
+  ASSERT_TRUE(window.Add(PushFrame(), {}).ok());
+  ASSERT_TRUE(window.Add(PushFrame(), {}).ok());
+  EXPECT_EQ(window.last(), 2u);
+  EXPECT_EQ(window.unacknowledged(), 0u);
+  EXPECT_EQ(window.size(), 0u);
+}
+
+}  // namespace
+}  // namespace sluice
