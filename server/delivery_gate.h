@@ -2,6 +2,7 @@
 // latest life.
 //
 // Thread safety: none; the owner locks. Pure: no clock, no memory beyond two numbers a rank.
+//
 // Invariants: last(rank) never falls within an incarnation; incarnation(rank) never falls.
 #pragma once
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "server/shard.h"
-#include "server/wire_values.h"
 
 namespace sluice {
 namespace {

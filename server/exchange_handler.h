@@ -47,7 +47,7 @@ class ExchangeHandler : public StreamHandler {
   bool closed_ = false;
   std::weak_ptr<JobTables> job_;
   std::string job_id_;
-  JobTables::Caller caller_;
+  Caller caller_;
   PushPart scratch_;
   std::unique_ptr<ReplyWriter> reply_;  // of the request being read
   bool in_request_ = false;             // messages of request_id_ are still to come

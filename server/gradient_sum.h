@@ -1,11 +1,11 @@
 // Weighted means of gradients, summed in double in the order given and rounded once:
 // g = sum_w n_w g_w / sum_w n_w.
 //
-// Memory: kept from step to step. What sync mode uses (WeightedMean, SparseGradientMean) reads the
-// gradients where they were buffered and holds none of its own: a step in sync mode takes (workers
-// x one step) of gradients and, for sparse rows, an index of about 40 bytes each. Thread
-// safety:
-// none; the owner locks.
+// Memory: kept from step to step. The sums of sync mode (WeightedMean, SparseGradientMean) read the
+// gradients where they were buffered and hold none of their own: a step in sync mode takes (workers
+// x one step) of gradients and, for sparse rows, an index of about 40 bytes each.
+//
+// Thread safety: none; the owner locks.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 #include "common/daemon/listener_flags.h"
 #include "common/daemon/member_flags.h"
 #include "common/transport/grpc_transport.h"
-#include "server/pserver_server.h"
+#include "server/available_memory.h"
+#include "server/pserver_daemon.h"
 
 DEFINE_int32(rank, -1,
              "rank among the pservers, from 0 (SLUICE_RANK); default: by host name in pservers");
@@ -30,9 +31,12 @@ int main(int argc, char** argv) {
   const absl::Status log = sluice::OpenLog(*identity, argv[0]);
   if (!log.ok()) return fail(log);
 
-  sluice::PserverServer::Options options;
+  sluice::PserverDaemon::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads;
+  options.clock = sluice::Clock::Real();
+  options.env = sluice::Env::Real();
+  options.available_memory = [] { return sluice::AvailableMemory(); };
   options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
@@ -40,13 +44,13 @@ int main(int argc, char** argv) {
     LOG_IF(ERROR, !status.ok()) << status.message();
     sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
-  auto server = sluice::PserverServer::Start(std::move(options));
-  if (!server.ok()) {
-    LOG(ERROR) << server.status().message();
-    return sluice::ExitCodeOf(server.status());
+  auto daemon = sluice::PserverDaemon::Start(std::move(options));
+  if (!daemon.ok()) {
+    LOG(ERROR) << daemon.status().message();
+    return sluice::ExitCodeOf(daemon.status());
   }
   const int code = sluice::StopSignal::Wait();
-  server->reset();
+  daemon->reset();
   LOG(INFO) << "stopped with exit code " << code;
   return code;
 }

@@ -1,6 +1,7 @@
 // Zeroed memory straight from the kernel, for arrays that live long and may be large.
 //
 // Memory: whole pages, given by the kernel as they are touched; from 2 MiB on aligned to 2 MiB.
+//
 // Thread safety: none.
 #pragma once
 

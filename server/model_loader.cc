@@ -39,7 +39,7 @@ const TableConfig& TableOf(const Manifest& manifest, const std::string& name) {
 
 }  // namespace
 
-ModelLoader::ModelLoader(Options options, const TableLayouts& layouts, const Shards* shards)
+ModelLoader::ModelLoader(Options options, const TableLayouts& layouts, const ShardTable* shards)
     : options_(std::move(options)), layouts_(layouts), shards_(*shards) {}
 
 absl::Status ModelLoader::Load() {

@@ -2,10 +2,14 @@
 // values are read.
 //
 // Files are divided by the hash of their keys as shards are (common/table/hash_parts.h), whatever
-// the numbers of both. Memory: the indexes of the files, and a few MiB a thread. Thread safety: one
-// thread calls; Load has threads of its own, which have ended when it returns.
+// the numbers of both.
+//
+// Memory: the indexes of the files, and a few MiB a thread.
+//
+// Thread safety: one thread calls; Load has threads of its own, which have ended when it returns.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,24 +22,43 @@
 #include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "common/saved_model/shard_file_reader.h"
-#include "server/load_progress.h"
 #include "server/shard.h"
 
 namespace sluice {
+
+// How much of a job's initial model has been read, and whether the load should go on.
+//
+// Thread safety: safe. The counters are relaxed: readers want a figure, and nothing else depends on
+// it.
+class LoadProgress {
+ public:
+  // Bytes of files: to be read, and read so far.
+  void Plan(uint64_t bytes) { planned_.fetch_add(bytes, std::memory_order_relaxed); }
+  void Add(uint64_t bytes) { read_.fetch_add(bytes, std::memory_order_relaxed); }
+  uint64_t planned() const { return planned_.load(std::memory_order_relaxed); }
+  uint64_t read() const { return read_.load(std::memory_order_relaxed); }
+
+  // Ends the load at its next read, with CANCELLED.
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> planned_{0}, read_{0};
+  std::atomic<bool> cancelled_{false};
+};
 
 class ModelLoader {
  public:
   struct Options {
     std::string directory;
     uint32_t threads = 1;
-    Env* env = Env::Real();            // outlives the loader
-    LoadProgress* progress = nullptr;  // outlives the loader
+    Env* env = nullptr;                // required; outlives the loader
+    LoadProgress* progress = nullptr;  // required; outlives the loader
     // Rows that need more bytes than this are not loaded.
     std::function<uint64_t()> available_memory = [] { return UINT64_MAX; };
   };
-  // shards: [table][shard], null where it is not here; they outlive the loader.
-  using Shards = std::vector<std::vector<std::unique_ptr<Shard>>>;
-  ModelLoader(Options options, const TableLayouts& layouts, const Shards* shards);
+  // `layouts` and `shards` outlive the loader.
+  ModelLoader(Options options, const TableLayouts& layouts, const ShardTable* shards);
 
   // INVALID_ARGUMENT: the model's tables are not those of the job. DATA_LOSS names the damaged
   // file. CANCELLED: progress->Cancel(). RESOURCE_EXHAUSTED: no memory for the rows. Errors of the
@@ -79,7 +102,7 @@ class ModelLoader {
 
   const Options options_;
   const TableLayouts& layouts_;
-  const Shards& shards_;
+  const ShardTable& shards_;
   std::vector<std::unique_ptr<ShardFileReader>> files_;
   std::vector<Piece> pieces_;
   double row_bytes_ = 0;  // of memory, for the rows that are to be loaded

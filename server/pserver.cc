@@ -164,7 +164,7 @@ absl::StatusOr<std::shared_ptr<JobTables>> Pserver::Open(const JobSpec& spec,
                                                          const std::string& self,
                                                          LoadProgress* progress) {
   try {
-    return JobTables::Open(spec, self, clock_, limits_, progress);
+    return JobTables::Open(spec, self, resources_, progress);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory to open job ", spec.job_id(), " on pserver ", self,

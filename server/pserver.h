@@ -2,8 +2,9 @@
 // streams.
 //
 // A job with an initial model is opened on a thread of its own: its load holds up neither the
-// report of its progress, nor other jobs, nor its own cancellation. Thread safety: safe from any
-// thread; Reconcile from one at a time.
+// report of its progress, nor other jobs, nor its own cancellation.
+//
+// Thread safety: safe from any thread; Reconcile from one at a time.
 #pragma once
 
 #include <functional>
@@ -15,20 +16,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/transport/transport.h"
 #include "server/exchange_handler.h"
 #include "server/job_tables.h"
+#include "server/model_loader.h"
 
 namespace sluice {
 
 class Pserver {
  public:
-  // `clock` outlives it. `on_opened` is called on a job's own thread when it has been opened or has
-  // failed: Reconcile should be called again, for a route that came meanwhile.
-  explicit Pserver(Clock* clock, JobLimits limits = {}, std::function<void()> on_opened = nullptr)
-      : clock_(clock), limits_(std::move(limits)), on_opened_(std::move(on_opened)) {}
+  // `on_opened` is called on a job's own thread when it has been opened or has failed: Reconcile
+  // should be called again, for a route that came meanwhile.
+  explicit Pserver(JobResources resources, std::function<void()> on_opened = nullptr)
+      : resources_(std::move(resources)), on_opened_(std::move(on_opened)) {}
   ~Pserver() { StopOpening(); }
 
   // Opens the missing jobs, drops the others, other instances of the same job_id among them, and
@@ -84,8 +85,7 @@ class Pserver {
   void JoinEnded();
   static HostedJob ReportOf(const Opening& opening);
 
-  Clock* const clock_;
-  const JobLimits limits_;
+  const JobResources resources_;
   const std::function<void()> on_opened_;
   DataPlaneCounters counters_;
   Mutex mutex_;

@@ -1,4 +1,4 @@
-// What a pserver tells Prometheus.
+// Copies the state of a pserver and of its jobs into Prometheus metrics.
 //
 // Thread safety: safe from any thread.
 #pragma once

@@ -3,12 +3,15 @@
 // only then), which whoever inserts a row must not wait for.
 //
 // A row store is a user: it takes a page where there is one ready, and goes on with small pages
-// (1.5 us each) where there is none. Thread safety: safe; a User is its owner's. Nothing is mapped,
-// touched or unmapped under the mutex, which is taken last: under a shard's. Memory: the pages that
-// are ready: one a user that has announced itself and one for every 8 that users have taken, at
-// most kMost (64 MiB) in all; none without a user. The thread starts with the first announcement
-// and sleeps while as many are ready as should be. What it cannot get it tries again when a user
-// comes, takes or leaves: bad_alloc stays in it.
+// (1.5 us each) where there is none.
+//
+// Thread safety: safe; a User is its owner's. Nothing is mapped, touched or unmapped under the
+// mutex, which is taken last: under a shard's.
+//
+// Memory: the pages that are ready: one a user that has announced itself and one for every 8 that
+// users have taken, at most kMost (64 MiB) in all; none without a user. The thread starts with the
+// first announcement and sleeps while as many are ready as should be. After a refusal it tries
+// again when a user comes, takes or leaves: bad_alloc never leaves the thread.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,10 @@
 // borders.
 //
 // Thread safety: one thread at a time; it may travel from the one that read the request to the one
-// that makes its values ready. Memory: at most one buffer a chunk, owned by the message; values
-// that a shard lends stay where they are.
+// that makes its values ready.
+//
+// Memory: at most one buffer a chunk, owned by the message; values that a shard lends stay where
+// they are.
 #pragma once
 
 #include <cstdint>

@@ -2,20 +2,22 @@
 // blocks.
 //
 // Thread safety: none; the owner (a shard) locks.
+//
 // Invariants: row ids are 0 .. size() - 1 in order of insertion and never change; a row never
 // moves, so its pointers stay valid. A slot's place is the high bits of its key's hash, and probing
 // goes up without wrapping: so an index grows by being copied in order into one of twice the size,
 // a few slots at each insertion. A key whose tag is below moved_below_ is in index_, another in
 // old_index_: never in both.
+//
 // Memory: row = header 24 | weights 4 x dim | state 4 x state_floats, padded to 8 bytes; blocks of
 // 2 MiB. Blocks, and 2 MiB of an index from 2 MiB on, are huge pages from ReadyPages, so that no
 // insertion waits for the kernel to find and zero one. Small pages are the first block, so that a
 // small shard stays small, and what is begun when no huge page is ready; the kernel may make them
-// huge once they are full.
-// Index: 8 bytes a slot, load 0.75 at most and 0.4 at least: 10.7 to 19.7 bytes a row, also while
-// it grows, because the old one is given back as it is copied. A row in all: 24 + 4 x (dim +
-// state_floats) + 10.7 to 19.7; dim 16 with Adam 227 to 236 bytes for a payload (key, weights,
-// state) of 200; dim 8 with AdaGrad 99 to 108: 50 million rows in 4.6 to 5.0 GiB.
+// huge once they are full. Index: 8 bytes a slot, load 0.75 at most and 0.4 at least: 10.7 to 19.7
+// bytes a row, also while it grows, because the old one is given back as it is copied. A row in
+// all: 24 + 4 x (dim + state_floats) + 10.7 to 19.7; dim 16 with Adam 227 to 236 bytes for a
+// payload (key, weights, state) of 200; dim 8 with AdaGrad 99 to 108: 50 million rows in 4.6 to 5.0
+// GiB.
 #pragma once
 
 #include <cstddef>

@@ -102,6 +102,13 @@ uint64_t Shard::ScheduleStep() const {
   return frames_ == 0 ? 0 : (frames_ - 1) / policy_.worker_num;
 }
 
+PartStatus Shard::DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {
+  const size_t behind = payload->remaining() - n * wire_bytes;
+  if (ReadValues(payload, wire_bytes, n, to)) return PART_OK;
+  payload->Skip(payload->remaining() - behind);
+  return PART_NOT_FINITE;
+}
+
 const std::vector<float>& Shard::Rates() {
   const uint64_t step = ScheduleStep();
   rates_.clear();

@@ -1,12 +1,15 @@
 // One shard of a table: the unit of placement, of locking and of application.
 //
 // A push is a part of a frame: validated whole outside the lock (Decode), then applied, or buffered
-// for its step (sync), with its sequence recorded in the same critical section (Apply). Thread
-// safety: all methods are safe from any thread; one mutex a shard, nothing is called out under it.
+// for its step (sync), with its sequence recorded in the same critical section (Apply).
+//
+// Thread safety: all methods are safe from any thread; one mutex a shard, nothing is called out
+// under it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -27,6 +30,8 @@ struct UpdatePolicy {
   uint32_t worker_num = 1;
   uint32_t gradients_to_wait = 1;  // async
   double merge_scale = 1;          // Geo
+  // Async: how many steps a worker may be ahead of the slowest one. Absent: any number.
+  std::optional<uint64_t> max_staleness;
 };
 
 // Which frame a part belongs to.
@@ -123,6 +128,13 @@ class Shard {
   const std::vector<float>& Rates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t ScheduleStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Takes n values from the payload, all of them even when one is not finite.
+  static PartStatus DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
+  // value + scale x delta, rounded once.
+  static float AddScaledDelta(float value, float delta, double scale) {
+    return static_cast<float>(static_cast<double>(value) + scale * static_cast<double>(delta));
+  }
+
   const std::shared_ptr<const TableLayout> table_;
   const uint32_t index_;
   const UpdatePolicy policy_;
@@ -137,6 +149,9 @@ class Shard {
   double held_weight_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<float> rates_ ABSL_GUARDED_BY(mutex_);
 };
+
+// The shards of a pserver as [table][shard]; null where a shard is on another pserver.
+using ShardTable = std::vector<std::vector<std::shared_ptr<Shard>>>;
 
 // A block: weights [n], state arrays [state_floats][n].
 std::unique_ptr<Shard> MakeDenseShard(std::shared_ptr<const TableLayout> table, uint32_t index,

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "server/shard.h"
-#include "server/wire_values.h"
 
 namespace sluice {
 namespace {

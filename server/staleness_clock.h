@@ -3,8 +3,12 @@
 //
 // A rank's clock is the number of its steps applied here, moved up to the slowest active rank
 // whenever it becomes active again. A rank is active from its first pull or push of training until
-// it is set idle. Source: Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous
-// Parallel Parameter Server. Thread safety: none; the owner locks. Pure.
+// it is set idle.
+//
+// Source: Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel Parameter
+// Server.
+//
+// Thread safety: none; the owner locks. Pure.
 #pragma once
 
 #include <cstdint>

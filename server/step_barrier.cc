@@ -2,25 +2,39 @@
 
 namespace sluice {
 
+StepBarrier::StepBarrier(const std::vector<bool>& active) : ranks_(active.size()) {
+  for (size_t r = 0; r < active.size(); ++r) {
+    ranks_[r].active = active[r];
+    if (active[r]) ++active_;
+  }
+  missing_ = active_;
+}
+
 StepBarrier::Outcome StepBarrier::Commit(uint32_t rank, uint64_t step, absl::Time now) {
   if (step <= closed_) return Outcome::kDuplicate;
   if (step != closed_ + 1) return Outcome::kAhead;
   Rank& self = ranks_[rank];
   if (self.committed) return Outcome::kDuplicate;
   self.committed = true;
-  if (missing_ == ranks_.size()) first_commit_ = now;
+  if (missing_ == active_) first_commit_ = now;
   if (--missing_ > 0) {
     previous_commit_ = now;
     return Outcome::kWaiting;
   }
-  if (ranks_.size() > 1) self.waited_for += now - previous_commit_;
+  if (active_ > 1) self.waited_for += now - previous_commit_;
   return Outcome::kClose;
 }
 
 void StepBarrier::Closed() {
   ++closed_;
-  missing_ = static_cast<uint32_t>(ranks_.size());
+  missing_ = active_;
   for (Rank& r : ranks_) r.committed = false;
+}
+
+uint32_t StepBarrier::first_missing() const {
+  uint32_t r = 0;
+  while (r < ranks_.size() && (!ranks_[r].active || ranks_[r].committed)) ++r;
+  return r;
 }
 
 uint32_t StepBarrier::slowest_rank() const {

@@ -1,8 +1,9 @@
 // The second phase of a sync step: counts the commits of the open step, and who was last.
 //
 // Steps are 1-based here, as the sequence numbers of the wire. Step s = closed() + 1 is open; it
-// closes exactly once, when every rank has committed it. Thread safety: none; the owner locks.
-// Pure: `now` is an argument.
+// closes exactly once, when every active rank has committed it.
+//
+// Thread safety: none; the owner locks. Pure: `now` is an argument.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,21 @@ class StepBarrier {
     kDuplicate,  // committed before, or closed
     kAhead,      // not the open step
   };
-  explicit StepBarrier(uint32_t ranks) : ranks_(ranks), missing_(ranks) {}
+  // active[rank]: the step waits for this rank.
+  explicit StepBarrier(const std::vector<bool>& active);
 
+  // REQUIRES: the rank is active.
   Outcome Commit(uint32_t rank, uint64_t step, absl::Time now);
   // The open step is applied everywhere here; the next one opens.
   void Closed();
 
   uint64_t closed() const { return closed_; }
-  bool committed(uint32_t rank) const { return ranks_[rank].committed; }
+  // Active ranks that have not committed the open step, and the first of them.
   uint32_t missing() const { return missing_; }
-  // First commit of the open step. REQUIRES: missing() < ranks.
+  uint32_t first_missing() const;
+  // Some active ranks have committed the open step, and others have not.
+  bool waiting() const { return missing_ > 0 && missing_ < active_; }
+  // First commit of the open step. REQUIRES: waiting().
   absl::Time first_commit() const { return first_commit_; }
 
   // The rank that the others waited for longest, as the last one of a step, and how long in sum.
@@ -39,12 +45,14 @@ class StepBarrier {
 
  private:
   struct Rank {
+    bool active = true;
     bool committed = false;
     absl::Duration waited_for;
   };
   std::vector<Rank> ranks_;
+  uint32_t active_ = 0;
   uint64_t closed_ = 0;
-  uint32_t missing_;
+  uint32_t missing_ = 0;
   absl::Time first_commit_, previous_commit_;
 };
 

@@ -17,7 +17,8 @@ using testing::HasSubstr;
 class ExchangeHandlerTest : public testing::Test {
  protected:
   ExchangeHandlerTest()
-      : spec_(MakeSpec(2, true, 0)), job_(JobTables::Open(spec_, kSelf, &clock_).value()) {}
+      : spec_(MakeSpec(2, true, 0)),
+        job_(JobTables::Open(spec_, kSelf, TestResources(&clock_)).value()) {}
 
   // A stream of its own; the messages in order.
   std::shared_ptr<FakeStream> Speak(const std::vector<Message>& messages) {
@@ -111,7 +112,7 @@ TEST_F(ExchangeHandlerTest, LargeAnswersComeInChunksCutAtParts) {
   // 3 blocks of 1 MiB and a small one.
   spec.mutable_tables(0)->set_shape(0, 13 * (1 << 18) + 100);
   for (int b = 0; b < 13; ++b) spec.mutable_route()->mutable_tables(0)->add_owner(0);
-  job_ = JobTables::Open(spec, kSelf, &clock_).value();
+  job_ = JobTables::Open(spec, kSelf, TestResources(&clock_)).value();
   TestWorker worker(spec, job_, 0);
   FrameHeader header;
   header.set_request_id(50);
@@ -161,7 +162,7 @@ TEST_F(ExchangeHandlerTest, MutatedFramesNeverCrashAndNeverHalfApply) {
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    job_ = JobTables::Open(spec_, kSelf, &clock_).value();
+    job_ = JobTables::Open(spec_, kSelf, TestResources(&clock_)).value();
     TestWorker worker(spec_, job_, 0);
     Message message = worker.EncodePush({.dense = {1, 2, 3, 4},
                                          .rows = {{5, {1, 1, 1}}, {6, {2, 2, 2}}, {77, {3, 3, 3}}},

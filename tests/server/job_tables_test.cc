@@ -23,7 +23,7 @@ class JobTablesTest : public testing::Test {
  protected:
   void Open(const JobSpec& spec) {
     spec_ = spec;
-    auto job = JobTables::Open(spec, kSelf, &clock_);
+    auto job = JobTables::Open(spec, kSelf, TestResources(&clock_));
     ASSERT_TRUE(job.ok()) << job.status();
     job_ = *job;
     for (uint32_t r = 0; r < spec.worker_num(); ++r) {
@@ -513,7 +513,7 @@ TEST_F(JobTablesTest, APullThatNamesAKeyTooOftenIsRefusedBeforeItsAnswerIsMade) 
 TEST_F(JobTablesTest, WaitingPullsAreBoundedAndForgottenWithTheirStream) {
   Open(MakeSpec(2, false, 0));
   Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
-  for (size_t i = 0; i < 2 * JobTables::kMaxParkedPerWorker; ++i) {
+  for (size_t i = 0; i < 2 * JobLedger::kMaxParkedPerWorker; ++i) {
     EXPECT_EQ(worker(0).Get(worker(0).PullDense(1)).code, 0);
   }
   EXPECT_EQ(worker(0).Get(worker(0).PullDense(1)).code, 8);

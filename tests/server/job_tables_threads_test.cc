@@ -19,7 +19,7 @@ class JobTablesThreadsTest : public testing::Test {
  protected:
   // Runs `body(worker, rank)` on a thread a rank, beside one that asks for reports.
   void RunWorkers(const JobSpec& spec, const std::function<void(TestWorker*, uint32_t)>& body) {
-    job_ = JobTables::Open(spec, kSelf, &clock_).value();
+    job_ = JobTables::Open(spec, kSelf, TestResources(&clock_)).value();
     std::vector<std::unique_ptr<TestWorker>> workers;
     for (uint32_t r = 0; r < kWorkers; ++r) {
       workers.push_back(std::make_unique<TestWorker>(spec, job_, r));

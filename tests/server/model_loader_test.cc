@@ -91,8 +91,8 @@ class ModelLoaderTest : public testing::Test {
   }
 
   // The shards of pserver `p` of `pservers`, dealt in turn.
-  static ModelLoader::Shards ShardsOf(const TableLayouts& tables, uint32_t p, uint32_t pservers) {
-    ModelLoader::Shards shards;
+  static ShardTable ShardsOf(const TableLayouts& tables, uint32_t p, uint32_t pservers) {
+    ShardTable shards;
     for (const auto& table : tables) {
       shards.emplace_back(table->num_shards());
       for (uint32_t s = p; s < table->num_shards(); s += pservers) {
@@ -103,8 +103,8 @@ class ModelLoaderTest : public testing::Test {
     return shards;
   }
 
-  absl::Status Load(const TableLayouts& tables, const ModelLoader::Shards& shards,
-                    uint32_t threads = 3, uint64_t memory = UINT64_MAX) {
+  absl::Status Load(const TableLayouts& tables, const ShardTable& shards, uint32_t threads = 3,
+                    uint64_t memory = UINT64_MAX) {
     progress_ = std::make_unique<LoadProgress>();
     ModelLoader::Options options;
     options.directory = "m";
@@ -116,7 +116,7 @@ class ModelLoaderTest : public testing::Test {
   }
 
   // All values are where they belong.
-  void ExpectLoaded(const TableLayouts& tables, const ModelLoader::Shards& shards) {
+  void ExpectLoaded(const TableLayouts& tables, const ShardTable& shards) {
     size_t wanted = 0, rows = 0;
     for (const uint64_t key : keys_) {
       Shard* shard = shards[0][tables[0]->ShardOf(key)].get();
@@ -152,7 +152,7 @@ TEST_F(ModelLoaderTest, AnyNumberOfShardsLoadsIntoAnyOther) {
         SCOPED_TRACE(testing::Message() << saved << " to " << opened << " on " << pservers);
         const TableLayouts tables = Tables(opened);
         for (uint32_t p = 0; p < pservers; ++p) {
-          const ModelLoader::Shards shards = ShardsOf(tables, p, pservers);
+          const ShardTable shards = ShardsOf(tables, p, pservers);
           const absl::Status status = Load(tables, shards, 1 + p);
           ASSERT_TRUE(status.ok()) << status;
           ASSERT_NO_FATAL_FAILURE(ExpectLoaded(tables, shards));
@@ -182,7 +182,7 @@ TEST_F(ModelLoaderTest, PserversTogetherReadTheModelOnce) {
     sum = 0;
     const TableLayouts tables = Tables(c.opened);
     for (uint32_t p = 0; p < c.pservers; ++p) {
-      const ModelLoader::Shards shards = ShardsOf(tables, p, c.pservers);
+      const ShardTable shards = ShardsOf(tables, p, c.pservers);
       env_->TakeBytesRead();
       ASSERT_TRUE(Load(tables, shards).ok());
       const uint64_t bytes = env_->TakeBytesRead();
@@ -308,7 +308,7 @@ TEST_F(ModelLoaderTest, AModelOfVersionOneLoads) {
   EXPECT_EQ(*ModelDigest("m", manifest_, env_.get()), digest);
   for (const uint32_t opened : {3u, 8u}) {
     const TableLayouts tables = Tables(opened);
-    const ModelLoader::Shards shards = ShardsOf(tables, 1, 2);
+    const ShardTable shards = ShardsOf(tables, 1, 2);
     const absl::Status status = Load(tables, shards);
     ASSERT_TRUE(status.ok()) << status;
     ExpectLoaded(tables, shards);

@@ -39,13 +39,13 @@ class PserverTest : public testing::Test {
     request.set_generation(generation);
     request.set_instance(instance);
     request.set_directory(directory_);
-    request.set_save_id("5a");
+    request.set_save_id("000000000000005a");
     return pserver_.SaveShards(request);
   }
 
   const std::string directory_;
   FakeClock clock_;
-  Pserver pserver_{&clock_};
+  Pserver pserver_{TestResources(&clock_)};
 };
 
 TEST_F(PserverTest, OpensWhatIsDesiredAndDropsTheRest) {
@@ -160,9 +160,9 @@ TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
 }
 
 TEST_F(PserverTest, AJobThatDoesNotFitInMemoryIsRefusedAndThePserverLives) {
-  JobLimits limits;
-  limits.available_memory = [] { return uint64_t{3} << 20; };
-  Pserver small(&clock_, limits);
+  JobResources resources = TestResources(&clock_);
+  resources.available_memory = [] { return uint64_t{3} << 20; };
+  Pserver small(resources);
   JobSpec spec = MakeSpec(1, true, 0);
   spec.mutable_tables(0)->set_shape(0, 4 << 18);
   for (int b = 1; b < 4; ++b) spec.mutable_route()->mutable_tables(0)->add_owner(0);
@@ -177,8 +177,8 @@ TEST_F(PserverTest, AJobThatDoesNotFitInMemoryIsRefusedAndThePserverLives) {
   small.Reconcile(kSelf, Desire({spec}));
   EXPECT_EQ(small.Report()[0].error(), "");
 
-  limits.available_memory = []() -> uint64_t { throw std::bad_alloc(); };
-  Pserver none(&clock_, limits);
+  resources.available_memory = []() -> uint64_t { throw std::bad_alloc(); };
+  Pserver none(resources);
   none.Reconcile(kSelf, Desire({spec}));
   EXPECT_THAT(none.Report()[0].error(), HasSubstr("no memory to open job job-1"));
 }
@@ -231,7 +231,8 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
   auto files = Save("job-1", 1);
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_THAT(*files, SizeIs(5));
-  for (const SavedFile& file : *files) EXPECT_THAT(file.name(), HasSubstr(".5a.shard"));
+  for (const SavedFile& file : *files)
+    EXPECT_THAT(file.name(), HasSubstr(".000000000000005a.shard"));
   Manifest manifest;
   manifest.set_version(1);
   *manifest.mutable_tables() = spec.tables();
@@ -265,9 +266,9 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
 class LoadingPserverTest : public testing::Test {
  protected:
   LoadingPserverTest() {
-    limits_.env = &env_;
-    limits_.load_threads = 1;
-    Pserver first(&clock_, limits_);
+    resources_.env = &env_;
+    resources_.load_threads = 1;
+    Pserver first(resources_);
     JobSpec spec = MakeSpec(1, true, 0);
     first.Reconcile(kSelf, Desire({spec}));
     TestWorker(spec, first.Find("job-1"), 0)
@@ -310,7 +311,7 @@ class LoadingPserverTest : public testing::Test {
 
   FakeClock clock_;
   MemoryEnv env_;
-  JobLimits limits_;
+  JobResources resources_ = TestResources(&clock_);
   JobSpec loading_;
   uint64_t model_bytes_ = 0;
   Mutex mutex_;
@@ -321,7 +322,7 @@ class LoadingPserverTest : public testing::Test {
 
 TEST_F(LoadingPserverTest, ALoadIsReportedWhileItGoesOnAndOtherJobsOpen) {
   std::atomic<int> opened{0};
-  Pserver pserver(&clock_, limits_, [&] { ++opened; });
+  Pserver pserver(resources_, [&] { ++opened; });
   pserver.Reconcile(kSelf, Desire({loading_}));
   AwaitStop();
   ASSERT_THAT(pserver.Report(), SizeIs(1));
@@ -357,7 +358,7 @@ TEST_F(LoadingPserverTest, ALoadIsReportedWhileItGoesOnAndOtherJobsOpen) {
 }
 
 TEST_F(LoadingPserverTest, AJobThatIsDroppedWhileItLoadsIsGoneAtOnceAndNeverOpens) {
-  Pserver pserver(&clock_, limits_);
+  Pserver pserver(resources_);
   pserver.Reconcile(kSelf, Desire({loading_}));
   AwaitStop();
   pserver.Reconcile(kSelf, {});
@@ -373,7 +374,7 @@ TEST_F(LoadingPserverTest, AJobThatIsDroppedWhileItLoadsIsGoneAtOnceAndNeverOpen
 }
 
 TEST_F(LoadingPserverTest, ACancelledLoadReadsNoMore) {
-  Pserver pserver(&clock_, limits_);
+  Pserver pserver(resources_);
   pserver.Reconcile(kSelf, Desire({loading_}));
   AwaitStop();
   env_.TakeBytesRead();

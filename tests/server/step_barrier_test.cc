@@ -6,10 +6,12 @@ namespace sluice {
 namespace {
 
 using Outcome = StepBarrier::Outcome;
+// The active ranks of a job without losses.
+std::vector<bool> AllOf(size_t ranks) { return std::vector<bool>(ranks, true); }
 absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 TEST(StepBarrierTest, ClosesWhenTheLastRankCommits) {
-  StepBarrier barrier(3);
+  StepBarrier barrier(AllOf(3));
   EXPECT_EQ(barrier.Commit(2, 1, At(0)), Outcome::kWaiting);
   EXPECT_EQ(barrier.Commit(0, 1, At(1)), Outcome::kWaiting);
   EXPECT_EQ(barrier.missing(), 1u);
@@ -20,7 +22,7 @@ TEST(StepBarrierTest, ClosesWhenTheLastRankCommits) {
 }
 
 TEST(StepBarrierTest, ARepeatedCommitClosesNothing) {
-  StepBarrier barrier(2);
+  StepBarrier barrier(AllOf(2));
   EXPECT_EQ(barrier.Commit(0, 1, At(0)), Outcome::kWaiting);
   EXPECT_EQ(barrier.Commit(0, 1, At(0)), Outcome::kDuplicate);
   EXPECT_EQ(barrier.Commit(1, 1, At(0)), Outcome::kClose);
@@ -31,13 +33,13 @@ TEST(StepBarrierTest, ARepeatedCommitClosesNothing) {
 }
 
 TEST(StepBarrierTest, ACommitOfALaterStepIsRefused) {
-  StepBarrier barrier(1);
+  StepBarrier barrier(AllOf(1));
   EXPECT_EQ(barrier.Commit(0, 2, At(0)), Outcome::kAhead);
   EXPECT_EQ(barrier.missing(), 1u);
 }
 
 TEST(StepBarrierTest, NamesTheRankThatCausedTheLongestWait) {
-  StepBarrier barrier(3);
+  StepBarrier barrier(AllOf(3));
   for (uint64_t step = 1; step <= 3; ++step) {
     const uint32_t last = step == 2 ? 0 : 2;  // rank 2 twice, rank 0 once
     const double t = 100.0 * step;
@@ -53,7 +55,7 @@ TEST(StepBarrierTest, NamesTheRankThatCausedTheLongestWait) {
 }
 
 TEST(StepBarrierTest, OneLongStopCountsMoreThanManyShortOnes) {
-  StepBarrier barrier(2);
+  StepBarrier barrier(AllOf(2));
   for (uint64_t step = 1; step <= 10; ++step) {
     const uint32_t last = step == 5 ? 1 : 0;
     barrier.Commit(1 - last, step, At(100.0 * step));
@@ -64,8 +66,23 @@ TEST(StepBarrierTest, OneLongStopCountsMoreThanManyShortOnes) {
   EXPECT_EQ(barrier.slowest_wait(), absl::Seconds(20));
 }
 
+TEST(StepBarrierTest, WaitsForActiveRanksOnly) {
+  StepBarrier barrier({false, true, false, true});
+  EXPECT_EQ(barrier.missing(), 2u);
+  EXPECT_EQ(barrier.first_missing(), 1u);
+  EXPECT_FALSE(barrier.waiting());
+  EXPECT_EQ(barrier.Commit(1, 1, At(0)), Outcome::kWaiting);
+  EXPECT_TRUE(barrier.waiting());
+  EXPECT_EQ(barrier.first_missing(), 3u);
+  EXPECT_EQ(barrier.Commit(3, 1, At(2)), Outcome::kClose);
+  EXPECT_FALSE(barrier.waiting()) << "nobody is missing while the step is applied";
+  barrier.Closed();
+  EXPECT_EQ(barrier.missing(), 2u);
+  EXPECT_EQ(barrier.slowest_rank(), 3u);
+}
+
 TEST(StepBarrierTest, OneRankIsWaitedForByNobody) {
-  StepBarrier barrier(1);
+  StepBarrier barrier(AllOf(1));
   EXPECT_EQ(barrier.Commit(0, 1, At(5)), Outcome::kClose);
   barrier.Closed();
   EXPECT_EQ(barrier.slowest_wait(), absl::ZeroDuration());

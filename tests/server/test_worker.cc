@@ -55,6 +55,14 @@ TableLayouts LayoutsOf(const JobSpec& spec) {
   return CreateTableLayouts(spec.tables(), spec.config().train().seed()).value();
 }
 
+JobResources TestResources(Clock* clock) {
+  JobResources resources;
+  resources.clock = clock;
+  resources.env = Env::Real();
+  resources.available_memory = [] { return UINT64_MAX; };
+  return resources;
+}
+
 void FakeStream::Send(Message message) {
   const size_t bytes = MessageSize(message);
   DecodedReply reply = DecodeReply(std::move(message)).value();

@@ -27,6 +27,8 @@ using Rows = std::map<uint64_t, std::vector<float>>;
 // Route: everything at kSelf, generation 1.
 JobSpec MakeSpec(uint32_t workers, bool a_sync, int k_steps, uint32_t num_shards = 4);
 TableLayouts LayoutsOf(const JobSpec& spec);
+// The real files, and as much memory as a job may want.
+JobResources TestResources(Clock* clock);
 
 struct Answer {
   bool done = false;

@@ -2,7 +2,9 @@
 // jobs.
 //
 // Start order: data port, admin HTTP, reconcile thread, join thread (which waits for the
-// scheduler); stop in reverse. Thread safety: Start and the destructor on one thread.
+// scheduler); stop in reverse.
+//
+// Thread safety: Start and the destructor on one thread.
 #pragma once
 
 #include <functional>
@@ -13,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/admin/admin_server.h"
+#include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
@@ -22,27 +25,30 @@
 
 namespace sluice {
 
-class PserverServer {
+class PserverDaemon {
  public:
   struct Options {
     Identity identity;
     int threads = 2;               // of the data plane
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
-    Env* env = Env::Real();        // for saved models; outlives the server
+    Clock* clock = nullptr;        // required; outlives the daemon
+    Env* env = nullptr;            // required; for saved models; outlives the daemon
+    // Required: bytes that this process can still get (JobResources).
+    std::function<uint64_t()> available_memory;
     std::function<void(const std::string&)> log;
     // The membership could not begin or has ended: the process should stop with this status. Called
-    // once, on a thread of the server.
+    // once, on a thread of the daemon.
     std::function<void(absl::Status)> on_end;
   };
   // UNAVAILABLE: a port is taken. Does not wait for the scheduler.
-  static absl::StatusOr<std::unique_ptr<PserverServer>> Start(Options options);
-  ~PserverServer();
+  static absl::StatusOr<std::unique_ptr<PserverDaemon>> Start(Options options);
+  ~PserverDaemon();
 
  private:
-  explicit PserverServer(Options options)
+  explicit PserverDaemon(Options options)
       : options_(std::move(options)),
-        pserver_(Clock::Real(), LimitsOf(options_), [this] { ReconcileSoon(); }) {}
-  static JobLimits LimitsOf(const Options& options);
+        pserver_(ResourcesOf(options_), [this] { ReconcileSoon(); }) {}
+  static JobResources ResourcesOf(const Options& options);
   absl::Status Init();
   absl::Status StartDataPort();
   absl::Status StartAdmin();

@@ -1,4 +1,4 @@
-#include "server/pserver_server.h"
+#include "server/pserver_daemon.h"
 
 #include <unistd.h>
 
@@ -20,13 +20,13 @@ constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PserverServer>> PserverServer::Start(Options options) {
-  std::unique_ptr<PserverServer> server(new PserverServer(std::move(options)));
-  SLUICE_RETURN_IF_ERROR(server->Init());
-  return server;
+absl::StatusOr<std::unique_ptr<PserverDaemon>> PserverDaemon::Start(Options options) {
+  std::unique_ptr<PserverDaemon> daemon(new PserverDaemon(std::move(options)));
+  SLUICE_RETURN_IF_ERROR(daemon->Init());
+  return daemon;
 }
 
-absl::Status PserverServer::Init() {
+absl::Status PserverDaemon::Init() {
   SLUICE_RETURN_IF_ERROR(StartDataPort());
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(
@@ -39,7 +39,7 @@ absl::Status PserverServer::Init() {
   return absl::OkStatus();
 }
 
-PserverServer::~PserverServer() {
+PserverDaemon::~PserverDaemon() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -53,17 +53,19 @@ PserverServer::~PserverServer() {
   if (data_port_ != nullptr) data_port_->Shutdown();
 }
 
-JobLimits PserverServer::LimitsOf(const Options& options) {
+JobResources PserverDaemon::ResourcesOf(const Options& options) {
   const LimitsConfig& limits = options.identity.cluster.limits();
-  JobLimits of_job;
-  of_job.env = options.env;
+  JobResources resources;
+  resources.clock = options.clock;
+  resources.env = options.env;
+  resources.available_memory = options.available_memory;
   if (limits.has_max_message_mib()) {
-    of_job.max_message_bytes = uint64_t{limits.max_message_mib()} << 20;
+    resources.max_message_bytes = uint64_t{limits.max_message_mib()} << 20;
   }
-  return of_job;
+  return resources;
 }
 
-absl::Status PserverServer::StartDataPort() {
+absl::Status PserverDaemon::StartDataPort() {
   Identity& identity = options_.identity;
   const LimitsConfig& limits = identity.cluster.limits();
   GrpcStreamServer::Options port;
@@ -88,7 +90,7 @@ absl::Status PserverServer::StartDataPort() {
   return absl::OkStatus();
 }
 
-absl::Status PserverServer::StartAdmin() {
+absl::Status PserverDaemon::StartAdmin() {
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
   admin.ready = [this] {
@@ -107,12 +109,12 @@ absl::Status PserverServer::StartAdmin() {
   return absl::OkStatus();
 }
 
-bool PserverServer::stopping() {
+bool PserverDaemon::stopping() {
   MutexLock lock(&mutex_);
   return stopping_;
 }
 
-void PserverServer::Join() {
+void PserverDaemon::Join() {
   const Identity& identity = options_.identity;
   absl::Status status = WaitForScheduler(
       scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
@@ -149,7 +151,7 @@ void PserverServer::Join() {
   changed_.NotifyAll();
 }
 
-void PserverServer::Reconcile() {
+void PserverDaemon::Reconcile() {
   for (;;) {
     PollReply desired;
     {
@@ -165,13 +167,13 @@ void PserverServer::Reconcile() {
   }
 }
 
-void PserverServer::ReconcileSoon() {
+void PserverDaemon::ReconcileSoon() {
   MutexLock lock(&mutex_);
   reconcile_ = true;
   changed_.NotifyAll();
 }
 
-void PserverServer::LogJobs() {
+void PserverDaemon::LogJobs() {
   std::map<std::string, std::string> now;
   for (const HostedJob& job : pserver_.Report()) {
     std::string& text = now[job.job_id()];
@@ -203,14 +205,14 @@ void PserverServer::LogJobs() {
   logged_jobs_ = std::move(now);
 }
 
-void PserverServer::FillReport(PollRequest* request) {
+void PserverDaemon::FillReport(PollRequest* request) {
   for (HostedJob& job : pserver_.Report()) *request->add_hosted() = std::move(job);
   // Not overtaken, or the report that the end of a job waits for could come before these spans.
   if (request->wait_ms() > 0) pserver_.TakeTraces(request->mutable_traces());
   request->set_memory_bytes(ResidentBytes());
 }
 
-std::unique_ptr<google::protobuf::Message> PserverServer::Status() {
+std::unique_ptr<google::protobuf::Message> PserverDaemon::Status() {
   auto status = std::make_unique<MemberStatus>();
   status->set_role(ROLE_PSERVER);
   status->set_rank(options_.identity.rank);
@@ -223,7 +225,7 @@ std::unique_ptr<google::protobuf::Message> PserverServer::Status() {
   return status;
 }
 
-absl::StatusOr<std::string> PserverServer::SaveShards(const std::string& request) {
+absl::StatusOr<std::string> PserverDaemon::SaveShards(const std::string& request) {
   SaveShardsRequest save;
   if (!save.ParseFromString(request)) {
     return absl::InvalidArgumentError("SaveShards: the request is not a SaveShardsRequest");

@@ -1,0 +1,257 @@
+#include "server/job_ledger.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/printable.h"
+
+namespace sluice {
+namespace {
+
+absl::Status Fenced(const Caller& caller, uint64_t incarnation) {
+  return absl::AbortedError(absl::StrCat("incarnation ", caller.incarnation, " of rank ",
+                                         caller.rank, " is fenced by incarnation ", incarnation,
+                                         "; this process must stop"));
+}
+
+}  // namespace
+
+JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, Clock* clock)
+    : job_id_(std::move(job_id)),
+      mode_(policy.mode),
+      clock_(clock),
+      view_(std::move(view)),
+      frames_(policy.worker_num, policy.mode == Mode::kSync),
+      staleness_(policy.worker_num, policy.max_staleness),
+      barrier_(view_->active_ranks),
+      epochs_ended_(policy.worker_num),
+      parked_(kMaxParkedPerWorker * policy.worker_num) {}
+
+absl::StatusOr<JobLedger::View> JobLedger::Hello(const Caller& caller) {
+  MutexLock lock(&mutex_);
+  const std::vector<bool>& active = view_->active_ranks;
+  if (caller.rank >= active.size() || !active[caller.rank]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", caller.rank, " in job ", job_id_, " of ", active.size(), " workers"));
+  }
+  const uint64_t known = frames_.incarnation(caller.rank);
+  if (caller.incarnation < known) return Fenced(caller, known);
+  if (caller.incarnation == known) return nullptr;
+  frames_.Fence(caller.rank, caller.incarnation);
+  staleness_.SetIdle(caller.rank);
+  return view_;
+}
+
+absl::StatusOr<JobLedger::View> JobLedger::Admit(const Caller& caller, uint64_t generation) {
+  MutexLock lock(&mutex_);
+  if (closed_) {
+    return absl::NotFoundError(absl::StrCat("job ", job_id_, " is not open on this pserver"));
+  }
+  const uint64_t known = frames_.incarnation(caller.rank);
+  if (caller.incarnation < known) return Fenced(caller, known);
+  if (generation != view_->generation) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("request of generation ", generation, ", job ", job_id_, " is at generation ",
+                     view_->generation, "; fetch the route and send it again"));
+  }
+  return view_;
+}
+
+JobLedger::Outcome JobLedger::Complete(Request* request) {
+  const FrameHeader& header = request->frame.header;
+  const uint32_t rank = request->caller.rank;
+  Outcome outcome;
+  MutexLock lock(&mutex_);
+  // First, while nothing has changed: without memory the request fails here as a whole.
+  if (header.has_pull()) parked_.MakeRoom();
+  bool changed = request->counts && CountFrame(request->caller, header.push());
+  if (header.has_commit()) {
+    outcome.status = request->commit;
+    if (outcome.status.ok()) {
+      outcome.status = CommitStep(rank, header.commit().sequence(), &outcome.close_step);
+    }
+  }
+  if (outcome.status.ok() && header.has_end_epoch()) {
+    outcome.flush = EndEpoch(rank, header.end_epoch().epoch());
+    changed = true;
+  }
+  if (outcome.close_step || outcome.flush) return outcome;
+  if (changed) outcome.ready = TakeReadyLocked();
+  if (outcome.status.ok()) AnswerOrPark(request, &outcome);
+  return outcome;
+}
+
+JobLedger::Outcome JobLedger::Settle(Request* request, const Outcome& done) {
+  Outcome outcome;
+  MutexLock lock(&mutex_);
+  if (done.close_step) barrier_.Closed();
+  if (request->frame.header.has_pull()) parked_.MakeRoom();
+  outcome.ready = TakeReadyLocked();
+  AnswerOrPark(request, &outcome);
+  return outcome;
+}
+
+bool JobLedger::CountFrame(const Caller& caller, const Push& push) {
+  if (frames_.Admit(caller.rank, caller.incarnation, push.sequence()) !=
+      DeliveryGate::Verdict::kApply) {
+    return false;
+  }
+  staleness_.Activate(caller.rank);
+  // In sync nothing is stale: every gradient is of the last step's values.
+  staleness_.Applied(caller.rank,
+                     mode_ == Mode::kSync ? staleness_.others(caller.rank) : push.pulled_others());
+  // The rank pushed again after announcing the end of its epoch: the announcement is withdrawn.
+  epochs_ended_[caller.rank] = std::min(epochs_ended_[caller.rank], epochs_flushed_);
+  return true;
+}
+
+absl::Status JobLedger::CommitStep(uint32_t rank, uint64_t step, bool* close) {
+  const StepBarrier::Outcome outcome = barrier_.Commit(rank, step, clock_->Now());
+  if (outcome == StepBarrier::Outcome::kAhead) {
+    return absl::InvalidArgumentError(absl::StrCat("commit ", step, " of rank ", rank,
+                                                   ", but step ", barrier_.closed() + 1,
+                                                   " is open; read its result first"));
+  }
+  *close = outcome == StepBarrier::Outcome::kClose;
+  return absl::OkStatus();
+}
+
+bool JobLedger::EndEpoch(uint32_t rank, uint32_t epoch) {
+  staleness_.SetIdle(rank);
+  epochs_ended_[rank] = std::max(epochs_ended_[rank], epoch + 1);
+  uint32_t all = epochs_ended_[rank];
+  for (size_t r = 0; r < epochs_ended_.size(); ++r) {
+    if (view_->active_ranks[r]) all = std::min(all, epochs_ended_[r]);
+  }
+  epochs_flushed_ = std::max(all, epochs_flushed_);
+  // A rank that took over a dead one's task after the flush of the others needs a flush as well.
+  return all >= epoch + 1;
+}
+
+void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
+  const uint32_t rank = request->caller.rank;
+  const FrameHeader& header = request->frame.header;
+  const Pull& pull = header.pull();
+  if (header.has_pull()) {
+    if (pull.applied_sequence() > barrier_.closed() + 1) {
+      outcome->status = absl::InvalidArgumentError(
+          absl::StrCat("pull of rank ", rank, " waits for step ", pull.applied_sequence(),
+                       ", but step ", barrier_.closed() + 1, " is open"));
+      return;
+    }
+    if (!pull.evaluation()) staleness_.Activate(rank);
+    if (closed_) {
+      outcome->status = absl::NotFoundError(absl::StrCat("job ", job_id_, " was closed"));
+      return;
+    }
+    const uint64_t step = staleness_.StepOf(rank, pull.for_push(), frames_.last(rank));
+    if (!Ready(rank, pull, step)) {
+      if (parked_.full()) {
+        outcome->status = absl::ResourceExhaustedError(absl::StrCat(
+            "job ", job_id_, " has ", parked_.size(), " waiting pulls; wait for answers"));
+        return;
+      }
+      parked_.Park({request->caller, std::move(*request->frame.header.mutable_pull()),
+                    std::move(request->frame.payload), std::move(request->view),
+                    std::move(*request->reply), clock_->Now(), step, ReplyStamp()});
+      outcome->parked = true;
+      return;
+    }
+  }
+  outcome->stamp = StampFor(rank);
+}
+
+bool JobLedger::Ready(uint32_t rank, const Pull& pull, uint64_t step) const {
+  if (mode_ == Mode::kSync) return barrier_.closed() >= pull.applied_sequence();
+  return pull.evaluation() || staleness_.Ready(rank, step);
+}
+
+ReplyStamp JobLedger::StampFor(uint32_t rank) const {
+  return {view_->generation, mode_ == Mode::kSync ? 0 : staleness_.others(rank)};
+}
+
+std::vector<ParkedPull> JobLedger::TakeReady() {
+  MutexLock lock(&mutex_);
+  return TakeReadyLocked();
+}
+
+std::vector<ParkedPull> JobLedger::TakeReadyLocked() {
+  std::vector<ParkedPull> ready =
+      parked_.Take([this](const ParkedPull& p) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return Ready(p.caller.rank, p.pull, p.step);
+      });
+  for (ParkedPull& p : ready) p.stamp = StampFor(p.caller.rank);
+  return ready;
+}
+
+void JobLedger::ForgetStream(uint64_t stream) {
+  std::vector<ParkedPull> gone;  // Destroyed after the lock is released.
+  MutexLock lock(&mutex_);
+  gone = parked_.Take([stream](const ParkedPull& p) { return p.caller.stream == stream; });
+}
+
+std::vector<ParkedPull> JobLedger::Close() {
+  MutexLock lock(&mutex_);
+  closed_ = true;
+  return parked_.TakeAll();
+}
+
+JobLedger::View JobLedger::view() {
+  MutexLock lock(&mutex_);
+  return view_;
+}
+
+void JobLedger::SetView(View view) {
+  MutexLock lock(&mutex_);
+  if (view->generation > view_->generation) view_.swap(view);
+}
+
+void JobLedger::Fail(const std::string& error) {
+  MutexLock lock(&mutex_);
+  if (error_.empty()) error_ = error;
+}
+
+void JobLedger::FillReport(HostedJob* report) {
+  MutexLock lock(&mutex_);
+  report->set_generation(view_->generation);
+  report->set_error(Printable(error_));
+  report->set_frames_applied(staleness_.frames());
+  if (mode_ == Mode::kSync) {
+    report->set_slowest_rank(barrier_.slowest_rank());
+    report->set_slowest_wait_s(absl::ToDoubleSeconds(barrier_.slowest_wait()));
+  } else {
+    report->mutable_staleness()->set_pushes(staleness_.frames());
+    report->mutable_staleness()->set_sum(staleness_.staleness_sum());
+    report->mutable_staleness()->set_max(staleness_.staleness_max());
+  }
+  report->set_waiting_for(WaitingFor());
+}
+
+std::string JobLedger::WaitingFor() const {
+  const absl::Time now = clock_->Now();
+  if (mode_ == Mode::kSync) {
+    if (!barrier_.waiting()) return "";
+    const std::string more =
+        barrier_.missing() > 1 ? absl::StrCat(" and ", barrier_.missing() - 1, " more") : "";
+    return absl::StrFormat("commit %d of rank %d%s (%.1f s)", barrier_.closed() + 1,
+                           barrier_.first_missing(), more,
+                           absl::ToDoubleSeconds(now - barrier_.first_commit()));
+  }
+  const ParkedPull* oldest = parked_.oldest();
+  if (oldest == nullptr) return "";
+  const std::optional<uint32_t> slowest = staleness_.Blocking(oldest->caller.rank, oldest->step);
+  if (!slowest.has_value()) return "";
+  return absl::StrFormat("push %d of rank %d, for max_staleness of rank %d (%.1f s)",
+                         staleness_.clock(*slowest) + 1, *slowest, oldest->caller.rank,
+                         absl::ToDoubleSeconds(now - oldest->since));
+}
+
+size_t JobLedger::parked() {
+  MutexLock lock(&mutex_);
+  return parked_.size();
+}
+
+}  // namespace sluice

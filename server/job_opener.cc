@@ -1,0 +1,125 @@
+#include "server/job_opener.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/saved_model.h"
+#include "server/model_loader.h"
+
+namespace sluice {
+namespace {
+
+UpdatePolicy PolicyOf(const JobSpec& spec) {
+  const StrategyConfig& strategy = spec.config().strategy();
+  const ASyncConfigs& a_sync = strategy.a_sync_configs();
+  UpdatePolicy policy;
+  policy.mode = ModeOf(strategy);
+  policy.worker_num = spec.worker_num();
+  policy.gradients_to_wait = std::max(1u, a_sync.gradients_to_wait());
+  policy.merge_scale = a_sync.geo_merge() == ASyncConfigs::SUM ? 1.0 : 1.0 / spec.worker_num();
+  if (policy.mode == Mode::kAsync && a_sync.has_max_staleness()) {
+    policy.max_staleness = a_sync.max_staleness();
+  }
+  return policy;
+}
+
+// The tables of the job, and the seed of their initial values. A job that only evaluates a model
+// takes both from the model: a key that was never trained then has the same values in training,
+// evaluation and prediction.
+struct InitialTables {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  uint64_t seed = 0;
+};
+
+absl::StatusOr<InitialTables> InitialTablesOf(const JobSpec& spec, Env* env) {
+  const JobConfig& config = spec.config();
+  InitialTables initial{spec.tables(), config.train().seed()};
+  if (!config.evaluate_only() || config.initial_model().empty()) return initial;
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig trained, ReadModelJob(config.initial_model(), env));
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(config.initial_model(), env));
+  initial.seed = trained.train().seed();
+  for (TableConfig& table : initial.tables) {
+    for (const TableConfig& saved : manifest.tables()) {
+      if (saved.name() != table.name()) continue;
+      if (saved.has_initializer()) *table.mutable_initializer() = saved.initializer();
+      // ModelLoader refuses columns that differ.
+      const int columns = std::min(table.columns_size(), saved.columns_size());
+      for (int c = 0; c < columns; ++c) {
+        *table.mutable_columns(c)->mutable_initializer() = saved.columns(c).initializer();
+      }
+    }
+  }
+  return initial;
+}
+
+uint32_t LoadThreads(const JobResources& resources) {
+  constexpr uint32_t kMost = 4;
+  if (resources.load_threads > 0) return resources.load_threads;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, kMost);
+}
+
+std::string Mib(uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); }
+
+// RESOURCE_EXHAUSTED: the dense shards that the route gives to `self` need more than `available`.
+absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int64_t self,
+                         uint64_t available) {
+  uint64_t all = 0, most = 0;
+  std::string name;
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    if (layouts[t]->sparse()) continue;
+    uint64_t bytes = 0;
+    for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
+      if (static_cast<int64_t>(route.tables(t).owner(s)) != self) continue;
+      bytes += layouts[t]->ShardBytes(s);
+    }
+    all += bytes;
+    if (bytes <= most) continue;
+    most = bytes;
+    name = layouts[t]->name();
+  }
+  if (all <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the job's dense tables need ", Mib(all), " on this pserver, ", Mib(most),
+                   " of it for table '", name, "', and ", Mib(available),
+                   " are available (MemAvailable); make that table smaller, use more pservers, or "
+                   "a machine with more memory"));
+}
+
+absl::Status InitialModelError(const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("initial_model: ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& address,
+                                  const JobResources& resources, LoadProgress* progress) {
+  if (spec.worker_num() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has no workers"));
+  }
+  const auto initial = InitialTablesOf(spec, resources.env);
+  if (!initial.ok()) return InitialModelError(initial.status());
+  OpenedJob job;
+  job.policy = PolicyOf(spec);
+  SLUICE_ASSIGN_OR_RETURN(job.layouts, CreateTableLayouts(initial->tables, initial->seed));
+  SLUICE_RETURN_IF_ERROR(CheckRoute(job.layouts, spec.route()));
+  SLUICE_RETURN_IF_ERROR(CheckMemory(job.layouts, spec.route(), OwnerIndex(spec.route(), address),
+                                     resources.available_memory()));
+  job.view = FirstView(job.layouts, job.policy, spec.route(), address);
+  if (spec.config().initial_model().empty()) return job;
+  ModelLoader::Options options;
+  options.directory = spec.config().initial_model();
+  options.threads = LoadThreads(resources);
+  options.env = resources.env;
+  options.available_memory = resources.available_memory;
+  options.progress = progress;
+  const absl::Status loaded =
+      ModelLoader(std::move(options), job.layouts, &job.view->shards).Load();
+  if (!loaded.ok()) return InitialModelError(loaded);
+  return job;
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// Opens a job on this pserver: checks its route and the memory, makes its shards, and fills them
+// from its initial model.
+//
+// Thread safety: free functions; safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
+#include "common/table/table_layout.h"
+#include "proto/scheduler.pb.h"
+#include "server/job_view.h"
+#include "server/shard.h"
+
+namespace sluice {
+
+class LoadProgress;
+
+// What this process lends to each of its jobs. Clock, env and available_memory must be set.
+struct JobResources {
+  Clock* clock = nullptr;  // outlives the jobs
+  Env* env = nullptr;      // reads and writes saved models; outlives the jobs
+  // Bytes that this process can still get. A job whose dense shards, or whose rows of a saved
+  // model, need more is not opened.
+  std::function<uint64_t()> available_memory;
+  // Limit of one message, in bytes: a longer part of an answer could not be sent.
+  uint64_t max_message_bytes = uint64_t{64} << 20;
+  // Threads that fill a job's tables from a saved model. 0: one for each processor, at most 4.
+  uint32_t load_threads = 0;
+};
+
+struct OpenedJob {
+  TableLayouts layouts;
+  UpdatePolicy policy;
+  std::shared_ptr<const JobView> view;
+};
+
+// `progress` follows the load of the initial model and can cancel it. INVALID_ARGUMENT, DATA_LOSS
+// and NOT_FOUND say what is wrong with the spec or the model. RESOURCE_EXHAUSTED: the tables do not
+// fit in memory. CANCELLED: progress->Cancel() was called.
+absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& address,
+                                  const JobResources& resources, LoadProgress* progress);
+
+}  // namespace sluice

@@ -1,0 +1,68 @@
+#include "server/job_view.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+absl::Status CheckRoute(const TableLayouts& layouts, const Route& route) {
+  if (route.tables_size() != static_cast<int>(layouts.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("route has ", route.tables_size(), " tables, the job ", layouts.size()));
+  }
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    if (route.tables(t).owner_size() == static_cast<int>(layouts[t]->num_shards())) continue;
+    return absl::InvalidArgumentError(absl::StrCat("route has ", route.tables(t).owner_size(),
+                                                   " shards of table '", layouts[t]->name(),
+                                                   "', which has ", layouts[t]->num_shards()));
+  }
+  return absl::OkStatus();
+}
+
+int64_t OwnerIndex(const Route& route, const std::string& address) {
+  const auto at = std::find(route.pservers().begin(), route.pservers().end(), address);
+  return at == route.pservers().end() ? -1 : at - route.pservers().begin();
+}
+
+std::shared_ptr<const JobView> FirstView(const TableLayouts& layouts, const UpdatePolicy& policy,
+                                         const Route& route, const std::string& address) {
+  auto view = std::make_shared<JobView>();
+  view->generation = route.generation();
+  view->active_ranks.assign(policy.worker_num, true);
+  view->shards.resize(layouts.size());
+  const int64_t self = OwnerIndex(route, address);
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    const auto make = layouts[t]->sparse() ? MakeSparseShard : MakeDenseShard;
+    view->shards[t].resize(layouts[t]->num_shards());
+    for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
+      if (static_cast<int64_t>(route.tables(t).owner(s)) != self) continue;
+      view->shards[t][s] = make(layouts[t], s, policy);
+    }
+  }
+  return view;
+}
+
+absl::StatusOr<std::shared_ptr<const JobView>> NextView(const JobView& view,
+                                                        const TableLayouts& layouts,
+                                                        const Route& route,
+                                                        const std::string& address) {
+  SLUICE_RETURN_IF_ERROR(CheckRoute(layouts, route));
+  const int64_t self = OwnerIndex(route, address);
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
+      const bool wanted = static_cast<int64_t>(route.tables(t).owner(s)) == self;
+      if (wanted == (view.FindShard(t, s) != nullptr)) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "route generation ", route.generation(), " moves shard ", s, " of table '",
+          layouts[t]->name(), "' ", wanted ? "to" : "from", " pserver ", address,
+          ", but shards of a running job cannot move; cancel the job and submit it again"));
+    }
+  }
+  auto next = std::make_shared<JobView>(view);
+  next->generation = route.generation();
+  return next;
+}
+
+}  // namespace sluice

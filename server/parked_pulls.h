@@ -1,0 +1,72 @@
+// The pulls of one job that wait: for their step to close (sync), or for the slowest worker
+// (max_staleness).
+//
+// Thread safety: none; the owner locks.
+//
+// Memory: at most `capacity` pulls, each with the received message that holds its keys.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+#include "common/wire/frame.h"
+#include "server/job_view.h"
+#include "server/reply_writer.h"
+
+namespace sluice {
+
+// The sender of a request, as its Hello named it.
+struct Caller {
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+  uint64_t stream = 0;  // unique in the process
+};
+
+// What the last message of an answer says about the job.
+struct ReplyStamp {
+  uint64_t generation = 0;
+  uint64_t others = 0;  // frames of other ranks applied before the values were read
+};
+
+struct ParkedPull {
+  Caller caller;
+  Pull pull;
+  PayloadReader payload;
+  std::shared_ptr<const JobView> view;
+  std::unique_ptr<ReplyWriter> reply;
+  absl::Time since;
+  uint64_t step = 0;  // StalenessClock::StepOf when the pull came
+  ReplyStamp stamp;   // set when the pull is ready
+};
+
+class ParkedPulls {
+ public:
+  explicit ParkedPulls(size_t capacity) : capacity_(capacity) {}
+
+  bool full() const { return pulls_.size() >= capacity_; }
+  size_t size() const { return pulls_.size(); }
+
+  // After MakeRoom the next Park does not allocate, so a pull is never lost half way.
+  void MakeRoom();
+  // REQUIRES: !full().
+  void Park(ParkedPull pull) { pulls_.push_back(std::move(pull)); }
+
+  // Removes the pulls that `wanted` accepts and returns them in the order in which they came.
+  // `wanted` is asked more than once. If memory runs out, all pulls stay.
+  std::vector<ParkedPull> Take(absl::FunctionRef<bool(const ParkedPull&)> wanted);
+  std::vector<ParkedPull> TakeAll() { return std::exchange(pulls_, {}); }
+
+  // The pull that has waited longest; null when none waits.
+  const ParkedPull* oldest() const { return pulls_.empty() ? nullptr : &pulls_.front(); }
+
+ private:
+  const size_t capacity_;
+  std::vector<ParkedPull> pulls_;  // in the order in which they came
+};
+
+}  // namespace sluice

@@ -1,0 +1,40 @@
+// Decides whether a message of a worker fits the job: its tables, its mode and the limits.
+//
+// Thread safety: safe: constant after construction. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/config/job_config.h"
+#include "common/table/table_layout.h"
+#include "proto/pserver.pb.h"
+
+namespace sluice {
+
+class RequestCheck {
+ public:
+  // Limit of the sparse values that one pull may ask for: it may name a key many times.
+  static constexpr uint64_t kMaxPullBytes = uint64_t{1} << 30;
+
+  RequestCheck(std::string job_id, TableLayouts layouts, Mode mode, uint64_t max_message_bytes);
+
+  // Asked before anything of the message is applied. INVALID_ARGUMENT: the message is malformed,
+  // its parts do not fit the tables or its payload, it is not for the job's mode, or its answer
+  // could not be sent.
+  absl::Status Check(const FrameHeader& header, size_t payload_bytes) const;
+
+ private:
+  absl::Status CheckMessage(const FrameHeader& header, size_t payload_bytes) const;
+  absl::Status CheckMode(const FrameHeader& header) const;
+  absl::Status CheckAnswer(const Pull& pull) const;
+
+  const std::string job_id_;
+  const TableLayouts layouts_;
+  const Mode mode_;
+  const uint64_t max_message_bytes_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,101 @@
+#include "server/request_parts.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+// Rows of an answer's part: those asked for, or the elements of the whole block.
+uint32_t AnswerRows(const TableLayout& layout, uint32_t shard, uint32_t rows) {
+  return layout.sparse() ? rows : static_cast<uint32_t>(layout.ShardElements(shard));
+}
+
+size_t AnswerBytes(const TableLayout& layout, uint32_t answer_rows) {
+  return size_t{answer_rows} * layout.wire_bytes() * (layout.sparse() ? layout.dim() : 1);
+}
+
+void AddValues(Shard* shard, const std::vector<uint64_t>& keys, uint32_t rows, size_t bytes,
+               ReplyWriter* reply) {
+  const uint32_t table = shard->table().id();
+  Slice lent = shard->Lend();
+  if (lent.owner() != nullptr) {
+    reply->AddPart(table, shard->index(), rows, std::move(lent));
+  } else {
+    shard->Read(keys.data(), keys.size(), reply->AddPart(table, shard->index(), rows, bytes));
+  }
+}
+
+}  // namespace
+
+absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, uint32_t rank,
+                            uint64_t incarnation, const Push& push, PayloadReader* payload,
+                            PushPart* scratch, ReplyWriter* reply) {
+  absl::Status finite;
+  const FrameId frame{rank, incarnation, push.sequence(), push.weight()};
+  const Parts& parts = push.parts();
+  for (int i = 0; i < parts.table_size(); ++i) {
+    const uint32_t table = parts.table(i), index = parts.shard(i), rows = parts.rows(i);
+    const TableLayout& layout = *layouts[table];
+    Shard* shard = view.FindShard(table, index);
+    if (shard == nullptr) {
+      const size_t row_bytes =
+          layout.sparse() ? 8 + size_t{layout.dim()} * layout.wire_bytes() : layout.wire_bytes();
+      payload->Skip(rows * row_bytes);
+      reply->AddError(table, index, PART_WRONG_SHARD, 0);
+      continue;
+    }
+    ApplyResult result;
+    result.status = shard->Decode(rows, payload, scratch);
+    if (result.status == PART_OK) {
+      // A copy: Apply may take the part's own keys.
+      const std::vector<uint64_t> keys = push.delta() ? scratch->keys : std::vector<uint64_t>();
+      result = shard->Apply(frame, scratch);
+      scratch->message = PayloadReader();
+      if (result.status == PART_OK && push.delta()) {
+        const uint32_t n = AnswerRows(layout, index, rows);
+        AddValues(shard, keys, n, AnswerBytes(layout, n), reply);
+      }
+    } else if (result.status == PART_NOT_FINITE && finite.ok()) {
+      finite = absl::InvalidArgumentError(absl::StrCat(
+          "table '", layout.name(), "': push ", push.sequence(), " of rank ", rank,
+          " has a NaN or Inf for shard ", index, "; lower the learning rate or set clip_value"));
+    }
+    if (result.status != PART_OK)
+      reply->AddError(table, index, result.status, result.last_sequence);
+  }
+  return finite;
+}
+
+size_t ReadPullParts(const JobView& view, const TableLayouts& layouts, const Parts& parts,
+                     PayloadReader payload, ReplyWriter* reply) {
+  size_t bytes = 0;
+  // The reply sizes its buffers by what is to come.
+  for (int i = 0; i < parts.table_size(); ++i) {
+    const uint32_t table = parts.table(i), index = parts.shard(i);
+    if (view.FindShard(table, index) == nullptr) continue;
+    const TableLayout& layout = *layouts[table];
+    const size_t part_bytes = AnswerBytes(layout, AnswerRows(layout, index, parts.rows(i)));
+    reply->Expect(part_bytes);
+    bytes += part_bytes;
+  }
+  std::vector<uint64_t> keys;
+  for (int i = 0; i < parts.table_size(); ++i) {
+    const uint32_t table = parts.table(i), index = parts.shard(i);
+    const TableLayout& layout = *layouts[table];
+    keys.resize(layout.sparse() ? parts.rows(i) : 0);
+    payload.Copy(keys.data(), keys.size() * sizeof(uint64_t));
+    Shard* shard = view.FindShard(table, index);
+    if (shard == nullptr) {
+      reply->AddError(table, index, PART_WRONG_SHARD, 0);
+      continue;
+    }
+    const uint32_t rows = AnswerRows(layout, index, parts.rows(i));
+    AddValues(shard, keys, rows, AnswerBytes(layout, rows), reply);
+  }
+  return bytes;
+}
+
+}  // namespace sluice

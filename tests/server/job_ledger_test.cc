@@ -1,0 +1,247 @@
+// The books of a job without shards or values: requests as the ledger sees them.
+#include "server/job_ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/test_worker.h"
+
+namespace sluice {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class JobLedgerTest : public testing::Test {
+ protected:
+  using Outcome = JobLedger::Outcome;
+
+  void Open(Mode mode, uint32_t workers, std::optional<uint64_t> max_staleness = std::nullopt) {
+    UpdatePolicy policy;
+    policy.mode = mode;
+    policy.worker_num = workers;
+    policy.max_staleness = max_staleness;
+    if (view_ == nullptr) view_ = ViewOf(1, workers);
+    ledger_ = std::make_unique<JobLedger>("job-1", policy, view_, &clock_);
+  }
+  static std::shared_ptr<JobView> ViewOf(uint64_t generation, uint32_t workers) {
+    auto view = std::make_shared<JobView>();
+    view->generation = generation;
+    view->active_ranks.assign(workers, true);
+    return view;
+  }
+  static Caller Rank(uint32_t rank, uint64_t incarnation = 1) {
+    return {rank, incarnation, 100 + rank};
+  }
+
+  // A request of the rank in its last message; `reply` stays here unless the pull is parked.
+  struct TestRequest {
+    JobLedger::Request request;
+    std::unique_ptr<ReplyWriter> reply;
+  };
+  TestRequest RequestOf(uint32_t rank, uint64_t incarnation = 1) {
+    TestRequest r;
+    r.request.caller = Rank(rank, incarnation);
+    r.request.view = view_;
+    r.reply = std::make_unique<ReplyWriter>(stream_, ++id_);
+    return r;
+  }
+  Outcome Complete(TestRequest* r) {
+    r->request.reply = &r->reply;
+    return ledger_->Complete(&r->request);
+  }
+  Outcome Push(uint32_t rank, uint64_t sequence, uint64_t pulled_others = 0) {
+    TestRequest r = RequestOf(rank);
+    r.request.counts = true;
+    r.request.frame.header.mutable_push()->set_sequence(sequence);
+    r.request.frame.header.mutable_push()->set_pulled_others(pulled_others);
+    return Complete(&r);
+  }
+  Outcome Pull(uint32_t rank, uint64_t applied_sequence = 0) {
+    TestRequest r = RequestOf(rank);
+    r.request.frame.header.mutable_pull()->set_applied_sequence(applied_sequence);
+    return Complete(&r);
+  }
+  Outcome EndEpoch(uint32_t rank, uint32_t epoch) {
+    TestRequest r = RequestOf(rank);
+    r.request.frame.header.mutable_end_epoch()->set_epoch(epoch);
+    Outcome outcome = Complete(&r);
+    if (outcome.flush) outcome = Settled(&r, outcome);
+    return outcome;
+  }
+  Outcome Settled(TestRequest* r, const Outcome& done) {
+    Outcome outcome = ledger_->Settle(&r->request, done);
+    outcome.flush = done.flush;
+    outcome.close_step = done.close_step;
+    return outcome;
+  }
+  // A commit fused with the pull of its result.
+  TestRequest CommitOf(uint32_t rank, uint64_t step) {
+    TestRequest r = RequestOf(rank);
+    r.request.frame.header.mutable_commit()->set_sequence(step);
+    r.request.frame.header.mutable_pull()->set_applied_sequence(step);
+    return r;
+  }
+  HostedJob Report() {
+    HostedJob report;
+    ledger_->FillReport(&report);
+    return report;
+  }
+
+  FakeClock clock_;
+  std::shared_ptr<const JobView> view_;
+  std::unique_ptr<JobLedger> ledger_;
+  const std::shared_ptr<FakeStream> stream_ = std::make_shared<FakeStream>();
+  uint64_t id_ = 0;
+};
+
+TEST_F(JobLedgerTest, AdmitsTheLatestLifeOfARankInTheJobsGeneration) {
+  Open(Mode::kAsync, 2);
+  EXPECT_EQ(*ledger_->Hello(Rank(0, 2)), view_) << "shards must fence the earlier life";
+  EXPECT_EQ(*ledger_->Hello(Rank(0, 2)), nullptr) << "this life is known";
+  EXPECT_EQ(ledger_->Hello(Rank(0, 1)).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(ledger_->Hello(Rank(2)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(*ledger_->Admit(Rank(0, 2), 1), view_);
+  EXPECT_EQ(ledger_->Admit(Rank(0, 1), 1).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(ledger_->Admit(Rank(0, 2), 2).status().code(), absl::StatusCode::kFailedPrecondition);
+  ledger_->Close();
+  EXPECT_EQ(ledger_->Admit(Rank(0, 2), 1).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JobLedgerTest, AViewIsReplacedByThatOfAHigherGenerationOnly) {
+  Open(Mode::kAsync, 1);
+  const auto second = ViewOf(5, 1);
+  ledger_->SetView(second);
+  EXPECT_EQ(*ledger_->Admit(Rank(0), 5), second);
+  ledger_->SetView(ViewOf(4, 1));
+  EXPECT_EQ(ledger_->view(), second);
+  EXPECT_EQ(Push(0, 1).stamp.generation, 5u) << "an answer names the generation of its moment";
+}
+
+TEST_F(JobLedgerTest, AFrameCountsOnceAndInOrder) {
+  Open(Mode::kAsync, 2);
+  EXPECT_EQ(Push(0, 1).stamp.others, 0u);
+  Push(0, 1);
+  Push(0, 3);
+  EXPECT_EQ(Report().frames_applied(), 1u);
+  EXPECT_EQ(Push(1, 1).stamp.others, 1u);
+  Push(0, 2, 1);  // pulled after the frame of rank 1
+  EXPECT_EQ(Report().frames_applied(), 3u);
+  EXPECT_EQ(Report().staleness().sum(), 1u);
+  TestRequest refused = RequestOf(0);
+  refused.request.frame.header.mutable_push()->set_sequence(3);
+  Complete(&refused);
+  EXPECT_EQ(Report().frames_applied(), 3u) << "a frame that was not applied does not count";
+}
+
+TEST_F(JobLedgerTest, APullOfAStepWaitsForTheLastCommitAndTheShards) {
+  Open(Mode::kSync, 2);
+  TestRequest first = CommitOf(0, 1), last = CommitOf(1, 1);
+  const Outcome waits = Complete(&first);
+  EXPECT_TRUE(waits.parked);
+  EXPECT_EQ(first.reply, nullptr);
+  EXPECT_EQ(ledger_->parked(), 1u);
+  const Outcome closes = Complete(&last);
+  EXPECT_TRUE(closes.close_step);
+  EXPECT_THAT(closes.ready, IsEmpty()) << "the shards have not applied the step";
+  EXPECT_TRUE(Pull(0, 1).parked);
+  const Outcome settled = Settled(&last, closes);
+  EXPECT_TRUE(settled.status.ok());
+  EXPECT_FALSE(settled.parked);
+  EXPECT_NE(last.reply, nullptr);
+  ASSERT_THAT(settled.ready, SizeIs(2));
+  EXPECT_EQ(settled.ready[0].view, view_) << "a parked pull keeps the view it came with";
+  EXPECT_EQ(settled.ready[0].stamp.generation, 1u);
+  EXPECT_EQ(ledger_->parked(), 0u);
+}
+
+TEST_F(JobLedgerTest, ARefusedCommitStillCountsItsFrame) {
+  Open(Mode::kSync, 2);
+  TestRequest r = CommitOf(0, 1);
+  r.request.counts = true;
+  r.request.frame.header.mutable_push()->set_sequence(1);
+  r.request.commit = absl::InvalidArgumentError("a shard lacks the push");
+  const Outcome outcome = Complete(&r);
+  EXPECT_EQ(outcome.status, r.request.commit);
+  EXPECT_NE(r.reply, nullptr);
+  EXPECT_EQ(Report().frames_applied(), 1u);
+  EXPECT_EQ(Report().waiting_for(), "") << "no commit was recorded";
+  TestRequest ahead = CommitOf(0, 2);
+  EXPECT_EQ(Complete(&ahead).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Pull(0, 2).status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(JobLedgerTest, ARefusedRequestStillReleasesThePullsThatItsFrameMadeReady) {
+  Open(Mode::kAsync, 2, 0);
+  Pull(1);
+  Push(0, 1);
+  EXPECT_TRUE(Pull(0).parked);
+  TestRequest r = RequestOf(1);
+  r.request.counts = true;
+  r.request.frame.header.mutable_push()->set_sequence(1);
+  r.request.frame.header.mutable_pull()->set_applied_sequence(9);
+  const Outcome outcome = Complete(&r);
+  EXPECT_FALSE(outcome.status.ok());
+  ASSERT_THAT(outcome.ready, SizeIs(1));
+  EXPECT_EQ(outcome.ready[0].caller.rank, 0u);
+  EXPECT_EQ(outcome.ready[0].stamp.others, 1u) << "the frame that made it ready is in its values";
+}
+
+TEST_F(JobLedgerTest, AnIdleRankHoldsNobodyUp) {
+  Open(Mode::kAsync, 3, 0);
+  Pull(1);
+  Pull(2);
+  Push(0, 1);
+  EXPECT_TRUE(Pull(0).parked);
+  EXPECT_THAT(EndEpoch(1, 0).ready, IsEmpty());
+  ASSERT_TRUE(ledger_->Hello(Rank(2, 2)).ok());  // a new life of the last one that trains
+  EXPECT_THAT(ledger_->TakeReady(), SizeIs(1));
+}
+
+TEST_F(JobLedgerTest, AnEpochIsFlushedWhenEveryRankHasEndedIt) {
+  Open(Mode::kAsync, 2);
+  EXPECT_FALSE(EndEpoch(0, 0).flush);
+  Push(0, 1);  // withdraws the end
+  EXPECT_FALSE(EndEpoch(1, 0).flush);
+  EXPECT_TRUE(EndEpoch(0, 0).flush);
+  Push(1, 1);  // a task of a dead rank, after the flush
+  EXPECT_TRUE(EndEpoch(1, 0).flush);
+}
+
+TEST_F(JobLedgerTest, RanksThatAreNotActiveAreWaitedForByNobody) {
+  auto view = ViewOf(1, 3);
+  view->active_ranks[1] = false;
+  view_ = view;
+  Open(Mode::kSync, 3);
+  EXPECT_EQ(ledger_->Hello(Rank(1)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(ledger_->Hello(Rank(2)).ok());
+  TestRequest first = CommitOf(0, 1), last = CommitOf(2, 1);
+  EXPECT_FALSE(Complete(&first).close_step);
+  EXPECT_TRUE(Complete(&last).close_step);
+  EXPECT_FALSE(EndEpoch(0, 0).flush);
+  EXPECT_TRUE(EndEpoch(2, 0).flush);
+}
+
+TEST_F(JobLedgerTest, ParkedPullsAreBoundedAndGoWithTheirStreamOrTheJob) {
+  Open(Mode::kSync, 2);
+  for (size_t i = 0; i < 2 * JobLedger::kMaxParkedPerWorker; ++i) {
+    ASSERT_TRUE(Pull(i % 2, 1).parked);
+  }
+  EXPECT_EQ(Pull(0, 1).status.code(), absl::StatusCode::kResourceExhausted);
+  ledger_->ForgetStream(Rank(0).stream);
+  EXPECT_EQ(ledger_->parked(), JobLedger::kMaxParkedPerWorker);
+  EXPECT_TRUE(Pull(0, 1).parked);
+  EXPECT_THAT(ledger_->Close(), SizeIs(JobLedger::kMaxParkedPerWorker + 1));
+  EXPECT_EQ(ledger_->parked(), 0u);
+  EXPECT_EQ(Pull(0).status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(JobLedgerTest, TheFirstErrorOfAJobIsReported) {
+  Open(Mode::kAsync, 1);
+  ledger_->Fail("first");
+  ledger_->Fail("second");
+  EXPECT_EQ(Report().error(), "first");
+}
+
+}  // namespace
+}  // namespace sluice

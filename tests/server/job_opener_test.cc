@@ -1,0 +1,137 @@
+#include "server/job_opener.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/saved_model/saved_model.h"
+#include "server/model_loader.h"
+#include "tests/common/saved_model/memory_env.h"
+#include "tests/server/test_worker.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+
+class JobOpenerTest : public testing::Test {
+ protected:
+  JobOpenerTest() : resources_(TestResources(&clock_)) {
+    resources_.env = &env_;
+    resources_.load_threads = 1;
+  }
+  absl::StatusOr<OpenedJob> Open(const JobSpec& spec) {
+    return OpenJob(spec, kSelf, resources_, &progress_);
+  }
+  absl::StatusCode CodeOf(const JobSpec& spec) { return Open(spec).status().code(); }
+
+  // Saves the values of the job as the model "m".
+  void Save(const JobSpec& spec, const OpenedJob& job) {
+    Manifest manifest;
+    *manifest.mutable_tables() = spec.tables();
+    job.view->ForEachShard([&](Shard* shard) {
+      *manifest.add_files() =
+          *WriteShardFile("m", shard->table(), shard->index(), shard->BeginCut().get(), &env_);
+    });
+    ASSERT_TRUE(FinishModel("m", spec.config(), manifest, &env_).ok());
+  }
+  static std::vector<float> Dense(const OpenedJob& job) {
+    std::vector<float> values(4);
+    job.view->FindShard(0, 0)->Read(nullptr, 0, reinterpret_cast<uint8_t*>(values.data()));
+    return values;
+  }
+
+  FakeClock clock_;
+  MemoryEnv env_;
+  JobResources resources_;
+  LoadProgress progress_;
+};
+
+TEST_F(JobOpenerTest, AJobOpensWithTheShardsOfItsRouteAndInitialValues) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_route()->set_generation(7);
+  spec.mutable_route()->add_pservers("127.0.0.1:7001");
+  spec.mutable_route()->mutable_tables(1)->set_owner(1, 1);
+  const auto job = Open(spec);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->view->generation, 7u);
+  EXPECT_EQ(job->view->FindShard(1, 1), nullptr);
+  EXPECT_NE(job->view->FindShard(1, 2), nullptr);
+  EXPECT_THAT(Dense(*job), ElementsAre(1, 1, 1, 1));
+}
+
+TEST_F(JobOpenerTest, ThePolicyIsThatOfTheStrategy) {
+  JobSpec spec = MakeSpec(4, true, 0);
+  ASyncConfigs* async = spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs();
+  async->set_gradients_to_wait(3);
+  async->set_max_staleness(0);
+  UpdatePolicy policy = Open(spec)->policy;
+  EXPECT_EQ(policy.mode, Mode::kAsync);
+  EXPECT_EQ(policy.worker_num, 4u);
+  EXPECT_EQ(policy.gradients_to_wait, 3u);
+  EXPECT_EQ(policy.max_staleness, 0u);
+  async->clear_max_staleness();
+  EXPECT_EQ(Open(spec)->policy.max_staleness, std::nullopt);
+  async->set_k_steps(10);
+  async->set_max_staleness(5);
+  policy = Open(spec)->policy;
+  EXPECT_EQ(policy.mode, Mode::kGeo);
+  EXPECT_EQ(policy.merge_scale, 0.25);
+  EXPECT_EQ(policy.max_staleness, std::nullopt) << "async only";
+  async->set_geo_merge(ASyncConfigs::SUM);
+  EXPECT_EQ(Open(spec)->policy.merge_scale, 1);
+}
+
+TEST_F(JobOpenerTest, ASpecThatFitsNoJobIsRefused) {
+  EXPECT_EQ(CodeOf(MakeSpec(0, true, 0)), absl::StatusCode::kInvalidArgument);
+  JobSpec spec = MakeSpec(1, true, 0);
+  spec.mutable_route()->mutable_tables(1)->add_owner(0);
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kInvalidArgument);
+  spec.mutable_route()->mutable_tables()->RemoveLast();
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(JobOpenerTest, OnlyDenseShardsOfThisPserverMustFitInMemory) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  spec.mutable_tables(0)->set_shape(0, 2 << 18);  // two blocks of 1 MiB
+  spec.mutable_route()->mutable_tables(0)->add_owner(0);
+  resources_.available_memory = [] { return uint64_t{2} << 20; };
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk);
+  resources_.available_memory = [] { return (uint64_t{2} << 20) - 1; };
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kResourceExhausted);
+  spec.mutable_route()->add_pservers("127.0.0.1:7001");
+  spec.mutable_route()->mutable_tables(0)->set_owner(1, 1);
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk);
+}
+
+TEST_F(JobOpenerTest, AnInitialModelFillsTheShards) {
+  const JobSpec spec = MakeSpec(1, true, 0);
+  const auto first = Open(spec);
+  const float values[] = {4, 3, 2, 1};
+  first->view->FindShard(0, 0)->LoadElements(0, values, 4);
+  Save(spec, *first);
+  JobSpec next = spec;
+  next.mutable_config()->set_initial_model("m");
+  const auto second = Open(next);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_THAT(Dense(*second), ElementsAre(4, 3, 2, 1));
+  EXPECT_GT(progress_.read(), 0u);
+  EXPECT_EQ(progress_.read(), progress_.planned());
+}
+
+TEST_F(JobOpenerTest, AJobWhoseInitialModelCannotBeReadDoesNotOpen) {
+  const JobSpec spec = MakeSpec(1, true, 0);
+  Save(spec, *Open(spec));
+  JobSpec next = spec;
+  next.mutable_config()->set_initial_model("none");
+  EXPECT_EQ(CodeOf(next), absl::StatusCode::kNotFound);
+  next.mutable_config()->set_initial_model("m");
+  next.mutable_tables(1)->mutable_columns(1)->set_dim(5);
+  EXPECT_EQ(CodeOf(next), absl::StatusCode::kInvalidArgument);
+  next = spec;
+  next.mutable_config()->set_initial_model("m");
+  progress_.Cancel();
+  EXPECT_EQ(CodeOf(next), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace sluice

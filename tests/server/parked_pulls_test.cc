@@ -1,0 +1,79 @@
+#include "server/parked_pulls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+ParkedPull PullOf(uint64_t step, uint64_t stream = 0) {
+  ParkedPull pull;
+  pull.step = step;
+  pull.caller.stream = stream;
+  return pull;
+}
+
+std::vector<uint64_t> Steps(const std::vector<ParkedPull>& pulls) {
+  std::vector<uint64_t> steps;
+  for (const ParkedPull& p : pulls) steps.push_back(p.step);
+  return steps;
+}
+
+TEST(ParkedPullsTest, GivesBackWhatIsWantedInTheOrderOfArrival) {
+  ParkedPulls parked(10);
+  for (uint64_t step : {5, 2, 9, 1}) parked.Park(PullOf(step));
+  EXPECT_EQ(parked.oldest()->step, 5u);
+  EXPECT_THAT(parked.Take([](const ParkedPull&) { return false; }), IsEmpty());
+  EXPECT_THAT(Steps(parked.Take([](const ParkedPull& p) { return p.step != 2 && p.step != 9; })),
+              ElementsAre(5, 1));
+  EXPECT_EQ(parked.oldest()->step, 2u);
+  EXPECT_THAT(Steps(parked.TakeAll()), ElementsAre(2, 9));
+  EXPECT_EQ(parked.size(), 0u);
+  EXPECT_EQ(parked.oldest(), nullptr);
+}
+
+TEST(ParkedPullsTest, IsFullAtItsCapacity) {
+  ParkedPulls parked(2);
+  parked.Park(PullOf(1));
+  EXPECT_FALSE(parked.full());
+  parked.Park(PullOf(2));
+  EXPECT_TRUE(parked.full());
+  parked.Take([](const ParkedPull& p) { return p.step == 1; });
+  EXPECT_FALSE(parked.full());
+}
+
+TEST(ParkedPullsTest, AgreesWithAPlainVector) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    ParkedPulls parked(1000);
+    std::vector<uint64_t> model;
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t n = random() % 7;
+      if (random() % 3 != 0) {
+        parked.MakeRoom();
+        parked.Park(PullOf(i, n));
+        model.push_back(i * 10 + n);
+      } else {
+        std::vector<uint64_t> wanted, kept;
+        for (uint64_t m : model) (m % 10 == n ? wanted : kept).push_back(m / 10);
+        EXPECT_EQ(Steps(parked.Take([n](const ParkedPull& p) { return p.caller.stream == n; })),
+                  wanted);
+        std::vector<uint64_t> rest;
+        for (uint64_t m : model) {
+          if (m % 10 != n) rest.push_back(m);
+        }
+        model = rest;
+      }
+      ASSERT_EQ(parked.size(), model.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice
