@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 
@@ -15,12 +18,44 @@ constexpr char kRerun[] = "rerun-";
 
 bool IsEventName(const std::string& name) { return absl::StartsWith(name, EventFile::kPrefix); }
 
+bool ConsumeNumber(absl::string_view* text) {
+  size_t digits = 0;
+  while (digits < text->size() && absl::ascii_isdigit((*text)[digits])) ++digits;
+  text->remove_prefix(digits);
+  return digits > 0;
+}
+
+// EventFile and Complete give such names: <prefix><seconds>.<host>, then a number for each time
+// that the name was taken. Copies that people make have other endings. A job may have run on
+// another host before, whose name is taken to be one word without dots: "h.bak" is a copy of a
+// curve of host "h", and so is "h-old" on that host.
+bool IsCurveName(absl::string_view name, absl::string_view host) {
+  if (!absl::ConsumePrefix(&name, EventFile::kPrefix) || !ConsumeNumber(&name) ||
+      !absl::ConsumePrefix(&name, ".")) {
+    return false;
+  }
+  if (!absl::ConsumePrefix(&name, host) || (!name.empty() && absl::ascii_isalnum(name[0]))) {
+    size_t word = 0;
+    while (word < name.size() && (absl::ascii_isalnum(name[word]) || name[word] == '-')) ++word;
+    if (word == 0) return false;
+    name.remove_prefix(word);
+  }
+  while (!name.empty()) {
+    if (!absl::ConsumePrefix(&name, ".") || !ConsumeNumber(&name)) return false;
+  }
+  return true;
+}
+
+bool IsRerunName(absl::string_view name) {
+  return absl::ConsumePrefix(&name, kRerun) && ConsumeNumber(&name) && name.empty();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const std::string& dir,
                                                               const std::string& host,
                                                               absl::Time now) {
-  std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir));
+  std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir, host));
   curve->folder_ = dir;
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
   if (std::any_of(names.begin(), names.end(), IsEventName)) {
@@ -48,7 +83,7 @@ absl::Status CurveFiles::Complete() {
   RemoveOthers(dir_, name);
   const std::vector<std::string> names = env_->List(dir_).value_or(std::vector<std::string>());
   for (const std::string& folder : names) {
-    if (!absl::StartsWith(folder, kRerun)) continue;
+    if (!IsRerunName(folder)) continue;
     RemoveOthers(absl::StrCat(dir_, "/", folder), "");
     env_->RemoveDir(absl::StrCat(dir_, "/", folder)).IgnoreError();  // when it is empty by now
   }
@@ -58,7 +93,8 @@ absl::Status CurveFiles::Complete() {
 void CurveFiles::RemoveOthers(const std::string& folder, const std::string& kept) {
   for (const std::string& name : env_->List(folder).value_or(std::vector<std::string>())) {
     const std::string path = absl::StrCat(folder, "/", name);
-    if (name == kept || !IsEventName(name) || !IsOwnFile(env_, path, FileKind::kEvents)) continue;
+    if (name == kept || !IsCurveName(name, host_) || !IsOwnFile(env_, path, FileKind::kEvents))
+      continue;
     env_->RemoveFile(path).IgnoreError();
   }
 }

@@ -5,8 +5,9 @@
 // said so.
 //
 // Invariants: the tasks of a file cover each of its bytes exactly once; a task has the same id in
-// every epoch; within an epoch a task is leased once and acknowledged at most once. Thread safety:
-// one thread.
+// every epoch; within an epoch a task is leased once and acknowledged at most once.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "scheduler/job_folder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -7,6 +8,7 @@
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/output_folder.h"
 #include "common/saved_model/saved_model.h"
 #include "scheduler/result_json.h"
 
@@ -20,15 +22,7 @@ absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
 
 // Nothing that the job is going to write takes the place of a file that Sluice did not write.
 absl::Status CheckForeignFiles(Env* env, const JobConfig& config) {
-  const std::string& dir = config.output_dir();
-  const std::pair<const char*, FileKind> files[] = {{"/job.textproto", FileKind::kJobConfig},
-                                                    {"/result.json", FileKind::kResult},
-                                                    {"/model_result.json", FileKind::kResult},
-                                                    {"/model/MANIFEST", FileKind::kManifest}};
-  for (const auto& [name, kind] : files) {
-    SLUICE_RETURN_IF_ERROR(
-        CheckReplaceable(env, absl::StrCat(dir, name), kind, config.overwrite(), "output_dir"));
-  }
+  SLUICE_RETURN_IF_ERROR(CheckOutputFolder(env, config.output_dir(), config.overwrite()));
   if (config.trace_file().empty()) return absl::OkStatus();
   return CheckReplaceable(env, config.trace_file(), FileKind::kTrace, config.overwrite(),
                           "trace_file");
@@ -85,8 +79,14 @@ absl::Status JobFolder::AddScalars(const OutputAction& scalars) {
 absl::Status JobFolder::AddTrace(const OutputAction& spans) {
   if (trace_ == nullptr) return absl::OkStatus();  // its failure was reported
   const absl::Status status = trace_->Add(spans.trace);
-  if (!status.ok()) trace_ = nullptr;
+  if (status.ok()) return status;
+  trace_ = nullptr;
+  trace_warning_ = TraceWarning(status);
   return status;
+}
+
+std::string JobFolder::TraceWarning(const absl::Status& why) {
+  return absl::StrCat("the trace ends before the job does: ", why.message());
 }
 
 absl::Status JobFolder::End(const OutputAction& ended) {
@@ -99,6 +99,12 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   const std::string model = ended.config.output_dir() + "/model";
   const bool done = ended.result.status() == "done";
   JobResult result = ended.result;
+  // The result may have been made before the trace failed.
+  const auto& warnings = result.warnings();
+  if (!trace_warning_.empty() &&
+      std::find(warnings.begin(), warnings.end(), trace_warning_) == warnings.end()) {
+    result.add_warnings(trace_warning_);
+  }
   absl::Status committed;
   if (done && !result.model_dir().empty()) {
     committed = PutInForce(env_, model, ended.save_id);

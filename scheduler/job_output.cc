@@ -68,8 +68,11 @@ void JobOutput::Run(Lane* lane) {
       lane->queue.pop_front();
     }
     if (folder == nullptr) folder = std::make_unique<JobFolder>(options_.env, options_.host);
-    Write(action, folder.get(), &failed);
-    if (action.kind == OutputAction::kEnded) folder = nullptr;
+    if (action.kind != OutputAction::kEnded) {
+      Write(action, folder.get(), &failed);
+      continue;
+    }
+    End(action, std::move(folder));
   }
   MutexLock lock(&mutex_);
   lane->ended = true;
@@ -90,11 +93,18 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
       if (!status.ok()) options_.on_trace_failed(action.job_id, status);
       return;
     case OutputAction::kEnded:
-      return options_.on_ended(action.job_id, folder->End(action));
+      return;  // End writes it
   }
   if (status.ok() || *failed) return;
   *failed = true;
   options_.on_failed(action.job_id, status);
+}
+
+void JobOutput::End(const OutputAction& action, std::unique_ptr<JobFolder> folder) {
+  const absl::Status status = folder->End(action);
+  // Whoever hears of the end may start the next job in this folder: it must be free by then.
+  folder = nullptr;
+  options_.on_ended(action.job_id, status);
 }
 
 }  // namespace sluice

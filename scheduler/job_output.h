@@ -1,8 +1,10 @@
-// Writes what jobs leave behind (JobFolder), each job on a thread of its own and in the order of
-// its actions, so that neither decisions and calls nor other jobs wait for a slow disk.
+// Writes the files of jobs (JobFolder): each job on a thread of its own, in the order of its
+// actions, so that neither decisions nor calls nor other jobs wait for a slow disk.
 //
-// Memory: a thread a job between kStarted and kEnded; jobs that end without having started share
-// one. Thread safety: safe. Callbacks run on the job's thread.
+// Memory: one thread for each job between kStarted and kEnded, and one for all jobs that end
+// without having started.
+//
+// Thread safety: safe. Callbacks run on the job's thread.
 #pragma once
 
 #include <deque>
@@ -17,7 +19,7 @@
 #include "absl/status/status.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
-#include "scheduler/scheduler_core.h"
+#include "scheduler/output_action.h"
 
 namespace sluice {
 
@@ -57,7 +59,9 @@ class JobOutput {
   Lane* LaneOf(const OutputAction& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Lane* lane);
+  // What comes before the end.
   void Write(const OutputAction& action, JobFolder* folder, bool* failed);
+  void End(const OutputAction& action, std::unique_ptr<JobFolder> folder);
 
   const Options options_;
   Mutex mutex_;

@@ -1,9 +1,10 @@
 // The list of phases of a job, and which ranks have ended the present one.
 //
 //   training        INDEX  (TRAIN e  [EVAL e])*  [SAVE]  FINISH
-//   evaluate only   EVAL 0  FINISH
+//   evaluate only   INDEX  EVAL  FINISH
 //
 // Invariants: phase numbers are 1, 2, ...; phase n + 1 is issued when every rank has ended phase n.
+//
 // Thread safety: one thread.
 #pragma once
 

@@ -1,5 +1,8 @@
 #include "scheduler/job_queue.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -41,6 +44,31 @@ std::vector<QueueDecision> DecideQueue(const std::vector<QueuedJob>& queue, Clus
     decisions.push_back(std::move(decision));
   }
   return decisions;
+}
+
+void JobQueue::Add(Job* job) {
+  jobs_.push_back(job);
+  due_ = changed_ = true;
+}
+
+bool JobQueue::Remove(Job* job) {
+  const auto it = std::find(jobs_.begin(), jobs_.end(), job);
+  if (it == jobs_.end()) return false;
+  jobs_.erase(it);
+  // The jobs behind it move up.
+  due_ = changed_ = true;
+  return true;
+}
+
+std::vector<JobQueue::Decided> JobQueue::Decide(ClusterView cluster) {
+  const size_t n = std::min(jobs_.size(), changed_ ? jobs_.size() : 1);
+  due_ = changed_ = false;
+  std::vector<QueuedJob> queue;
+  for (size_t i = 0; i < n; ++i) queue.push_back({jobs_[i]->job_id, jobs_[i]->spec.worker_num()});
+  std::vector<QueueDecision> decisions = DecideQueue(queue, std::move(cluster));
+  std::vector<Decided> decided;
+  for (size_t i = 0; i < n; ++i) decided.push_back({jobs_[i], std::move(decisions[i])});
+  return decided;
 }
 
 }  // namespace sluice

@@ -1,5 +1,4 @@
-// What a job has to show: the sums of its ranks' reports, epoch by epoch, as they come to be in
-// result.json.
+// The results of a job: sums of its ranks' reports, epoch by epoch, as result.json shows them.
 //
 // Thread safety: one thread.
 #pragma once

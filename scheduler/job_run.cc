@@ -5,8 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "scheduler/piece_table.h"
-#include "scheduler/step_counts.h"
+#include "scheduler/sync_index.h"
 
 namespace sluice {
 

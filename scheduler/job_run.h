@@ -1,8 +1,11 @@
-// A running job: led from phase to phase by the reports of its ranks.
+// A running job: the reports of its ranks lead it from phase to phase.
 //
-// Knows nothing of members, addresses and queues: ranks only. A report that makes it impossible to
-// go on sets failure(); what then happens is decided by the owner. Invariants: a repeated report
-// changes nothing. Thread safety: one thread.
+// It knows only ranks, and nothing of members, addresses and queues. A report that makes it
+// impossible to go on sets failure(); the owner decides what happens then.
+//
+// Invariants: a repeated report changes nothing.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +20,10 @@
 #include "scheduler/data_tasks.h"
 #include "scheduler/job_phases.h"
 #include "scheduler/job_results.h"
+#include "scheduler/output_action.h"
 #include "scheduler/seen_files.h"
 
 namespace sluice {
-
-// A point of a curve in the event file.
-struct Scalar {
-  std::string tag;
-  uint64_t step = 0;
-  double value = 0;
-};
 
 class JobRun {
  public:

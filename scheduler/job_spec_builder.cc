@@ -1,9 +1,13 @@
 #include "scheduler/job_spec_builder.h"
 
+#include <utility>
+
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/table/placement.h"
 #include "common/table/table_layout.h"
+#include "model/built_in_models.h"
+#include "model/data/data_source.h"
 #include "model/model_match.h"
 #include "model/model_spec.h"
 
@@ -11,10 +15,13 @@ namespace sluice {
 
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted) {
   JobDraft draft;
-  SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, ""));
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(draft.config));
+  SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, "", BuiltInSpecs()));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
+                          ModelSpec::Create(draft.config, BuiltInSpecs()));
   draft.tables = model->tables();
-  SLUICE_ASSIGN_OR_RETURN(draft.warnings, CheckInitialModel(draft.config));
+  SLUICE_ASSIGN_OR_RETURN(draft.warnings, CheckInitialModel(draft.config, BuiltInSpecs()));
+  for (std::string& warning : WarnOfFilesNamedAgain(draft.config))
+    draft.warnings.push_back(std::move(warning));
   return draft;
 }
 

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
 
-// By what a newcomer says of itself, or has seen: the incumbent's process is no more.
+// The newcomer has seen, or shows by its own pid, that the incumbent's process has ended.
 bool HasEnded(const Member& incumbent, const RegisterRequest& newcomer) {
   if (newcomer.ended_member_id() == incumbent.id) return true;
-  // Its number has been given to the newcomer.
+  // The system has given the incumbent's pid to the newcomer.
   return !newcomer.process_space().empty() &&
          newcomer.process_space() == incumbent.self.process_space() &&
          newcomer.pid() == incumbent.self.pid();
@@ -94,9 +95,10 @@ absl::StatusOr<Member*> Membership::Find(uint64_t id) {
 void Membership::Report(const PollRequest& request, absl::Time now, Member* member) {
   member->last_seen = now;
   member->polled = true;
-  // A report of the session's helper names no version; the order of reports in flight is not kept.
+  // Reports in flight can overtake each other, and those of the session's helper name no version.
   if (request.seen_version() > member->seen_version) member->seen_version = request.seen_version();
-  // The report before this one is written over: a pserver may host hundreds of jobs.
+  // Entries of the report before are written over, not allocated anew: a pserver may host hundreds
+  // of jobs.
   std::map<std::string, HostedJob> before = std::move(member->hosted);
   member->hosted.clear();
   for (const HostedJob& job : request.hosted()) {
@@ -131,14 +133,29 @@ void Membership::MarkGone(Member* member, std::string why) {
   ++member->version;
 }
 
-Member* Membership::At(Role role, uint32_t rank) {
+const Member* Membership::At(Role role, uint32_t rank) const {
   const auto it = members_.find({role, rank});
   return it == members_.end() ? nullptr : &it->second;
 }
 
-Member* Membership::ById(uint64_t id) {
+Member* Membership::At(Role role, uint32_t rank) {
+  return const_cast<Member*>(std::as_const(*this).At(role, rank));
+}
+
+const Member* Membership::ById(uint64_t id) const {
   const auto it = by_id_.find(id);
   return it == by_id_.end() ? nullptr : it->second;
+}
+
+Member* Membership::ById(uint64_t id) { return const_cast<Member*>(std::as_const(*this).ById(id)); }
+
+Member* Membership::FindProcess(const MemberEndedRequest& process) {
+  Member* member = At(process.role(), process.rank());
+  if (member == nullptr || !member->alive || member->self.pid() != process.pid() ||
+      member->self.process_space() != process.process_space()) {
+    return nullptr;
+  }
+  return member;
 }
 
 std::vector<Member*> Membership::All() {
@@ -153,6 +170,47 @@ std::vector<Member*> Membership::Alive(Role role) {
     if (key.first == role && member.alive) alive.push_back(&member);
   }
   return alive;
+}
+
+std::vector<MemberEndedRequest> Membership::Silent(const std::string& process_space,
+                                                   absl::Duration silence, absl::Time now) const {
+  std::vector<MemberEndedRequest> silent;
+  if (process_space.empty()) return silent;
+  for (const auto& [key, member] : members_) {
+    if (!member.alive || member.self.process_space() != process_space) continue;
+    if (now - member.last_seen < silence) continue;
+    MemberEndedRequest& one = silent.emplace_back();
+    one.set_role(member.self.role());
+    one.set_rank(member.self.rank());
+    one.set_pid(member.self.pid());
+    one.set_process_space(process_space);
+  }
+  return silent;
+}
+
+std::vector<std::string> Membership::MissingPservers() const {
+  std::vector<std::string> missing;
+  for (uint32_t rank = 0; rank < options_.pserver_num; ++rank) {
+    const Member* member = At(ROLE_PSERVER, rank);
+    if (member != nullptr && member->alive) continue;
+    std::string address;
+    // Port 0 stands for a free port, which nobody knows before the pserver registers.
+    if (rank < options_.pservers.size() && !absl::EndsWith(options_.pservers[rank], ":0"))
+      address = absl::StrCat(" (", options_.pservers[rank], ")");
+    missing.push_back(absl::StrCat("pserver ", rank, address, " to register"));
+  }
+  return missing;
+}
+
+std::vector<std::string> Membership::MissingWorkers() const {
+  std::vector<std::string> missing;
+  for (uint32_t rank = 0; rank < options_.worker_num; ++rank) {
+    const Member* member = At(ROLE_WORKER, rank);
+    if (member == nullptr || !member->alive) {
+      missing.push_back(absl::StrCat("worker ", rank, " to register"));
+    }
+  }
+  return missing;
 }
 
 }  // namespace sluice

@@ -1,9 +1,12 @@
-// Who belongs to the cluster: one member a (role, rank), alive while it reports within its lease.
+// Who belongs to the cluster: one member per (role, rank), alive while it reports within its lease.
 //
-// Invariants: a member id is issued once, also over restarts of the scheduler, because the first
-// one is random and given from outside; a living member keeps its (role, rank) until its lease runs
-// out, it leaves, or its process is known to have ended; of two lives of a (role, rank) only the
-// newer one is listened to. Thread safety: one thread.
+// Invariants: - A member id is issued once, also over restarts of the scheduler: the first id is
+// random. - A living member keeps its (role, rank) until its lease runs out, it leaves, or its
+// process is
+//   known to have ended.
+// - Of two lives of a (role, rank) only the newer one is listened to.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +39,9 @@ struct Member {
   std::map<std::string, HostedJob> hosted;
   WorkerProgress progress;  // job_id empty: it runs nothing
   uint64_t memory_bytes = 0;
+
+  // A worker that can be given a job: it has reported that it runs none.
+  bool free() const { return alive && polled && job_id.empty() && progress.job_id().empty(); }
 };
 
 // "worker 1 (pid 123 on host h)", "pserver 0 (10.0.0.1:5000, pid 7 on host h)".
@@ -46,10 +52,12 @@ class Membership {
   struct Options {
     uint32_t pserver_num = 0;  // ranks that may register; 0: any
     uint32_t worker_num = 0;
+    // Addresses of the pservers by rank, as the cluster file lists them; may be empty.
+    std::vector<std::string> pservers;
     absl::Duration lease = absl::Seconds(10);
     uint64_t first_id = 1;
   };
-  explicit Membership(Options options) : options_(options) {}
+  explicit Membership(Options options) : options_(std::move(options)) {}
 
   // The new member; null: refused, because a living member has the role and rank. *fenced is the
   // life that it ends (id 0: none), to be handled as lost by the caller. The same life asking again
@@ -71,10 +79,20 @@ class Membership {
 
   // Null when nobody has registered so.
   Member* At(Role role, uint32_t rank);
+  const Member* At(Role role, uint32_t rank) const;
   Member* ById(uint64_t id);
+  const Member* ById(uint64_t id) const;
+  // The living member that is this process; null: none.
+  Member* FindProcess(const MemberEndedRequest& process);
   std::vector<Member*> All();
   // By ascending rank.
   std::vector<Member*> Alive(Role role);
+  // Living members of the process space that have not reported for `silence`.
+  std::vector<MemberEndedRequest> Silent(const std::string& process_space, absl::Duration silence,
+                                         absl::Time now) const;
+  // What is missing of the configured cluster: "pserver 1 (10.0.0.2:5000) to register".
+  std::vector<std::string> MissingPservers() const;
+  std::vector<std::string> MissingWorkers() const;
 
  private:
   absl::Status Check(const RegisterRequest& request) const;

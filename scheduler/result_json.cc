@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/progress/hot_row_use.h"
-#include "scheduler/json_text.h"
+#include "common/base/printable.h"
+#include "common/daemon/hot_row_use.h"
 
 namespace sluice {
 namespace {

@@ -2,8 +2,9 @@
 //
 // Integers are JSON numbers, also above 2^53; doubles in the shortest form that reads back the
 // same; what is not finite or not defined is null. `eval` is null where nothing was evaluated.
-// `data` has the shares of the first epoch's examples, with the names of `config`. Thread safety:
-// pure.
+// `data` has the shares of the first epoch's examples, with the names of `config`.
+//
+// Thread safety: pure.
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "scheduler/job_folder.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
@@ -43,7 +44,9 @@ SchedulerLoop::SchedulerLoop(Options options)
     Run([&](SchedulerCore& core, absl::Time now) { core.OutputFailed(job_id, status, now); });
   };
   output.on_trace_failed = [this](const std::string& job_id, absl::Status status) {
-    options_.job_log(job_id, absl::StrCat("the trace ends here: ", status.message()));
+    const std::string warning = JobFolder::TraceWarning(status);
+    options_.job_log(job_id, warning);
+    Run([&](SchedulerCore& core, absl::Time) { core.Warn(job_id, warning); });
   };
   output.on_ended = [this](const std::string& job_id, absl::Status status) {
     if (!status.ok()) options_.job_log(job_id, std::string(status.message()));

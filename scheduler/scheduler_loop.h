@@ -1,9 +1,13 @@
-// The core put to work: one lock, the clock, and calls that wait for something new.
+// Runs the core for several threads: holds its lock, gives it the time, and keeps the calls that
+// wait for something new.
 //
-// A call is answered through its `done`, at once or later, on any thread and never under the lock;
-// the request must live until then. An event answers the calls that wait for what it changed, and
-// those that are due; for these there is a look ten times a second as well. Thread safety: safe.
-// Lock order: the submit's, then the loop's, then the output's queues.
+// A call is answered through its `done`, at once or later, on any thread and never under the lock.
+// Its request must live until then. An event answers the calls that wait for what it has changed
+// and those that are due; a timer looks for due calls ten times a second as well.
+//
+// Thread safety: safe.
+//
+// Lock order: submit_mutex_, then mutex_, then that of JobOutput.
 #pragma once
 
 #include <atomic>

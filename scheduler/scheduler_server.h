@@ -1,6 +1,7 @@
 // The scheduler daemon: the loop, its listener for calls and its admin HTTP server.
 //
 // Start order: loop, admin, listener; stop in reverse.
+//
 // Thread safety: one thread, but for what the parts say.
 #pragma once
 

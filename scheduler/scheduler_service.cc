@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/daemon/control_plane.h"
+#include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_deadline.h"
 #include "proto/scheduler.grpc.pb.h"
 
@@ -15,16 +16,11 @@ namespace {
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
-// The code numbers of both are the same.
-grpc::Status ToGrpc(const absl::Status& status) {
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
-
 template <class Reply>
 Done<Reply> AnswerTo(ServerUnaryReactor* reactor, Reply* reply) {
   return [reactor, reply](absl::StatusOr<Reply> answer) {
     if (answer.ok()) *reply = *std::move(answer);
-    reactor->Finish(ToGrpc(answer.status()));
+    reactor->Finish(ToGrpcStatus(answer.status()));
   };
 }
 
@@ -98,7 +94,7 @@ class Service : public Scheduler::CallbackService {
  private:
   static ServerUnaryReactor* Finish(CallbackServerContext* context, const absl::Status& status) {
     ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(ToGrpc(status));
+    reactor->Finish(ToGrpcStatus(status));
     return reactor;
   }
   template <class Reply>

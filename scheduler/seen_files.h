@@ -1,5 +1,5 @@
-// Whether all ranks of a job see the same data files: what one host lacks, or has otherwise, would
-// be left out or read twice without a word.
+// Checks that all ranks of a job see the same data files. Otherwise a file that one host lacks, or
+// holds in another version, would be left out or read twice without a word.
 //
 // Thread safety: one thread.
 #pragma once

@@ -5,7 +5,9 @@
 // of the speed is real, and a step that not every rank has reported has none.
 //
 // Memory: at most kOpenSteps steps wait for slower ranks; then the oldest are given out as they
-// are. Thread safety: one thread.
+// are.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,7 @@
 #include <vector>
 
 #include "proto/scheduler.pb.h"
-#include "scheduler/job_run.h"
+#include "scheduler/output_action.h"
 
 namespace sluice {
 

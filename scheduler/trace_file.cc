@@ -17,9 +17,9 @@
 #include "common/base/env.h"
 #include "common/base/file_origin.h"
 #include "common/base/output_target.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/role_name.h"
-#include "scheduler/json_text.h"
 #include "scheduler/membership.h"
 
 namespace sluice {
@@ -101,7 +101,8 @@ bool IsLocked(const std::string& path) {
 
 absl::Status CannotWrite(const std::string& path) {
   return absl::InternalError(absl::StrCat("cannot write trace_file ", path, ": ",
-                                          std::strerror(errno), "; give a writable --trace"));
+                                          std::strerror(errno),
+                                          "; free some space, or give another --trace"));
 }
 
 }  // namespace
@@ -251,18 +252,43 @@ absl::Status TraceFile::Append(std::string events) {
 }
 
 absl::Status TraceFile::Write(std::string text) {
-  const uint64_t begin = events_end_;
-  events_end_ += text.size();
-  text += End();
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n =
-        pwrite(fd_, text.data() + done, text.size() - done, static_cast<off_t>(begin + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return CannotWrite(path_);
-    done += static_cast<size_t>(n);
+  const std::string end = End();
+  const uint64_t next = events_end_ + text.size();
+  text += end;
+  // What makes the file longer first: when the disk is full, the end is still in its place.
+  const size_t over = std::min(text.size(), last_end_.size());
+  const absl::string_view whole(text);
+  if (!WriteAt(whole.substr(over), events_end_ + over) ||
+      !WriteAt(whole.substr(0, over), events_end_) ||
+      ftruncate(fd_, static_cast<off_t>(events_end_ + text.size())) != 0) {
+    Restore();
+    return CannotWrite(path_);
   }
-  if (ftruncate(fd_, static_cast<off_t>(begin + text.size())) != 0) return CannotWrite(path_);
+  events_end_ = next;
+  last_end_ = end;
   return absl::OkStatus();
+}
+
+bool TraceFile::WriteAt(absl::string_view text, uint64_t offset) {
+  while (!text.empty()) {
+    const ssize_t n = pwrite(fd_, text.data(), text.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ENOSPC;
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+  return true;
+}
+
+void TraceFile::Restore() {
+  const int error = errno;
+  // Shorter first: that needs no room, and is all when only the longer part could not be written.
+  // When it fails, too, the file stays as the disk left it.
+  [[maybe_unused]] const bool restored =
+      ftruncate(fd_, static_cast<off_t>(events_end_ + last_end_.size())) == 0 &&
+      WriteAt(last_end_, events_end_);
+  errno = error;
 }
 
 }  // namespace sluice

@@ -4,13 +4,17 @@
 // Format: Chrome's JSON object format, {"traceEvents": [...], "otherData": {...}}, an event a line:
 // "X" events with times in microseconds since the Unix epoch by this host's clock, "M" events that
 // name processes (members, numbered in the order of their first report) and their threads. The end
-// of the file is written over with each report, so that the file is whole after each. Source:
-// "Trace Event Format" of the Chromium project.
+// of the file is written over with each report, so that the file is whole after each. A report that
+// cannot be written, as on a full disk, leaves the file as it was before.
+//
+// Source: "Trace Event Format" of the Chromium project.
 //
 // Times of a member on another host are moved by the smallest (arrival - sending) of its reports so
 // far: what its clock is behind, plus the shortest way of a report.
 //
-// Thread safety: one thread. Memory: a few numbers a member.
+// Thread safety: one thread.
+//
+// Memory: a few numbers a member.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +25,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "scheduler/trace_report.h"
+#include "absl/strings/string_view.h"
+#include "scheduler/output_action.h"
 
 namespace sluice {
 
@@ -38,7 +43,8 @@ class TraceFile {
   ~TraceFile();
 
   // Writes what is new in it; a batch that was written before is passed over. INVALID_ARGUMENT: the
-  // batch is malformed, and nothing of it was written. INTERNAL: the file could not be written.
+  // batch is malformed. INTERNAL: the file could not be written, and nothing may be added any more.
+  // Both leave the file as it was.
   absl::Status Add(const TraceReport& report);
 
  private:
@@ -65,6 +71,10 @@ class TraceFile {
   // Puts `events`, each of which begins with a comma, before the end of the file.
   absl::Status Append(std::string events);
   absl::Status Write(std::string text);
+  // Writes `text` at `offset`. False with errno.
+  bool WriteAt(absl::string_view text, uint64_t offset);
+  // Puts the last end back. Keeps errno.
+  void Restore();
   std::string End() const;
 
   const int fd_;
@@ -74,7 +84,9 @@ class TraceFile {
   std::map<uint64_t, Process> processes_;  // by member id
   uint64_t spans_ = 0;
   bool has_events_ = false;
-  uint64_t events_end_ = 0;  // offset in the file
+  uint64_t events_end_ =
+      0;  // offset in the file; last_end_ stands there, and the file ends with it
+  std::string last_end_;
 };
 
 }  // namespace sluice

@@ -1,8 +1,11 @@
-// Calls that wait for something new, found by what they wait for and by their deadline.
+// The calls that wait for something new, indexed by what they wait for and by their deadline.
 //
-// Invariants: a call is answered once, when its key has changed and it is ready, or at its
-// deadline. Cost: an event looks at the calls of the keys that it changed and at those that are
-// due, not at the others. Thread safety: none; the owner locks.
+// Invariants: a call is answered once: when its key has changed and it is ready, or at its
+// deadline.
+//
+// Cost: an event looks only at the calls whose keys it has changed and at those that are due.
+//
+// Thread safety: none; the owner locks.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +17,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "scheduler/scheduler_core.h"
-#include "scheduler/wait_key.h"
 
 namespace sluice {
 

@@ -50,7 +50,8 @@ class JobFolderTest : public testing::Test {
     return action;
   }
   // A job from beginning to end. With a digest it has saved a model.
-  absl::Status Run(const std::string& status, const std::string& save_id, std::string dir = "") {
+  absl::Status Run(const std::string& status, const std::string& number, std::string dir = "") {
+    const std::string save_id = "00000000000000" + number;
     if (dir.empty()) dir = dir_;
     JobFolder folder(&env_, "h");
     const absl::Status begun = folder.Begin(Action(OutputAction::kStarted, dir));
@@ -187,7 +188,8 @@ TEST_F(JobFolderTest, AResultThatFindsNoSpaceLeavesTheNewModelInForce) {
 }
 
 TEST_F(JobFolderTest, FilesThatSluiceDidNotWriteRefuseTheJob) {
-  for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST"}) {
+  for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST",
+                           "model/job.textproto"}) {
     SCOPED_TRACE(name);
     fs::remove_all(dir_);
     Write(name, "mine");
@@ -205,15 +207,26 @@ TEST_F(JobFolderTest, FilesThatSluiceDidNotWriteRefuseTheJob) {
   }
 }
 
+TEST_F(JobFolderTest, TheFolderOfAModelIsNoOutputFolder) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  for (const bool overwrite : {false, true}) {
+    overwrite_ = overwrite;
+    EXPECT_EQ(Run("done", "2b", dir_ + "/model").code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_TRUE(ModelLoads());
+    EXPECT_FALSE(fs::exists(dir_ + "/model/result.json"));
+  }
+}
+
 TEST_F(JobFolderTest, AForeignResultThatComesWhileTheJobRunsStays) {
   JobFolder folder(&env_, "h");
   ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
   Write("result.json", "mine");
   OutputAction ended = Action(OutputAction::kEnded, dir_);
-  ended.save_id = "1a";
+  ended.save_id = "000000000000001a";
   ended.result.set_status("done");
   ended.result.set_model_dir(dir_ + "/model");
-  ASSERT_TRUE(PrepareModel(dir_ + "/model", ended.config, Manifest(), Env::Real(), "1a").ok());
+  ASSERT_TRUE(
+      PrepareModel(dir_ + "/model", ended.config, Manifest(), Env::Real(), ended.save_id).ok());
   EXPECT_EQ(folder.End(ended).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(Read("result.json"), "mine");
   EXPECT_TRUE(ModelLoads());  // the training was not for nothing

@@ -1,3 +1,5 @@
+#include "scheduler/job_lifecycle.h"
+
 #include <gmock/gmock.h>
 #include <malloc.h>
 
@@ -9,24 +11,6 @@ namespace sluice {
 namespace {
 
 using testing::HasSubstr;
-
-TEST(JobLifecycleTest, TwoJobsSideBySideAndAThirdQueues) {
-  FakeCluster c(1, 3);
-  c.JoinAll(1, 3);
-  const std::string a = c.Run(FakeCluster::Config(0, 2));
-  const std::string b = c.Run(FakeCluster::Config(0, 1));
-  const std::string third = *c.Submit(FakeCluster::Config(0, 2));
-  EXPECT_EQ(c.State(third), JOB_QUEUED);
-  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 0 are free");
-  EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 2);
-  ASSERT_TRUE(c.core_.CancelJob(b, c.now_).ok());
-  c.PollAll();
-  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 1 is free");
-  ASSERT_TRUE(c.core_.CancelJob(a, c.now_).ok());
-  c.PollAll();
-  EXPECT_EQ(c.State(third), JOB_RUNNING);
-  EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 1);
-}
 
 TEST(JobLifecycleTest, WorkerIsFreeOnlyWhenItSaysThatItHasStopped) {
   FakeCluster c(1, 1);
@@ -44,33 +28,6 @@ TEST(JobLifecycleTest, WorkerIsFreeOnlyWhenItSaysThatItHasStopped) {
   EXPECT_EQ(c.State(b), JOB_QUEUED);
   c.PollAll();
   EXPECT_EQ(c.State(b), JOB_RUNNING);
-}
-
-TEST(JobLifecycleTest, LatePserverIsWaitedForAndNamed) {
-  FakeCluster c(2, 1);
-  c.JoinAll(1, 1);
-  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
-  c.PollAll();
-  EXPECT_EQ(c.Status(job).message(), "waits for pserver 1 to register");
-  c.pservers_.push_back(c.Join(ROLE_PSERVER, 1));
-  c.PollAll();
-  EXPECT_EQ(c.State(job), JOB_RUNNING);
-  EXPECT_EQ(c.Status(job).route().pservers_size(), 2);
-}
-
-TEST(JobLifecycleTest, GivesUpOnMembersThatNeverCome) {
-  FakeCluster c(1, 2);
-  c.JoinAll(1, 1);
-  const std::string job = *c.Submit(FakeCluster::Config(0, 2));
-  for (int i = 0; i < 119; ++i) {
-    c.Advance(absl::Seconds(1));
-    c.PollAll();
-  }
-  EXPECT_EQ(c.State(job), JOB_QUEUED);
-  c.Advance(absl::Seconds(2));
-  c.WriteOutputs();
-  EXPECT_EQ(c.State(job), JOB_FAILED);
-  EXPECT_THAT(c.Status(job).message(), HasSubstr("1 is registered"));
 }
 
 TEST(JobLifecycleTest, AJobRunsOnlyWhenItsFolderIsReady) {
@@ -179,33 +136,6 @@ TEST_F(LoadingJobTest, ACancelTakesTheTablesFromPserversThatLoad) {
   EXPECT_EQ(c_.core_.Desired(c_.pservers_[0])->host_size(), 0);
 }
 
-TEST(JobLifecycleTest, ImpossibleJobsAreRefusedAtOnce) {
-  FakeCluster c(1, 2);
-  EXPECT_THAT(std::string(c.Submit(FakeCluster::Config(0, 3)).status().message()),
-              HasSubstr("asks for 3 workers (worker_num), but the cluster has 2"));
-  FakeCluster none(1, 0);
-  EXPECT_THAT(std::string(none.Submit(FakeCluster::Config(0, 1)).status().message()),
-              HasSubstr("the cluster has no workers"));
-}
-
-TEST(JobLifecycleTest, OneOutputFolderOneJob) {
-  FakeCluster c(1, 2);
-  JobConfig config = FakeCluster::Config(0, 1);
-  config.set_output_dir("/same");
-  ASSERT_TRUE(c.Submit(config).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(c.Submit(config).status()));
-}
-
-TEST(JobLifecycleTest, OneTraceFileOneJob) {
-  FakeCluster c(1, 2);
-  JobConfig config = FakeCluster::Config(0, 1);
-  ASSERT_TRUE(c.Submit(config).ok());
-  ASSERT_TRUE(c.Submit(config).ok());
-  config.set_trace_file("/same");
-  ASSERT_TRUE(c.Submit(config).ok());
-  EXPECT_THAT(std::string(c.Submit(config).status().message()), HasSubstr("--trace"));
-}
-
 // Leads a fresh cluster with one running job to a phase; phase 0: STARTING.
 std::string LeadTo(FakeCluster* c, int phase) {
   c->JoinAll(2, 2);
@@ -310,18 +240,6 @@ TEST(JobLifecycleTest, AWorkerThatNeverBeginsItsJobEndsIt) {
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_THAT(c.Status(job).message(), HasSubstr("worker 0 (pid 1 on host h)"));
   EXPECT_THAT(c.Status(job).message(), HasSubstr("does not run the job"));
-}
-
-TEST(JobLifecycleTest, TheQueueIsBounded) {
-  FakeCluster c(1, 1);  // nobody has registered: all of them wait
-  for (size_t i = 0; i < SchedulerCore::kMaxQueuedJobs; ++i) {
-    ASSERT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok()) << i;
-  }
-  const auto refused = c.Submit(FakeCluster::Config(0, 1));
-  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
-  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no more than 1000"));
-  ASSERT_TRUE(c.core_.CancelJob("job-7", c.now_).ok());
-  EXPECT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok());
 }
 
 TEST(JobLifecycleTest, SurvivorsRunTheNextJob) {
@@ -466,28 +384,6 @@ TEST(JobLifecycleTest, TablesOfAnotherInstanceAreNotTheJobs) {
   EXPECT_EQ(c.State(job), JOB_RUNNING);
 }
 
-TEST(JobLifecycleTest, JobsHaveInstancesOfTheirOwn) {
-  SchedulerCore::Options options = FakeCluster::Options(1, 2);
-  options.first_id = 77;
-  SchedulerCore core(options, absl::UnixEpoch());
-  std::set<uint64_t> instances;
-  core.Register(FakeCluster::Registration(ROLE_PSERVER, 0), absl::UnixEpoch())
-      .status()
-      .IgnoreError();
-  for (const uint32_t rank : {0, 1}) {
-    PollRequest report;
-    report.set_member_id(
-        core.Register(FakeCluster::Registration(ROLE_WORKER, rank), absl::UnixEpoch())
-            ->member_id());
-    ASSERT_TRUE(core.Poll(report, absl::UnixEpoch()).ok());
-    ASSERT_TRUE(core.SubmitJob(FakeCluster::Config(0, 1), {}, "/o", 1, absl::UnixEpoch()).ok());
-  }
-  const PollReply desired = *core.Desired(77);
-  for (const JobSpec& spec : desired.host()) instances.insert(spec.instance());
-  EXPECT_EQ(instances.size(), 2u);
-  EXPECT_GE(*instances.begin(), 77u);
-}
-
 TEST(JobLifecycleTest, CancelInEveryState) {
   for (int phase = -1; phase <= 4; ++phase) {
     FakeCluster c(2, 2);
@@ -529,6 +425,21 @@ TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_EQ(c.Status(job).result().status(), "failed");
   EXPECT_THAT(c.Status(job).message(), HasSubstr("disk full"));
+}
+
+TEST(JobLifecycleTest, AWarningOfTheOutputIsInTheStatusAndTheResult) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  const uint64_t version = *c.core_.JobVersion(job);
+  c.core_.Warn(job, "early");
+  EXPECT_GT(*c.core_.JobVersion(job), version);
+  ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
+  c.core_.Warn(job, "late");
+  c.WriteOutputs();
+  EXPECT_THAT(c.Status(job).warnings(), testing::ElementsAre("early", "late"));
+  EXPECT_THAT(c.Status(job).result().warnings(), testing::ElementsAre("early", "late"));
+  c.core_.Warn("none", "of no job");
 }
 
 TEST(JobLifecycleTest, StuckWorkerDoesNotKeepTheTables) {
@@ -592,7 +503,7 @@ TEST(JobLifecycleTest, EndedJobsKeepWhatOperatorsNeed) {
   c.JoinAll(1, 1);
   const std::string first = RunToTheEnd(&c);
   const JobStatus whole = c.Status(first);
-  for (size_t i = 0; i < SchedulerCore::kWholeJobs; ++i) RunToTheEnd(&c);
+  for (size_t i = 0; i < JobDirectory::kWholeJobs; ++i) RunToTheEnd(&c);
   const JobStatus kept = c.Status(first);
   EXPECT_EQ(kept.state(), JOB_DONE);
   EXPECT_EQ(kept.version(), whole.version());

@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <future>
 #include <iterator>
+#include <mutex>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/folder_lock.h"
 #include "tests/common/base/hooked_env.h"
 
 namespace sluice {
@@ -25,9 +27,9 @@ class JobOutputTest : public testing::Test {
     options.env = Env::Real();
     options.host = "h";
     options.on_begun = [](const std::string&) {};
-    options.on_failed = [this](const std::string&, absl::Status s) { failed_.push_back(s); };
-    options.on_trace_failed = [this](const std::string&, absl::Status s) { traces_.push_back(s); };
-    options.on_ended = [this](const std::string&, absl::Status s) { ended_.push_back(s); };
+    options.on_failed = [this](const std::string&, absl::Status s) { Note(s, &failed_); };
+    options.on_trace_failed = [this](const std::string&, absl::Status s) { Note(s, &traces_); };
+    options.on_ended = [this](const std::string&, absl::Status s) { Note(s, &ended_); };
     return options;
   }
   OutputAction Action(OutputAction::Kind kind, const std::string& dir) {
@@ -40,6 +42,12 @@ class JobOutputTest : public testing::Test {
     action.scalars = {{"train/loss", 1, 0.5}};
     return action;
   }
+  // On the thread of any job.
+  void Note(const absl::Status& status, std::vector<absl::Status>* list) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    list->push_back(status);
+  }
+  std::mutex mutex_;
   // Read after Stop.
   std::vector<absl::Status> failed_, ended_, traces_;
   const std::string dir_;
@@ -106,6 +114,19 @@ TEST_F(JobOutputTest, AJobWithASlowDiskKeepsNoOtherWaiting) {
   EXPECT_TRUE(std::filesystem::exists(slow + "/result.json"));
 }
 
+// Whoever hears of the end may submit the next job to the same folder at once.
+TEST_F(JobOutputTest, AFolderIsFreeWhenTheEndOfItsJobIsTold) {
+  JobOutput::Options options = Options();
+  options.on_ended = [this](const std::string&, absl::Status) {
+    Note(FolderLock::Take(dir_).status(), &ended_);
+  };
+  JobOutput output(std::move(options));
+  output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
+  output.Stop();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_TRUE(ended_[0].ok()) << ended_[0];
+}
+
 TEST_F(JobOutputTest, ManyJobsOneAfterAnotherLeaveNoThreads) {
   JobOutput output(Options());
   for (int i = 0; i < 200; ++i) {
@@ -143,6 +164,10 @@ TEST_F(JobOutputTest, ABrokenTraceIsToldOnceAndTheJobGoesOn) {
   EXPECT_EQ(traces_.size(), 1u);
   EXPECT_TRUE(ended_[0].ok());
   EXPECT_THAT(*Env::Real()->ReadFile(file), testing::HasSubstr(": 17}"));
+  // The result was made before the trace was written, and says it nevertheless.
+  const std::string result = *Env::Real()->ReadFile(dir_ + "/result.json");
+  EXPECT_THAT(result, testing::HasSubstr(std::string(traces_[0].message())));
+  EXPECT_THAT(result, testing::Not(testing::HasSubstr("\"warnings\": []")));
 }
 
 TEST_F(JobOutputTest, FolderThatCannotBeMadeIsReportedOnceAndAtTheEnd) {

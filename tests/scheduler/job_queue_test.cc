@@ -1,6 +1,9 @@
 #include "scheduler/job_queue.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/scheduler/job_parts.h"
 
 namespace sluice {
 namespace {
@@ -42,6 +45,51 @@ TEST(JobQueueTest, MissingPserversAreNamed) {
   EXPECT_TRUE(decisions[0].members_absent);
   EXPECT_EQ(decisions[0].reason,
             "waits for pserver 1 (h:1) to register and pserver 2 (h:2) to register");
+}
+
+std::vector<std::string> Ids(const std::vector<JobQueue::Decided>& decided) {
+  std::vector<std::string> ids;
+  for (const auto& one : decided) ids.push_back(one.job->job_id);
+  return ids;
+}
+
+TEST(JobQueueTest, OnlyChangesMakeTheQueueDue) {
+  JobQueue queue;
+  queue.MembersChanged();
+  EXPECT_FALSE(queue.due()) << "nobody waits";
+  const std::unique_ptr<Job> job = QueuedFor("a");
+  queue.Add(job.get());
+  EXPECT_TRUE(queue.due());
+  queue.Decide(Workers(0, 0));
+  EXPECT_FALSE(queue.due());
+  queue.MembersChanged();
+  EXPECT_TRUE(queue.due());
+}
+
+TEST(JobQueueTest, MembersChangeOnlyTheHead) {
+  JobQueue queue;
+  const std::unique_ptr<Job> a = QueuedFor("a"), b = QueuedFor("b"), c = QueuedFor("c");
+  for (Job* job : {a.get(), b.get(), c.get()}) queue.Add(job);
+  EXPECT_THAT(Ids(queue.Decide(Workers(0, 0))), testing::ElementsAre("a", "b", "c"));
+  queue.MembersChanged();
+  EXPECT_THAT(Ids(queue.Decide(Workers(0, 0))), testing::ElementsAre("a"));
+  ASSERT_TRUE(queue.Remove(b.get()));
+  EXPECT_FALSE(queue.Remove(b.get()));
+  EXPECT_TRUE(queue.due());
+  EXPECT_THAT(Ids(queue.Decide(Workers(0, 0))), testing::ElementsAre("a", "c"));
+}
+
+TEST(JobQueueTest, TheQueueIsBounded) {
+  JobQueue queue;
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (size_t i = 0; i < JobQueue::kMaxJobs; ++i) {
+    EXPECT_FALSE(queue.full());
+    jobs.push_back(QueuedFor(absl::StrCat("a-", i)));
+    queue.Add(jobs.back().get());
+  }
+  EXPECT_TRUE(queue.full());
+  queue.Remove(jobs[500].get());
+  EXPECT_FALSE(queue.full());
 }
 
 }  // namespace

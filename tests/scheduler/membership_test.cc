@@ -132,5 +132,78 @@ TEST(MembershipTest, RefusesWhatCannotBe) {
   EXPECT_TRUE(absl::IsInvalidArgument(members.Register(scheduler, kStart, &fenced).status()));
 }
 
+TEST(MembershipTest, AWorkerIsFreeWhenItHasReportedThatItRunsNothing) {
+  Membership members(Options());
+  Member fenced;
+  Member* const worker = *members.Register(Worker(0, 1), kStart, &fenced);
+  EXPECT_FALSE(worker->free()) << "it may still run a job of an earlier scheduler";
+  PollRequest report;
+  report.mutable_progress()->set_job_id("a");
+  members.Report(report, kStart, worker);
+  EXPECT_FALSE(worker->free());
+  members.Report(PollRequest(), kStart, worker);
+  EXPECT_TRUE(worker->free());
+  worker->job_id = "b";
+  EXPECT_FALSE(worker->free());
+  worker->job_id.clear();
+  members.MarkGone(worker, "killed");
+  EXPECT_FALSE(worker->free());
+}
+
+TEST(MembershipTest, AProcessIsFoundByRankPidAndProcessSpace) {
+  Membership members(Options());
+  Member fenced;
+  Member* const worker = *members.Register(Worker(1, 5), kStart, &fenced);
+  MemberEndedRequest process;
+  process.set_role(ROLE_WORKER);
+  process.set_rank(1);
+  process.set_pid(5);
+  process.set_process_space("space");
+  EXPECT_EQ(members.FindProcess(process), worker);
+  MemberEndedRequest other = process;
+  other.set_pid(6);
+  EXPECT_EQ(members.FindProcess(other), nullptr);
+  other = process;
+  other.set_process_space("another");
+  EXPECT_EQ(members.FindProcess(other), nullptr);
+  other = process;
+  other.set_rank(0);
+  EXPECT_EQ(members.FindProcess(other), nullptr);
+  members.MarkGone(worker, "killed");
+  EXPECT_EQ(members.FindProcess(process), nullptr);
+}
+
+TEST(MembershipTest, SilentMembersOfAProcessSpaceAreListed) {
+  Membership members(Options());
+  Member fenced;
+  Join(&members, Worker(0, 1), &fenced);
+  const uint64_t second = Join(&members, Worker(1, 2), &fenced);
+  members.Report(PollRequest(), kStart + absl::Seconds(2), *members.Find(second));
+  const absl::Time now = kStart + absl::Seconds(3);
+  const auto silent = members.Silent("space", absl::Seconds(2), now);
+  ASSERT_EQ(silent.size(), 1u);
+  EXPECT_EQ(silent[0].role(), ROLE_WORKER);
+  EXPECT_EQ(silent[0].rank(), 0u);
+  EXPECT_EQ(silent[0].pid(), 1u);
+  EXPECT_EQ(silent[0].process_space(), "space");
+  EXPECT_TRUE(members.Silent("another", absl::Seconds(2), now).empty());
+  EXPECT_TRUE(members.Silent("", absl::Seconds(2), now).empty());
+}
+
+TEST(MembershipTest, MissingMembersAreNamedWithTheirKnownAddress) {
+  Membership::Options options = Options();
+  options.pservers = {"10.0.0.1:5000", "10.0.0.2:0"};
+  Membership members(options);
+  Member fenced;
+  const uint64_t worker = Join(&members, Worker(1, 1), &fenced);
+  EXPECT_THAT(members.MissingPservers(),
+              testing::ElementsAre(testing::HasSubstr("pserver 0 (10.0.0.1:5000)"),
+                                   testing::AllOf(testing::HasSubstr("pserver 1"),
+                                                  testing::Not(testing::HasSubstr("10.0.0.2")))));
+  EXPECT_THAT(members.MissingWorkers(), testing::ElementsAre(testing::HasSubstr("worker 0")));
+  members.MarkGone(*members.Find(worker), "killed");
+  EXPECT_EQ(members.MissingWorkers().size(), 2u);
+}
+
 }  // namespace
 }  // namespace sluice

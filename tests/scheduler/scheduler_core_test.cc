@@ -402,11 +402,11 @@ TEST(SchedulerCoreTest, WatchersGetEachReportedStepOnce) {
   EXPECT_EQ(first.steps(0).step(), 1u);
   watch.set_seen_steps(first.steps_seen());
   EXPECT_EQ(c.core_.WatchJob(watch)->steps_size(), 0);
-  report(4, 3 + 2 * kRecentSteps);
+  report(4, 3 + 2 * StepReports::kRecent);
   const WatchJobReply newest = *c.core_.WatchJob(watch);
-  ASSERT_EQ(newest.steps_size(), static_cast<int>(kRecentSteps));
-  EXPECT_EQ(newest.steps(0).step(), 4 + kRecentSteps);
-  EXPECT_EQ(newest.steps_seen(), 3 + 2 * kRecentSteps);
+  ASSERT_EQ(newest.steps_size(), static_cast<int>(StepReports::kRecent));
+  EXPECT_EQ(newest.steps(0).step(), 4 + StepReports::kRecent);
+  EXPECT_EQ(newest.steps_seen(), 3 + 2 * StepReports::kRecent);
 }
 
 TEST(SchedulerCoreTest, ShutdownStopsWorkersBeforePserversAndEnds) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 
@@ -137,6 +139,34 @@ TEST_F(TraceFileTest, AMalformedBatchIsRefusedWhole) {
   EXPECT_EQ(Spans().size(), 0u);
   report = Report(11, ROLE_WORKER, 1, 2, INT64_MAX);  // senseless, and does no harm
   EXPECT_TRUE(file->Add(report).ok());
+}
+
+// The limit stands for a disk without room: a write is cut short there, and the next one fails.
+TEST_F(TraceFileTest, StaysAsItWasWhenThereIsNoRoomForMore) {
+  void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  auto file = Create();
+  ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, 1, 2)).ok());
+  const std::string whole = Text();
+  // In the events, and in the end that comes behind them.
+  for (const size_t room : {0, 1, 40, 400}) {
+    rlimit limit = before;
+    limit.rlim_cur = whole.size() + room;
+    TraceReport report = Report(12, ROLE_PSERVER, 1, 20);
+    report.batch.set_dropped(3);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const absl::Status status = file->Add(report);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << room;
+    EXPECT_EQ(Text(), whole) << room;
+    file = nullptr;
+    EXPECT_TRUE(IsOwnFile(Env::Real(), path_, FileKind::kTrace));
+    file = Create();
+    ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, 1, 2)).ok());
+    EXPECT_EQ(Text(), whole);
+  }
+  signal(SIGXFSZ, handler);
 }
 
 TEST_F(TraceFileTest, AnEarlierTraceStaysUntilTheFirstReport) {

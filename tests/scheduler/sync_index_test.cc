@@ -1,4 +1,4 @@
-#include "scheduler/piece_table.h"
+#include "scheduler/sync_index.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Piece {
   uint64_t begin, end, examples;
 };
 
-// Of a rank that sees files a0, a1, ... of these sizes.
+// The report of a rank that sees files a0, a1, ... of these sizes.
 IndexReport Report(const std::vector<uint64_t>& sizes, const std::vector<Piece>& pieces) {
   IndexReport report;
   for (size_t f = 0; f < sizes.size(); ++f) {
@@ -45,7 +45,7 @@ std::string Refused(const std::vector<IndexReport>& reports) {
   return std::string(merged.status().message());
 }
 
-TEST(PieceTableTest, SharesOfRanksMakeOneSortedTable) {
+TEST(SyncIndexTest, SharesOfRanksMakeOneSortedTable) {
   const auto merged = Merge({Report({20, 0, 9}, {{2, 0, 4, 5}, {2, 4, UINT64_MAX, 6}}),
                              Report({20, 0, 9}, {{0, 10, 20, 4}, {0, 0, 10, 3}})});
   ASSERT_TRUE(merged.ok()) << merged.status();
@@ -56,7 +56,7 @@ TEST(PieceTableTest, SharesOfRanksMakeOneSortedTable) {
   EXPECT_EQ(CountExamples(*merged), 18u);
 }
 
-TEST(PieceTableTest, GapsOverlapsAndMissingEndsAreRefusedWithFileAndRank) {
+TEST(SyncIndexTest, GapsOverlapsAndMissingEndsAreRefusedWithFileAndRank) {
   const std::vector<uint64_t> sizes = {5, 20};
   const IndexReport first = Report(sizes, {{0, 0, 5, 1}, {1, 0, 10, 2}});
   EXPECT_THAT(Refused({first, Report(sizes, {{1, 12, 20, 2}})}),
@@ -73,10 +73,52 @@ TEST(PieceTableTest, GapsOverlapsAndMissingEndsAreRefusedWithFileAndRank) {
               AllOf(HasSubstr("file number 2"), HasSubstr("rank 1")));
 }
 
-TEST(PieceTableTest, ColumnsOfDifferentLengthsAreInvalid) {
+TEST(SyncIndexTest, ColumnsOfDifferentLengthsAreInvalid) {
   IndexReport report = Report({5}, {{0, 0, 5, 1}});
   report.mutable_pieces()->add_examples(3);
   EXPECT_EQ(Merge({report}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+JobConfig Config(uint32_t batch_size) {
+  JobConfig config;
+  config.mutable_train()->set_batch_size(batch_size);
+  return config;
+}
+
+TEST(SyncIndexTest, GlobalBatchesOfAllSharesRoundUpOrDown) {
+  JobConfig config = Config(10);
+  EXPECT_EQ(*SyncSteps(config, {70, 30}), 5u);
+  EXPECT_EQ(*SyncSteps(config, {0, 101}), 6u);
+  config.mutable_data()->set_drop_last(true);
+  EXPECT_EQ(*SyncSteps(config, {19, 100}), 5u);
+}
+
+TEST(SyncIndexTest, OwnFilesTakeTheLargestCount) {
+  JobConfig config = Config(10);
+  config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
+  EXPECT_EQ(*SyncSteps(config, {0, 101, 10}), 11u);
+  config.mutable_data()->set_drop_last(true);
+  EXPECT_EQ(*SyncSteps(config, {0, 101, 10}), 10u);
+}
+
+TEST(SyncIndexTest, WhereAllLinesAreBadTheFirstAreNamed) {
+  BadLines bad;
+  bad.count = 3;
+  bad.first = {"a.csv:1: the label is \"x\""};
+  const absl::Status status = NoExamples(bad);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::HasSubstr("has no examples, only 3 malformed lines, the first 1: a.csv:1: the "
+                         "label is \"x\"; give other data.train_files"));
+}
+
+TEST(SyncIndexTest, NothingToTrainIsAnError) {
+  EXPECT_FALSE(SyncSteps(Config(10), {0, 0}).ok());
+  JobConfig config = Config(10);
+  config.mutable_data()->set_drop_last(true);
+  EXPECT_THAT(std::string(SyncSteps(config, {5, 5}).status().message()),
+              testing::HasSubstr("drop_last"));
 }
 
 }  // namespace

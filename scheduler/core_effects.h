@@ -1,0 +1,66 @@
+// What an event leads to outside of the core: files to write, and waiting calls to look at.
+//
+// Every change of a member's desired state or of a job's status is noted here, so that its version
+// never changes without waking the calls that wait for it. Records that the scheduler must persist
+// belong here, too: they are collected with the decision that they describe.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scheduler/job.h"
+#include "scheduler/membership.h"
+#include "scheduler/output_action.h"
+
+namespace sluice {
+
+// Names what a call waits for: the desired state of a member, the next phase of a job, or its
+// status.
+struct WaitKey {
+  enum Kind : uint8_t { kDesired, kPhase, kStatus };
+
+  static WaitKey Desired(uint64_t member_id) { return {kDesired, member_id, ""}; }
+  static WaitKey Phase(std::string job_id) { return {kPhase, 0, std::move(job_id)}; }
+  static WaitKey Status(std::string job_id) { return {kStatus, 0, std::move(job_id)}; }
+
+  bool operator==(const WaitKey& other) const {
+    return kind == other.kind && member_id == other.member_id && job_id == other.job_id;
+  }
+  template <typename H>
+  friend H AbslHashValue(H state, const WaitKey& key) {
+    return H::combine(std::move(state), key.kind, key.member_id, key.job_id);
+  }
+
+  Kind kind = kDesired;
+  uint64_t member_id = 0;
+  std::string job_id;
+};
+
+class CoreEffects {
+ public:
+  // Raises the version of the member's desired state.
+  void DesiredChanged(Member* member);
+  // Its calls have an error for an answer.
+  void MemberGone(uint64_t member_id) { changed_.push_back(WaitKey::Desired(member_id)); }
+  // Raises the version of the job's status.
+  void StatusChanged(Job* job);
+  void PhaseChanged(const Job& job) { changed_.push_back(WaitKey::Phase(job.job_id)); }
+  // The job is no longer known.
+  void JobForgotten(const std::string& job_id);
+
+  void Write(OutputAction action) { actions_.push_back(std::move(action)); }
+
+  // What has gathered since the last call. A key may occur twice.
+  std::vector<OutputAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<WaitKey> TakeChanged() { return std::exchange(changed_, {}); }
+
+ private:
+  std::vector<OutputAction> actions_;
+  std::vector<WaitKey> changed_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,113 @@
+#include "scheduler/event_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/env.h"
+
+namespace sluice {
+namespace {
+
+void AppendFixed32(uint32_t value, std::string* out) {
+  for (int i = 0; i < 4; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+void AppendFixed64(uint64_t value, std::string* out) {
+  for (int i = 0; i < 8; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+}
+
+void AppendVarint(uint64_t value, std::string* out) {
+  for (; value >= 0x80; value >>= 7) out->push_back(static_cast<char>(value | 0x80));
+  out->push_back(static_cast<char>(value));
+}
+
+// A length-delimited field.
+void AppendBytes(int field, const std::string& bytes, std::string* out) {
+  AppendVarint(static_cast<uint64_t>(field) << 3 | 2, out);
+  AppendVarint(bytes.size(), out);
+  out->append(bytes);
+}
+
+// wall_time and step, the beginning of every event.
+std::string EventHead(absl::Time wall_time, uint64_t step) {
+  std::string event;
+  event.push_back(1 << 3 | 1);
+  const double seconds = absl::ToDoubleSeconds(wall_time - absl::UnixEpoch());
+  uint64_t bits;
+  std::memcpy(&bits, &seconds, 8);
+  AppendFixed64(bits, &event);
+  event.push_back(2 << 3 | 0);
+  AppendVarint(step, &event);
+  return event;
+}
+
+// A CRC that is itself part of checksummed data is masked.
+uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; }
+
+}  // namespace
+
+std::string EventRecord(const std::string& data) {
+  std::string record;
+  AppendFixed64(data.size(), &record);
+  AppendFixed32(Masked(Crc32c(record.data(), 8)), &record);
+  record += data;
+  AppendFixed32(Masked(Crc32c(data.data(), data.size())), &record);
+  return record;
+}
+
+absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& dir,
+                                                             const std::string& suffix,
+                                                             absl::Time now) {
+  const absl::Status made = Env::Real()->MakeDirs(dir);
+  if (!made.ok()) return made;
+  const std::string name = absl::StrCat(dir, "/", kPrefix, absl::ToUnixSeconds(now), ".", suffix);
+  std::string path = name;
+  int fd = -1;
+  for (int number = 1; fd < 0; ++number) {
+    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != EEXIST) {
+      return absl::InternalError(absl::StrCat("cannot create ", path, ": ", std::strerror(errno)));
+    }
+    if (fd < 0) path = absl::StrCat(name, ".", number);
+  }
+  ::close(fd);
+  std::unique_ptr<EventFile> file(new EventFile(std::move(path)));
+  file->out_.open(file->path_, std::ios::binary | std::ios::app);
+  std::string version = EventHead(now, 0);
+  AppendBytes(3, "brain.Event:2", &version);
+  file->Write(version);
+  return file;
+}
+
+void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag, double value) {
+  std::string point;
+  AppendBytes(1, tag, &point);
+  point.push_back(2 << 3 | 5);
+  const float narrow = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &narrow, 4);
+  AppendFixed32(bits, &point);
+  std::string summary;
+  AppendBytes(1, point, &summary);
+  std::string event = EventHead(wall_time, step);
+  AppendBytes(5, summary, &event);
+  Write(event);
+}
+
+void EventFile::Write(const std::string& event) {
+  const std::string record = EventRecord(event);
+  out_.write(record.data(), static_cast<std::streamsize>(record.size()));
+}
+
+absl::Status EventFile::Flush() {
+  out_.flush();
+  if (out_) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot write ", path_, "; is the disk full?"));
+}
+
+}  // namespace sluice

@@ -1,0 +1,106 @@
+#include "scheduler/job_admission.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+absl::Status JobAdmission::CheckWorkers(const JobConfig& config) const {
+  const uint32_t wanted = config.worker_num();
+  if (wanted == 0) return absl::InvalidArgumentError("worker_num is 0; a job needs a worker");
+  if (options_.worker_num == 0 && parts_.members->Alive(ROLE_WORKER).empty()) {
+    return absl::FailedPreconditionError(
+        "the cluster has no workers: its worker_num is 0 and none has registered; start "
+        "sluice-worker, or set worker_num in the cluster file");
+  }
+  if (options_.worker_num > 0 && wanted > options_.worker_num) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job asks for ", wanted, " workers (worker_num), but the cluster has ",
+                     options_.worker_num,
+                     " (worker_num of the cluster); lower --worker_num or use a larger cluster"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
+                                                 const std::vector<TableConfig>& tables,
+                                                 const std::string& default_output,
+                                                 uint64_t first_number,
+                                                 std::vector<std::string> warnings) {
+  SLUICE_RETURN_IF_ERROR(CheckWorkers(config));
+  if (parts_.queue->full()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        parts_.queue->size(), " jobs are queued, and the scheduler keeps no more than ",
+        JobQueue::kMaxJobs, "; submit again when some have ended, or cancel some (sluice cancel)"));
+  }
+  next_number_ = std::max(next_number_, first_number);
+  auto job = std::make_unique<Job>();
+  job->job_id = absl::StrCat(config.name(), "-", next_number_);
+  job->config = config;
+  job->warnings = std::move(warnings);
+  if (config.output_dir().empty()) {
+    job->config.set_output_dir(absl::StrCat(default_output, "/", job->job_id));
+  }
+  // Folders of jobs are compared as text.
+  std::string* const output = job->config.mutable_output_dir();
+  while (output->size() > 1 && output->back() == '/') output->pop_back();
+  SLUICE_RETURN_IF_ERROR(parts_.jobs->CheckOutputs(job->config));
+  ++next_number_;
+  job->spec.set_job_id(job->job_id);
+  job->spec.set_instance(next_instance_++);
+  *job->spec.mutable_config() = job->config;
+  for (const TableConfig& table : tables) *job->spec.add_tables() = table;
+  job->spec.set_worker_num(config.worker_num());
+  Job* const queued = parts_.jobs->Add(std::move(job));
+  parts_.queue->Add(queued);
+  return queued->job_id;
+}
+
+ClusterView JobAdmission::ViewCluster() const {
+  ClusterView cluster;
+  cluster.missing_pservers = parts_.members->MissingPservers();
+  for (const Member* worker : parts_.members->Alive(ROLE_WORKER)) {
+    ++cluster.alive_workers;
+    cluster.free_workers += worker->free();
+  }
+  return cluster;
+}
+
+void JobAdmission::Schedule(absl::Time now) {
+  // A start, and a job that is given up, make the queue due again.
+  while (parts_.queue->due()) {
+    uint32_t position = 0;
+    for (const JobQueue::Decided& decided : parts_.queue->Decide(ViewCluster())) {
+      if (decided.decision.start) {
+        parts_.lifecycle->Start(decided.job, now);
+      } else {
+        Wait(decided.job, decided.decision, position++, now);
+      }
+    }
+  }
+}
+
+void JobAdmission::Wait(Job* job, const QueueDecision& decision, uint32_t position,
+                        absl::Time now) {
+  if (job->message != decision.reason || job->queue_position != position) {
+    job->message = decision.reason;
+    job->queue_position = position;
+    parts_.effects->StatusChanged(job);
+  }
+  if (!decision.members_absent) {
+    job->absent_since = absl::InfiniteFuture();
+  } else if (job->absent_since == absl::InfiniteFuture()) {
+    job->absent_since = now;
+  }
+  if (parts_.pauses->Since(job->absent_since, now) < options_.wait) return;
+  parts_.lifecycle->End(job, JOB_FAILED,
+                        absl::StrCat("gave up after ", absl::FormatDuration(options_.wait),
+                                     " in the queue: ", decision.reason),
+                        now);
+}
+
+}  // namespace sluice

@@ -1,0 +1,68 @@
+// Takes submitted jobs in, and starts them in their order when the members that they need are free.
+//
+// A job that the cluster can never run is refused at once. A queued job whose members are not there
+// at all is given up after `wait`.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/core_effects.h"
+#include "scheduler/job_directory.h"
+#include "scheduler/job_lifecycle.h"
+#include "scheduler/job_queue.h"
+#include "scheduler/membership.h"
+#include "scheduler/pause_detector.h"
+
+namespace sluice {
+
+class JobAdmission {
+ public:
+  struct Options {
+    uint32_t worker_num = 0;  // worker slots of the cluster; 0: not stated
+    absl::Duration wait = absl::Seconds(120);
+    uint64_t first_instance = 1;
+  };
+  // The parts of the core that it works on. All outlive it.
+  struct Parts {
+    Membership* members = nullptr;
+    JobQueue* queue = nullptr;
+    JobDirectory* jobs = nullptr;
+    JobLifecycle* lifecycle = nullptr;
+    const PauseDetector* pauses = nullptr;
+    CoreEffects* effects = nullptr;
+  };
+  JobAdmission(Options options, Parts parts) : options_(options), parts_(parts) {}
+
+  // As SchedulerCore::SubmitJob; the job is queued and not started.
+  absl::StatusOr<std::string> Submit(const JobConfig& config,
+                                     const std::vector<TableConfig>& tables,
+                                     const std::string& default_output, uint64_t first_number,
+                                     std::vector<std::string> warnings);
+  // Starts the queued jobs that can start, and tells the others why they wait. Does nothing unless
+  // the queue is due.
+  void Schedule(absl::Time now);
+  // The next job has at least this number.
+  uint64_t next_number() const { return next_number_; }
+
+ private:
+  // The cluster can run the job, now or later.
+  absl::Status CheckWorkers(const JobConfig& config) const;
+  ClusterView ViewCluster() const;
+  // The job stays queued.
+  void Wait(Job* job, const QueueDecision& decision, uint32_t position, absl::Time now);
+
+  const Options options_;
+  const Parts parts_;
+  uint64_t next_number_ = 1;
+  uint64_t next_instance_ = options_.first_instance;
+};
+
+}  // namespace sluice

@@ -1,0 +1,101 @@
+// Leads a job from its start to its end, as its members report and time passes.
+//
+//   1. Start             takes workers, places shards, asks the pservers to open the tables
+//                        (STARTING)
+//   2. CheckStarting     every pserver has opened them and the output folder is ready: the workers
+//                        get their assignments (RUNNING)
+//   3. TakePhaseReport   the ranks lead the job through its phases
+//   4. CheckFinishing    all phases are done and the last reports are in
+//   5. End               outcome and result are fixed, the workers are withdrawn
+//   6. DropWhenReleased  the last worker has stopped: the pservers drop the tables
+//   7. OutputEnded       the result is written: the state follows the outcome
+//
+// An event of a member that a job cannot survive ends it (End). Nothing here looks at other jobs.
+//
+// Invariants: a worker serves at most one job; an ended job changes only in its state.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/core_effects.h"
+#include "scheduler/job_directory.h"
+#include "scheduler/job_queue.h"
+#include "scheduler/membership.h"
+#include "scheduler/pause_detector.h"
+#include "scheduler/report_requests.h"
+
+namespace sluice {
+
+class JobLifecycle {
+ public:
+  struct Options {
+    absl::Duration lease, heartbeat;  // of the members
+    absl::Duration wait;              // for the tables to be opened
+    absl::Duration report_wait;       // for the last reports
+    uint64_t first_incarnation = 1;
+    // Fills num_shards and route of a job that is about to start. Pure.
+    std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
+  };
+  // The parts of the core that it works on. All outlive it.
+  struct Parts {
+    Membership* members = nullptr;
+    JobQueue* queue = nullptr;
+    JobDirectory* jobs = nullptr;
+    ReportRequests* requests = nullptr;
+    const PauseDetector* pauses = nullptr;
+    CoreEffects* effects = nullptr;
+  };
+  JobLifecycle(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
+
+  // REQUIRES: the job is queued, all pservers are alive and worker_num workers are free.
+  void Start(Job* job, absl::Time now);
+  // Does nothing when the job is over.
+  void End(Job* job, JobState outcome, const std::string& message, absl::Time now);
+
+  // What a pserver reports of a job.
+  void TakeHosted(const Member& pserver, const HostedJob& hosted, Job* job, absl::Time now);
+  // The report of a worker that is allocated to the job.
+  void TakeProgress(const Member& worker, const WorkerProgress& progress, Job* job, absl::Time now);
+  // A rank's report of the end of a phase. Not OK: the report is refused and changes nothing.
+  // REQUIRES: rank < worker_num.
+  absl::Status TakePhaseReport(Job* job, uint32_t rank, const PhaseReport& report, absl::Time now);
+  // The rank has been told that the job is over.
+  void TellEnd(RankSlot* slot);
+  // Ends the job when all phases are done and nobody owes it a report, or time is up.
+  void CheckFinishing(Job* job, absl::Time now);
+  // A member that serves the job is gone.
+  void MemberLost(Job* job, const Member& member, absl::Time now);
+  // Time passes.
+  void Tick(Job* job, absl::Time now);
+
+  // The job's folder is ready; its files are complete, or could not be written.
+  void OutputBegun(Job* job, absl::Time now);
+  void OutputEnded(Job* job, const absl::Status& status);
+
+ private:
+  void CheckStarting(Job* job, absl::Time now);
+  void Run(Job* job, absl::Time now);
+  void AskForReports(Job* job);
+  // The worker's report does not name the job: ends the job when the worker has given it up.
+  void CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now);
+  void Withdraw(RankSlot* slot);
+  void Release(Job* job, RankSlot* slot);
+  // Takes the tables from the pservers when no rank serves any more.
+  void DropWhenReleased(Job* job, absl::Time now);
+  void TellPservers(const Job& job);
+  void WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now);
+
+  const Options options_;
+  const Parts parts_;
+  uint64_t next_incarnation_ = options_.first_incarnation;
+};
+
+}  // namespace sluice

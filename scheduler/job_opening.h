@@ -1,0 +1,53 @@
+// What a starting job waits for: pservers that open its tables, and its output folder.
+//
+// Each wait is bounded by `wait`. For a pserver that reads the job's initial model it counts from
+// the last progress; for everything else it counts from the start of the job.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+#include "scheduler/membership.h"
+#include "scheduler/pause_detector.h"
+
+namespace sluice {
+
+struct Job;
+
+class JobOpening {
+ public:
+  struct Decision {
+    enum Kind { kWait, kRun, kFail };
+    Kind kind = kWait;
+    std::string message;      // kFail: who was waited for, and what to do
+    bool progressed = false;  // a pserver has read more of the initial model
+  };
+
+  // The pservers are asked to open the tables.
+  void Begin(absl::Time now) { begun_at_ = now; }
+  void OutputReady() { output_ready_ = true; }
+  bool output_ready() const { return output_ready_; }
+
+  // Whether the job can run now. REQUIRES: `job` is the one that this opening is of, and starting.
+  Decision Decide(const Job& job, const Membership& members, const PauseDetector& pauses,
+                  absl::Duration wait, absl::Time now);
+
+ private:
+  // How much of the initial model a pserver has read, and since when it has read no more.
+  struct Load {
+    uint64_t bytes = 0;
+    absl::Time since;
+  };
+  // Takes in what the pserver reports of its reading.
+  const Load& NoteLoad(const Job& job, const Member& pserver, absl::Time now, bool* progressed);
+
+  absl::Time begun_at_;
+  bool output_ready_ = false;
+  std::map<uint64_t, Load> loads_;  // by member id
+};
+
+}  // namespace sluice

@@ -1,0 +1,304 @@
+#include "scheduler/job_status.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+const char* StatusWord(JobState outcome) {
+  switch (outcome) {
+    case JOB_DONE:
+      return "done";
+    case JOB_CANCELLED:
+      return "cancelled";
+    default:
+      return "failed";
+  }
+}
+
+// The reports of the job's living workers.
+std::vector<const WorkerProgress*> Progress(const Job& job, const Membership& members) {
+  std::vector<const WorkerProgress*> all;
+  for (const RankSlot& slot : job.ranks) {
+    const Member* member = members.ById(slot.member_id());
+    if (member != nullptr && member->progress.job_id() == job.job_id) {
+      all.push_back(&member->progress);
+    }
+  }
+  return all;
+}
+
+// "rank 1 (worker 3 (pid 7 on host h))"
+std::string DescribeRank(const Job& job, uint32_t rank, const Membership& members) {
+  const Member* member = members.ById(job.ranks[rank].member_id());
+  return absl::StrCat("rank ", rank, " (",
+                      member == nullptr
+                          ? absl::StrCat("worker ", job.ranks[rank].worker(), ", gone")
+                          : DescribeMember(*member),
+                      ")");
+}
+
+// The sum of its workers' speeds while it trains.
+double ExamplesPerSecond(const Job& job, const Membership& members) {
+  if (!job.run || job.run->phases().current().kind() != Phase::TRAIN) return 0;
+  double sum = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    sum += progress->examples_per_second();
+  }
+  return sum;
+}
+
+// Sync: the largest step of a worker; else the sum of all workers' steps.
+uint64_t GlobalStep(const Job& job, const Membership& members) {
+  const bool sync = ModeOf(job.config.strategy()) == Mode::kSync;
+  uint64_t step = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    step = sync ? std::max(step, progress->step()) : step + progress->step();
+  }
+  return step;
+}
+
+// The sum of its pservers' reports.
+Staleness SumStaleness(const Job& job, const Membership& members) {
+  Staleness sum;
+  for (const uint64_t id : job.pservers) {
+    const Member* member = members.ById(id);
+    if (member == nullptr) continue;
+    const HostedJob* hosted = HostedOf(job, *member);
+    if (hosted == nullptr) continue;
+    const Staleness& one = hosted->staleness();
+    sum.set_pushes(sum.pushes() + one.pushes());
+    sum.set_sum(sum.sum() + one.sum());
+    sum.set_max(std::max(sum.max(), one.max()));
+  }
+  return sum;
+}
+
+// Names the ranks that have not ended the phase while others wait for them.
+std::string UnfinishedRanks(const Job& job, const Membership& members) {
+  const std::vector<uint32_t> ranks = job.run->phases().Missing();
+  if (ranks.empty() || ranks.size() == job.ranks.size()) return "";
+  return DescribeMissing(job, ranks, members);
+}
+
+// Says which rank kept the others waiting most (in sync, by the pserver that saw the longest wait)
+// and what the job waits for now: at that pserver, else at another one (a worker that stopped
+// between two commits is missed only by the second pserver), else at the end of the phase.
+std::string SlowestAndWaits(const Job& job, const Membership& members) {
+  const HostedJob* worst = nullptr;
+  const HostedJob* waiting = nullptr;
+  for (const uint64_t id : job.pservers) {
+    const Member* member = members.ById(id);
+    if (member == nullptr) continue;
+    const HostedJob* hosted = HostedOf(job, *member);
+    if (hosted == nullptr) continue;
+    if (worst == nullptr || hosted->slowest_wait_s() > worst->slowest_wait_s()) worst = hosted;
+    if (!hosted->waiting_for().empty()) waiting = hosted;
+  }
+  if (worst != nullptr && !worst->waiting_for().empty()) waiting = worst;
+  std::vector<std::string> said;
+  if (worst != nullptr && worst->slowest_wait_s() > 0 && worst->slowest_rank() < job.ranks.size()) {
+    said.push_back(absl::StrFormat("slowest: %s, the others waited %.1f s for it",
+                                   DescribeRank(job, worst->slowest_rank(), members),
+                                   worst->slowest_wait_s()));
+  }
+  const std::string now =
+      waiting != nullptr ? waiting->waiting_for() : UnfinishedRanks(job, members);
+  if (!now.empty()) said.push_back("waits for " + now);
+  return absl::StrJoin(said, "; ");
+}
+
+// " (12.0 of 34.5 MiB of initial_model read)", or nothing.
+std::string ReadOfModel(const HostedJob& hosted) {
+  constexpr double kMiB = 1 << 20;
+  if (hosted.load_bytes() == 0) return "";
+  return absl::StrFormat(" (%.1f of %.1f MiB of initial_model read)", hosted.loaded_bytes() / kMiB,
+                         hosted.load_bytes() / kMiB);
+}
+
+std::string WaitingFor(const Job& job, const Membership& members) {
+  if (job.over()) return "";
+  if (job.state == JOB_QUEUED) return job.message;
+  std::vector<std::string> missing;
+  if (job.state == JOB_STARTING) {
+    for (const uint64_t id : job.pservers) {
+      const Member* member = members.ById(id);
+      if (member == nullptr || HasOpened(job, *member)) continue;
+      const HostedJob* hosted = HostedOf(job, *member);
+      missing.push_back(
+          absl::StrCat(DescribeMember(*member), hosted == nullptr ? "" : ReadOfModel(*hosted)));
+    }
+    if (missing.empty() && !job.opening.output_ready()) {
+      return absl::StrCat("the scheduler to prepare output_dir ", job.config.output_dir());
+    }
+    return missing.empty() ? ""
+                           : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
+  }
+  return SlowestAndWaits(job, members);
+}
+
+void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
+  const Phase& phase = job.run->phases().current();
+  const JobResult& result = job.run->result();
+  const bool training = phase.kind() == Phase::TRAIN;
+  uint64_t in_epoch = 0;
+  double loss = 0;
+  uint32_t losses = 0;
+  for (const WorkerProgress* progress : Progress(job, members)) {
+    *status->add_workers() = *progress;
+    if (!training || progress->epoch() != phase.epoch() + 1) continue;
+    in_epoch += progress->examples();
+    // No mean yet before its first log_every steps.
+    if (progress->loss() == 0) continue;
+    loss += progress->loss();
+    ++losses;
+  }
+  if (!job.config.evaluate_only()) status->set_epoch(phase.epoch() + 1);
+  status->set_phase(PhaseName(phase.kind()));
+  status->set_global_step(std::max(GlobalStep(job, members), result.global_step()));
+  if (!training && !result.epochs_log().empty()) {
+    in_epoch = result.epochs_log(result.epochs_log_size() - 1).examples();
+  }
+  status->set_examples_in_epoch(in_epoch);
+  status->set_examples(result.examples() + (training ? in_epoch : 0));
+  status->set_examples_expected(job.run->examples_expected());
+  status->set_examples_per_second(ExamplesPerSecond(job, members));
+  if (losses > 0) {
+    status->set_loss(loss / losses);
+  } else if (!result.epochs_log().empty()) {
+    status->set_loss(result.epochs_log(result.epochs_log_size() - 1).loss());
+  }
+  *status->mutable_epochs_log() = result.epochs_log();
+}
+
+// The warnings of its submission come first.
+google::protobuf::RepeatedPtrField<std::string> WarningsOf(const Job& job) {
+  google::protobuf::RepeatedPtrField<std::string> warnings(job.warnings.begin(),
+                                                           job.warnings.end());
+  if (job.run) warnings.MergeFrom(job.run->result().warnings());
+  return warnings;
+}
+
+// Training time that is left, at the present speed.
+double Eta(const JobStatus& status) {
+  const double speed = status.examples_per_second();
+  if (speed <= 0 || status.examples_expected() == 0) return 0;
+  const double all = static_cast<double>(status.examples_expected()) * status.epochs();
+  return std::max(0.0, all - static_cast<double>(status.examples())) / speed;
+}
+
+}  // namespace
+
+std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
+                            const Membership& members) {
+  constexpr size_t kNamed = 8;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < ranks.size() && i < kNamed; ++i)
+    names.push_back(DescribeRank(job, ranks[i], members));
+  if (ranks.size() > kNamed) names.push_back(absl::StrCat(ranks.size() - kNamed, " more"));
+  return absl::StrCat(absl::StrJoin(names, " and "), " to end phase ",
+                      PhaseName(job.run->phases().current().kind()));
+}
+
+JobStatus MakeJobStatus(const Job& job, const Membership& members) {
+  if (job.archived) return *job.archived;
+  JobStatus status;
+  status.set_job_id(job.job_id);
+  status.set_version(job.status_version);
+  status.set_state(job.state);
+  status.set_message(job.message);
+  status.set_worker_num(job.spec.worker_num());
+  for (const RankSlot& slot : job.ranks) {
+    const Member* member = members.ById(slot.member_id());
+    status.set_workers_alive(status.workers_alive() + (member != nullptr && member->alive));
+    status.add_allocated(slot.worker());
+  }
+  status.set_mode(ModeName(ModeOf(job.config.strategy())));
+  status.set_epochs(job.config.evaluate_only() ? 0 : job.config.train().epochs());
+  if (job.run) {
+    AddProgress(job, members, &status);
+    status.set_eta_s(job.over() ? 0 : Eta(status));
+    *status.mutable_staleness() = SumStaleness(job, members);
+  }
+  *status.mutable_warnings() = WarningsOf(job);
+  *status.mutable_route() = job.spec.route();
+  status.set_waiting_for(WaitingFor(job, members));
+  status.set_queue_position(job.queue_position);
+  *status.mutable_config() = job.config;
+  if (job.over() && job.state == job.outcome) {
+    *status.mutable_result() = job.result;
+    *status.mutable_staleness() = job.result.staleness();
+    status.set_global_step(job.result.global_step());
+    status.clear_examples_per_second();
+  }
+  return status;
+}
+
+void ArchiveJob(Job* job, const Membership& members) {
+  JobStatus status = MakeJobStatus(*job, members);
+  status.clear_route();
+  status.clear_workers();
+  JobConfig* config = status.mutable_config();
+  config->clear_features();
+  config->clear_model();
+  config->clear_tables();
+  job->archived = std::move(status);
+  // Before the configuration, which the run refers to.
+  job->run.reset();
+  if (job->steps) job->steps->DropSteps();
+  job->config = JobConfig();
+  job->spec = JobSpec();
+  job->ranks = {};
+  job->rank_of = {};
+  job->pservers = {};
+  job->opening = {};
+  JobResult result;
+  result.set_status(job->result.status());
+  job->result = std::move(result);
+}
+
+JobResult MakeJobResult(const Job& job, const Membership& members) {
+  JobResult result;
+  if (job.run) {
+    result = job.run->result();
+    *result.mutable_staleness() = SumStaleness(job, members);
+  } else {
+    result = JobResults(job.config, 0).result();
+  }
+  // A saved model is put in force only when its job ends well.
+  if (job.outcome != JOB_DONE) {
+    result.clear_model_dir();
+    result.clear_model_digest();
+  }
+  *result.mutable_warnings() = WarningsOf(job);
+  result.set_job(job.job_id);
+  result.set_status(StatusWord(job.outcome));
+  result.set_message(job.message);
+  return result;
+}
+
+MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
+  MemberStatus status;
+  status.set_role(member.self.role());
+  status.set_rank(member.self.rank());
+  status.set_address(member.self.address());
+  status.set_host(member.self.host());
+  status.set_pid(member.self.pid());
+  status.set_admin_address(member.self.admin_address());
+  status.set_log_file(member.self.log_file());
+  status.set_device(member.self.device());
+  status.set_alive(member.alive);
+  status.set_last_seen_s(absl::ToDoubleSeconds(now - member.last_seen));
+  status.set_job_id(member.job_id);
+  status.set_job_rank(member.progress.rank());
+  status.set_doing(member.alive ? member.progress.doing() : member.why_gone);
+  status.set_memory_bytes(member.memory_bytes);
+  for (const auto& [job_id, hosted] : member.hosted) *status.add_hosted() = hosted;
+  return status;
+}
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// What the scheduler's core wants written for a job, in the order of its decisions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// A point of a curve in the event file.
+struct Scalar {
+  std::string tag;
+  uint64_t step = 0;
+  double value = 0;
+};
+
+// A batch of trace spans as a member reported it.
+struct TraceReport {
+  uint64_t member_id = 0;
+  RegisterRequest member;
+  absl::Time received;
+  TraceBatch batch;
+};
+
+// A job has one kStarted (unless it never starts), then points and spans, then one kEnded.
+struct OutputAction {
+  enum Kind { kStarted, kScalars, kTrace, kEnded };
+  Kind kind = kStarted;
+  std::string job_id;
+  absl::Time time;   // on the core's clock; SchedulerLoop replaces it by the time of day
+  JobConfig config;  // kStarted, kEnded
+  std::vector<Scalar> scalars;
+  TraceReport trace;    // kTrace
+  JobResult result;     // kEnded
+  std::string save_id;  // kEnded: Phase.save_id of the job, "" when it never started
+};
+
+}  // namespace sluice

@@ -1,0 +1,23 @@
+#include "scheduler/pause_detector.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+PauseDetector::PauseDetector(absl::Duration lease, absl::Time now)
+    // On a busy machine a tick comes late by tenths of a second; a gap as long as a lease would
+    // already have cost a member its place.
+    : longest_gap_(std::clamp(lease / 2, absl::Milliseconds(300), absl::Seconds(1))),
+      ticked_at_(now) {}
+
+bool PauseDetector::HasPaused(absl::Time now) {
+  if (now - ticked_at_ < longest_gap_) return false;
+  resumed_at_ = now;
+  return true;
+}
+
+absl::Duration PauseDetector::Since(absl::Time begin, absl::Time now) const {
+  return now - std::max(begin, resumed_at_);
+}
+
+}  // namespace sluice

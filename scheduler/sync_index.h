@@ -1,0 +1,36 @@
+// What a sync job learns from the index reports of its ranks: the pieces of the training data, and
+// how many global steps an epoch has.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "model/data/data_source.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// Puts the pieces that the ranks have counted together, sorted by file and begin. `files`: the
+// training files that all ranks see. FAILED_PRECONDITION, naming file and rank, when the pieces do
+// not cover each file once from its begin to its end: a file changed while it was counted.
+// INVALID_ARGUMENT when a report's columns have different lengths.
+absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
+                                       const google::protobuf::RepeatedPtrField<SeenFile>& files);
+
+// Counts the lines of all pieces, malformed ones included.
+uint64_t CountExamples(const DataPieces& pieces);
+
+// The global steps of an epoch, from the examples by rank. GLOBAL: ceil(N / (batch_size x ranks))
+// for N examples in all, or the floor with drop_last. PER_RANK_FILES: the largest count of one
+// rank's own batches, rounded in the same way. FAILED_PRECONDITION when there is nothing to train.
+absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<uint64_t>& examples);
+
+// FAILED_PRECONDITION: the training data has no examples. When all its lines are `bad`, it names
+// the first of them.
+absl::Status NoExamples(const BadLines& bad);
+
+}  // namespace sluice

@@ -1,0 +1,121 @@
+#include "scheduler/job_admission.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(JobAdmissionTest, TwoJobsSideBySideAndAThirdQueues) {
+  FakeCluster c(1, 3);
+  c.JoinAll(1, 3);
+  const std::string a = c.Run(FakeCluster::Config(0, 2));
+  const std::string b = c.Run(FakeCluster::Config(0, 1));
+  const std::string third = *c.Submit(FakeCluster::Config(0, 2));
+  EXPECT_EQ(c.State(third), JOB_QUEUED);
+  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 0 are free");
+  EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 2);
+  ASSERT_TRUE(c.core_.CancelJob(b, c.now_).ok());
+  c.PollAll();
+  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 1 is free");
+  ASSERT_TRUE(c.core_.CancelJob(a, c.now_).ok());
+  c.PollAll();
+  EXPECT_EQ(c.State(third), JOB_RUNNING);
+  EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 1);
+}
+
+TEST(JobAdmissionTest, LatePserverIsWaitedForAndNamed) {
+  FakeCluster c(2, 1);
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 1));
+  c.PollAll();
+  EXPECT_EQ(c.Status(job).message(), "waits for pserver 1 to register");
+  c.pservers_.push_back(c.Join(ROLE_PSERVER, 1));
+  c.PollAll();
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+  EXPECT_EQ(c.Status(job).route().pservers_size(), 2);
+}
+
+TEST(JobAdmissionTest, GivesUpOnMembersThatNeverCome) {
+  FakeCluster c(1, 2);
+  c.JoinAll(1, 1);
+  const std::string job = *c.Submit(FakeCluster::Config(0, 2));
+  for (int i = 0; i < 119; ++i) {
+    c.Advance(absl::Seconds(1));
+    c.PollAll();
+  }
+  EXPECT_EQ(c.State(job), JOB_QUEUED);
+  c.Advance(absl::Seconds(2));
+  c.WriteOutputs();
+  EXPECT_EQ(c.State(job), JOB_FAILED);
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("1 is registered"));
+}
+
+TEST(JobAdmissionTest, ImpossibleJobsAreRefusedAtOnce) {
+  FakeCluster c(1, 2);
+  EXPECT_THAT(std::string(c.Submit(FakeCluster::Config(0, 3)).status().message()),
+              HasSubstr("asks for 3 workers (worker_num), but the cluster has 2"));
+  FakeCluster none(1, 0);
+  EXPECT_THAT(std::string(none.Submit(FakeCluster::Config(0, 1)).status().message()),
+              HasSubstr("the cluster has no workers"));
+}
+
+TEST(JobAdmissionTest, OneOutputFolderOneJob) {
+  FakeCluster c(1, 2);
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_output_dir("/same");
+  ASSERT_TRUE(c.Submit(config).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(c.Submit(config).status()));
+}
+
+TEST(JobAdmissionTest, OneTraceFileOneJob) {
+  FakeCluster c(1, 2);
+  JobConfig config = FakeCluster::Config(0, 1);
+  ASSERT_TRUE(c.Submit(config).ok());
+  ASSERT_TRUE(c.Submit(config).ok());
+  config.set_trace_file("/same");
+  ASSERT_TRUE(c.Submit(config).ok());
+  EXPECT_THAT(std::string(c.Submit(config).status().message()), HasSubstr("--trace"));
+}
+
+TEST(JobAdmissionTest, TheQueueIsBounded) {
+  FakeCluster c(1, 1);  // nobody has registered: all of them wait
+  for (size_t i = 0; i < JobQueue::kMaxJobs; ++i) {
+    ASSERT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok()) << i;
+  }
+  const auto refused = c.Submit(FakeCluster::Config(0, 1));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("no more than 1000"));
+  ASSERT_TRUE(c.core_.CancelJob("job-7", c.now_).ok());
+  EXPECT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok());
+}
+
+TEST(JobAdmissionTest, JobsHaveInstancesOfTheirOwn) {
+  SchedulerCore::Options options = FakeCluster::Options(1, 2);
+  options.first_id = 77;
+  SchedulerCore core(options, absl::UnixEpoch());
+  std::set<uint64_t> instances;
+  core.Register(FakeCluster::Registration(ROLE_PSERVER, 0), absl::UnixEpoch())
+      .status()
+      .IgnoreError();
+  for (const uint32_t rank : {0, 1}) {
+    PollRequest report;
+    report.set_member_id(
+        core.Register(FakeCluster::Registration(ROLE_WORKER, rank), absl::UnixEpoch())
+            ->member_id());
+    ASSERT_TRUE(core.Poll(report, absl::UnixEpoch()).ok());
+    ASSERT_TRUE(core.SubmitJob(FakeCluster::Config(0, 1), {}, "/o", 1, absl::UnixEpoch()).ok());
+  }
+  const PollReply desired = *core.Desired(77);
+  for (const JobSpec& spec : desired.host()) instances.insert(spec.instance());
+  EXPECT_EQ(instances.size(), 2u);
+  EXPECT_GE(*instances.begin(), 77u);
+}
+
+}  // namespace
+}  // namespace sluice

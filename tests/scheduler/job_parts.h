@@ -1,0 +1,69 @@
+// Jobs and members for tests of the parts of the scheduler's core.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/job.h"
+#include "scheduler/membership.h"
+
+namespace sluice {
+
+// A queued job of `workers`.
+inline std::unique_ptr<Job> QueuedFor(const std::string& job_id, uint32_t workers = 1) {
+  auto job = std::make_unique<Job>();
+  job->job_id = job_id;
+  job->config.set_name(job_id);
+  job->config.set_output_dir("/output/" + job_id);
+  job->config.mutable_train()->set_epochs(1);
+  job->config.set_evaluate_only(true);  // phases INDEX, EVAL, FINISH
+  job->spec.set_job_id(job_id);
+  job->spec.set_instance(77);
+  job->spec.set_worker_num(workers);
+  return job;
+}
+
+// Takes the job to its phases.
+inline void SetRunning(Job* job) {
+  job->state = JOB_RUNNING;
+  job->run.emplace(&job->config, job->spec.worker_num(), absl::UnixEpoch());
+  job->steps.emplace(job->spec.worker_num());
+}
+
+// All ranks report the end of the job's present phase.
+inline void EndPhase(Job* job) {
+  PhaseReport report;
+  report.set_number(job->run->phases().current().number());
+  for (uint32_t rank = 0; rank < job->spec.worker_num(); ++rank) {
+    EXPECT_TRUE(job->run->TakeReport(rank, report, absl::UnixEpoch()).ok());
+  }
+}
+
+// A member of the cluster, alive since `now`.
+inline Member* Join(Membership* members, Role role, uint32_t rank,
+                    absl::Time now = absl::UnixEpoch()) {
+  RegisterRequest request;
+  request.set_protocol(1);
+  request.set_role(role);
+  request.set_rank(rank);
+  request.set_host("h");
+  request.set_pid(10 + rank);
+  request.set_process_space("space");
+  if (role == ROLE_PSERVER) request.set_address(absl::StrCat("ps", rank));
+  Member fenced;
+  const absl::StatusOr<Member*> member = members->Register(request, now, &fenced);
+  EXPECT_TRUE(member.ok()) << member.status();
+  return *member;
+}
+
+// The member takes a rank of the job.
+inline void Allocate(Job* job, Member* worker) {
+  job->rank_of[worker->id] = static_cast<uint32_t>(job->ranks.size());
+  job->ranks.emplace_back(worker->id, worker->self.rank(), /*incarnation=*/500);
+  worker->job_id = job->job_id;
+}
+
+}  // namespace sluice

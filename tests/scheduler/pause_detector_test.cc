@@ -1,0 +1,39 @@
+#include "scheduler/pause_detector.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+const absl::Time kStart = absl::UnixEpoch();
+
+TEST(PauseDetectorTest, AGapBetweenTicksIsAPause) {
+  PauseDetector pauses(absl::Seconds(10), kStart);
+  EXPECT_FALSE(pauses.HasPaused(kStart + absl::Milliseconds(999)));
+  EXPECT_TRUE(pauses.HasPaused(kStart + absl::Seconds(1)));
+  EXPECT_TRUE(pauses.HasPaused(kStart + absl::Seconds(2))) << "the timer has not run yet";
+  pauses.Ticked(kStart + absl::Seconds(2));
+  EXPECT_FALSE(pauses.HasPaused(kStart + absl::Milliseconds(2500)));
+}
+
+TEST(PauseDetectorTest, AShortLeaseShortensTheGapDownToABound) {
+  PauseDetector two_seconds(absl::Seconds(1), kStart);
+  EXPECT_FALSE(two_seconds.HasPaused(kStart + absl::Milliseconds(499)));
+  EXPECT_TRUE(two_seconds.HasPaused(kStart + absl::Milliseconds(500)));
+  PauseDetector shortest(absl::Milliseconds(100), kStart);
+  EXPECT_FALSE(shortest.HasPaused(kStart + absl::Milliseconds(299)));
+  EXPECT_TRUE(shortest.HasPaused(kStart + absl::Milliseconds(300)));
+}
+
+TEST(PauseDetectorTest, DurationsDoNotReachBackBeyondAPause) {
+  PauseDetector pauses(absl::Seconds(10), kStart);
+  const absl::Time now = kStart + absl::Seconds(100);
+  EXPECT_EQ(pauses.Since(kStart, now), absl::Seconds(100));
+  ASSERT_TRUE(pauses.HasPaused(kStart + absl::Seconds(90)));
+  EXPECT_EQ(pauses.Since(kStart, now), absl::Seconds(10));
+  EXPECT_EQ(pauses.Since(kStart + absl::Seconds(95), now), absl::Seconds(5));
+  EXPECT_LT(pauses.Since(absl::InfiniteFuture(), now), absl::ZeroDuration());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,59 @@
+#include "scheduler/step_reports.h"
+
+#include <gmock/gmock.h>
+
+namespace sluice {
+namespace {
+
+WorkerProgress Steps(uint64_t first, uint64_t last) {
+  WorkerProgress progress;
+  for (uint64_t step = first; step <= last; ++step) progress.add_losses()->set_step(step);
+  return progress;
+}
+
+std::vector<uint64_t> StepsAfter(const StepReports& reports, uint64_t seen, uint64_t* count) {
+  WatchJobReply reply;
+  reports.AddTo(seen, &reply);
+  *count = reply.steps_seen();
+  std::vector<uint64_t> steps;
+  for (const StepLoss& step : reply.steps()) steps.push_back(step.step());
+  return steps;
+}
+
+TEST(StepReportsTest, ARepeatedReportCountsOnceForItsRank) {
+  StepReports reports(2);
+  uint64_t count = 0;
+  reports.Add(0, Steps(1, 2));
+  reports.Add(0, Steps(1, 3));
+  EXPECT_THAT(StepsAfter(reports, 0, &count), testing::ElementsAre(1, 2, 3));
+  EXPECT_TRUE(reports.TakePoints(/*all=*/false).empty()) << "the other rank has not reported";
+  reports.Add(1, Steps(1, 3));
+  EXPECT_THAT(StepsAfter(reports, 3, &count), testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(count, 6u);
+  EXPECT_EQ(reports.TakePoints(/*all=*/false).size(), 3u);
+}
+
+TEST(StepReportsTest, TheNewestStepsAreKept) {
+  StepReports reports(1);
+  const uint64_t n = StepReports::kRecent + 10;
+  reports.Add(0, Steps(1, n));
+  uint64_t count = 0;
+  const std::vector<uint64_t> kept = StepsAfter(reports, 0, &count);
+  ASSERT_EQ(kept.size(), StepReports::kRecent);
+  EXPECT_EQ(kept.front(), 11u);
+  EXPECT_EQ(kept.back(), n);
+  EXPECT_EQ(count, n);
+  EXPECT_THAT(StepsAfter(reports, n - 1, &count), testing::ElementsAre(n));
+}
+
+TEST(StepReportsTest, DroppedStepsStillCount) {
+  StepReports reports(1);
+  reports.Add(0, Steps(1, 3));
+  reports.DropSteps();
+  uint64_t count = 0;
+  EXPECT_TRUE(StepsAfter(reports, 0, &count).empty());
+  EXPECT_EQ(count, 3u);
+}
+
+}  // namespace
+}  // namespace sluice
