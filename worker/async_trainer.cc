@@ -8,11 +8,11 @@
 namespace sluice {
 namespace {
 
-// Gradients of fewer bytes go with the rest of their push: a request of their own would cost more
-// than it hides.
+// Smaller gradients go with the rest of their push: a request of their own would cost more than it
+// hides.
 constexpr size_t kEarlyBytes = 256 << 10;
 
-// Of one step; threads of the net add to it.
+// The early pushes of one step; threads of the net add to it.
 struct EarlyPushes {
   Mutex mutex;
   absl::Status status ABSL_GUARDED_BY(mutex);
@@ -81,10 +81,11 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
   {
     MutexLock lock(&early.mutex);
     SLUICE_RETURN_IF_ERROR(early.status);
+    // These have left already; the rest of the push must not send them again.
     for (size_t i : early.tables) push.dense[i].values = nullptr;
   }
   pushed_.push_back(pulled.prepared);
-  // The next batch, when it is ready, is pulled in the same exchange.
+  // If the next batch is ready, its pull leaves in the same exchange.
   BatchQueue::Item next = queue->TryPop();
   if (!next) return context_.client->StartPush(std::move(push));
   PullRequest pull;

@@ -1,6 +1,8 @@
-// Async mode: every push is applied when it arrives; `pipeline_depth` pulls are under way. A large
-// layer's weight gradient leaves when its product ends, before the rest of its push. With a cache
-// of hot rows a pull asks only for the rows that the cache lacks.
+// Trains in async mode, where the pservers apply every push when it arrives.
+//
+// `pipeline_depth` pulls are under way at a time. A large layer's weight gradient leaves when its
+// product ends, before the rest of its push. With a cache of hot rows, a pull asks only for the
+// rows that the cache lacks.
 //
 // Thread safety: one thread.
 #pragma once
@@ -27,17 +29,18 @@ class AsyncTrainer : public Trainer {
     ParameterClient::Ticket ticket = 0;
   };
   absl::Status MakeHotRows();
-  // Without a ticket; *pull fills its values.
+  // The result has no ticket yet; *pull fills its values.
   Pulled MakePull(BatchQueue::Item prepared, PullRequest* pull);
   Pulled StartPull(BatchQueue::Item prepared);
   absl::Status TrainOne(const EpochPlan& plan, const Pulled& pulled, BatchQueue* queue);
-  // Until at most `in_flight` pushes are not acknowledged; tasks whose last batch is, are trained.
+  // Waits until at most `in_flight` pushes are unacknowledged. Reports tasks as trained once their
+  // last batch is acknowledged.
   absl::Status WaitPushes(const EpochPlan& plan, size_t in_flight);
 
   const JobContext& context_;
   NetStep step_;
   bool made_hot_rows_ = false;
-  std::unique_ptr<HotRows> hot_rows_;    // null: the job has no such cache
+  std::unique_ptr<HotRows> hot_rows_;    // null: the job has no cache of hot rows
   std::deque<Pulled> pulled_;            // in the order of their steps
   std::deque<BatchQueue::Item> pushed_;  // not known to be acknowledged
 };

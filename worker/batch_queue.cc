@@ -28,6 +28,7 @@ absl::StatusOr<BatchQueue::Item> BatchQueue::Pop() {
   MutexLock lock(&mutex_);
   while (items_.empty() && !closed_ && !cancelled_) changed_.Wait(&mutex_);
   if (cancelled_) return absl::CancelledError("the job was cancelled");
+  // The reader's status comes only after its last item, so that batches already read are trained.
   if (items_.empty()) {
     if (!status_.ok()) return status_;
     return Item();

@@ -1,6 +1,7 @@
-// The bounded queue between the reader thread and the training thread.
+// The bounded queue between the reader threads and the training thread.
 //
-// Thread safety: safe; made for one producer and one consumer.
+// Thread safety: any thread. Readers push one at a time, in the order of their batches; one thread
+// pops.
 #pragma once
 
 #include <deque>
@@ -20,18 +21,18 @@ class BatchQueue {
 
   explicit BatchQueue(size_t capacity) : capacity_(capacity) {}
 
-  // Waits for room. False when the queue was cancelled: stop producing.
+  // Waits for room. False: the queue was cancelled; stop producing.
   bool Push(Item item);
   // No more items; `status` is returned by Pop after the last one.
   void Close(absl::Status status);
-  // Both sides return at once from now on.
+  // Makes every waiting and later call return at once.
   void Cancel();
 
-  // Waits for an item; null at the end.
+  // Waits for an item. Null after the last one.
   absl::StatusOr<Item> Pop();
-  // Null when there is none right now.
+  // Does not wait. Null when no item is ready.
   Item TryPop();
-  // What Pop gives next, left there; null when there is none right now.
+  // The item that Pop would return next, without removing it; null when no item is ready.
   Item Peek();
   size_t size();
   size_t capacity() const { return capacity_; }

@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
+#include "common/transport/retry.h"
 
 namespace sluice {
 namespace {
@@ -23,7 +24,7 @@ absl::Status CheckBadLines(const JobContext& context, const BadLines& bad) {
   return absl::FailedPreconditionError(
       absl::StrCat("the data has more malformed lines than data.max_bad_lines = ",
                    context.config().data().max_bad_lines(),
-                   "; mend the data or raise the limit: ", bad.Describe()));
+                   "; fix the data or raise the limit: ", bad.Describe()));
 }
 
 TaskBatches::TaskBatches(const JobContext& context, uint32_t epoch)
@@ -42,8 +43,8 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
   request.set_epoch(epoch_);
   request.set_finished_task(finished);
   request.set_finished_examples(examples);
-  // A call that is tried again keeps its number: the task of a lost reply is answered again, not
-  // lost.
+  // A retried call keeps its number. If the reply with a task was lost, the scheduler sends the
+  // same task again.
   request.set_number(++calls_);
   absl::Time give_up = absl::InfiniteFuture();
   for (;;) {
@@ -52,12 +53,13 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     const absl::Time now = Clock::Real()->Now();
     if (reply.ok()) {
-      request.set_number(++calls_);  // WAIT was the answer: a new question
+      request.set_number(++calls_);  // the call was answered with WAIT; the next one is a new call
       give_up = absl::InfiniteFuture();
     } else {
-      // From the first call without an answer on: this process may have been stopped during it.
+      // Patience counts from the return of the first failed call, not from its start: this process
+      // may have been stopped during the call.
       if (give_up == absl::InfiniteFuture()) give_up = now + context_.scheduler_patience;
-      if (!absl::IsUnavailable(reply.status()) || now > give_up) return reply.status();
+      if (!GotNoAnswer(reply.status()) || now > give_up) return reply.status();
     }
     Clock::Real()->Sleep(absl::Milliseconds(100));
   }
@@ -111,7 +113,8 @@ absl::StatusOr<BatchSource::Fill> TaskBatches::Next() {
     const bool drop = left < batch_size && context_.config().data().drop_last();
     if (left > 0 && !drop) break;
     if (loaded_ != nullptr) {
-      // Nothing of it is in flight only when it had no batch at all; else its last batch ends it.
+      // A task without any batch has no push that could report it trained, so report it here. Other
+      // tasks are reported when the push of their last batch is acknowledged.
       const DataTask& task = loaded_->task;
       if (next_ == std::min<uint64_t>(task.first_offset(), n)) TaskTrained(task.id(), next_);
       dropped_ += left;

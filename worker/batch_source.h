@@ -1,8 +1,7 @@
-// Where the batches of an epoch come from: lanes (sync: lane_batches.h) or leased tasks (async,
-// Geo).
+// Supplies the batches of an epoch, from lanes (sync: lane_batches.h) or leased tasks (async, Geo).
 //
-// Thread safety: one call of a source at a time, but for what is said. Fills may run side by side
-// and beside later calls.
+// Thread safety: one call of a source at a time, except where a method says otherwise. Fills may
+// run concurrently with each other and with later calls.
 #pragma once
 
 #include <deque>
@@ -25,31 +24,31 @@ namespace sluice {
 
 class BatchSource {
  public:
-  // Fills batch, last_of_task and task_examples; keeps alive what it copies from. Not after its
-  // source.
+  // Fills batch, last_of_task and task_examples. It keeps the examples that it copies alive, but
+  // must not run after its source is gone.
   using Fill = std::function<void(PreparedBatch*)>;
 
   virtual ~BatchSource() = default;
-  // Decides which examples the next batch has, and reads them when that is not done. Empty at the
-  // end of the epoch.
+  // Decides which examples the next batch has, and reads them if they are not read yet. Empty at
+  // the end of the epoch.
   virtual absl::StatusOr<Fill> Next() = 0;
   // Examples left out by drop_last so far.
   virtual uint64_t dropped() const = 0;
 };
 
-// Async and Geo: tasks leased from the scheduler, each shuffled by (seed, epoch, task) and cut in
-// batches.
+// Async and Geo: leases tasks from the scheduler, shuffles each by (seed, epoch, task) and cuts it
+// into batches.
 class TaskBatches : public BatchSource {
  public:
   TaskBatches(const JobContext& context, uint32_t epoch);
   absl::StatusOr<Fill> Next() override;
   uint64_t dropped() const override { return dropped_; }
 
-  // All pushes of the task are acknowledged: the scheduler hears of it with the next call. Any
-  // thread.
+  // Records that all pushes of the task are acknowledged; the next call to the scheduler reports
+  // it. Any thread.
   void TaskTrained(uint64_t task_id, uint64_t examples);
-  // Reports what is left. True when the scheduler leased one more task instead of ending the epoch:
-  // go on with Next. REQUIRES: the reader has stopped.
+  // Reports the tasks not reported yet. True when the scheduler leased another task instead of
+  // ending the epoch: continue with Next. REQUIRES: the readers have stopped.
   absl::StatusOr<bool> ReportTrained();
 
  private:

@@ -14,8 +14,8 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kCountedBytes = 64 << 20;  // of plain text, between looks at the job's end
-constexpr uint64_t kUsualRatio = 4;           // of text to compressed text
+constexpr uint64_t kCountedBytes = 64 << 20;  // plain text counted between checks for cancellation
+constexpr uint64_t kUsualRatio = 4;           // usual bytes of text in a byte of compressed text
 
 bool PerRank(const JobContext& context) {
   return context.config().data().assignment() == DataConfig::PER_RANK_FILES;
@@ -25,9 +25,9 @@ bool Mine(const JobContext& context, size_t file) {
   return file % context.worker_num() == context.rank;
 }
 
-// A training file that takes part in this rank's lanes.
+// A training file with lines in this rank's lanes.
 struct LaneFile {
-  uint32_t number = 0;  // in the list of all
+  uint32_t number = 0;  // index in the list of all files
   std::string path;
   FileIdentity identity;
   bool compressed = false;
@@ -79,14 +79,15 @@ class PieceCounter {
     return absl::OkStatus();
   }
 
-  // Of a plain file.
+  // The number of pieces of a plain file.
   uint64_t PiecesOf(const LaneFile& file) const {
     return (file.identity.size + piece_bytes_ - 1) / piece_bytes_;
   }
+  uint64_t piece_bytes() const { return piece_bytes_; }
   std::vector<CountedPiece> Take() { return std::move(counted_); }
 
  private:
-  // A function of what every rank knows.
+  // All ranks must cut the same pieces, so this depends only on what every rank knows.
   static uint64_t PieceBytes(const JobContext& context, const std::vector<LaneFile>& files) {
     uint64_t bytes = 0;
     for (const LaneFile& file : files)
@@ -98,9 +99,11 @@ class PieceCounter {
   }
   std::optional<uint64_t> Cached(const LaneFile& file, uint64_t piece, uint64_t end) const {
     if (context_.cache == nullptr) return std::nullopt;
-    return context_.cache->CountLines({file.path, piece * piece_bytes_, end}, file.identity);
+    const uint64_t cut = end == kTextEnd ? piece_bytes_ : 0;
+    return context_.cache->CountLines({file.path, piece * piece_bytes_, end, cut}, file.identity);
   }
-  // False: not all pieces of the file have been cached.
+  // Adds all pieces of a compressed file from their cache files. False, adding none, when a piece
+  // is not cached. The last piece is the one that was cached with an end of kTextEnd.
   bool AddCached(const LaneFile& file) {
     const size_t before = counted_.size();
     for (uint64_t p = 0;; ++p) {
@@ -128,10 +131,12 @@ class PieceCounter {
   std::vector<CountedPiece> counted_;
 };
 
-// This rank's share: with PER_RANK_FILES all of its files.
+// Counts this rank's share of the pieces; with PER_RANK_FILES, all pieces of its files.
 absl::StatusOr<std::vector<CountedPiece>> CountShare(const JobContext& context,
-                                                     const std::vector<LaneFile>& files) {
+                                                     const std::vector<LaneFile>& files,
+                                                     uint64_t* piece_bytes) {
   PieceCounter counter(context, files);
+  *piece_bytes = counter.piece_bytes();
   uint64_t plain = 0;
   for (const LaneFile& file : files) plain += file.compressed ? 0 : counter.PiecesOf(file);
   const uint64_t ranks = PerRank(context) ? 1 : context.worker_num();
@@ -154,7 +159,8 @@ absl::StatusOr<std::vector<CountedPiece>> CountShare(const JobContext& context,
 
 absl::Status IndexLanes(const JobContext& context, PieceTable* table, IndexReport* report) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<LaneFile> files, OpenFiles(context, table->files));
-  SLUICE_ASSIGN_OR_RETURN(std::vector<CountedPiece> counted, CountShare(context, files));
+  SLUICE_ASSIGN_OR_RETURN(std::vector<CountedPiece> counted,
+                          CountShare(context, files, &table->piece_bytes));
   uint64_t lines = 0;
   for (const CountedPiece& piece : counted) lines += piece.lines;
   report->set_examples(lines);
@@ -192,7 +198,7 @@ absl::Status UsePieces(const DataPieces& pieces, PieceTable* table) {
   const int n = pieces.file_size();
   if (pieces.begin_size() != n || pieces.end_size() != n || pieces.examples_size() != n)
     return absl::InvalidArgumentError(
-        "the scheduler sent pieces with columns of different lengths");
+        "the scheduler sent a piece table whose columns differ in length");
   table->pieces.clear();
   table->pieces.reserve(n);
   for (int i = 0; i < n; ++i) {
@@ -200,7 +206,7 @@ absl::Status UsePieces(const DataPieces& pieces, PieceTable* table) {
       return absl::InvalidArgumentError(
           absl::StrCat("the scheduler sent a piece of training file ", pieces.file(i), " with ",
                        pieces.examples(i), " lines, but this worker sees ", table->files.size(),
-                       " files; data.train_files must be the same files on every host"));
+                       " files; data.train_files must match the same files on every host"));
     }
     table->pieces.push_back({pieces.file(i), pieces.begin(i), pieces.end(i), pieces.examples(i)});
   }

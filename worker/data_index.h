@@ -1,10 +1,10 @@
-// What a rank finds when it looks at the training data, before anything is trained.
+// Indexes this rank's share of the training data before anything is trained.
 //
-// Async and Geo: the text sizes of this rank's share of the files. Sync: the lines of its share of
-// the pieces, counted without parsing them, or known from their cache files. Plain pieces are
-// shared out evenly; a compressed file has one rank that counts all of it.
+// Async and Geo: finds the text sizes of this rank's share of the files. Sync: counts the lines of
+// its share of the pieces without parsing them, or takes the counts from their cache files. The
+// ranks share the pieces of plain files evenly; one rank counts all of a compressed file.
 //
-// Thread safety: functions of one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -14,13 +14,12 @@
 
 namespace sluice {
 
-// Sync: *table gets the files, with PER_RANK_FILES also the pieces; with GLOBAL the scheduler sends
-// these (UsePieces).
-// REQUIRES: context.files.
+// Indexes this rank's share into *report, and lists the files in *table. Sync with PER_RANK_FILES
+// also puts the pieces into *table; with GLOBAL the scheduler sends them later (UsePieces).
+// REQUIRES: context.files is set.
 absl::Status IndexTrainingData(const JobContext& context, PieceTable* table, IndexReport* report);
 
-// Takes over the pieces of all ranks. INVALID_ARGUMENT when they do not belong to the files of
-// *table.
+// Puts the pieces of all ranks into *table. INVALID_ARGUMENT when they do not belong to its files.
 absl::Status UsePieces(const DataPieces& pieces, PieceTable* table);
 
 }  // namespace sluice

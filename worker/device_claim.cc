@@ -16,7 +16,8 @@ namespace sluice {
 absl::StatusOr<DeviceClaim> DeviceClaim::Take(const std::string& uuid) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
-  // A first byte of 0: the name is no file (unix(7), abstract).
+  // The first byte stays 0, which puts the name in the abstract namespace: no file is made
+  // (unix(7)).
   const std::string name = absl::StrCat("sluice/device/", uuid);
   if (name.size() >= sizeof(address.sun_path)) {
     return absl::InvalidArgumentError(absl::StrCat("the name of device ", uuid, " is too long"));
@@ -28,6 +29,8 @@ absl::StatusOr<DeviceClaim> DeviceClaim::Take(const std::string& uuid) {
   }
   DeviceClaim claim(fd);
   const socklen_t size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
+  // Binding the name is the claim: the kernel lets one socket have it, and frees it with the
+  // socket.
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0) return claim;
   if (errno == EADDRINUSE) {
     return absl::AlreadyExistsError("another worker of this host has it");

@@ -1,9 +1,10 @@
-// A CUDA device that one worker of a host has to itself: a name in the kernel, of the device's
-// UUID.
+// One worker's exclusive claim on a CUDA device of its host.
 //
-// It ends with its process, leaves no file, and is seen by every user and past a /tmp of one's own
-// (systemd's PrivateTmp); a container with its own network has its own names. Thread safety: safe
-// to move and destroy by one thread.
+// The claim is a socket name in the kernel, made of the device's UUID. It ends with its process and
+// leaves no file. All users of the host see it, even with a private /tmp (systemd's PrivateTmp). A
+// container with its own network namespace has its own names.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <string>

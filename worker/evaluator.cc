@@ -8,7 +8,7 @@
 
 namespace sluice {
 namespace {
-constexpr uint64_t kPieceBytes = 4 << 20;  // of text held at a time
+constexpr uint64_t kPieceBytes = 4 << 20;  // text held at a time
 }
 
 absl::Status Evaluator::ListPieces() {
@@ -74,6 +74,7 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
 
+  // Also the files of which this rank reads nothing: all evaluations must use the same data.
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->eval()));
   SLUICE_RETURN_IF_ERROR(ListPieces());
   const FeatureSchema& schema = *context_.model->schema();
@@ -91,7 +92,7 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
     return absl::FailedPreconditionError(
         absl::StrCat("the evaluation data has more malformed lines than data.max_bad_lines = ",
                      context_.config().data().max_bad_lines(),
-                     "; mend the data or raise the limit: ", bad.Describe()));
+                     "; fix the data or raise the limit: ", bad.Describe()));
   }
   EvalSums proto = sums.ToProto();
   proto.set_bad_lines(bad.count);

@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kAhead = 16;  // keys and rows that are fetched before they are used
+constexpr size_t kAhead = 16;  // distance of the prefetch, in keys or rows
 
 GeoExchange View(std::vector<float>* rows, std::vector<std::vector<float>>* dense) {
   GeoExchange view;
@@ -154,6 +154,7 @@ absl::Status GeoStore::Merge(std::vector<float>* sent_rows, std::vector<float>* 
                              std::vector<std::vector<float>>* server_dense) {
   SLUICE_RETURN_IF_ERROR(values_->Merge(sent_.data(), sent_.size(), View(sent_rows, sent_dense),
                                         View(server_rows, server_dense)));
+  // A new interval makes every row stale; the loops below keep those that are still current.
   ++interval_;
   for (const uint32_t slot : sent_) {
     info_[slot].fresh = interval_;
@@ -165,7 +166,7 @@ absl::Status GeoStore::Merge(std::vector<float>* sent_rows, std::vector<float>* 
 }
 
 void GeoStore::Evict() {
-  // Rows updated since TakeDelta hold moves not sent yet: they stay whatever the limit.
+  // Rows updated since TakeDelta hold moves that are not sent yet, so they stay whatever the limit.
   std::vector<uint32_t> order;
   for (uint32_t slot = 0; slot < info_.size(); ++slot) {
     if (info_[slot].taken && !info_[slot].updated) order.push_back(slot);
@@ -179,7 +180,7 @@ void GeoStore::Evict() {
     index_.erase(info_[slot].key);
     info_[slot].taken = false;
   }
-  // The lowest are taken first: what is used stays together.
+  // Sorted downwards, so that TakeSlot takes the lowest slots first and used slots stay together.
   free_.insert(free_.end(), order.begin(), order.end());
   std::sort(free_.begin(), free_.end(), std::greater<uint32_t>());
 }

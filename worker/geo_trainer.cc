@@ -5,9 +5,9 @@
 namespace sluice {
 namespace {
 
-// The answer of an exchange is merged after a fixed part of the next interval: a fixed one, so that
-// a run does not depend on how fast answers come; an eighth, because it hides the way of the delta
-// and the answer behind some steps and leaves seven eighths of them on merged values.
+// The answer of an exchange is merged after a fixed part of the next interval, so that a run does
+// not depend on how fast answers come. An eighth hides the round trip behind some steps, and seven
+// eighths of the steps still use merged values.
 constexpr uint64_t kMergeFraction = 8;
 
 std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
@@ -29,7 +29,7 @@ absl::Status GeoTrainer::StartOnce() {
       context_.net->MakeGeoValues(layouts, context_.sparse(),
                                   context_.config().optimizers().clip_global_norm()));
   if (on_device != nullptr && context_.log)
-    context_.log("geo: the optimizer runs on the worker's device");
+    context_.log("Geo: the optimizer runs on the worker's device");
   auto store = std::make_unique<GeoStore>(
       layouts, context_.sparse(), context_.config().strategy().a_sync_configs().geo_cache_rows(),
       std::move(on_device));
@@ -101,7 +101,7 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
   input.num_rows = found.rows.slots.size();
   input.geo = store_->device();
   input.slots = found.rows.slots.data();
-  NetGradients gradients;  // stay on the device
+  NetGradients gradients;  // only the sums: the gradients stay on the device
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
   context_.stats->AddStep(found.prepared->batch.n, gradients.loss_sum, gradients.weight_sum);
@@ -116,7 +116,8 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
 absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   double weight = 0;
   if (context_.sparse() != nullptr) context_.stats->AddHotRows(store_->Use(found.rows));
-  // A skipped step (fp16 overflow) moves nothing, but counts: k_steps is of all workers alike.
+  // A skipped step (fp16 overflow) moves nothing but counts, so that all workers send after the
+  // same number of steps.
   SLUICE_RETURN_IF_ERROR(store_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
                                                      : StepHere(found, plan.epoch, &weight));
   ++steps_;
@@ -191,7 +192,7 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     const bool send = unsent_steps_ + 1 == k_steps;
     const bool merge =
         send ? merge_after == 0 : sent_ != nullptr && unsent_steps_ + 1 == merge_after;
-    // What is found before a merge is stale after it.
+    // A merge makes rows stale, so the next batch is looked up after it.
     if (!merge) {
       SLUICE_ASSIGN_OR_RETURN(next_, FindNext(queue, /*wait=*/false));
     }
@@ -199,9 +200,10 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, *current_));
     if (send) SLUICE_RETURN_IF_ERROR(Send());
     if (merge) SLUICE_RETURN_IF_ERROR(Merge(plan));
-    current_->prepared = nullptr;  // the pool keeps the rest
+    current_->prepared = nullptr;  // the pool keeps the rest for reuse
     current_ = std::move(next_);
   }
+  // Merge an answer still awaited before the tail is sent: only one exchange may be under way.
   SLUICE_RETURN_IF_ERROR(Merge(plan));
   if (unsent_steps_ > 0) SLUICE_RETURN_IF_ERROR(Send());
   return Merge(plan);

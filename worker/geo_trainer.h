@@ -1,17 +1,21 @@
-// Geo mode: the whole optimizer runs here on local parameters; every exactly k steps deltas are
-// exchanged.
+// Trains in Geo mode: runs the optimizer on local parameters, exchanges deltas every k steps.
 //
-// Steps of an exchange: take delta = local - base, send it; the pserver adds scale x delta and
-// answers with its values; k / 8 steps later (k < 8: at once) the answer is merged: base = server,
-// local = server + moves made since the send. The tail of Train (fewer than k steps) is sent, and
-// every answer merged, at its end. Rows that the store lacks are pulled one batch ahead, but not
-// across a merge: what is fresh is so until the next merge.
-// Age (GeoStore's, reported as HotRowUse): dense values and rows are at most k + k / 8 - 1 steps
-// old; a row first updated between a send and its merge stays out of that exchange and reaches
-// 2 k + k / 8 - 1 steps before the next one refreshes it.
-// Where the network computes on a device, local values and the optimizer are there, too
-// (DenseNet::MakeGeoValues). Memory: buffers of exchanges and pulls are used again. Thread safety:
-// one thread.
+// An exchange takes delta = local - base and sends it. The pserver adds scale x delta and answers
+// with its values. The answer is merged k / 8 steps later (k < 8: at once): base = server, local =
+// server + moves made since the send. At its end, Train sends the tail (fewer than k steps) and
+// merges every answer. Rows that the store lacks are pulled one batch ahead, but not across a
+// merge, which makes rows stale.
+//
+// When the network computes on a device, the local values and the optimizer are there too
+// (DenseNet::MakeGeoValues).
+//
+// Age: as in GeoStore, reported as HotRowUse. Dense values and rows are at most k + k / 8 - 1 steps
+// old. The exception is a row first updated between a send and its merge: it is not part of that
+// exchange, and reaches 2 k + k / 8 - 1 steps before the next one refreshes it.
+//
+// Memory: buffers of exchanges and pulls are reused.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -33,7 +37,7 @@ class GeoTrainer : public Trainer {
   absl::Status EndEpoch(uint32_t epoch) override { return context_.client->EndEpoch(epoch); }
 
  private:
-  // A batch with its rows looked up; those missing are being pulled.
+  // A batch whose rows are looked up; the missing ones are being pulled.
   struct Found {
     BatchQueue::Item prepared;
     GeoStore::Rows rows;
@@ -44,7 +48,7 @@ class GeoTrainer : public Trainer {
     std::vector<float> rows;                // [keys][dim]
     std::vector<std::vector<float>> dense;  // by Model::dense_tables(), [elements]
   };
-  // A delta on its way, and what the answer will hold.
+  // A delta under way, and the buffers that its answer fills.
   struct Sent {
     KeySet keys;
     Values delta, server;
@@ -52,18 +56,20 @@ class GeoTrainer : public Trainer {
     ParameterClient::Ticket answer = 0;
   };
 
-  // Makes the store, with the server's dense values.
+  // The first call makes the store from the server's dense values.
   absl::Status StartOnce();
-  // The next batch of the queue, if it is there; with `wait`, as soon as it is. Null: none.
+  // Takes the next batch of the queue and looks its rows up. With `wait` it waits for a batch; null
+  // at the end. Without, null when no batch is ready.
   absl::StatusOr<std::shared_ptr<Found>> FindNext(BatchQueue* queue, bool wait);
+  // Waits for the pulled rows and puts them in the store.
   absl::Status Arrive(Found* found);
-  // Forward, backward and, unless the step is skipped, the local optimizer; on values in this
-  // memory, or on the device's. *weight is n_w.
+  // Run forward, backward and, unless the step is skipped, the local optimizer, on values in the
+  // worker's memory or on the device. *weight is n_w.
   absl::Status StepHere(const Found& found, uint32_t epoch, double* weight);
   absl::Status StepOnDevice(const Found& found, uint32_t epoch, double* weight);
   absl::Status TrainOne(const EpochPlan& plan, const Found& found);
   absl::Status Send();
-  // Waits for the answer of what was sent, if anything was.
+  // Waits for the answer of the last Send and merges it, if there is one.
   absl::Status Merge(const EpochPlan& plan);
 
   const JobContext& context_;

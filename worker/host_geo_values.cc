@@ -8,13 +8,13 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kAhead = 16;
+constexpr size_t kAhead = 16;  // distance of the prefetch, in rows
 
 float Rate(const OptimizerConfig& optimizer, uint64_t step) {
   return LearningRateAt(optimizer.schedule(), optimizer.learning_rate(), step);
 }
 
-// Row slots[i + kAhead] of [slots][stride] is fetched before it is used.
+// Prefetches row slots[i + kAhead] of rows [slots][stride].
 void FetchAhead(const std::vector<float>& rows, size_t stride, const uint32_t* slots, size_t n,
                 size_t i) {
   constexpr size_t kLine = 16;  // floats
@@ -28,8 +28,8 @@ void StatePointers(float* state, int arrays, size_t n, float** pointers) {
   for (int i = 0; i < arrays; ++i) pointers[i] = state + i * n;
 }
 
-// local' = server + (local - base - sent): exactly the server's value when nothing moved
-// meanwhile.
+// local' = server + (local - base - sent). In this order of operations local' is exactly the
+// server's value if nothing moved since the send.
 void MergeValues(float* local, float* base, const float* sent, const float* server, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     local[i] = server[i] + ((local[i] - base[i]) - sent[i]);

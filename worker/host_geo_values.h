@@ -1,7 +1,10 @@
-// GeoValues in the worker's memory: the optimizer of common/optimizer on the CPU.
+// GeoValues in the worker's memory, updated by common/optimizer on the CPU.
 //
-// Memory: (2 x dim + state) floats a slot, twice the dense tables and their state. Every call
-// returns OK. Thread safety: one thread.
+// Every call returns OK.
+//
+// Memory: (2 x dim + state) floats per slot, and twice the dense tables plus their state.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <vector>
@@ -24,8 +27,9 @@ class HostGeoValues : public GeoValues {
   absl::Status Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
                      const GeoExchange& server) override;
 
-  // Local values: of rows to [n][dim]; of dense table i, [elements].
+  // Copies the local values of rows to [n][dim].
   void GatherRows(const uint32_t* slots, size_t n, float* values) const;
+  // The local values of dense table i, [elements].
   const float* dense(size_t i) const { return dense_[i].local.data(); }
 
  private:
@@ -43,7 +47,7 @@ class HostGeoValues : public GeoValues {
   std::vector<Dense> dense_;
   const TableLayout* const sparse_;
   size_t dim_ = 0, stride_ = 0;
-  // Apart, because a step needs no base.
+  // Bases are kept apart because a step does not read them.
   std::vector<float> values_;  // [slots][local dim | state]
   std::vector<float> bases_;   // [slots][dim]
 };

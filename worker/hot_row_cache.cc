@@ -7,9 +7,9 @@
 namespace sluice {
 namespace {
 
-// Keys that are looked up so far behind the prefetch of their bucket, and of its first slot.
+// Distance, in keys, from a lookup to the prefetch of a later key's bucket and of its first slot.
 constexpr size_t kBucketAhead = 24, kSlotAhead = 12;
-// Slots that are looked at for a row too old before the memory grows.
+// Slots searched for a row that is too old, before the memory grows.
 constexpr size_t kLooks = 8;
 constexpr size_t kFirstBuckets = 1024;
 
@@ -36,7 +36,7 @@ void HotRowCache::Prefetch(const KeySet& keys, size_t i) const {
 
 void HotRowCache::Find(const KeySet& keys, uint64_t step, uint64_t steps_done, Rows* found) {
   found->use.Clear();
-  // What is there first: no key of this batch takes the slot of another one.
+  // Keys already in the cache come first, so that no key of this batch takes the slot of another.
   LookUp(keys, step, found);
   Assign(step, steps_done, found);
 }
@@ -98,6 +98,7 @@ void HotRowCache::Assign(uint64_t step, uint64_t steps_done, Rows* found) {
 }
 
 uint32_t HotRowCache::TakeSlot(uint64_t step) {
+  // A full cache has a slot to give, since a batch has at most `capacity_` keys: the search ends.
   const bool full = slots_.size() == capacity_;
   const size_t looks = std::min(kLooks, slots_.size());
   for (size_t looked = 0; full || looked < looks; ++looked) {

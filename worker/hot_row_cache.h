@@ -1,31 +1,40 @@
-// Which keys of the sparse table a worker keeps in numbered slots, and how old their values are.
-// The values lie elsewhere (hot_rows.h).
+// Tracks which keys of the sparse table a worker keeps in numbered slots, and how old they are.
 //
-// Age: a row whose pull started when the worker had made p steps is t - p steps old in its step t
-// (counted from 0). Invariants: Find gives no slot whose row is older than max_staleness, and all
-// slots of a batch are different.
-// Order: Find is called once for each step, in the order of the steps; steps run in that order; the
-// values that Find misses are written to their slots after the step before has ended and before
-// their own runs. So a slot may go to another key, or get a newer value, while batches in flight
-// still read it: they run before the write. A key that a batch in flight pulls counts as there, as
-// old as that pull: its value is written before the next batch runs.
-// Eviction: a clock with a second chance for rows that were used again; rows too old go first.
-// Memory: 32 bytes a slot and 4 to 8 of the index, grown with use up to the capacity; a steady
-// state allocates nothing. Thread safety: one thread.
+// The values are elsewhere (hot_rows.h).
+//
+// Age: a row whose pull started after the worker's first p steps is t - p steps old in its step t
+// (from 0).
+//
+// Invariants: Find returns no slot whose row is older than max_staleness. All slots of a batch are
+// different.
+//
+// Order: Find is called once for each step, in the order of the steps, and steps run in that order.
+// The values that Find misses are written to their slots after the previous step has ended and
+// before their own step runs. So a slot may go to another key, or get a newer value, while batches
+// in flight still read it: they run before the write. A key being pulled by a batch in flight
+// counts as present, as old as that pull: its value is written before the next batch runs.
+//
+// Eviction: a clock with a second chance for rows that were used again. Rows that are too old go
+// first.
+//
+// Memory: 32 bytes per slot and 4 to 8 bytes of index; grows with use up to the capacity. A steady
+// state allocates nothing.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "client/parameter_client.h"
+#include "client/key_set.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
 
 class HotRowCache {
  public:
-  // At least 1 row; slots are numbered below `capacity`.
+  // `capacity` is at least 1 row; slots are numbered below it.
   HotRowCache(size_t capacity, uint64_t max_staleness);
 
   // Where the rows of one batch are.
@@ -35,11 +44,12 @@ class HotRowCache {
     std::vector<uint32_t> missing_slots;  // [missing.keys]
     HotRowUse use;
   };
-  // Of the different `keys` that step `step` uses, whose pull starts when `steps_done` steps are.
-  // REQUIRES: at most `capacity` keys; steps_done <= step; neither is less than in the call before.
+  // Finds or assigns the slots of `keys` for step `step`, whose pull starts when `steps_done` steps
+  // are done. REQUIRES: `keys` are distinct and at most `capacity`; steps_done <= step; neither is
+  // less than in the previous call.
   void Find(const KeySet& keys, uint64_t step, uint64_t steps_done, Rows* found);
 
-  // Rows whose pull started before `steps_done` steps were made are not used again.
+  // From now on, ignores rows whose pull started before `steps_done` steps were done.
   void Forget(uint64_t steps_done) { oldest_ = steps_done; }
 
   size_t capacity() const { return capacity_; }
@@ -55,17 +65,18 @@ class HotRowCache {
   };
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // The slots of keys that are there, and in `found` and positions_ those that must be pulled.
+  // Finds the slots of keys in the cache; lists those that must be pulled in `found` and
+  // positions_.
   void LookUp(const KeySet& keys, uint64_t step, Rows* found);
-  // Slots for what LookUp found missing.
+  // Assigns slots to the keys that LookUp found missing.
   void Assign(uint64_t step, uint64_t steps_done, Rows* found);
   size_t BucketOf(uint64_t key) const;
-  uint32_t SlotOf(uint64_t key) const;  // kNone: not there
+  uint32_t SlotOf(uint64_t key) const;  // kNone: not in the cache
   bool Young(const Slot& slot, uint64_t step) const {
     return slot.pulled >= oldest_ && step - slot.pulled <= max_staleness_;
   }
   void Prefetch(const KeySet& keys, size_t i) const;
-  // A slot that step `step` does not use, out of the index.
+  // Takes a slot that step `step` does not use out of the index, or adds one.
   uint32_t TakeSlot(uint64_t step);
   uint32_t AddSlot();
   void Link(uint32_t slot);
@@ -75,9 +86,9 @@ class HotRowCache {
   const uint64_t max_staleness_;
   uint64_t oldest_ = 0;
   std::vector<Slot> slots_;
-  std::vector<uint32_t> buckets_;    // first slot of the chain; a power of two, at least the slots
+  std::vector<uint32_t> buckets_;    // first slot of each chain; a power of two, at least the slots
   uint32_t hand_ = 0;                // of the clock
-  std::vector<uint32_t> positions_;  // in a Find: of the missing keys
+  std::vector<uint32_t> positions_;  // of the missing keys, during a Find
 };
 
 }  // namespace sluice

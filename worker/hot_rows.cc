@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr char kField[] = "strategy.a_sync_configs.hot_row_cache";
-constexpr size_t kAhead = 16;  // rows that are fetched before they are used
+constexpr size_t kAhead = 16;  // distance of the prefetch, in rows
 constexpr size_t kLine = 64 / sizeof(float);
 
 const HotRowCacheConfig& ConfigOf(const JobContext& context) {
@@ -49,7 +49,7 @@ void HotRows::LogHowItKeeps() const {
   const HotRowCacheConfig& config = ConfigOf(context_);
   context_.log(absl::StrCat("keeps up to ", cache_.capacity(), " hot rows of ", dim_, " values in ",
                             resident_ == nullptr ? "host" : "device",
-                            " memory; a step uses none pulled more than ",
+                            " memory; a step uses no row pulled more than ",
                             config.max_staleness_steps(), " steps before"));
 }
 
@@ -58,10 +58,9 @@ std::shared_ptr<const HotRowCache::Rows> HotRows::Find(const KeySet& keys) {
   if (keys.keys.size() > cache_.capacity()) {
     if (!told_ && context_.log) {
       context_.log(absl::StrCat(
-          kField, ".rows ", cache_.capacity(), " has no room for the ", keys.keys.size(),
-          " unique keys of a batch, which is pulled whole, as are all "
-          "such; give room for those of one batch at least, at best for those of "
-          "max_staleness_steps + 1 = ",
+          kField, ".rows = ", cache_.capacity(), " has no room for the ", keys.keys.size(),
+          " unique keys of a batch; such batches are pulled whole. Give room for the keys of at "
+          "least one batch, at best of max_staleness_steps + 1 = ",
           uint64_t{ConfigOf(context_).max_staleness_steps()} + 1,
           " batches, or lower train.batch_size"));
     }
@@ -89,6 +88,7 @@ absl::Status HotRows::Use(const HotRowCache::Rows* found, NetInput* input) {
     if (found->missing_slots.empty()) return absl::OkStatus();
     return resident_->Write(found->missing_slots.data(), found->missing_slots.size(), input->rows);
   }
+  // Write first: Gather reads all rows of the batch from their slots, the pulled ones too.
   Write(*found, input->rows);
   Gather(found->slots);
   input->rows = rows_.data();

@@ -1,9 +1,13 @@
-// The cache of hot rows of one worker (HotRowCacheConfig): which rows a step must pull, and the
-// values of all its rows, kept where the network computes or else in host memory.
+// One worker's cache of hot rows (HotRowCacheConfig): the values, and which rows a step must pull.
 //
-// Order: as HotRowCache asks: Find for each step as its pull starts, Use for each step right before
-// it runs, both in the order of the steps. Memory: in host memory it grows with use up to the
-// capacity. Thread safety: one thread.
+// The values are where the network computes if it can keep them, and in host memory otherwise.
+//
+// Order: HotRowCache needs a Find for each step as its pull starts and a Use right before the step
+// runs, both in the order of the steps.
+//
+// Memory: in host memory the cache grows with use up to its capacity.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +24,37 @@ namespace sluice {
 
 class HotRows {
  public:
-  // Null when the job has no cache. RESOURCE_EXHAUSTED when the device has no room for its rows;
-  // names the field. `context` and its net outlive it.
+  // Null when the job has no cache. RESOURCE_EXHAUSTED, naming the field, when the device has no
+  // room for its rows. `context` and its net outlive it.
   static absl::StatusOr<std::unique_ptr<HotRows>> Create(const JobContext& context);
 
-  // What the next step must pull of its `keys`. Null: all, since they do not fit in the cache.
+  // Finds which of its `keys` the next step must pull. Null: all, since they do not fit in the
+  // cache.
   std::shared_ptr<const HotRowCache::Rows> Find(const KeySet& keys);
-  // The next step runs: `found` by its Find, input->rows what was pulled, [missing or all][dim].
-  // Makes `input` name the rows of all keys, good until the next call.
+  // Called right before the next step runs. `found` is from its Find, input->rows has the pulled
+  // values, [missing or all][dim]. Makes `input` name the rows of all keys, valid until the next
+  // call.
   absl::Status Use(const HotRowCache::Rows* found, NetInput* input);
-  // No row is used in another epoch.
+  // Forgets all rows: none is used in another epoch.
   void EndEpoch() { cache_.Forget(steps_run_); }
 
  private:
   HotRows(const JobContext& context, const HotRowCacheConfig& config,
           std::unique_ptr<ResidentRows> resident);
   void LogHowItKeeps() const;
-  // In host memory.
+  // For values in host memory.
   void Write(const HotRowCache::Rows& found, const float* pulled);
   void Gather(const std::vector<uint32_t>& slots);
 
   const JobContext& context_;
   const size_t dim_;
-  const std::unique_ptr<ResidentRows> resident_;  // null: values_
+  const std::unique_ptr<ResidentRows> resident_;  // null: the values are in values_
   HotRowCache cache_;
   Pool<HotRowCache::Rows> pool_;
   uint64_t steps_found_ = 0, steps_run_ = 0;
-  bool told_ = false;          // that a batch did not fit
+  bool told_ = false;          // the log says that a batch did not fit
   std::vector<float> values_;  // [slots][dim]
-  std::vector<float> rows_;    // [U][dim] of the step that runs
+  std::vector<float> rows_;    // [U][dim] of the running step
 };
 
 }  // namespace sluice

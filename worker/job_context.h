@@ -1,6 +1,6 @@
-// What all parts of one rank's run of a job share.
+// The objects and settings that all parts of one rank's run of a job share.
 //
-// Thread safety: constant after INDEX; the objects behind the pointers say their own.
+// Thread safety: constant after INDEX; the objects behind the pointers have their own rules.
 #pragma once
 
 #include <atomic>
@@ -30,11 +30,11 @@ struct JobContext {
   const Model* model = nullptr;
   const DataSource* data = nullptr;
   std::shared_ptr<ExampleCache> cache;     // null: none
-  std::shared_ptr<const DataFiles> files;  // all of the job; set by INDEX
+  std::shared_ptr<const DataFiles> files;  // all files of the job; set by INDEX
   DenseNet* net = nullptr;
   ParameterClient* client = nullptr;
   SchedulerClient* scheduler = nullptr;
-  absl::Duration scheduler_patience = absl::Seconds(20);  // with calls that have no answer
+  absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
   WorkerStats* stats = nullptr;
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(const std::string&)> log;

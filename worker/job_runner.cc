@@ -8,8 +8,11 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
+#include "common/transport/retry.h"
+#include "model/built_in_models.h"
 #include "model/job_net_options.h"
 #include "worker/batch_source.h"
+#include "worker/client_options.h"
 #include "worker/data_index.h"
 #include "worker/lane_batches.h"
 #include "worker/prefetcher.h"
@@ -41,7 +44,7 @@ JobRunner::JobRunner(Options options)
       stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
              options_.assignment.job().config().train().log_every(), options_.log, trace_.get()) {}
 
-// The statistics outlive the network.
+// The statistics outlive the network, so they must stop watching it first.
 JobRunner::~JobRunner() { stats_.WatchNet(nullptr); }
 
 void JobRunner::Cancel() {
@@ -60,20 +63,16 @@ WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
 absl::Status JobRunner::Prepare() {
   const JobSpec& spec = options_.assignment.job();
   const JobConfig& config = spec.config();
-  SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config));
+  SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, BuiltInModels()));
   SLUICE_ASSIGN_OR_RETURN(data_, DataSource::Create(config.data(), model_->schema()));
   SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
                           NetOptionsOf(config, options_.device, options_.threads));
   SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(net));
   stats_.WatchNet(net_.get());
-  ParameterClient::Options client;
-  client.job = spec;
-  client.rank = options_.assignment.rank();
-  client.incarnation = options_.assignment.incarnation();
+  SLUICE_ASSIGN_OR_RETURN(ParameterClient::Options client, ClientOptionsOf(options_.assignment));
   client.transport = options_.transport;
   client.clock = options_.clock;
-  client.max_message_bytes = options_.max_message_bytes;
-  client.timeout = absl::Seconds(config.train().step_timeout_s());
+  client.limits.max_message_bytes = options_.max_message_bytes;
   client.get_route = [this]() -> absl::StatusOr<Route> {
     GetRouteRequest request;
     request.set_job_id(job_id());
@@ -111,7 +110,7 @@ void JobRunner::LogHowItComputes(const CpuPin* pin) const {
   const TrainConfig& train = options_.assignment.job().config().train();
   if (pin != nullptr) {
     options_.log(pin->cpus().empty()
-                     ? "train.pin_threads: the system refused"
+                     ? "train.pin_threads: the operating system refused to pin the threads"
                      : absl::StrCat("computes on CPU ", absl::StrJoin(pin->cpus(), ", ")));
   }
   if (options_.device.kind == ComputeDevice::kCuda) {
@@ -120,16 +119,16 @@ void JobRunner::LogHowItComputes(const CpuPin* pin) const {
   }
   if (train.compute_dtype() == TrainConfig::BF16 && !HasBf16Instructions()) {
     options_.log(
-        "train.compute_dtype BF16: this processor has no bf16 instructions, so that F32 is faster "
-        "on it");
+        "train.compute_dtype BF16: this processor has no bf16 instructions; F32 is faster on it");
   }
   if (train.has_device_memory_fraction())
-    options_.log("train.device_memory_fraction plays no part: this worker computes on the CPU");
+    options_.log("train.device_memory_fraction has no effect: this worker computes on the CPU");
 }
 
 absl::Status JobRunner::Run() {
   absl::Status status = Prepare();
-  // From here on this thread trains and starts the reader; the client's threads are there already.
+  // Pin only now: the client's threads already run and stay unpinned. The training that runs on
+  // this thread, and the threads that it starts, inherit the pinning.
   std::optional<CpuPin> pin;
   if (status.ok() && options_.assignment.job().config().train().pin_threads()) {
     pin.emplace(options_.slot * options_.threads, options_.threads);
@@ -177,9 +176,10 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
       continue;
     }
     const absl::Time now = options_.clock->Now();
-    // From the first call without an answer on: this process may have been stopped during it.
+    // Patience counts from the return of the first failed call, not from its start: this process
+    // may have been stopped during the call.
     if (give_up == absl::InfiniteFuture()) give_up = now + options_.scheduler_patience;
-    if (!absl::IsUnavailable(reply.status()) || now > give_up) return reply.status();
+    if (!GotNoAnswer(reply.status()) || now > give_up) return reply.status();
     options_.clock->Sleep(absl::Milliseconds(200));
   }
 }
@@ -230,7 +230,7 @@ absl::StatusOr<IndexReport> JobRunner::Index() {
 }
 
 absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
-  // Also files that this rank does not read: another epoch of other data is no epoch of this job.
+  // Checks also the files that this rank does not read: all epochs must train on the same data.
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
   stats_.BeginEpoch(phase.epoch());
   EpochPlan plan;
@@ -284,7 +284,7 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> files,
                           context_.client->SaveShards(phase.model_dir(), phase.save_id()));
   for (const SavedFile& file : files) *manifest.add_files() = file;
-  // The scheduler commits it, when the job has ended well.
+  // The scheduler commits the model after the job has ended well.
   SLUICE_ASSIGN_OR_RETURN(
       manifest, PrepareModel(phase.model_dir(), context_.config(), std::move(manifest), Env::Real(),
                              phase.save_id()));

@@ -1,6 +1,6 @@
 // One rank's run of one job: follows the scheduler's phases until FINISH.
 //
-// Thread safety: Run on one thread; Cancel and progress from any.
+// Thread safety: Run on one thread; all other methods on any thread.
 #pragma once
 
 #include <atomic>
@@ -22,29 +22,29 @@ class JobRunner {
   struct Options {
     WorkerAssignment assignment;
     uint64_t member_id = 0;
-    std::string host;  // this one's name, for messages
+    std::string host;  // name of this host, for messages
     int threads = 1;
     ComputeDevice device;
-    int slot = 0;  // of this worker in the cluster: which CPUs are its own with train.pin_threads
-    SchedulerClient* scheduler = nullptr;                   // outlives the runner, as do the others
-    absl::Duration scheduler_patience = absl::Seconds(20);  // with calls that have no answer
+    int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads
+    SchedulerClient* scheduler = nullptr;  // like all pointers here, outlives the runner
+    absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
     Transport* transport = nullptr;
     Clock* clock = nullptr;
-    uint64_t max_message_bytes = 0;  // of the data plane; 0: no limit
+    uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
     std::function<void(const std::string&)> log;
   };
   explicit JobRunner(Options options);
   ~JobRunner();
 
-  // Until the scheduler says FINISH or Cancel. What fails is reported to the scheduler, which fails
-  // the job.
+  // Runs until the scheduler says FINISH, or until Cancel. Reports an error to the scheduler, which
+  // then fails the job.
   absl::Status Run();
-  // The scheduler took the job away.
+  // Called when the scheduler has taken the job away, and when the process stops.
   void Cancel();
-  // Progress for a report (see WorkerStats), with what a blocked call waits for.
+  // Progress for a report (see WorkerStats), including what a blocked call waits for.
   WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
-  TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
+  TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for no trace
   WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   uint64_t Examples() { return stats_.Examples(); }  // trained so far
   const std::string& job_id() const { return options_.assignment.job().job_id(); }
@@ -65,7 +65,7 @@ class JobRunner {
   absl::StatusOr<SaveReport> Save(const Phase& phase);
 
   const Options options_;
-  std::atomic<bool> cancelled_{false};  // relaxed flag, read between steps
+  std::atomic<bool> cancelled_{false};  // a flag only, read between steps; it guards no data
   const std::unique_ptr<TraceRecorder> trace_;
   WorkerStats stats_;
   std::unique_ptr<Model> model_;
@@ -74,7 +74,7 @@ class JobRunner {
   JobContext context_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Evaluator> evaluator_;
-  PieceTable table_;  // the training data; pieces in sync only
+  PieceTable table_;  // of the training data; pieces in sync only
 
   Mutex mutex_;
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);

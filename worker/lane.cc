@@ -15,6 +15,7 @@ LaneWindow::LaneWindow(uint64_t lines, std::vector<Part> parts, uint64_t seed, b
 }
 
 void LaneWindow::AppendTo(uint64_t i, Batch* batch) const {
+  // Examples take the first lines of the window; the lines past them are the malformed ones.
   const uint64_t line = LineAt(i);
   if (line >= examples_) return;
   const size_t p = std::upper_bound(ends_.begin(), ends_.end(), line) - ends_.begin();
@@ -24,7 +25,7 @@ void LaneWindow::AppendTo(uint64_t i, Batch* batch) const {
 }
 
 absl::Status Lane::ReadWindow() {
-  window_ = nullptr;  // its memory may serve the next one
+  window_ = nullptr;  // released first, so that its memory can serve the next window
   window_begin_ = window_end_;
   window_end_ = sequence_.WindowEnd(window_number_);
   std::vector<LaneWindow::Part> parts;
@@ -42,6 +43,7 @@ absl::Status Lane::ReadWindow() {
     if (first < last)
       parts.push_back({part_examples_, first, last, CombineHash(piece.file, piece.begin)});
     at = end;
+    // The next window goes on in this part, so its examples stay.
     if (end < part_end) break;
     part_examples_ = Examples();
     part_begin_ = part_end;

@@ -1,9 +1,9 @@
 // Sync: one lane of an epoch, read window by window.
 //
-// Memory: the window in use and at most one piece beyond it; windows before it as long as slices of
-// them are kept.
+// Memory: the window in use and at most one piece beyond it. Earlier windows stay while slices of
+// them exist.
 //
-// Thread safety: one thread; slices may be used on any.
+// Thread safety: one thread; slices may be used on any thread.
 #pragma once
 
 #include <cstdint>
@@ -21,25 +21,26 @@ namespace sluice {
 // Consecutive lines of a lane, permuted. Immutable.
 class LaneWindow {
  public:
-  // Examples [first, end) of a piece, in whose identities `id_seed` takes part.
+  // Examples [first, end) of a piece. `id_seed` enters into their identities.
   struct Part {
     Examples examples;
     uint64_t first = 0, end = 0;
     uint64_t id_seed = 0;
   };
-  // Of `lines` lines, which gave the examples of `parts`. Without `shuffle` they keep their order.
+  // A window of `lines` lines, from which the examples of `parts` were parsed. Without `shuffle`
+  // they keep their order.
   LaneWindow(uint64_t lines, std::vector<Part> parts, uint64_t seed, bool shuffle);
 
-  // Place i, 0 <= i < lines, holds an example; else a line that is malformed.
+  // Whether place i, 0 <= i < lines, holds an example; otherwise its line is malformed.
   bool Has(uint64_t i) const { return LineAt(i) < examples_; }
-  // Appends the example at place i, when it holds one.
+  // Appends the example at place i, if it holds one.
   void AppendTo(uint64_t i, Batch* batch) const;
 
  private:
   uint64_t LineAt(uint64_t i) const { return shuffle_ ? order_(i) : i; }
 
   const std::vector<Part> parts_;  // none empty
-  std::vector<uint64_t> ends_;     // examples of all parts up to each
+  std::vector<uint64_t> ends_;     // by part: examples up to its end
   uint64_t examples_ = 0;
   const Permutation order_;
   const bool shuffle_;
@@ -53,15 +54,15 @@ struct LaneSlice {
 
 class Lane {
  public:
-  // All outlive it. `pieces`: of the table that `reader` reads.
+  // All arguments outlive the lane. `pieces` are those of the table that `reader` reads.
   Lane(const LaneSequence& sequence, const LaneOptions& options,
        const std::vector<CountedPiece>& pieces, PieceReader* reader)
       : sequence_(sequence), options_(options), pieces_(pieces), reader_(reader) {}
 
-  // Appends the lines behind those taken before, up to line `to`, to *slices; reads what is needed.
-  // REQUIRES: to <= sequence.lines.
+  // Appends the lines after those already taken, up to line `to`, to *slices. Reads windows as
+  // needed. REQUIRES: to <= sequence.lines.
   absl::Status Take(uint64_t to, std::vector<LaneSlice>* slices);
-  // Of a full global batch.
+  // Lines of this lane in a full global batch.
   uint64_t share() const { return sequence_.share; }
   uint64_t lines() const { return sequence_.lines; }
 
@@ -75,12 +76,11 @@ class Lane {
 
   uint64_t taken_ = 0;  // lines
   std::shared_ptr<const LaneWindow> window_;
-  uint64_t window_number_ = 0;                  // of the next one
+  uint64_t window_number_ = 0;                  // of the next window
   uint64_t window_begin_ = 0, window_end_ = 0;  // lines of window_
-  // The part that the next window begins in or with.
-  size_t part_ = 0;
-  uint64_t part_begin_ = 0;  // its first line in the lane
-  Examples part_examples_;   // of its piece; no owner: not read
+  size_t part_ = 0;          // the part that holds the first line of the next window
+  uint64_t part_begin_ = 0;  // first line of that part in the lane
+  Examples part_examples_;   // of that part's piece; no owner: not read yet
 };
 
 }  // namespace sluice

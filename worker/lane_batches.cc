@@ -25,8 +25,9 @@ LaneOptions OptionsOf(const JobContext& context, uint32_t epoch) {
   return options;
 }
 
-// Gradient sums are cut at multiples of this many positions of the global batch, so that up to 16
-// workers add the same partial sums; at least 16, below which cuts cost more than they are worth.
+// Gradient sums are cut at multiples of this many positions of the global batch, so that any number
+// of workers up to 16 adds the same partial sums. Below 16 positions a cut costs more than it is
+// worth.
 size_t ChunkOf(uint64_t global_batch) { return std::max<uint64_t>(16, global_batch / 16); }
 
 }  // namespace

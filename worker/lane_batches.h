@@ -1,10 +1,10 @@
-// Sync: the batches of a rank, drawn from the lanes that it serves.
+// Sync: draws the batches of a rank from the lanes that it serves.
 //
-// The order is that of lane_plan.h, so that the ranks together train the global batches of one
-// worker. A lane reads its next window when a step needs it; lanes do so at different steps, and
-// reading runs ahead of training by the batches of the prefetcher.
+// The order is that of lane_plan.h, so all ranks together train the global batches that one worker
+// would train. A lane reads its next window when a step needs it. Lanes do so at different steps,
+// and reading runs ahead of training by the batches of the prefetcher.
 //
-// Memory: about one window and one piece a lane of the rank, whatever the size of the data.
+// Memory: about one window and one piece for each lane of the rank, whatever the size of the data.
 //
 // Thread safety: as BatchSource.
 #pragma once
@@ -21,17 +21,17 @@ namespace sluice {
 
 class LaneBatches : public BatchSource {
  public:
-  // `table`: of all ranks (PER_RANK_FILES: of this rank's files). `steps`: global batches of the
-  // epoch, empty ones included. `context` and `table` outlive it.
+  // `table` has the pieces of all ranks (PER_RANK_FILES: of this rank's files). `steps` is the
+  // number of global batches of the epoch, empty ones included. `context` and `table` outlive it.
   LaneBatches(const JobContext& context, const PieceTable& table, uint32_t epoch, uint64_t steps);
   absl::StatusOr<Fill> Next() override;
-  // Counted when Next has returned an empty Fill.
+  // Complete once Next has returned an empty Fill.
   uint64_t dropped() const override { return dropped_; }
 
  private:
-  // Lines that a lane has given when step `step` has ended.
+  // The number of a lane's lines in the steps up to and including `step`.
   uint64_t LinesAfter(const Lane& lane, uint64_t step) const;
-  // Reads what no step took and counts the examples in it.
+  // Reads the lines that no step took and counts their examples as dropped.
   absl::Status DropRest();
 
   const JobContext& context_;

@@ -1,4 +1,4 @@
-// sluice-worker: flags to options, then run until told to stop.
+// sluice-worker: turns flags into options and runs until told to stop.
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -13,20 +13,20 @@
 #include "worker/worker_server.h"
 
 DEFINE_string(device, "",
-              "where to compute: cpu, cuda (the next GPU that no worker of this host has), cuda:N, "
-              "or auto, which is cuda where it can be and else cpu (SLUICE_DEVICE); default: "
-              "worker_devices of the cluster file, else cpu. CUDA_VISIBLE_DEVICES applies");
+              "where to compute: cpu, cuda (the first GPU that no other worker of this host has), "
+              "cuda:N, or auto, which is cuda where possible and cpu otherwise (SLUICE_DEVICE). "
+              "Default: worker_devices of the cluster file, or cpu. CUDA_VISIBLE_DEVICES applies");
 DEFINE_int32(rank, -1,
-             "worker slot in the cluster, from 0 (SLUICE_RANK); default: by host name in "
+             "worker slot in the cluster, from 0 (SLUICE_RANK). Default: found by host name in "
              "worker_hosts");
 DEFINE_int32(threads, 0,
-             "compute threads, unless the job sets train.threads; 0: cores / workers of the same "
-             "name in worker_hosts (without worker_hosts: / worker_num)");
+             "compute threads, unless the job sets train.threads. 0: the cores divided by the "
+             "workers that worker_hosts puts on this host (without worker_hosts: by worker_num)");
 
 namespace {
 
-// Cores over the workers that share this host: those with the same entry of worker_hosts; all, when
-// the cluster file does not say where workers run.
+// The cores divided by the workers that share this host. Those are the workers with the same entry
+// in worker_hosts, or all of them when the cluster file does not say where workers run.
 int DefaultThreads(const sluice::Identity& identity) {
   const auto& hosts = identity.cluster.worker_hosts();
   int workers = std::max<int>(1, identity.cluster.worker_num());
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
   flags.device = FLAGS_device;
   auto identity = sluice::ResolveIdentity(sluice::ROLE_WORKER, flags);
   if (!identity.ok()) return fail(identity.status());
-  // Before it joins: a worker without its device takes no job.
+  // The worker takes its device before it joins the cluster: without it, it must get no job.
   const auto device = sluice::TakeDevice(identity->device);
   if (!device.ok()) return fail(device.status());
   if (const absl::Status log = sluice::OpenLog(*identity, argv[0]); !log.ok()) return fail(log);

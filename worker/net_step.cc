@@ -63,6 +63,7 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   NetGradients gradients;
   gradients.rows = buffers->rows.data();
   for (std::vector<float>& values : buffers->dense) gradients.dense.push_back(values.data());
+  // Clipping by global norm needs the whole gradient, so then nothing may leave early.
   if (ready && context_.config().optimizers().clip_global_norm() <= 0) {
     gradients.ready = [&](size_t i) { ready(buffers, gradients.weight_sum, i); };
   }
@@ -86,6 +87,7 @@ void NetStep::ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradien
   for (const std::vector<float>& values : gradients->dense)
     squared += SquaredNorm(values.data(), values.size());
   const double norm = std::sqrt(squared);
+  // A NaN norm returns here too: the check before the push finds it.
   if (!(norm > limit)) return;
   const float scale = static_cast<float>(limit / norm);
   for (float& value : gradients->rows) value *= scale;
@@ -108,7 +110,7 @@ PullRequest NetStep::MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* v
 
 namespace {
 
-// Without values.
+// A push without values. It keeps the gradients and the batch alive until it is acknowledged.
 PushRequest PushHead(const std::shared_ptr<const PreparedBatch>& prepared,
                      const std::shared_ptr<StepBuffers>& gradients, double weight) {
   PushRequest push;

@@ -1,4 +1,4 @@
-// One forward and backward with its buffers: what all three modes do between pull and push.
+// One forward and backward pass with its buffers, as all three modes run it between pull and push.
 //
 // Thread safety: one thread.
 #pragma once
@@ -18,40 +18,41 @@ class NetStep {
  public:
   explicit NetStep(const JobContext& context) : context_(context) {}
 
-  // Buffers for the unique keys of `prepared` and all dense tables; return to their pool when
+  // Buffers for the unique keys of `prepared` and all dense tables. They return to their pool when
   // released.
   std::shared_ptr<StepBuffers> TakeBuffers(const PreparedBatch& prepared);
 
-  // Told that the gradient of dense table i (by Model::dense_tables()) is final, on a thread of the
-  // net; the step goes on.
+  // Called on a thread of the net when the gradient of dense table i (by Model::dense_tables()) is
+  // final, while the step goes on.
   using Ready =
       std::function<void(const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i)>;
 
-  // Tells the net which batch comes after the one that Run is called for next; null: not known.
+  // Tells the net which batch will follow the next one that Run is called for; null: not known yet.
   void Announce(const std::shared_ptr<const PreparedBatch>& next) const;
 
-  // Gradients (fresh buffers) of the batch at the values in `input` (rows, or resident and slots;
-  // dense; the rest is filled in), clipped to optimizers.clip_global_norm. Counts the step in the
-  // stats. *weight is n_w. `ready` (may be empty) is not called when clipping needs the whole
-  // gradient.
-  // Null, with *weight 0: the step overflowed and is skipped (NetGradients::skipped); MakePush
-  // makes an empty push of it.
+  // Computes the gradients of the batch, in fresh buffers, clipped to optimizers.clip_global_norm.
+  // `input` names the values: dense, and rows or resident and slots; Run fills in the rest. Counts
+  // the step in the stats. *weight is n_w. `ready` may be empty, and is not called when clipping
+  // needs the whole gradient.
+  // Null, with *weight 0, means that the step overflowed and is skipped (NetGradients::skipped);
+  // MakePush then makes an empty push.
   absl::StatusOr<std::shared_ptr<StepBuffers>> Run(const PreparedBatch& prepared, uint32_t epoch,
                                                    NetInput input, double* weight,
                                                    const Ready& ready = nullptr);
 
-  // The pull of the rows of `keys` (of the sparse table, if there is one) and of all dense tables
-  // into `values`.
+  // The pull of all dense tables, and of the rows of `keys` if there is a sparse table, into
+  // `values`.
   PullRequest MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const;
-  // The push of its gradients, and of dense table i (by Model::dense_tables()) alone. MakePush of
-  // null: of a skipped step, which takes part with n_w = 0, no key and no value.
+  // MakePush makes the push of all gradients of a batch; MakeDensePush that of dense table i (by
+  // Model::dense_tables()) alone. Null gradients mean a skipped step: its push has n_w = 0, no key
+  // and no value.
   PushRequest MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                        const std::shared_ptr<StepBuffers>& gradients, double weight) const;
   PushRequest MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,
                             const std::shared_ptr<StepBuffers>& gradients, double weight,
                             size_t i) const;
   static std::vector<const float*> DenseOf(const StepBuffers& buffers);
-  // The values of a pull that `buffers` hold.
+  // The pulled values in `buffers` as input.
   static NetInput InputOf(const StepBuffers& buffers);
 
  private:

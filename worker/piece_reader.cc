@@ -13,15 +13,15 @@ absl::StatusOr<Examples> PieceReader::ReadPiece(const CountedPiece& piece, BadLi
   const FeatureSchema& schema = *context_.model->schema();
   const std::string& path = table_.files[piece.file];
   std::shared_ptr<Batch> parsed = pool_.Take();
-  // Vectors that grow step by step take up to three times as much for a moment.
+  // Reserved, because a growing vector holds up to three times its size for a moment.
   parsed->Reserve(piece.lines, schema.numerics().size(), schema.slots().size());
   SLUICE_ASSIGN_OR_RETURN(Examples examples,
                           ReadExamples(*context_.data, schema, context_.cache.get(),
-                                       {path, piece.begin, piece.end}, parsed.get(), bad, summary));
+                                       table_.KeyOf(piece), parsed.get(), bad, summary));
   if (examples.view.n + bad->count != piece.lines) {
     return absl::FailedPreconditionError(
         absl::StrCat("the data file ", path, " has changed since the job began: from text byte ",
-                     piece.begin, " on it has ", examples.view.n + bad->count, " lines instead of ",
+                     piece.begin, " it has ", examples.view.n + bad->count, " lines instead of ",
                      piece.lines, "; start the job again"));
   }
   if (examples.owner == nullptr) examples.owner = std::move(parsed);
@@ -38,7 +38,8 @@ absl::Status PieceReader::Count(const BadLines& bad) {
 
 absl::StatusOr<Examples> PieceReader::Read(const LanePart& part) {
   if (last_.owner != nullptr && last_piece_ == part.piece) return last_;
-  last_ = Examples();
+  last_ = Examples();  // returns its buffer to the pool, if nothing else holds it
+  // A piece may be read by two ranks; the one with its first line counts it.
   const bool counts = part.from == 0;
   const bool summarize = counts && context_.stats->summarizes();
   BadLines bad;

@@ -1,13 +1,12 @@
-// Sync: reads the pieces that a rank's lanes are made of, each when the first of its lines is
-// needed.
+// Sync: reads the pieces of a rank's lanes, each when its first line is needed.
 //
-// The reader keeps the last piece: when a lane is full, the next lane goes on in the same piece. So
-// a rank reads each piece once an epoch. The rank that has the piece's first line counts its
-// malformed lines, and in the first epoch what its text holds.
+// The reader keeps the last piece, because the next lane goes on in it when a lane is full. So a
+// rank reads each piece once an epoch. The rank that has the first line of a piece counts its
+// malformed lines and, in the first epoch, summarizes its data.
 //
-// Memory: pieces return to a pool when nothing uses their examples any more.
+// Memory: a piece returns to a pool when nothing uses its examples any more.
 //
-// Thread safety: one thread; the examples may be used and released on any.
+// Thread safety: one thread; the examples may be used and released on any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +21,16 @@
 
 namespace sluice {
 
-// The training data as the index found it.
+// The training data as INDEX found it.
 struct PieceTable {
-  std::vector<std::string> files;  // sorted, of all ranks
+  std::vector<std::string> files;  // of all ranks, sorted
   std::vector<CountedPiece> pieces;
+  uint64_t piece_bytes = 0;  // of every piece but the last one of a file
+  // As the cache of parsed data knows it.
+  DataPiece KeyOf(const CountedPiece& piece) const {
+    return {files[piece.file], piece.begin, piece.end,
+            piece.end == kTextEnd ? piece_bytes : uint64_t{0}};
+  }
 };
 
 class PieceReader {
@@ -34,8 +39,8 @@ class PieceReader {
   PieceReader(const JobContext& context, const PieceTable& table)
       : context_(context), table_(table) {}
 
-  // The examples of a piece. FAILED_PRECONDITION: there are more malformed lines than the job
-  // allows, or the piece has another number of lines than when it was counted.
+  // The examples of the piece that `part` is in. FAILED_PRECONDITION when there are more malformed
+  // lines than the job allows, or when the piece no longer has the number of lines counted before.
   absl::StatusOr<Examples> Read(const LanePart& part);
 
  private:
@@ -47,7 +52,7 @@ class PieceReader {
   const PieceTable& table_;
   Pool<Batch> pool_;
   uint32_t last_piece_ = 0;
-  Examples last_;  // of last_piece_; no owner: there is none
+  Examples last_;  // of last_piece_; no owner: nothing read yet
   BadLines bad_;   // of the epoch
 };
 

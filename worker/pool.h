@@ -1,7 +1,10 @@
-// Objects that return to a free list when their last shared_ptr goes, keeping the memory they have
-// grown.
+// A pool of objects that return to a free list when their last shared_ptr is released.
 //
-// Thread safety: safe; an object may outlive its pool.
+// An object may outlive its pool.
+//
+// Memory: objects in the free list keep the memory that they have allocated.
+//
+// Thread safety: any thread.
 #pragma once
 
 #include <memory>

@@ -13,6 +13,8 @@ Prefetcher::Prefetcher(const JobContext& context, BatchSource* source)
 }
 
 Prefetcher::~Prefetcher() {
+  // The statistics must not read the queue while it is destroyed. Cancel wakes a reader that waits
+  // for room, Stop those that wait for their turn.
   context_.stats->WatchQueue(nullptr);
   queue_.Cancel();
   Stop();
@@ -42,6 +44,7 @@ BatchSource::Fill Prefetcher::Next(uint64_t* place) {
     ended_ = true;
     end = fill.status();
   }
+  // Close waits for its turn too: batches taken before the end may still be on their way.
   if (AwaitTurn(*place)) queue_.Close(std::move(end));
   return nullptr;
 }

@@ -1,14 +1,18 @@
-// The reader threads of an epoch (train.reader_threads): batches from a source, their unique keys,
-// into the bounded queue, in the source's order whatever the number of threads.
+// The reader threads of an epoch (train.reader_threads), which prepare batches for a bounded queue.
 //
-// Memory: the queue and one batch a thread. Thread safety: made and destroyed by the training
-// thread.
+// They take batches from a source, find their unique keys and queue them in the source's order,
+// whatever the number of threads.
+//
+// Memory: the queue, and one batch per thread.
+//
+// Thread safety: created and destroyed by the training thread.
 #pragma once
 
 #include <cstdint>
 #include <thread>
 #include <vector>
 
+#include "client/key_deduplicator.h"
 #include "common/base/mutex.h"
 #include "worker/batch_queue.h"
 #include "worker/batch_source.h"
@@ -20,19 +24,19 @@ class Prefetcher {
  public:
   // `source` and `context` outlive it.
   Prefetcher(const JobContext& context, BatchSource* source);
-  // Cancels what is not consumed and joins the threads.
+  // Drops the batches that are not consumed and joins the threads.
   ~Prefetcher();
   BatchQueue* queue() { return &queue_; }
 
  private:
   void Run(uint32_t reader);
-  // The source's next, with its place in the order. Empty: there is none, or the queue is closed.
+  // The source's next batch, with its place in the order. Empty when there is none.
   BatchSource::Fill Next(uint64_t* place);
   void Prepare(const BatchSource::Fill& fill, KeyDeduplicator* deduplicator,
                PreparedBatch* prepared) const;
   // False: stop.
   bool Push(uint64_t place, BatchQueue::Item item);
-  // Waits until all before `place` are in the queue. False: stop.
+  // Waits until all batches before `place` are in the queue. False: stop.
   bool AwaitTurn(uint64_t place);
   void Stop();
 

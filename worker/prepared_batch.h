@@ -1,4 +1,4 @@
-// A batch with its unique keys, and the buffers of one step.
+// A batch with its unique keys, and the value or gradient buffers of one step.
 //
 // Thread safety: plain data.
 #pragma once
@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "client/parameter_client.h"
+#include "client/key_set.h"
 #include "model/features/batch.h"
 #include "model/net/host_memory.h"
 
@@ -16,7 +16,7 @@ struct PreparedBatch {
   Batch batch;
   KeySet keys;                      // unique keys of the sparse table; U of them
   std::vector<uint32_t> row_index;  // [batch.keys]: position of each key in `keys`
-  // Async and Geo: this batch ends its task, which had so many examples.
+  // Async and Geo: whether this batch ends its task, and how many examples of the task end with it.
   bool last_of_task = false;
   uint64_t task_examples = 0;
 };

@@ -22,12 +22,15 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     double weight = 0;
     SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
                             step_.Run(*prepared, plan.epoch, NetStep::InputOf(*values), &weight));
+    // PushStep returns when every pserver has acknowledged the push. Only then may the commit
+    // leave: a commit on any shard promises that every shard has the push.
     {
       StageTimer timer(context_.stats, Stage::kPushWait);
       SLUICE_RETURN_IF_ERROR(
           context_.client->PushStep(global_step, step_.MakePush(prepared, gradients, weight)));
     }
     SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());
+    // Without a next batch the commit pulls nothing.
     PullRequest next;
     if (prepared) {
       values = step_.TakeBuffers(*prepared);
@@ -36,7 +39,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     ticket = context_.client->StartCommit(global_step, std::move(next));
     ++global_step;
   }
-  // The last step is applied everywhere when its commit is answered.
+  // When the last step's commit is answered, every shard has applied the step.
   StageTimer timer(context_.stats, Stage::kPullWait);
   return context_.client->WaitPull(ticket);
 }

@@ -1,4 +1,4 @@
-// Sync mode: push(t) to all, then commit(t) fused with pull(t + 1).
+// Trains in sync mode: push(t) to every pserver, then commit(t) fused with pull(t + 1).
 //
 // Thread safety: one thread.
 #pragma once

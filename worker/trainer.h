@@ -1,7 +1,8 @@
-// Trains one epoch in one mode; the mode's whole difference on the worker lives behind this.
+// Trains one epoch; everything on the worker that differs between the modes is behind this.
 //
-// Thread safety: one thread. Lives as long as the rank's run of the job: Geo keeps its parameters
-// here.
+// A trainer lives as long as the rank's run of the job, since Geo keeps its parameters in it.
+//
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace sluice {
 struct EpochPlan {
   uint32_t epoch = 0;
   uint64_t first_step = 0;  // sync: global step of the first batch
-  // Async and Geo: every update from the batches of this task is on the pservers.
+  // Async and Geo: called when the pservers have every update from the batches of this task.
   std::function<void(uint64_t task_id, uint64_t examples)> task_trained;
 };
 
@@ -25,10 +26,10 @@ class Trainer {
  public:
   static std::unique_ptr<Trainer> Create(const JobContext& context);
   virtual ~Trainer() = default;
-  // Trains all batches of the queue; at return everything is acknowledged (sync: applied; Geo:
+  // Trains all batches of the queue. On return all pushes are acknowledged (sync: applied; Geo:
   // flushed).
   virtual absl::Status Train(const EpochPlan& plan, BatchQueue* queue) = 0;
-  // After the last Train of an epoch.
+  // Called after the last Train of an epoch.
   virtual absl::Status EndEpoch(uint32_t epoch) = 0;
 };
 

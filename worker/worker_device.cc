@@ -13,6 +13,7 @@ absl::StatusOr<WorkerDevice> Take(const CudaDeviceInfo& info, const CudaDevices&
   WorkerDevice taken;
   taken.device.kind = ComputeDevice::kCuda;
   taken.device.ordinal = info.ordinal;
+  // The claim comes first: opening makes a context, which takes memory on another worker's device.
   SLUICE_ASSIGN_OR_RETURN(taken.claim, DeviceClaim::Take(info.uuid));
   SLUICE_ASSIGN_OR_RETURN(const CudaDeviceInfo open, devices.open(info.ordinal));
   taken.line = absl::StrCat("computes on ", open.ToString());
@@ -21,18 +22,18 @@ absl::StatusOr<WorkerDevice> Take(const CudaDeviceInfo& info, const CudaDevices&
 
 absl::StatusOr<WorkerDevice> TakeOne(int ordinal, const std::vector<CudaDeviceInfo>& list,
                                      const CudaDevices& devices) {
-  // One that is not there: `open` names those that are.
+  // For a device that does not exist, `open` fails and names those that do.
   if (ordinal >= static_cast<int>(list.size())) {
     SLUICE_RETURN_IF_ERROR(devices.open(ordinal).status());
     return absl::NotFoundError(
-        absl::StrCat("cuda:", ordinal, " came late; start the worker again"));
+        absl::StrCat("cuda:", ordinal, " appeared only now; start the worker again"));
   }
   absl::StatusOr<WorkerDevice> taken = Take(list[ordinal], devices);
   if (!absl::IsAlreadyExists(taken.status())) return taken;
   return absl::FailedPreconditionError(
       absl::StrCat("cuda:", ordinal, " (", list[ordinal].name, "): ", taken.status().message(),
-                   "; a device has one worker: give another, or --device=cuda for the next free "
-                   "one"));
+                   "; a device serves one worker: choose another device, or --device=cuda for the "
+                   "first free one"));
 }
 
 absl::StatusOr<WorkerDevice> TakeNext(const std::vector<CudaDeviceInfo>& list,
@@ -57,7 +58,7 @@ absl::StatusOr<WorkerDevice> TakeCuda(const DeviceRequest& request, const CudaDe
 absl::Status NotTaken(const DeviceRequest& request, const absl::Status& why) {
   return absl::Status(
       why.code(), absl::StrCat(request.origin, request.origin.empty() ? "" : ": ", why.message(),
-                               "; --device=cpu computes on the CPU"));
+                               "; use --device=cpu to compute on the CPU"));
 }
 
 }  // namespace
@@ -78,10 +79,11 @@ absl::StatusOr<WorkerDevice> TakeDevice(const DeviceRequest& request, const Cuda
     return taken;
   }
   if (!taken.ok()) {
-    absl::StrAppend(&cpu.line, ", as device auto found no other: ", taken.status().message());
+    absl::StrAppend(&cpu.line,
+                    ", because device auto found no usable GPU: ", taken.status().message());
     return cpu;
   }
-  absl::StrAppend(&taken->line, " (device auto: the first that is free)");
+  absl::StrAppend(&taken->line, " (device auto: the first free GPU)");
   return taken;
 }
 

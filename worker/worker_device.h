@@ -1,6 +1,6 @@
-// The device that a worker computes on: chosen at its start, its own until it ends.
+// Chooses the device that a worker computes on, at its start, and claims it until the worker ends.
 //
-// Thread safety: at the start, on main's thread.
+// Thread safety: called at the start, on main's thread.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@
 
 namespace sluice {
 
-// The CUDA devices of this machine. Tests have others.
+// Access to the CUDA devices of this host. Tests replace it.
 struct CudaDevices {
   std::function<absl::StatusOr<std::vector<CudaDeviceInfo>>()> list = &ListCudaDevices;
-  // What computing on it needs is there: makes its context and loads cuBLAS.
+  // Checks that the device can compute: makes its context and loads cuBLAS.
   std::function<absl::StatusOr<CudaDeviceInfo>(int ordinal)> open = &OpenUsableCudaDevice;
 
   static absl::StatusOr<CudaDeviceInfo> OpenUsableCudaDevice(int ordinal);
@@ -27,13 +27,13 @@ struct CudaDevices {
 
 struct WorkerDevice {
   ComputeDevice device;
-  std::optional<DeviceClaim> claim;  // of a CUDA device
-  // For the log: device, capability, driver and runtime; of kAuto, why it is that one.
+  std::optional<DeviceClaim> claim;  // set for a CUDA device
+  // For the log: device, capability, driver and runtime; for kAuto also why it was chosen.
   std::string line;
 };
 
-// Fails as cuda_device.h says; FAILED_PRECONDITION when another worker has the device, or all of
-// them. kAuto does not fail.
+// Takes the requested device. FAILED_PRECONDITION when another worker has it, or when other workers
+// have all of them; other errors as in cuda_device.h. kAuto does not fail.
 absl::StatusOr<WorkerDevice> TakeDevice(const DeviceRequest& request,
                                         const CudaDevices& devices = CudaDevices());
 

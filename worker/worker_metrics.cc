@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/base/mutex.h"
-#include "common/progress/hot_row_use.h"
+#include "common/daemon/hot_row_use.h"
 
 namespace sluice {
 
@@ -23,14 +23,15 @@ struct WorkerMetrics::Gauges {
 
   const std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   prometheus::Gauge& epoch =
-      Add("sluice_worker_epoch", "Epoch of the job it trains, from 1; 0: not training yet");
+      Add("sluice_worker_epoch", "Epoch of the running job, from 1; 0: not training yet");
   prometheus::Gauge& step = Add("sluice_worker_step", "Steps of this worker in this job");
   prometheus::Gauge& examples =
       Add("sluice_worker_epoch_examples", "Examples trained in this epoch");
   prometheus::Gauge& rate =
       Add("sluice_worker_examples_per_second", "Training speed over the last log_every steps");
   prometheus::Gauge& loss = Add("sluice_worker_loss", "Mean loss of the last log_every steps");
-  prometheus::Gauge& bad_lines = Add("sluice_worker_bad_lines", "Malformed lines met in this job");
+  prometheus::Gauge& bad_lines =
+      Add("sluice_worker_bad_lines", "Malformed lines found in this job");
   prometheus::Gauge& read = Stage("read");
   prometheus::Gauge& dedup = Stage("dedup");
   prometheus::Gauge& pull_wait = Stage("pull_wait");
@@ -38,18 +39,21 @@ struct WorkerMetrics::Gauges {
   prometheus::Gauge& push_wait = Stage("push_wait");
   prometheus::Gauge& hot_row_staleness_mean =
       Add("sluice_worker_hot_row_staleness_mean",
-          "Steps of this worker between pull and use of a row, in this job (hot_row_cache, Geo)");
+          "Mean steps of this worker between pull and use of a row, in this job (hot_row_cache, "
+          "Geo)");
   prometheus::Gauge& hot_row_staleness_max =
-      Add("sluice_worker_hot_row_staleness_max", "The most such steps in this job");
+      Add("sluice_worker_hot_row_staleness_max",
+          "Most steps of this worker between pull and use of a row, in this job");
 };
 
-// Since the process began.
+// Counters since the process began.
 struct WorkerMetrics::Counters {
   explicit Counters(prometheus::Registry* all) : registry(*all) {}
   prometheus::Counter& Add(const std::string& name, const std::string& help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
   }
-  // A counter can only be added to, and two readings may come at once, the older one last.
+  // Prometheus counters can only be increased. Two readings may arrive at the same time, the older
+  // one last; it must not lower the counter.
   static void Raise(prometheus::Counter* counter, uint64_t to) {
     const double more = static_cast<double>(to) - counter->Value();
     if (more > 0) counter->Increment(more);
@@ -64,22 +68,22 @@ struct WorkerMetrics::Counters {
   }
 
   prometheus::Registry& registry;
-  Mutex mutex;  // around raising
+  Mutex mutex;  // held while the counters are raised
   prometheus::Counter& examples =
       Add("sluice_worker_examples_total", "Examples trained since the process began");
   prometheus::Counter& hits = Add("sluice_worker_hot_row_hits_total",
                                   "Rows that steps used without a pull (hot_row_cache, Geo)");
   prometheus::Counter& misses =
-      Add("sluice_worker_hot_row_misses_total", "Rows that were pulled for a step beside such");
+      Add("sluice_worker_hot_row_misses_total", "Rows that had to be pulled (hot_row_cache, Geo)");
   prometheus::Counter& staleness =
       Add("sluice_worker_hot_row_staleness_steps_total",
           "Steps of this worker between pull and use, summed over hits and misses");
   prometheus::Counter& whole_batches =
       Add("sluice_worker_hot_row_whole_batches_total",
-          "Batches that hot_row_cache.rows had no room for: pulled whole");
+          "Batches pulled whole because hot_row_cache.rows had no room for them");
 };
 
-// Of the worker's CUDA device.
+// Gauges of the worker's CUDA device.
 struct WorkerMetrics::DeviceGauges {
   DeviceGauges(Gauges* gauges, const std::string& device) : all(*gauges), name(device) {}
   prometheus::Gauge& Add(const std::string& what, const std::string& help) {
@@ -92,14 +96,14 @@ struct WorkerMetrics::DeviceGauges {
       "busy_seconds",
       "Seconds of kernels on the device for this job, without copies and what runs beside a step");
   prometheus::Gauge& busy_share =
-      Add("busy_share", "The same as a share of the wall time of the last log_every steps");
+      Add("busy_share", "Busy seconds as a share of the wall time of the last log_every steps");
   prometheus::Gauge& bytes = Add("bytes", "Device memory held for this job");
-  prometheus::Gauge& limit_bytes = Add("limit_bytes", "Bound of that memory");
+  prometheus::Gauge& limit_bytes = Add("limit_bytes", "Limit of the device memory of this job");
   prometheus::Gauge& skipped_steps =
       Add("skipped_steps", "Steps of this job that overflowed in fp16 and were not used");
-  prometheus::Gauge& loss_scale = Add("loss_scale", "Of fp16; 0: another type");
+  prometheus::Gauge& loss_scale = Add("loss_scale", "Loss scale of fp16; 0: another type");
   prometheus::Gauge& steps_ahead =
-      Add("steps_ahead", "Steps of this job whose batch went up beside the step before");
+      Add("steps_ahead", "Steps of this job whose batch was copied during the previous step");
 };
 
 WorkerMetrics::WorkerMetrics(const ComputeDevice& device)

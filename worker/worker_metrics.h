@@ -1,6 +1,6 @@
 // The worker's Prometheus metrics, set from its progress.
 //
-// Thread safety: safe.
+// Thread safety: any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,12 @@ struct WorkerTotals {
 
 class WorkerMetrics {
  public:
-  // On a CUDA device there are also metrics of the device.
+  // For a CUDA device there are also metrics of the device.
   explicit WorkerMetrics(const ComputeDevice& device);
   ~WorkerMetrics();
   std::shared_ptr<prometheus::Registry> registry() const;
-  // `progress` of the job it runs, all zero when idle; `totals` in the life of the process.
+  // `progress` is that of the running job, all zero when idle; `totals` count since the process
+  // began.
   void Set(const WorkerProgress& progress, const WorkerTotals& totals);
 
  private:

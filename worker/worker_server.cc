@@ -2,22 +2,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/daemon/hot_row_use.h"
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
-#include "common/progress/hot_row_use.h"
 #include "model/net/cuda/cuda_device.h"
 
 namespace sluice {
 namespace {
 
-// It answered a moment ago.
+// Short, because the scheduler answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 
 std::string RunKey(const std::string& job_id, uint64_t incarnation) {
   return absl::StrCat(job_id, "/", incarnation);
 }
 
-// One more run, which trained so many examples and got so far.
+// Adds one run, with the examples that it trained and its latest progress.
 void AddRun(uint64_t examples, const WorkerProgress& run, WorkerTotals* totals) {
   totals->examples += examples;
   Add(run.hot_rows(), &totals->hot_rows);
@@ -99,6 +99,7 @@ WorkerServer::~WorkerServer() {
     runner = runner_;
     changed_.NotifyAll();
   }
+  // Outside the lock, because Cancel calls out to the runner and its client.
   if (runner) runner->Cancel();
   if (join_thread_.joinable()) join_thread_.join();
   if (job_thread_.joinable()) job_thread_.join();
@@ -129,7 +130,8 @@ void WorkerServer::FillReport(PollRequest* request) {
   request->set_memory_bytes(ResidentBytes());
   if (!runner) return;
   *request->mutable_progress() = runner->TakeProgress();
-  // Not overtaken, or the report that the end of the job waits for could come before these spans.
+  // Spans go only with the poller's reports, which it sends one after another. The poller could
+  // overtake any other report, and the job's end could then arrive before the spans.
   if (runner->trace() != nullptr && request->wait_ms() > 0)
     runner->trace()->Take(request->mutable_traces());
 }
@@ -190,10 +192,10 @@ void WorkerServer::RunJobs() {
     if (status.ok() || options_.device.kind != ComputeDevice::kCuda) continue;
     const absl::Status answers = CheckCudaDevice(options_.device.ordinal);
     if (answers.ok()) continue;
-    // It would fail every job that it is given.
+    // Without its device this worker would fail every job, so the process ends.
     return options_.on_end(absl::InternalError(absl::StrCat(
         NameOf(options_.device), " no longer answers this process: ", answers.message(),
-        "; the worker ends, start it anew")));
+        "; the worker ends: start it again")));
   }
 }
 

@@ -1,7 +1,9 @@
 // The worker daemon: a member of the cluster that runs the jobs it is assigned, one after another.
 //
-// Start order: admin HTTP, job thread, join thread (which waits for the scheduler); stop in
-// reverse. Thread safety: Start and the destructor on one thread.
+// Start order: admin HTTP, job thread, join thread (which waits for the scheduler). Stopping takes
+// the reverse order.
+//
+// Thread safety: Start and the destructor on one thread.
 #pragma once
 
 #include <memory>
@@ -23,11 +25,12 @@ class WorkerServer {
   struct Options {
     Identity identity;
     int threads = 1;
-    ComputeDevice device;            // its own
+    ComputeDevice device;            // this worker's own
     bool job_log_folders = false;    // a job's lines also go to <log_dir>/<job_id>/
     Transport* transport = nullptr;  // outlives the server
     std::function<void(const std::string&)> log;
-    // The membership could not begin or has ended: the process should stop with this status.
+    // Called when the membership could not begin or has ended: the process should stop with this
+    // status.
     std::function<void(absl::Status)> on_end;
   };
   // Does not wait for the scheduler.
@@ -37,10 +40,10 @@ class WorkerServer {
  private:
   explicit WorkerServer(Options options) : options_(std::move(options)) {}
   absl::Status Init();
-  // Joins the cluster; in pieces, so that a stop does not wait for it.
+  // Joins the cluster, in short waits, so that a stop does not wait for it.
   void Join();
   bool Stopping();
-  // To the log, and to the job's own.
+  // Writes to the worker's log and, with job_log_folders, to the job's own.
   void LogJob(const std::string& job_id, uint32_t rank, const std::string& line);
   void OnDesired(const PollReply& reply);
   void FillReport(PollRequest* request);
@@ -60,9 +63,9 @@ class WorkerServer {
   bool started_ ABSL_GUARDED_BY(mutex_) = false;  // session_ is set and stays
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool assigned_ ABSL_GUARDED_BY(mutex_) = false;
-  WorkerAssignment assignment_ ABSL_GUARDED_BY(mutex_);  // wanted, when assigned_
-  std::string finished_ ABSL_GUARDED_BY(mutex_);         // the run that has ended, as RunKey
-  WorkerTotals ended_ ABSL_GUARDED_BY(mutex_);           // of the runs that have ended
+  WorkerAssignment assignment_ ABSL_GUARDED_BY(mutex_);  // valid when assigned_
+  std::string finished_ ABSL_GUARDED_BY(mutex_);         // RunKey of the last run that ended
+  WorkerTotals ended_ ABSL_GUARDED_BY(mutex_);           // totals of the runs that ended
   std::shared_ptr<JobRunner> runner_ ABSL_GUARDED_BY(mutex_);
   std::thread job_thread_, join_thread_;
 };

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/progress/hot_row_use.h"
+#include "common/daemon/hot_row_use.h"
 #include "model/features/data_summary.h"
 #include "model/net/dense_net.h"
 #include "worker/batch_queue.h"
@@ -117,6 +117,7 @@ bool WorkerStats::LostRoomAhead() {
 }
 
 void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum) {
+  // Nothing is logged under the lock: the log may write a file.
   bool lost_room;
   {
     MutexLock lock(&mutex_);
@@ -124,9 +125,9 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
   }
   if (lost_room && log_) {
     log_(absl::StrCat("job ", job_id_, " rank ", rank_,
-                      ": device memory is short: the batch of the next step no longer goes up "
-                      "beside the step before; lower train.batch_size (or the rows that stay on "
-                      "the device), or raise train.device_memory_fraction"));
+                      ": device memory is short, so the next batch is no longer copied during a "
+                      "step; lower train.batch_size (or the number of rows kept on the device), or "
+                      "raise train.device_memory_fraction"));
   }
   std::string line;
   {
@@ -246,6 +247,7 @@ WorkerProgress WorkerStats::TakeProgress() {
 
 void WorkerStats::GiveBack(const WorkerProgress& lost) {
   MutexLock lock(&mutex_);
+  // The lost report's losses are older than those gathered since, so they go first.
   auto losses = lost.losses();
   losses.MergeFrom(progress_.losses());
   losses.Swap(progress_.mutable_losses());

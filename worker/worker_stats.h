@@ -1,6 +1,6 @@
-// What a worker measures about itself: where its time goes, and how far it is.
+// Measures where a worker's time goes and how far its training has come.
 //
-// Thread safety: safe.
+// Thread safety: any thread.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/mutex.h"
-#include "common/progress/trace_recorder.h"
+#include "common/daemon/trace_recorder.h"
 #include "model/data/data_source.h"
 #include "proto/scheduler.pb.h"
 
@@ -19,7 +19,7 @@ namespace sluice {
 class BatchQueue;
 class DenseNet;
 
-// Lines of a worker in the trace.
+// Tracks of a worker in the trace.
 inline constexpr char kTrainerTrack[] = "training";
 inline constexpr char kReaderTrack[] = "reading";
 
@@ -29,60 +29,63 @@ class WorkerStats {
  public:
   using Log = std::function<void(const std::string&)>;
   using Time = std::chrono::steady_clock::time_point;
-  // Every `log_every` steps a line goes to `log`, and another one when the device has no room for
-  // batches ahead. Stages and steps also become spans of `trace`, which outlives this; null: no
-  // trace.
+  // Writes a line to `log` every `log_every` steps, and one when the device has no more room for
+  // batches ahead. Stages and steps also become spans of `trace`, which outlives this object; null:
+  // no trace.
   WorkerStats(std::string job_id, uint32_t rank, uint32_t log_every, Log log,
               TraceRecorder* trace = nullptr);
 
   void AddTime(Stage stage, Time start, Time end);
-  // Of the trace: the training thread is at its next step, until EndStep.
   bool traced() const { return trace_ != nullptr; }
+  // For the trace: from BeginStep to EndStep the training thread's stages belong to its next step.
   void BeginStep();
   void EndStep(Time start, Time end);
   // `epoch` counts from 0, as phases do; progress counts from 1.
   void BeginEpoch(uint32_t epoch);
   // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
-  // A step that overflowed (fp16) and was not used; it was also counted by AddStep, with sums of 0.
+  // Counts a step that overflowed (fp16) and was not used. AddStep counts it too, with sums of 0.
   void AddSkippedStep();
   uint64_t skipped_steps();
-  // What the cache of hot rows, or Geo's store, did for a step; or (all 0) that there is one.
+  // Adds the use of hot rows in a step, by their cache or by Geo's store. All zero says only that
+  // there is such a cache.
   void AddHotRows(const HotRowUse& use);
   void AddBadLines(const BadLines& bad);
-  // What data held that was read for the first epoch, maybe before it began; EpochReport tells it.
+  // Adds the summary of data read for the first epoch, perhaps before that epoch began. EpochReport
+  // reports it.
   void AddSummary(const DataSummary& summary);
-  // False when the first epoch is over: what data holds is known.
+  // False once the first epoch is over: the data is summarized by then.
   bool summarizes();
   void SetDoing(std::string doing);
-  // The queue between reader and training, whose fill progress tells; null: not training. It
-  // outlives the watch.
+  // Progress reports how full `queue`, between readers and training, is; null: not training. The
+  // queue must live until WatchQueue is called again.
   void WatchQueue(BatchQueue* queue);
-  // The calling thread is reader `i` of its job from now on: its spans have a track of their own.
+  // Makes the calling thread reader `i` of its job: its spans have a track of their own.
   static void NameReader(uint32_t i);
-  // The network whose device progress tells; null: none. It outlives the watch.
+  // Progress reports the device of `net`; null: none. The net must live until WatchNet is called
+  // again.
   void WatchNet(const DenseNet* net);
 
-  // Of the losses that wait for a report, the newest are kept.
+  // Keeps this many of the newest losses until the next report; older ones are dropped.
   static constexpr int kMaxLosses = 4096;
-  // Progress for a report; hands over the losses gathered since the last call.
+  // Progress for a report, with the losses gathered since the last call.
   WorkerProgress TakeProgress();
-  // The report was lost: its losses go with the next one.
+  // Takes back the losses of a report that was lost; the next report has them.
   void GiveBack(const WorkerProgress& lost);
-  // The same without the losses, which stay.
+  // Progress without the losses, which stay for the next report.
   WorkerProgress Progress();
-  // Trained in all epochs of the job.
+  // Examples trained in all epochs of the job.
   uint64_t Examples();
-  // Of the epoch so far.
+  // The report of the current epoch so far.
   TrainReport EpochReport();
 
  private:
   uint32_t ReaderTrack() const;
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // True once: since now, batches no longer go up ahead.
+  // True once: when the device has just lost its room for batches ahead.
   bool LostRoomAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What progress tells of the queue and the device.
+  // Progress completed with the state of the queue and the device.
   WorkerProgress Complete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string job_id_;
@@ -92,7 +95,7 @@ class WorkerStats {
   TraceRecorder* const trace_;
   const uint32_t trainer_track_, reader_track_;
 
-  Mutex mutex_;  // taken before a queue's and the trace's
+  Mutex mutex_;  // taken before the mutexes of the queue and the trace
   BatchQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
   const DenseNet* net_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool told_no_room_ahead_ ABSL_GUARDED_BY(mutex_) = false;
@@ -111,7 +114,7 @@ class WorkerStats {
   uint64_t traced_step_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: between steps
 };
 
-// Adds its lifetime to a stage.
+// Adds the time from its construction to its destruction to a stage.
 class StageTimer {
  public:
   StageTimer(WorkerStats* stats, Stage stage)
@@ -126,7 +129,8 @@ class StageTimer {
   const WorkerStats::Time start_;
 };
 
-// Adds its lifetime to the trace as one step, to which the stages within belong.
+// Adds the time from its construction to its destruction to the trace as one step; the stages
+// timed meanwhile belong to it.
 class StepTimer {
  public:
   explicit StepTimer(WorkerStats* stats) : stats_(stats->traced() ? stats : nullptr) {

@@ -48,10 +48,10 @@ DataTask Task(uint64_t id, uint64_t begin, uint64_t end, uint64_t first_offset =
   return task;
 }
 
-TEST_F(BatchSourceTest, TasksAreCutInBatchesAndEveryExampleComesOnce) {
+TEST_F(BatchSourceTest, TasksAreCutIntoBatchesWithEveryExampleOnce) {
   config()->mutable_train()->set_batch_size(4);
   scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 10), Task(3, 10, 14)};
-  scheduler_.failures = 1;  // one lost call is asked again
+  scheduler_.failures = 1;  // one lost call, which is retried
   TaskBatches source(context_, 0);
   PreparedBatch prepared;
   std::multiset<float> seen;
@@ -85,7 +85,7 @@ TEST_F(BatchSourceTest, EachTaskOfTheFirstEpochIsSummarizedOnceAndReportedWithIt
   }
 }
 
-TEST_F(BatchSourceTest, ATaskWhoseReplyWasLostIsNotLost) {
+TEST_F(BatchSourceTest, ALostReplyDoesNotLoseItsTask) {
   config()->mutable_train()->set_batch_size(10);
   scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 20), Task(3, 20, 30)};
   scheduler_.lost_replies = 2;
@@ -103,7 +103,7 @@ TEST_F(BatchSourceTest, ATaskWhoseReplyWasLostIsNotLost) {
   EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 10), Pair(3, 10)));
 }
 
-TEST_F(BatchSourceTest, AReleasedTaskStartsAfterTheExamplesTrainedAlready) {
+TEST_F(BatchSourceTest, AReLeasedTaskStartsAfterTheExamplesAlreadyTrained) {
   config()->mutable_train()->set_batch_size(4);
   scheduler_.tasks = {Task(1, 0, 10)};
   TaskBatches whole(context_, 0);
@@ -118,7 +118,7 @@ TEST_F(BatchSourceTest, AReleasedTaskStartsAfterTheExamplesTrainedAlready) {
   EXPECT_EQ(prepared.batch.task_end, 10u);
 }
 
-TEST_F(BatchSourceTest, DropLastOfTasksIsCounted) {
+TEST_F(BatchSourceTest, DropLastCountsTheDroppedExamplesOfTasks) {
   config()->mutable_train()->set_batch_size(4);
   config()->mutable_data()->set_drop_last(true);
   scheduler_.tasks = {Task(1, 0, 10), Task(2, 0, 3)};

@@ -25,7 +25,7 @@ class CsvModel : public FakeModel {
   const std::shared_ptr<const FeatureSchema> schema_;
 };
 
-// Counts what is counted.
+// Counts how often lines are counted.
 class WatchedData : public DataSource {
  public:
   explicit WatchedData(std::unique_ptr<DataSource> data) : data_(std::move(data)) {}
@@ -62,10 +62,10 @@ class DataIndexTest : public ::testing::Test {
   DataIndexTest() {
     JobConfig job = JobForTest(
         "data { format: CSV csv { header: true } label { column: 'y' } shuffle_lanes: 64 "
-        "shuffle_window: 100 max_bad_lines: 100000 cache: true } features { name: 'n' numeric {} } "
-        "model { wide_deep { hidden_units: 4 } }");
+        "shuffle_window: 100 max_bad_lines: 100000 cache: true } features { name: 'n' numeric {} "
+        "}");
     job.set_output_dir(folder_.Path("out/run"));
-    // Some 500, 0, 90, 300 and 2 KiB.
+    // Files of about 500, 0, 90, 300 and 2 KiB.
     paths_ = {folder_.Write("a.csv", Csv(60000)), folder_.Write("b.csv", ""),
               folder_.Write("c.csv.gz", Gzip(Csv(10000))), folder_.Write("d.csv", Csv(40000)),
               folder_.Write("e.csv.zst", Zstd(Csv(200)))};
@@ -164,20 +164,47 @@ TEST_F(DataIndexTest, PiecesReadAsManyLinesAsWereCounted) {
   }
 }
 
+// An async job caches a compressed file whole, and a job with fewer lanes or more data in longer
+// pieces: neither may change the pieces of this job, which decide the order of its examples.
+TEST_F(DataIndexTest, PiecesDoNotDependOnWhatOtherJobsHaveCached) {
+  const PieceTable cold = IndexAll(1);
+  context_.cache = MakeExampleCache(spec_.config(), *model_->schema(), context_.log);
+  const auto cache = [&](const DataPiece& piece) {
+    Batch batch;
+    BadLines bad;
+    ASSERT_TRUE(
+        ReadExamples(*data_, *model_->schema(), context_.cache.get(), piece, &batch, &bad).ok());
+  };
+  const uint64_t longer = 2 * cold.piece_bytes;
+  for (const std::string& path : {paths_[2], paths_[4]}) {
+    cache({path, 0, kTextEnd});
+    cache({path, 0, longer});
+    cache({path, longer, kTextEnd, longer});
+    cache({path, 0, kTextEnd, 100 * longer});
+  }
+  const PieceTable warm = IndexAll(1);
+  ASSERT_EQ(warm.pieces.size(), cold.pieces.size());
+  for (size_t i = 0; i < cold.pieces.size(); ++i) {
+    EXPECT_EQ(warm.pieces[i].begin, cold.pieces[i].begin) << i;
+    EXPECT_EQ(warm.pieces[i].end, cold.pieces[i].end) << i;
+    EXPECT_EQ(warm.pieces[i].lines, cold.pieces[i].lines) << i;
+  }
+}
+
 TEST_F(DataIndexTest, CachedPiecesAreCountedWithoutReadingText) {
   context_.cache = MakeExampleCache(spec_.config(), *model_->schema(), context_.log);
   const PieceTable table = IndexAll(1);
   for (const CountedPiece& piece : table.pieces) {
     Batch batch;
     BadLines bad;
-    ASSERT_TRUE(ReadExamples(*data_, *model_->schema(), context_.cache.get(),
-                             {table.files[piece.file], piece.begin, piece.end}, &batch, &bad)
+    ASSERT_TRUE(ReadExamples(*data_, *model_->schema(), context_.cache.get(), table.KeyOf(piece),
+                             &batch, &bad)
                     .ok());
   }
   data_->counts.clear();
   ExpectCovered(IndexAll(2));
   EXPECT_TRUE(data_->counts.empty());
-  // One piece less of a plain file: that one is counted.
+  // Without one cached piece of a plain file, only that piece is counted.
   const std::string changed = paths_[3];
   const utimbuf earlier{999999999, 999999999};
   ASSERT_EQ(utime(changed.c_str(), &earlier), 0);
@@ -186,7 +213,7 @@ TEST_F(DataIndexTest, CachedPiecesAreCountedWithoutReadingText) {
   EXPECT_GT(data_->counts[changed], 0);
 }
 
-TEST_F(DataIndexTest, WithFilesByRankEachRankKeepsThePiecesOfItsOwn) {
+TEST_F(DataIndexTest, WithPerRankFilesEachRankKeepsItsOwnPieces) {
   spec_.mutable_config()->mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   PieceTable table;
   const IndexReport report = Index(0, 2, &table);
@@ -200,7 +227,7 @@ TEST_F(DataIndexTest, WithFilesByRankEachRankKeepsThePiecesOfItsOwn) {
   EXPECT_EQ(Index(1, 2, &table).examples(), LinesOfCsv(40000));
 }
 
-TEST_F(DataIndexTest, AsyncReportsTheTextSizesOfTheShare) {
+TEST_F(DataIndexTest, AsyncReportsTheTextSizesOfItsShare) {
   context_.mode = Mode::kAsync;
   PieceTable table;
   const IndexReport report = Index(1, 3, &table);

@@ -11,8 +11,8 @@
 
 namespace sluice {
 
-// Leases `tasks` in order; remembers what was reported as trained; a request repeated with its
-// number gets its answer again.
+// Leases `tasks` in order and remembers the tasks reported as trained. A request repeated with the
+// same number gets the same answer.
 class FakeScheduler : public SchedulerClient {
  public:
   const std::string& address() const override { return address_; }
@@ -76,8 +76,8 @@ class FakeScheduler : public SchedulerClient {
   std::deque<DataTask> tasks;
   std::map<uint64_t, uint64_t> finished;
   int failures = 0;      // requests that do not arrive
-  int lost_replies = 0;  // requests that take effect, but are not answered
-  int waits = 0;         // answers that ask for patience
+  int lost_replies = 0;  // requests that take effect but get no answer
+  int waits = 0;         // requests that are answered with WAIT
 
  private:
   const std::string address_ = "fake:1";

@@ -1,5 +1,5 @@
-// Stand-ins for what a worker talks to: a model with gradients of one, and a pserver client that
-// records. The scheduler: fake_scheduler.h.
+// Fakes of a worker's surroundings: a model whose gradients are all one, and a pserver client that
+// records its calls. The fake scheduler is in fake_scheduler.h.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,7 @@ class FakeModel : public Model {
   const std::vector<int> dense_ = {1};
 };
 
-// Every gradient is one; remembers the values it saw.
+// A net whose gradients are all one, and which remembers the values that it saw.
 class OnesNet : public DenseNet {
  public:
   void Announce(ComingBatch next) override { announced_ = std::move(next); }
@@ -92,7 +92,7 @@ class OnesNet : public DenseNet {
   DeviceStats device_stats() const override { return device; }
   DeviceStats device;  // all 0: the CPU
   std::vector<std::vector<float>> seen_rows, seen_dense;
-  std::vector<bool> ahead;       // of each step: its batch was announced before the last one
+  std::vector<bool> ahead;       // by step: its batch was announced before the previous step
   std::set<int> overflow_steps;  // from 0: these overflow as in fp16
   std::function<void()> on_step;
 
@@ -101,8 +101,8 @@ class OnesNet : public DenseNet {
   ComingBatch announced_, coming_;
 };
 
-// A pserver in the same process: Geo's merge with `scale`. Values are those of the start of a call
-// and arrive with WaitPull of its ticket, which must come once; until then they are NaN.
+// A pserver in the same process, which merges Geo's deltas with `scale`. Pulled values are those at
+// the start of the call. They are NaN until WaitPull of its ticket, which must be called once.
 class FakeClient : public ParameterClient {
  public:
   explicit FakeClient(const Model& model, float scale) : scale_(scale) {
@@ -177,8 +177,8 @@ class FakeClient : public ParameterClient {
 
   std::map<uint64_t, float> rows;
   std::vector<float> dense;
-  float others = 0;  // what other workers add to every row and value before each exchange
-  std::vector<uint64_t> pulled_keys;  // not those of exchanges
+  float others = 0;  // other workers add this to every row and value before each exchange
+  std::vector<uint64_t> pulled_keys;  // without those of exchanges
   std::set<const float*> buffers;     // of pulled rows and of dense deltas
   std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;

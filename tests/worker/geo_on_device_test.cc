@@ -1,14 +1,15 @@
-// A whole Geo run of several exchanges with everything on the (emulated) device against the same
-// run on the CPU: networks, store, optimizer, a server that merges.
+// Compares a whole Geo run of several exchanges on the (emulated) device with the same run on the
+// CPU: networks, store, optimizer and a server that merges.
 #include <cmath>
 #include <map>
 #include <random>
 
+#include "client/key_deduplicator.h"
 #include "gtest/gtest.h"
 #include "model/wide_deep/cuda/cuda_net.h"
-#include "tests/model/cuda/emulated_tables.h"
-#include "tests/model/cuda/gpu_for_test.h"
-#include "tests/model/net/net_fixture.h"
+#include "tests/model/net/cuda/gpu_for_test.h"
+#include "tests/model/wide_deep/cuda/emulated_tables.h"
+#include "tests/model/wide_deep/net_fixture.h"
 #include "worker/geo_store.h"
 
 namespace sluice {
@@ -16,7 +17,7 @@ namespace {
 
 constexpr uint64_t kKeys = 300;
 
-// Wide column FTRL, embedding Adam with a clipped row norm, dense tables momentum.
+// The wide column uses FTRL, the embedding Adam with clipping by row norm, dense tables momentum.
 TableLayouts Layouts(const WideDeepShape& shape) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   TableConfig* rows = tables.Add();
@@ -80,7 +81,7 @@ class Run {
   const std::map<uint64_t, std::vector<float>>& rows() const { return server_rows_; }
   const std::vector<std::vector<float>>& dense() const { return server_dense_; }
 
-  // next: may be null.
+  // `next` may be null.
   double Train(const Step& step, const std::shared_ptr<const Step>& next) {
     if (next != nullptr) {
       net_->Announce({std::shared_ptr<const Batch>(next, &next->batch.batch),
@@ -126,7 +127,7 @@ class Run {
     return gradients.loss_sum / gradients.weight_sum;
   }
 
-  // The server adds half of the delta, and so does "another worker" with something of its own.
+  // The server adds half of the delta, and half of the delta of another, imaginary worker.
   void Exchange() {
     const size_t dim = layouts_[0]->dim();
     KeySet keys;
@@ -186,7 +187,7 @@ void ExpectRunsLikeTheCpu(uint64_t max_rows, DenseNet* net, double tol) {
     s->batch = c.Step(step % 9 == 0 ? 1 : 12);
     std::vector<uint64_t>& keys = s->batch.batch.keys;
     for (size_t i = 0; i < keys.size(); ++i)
-      keys[i] = s->batch.row_index[i] % (40 + 6 * step);  // the keys in use wander
+      keys[i] = s->batch.row_index[i] % (40 + 6 * step);  // the keys in use change slowly
     dedup.Run(*layouts[0], keys.data(), keys.size(), &s->keys, s->batch.row_index.data());
     steps.push_back(std::move(s));
   }
@@ -211,20 +212,20 @@ void ExpectEmulatedRunsLikeTheCpu(uint64_t max_rows, cuda::Element element, doub
   ExpectRunsLikeTheCpu(max_rows, &net, tol);
 }
 
-TEST(GeoOnDeviceTest, ARunOfFiveExchangesIsTheCpus) {
+TEST(GeoOnDeviceTest, FiveExchangesMatchTheCpu) {
   ExpectEmulatedRunsLikeTheCpu(1000, cuda::Element::kF32, 2e-4);
 }
 
-TEST(GeoOnDeviceTest, RowsThatLeaveAndComeBackChangeNothing) {
+TEST(GeoOnDeviceTest, EvictedRowsThatReturnMatchTheCpu) {
   ExpectEmulatedRunsLikeTheCpu(50, cuda::Element::kF32, 2e-4);
 }
 
-TEST(GeoOnDeviceTest, SixteenBitsAreClose) {
+TEST(GeoOnDeviceTest, SixteenBitProductsStayClose) {
   ExpectEmulatedRunsLikeTheCpu(1000, cuda::Element::kBf16, 0.05);
   ExpectEmulatedRunsLikeTheCpu(1000, cuda::Element::kFp16, 0.05);
 }
 
-TEST(GeoOnDeviceTest, ARunOnAGpuIsTheCpus) {
+TEST(GeoOnDeviceTest, ARunOnAGpuMatchesTheCpu) {
   SLUICE_NEEDS_GPU();
   NetOptions options;
   options.device.kind = ComputeDevice::kCuda;

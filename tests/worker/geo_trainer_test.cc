@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "client/key_deduplicator.h"
 #include "tests/worker/fakes.h"
 
 namespace sluice {
@@ -13,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-// OnesNet as a network on a device: Geo's values lie with it, its gradients of one stay there.
+// OnesNet as a network on a device, where Geo's values and its gradients of one stay.
 class OnesDeviceNet : public OnesNet {
  public:
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
@@ -60,7 +61,7 @@ class OnesDeviceNet : public OnesNet {
   std::vector<float> rows_, dense_ = {0, 0};
 };
 
-// With values in the worker's memory, and on a device.
+// Runs with values in the worker's memory and with values on a device.
 class GeoTrainerTest : public ::testing::TestWithParam<bool> {
  protected:
   void Init(int k_steps, float scale = 0.5f, uint64_t cache_rows = 1000) {
@@ -139,13 +140,13 @@ TEST_P(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
   ASSERT_EQ(client_->sent_rows.size(), 2u);
   EXPECT_EQ(client_->sent_rows[0][1], -1.0f);
-  EXPECT_EQ(client_->sent_rows[0][2], 0.0f);  // not touched, or by nothing
+  EXPECT_EQ(client_->sent_rows[0][2], 0.0f);  // not moved
   EXPECT_THAT(client_->sent_rows[1], ElementsAre(Pair(3, -2.0f)));
   EXPECT_EQ(stats_.skipped_steps(), 1u);
 }
 
-// Also across exchanges and merges.
-TEST_P(GeoTrainerTest, EachBatchIsAnnouncedBeforeTheStepAheadOfIts) {
+// Holds across exchanges and merges too.
+TEST_P(GeoTrainerTest, EachBatchIsAnnouncedBeforeThePreviousStepRuns) {
   for (const int k : {1, 2, 8}) {
     net_->ahead.clear();
     Init(k);
@@ -195,7 +196,7 @@ TEST_P(GeoTrainerTest, ATaskIsTrainedOnlyWhenItsExchangeIsAcknowledged) {
   EXPECT_THAT(trained_, ElementsAre(4, 9));
 }
 
-TEST_P(GeoTrainerTest, TheCacheKeepsAtMostItsRowsAndEvictedRowsComeBackFromTheServer) {
+TEST_P(GeoTrainerTest, TheStoreKeepsAtMostItsRowsAndEvictedRowsComeBackFromTheServer) {
   Init(1, 0.5f, /*cache_rows=*/2);
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({4})});
   client_->rows[1] = 8.0f;
@@ -210,9 +211,9 @@ std::vector<float> Down(float from, int n) {
   return values;
 }
 
-// Others add 100 before each exchange, and half of a delta counts; so a merge is a jump by the
-// others' 100 plus half of the delta. It comes k / 8 steps after the send and keeps the moves made
-// since.
+// Other workers add 100 before each exchange, and half of a delta counts. So a merge moves the
+// values by 100 plus half of the delta. It comes k / 8 steps after the send and keeps the moves
+// made since.
 TEST_P(GeoTrainerTest, AStepSeesTheAnswerOfAnExchangeAnEighthOfAnIntervalAfterItsSend) {
   struct Case {
     int k;
@@ -280,7 +281,7 @@ TEST_P(GeoTrainerTest, ARowPulledAheadBeforeASendKeepsItsMovesAndIsSentWithTheNe
   client_->others = 100;
   client_->rows = {{7, 0}, {50, 1000}, {51, 2000}};
   std::vector<std::shared_ptr<PreparedBatch>> batches(8, Batch({7}));
-  batches.push_back(Batch({50}));  // found before the send, trained between it and its merge
+  batches.push_back(Batch({50}));  // found before the send, trained between send and merge
   batches.push_back(Batch({51}));  // found after the merge
   batches.push_back(Batch({50}));  // moved: fresh
   Train(batches);
@@ -295,12 +296,12 @@ TEST_P(GeoTrainerTest, ARowPulledAheadBeforeASendKeepsItsMovesAndIsSentWithTheNe
   EXPECT_EQ(client_->rows[50], 1199.0f);
 }
 
-TEST_P(GeoTrainerTest, WhatAMergeMakesStaleIsPulledForTheNextStep) {
+TEST_P(GeoTrainerTest, RowsThatAMergeMakesStaleArePulledForTheNextStep) {
   Init(8);
   client_->others = 100;
   client_->rows = {{7, 0}, {51, 0}};
   std::vector<std::shared_ptr<PreparedBatch>> batches(18, Batch({7}));
-  // In the first delta; fresh until the merge after step 16 (from 0), right before step 17.
+  // The row is in the first delta; it is fresh until the merge after step 16, before step 17.
   batches[0] = batches[17] = Batch({51});
   Train(batches);
   EXPECT_THAT(net_->seen_rows[17], ElementsAre(199.5f));  // -1 / 2, twice 100
@@ -310,8 +311,8 @@ TEST_P(GeoTrainerTest, WhatAMergeMakesStaleIsPulledForTheNextStep) {
 TEST_P(GeoTrainerTest, ARowFirstMovedBetweenASendAndItsMergeIsTheOldest) {
   Init(8);
   std::vector<std::shared_ptr<PreparedBatch>> batches(25, Batch({7}));
-  // Part of the send after 8 steps; then not until step 16, between the next send and its merge,
-  // and at last in step 24, right before the merge of the exchange that takes it.
+  // The row is part of the send after 8 steps. It is next used in step 16, between the next send
+  // and its merge, and last in step 24, right before the merge of the exchange that includes it.
   batches[0] = batches[16] = batches[24] = Batch({51});
   Train(batches);
   EXPECT_THAT(client_->pulled_keys, ElementsAre(51, 7));
@@ -327,7 +328,7 @@ TEST_P(GeoTrainerTest, EveryBatchBeforeTheFirstSendIsPulledOneStepAhead) {
   EXPECT_EQ(use.staleness_max(), 1u);
 }
 
-TEST_P(GeoTrainerTest, PullsAndExchangesUseTheirBuffersAgain) {
+TEST_P(GeoTrainerTest, PullsAndExchangesReuseTheirBuffers) {
   Init(2, 0.5f, /*cache_rows=*/1);
   std::vector<std::shared_ptr<PreparedBatch>> batches;
   for (uint64_t key = 1; key <= 20; ++key) batches.push_back(Batch({key}));
@@ -348,7 +349,7 @@ TEST_P(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
 INSTANTIATE_TEST_SUITE_P(Values, GeoTrainerTest, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "OnADevice" : "InMemory"; });
 
-// A store of rows of one weight; steps of `keys` with a gradient for each, and exchanges.
+// A store of rows of one weight, with steps on `keys`, a gradient for each, and exchanges.
 class OneWeightStore {
  public:
   OneWeightStore(const OptimizerConfig& optimizer, uint64_t max_rows) {
@@ -371,7 +372,7 @@ class OneWeightStore {
     ASSERT_TRUE(store_->Update(found_, by_row.data(), {}, step_++).ok());
     for (const uint32_t slot : found_.slots) slots_ = std::max(slots_, slot + 1);
   }
-  // The deltas; the server then has 0 everywhere.
+  // Returns the deltas; the server then has 0 everywhere.
   std::map<uint64_t, float> Exchange() {
     KeySet keys;
     std::vector<float> rows;
@@ -395,13 +396,13 @@ class OneWeightStore {
   uint32_t slots_ = 0;
 };
 
-TEST(GeoStoreTest, SlotsOfRowsThatLeftAreUsedAgainWithFreshStateAndCount) {
+TEST(GeoStoreTest, SlotsOfEvictedRowsAreReusedWithFreshStateAndCount) {
   OptimizerConfig adam;
   adam.mutable_adam();
   adam.set_learning_rate(1);
   OneWeightStore store(adam, /*max_rows=*/2);
   for (uint64_t key = 100; key < 110; ++key) {
-    // With its own state and count Adam moves by the rate when the gradient does not change.
+    // With fresh state and count, Adam moves by the rate while the gradient does not change.
     store.Step({key}, {3.0f});
     store.Step({key}, {3.0f});
     const std::map<uint64_t, float> deltas = store.Exchange();
@@ -412,18 +413,18 @@ TEST(GeoStoreTest, SlotsOfRowsThatLeftAreUsedAgainWithFreshStateAndCount) {
   EXPECT_EQ(store.slots(), 3u);
 }
 
-TEST(GeoStoreTest, DeltasAreThoseOfTheirKeysAndNoMoreRowsStayThanMay) {
+TEST(GeoStoreTest, DeltasBelongToTheirKeysAndRowsStayWithinTheLimit) {
   OptimizerConfig sgd;
   sgd.mutable_sgd();
   sgd.set_learning_rate(1);
   OneWeightStore store(sgd, /*max_rows=*/2);
-  // One after another, so that they are not updated in the order of shards.
+  // One by one, so that the order of updates differs from the order of shards.
   for (uint64_t key = 1; key <= 20; ++key) store.Step({key}, {static_cast<float>(key)});
   const std::map<uint64_t, float> deltas = store.Exchange();
   ASSERT_EQ(deltas.size(), 20u);
   for (const auto& [key, delta] : deltas) EXPECT_EQ(delta, -static_cast<float>(key));
   EXPECT_EQ(store.rows(), 2u);
-  // Slots are free when the next row leaves.
+  // A second eviction, while there are free slots.
   for (uint64_t key = 30; key < 36; ++key) {
     store.Step({key}, {1.0f});
     store.Exchange();
@@ -481,7 +482,7 @@ TEST(GeoStoreTest, MovesMadeAfterTheSendSurviveTheMerge) {
   std::vector<std::vector<float>> dense;
   ASSERT_TRUE(store.TakeDelta(&sent, &rows, &dense).ok());
   ASSERT_EQ(rows[0], -1.0f);
-  // Local -1, while the delta is under way.
+  // Local becomes -1 while the delta is under way.
   ASSERT_TRUE(store.Update(found, one, {one}, 1).ok());
   std::vector<float> server_rows = {20.0f};
   std::vector<std::vector<float>> server_dense = {{5.0f, 6.0f}};

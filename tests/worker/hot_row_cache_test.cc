@@ -19,7 +19,7 @@ KeySet Keys(std::vector<uint64_t> keys) {
   return {std::move(keys), {0, n}};
 }
 
-// The missing of `keys` in step `step`, without a pipeline.
+// The missing keys of `keys` in step `step`, without a pipeline.
 std::vector<uint64_t> Missing(HotRowCache* cache, uint64_t step, std::vector<uint64_t> keys) {
   HotRowCache::Rows found;
   cache->Find(Keys(std::move(keys)), step, step, &found);
@@ -42,7 +42,7 @@ TEST(HotRowCacheTest, AgeCountsFromTheStartOfThePullNotFromTheStepItIsFor) {
   EXPECT_EQ(found.use.misses(), 2u);
   EXPECT_EQ(found.use.staleness_sum(), 4u);
   EXPECT_EQ(found.use.staleness_max(), 2u);
-  // While step 5 is in flight: the values that it pulls will be there.
+  // Step 5 is in flight; the values that it pulls will be in the cache.
   cache.Find(Keys({7, 9}), 6, 4, &found);
   EXPECT_THAT(found.missing.keys, ElementsAre(9));
   EXPECT_EQ(found.use.hits(), 1u);
@@ -76,7 +76,7 @@ TEST(HotRowCacheTest, RowsUsedAgainStayWhenOthersLeave) {
   }
 }
 
-TEST(HotRowCacheTest, RowsTooOldLeaveFirst) {
+TEST(HotRowCacheTest, RowsThatAreTooOldLeaveFirst) {
   HotRowCache cache(4, 2);
   Missing(&cache, 0, {1, 2});
   Missing(&cache, 1, {1, 2});  // used again
@@ -85,7 +85,7 @@ TEST(HotRowCacheTest, RowsTooOldLeaveFirst) {
   EXPECT_THAT(Missing(&cache, 4, {3, 4, 5, 6}), IsEmpty());
 }
 
-TEST(HotRowCacheTest, SlotsOfRowsTooOldAreTakenBeforeMemoryGrows) {
+TEST(HotRowCacheTest, SlotsOfRowsThatAreTooOldAreTakenBeforeMemoryGrows) {
   HotRowCache cache(1000000, 1);
   for (uint64_t step = 0; step < 1000; ++step) {
     std::vector<uint64_t> keys;
@@ -112,7 +112,7 @@ TEST(HotRowCacheTest, ABatchOfAsManyKeysAsSlotsFindsRoom) {
   HotRowCache cache(50, 5);
   for (uint64_t step = 0; step < 40; ++step) {
     std::vector<uint64_t> keys;
-    for (uint64_t i = 0; i < 50; ++i) keys.push_back(step * 20 + i);  // 30 of the step before
+    for (uint64_t i = 0; i < 50; ++i) keys.push_back(step * 20 + i);  // 30 of the previous step
     HotRowCache::Rows found;
     cache.Find(Keys(keys), step, step, &found);
     EXPECT_EQ(std::set<uint32_t>(found.slots.begin(), found.slots.end()).size(), 50u);
@@ -131,8 +131,8 @@ TEST(HotRowCacheTest, ForgottenRowsArePulledAgain) {
   EXPECT_THAT(Missing(&cache, 2, {1, 2, 3}), ElementsAre(2));
 }
 
-// Batches in flight, steps, epochs and evictions as they come, against the memory that slots number
-// and a map of what was pulled when.
+// Compares random batches in flight, steps, epochs and evictions with a memory indexed by slot and
+// a map of when each key was pulled.
 class ModelCheck {
  public:
   explicit ModelCheck(uint32_t seed)
@@ -190,7 +190,7 @@ class ModelCheck {
       if (missing.count(key) == 0) {
         ASSERT_TRUE(Young(key, step)) << key;
       }
-      // With room for all there is no other reason to pull.
+      // With room for all keys there is no other reason to pull.
       if (capacity_ >= universe_) {
         ASSERT_EQ(missing.count(key), Young(key, step) ? 0u : 1u);
       }
@@ -232,12 +232,12 @@ class ModelCheck {
   const uint64_t universe_;
   HotRowCache cache_;
   std::vector<Value> memory_;            // by slot
-  std::map<uint64_t, uint64_t> pulled_;  // last, by key
+  std::map<uint64_t, uint64_t> pulled_;  // by key: the last pull
   std::deque<Batch> in_flight_;
   uint64_t steps_done_ = 0, oldest_ = 0;
 };
 
-TEST(HotRowCacheTest, RandomStreamsSeeOnlyTheirKeysYoungEnough) {
+TEST(HotRowCacheTest, RandomStreamsSeeOnlyValuesOfTheirKeysWithinTheBound) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ModelCheck(seed).Run();

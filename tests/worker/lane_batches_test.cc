@@ -33,7 +33,7 @@ class LaneBatchesTest : public ::testing::Test {
   }
   DataConfig* data_config() { return spec_.mutable_config()->mutable_data(); }
 
-  // Plain files of so many lines, cut in pieces.
+  // Plain files with these numbers of lines, cut into pieces.
   void SetFiles(const std::vector<uint64_t>& sizes, uint64_t piece) {
     table_ = PieceTable();
     for (uint32_t f = 0; f < sizes.size(); ++f) {
@@ -82,7 +82,7 @@ class LaneBatchesTest : public ::testing::Test {
     result.dropped = source.dropped();
     return result;
   }
-  // The ranks' batches of each step, one behind the other.
+  // The ranks' batches of each step, concatenated.
   Epoch TrainAll(uint32_t ranks, uint32_t batch_size) {
     Epoch all;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
@@ -164,7 +164,7 @@ TEST_F(LaneBatchesTest, EveryExampleIsTrainedOnceWhateverTheSizes) {
   }
 }
 
-TEST_F(LaneBatchesTest, MalformedLinesAreCountedOnceOverRanksAndMoveNoOtherExample) {
+TEST_F(LaneBatchesTest, MalformedLinesAreCountedOnceOverRanksAndShiftNoOtherExample) {
   SetFiles({500, 300}, 40);
   const Epoch whole = TrainAll(2, 16);
   data_.bad_examples = {0, 1, 2, 77, 239, 100000, 100299};
@@ -200,7 +200,7 @@ TEST_F(LaneBatchesTest, EachPieceOfTheFirstEpochIsSummarizedOnceOverRanks) {
   }
 }
 
-TEST_F(LaneBatchesTest, DataOfMalformedLinesAloneGivesEmptyBatches) {
+TEST_F(LaneBatchesTest, DataWithOnlyMalformedLinesGivesEmptyBatches) {
   SetFiles({100}, 10);
   for (uint64_t i = 0; i < 100; ++i) data_.bad_examples.insert(i);
   stats_.BeginEpoch(0);
@@ -223,7 +223,7 @@ TEST_F(LaneBatchesTest, MoreMalformedLinesThanAllowedAreAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("max_bad_lines = 2"));
 }
 
-TEST_F(LaneBatchesTest, APieceWithAnotherNumberOfLinesThanCountedIsAnError) {
+TEST_F(LaneBatchesTest, APieceWhoseNumberOfLinesChangedIsAnError) {
   SetFiles({100}, 10);
   table_.pieces[3].lines = 9;
   spec_.set_worker_num(1);
@@ -234,7 +234,7 @@ TEST_F(LaneBatchesTest, APieceWithAnotherNumberOfLinesThanCountedIsAnError) {
   EXPECT_THAT(std::string(fill.status().message()), HasSubstr("data file 0"));
 }
 
-TEST_F(LaneBatchesTest, DropLastLeavesTheShortGlobalBatchOutAndRanksCountItOnce) {
+TEST_F(LaneBatchesTest, DropLastSkipsTheShortGlobalBatchAndRanksCountItOnce) {
   data_config()->set_drop_last(true);
   SetFiles({21}, 4);
   for (const uint32_t ranks : {1u, 2u, 4u}) {
@@ -250,7 +250,7 @@ TEST_F(LaneBatchesTest, DropLastLeavesTheShortGlobalBatchOutAndRanksCountItOnce)
   EXPECT_EQ(stats_.EpochReport().bad_lines(), 3u);
 }
 
-TEST_F(LaneBatchesTest, PerRankFilesGiveEmptyBatchesToTheRankThatHasNoMore) {
+TEST_F(LaneBatchesTest, PerRankFilesGiveEmptyBatchesToARankWithoutMoreData) {
   data_config()->set_assignment(DataConfig::PER_RANK_FILES);
   SetFiles({5}, 2);
   spec_.set_worker_num(20);  // more than lanes
@@ -263,7 +263,7 @@ TEST_F(LaneBatchesTest, PerRankFilesGiveEmptyBatchesToTheRankThatHasNoMore) {
   EXPECT_THAT(sizes, testing::ElementsAre(4, 1, 0, 0));
 }
 
-TEST_F(LaneBatchesTest, EpochsAreInDifferentOrdersAndNoShuffleKeepsTheFiles) {
+TEST_F(LaneBatchesTest, EpochsHaveDifferentOrdersAndNoShuffleKeepsFileOrder) {
   SetFiles({64}, 8);
   EXPECT_NE(Train(1, 0, 64, 0).batches[0].label, Train(1, 0, 64, 1).batches[0].label);
   EXPECT_EQ(Train(1, 0, 64, 1).batches[0].label, Train(1, 0, 64, 1).batches[0].label);
@@ -285,8 +285,8 @@ TEST_F(LaneBatchesTest, WindowsMixTheirExamples) {
   EXPECT_LT(ascents, 20u);
 }
 
-// What a rank holds is the memory of the pieces in it: each has a buffer of its own.
-TEST_F(LaneBatchesTest, MemoryIsThatOfTheWindowsWhateverTheSizeOfTheData) {
+// The memory of a rank is that of the pieces that it holds, each with its own buffer.
+TEST_F(LaneBatchesTest, MemoryIsBoundedByTheWindowsWhateverTheSizeOfTheData) {
   data_config()->set_shuffle_lanes(4);
   data_config()->set_shuffle_window(100);
   for (const uint64_t lines : {10000, 80000}) {
@@ -296,8 +296,8 @@ TEST_F(LaneBatchesTest, MemoryIsThatOfTheWindowsWhateverTheSizeOfTheData) {
       data_.reads.clear();
       Train(ranks, 0, 32 / ranks);
       EXPECT_GE(data_.reads.size(), lines / 20 / ranks);
-      // Each lane has a window of at most 7 pieces, one of them two windows for a moment; and the
-      // last piece read.
+      // Each lane has a window of at most 7 pieces, and one lane has two windows for a moment. The
+      // reader also holds the last piece.
       EXPECT_LE(data_.buffers.size(), (4 / ranks + 1) * 7 + 1);
     }
   }

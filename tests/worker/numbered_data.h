@@ -1,4 +1,4 @@
-// Data whose examples are told apart by their label, without features and files.
+// Data without features and files, whose examples are identified by their labels.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class SchemaModel : public FakeModel {
   const std::shared_ptr<const FeatureSchema> schema_ = std::make_shared<EmptySchema>();
 };
 
-// A schema that finds one example in what was read.
+// A schema that counts one example in all data that was read.
 class OneExampleModel : public FakeModel {
   class Schema : public EmptySchema {
     DataSummary Summarize(const DataCounts&) const override {
@@ -61,8 +61,8 @@ inline void AppendNumbered(uint64_t i, Batch* batch) {
   batch->example_id.push_back(i);
 }
 
-// "Text" whose lines are one byte long: line i of file "f" is example i, of another file F example
-// F * 100000 + i.
+// "Text" whose lines are one byte long. Line i of file "f" is example i; line i of another file F
+// is example F * 100000 + i.
 class NumberedData : public DataSource {
  public:
   absl::StatusOr<uint64_t> TextBytes(const std::string&) const override { return 1000; }
@@ -86,7 +86,7 @@ class NumberedData : public DataSource {
     return absl::OkStatus();
   }
 
-  uint64_t bad_lines = 0;                                       // more of them in each piece
+  uint64_t bad_lines = 0;                                       // additional ones in each piece
   std::set<uint64_t> bad_examples;                              // these are malformed
   uint64_t text_end = UINT64_MAX;                               // of each file
   mutable std::vector<std::pair<std::string, uint64_t>> reads;  // file and begin

@@ -13,7 +13,7 @@
 namespace sluice {
 namespace {
 
-// Batches 0, 1, ... (task_id), some of which take longer to fill; ends with `end`.
+// Gives batches 0, 1, ... (task_id), some of which take longer to fill, and ends with `end`.
 class NumberedSource : public BatchSource {
  public:
   NumberedSource(uint64_t batches, absl::Status end) : batches_(batches), end_(std::move(end)) {}
@@ -90,7 +90,7 @@ TEST_P(PrefetcherTest, AnErrorComesAfterAllBatchesBeforeIt) {
   EXPECT_EQ(prefetcher.queue()->Pop().status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_P(PrefetcherTest, EndsAtOnceWhereverItIs) {
+TEST_P(PrefetcherTest, StopsAtOnceInAnyState) {
   for (int taken = 0; taken < 12; ++taken) {
     NumberedSource source(10, absl::OkStatus());
     Prefetcher prefetcher(context_, &source);

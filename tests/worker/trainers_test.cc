@@ -1,10 +1,11 @@
-// The orders of calls of sync and async training.
+// Checks the order of calls in sync and async training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "client/key_deduplicator.h"
 #include "tests/worker/fakes.h"
 #include "worker/async_trainer.h"
 #include "worker/sync_trainer.h"
@@ -102,7 +103,7 @@ TEST_F(TrainersTest, PullsOfTheNextBatchesAreUnderWayDuringAStep) {
 }
 
 // All batches are in the queue from the start.
-TEST_F(TrainersTest, EachBatchIsAnnouncedBeforeTheStepAheadOfIts) {
+TEST_F(TrainersTest, EachBatchIsAnnouncedBeforeThePreviousStepRuns) {
   for (const int depth : {0, 1, 2, 7}) {
     SCOPED_TRACE(depth);
     net_ = OnesNet();
@@ -143,7 +144,7 @@ TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
   }
 }
 
-// A net whose dense gradient is ready before the step ends, and large enough to leave.
+// A net whose dense gradient is ready before the step ends, and large enough to leave early.
 class EarlyNet : public OnesNet {
  public:
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
@@ -154,7 +155,7 @@ class EarlyNet : public OnesNet {
   }
 };
 
-TEST_F(TrainersTest, AsyncPushesALargeLayerWhenItIsReadyAndOnce) {
+TEST_F(TrainersTest, AsyncPushesALargeLayerOnceAsSoonAsItIsReady) {
   const FakeModel large(/*dense=*/100000);
   FakeClient client(large, 1.0f);
   EarlyNet net;
@@ -175,14 +176,14 @@ TEST_F(TrainersTest, AsyncPushesALargeLayerWhenItIsReadyAndOnce) {
     EXPECT_EQ(client.pushes[i].dense[0].values, nullptr);
   }
 
-  // A gradient that is clipped as a whole is final at the end only.
+  // A gradient that is clipped as a whole is final only at the end.
   spec_.mutable_config()->mutable_optimizers()->set_clip_global_norm(1);
   AsyncTrainer clipped(context_);
   Train(&clipped, {3});
   EXPECT_EQ(client.early.size(), 2u);
   EXPECT_NE(client.pushes[2].dense[0].values, nullptr);
 
-  // A small one goes with the rest.
+  // A small gradient goes with the rest of the push.
   spec_.mutable_config()->mutable_optimizers()->clear_clip_global_norm();
   context_.model = &model_;
   context_.client = &client_;
@@ -199,7 +200,7 @@ TEST_F(TrainersTest, CancelEndsTraining) {
   EXPECT_TRUE(absl::IsCancelled(status_));
 }
 
-TEST(BatchQueueTest, PeekLeavesWhatPopGives) {
+TEST(BatchQueueTest, PeekDoesNotRemoveTheItem) {
   BatchQueue queue(4);
   EXPECT_EQ(queue.Peek(), nullptr);
   auto first = std::make_shared<PreparedBatch>();
@@ -273,7 +274,7 @@ TEST(WorkerStatsTest, StagesAndStepsBecomeSpans) {
   EXPECT_EQ(batch.tracks(batch.track(3)), "training");
 }
 
-TEST(WorkerStatsTest, LossesOfALostReportGoWithTheNextOneAndAreBounded) {
+TEST(WorkerStatsTest, LossesOfALostReportGoWithTheNextOneWithinABound) {
   WorkerStats stats("job", 0, 2, nullptr);
   for (int i = 0; i < 4; ++i) stats.AddStep(1, 1, 1);
   const WorkerProgress lost = stats.TakeProgress();
@@ -290,7 +291,7 @@ TEST(WorkerStatsTest, LossesOfALostReportGoWithTheNextOneAndAreBounded) {
   EXPECT_EQ(newest.losses(most - 1).step(), 6u + 2 * most);
 }
 
-TEST_F(TrainersTest, ProgressTellsHowFullTheQueueIs) {
+TEST_F(TrainersTest, ProgressReportsHowFullTheQueueIs) {
   BatchQueue queue(4);
   EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
   stats_.WatchQueue(&queue);
@@ -304,7 +305,7 @@ TEST_F(TrainersTest, ProgressTellsHowFullTheQueueIs) {
   EXPECT_EQ(stats_.Progress().batches_capacity(), 0);
 }
 
-TEST_F(TrainersTest, ThatNoBatchGoesUpAheadAnyMoreIsToldOnce) {
+TEST_F(TrainersTest, LosingRoomForTheNextBatchIsLoggedOnce) {
   std::vector<std::string> lines;
   WorkerStats stats("job", 0, /*log_every=*/100,
                     [&](const std::string& line) { lines.push_back(line); });
@@ -316,13 +317,12 @@ TEST_F(TrainersTest, ThatNoBatchGoesUpAheadAnyMoreIsToldOnce) {
   EXPECT_FALSE(stats.Progress().device().no_room_ahead());
   net_.device.no_room_ahead = true;
   for (int i = 0; i < 3; ++i) stats.AddStep(1, 0, 1);
-  EXPECT_THAT(lines,
-              testing::ElementsAre(testing::AllOf(testing::HasSubstr("device memory is short"),
-                                                  testing::HasSubstr("lower train.batch_size "))));
+  EXPECT_THAT(lines, testing::ElementsAre(testing::AllOf(testing::HasSubstr("device memory"),
+                                                         testing::HasSubstr("train.batch_size "))));
   EXPECT_TRUE(stats.Progress().device().no_room_ahead());
 }
 
-TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
+TEST_F(TrainersTest, ProgressReportsTheUseOfTheDevice) {
   WorkerStats stats("job", 0, /*log_every=*/1, nullptr);
   stats.WatchNet(&net_);
   EXPECT_FALSE(stats.Progress().has_device());  // the CPU
@@ -341,7 +341,7 @@ TEST_F(TrainersTest, ProgressTellsWhatTheDeviceDoes) {
   EXPECT_EQ(use.bytes_limit(), 100u);
   EXPECT_EQ(use.busy_seconds(), 1005);
   EXPECT_EQ(use.steps_ahead(), 9u);
-  // 1000 s, which this device claims, in less than `wall`.
+  // The device claims 1000 busy seconds within less than `wall`.
   EXPECT_GE(use.busy_share(), 1000 / wall);
   EXPECT_TRUE(std::isfinite(use.busy_share()));
 }

@@ -1,4 +1,4 @@
-// Which device a worker takes, on machines that are made up.
+// Checks which device a worker takes, on imaginary machines.
 #include "worker/worker_device.h"
 
 #include <unistd.h>
@@ -42,9 +42,11 @@ class WorkerDeviceTest : public ::testing::Test {
   absl::StatusOr<WorkerDevice> Take(const char* request) {
     return TakeDevice(*ParseDeviceRequest(request), devices_);
   }
-  // What a worker that was asked for a device is told.
-  static absl::Status NotTaken(const char* why) {
-    return absl::FailedPreconditionError(absl::StrCat(why, "; --device=cpu computes on the CPU"));
+  // The worker refuses with `code`, says why and offers the CPU.
+  static void ExpectNotTaken(const absl::StatusOr<WorkerDevice>& taken, absl::StatusCode code,
+                             const char* why) {
+    EXPECT_EQ(taken.status().code(), code);
+    EXPECT_THAT(Name(taken), AllOf(HasSubstr(why), HasSubstr("--device=cpu")));
   }
   // "cpu", "cuda:0" or the error.
   static std::string Name(const absl::StatusOr<WorkerDevice>& taken) {
@@ -69,25 +71,24 @@ TEST_F(WorkerDeviceTest, EachWorkerGetsTheNextFreeDevice) {
     ASSERT_EQ(Name(second), "cuda:1");
     const auto third = Take("cuda");
     EXPECT_EQ(third.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(Name(third), AllOf(HasSubstr("no CUDA device is free: cuda:0 (Fake): another"),
-                                   HasSubstr("cuda:1 (Fake): another"), HasSubstr("--device=cpu")));
+    EXPECT_THAT(Name(third), AllOf(HasSubstr("cuda:0 (Fake)"), HasSubstr("cuda:1 (Fake)"),
+                                   HasSubstr("--device=cpu")));
   }
   EXPECT_EQ(Name(Take("cuda")), "cuda:1");  // its worker has ended
 }
 
-TEST_F(WorkerDeviceTest, ADeviceThatIsNamedIsThatOneOrAnError) {
+TEST_F(WorkerDeviceTest, ANamedDeviceIsTakenOrAnError) {
   const auto second = Take("cuda:1");
   ASSERT_EQ(Name(second), "cuda:1");
   const auto again = Take("cuda:1");
   EXPECT_EQ(again.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(Name(again), AllOf(HasSubstr("cuda:1 (Fake): another worker of this host has it"),
+  EXPECT_THAT(Name(again), AllOf(HasSubstr("cuda:1 (Fake)"), HasSubstr("another worker"),
                                  HasSubstr("--device=cuda")));
   EXPECT_EQ(Name(Take("cuda")), "cuda:0");
-  EXPECT_EQ(Take("cuda:2").status(),
-            absl::NotFoundError("only two; --device=cpu computes on the CPU"));
+  ExpectNotTaken(Take("cuda:2"), absl::StatusCode::kNotFound, "only two");
 }
 
-// Another ordinal of the same device: CUDA_VISIBLE_DEVICES of two processes differ.
+// The same device has another ordinal in a process with another CUDA_VISIBLE_DEVICES.
 TEST_F(WorkerDeviceTest, ADeviceIsKnownByItsUuid) {
   const auto first = Take("cuda:0");
   ASSERT_EQ(Name(first), "cuda:0");
@@ -96,36 +97,37 @@ TEST_F(WorkerDeviceTest, ADeviceIsKnownByItsUuid) {
   EXPECT_THAT(Name(Take("cuda:1")), HasSubstr("another worker"));
 }
 
-TEST_F(WorkerDeviceTest, OneThatCannotBeUsedIsFreeAgainAndTheNextIsTaken) {
+TEST_F(WorkerDeviceTest, AnUnusableDeviceIsReleasedAndTheNextOneTaken) {
   broken_ = 0;
   EXPECT_EQ(Name(Take("cuda")), "cuda:1");
-  EXPECT_EQ(Take("cuda:0").status(), NotTaken("is broken"));
+  ExpectNotTaken(Take("cuda:0"), absl::StatusCode::kFailedPrecondition, "is broken");
   broken_ = -1;
   EXPECT_EQ(Name(Take("cuda:0")), "cuda:0");
 }
 
-TEST_F(WorkerDeviceTest, AutoIsADeviceOrTheCpuAndSaysWhy) {
+TEST_F(WorkerDeviceTest, AutoTakesADeviceOrTheCpuAndSaysWhy) {
   const auto first = Take("auto");
   ASSERT_EQ(Name(first), "cuda:0");
-  EXPECT_THAT(first->line, HasSubstr("(device auto: the first that is free)"));
+  EXPECT_THAT(first->line, HasSubstr("device auto"));
   const auto second = Take("auto");
   ASSERT_EQ(Name(second), "cuda:1");
   const auto third = Take("auto");
   ASSERT_EQ(Name(third), "cpu");
-  EXPECT_THAT(third->line, Not(HasSubstr("--device=cpu")));  // it does
-  EXPECT_THAT(third->line, StartsWith("computes on the CPU, as device auto found no other: no CUDA "
-                                      "device is free"));
+  EXPECT_THAT(third->line, Not(HasSubstr("--device=cpu")));  // it is on the CPU already
+  EXPECT_THAT(third->line, AllOf(StartsWith("computes on the CPU"), HasSubstr("device auto"),
+                                 HasSubstr("cuda:0 (Fake)")));
   listed_ = absl::FailedPreconditionError("no driver");
-  EXPECT_EQ(Take("auto")->line, "computes on the CPU, as device auto found no other: no driver");
+  EXPECT_THAT(Take("auto")->line, AllOf(StartsWith("computes on the CPU"), HasSubstr("no driver")));
 }
 
 TEST_F(WorkerDeviceTest, WithoutADriverTheErrorIsThatOfTheRuntime) {
   listed_ = absl::FailedPreconditionError("no driver");
-  EXPECT_EQ(Take("cuda").status(), NotTaken("no driver"));
-  EXPECT_EQ(Take("cuda:0").status(), NotTaken("no driver"));
+  ExpectNotTaken(Take("cuda"), absl::StatusCode::kFailedPrecondition, "no driver");
+  ExpectNotTaken(Take("cuda:0"), absl::StatusCode::kFailedPrecondition, "no driver");
   DeviceRequest request = *ParseDeviceRequest("cuda");
   request.origin = "--device=cuda";
-  EXPECT_EQ(TakeDevice(request, devices_).status(), NotTaken("--device=cuda: no driver"));
+  ExpectNotTaken(TakeDevice(request, devices_), absl::StatusCode::kFailedPrecondition,
+                 "--device=cuda: no driver");
 }
 
 TEST_F(WorkerDeviceTest, TheCpuAsksForNoDevice) {

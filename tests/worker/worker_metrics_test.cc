@@ -15,7 +15,7 @@ std::string Text(const WorkerMetrics& metrics) {
   return prometheus::TextSerializer().Serialize(metrics.registry()->Collect());
 }
 
-TEST(WorkerMetricsTest, OnACudaDeviceItsUseIsThere) {
+TEST(WorkerMetricsTest, ACudaDeviceHasMetrics) {
   ComputeDevice device;
   device.kind = ComputeDevice::kCuda;
   device.ordinal = 1;
@@ -42,7 +42,7 @@ TEST(WorkerMetricsTest, OnACudaDeviceItsUseIsThere) {
   EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_device_bytes{device=\"cuda:1\"} 0\n"));
 }
 
-TEST(WorkerMetricsTest, HotRowsAreCountedOverJobsAndNeverFall) {
+TEST(WorkerMetricsTest, HotRowCountersAddUpOverJobsAndNeverFall) {
   WorkerMetrics metrics((ComputeDevice()));
   WorkerProgress progress;
   HotRowUse* use = progress.mutable_hot_rows();
@@ -62,7 +62,7 @@ TEST(WorkerMetricsTest, HotRowsAreCountedOverJobsAndNeverFall) {
     EXPECT_THAT(text, HasSubstr(std::string("\nsluice_worker_hot_row_") + line));
 }
 
-TEST(WorkerMetricsTest, OnTheCpuThereAreNone) {
+TEST(WorkerMetricsTest, TheCpuHasNoDeviceMetrics) {
   EXPECT_THAT(Text(WorkerMetrics(ComputeDevice())), Not(HasSubstr("sluice_worker_device")));
 }
 
