@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
@@ -47,6 +48,13 @@ absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--", flag.name, "=", value, " is no whole number",
         digits ? " in digits; give --" : "; give e.g. --", flag.name, "=", digits.value_or("2")));
+  }
+  // A shell expands ~ only at the beginning of a word. A folder of that name would be an accident.
+  const std::string tilde = "~/";
+  if (absl::StartsWith(value, tilde) || absl::StrContains(value, "=" + tilde)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag.name, "=", value, ": the shell did not expand ~ here; write --",
+                     flag.name, "=", absl::StrReplaceAll(value, {{tilde, "$HOME/"}})));
   }
   if (flag.kind == FlagKind::kBool && !absl::SimpleAtob(value, &yes)) {
     return absl::InvalidArgumentError(

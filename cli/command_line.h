@@ -2,6 +2,7 @@
 // [word]...`
 //
 // Every command has its own flags: another's, or a misspelt one, is an error with a suggestion.
+//
 // Thread safety: plain data.
 #pragma once
 

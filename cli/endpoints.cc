@@ -92,11 +92,21 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
   const auto parsed = ParseAddress(address);
   // Of another host nothing is known.
   if (named || !parsed.ok() || !IsLoopback(parsed->host)) return address;
-  for (const Endpoint& e : ReadEndpoints(LogDirOf(command))) {
+  const std::string log_dir = LogDirOf(command);
+  const std::vector<Endpoint> endpoints = ReadEndpoints(log_dir);
+  for (const Endpoint& e : endpoints) {
     if (e.role == "scheduler" && e.address == address && !IsGone(e)) return address;
   }
+  for (const Endpoint& e : endpoints) {
+    if (!IsAlive(e)) continue;
+    return absl::UnavailableError(
+        absl::StrCat("the scheduler ", address, " that ", log_dir,
+                     "/endpoints.log names has ended, but ", e.role, " ", e.rank, " (pid ", e.pid,
+                     ") still runs; stop what is left with sluice down --log_dir=", log_dir,
+                     ", then start a cluster with sluice up, or give --scheduler=HOST:PORT"));
+  }
   return absl::UnavailableError(
-      absl::StrCat("no cluster runs: the scheduler ", address, " that ", LogDirOf(command),
+      absl::StrCat("no cluster runs: the scheduler ", address, " that ", log_dir,
                    "/endpoints.log names has ended; start one with sluice up, or give "
                    "--scheduler=HOST:PORT"));
 }

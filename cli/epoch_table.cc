@@ -96,9 +96,9 @@ std::string EvalText(const EvalMetrics& eval) {
   if (eval.auc_standard_error() > 0)
     absl::StrAppendFormat(&text, " (standard error %.5f)", eval.auc_standard_error());
   absl::StrAppendFormat(
-      &text, " log loss %.5f accuracy %.5f MAE %.5f RMSE %.5f calibration %.4f on %s examples\n",
-      eval.log_loss(), eval.accuracy(), eval.mae(), eval.rmse(), eval.calibration(),
-      WithCommas(eval.examples()));
+      &text, " on %s\n       log loss %.5f, accuracy %.5f, MAE %.5f, RMSE %.5f, calibration %.4f\n",
+      Counted(eval.examples(), "example"), eval.log_loss(), eval.accuracy(), eval.mae(),
+      eval.rmse(), eval.calibration());
   if (eval.has_auc()) return text + BinningNote(eval);
   return absl::StrCat(text, "note: the AUC is undefined",
                       eval.auc_undefined().empty() ? "" : absl::StrCat(": ", eval.auc_undefined()),

@@ -18,8 +18,8 @@ std::string EpochTable(const google::protobuf::RepeatedPtrField<EpochResult>& ep
 
 // "0.91426"; "-" when it is undefined.
 std::string AucText(const EvalMetrics& eval, int decimals);
-// "final: AUC 0.91426 (standard error 0.00226) log loss ... on 16,281 examples\n", and a note when
-// the AUC is undefined, or when its binning error is not small beside its standard error.
+// "final: AUC 0.91426 (standard error 0.00226) on 16,281 examples\n       log loss ...\n", and a
+// note when the AUC is undefined, or when its binning error is not small beside its standard error.
 std::string EvalText(const EvalMetrics& eval);
 
 }  // namespace sluice::cli

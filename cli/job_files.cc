@@ -12,13 +12,22 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
+#include "model/built_in_models.h"
 #include "model/data/data_source.h"
 #include "model/model_match.h"
+#include "model/model_spec.h"
 
 namespace sluice::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+absl::Status CheckMatches(const std::string& field,
+                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+  const absl::Status found = ExpandFiles(patterns).status();
+  if (!absl::IsNotFound(found)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", found.message()));
+}
 
 absl::Status CheckReadable(const std::string& field,
                            const google::protobuf::RepeatedPtrField<std::string>& patterns) {
@@ -97,17 +106,25 @@ absl::Status CheckTraceWritable(const std::string& file) {
 }  // namespace
 
 absl::Status CheckWhatIsHere(const JobConfig& job) {
-  SLUICE_ASSIGN_OR_RETURN(const auto schema, FeatureSchema::Create(job));
-  SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), schema));
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), model->schema()));
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
   SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
-  return CheckInitialModel(job).status();
+  return CheckInitialModel(job, BuiltInSpecs()).status();
+}
+
+absl::Status CheckDataIsHere(const JobConfig& job) {
+  if (!job.evaluate_only())
+    SLUICE_RETURN_IF_ERROR(CheckMatches("data.train_files", job.data().train_files()));
+  return CheckMatches("data.eval_files", job.data().eval_files());
 }
 
 std::vector<std::string> WarningsOf(const JobConfig& job) {
-  const auto warnings = CheckInitialModel(job);
-  return warnings.ok() ? *warnings : std::vector<std::string>();
+  std::vector<std::string> warnings = WarnOfFilesNamedAgain(job);
+  const auto of_model = CheckInitialModel(job, BuiltInSpecs());
+  if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
+  return warnings;
 }
 
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output) {

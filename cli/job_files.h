@@ -20,6 +20,11 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
 // model must fit. INVALID_ARGUMENT names what does not. Workers report files that are missing here.
 absl::Status CheckWhatIsHere(const JobConfig& job);
 
+// Every pattern of the job's data files matches a file on this host. For a job whose workers can
+// only run here, since its scheduler listens on a loopback address; they may be able to read what
+// this user cannot. INVALID_ARGUMENT names field and pattern.
+absl::Status CheckDataIsHere(const JobConfig& job);
+
 // The warnings about the job that its status has later, a line each: for a dry run.
 std::vector<std::string> WarningsOf(const JobConfig& job);
 

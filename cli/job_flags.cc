@@ -5,19 +5,18 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "model/built_in_models.h"
 #include "model/data/data_source.h"
 #include "model/data/header_line.h"
-#include "model/features/feature_schema.h"
 #include "model/model_spec.h"
 
 namespace sluice::cli {
 namespace {
 
-// What only those who use the configuration know: that it makes a model and a reader.
+// Checks what common/config cannot: that the configuration makes a model and a reader.
 absl::Status CheckModelAndData(const JobConfig& job) {
-  SLUICE_RETURN_IF_ERROR(ModelSpec::Create(job).status());
-  SLUICE_ASSIGN_OR_RETURN(auto schema, FeatureSchema::Create(job));
-  return DataSource::Create(job.data(), std::move(schema)).status();
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  return DataSource::Create(job.data(), model->schema()).status();
 }
 
 }  // namespace
@@ -39,7 +38,7 @@ std::vector<FlagSpec> JobFlags() {
                                   absl::AsciiStrToUpper(option.name), ")")});
   }
   flags.push_back({"set", FlagKind::kText, "PATH=VALUE", "",
-                   "overrides any field, e.g. --set model.wide_deep.dropout=0.2", true});
+                   "overrides any field, e.g. --set train.reader_threads=2", true});
   flags.push_back({"overwrite", FlagKind::kBool, "", "",
                    "replace files at --trace and in --output_dir that Sluice did not write"});
   flags.push_back({"dry_run", FlagKind::kBool, "", "", "print the effective config and end"});
@@ -72,7 +71,8 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
     overrides.push_back(
         {"overwrite", command.Switch("overwrite") ? "true" : "false", "--overwrite"});
   }
-  return LoadJobConfig(command.Text("job"), overrides, &CheckModelAndData, &ColumnsOfData);
+  return LoadJobConfig(command.Text("job"), overrides, BuiltInSpecs(), &CheckModelAndData,
+                       &ColumnsOfData);
 }
 
 }  // namespace sluice::cli

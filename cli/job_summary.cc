@@ -6,8 +6,9 @@
 #include "absl/strings/str_join.h"
 #include "cli/progress.h"
 #include "common/config/job_config.h"
+#include "model/built_in_models.h"
 #include "model/data/data_source.h"
-#include "model/model.h"
+#include "model/model_spec.h"
 
 namespace sluice::cli {
 namespace {
@@ -101,9 +102,9 @@ std::string DescribeData(const JobConfig& job) {
 }
 
 std::string DescribeModel(const JobConfig& job) {
-  const auto model = Model::Create(job);
+  const auto model = ModelSpec::Create(job, BuiltInSpecs());
   if (!model.ok()) return absl::StrCat("model: ", model.status().message());
-  std::string text = absl::StrCat("model: ", job.model().has_wide_deep() ? "wide_deep, " : "",
+  std::string text = absl::StrCat("model: ", ModelNameOf(job.model()), ", ",
                                   Counted(job.features_size(), "feature"), ", ",
                                   Counted((*model)->tables().size(), "table"), ": ");
   uint64_t dense = 0;

@@ -14,10 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
 #include "common/base/clock.h"
+#include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/process_space.h"
+#include "common/daemon/thread_limit.h"
+#include "common/transport/retry.h"
 
 namespace sluice::cli {
 namespace {
@@ -81,6 +84,9 @@ std::vector<FlagSpec> ClusterFlags() {
 }
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options options) {
+  const int daemons =
+      1 + options.config.pservers_size() + static_cast<int>(options.config.worker_num());
+  SLUICE_RETURN_IF_ERROR(CheckThreadLimit((daemons + 1) * kThreadsOfADaemon));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(std::move(options)));
   SLUICE_RETURN_IF_ERROR(cluster->Prepare());
   SLUICE_RETURN_IF_ERROR(cluster->Spawn(ROLE_SCHEDULER, 0, {}));
@@ -121,6 +127,7 @@ absl::Status LocalCluster::Release() {
 absl::Status LocalCluster::Prepare() {
   SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(options_.config));
   SLUICE_ASSIGN_OR_RETURN(binaries_, ExecutableFolder());
+  // LogFolder has made sure that this file and cluster.textproto are Sluice's.
   std::error_code error;
   std::filesystem::remove(options_.logs->path() + "/endpoints.log", error);
   if (error) {
@@ -135,7 +142,7 @@ absl::Status LocalCluster::Prepare() {
   }
   const std::string file = options_.logs->cluster_file();
   std::ofstream out(file);
-  out << ToTextproto(options_.config);
+  out << kOwnClusterLine << ToTextproto(options_.config);
   out.close();
   if (out) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -196,7 +203,7 @@ void LocalCluster::TellOfDeaths() {
     request.set_reason(absl::StrCat("its process ", DescribeExit(*status)));
     const absl::Status told = client_->MemberEnded(request);
     // A scheduler that is stopped for a moment is told later.
-    if (absl::IsUnavailable(told)) return;
+    if (GotNoAnswer(told)) return;
     child.told = true;
   }
 }

@@ -2,7 +2,9 @@
 //
 // Invariants: the processes lie in the folder of this executable; those of a cluster that is not
 // detached end with this process, whatever ends it, and so do those of a detached one until
-// Release. Thread safety: one thread at a time, Start on the main one.
+// Release.
+//
+// Thread safety: one thread at a time, Start on the main one.
 #pragma once
 
 #include <memory>

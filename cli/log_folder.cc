@@ -1,16 +1,41 @@
 #include "cli/log_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
+#include "common/base/env.h"
+#include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr int kMostClusters = 1000;
+
+// Earlier versions wrote cluster.textproto without kOwnClusterLine. Such a file is known by its
+// exact form and by pservers at port 0, which no cluster started by hand has.
+bool IsClusterOfAnEarlierVersion(const std::string& file) {
+  const auto text = Env::Real()->ReadFile(file);
+  const auto config = ReadClusterConfig(file);
+  return text.ok() && config.ok() && config->name() == "local" &&
+         std::all_of(config->pservers().begin(), config->pservers().end(),
+                     [](const std::string& address) { return address == "127.0.0.1:0"; }) &&
+         ToTextproto(*config) == *text;
+}
+
+absl::Status CheckOwn(const std::string& file, FileKind kind) {
+  if (CheckReplaceable(Env::Real(), file, kind, false, "log_dir").ok()) return absl::OkStatus();
+  if (kind == FileKind::kClusterConfig && IsClusterOfAnEarlierVersion(file))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(file,
+                   " exists, and nothing in it shows that Sluice wrote it; move it away, or "
+                   "give another --log_dir"));
+}
 
 }  // namespace
 
@@ -21,8 +46,11 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat("cannot use the log folder ", path, ": ",
                                                    error.message(), "; give a writable --log_dir"));
   }
+  // Before the lock makes a file here.
+  SLUICE_RETURN_IF_ERROR(CheckOwn(path + "/endpoints.log", FileKind::kEndpoints));
   uint32_t holder = 0;
-  absl::StatusOr<FileLock> lock = FileLock::Take(path + "/cluster.textproto", &holder);
+  const std::string cluster_file = path + "/cluster.textproto";
+  absl::StatusOr<FileLock> lock = FileLock::Take(cluster_file, &holder);
   if (absl::IsAlreadyExists(lock.status())) {
     return absl::FailedPreconditionError(
         absl::StrCat("another sluice launch or up uses ", path,
@@ -33,6 +61,8 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(lock.status().message(), "; give a writable --log_dir"));
   }
+  // After the lock: another launch may have been writing the file.
+  SLUICE_RETURN_IF_ERROR(CheckOwn(cluster_file, FileKind::kClusterConfig));
   for (const Endpoint& e : ReadEndpoints(path)) {
     if (!IsAlive(e)) continue;
     return absl::FailedPreconditionError(absl::StrCat(

@@ -1,7 +1,9 @@
 // The folder of a local cluster's logs, which no other cluster uses.
 //
 // Lock: the launcher has <folder>/cluster.textproto locked while it lives; after that, the
-// processes that endpoints.log names keep the folder. Thread safety: one thread at a time.
+// processes that endpoints.log names keep the folder.
+//
+// Thread safety: one thread at a time.
 #pragma once
 
 #include <string>
@@ -14,7 +16,8 @@ namespace sluice::cli {
 class LogFolder {
  public:
   // Makes the folder when it is missing; what it holds stays. FAILED_PRECONDITION: another cluster
-  // uses it. INVALID_ARGUMENT: it cannot be used.
+  // uses it. INVALID_ARGUMENT: it cannot be used, or holds a cluster.textproto or endpoints.log
+  // that Sluice did not write, and that a cluster would replace.
   static absl::StatusOr<LogFolder> Take(const std::string& path);
   // `path`, or the first of path-2, path-3, ... that no other cluster uses.
   static absl::StatusOr<LogFolder> TakeOrNext(const std::string& path);

@@ -8,50 +8,31 @@
 #include "common/base/file_origin.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
+#include "common/config/output_folder.h"
 #include "model/data/data_source.h"
 
 namespace sluice::cli {
 namespace {
 
-struct OutputFile {
-  std::string what;
-  std::string path;
-  FileKind kind;
-};
-
-std::vector<OutputFile> OutputsOf(const JobConfig& job) {
-  std::vector<OutputFile> outputs;
-  std::string dir = job.output_dir();
-  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
-  if (!dir.empty()) {
-    outputs.push_back({"output_dir", dir + "/job.textproto", FileKind::kJobConfig});
-    outputs.push_back({"output_dir", dir + "/result.json", FileKind::kResult});
-    outputs.push_back({"output_dir", dir + "/model_result.json", FileKind::kResult});
-    outputs.push_back({"output_dir", dir + "/model/MANIFEST", FileKind::kManifest});
+std::vector<InputFile> InputsBesideModel(const JobConfig& job, const std::string& job_file) {
+  std::vector<InputFile> inputs = {{"the job file", job_file}};
+  for (const auto* patterns : {&job.data().train_files(), &job.data().eval_files()}) {
+    for (const std::string& file : ExpandFiles(*patterns).value_or(std::vector<std::string>()))
+      inputs.push_back({"a data file of the job", file});
   }
-  if (!job.trace_file().empty())
-    outputs.push_back({"trace_file", job.trace_file(), FileKind::kTrace});
-  return outputs;
+  return inputs;
 }
-
-// A job may save its model over the one that it starts from, which is put in place only when it is
-// whole.
-bool MayReplaceInput(const OutputFile& output) { return output.kind == FileKind::kManifest; }
 
 absl::Status AsBadUsage(const absl::Status& status) {
   return status.ok() ? status : absl::InvalidArgumentError(status.message());
 }
 
 // Another output of the job would take the place of the trace.
-absl::Status CheckTraceIsNoOther(const std::vector<OutputFile>& outputs) {
+absl::Status CheckTraceIsNoOther(const std::string& trace, const std::vector<OutputFile>& outputs) {
   namespace fs = std::filesystem;
-  if (outputs.empty() || outputs.back().kind != FileKind::kTrace) return absl::OkStatus();
   std::error_code error;
-  const std::string& trace = outputs.back().path;
   for (const OutputFile& other : outputs) {
-    if (other.kind == FileKind::kTrace ||
-        fs::weakly_canonical(other.path, error) != fs::weakly_canonical(trace, error))
-      continue;
+    if (fs::weakly_canonical(other.path, error) != fs::weakly_canonical(trace, error)) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("trace_file: ", trace,
                      " is a file of output_dir that the job writes; give another --trace"));
@@ -72,12 +53,8 @@ std::vector<InputFile> FilesOfModel(const std::string& model_dir) {
 }
 
 std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_file) {
-  std::vector<InputFile> inputs = FilesOfModel(job.initial_model());
-  inputs.push_back({"the job file", job_file});
-  for (const auto* patterns : {&job.data().train_files(), &job.data().eval_files()}) {
-    for (const std::string& file : ExpandFiles(*patterns).value_or(std::vector<std::string>()))
-      inputs.push_back({"a data file of the job", file});
-  }
+  std::vector<InputFile> inputs = InputsBesideModel(job, job_file);
+  for (InputFile& file : FilesOfModel(job.initial_model())) inputs.push_back(std::move(file));
   return inputs;
 }
 
@@ -95,21 +72,28 @@ absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
 
 absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_file) {
   const std::vector<InputFile> inputs = InputsOf(job, job_file);
-  const std::vector<OutputFile> outputs = OutputsOf(job);
+  // A job may save its model over the one that it starts from, which is replaced only when the new
+  // one is complete.
+  const std::vector<InputFile> beside_model = InputsBesideModel(job, job_file);
+  const std::vector<OutputFile> outputs = OutputFilesOf(job.output_dir());
   for (const OutputFile& output : outputs) {
-    if (MayReplaceInput(output)) continue;
-    SLUICE_RETURN_IF_ERROR(CheckIsNoInput(output.what, output.path, inputs));
+    SLUICE_RETURN_IF_ERROR(
+        CheckIsNoInput("output_dir", output.path, output.of_model ? beside_model : inputs));
   }
-  return CheckTraceIsNoOther(outputs);
+  if (job.trace_file().empty()) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(CheckIsNoInput("trace_file", job.trace_file(), inputs));
+  return CheckTraceIsNoOther(job.trace_file(), outputs);
 }
 
 absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file) {
   SLUICE_RETURN_IF_ERROR(CheckJobKeepsInputs(job, job_file));
-  for (const OutputFile& output : OutputsOf(job)) {
-    SLUICE_RETURN_IF_ERROR(AsBadUsage(
-        CheckReplaceable(Env::Real(), output.path, output.kind, job.overwrite(), output.what)));
+  if (!job.output_dir().empty()) {
+    SLUICE_RETURN_IF_ERROR(
+        AsBadUsage(CheckOutputFolder(Env::Real(), job.output_dir(), job.overwrite())));
   }
-  return absl::OkStatus();
+  if (job.trace_file().empty()) return absl::OkStatus();
+  return AsBadUsage(CheckReplaceable(Env::Real(), job.trace_file(), FileKind::kTrace,
+                                     job.overwrite(), "trace_file"));
 }
 
 absl::Status CheckOutputFile(const std::string& flag, const std::string& output, bool overwrite,

@@ -18,6 +18,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/child_process.h"
 #include "cli/commands.h"
@@ -27,10 +28,12 @@
 #include "cli/output_files.h"
 #include "cli/progress.h"
 #include "cli/score_progress.h"
+#include "cli/unfinished_scores.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/saved_model.h"
 #include "model/predictor.h"
 
 namespace sluice::cli {
@@ -38,21 +41,26 @@ namespace {
 
 struct Part {
   pid_t pid = -1;
-  int pipe =
-      -1;  // the child's report: numbers of a Report, newline, text of bad lines or of the error
+  int pipe = -1;  // the child's report: ReportOf its summary, or the text of its error
   std::string file;
   uint64_t lines = 0;  // that it reports
 };
 
-struct Report {
-  uint64_t examples = 0, bad_lines = 0;
-  uint64_t max_bad_lines = 0;  // of the model's job
-  std::string bad_text;
-};
+// The numbers in a line, then the named bad lines, a line each.
+std::string ReportOf(const PredictSummary& summary) {
+  return absl::StrCat(summary.examples, " ", summary.bad.count, " ", summary.max_bad_lines, "\n",
+                      absl::StrJoin(summary.bad.first, "\n"));
+}
 
-Report ReportOf(const PredictSummary& summary) {
-  return {summary.examples, summary.bad.count, summary.max_bad_lines,
-          summary.bad.count > 0 ? summary.bad.Describe() : ""};
+bool ParseReport(const std::string& text, PredictSummary* summary) {
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  const std::vector<std::string> numbers = absl::StrSplit(lines[0], ' ');
+  lines.erase(lines.begin());
+  if (lines == std::vector<std::string>{""}) lines.clear();
+  summary->bad.first = std::move(lines);
+  return numbers.size() == 3 && absl::SimpleAtoi(numbers[0], &summary->examples) &&
+         absl::SimpleAtoi(numbers[1], &summary->bad.count) &&
+         absl::SimpleAtoi(numbers[2], &summary->max_bad_lines);
 }
 
 void WriteAll(int fd, const std::string& text) {
@@ -106,9 +114,7 @@ class SharedCounts {
               ? kBadUsage
               : kJobFailed);
   }
-  const Report report = ReportOf(*summary);
-  WriteAll(fd, absl::StrCat(report.examples, " ", report.bad_lines, " ", report.max_bad_lines, "\n",
-                            report.bad_text));
+  WriteAll(fd, ReportOf(*summary));
   _exit(kDone);
 }
 
@@ -160,8 +166,8 @@ std::string ReadReport(const Part& part, const SharedCounts& counts, ScoreProgre
   }
 }
 
-absl::StatusOr<Report> Finish(int number, const Part& part, const SharedCounts& counts,
-                              ScoreProgress* progress, Leftovers* leftovers) {
+absl::StatusOr<PredictSummary> Finish(int number, const Part& part, const SharedCounts& counts,
+                                      ScoreProgress* progress, Leftovers* leftovers) {
   const std::string text = ReadReport(part, counts, progress);
   close(part.pipe);
   siginfo_t ended;
@@ -177,16 +183,9 @@ absl::StatusOr<Report> Finish(int number, const Part& part, const SharedCounts& 
   }
   if (WEXITSTATUS(status) == kBadUsage) return absl::InvalidArgumentError(text);
   if (WEXITSTATUS(status) != kDone) return absl::InternalError(text);
-  Report report;
-  const std::vector<std::string> lines = absl::StrSplit(text, absl::MaxSplits('\n', 1));
-  const std::vector<std::string> numbers = absl::StrSplit(lines[0], ' ');
-  if (numbers.size() != 3 || !absl::SimpleAtoi(numbers[0], &report.examples) ||
-      !absl::SimpleAtoi(numbers[1], &report.bad_lines) ||
-      !absl::SimpleAtoi(numbers[2], &report.max_bad_lines)) {
-    return absl::InternalError(absl::StrCat("part ", number, " of the prediction gave no report"));
-  }
-  if (lines.size() > 1) report.bad_text = lines[1];
-  return report;
+  PredictSummary summary;
+  if (ParseReport(text, &summary)) return summary;
+  return absl::InternalError(absl::StrCat("part ", number, " of the prediction gave no report"));
 }
 
 // Appends the file to `out`; DATA_LOSS unless it has all the lines that were reported.
@@ -237,15 +236,14 @@ absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& tar
                                           "; is the disk full?"));
 }
 
-absl::StatusOr<Report> RunHere(const PredictOptions& options, ScoreProgress* progress) {
+absl::StatusOr<PredictSummary> RunHere(const PredictOptions& options, ScoreProgress* progress) {
   const OutputTarget target = ResolveOutput(options.output_file);
   std::vector<std::string> files;
   if (!target.in_place) files.push_back(UnfinishedName(target.path));
   Leftovers leftovers(std::move(files), "", 0);
   PredictOptions own = options;
   own.progress = [progress](uint64_t lines) { progress->Update(lines); };
-  SLUICE_ASSIGN_OR_RETURN(const PredictSummary summary, PredictFile(own));
-  return ReportOf(summary);
+  return PredictFile(own);
 }
 
 // Of the parts of a pipe or device, beside which no file can be.
@@ -258,7 +256,7 @@ absl::StatusOr<std::string> PartsFolder() {
                                           std::strerror(errno), "; set TMPDIR to a writable one"));
 }
 
-absl::StatusOr<Report> RunParts(const PredictOptions& options, ScoreProgress* progress) {
+absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProgress* progress) {
   const OutputTarget target = ResolveOutput(options.output_file);
   std::string folder;
   if (target.in_place) {
@@ -266,18 +264,20 @@ absl::StatusOr<Report> RunParts(const PredictOptions& options, ScoreProgress* pr
   }
   // No other process, and nobody's file, has these names.
   const std::string prefix =
-      target.in_place ? folder + "/scores" : absl::StrCat(target.path, ".", getpid());
+      PartPrefix(target.in_place ? folder + "/scores" : target.path, getpid());
   std::vector<std::string> files;
-  for (int i = 0; i < options.worker_num; ++i) files.push_back(absl::StrCat(prefix, ".part-", i));
-  const std::string whole = prefix + ".part-all";
+  for (int i = 0; i < options.worker_num; ++i) files.push_back(absl::StrCat(prefix, i));
+  const std::string whole = prefix + kJoinedParts;
   std::vector<std::string> all = files;
   all.push_back(whole);
   // Ends and removes what is left on every way out.
   Leftovers leftovers(std::move(all), folder, files.size());
 
+  if (!target.in_place) ClaimUnfinished(whole);
+
   const SharedCounts counts(files.size());
   SLUICE_ASSIGN_OR_RETURN(std::vector<Part> parts, StartParts(options, files, counts, &leftovers));
-  Report total;
+  PredictSummary total;
   absl::Status status;
   for (size_t i = 0; i < parts.size(); ++i) {
     const auto report = Finish(static_cast<int>(i), parts[i], counts, progress, &leftovers);
@@ -285,12 +285,12 @@ absl::StatusOr<Report> RunParts(const PredictOptions& options, ScoreProgress* pr
       status.Update(report.status());
       continue;
     }
-    parts[i].lines = report->examples + report->bad_lines;
+    parts[i].lines = report->examples + report->bad.count;
     total.examples += report->examples;
-    total.bad_lines += report->bad_lines;
+    total.bad.Merge(report->bad);
     total.max_bad_lines = report->max_bad_lines;
-    if (total.bad_text.empty()) total.bad_text = report->bad_text;
   }
+  if (status.ok()) status = CheckScored(options, total);
   if (status.ok()) status = Concatenate(parts, target, whole, options.replace);
   if (!status.ok()) return status;
   return total;
@@ -339,42 +339,20 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
   options.output_file = command.Text("output");
   options.id_column = command.Text("id_column");
   options.replace = command.Switch("overwrite");
+  if (command.Given("max_bad_lines"))
+    options.max_bad_lines = static_cast<uint64_t>(command.Number("max_bad_lines"));
   options.worker_num = static_cast<int>(workers);
   options.threads = ThreadsPerWorker(options.worker_num);
   return options;
 }
 
-// Says why the scores, which are written, are not to be trusted.
-int ExitCode(const ParsedCommand& command, const Report& report) {
-  const bool given = command.Given("max_bad_lines");
-  const uint64_t most =
-      given ? static_cast<uint64_t>(command.Number("max_bad_lines")) : report.max_bad_lines;
-  if (report.bad_lines > most) {
-    std::cerr << "sluice: that is more than "
-              << (given ? "--max_bad_lines " : "data.max_bad_lines of the model's job, ") << most
-              << "; mend the data, or give a higher --max_bad_lines" << std::endl;
-    return kJobFailed;
-  }
-  if (report.examples == 0 && report.bad_lines > 0) {
-    std::cerr << "sluice: no line is an example; is --data in the format of the model's job?"
-              << std::endl;
-    return kJobFailed;
-  }
-  return kDone;
-}
-
 // The scores take the place of nothing that they are made from, and of no other file unasked.
+// `options` has its files.
 absl::Status CheckOutput(const PredictOptions& options) {
   std::vector<InputFile> inputs = FilesOfModel(options.model_dir);
-  for (const std::string& pattern : options.data_files) {
-    if (pattern == "-") {
-      inputs.push_back({"the standard input", "/dev/stdin"});
-      continue;
-    }
-    google::protobuf::RepeatedPtrField<std::string> one;
-    *one.Add() = pattern;
-    for (const std::string& file : ExpandFiles(one).value_or(std::vector<std::string>()))
-      inputs.push_back({"a file of --data", file});
+  for (const std::string& file : options.data_files) {
+    inputs.push_back(file == "-" ? InputFile{"the standard input", "/dev/stdin"}
+                                 : InputFile{"a file of --data", file});
   }
   const OutputTarget target = ResolveOutput(options.output_file);
   // A terminal or pipe can be input and output at once.
@@ -382,27 +360,48 @@ absl::Status CheckOutput(const PredictOptions& options) {
   return CheckOutputFile("--output", options.output_file, options.replace, inputs);
 }
 
+// A file may be meant twice, and may come twice by patterns that overlap.
+void NoteFilesNamedAgain(const PredictOptions& options) {
+  std::vector<std::string> files = options.data_files;
+  std::sort(files.begin(), files.end());
+  for (auto again = std::adjacent_find(files.begin(), files.end()); again != files.end();
+       again = std::adjacent_find(again, files.end())) {
+    const std::string file = *again;
+    const auto end = std::find_if(again, files.end(), [&](const auto& f) { return f != file; });
+    std::cerr << "note: --data names " << file << " " << (end - again)
+              << " times, and it is scored each time" << std::endl;
+    again = end;
+  }
+}
+
 int Predict(const ParsedCommand& command) {
-  const auto options = OptionsFromFlags(command);
+  auto options = OptionsFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
   const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDERR_FILENO) == 1);
   if (!mode.ok()) return ReportError(mode.status());
+  if (const absl::Status model = ReadManifest(options->model_dir).status(); !model.ok())
+    return ReportError(model);
+  // Before the parts begin: all of them read the same files as they are now.
+  if (const absl::Status input = FixInput(&*options); !input.ok()) return ReportError(input);
   if (const absl::Status output = CheckOutput(*options); !output.ok()) return ReportError(output);
+  NoteFilesNamedAgain(*options);
   const bool scores_on_stdout = IsStdout(options->output_file);
   // On the standard error, as the scores may be on the standard output.
   ScoreProgress progress(*mode, Clock::Real(), &std::cerr);
-  const auto report =
+  const auto summary =
       options->worker_num == 1 ? RunHere(*options, &progress) : RunParts(*options, &progress);
   progress.Clear();
-  if (!report.ok()) return ReportError(report.status());
-  if (report->bad_lines > 0) {
-    std::cerr << "sluice: " << Counted(report->bad_lines, "line")
-              << (report->bad_lines == 1 ? " is" : " are")
-              << " no example and got nan: " << report->bad_text << std::endl;
+  if (!summary.ok()) return ReportError(summary.status());
+  const OutputTarget target = ResolveOutput(options->output_file);
+  if (!target.in_place) RemoveUnfinishedScores(target.path);
+  const BadLines& bad = summary->bad;
+  if (bad.count > 0) {
+    std::cerr << "sluice: " << Counted(bad.count, "line") << (bad.count == 1 ? " is" : " are")
+              << " no example and got nan: " << bad.Describe() << std::endl;
   }
-  (scores_on_stdout ? std::cerr : std::cout) << "scored " << Counted(report->examples, "example")
+  (scores_on_stdout ? std::cerr : std::cout) << "scored " << Counted(summary->examples, "example")
                                              << " into " << options->output_file << std::endl;
-  return ExitCode(command, *report);
+  return kDone;
 }
 
 }  // namespace
@@ -414,15 +413,19 @@ Command PredictCommand() {
   spec.flags = {
       {"model", FlagKind::kText, "DIR", "", "folder of a saved model: OUTPUT_DIR/model (required)"},
       {"data", FlagKind::kText, "FILE", "",
-       "files or globs, in the format of the model's job; - is standard input (required)", true},
-      {"output", FlagKind::kText, "FILE", "", "one probability a line (required)"},
+       "files or globs, in the format of the model's job; one named twice is scored twice; - is "
+       "standard input (required)",
+       true},
+      {"output", FlagKind::kText, "FILE", "",
+       "one probability a line; put in place when all is scored, and left as it was by an error "
+       "(required)"},
       {"id_column", FlagKind::kText, "NAME", "",
        "writes this column of the data and a tab before each probability"},
       {"overwrite", FlagKind::kBool, "", "", "replace --output when it exists"},
       {"worker_num", FlagKind::kNumber, "N", "1",
        "processes; the output is the same for any number"},
       {"max_bad_lines", FlagKind::kNumber, "N", "",
-       "exit with 1 when more lines are no example; else the model's job says it"},
+       "fail when more lines are no example; else the model's job says it"},
       {"progress", FlagKind::kText, "auto|live|plain", "auto",
        "one live line, or plain lines, on standard error"},
   };

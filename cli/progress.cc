@@ -12,8 +12,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "cli/data_text.h"
 #include "cli/epoch_table.h"
-#include "common/progress/hot_row_use.h"
+#include "common/daemon/hot_row_use.h"
 
 namespace sluice::cli {
 namespace {
@@ -114,12 +115,12 @@ std::string Totals(const JobStatus& status) {
   if (r.has_hot_rows()) absl::StrAppend(&text, Describe(r.hot_rows()), "\n");
   const StageSeconds& s = r.stages();
   if (s.compute() > 0) {
-    absl::StrAppendFormat(
-        &text,
-        "a worker spent: read %.2f s, dedup %.2f s, pull wait %.2f s, compute %.2f s, push "
-        "wait %.2f s\n",
-        s.read(), s.dedup(), s.pull_wait(), s.compute(), s.push_wait());
+    absl::StrAppendFormat(&text,
+                          "a worker spent: read %.2f s, dedup %.2f s, compute %.2f s,\n"
+                          "                pull wait %.2f s, push wait %.2f s\n",
+                          s.read(), s.dedup(), s.compute(), s.pull_wait(), s.push_wait());
   }
+  absl::StrAppend(&text, DataText(r.data(), status.config()));
   if (r.bad_lines() > 0) absl::StrAppend(&text, "bad lines: ", WithCommas(r.bad_lines()), "\n");
   if (r.examples_dropped() > 0) {
     absl::StrAppend(&text, "examples dropped by drop_last: ", WithCommas(r.examples_dropped()),

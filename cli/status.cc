@@ -6,8 +6,8 @@
 #include "cli/exit_codes.h"
 #include "cli/status_text.h"
 #include "cli/watch_job.h"
+#include "common/admin/status_json.h"
 #include "common/daemon/scheduler_client.h"
-#include "common/progress/status_json.h"
 
 namespace sluice::cli {
 namespace {

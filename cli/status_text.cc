@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "cli/epoch_table.h"
 #include "cli/progress.h"
+#include "common/daemon/hot_row_use.h"
 #include "common/daemon/identity.h"
-#include "common/progress/hot_row_use.h"
 
 namespace sluice::cli {
 namespace {

@@ -63,6 +63,8 @@ int Submit(const ParsedCommand& command) {
   if (!at.ok() || IsLoopback(at->host)) {
     absl::Status files = CheckOutputIsNoFile(*job);
     if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
+    // The scheduler may be behind a forwarded port, and the data on its hosts alone.
+    if (files.ok() && dry_run) files = CheckDataIsHere(*job);
     if (files.ok()) files = CheckWhatIsHere(*job);
     if (!files.ok()) return ReportError(files);
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/exit_codes.h"
 #include "common/base/clock.h"
+#include "common/transport/retry.h"
 
 namespace sluice::cli {
 namespace {
@@ -65,7 +66,12 @@ class Watch {
       return;
     }
     error_ = reply.status();
-    const bool silent = absl::IsUnavailable(error_) || absl::IsDeadlineExceeded(error_);
+    const bool silent = GotNoAnswer(error_);
+    if (absl::IsNotFound(error_) && !status_.job_id().empty()) {
+      error_ = absl::AbortedError(absl::StrCat(
+          "the scheduler at ", o_.client->address(), " no longer knows job ", o_.job_id,
+          ": it was restarted, and the job is lost, or has forgotten a job that ended long ago"));
+    }
     // From the end of the first call without an answer: this process may have been stopped during
     // it. A refusal (no such job) does not get better.
     if (!silent) {
@@ -129,7 +135,7 @@ int ReportEnd(const absl::StatusOr<JobStatus>& status) {
 }
 
 int ReportError(const absl::Status& status) {
-  const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  const bool unreachable = GotNoAnswer(status);
   const bool says_what_to_do = absl::StrContains(status.message(), "--scheduler");
   std::fprintf(stderr, "sluice: %s%s\n", std::string(status.message()).c_str(),
                unreachable && !says_what_to_do ? "; is it running, and is --scheduler right?" : "");

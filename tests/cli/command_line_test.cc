@@ -72,6 +72,7 @@ TEST(CommandLineTest, MistakesAreNamedWithTheNearestFlag) {
   EXPECT_THAT(Error({"--count"}), HasSubstr("--count=N"));
   EXPECT_THAT(Error({"--wait=perhaps"}), HasSubstr("neither true nor false"));
   EXPECT_THAT(Error({"a", "b"}), HasSubstr("'b'"));
+  EXPECT_THAT(Error({"--set=output_dir=~/x"}), HasSubstr("$HOME/x"));
 }
 
 TEST(CommandLineTest, HelpWinsAndNamesFlagsDefaultsAndExamples) {

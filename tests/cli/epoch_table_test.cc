@@ -120,9 +120,10 @@ TEST(EvalTextTest, AnUndefinedAucIsADashWithTheReason) {
   eval.set_auc_error_bound(1);
   eval.set_auc_undefined("no example has label 1");
   EXPECT_EQ(AucText(eval, 5), "-");
-  EXPECT_THAT(EvalText(eval),
-              AllOf(HasSubstr("final: AUC - log loss 0.30226"), Not(HasSubstr("bins")),
-                    HasSubstr("\nnote: the AUC is undefined: no example has label 1\n")));
+  EXPECT_THAT(
+      EvalText(eval),
+      AllOf(HasSubstr("final: AUC - on "), HasSubstr("log loss 0.30226"), Not(HasSubstr("bins")),
+            HasSubstr("\nnote: the AUC is undefined: no example has label 1\n")));
   eval.clear_auc_undefined();
   EXPECT_THAT(EvalText(eval), HasSubstr("\nnote: the AUC is undefined\n"));
 }

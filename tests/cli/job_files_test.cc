@@ -7,6 +7,7 @@
 
 #include "common/config/job_config.h"
 #include "common/saved_model/saved_model.h"
+#include "model/built_in_models.h"
 
 namespace sluice::cli {
 namespace {
@@ -54,6 +55,27 @@ TEST_F(JobFilesTest, ReadableDataAndAnOutputThatCanBeMadePassAndLeaveNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/a"));
 }
 
+TEST_F(JobFilesTest, DataOfAJobForThisHostMustExistButMayBelongToAnotherUser) {
+  EXPECT_TRUE(CheckDataIsHere(job_).ok());
+  job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
+  const absl::Status status = CheckDataIsHere(job_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("data.eval_files"), HasSubstr("none*.csv")));
+  job_.mutable_data()->clear_train_files();
+  job_.mutable_data()->clear_eval_files();
+  job_.mutable_data()->add_train_files(dir_ + "/none.csv");
+  EXPECT_FALSE(CheckDataIsHere(job_).ok());
+  job_.set_evaluate_only(true);
+  EXPECT_TRUE(CheckDataIsHere(job_).ok()) << "it reads no training data";
+}
+
+TEST_F(JobFilesTest, AFileThatSeveralEntriesNameIsAWarning) {
+  EXPECT_TRUE(WarningsOf(job_).empty());
+  job_.mutable_data()->add_train_files(dir_ + "/train-1.csv");
+  EXPECT_EQ(WarningsOf(job_).size(), 1u);
+}
+
 TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
   job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
   EXPECT_THAT(Refusal(),
@@ -86,13 +108,12 @@ TEST_F(JobFilesTest, WhatIsNotHereIsLeftToWhoReadsIt) {
 TEST_F(JobFilesTest, AFolderThatIsNoSavedModelIsRefused) {
   for (const std::string& folder : {dir_, dir_ + "/nothing"}) {
     job_.set_initial_model(folder);
-    EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: " + folder + " is no saved model"),
-                                 HasSubstr("resolved against the folder of the job file")));
+    EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: " + folder), HasSubstr("job file")));
   }
 }
 
 TEST_F(JobFilesTest, AModelWithOtherTablesIsRefused) {
-  const auto job = EffectiveJobConfig(job_, dir_);
+  const auto job = EffectiveJobConfig(job_, dir_, BuiltInSpecs());
   ASSERT_TRUE(job.ok()) << job.status();
   job_ = *job;
   job_.set_initial_model(dir_ + "/model");

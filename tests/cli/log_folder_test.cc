@@ -5,6 +5,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/local_cluster.h"
+#include "common/base/env.h"
+#include "common/base/file_origin.h"
+#include "common/config/job_config.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -14,6 +18,9 @@ namespace {
 class LogFolderTest : public ::testing::Test {
  protected:
   ~LogFolderTest() override { std::filesystem::remove_all(root_); }
+  static std::string Read(const std::string& path) {
+    return Env::Real()->ReadFile(path).value_or("");
+  }
   const std::string root_ = ::testing::TempDir() + "log_folder_test." + std::to_string(getpid());
   const std::string log_ = root_ + "/log";
 };
@@ -22,11 +29,9 @@ TEST_F(LogFolderTest, AFolderInUseIsRefusedAndLeftAsItIs) {
   auto first = LogFolder::Take(log_);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->path(), log_);
-  std::ofstream(first->cluster_file()) << "kept";
+  std::ofstream(first->cluster_file()) << kOwnClusterLine << "# kept";
   EXPECT_TRUE(absl::IsFailedPrecondition(LogFolder::Take(log_).status()));
-  std::string text;
-  std::ifstream(first->cluster_file()) >> text;
-  EXPECT_EQ(text, "kept");
+  EXPECT_EQ(Read(first->cluster_file()), std::string(kOwnClusterLine) + "# kept");
 }
 
 TEST_F(LogFolderTest, LaunchesSideBySideGetFoldersOfTheirOwn) {
@@ -41,8 +46,38 @@ TEST_F(LogFolderTest, LaunchesSideBySideGetFoldersOfTheirOwn) {
 
 TEST_F(LogFolderTest, AFolderOfProcessesThatHaveEndedIsFree) {
   ASSERT_TRUE(LogFolder::Take(log_).ok());
-  std::ofstream(log_ + "/endpoints.log") << "scheduler 0 127.0.0.1:1 " << getpid() << " -\n";
+  std::ofstream(log_ + "/endpoints.log")
+      << kOwnEndpointsLine << "scheduler 0 127.0.0.1:1 " << getpid() << " -\n";
   EXPECT_TRUE(LogFolder::Take(log_).ok()) << "this process is no scheduler";
+}
+
+TEST_F(LogFolderTest, FilesThatSluiceDidNotWriteRefuseTheFolder) {
+  for (const char* name : {"cluster.textproto", "endpoints.log"}) {
+    std::filesystem::remove_all(root_);
+    std::filesystem::create_directories(log_);
+    const std::string file = log_ + "/" + name;
+    std::ofstream(file) << "# mine\n";
+    for (const auto& refused : {LogFolder::Take(log_), LogFolder::TakeOrNext(log_)}) {
+      EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+      EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr(file));
+    }
+    EXPECT_EQ(Read(file), "# mine\n");
+    EXPECT_THAT(*Env::Real()->List(log_), ::testing::ElementsAre(name)) << "nothing came beside it";
+  }
+}
+
+TEST_F(LogFolderTest, TheClusterFileOfAnEarlierVersionIsRecognised) {
+  std::filesystem::create_directories(log_);
+  const std::string file = log_ + "/cluster.textproto";
+  const std::string text = ToTextproto(LoopbackCluster("127.0.0.1:0", 2, 1));
+  std::ofstream(file) << text;
+  EXPECT_TRUE(LogFolder::Take(log_).ok());
+  ClusterConfig fixed_port = LoopbackCluster("127.0.0.1:0", 2, 1);
+  fixed_port.set_pservers(1, "127.0.0.1:7001");
+  for (const std::string& foreign : {"# mine\n" + text, ToTextproto(fixed_port)}) {
+    std::ofstream(file) << foreign;
+    EXPECT_FALSE(LogFolder::Take(log_).ok()) << foreign;
+  }
 }
 
 TEST_F(LogFolderTest, AFolderThatCannotBeMadeIsNoReasonForAnother) {

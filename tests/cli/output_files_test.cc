@@ -55,6 +55,7 @@ TEST_F(OutputFilesTest, AFreshFolderAndOneOfSluicePass) {
   EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
   Write("out/job.textproto", kOwnConfigLine);
   Write("out/model/MANIFEST", "version: 1\nmodel_digest: \"0\"\n");
+  Write("out/model/job.textproto", kOwnConfigLine);
   EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
   // Over the model that the job starts from.
   job_.set_initial_model(dir_ + "/out/model");
@@ -81,7 +82,8 @@ TEST_F(OutputFilesTest, TheJobFileIsNeverReplaced) {
 }
 
 TEST_F(OutputFilesTest, ForeignFilesAreReplacedOnlyWhenAsked) {
-  for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST"}) {
+  for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST",
+                           "model/job.textproto"}) {
     fs::remove_all(dir_ + "/out");
     const std::string file = Write(std::string("out/") + name, "mine");
     ExpectRefused(file, false);
@@ -89,6 +91,24 @@ TEST_F(OutputFilesTest, ForeignFilesAreReplacedOnlyWhenAsked) {
   fs::remove_all(dir_ + "/out");
   job_.set_trace_file(Write("trace.json", "mine"));
   ExpectRefused(job_.trace_file(), false);
+}
+
+TEST_F(OutputFilesTest, TheFolderOfAModelIsNoOutputFolder) {
+  job_.clear_initial_model();
+  job_.set_output_dir(dir_ + "/model/");
+  for (const bool overwrite : {false, true}) {
+    job_.set_overwrite(overwrite);
+    const absl::Status refused = CheckJobOutputs(job_, job_file_);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("model/MANIFEST"));
+  }
+}
+
+TEST_F(OutputFilesTest, AJobFileInTheModelIsNeverReplaced) {
+  job_file_ = Write("out/model/job.textproto", kOwnConfigLine);
+  Write("out/model/MANIFEST", "version: 1\nmodel_digest: \"0\"\n");
+  job_.set_initial_model(dir_ + "/out/model");
+  ExpectRefused("out/model/job.textproto", true);
 }
 
 TEST_F(OutputFilesTest, ATraceIsNoInputAndNoOtherOutput) {

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "cli/exit_codes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -94,6 +95,13 @@ TEST_F(WatchJobTest, UnknownJobIsNotAskedForAgain) {
   options_.unreachable_after = absl::Seconds(20);
   scheduler_.answers = {absl::NotFoundError("no job job-1")};
   EXPECT_EQ(WatchUntilEnd(options_).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(WatchJobTest, AJobThatARestartedSchedulerDoesNotKnowIsLost) {
+  scheduler_.answers = {JOB_RUNNING, absl::NotFoundError("no job job-1")};
+  const auto status = WatchUntilEnd(options_);
+  EXPECT_TRUE(absl::IsAborted(status.status())) << status.status();
+  EXPECT_EQ(ReportEnd(status), kJobFailed);
 }
 
 TEST_F(WatchJobTest, DeadProcessEndsAJobThatGoesOnAndIsNamed) {

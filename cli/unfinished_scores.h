@@ -1,0 +1,32 @@
+// Claims and removes the unfinished files that `sluice predict` keeps beside its output while it
+// scores.
+//
+// Format: FILE.PID.unfinished is the output of one process. FILE.PID.part-N are the outputs of N
+// processes, and FILE.PID.part-all is what they are joined into; PID is the process that the user
+// started.
+//
+// Thread safety: free functions.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace sluice::cli {
+
+// The beginning of the names of the parts of `output`, for process `pid`.
+std::string PartPrefix(const std::string& output, pid_t pid);
+inline constexpr char kJoinedParts[] = "all";
+
+// Creates `file` and locks it until this process and its children have ended. Keeps `file`, and the
+// parts beside it, from RemoveUnfinishedScores of a process that cannot see this one's number, such
+// as one in another container. Does nothing where the file cannot be created or has no locks.
+void ClaimUnfinished(const std::string& file);
+
+// Removes the unfinished files of `output` whose process was killed before it could. A file is
+// removed only when all of this holds: its name is exactly of the format, its process has ended,
+// nobody has it locked, it is a regular file of this user, and it holds scores or nothing. Parts
+// are removed together with their part-all, and only where there is one.
+void RemoveUnfinishedScores(const std::string& output);
+
+}  // namespace sluice::cli
