@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bench/suite.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/transport/grpc_transport.h"
 
@@ -17,11 +18,17 @@ absl::StatusOr<std::unique_ptr<BenchWorkers>> BenchWorkers::Start(
   SLUICE_ASSIGN_OR_RETURN(group->pserver_, PserverProcess::Start(tables, workers));
   for (uint32_t w = 0; w < workers; ++w) {
     group->transports_.push_back(std::make_unique<GrpcTransport>());
+    const JobSpec& job = group->pserver_->job();
     ParameterClient::Options options;
-    options.job = group->pserver_->job();
+    options.job_id = job.job_id();
+    options.instance = job.instance();
     options.rank = w;
+    SLUICE_ASSIGN_OR_RETURN(options.tables,
+                            CreateTableLayouts(job.tables(), job.config().train().seed()));
+    options.route = job.route();
     options.transport = group->transports_.back().get();
-    options.get_route = [route = options.job.route()] { return route; };
+    options.clock = Clock::Real();
+    options.get_route = [route = job.route()] { return route; };
     SLUICE_ASSIGN_OR_RETURN(auto client, ParameterClient::Create(std::move(options)));
     group->clients_.push_back(std::move(client));
   }

@@ -12,9 +12,10 @@
 #include "bench/gpu_dedup.h"
 #include "bench/standard_model.h"
 #include "bench/suite.h"
-#include "client/parameter_client.h"
+#include "client/key_deduplicator.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "model/built_in_models.h"
 #include "model/model_spec.h"
 #include "model/net/cuda/cuda_device.h"
 
@@ -85,9 +86,11 @@ struct DeviceDedup : Keys {
 absl::StatusOr<std::function<Sample()>> PrepareHost(const Settings&) {
   OptimizerConfig sgd;
   sgd.mutable_sgd();
-  SLUICE_ASSIGN_OR_RETURN(const JobConfig job,
-                          EffectiveJobConfig(StandardJob("none.tsv", kBatch, sgd), ""));
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job));
+  SLUICE_ASSIGN_OR_RETURN(
+      const JobConfig job,
+      EffectiveJobConfig(StandardJob("none.tsv", kBatch, sgd), "", BuiltInSpecs()));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
+                          ModelSpec::Create(job, BuiltInSpecs()));
   auto host = std::make_shared<HostDedup>();
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   *tables.Add() = model->tables()[model->sparse_table()];

@@ -23,6 +23,7 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
 #include "common/table/placement.h"
+#include "server/available_memory.h"
 #include "server/job_tables.h"
 
 namespace sluice::bench {
@@ -131,9 +132,13 @@ absl::StatusOr<Opening> Open(const ModelFiles& model, uint32_t pservers) {
   std::vector<std::string> addresses;
   for (uint32_t p = 0; p < pservers; ++p) addresses.push_back(absl::StrCat("pserver", p));
   *spec.mutable_route() = PlaceShards(layouts, addresses, 1);
+  JobResources resources;
+  resources.clock = Clock::Real();
+  resources.env = Env::Real();
+  resources.available_memory = [] { return AvailableMemory(); };
   const uint64_t before = BytesRead();
   const double start = Now();
-  SLUICE_ASSIGN_OR_RETURN(const auto job, JobTables::Open(spec, addresses[0], Clock::Real()));
+  SLUICE_ASSIGN_OR_RETURN(const auto job, JobTables::Open(spec, addresses[0], resources));
   return Opening{Now() - start, static_cast<double>(BytesRead() - before)};
 }
 

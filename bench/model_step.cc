@@ -5,14 +5,15 @@
 #include "bench/standard_model.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "model/built_in_models.h"
 
 namespace sluice::bench {
 
 absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const JobConfig& job, size_t batch,
                                                              size_t chunk) {
-  SLUICE_ASSIGN_OR_RETURN(const JobConfig effective, EffectiveJobConfig(job, ""));
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig effective, EffectiveJobConfig(job, "", BuiltInModels()));
   auto step = std::make_unique<ModelStep>();
-  SLUICE_ASSIGN_OR_RETURN(step->model_, Model::Create(effective));
+  SLUICE_ASSIGN_OR_RETURN(step->model_, Model::Create(effective, BuiltInModels()));
   size_t row_dim = 0;
   for (const ColumnGroup& column : step->model_->tables()[step->model_->sparse_table()].columns())
     row_dim += column.dim();

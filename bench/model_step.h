@@ -1,6 +1,8 @@
 // Forward and backward of one batch of a job of the standard data's shape, in this process.
 //
-// Thread safety: plain data. Memory: values and gradients of the batch's rows and of all tensors.
+// Thread safety: plain data.
+//
+// Memory: values and gradients of the batch's rows and of all tensors.
 #pragma once
 
 #include <memory>

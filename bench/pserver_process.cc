@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/table/placement.h"
 #include "common/transport/grpc_stream_server.h"
+#include "server/available_memory.h"
 #include "server/pserver.h"
 
 namespace sluice::bench {
@@ -114,7 +115,11 @@ PserverProcess::~PserverProcess() {
 }
 
 int ServePserver(int threads) {
-  Pserver pserver(Clock::Real());
+  JobResources resources;
+  resources.clock = Clock::Real();
+  resources.env = Env::Real();
+  resources.available_memory = [] { return AvailableMemory(); };
+  Pserver pserver(std::move(resources));
   GrpcStreamServer::Options options;
   options.threads = threads;
   GrpcStreamServer server(options, [&](std::shared_ptr<Stream> stream, std::string) {

@@ -2,6 +2,7 @@
 //
 // The child is this binary again, with --serve: the pserver's core behind a GrpcStreamServer, as in
 // sluice-pserver. It reads its job from its standard input and ends when that closes.
+//
 // Thread safety: one thread.
 #pragma once
 

@@ -522,8 +522,9 @@ model { wide_deep { hidden_units: 4 } }
         self.assertTrue(all(len(line) <= 80 for line in [head.group(0)] + rows[:epochs]), text)
         for epoch in range(epochs):
             self.assertRegex(rows[epoch], r"^%d +32,561 +[\d.]+( +0\.\d{5}){6}$" % (epoch + 1))
-        self.assertRegex(rows[epochs], r"^final: AUC 0\.\d+ (\(standard error 0\.\d+\) )?log loss 0\.\d+ accuracy 0\.\d+ MAE .* on 16,281 ")
-        self.assertRegex(rows[epochs + 1], r"^adult-1: done, mode a?sync, %d epochs?, [\d,]+ steps, %s examples in "
+        self.assertRegex(rows[epochs], r"^final: AUC 0\.\d+ (\(standard error 0\.\d+\) )?on 16,281 ")
+        self.assertRegex(rows[epochs + 1], r"^ +log loss 0\.\d+, accuracy 0\.\d+, MAE 0\.\d+, RMSE 0\.\d+, ")
+        self.assertRegex(rows[epochs + 2], r"^adult-1: done, mode a?sync, %d epochs?, [\d,]+ steps, %s examples in "
                          % (epochs, format(32561 * epochs, ",")))
 
 

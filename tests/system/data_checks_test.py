@@ -119,7 +119,8 @@ class ChangedFileTest(SluiceTest):
 class SummaryTest(SluiceTest):
     def job(self, *flags, name, **kwargs):
         text = """
-data { format: CSV train_files: "train*.csv" eval_files: "test.csv" csv { header: true }
+data { format: CSV train_files: "train*.csv" train_files: "train0.csv" eval_files: "test.csv"
+       csv { header: true }
        label { column: "label" positive: "yes" positive: "y" negative: "no" } %s }
 features { name: "x" numeric {} }
 features { name: "c" categorical { vocabulary: ["a", "b", "z"] } }
@@ -149,9 +150,9 @@ train { batch_size: 16 epochs: 2 }
                         {"name": "c", "missing": 0, "out_of_vocabulary": 200 / 600, "vocabulary": 3, "vocabulary_seen": 2},
                         {"name": "d", "missing": 0}]})
                 warnings = result["warnings"]
-                for words in ('"z"', "no example has label 1", '"y"'):
+                for words in ('"z"', "no example has label 1", '"y"', "train0.csv"):
                     self.assertEqual(sum(words in warning for warning in warnings), 1, warnings)
-                self.assertEqual(len(warnings), 3, warnings)
+                self.assertEqual(len(warnings), 4, warnings)
                 for evaluation in [result["eval"]] + [epoch["eval"] for epoch in result["epochs_log"]]:
                     self.assertIsNone(evaluation["auc"])
                     self.assertEqual(evaluation["auc_undefined"], "no example has label 1")

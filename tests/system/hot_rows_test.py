@@ -41,7 +41,7 @@ class HotRowsTest(SluiceTest):
         self.assertGreater(hot["whole_batches"], 0)
         self.assertLessEqual(hot["staleness_max"], 5)
         log = (self.tmp / "run.log" / "workerlog.0").read_text()
-        self.assertEqual(len(re.findall(r"hot_row_cache.rows 258 has no room for the \d+ unique keys", log)), 1)
+        self.assertEqual(len(re.findall(r"hot_row_cache.rows = 258 has no room for the \d+ unique keys", log)), 1)
 
     def test_a_model_of_rows_alone_may_have_nothing_to_pull(self):
         self.write_csv("train.csv", [(i % 2, i, "v%d" % (i % 4)) for i in range(400)])

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import unittest
@@ -162,6 +163,55 @@ class OutputTest(SluiceTest):
         self.assertEqual(done.returncode, 0, done.stdout)
         launch[1] = "--job=job.textproto"
         self.refused(*launch, words=["the job file"])
+
+    def test_the_folder_of_a_model_is_no_output_folder(self):
+        model = pathlib.Path(self.train()["model_dir"])
+        expected, names = self.scores(model), sorted(os.listdir(model))
+        launch = ["launch", "--job=%s" % self.job, "--output_dir=%s" % model, "--log_dir=%s" % (self.tmp / "log"), *SMALL]
+        for flags in ([], ["--overwrite"]):
+            self.refused(*launch, *flags, words=["output_dir", model / "MANIFEST"])
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        self.sluice("submit", log_dir, "--job=%s" % self.job, "--worker_num=1", "--epochs=1", "--output_dir=%s" % model,
+                    expect=2)
+        self.assertEqual(sorted(os.listdir(model)), names)
+        self.assertEqual(self.scores(model), expected)
+
+    def test_the_users_own_files_beside_a_model_stay(self):
+        model = pathlib.Path(self.train()["model_dir"])
+        run, curve = model.parent, self.curves(model.parent)[0]
+        shard = next(name for name in os.listdir(model) if name.endswith(".shard"))
+        copies = [(model / "MANIFEST", model / "MANIFEST.old"), (model / "job.textproto", model / "job.old.textproto"),
+                  (model / shard, model / "mine-0.old.shard"), (run / curve, run / (curve + ".bak"))]
+        for source, copy in copies:
+            shutil.copy(source, copy)
+        (run / "rerun-mine").mkdir()
+        self.train()
+        self.assertFalse((model / shard).exists())
+        for _, copy in copies:
+            self.assertTrue(copy.exists(), copy)
+        self.assertTrue((run / "rerun-mine").exists())
+        (model / "job.textproto").write_text("mine")
+        launch = ["launch", "--job=%s" % self.job, "--output_dir=%s" % run, "--log_dir=%s" % (self.tmp / "log"), *SMALL]
+        self.refused(*launch, words=["output_dir", model / "job.textproto", "--overwrite"])
+        self.assertEqual((model / "job.textproto").read_text(), "mine")
+        done = self.run_program("sluice", *launch, "--overwrite")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.scores(model)
+
+    def test_a_log_folder_that_holds_the_users_own_files(self):
+        log, run = self.tmp / "log", self.tmp / "run"
+        log.mkdir()
+        for name in ("cluster.textproto", "endpoints.log"):
+            (log / name).write_text("mine\n")
+            for command in (["launch", "--job=%s" % self.job, "--output_dir=%s" % run, *SMALL],
+                            ["up", "--server_num=1", "--worker_num=1"]):
+                self.refused(*command, "--log_dir=%s" % log, words=[log / name, "--log_dir"])
+            self.assertEqual((log / name).read_text(), "mine\n")
+            self.assertEqual(os.listdir(log), [name])  # nothing was started
+            (log / name).unlink()
+        self.assertFalse(run.exists())
+        for _ in range(2):  # in its own folder
+            self.train()
 
     def test_a_scheduler_refuses_what_submit_could_not_see(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")

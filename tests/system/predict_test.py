@@ -8,7 +8,8 @@ import subprocess
 import threading
 import unittest
 
-from sluice_testing import ADULT, ADULT_TEST_EXAMPLES, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, wait_until
+from sluice_testing import (ADULT, ADULT_TEST_EXAMPLES, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, processes_naming,
+                            wait_until)
 
 TEST_DATA = ROOT / "data" / "adult" / "adult.test.gz"
 
@@ -99,19 +100,37 @@ class PredictTest(SluiceTest):
             self.assertIn("2 lines are no example and got nan", said)
             self.assertIn("%s:3: " % bad, said)
             self.assertIn("\"three\"", said)
-            # The scores are there, but whoever asks for the exit code is told.
+            # An error leaves the output as it was.
+            (self.tmp / "scores").write_text("earlier")
             again, said = self.predict(model, bad, workers=workers, expect=1)
-            self.assertEqual(again, scores)
-            self.assertIn("more than data.max_bad_lines of the model's job, 0", said)
-            _, said = self.predict(model, bad, expect=1, flags=["--max_bad_lines=1"])
-            self.assertIn("more than --max_bad_lines 1", said)
+            self.assertEqual(again, b"earlier")
+            self.assertIn("%s:3: " % bad, said)
+            self.assertIn("data.max_bad_lines of the model's job, 0", said)
+            again, said = self.predict(model, bad, workers=workers, expect=1, flags=["--max_bad_lines=1"])
+            self.assertEqual(again, b"earlier")
+            self.assertIn("--max_bad_lines 1", said)
         words = self.write_csv("words.csv", [("b", "three")] * 3, header="c,x")
         for workers in (1, 2):
             scores, said = self.predict(model, words, workers=workers, expect=1, flags=["--max_bad_lines=9"])
-            self.assertEqual(scores.decode().split(), ["nan"] * 3)
-            self.assertIn("no line is an example", said)
-        self.write_csv("none.csv", [], header="c,x")
-        self.assertEqual(self.predict(model, self.tmp / "none.csv")[0], b"")
+            self.assertEqual(scores, b"earlier")
+            self.assertIn("\"three\"", said)
+        # Nor does data without a line make an empty output.
+        none = self.write_csv("none.csv", [], header="c,x")
+        (self.tmp / "empty.csv").write_text("")
+        for workers, data in ((1, none), (2, none), (1, self.tmp / "empty.csv"), (1, "-")):
+            done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data, "--overwrite",
+                                    "--output=%s" % (self.tmp / "scores"), "--worker_num=%d" % workers,
+                                    stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertEqual((self.tmp / "scores").read_bytes(), b"earlier")
+            done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data,
+                                    "--output=%s" % (self.tmp / "new"), stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertFalse((self.tmp / "new").exists())
+        # A file that is named twice is scored twice, and that is said.
+        twice, said = self.predict(model, "%s,%s" % (self.tmp / "labelled.csv", self.tmp / "labelled.*"))
+        self.assertEqual(twice, 2 * expected)
+        self.assertIn("labelled.csv 2 times", said)
 
     def small_model(self):
         self.write_csv("train.csv", [(i % 2, i % 7, "ab"[i % 2]) for i in range(200)])
@@ -165,6 +184,50 @@ class PredictTest(SluiceTest):
             (self.tmp / "there" / "scores").unlink()
             (self.tmp / "there").rmdir()
         self.assertEqual(sorted(os.listdir(self.tmp)), before)
+
+    def start_predict(self, model, data, workers):
+        """In the background, with output in tmp/out; returns when it has written scores."""
+        program = self.start("sluice", "predict", "--model=%s" % model, "--data=%s" % data, "--overwrite",
+                             "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers, log="predict.log")
+        written = "out.%d." % program.pid
+        wait_until(lambda: any(path.name.startswith(written) and path.stat().st_size > 0 and
+                               not path.name.endswith("-all") for path in self.tmp.iterdir()), "unfinished scores")
+        return program
+
+    def test_data_that_changes_while_it_is_scored_leaves_the_output_as_it_was(self):
+        model = self.small_model()
+        data = self.tmp / "data.csv"
+        (self.tmp / "out").write_text("earlier")
+        (self.tmp / "predict.log").write_text("")
+        before = sorted(os.listdir(self.tmp) + [data.name])
+        for workers in (1, 3):
+            data.write_text("x,c\n" + "1,a\n" * 5000000)
+            program = self.start_predict(model, data, workers)
+            os.truncate(data, 4 + 4 * 1000)
+            self.assertEqual(self.exit_code(program), 1)
+            self.assertIn(str(data), (self.tmp / "predict.log").read_text())
+            self.assertEqual((self.tmp / "out").read_text(), "earlier")
+            self.assertEqual(sorted(os.listdir(self.tmp)), before)
+
+    def test_the_next_run_removes_what_a_killed_one_has_left(self):
+        model = self.small_model()
+        data = self.tmp / "data.csv"
+        data.write_text("x,c\n" + "1,a\n" * 5000000)
+        small = self.write_csv("small.csv", [(1, "a")], header="x,c")
+        for workers in (1, 3):
+            program = self.start_predict(model, data, workers)
+            living = self.start_predict(model, data, 1)
+            program.kill()
+            program.wait()
+            # The parts end with the process that started them.
+            wait_until(lambda: [pid for pid, _ in processes_naming(str(self.tmp))] == [living.pid], "no parts")
+            left = {path.name for path in self.tmp.glob("out.*.*")}
+            self.assertTrue(any(name.startswith("out.%d." % program.pid) for name in left), left)
+            self.predict(model, small, "out")
+            self.assertEqual([path.name for path in self.tmp.glob("out.*")], ["out.%d.unfinished" % living.pid])
+            living.terminate()
+            self.exit_code(living)
+            self.assertEqual(list(self.tmp.glob("out.*")), [])
 
     def test_nothing_is_left_after_a_failure_or_a_signal(self):
         model = self.small_model()

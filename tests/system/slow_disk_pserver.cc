@@ -6,7 +6,8 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/listener_flags.h"
 #include "common/daemon/member_flags.h"
-#include "server/pserver_server.h"
+#include "server/available_memory.h"
+#include "server/pserver_daemon.h"
 
 DEFINE_int32(rank, -1, "rank among the pservers");
 DEFINE_int32(read_ms, 100, "milliseconds of one read");
@@ -63,17 +64,19 @@ int main(int argc, char** argv) {
   if (!identity.ok()) return fail(identity.status());
 
   sluice::SlowEnv env;
-  sluice::PserverServer::Options options;
+  sluice::PserverDaemon::Options options;
   options.identity = *identity;
+  options.clock = sluice::Clock::Real();
   options.env = &env;
+  options.available_memory = [] { return sluice::AvailableMemory(); };
   options.log = [](const std::string& line) { std::cout << line << std::endl; };
   options.on_end = [](absl::Status status) {
     std::cout << status << std::endl;
     sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };
-  auto server = sluice::PserverServer::Start(std::move(options));
-  if (!server.ok()) return fail(server.status());
+  auto daemon = sluice::PserverDaemon::Start(std::move(options));
+  if (!daemon.ok()) return fail(daemon.status());
   const int code = sluice::StopSignal::Wait();
-  server->reset();
+  daemon->reset();
   return code;
 }

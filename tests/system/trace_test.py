@@ -2,6 +2,8 @@
 import collections
 import json
 import re
+import resource
+import signal
 import time
 import unittest
 
@@ -139,6 +141,24 @@ class TraceTest(SluiceTest):
         for path in (self.tmp, self.tmp / "file" / "trace.json", "/proc/trace.json"):
             _, out = self.launch("--trace=%s" % path, expect=2)
             self.assertIn("trace_file: cannot write %s" % path, out)
+
+    def test_a_disk_that_fills_leaves_a_whole_file_and_a_warning(self):
+        # A limit on the size of files stands for the disk: the trace alone reaches it.
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (128 << 10, resource.RLIM_INFINITY))
+        path = self.tmp / "trace.json"
+        done = self.run_program("sluice", "launch", "--job=%s" % self.tiny_job(), "--epochs=100",
+                                "--output_dir=%s" % (self.tmp / "run"), "--log_dir=%s" % (self.tmp / "run.log"),
+                                "--trace=%s" % path,
+                                preexec_fn=limit, restore_signals=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(Trace(path).json["otherData"]["producer"], "sluice")
+        self.assertLessEqual(path.stat().st_size, 128 << 10)
+        warnings = json.loads((self.tmp / "run" / "result.json").read_text())["warnings"]
+        self.assertEqual(len([w for w in warnings if str(path) in w]), 1, warnings)
+        self.assertEqual(len([line for line in done.stdout.splitlines() if "warning: " in line and str(path) in line]),
+                         1, done.stdout)
 
     def test_a_cancelled_job_leaves_a_whole_file(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
