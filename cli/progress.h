@@ -35,8 +35,9 @@ struct Screen {
   bool live = false;     // a line that is written over
   bool escapes = false;  // escape codes
 };
-// Of a `terminal`, or another file, with these values of TERM and NO_COLOR (null: not set). A dumb
-// terminal has neither, and NO_COLOR asks for no escape codes.
+// Says what the output can show: `terminal` is false for a file or pipe; `term` and `no_color` are
+// the values of TERM and NO_COLOR (null: not set). A dumb terminal has neither, and NO_COLOR asks
+// for no escape codes.
 Screen ScreenOf(bool terminal, const char* term, const char* no_color);
 Screen StandardScreen();
 

@@ -55,7 +55,7 @@ int StandardOutput::sync() {
     if (n >= 0) {
       at += n;
     } else if (errno == EAGAIN) {
-      // Whoever shares the file has made it non-blocking.
+      // Another process that shares the file has made it non-blocking.
       pollfd room = {STDOUT_FILENO, POLLOUT, 0};
       poll(&room, 1, -1);
     } else if (errno != EINTR) {

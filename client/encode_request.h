@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// What the pointers name outlives it.
+// One request to encode. The objects that its pointers name outlive it.
 struct OutgoingRequest {
   // request_id and generation, and what the final message alone carries (commit, pull, end_epoch).
   FrameHeader head;

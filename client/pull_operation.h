@@ -1,5 +1,5 @@
-// What one ticket waits for: values of shards (a pull, an exchange) and words to pservers (a
-// commit, the end of an epoch).
+// The work that one ticket waits for: values of shards (a pull, an exchange) and words to pservers
+// (a commit, the end of an epoch).
 //
 // A piece is the part of one shard, a control the word to one pserver. Each is needed, in flight
 // with one request, or done; a piece whose values are being copied is between the last two, and one

@@ -24,7 +24,7 @@
 
 namespace sluice {
 
-// What is to be destroyed once the owner's lock is released.
+// Objects to destroy once the owner's lock is released.
 using Garbage = std::vector<std::shared_ptr<const void>>;
 
 class SendWindow {
@@ -45,7 +45,7 @@ class SendWindow {
   absl::Status AddEarly(uint32_t table, PushFrame frame,
                         const std::vector<uint64_t>& pulled_others);
 
-  // What to send, and what to do with the answers: see delivery.h.
+  // Says what to send and takes the answers; the rules are in delivery.h.
   const Delivery& delivery() const { return delivery_; }
   std::optional<Delivery::Send> Next(uint32_t link) { return delivery_.Next(link); }
   void OnOpen(uint32_t link) { delivery_.OnOpen(link); }

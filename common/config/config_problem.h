@@ -1,7 +1,7 @@
-// What is wrong with one field of a job, and checks that several parts of the validation share.
+// Describes a problem with one field of a job, and holds the checks that several parts of the
+// validation share.
 //
-// Thread safety:
-//   pure functions.
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>

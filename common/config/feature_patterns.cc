@@ -140,8 +140,8 @@ absl::Status AppendSingle(const Feature& feature, const std::string& path,
   return absl::OkStatus();
 }
 
-// What the '*' of `pattern` stands for in `text`; nullopt: it does not match. An empty match is
-// none.
+// The part of `text` that the '*' of `pattern` stands for. Nothing when `text` does not match, or
+// when that part would be empty.
 std::optional<std::string> Match(const std::string& pattern, const std::string& text) {
   const size_t star = pattern.find('*');
   const std::string before = pattern.substr(0, star), after = pattern.substr(star + 1);
