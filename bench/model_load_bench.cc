@@ -71,14 +71,15 @@ class ModelFiles {
       for (const uint64_t key : shards[s].keys) {
         for (uint32_t d = 0; d < kDim; ++d) shards[s].weights.push_back(HashToUnit(key + d));
       }
-      SLUICE_ASSIGN_OR_RETURN(*manifest.add_files(),
-                              WriteShardFile(files->directory(), *layouts[0], s, shards[s]));
+      SLUICE_ASSIGN_OR_RETURN(*manifest.add_files(), WriteShardFile(files->directory(), *layouts[0],
+                                                                    s, shards[s], Env::Real()));
       files->paths_.push_back(
           absl::StrCat(files->directory(), "/", manifest.files(static_cast<int>(s)).name()));
       files->bytes_ += manifest.files(static_cast<int>(s)).bytes();
       shards[s] = ShardValues();
     }
-    SLUICE_RETURN_IF_ERROR(FinishModel(files->directory(), JobConfig(), manifest).status());
+    SLUICE_RETURN_IF_ERROR(
+        FinishModel(files->directory(), JobConfig(), manifest, Env::Real()).status());
     return files;
   }
 

@@ -133,7 +133,7 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
   }
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
   if (!job.initial_model().empty()) {
-    const absl::Status model = ReadManifest(job.initial_model()).status();
+    const absl::Status model = ReadManifest(job.initial_model(), Env::Real()).status();
     if (absl::IsNotFound(model)) {
       return absl::InvalidArgumentError(
           absl::StrCat("initial_model: ", model.message(),

@@ -379,7 +379,8 @@ int Predict(const ParsedCommand& command) {
   if (!options.ok()) return ReportError(options.status());
   const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDERR_FILENO) == 1);
   if (!mode.ok()) return ReportError(mode.status());
-  if (const absl::Status model = ReadManifest(options->model_dir).status(); !model.ok())
+  if (const absl::Status model = ReadManifest(options->model_dir, Env::Real()).status();
+      !model.ok())
     return ReportError(model);
   // Before the parts begin: all of them read the same files as they are now.
   if (const absl::Status input = FixInput(&*options); !input.ok()) return ReportError(input);

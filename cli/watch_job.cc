@@ -22,7 +22,7 @@ class Watch {
     for (;;) {
       Ask();
       if (HasEnded(status_.state())) return WithCause();
-      if (Clock::Real()->Now() >= std::min(deadline_, silent_until_)) return GaveUp();
+      if (unreachable_ || Clock::Real()->Now() >= deadline_) return GaveUp();
       if (o_.interrupted && o_.interrupted() && !asked_to_stop_) {
         if (!o_.cancel_on_interrupt) return status_;
         Cancel();
@@ -59,25 +59,20 @@ class Watch {
     const auto reply = o_.client->WatchJob(request);
     if (reply.ok()) {
       status_ = reply->status();
-      silent_until_ = absl::InfiniteFuture();
+      silence_.Answered();
       steps_seen_ = reply->steps_seen();
       o_.printer->Steps(reply->steps());
       o_.printer->Update(status_);
       return;
     }
     error_ = reply.status();
-    const bool silent = GotNoAnswer(error_);
+    // A refusal (no such job) does not get better.
+    unreachable_ =
+        !GotNoAnswer(error_) || silence_.Unanswered(Clock::Real()->Now()) >= o_.unreachable_after;
     if (absl::IsNotFound(error_) && !status_.job_id().empty()) {
       error_ = absl::AbortedError(absl::StrCat(
           "the scheduler at ", o_.client->address(), " no longer knows job ", o_.job_id,
           ": it was restarted, and the job is lost, or has forgotten a job that ended long ago"));
-    }
-    // From the end of the first call without an answer: this process may have been stopped during
-    // it. A refusal (no such job) does not get better.
-    if (!silent) {
-      silent_until_ = absl::InfinitePast();
-    } else if (silent_until_ == absl::InfiniteFuture()) {
-      silent_until_ = Clock::Real()->Now() + o_.unreachable_after;
     }
     Clock::Real()->Sleep(absl::Milliseconds(100));
   }
@@ -113,8 +108,9 @@ class Watch {
   const WatchOptions& o_;
   JobStatus status_;
   uint64_t steps_seen_ = 0;
-  absl::Time silent_until_ = absl::InfiniteFuture();  // finite while the scheduler does not answer
-  absl::Time deadline_ = absl::InfiniteFuture();      // of a job that should end
+  SilenceTimer silence_;      // of the scheduler
+  bool unreachable_ = false;  // the scheduler was silent for too long, or refused the call
+  absl::Time deadline_ = absl::InfiniteFuture();  // of a job that should end
   bool asked_to_stop_ = false;
   absl::Status broken_, error_;
 };

@@ -361,11 +361,11 @@ absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
                                                            const ModelList& models) {
   const std::string& dir = job.initial_model();
   if (dir.empty()) return std::vector<std::string>();
-  const auto manifest = ReadManifest(dir);
+  const auto manifest = ReadManifest(dir, Env::Real());
   if (!manifest.ok()) return std::vector<std::string>();
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
   const absl::Status tables = CheckTables(dir, *manifest, model->tables());
-  const auto of_model = ReadModelJob(dir);
+  const auto of_model = ReadModelJob(dir, Env::Real());
   ModelDifferences differences;
   if (of_model.ok()) {
     auto compared = CompareWithModel(*of_model, job, models);

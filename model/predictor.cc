@@ -43,9 +43,9 @@ absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& 
 
 absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& model_dir,
                                                            int threads, const ModelList& models) {
-  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir));
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir, Env::Real()));
   std::unique_ptr<Predictor> predictor(new Predictor);
-  SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir));
+  SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir, Env::Real()));
   SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_, models));
   const Model& model = *predictor->model_;
   SLUICE_ASSIGN_OR_RETURN(predictor->net_, model.CreateNet(CpuNet(threads, kBatch)));
@@ -67,8 +67,8 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
                                   const TableLayout& table) {
   std::vector<float> tensor(table.elements());
   uint64_t loaded = 0;
-  SLUICE_RETURN_IF_ERROR(
-      VisitShards(dir, manifest, table.name(), [&](uint32_t, ShardValues shard) -> absl::Status {
+  SLUICE_RETURN_IF_ERROR(VisitShards(
+      dir, manifest, table.name(), Env::Real(), [&](uint32_t, ShardValues shard) -> absl::Status {
         const uint64_t n = shard.weights.size();
         if (shard.first_element > tensor.size() || n > tensor.size() - shard.first_element) {
           return Damaged(dir, table.name(), "a block lies outside of the tensor");
@@ -89,12 +89,14 @@ absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manif
                                    std::shared_ptr<const TableLayout> table) {
   sparse_ = std::move(table);
   // Known before, so that neither grows while it is filled: a row is never there twice.
-  SLUICE_ASSIGN_OR_RETURN(const uint64_t rows, CountRecords(dir, manifest, sparse_->name()));
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t rows,
+                          CountRecords(dir, manifest, sparse_->name(), Env::Real()));
   if (rows > UINT32_MAX) return Damaged(dir, sparse_->name(), "has more than 2^32 rows");
   row_ids_.reserve(rows);
   values_.reserve(rows * sparse_->dim());
   return VisitShards(
-      dir, manifest, sparse_->name(), [&](uint32_t, ShardValues piece) -> absl::Status {
+      dir, manifest, sparse_->name(), Env::Real(),
+      [&](uint32_t, ShardValues piece) -> absl::Status {
         if (piece.weights.size() != piece.keys.size() * sparse_->dim()) {
           return Damaged(dir, sparse_->name(), "a shard's rows are not of the table's dim");
         }

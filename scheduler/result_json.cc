@@ -128,7 +128,7 @@ std::string Warnings(const JobResult& result) {
   return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
 }
 
-std::string HotRows(const HotRowUse& use) {
+std::string HotRowCache(const HotRowUse& use) {
   Object json;
   json.Uint("hits", use.hits()).Uint("misses", use.misses()).Real("hit_share", HitShare(use));
   json.Real("staleness_mean", MeanStaleness(use)).Uint("staleness_max", use.staleness_max());
@@ -152,7 +152,7 @@ std::string ResultJson(const JobResult& result, const JobConfig& config) {
   json.Raw("staleness", StalenessJson(result.staleness()));
   json.Raw("data", result.has_data() ? Data(result.data(), config) : "null");
   json.Raw("warnings", Warnings(result));
-  if (result.has_hot_rows()) json.Raw("hot_rows", HotRows(result.hot_rows()));
+  if (result.has_hot_rows()) json.Raw("hot_rows", HotRowCache(result.hot_rows()));
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
   return json.Done() + "\n";
 }

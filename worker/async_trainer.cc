@@ -23,7 +23,7 @@ struct EarlyPushes {
 
 absl::Status AsyncTrainer::MakeHotRows() {
   if (made_hot_rows_) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(hot_rows_, HotRows::Create(context_));
+  SLUICE_ASSIGN_OR_RETURN(hot_rows_, HotRowCache::Create(context_));
   made_hot_rows_ = true;
   return absl::OkStatus();
 }

@@ -9,7 +9,7 @@
 
 #include <deque>
 
-#include "worker/hot_rows.h"
+#include "worker/hot_row_cache.h"
 #include "worker/net_step.h"
 #include "worker/trainer.h"
 
@@ -25,7 +25,7 @@ class AsyncTrainer : public Trainer {
   struct Pulled {
     BatchQueue::Item prepared;
     std::shared_ptr<StepBuffers> values;
-    std::shared_ptr<const HotRowCache::Rows> hot;  // null: all rows are pulled
+    std::shared_ptr<const HotRowIndex::Rows> hot;  // null: all rows are pulled
     ParameterClient::Ticket ticket = 0;
   };
   absl::Status MakeHotRows();
@@ -40,9 +40,9 @@ class AsyncTrainer : public Trainer {
   const JobContext& context_;
   NetStep step_;
   bool made_hot_rows_ = false;
-  std::unique_ptr<HotRows> hot_rows_;    // null: the job has no cache of hot rows
-  std::deque<Pulled> pulled_;            // in the order of their steps
-  std::deque<BatchQueue::Item> pushed_;  // not known to be acknowledged
+  std::unique_ptr<HotRowCache> hot_rows_;  // null: the job has no cache of hot rows
+  std::deque<Pulled> pulled_;              // in the order of their steps
+  std::deque<BatchQueue::Item> pushed_;    // not known to be acknowledged
 };
 
 }  // namespace sluice

@@ -46,20 +46,17 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
   // A retried call keeps its number. If the reply with a task was lost, the scheduler sends the
   // same task again.
   request.set_number(++calls_);
-  absl::Time give_up = absl::InfiniteFuture();
+  SilenceTimer silence;
   for (;;) {
     absl::StatusOr<NextTaskReply> reply = context_.scheduler->NextTask(request);
     if (reply.ok() && reply->kind() != NextTaskReply::WAIT) return reply;
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
-    const absl::Time now = Clock::Real()->Now();
     if (reply.ok()) {
       request.set_number(++calls_);  // the call was answered with WAIT; the next one is a new call
-      give_up = absl::InfiniteFuture();
-    } else {
-      // Patience counts from the return of the first failed call, not from its start: this process
-      // may have been stopped during the call.
-      if (give_up == absl::InfiniteFuture()) give_up = now + context_.scheduler_patience;
-      if (!GotNoAnswer(reply.status()) || now > give_up) return reply.status();
+      silence.Answered();
+    } else if (!GotNoAnswer(reply.status()) ||
+               silence.Unanswered(Clock::Real()->Now()) > context_.scheduler_patience) {
+      return reply.status();
     }
     Clock::Real()->Sleep(absl::Milliseconds(100));
   }

@@ -22,15 +22,15 @@ std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
 GeoTrainer::GeoTrainer(const JobContext& context) : context_(context), step_(context) {}
 
 absl::Status GeoTrainer::StartOnce() {
-  if (store_ != nullptr) return absl::OkStatus();
+  if (parameters_ != nullptr) return absl::OkStatus();
   const std::vector<const TableLayout*> layouts = DenseLayouts(context_);
   SLUICE_ASSIGN_OR_RETURN(
-      std::unique_ptr<GeoValues> on_device,
-      context_.net->MakeGeoValues(layouts, context_.sparse(),
-                                  context_.config().optimizers().clip_global_norm()));
+      std::unique_ptr<GeoOptimizer> on_device,
+      context_.net->MakeGeoOptimizer(layouts, context_.sparse(),
+                                     context_.config().optimizers().clip_global_norm()));
   if (on_device != nullptr && context_.log)
     context_.log("Geo: the optimizer runs on the worker's device");
-  auto store = std::make_unique<GeoStore>(
+  auto parameters = std::make_unique<GeoParameters>(
       layouts, context_.sparse(), context_.config().strategy().a_sync_configs().geo_cache_rows(),
       std::move(on_device));
   StageTimer timer(context_.stats, Stage::kPullWait);
@@ -43,8 +43,8 @@ absl::Status GeoTrainer::StartOnce() {
     view.push_back(values.back().data());
   }
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));
-  SLUICE_RETURN_IF_ERROR(store->SetDense(view));
-  store_ = std::move(store);
+  SLUICE_RETURN_IF_ERROR(parameters->SetDense(view));
+  parameters_ = std::move(parameters);
   return absl::OkStatus();
 }
 
@@ -59,7 +59,7 @@ absl::StatusOr<std::shared_ptr<GeoTrainer::Found>> GeoTrainer::FindNext(BatchQue
   found->prepared = std::move(prepared);
   found->pull.reset();
   if (context_.sparse() == nullptr) return found;
-  store_->Find(found->prepared->keys, &found->rows);
+  parameters_->Find(found->prepared->keys, &found->rows);
   std::shared_ptr<const KeySet> missing(found, &found->rows.missing);
   if (missing->keys.empty()) return found;
   found->values.resize(missing->keys.size() * context_.sparse()->dim());
@@ -74,23 +74,24 @@ absl::Status GeoTrainer::Arrive(Found* found) {
   StageTimer timer(context_.stats, Stage::kPullWait);
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(*found->pull));
   found->pull.reset();
-  return store_->Fill(&found->rows, found->values.data());
+  return parameters_->Fill(&found->rows, found->values.data());
 }
 
 absl::Status GeoTrainer::StepHere(const Found& found, uint32_t epoch, double* weight) {
   if (context_.sparse() != nullptr) {
     rows_.resize(found.rows.slots.size() * context_.sparse()->dim());
-    store_->Gather(found.rows, rows_.data());
+    parameters_->Gather(found.rows, rows_.data());
   }
   NetInput input;
   input.rows = rows_.data();
   for (size_t i = 0; i < context_.model->dense_tables().size(); ++i)
-    input.dense.push_back(store_->dense(i));
+    input.dense.push_back(parameters_->dense(i));
   SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<StepBuffers> gradients,
                           step_.Run(*found.prepared, epoch, std::move(input), weight));
   if (gradients == nullptr) return absl::OkStatus();
   StageTimer timer(context_.stats, Stage::kCompute);
-  return store_->Update(found.rows, gradients->rows.data(), NetStep::DenseOf(*gradients), steps_);
+  return parameters_->Update(found.rows, gradients->rows.data(), NetStep::DenseOf(*gradients),
+                             steps_);
 }
 
 absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double* weight) {
@@ -99,7 +100,7 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
   input.batch = &found.prepared->batch;
   input.row_index = found.prepared->row_index.data();
   input.num_rows = found.rows.slots.size();
-  input.geo = store_->device();
+  input.geo = parameters_->device();
   input.slots = found.rows.slots.data();
   NetGradients gradients;  // only the sums: the gradients stay on the device
   SLUICE_RETURN_IF_ERROR(
@@ -110,16 +111,16 @@ absl::Status GeoTrainer::StepOnDevice(const Found& found, uint32_t epoch, double
     return absl::OkStatus();
   }
   *weight = gradients.weight_sum;
-  return store_->Update(found.rows, nullptr, {}, steps_);
+  return parameters_->Update(found.rows, nullptr, {}, steps_);
 }
 
 absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   double weight = 0;
-  if (context_.sparse() != nullptr) context_.stats->AddHotRows(store_->Use(found.rows));
+  if (context_.sparse() != nullptr) context_.stats->AddHotRows(parameters_->Use(found.rows));
   // A skipped step (fp16 overflow) moves nothing but counts, so that all workers send after the
   // same number of steps.
-  SLUICE_RETURN_IF_ERROR(store_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
-                                                     : StepHere(found, plan.epoch, &weight));
+  SLUICE_RETURN_IF_ERROR(parameters_->device() != nullptr ? StepOnDevice(found, plan.epoch, &weight)
+                                                          : StepHere(found, plan.epoch, &weight));
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;
@@ -132,7 +133,7 @@ absl::Status GeoTrainer::Send() {
   std::shared_ptr<Sent> sent = sends_.Take();
   Values& delta = sent->delta;
   Values& server = sent->server;
-  SLUICE_RETURN_IF_ERROR(store_->TakeDelta(&sent->keys, &delta.rows, &delta.dense));
+  SLUICE_RETURN_IF_ERROR(parameters_->TakeDelta(&sent->keys, &delta.rows, &delta.dense));
   server.rows.resize(delta.rows.size());
   std::shared_ptr<const KeySet> keys(sent, &sent->keys);
   PushRequest push;
@@ -169,8 +170,8 @@ absl::Status GeoTrainer::Merge(const EpochPlan& plan) {
   const std::shared_ptr<Sent> sent = std::move(sent_);
   sent_ = nullptr;
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(sent->answer));
-  SLUICE_RETURN_IF_ERROR(store_->Merge(&sent->delta.rows, &sent->server.rows, &sent->delta.dense,
-                                       &sent->server.dense));
+  SLUICE_RETURN_IF_ERROR(parameters_->Merge(&sent->delta.rows, &sent->server.rows,
+                                            &sent->delta.dense, &sent->server.dense));
   for (const BatchQueue::Item& done : sent->tasks)
     plan.task_trained(done->batch.task_id, done->task_examples);
   sent->tasks.clear();

@@ -3,15 +3,15 @@
 // An exchange takes delta = local - base and sends it. The pserver adds scale x delta and answers
 // with its values. The answer is merged k / 8 steps later (k < 8: at once): base = server, local =
 // server + moves made since the send. At its end, Train sends the tail (fewer than k steps) and
-// merges every answer. Rows that the store lacks are pulled one batch ahead, but not across a
+// merges every answer. Rows that GeoParameters lacks are pulled one batch ahead, but not across a
 // merge, which makes rows stale.
 //
 // When the network computes on a device, the local values and the optimizer are there too
-// (DenseNet::MakeGeoValues).
+// (DenseNet::MakeGeoOptimizer).
 //
-// Age: as in GeoStore, reported as HotRowUse. Dense values and rows are at most k + k / 8 - 1 steps
-// old. The exception is a row first updated between a send and its merge: it is not part of that
-// exchange, and reaches 2 k + k / 8 - 1 steps before the next one refreshes it.
+// Age: as in GeoParameters, reported as HotRowUse. Dense values and rows are at most k + k / 8 - 1
+// steps old. The exception is a row first updated between a send and its merge: it is not part of
+// that exchange, and reaches 2 k + k / 8 - 1 steps before the next one refreshes it.
 //
 // Memory: buffers of exchanges and pulls are reused.
 //
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/geo_store.h"
+#include "worker/geo_parameters.h"
 #include "worker/net_step.h"
 #include "worker/pool.h"
 #include "worker/trainer.h"
@@ -40,7 +40,7 @@ class GeoTrainer : public Trainer {
   // A batch whose rows are looked up; the missing ones are being pulled.
   struct Found {
     BatchQueue::Item prepared;
-    GeoStore::Rows rows;
+    GeoParameters::Rows rows;
     std::vector<float> values;  // of rows.missing, [missing][dim]
     std::optional<ParameterClient::Ticket> pull;
   };
@@ -56,12 +56,12 @@ class GeoTrainer : public Trainer {
     ParameterClient::Ticket answer = 0;
   };
 
-  // The first call makes the store from the server's dense values.
+  // The first call makes GeoParameters from the server's dense values.
   absl::Status StartOnce();
   // Takes the next batch of the queue and looks its rows up. With `wait` it waits for a batch; null
   // at the end. Without, null when no batch is ready.
   absl::StatusOr<std::shared_ptr<Found>> FindNext(BatchQueue* queue, bool wait);
-  // Waits for the pulled rows and puts them in the store.
+  // Waits for the pulled rows and puts them in GeoParameters.
   absl::Status Arrive(Found* found);
   // Run forward, backward and, unless the step is skipped, the local optimizer, on values in the
   // worker's memory or on the device. *weight is n_w.
@@ -74,8 +74,8 @@ class GeoTrainer : public Trainer {
 
   const JobContext& context_;
   NetStep step_;
-  std::unique_ptr<GeoStore> store_;  // null before the first Train
-  uint64_t steps_ = 0;               // of this worker, in all epochs
+  std::unique_ptr<GeoParameters> parameters_;  // null before the first Train
+  uint64_t steps_ = 0;                         // of this worker, in all epochs
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
   std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last Send

@@ -1,144 +1,121 @@
 #include "worker/hot_row_cache.h"
 
-#include <algorithm>
+#include <cstring>
 
-#include "common/base/mix_hash.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
 
-// Distance, in keys, from a lookup to the prefetch of a later key's bucket and of its first slot.
-constexpr size_t kBucketAhead = 24, kSlotAhead = 12;
-// Slots searched for a row that is too old, before the memory grows.
-constexpr size_t kLooks = 8;
-constexpr size_t kFirstBuckets = 1024;
+constexpr char kField[] = "strategy.a_sync_configs.hot_row_cache";
+constexpr size_t kAhead = 16;  // distance of the prefetch, in rows
+constexpr size_t kLine = 64 / sizeof(float);
+
+const HotRowCacheConfig& ConfigOf(const JobContext& context) {
+  return context.config().strategy().a_sync_configs().hot_row_cache();
+}
 
 }  // namespace
 
-HotRowCache::HotRowCache(size_t capacity, uint64_t max_staleness)
-    : capacity_(capacity), max_staleness_(max_staleness), buckets_(kFirstBuckets, kNone) {}
-
-size_t HotRowCache::BucketOf(uint64_t key) const { return MixHash(key) & (buckets_.size() - 1); }
-
-uint32_t HotRowCache::SlotOf(uint64_t key) const {
-  uint32_t at = buckets_[BucketOf(key)];
-  while (at != kNone && slots_[at].key != key) at = slots_[at].next;
-  return at;
+absl::StatusOr<std::unique_ptr<HotRowCache>> HotRowCache::Create(const JobContext& context) {
+  if (!context.config().strategy().a_sync_configs().has_hot_row_cache() ||
+      context.sparse() == nullptr) {
+    return nullptr;
+  }
+  const HotRowCacheConfig& config = ConfigOf(context);
+  absl::StatusOr<std::unique_ptr<ResidentRows>> resident =
+      context.net->MakeResidentRows(config.rows());
+  if (!resident.ok()) {
+    return absl::Status(resident.status().code(), absl::StrCat(kField, ".rows ", config.rows(),
+                                                               ": ", resident.status().message()));
+  }
+  std::unique_ptr<HotRowCache> rows(new HotRowCache(context, config, *std::move(resident)));
+  rows->LogHowItKeeps();
+  context.stats->AddHotRows(HotRowUse());
+  return rows;
 }
 
-void HotRowCache::Prefetch(const KeySet& keys, size_t i) const {
-  const size_t n = keys.keys.size();
-  if (i + kBucketAhead < n) __builtin_prefetch(&buckets_[BucketOf(keys.keys[i + kBucketAhead])]);
-  if (i + kSlotAhead >= n) return;
-  const uint32_t first = buckets_[BucketOf(keys.keys[i + kSlotAhead])];
-  if (first != kNone) __builtin_prefetch(&slots_[first], 1);
+HotRowCache::HotRowCache(const JobContext& context, const HotRowCacheConfig& config,
+                         std::unique_ptr<ResidentRows> resident)
+    : context_(context),
+      dim_(context.sparse()->dim()),
+      resident_(std::move(resident)),
+      cache_(resident_ == nullptr ? config.rows() : resident_->capacity(),
+             config.max_staleness_steps()) {}
+
+void HotRowCache::LogHowItKeeps() const {
+  if (!context_.log) return;
+  const HotRowCacheConfig& config = ConfigOf(context_);
+  context_.log(absl::StrCat("keeps up to ", cache_.capacity(), " hot rows of ", dim_, " values in ",
+                            resident_ == nullptr ? "host" : "device",
+                            " memory; a step uses no row pulled more than ",
+                            config.max_staleness_steps(), " steps before"));
 }
 
-void HotRowCache::Find(const KeySet& keys, uint64_t step, uint64_t steps_done, Rows* found) {
-  found->use.Clear();
-  // Keys already in the cache come first, so that no key of this batch takes the slot of another.
-  LookUp(keys, step, found);
-  Assign(step, steps_done, found);
-}
-
-void HotRowCache::LookUp(const KeySet& keys, uint64_t step, Rows* found) {
-  found->slots.resize(keys.keys.size());
-  found->missing.keys.clear();
-  found->missing.offsets.assign(1, 0);
-  positions_.clear();
-  uint64_t hits = 0, sum = 0, oldest = 0;
-  for (size_t shard = 0; shard + 1 < keys.offsets.size(); ++shard) {
-    for (uint32_t i = keys.offsets[shard]; i < keys.offsets[shard + 1]; ++i) {
-      Prefetch(keys, i);
-      const uint32_t at = found->slots[i] = SlotOf(keys.keys[i]);
-      if (at != kNone) {
-        Slot& slot = slots_[at];
-        slot.needed_by = step + 1;
-        slot.again = true;
-        if (Young(slot, step)) {
-          const uint64_t age = step - slot.pulled;
-          ++hits;
-          sum += age;
-          oldest = std::max(oldest, age);
-          continue;
-        }
-      }
-      found->missing.keys.push_back(keys.keys[i]);
-      positions_.push_back(i);
+std::shared_ptr<const HotRowIndex::Rows> HotRowCache::Find(const KeySet& keys) {
+  const uint64_t step = steps_found_++;
+  if (keys.keys.size() > cache_.capacity()) {
+    if (!told_ && context_.log) {
+      context_.log(absl::StrCat(
+          kField, ".rows = ", cache_.capacity(), " has no room for the ", keys.keys.size(),
+          " unique keys of a batch; such batches are pulled whole. Give room for the keys of at "
+          "least one batch, at best of max_staleness_steps + 1 = ",
+          uint64_t{ConfigOf(context_).max_staleness_steps()} + 1,
+          " batches, or lower train.batch_size"));
     }
-    found->missing.offsets.push_back(static_cast<uint32_t>(found->missing.keys.size()));
+    told_ = true;
+    return nullptr;
   }
-  found->use.set_hits(hits);
-  found->use.set_staleness_sum(sum);
-  found->use.set_staleness_max(oldest);
+  std::shared_ptr<HotRowIndex::Rows> found = pool_.Take();
+  cache_.Find(keys, step, steps_run_, found.get());
+  return found;
 }
 
-void HotRowCache::Assign(uint64_t step, uint64_t steps_done, Rows* found) {
-  const size_t misses = positions_.size();
-  found->missing_slots.resize(misses);
-  for (size_t m = 0; m < misses; ++m) {
-    uint32_t& at = found->slots[positions_[m]];
-    if (at == kNone) {
-      at = TakeSlot(step);
-      Slot& slot = slots_[at];
-      slot.key = found->missing.keys[m];
-      slot.needed_by = step + 1;
-      slot.again = false;
-      Link(at);
+absl::Status HotRowCache::Use(const HotRowIndex::Rows* found, NetInput* input) {
+  ++steps_run_;
+  if (found == nullptr) {
+    HotRowUse use;
+    use.set_whole_batches(1);
+    context_.stats->AddHotRows(use);
+    return absl::OkStatus();
+  }
+  const StageTimer timer(context_.stats, Stage::kCompute);
+  context_.stats->AddHotRows(found->use);
+  if (resident_ != nullptr) {
+    input->resident = resident_.get();
+    input->slots = found->slots.data();
+    if (found->missing_slots.empty()) return absl::OkStatus();
+    return resident_->Write(found->missing_slots.data(), found->missing_slots.size(), input->rows);
+  }
+  // Write first: Gather reads all rows of the batch from their slots, the pulled ones too.
+  Write(*found, input->rows);
+  Gather(found->slots);
+  input->rows = rows_.data();
+  return absl::OkStatus();
+}
+
+void HotRowCache::Write(const HotRowIndex::Rows& found, const float* pulled) {
+  if (values_.size() < cache_.size() * dim_) values_.resize(cache_.size() * dim_);
+  const std::vector<uint32_t>& to = found.missing_slots;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (i + kAhead < to.size()) {
+      const float* const row = &values_[to[i + kAhead] * dim_];
+      for (size_t at = 0; at < dim_; at += kLine) __builtin_prefetch(row + at, 1);
     }
-    slots_[at].pulled = steps_done;
-    found->missing_slots[m] = at;
+    std::memcpy(&values_[to[i] * dim_], pulled + i * dim_, dim_ * sizeof(float));
   }
-  if (misses == 0) return;
-  const uint64_t age = step - steps_done;
-  HotRowUse& use = found->use;
-  use.set_misses(misses);
-  use.set_staleness_sum(use.staleness_sum() + misses * age);
-  use.set_staleness_max(std::max<uint64_t>(use.staleness_max(), age));
 }
 
-uint32_t HotRowCache::TakeSlot(uint64_t step) {
-  // A full cache has a slot to give, since a batch has at most `capacity_` keys: the search ends.
-  const bool full = slots_.size() == capacity_;
-  const size_t looks = std::min(kLooks, slots_.size());
-  for (size_t looked = 0; full || looked < looks; ++looked) {
-    const uint32_t at = hand_;
-    hand_ = hand_ + 1 < slots_.size() ? hand_ + 1 : 0;
-    Slot& slot = slots_[at];
-    if (slot.needed_by == step + 1) continue;
-    if (Young(slot, step)) {
-      if (!full) continue;
-      if (slot.again) {
-        slot.again = false;
-        continue;
-      }
+void HotRowCache::Gather(const std::vector<uint32_t>& slots) {
+  rows_.resize(slots.size() * dim_);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (i + kAhead < slots.size()) {
+      const float* const row = &values_[slots[i + kAhead] * dim_];
+      for (size_t at = 0; at < dim_; at += kLine) __builtin_prefetch(row + at);
     }
-    Unlink(at);
-    return at;
+    std::memcpy(&rows_[i * dim_], &values_[slots[i] * dim_], dim_ * sizeof(float));
   }
-  return AddSlot();
-}
-
-uint32_t HotRowCache::AddSlot() {
-  const uint32_t at = static_cast<uint32_t>(slots_.size());
-  if (slots_.size() == buckets_.size()) {
-    buckets_.assign(2 * buckets_.size(), kNone);
-    for (uint32_t slot = 0; slot < slots_.size(); ++slot) Link(slot);
-  }
-  slots_.emplace_back();
-  return at;
-}
-
-void HotRowCache::Link(uint32_t slot) {
-  uint32_t& first = buckets_[BucketOf(slots_[slot].key)];
-  slots_[slot].next = first;
-  first = slot;
-}
-
-void HotRowCache::Unlink(uint32_t slot) {
-  uint32_t* at = &buckets_[BucketOf(slots_[slot].key)];
-  while (*at != slot) at = &slots_[*at].next;
-  *at = slots_[slot].next;
 }
 
 }  // namespace sluice

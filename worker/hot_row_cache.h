@@ -1,94 +1,60 @@
-// Tracks which keys of the sparse table a worker keeps in numbered slots, and how old they are.
+// One worker's cache of hot rows (HotRowCacheConfig): the values, and which rows a step must pull.
 //
-// The values are elsewhere (hot_rows.h).
+// The values are where the network computes if it can keep them, and in host memory otherwise.
 //
-// Age: a row whose pull started after the worker's first p steps is t - p steps old in its step t
-// (from 0).
+// Order: HotRowIndex needs a Find for each step as its pull starts and a Use right before the step
+// runs, both in the order of the steps.
 //
-// Invariants: Find returns no slot whose row is older than max_staleness. All slots of a batch are
-// different.
-//
-// Order: Find is called once for each step, in the order of the steps, and steps run in that order.
-// The values that Find misses are written to their slots after the previous step has ended and
-// before their own step runs. So a slot may go to another key, or get a newer value, while batches
-// in flight still read it: they run before the write. A key being pulled by a batch in flight
-// counts as present, as old as that pull: its value is written before the next batch runs.
-//
-// Eviction: a clock with a second chance for rows that were used again. Rows that are too old go
-// first.
-//
-// Memory: 32 bytes per slot and 4 to 8 bytes of index; grows with use up to the capacity. A steady
-// state allocates nothing.
+// Memory: in host memory the cache grows with use up to its capacity.
 //
 // Thread safety: one thread.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "client/key_set.h"
-#include "proto/scheduler.pb.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/hot_row_index.h"
+#include "worker/job_context.h"
+#include "worker/pool.h"
 
 namespace sluice {
 
 class HotRowCache {
  public:
-  // `capacity` is at least 1 row; slots are numbered below it.
-  HotRowCache(size_t capacity, uint64_t max_staleness);
+  // Null when the job has no cache. RESOURCE_EXHAUSTED, naming the field, when the device has no
+  // room for its rows. `context` and its net outlive it.
+  static absl::StatusOr<std::unique_ptr<HotRowCache>> Create(const JobContext& context);
 
-  // Where the rows of one batch are.
-  struct Rows {
-    std::vector<uint32_t> slots;          // [keys]
-    KeySet missing;                       // to be pulled, grouped by shard as the keys are
-    std::vector<uint32_t> missing_slots;  // [missing.keys]
-    HotRowUse use;
-  };
-  // Finds or assigns the slots of `keys` for step `step`, whose pull starts when `steps_done` steps
-  // are done. REQUIRES: `keys` are distinct and at most `capacity`; steps_done <= step; neither is
-  // less than in the previous call.
-  void Find(const KeySet& keys, uint64_t step, uint64_t steps_done, Rows* found);
-
-  // From now on, ignores rows whose pull started before `steps_done` steps were done.
-  void Forget(uint64_t steps_done) { oldest_ = steps_done; }
-
-  size_t capacity() const { return capacity_; }
-  size_t size() const { return slots_.size(); }  // slots in use are below this
+  // Finds which of its `keys` the next step must pull. Null: all, since they do not fit in the
+  // cache.
+  std::shared_ptr<const HotRowIndex::Rows> Find(const KeySet& keys);
+  // Called right before the next step runs. `found` is from its Find, input->rows has the pulled
+  // values, [missing or all][dim]. Makes `input` name the rows of all keys, valid until the next
+  // call.
+  absl::Status Use(const HotRowIndex::Rows* found, NetInput* input);
+  // Forgets all rows: none is used in another epoch.
+  void EndEpoch() { cache_.Forget(steps_run_); }
 
  private:
-  struct Slot {
-    uint64_t key = 0;
-    uint64_t pulled = 0;     // steps done when its pull started
-    uint64_t needed_by = 0;  // 1 + the last step that uses it
-    uint32_t next = 0;       // in the chain of its bucket
-    bool again = false;      // used again since the hand passed
-  };
-  static constexpr uint32_t kNone = UINT32_MAX;
+  HotRowCache(const JobContext& context, const HotRowCacheConfig& config,
+              std::unique_ptr<ResidentRows> resident);
+  void LogHowItKeeps() const;
+  // For values in host memory.
+  void Write(const HotRowIndex::Rows& found, const float* pulled);
+  void Gather(const std::vector<uint32_t>& slots);
 
-  // Finds the slots of keys in the cache; lists those that must be pulled in `found` and
-  // positions_.
-  void LookUp(const KeySet& keys, uint64_t step, Rows* found);
-  // Assigns slots to the keys that LookUp found missing.
-  void Assign(uint64_t step, uint64_t steps_done, Rows* found);
-  size_t BucketOf(uint64_t key) const;
-  uint32_t SlotOf(uint64_t key) const;  // kNone: not in the cache
-  bool Young(const Slot& slot, uint64_t step) const {
-    return slot.pulled >= oldest_ && step - slot.pulled <= max_staleness_;
-  }
-  void Prefetch(const KeySet& keys, size_t i) const;
-  // Takes a slot that step `step` does not use out of the index, or adds one.
-  uint32_t TakeSlot(uint64_t step);
-  uint32_t AddSlot();
-  void Link(uint32_t slot);
-  void Unlink(uint32_t slot);
-
-  const size_t capacity_;
-  const uint64_t max_staleness_;
-  uint64_t oldest_ = 0;
-  std::vector<Slot> slots_;
-  std::vector<uint32_t> buckets_;    // first slot of each chain; a power of two, at least the slots
-  uint32_t hand_ = 0;                // of the clock
-  std::vector<uint32_t> positions_;  // of the missing keys, during a Find
+  const JobContext& context_;
+  const size_t dim_;
+  const std::unique_ptr<ResidentRows> resident_;  // null: the values are in values_
+  HotRowIndex cache_;
+  Pool<HotRowIndex::Rows> pool_;
+  uint64_t steps_found_ = 0, steps_run_ = 0;
+  bool told_ = false;          // the log says that a batch did not fit
+  std::vector<float> values_;  // [slots][dim]
+  std::vector<float> rows_;    // [U][dim] of the running step
 };
 
 }  // namespace sluice

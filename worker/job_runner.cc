@@ -164,7 +164,7 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
   request.set_incarnation(incarnation());
   request.set_wait_ms(kWaitMs);
   *request.mutable_report() = report;
-  absl::Time give_up = absl::InfiniteFuture();
+  SilenceTimer silence;
   for (;;) {
     if (cancelled_) return absl::CancelledError("the job was cancelled");
     absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
@@ -172,14 +172,13 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
       if (reply->ready()) return reply->phase();
       if (!reply->waiting_for().empty())
         stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
-      give_up = absl::InfiniteFuture();
+      silence.Answered();
       continue;
     }
-    const absl::Time now = options_.clock->Now();
-    // Patience counts from the return of the first failed call, not from its start: this process
-    // may have been stopped during the call.
-    if (give_up == absl::InfiniteFuture()) give_up = now + options_.scheduler_patience;
-    if (!GotNoAnswer(reply.status()) || now > give_up) return reply.status();
+    if (!GotNoAnswer(reply.status()) ||
+        silence.Unanswered(options_.clock->Now()) > options_.scheduler_patience) {
+      return reply.status();
+    }
     options_.clock->Sleep(absl::Milliseconds(200));
   }
 }

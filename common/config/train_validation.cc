@@ -20,7 +20,7 @@ class Check {
  public:
   explicit Check(const JobConfig& job) : job_(job), mode_(ModeOf(job.strategy())) {}
 
-  void HotRowCache(const ModelParts& parts) {
+  void HotRowIndex(const ModelParts& parts) {
     const std::string path = "strategy.a_sync_configs.hot_row_cache";
     const ASyncConfigs& a = job_.strategy().a_sync_configs();
     const HotRowCacheConfig& cache = a.hot_row_cache();
@@ -108,7 +108,7 @@ class Check {
 
 std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts) {
   Check check(job);
-  check.HotRowCache(parts);
+  check.HotRowIndex(parts);
   return check.Take();
 }
 

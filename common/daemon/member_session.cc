@@ -22,9 +22,6 @@ constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 // The longest delay before a stop is noticed while waiting for the scheduler.
 constexpr absl::Duration kStopEvery = absl::Milliseconds(500);
 
-using SteadyTime = std::chrono::steady_clock::time_point;
-constexpr SteadyTime kAnswers = SteadyTime::max();  // a value of silent_since: it is not silent
-
 PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
   PlaceClaim::Options claim;
   claim.scheduler = options.scheduler;
@@ -115,7 +112,7 @@ class PollingSession : public MemberSession {
   // Waits for `time`. Returns false when the session is being destroyed.
   bool Pause(absl::Duration time) {
     MutexLock lock(&mutex_);
-    const SteadyTime end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
+    const auto end = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
     while (!stopping_) {
       const auto left = end - std::chrono::steady_clock::now();
       if (left <= left.zero()) break;
@@ -138,9 +135,7 @@ class PollingSession : public MemberSession {
   }
 
   void PollLoop() {
-    // Silence begins at the end of the first unanswered call. This process itself may have been
-    // stopped during that call, and a scheduler that answers the next one was not silent.
-    SteadyTime silent_since = kAnswers;
+    SilenceTimer silence;
     bool register_again = false;
     while (!Stopping()) {
       absl::Status status;
@@ -148,7 +143,7 @@ class PollingSession : public MemberSession {
         const absl::StatusOr<bool> registered = RegisterAgain();
         status = registered.status();
         if (registered.ok() && !*registered) {
-          silent_since = kAnswers;
+          silence.Answered();
           if (!Pause(options_.place_pause)) return;
           continue;
         }
@@ -156,7 +151,7 @@ class PollingSession : public MemberSession {
         status = PollOnce();
       }
       if (status.ok()) {
-        silent_since = kAnswers;
+        silence.Answered();
         register_again = false;
         if (told_to_stop_) return End(absl::OkStatus());
         continue;
@@ -167,9 +162,7 @@ class PollingSession : public MemberSession {
         continue;
       }
       if (!GotNoAnswer(status)) return End(status);
-      const SteadyTime now = std::chrono::steady_clock::now();
-      if (silent_since == kAnswers) silent_since = now;
-      const absl::Duration silent = absl::FromChrono(now - silent_since);
+      const absl::Duration silent = silence.Unanswered(Clock::Real()->Now());
       if (silent >= lost_after_) {
         return End(absl::UnavailableError(absl::StrCat(
             "the scheduler at ", options_.scheduler->address(), " has been silent for ",

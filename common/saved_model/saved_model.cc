@@ -381,8 +381,8 @@ absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env) {
 }
 
 absl::Status VisitShards(const std::string& dir, const Manifest& manifest, const std::string& name,
-                         const std::function<absl::Status(uint32_t shard, ShardValues)>& visit,
-                         Env* env) {
+                         Env* env,
+                         const std::function<absl::Status(uint32_t shard, ShardValues)>& visit) {
   return VisitFiles(dir, manifest, name, env,
                     [&](const ShardFileReader& file) { return VisitValues(file, visit); });
 }

@@ -42,57 +42,52 @@ struct ShardValues {
 // Writes the shard's file (ShardFileName) durably, and creates DIR. Each save into a folder has its
 // own `save_id`. INVALID_ARGUMENT: see shard_image.h. Errors of the cut are returned unchanged.
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
-                                         uint32_t shard, ShardCut* cut, Env* env = Env::Real(),
+                                         uint32_t shard, ShardCut* cut, Env* env,
                                          const std::string& save_id = "");
 // The same for a whole shard in memory. INVALID_ARGUMENT when the values do not fit the layout or
 // the keys do not ascend.
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
-                                         uint32_t shard, const ShardValues& values,
-                                         Env* env = Env::Real(), const std::string& save_id = "");
+                                         uint32_t shard, const ShardValues& values, Env* env,
+                                         const std::string& save_id = "");
 // Reads a whole shard, with its rows in the order of the file. DATA_LOSS names the file when it is
 // damaged or missing.
 absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
-                                          const SavedFile& file, uint32_t* shard,
-                                          Env* env = Env::Real());
+                                          const SavedFile& file, uint32_t* shard, Env* env);
 
 // Checks the contents of all files and adds their digest to the manifest. Then writes the job's
 // file and the manifest of the save, durably and beside those in force. DATA_LOSS names a shard
 // that was not written.
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
-                                      Manifest manifest, Env* env = Env::Real(),
-                                      const std::string& save_id = "");
+                                      Manifest manifest, Env* env, const std::string& save_id = "");
 // Puts a prepared save in force with one rename. Then removes from DIR, as far as it can, the files
 // of other saves, which the manifest does not list. NOT_FOUND when the save is not prepared.
-absl::Status CommitModel(const std::string& dir, Env* env = Env::Real(),
-                         const std::string& save_id = "");
+absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id = "");
 // Removes the files of a save that will not be committed. The model in force stays.
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id);
 // PrepareModel, then CommitModel.
 absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,
-                                     Manifest manifest, Env* env = Env::Real(),
-                                     const std::string& save_id = "");
+                                     Manifest manifest, Env* env, const std::string& save_id = "");
 
 // NOT_FOUND when DIR is not a model; the message says when it is an unfinished one. DATA_LOSS when
 // the manifest is damaged.
-absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env = Env::Real());
+absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env);
 // The configuration of the job that made the model. DATA_LOSS when the file is missing or is not
 // the one that was saved.
-absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env = Env::Real());
+absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env);
 
 // Calls `visit` with all values of table `name`, shard by shard, in pieces of at most about 1 MiB.
 // A shard without values is visited once, with an empty piece.
 absl::Status VisitShards(const std::string& dir, const Manifest& manifest, const std::string& name,
-                         const std::function<absl::Status(uint32_t shard, ShardValues)>& visit,
-                         Env* env = Env::Real());
+                         Env* env,
+                         const std::function<absl::Status(uint32_t shard, ShardValues)>& visit);
 
 // The number of rows or elements of table `name`, by the headers of its files, which it checks.
 absl::StatusOr<uint64_t> CountRecords(const std::string& dir, const Manifest& manifest,
-                                      const std::string& name, Env* env = Env::Real());
+                                      const std::string& name, Env* env);
 
 // The SHA-256, in hexadecimal, over the tables in the order of their names: little-endian f32
 // weights by index, or by ascending key together with the key. It does not depend on the number of
 // shards.
-absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& manifest,
-                                        Env* env = Env::Real());
+absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& manifest, Env* env);
 
 }  // namespace sluice

@@ -26,4 +26,9 @@ absl::Duration Backoff::Next() {
   return pause_;
 }
 
+absl::Duration SilenceTimer::Unanswered(absl::Time now) {
+  if (!since_.has_value()) since_ = now;
+  return now - *since_;
+}
+
 }  // namespace sluice

@@ -1,10 +1,13 @@
-// Which failures of a call pass by themselves, and how long to pause before the next try.
+// Which failures of a call pass by themselves, how long to pause before the next try, and how long
+// a peer has been silent.
 //
 // This is the only place that sorts status codes into those worth another try and those that are
 // final. gRPC's codes are mapped to these in grpc_convert.h.
 //
-// Thread safety: free functions; a Backoff is guarded by its owner's lock.
+// Thread safety: free functions; a Backoff and a SilenceTimer are guarded by their owner's lock.
 #pragma once
+
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -35,6 +38,22 @@ class Backoff {
 
  private:
   absl::Duration pause_ = absl::ZeroDuration();
+};
+
+// Measures how long a peer has given no answer.
+//
+// Silence begins when the first unanswered call returns, not when it starts: this process itself
+// may have been stopped during the call, and a peer that answers the next one was not silent.
+class SilenceTimer {
+ public:
+  // The peer answered; its silence is over.
+  void Answered() { since_.reset(); }
+  // A call returned without an answer at `now`, a monotonic time. Returns how long the peer has
+  // been silent: zero for the first such call.
+  absl::Duration Unanswered(absl::Time now);
+
+ private:
+  std::optional<absl::Time> since_;
 };
 
 }  // namespace sluice

@@ -19,7 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
-#include "model/net/geo_values.h"
+#include "model/net/geo_optimizer.h"
 #include "model/net/host_memory.h"
 #include "model/net/resident_rows.h"
 
@@ -38,8 +38,8 @@ struct NetInput {
   const uint32_t* slots = nullptr;  // [U], no slot twice
   // When set, neither `rows` nor `dense` is read. The step computes on the local values of `geo`,
   // which this network made, with row u in slots[u]. Gradients of training stay there for
-  // GeoValues::Update: NetGradients' rows and dense are not set, and `ready` is not called.
-  const GeoValues* geo = nullptr;
+  // GeoOptimizer::Update: NetGradients' rows and dense are not set, and `ready` is not called.
+  const GeoOptimizer* geo = nullptr;
   std::vector<const float*> dense;  // by Model::dense_tables(), each [elements]
 };
 
@@ -102,7 +102,7 @@ class DenseNet {
   // null. Layouts and network outlive the values. Gradients are clipped to `clip_global_norm` if it
   // is above 0. INVALID_ARGUMENT when a layout is not of this network; RESOURCE_EXHAUSTED names
   // wanted and limit.
-  virtual absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+  virtual absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
       const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm) {
     (void)dense, (void)sparse, (void)clip_global_norm;

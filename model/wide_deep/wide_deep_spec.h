@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/model_spec.h"
-#include "model/wide_deep/wide_deep_shape.h"
+#include "model/wide_deep/shape/wide_deep_shape.h"
 
 namespace sluice {
 

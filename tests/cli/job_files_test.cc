@@ -120,7 +120,7 @@ TEST_F(JobFilesTest, AModelWithOtherTablesIsRefused) {
   EXPECT_TRUE(CheckWhatIsHere(job_).ok());  // there is none here
   Manifest none;
   none.set_version(1);
-  ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none).ok());
+  ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none, Env::Real()).ok());
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"),
                                HasSubstr("' is not in " + dir_ + "/model, and "),
                                HasSubstr(" more tables do not fit; give a model")));

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "common/base/clock.h"
-#include "common/transport/faulty_transport.h"
 #include "tests/client/cluster_for_test.h"
+#include "tests/common/transport/faulty_transport.h"
 
 namespace sluice {
 namespace {

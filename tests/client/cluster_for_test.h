@@ -11,8 +11,8 @@
 
 #include "client/key_deduplicator.h"
 #include "client/parameter_client.h"
-#include "common/transport/in_process_transport.h"
 #include "server/pserver.h"
+#include "tests/common/transport/in_process_transport.h"
 
 namespace sluice {
 

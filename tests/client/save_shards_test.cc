@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/transport/in_process_transport.h"
 #include "tests/client/two_tables.h"
+#include "tests/common/transport/in_process_transport.h"
 
 namespace sluice {
 namespace {

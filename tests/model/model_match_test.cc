@@ -200,7 +200,7 @@ class CheckInitialModelTest : public ::testing::Test {
     const auto layouts = CreateTableLayouts(manifest.tables(), 0);
     EXPECT_TRUE(layouts.ok()) << layouts.status();
     for (const auto& table : *layouts) SaveZeros(*table, &manifest);
-    const auto finished = FinishModel(dir_, job, manifest);
+    const auto finished = FinishModel(dir_, job, manifest, Env::Real());
     EXPECT_TRUE(finished.ok()) << finished.status();
   }
   ~CheckInitialModelTest() override { std::filesystem::remove_all(dir_); }
@@ -211,7 +211,7 @@ class CheckInitialModelTest : public ::testing::Test {
         values.first_element = shard * table.block_elements();
         values.weights.resize(table.ShardElements(shard));
       }
-      const auto file = WriteShardFile(dir_, table, shard, values);
+      const auto file = WriteShardFile(dir_, table, shard, values, Env::Real());
       ASSERT_TRUE(file.ok()) << file.status();
       *manifest->add_files() = *file;
     }

@@ -58,7 +58,7 @@ class PredictorTest : public ::testing::Test {
     ASSERT_TRUE(layouts.ok()) << layouts.status();
     layouts_ = *layouts;
     for (const auto& table : layouts_) SaveTable(*table, &manifest);
-    const auto finished = FinishModel(ModelDir(), job_, manifest);
+    const auto finished = FinishModel(ModelDir(), job_, manifest, Env::Real());
     ASSERT_TRUE(finished.ok()) << finished.status();
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
@@ -97,7 +97,7 @@ class PredictorTest : public ::testing::Test {
         values.weights.resize(table.ShardElements(shard));
       }
       for (float& w : values.weights) w = uniform(random_);
-      const auto file = WriteShardFile(ModelDir(), table, shard, values);
+      const auto file = WriteShardFile(ModelDir(), table, shard, values, Env::Real());
       ASSERT_TRUE(file.ok()) << file.status();
       *manifest->add_files() = *file;
     }
@@ -216,7 +216,7 @@ TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
   ASSERT_TRUE((*predictor)->Score(batch, &score).ok());
 
   // The same by hand, with rows and tensors taken from the files.
-  const auto manifest = ReadManifest(ModelDir());
+  const auto manifest = ReadManifest(ModelDir(), Env::Real());
   ASSERT_TRUE(manifest.ok());
   const TableLayout& sparse = *layouts_[model_->sparse_table()];
   std::vector<float> rows(2 * sparse.dim());
@@ -224,21 +224,23 @@ TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
   std::vector<std::vector<float>> dense;
   const auto add = [&](const std::string& name) {
     dense.emplace_back();
-    ASSERT_TRUE(VisitShards(ModelDir(), *manifest, name, [&](uint32_t, ShardValues shard) {
-                  dense.back().insert(dense.back().end(), shard.weights.begin(),
-                                      shard.weights.end());
-                  return absl::OkStatus();
-                }).ok());
+    ASSERT_TRUE(
+        VisitShards(ModelDir(), *manifest, name, Env::Real(), [&](uint32_t, ShardValues shard) {
+          dense.back().insert(dense.back().end(), shard.weights.begin(), shard.weights.end());
+          return absl::OkStatus();
+        }).ok());
   };
   for (int t : model_->dense_tables()) add(model_->tables()[t].name());
-  ASSERT_TRUE(VisitShards(ModelDir(), *manifest, "embedding", [&](uint32_t, ShardValues shard) {
-                for (size_t i = 0; i < shard.keys.size(); ++i) {
-                  if (shard.keys[i] != batch.keys[1]) continue;
-                  std::copy_n(shard.weights.begin() + i * sparse.dim(), sparse.dim(),
-                              rows.begin() + sparse.dim());
-                }
-                return absl::OkStatus();
-              }).ok());
+  ASSERT_TRUE(VisitShards(ModelDir(), *manifest, "embedding", Env::Real(),
+                          [&](uint32_t, ShardValues shard) {
+                            for (size_t i = 0; i < shard.keys.size(); ++i) {
+                              if (shard.keys[i] != batch.keys[1]) continue;
+                              std::copy_n(shard.weights.begin() + i * sparse.dim(), sparse.dim(),
+                                          rows.begin() + sparse.dim());
+                            }
+                            return absl::OkStatus();
+                          })
+                  .ok());
   const std::vector<uint32_t> row_index = {0, 1};
   NetInput input;
   input.batch = &batch, input.row_index = row_index.data(), input.rows = rows.data(),

@@ -72,7 +72,8 @@ class JobFolderTest : public testing::Test {
     return begun.ok() ? result : begun;
   }
   bool ModelLoads() {
-    return ReadManifest(dir_ + "/model").ok() && ReadModelJob(dir_ + "/model").ok();
+    return ReadManifest(dir_ + "/model", Env::Real()).ok() &&
+           ReadModelJob(dir_ + "/model", Env::Real()).ok();
   }
   std::string Read(const std::string& name) {
     return Env::Real()->ReadFile(dir_ + "/" + name).value_or("");

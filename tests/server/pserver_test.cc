@@ -197,7 +197,7 @@ TEST_F(PserverTest, AJobThatOnlyEvaluatesHasTheInitialValuesOfItsModel) {
   Manifest manifest;
   *manifest.mutable_tables() = trained.tables();
   for (const SavedFile& file : *files) *manifest.add_files() = file;
-  ASSERT_TRUE(FinishModel(directory_, trained.config(), manifest).ok());
+  ASSERT_TRUE(FinishModel(directory_, trained.config(), manifest, Env::Real()).ok());
   const Rows wanted = TestWorker(trained, pserver_.Find("job-1"), 0).Sparse({1, 2});
 
   JobSpec next = trained;
@@ -237,7 +237,7 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
   manifest.set_version(1);
   *manifest.mutable_tables() = spec.tables();
   for (const SavedFile& file : *files) *manifest.add_files() = file;
-  auto finished = FinishModel(directory_, spec.config(), manifest);
+  auto finished = FinishModel(directory_, spec.config(), manifest, Env::Real());
   ASSERT_TRUE(finished.ok()) << finished.status();
 
   JobSpec next = MakeSpec(1, true, 0, 7);

@@ -18,7 +18,7 @@ absl::StatusOr<Values> Load(const std::string& dir, const Manifest& manifest,
                             const TableConfig& table) {
   Values values;
   const absl::Status status =
-      VisitShards(dir, manifest, table.name(), [&](uint32_t, ShardValues shard) {
+      VisitShards(dir, manifest, table.name(), Env::Real(), [&](uint32_t, ShardValues shard) {
         if (table.kind() == TableConfig::DENSE) {
           values[shard.first_element] = std::move(shard.weights);
         } else {
@@ -35,7 +35,8 @@ absl::StatusOr<Values> Load(const std::string& dir, const Manifest& manifest,
 }
 
 int Compare(const std::string& a_dir, const std::string& b_dir) {
-  const auto a_manifest = ReadManifest(a_dir), b_manifest = ReadManifest(b_dir);
+  const auto a_manifest = ReadManifest(a_dir, Env::Real()),
+             b_manifest = ReadManifest(b_dir, Env::Real());
   if (!a_manifest.ok() || !b_manifest.ok()) {
     std::fprintf(stderr, "%s %s\n", a_manifest.status().ToString().c_str(),
                  b_manifest.status().ToString().c_str());

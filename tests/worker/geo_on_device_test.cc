@@ -10,7 +10,7 @@
 #include "tests/model/net/cuda/gpu_for_test.h"
 #include "tests/model/wide_deep/cuda/emulated_tables.h"
 #include "tests/model/wide_deep/net_fixture.h"
-#include "worker/geo_store.h"
+#include "worker/geo_parameters.h"
 
 namespace sluice {
 namespace {
@@ -70,9 +70,9 @@ class Run {
         value = std::uniform_real_distribution<float>(-0.5f, 0.5f)(random);
     }
     for (const auto& values : server_dense_) start.push_back(values.data());
-    auto values = net->MakeGeoValues(dense, layouts[0].get(), /*clip_global_norm=*/0);
+    auto values = net->MakeGeoOptimizer(dense, layouts[0].get(), /*clip_global_norm=*/0);
     EXPECT_TRUE(values.ok()) << values.status();
-    store_ = std::make_unique<GeoStore>(dense, layouts[0].get(), max_rows, *std::move(values));
+    store_ = std::make_unique<GeoParameters>(dense, layouts[0].get(), max_rows, *std::move(values));
     EXPECT_TRUE(store_->SetDense(start).ok());
   }
 
@@ -158,8 +158,8 @@ class Run {
 
   const TableLayouts& layouts_;
   DenseNet* const net_;
-  std::unique_ptr<GeoStore> store_;
-  GeoStore::Rows found_;
+  std::unique_ptr<GeoParameters> store_;
+  GeoParameters::Rows found_;
   std::map<uint64_t, std::vector<float>> server_rows_;
   std::vector<std::vector<float>> server_dense_;
   uint64_t steps_ = 0;

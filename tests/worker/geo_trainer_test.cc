@@ -31,7 +31,7 @@ class OnesDeviceNet : public OnesNet {
     gradients->dense = {dense_.data()};
     return OnesNet::TrainStep(here, seed, epoch, gradients);
   }
-  absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+  absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
       const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm) override {
     EXPECT_EQ(clip_global_norm, 7.0);
@@ -41,23 +41,23 @@ class OnesDeviceNet : public OnesNet {
   }
 
  private:
-  class Values : public HostGeoValues {
+  class Values : public HostGeoOptimizer {
    public:
     Values(OnesDeviceNet* net, const std::vector<const TableLayout*>& dense,
            const TableLayout* sparse)
-        : HostGeoValues(dense, sparse), net_(net) {}
+        : HostGeoOptimizer(dense, sparse), net_(net) {}
     absl::Status Update(const GeoUpdate& update) override {
       EXPECT_TRUE(update.rows == nullptr && update.dense.empty());
       GeoUpdate with = update;
       with.rows = net_->rows_.data();
       with.dense = {net_->dense_.data()};
-      return HostGeoValues::Update(with);
+      return HostGeoOptimizer::Update(with);
     }
 
    private:
     OnesDeviceNet* const net_;
   };
-  HostGeoValues* host_ = nullptr;
+  HostGeoOptimizer* host_ = nullptr;
   std::vector<float> rows_, dense_ = {0, 0};
 };
 
@@ -357,8 +357,8 @@ class OneWeightStore {
     *tables.Add() = SgdTable("rows", TableConfig::SPARSE, 1, 1.0f);
     *tables[0].mutable_columns(0)->mutable_optimizer() = optimizer;
     layouts_ = *CreateTableLayouts(tables, 1);
-    store_ =
-        std::make_unique<GeoStore>(std::vector<const TableLayout*>(), layouts_[0].get(), max_rows);
+    store_ = std::make_unique<GeoParameters>(std::vector<const TableLayout*>(), layouts_[0].get(),
+                                             max_rows);
   }
   void Step(const std::vector<uint64_t>& keys, const std::vector<float>& gradients) {
     KeySet unique;
@@ -389,14 +389,14 @@ class OneWeightStore {
 
  private:
   TableLayouts layouts_;
-  std::unique_ptr<GeoStore> store_;
+  std::unique_ptr<GeoParameters> store_;
   KeyDeduplicator dedup_;
-  GeoStore::Rows found_;
+  GeoParameters::Rows found_;
   uint64_t step_ = 0;
   uint32_t slots_ = 0;
 };
 
-TEST(GeoStoreTest, SlotsOfEvictedRowsAreReusedWithFreshStateAndCount) {
+TEST(GeoParametersTest, SlotsOfEvictedRowsAreReusedWithFreshStateAndCount) {
   OptimizerConfig adam;
   adam.mutable_adam();
   adam.set_learning_rate(1);
@@ -413,7 +413,7 @@ TEST(GeoStoreTest, SlotsOfEvictedRowsAreReusedWithFreshStateAndCount) {
   EXPECT_EQ(store.slots(), 3u);
 }
 
-TEST(GeoStoreTest, DeltasBelongToTheirKeysAndRowsStayWithinTheLimit) {
+TEST(GeoParametersTest, DeltasBelongToTheirKeysAndRowsStayWithinTheLimit) {
   OptimizerConfig sgd;
   sgd.mutable_sgd();
   sgd.set_learning_rate(1);
@@ -433,7 +433,7 @@ TEST(GeoStoreTest, DeltasBelongToTheirKeysAndRowsStayWithinTheLimit) {
   EXPECT_EQ(store.slots(), 20u);
 }
 
-TEST(GeoStoreTest, TheLearningRateFollowsTheWorkersSteps) {
+TEST(GeoParametersTest, TheLearningRateFollowsTheWorkersSteps) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   *tables.Add() = SgdTable("rows", TableConfig::SPARSE, 1, 1.0f);
   *tables.Add() = SgdTable("dense", TableConfig::DENSE, 2, 1.0f);
@@ -444,10 +444,10 @@ TEST(GeoStoreTest, TheLearningRateFollowsTheWorkersSteps) {
     halves->set_rate(0.5f);
   }
   const TableLayouts layouts = *CreateTableLayouts(tables, 1);
-  GeoStore store({layouts[1].get()}, layouts[0].get(), 100);
+  GeoParameters store({layouts[1].get()}, layouts[0].get(), 100);
   KeyDeduplicator dedup;
   KeySet keys;
-  GeoStore::Rows found;
+  GeoParameters::Rows found;
   const uint64_t key = 5;
   uint32_t index;
   dedup.Run(*layouts[0], &key, 1, &keys, &index);
@@ -461,13 +461,13 @@ TEST(GeoStoreTest, TheLearningRateFollowsTheWorkersSteps) {
   EXPECT_EQ(store.dense(0)[1], -1.75f);
 }
 
-TEST(GeoStoreTest, MovesMadeAfterTheSendSurviveTheMerge) {
+TEST(GeoParametersTest, MovesMadeAfterTheSendSurviveTheMerge) {
   FakeModel model;
   FakeClient client(model, 1.0f);
-  GeoStore store({client.tables()[1].get()}, client.tables()[0].get(), 100);
+  GeoParameters store({client.tables()[1].get()}, client.tables()[0].get(), 100);
   KeyDeduplicator dedup;
   KeySet keys;
-  GeoStore::Rows found;
+  GeoParameters::Rows found;
   const uint64_t key = 5;
   uint32_t index;
   dedup.Run(*client.tables()[0], &key, 1, &keys, &index);

@@ -1,248 +1,226 @@
+// Checks the values that a network sees in async training with a cache of hot rows, kept on the
+// device and in host memory.
 #include "worker/hot_row_cache.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <map>
 #include <random>
-#include <set>
+
+#include "client/key_deduplicator.h"
+#include "tests/worker/fakes.h"
+#include "worker/async_trainer.h"
 
 namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
+using ::testing::HasSubstr;
 
-KeySet Keys(std::vector<uint64_t> keys) {
-  const uint32_t n = static_cast<uint32_t>(keys.size());
-  return {std::move(keys), {0, n}};
-}
-
-// The missing keys of `keys` in step `step`, without a pipeline.
-std::vector<uint64_t> Missing(HotRowCache* cache, uint64_t step, std::vector<uint64_t> keys) {
-  HotRowCache::Rows found;
-  cache->Find(Keys(std::move(keys)), step, step, &found);
-  return found.missing.keys;
-}
-
-TEST(HotRowCacheTest, ARowIsUsedUpToTheBoundAndPulledAgainAfterIt) {
-  HotRowCache cache(10, 3);
-  for (const uint64_t pulled : {0, 4, 8}) {
-    EXPECT_THAT(Missing(&cache, pulled, {7}), ElementsAre(7));
-    for (uint64_t age = 1; age <= 3; ++age)
-      EXPECT_THAT(Missing(&cache, pulled + age, {7}), IsEmpty()) << age;
-  }
-}
-
-TEST(HotRowCacheTest, AgeCountsFromTheStartOfThePullNotFromTheStepItIsFor) {
-  HotRowCache cache(10, 3);
-  HotRowCache::Rows found;
-  cache.Find(Keys({7, 8}), /*step=*/5, /*steps_done=*/3, &found);
-  EXPECT_EQ(found.use.misses(), 2u);
-  EXPECT_EQ(found.use.staleness_sum(), 4u);
-  EXPECT_EQ(found.use.staleness_max(), 2u);
-  // Step 5 is in flight; the values that it pulls will be in the cache.
-  cache.Find(Keys({7, 9}), 6, 4, &found);
-  EXPECT_THAT(found.missing.keys, ElementsAre(9));
-  EXPECT_EQ(found.use.hits(), 1u);
-  EXPECT_EQ(found.use.staleness_sum(), 3u + 2u);
-  EXPECT_EQ(found.use.staleness_max(), 3u);
-  cache.Find(Keys({7, 9}), 7, 5, &found);
-  EXPECT_THAT(found.missing.keys, ElementsAre(7));
-}
-
-TEST(HotRowCacheTest, MissingKeysStayGroupedByShard) {
-  HotRowCache cache(10, 3);
-  HotRowCache::Rows found;
-  cache.Find({{1, 2, 3, 4, 5}, {0, 2, 2, 5}}, 0, 0, &found);
-  EXPECT_THAT(found.missing.offsets, ElementsAre(0, 2, 2, 5));
-  EXPECT_EQ(found.missing_slots, found.slots);
-  const std::vector<uint32_t> slots = found.slots;
-  cache.Find({{6, 2, 8, 3, 5, 9}, {0, 2, 3, 6}}, 1, 1, &found);
-  EXPECT_THAT(found.missing.keys, ElementsAre(6, 8, 9));
-  EXPECT_THAT(found.missing.offsets, ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(found.missing_slots, ElementsAre(found.slots[0], found.slots[2], found.slots[5]));
-  EXPECT_EQ(found.slots[1], slots[1]);
-  EXPECT_EQ(found.slots[4], slots[4]);
-}
-
-TEST(HotRowCacheTest, RowsUsedAgainStayWhenOthersLeave) {
-  HotRowCache cache(4, 1000);
-  Missing(&cache, 0, {7, 8});
-  for (uint64_t step = 1; step < 100; step += 2) {
-    EXPECT_THAT(Missing(&cache, step, {1000 + step}), ElementsAre(1000 + step));
-    EXPECT_THAT(Missing(&cache, step + 1, {7, 8}), IsEmpty()) << step;
-  }
-}
-
-TEST(HotRowCacheTest, RowsThatAreTooOldLeaveFirst) {
-  HotRowCache cache(4, 2);
-  Missing(&cache, 0, {1, 2});
-  Missing(&cache, 1, {1, 2});  // used again
-  Missing(&cache, 2, {3, 4});
-  EXPECT_THAT(Missing(&cache, 3, {5, 6}), ElementsAre(5, 6));
-  EXPECT_THAT(Missing(&cache, 4, {3, 4, 5, 6}), IsEmpty());
-}
-
-TEST(HotRowCacheTest, SlotsOfRowsThatAreTooOldAreTakenBeforeMemoryGrows) {
-  HotRowCache cache(1000000, 1);
-  for (uint64_t step = 0; step < 1000; ++step) {
-    std::vector<uint64_t> keys;
-    for (uint64_t i = 0; i < 100; ++i) keys.push_back(step * 100 + i);
-    Missing(&cache, step, keys);
-  }
-  EXPECT_LE(cache.size(), 1000u);  // 200 rows are young enough
-}
-
-TEST(HotRowCacheTest, ManyRowsAreFoundAgainWhileTheIndexGrows) {
-  HotRowCache cache(100000, 10);
-  HotRowCache::Rows found;
-  std::vector<uint64_t> keys;
-  for (uint64_t step = 0; step < 8; ++step) {
-    for (int i = 0; i < 700; ++i) keys.push_back(keys.size() * keys.size());
-    cache.Find(Keys(keys), step, step, &found);
-    EXPECT_EQ(found.use.misses(), 700u);
-    EXPECT_EQ(std::set<uint32_t>(found.slots.begin(), found.slots.end()).size(), keys.size());
-  }
-  EXPECT_EQ(cache.size(), 5600u);
-}
-
-TEST(HotRowCacheTest, ABatchOfAsManyKeysAsSlotsFindsRoom) {
-  HotRowCache cache(50, 5);
-  for (uint64_t step = 0; step < 40; ++step) {
-    std::vector<uint64_t> keys;
-    for (uint64_t i = 0; i < 50; ++i) keys.push_back(step * 20 + i);  // 30 of the previous step
-    HotRowCache::Rows found;
-    cache.Find(Keys(keys), step, step, &found);
-    EXPECT_EQ(std::set<uint32_t>(found.slots.begin(), found.slots.end()).size(), 50u);
-    EXPECT_LE(cache.size(), 50u);
-    if (step > 0) {
-      EXPECT_GE(found.use.hits(), 20u);
-    }
-  }
-}
-
-TEST(HotRowCacheTest, ForgottenRowsArePulledAgain) {
-  HotRowCache cache(10, 100);
-  Missing(&cache, 0, {1, 2});
-  cache.Forget(1);
-  EXPECT_THAT(Missing(&cache, 1, {1, 3}), ElementsAre(1, 3));
-  EXPECT_THAT(Missing(&cache, 2, {1, 2, 3}), ElementsAre(2));
-}
-
-// Compares random batches in flight, steps, epochs and evictions with a memory indexed by slot and
-// a map of when each key was pulled.
-class ModelCheck {
+// The value of every row is the number of pushes that came before the pull.
+class CountingClient : public FakeClient {
  public:
-  explicit ModelCheck(uint32_t seed)
-      : random_(seed),
-        capacity_(8 + random_() % 60),
-        max_staleness_(random_() % 12),
-        depth_(1 + random_() % 4),
-        universe_(1 + random_() % 150),
-        cache_(capacity_, max_staleness_),
-        memory_(capacity_) {}
+  using FakeClient::FakeClient;
 
-  void Run() {
-    for (int i = 0; i < 3000; ++i) {
-      if (in_flight_.empty() && random_() % 40 == 0) {
-        cache_.Forget(steps_done_);
-        oldest_ = steps_done_;
-      }
-      if (in_flight_.size() < depth_ && random_() % 2 == 0) Start();
-      if (!in_flight_.empty() && random_() % 2 == 0) Step();
-      if (testing::Test::HasFailure()) return;
-    }
-    EXPECT_GT(steps_done_, 500u);
-  }
-
- private:
-  struct Batch {
-    KeySet keys;
-    HotRowCache::Rows found;
-    uint64_t pulled = 0;
-  };
-  struct Value {
-    uint64_t key = 0, pulled = 0;
-  };
-
-  bool Young(uint64_t key, uint64_t step) const {
-    const auto at = pulled_.find(key);
-    return at != pulled_.end() && at->second >= oldest_ && step - at->second <= max_staleness_;
-  }
-
-  void Start() {
-    Batch batch;
-    std::set<uint64_t> keys;
-    const size_t n = random_() % (capacity_ + 1);
-    // Small keys are hot.
-    for (size_t i = 0; i < n; ++i) keys.insert(random_() % (1 + random_() % universe_));
-    batch.keys = {{keys.begin(), keys.end()}, {0, static_cast<uint32_t>(keys.size() / 3)}};
-    batch.keys.offsets.push_back(static_cast<uint32_t>(keys.size()));
-    batch.pulled = steps_done_;
-    const uint64_t step = steps_done_ + in_flight_.size();
-    cache_.Find(batch.keys, step, steps_done_, &batch.found);
-
-    std::set<uint64_t> missing(batch.found.missing.keys.begin(), batch.found.missing.keys.end());
-    ASSERT_EQ(missing.size(), batch.found.missing.keys.size());
-    for (const uint64_t key : keys) {
-      if (missing.count(key) == 0) {
-        ASSERT_TRUE(Young(key, step)) << key;
-      }
-      // With room for all keys there is no other reason to pull.
-      if (capacity_ >= universe_) {
-        ASSERT_EQ(missing.count(key), Young(key, step) ? 0u : 1u);
-      }
-    }
-    for (const uint64_t key : missing) pulled_[key] = steps_done_;
-    in_flight_.push_back(std::move(batch));
-  }
-
-  void Step() {
-    const Batch batch = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    const HotRowCache::Rows& found = batch.found;
-    for (size_t i = 0; i < found.missing_slots.size(); ++i) {
-      ASSERT_LT(found.missing_slots[i], capacity_);
-      memory_[found.missing_slots[i]] = {found.missing.keys[i], batch.pulled};
-    }
-    uint64_t sum = 0, oldest = 0;
-    for (size_t i = 0; i < batch.keys.keys.size(); ++i) {
-      const Value& value = memory_[found.slots[i]];
-      ASSERT_EQ(value.key, batch.keys.keys[i]);
-      const uint64_t age = steps_done_ - value.pulled;
-      if (value.pulled != batch.pulled) {
-        ASSERT_LE(age, max_staleness_);
-      }
-      sum += age;
-      oldest = std::max(oldest, age);
-    }
-    EXPECT_EQ(found.use.hits() + found.use.misses(), batch.keys.keys.size());
-    EXPECT_EQ(found.use.misses(), found.missing.keys.size());
-    EXPECT_EQ(found.use.staleness_sum(), sum);
-    EXPECT_EQ(found.use.staleness_max(), oldest);
-    ++steps_done_;
-  }
-
-  std::mt19937 random_;
-  const size_t capacity_;
-  const uint64_t max_staleness_;
-  const size_t depth_;
-  const uint64_t universe_;
-  HotRowCache cache_;
-  std::vector<Value> memory_;            // by slot
-  std::map<uint64_t, uint64_t> pulled_;  // by key: the last pull
-  std::deque<Batch> in_flight_;
-  uint64_t steps_done_ = 0, oldest_ = 0;
+ protected:
+  float ValueOf(uint64_t) const override { return static_cast<float>(pushes.size()); }
 };
 
-TEST(HotRowCacheTest, RandomStreamsSeeOnlyValuesOfTheirKeysWithinTheBound) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    ModelCheck(seed).Run();
-    if (HasFailure()) return;
+class FakeResidentRows : public ResidentRows {
+ public:
+  explicit FakeResidentRows(size_t capacity) : values(capacity, -1) {}
+  size_t capacity() const override { return values.size(); }
+  absl::Status Write(const uint32_t* slots, size_t n, const float* from) override {
+    for (size_t i = 0; i < n; ++i) {
+      if (slots[i] >= values.size()) return absl::OutOfRangeError("no such slot");
+      values[slots[i]] = from[i];
+    }
+    return absl::OkStatus();
   }
+  std::vector<float> values;  // rows of dim 1
+};
+
+// Reads its rows from slots.
+class ResidentNet : public OnesNet {
+ public:
+  absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) override {
+    if (capacity > most) return absl::ResourceExhaustedError("wanted more than the device has");
+    return std::make_unique<FakeResidentRows>(capacity);
+  }
+  absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
+                         NetGradients* gradients) override {
+    NetInput read = input;
+    std::vector<float> rows;
+    if (input.resident != nullptr) {
+      ++resident_steps;
+      const auto* resident = static_cast<const FakeResidentRows*>(input.resident);
+      for (size_t i = 0; i < input.num_rows; ++i) rows.push_back(resident->values[input.slots[i]]);
+      read.rows = rows.data();
+    }
+    return OnesNet::TrainStep(read, seed, epoch, gradients);
+  }
+  size_t most = 1000;
+  int resident_steps = 0;
+};
+
+class HotRowCacheTest : public ::testing::Test {
+ protected:
+  HotRowCacheTest() : client_(model_, 1.0f) {
+    context_.spec = &spec_;
+    context_.model = &model_;
+    context_.net = &net_;
+    context_.client = &client_;
+    context_.stats = &stats_;
+    context_.cancelled = &cancelled_;
+    context_.log = [this](const std::string& line) { log_.push_back(line); };
+    Configure(1, 1000, 3);
+  }
+
+  void Configure(uint32_t depth, uint64_t rows, uint32_t max_staleness) {
+    spec_.mutable_config()->mutable_train()->set_pipeline_depth(depth);
+    HotRowCacheConfig* cache = spec_.mutable_config()
+                                   ->mutable_strategy()
+                                   ->mutable_a_sync_configs()
+                                   ->mutable_hot_row_cache();
+    cache->set_rows(rows);
+    cache->set_max_staleness_steps(max_staleness);
+  }
+
+  absl::Status Train(AsyncTrainer* trainer, const std::vector<std::vector<uint64_t>>& batches) {
+    BatchQueue queue(batches.size() + 1);
+    for (const std::vector<uint64_t>& keys : batches) {
+      auto prepared = std::make_shared<PreparedBatch>();
+      prepared->batch.n = 1;
+      prepared->batch.keys = keys;
+      prepared->row_index.resize(keys.size());
+      dedup_.Run(*client_.tables()[0], keys.data(), keys.size(), &prepared->keys,
+                 prepared->row_index.data());
+      queue.Push(prepared);
+    }
+    queue.Close(absl::OkStatus());
+    EpochPlan plan;
+    plan.task_trained = [](uint64_t, uint64_t) {};
+    return trainer->Train(plan, &queue);
+  }
+
+  FakeModel model_;
+  ResidentNet net_;
+  JobSpec spec_;
+  WorkerStats stats_{"job", 0, 1000, nullptr};
+  std::atomic<bool> cancelled_{false};
+  CountingClient client_;
+  JobContext context_;
+  KeyDeduplicator dedup_;
+  std::vector<std::string> log_;
+};
+
+std::vector<std::vector<uint64_t>> RandomBatches(uint32_t seed, size_t n) {
+  std::mt19937 random(seed);
+  std::vector<std::vector<uint64_t>> batches(n);
+  for (std::vector<uint64_t>& keys : batches) {
+    for (int i = 0; i < 20; ++i) keys.push_back(random() % (1 + random() % 60));
+  }
+  return batches;
+}
+
+TEST_F(HotRowCacheTest, TheNetworkSeesNoValueOlderThanTheBound) {
+  for (const bool resident : {true, false}) {
+    for (const uint32_t depth : {1, 2, 4}) {
+      for (const uint64_t rows : {25, 1000}) {
+        SCOPED_TRACE(testing::Message() << resident << " depth " << depth << " rows " << rows);
+        const uint32_t bound = depth + 3;
+        Configure(depth, rows, bound);
+        OnesNet in_host;
+        net_ = ResidentNet();
+        OnesNet& net = resident ? net_ : in_host;
+        context_.net = &net;
+        client_.pushes.clear();
+        client_.pulled_keys.clear();
+        WorkerStats stats("job", 0, 1000, nullptr);
+        context_.stats = &stats;
+        AsyncTrainer trainer(context_);
+        const auto status = Train(&trainer, RandomBatches(depth, 200));
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(net.seen_rows.size(), 200u);
+        EXPECT_EQ(net_.resident_steps, resident ? 200 : 0);
+        uint64_t oldest = 0, sum = 0, uses = 0;
+        for (size_t t = 0; t < net.seen_rows.size(); ++t) {
+          EXPECT_EQ(client_.pushes[t].sparse[0].keys->keys.size(), net.seen_rows[t].size());
+          for (const float pulled : net.seen_rows[t]) {
+            ASSERT_GE(pulled, 0);
+            const uint64_t age = t - static_cast<uint64_t>(pulled);
+            oldest = std::max(oldest, age);
+            sum += age;
+            ++uses;
+          }
+        }
+        EXPECT_EQ(oldest, bound);  // none is older, and some are as old
+        const HotRowUse use = stats.Progress().hot_rows();
+        EXPECT_EQ(use.staleness_max(), oldest);
+        EXPECT_EQ(use.staleness_sum(), sum);
+        EXPECT_EQ(use.hits() + use.misses(), uses);
+        EXPECT_EQ(use.misses(), client_.pulled_keys.size());
+        EXPECT_GT(use.hits(), uses / 4);
+        EXPECT_EQ(use.whole_batches(), 0u);
+      }
+    }
+  }
+}
+
+TEST_F(HotRowCacheTest, WithoutACacheEveryRowIsPulled) {
+  spec_.mutable_config()->mutable_strategy()->Clear();
+  AsyncTrainer trainer(context_);
+  ASSERT_TRUE(Train(&trainer, {{1, 2}, {1, 2}}).ok());
+  EXPECT_EQ(client_.pulled_keys.size(), 4u);
+  EXPECT_FALSE(stats_.Progress().has_hot_rows());
+  EXPECT_EQ(net_.resident_steps, 0);
+}
+
+TEST_F(HotRowCacheTest, ABatchThatDoesNotFitIsPulledWhole) {
+  Configure(1, 2, 3);
+  AsyncTrainer trainer(context_);
+  const auto status = Train(&trainer, {{1, 2}, {1, 2, 3}, {1, 2, 3}, {1, 2}});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(net_.seen_rows, ElementsAre(ElementsAre(0, 0), ElementsAre(1, 1, 1),
+                                          ElementsAre(2, 2, 2), ElementsAre(0, 0)));
+  EXPECT_EQ(net_.resident_steps, 2);
+  const HotRowUse use = stats_.Progress().hot_rows();
+  EXPECT_EQ(use.whole_batches(), 2u);
+  EXPECT_EQ(use.hits(), 2u);
+  EXPECT_EQ(use.staleness_max(), 3u);
+  ASSERT_EQ(log_.size(), 2u);  // logged once
+  EXPECT_THAT(log_[0], HasSubstr("2 hot rows of 1 values in device memory"));
+  EXPECT_THAT(log_[1], testing::AllOf(HasSubstr("hot_row_cache.rows = 2"), HasSubstr("3 unique"),
+                                      HasSubstr("max_staleness_steps + 1 = 4 batches")));
+}
+
+TEST_F(HotRowCacheTest, EachEpochStartsWithoutHotRows) {
+  AsyncTrainer trainer(context_);
+  ASSERT_TRUE(Train(&trainer, {{1}, {1}}).ok());
+  ASSERT_TRUE(Train(&trainer, {{1}}).ok());  // more tasks of the same epoch
+  EXPECT_EQ(client_.pulled_keys.size(), 1u);
+  ASSERT_TRUE(trainer.EndEpoch(0).ok());
+  EXPECT_THAT(client_.ended, ElementsAre(0));
+  ASSERT_TRUE(Train(&trainer, {{1}, {1}}).ok());
+  EXPECT_THAT(net_.seen_rows, ElementsAre(ElementsAre(0), ElementsAre(0), ElementsAre(0),
+                                          ElementsAre(3), ElementsAre(3)));
+}
+
+TEST_F(HotRowCacheTest, AStepThatOverflowsCountsAsAStepAndKeepsItsRows) {
+  Configure(1, 10, 1);
+  net_.overflow_steps = {0};
+  AsyncTrainer trainer(context_);
+  ASSERT_TRUE(Train(&trainer, {{1}, {1}, {1}}).ok());
+  EXPECT_THAT(net_.seen_rows, ElementsAre(ElementsAre(0), ElementsAre(2)));
+}
+
+TEST_F(HotRowCacheTest, ADeviceWithoutRoomEndsTheJobAndNamesTheField) {
+  net_.most = 999;
+  AsyncTrainer trainer(context_);
+  const absl::Status status = Train(&trainer, {{1}});
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("strategy.a_sync_configs.hot_row_cache.rows 1000"));
 }
 
 }  // namespace

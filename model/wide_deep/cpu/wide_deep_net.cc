@@ -7,7 +7,7 @@
 #include "common/base/status_macros.h"
 #include "model/net/log_loss.h"
 #include "model/net/parallel.h"
-#include "model/wide_deep/net_input.h"
+#include "model/wide_deep/shape/net_input.h"
 
 namespace sluice {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "model/net/dense_net.h"
 #include "model/net/net_options.h"
-#include "model/wide_deep/wide_deep_shape.h"
+#include "model/wide_deep/shape/wide_deep_shape.h"
 
 namespace sluice {
 

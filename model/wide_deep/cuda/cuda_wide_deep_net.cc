@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "model/net/cuda/cuda_table_device.h"
 #include "model/wide_deep/cuda/cuda_net.h"
-#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_optimizer.h"
 #include "model/wide_deep/cuda/device_resident_rows.h"
-#include "model/wide_deep/net_input.h"
+#include "model/wide_deep/shape/net_input.h"
 
 namespace sluice {
 
@@ -362,13 +362,13 @@ absl::StatusOr<std::unique_ptr<ResidentRows>> CudaWideDeepNet::MakeResidentRows(
   return DeviceResidentRows::Create(std::move(device), capacity, shape_.row_dim());
 }
 
-absl::StatusOr<std::unique_ptr<GeoValues>> CudaWideDeepNet::MakeGeoValues(
+absl::StatusOr<std::unique_ptr<GeoOptimizer>> CudaWideDeepNet::MakeGeoOptimizer(
     const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
     double clip_global_norm) {
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
                           MakeTableDevice("strategy.a_sync_configs.geo_cache_rows"));
-  return DeviceGeoValues::Create(program_->plan(), dense, sparse, clip_global_norm,
-                                 std::move(device), &left_);
+  return DeviceGeoOptimizer::Create(program_->plan(), dense, sparse, clip_global_norm,
+                                    std::move(device), &left_);
 }
 
 DeviceStats CudaWideDeepNet::device_stats() const {

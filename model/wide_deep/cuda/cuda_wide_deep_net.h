@@ -5,8 +5,8 @@
 // on the compute stream; each layer's weight gradient comes down on a stream of its own when its
 // product ends; the call returns when all is down.
 // Rows may be read by slot from a block that stays (MakeResidentRows), and parameters from Geo's
-// local values (MakeGeoValues), whose optimizer then runs here; graphs hold neither's address but
-// that of the dense tensors.
+// local values (MakeGeoOptimizer), whose optimizer then runs here; graphs hold neither's address
+// but that of the dense tensors.
 //
 // Invariants: the same batch gives the same bits on the same device. Not those of DenseNet: bits
 // differ from the CPU's, a logit may differ in the last bits between batches, and gradient sums are
@@ -53,7 +53,7 @@ class CudaWideDeepNet : public DenseNet {
                          NetGradients* gradients) override;
   absl::Status Forward(const NetInput& input, float* logits) override;
   absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) override;
-  absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+  absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
       const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm) override;
   std::shared_ptr<HostMemory> host_memory() override { return host_memory_; }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "model/net/cuda/places.h"
-#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_optimizer.h"
 
 namespace sluice::cuda {
 
@@ -54,7 +54,7 @@ absl::Status DeviceResidentRows::Write(const uint32_t* slots, size_t n, const fl
 absl::StatusOr<OnDevice> ValuesOnDevice(const NetInput& input) {
   OnDevice values;
   if (input.geo != nullptr) {
-    const auto& geo = static_cast<const DeviceGeoValues&>(*input.geo);
+    const auto& geo = static_cast<const DeviceGeoOptimizer&>(*input.geo);
     values = {geo.rows(), geo.dense()};
     SLUICE_RETURN_IF_ERROR(CheckSlots(input.slots, input.num_rows, geo.slots()));
   } else if (input.resident != nullptr) {

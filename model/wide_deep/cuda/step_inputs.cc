@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "model/wide_deep/net_input.h"
+#include "model/wide_deep/shape/net_input.h"
 
 namespace sluice::cuda {
 

@@ -13,7 +13,7 @@
 
 #include "model/net/cuda/places.h"
 #include "model/wide_deep/cuda/step_view.h"
-#include "model/wide_deep/wide_deep_shape.h"
+#include "model/wide_deep/shape/wide_deep_shape.h"
 
 namespace sluice::cuda {
 
@@ -56,7 +56,7 @@ struct NetPlan {
 // Goes up: [dense tensors][sizes, batch][header, values]. Of `values` a step brings rows of the
 // table or slots of resident ones, in the same place. What comes of the batch alone stays behind
 // them: its keys, sorted by row. The places of dense tensors do not depend on the step's sizes: a
-// block of local values (device_geo_values.h) has them there, too.
+// block of local values (device_geo_optimizer.h) has them there, too.
 struct InputLayout {
   InputLayout(const NetPlan& plan, const StepShape& shape);
   std::vector<size_t> dense;

@@ -74,13 +74,13 @@ class SaveCrashTest : public ::testing::Test {
 
   // Reads and checks every file of the model in the folder, and returns its save_id.
   std::string Loaded() {
-    const auto manifest = ReadManifest(dir_);
+    const auto manifest = ReadManifest(dir_, Env::Real());
     EXPECT_TRUE(manifest.ok()) << manifest.status();
     if (!manifest.ok()) return "";
-    const auto digest = ModelDigest(dir_, *manifest);
+    const auto digest = ModelDigest(dir_, *manifest, Env::Real());
     EXPECT_TRUE(digest.ok()) << digest.status();
     EXPECT_EQ(digest.value_or(""), manifest->model_digest());
-    const auto job = ReadModelJob(dir_);
+    const auto job = ReadModelJob(dir_, Env::Real());
     EXPECT_TRUE(job.ok()) << job.status();
     if (job.ok()) EXPECT_EQ(job->name(), "job" + manifest->job_id());
     return manifest->job_id();
@@ -176,7 +176,7 @@ TEST_F(SaveCrashTest, CopiesThatPeopleMakeStay) {
 TEST_F(SaveCrashTest, AJobFileOfAnotherSaveIsDataLoss) {
   ASSERT_TRUE(Save(Env::Real(), kFirst, 1).ok());
   ASSERT_TRUE(Env::Real()->WriteFile(dir_ + "/job.textproto", {"name: \"other\"\n"}).ok());
-  EXPECT_EQ(ReadModelJob(dir_).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadModelJob(dir_, Env::Real()).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(SaveCrashTest, ASaveIdThatCouldLeadElsewhereIsRefused) {

@@ -96,7 +96,7 @@ class SavedModelTest : public ::testing::Test {
     for (const auto& table : tables) {
       *manifest.add_tables() = table->config();
       for (uint32_t s = 0; s < table->num_shards(); ++s) {
-        auto file = WriteShardFile(dir_, *table, s, Values(*table, s));
+        auto file = WriteShardFile(dir_, *table, s, Values(*table, s), Env::Real());
         EXPECT_TRUE(file.ok()) << file.status();
         *manifest.add_files() = *file;
       }
@@ -105,7 +105,7 @@ class SavedModelTest : public ::testing::Test {
   }
 
   Manifest Save(uint32_t num_shards = 4) const {
-    auto manifest = FinishModel(dir_, Job(), Shards(Tables(num_shards)));
+    auto manifest = FinishModel(dir_, Job(), Shards(Tables(num_shards)), Env::Real());
     EXPECT_TRUE(manifest.ok()) << manifest.status();
     return *manifest;
   }
@@ -125,18 +125,18 @@ class SavedModelTest : public ::testing::Test {
 
 TEST_F(SavedModelTest, ReadsBackTheSavedModel) {
   const Manifest saved = Save();
-  auto manifest = ReadManifest(dir_);
+  auto manifest = ReadManifest(dir_, Env::Real());
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(*manifest, saved));
   EXPECT_EQ(manifest->global_step(), 77u);
-  auto job = ReadModelJob(dir_);
+  auto job = ReadModelJob(dir_, Env::Real());
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(*job, Job()));
 
   std::map<uint64_t, std::vector<float>> rows;
   std::vector<uint32_t> shards;
-  auto status =
-      VisitShards(dir_, *manifest, "wide/embedding", [&](uint32_t shard, ShardValues values) {
+  auto status = VisitShards(
+      dir_, *manifest, "wide/embedding", Env::Real(), [&](uint32_t shard, ShardValues values) {
         shards.push_back(shard);
         for (size_t i = 0; i < values.keys.size(); ++i) {
           rows[values.keys[i]].assign(&values.weights[i * kDim], &values.weights[i * kDim] + kDim);
@@ -148,7 +148,7 @@ TEST_F(SavedModelTest, ReadsBackTheSavedModel) {
   EXPECT_THAT(shards, ElementsAre(0, 1, 2, 3));
 
   std::vector<float> dense(dense_.size());
-  status = VisitShards(dir_, *manifest, "deep/0", [&](uint32_t, ShardValues values) {
+  status = VisitShards(dir_, *manifest, "deep/0", Env::Real(), [&](uint32_t, ShardValues values) {
     std::copy(values.weights.begin(), values.weights.end(),
               dense.begin() + static_cast<int64_t>(values.first_element));
     return absl::OkStatus();
@@ -189,24 +189,25 @@ TEST_F(SavedModelTest, EmptyShardsAreVisitedOnce) {
   rows_.clear();
   const Manifest manifest = Save();
   int visited = 0;
-  EXPECT_TRUE(VisitShards(dir_, manifest, "wide/embedding", [&](uint32_t, ShardValues values) {
-                ++visited;
-                EXPECT_TRUE(values.keys.empty());
-                return absl::OkStatus();
-              }).ok());
+  EXPECT_TRUE(
+      VisitShards(dir_, manifest, "wide/embedding", Env::Real(), [&](uint32_t, ShardValues values) {
+        ++visited;
+        EXPECT_TRUE(values.keys.empty());
+        return absl::OkStatus();
+      }).ok());
   EXPECT_EQ(visited, 4);
 }
 
 TEST_F(SavedModelTest, AFolderWithoutAManifestIsNotFound) {
-  const auto absent = ReadManifest(dir_).status();
+  const auto absent = ReadManifest(dir_, Env::Real()).status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(absent.message()), HasSubstr(dir_));
-  const auto other = ReadManifest(root_).status();
+  const auto other = ReadManifest(root_, Env::Real()).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(other.message()),
               AllOf(HasSubstr(root_), HasSubstr("MANIFEST"), Not(HasSubstr("unfinished"))));
   Shards(Tables(4));
-  const auto unfinished = ReadManifest(dir_).status();
+  const auto unfinished = ReadManifest(dir_, Env::Real()).status();
   EXPECT_EQ(unfinished.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(unfinished.message()), HasSubstr("unfinished"));
 }
@@ -218,7 +219,7 @@ TEST_F(SavedModelTest, FinishModelNamesAMissingShard) {
     manifest.mutable_files()->DeleteSubrange(i, 1);
     break;
   }
-  const auto status = FinishModel(dir_, Job(), manifest).status();
+  const auto status = FinishModel(dir_, Job(), manifest, Env::Real()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("wide.embedding-2.shard"));
   EXPECT_FALSE(Env::Real()->Exists(dir_ + "/MANIFEST"));
@@ -227,7 +228,8 @@ TEST_F(SavedModelTest, FinishModelNamesAMissingShard) {
 TEST_F(SavedModelTest, AMissingBlockIsDataLoss) {
   Manifest manifest = Shards(Tables(1));
   manifest.mutable_files()->RemoveLast();  // deep.0-1
-  EXPECT_EQ(FinishModel(dir_, Job(), manifest).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(FinishModel(dir_, Job(), manifest, Env::Real()).status().code(),
+            absl::StatusCode::kDataLoss);
 }
 
 TEST_F(SavedModelTest, EveryFlippedByteOfAShardIsDataLossThatNamesIt) {
@@ -239,7 +241,7 @@ TEST_F(SavedModelTest, EveryFlippedByteOfAShardIsDataLossThatNamesIt) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x20);
     Overwrite(name, bad);
-    const absl::Status status = VisitShards(dir_, manifest, "wide/embedding",
+    const absl::Status status = VisitShards(dir_, manifest, "wide/embedding", Env::Real(),
                                             [](uint32_t, ShardValues) { return absl::OkStatus(); });
     ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << " " << status;
     ASSERT_THAT(std::string(status.message()), HasSubstr(name));
@@ -251,7 +253,7 @@ TEST_F(SavedModelTest, ATruncatedOrMissingShardIsDataLossThatNamesIt) {
   const std::string name = "deep.0-1.shard";
   const std::string good = *Env::Real()->ReadFile(dir_ + "/" + name);
   auto visit = [&] {
-    return VisitShards(dir_, manifest, "deep/0",
+    return VisitShards(dir_, manifest, "deep/0", Env::Real(),
                        [](uint32_t, ShardValues) { return absl::OkStatus(); });
   };
   ASSERT_TRUE(visit().ok());
@@ -259,7 +261,8 @@ TEST_F(SavedModelTest, ATruncatedOrMissingShardIsDataLossThatNamesIt) {
     Overwrite(name, good.substr(0, size));
     EXPECT_EQ(visit().code(), absl::StatusCode::kDataLoss) << size;
     EXPECT_THAT(std::string(visit().message()), HasSubstr(name));
-    EXPECT_EQ(ModelDigest(dir_, manifest).status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(ModelDigest(dir_, manifest, Env::Real()).status().code(),
+              absl::StatusCode::kDataLoss);
   }
   ASSERT_TRUE(Env::Real()->RemoveFile(dir_ + "/" + name).ok());
   EXPECT_EQ(visit().code(), absl::StatusCode::kDataLoss);
@@ -296,8 +299,8 @@ TEST_F(SavedModelTest, RandomBytesAreRefusedAndNeverCrash) {
     file->set_crc32c(Crc32c(bytes.data(), bytes.size()));
     Overwrite(name, bytes);
     uint32_t shard = 0;
-    const auto values = ReadShardFile(dir_, manifest.tables(0), *file, &shard);
-    const auto digest = ModelDigest(dir_, manifest);
+    const auto values = ReadShardFile(dir_, manifest.tables(0), *file, &shard, Env::Real());
+    const auto digest = ModelDigest(dir_, manifest, Env::Real());
     if (!values.ok()) {
       ++refused;
       EXPECT_EQ(values.status().code(), absl::StatusCode::kDataLoss) << values.status();
@@ -313,7 +316,7 @@ TEST_F(SavedModelTest, KeysThatDoNotAscendAreRefused) {
   values.weights.assign(2 * kDim, 1);
   for (const std::vector<uint64_t>& keys : {std::vector<uint64_t>{5, 5}, {6, 5}}) {
     values.keys = keys;
-    EXPECT_EQ(WriteShardFile(dir_, *tables[0], 0, values).status().code(),
+    EXPECT_EQ(WriteShardFile(dir_, *tables[0], 0, values, Env::Real()).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
 }
@@ -323,22 +326,22 @@ TEST_F(SavedModelTest, ReadsAManifestOfVersionOne) {
   std::string text = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
   text.replace(text.find("version: 2"), 10, "version: 1");
   Overwrite("MANIFEST", text);
-  EXPECT_TRUE(ReadManifest(dir_).ok());
+  EXPECT_TRUE(ReadManifest(dir_, Env::Real()).ok());
 }
 
 TEST_F(SavedModelTest, ValuesThatDoNotFitTheLayoutAreRefused) {
   const TableLayouts tables = Tables(4);
   ShardValues values = Values(*tables[1], 1);
-  EXPECT_EQ(WriteShardFile(dir_, *tables[1], 2, values).status().code(),
+  EXPECT_EQ(WriteShardFile(dir_, *tables[1], 2, values, Env::Real()).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(WriteShardFile(dir_, *tables[1], 0, values).status().code(),
+  EXPECT_EQ(WriteShardFile(dir_, *tables[1], 0, values, Env::Real()).status().code(),
             absl::StatusCode::kInvalidArgument);
   values.weights.pop_back();
-  EXPECT_EQ(WriteShardFile(dir_, *tables[1], 1, values).status().code(),
+  EXPECT_EQ(WriteShardFile(dir_, *tables[1], 1, values, Env::Real()).status().code(),
             absl::StatusCode::kInvalidArgument);
   ShardValues rows = Values(*tables[0], 0);
   rows.weights.pop_back();
-  EXPECT_EQ(WriteShardFile(dir_, *tables[0], 0, rows).status().code(),
+  EXPECT_EQ(WriteShardFile(dir_, *tables[0], 0, rows, Env::Real()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -347,7 +350,7 @@ TEST_F(SavedModelTest, ATruncatedManifestIsDataLossThatNamesIt) {
   const std::string good = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
   for (size_t size = 0; size + 2 < good.size(); size += 23) {
     Overwrite("MANIFEST", good.substr(0, size));
-    const absl::Status status = ReadManifest(dir_).status();
+    const absl::Status status = ReadManifest(dir_, Env::Real()).status();
     ASSERT_FALSE(status.ok()) << size;
     EXPECT_THAT(std::string(status.message()), HasSubstr("MANIFEST"));
   }
@@ -358,7 +361,7 @@ TEST_F(SavedModelTest, ANewerManifestIsRefusedWithItsVersion) {
   std::string text = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
   text.replace(text.find("version: 2"), 10, "version: 3");
   Overwrite("MANIFEST", text);
-  const absl::Status status = ReadManifest(dir_).status();
+  const absl::Status status = ReadManifest(dir_, Env::Real()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 3"));
 }
@@ -370,15 +373,15 @@ TEST_F(SavedModelTest, AManifestCannotLeadOutOfItsFolder) {
        {"../model/wide.embedding-0.shard", "/etc/passwd", "wide/embedding-0.shard", ""}) {
     file.set_name(name);
     uint32_t shard = 0;
-    EXPECT_EQ(ReadShardFile(dir_, manifest.tables(0), file, &shard).status().code(),
+    EXPECT_EQ(ReadShardFile(dir_, manifest.tables(0), file, &shard, Env::Real()).status().code(),
               absl::StatusCode::kDataLoss);
   }
 }
 
 TEST_F(SavedModelTest, AnUnknownTableIsNotFound) {
   const Manifest manifest = Save(1);
-  const auto status =
-      VisitShards(dir_, manifest, "other", [](uint32_t, ShardValues) { return absl::OkStatus(); });
+  const auto status = VisitShards(dir_, manifest, "other", Env::Real(),
+                                  [](uint32_t, ShardValues) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
 }
 

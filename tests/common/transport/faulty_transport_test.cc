@@ -1,6 +1,6 @@
-#include "common/transport/faulty_transport.h"
+#include "tests/common/transport/faulty_transport.h"
 
-#include "common/transport/in_process_transport.h"
+#include "tests/common/transport/in_process_transport.h"
 #include "tests/common/transport/stream_conformance.h"
 
 namespace sluice {

@@ -31,5 +31,15 @@ TEST(RetryTest, PausesDoubleUpToASecondAndStartAgainAfterASuccess) {
   EXPECT_EQ(backoff.Next(), absl::Milliseconds(10));
 }
 
+TEST(RetryTest, SilenceBeginsWhenTheFirstUnansweredCallReturns) {
+  SilenceTimer silence;
+  const absl::Time begin = absl::UnixEpoch();
+  EXPECT_EQ(silence.Unanswered(begin + absl::Seconds(50)), absl::ZeroDuration());
+  EXPECT_EQ(silence.Unanswered(begin + absl::Seconds(52)), absl::Seconds(2));
+  silence.Answered();
+  EXPECT_EQ(silence.Unanswered(begin + absl::Seconds(60)), absl::ZeroDuration());
+  EXPECT_EQ(silence.Unanswered(begin + absl::Seconds(63)), absl::Seconds(3));
+}
+
 }  // namespace
 }  // namespace sluice

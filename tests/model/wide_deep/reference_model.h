@@ -9,7 +9,7 @@
 
 #include "model/features/batch.h"
 #include "model/net/dropout.h"
-#include "model/wide_deep/wide_deep_shape.h"
+#include "model/wide_deep/shape/wide_deep_shape.h"
 
 namespace sluice {
 

@@ -36,19 +36,19 @@ class CudaGeoStepsTest : public ::testing::Test {
   }
 
   // The values of the case on the device of `net`, row i in slots_[i].
-  std::unique_ptr<GeoValues> Place(DenseNet* net, NetCase* c) {
+  std::unique_ptr<GeoOptimizer> Place(DenseNet* net, NetCase* c) {
     std::vector<const TableLayout*> dense;
     std::vector<const float*> start;
     for (size_t i = 1; i < layouts_.size(); ++i) dense.push_back(layouts_[i].get());
     for (const auto& tensor : c->dense()) start.push_back(tensor.data());
-    auto geo = *net->MakeGeoValues(dense, layouts_[0].get(), 0);
+    auto geo = *net->MakeGeoOptimizer(dense, layouts_[0].get(), 0);
     EXPECT_TRUE(geo->SetDense(start).ok());
     const size_t rows = slots_.size();
     const std::vector<uint8_t> fresh(rows, 1);
     EXPECT_TRUE(geo->FillRows(slots_.data(), fresh.data(), rows, c->rows().data()).ok());
     return geo;
   }
-  NetInput OnGeo(const TestStep& step, const GeoValues* geo) const {
+  NetInput OnGeo(const TestStep& step, const GeoOptimizer* geo) const {
     NetInput input = there_.Input(step);
     input.num_rows = slots_.size();
     input.rows = nullptr;
@@ -57,14 +57,14 @@ class CudaGeoStepsTest : public ::testing::Test {
     input.slots = slots_.data();
     return input;
   }
-  absl::Status Update(GeoValues* geo) const {
+  absl::Status Update(GeoOptimizer* geo) const {
     const std::vector<uint64_t> counts(slots_.size(), 1);
     GeoUpdate update;
     update.slots = slots_.data(), update.counts = counts.data(), update.n = slots_.size();
     update.dense_count = update.schedule_step = 1;
     return geo->Update(update);
   }
-  std::vector<std::vector<float>> Delta(GeoValues* geo) const {
+  std::vector<std::vector<float>> Delta(GeoOptimizer* geo) const {
     std::vector<std::vector<float>> delta = {
         std::vector<float>(slots_.size() * here_.shape().row_dim())};
     for (const size_t n : here_.shape().dense_elements()) delta.emplace_back(n);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_optimizer.h"
 #include "tests/model/wide_deep/cuda/geo_reference.h"
 #include "tests/model/wide_deep/net_fixture.h"
 
@@ -44,8 +44,8 @@ class GeoCase {
       dense_.push_back(FreshReference(*dense.back(), plan.elements.back()));
     }
     at_ = InputLayout(plan, {}).dense;
-    auto values = DeviceGeoValues::Create(plan, dense, sparse_, clip_global_norm,
-                                          place_->NewDevice(), &gradients_);
+    auto values = DeviceGeoOptimizer::Create(plan, dense, sparse_, clip_global_norm,
+                                             place_->NewDevice(), &gradients_);
     EXPECT_TRUE(values.ok()) << values.status();
     device_ = *std::move(values);
     std::vector<const float*> start;
@@ -56,7 +56,7 @@ class GeoCase {
     EXPECT_TRUE(device_->SetDense(start).ok());
   }
 
-  GeoValues& device() { return *device_; }
+  GeoOptimizer& device() { return *device_; }
   const TableLayouts& layouts() const { return layouts_; }
 
   // Fills what is missing of n slots of 2n drawn at random, some of them anew, and updates all.
@@ -195,7 +195,7 @@ class GeoCase {
     }
   }
   void ExpectLocal(double tol) {
-    const auto& values = static_cast<const DeviceGeoValues&>(*device_);
+    const auto& values = static_cast<const DeviceGeoOptimizer&>(*device_);
     for (size_t i = 0; i < dense_.size(); ++i) {
       const auto* const at = reinterpret_cast<const float*>(values.dense() + at_[i]);
       ExpectNear(place_->Down(at, dense_[i].local.size()).data(), dense_[i].local, tol,
@@ -216,7 +216,7 @@ class GeoCase {
   const TableLayout* sparse_ = nullptr;
   std::vector<size_t> at_;
   DeviceGradients gradients_;
-  std::unique_ptr<GeoValues> device_;
+  std::unique_ptr<GeoOptimizer> device_;
   std::mt19937_64 random_{3};
   std::vector<GeoReference> dense_, rows_;
   std::vector<uint32_t> touched_;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
-#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_optimizer.h"
 #include "model/wide_deep/cuda/device_resident_rows.h"
 #include "model/wide_deep/cuda/step_program.h"
 #include "tests/model/wide_deep/cuda/host_inputs.h"
@@ -78,11 +78,11 @@ class StepNet : public DenseNet {
   absl::StatusOr<std::unique_ptr<ResidentRows>> MakeResidentRows(size_t capacity) override {
     return DeviceResidentRows::Create(table_device(), capacity, shape_.row_dim());
   }
-  absl::StatusOr<std::unique_ptr<GeoValues>> MakeGeoValues(
+  absl::StatusOr<std::unique_ptr<GeoOptimizer>> MakeGeoOptimizer(
       const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm) override {
-    return DeviceGeoValues::Create(program_.plan(), dense, sparse, clip_global_norm, table_device(),
-                                   &left_);
+    return DeviceGeoOptimizer::Create(program_.plan(), dense, sparse, clip_global_norm,
+                                      table_device(), &left_);
   }
 
   DeviceStats device_stats() const override {

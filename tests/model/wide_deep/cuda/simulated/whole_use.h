@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/base/status_macros.h"
-#include "model/net/geo_values.h"
+#include "model/net/geo_optimizer.h"
 #include "model/wide_deep/cuda/cuda_net.h"
 #include "tests/model/wide_deep/cuda/ahead_cases.h"
 #include "tests/model/wide_deep/cuda/geo_reference.h"
@@ -48,7 +48,7 @@ class WholeUse {
     std::vector<const TableLayout*> dense;
     for (size_t i = 1; i < layouts_.size(); ++i) dense.push_back(layouts_[i].get());
     GoElsewhere();
-    SLUICE_ASSIGN_OR_RETURN(geo_, net_->MakeGeoValues(dense, layouts_[0].get(), 0.5));
+    SLUICE_ASSIGN_OR_RETURN(geo_, net_->MakeGeoOptimizer(dense, layouts_[0].get(), 0.5));
     std::vector<const float*> start;
     for (const auto& tensor : case_.dense()) start.push_back(tensor.data());
     GoElsewhere();
@@ -182,7 +182,7 @@ class WholeUse {
   std::vector<uint32_t> slots_;  // of row i
   std::unique_ptr<DenseNet> net_;
   std::unique_ptr<ResidentRows> resident_;
-  std::unique_ptr<GeoValues> geo_;
+  std::unique_ptr<GeoOptimizer> geo_;
   uint64_t updates_ = 0, allocations_ = 0;
   Results results_;
 };

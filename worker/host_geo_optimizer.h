@@ -1,4 +1,4 @@
-// GeoValues in the worker's memory, updated by common/optimizer on the CPU.
+// GeoOptimizer in the worker's memory, updated by common/optimizer on the CPU.
 //
 // Every call returns OK.
 //
@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "common/table/table_layout.h"
-#include "model/net/geo_values.h"
+#include "model/net/geo_optimizer.h"
 
 namespace sluice {
 
-class HostGeoValues : public GeoValues {
+class HostGeoOptimizer : public GeoOptimizer {
  public:
   // `sparse` may be null. Layouts outlive the values.
-  HostGeoValues(std::vector<const TableLayout*> dense, const TableLayout* sparse);
+  HostGeoOptimizer(std::vector<const TableLayout*> dense, const TableLayout* sparse);
 
   absl::Status SetDense(const std::vector<const float*>& values) override;
   absl::Status FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,

@@ -1,4 +1,4 @@
-#include "common/transport/faulty_transport.h"
+#include "tests/common/transport/faulty_transport.h"
 
 #include <algorithm>
 #include <utility>

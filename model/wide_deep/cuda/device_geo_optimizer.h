@@ -1,4 +1,4 @@
-// GeoValues on a device: steps read parameters there, the optimizer runs there on the gradients
+// GeoOptimizer on a device: steps read parameters there, the optimizer runs there on the gradients
 // that they leave; pulled rows go up, deltas come down, the server's values go up.
 //
 // Memory on the device: twice the dense tables and their state, 2 x dim + state floats a slot, and
@@ -13,16 +13,16 @@
 #include "absl/status/statusor.h"
 #include "common/table/table_layout.h"
 #include "model/net/cuda/table_device.h"
-#include "model/net/geo_values.h"
+#include "model/net/geo_optimizer.h"
 #include "model/wide_deep/cuda/step_layout.h"
 
 namespace sluice::cuda {
 
-class DeviceGeoValues : public GeoValues {
+class DeviceGeoOptimizer : public GeoOptimizer {
  public:
   // Layouts outlive the values; `sparse` may be null. `gradients`, which outlive them too, are what
-  // the network's last step left. As DenseNet::MakeGeoValues.
-  static absl::StatusOr<std::unique_ptr<GeoValues>> Create(
+  // the network's last step left. As DenseNet::MakeGeoOptimizer.
+  static absl::StatusOr<std::unique_ptr<GeoOptimizer>> Create(
       const NetPlan& plan, const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm, std::unique_ptr<TableDevice> device, DeviceGradients* gradients);
 
@@ -53,8 +53,8 @@ class DeviceGeoValues : public GeoValues {
     }
   };
 
-  DeviceGeoValues(const TableLayout* sparse, double clip, std::unique_ptr<TableDevice> device,
-                  DeviceGradients* gradients)
+  DeviceGeoOptimizer(const TableLayout* sparse, double clip, std::unique_ptr<TableDevice> device,
+                     DeviceGradients* gradients)
       : sparse_(sparse),
         clip_global_norm_(clip),
         device_(std::move(device)),

@@ -1,4 +1,4 @@
-#include "worker/geo_store.h"
+#include "worker/geo_parameters.h"
 
 #include <algorithm>
 
@@ -18,20 +18,20 @@ GeoExchange View(std::vector<float>* rows, std::vector<std::vector<float>>* dens
 
 }  // namespace
 
-GeoStore::GeoStore(std::vector<const TableLayout*> dense, const TableLayout* sparse,
-                   uint64_t max_rows, std::unique_ptr<GeoValues> values)
+GeoParameters::GeoParameters(std::vector<const TableLayout*> dense, const TableLayout* sparse,
+                             uint64_t max_rows, std::unique_ptr<GeoOptimizer> values)
     : dense_(std::move(dense)),
       sparse_(sparse),
       max_rows_(max_rows),
       dim_(sparse == nullptr ? 0 : sparse->dim()),
-      values_(std::move(values)) {
-  if (values_ != nullptr) return;
-  auto host = std::make_unique<HostGeoValues>(dense_, sparse_);
+      optimizer_(std::move(values)) {
+  if (optimizer_ != nullptr) return;
+  auto host = std::make_unique<HostGeoOptimizer>(dense_, sparse_);
   host_ = host.get();
-  values_ = std::move(host);
+  optimizer_ = std::move(host);
 }
 
-void GeoStore::Find(const KeySet& keys, Rows* found) const {
+void GeoParameters::Find(const KeySet& keys, Rows* found) const {
   found->slots.resize(keys.keys.size());
   found->pulled.clear();
   found->steps_made = steps_made_;
@@ -55,7 +55,7 @@ void GeoStore::Find(const KeySet& keys, Rows* found) const {
   }
 }
 
-uint32_t GeoStore::TakeSlot(uint64_t key) {
+uint32_t GeoParameters::TakeSlot(uint64_t key) {
   uint32_t slot = info_.size();
   if (free_.empty()) {
     info_.emplace_back();
@@ -70,7 +70,7 @@ uint32_t GeoStore::TakeSlot(uint64_t key) {
   return slot;
 }
 
-absl::Status GeoStore::Fill(Rows* found, const float* values) {
+absl::Status GeoParameters::Fill(Rows* found, const float* values) {
   slots_.resize(found->pulled.size());
   new_.resize(found->pulled.size());
   for (size_t i = 0; i < slots_.size(); ++i) {
@@ -81,10 +81,10 @@ absl::Status GeoStore::Fill(Rows* found, const float* values) {
     info_[slot].asked_at = found->steps_made;
     slots_[i] = slot;
   }
-  return values_->FillRows(slots_.data(), new_.data(), slots_.size(), values);
+  return optimizer_->FillRows(slots_.data(), new_.data(), slots_.size(), values);
 }
 
-HotRowUse GeoStore::Use(const Rows& found) {
+HotRowUse GeoParameters::Use(const Rows& found) {
   const std::vector<uint32_t>& slots = found.slots;
   uint64_t sum = 0, oldest = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -102,8 +102,8 @@ HotRowUse GeoStore::Use(const Rows& found) {
   return use;
 }
 
-absl::Status GeoStore::Update(const Rows& found, const float* rows, std::vector<const float*> dense,
-                              uint64_t schedule_step) {
+absl::Status GeoParameters::Update(const Rows& found, const float* rows,
+                                   std::vector<const float*> dense, uint64_t schedule_step) {
   const std::vector<uint32_t>& slots = found.slots;
   counts_.resize(slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -124,11 +124,11 @@ absl::Status GeoStore::Update(const Rows& found, const float* rows, std::vector<
   update.schedule_step = schedule_step;
   update.rows = rows;
   update.dense = std::move(dense);
-  return values_->Update(update);
+  return optimizer_->Update(update);
 }
 
-absl::Status GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
-                                 std::vector<std::vector<float>>* dense) {
+absl::Status GeoParameters::TakeDelta(KeySet* keys, std::vector<float>* rows,
+                                      std::vector<std::vector<float>>* dense) {
   keys->keys.clear();
   keys->offsets.clear();
   rows->resize(updated_.size() * dim_);
@@ -146,14 +146,14 @@ absl::Status GeoStore::TakeDelta(KeySet* keys, std::vector<float>* rows,
   for (const uint32_t slot : updated_) info_[slot].updated = false;
   updated_.clear();
   sent_at_ = steps_made_;
-  return values_->TakeDelta(sent_.data(), sent_.size(), View(rows, dense));
+  return optimizer_->TakeDelta(sent_.data(), sent_.size(), View(rows, dense));
 }
 
-absl::Status GeoStore::Merge(std::vector<float>* sent_rows, std::vector<float>* server_rows,
-                             std::vector<std::vector<float>>* sent_dense,
-                             std::vector<std::vector<float>>* server_dense) {
-  SLUICE_RETURN_IF_ERROR(values_->Merge(sent_.data(), sent_.size(), View(sent_rows, sent_dense),
-                                        View(server_rows, server_dense)));
+absl::Status GeoParameters::Merge(std::vector<float>* sent_rows, std::vector<float>* server_rows,
+                                  std::vector<std::vector<float>>* sent_dense,
+                                  std::vector<std::vector<float>>* server_dense) {
+  SLUICE_RETURN_IF_ERROR(optimizer_->Merge(sent_.data(), sent_.size(), View(sent_rows, sent_dense),
+                                           View(server_rows, server_dense)));
   // A new interval makes every row stale; the loops below keep those that are still current.
   ++interval_;
   for (const uint32_t slot : sent_) {
@@ -165,7 +165,7 @@ absl::Status GeoStore::Merge(std::vector<float>* sent_rows, std::vector<float>* 
   return absl::OkStatus();
 }
 
-void GeoStore::Evict() {
+void GeoParameters::Evict() {
   // Rows updated since TakeDelta hold moves that are not sent yet, so they stay whatever the limit.
   std::vector<uint32_t> order;
   for (uint32_t slot = 0; slot < info_.size(); ++slot) {

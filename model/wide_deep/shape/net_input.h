@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "model/net/dense_net.h"
-#include "model/wide_deep/wide_deep_shape.h"
+#include "model/wide_deep/shape/wide_deep_shape.h"
 
 namespace sluice {
 

@@ -1,4 +1,4 @@
-#include "common/transport/in_process_transport.h"
+#include "tests/common/transport/in_process_transport.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,10 +1,11 @@
-// The values of Geo's local training: dense tables, and rows of the sparse table in numbered slots.
+// The optimizer of Geo's local training with its values: dense tables, and rows of the sparse table
+// in numbered slots.
 //
 // Each value has a base (the server's value at the last exchange) and optimizer state. The caller
-// decides which key is in which slot, and whether it is fresh (worker/geo_store.h).
-// worker/host_geo_values.h keeps values in the worker's memory. A network that computes on a device
-// makes its own (DenseNet::MakeGeoValues): its steps read the parameters and leave the gradients
-// there.
+// decides which key is in which slot, and whether it is fresh (worker/geo_parameters.h).
+// worker/host_geo_optimizer.h keeps values in the worker's memory. A network that computes on a
+// device makes its own (DenseNet::MakeGeoOptimizer): its steps read the parameters and leave the
+// gradients there.
 //
 // Invariants: there are n rows of dim weights. Slots are small numbers, and no slot occurs twice in
 // a call.
@@ -38,9 +39,9 @@ struct GeoExchange {
   std::vector<float*> dense;  // by table, [elements]
 };
 
-class GeoValues {
+class GeoOptimizer {
  public:
-  virtual ~GeoValues() = default;
+  virtual ~GeoOptimizer() = default;
   // Sets local values and bases of the dense tables, by table: [elements].
   virtual absl::Status SetDense(const std::vector<const float*>& values) = 0;
   // Makes row i of values, [n][dim], the local value and base of slots[i], and resets its optimizer

@@ -60,7 +60,7 @@ std::unique_ptr<GeoPlace> OnDevice(size_t limit = size_t{4} << 30) {
   return std::make_unique<CudaPlace>(limit);
 }
 
-TEST(CudaGeoValuesTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
+TEST(CudaGeoOptimizerTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
   SLUICE_NEEDS_GPU();
   for (const OptimizerConfig& rule : GeoRules()) {
     SCOPED_TRACE(rule.ShortDebugString());
@@ -70,7 +70,7 @@ TEST(CudaGeoValuesTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
   }
 }
 
-TEST(CudaGeoValuesTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
+TEST(CudaGeoOptimizerTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
   SLUICE_NEEDS_GPU();
   for (const size_t rows : {0, 1, 31, 32, 33, 255, 257, 50001}) {
     SCOPED_TRACE(rows);
@@ -81,7 +81,7 @@ TEST(CudaGeoValuesTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
   }
 }
 
-TEST(CudaGeoValuesTest, ExchangesAndTheGlobalNorm) {
+TEST(CudaGeoOptimizerTest, ExchangesAndTheGlobalNorm) {
   SLUICE_NEEDS_GPU();
   GeoCase geo(OnDevice(), {{5, 3}, {2}}, {GeoRules()[6], GeoRules()[4]}, {1, 4}, GeoRules()[3]);
   for (uint64_t step = 0; step < 30; ++step) {
@@ -98,7 +98,7 @@ TEST(CudaGeoValuesTest, ExchangesAndTheGlobalNorm) {
 }
 
 // So little memory that a block grows through the host's, then not at all.
-TEST(CudaGeoValuesTest, SlotsGrowWithinTheBoundAndAreRefusedBeyond) {
+TEST(CudaGeoOptimizerTest, SlotsGrowWithinTheBoundAndAreRefusedBeyond) {
   SLUICE_NEEDS_GPU();
   GeoCase geo(OnDevice(size_t{3} << 20), {{5}}, {GeoRules()[0]}, {16}, GeoRules()[0]);
   for (uint64_t step = 0; step < 8; ++step) geo.Step(500 + 500 * step, step);

@@ -1,6 +1,6 @@
 // Geo's local optimizer on the device (emulated), through the device's own classes: the bits of
 // UpdateRule for all rules, clippings and sizes; deltas and merges; memory.
-#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_optimizer.h"
 
 #include <gmock/gmock.h>
 
@@ -40,7 +40,7 @@ std::unique_ptr<GeoPlace> Emulated(
   return std::make_unique<EmulatedPlace>(std::move(memory));
 }
 
-TEST(DeviceGeoValuesTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
+TEST(DeviceGeoOptimizerTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
   for (const OptimizerConfig& rule : GeoRules()) {
     SCOPED_TRACE(rule.ShortDebugString());
     GeoCase geo(Emulated(), {{3, 2}, {7}}, {rule, GeoRules()[4]}, {2, 3}, rule);
@@ -49,7 +49,7 @@ TEST(DeviceGeoValuesTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
   }
 }
 
-TEST(DeviceGeoValuesTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
+TEST(DeviceGeoOptimizerTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
   for (const size_t rows : {0, 1, 31, 32, 33, 255, 257, 5001}) {
     SCOPED_TRACE(rows);
     GeoCase geo(Emulated(), {{31}, {32, 33}, {1}, {257, 3}}, {GeoRules()[6], GeoRules()[3]},
@@ -59,7 +59,7 @@ TEST(DeviceGeoValuesTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
   }
 }
 
-TEST(DeviceGeoValuesTest, RowsOfDifferentAgesHaveBiasCorrectionsOfTheirOwn) {
+TEST(DeviceGeoOptimizerTest, RowsOfDifferentAgesHaveBiasCorrectionsOfTheirOwn) {
   GeoCase geo(Emulated(), {{2}}, {GeoRules()[3]}, {3}, GeoRules()[3]);
   for (uint64_t step = 0; step < 40; ++step) geo.Step(1 + step % 9, step);
   geo.ExpectEqualBits();
@@ -68,7 +68,7 @@ TEST(DeviceGeoValuesTest, RowsOfDifferentAgesHaveBiasCorrectionsOfTheirOwn) {
   geo.ExpectEqualBits();
 }
 
-TEST(DeviceGeoValuesTest, TheGlobalNormIsClippedAsByTheWorker) {
+TEST(DeviceGeoOptimizerTest, TheGlobalNormIsClippedAsByTheWorker) {
   for (const double limit : {0.5, 1e6}) {
     GeoCase geo(Emulated(), {{40, 300}, {7}}, {GeoRules()[0], GeoRules()[4]}, {1, 16},
                 GeoRules()[0], limit);
@@ -77,7 +77,7 @@ TEST(DeviceGeoValuesTest, TheGlobalNormIsClippedAsByTheWorker) {
   }
 }
 
-TEST(DeviceGeoValuesTest, TheGlobalNormIsThatOfAllValuesWhateverTheirNumber) {
+TEST(DeviceGeoOptimizerTest, TheGlobalNormIsThatOfAllValuesWhateverTheirNumber) {
   std::mt19937_64 random(5);
   for (const size_t n : {1, 31, 32, 33, 255, 257, 8191, 8193, 5 * 8192 + 7}) {
     std::vector<float> values(n);
@@ -109,13 +109,13 @@ TEST(DeviceGeoValuesTest, TheGlobalNormIsThatOfAllValuesWhateverTheirNumber) {
   EXPECT_FLOAT_EQ(global, static_cast<float>(1 / std::sqrt(250.0)));
 }
 
-TEST(DeviceGeoValuesTest, GradientsOfALossScaleAreDividedByIt) {
+TEST(DeviceGeoOptimizerTest, GradientsOfALossScaleAreDividedByIt) {
   GeoCase geo(Emulated(), {{9}}, {GeoRules()[3]}, {4}, GeoRules()[3], 0.5, /*loss_scale=*/128);
   for (uint64_t step = 0; step < 20; ++step) geo.Step(10, step);
   geo.ExpectClose(2e-6);
 }
 
-TEST(DeviceGeoValuesTest, ExchangesGiveTheBitsOfTheCpu) {
+TEST(DeviceGeoOptimizerTest, ExchangesGiveTheBitsOfTheCpu) {
   GeoCase geo(Emulated(), {{5, 3}, {2}}, {GeoRules()[6], GeoRules()[4]}, {1, 4}, GeoRules()[3]);
   for (uint64_t step = 0; step < 30; ++step) {
     geo.Step(step % 7 == 0 ? 0 : 20 + step, step);
@@ -124,7 +124,7 @@ TEST(DeviceGeoValuesTest, ExchangesGiveTheBitsOfTheCpu) {
   geo.ExpectEqualBits();
 }
 
-TEST(DeviceGeoValuesTest, AnUpdateNeedsTheGradientsOfAStep) {
+TEST(DeviceGeoOptimizerTest, AnUpdateNeedsTheGradientsOfAStep) {
   GeoCase geo(Emulated(), {{5}}, {GeoRules()[0]}, {2}, GeoRules()[0]);
   geo.Step(3, 0);
   GeoUpdate update;
@@ -144,7 +144,7 @@ absl::Status FillFirst(GeoCase* geo, size_t n) {
   return geo->device().FillRows(slots.data(), fresh.data(), n, values.data());
 }
 
-TEST(DeviceGeoValuesTest, RowsThatDoNotFitAreRefusedNamingWhatToLower) {
+TEST(DeviceGeoOptimizerTest, RowsThatDoNotFitAreRefusedNamingWhatToLower) {
   const auto memory = std::make_shared<EmulatedMemory>();
   // Rows of 2 floats with 2 of state: 24 bytes a slot in three blocks.
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
@@ -159,7 +159,7 @@ TEST(DeviceGeoValuesTest, RowsThatDoNotFitAreRefusedNamingWhatToLower) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("geo_cache_rows"));
 }
 
-TEST(DeviceGeoValuesTest, GrowthLeavesRoomForWhatComesAndGoes) {
+TEST(DeviceGeoOptimizerTest, GrowthLeavesRoomForWhatComesAndGoes) {
   const auto memory = std::make_shared<EmulatedMemory>();
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
   EXPECT_TRUE(FillFirst(&geo, 100).ok());
@@ -168,7 +168,7 @@ TEST(DeviceGeoValuesTest, GrowthLeavesRoomForWhatComesAndGoes) {
   EXPECT_EQ(memory->limit - memory->used, 30 * 24u);
 }
 
-TEST(DeviceGeoValuesTest, RowsOutliveAGrowthThatTheDeviceHasNoRoomFor) {
+TEST(DeviceGeoOptimizerTest, RowsOutliveAGrowthThatTheDeviceHasNoRoomFor) {
   const auto memory = std::make_shared<EmulatedMemory>();
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
   for (uint64_t step = 0; step < 5; ++step) geo.Step(50, step);
@@ -180,7 +180,7 @@ TEST(DeviceGeoValuesTest, RowsOutliveAGrowthThatTheDeviceHasNoRoomFor) {
   geo.ExpectEqualBits();
 }
 
-TEST(DeviceGeoValuesTest, LostRowsAreNeverTrainedOn) {
+TEST(DeviceGeoOptimizerTest, LostRowsAreNeverTrainedOn) {
   const auto memory = std::make_shared<EmulatedMemory>();
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
   EXPECT_TRUE(FillFirst(&geo, 100).ok());
@@ -199,12 +199,12 @@ TEST(DeviceGeoValuesTest, LostRowsAreNeverTrainedOn) {
   EXPECT_EQ(geo.device().TakeDelta(&slot, 1, delta).code(), absl::StatusCode::kOutOfRange);
 }
 
-TEST(DeviceGeoValuesTest, TablesOfAnotherNetworkAreRefused) {
+TEST(DeviceGeoOptimizerTest, TablesOfAnotherNetworkAreRefused) {
   GeoCase geo(Emulated(), {{5}}, {GeoRules()[0]}, {2}, GeoRules()[0]);
   DeviceGradients gradients;
   const NetPlan plan{SmallShape()};
-  EXPECT_EQ(DeviceGeoValues::Create(plan, {geo.layouts()[1].get()}, nullptr, 0,
-                                    std::make_unique<EmulatedTableDevice>(), &gradients)
+  EXPECT_EQ(DeviceGeoOptimizer::Create(plan, {geo.layouts()[1].get()}, nullptr, 0,
+                                       std::make_unique<EmulatedTableDevice>(), &gradients)
                 .status()
                 .code(),
             absl::StatusCode::kInvalidArgument);

@@ -1,4 +1,4 @@
-#include "worker/host_geo_values.h"
+#include "worker/host_geo_optimizer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -43,7 +43,7 @@ void Difference(const float* local, const float* base, size_t n, float* delta) {
 
 }  // namespace
 
-HostGeoValues::HostGeoValues(std::vector<const TableLayout*> dense, const TableLayout* sparse)
+HostGeoOptimizer::HostGeoOptimizer(std::vector<const TableLayout*> dense, const TableLayout* sparse)
     : sparse_(sparse) {
   for (const TableLayout* layout : dense) {
     Dense table;
@@ -63,7 +63,7 @@ HostGeoValues::HostGeoValues(std::vector<const TableLayout*> dense, const TableL
   }
 }
 
-absl::Status HostGeoValues::SetDense(const std::vector<const float*>& values) {
+absl::Status HostGeoOptimizer::SetDense(const std::vector<const float*>& values) {
   for (size_t i = 0; i < dense_.size(); ++i) {
     std::copy_n(values[i], dense_[i].local.size(), dense_[i].local.data());
     dense_[i].base = dense_[i].local;
@@ -71,7 +71,7 @@ absl::Status HostGeoValues::SetDense(const std::vector<const float*>& values) {
   return absl::OkStatus();
 }
 
-void HostGeoValues::InitState(uint32_t slot) {
+void HostGeoOptimizer::InitState(uint32_t slot) {
   for (const TableLayout::Column& column : sparse_->columns()) {
     float* state[UpdateRule::kMaxState];
     StatePointers(state_row(slot) + column.state_begin, column.rule->state_floats(), column.dim,
@@ -80,8 +80,8 @@ void HostGeoValues::InitState(uint32_t slot) {
   }
 }
 
-absl::Status HostGeoValues::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
-                                     const float* values) {
+absl::Status HostGeoOptimizer::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
+                                        const float* values) {
   if (n == 0) return absl::OkStatus();
   const size_t room = size_t{*std::max_element(slots, slots + n)} + 1;
   if (values_.size() < room * stride_) {
@@ -96,15 +96,15 @@ absl::Status HostGeoValues::FillRows(const uint32_t* slots, const uint8_t* fresh
   return absl::OkStatus();
 }
 
-void HostGeoValues::GatherRows(const uint32_t* slots, size_t n, float* values) const {
+void HostGeoOptimizer::GatherRows(const uint32_t* slots, size_t n, float* values) const {
   for (size_t i = 0; i < n; ++i) {
     FetchAhead(values_, stride_, slots, n, i);
     std::memcpy(values + i * dim_, &values_[slots[i] * stride_], dim_ * sizeof(float));
   }
 }
 
-void HostGeoValues::UpdateRow(uint32_t slot, const float* gradient, const std::vector<float>& rates,
-                              uint64_t count) {
+void HostGeoOptimizer::UpdateRow(uint32_t slot, const float* gradient,
+                                 const std::vector<float>& rates, uint64_t count) {
   const float* rate = rates.data();
   for (const TableLayout::Column& column : sparse_->columns()) {
     float* state[UpdateRule::kMaxState];
@@ -115,7 +115,7 @@ void HostGeoValues::UpdateRow(uint32_t slot, const float* gradient, const std::v
   }
 }
 
-absl::Status HostGeoValues::Update(const GeoUpdate& update) {
+absl::Status HostGeoOptimizer::Update(const GeoUpdate& update) {
   std::vector<float> rates;
   if (sparse_ != nullptr) {
     for (const TableLayout::Column& column : sparse_->columns())
@@ -137,7 +137,8 @@ absl::Status HostGeoValues::Update(const GeoUpdate& update) {
   return absl::OkStatus();
 }
 
-absl::Status HostGeoValues::TakeDelta(const uint32_t* slots, size_t n, const GeoExchange& delta) {
+absl::Status HostGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
+                                         const GeoExchange& delta) {
   for (size_t i = 0; i < n; ++i) {
     FetchAhead(values_, stride_, slots, n, i);
     FetchAhead(bases_, dim_, slots, n, i);
@@ -150,8 +151,8 @@ absl::Status HostGeoValues::TakeDelta(const uint32_t* slots, size_t n, const Geo
   return absl::OkStatus();
 }
 
-absl::Status HostGeoValues::Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
-                                  const GeoExchange& server) {
+absl::Status HostGeoOptimizer::Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
+                                     const GeoExchange& server) {
   for (size_t i = 0; i < n; ++i) {
     FetchAhead(values_, stride_, slots, n, i);
     FetchAhead(bases_, dim_, slots, n, i);

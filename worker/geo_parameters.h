@@ -1,7 +1,7 @@
 // Tracks Geo's local parameters: which sparse rows this worker holds, and how fresh they are.
 //
-// It also tracks which rows have moved since the last exchange. The values are behind GeoValues, in
-// the worker's memory or where the network computes.
+// It also tracks which rows have moved since the last exchange. The values are behind GeoOptimizer,
+// in the worker's memory or where the network computes.
 //
 // Invariants: a row is fresh if it was pulled or updated since the last Merge, or was part of that
 // exchange; otherwise it is stale. A stale row has local == base and is not in updated_. A slot
@@ -26,25 +26,25 @@
 #include "client/parameter_client.h"
 #include "common/table/table_layout.h"
 #include "proto/scheduler.pb.h"
-#include "worker/host_geo_values.h"
+#include "worker/host_geo_optimizer.h"
 
 namespace sluice {
 
-class GeoStore {
+class GeoParameters {
  public:
-  // `sparse` may be null. Layouts outlive the store. At most `max_rows` rows stay after an
+  // `sparse` may be null. Layouts outlive GeoParameters. At most `max_rows` rows stay after an
   // exchange, beside those with unsent moves. `values` holds the values of these tables where the
-  // network computes; null: the store keeps them in the worker's memory.
-  GeoStore(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows,
-           std::unique_ptr<GeoValues> values = nullptr);
+  // network computes; null: GeoParameters keeps them in the worker's memory.
+  GeoParameters(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows,
+                std::unique_ptr<GeoOptimizer> values = nullptr);
 
   // Null when the values are in the worker's memory: a step then reads dense(i) and the rows that
   // Gather copies.
-  const GeoValues* device() const { return host_ == nullptr ? values_.get() : nullptr; }
+  const GeoOptimizer* device() const { return host_ == nullptr ? optimizer_.get() : nullptr; }
 
   // Sets the values of the dense tables, pulled before the first step: by table, [elements].
   absl::Status SetDense(const std::vector<const float*>& values) {
-    return values_->SetDense(values);
+    return optimizer_->SetDense(values);
   }
   const float* dense(size_t i) const { return host_->dense(i); }
 
@@ -105,8 +105,8 @@ class GeoStore {
   const TableLayout* const sparse_;
   const uint64_t max_rows_;
   const size_t dim_;
-  std::unique_ptr<GeoValues> values_;
-  HostGeoValues* host_ = nullptr;                  // values_, if in the worker's memory
+  std::unique_ptr<GeoOptimizer> optimizer_;
+  HostGeoOptimizer* host_ = nullptr;               // optimizer_, if in the worker's memory
   absl::flat_hash_map<uint64_t, uint32_t> index_;  // key -> slot
   std::vector<RowInfo> info_;                      // by slot
   std::vector<uint32_t> free_;                     // slots

@@ -12,7 +12,7 @@ def set_to(**fields):
     return ["--set=%s.%s=%s" % (FIELD, name, value) for name, value in fields.items()]
 
 
-class HotRowsTest(SluiceTest):
+class HotRowCacheTest(SluiceTest):
     def test_a_job_with_the_cache_learns_as_well_and_reports_what_it_used(self):
         flags = ["--server_num=2", "--worker_num=2", "--epochs=2"]
         plain, output = self.launch(*flags, name="plain")

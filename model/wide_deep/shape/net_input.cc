@@ -1,4 +1,4 @@
-#include "model/wide_deep/net_input.h"
+#include "model/wide_deep/shape/net_input.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "model/wide_deep/cuda/device_geo_values.h"
+#include "model/wide_deep/cuda/device_geo_optimizer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -57,17 +57,17 @@ void InitRule(const TableLayout::Column& column, size_t n, float* state) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GeoValues>> DeviceGeoValues::Create(
+absl::StatusOr<std::unique_ptr<GeoOptimizer>> DeviceGeoOptimizer::Create(
     const NetPlan& plan, const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
     double clip_global_norm, std::unique_ptr<TableDevice> device, DeviceGradients* gradients) {
-  std::unique_ptr<DeviceGeoValues> values(
-      new DeviceGeoValues(sparse, clip_global_norm, std::move(device), gradients));
+  std::unique_ptr<DeviceGeoOptimizer> values(
+      new DeviceGeoOptimizer(sparse, clip_global_norm, std::move(device), gradients));
   SLUICE_RETURN_IF_ERROR(values->Prepare(plan, dense));
   return values;
 }
 
-absl::Status DeviceGeoValues::Prepare(const NetPlan& plan,
-                                      const std::vector<const TableLayout*>& dense) {
+absl::Status DeviceGeoOptimizer::Prepare(const NetPlan& plan,
+                                         const std::vector<const TableLayout*>& dense) {
   bool fits = dense.size() == plan.elements.size() &&
               plan.row_dim == (sparse_ == nullptr ? 0 : sparse_->dim());
   for (size_t i = 0; fits && i < dense.size(); ++i) fits = dense[i]->elements() == plan.elements[i];
@@ -108,7 +108,7 @@ absl::Status DeviceGeoValues::Prepare(const NetPlan& plan,
   return InitState();
 }
 
-absl::Status DeviceGeoValues::InitState() {
+absl::Status DeviceGeoOptimizer::InitState() {
   Places places;
   size_t dense_floats = 0;
   for (const Group& group : dense_) {
@@ -136,17 +136,17 @@ absl::Status DeviceGeoValues::InitState() {
   });
 }
 
-void DeviceGeoValues::PackDense(const std::vector<const float*>& values, char* to) const {
+void DeviceGeoOptimizer::PackDense(const std::vector<const float*>& values, char* to) const {
   for (size_t i = 0; i < dense_.size(); ++i)
     std::memcpy(to + dense_[i].at, values[i], dense_[i].dim * sizeof(float));
 }
 
-void DeviceGeoValues::UnpackDense(const char* from, const std::vector<float*>& values) const {
+void DeviceGeoOptimizer::UnpackDense(const char* from, const std::vector<float*>& values) const {
   for (size_t i = 0; i < dense_.size(); ++i)
     std::memcpy(values[i], from + dense_[i].at, dense_[i].dim * sizeof(float));
 }
 
-absl::Status DeviceGeoValues::SetDense(const std::vector<const float*>& values) {
+absl::Status DeviceGeoOptimizer::SetDense(const std::vector<const float*>& values) {
   return device_->Run(
       dense_bytes_, [&](char* to) { PackDense(values, to); },
       [&](const char* up, TableOps* ops) {
@@ -159,7 +159,7 @@ absl::Status DeviceGeoValues::SetDense(const std::vector<const float*>& values) 
       });
 }
 
-size_t DeviceGeoValues::RoomFor(size_t slots) const {
+size_t DeviceGeoOptimizer::RoomFor(size_t slots) const {
   const size_t slot_bytes = (2 * dim_ + state_dim_) * sizeof(float);
   const size_t held = row_local_->capacity() + row_base_->capacity() + row_state_->capacity();
   // What comes and goes with steps and exchanges has the other half.
@@ -167,7 +167,7 @@ size_t DeviceGeoValues::RoomFor(size_t slots) const {
   return std::max(slots, std::min(slots_ + slots_ / 2, fit));
 }
 
-absl::Status DeviceGeoValues::ReserveSlots(size_t slots) {
+absl::Status DeviceGeoOptimizer::ReserveSlots(size_t slots) {
   SLUICE_RETURN_IF_ERROR(lost_);
   if (slots <= slots_) return absl::OkStatus();
   const size_t room = RoomFor(slots);
@@ -187,8 +187,8 @@ absl::Status DeviceGeoValues::ReserveSlots(size_t slots) {
   return status;
 }
 
-absl::Status DeviceGeoValues::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
-                                       const float* values) {
+absl::Status DeviceGeoOptimizer::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
+                                          const float* values) {
   if (n == 0) return absl::OkStatus();
   SLUICE_RETURN_IF_ERROR(ReserveSlots(size_t{*std::max_element(slots, slots + n)} + 1));
   Places places;
@@ -211,7 +211,7 @@ absl::Status DeviceGeoValues::FillRows(const uint32_t* slots, const uint8_t* fre
   });
 }
 
-absl::Status DeviceGeoValues::ReserveWork(size_t rows) {
+absl::Status DeviceGeoOptimizer::ReserveWork(size_t rows) {
   uint64_t tiles = SquaresArgs{nullptr, rows * dim_}.tiles(), clipped = 0;
   for (const Group& group : dense_) {
     tiles += SquaresArgs{nullptr, group.dim}.tiles();
@@ -225,7 +225,7 @@ absl::Status DeviceGeoValues::ReserveWork(size_t rows) {
   return work_->Reserve(places.end(), /*keep=*/false);
 }
 
-void DeviceGeoValues::ClipGlobalNorm(TableOps* ops) {
+void DeviceGeoOptimizer::ClipGlobalNorm(TableOps* ops) {
   NormArgs norm;
   double* const partials = In<double>(work_->data(), partials_at_);
   const auto add = [&](const float* values, uint64_t n) {
@@ -245,7 +245,7 @@ void DeviceGeoValues::ClipGlobalNorm(TableOps* ops) {
 }
 
 // Scales of rows lie in one place for all groups: kernels run in order.
-void DeviceGeoValues::UpdateGroup(const Group& group, UpdateArgs args, TableOps* ops) {
+void DeviceGeoOptimizer::UpdateGroup(const Group& group, UpdateArgs args, TableOps* ops) {
   args.dim = group.dim;
   args.factor = gradients_.factor;
   if (clip_global_norm_ > 0) args.global = In<float>(work_->data(), 0);
@@ -260,8 +260,8 @@ void DeviceGeoValues::UpdateGroup(const Group& group, UpdateArgs args, TableOps*
   ops->Update(args);
 }
 
-void DeviceGeoValues::UpdateRows(const GeoUpdate& update, const uint32_t* slots,
-                                 const std::vector<const float*>& adam, TableOps* ops) {
+void DeviceGeoOptimizer::UpdateRows(const GeoUpdate& update, const uint32_t* slots,
+                                    const std::vector<const float*>& adam, TableOps* ops) {
   for (size_t c = 0; c < columns_.size(); ++c) {
     const TableLayout::Column& column = *columns_[c].column;
     UpdateArgs args;
@@ -277,7 +277,7 @@ void DeviceGeoValues::UpdateRows(const GeoUpdate& update, const uint32_t* slots,
   }
 }
 
-void DeviceGeoValues::UpdateDense(const GeoUpdate& update, TableOps* ops) {
+void DeviceGeoOptimizer::UpdateDense(const GeoUpdate& update, TableOps* ops) {
   for (size_t i = 0; i < dense_.size(); ++i) {
     const TableLayout::Column& column = *dense_[i].column;
     UpdateArgs args;
@@ -292,7 +292,7 @@ void DeviceGeoValues::UpdateDense(const GeoUpdate& update, TableOps* ops) {
   }
 }
 
-absl::Status DeviceGeoValues::Update(const GeoUpdate& update) {
+absl::Status DeviceGeoOptimizer::Update(const GeoUpdate& update) {
   if (!gradients_.present || gradients_.num_rows != update.n) {
     return absl::FailedPreconditionError(
         absl::StrCat("Geo: an update of ", update.n, " rows, but the last step left gradients of ",
@@ -325,7 +325,8 @@ absl::Status DeviceGeoValues::Update(const GeoUpdate& update) {
   });
 }
 
-absl::Status DeviceGeoValues::TakeDelta(const uint32_t* slots, size_t n, const GeoExchange& delta) {
+absl::Status DeviceGeoOptimizer::TakeDelta(const uint32_t* slots, size_t n,
+                                           const GeoExchange& delta) {
   SLUICE_RETURN_IF_ERROR(CheckSlots(slots, n, slots_));
   const size_t bytes = dense_bytes_ + n * dim_ * sizeof(float);
   SLUICE_RETURN_IF_ERROR(sent_->Reserve(bytes, /*keep=*/false));
@@ -355,8 +356,8 @@ absl::Status DeviceGeoValues::TakeDelta(const uint32_t* slots, size_t n, const G
   });
 }
 
-absl::Status DeviceGeoValues::Merge(const uint32_t* slots, size_t n, const GeoExchange&,
-                                    const GeoExchange& server) {
+absl::Status DeviceGeoOptimizer::Merge(const uint32_t* slots, size_t n, const GeoExchange&,
+                                       const GeoExchange& server) {
   if (n != sent_rows_) {
     return absl::InternalError(
         absl::StrCat("Geo: a merge of ", n, " rows after deltas of ", sent_rows_));
