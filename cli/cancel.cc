@@ -13,8 +13,7 @@ namespace {
 int Cancel(const ParsedCommand& command) {
   if (command.words.empty()) {
     return ReportError(absl::InvalidArgumentError(
-        "no job is named; give its id: sluice cancel JOB_ID (sluice status "
-        "lists them)"));
+        "no job id is given; run sluice cancel JOB_ID (sluice status lists the ids)"));
   }
   const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());

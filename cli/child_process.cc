@@ -38,7 +38,7 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
   return pointers;
 }
 
-// In the child, between fork and exec: only async-signal-safe calls.
+// Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
 [[noreturn]] void Exec(pid_t parent, bool detached, int input, int log, char* const* argv,
                        char* const* environment) {
   sigset_t none;
@@ -48,11 +48,12 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
   if (detached) {
     setsid();
   } else {
-    // A group of its own: Ctrl-C in the terminal reaches the launcher alone, which stops all in
-    // order.
+    // The child gets its own process group: Ctrl-C in the terminal then reaches only the launcher,
+    // which stops the processes in order.
     setpgid(0, 0);
-    // A daemon changes it to SIGTERM and a wake-up once it can end in order (StopSignal).
+    // A daemon replaces SIGKILL by SIGTERM and SIGCONT once it can stop in order (StopSignal).
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The parent may have died before prctl took effect.
     if (getppid() != parent) _exit(kExecFailed);
   }
   if (input < 0) input = open("/dev/null", O_RDONLY);
@@ -69,7 +70,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
   if (access(options.argv[0].c_str(), X_OK) != 0) {
     return absl::NotFoundError(
         absl::StrCat("cannot start ", options.argv[0], ": ", std::strerror(errno),
-                     "; it must lie beside the sluice binary (./dev build makes both)"));
+                     "; it must be in the folder of the sluice binary (./dev build makes both)"));
   }
   const int log = open(options.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log < 0) {
@@ -111,7 +112,7 @@ bool ChildProcess::WaitUntil(absl::Time deadline) {
 }
 
 void ChildProcess::Signal(int signal) {
-  // A reaped pid may belong to somebody else by now.
+  // A reaped pid may belong to another process by now.
   if (!Poll().has_value()) kill(pid_, signal);
 }
 

@@ -1,4 +1,4 @@
-// Processes that this one starts and answers for.
+// Starts child processes and reports how they end.
 //
 // Thread safety: a ChildProcess belongs to one thread. Start it from the main thread: the kernel
 // sends the parent-death signal when the thread that forked ends.
@@ -19,23 +19,24 @@ struct ChildOptions {
   std::string name;               // for messages: "pserver 1"
   std::vector<std::string> argv;  // argv[0] is the path of the binary
   std::string log_file;           // stdout and stderr are appended here
-  bool detached = false;  // own session, lives on; else it gets SIGTERM when this process dies
-  int input = -1;         // its standard input; -1: /dev/null. Borrowed
+  bool detached = false;          // own session, outlives this process; otherwise it ends with it
+  int input = -1;                 // standard input, borrowed; -1 for /dev/null
 };
 
 class ChildProcess {
  public:
-  // NOT_FOUND or INTERNAL when it cannot be started. Variables SLUICE_* are not passed on: they
-  // were meant for this process and would beat the cluster file.
+  // Returns NOT_FOUND, INVALID_ARGUMENT or INTERNAL when the process cannot be started. The child
+  // gets no SLUICE_* variables: they were meant for this process and would override the cluster
+  // file.
   static absl::StatusOr<ChildProcess> Start(ChildOptions options);
 
   pid_t pid() const { return pid_; }
   const std::string& name() const { return options_.name; }
   const std::string& log_file() const { return options_.log_file; }
 
-  // The wait status once it has ended. Does not wait.
+  // Returns the wait status once the child has ended. Does not block.
   std::optional<int> Poll();
-  // False when it still runs at the deadline.
+  // Returns false when the child still runs at the deadline.
   bool WaitUntil(absl::Time deadline);
   void Signal(int signal);
 
@@ -49,7 +50,7 @@ class ChildProcess {
 // "exited with code 2" or "was killed by signal 9 (Killed)".
 std::string DescribeExit(int wait_status);
 
-// The last `lines` lines, of at most the last 64 KiB; "" when there is no such file.
+// Returns the last `lines` lines, at most 64 KiB; "" when the file does not exist.
 std::string TailOfFile(const std::string& path, int lines);
 
 // Folder of the running executable.

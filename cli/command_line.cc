@@ -46,10 +46,10 @@ absl::Status CheckValue(const FlagSpec& flag, const std::string& value) {
   if (flag.kind == FlagKind::kNumber && !absl::SimpleAtoi(value, &number)) {
     const std::optional<std::string> digits = DigitsOf(value);
     return absl::InvalidArgumentError(absl::StrCat(
-        "--", flag.name, "=", value, " is no whole number",
+        "--", flag.name, "=", value, " is not a whole number",
         digits ? " in digits; give --" : "; give e.g. --", flag.name, "=", digits.value_or("2")));
   }
-  // A shell expands ~ only at the beginning of a word. A folder of that name would be an accident.
+  // A shell expands ~ only at the beginning of a word. A folder named ~ would be an accident.
   const std::string tilde = "~/";
   if (absl::StartsWith(value, tilde) || absl::StrContains(value, "=" + tilde)) {
     return absl::InvalidArgumentError(
@@ -73,7 +73,7 @@ std::string ParsedCommand::Text(const std::string& name) const {
 }
 
 long ParsedCommand::Number(const std::string& name) const {
-  int64_t value = 0;  // an absent number
+  int64_t value = 0;  // for a number that is not given
   if (!absl::SimpleAtoi(Text(name), &value)) return 0;
   return value;
 }

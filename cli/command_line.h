@@ -1,7 +1,7 @@
 // Flags of the subcommands: `sluice COMMAND [--name=value | --name value | --[no]switch]...
 // [word]...`
 //
-// Every command has its own flags: another's, or a misspelt one, is an error with a suggestion.
+// Every command has its own flags. An unknown or misspelt flag is an error with a suggestion.
 //
 // Thread safety: plain data.
 #pragma once
@@ -20,7 +20,7 @@ struct FlagSpec {
   std::string name;
   FlagKind kind = FlagKind::kText;
   std::string value_name;     // in the help: --name=VALUE_NAME
-  std::string default_value;  // "" is "not given"
+  std::string default_value;  // "" for none
   std::string help;
   bool repeated = false;
 };
@@ -31,7 +31,7 @@ struct CommandSpec {
   std::string words;  // positional words in the help, e.g. "[JOB_ID]"
   size_t max_words = 0;
   std::vector<FlagSpec> flags;
-  std::string examples;  // one a line
+  std::string examples;  // one per line
 };
 
 class ParsedCommand {
@@ -40,7 +40,7 @@ class ParsedCommand {
   std::vector<std::string> words;
 
   bool Given(const std::string& name) const { return values_.count(name) > 0; }
-  // The last value, else the default.
+  // Returns the last value given, else the default.
   std::string Text(const std::string& name) const;
   long Number(const std::string& name) const;
   bool Switch(const std::string& name) const;
@@ -53,7 +53,7 @@ class ParsedCommand {
   std::map<std::string, std::string> defaults_;
 };
 
-// INVALID_ARGUMENT names the flag, its value and what is possible.
+// INVALID_ARGUMENT names the flag, its value and the possible values.
 absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
                                            const std::vector<std::string>& args);
 

@@ -1,4 +1,4 @@
-// The subcommands: each file gives one, main.cc dispatches.
+// The subcommands. Each is defined in its own file; main.cc dispatches to them.
 #pragma once
 
 #include <functional>

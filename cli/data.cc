@@ -31,7 +31,7 @@ absl::StatusOr<uint64_t> NumberBetween(const ParsedCommand& command, const std::
   const long value = command.Number(flag);
   if (value >= least && value <= most) return static_cast<uint64_t>(value);
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", command.Text(flag),
-                                                 " is not possible; give ", least, " to ", most));
+                                                 " is out of range; give ", least, " to ", most));
 }
 
 absl::StatusOr<double> RealBetween(const ParsedCommand& command, const std::string& flag,
@@ -39,7 +39,7 @@ absl::StatusOr<double> RealBetween(const ParsedCommand& command, const std::stri
   double value;
   if (absl::SimpleAtod(command.Text(flag), &value) && value >= least && value <= most) return value;
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", command.Text(flag),
-                                                 " is not possible; give a number from ", least,
+                                                 " is out of range; give a number from ", least,
                                                  " to ", most));
 }
 
@@ -66,7 +66,7 @@ absl::Status ReadDataFlags(const ParsedCommand& command, ClickFiles* files) {
                             NumberBetween(command, "cardinality", 2, int64_t{1} << 31));
   }
   if (command.Switch("gzip") && command.Switch("zstd")) {
-    return absl::InvalidArgumentError("--gzip and --zstd are given; keep one of them");
+    return absl::InvalidArgumentError("--gzip and --zstd exclude each other; give one of them");
   }
   if (command.Switch("gzip")) files->compression = Compression::kGzip;
   if (command.Switch("zstd")) files->compression = Compression::kZstd;
@@ -78,13 +78,14 @@ absl::Status ReadDataFlags(const ParsedCommand& command, ClickFiles* files) {
   return absl::OkStatus();
 }
 
-// A longer series that an earlier run left would be read as part of this one.
+// Refuses part files of an earlier run that this run would not replace: readers of the folder would
+// take them for part of this data.
 absl::Status CheckFolder(const std::string& folder, const std::vector<std::string>& paths) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot make the folder --output=", folder, ": ", error.message(),
+        absl::StrCat("cannot create the folder --output=", folder, ": ", error.message(),
                      "; with --files above 1 the output is a folder"));
   }
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -92,7 +93,8 @@ absl::Status CheckFolder(const std::string& folder, const std::vector<std::strin
     if (entry.path().filename().string().rfind("part-", 0) != 0) continue;
     if (std::find(paths.begin(), paths.end(), path) != paths.end()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        path, " is there and would not be replaced; remove it or choose another --output"));
+        path,
+        " exists and would be read as part of this data; remove it or give another --output"));
   }
   return absl::OkStatus();
 }
@@ -157,8 +159,8 @@ int Data(const ParsedCommand& command) {
   const std::string word = command.words.empty() ? "" : command.words[0];
   if (word == "gen") return Generate(command);
   return ReportError(absl::InvalidArgumentError(
-      absl::StrCat(word.empty() ? "sluice data needs a word"
-                                : absl::StrCat("sluice data has no word '", word, "'"),
+      absl::StrCat(word.empty() ? "sluice data needs a subcommand"
+                                : absl::StrCat("sluice data has no subcommand '", word, "'"),
                    "; give sluice data gen (sluice data --help)")));
 }
 
@@ -168,32 +170,31 @@ Command DataCommand() {
   CommandSpec spec;
   spec.name = "data";
   spec.summary =
-      "gen: writes seeded click data in the shape of Criteo's, and says the best possible AUC on "
-      "it.";
+      "gen: writes seeded click data shaped like Criteo's, and prints its best possible AUC.";
   spec.words = "gen";
   spec.max_words = 1;
   spec.flags = {
-      {"examples", FlagKind::kNumber, "N", "", "lines over all files (required)"},
+      {"examples", FlagKind::kNumber, "N", "", "total number of lines in all files (required)"},
       {"output", FlagKind::kText, "FILE|DIR", "",
-       "file, or with --files the folder of part-00000.tsv ... (required)"},
+       "a file, or with --files the folder for part-00000.tsv, ... (required)"},
       {"files", FlagKind::kNumber, "K", "1",
-       "files that share the lines evenly; the lines are the same for any number"},
+       "number of files; they share the lines evenly, and the lines do not depend on it"},
       {"seed", FlagKind::kNumber, "S", "1",
-       "of the values, the labels and the hidden weights behind the labels"},
+       "seed of the values, the labels and the hidden weights behind the labels"},
       {"skip", FlagKind::kNumber, "N", "0",
-       "lines of the same data left out before the first; test data of the same hidden weights"},
+       "skip this many lines, e.g. to make test data with the same hidden weights"},
       {"format", FlagKind::kText, "NAME", "criteo",
-       "label, 13 counts, 26 categories; tab separated (CRITEO_TSV)"},
+       "label, 13 counts, 26 categories, separated by tabs (CRITEO_TSV)"},
       {"zipf", FlagKind::kText, "Z", "1.05",
-       "exponent of the categories' values: rank r occurs 1 / r^Z as often"},
+       "skew of the categories: the value of rank r occurs 1 / r^Z as often as the first"},
       {"cardinality", FlagKind::kNumber, "N", "",
-       "most values of a category; without it 3 to 10,131,227 as in Criteo's data"},
+       "most distinct values of a category; else 3 to 10,131,227, as in Criteo's data"},
       {"positive_rate", FlagKind::kText, "P", "0.25", "expected share of label 1"},
       {"gzip", FlagKind::kBool, "", "",
-       "compress; files of a folder are named .gz, a single file as --output says"},
+       "compress with gzip; names in a folder end in .gz, a single file is named as given"},
       {"zstd", FlagKind::kBool, "", "",
-       "compress; files of a folder are named .zst, a single file as --output says"},
-      {"threads", FlagKind::kNumber, "N", "", "default: the cores of this machine"},
+       "compress with zstd; names in a folder end in .zst, a single file is named as given"},
+      {"threads", FlagKind::kNumber, "N", "", "threads that write; else one per core"},
       {"overwrite", FlagKind::kBool, "", "", "replace files that exist"},
   };
   spec.examples =

@@ -1,4 +1,4 @@
-// The summary of a job's training data, as a terminal shows it at the end of the job.
+// Formats the summary of a job's training data, which is printed at the end of the job.
 //
 // Thread safety: a pure function.
 #pragma once
@@ -10,9 +10,10 @@
 
 namespace sluice::cli {
 
-// Lines of at most 80 characters, unless names of features are longer: the share of label 1, then
-// the features with the most missing values and those with the most values outside of their
-// vocabulary. "" when nothing was summarized; no line on features when `config` has others.
+// Returns the share of label 1, the features with the most missing values, and those with the most
+// values outside their vocabulary. Lines have at most 80 characters, unless feature names are
+// longer. Returns "" when nothing was summarized. Omits the features when `config` has a different
+// number of them.
 std::string DataText(const DataSummary& data, const JobConfig& config);
 
 }  // namespace sluice::cli

@@ -31,16 +31,16 @@ bool AwaitEnd(const std::vector<Endpoint>& endpoints, absl::Duration time) {
   return true;
 }
 
-// Until nobody answers at the scheduler's address.
+// Waits until no scheduler answers at `address`.
 absl::Status AwaitSilence(const std::string& address) {
   const absl::Time deadline = Clock::Real()->Now() + kStopTimeout;
   while (Clock::Real()->Now() < deadline) {
-    // A channel of its own: one that had been connected would wait before it tries again.
+    // Each try uses a new channel: one that was connected would pause before it reconnects.
     if (!SchedulerClient::Create(address)->GetStatus().ok()) return absl::OkStatus();
     Clock::Real()->Sleep(absl::Milliseconds(50));
   }
   return absl::InternalError(absl::StrCat("the scheduler at ", address,
-                                          " was told to stop and still answers after ",
+                                          " was told to stop but still answers after ",
                                           absl::FormatDuration(kStopTimeout), "; see its log"));
 }
 
@@ -53,19 +53,20 @@ void SignalAll(const std::vector<Endpoint>& endpoints, int signal) {
 int Down(const ParsedCommand& command) {
   const auto address = FindScheduler(command);
   if (!address.ok()) return ReportError(address.status());
-  // The processes of this host are only known, and ended, when the file names this very scheduler.
+  // Local processes may be signalled only when the file names this very scheduler: otherwise they
+  // belong to another cluster.
   std::vector<Endpoint> endpoints = ReadEndpoints(LogDirOf(command));
   bool ours = false;
   for (const Endpoint& e : endpoints)
     ours = ours || (e.role == "scheduler" && e.address == *address);
   if (!ours) endpoints.clear();
   if (ours && CountAlive(endpoints) == 0) {
-    std::cout << "no process of the cluster in " << LogDirOf(command) << " runs" << std::endl;
+    std::cout << "no process of the cluster in " << LogDirOf(command) << " is running" << std::endl;
     return kDone;
   }
   const absl::Status status = SchedulerClient::Create(*address)->Shutdown();
   if (!status.ok() && endpoints.empty()) return ReportError(status);
-  // It ends after all its members have.
+  // The scheduler ends after all its members.
   if (status.ok() && endpoints.empty()) {
     const absl::Status ended = AwaitSilence(*address);
     if (!ended.ok()) return ReportError(ended);
@@ -76,7 +77,7 @@ int Down(const ParsedCommand& command) {
   }
   std::cerr << "sluice: "
             << (status.ok() ? "not all processes stopped in time" : std::string(status.message()))
-            << "; ending them by signal" << std::endl;
+            << "; ending the rest by signals" << std::endl;
   SignalAll(endpoints, SIGTERM);
   if (!AwaitEnd(endpoints, absl::Seconds(5))) SignalAll(endpoints, SIGKILL);
   return AwaitEnd(endpoints, absl::Seconds(5)) ? kDone : kJobFailed;

@@ -37,7 +37,7 @@ std::vector<Endpoint> ReadEndpoints(const std::string& log_dir) {
 
 bool IsAlive(const Endpoint& endpoint) {
   if (kill(endpoint.pid, 0) != 0) return false;
-  // The pid may have been given to another program; and a zombie has no executable.
+  // The pid may belong to another program by now, and a zombie has no executable.
   std::error_code error;
   const auto path =
       std::filesystem::read_symlink(absl::StrCat("/proc/", endpoint.pid, "/exe"), error);
@@ -46,7 +46,7 @@ bool IsAlive(const Endpoint& endpoint) {
 
 namespace {
 
-// That it runs may be unknown: another user's process does not say what it is.
+// Another user's process can neither be signalled nor identified, so it does not count as gone.
 bool IsGone(const Endpoint& endpoint) {
   return kill(endpoint.pid, 0) == 0 ? !IsAlive(endpoint) : errno == ESRCH;
 }
@@ -77,8 +77,8 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
   if (address.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no cluster is known: ", file,
-                     " names no scheduler; start one "
-                     "with sluice up, or give --scheduler=HOST:PORT or its --log_dir"));
+                     " names no scheduler; start a cluster with sluice up, or give "
+                     "--scheduler=HOST:PORT or the --log_dir of a running cluster"));
   }
   const auto parsed = ParseAddress(address);
   if (parsed.ok()) return address;
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
   const char* variable = std::getenv("SLUICE_SCHEDULER");
   const bool named = command.Given("scheduler") || (variable != nullptr && *variable != '\0');
   const auto parsed = ParseAddress(address);
-  // Of another host nothing is known.
+  // Nothing is known about processes of another host.
   if (named || !parsed.ok() || !IsLoopback(parsed->host)) return address;
   const std::string log_dir = LogDirOf(command);
   const std::vector<Endpoint> endpoints = ReadEndpoints(log_dir);
@@ -100,23 +100,23 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
   for (const Endpoint& e : endpoints) {
     if (!IsAlive(e)) continue;
     return absl::UnavailableError(
-        absl::StrCat("the scheduler ", address, " that ", log_dir,
-                     "/endpoints.log names has ended, but ", e.role, " ", e.rank, " (pid ", e.pid,
-                     ") still runs; stop what is left with sluice down --log_dir=", log_dir,
+        absl::StrCat("the scheduler at ", address, ", named in ", log_dir,
+                     "/endpoints.log, has ended, but ", e.role, " ", e.rank, " (pid ", e.pid,
+                     ") still runs; stop the rest with sluice down --log_dir=", log_dir,
                      ", then start a cluster with sluice up, or give --scheduler=HOST:PORT"));
   }
   return absl::UnavailableError(
-      absl::StrCat("no cluster runs: the scheduler ", address, " that ", log_dir,
-                   "/endpoints.log names has ended; start one with sluice up, or give "
+      absl::StrCat("no cluster is running: the scheduler at ", address, ", named in ", log_dir,
+                   "/endpoints.log, has ended; start a cluster with sluice up, or give "
                    "--scheduler=HOST:PORT"));
 }
 
 std::vector<FlagSpec> SchedulerFlags() {
   return {
       {"scheduler", FlagKind::kText, "HOST:PORT", "",
-       "the cluster; else SLUICE_SCHEDULER, else from log_dir"},
+       "address of the scheduler; else SLUICE_SCHEDULER, else from --log_dir"},
       {"log_dir", FlagKind::kText, "DIR", "log",
-       "folder of a cluster of this host (SLUICE_LOG_DIR)"},
+       "log folder of a cluster on this host (SLUICE_LOG_DIR)"},
   };
 }
 

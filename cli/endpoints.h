@@ -1,7 +1,7 @@
-// <log_dir>/endpoints.log: which processes run where.
+// Reads <log_dir>/endpoints.log, which lists the processes of a cluster and their addresses.
 //
-// Format: a line a process, "role rank address pid admin_address", "-" for none; lines with # are
-// comments.
+// Format: one line per process, "role rank address pid admin_address", with "-" for a missing
+// address. Lines that begin with # are comments.
 #pragma once
 
 #include <sys/types.h>
@@ -23,24 +23,25 @@ struct Endpoint {
   std::string admin_address;
 };
 
-// Empty when there is no file. Lines that are not of the format are skipped.
+// Returns no endpoints when the file does not exist. Skips malformed lines.
 std::vector<Endpoint> ReadEndpoints(const std::string& log_dir);
 
 // Whether `endpoint` is a Sluice daemon that runs on this host.
 bool IsAlive(const Endpoint& endpoint);
 
-// Where a command looks for the logs and endpoints.log: --log_dir, else SLUICE_LOG_DIR, else the
-// flag's default.
+// Returns the folder in which a command looks for the logs and endpoints.log: --log_dir, else
+// SLUICE_LOG_DIR, else the flag's default.
 std::string LogDirOf(const ParsedCommand& command);
 
-// The scheduler's address: --scheduler, else SLUICE_SCHEDULER, else the one in
-// <LogDirOf>/endpoints.log. INVALID_ARGUMENT says how to name it.
+// Returns the scheduler's address: --scheduler, else SLUICE_SCHEDULER, else the one in
+// <LogDirOf>/endpoints.log. INVALID_ARGUMENT says how to give the address.
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command);
 
-// The same. UNAVAILABLE when its process, which the file names, has ended on this host.
+// Like FindScheduler, but returns UNAVAILABLE when the address comes from the file and the
+// scheduler, a process of this host, has ended.
 absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command);
 
-// Flags of FindScheduler.
+// The flags that FindScheduler reads.
 std::vector<FlagSpec> SchedulerFlags();
 
 }  // namespace sluice::cli

@@ -14,9 +14,9 @@ namespace {
 using Row = std::vector<std::string>;
 
 constexpr uint64_t kMostWithCommas = 999'999'999'999;  // 15 characters
-// A binning error below this share of the standard error says nothing more about the AUC.
+// A binning error below this share of the standard error is negligible.
 constexpr double kBinningMatters = 0.1;
-// Without a standard error: half of the fourth decimal.
+// The limit when there is no standard error: half a unit of the fourth decimal.
 constexpr double kBinningMattersAlone = 5e-5;
 
 std::string Examples(uint64_t n) {
@@ -29,7 +29,7 @@ std::string Seconds(double seconds) {
                          : absl::StrFormat("%.1e", seconds);
 }
 
-// Five decimals, or as many as seven characters hold.
+// Five decimals, or as many as fit in seven characters.
 std::string Figure(double value) {
   constexpr double kLimits[] = {10, 100, 1e3, 1e4, 1e5};
   const double size = std::abs(value);
@@ -39,7 +39,7 @@ std::string Figure(double value) {
   return absl::StrFormat(size < 1e7 ? "%.0f" : "%.1e", value);
 }
 
-// `number`: of the epoch, from 1.
+// `number` is the epoch's, counted from 1.
 Row RowOf(int number, const EpochResult& e) {
   Row row = {absl::StrCat(number), Examples(e.examples()), Seconds(e.seconds()), Figure(e.loss())};
   const EvalMetrics& eval = e.eval();
@@ -53,7 +53,7 @@ Row RowOf(int number, const EpochResult& e) {
   return row;
 }
 
-// The first column is aligned to the left, the others to the right.
+// Aligns the first column to the left and the others to the right.
 std::string Line(const Row& row, const std::vector<size_t>& widths, size_t gap) {
   std::string line = row[0] + std::string(widths[0] - row[0].size(), ' ');
   for (size_t c = 1; c < row.size(); ++c)

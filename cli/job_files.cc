@@ -44,7 +44,7 @@ absl::Status CheckReadable(const std::string& field,
   return absl::OkStatus();
 }
 
-// The first file that the patterns give; OK when there is none here.
+// Checks the first file that the patterns match; OK when this host has none that can be read.
 absl::Status CheckColumns(const std::string& field, const DataSource& data,
                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
   const auto files = ExpandFiles(patterns);
@@ -60,18 +60,18 @@ absl::Status NoOutput(const std::string& folder, const std::string& why) {
                                                  "; give a writable --output_dir"));
 }
 
-// What to say when something cannot be written, from the system's reason.
+// Returns the error for something that cannot be written. `why` is the system's reason.
 using Refusal = std::function<absl::Status(const std::string& why)>;
 
-// The first that exists of `path` and the folders around it.
+// Returns `path`, or the innermost folder around it that exists.
 fs::path Innermost(fs::path path) {
   std::error_code error;
   while (path.has_relative_path() && !fs::exists(path, error)) path = path.parent_path();
   return path;
 }
 
-// Makes a folder in the innermost one that exists, and removes it: another command may be making or
-// removing the others at the same time.
+// Creates and removes a probe folder in the innermost folder that exists. Tries again when that
+// folder vanishes: another command may be creating or removing folders at the same time.
 absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
   constexpr int kTries = 100;
   std::error_code error;
@@ -83,7 +83,7 @@ absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
       rmdir(probe.c_str());
       return absl::OkStatus();
     }
-    // A process of this number was killed here.
+    // An earlier process with this pid was killed and left its probe.
     if (errno == EEXIST && rmdir(probe.c_str()) == 0) continue;
     if (errno != ENOENT) break;
   }

@@ -1,4 +1,4 @@
-// The files that a job reads and writes, looked at before any process is started for it.
+// Checks the files that a job reads and writes, before any process is started for it.
 #pragma once
 
 #include <string>
@@ -9,27 +9,29 @@
 
 namespace sluice::cli {
 
-// Of a job that runs on this host: its data and initial model can be read, and its output folder
-// (an empty output_dir: `default_output`) and trace_file written; then as CheckWhatIsHere. Leaves
-// nothing behind.
-// INVALID_ARGUMENT names field, path and fix.
+// Checks a job that runs on this host. Its data and initial model must be readable; its output
+// folder (`default_output` when output_dir is empty) and trace_file must be writable. Then does the
+// checks of CheckWhatIsHere. Leaves nothing behind. INVALID_ARGUMENT names the field, the path and
+// the fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
 
 // Checks the files of a job that other processes will run, as far as they are on this host. The
 // first training and evaluation files must have the columns that the job reads, and its initial
-// model must fit. INVALID_ARGUMENT names what does not. Workers report files that are missing here.
+// model must fit. INVALID_ARGUMENT names the mismatch. Files that are missing here are left to the
+// workers.
 absl::Status CheckWhatIsHere(const JobConfig& job);
 
-// Every pattern of the job's data files matches a file on this host. For a job whose workers can
-// only run here, since its scheduler listens on a loopback address; they may be able to read what
-// this user cannot. INVALID_ARGUMENT names field and pattern.
+// Checks that every pattern of the job's data files matches a file on this host. Use it when the
+// scheduler listens on a loopback address, so that the workers run here. They may read files that
+// this user cannot, so read permission is not checked. INVALID_ARGUMENT names the field and the
+// pattern.
 absl::Status CheckDataIsHere(const JobConfig& job);
 
-// The warnings about the job that its status has later, a line each: for a dry run.
+// Returns, for a dry run, the warnings that the job's status would show later, one line each.
 std::vector<std::string> WarningsOf(const JobConfig& job);
 
-// Checks the outputs of a job that other processes will run, maybe as another user. output_dir must
-// not be a file or lie below one; trace_file must not be a folder or lie below a file.
+// Checks the outputs of a job that other processes will run, possibly as another user. output_dir
+// must not be a file or lie below one; trace_file must not be a folder or lie below a file.
 absl::Status CheckOutputIsNoFile(const JobConfig& job);
 
 }  // namespace sluice::cli

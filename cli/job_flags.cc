@@ -28,7 +28,7 @@ std::vector<FlagSpec> JobFlags() {
     if (std::string(option.name) == "trace") {
       flags.push_back(
           {"trace", FlagKind::kText, "FILE", "",
-           "writes what every process did when, for https://ui.perfetto.dev (SLUICE_TRACE)"});
+           "write a timeline of all processes, for https://ui.perfetto.dev (SLUICE_TRACE)"});
       continue;
     }
     const bool is_switch = std::string(option.name) == "a_sync";
@@ -41,7 +41,7 @@ std::vector<FlagSpec> JobFlags() {
                    "overrides any field, e.g. --set train.reader_threads=2", true});
   flags.push_back({"overwrite", FlagKind::kBool, "", "",
                    "replace files at --trace and in --output_dir that Sluice did not write"});
-  flags.push_back({"dry_run", FlagKind::kBool, "", "", "print the effective config and end"});
+  flags.push_back({"dry_run", FlagKind::kBool, "", "", "print the effective config and exit"});
   flags.push_back(
       {"progress", FlagKind::kText, "auto|live|plain", "auto", "one live line, or plain lines"});
   return flags;
@@ -53,6 +53,7 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
     return absl::InvalidArgumentError(
         "no job is given; give --job=FILE, e.g. --job=configs/adult_wide_deep.textproto");
   }
+  // Later overrides win: first the variables, then `follows`, then the flags.
   std::vector<ConfigOverride> overrides = OverridesFromEnvironment();
   overrides.insert(overrides.end(), follows.begin(), follows.end());
   for (const ShortOption& option : ShortOptions()) {
@@ -63,7 +64,8 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
     const std::vector<std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
     if (parts.size() != 2 || parts[0].empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "--set ", text, " sets nothing; give path.to.field=value, e.g. train.batch_size=512"));
+          "--set ", text,
+          " names no field or no value; give path.to.field=value, e.g. train.batch_size=512"));
     }
     overrides.push_back({parts[0], parts[1], "--set"});
   }

@@ -1,4 +1,4 @@
-// The flags that describe a job, of launch and submit.
+// The flags of launch and submit that describe a job.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ namespace sluice::cli {
 // --job, the short options of job_config.h, --set, --dry_run and --progress.
 std::vector<FlagSpec> JobFlags();
 
-// The effective config of --job: file, then SLUICE_* variables, then `follows` (from other flags),
-// then flags. INVALID_ARGUMENT for all that is wrong, also with its model, which needs no cluster
-// to know.
+// Returns the effective config of --job. Later sources override earlier ones: the file, SLUICE_*
+// variables, `follows` (settings derived from other flags), flags. INVALID_ARGUMENT for every
+// problem that can be found without a cluster, including those of the model.
 absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
                                        const std::vector<ConfigOverride>& follows = {});
 

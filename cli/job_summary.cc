@@ -15,7 +15,7 @@ namespace {
 
 using Patterns = google::protobuf::RepeatedPtrField<std::string>;
 
-// "2 files (3.9 MiB)", else the patterns.
+// "2 files (3.9 MiB)", or the patterns when they match no file on this host.
 std::string DescribeFiles(const Patterns& patterns) {
   const auto files = ExpandFiles(patterns);
   if (!files.ok()) {
@@ -58,19 +58,21 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
   std::error_code ignored;
   if (!job.output_dir().empty() &&
       std::filesystem::exists(job.output_dir() + "/result.json", ignored)) {
-    notes.push_back(absl::StrCat("note: replaces the earlier result in ", job.output_dir()));
+    notes.push_back(
+        absl::StrCat("note: this job replaces the earlier result in ", job.output_dir()));
   }
   if (job.evaluate_only()) return notes;
   if (ModeOf(job.strategy()) != Mode::kSync) {
     for (const char* field : {"shuffle_lanes", "shuffle_window"}) {
       const auto* const known = DataConfig::descriptor()->FindFieldByName(field);
       if (job.data().GetReflection()->HasField(job.data(), known))
-        notes.push_back(absl::StrCat("note: data.", field, " plays no part: only sync has lanes"));
+        notes.push_back(
+            absl::StrCat("note: data.", field, " has no effect: only sync mode uses lanes"));
     }
     return notes;
   }
   const std::string differ =
-      absl::StrCat("note: ", job.worker_num(), " workers do not equal one worker: ");
+      absl::StrCat("note: ", job.worker_num(), " workers will not give the result of one worker: ");
   if (job.worker_num() > 1 && job.optimizers().clip_global_norm() > 0) {
     notes.push_back(absl::StrCat(differ, "clip_global_norm acts on each worker's own gradient"));
   }
@@ -86,7 +88,7 @@ std::vector<std::string> NotesOn(const JobConfig& job) {
   }
   if (job.data().has_task_bytes()) {
     notes.push_back(absl::StrCat("note: data.task_bytes ", job.data().task_bytes(),
-                                 " plays no part: sync has no tasks"));
+                                 " has no effect: sync mode has no tasks"));
   }
   return notes;
 }

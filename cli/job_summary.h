@@ -1,6 +1,6 @@
 // Summarizes a job in a few lines, which launch and submit print before it runs.
 //
-// Thread safety: pure, but for looking at data files and an earlier result.
+// Thread safety: free functions. They look at data files and at an earlier result.
 #pragma once
 
 #include <ostream>
@@ -11,23 +11,23 @@
 
 namespace sluice::cli {
 
-// "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in a line.
+// "adult: async, 2 workers x batch 512, 8 epochs, seed 0": what the job will do, in one line.
 std::string Describe(const JobConfig& job);
 
 // Lines "note: ..." about effects of this job's options that a user may not expect.
 std::vector<std::string> NotesOn(const JobConfig& job);
 
 // "data: CSV, train on 1 file (480.8 KiB), evaluate on ...". Files that are not on this host are
-// told by their names.
+// listed by name only.
 std::string DescribeData(const JobConfig& job);
 // "model: wide_deep, 17 features, 8 tables: 9,451 dense values, and rows of 9 values in embedding".
 // REQUIRES: the job is effective.
 std::string DescribeModel(const JobConfig& job);
-// "output: DIR; effective configuration: DIR/job.textproto". `job_id`: names the folder of a job
-// without output_dir.
+// "output: DIR; effective configuration: DIR/job.textproto". A job without
+// output_dir writes to a folder named after `job_id`.
 std::string DescribeOutput(const JobConfig& job, const std::string& job_id);
 
-// `head`, the notes, data and model, a line each.
+// Prints `head`, the notes, the data and the model, one line each.
 void PrintJob(const std::string& head, const JobConfig& job, std::ostream* out);
 
 }  // namespace sluice::cli

@@ -1,4 +1,4 @@
-// sluice launch: a local cluster for one job.
+// sluice launch: runs one job on a local cluster.
 #include <atomic>
 #include <cstdio>
 #include <iostream>
@@ -47,7 +47,8 @@ int RunJob(const JobConfig& job, absl::Duration lease, LocalCluster* cluster,
     watch.hopeless = [cluster] { return cluster->SchedulerHasEnded(); };
     watch.interrupted = [interrupted] { return interrupted->load(); };
     watch.cancel_on_interrupt = true;
-    // Its end is noticed; what is silent and lives may have been stopped for a while.
+    // check_cluster notices a scheduler that has ended. One that is silent but alive may have been
+    // stopped for a while.
     watch.unreachable_after = SchedulerPatience(lease);
     const auto status = WatchUntilEnd(watch);
     if (status.ok()) printer->Finish(*status);
@@ -56,12 +57,12 @@ int RunJob(const JobConfig& job, absl::Duration lease, LocalCluster* cluster,
     const absl::Status why = cluster->Check();
     code = ReportError(why.ok() ? submitted.status() : why);
   }
-  // Without an answer the processes are ended by signals.
+  // If the scheduler does not answer, LocalCluster::Stop ends the processes by signals.
   (void)client->Shutdown();
   return code;
 }
 
-// Its worker_num follows --gpus and --cpu_workers.
+// Loads the job. --gpus and --cpu_workers, when given, set its worker_num.
 absl::StatusOr<JobConfig> JobToLaunch(const ParsedCommand& command) {
   SLUICE_ASSIGN_OR_RETURN(const uint32_t workers, WorkersOfGpus(command));
   std::vector<ConfigOverride> overrides;
@@ -74,11 +75,11 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   const long server_num = command.Number("server_num");
   if (server_num < 1 || server_num > 1000) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--server_num=", server_num, " is not possible; give 1 to 1000 pservers"));
+        absl::StrCat("--server_num=", server_num, " is out of range; give 1 to 1000 pservers"));
   }
   if (job.worker_num() > 1000) {
     return absl::InvalidArgumentError(absl::StrCat("--worker_num=", job.worker_num(),
-                                                   " is too much for one host; give at most 1000"));
+                                                   " is too many for one host; give at most 1000"));
   }
   SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices, DevicesOfWorkers(command, job.worker_num()));
   SLUICE_RETURN_IF_ERROR(CheckJobOnDevices(job, devices));
@@ -92,7 +93,8 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   return options;
 }
 
-// A folder that was asked for is used or refused; without one, every launch gets its own.
+// Uses or refuses the folder that --log_dir names. Without the flag, every launch gets a folder of
+// its own.
 absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
   const std::string folder = command.Text("log_dir");
   return command.Given("log_dir") ? LogFolder::Take(folder) : LogFolder::TakeOrNext(folder);
@@ -117,14 +119,14 @@ int Launch(const ParsedCommand& command) {
     std::cout << ToTextproto(*job);
     return kDone;
   }
-  // Before any thread starts: threads inherit the blocked signals.
+  // This comes before any thread starts, because threads inherit the blocked signals.
   StopSignal::Install(false);
   std::string gpus;
   if (const absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
       !there.ok()) {
     return ReportError(there);
   }
-  // Only a launch that starts something takes a folder.
+  // This comes after all checks, so that a launch that starts nothing takes no folder.
   auto logs = LogsOf(command);
   if (!logs.ok()) return ReportError(logs.status());
   PrintJob(absl::StrCat(
@@ -148,11 +150,11 @@ int Launch(const ParsedCommand& command) {
     job_code = RunJob(*job, lease, cluster->get(), &printer, &interrupted);
     StopSignal::Stop(job_code);
   });
-  // The code of the job, or 129, 130 or 143.
+  // The job's exit code; or 129, 130 or 143 when a signal came first.
   const int code = StopSignal::Wait();
   interrupted = true;
   runner.join();
-  // Members of a dead scheduler are not told to stop.
+  // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
   (*cluster)->Stop((*cluster)->SchedulerHasEnded() && job_code != kDone ? absl::ZeroDuration()
                                                                         : kStopGrace);
   return code;
@@ -163,7 +165,7 @@ int Launch(const ParsedCommand& command) {
 Command LaunchCommand() {
   CommandSpec spec;
   spec.name = "launch";
-  spec.summary = "Runs a job on a local cluster that is started for it and stopped after it.";
+  spec.summary = "Starts a local cluster, runs one job on it and stops it.";
   spec.flags = JobFlags();
   for (FlagSpec& flag : ClusterFlags()) spec.flags.push_back(std::move(flag));
   spec.examples =
@@ -172,7 +174,7 @@ Command LaunchCommand() {
       "  sluice launch --job=J --a_sync=true --k_steps=100     # Geo: exchange every 100 steps\n"
       "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
       "GPUs\n"
-      "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU where there is one\n"
+      "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &Launch};
 }

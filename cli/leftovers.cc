@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
-Leftovers* g_leftovers = nullptr;  // changed before the handlers are set and after they are reset
+Leftovers* g_leftovers = nullptr;  // changes only while the handlers are not set
 
 void OnSignal(int number) {
   if (g_leftovers != nullptr) g_leftovers->Remove();
@@ -22,7 +22,7 @@ void Handle(void (*handler)(int)) {
   for (const int number : kSignals) {
     struct sigaction action = {};
     action.sa_handler = handler;
-    // One handler at a time.
+    // Blocks the other signals, so that only one handler runs at a time.
     for (const int other : kSignals) sigaddset(&action.sa_mask, other);
     sigaction(number, &action, nullptr);
   }
@@ -47,6 +47,7 @@ void Leftovers::Remove() {
   for (const auto& child : children_) {
     if (child > 0) kill(child, SIGKILL);
   }
+  // The children must be gone before their files are removed: they could create them again.
   for (const auto& child : children_) {
     if (child > 0) waitpid(child, nullptr, 0);
   }

@@ -1,8 +1,8 @@
-// What this process must not leave behind: files, a folder and child processes, removed and ended
-// also by a signal that ends the process (SIGINT, SIGTERM, SIGHUP, SIGPIPE).
+// Removes temporary files and kills child processes when this process ends, even by a signal
+// (SIGINT, SIGTERM, SIGHUP, SIGPIPE).
 //
-// Thread safety: one instance a process, made and used by its only thread; the handlers read what
-// was there at construction.
+// Thread safety: one instance per process, created and used by the process's only thread. The
+// signal handlers read only constant or atomic fields.
 #pragma once
 
 #include <sys/types.h>
@@ -15,22 +15,23 @@ namespace sluice::cli {
 
 class Leftovers {
  public:
-  // Removes `files`, then the empty `folder` ("": none). Replaces the instance of the process that
-  // forked this one. The process of a signal exits with code 128 + its number.
+  // Remove will delete `files`, then the empty `folder` ("" for none), and kill up to
+  // `most_children` children. In a forked child, this instance replaces the parent's. A process
+  // that gets one of the signals exits with code 128 + the signal's number.
   Leftovers(std::vector<std::string> files, std::string folder, size_t most_children);
   ~Leftovers();
   Leftovers(const Leftovers&) = delete;
   Leftovers& operator=(const Leftovers&) = delete;
 
-  // Child `index` runs, and is killed by Remove; 0: it has ended.
+  // Registers child `index`, which Remove kills. A `pid` of 0 means that the child has ended.
   void SetChild(size_t index, pid_t pid) { children_[index] = pid; }
-  // Ends the children and removes what is there. Async-signal-safe.
+  // Kills the children and removes the files and the folder. Async-signal-safe.
   void Remove();
 
  private:
   const std::vector<std::string> files_;
   const std::string folder_;
-  // Lock-free: the handler of the same thread reads them.
+  // Lock-free atomics, because the signal handler reads them.
   std::vector<std::atomic<pid_t>> children_;
 };
 

@@ -55,7 +55,7 @@ absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster) {
   const long lease_ms = command.Number("lease_ms");
   if (lease_ms < 100 || lease_ms > 3'600'000) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--lease_ms=", lease_ms, " is not possible; give 100 to 3600000"));
+        absl::StrCat("--lease_ms=", lease_ms, " is out of range; give 100 to 3600000"));
   }
   cluster->mutable_limits()->set_lease_ms(static_cast<uint32_t>(lease_ms));
   cluster->mutable_limits()->set_heartbeat_ms(static_cast<uint32_t>(std::min(500L, lease_ms / 4)));
@@ -66,20 +66,20 @@ absl::StatusOr<int> ServerThreads(const ParsedCommand& command) {
   const long threads = command.Number("server_threads");
   if (threads >= 1 && threads <= 1024) return static_cast<int>(threads);
   return absl::InvalidArgumentError(
-      absl::StrCat("--server_threads=", threads, " is not possible; give 1 to 1024"));
+      absl::StrCat("--server_threads=", threads, " is out of range; give 1 to 1024"));
 }
 
 std::vector<FlagSpec> ClusterFlags() {
   std::vector<FlagSpec> flags = {
-      {"server_num", FlagKind::kNumber, "N", "2", "pservers"},
+      {"server_num", FlagKind::kNumber, "N", "2", "number of pservers"},
       {"server_threads", FlagKind::kNumber, "N", "2",
        "threads of a pserver; each serves some of the workers"},
-      {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs and endpoints.log"}};
+      {"log_dir", FlagKind::kText, "DIR", "log", "folder for the logs and endpoints.log"}};
   for (FlagSpec& flag : DeviceFlags()) flags.push_back(std::move(flag));
-  // Long enough for a debugger, a closed lid and a loaded machine.
+  // The default outlasts a breakpoint, a lid closed for a moment and a loaded machine.
   flags.push_back(
       {"lease_ms", FlagKind::kNumber, "N", "30000",
-       "a process that is silent for so long is dead; the death of one is known at once"});
+       "a process that is silent for this long counts as dead; one that exits is noticed at once"});
   return flags;
 }
 
@@ -118,7 +118,7 @@ absl::Status LocalCluster::Release() {
   const std::string bytes(children_.size(), '+');
   if (write(keep_write_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
     return absl::InternalError(
-        absl::StrCat("cannot tell the processes to stay: ", std::strerror(errno)));
+        absl::StrCat("cannot tell the processes to keep running: ", std::strerror(errno)));
   }
   children_.clear();
   return absl::OkStatus();
@@ -127,7 +127,7 @@ absl::Status LocalCluster::Release() {
 absl::Status LocalCluster::Prepare() {
   SLUICE_RETURN_IF_ERROR(ValidateClusterConfig(options_.config));
   SLUICE_ASSIGN_OR_RETURN(binaries_, ExecutableFolder());
-  // LogFolder has made sure that this file and cluster.textproto are Sluice's.
+  // LogFolder has made sure that Sluice wrote this file and cluster.textproto.
   std::error_code error;
   std::filesystem::remove(options_.logs->path() + "/endpoints.log", error);
   if (error) {
@@ -137,7 +137,7 @@ absl::Status LocalCluster::Prepare() {
   }
   if (int fds[2]; options_.detached) {
     if (pipe2(fds, O_CLOEXEC) != 0)
-      return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("cannot create a pipe: ", std::strerror(errno)));
     keep_read_ = fds[0], keep_write_ = fds[1];
   }
   const std::string file = options_.logs->cluster_file();
@@ -157,7 +157,7 @@ absl::Status LocalCluster::Spawn(Role role, uint32_t rank, const std::vector<std
                 absl::StrCat("--cluster=", options_.logs->cluster_file()),
                 absl::StrCat("--log_dir=", log_dir),
                 options_.detached ? "--stop_unless_kept" : "--die_with_parent",
-                // A cluster of one job needs no folder a job.
+                // A cluster that runs a single job needs no log folder per job.
                 absl::StrCat("--job_log_folders=", options_.detached ? "true" : "false")};
   child.argv.insert(child.argv.end(), flags.begin(), flags.end());
   child.log_file = absl::StrCat(log_dir, "/", LogFileName(role, rank));
@@ -191,7 +191,7 @@ void LocalCluster::TellOfDeaths() {
   for (Child& child : children_) {
     const auto status = child.process.Poll();
     if (child.told || !status.has_value()) continue;
-    if (*status == 0) {  // it has said farewell itself
+    if (*status == 0) {  // it has left the cluster by itself
       child.told = true;
       continue;
     }
@@ -202,7 +202,7 @@ void LocalCluster::TellOfDeaths() {
     request.set_process_space(ProcessSpace());
     request.set_reason(absl::StrCat("its process ", DescribeExit(*status)));
     const absl::Status told = client_->MemberEnded(request);
-    // A scheduler that is stopped for a moment is told later.
+    // The scheduler may be stopped for a moment; the next call tries again.
     if (GotNoAnswer(told)) return;
     child.told = true;
   }
@@ -225,7 +225,8 @@ absl::Status LocalCluster::Check() {
 bool LocalCluster::AllEndWithin(absl::Duration time) {
   absl::Time deadline = Clock::Real()->Now() + time;
   bool last = false;
-  // In turns, so that the scheduler hears of a death while it waits for the others.
+  // Polls the children together instead of waiting for each in turn, so that the scheduler hears of
+  // a death while it waits for the others.
   for (;;) {
     TellOfDeaths();
     const bool all = std::all_of(children_.begin(), children_.end(),
@@ -233,7 +234,7 @@ bool LocalCluster::AllEndWithin(absl::Duration time) {
     if (all) return true;
     const absl::Time now = Clock::Real()->Now();
     if (!last && SchedulerHasEnded()) {
-      // The scheduler ends after the members that still answer: who is left then hangs.
+      // The scheduler ends after all members that answer, so a member that is left hangs.
       last = true;
       deadline = std::min(deadline, now + kAfterScheduler);
     }
@@ -244,7 +245,7 @@ bool LocalCluster::AllEndWithin(absl::Duration time) {
 
 void LocalCluster::Stop(absl::Duration grace) {
   const auto signal = [this](int number) {
-    client_ = nullptr;  // how they end from here on is our doing
+    client_ = nullptr;  // deaths from here on are intended and not reported
     for (Child& child : children_) child.process.Signal(number);
   };
   if (!AllEndWithin(grace)) {

@@ -1,10 +1,9 @@
-// A scheduler, pservers and workers on this host, on free ports.
+// Starts and stops a scheduler, pservers and workers on free ports of this host.
 //
-// Invariants: the processes lie in the folder of this executable; those of a cluster that is not
-// detached end with this process, whatever ends it, and so do those of a detached one until
-// Release.
+// Invariants: the binaries of the daemons are in the folder of this executable. The daemons end
+// with this process, whatever ends it. Only those of a detached cluster live on, after Release.
 //
-// Thread safety: one thread at a time, Start on the main one.
+// Thread safety: one thread at a time; Start runs on the main thread.
 #pragma once
 
 #include <memory>
@@ -27,29 +26,31 @@ class LocalCluster {
  public:
   struct Options {
     ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
-    std::optional<LogFolder> logs;  // REQUIRES: given
+    std::optional<LogFolder> logs;  // REQUIRES: has a value
     int threads = 1;                // compute threads of a worker
-    int server_threads = 2;         // of the data plane of a pserver
-    WorkerDevices devices;          // one a worker, that CheckDevices accepts
+    int server_threads = 2;         // data-plane threads of a pserver
+    WorkerDevices devices;          // one per worker, accepted by CheckDevices
     bool detached = false;
     absl::Duration start_timeout = absl::Seconds(30);
   };
 
-  // Starts the scheduler, waits for its address, starts the others. CANCELLED when SIGINT or
-  // SIGTERM is pending.
+  // Starts the scheduler, waits for its address, then starts the others. CANCELLED when
+  // StopIsPending.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(Options options);
-  // Ends what still runs, unless released.
+  // Ends the processes that still run, unless Release was called.
   ~LocalCluster();
 
   const std::string& scheduler() const { return scheduler_; }
-  // INTERNAL when a process has ended: which, how, and the tail of its log. The scheduler is told
-  // of every one that did not end by itself, so that nobody waits for its lease.
+  // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
+  // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that
+  // nobody waits for its lease.
   absl::Status Check();
-  // Without it nobody ends the job.
+  // Once the scheduler has ended, nothing can end the job.
   bool SchedulerHasEnded() { return !children_.empty() && children_[0].process.Poll().has_value(); }
-  // The processes were told to stop: waits, then ends those that do not.
+  // Waits up to `grace` for processes that were told to stop, then ends the rest by signals.
   void Stop(absl::Duration grace);
-  // The processes of a detached cluster live on. INTERNAL when they could not be told.
+  // Lets the processes of a detached cluster outlive this one. INTERNAL when they could not be
+  // told.
   absl::Status Release();
 
  private:
@@ -65,32 +66,34 @@ class LocalCluster {
     ChildProcess process;
     Role role;
     uint32_t rank;
-    bool told = false;  // the scheduler knows that it has ended, or cannot be told
+    bool told = false;  // the scheduler has answered the report of its end, or needs none
   };
 
   const Options options_;
-  // Detached: each process reads one byte that says that it stays, and stops at the end of it.
+  // A pipe to the processes of a detached cluster. Each reads one byte, which tells it to stay; at
+  // the end of the pipe it stops.
   int keep_read_ = -1, keep_write_ = -1;
   std::string binaries_;
   std::string scheduler_;
-  std::unique_ptr<SchedulerClient> client_;  // since the scheduler's address is known
-  std::vector<Child> children_;              // the scheduler first
+  std::unique_ptr<SchedulerClient> client_;  // set once the scheduler's address is known
+  std::vector<Child> children_;              // the first is the scheduler
 };
 
-// SIGINT, SIGTERM or SIGHUP came while they were blocked.
+// Returns whether SIGINT, SIGTERM or SIGHUP arrived while it was blocked.
 bool StopIsPending();
 
-// Cluster of `server_num` pservers and `worker_num` workers on loopback.
+// Returns the config of `server_num` pservers and `worker_num` workers on loopback.
 ClusterConfig LoopbackCluster(const std::string& scheduler, int server_num, int worker_num);
 
-// Of the flag; INVALID_ARGUMENT unless it is possible.
+// Returns --server_threads. INVALID_ARGUMENT when it is out of range.
 absl::StatusOr<int> ServerThreads(const ParsedCommand& command);
-// Compute threads of one worker among `worker_num` on this host.
+// Returns the compute threads of each of `worker_num` workers that share this host.
 int ThreadsPerWorker(int worker_num);
 
-// INVALID_ARGUMENT unless --lease_ms is possible; else it is set, with a heartbeat that fits.
+// Sets the lease to --lease_ms, with a heartbeat that fits it. INVALID_ARGUMENT when --lease_ms is
+// out of range.
 absl::Status SetLease(const ParsedCommand& command, ClusterConfig* cluster);
-// --server_num, --server_threads, --log_dir, --lease_ms and those of DeviceFlags.
+// --server_num, --server_threads, --log_dir, --lease_ms and the flags of DeviceFlags.
 std::vector<FlagSpec> ClusterFlags();
 
 }  // namespace sluice::cli

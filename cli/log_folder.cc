@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kMostClusters = 1000;
 
-// Earlier versions wrote cluster.textproto without kOwnClusterLine. Such a file is known by its
-// exact form and by pservers at port 0, which no cluster started by hand has.
+// Earlier versions wrote cluster.textproto without kOwnClusterLine. Such a file is recognized
+// by its exact form and by pservers at port 0, which no cluster started by hand has.
 bool IsClusterOfAnEarlierVersion(const std::string& file) {
   const auto text = Env::Real()->ReadFile(file);
   const auto config = ReadClusterConfig(file);
@@ -33,7 +33,7 @@ absl::Status CheckOwn(const std::string& file, FileKind kind) {
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(file,
-                   " exists, and nothing in it shows that Sluice wrote it; move it away, or "
+                   " exists but does not look like a file that Sluice wrote; move it away, or "
                    "give another --log_dir"));
 }
 
@@ -46,7 +46,7 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat("cannot use the log folder ", path, ": ",
                                                    error.message(), "; give a writable --log_dir"));
   }
-  // Before the lock makes a file here.
+  // This check comes before the lock, so that a refused folder gets no new file.
   SLUICE_RETURN_IF_ERROR(CheckOwn(path + "/endpoints.log", FileKind::kEndpoints));
   uint32_t holder = 0;
   const std::string cluster_file = path + "/cluster.textproto";
@@ -61,7 +61,7 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(lock.status().message(), "; give a writable --log_dir"));
   }
-  // After the lock: another launch may have been writing the file.
+  // This check comes after the lock: another launch may have been writing the file until then.
   SLUICE_RETURN_IF_ERROR(CheckOwn(cluster_file, FileKind::kClusterConfig));
   for (const Endpoint& e : ReadEndpoints(path)) {
     if (!IsAlive(e)) continue;

@@ -1,7 +1,7 @@
-// The folder of a local cluster's logs, which no other cluster uses.
+// Takes a folder for the logs of a local cluster, so that no other cluster uses it.
 //
-// Lock: the launcher has <folder>/cluster.textproto locked while it lives; after that, the
-// processes that endpoints.log names keep the folder.
+// Lock: the launcher holds a lock on <folder>/cluster.textproto while it lives. Afterwards the
+// folder stays in use until the processes that endpoints.log names have ended.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -15,15 +15,15 @@ namespace sluice::cli {
 
 class LogFolder {
  public:
-  // Makes the folder when it is missing; what it holds stays. FAILED_PRECONDITION: another cluster
-  // uses it. INVALID_ARGUMENT: it cannot be used, or holds a cluster.textproto or endpoints.log
-  // that Sluice did not write, and that a cluster would replace.
+  // Creates the folder when it is missing and keeps its contents. FAILED_PRECONDITION when another
+  // cluster uses it. INVALID_ARGUMENT when it cannot be used, or when Sluice did not write its
+  // cluster.textproto or endpoints.log, which a cluster would replace.
   static absl::StatusOr<LogFolder> Take(const std::string& path);
-  // `path`, or the first of path-2, path-3, ... that no other cluster uses.
+  // Takes `path`, or the first of path-2, path-3, ... that no other cluster uses.
   static absl::StatusOr<LogFolder> TakeOrNext(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // ClusterConfig of the cluster, for its processes.
+  // The cluster's ClusterConfig, which its processes read.
   std::string cluster_file() const { return path_ + "/cluster.textproto"; }
 
  private:

@@ -1,4 +1,4 @@
-// sluice logs: what the processes wrote.
+// sluice logs: prints the logs of processes and jobs.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -30,7 +30,7 @@ std::string Stem(const std::string& role) {
   return role == "pserver" ? "serverlog" : role == "scheduler" ? "schedulerlog" : "workerlog";
 }
 
-// The log files of `folder`, by name; filtered by role and rank.
+// Returns the log files of `folder` that match --role and --rank, ordered by name.
 absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
                                               const std::string& folder) {
   const std::string role = command.Text("role");
@@ -58,9 +58,10 @@ absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
                      "where it was started)"));
   }
   if (found.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "no such log in ", folder,
-        "; check --log_dir, --role and --rank (sluice status shows the log files of other hosts)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("no log in ", folder,
+                     " matches; check --log_dir, --role and --rank (sluice status shows the log "
+                     "files of other hosts)"));
   }
   std::vector<LogFile> files;
   for (const auto& [key, path] : found)
@@ -68,7 +69,7 @@ absl::StatusOr<std::vector<LogFile>> FindLogs(const ParsedCommand& command,
   return files;
 }
 
-// Prints the whole lines after `shown`.
+// Prints the complete lines after position `shown`.
 void PrintNew(LogFile* file, bool with_name) {
   std::ifstream in(file->path, std::ios::binary);
   in.seekg(file->shown);
@@ -80,7 +81,7 @@ void PrintNew(LogFile* file, bool with_name) {
   std::cout.flush();
 }
 
-// What is wrong when there is no log of a job.
+// Returns the error for a job that has no log.
 absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
   const std::string log_dir = LogDirOf(command);
   if (fs::is_directory(absl::StrCat(log_dir, "/", command.words[0])) ||
@@ -89,8 +90,8 @@ absl::Status NoJobLog(const ParsedCommand& command, const absl::Status& why) {
   }
   const std::string flag = log_dir == "log" ? "" : absl::StrCat(" --log_dir=", log_dir);
   return absl::InvalidArgumentError(
-      absl::StrCat("no such log: job ", command.words[0], " has no folder in ", log_dir,
-                   "; a job that was launched logs into log_dir itself: sluice logs", flag,
+      absl::StrCat("no log of job ", command.words[0], ": it has no folder in ", log_dir,
+                   "; a job of sluice launch logs into log_dir itself: sluice logs", flag,
                    " (sluice status lists the jobs of a cluster)"));
 }
 
@@ -98,8 +99,8 @@ int Logs(const ParsedCommand& command) {
   std::string folder = LogDirOf(command);
   if (!command.words.empty()) {
     if (absl::StrContains(command.words[0], '/')) {
-      return ReportError(
-          absl::InvalidArgumentError(absl::StrCat("'", command.words[0], "' is no job id")));
+      return ReportError(absl::InvalidArgumentError(
+          absl::StrCat("'", command.words[0], "' is not a job id (sluice status lists the ids)")));
     }
     absl::StrAppend(&folder, "/", command.words[0]);
   }
@@ -109,7 +110,7 @@ int Logs(const ParsedCommand& command) {
   }
   const bool many = files->size() > 1;
   if (command.Number("lines") < 0) {
-    return ReportError(absl::InvalidArgumentError("--lines must be 0 or more"));
+    return ReportError(absl::InvalidArgumentError("--lines is negative; give 0 or more"));
   }
   for (LogFile& file : *files) {
     std::error_code error;
@@ -120,7 +121,7 @@ int Logs(const ParsedCommand& command) {
     if (!tail.empty()) std::cout << tail << '\n';
   }
   std::cout.flush();
-  // Ends with the reader or by a signal.
+  // Runs until the reader of standard output goes away or a signal arrives.
   while (command.Switch("follow") && std::cout) {
     for (LogFile& file : *files) PrintNew(&file, many);
     Clock::Real()->Sleep(absl::Milliseconds(200));
@@ -133,15 +134,15 @@ int Logs(const ParsedCommand& command) {
 Command LogsCommand() {
   CommandSpec spec;
   spec.name = "logs";
-  spec.summary = "Prints the end of the logs in log_dir, of the processes or of one job.";
+  spec.summary = "Prints the last lines of the logs in log_dir, or of the logs of one job.";
   spec.words = "[JOB_ID]";
   spec.max_words = 1;
   spec.flags = {
       {"log_dir", FlagKind::kText, "DIR", "log", "folder of the logs (SLUICE_LOG_DIR)"},
-      {"role", FlagKind::kText, "ROLE", "", "only of scheduler, pserver or worker"},
-      {"rank", FlagKind::kNumber, "N", "", "only of this rank"},
-      {"lines", FlagKind::kNumber, "N", "50", "lines of each log"},
-      {"follow", FlagKind::kBool, "", "", "go on with what is written, until Ctrl-C"},
+      {"role", FlagKind::kText, "ROLE", "", "only logs of this role: scheduler, pserver or worker"},
+      {"rank", FlagKind::kNumber, "N", "", "only logs of this rank"},
+      {"lines", FlagKind::kNumber, "N", "50", "number of lines from each log"},
+      {"follow", FlagKind::kBool, "", "", "keep printing new lines until Ctrl-C"},
   };
   spec.examples =
       "  sluice logs --role=pserver --rank=1\n"

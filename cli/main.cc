@@ -34,8 +34,8 @@ std::string Overview(const std::vector<Command>& commands) {
       "sluice down\n"
       "\nExit codes: 0 done; 1 the job failed or was cancelled; 2 wrong flags, files or "
       "configuration;\n"
-      "3 no scheduler answered; 4 done (a job is trained and saved), but standard output could not "
-      "take all of it;\n"
+      "3 no scheduler answered; 4 done (a job is trained and saved), but some output could not be "
+      "printed;\n"
       "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM.\n";
   return text;
 }
@@ -60,7 +60,7 @@ int HelpOf(const std::string& word, const std::vector<Command>& commands) {
 int Main(int argc, char** argv) {
   const std::vector<Command> commands = AllCommands();
   const std::string word = argc > 1 ? argv[1] : "";
-  if (word == "predict") UsePassiveThreads(argv);  // the only one that computes
+  if (word == "predict") UsePassiveThreads(argv);  // the only command that computes
   const bool flag = !word.empty() && word[0] == '-';
   if (word == "help" && argc > 2) return HelpOf(argv[2], commands);
   if (word.empty() || word == "--help" || word == "-h" || word == "help") {

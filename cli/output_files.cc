@@ -27,7 +27,7 @@ absl::Status AsBadUsage(const absl::Status& status) {
   return status.ok() ? status : absl::InvalidArgumentError(status.message());
 }
 
-// Another output of the job would take the place of the trace.
+// Refuses a trace file that is also another output of the job.
 absl::Status CheckTraceIsNoOther(const std::string& trace, const std::vector<OutputFile>& outputs) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -72,7 +72,7 @@ absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
 
 absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_file) {
   const std::vector<InputFile> inputs = InputsOf(job, job_file);
-  // A job may save its model over the one that it starts from, which is replaced only when the new
+  // A job may save its model over its initial model: the old model is replaced only when the new
   // one is complete.
   const std::vector<InputFile> beside_model = InputsBesideModel(job, job_file);
   const std::vector<OutputFile> outputs = OutputFilesOf(job.output_dir());

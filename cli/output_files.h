@@ -1,8 +1,8 @@
 // Checks a command's output paths before any work is done. A command replaces only files that
 // Sluice wrote, and never its own input.
 //
-// Paths are compared by device and inode, so that links and spellings play no part. Every error is
-// INVALID_ARGUMENT and names the flag or field, the file and the fix.
+// Paths are compared by device and inode, so that links and other spellings of a path are
+// recognized. Every error is INVALID_ARGUMENT and names the flag or field, the file and the fix.
 #pragma once
 
 #include <string>
@@ -19,18 +19,18 @@ struct InputFile {
   std::string path;
 };
 
-// The job file, the data and the model that a job reads, as far as they can be found here.
+// Returns the job file, the data and the model that a job reads, as far as they exist on this host.
 std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_file);
-// The files of a saved model.
+// Returns the files of a saved model.
 std::vector<InputFile> FilesOfModel(const std::string& model_dir);
 
-// Refuses `output` when it is one of the inputs; --overwrite does not help then.
+// Refuses `output` when it is one of the inputs, even with --overwrite.
 absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
                             const std::vector<InputFile>& inputs);
 
 // Refuses a job whose outputs would replace one of its inputs.
 absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_file);
-// The same; and each that exists here was written by Sluice, unless the job says `overwrite`.
+// Also refuses to replace files that Sluice did not write, unless the job sets `overwrite`.
 absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file);
 
 // Checks an output whose content does not show who wrote it (scores, generated data). The file must

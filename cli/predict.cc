@@ -1,4 +1,4 @@
-// sluice predict: scores of a saved model, without a cluster.
+// sluice predict: scores data with a saved model, without a cluster.
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -41,12 +41,12 @@ namespace {
 
 struct Part {
   pid_t pid = -1;
-  int pipe = -1;  // the child's report: ReportOf its summary, or the text of its error
+  int pipe = -1;  // carries the child's report: ReportOf(summary), or its error message
   std::string file;
-  uint64_t lines = 0;  // that it reports
+  uint64_t lines = 0;  // as the child reports
 };
 
-// The numbers in a line, then the named bad lines, a line each.
+// Returns the counts in one line, then the bad lines that the summary names, one line each.
 std::string ReportOf(const PredictSummary& summary) {
   return absl::StrCat(summary.examples, " ", summary.bad.count, " ", summary.max_bad_lines, "\n",
                       absl::StrJoin(summary.bad.first, "\n"));
@@ -72,7 +72,7 @@ void WriteAll(int fd, const std::string& text) {
   }
 }
 
-// Lines done so far by each part, in memory that the processes share.
+// The number of lines scored so far by each part, in memory that the processes share.
 class SharedCounts {
  public:
   explicit SharedCounts(size_t parts) : parts_(parts) {
@@ -85,7 +85,7 @@ class SharedCounts {
   }
   SharedCounts(const SharedCounts&) = delete;
   SharedCounts& operator=(const SharedCounts&) = delete;
-  // Relaxed: figures for a person, that order nothing.
+  // Relaxed: the counts are only displayed and order nothing.
   void Set(size_t part, uint64_t lines) const {
     if (counts_ != nullptr) counts_[part].store(lines, std::memory_order_relaxed);
   }
@@ -97,7 +97,7 @@ class SharedCounts {
   }
 
  private:
-  using Count = std::atomic<uint64_t>;  // lock-free, and zero is 0
+  using Count = std::atomic<uint64_t>;  // lock-free; zeroed memory is a count of 0
   static_assert(Count::is_always_lock_free);
   const size_t parts_;
   Count* counts_;
@@ -118,7 +118,7 @@ class SharedCounts {
   _exit(kDone);
 }
 
-// The parts run as processes: forked before any thread exists.
+// Starts one process per part. They are forked, so no thread may exist yet.
 absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
                                              const std::vector<std::string>& files,
                                              const SharedCounts& counts, Leftovers* leftovers) {
@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
   for (int i = 0; i < options.worker_num; ++i) {
     int fds[2];
     if (pipe(fds) != 0)
-      return absl::InternalError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("cannot create a pipe: ", std::strerror(errno)));
     Part part;
     part.file = files[i];
     part.pipe = fds[0];
@@ -149,7 +149,7 @@ absl::StatusOr<std::vector<Part>> StartParts(const PredictOptions& options,
   return parts;
 }
 
-// Until the part closes its pipe.
+// Reads until the part closes its pipe, and shows the progress meanwhile.
 std::string ReadReport(const Part& part, const SharedCounts& counts, ScoreProgress* progress) {
   constexpr int kLookMs = 250;
   std::string text;
@@ -173,7 +173,7 @@ absl::StatusOr<PredictSummary> Finish(int number, const Part& part, const Shared
   siginfo_t ended;
   while (waitid(P_PID, part.pid, &ended, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
   }
-  leftovers->SetChild(number, 0);  // from here on the number may be another's
+  leftovers->SetChild(number, 0);  // after waitpid the pid may belong to another process
   int status = 0;
   while (waitpid(part.pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -188,12 +188,12 @@ absl::StatusOr<PredictSummary> Finish(int number, const Part& part, const Shared
   return absl::InternalError(absl::StrCat("part ", number, " of the prediction gave no report"));
 }
 
-// Appends the file to `out`; DATA_LOSS unless it has all the lines that were reported.
+// Appends the part's file to `out`. DATA_LOSS unless it has all the lines that were reported.
 absl::Status Append(const Part& part, std::FILE* out, const std::string& output) {
   std::FILE* in = std::fopen(part.file.c_str(), "rb");
   if (in == nullptr) {
-    return absl::DataLossError(absl::StrCat("the part ", part.file,
-                                            " is gone: ", std::strerror(errno), "; predict again"));
+    return absl::DataLossError(absl::StrCat("cannot open the part ", part.file, ": ",
+                                            std::strerror(errno), "; run predict again"));
   }
   std::vector<char> buffer(1 << 16);
   uint64_t lines = 0;
@@ -214,7 +214,7 @@ absl::Status Append(const Part& part, std::FILE* out, const std::string& output)
                                           part.lines, " lines; is the disk full?"));
 }
 
-// Streams the parts into a pipe or device; a file appears when it is whole.
+// Writes the parts straight into a pipe or device. A regular file appears only when complete.
 absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& target,
                          const std::string& whole, bool replace) {
   const std::string& written = target.in_place ? target.path : whole;
@@ -232,7 +232,7 @@ absl::Status Concatenate(const std::vector<Part>& parts, const OutputTarget& tar
   if (finished) {
     return target.in_place ? absl::OkStatus() : PutInPlace(whole, target.path, replace);
   }
-  return absl::InternalError(absl::StrCat("cannot finish ", target.path, ": ", std::strerror(errno),
+  return absl::InternalError(absl::StrCat("cannot close ", target.path, ": ", std::strerror(errno),
                                           "; is the disk full?"));
 }
 
@@ -246,14 +246,16 @@ absl::StatusOr<PredictSummary> RunHere(const PredictOptions& options, ScoreProgr
   return PredictFile(own);
 }
 
-// Of the parts of a pipe or device, beside which no file can be.
+// Makes a temporary folder for the parts when the output is a pipe or device, because they cannot
+// be beside it.
 absl::StatusOr<std::string> PartsFolder() {
   const char* const set = std::getenv("TMPDIR");
   std::string folder =
       absl::StrCat(set != nullptr && *set != 0 ? set : "/tmp", "/sluice-predict-XXXXXX");
   if (mkdtemp(folder.data()) != nullptr) return folder;
-  return absl::InternalError(absl::StrCat("cannot make the folder ", folder, ": ",
-                                          std::strerror(errno), "; set TMPDIR to a writable one"));
+  return absl::InternalError(absl::StrCat("cannot create the folder ", folder, ": ",
+                                          std::strerror(errno),
+                                          "; set TMPDIR to a writable folder"));
 }
 
 absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProgress* progress) {
@@ -262,7 +264,7 @@ absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProg
   if (target.in_place) {
     SLUICE_ASSIGN_OR_RETURN(folder, PartsFolder());
   }
-  // No other process, and nobody's file, has these names.
+  // The pid in these names keeps them apart from the files of other processes.
   const std::string prefix =
       PartPrefix(target.in_place ? folder + "/scores" : target.path, getpid());
   std::vector<std::string> files;
@@ -270,7 +272,7 @@ absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProg
   const std::string whole = prefix + kJoinedParts;
   std::vector<std::string> all = files;
   all.push_back(whole);
-  // Ends and removes what is left on every way out.
+  // Kills the remaining parts and removes their files on every way out.
   Leftovers leftovers(std::move(all), folder, files.size());
 
   if (!target.in_place) ClaimUnfinished(whole);
@@ -296,7 +298,7 @@ absl::StatusOr<PredictSummary> RunParts(const PredictOptions& options, ScoreProg
   return total;
 }
 
-// Scores and the summary do not share a file or pipe.
+// Returns whether the scores go to standard output; the summary then goes to standard error.
 bool IsStdout(const std::string& output) {
   struct stat file, standard;
   return stat(output.c_str(), &file) == 0 && fstat(STDOUT_FILENO, &standard) == 0 &&
@@ -313,15 +315,15 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
   const long workers = command.Number("worker_num");
   if (workers < 1 || workers > 1000) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--worker_num=", workers, " is not possible; give 1 to 1000"));
+        absl::StrCat("--worker_num=", workers, " is out of range; give 1 to 1000"));
   }
   if (command.Text("output") == "-") {
     return absl::InvalidArgumentError(
-        "--output=- is no file; give --output=/dev/stdout for standard output");
+        "--output=- is not supported; give --output=/dev/stdout for standard output");
   }
   if (command.Given("max_bad_lines") && command.Number("max_bad_lines") < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--max_bad_lines=", command.Number("max_bad_lines"), " is not possible; give 0 or more"));
+        "--max_bad_lines=", command.Number("max_bad_lines"), " is out of range; give 0 or more"));
   }
   PredictOptions options;
   options.model_dir = command.Text("model");
@@ -333,8 +335,8 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
   if (std::count(options.data_files.begin(), options.data_files.end(), "-") > 0 && workers > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--worker_num=", workers,
-                     " with --data=-: standard input can be read by one "
-                     "process only; leave --worker_num out, or give a file"));
+                     " with --data=-: only one process can read standard input; leave "
+                     "--worker_num out, or give a file"));
   }
   options.output_file = command.Text("output");
   options.id_column = command.Text("id_column");
@@ -346,12 +348,12 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
   return options;
 }
 
-// The scores take the place of nothing that they are made from, and of no other file unasked.
-// `options` has its files.
+// Refuses an output that would replace an input, or another file without --overwrite. REQUIRES:
+// FixInput has listed the data files in `options`.
 absl::Status CheckOutput(const PredictOptions& options) {
   std::vector<InputFile> inputs = FilesOfModel(options.model_dir);
   for (const std::string& file : options.data_files) {
-    inputs.push_back(file == "-" ? InputFile{"the standard input", "/dev/stdin"}
+    inputs.push_back(file == "-" ? InputFile{"standard input", "/dev/stdin"}
                                  : InputFile{"a file of --data", file});
   }
   const OutputTarget target = ResolveOutput(options.output_file);
@@ -360,7 +362,8 @@ absl::Status CheckOutput(const PredictOptions& options) {
   return CheckOutputFile("--output", options.output_file, options.replace, inputs);
 }
 
-// A file may be meant twice, and may come twice by patterns that overlap.
+// Prints a note for each file that occurs more than once. That is no error: it may be intended, or
+// come from overlapping patterns.
 void NoteFilesNamedAgain(const PredictOptions& options) {
   std::vector<std::string> files = options.data_files;
   std::sort(files.begin(), files.end());
@@ -369,7 +372,7 @@ void NoteFilesNamedAgain(const PredictOptions& options) {
     const std::string file = *again;
     const auto end = std::find_if(again, files.end(), [&](const auto& f) { return f != file; });
     std::cerr << "note: --data names " << file << " " << (end - again)
-              << " times, and it is scored each time" << std::endl;
+              << " times; it is scored each time" << std::endl;
     again = end;
   }
 }
@@ -382,12 +385,12 @@ int Predict(const ParsedCommand& command) {
   if (const absl::Status model = ReadManifest(options->model_dir, Env::Real()).status();
       !model.ok())
     return ReportError(model);
-  // Before the parts begin: all of them read the same files as they are now.
+  // This comes before the parts start, so that all of them read the same state of the files.
   if (const absl::Status input = FixInput(&*options); !input.ok()) return ReportError(input);
   if (const absl::Status output = CheckOutput(*options); !output.ok()) return ReportError(output);
   NoteFilesNamedAgain(*options);
   const bool scores_on_stdout = IsStdout(options->output_file);
-  // On the standard error, as the scores may be on the standard output.
+  // Progress goes to standard error, because the scores may go to standard output.
   ScoreProgress progress(*mode, Clock::Real(), &std::cerr);
   const auto summary =
       options->worker_num == 1 ? RunHere(*options, &progress) : RunParts(*options, &progress);
@@ -398,7 +401,7 @@ int Predict(const ParsedCommand& command) {
   const BadLines& bad = summary->bad;
   if (bad.count > 0) {
     std::cerr << "sluice: " << Counted(bad.count, "line") << (bad.count == 1 ? " is" : " are")
-              << " no example and got nan: " << bad.Describe() << std::endl;
+              << " malformed and scored nan: " << bad.Describe() << std::endl;
   }
   (scores_on_stdout ? std::cerr : std::cout) << "scored " << Counted(summary->examples, "example")
                                              << " into " << options->output_file << std::endl;
@@ -418,15 +421,15 @@ Command PredictCommand() {
        "standard input (required)",
        true},
       {"output", FlagKind::kText, "FILE", "",
-       "one probability a line; put in place when all is scored, and left as it was by an error "
+       "file for one probability per line; it is replaced only when all lines are scored "
        "(required)"},
       {"id_column", FlagKind::kText, "NAME", "",
-       "writes this column of the data and a tab before each probability"},
+       "write this column of the data and a tab before each probability"},
       {"overwrite", FlagKind::kBool, "", "", "replace --output when it exists"},
       {"worker_num", FlagKind::kNumber, "N", "1",
-       "processes; the output is the same for any number"},
+       "number of processes; the output does not depend on it"},
       {"max_bad_lines", FlagKind::kNumber, "N", "",
-       "fail when more lines are no example; else the model's job says it"},
+       "fail when more lines are malformed; else the limit of the model's job"},
       {"progress", FlagKind::kText, "auto|live|plain", "auto",
        "one live line, or plain lines, on standard error"},
   };

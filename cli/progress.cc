@@ -50,7 +50,7 @@ std::string ShortRate(double examples_per_second) {
 
 bool EvaluatesOnly(const JobStatus& status) { return status.epochs() == 0; }
 
-// "epoch 3/8"; nothing of a job that only evaluates.
+// "epoch 3/8"; "" for a job that only evaluates.
 std::string EpochOf(const JobStatus& status, const std::string& word) {
   if (EvaluatesOnly(status)) return "";
   return absl::StrFormat("%s %d/%d", word, std::min(status.epoch(), status.epochs()),
@@ -92,7 +92,7 @@ std::string EpochLine(const EpochResult& e) {
   return line;
 }
 
-// An epoch is told once its evaluation is there, or will not come.
+// An epoch is printed once its evaluation has arrived or can no longer arrive.
 bool IsComplete(const EpochResult& e, const JobStatus& status) {
   return e.eval().examples() > 0 || status.epoch() > e.epoch() || HasEnded(status.state());
 }
@@ -273,7 +273,7 @@ void ProgressPrinter::Update(const JobStatus& status) {
       Note(EpochLine(status.epochs_log(epochs_shown_)));
     }
     const std::string line = LiveLine(status, TerminalWidth() - 1);
-    // Erase what a longer line left.
+    // Erase the rest of a longer previous line.
     out_ << '\r' << line << Eraser(line.size()) << std::flush;
     live_shown_ = line.size();
     return;
@@ -294,7 +294,7 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
     if (!EvaluatesOnly(status)) absl::StrAppend(&change, ", ", EpochOf(status, "epoch"));
     absl::StrAppend(&change, ", workers ", status.workers_alive(), "/", status.worker_num());
   } else if (!status.message().empty() && !HasEnded(status.state())) {
-    // Why a job has ended is said once, as the error of the command.
+    // The reason why a job ended is printed once, as the error of the command.
     absl::StrAppend(&change, ": ", status.message());
   }
   for (; epochs_shown_ < status.epochs_log_size() &&

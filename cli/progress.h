@@ -1,4 +1,5 @@
-// A job's status as text: one live line on a terminal, plain lines otherwise, a table at the end.
+// Prints a job's status: one live line on a terminal, plain lines otherwise, and a table at the
+// end.
 #pragma once
 
 #include <cstdint>
@@ -19,43 +20,45 @@ std::string ShortDuration(double seconds);                      // "8 s", "3 m 2
 const char* StateName(JobState state);                          // "queued", ...
 bool HasEnded(JobState state);
 
-// "waits for X", also when `waiting_for` already says so.
+// Returns "waits for X"; keeps a text that already begins with "wait".
 std::string WaitText(const std::string& waiting_for);
-// Epoch, step, examples/s, loss, AUC, staleness, workers alive, ETA: in words where `width`
-// characters hold them, else in short, which an 80-column terminal holds; cut to `width`.
+// Returns epoch, step, examples/s, loss, AUC, staleness, workers alive and ETA in one line of at
+// most `width` characters. Abbreviates when the words do not fit; the short form fits an 80-column
+// terminal.
 std::string LiveLine(const JobStatus& status, size_t width);
 // One worker: rank, epoch, step, loss, examples/s.
 std::string WorkerLine(const WorkerProgress& worker);
 std::string StepLine(const StepLoss& step);
-// The epochs and the result.
+// Returns the table of epochs, then the result.
 std::string FinalTable(const JobStatus& status);
 
 // The capabilities of standard output.
 struct Screen {
-  bool live = false;     // a line that is written over
-  bool escapes = false;  // escape codes
+  bool live = false;     // can rewrite a line
+  bool escapes = false;  // understands escape codes
 };
 // Says what the output can show: `terminal` is false for a file or pipe; `term` and `no_color` are
-// the values of TERM and NO_COLOR (null: not set). A dumb terminal has neither, and NO_COLOR asks
-// for no escape codes.
+// the values of TERM and NO_COLOR (null: not set). A dumb terminal can do neither; NO_COLOR turns
+// escape codes off.
 Screen ScreenOf(bool terminal, const char* term, const char* no_color);
 Screen StandardScreen();
 
 enum class ProgressMode { kLive, kPlain };
-// Of --progress: auto is live when the screen is `live`. INVALID_ARGUMENT otherwise.
+// Parses --progress; auto means kLive when the screen is `live`. INVALID_ARGUMENT for other texts.
 absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool live);
 
 // Thread safety: one thread.
 class ProgressPrinter {
  public:
-  // `out` outlives the printer. Without `escapes` a live line is erased by blanks.
+  // `out` must outlive the printer. Without `escapes`, blanks erase the live line.
   ProgressPrinter(ProgressMode mode, std::ostream* out, bool escapes = true)
       : mode_(mode), escapes_(escapes), out_(*out) {}
-  // Also prints each warning of the job once.
+  // Prints the new status, and each warning of the job once.
   void Update(const JobStatus& status);
-  // What the workers reported every log_every steps, each step once: plain lines.
+  // Prints a plain line for each step in `steps`, which workers report every log_every steps.
+  // Prints nothing in live mode.
   void Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps);
-  // A line of its own, above the live one.
+  // Prints a line of its own above the live line.
   void Note(const std::string& line);
   // Ends the live line; prints the final table.
   void Finish(const JobStatus& status);

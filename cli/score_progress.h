@@ -1,5 +1,5 @@
-// How many lines were scored, and how fast, while they are: one live line on a terminal, a plain
-// line from time to time otherwise.
+// Shows how many lines have been scored and how fast: one live line on a terminal, otherwise a
+// plain line every 10 seconds.
 //
 // Thread safety: one thread.
 #pragma once
@@ -18,11 +18,11 @@ class ScoreProgress {
   static constexpr absl::Duration kLiveEvery = absl::Milliseconds(500);
   static constexpr absl::Duration kPlainEvery = absl::Seconds(10);
 
-  // `clock` and `out` outlive the progress.
+  // `clock` and `out` must outlive this object.
   ScoreProgress(ProgressMode mode, Clock* clock, std::ostream* out);
   ~ScoreProgress() { Clear(); }
 
-  // Prints when it is time to.
+  // Prints when the interval since the last print has passed.
   void Update(uint64_t lines);
   // Removes the live line.
   void Clear();

@@ -23,11 +23,12 @@ StandardOutput::StandardOutput() : buffer_(kBufferBytes) {
   signal(SIGPIPE, SIG_IGN);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The lowest free number is `fd`. Writing to what is open for reading fails, as it would have.
+    // open() returns the lowest free number, which is `fd`. The file is open for reading only, so
+    // that writing to it fails as it would on a closed file.
     if (open("/dev/null", O_RDONLY) != fd) break;
   }
   setp(buffer_.data(), buffer_.data() + buffer_.size());
-  // The library's own buffer does not say why it could not write.
+  // std::cout's own buffer does not report why a write failed.
   own_ = std::cout.rdbuf(this);
 }
 
@@ -36,8 +37,8 @@ StandardOutput::~StandardOutput() { std::cout.rdbuf(own_); }
 int StandardOutput::Finish(int code) {
   std::cout.flush();
   if (error_ == 0) return code;
-  std::fprintf(stderr, "sluice: standard output could not take all that was printed: %s%s\n",
-               std::strerror(error_), code == kDone ? "; the command itself is done" : "");
+  std::fprintf(stderr, "sluice: cannot write all of the output to standard output: %s%s\n",
+               std::strerror(error_), code == kDone ? "; the command itself has succeeded" : "");
   return code == kDone ? kOutputLost : code;
 }
 
@@ -55,7 +56,7 @@ int StandardOutput::sync() {
     if (n >= 0) {
       at += n;
     } else if (errno == EAGAIN) {
-      // Another process that shares the file has made it non-blocking.
+      // Another process that shares the file has made it non-blocking: wait for room.
       pollfd room = {STDOUT_FILENO, POLLOUT, 0};
       poll(&room, 1, -1);
     } else if (errno != EINTR) {

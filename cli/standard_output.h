@@ -1,7 +1,7 @@
-// Standard output, where the commands print their results: what is lost is told.
+// Replaces the buffer of std::cout and detects output that could not be written.
 //
-// Thread safety: as std::cout, whose buffer it is; create and finish it on the main thread, with no
-// other thread printing.
+// Thread safety: that of std::cout. Create and finish it on the main thread, while no other thread
+// prints.
 #pragma once
 
 #include <streambuf>
@@ -11,16 +11,16 @@ namespace sluice::cli {
 
 class StandardOutput : private std::streambuf {
  public:
-  // First of all. A standard file that is closed is replaced, so that no file or socket that is
-  // opened later gets its number, and with it what the command prints. A reader that goes away does
-  // not end the process (SIGPIPE).
+  // Create it before anything else. Opens /dev/null in place of each closed standard file:
+  // otherwise a file opened later could get that number and receive what the command prints.
+  // Ignores SIGPIPE, so that a reader that goes away does not end the process.
   StandardOutput();
-  // std::cout has its own buffer again.
+  // Gives std::cout its own buffer back.
   ~StandardOutput() override;
 
-  // Last of all: `code`, the exit code of the command, unless the command is done (kDone) and a
-  // part of what it printed could not be written. Then kOutputLost. Standard error says what is
-  // lost.
+  // Call it after everything else. Returns `code`, the exit code of the command; or kOutputLost
+  // when the command is done (kDone) but some of its output could not be written. Reports lost
+  // output on standard error.
   int Finish(int code);
 
  private:

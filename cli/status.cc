@@ -1,4 +1,4 @@
-// sluice status: what a cluster does.
+// sluice status: prints the state of a cluster.
 #include <iostream>
 
 #include "cli/commands.h"
@@ -32,9 +32,10 @@ int Status(const ParsedCommand& command) {
 Command StatusCommand() {
   CommandSpec spec;
   spec.name = "status";
-  spec.summary = "Shows members, tables, jobs, progress and what anything waits for.";
+  spec.summary =
+      "Shows the members, tables and jobs of a cluster, their progress and what they wait for.";
   spec.flags = SchedulerFlags();
-  spec.flags.push_back({"json", FlagKind::kBool, "", "", "as JSON"});
+  spec.flags.push_back({"json", FlagKind::kBool, "", "", "print the status as JSON"});
   spec.examples =
       "  sluice status\n"
       "  sluice status --scheduler=10.0.0.1:7100 --json\n";

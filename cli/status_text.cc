@@ -30,7 +30,7 @@ std::string MemberLine(const MemberStatus& m) {
                          m.doing().empty() ? "" : ": " + m.doing());
 }
 
-// Table rows over all pservers that host the job, and what each pserver waits for.
+// Formats the job's tables, summed over the pservers that host it, and what each pserver waits for.
 std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
   std::map<std::string, TableStatus> tables;
   std::string text;
@@ -70,7 +70,7 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job) {
   return rows + text;
 }
 
-// Where a worker's time went in this job, and how full its queue of batches is.
+// Formats where a worker's time went in this job, and how full its queue of batches is.
 std::string StagesOf(const WorkerProgress& worker) {
   const StageSeconds& s = worker.stages();
   std::string text = absl::StrFormat(
@@ -87,7 +87,7 @@ std::string StagesOf(const WorkerProgress& worker) {
                                     ByteCount(d.bytes_in_use()), ByteCount(d.bytes_limit())));
     if (worker.step() > 0) {
       absl::StrAppend(&text, ", ", WithCommas(d.steps_ahead()), " of ", WithCommas(worker.step()),
-                      " batches up ahead", d.no_room_ahead() ? " (no room for more)" : "");
+                      " batches uploaded ahead", d.no_room_ahead() ? " (no room for more)" : "");
     }
     if (d.skipped_steps() > 0)
       absl::StrAppend(&text, ", ", Counted(d.skipped_steps(), "step"), " skipped (fp16)");

@@ -1,4 +1,4 @@
-// A cluster's status for people.
+// Formats a cluster's status for people.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// sluice submit: a job for a running cluster.
+// sluice submit: gives a job to a running cluster.
 #include <atomic>
 #include <iostream>
 #include <thread>
@@ -33,7 +33,7 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
     const auto status = WatchUntilEnd(watch);
     if (status.ok() && HasEnded(status->state())) printer.Finish(*status);
     if (status.ok() && !HasEnded(status->state())) {
-      printer.Note(absl::StrCat("the job goes on; sluice cancel ", job_id, " ends it"));
+      printer.Note(absl::StrCat("the job keeps running; sluice cancel ", job_id, " ends it"));
       StopSignal::Stop(kDone);
     } else {
       StopSignal::Stop(ReportEnd(status));
@@ -57,13 +57,14 @@ int Submit(const ParsedCommand& command) {
   const bool dry_run = command.Switch("dry_run");
   const auto address = FindRunningScheduler(command);
   if (!address.ok() && !dry_run) return ReportError(address.status());
-  // Through a loopback address: the scheduler, which writes the output, is on this host. So it is
-  // when there is none yet.
+  // A scheduler at a loopback address runs on this host and writes the output here. A dry run
+  // without a scheduler assumes the same.
   const auto at = ParseAddress(address.ok() ? *address : "");
   if (!at.ok() || IsLoopback(at->host)) {
     absl::Status files = CheckOutputIsNoFile(*job);
     if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
-    // The scheduler may be behind a forwarded port, and the data on its hosts alone.
+    // Only a dry run requires the data: the address may be a forwarded port, and the data may be on
+    // the cluster's hosts only.
     if (files.ok() && dry_run) files = CheckDataIsHere(*job);
     if (files.ok()) files = CheckWhatIsHere(*job);
     if (!files.ok()) return ReportError(files);
@@ -104,7 +105,7 @@ Command SubmitCommand() {
   spec.flags.push_back(
       {"wait", FlagKind::kBool, "BOOL", "true", "follow the job; Ctrl-C then leaves it running"});
   spec.flags.push_back({"detach", FlagKind::kBool, "", "",
-                        "return at once (--nowait); the last line is the job_id"});
+                        "return at once (--nowait); the last line printed is the job id"});
   spec.flags.push_back({"cancel_on_interrupt", FlagKind::kBool, "", "", "Ctrl-C cancels the job"});
   spec.examples =
       "  sluice submit --job=configs/adult_wide_deep.textproto\n"

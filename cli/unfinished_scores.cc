@@ -41,7 +41,8 @@ bool IsScore(absl::string_view text) {
   return plain && absl::SimpleAtod(text, &value) && value >= 0 && value <= 1;
 }
 
-// The file is empty, or each whole line at its beginning is a score behind an id or none.
+// Returns whether the file is empty, or each complete line in its first kHeadBytes is a score, with
+// or without an id before it.
 bool HoldsScores(const std::string& path) {
   const auto head = Env::Real()->ReadRange(path, 0, kHeadBytes);
   if (!head.ok()) return false;
@@ -54,8 +55,8 @@ bool HoldsScores(const std::string& path) {
 }
 
 bool IsLeft(const std::string& path) {
-  // O_NOFOLLOW and O_NONBLOCK: a link or a pipe of this name is not Sluice's, and is not waited
-  // for.
+  // A link or a pipe of this name is not Sluice's. O_NOFOLLOW refuses the link; O_NONBLOCK avoids
+  // waiting for the pipe's writer.
   const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return false;
   struct stat info;
@@ -72,7 +73,7 @@ struct OfProcess {
   bool has_parts = false;
 };
 
-// By the number of the process, as in the names.
+// The keys are the pids in the names.
 std::map<std::string, OfProcess> FindUnfinished(const std::string& folder,
                                                 const std::string& name) {
   std::map<std::string, OfProcess> found;
@@ -106,7 +107,7 @@ std::string PartPrefix(const std::string& output, pid_t pid) {
 void ClaimUnfinished(const std::string& file) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB);
-  // It stays open: the lock ends with the last process that has it.
+  // The file stays open, so that the lock lasts until this process and its children have ended.
 }
 
 void RemoveUnfinishedScores(const std::string& output) {
@@ -116,12 +117,12 @@ void RemoveUnfinishedScores(const std::string& output) {
   for (const auto& [pid, process] : FindUnfinished(folder, name)) {
     uint32_t number = 0;
     if (!absl::SimpleAtoi(pid, &number) || !ProcessHasEnded(number)) continue;
-    // A part that is whole has no lock of its own: part-all tells whether its process lives.
+    // A part has no lock once it is complete, so part-all tells whether its process lives.
     if (process.has_parts && (process.joined.empty() || !IsLeft(process.joined))) continue;
     for (const std::string& file : process.files) {
       if (IsLeft(file)) unlink(file.c_str());
     }
-    // The last one, so that the next run finds what this one could not remove.
+    // part-all goes last, so that the next run finds the parts that this one could not remove.
     if (!process.joined.empty() && IsLeft(process.joined)) unlink(process.joined.c_str());
   }
 }

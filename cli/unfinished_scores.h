@@ -14,19 +14,20 @@
 
 namespace sluice::cli {
 
-// The beginning of the names of the parts of `output`, for process `pid`.
+// Returns the prefix of the names of `output`'s parts, for process `pid`.
 std::string PartPrefix(const std::string& output, pid_t pid);
 inline constexpr char kJoinedParts[] = "all";
 
-// Creates `file` and locks it until this process and its children have ended. Keeps `file`, and the
-// parts beside it, from RemoveUnfinishedScores of a process that cannot see this one's number, such
-// as one in another container. Does nothing where the file cannot be created or has no locks.
+// Creates `file` and locks it until this process and its children have ended. The lock
+// protects `file` and the parts beside it from RemoveUnfinishedScores in a process that cannot see
+// this one's pid, such as one in another container. Does nothing where the file cannot be created
+// or locked.
 void ClaimUnfinished(const std::string& file);
 
-// Removes the unfinished files of `output` whose process was killed before it could. A file is
+// Removes the unfinished files of `output` that killed processes left behind. A file is
 // removed only when all of this holds: its name is exactly of the format, its process has ended,
-// nobody has it locked, it is a regular file of this user, and it holds scores or nothing. Parts
-// are removed together with their part-all, and only where there is one.
+// no process has it locked, it is a regular file of this user, and it holds scores or nothing.
+// Parts are removed together with their part-all, and only where there is one.
 void RemoveUnfinishedScores(const std::string& output);
 
 }  // namespace sluice::cli

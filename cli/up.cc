@@ -1,4 +1,4 @@
-// sluice up: a local cluster that stays.
+// sluice up: starts a local cluster that stays.
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -29,7 +29,7 @@ absl::Status CheckBind(const ParsedCommand& command) {
   if (address->host == "0.0.0.0" || address->host == "::") {
     return refuse(
         "stands for all interfaces, and nobody can connect to it; give one address of "
-        "this host that others reach, e.g. --bind=",
+        "this host that others can reach, e.g. --bind=",
         HostName(), ":", address->port == 0 ? 7100 : address->port, " --insecure");
   }
   if (command.Switch("insecure") || IsLoopback(address->host)) return absl::OkStatus();
@@ -45,11 +45,11 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
                                                                    : command.Number("worker_num");
   if (servers < 1 || servers > 1000) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--server_num=", servers, " is not possible; give 1 to 1000"));
+        absl::StrCat("--server_num=", servers, " is out of range; give 1 to 1000"));
   }
   if (workers < 0 || workers > 1000) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--worker_num=", workers, " is not possible; give 0 to 1000"));
+        absl::StrCat("--worker_num=", workers, " is out of range; give 0 to 1000"));
   }
   SLUICE_RETURN_IF_ERROR(CheckBind(command));
   if (command.Given("threads") && command.Number("threads") < 1) {
@@ -70,7 +70,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   return options;
 }
 
-// Until every process has registered.
+// Waits until every process has registered.
 absl::Status AwaitMembers(LocalCluster* cluster, int members) {
   const auto client = SchedulerClient::Create(cluster->scheduler());
   const absl::Time deadline = Clock::Real()->Now() + kReadyTimeout;
@@ -99,7 +99,7 @@ int Up(const ParsedCommand& command) {
   const std::string log_dir = command.Text("log_dir");
   const int servers = options->config.pservers_size();
   const int workers = static_cast<int>(options->config.worker_num());
-  // Ctrl-C while it starts stops what it has started.
+  // From here on, Ctrl-C stops the processes that have been started.
   StopSignal::Install(false);
   std::string gpus;
   if (const absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
@@ -135,14 +135,14 @@ Command UpCommand() {
   spec.summary = "Starts a local cluster that stays, for many jobs.";
   spec.flags = ClusterFlags();
   spec.flags.push_back(
-      {"worker_num", FlagKind::kNumber, "N", "2", "workers; with --gpus it follows"});
+      {"worker_num", FlagKind::kNumber, "N", "2", "number of workers; --gpus sets it"});
   spec.flags.push_back(
       {"bind", FlagKind::kText, "HOST:PORT", "127.0.0.1:0", "address of the scheduler"});
   spec.flags.push_back({"insecure", FlagKind::kBool, "", "",
-                        "let --bind be other than loopback, without TLS; pservers and workers stay "
-                        "on loopback"});
+                        "allow a --bind that is not loopback, without TLS; pservers and workers "
+                        "stay on loopback"});
   spec.flags.push_back(
-      {"threads", FlagKind::kNumber, "N", "", "compute threads of a worker; else cores / workers"});
+      {"threads", FlagKind::kNumber, "N", "", "compute threads per worker; else cores / workers"});
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
       "  sluice up --gpus=0,1 --cpu_workers=2\n"

@@ -32,12 +32,14 @@ class Watch {
   }
 
  private:
-  // The scheduler knows of a process only that it is silent; who started it knows how it ended.
+  // The scheduler may know only that a process is silent. This program started the process and
+  // knows how it ended.
   JobStatus WithCause() {
     if (status_.state() != JOB_FAILED) return status_;
     CheckCluster();
     if (broken_.ok()) return status_;
-    // "sluice-worker rank 1 (pid 7) was killed ...": not when the scheduler was told in time.
+    // The cause is "sluice-worker rank 1 (pid 7) was killed ...". It is left out when the scheduler
+    // was told in time, and its message already says how the process ended.
     const std::string cause = Cause(), how = cause.substr(cause.find(") ") + 1);
     if (!absl::StrContains(status_.message(), how)) {
       absl::StrAppend(status_.mutable_message(), "; ", cause);
@@ -45,7 +47,8 @@ class Watch {
     return status_;
   }
 
-  // The first part: the rest, the end of a log, was shown when it broke.
+  // Returns the first part of the error. The rest, the end of a log, was printed when the cluster
+  // broke.
   std::string Cause() const {
     return std::string(broken_.message().substr(0, broken_.message().find(';')));
   }
@@ -72,7 +75,7 @@ class Watch {
     if (absl::IsNotFound(error_) && !status_.job_id().empty()) {
       error_ = absl::AbortedError(absl::StrCat(
           "the scheduler at ", o_.client->address(), " no longer knows job ", o_.job_id,
-          ": it was restarted, and the job is lost, or has forgotten a job that ended long ago"));
+          ": either it was restarted and the job is lost, or the job ended long ago"));
     }
     Clock::Real()->Sleep(absl::Milliseconds(100));
   }

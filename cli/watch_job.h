@@ -14,27 +14,28 @@ struct WatchOptions {
   SchedulerClient* client = nullptr;
   std::string job_id;
   ProgressPrinter* printer = nullptr;
-  // Not OK: a part of the cluster is gone; the job gets `grace` to end by itself. Null: never
-  // asked.
+  // Returns an error when a process of the cluster has ended; the job then has `grace` to end by
+  // itself. May be null.
   std::function<absl::Status()> check_cluster;
-  // True when nobody is left who would end the job: no grace then. May be null.
+  // Returns true when no process is left that could end the job: there is no grace then. May be
+  // null.
   std::function<bool()> hopeless;
-  // True once the user asked to stop.
+  // Returns true once the user has asked to stop. May be null.
   std::function<bool()> interrupted;
   bool cancel_on_interrupt = false;  // else an interrupt only ends the watching
   absl::Duration grace = absl::Seconds(10);
   absl::Duration unreachable_after = absl::Seconds(20);
 };
 
-// The last status: of a job that has ended, or of one that was no longer watched after an
-// interrupt. Errors: UNAVAILABLE when the scheduler is silent, INTERNAL when the cluster broke and
-// the job did not end.
+// Returns the job's last status, after the job has ended or an interrupt has ended the watching.
+// UNAVAILABLE when the scheduler does not answer; INTERNAL when a process of the cluster has ended
+// and the job has not.
 absl::StatusOr<JobStatus> WatchUntilEnd(const WatchOptions& options);
 
-// Exit code and message on stderr of how `status` ended.
+// Returns the exit code for `status`, and prints an error unless the job is done.
 int ReportEnd(const absl::StatusOr<JobStatus>& status);
-// Exit code of a failed call: 3 for UNAVAILABLE, 2 for INVALID_ARGUMENT, else 1; prints "sluice:
-// message".
+// Prints "sluice: message" on standard error. Returns the exit code of a failed call: 3 when the
+// scheduler did not answer, 2 for INVALID_ARGUMENT and NOT_FOUND, else 1.
 int ReportError(const absl::Status& status);
 
 }  // namespace sluice::cli

@@ -28,8 +28,9 @@ std::string Origin(const ParsedCommand& command, const char* flag) {
 absl::StatusOr<uint32_t> WorkersOfGpus(const ParsedCommand& command) {
   if (!command.Given("gpus")) {
     if (!command.Given("cpu_workers")) return 0;
-    return Refuse(Origin(command, "cpu_workers"),
-                  "these are workers beside those of --gpus; give --gpus=LIST, or --worker_num");
+    return Refuse(
+        Origin(command, "cpu_workers"),
+        "these workers would be in addition to those of --gpus; give --gpus=LIST, or --worker_num");
   }
   const std::string origin = Origin(command, "gpus");
   if (command.Given("device")) {
@@ -42,7 +43,7 @@ absl::StatusOr<uint32_t> WorkersOfGpus(const ParsedCommand& command) {
   const long cpu_workers = command.Number("cpu_workers");
   if (cpu_workers < 0 || cpu_workers > kMaxCpuWorkers) {
     return Refuse(Origin(command, "cpu_workers"),
-                  absl::StrCat("not possible; give 0 to ", kMaxCpuWorkers));
+                  absl::StrCat("out of range; give 0 to ", kMaxCpuWorkers));
   }
   return static_cast<uint32_t>(gpus->size() + cpu_workers);
 }
@@ -85,7 +86,7 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list,
     if (request.kind == DeviceRequest::kCuda && !named.insert(request.ordinal).second) {
       return Refuse(devices.origin,
                     absl::StrCat(Counted(devices.by_rank.size(), "worker"),
-                                 " on one device; a device has one worker: give --worker_num=1, or "
+                                 " on one device, which serves only one; give --worker_num=1, or "
                                  "--gpus=LIST with a device for each"));
     }
     if (request.kind == DeviceRequest::kCuda || request.kind == DeviceRequest::kNextCuda) ++wanted;
@@ -93,22 +94,24 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list,
   if (wanted == 0) return absl::OkStatus();
   const auto there = list();
   if (!there.ok()) {
-    return Refuse(devices.origin, absl::StrCat(there.status().message(),
-                                               "; without it workers compute on the CPU"));
+    return Refuse(devices.origin,
+                  absl::StrCat(there.status().message(), "; leave it out to compute on the CPU"));
   }
   std::string names;
   for (const CudaDeviceInfo& info : *there)
     absl::StrAppend(&names, names.empty() ? "" : ", ", "cuda:", info.ordinal, " (", info.name, ")");
+  // The variable hides and renumbers devices, so the message shows it beside the names.
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr) absl::StrAppend(&names, " with CUDA_VISIBLE_DEVICES=\"", visible, "\"");
   if (!named.empty() && *named.rbegin() >= static_cast<int>(there->size())) {
-    return Refuse(devices.origin,
-                  absl::StrCat("cuda:", *named.rbegin(), " is not there; give some of ", names));
+    return Refuse(devices.origin, absl::StrCat("cuda:", *named.rbegin(),
+                                               " does not exist; this machine has ", names));
   }
   if (wanted > there->size()) {
-    return Refuse(devices.origin, absl::StrCat(Counted(wanted, "worker"), " on GPUs, but there ",
-                                               there->size() == 1 ? "is" : "are", " only ", names,
-                                               "; a device has one worker: give fewer workers"));
+    return Refuse(devices.origin,
+                  absl::StrCat(Counted(wanted, "worker"), " on GPUs, but there ",
+                               there->size() == 1 ? "is" : "are", " only ", names,
+                               "; a device serves only one worker: give fewer workers"));
   }
   for (size_t rank = 0; gpus != nullptr && rank < devices.by_rank.size(); ++rank) {
     SLUICE_ASSIGN_OR_RETURN(const DeviceRequest request, ParseDeviceRequest(devices.by_rank[rank]));
@@ -126,7 +129,7 @@ absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& device
   if (!job.train().has_device_memory_fraction() || on_cpu < static_cast<long>(by_rank.size()))
     return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "train.device_memory_fraction: no worker of this job has a GPU; leave it out, or give "
+      "train.device_memory_fraction: no worker of this job has a GPU; leave the field out, or give "
       "--gpus=LIST");
 }
 
@@ -136,8 +139,9 @@ std::vector<FlagSpec> DeviceFlags() {
        "where every worker computes: cpu, cuda (each on a GPU of its own), cuda:N, or auto "
        "(SLUICE_DEVICE)"},
       {"gpus", FlagKind::kText, "LIST", "",
-       "one worker on each of these GPUs, e.g. 0,1; worker_num follows"},
-      {"cpu_workers", FlagKind::kNumber, "N", "0", "workers on the CPU beside those of --gpus"},
+       "one worker on each of these GPUs, e.g. 0,1; sets worker_num"},
+      {"cpu_workers", FlagKind::kNumber, "N", "0",
+       "workers on the CPU, in addition to those of --gpus"},
   };
 }
 

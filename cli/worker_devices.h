@@ -1,7 +1,8 @@
-// Where the workers of a local cluster compute: --gpus and --cpu_workers, or --device.
+// Decides on which devices the workers of a local cluster compute: --gpus and --cpu_workers, or
+// --device.
 //
-// Thread safety: pure but for CheckDevices, which asks the CUDA runtime: after StopSignal::Install,
-// as threads that it may start inherit the blocked signals.
+// Thread safety: pure functions, except CheckDevices, which asks the CUDA runtime. Call it after
+// StopSignal::Install, so that threads that the runtime starts inherit the blocked signals.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +23,20 @@ struct WorkerDevices {
   std::vector<std::string> by_rank;  // what each worker gets as --device
 };
 
-// Workers that --gpus and --cpu_workers ask for; 0: --gpus is not given. INVALID_ARGUMENT says what
-// contradicts what.
+// Returns the number of workers that --gpus and --cpu_workers ask for, or 0 when --gpus is not
+// given. INVALID_ARGUMENT names flags that contradict each other.
 absl::StatusOr<uint32_t> WorkersOfGpus(const ParsedCommand& command);
-// Of `workers` workers, first those with a GPU of --gpus; all have --device (else SLUICE_DEVICE,
-// else the CPU) without it.
+// Returns the devices of `workers` workers. With --gpus, the first workers get those GPUs and the
+// others the CPU. Without it, all workers get --device, else SLUICE_DEVICE, else the CPU.
 absl::StatusOr<WorkerDevices> DevicesOfWorkers(const ParsedCommand& command, uint32_t workers);
 
 using ListDevices = std::function<absl::StatusOr<std::vector<CudaDeviceInfo>>()>;
-// INVALID_ARGUMENT unless this machine has the CUDA devices that are asked for, one a worker. Asks
-// `list` only when one is. `gpus`, unless null: a line for each worker with a GPU of its own,
-// "worker 0 on cuda:0: NVIDIA H100, capability 9.0, ...".
+// INVALID_ARGUMENT unless this machine has a CUDA device for each worker that asks for one. Calls
+// `list` only when a worker does. If `gpus` is not null, it gets a line for each worker with a
+// numbered GPU: "worker 0 on cuda:0: NVIDIA H100, capability 9.0, ...".
 absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list = &ListCudaDevices,
                           std::string* gpus = nullptr);
-// INVALID_ARGUMENT when the job needs what its workers' devices have not.
+// INVALID_ARGUMENT when the job needs a feature that its workers' devices lack.
 absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& devices);
 
 // --device, --gpus, --cpu_workers.

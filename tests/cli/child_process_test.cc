@@ -46,7 +46,7 @@ TEST_F(ChildProcessTest, ExitAndOutputAreSeen) {
   EXPECT_THAT(TailOfFile(folder_ + "/log", 10), AllOf(HasSubstr("out"), HasSubstr("err")));
 }
 
-TEST_F(ChildProcessTest, SignalsAreNamedAndAnEndedChildGetsNone) {
+TEST_F(ChildProcessTest, SignalIsNamedAndEndedChildGetsNoMoreSignals) {
   ChildProcess child = Shell("exec sleep 20");
   EXPECT_FALSE(child.Poll().has_value());
   EXPECT_FALSE(child.WaitUntil(Clock::Real()->Now()));
@@ -56,7 +56,7 @@ TEST_F(ChildProcessTest, SignalsAreNamedAndAnEndedChildGetsNone) {
   child.Signal(SIGKILL);
 }
 
-TEST_F(ChildProcessTest, BlockedSignalsAndOurVariablesAreNotPassedOn) {
+TEST_F(ChildProcessTest, BlockedSignalsAndSluiceVariablesAreNotPassedOn) {
   sigset_t set, old;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -79,14 +79,14 @@ TEST_F(ChildProcessTest, MissingBinaryIsNamed) {
   EXPECT_THAT(std::string(child.status().message()), HasSubstr("sluice-nothing"));
 }
 
-TEST_F(ChildProcessTest, TailIsTheLastLines) {
+TEST_F(ChildProcessTest, TailReturnsTheLastLines) {
   std::ofstream(folder_ + "/text") << "1\n2\n3\n4\n";
   EXPECT_EQ(TailOfFile(folder_ + "/text", 2), "3\n4");
   EXPECT_EQ(TailOfFile(folder_ + "/text", 100), "1\n2\n3\n4");
   EXPECT_EQ(TailOfFile(folder_ + "/none", 2), "");
 }
 
-TEST_F(ChildProcessTest, EndpointsAreReadAndBrokenLinesSkipped) {
+TEST_F(ChildProcessTest, EndpointsAreReadAndMalformedLinesSkipped) {
   std::ofstream(folder_ + "/endpoints.log") << "# role rank address pid admin_address\n"
                                             << "scheduler 0 127.0.0.1:7000 11 127.0.0.1:9\n"
                                             << "worker 1 - 12 -\n"
@@ -99,7 +99,7 @@ TEST_F(ChildProcessTest, EndpointsAreReadAndBrokenLinesSkipped) {
   EXPECT_EQ(endpoints[1].rank, 1);
   EXPECT_EQ(endpoints[1].address, "");
   Endpoint self{"worker", 0, "", getpid(), ""};
-  EXPECT_FALSE(IsAlive(self)) << "another program has this pid";
+  EXPECT_FALSE(IsAlive(self)) << "the pid belongs to another program";
 }
 
 TEST_F(ChildProcessTest, SchedulerComesFromFlagThenVariableThenFile) {
@@ -120,18 +120,19 @@ TEST_F(ChildProcessTest, SchedulerComesFromFlagThenVariableThenFile) {
   unsetenv("SLUICE_SCHEDULER");
 }
 
-TEST_F(ChildProcessTest, SchedulerThatHasEndedIsSaidToHave) {
+TEST_F(ChildProcessTest, EndedSchedulerIsReportedAsUnavailable) {
   CommandSpec spec;
   spec.flags = SchedulerFlags();
   const auto find = [&](std::vector<std::string> args) {
     args.push_back("--log_dir=" + folder_);
     return FindRunningScheduler(*ParseCommand(spec, args));
   };
-  // This process has the pid, and is no scheduler.
+  // The pid is that of this process, which is not a scheduler.
   std::ofstream(folder_ + "/endpoints.log") << "scheduler 0 127.0.0.1:7000 " << getpid() << " -\n";
   EXPECT_EQ(find({}).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(find({}).status().message()),
-              HasSubstr("no cluster runs: the scheduler 127.0.0.1:7000 that " + folder_));
+              AllOf(HasSubstr("127.0.0.1:7000"), HasSubstr(folder_ + "/endpoints.log"),
+                    HasSubstr("sluice up")));
   EXPECT_EQ(*find({"--scheduler=127.0.0.1:7000"}), "127.0.0.1:7000");
   std::ofstream(folder_ + "/endpoints.log") << "scheduler 0 10.0.0.1:7000 " << getpid() << " -\n";
   EXPECT_EQ(*find({}), "10.0.0.1:7000") << "another host's pids are unknown here";

@@ -29,7 +29,7 @@ std::string Error(const std::vector<std::string>& args) {
   return std::string(parsed.status().message());
 }
 
-TEST(CommandLineTest, DefaultsHoldUntilGiven) {
+TEST(CommandLineTest, DefaultsHoldUntilAFlagIsGiven) {
   const auto none = ParseCommand(Spec(), {});
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->Number("count"), 2);
@@ -52,7 +52,7 @@ TEST(CommandLineTest, RepeatedFlagsKeepEveryValueWithItsEqualsSigns) {
               ElementsAre("a.b=1", "c=d=e"));
 }
 
-TEST(CommandLineTest, AJobGivenAsAWordIsToldItsFlag) {
+TEST(CommandLineTest, JobGivenAsAWordSuggestsTheJobFlag) {
   CommandSpec launch = Spec();
   launch.max_words = 0;
   launch.flags.push_back({"job", FlagKind::kText, "FILE", "", "the job"});
@@ -61,21 +61,21 @@ TEST(CommandLineTest, AJobGivenAsAWordIsToldItsFlag) {
   EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("--job=adult.textproto"));
 }
 
-TEST(CommandLineTest, MistakesAreNamedWithTheNearestFlag) {
+TEST(CommandLineTest, MistakesAreNamedWithASuggestion) {
   EXPECT_THAT(Error({"--cuont=3"}),
               AllOf(HasSubstr("--cuont"), HasSubstr("did you mean 'count'?")));
   EXPECT_THAT(Error({"--nocount"}), HasSubstr("no flag --nocount"));
   EXPECT_THAT(Error({"--reader_threads=2"}), AllOf(HasSubstr("no flag --reader_threads"),
                                                    HasSubstr("--set train.reader_threads=VALUE")));
-  EXPECT_THAT(Error({"--count=many"}), HasSubstr("no whole number; give e.g. --count=2"));
-  EXPECT_THAT(Error({"--count=1e6"}), HasSubstr("no whole number in digits; give --count=1000000"));
+  EXPECT_THAT(Error({"--count=many"}), AllOf(HasSubstr("--count=many"), HasSubstr("--count=2")));
+  EXPECT_THAT(Error({"--count=1e6"}), HasSubstr("--count=1000000"));
   EXPECT_THAT(Error({"--count"}), HasSubstr("--count=N"));
-  EXPECT_THAT(Error({"--wait=perhaps"}), HasSubstr("neither true nor false"));
+  EXPECT_THAT(Error({"--wait=perhaps"}), HasSubstr("--wait=perhaps"));
   EXPECT_THAT(Error({"a", "b"}), HasSubstr("'b'"));
   EXPECT_THAT(Error({"--set=output_dir=~/x"}), HasSubstr("$HOME/x"));
 }
 
-TEST(CommandLineTest, HelpWinsAndNamesFlagsDefaultsAndExamples) {
+TEST(CommandLineTest, HelpWinsAndShowsFlagsDefaultsAndExamples) {
   EXPECT_TRUE(ParseCommand(Spec(), {"--help", "--nonsense"})->help);
   EXPECT_THAT(HelpText(Spec()), AllOf(HasSubstr("sluice run [WORD]"), HasSubstr("--count=N"),
                                       HasSubstr("(default 2)"), HasSubstr("sluice run --count=3")));

@@ -26,7 +26,7 @@ class DataTextTest : public testing::Test {
   JobConfig config_;
 };
 
-TEST_F(DataTextTest, NothingSummarizedIsNoText) { EXPECT_EQ(DataText(DataSummary(), config_), ""); }
+TEST_F(DataTextTest, EmptySummaryGivesNoText) { EXPECT_EQ(DataText(DataSummary(), config_), ""); }
 
 TEST_F(DataTextTest, NamesTheFeaturesWithTheMostMissingValues) {
   EXPECT_THAT(DataText(data_, config_),

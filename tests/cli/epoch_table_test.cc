@@ -44,7 +44,7 @@ std::vector<std::string> LinesOf(const std::vector<EpochResult>& epochs) {
   return lines;
 }
 
-// Where the words of a head end, and the cells of a row.
+// Returns where the words of a header, or the cells of a row, end.
 std::vector<size_t> EndsOf(const std::string& line) {
   std::vector<size_t> ends;
   for (size_t i = 1; i <= line.size(); ++i) {
@@ -66,7 +66,7 @@ void ExpectAligned(const std::vector<std::string>& lines) {
   }
 }
 
-TEST(EpochTableTest, FitsAnEightyColumnTerminalWhateverTheNumbers) {
+TEST(EpochTableTest, FitsEightyColumnsWithAnyNumbers) {
   for (const uint64_t examples :
        {uint64_t{5}, uint64_t{32561}, uint64_t{45'840'617}, uint64_t{4'000'000'000},
         uint64_t{999'999'999'999}, uint64_t{1'000'000'000'000}, UINT64_MAX}) {
@@ -83,7 +83,7 @@ TEST(EpochTableTest, FitsAnEightyColumnTerminalWhateverTheNumbers) {
   EXPECT_THAT(LinesOf({Epoch(4'000'000'000)})[1], HasSubstr(" 4,000,000,000 "));
 }
 
-TEST(EpochTableTest, FiguresThatAreMissingOrNoNumbersKeepTheirColumns) {
+TEST(EpochTableTest, MissingAndNanFiguresKeepTheirColumns) {
   EpochResult without = Epoch(100);
   without.clear_eval();
   EpochResult undefined = Epoch(100);
@@ -98,22 +98,22 @@ TEST(EpochTableTest, FiguresThatAreMissingOrNoNumbersKeepTheirColumns) {
   EXPECT_THAT(lines[4], HasSubstr(" nan "));
 }
 
-TEST(EpochTableTest, NoEpochsHaveNoTable) { EXPECT_EQ(EpochTable({}), ""); }
+TEST(EpochTableTest, NoEpochsGiveNoTable) { EXPECT_EQ(EpochTable({}), ""); }
 
-TEST(EvalTextTest, TheStandardErrorIsNamedAndTheBinningOnlyWhenItMatters) {
+TEST(EvalTextTest, ShowsTheStandardErrorAndOnlyALargeBinningError) {
   EvalMetrics eval = Eval();
   EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("AUC 0.91426 (standard error 0.00226)"),
                                     Not(HasSubstr("bins")), Not(HasSubstr("+-"))));
   eval.set_auc_error_bound(0.0003);
   EXPECT_THAT(EvalText(eval), HasSubstr("bins, and may be off by 3.0e-04"));
-  // Nobody has computed the standard error.
+  // Without a standard error, the binning error is compared with a fixed limit.
   eval.clear_auc_standard_error();
   EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("bins"), Not(HasSubstr("standard error"))));
   eval.set_auc_error_bound(8.2e-07);
   EXPECT_THAT(EvalText(eval), Not(HasSubstr("bins")));
 }
 
-TEST(EvalTextTest, AnUndefinedAucIsADashWithTheReason) {
+TEST(EvalTextTest, UndefinedAucIsADashWithTheReason) {
   EvalMetrics eval = Eval();
   eval.clear_auc();
   eval.clear_auc_standard_error();

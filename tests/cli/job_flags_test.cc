@@ -50,7 +50,7 @@ class JobFlagsTest : public ::testing::Test {
   CommandSpec spec_;
 };
 
-TEST_F(JobFlagsTest, ProblemsOfTheModelAreFoundWithoutAClusterAndNameTheJobFile) {
+TEST_F(JobFlagsTest, ModelProblemsAreFoundWithoutAClusterAndNameTheJobFile) {
   std::ofstream(file_, std::ios::app)
       << "features { name: 'x' cross { features: ['job', 'jab'] } }";
   EXPECT_THAT(std::string(Load({}).status().message()),
@@ -73,13 +73,13 @@ TEST_F(JobFlagsTest, ShortOptionsReachTheirFields) {
               HasSubstr("--max_staleness: strategy.a_sync_configs.max_staleness: 2 contradicts"));
 }
 
-TEST_F(JobFlagsTest, WhatOnlyTheReaderKnowsIsFoundWithoutACluster) {
+TEST_F(JobFlagsTest, ReaderProblemsAreFoundWithoutACluster) {
   EXPECT_THAT(
       std::string(Load({"--set=data={format: LIBSVM train_files: 't'}"}).status().message()),
       AllOf(StartsWith(file_ + ": "), HasSubstr("column")));
 }
 
-TEST_F(JobFlagsTest, AWildcardMatchesTheColumnsOfTheFirstFile) {
+TEST_F(JobFlagsTest, WildcardMatchesTheColumnsOfTheFirstFile) {
   const std::string data = file_ + ".csv";
   std::ofstream(data) << "y,n_b,other,n_a\n1,2,3,4\n";
   const std::vector<std::string> flags = {"--set=data.train_files=" + data,

@@ -53,7 +53,7 @@ class JobSummaryTest : public ::testing::Test {
   CommandSpec spec_;
 };
 
-TEST_F(JobSummaryTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
+TEST_F(JobSummaryTest, NotesSayWhenTheResultDiffersFromThatOfOneWorker) {
   const std::vector<std::string> sync = {"--a_sync=false", "--worker_num=2"};
   const auto with = [&](const std::string& setting) {
     std::vector<std::string> flags = sync;
@@ -62,8 +62,7 @@ TEST_F(JobSummaryTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
   };
   EXPECT_THAT(NotesOn(Job(sync)), IsEmpty());
   EXPECT_THAT(with("optimizers.clip_global_norm=1"),
-              ElementsAre("note: 2 workers do not equal one worker: clip_global_norm acts on each "
-                          "worker's own gradient"));
+              ElementsAre(AllOf(HasSubstr("2 workers"), HasSubstr("clip_global_norm"))));
   EXPECT_THAT(with("data.assignment=PER_RANK_FILES"), ElementsAre(HasSubstr("PER_RANK_FILES")));
   EXPECT_THAT(with("data.task_bytes=4096"), ElementsAre(HasSubstr("data.task_bytes 4096")));
   EXPECT_THAT(NotesOn(Job({"--worker_num=2", "--set=optimizers.clip_global_norm=1",
@@ -71,7 +70,7 @@ TEST_F(JobSummaryTest, NotesSayWhenWorkersDoNotEqualOneWorker) {
               IsEmpty());
 }
 
-TEST_F(JobSummaryTest, NotesSayWhenLanesPlayNoPartOrAreSharedUnevenly) {
+TEST_F(JobSummaryTest, NotesSayWhenLanesHaveNoEffectOrAreSharedUnevenly) {
   EXPECT_THAT(NotesOn(Job({"--set=data.shuffle_lanes=8", "--set=data.shuffle_window=9"})),
               ElementsAre(HasSubstr("data.shuffle_lanes"), HasSubstr("data.shuffle_window")));
   EXPECT_THAT(NotesOn(Job({"--a_sync=false", "--worker_num=3"})),
@@ -80,17 +79,17 @@ TEST_F(JobSummaryTest, NotesSayWhenLanesPlayNoPartOrAreSharedUnevenly) {
               IsEmpty());
 }
 
-TEST_F(JobSummaryTest, AnEarlierResultIsSaidToBeReplaced) {
+TEST_F(JobSummaryTest, NoteSaysThatAnEarlierResultIsReplaced) {
   const std::string folder = file_ + ".out";
   EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})), IsEmpty());
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/result.json") << "{}";
   EXPECT_THAT(NotesOn(Job({"--output_dir=" + folder})),
-              ElementsAre("note: replaces the earlier result in " + folder));
+              ElementsAre(HasSubstr("earlier result in " + folder)));
   std::filesystem::remove_all(folder);
 }
 
-TEST_F(JobSummaryTest, AJobOfManyFeaturesIsPrintedInAFewLines) {
+TEST_F(JobSummaryTest, JobWithManyFeaturesIsPrintedInAFewLines) {
   const JobConfig job = Job({"--set=features={name: 'f{1..500}' numeric {}}", "--set=optimizers={}",
                              "--set=model={wide_deep {hidden_units: 2}}"});
   ASSERT_EQ(job.features_size(), 500);
@@ -101,7 +100,7 @@ TEST_F(JobSummaryTest, AJobOfManyFeaturesIsPrintedInAFewLines) {
   EXPECT_THAT(text, AllOf(HasSubstr("head\n"), HasSubstr("500 features"), Not(HasSubstr("f7"))));
 }
 
-TEST_F(JobSummaryTest, TheModelIsDescribedByItsTables) {
+TEST_F(JobSummaryTest, ModelIsDescribedByItsTables) {
   // Wide: 1 weight and the bias; deep: (4 + 1) x 8 and 8, then 8 and 1.
   EXPECT_THAT(DescribeModel(Job({})), AllOf(HasSubstr("wide_deep, 2 features"),
                                             HasSubstr(": 59 dense values, rows of 5 values in "
@@ -118,7 +117,7 @@ TEST_F(JobSummaryTest, DataIsDescribedByItsFilesOrByTheirNames) {
   std::remove(data.c_str());
 }
 
-TEST_F(JobSummaryTest, TheEffectiveConfigurationIsInTheOutputFolder) {
+TEST_F(JobSummaryTest, EffectiveConfigurationIsInTheOutputFolder) {
   EXPECT_THAT(DescribeOutput(Job({"--output_dir=/out"}), "good-1"),
               AllOf(HasSubstr("output: /out;"), HasSubstr(" /out/job.textproto")));
   EXPECT_THAT(DescribeOutput(Job({}), "good-7"), HasSubstr(" output/good-7/job.textproto"));

@@ -25,7 +25,7 @@ class LogFolderTest : public ::testing::Test {
   const std::string log_ = root_ + "/log";
 };
 
-TEST_F(LogFolderTest, AFolderInUseIsRefusedAndLeftAsItIs) {
+TEST_F(LogFolderTest, FolderInUseIsRefusedAndUnchanged) {
   auto first = LogFolder::Take(log_);
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->path(), log_);
@@ -34,24 +34,24 @@ TEST_F(LogFolderTest, AFolderInUseIsRefusedAndLeftAsItIs) {
   EXPECT_EQ(Read(first->cluster_file()), std::string(kOwnClusterLine) + "# kept");
 }
 
-TEST_F(LogFolderTest, LaunchesSideBySideGetFoldersOfTheirOwn) {
+TEST_F(LogFolderTest, ConcurrentLaunchesGetSeparateFolders) {
   auto first = LogFolder::TakeOrNext(log_), second = LogFolder::TakeOrNext(log_);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(first->path(), log_);
   EXPECT_EQ(second->path(), log_ + "-2");
   EXPECT_EQ(LogFolder::TakeOrNext(log_)->path(), log_ + "-3");
   { const LogFolder ended = *std::move(first); }
-  EXPECT_EQ(LogFolder::TakeOrNext(log_)->path(), log_) << "it is free again";
+  EXPECT_EQ(LogFolder::TakeOrNext(log_)->path(), log_) << "the folder is free again";
 }
 
-TEST_F(LogFolderTest, AFolderOfProcessesThatHaveEndedIsFree) {
+TEST_F(LogFolderTest, FolderOfEndedProcessesIsFree) {
   ASSERT_TRUE(LogFolder::Take(log_).ok());
   std::ofstream(log_ + "/endpoints.log")
       << kOwnEndpointsLine << "scheduler 0 127.0.0.1:1 " << getpid() << " -\n";
-  EXPECT_TRUE(LogFolder::Take(log_).ok()) << "this process is no scheduler";
+  EXPECT_TRUE(LogFolder::Take(log_).ok()) << "this process is not a scheduler";
 }
 
-TEST_F(LogFolderTest, FilesThatSluiceDidNotWriteRefuseTheFolder) {
+TEST_F(LogFolderTest, FolderWithForeignFilesIsRefused) {
   for (const char* name : {"cluster.textproto", "endpoints.log"}) {
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(log_);
@@ -62,11 +62,11 @@ TEST_F(LogFolderTest, FilesThatSluiceDidNotWriteRefuseTheFolder) {
       EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr(file));
     }
     EXPECT_EQ(Read(file), "# mine\n");
-    EXPECT_THAT(*Env::Real()->List(log_), ::testing::ElementsAre(name)) << "nothing came beside it";
+    EXPECT_THAT(*Env::Real()->List(log_), ::testing::ElementsAre(name)) << "no file was added";
   }
 }
 
-TEST_F(LogFolderTest, TheClusterFileOfAnEarlierVersionIsRecognised) {
+TEST_F(LogFolderTest, ClusterFileOfAnEarlierVersionIsRecognized) {
   std::filesystem::create_directories(log_);
   const std::string file = log_ + "/cluster.textproto";
   const std::string text = ToTextproto(LoopbackCluster("127.0.0.1:0", 2, 1));
@@ -80,7 +80,7 @@ TEST_F(LogFolderTest, TheClusterFileOfAnEarlierVersionIsRecognised) {
   }
 }
 
-TEST_F(LogFolderTest, AFolderThatCannotBeMadeIsNoReasonForAnother) {
+TEST_F(LogFolderTest, NoOtherFolderIsTakenWhenOneCannotBeCreated) {
   std::filesystem::create_directories(root_);
   std::ofstream(log_) << "in the way";
   EXPECT_TRUE(absl::IsInvalidArgument(LogFolder::TakeOrNext(log_).status()));

@@ -36,7 +36,7 @@ class OutputFilesTest : public testing::Test {
     std::ofstream(dir_ + "/" + name) << text;
     return dir_ + "/" + name;
   }
-  // Refused, and with --overwrite as `despite_overwrite` says.
+  // Expects a refusal that names `file`; with --overwrite only if `despite_overwrite`.
   void ExpectRefused(const std::string& file, bool despite_overwrite) {
     job_.set_overwrite(false);
     const absl::Status refused = CheckJobOutputs(job_, job_file_);
@@ -51,21 +51,22 @@ class OutputFilesTest : public testing::Test {
   JobConfig job_;
 };
 
-TEST_F(OutputFilesTest, AFreshFolderAndOneOfSluicePass) {
+TEST_F(OutputFilesTest, NewFolderAndFolderOfSluicePass) {
   EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
   Write("out/job.textproto", kOwnConfigLine);
   Write("out/model/MANIFEST", "version: 1\nmodel_digest: \"0\"\n");
   Write("out/model/job.textproto", kOwnConfigLine);
   EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
-  // Over the model that the job starts from.
+  // A job may replace the model that it starts from.
   job_.set_initial_model(dir_ + "/out/model");
   EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
   job_.clear_output_dir();
   EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
 }
 
-TEST_F(OutputFilesTest, TheJobFileIsNeverReplaced) {
-  // By its path, by a link to its folder, and by a hard link; also when Sluice wrote it.
+TEST_F(OutputFilesTest, JobFileIsNeverReplaced) {
+  // The output reaches the job file by its path, by a link to its folder, or by a hard link. The
+  // job file is refused even when Sluice wrote it.
   for (const char* text : {"name: \"mine\"\n", kOwnConfigLine}) {
     job_file_ = Write("own/job.textproto", text);
     job_.set_output_dir(dir_ + "/own");
@@ -81,7 +82,7 @@ TEST_F(OutputFilesTest, TheJobFileIsNeverReplaced) {
   ExpectRefused("hard/result.json", true);
 }
 
-TEST_F(OutputFilesTest, ForeignFilesAreReplacedOnlyWhenAsked) {
+TEST_F(OutputFilesTest, ForeignFilesAreReplacedOnlyWithOverwrite) {
   for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST",
                            "model/job.textproto"}) {
     fs::remove_all(dir_ + "/out");
@@ -93,7 +94,7 @@ TEST_F(OutputFilesTest, ForeignFilesAreReplacedOnlyWhenAsked) {
   ExpectRefused(job_.trace_file(), false);
 }
 
-TEST_F(OutputFilesTest, TheFolderOfAModelIsNoOutputFolder) {
+TEST_F(OutputFilesTest, ModelFolderIsRefusedAsOutputFolder) {
   job_.clear_initial_model();
   job_.set_output_dir(dir_ + "/model/");
   for (const bool overwrite : {false, true}) {
@@ -104,14 +105,14 @@ TEST_F(OutputFilesTest, TheFolderOfAModelIsNoOutputFolder) {
   }
 }
 
-TEST_F(OutputFilesTest, AJobFileInTheModelIsNeverReplaced) {
+TEST_F(OutputFilesTest, JobFileInTheModelIsNeverReplaced) {
   job_file_ = Write("out/model/job.textproto", kOwnConfigLine);
   Write("out/model/MANIFEST", "version: 1\nmodel_digest: \"0\"\n");
   job_.set_initial_model(dir_ + "/out/model");
   ExpectRefused("out/model/job.textproto", true);
 }
 
-TEST_F(OutputFilesTest, ATraceIsNoInputAndNoOtherOutput) {
+TEST_F(OutputFilesTest, TraceMustNotReplaceAnInputOrAnotherOutput) {
   for (const std::string& input :
        {dir_ + "/data/train-1.csv", dir_ + "/model/MANIFEST", job_file_}) {
     job_.set_trace_file(input);
@@ -123,7 +124,7 @@ TEST_F(OutputFilesTest, ATraceIsNoInputAndNoOtherOutput) {
   EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
 }
 
-TEST_F(OutputFilesTest, AnOutputFileIsNewUnlessOverwritten) {
+TEST_F(OutputFilesTest, OutputFileMustBeNewUnlessOverwriteIsGiven) {
   const std::vector<InputFile> inputs = {{"a file of --data", dir_ + "/data/train-1.csv"}};
   const auto check = [&](const std::string& path, bool overwrite) {
     return CheckOutputFile("--output", path, overwrite, inputs);
@@ -145,7 +146,7 @@ TEST_F(OutputFilesTest, AnOutputFileIsNewUnlessOverwritten) {
   EXPECT_TRUE(check("/dev/null", false).ok());
 }
 
-TEST_F(OutputFilesTest, TheFilesOfAModelAreItsInputs) {
+TEST_F(OutputFilesTest, FilesOfAModelAreInputs) {
   EXPECT_EQ(FilesOfModel(dir_ + "/model").size(), 2u);
   EXPECT_FALSE(
       CheckIsNoInput("--output", dir_ + "/model/MANIFEST", FilesOfModel(dir_ + "/model")).ok());

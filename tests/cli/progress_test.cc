@@ -43,7 +43,7 @@ JobStatus Running() {
   return status;
 }
 
-TEST(ProgressTest, AnEvaluationWithoutExamplesIsSaid) {
+TEST(ProgressTest, EvaluationWithoutExamplesGetsANote) {
   JobStatus status = Running();
   status.set_state(JOB_DONE);
   status.clear_epochs_log();
@@ -53,7 +53,7 @@ TEST(ProgressTest, AnEvaluationWithoutExamplesIsSaid) {
     ProgressPrinter(ProgressMode::kPlain, &out).Finish(status);
     return out.str();
   };
-  const char* note = "note: no example was evaluated; see data.eval_files\n";
+  const char* note = "data.eval_files\n";
   EXPECT_THAT(text(), Not(HasSubstr(note)));
   status.mutable_result()->mutable_eval();
   EXPECT_THAT(text(), HasSubstr(note));
@@ -83,7 +83,7 @@ TEST(ProgressTest, LiveLineHasEveryFigureAndFitsItsWidth) {
   EXPECT_EQ(LiveLine(Running(), 20).size(), 20);
 }
 
-TEST(ProgressTest, QueuedJobTellsWhatItWaitsFor) {
+TEST(ProgressTest, QueuedJobShowsWhatItWaitsFor) {
   JobStatus status;
   status.set_job_id("adult-1");
   status.set_state(JOB_QUEUED);
@@ -117,7 +117,7 @@ TEST(ProgressTest, PlainLinesComeOncePerChangeAndForEachReportedStep) {
   EXPECT_EQ(out.str(), "worker 1: epoch 3 step 1,030 loss 0.30000 20,000 examples/s\n");
 }
 
-TEST(ProgressTest, WhyAJobEndedIsLeftToTheErrorOfTheCommand) {
+TEST(ProgressTest, ReasonOfAFailureIsLeftToTheErrorOfTheCommand) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kPlain, &out);
   JobStatus status = Running();
@@ -129,7 +129,7 @@ TEST(ProgressTest, WhyAJobEndedIsLeftToTheErrorOfTheCommand) {
   EXPECT_THAT(out.str(), AllOf(HasSubstr("failed"), Not(HasSubstr("the disk is full"))));
 }
 
-TEST(ProgressTest, EpochIsToldWithItsEvaluation) {
+TEST(ProgressTest, EpochIsPrintedOnceItsEvaluationHasArrived) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kPlain, &out);
   JobStatus status = Running();
@@ -150,10 +150,11 @@ TEST(ProgressTest, LiveModeRewritesOneLineAndKeepsNotes) {
   printer.Update(status);
   printer.Note("note");
   const std::string text = out.str();
-  // In words or in short: as wide as the terminal that runs this, or 100 columns.
+  // The line is long or short, depending on the width of the terminal that runs this test (100
+  // columns without one).
   EXPECT_THAT(text, testing::ContainsRegex("\r(adult-1 epoch|ep) 3/8"));
   EXPECT_THAT(text, HasSubstr("\r\x1b[Knote\n"));
-  EXPECT_EQ(text.find("epoch 1:"), text.rfind("epoch 1:")) << "an epoch is told once";
+  EXPECT_EQ(text.find("epoch 1:"), text.rfind("epoch 1:")) << "an epoch is printed once";
 }
 
 TEST(ProgressTest, FinalTableHasEpochsMetricsAndTheModel) {
@@ -191,7 +192,7 @@ TEST(ProgressTest, JobThatOnlyEvaluatesHasNoEpochsAndSteps) {
               AllOf(HasSubstr("ms-2: done, evaluated 2,000 examples\n"), Not(HasSubstr("epoch"))));
 }
 
-TEST(ProgressTest, CountsHaveTheirNumber) {
+TEST(ProgressTest, CountedNounsAreSingularOrPlural) {
   EXPECT_EQ(Counted(0, "epoch"), "0 epochs");
   EXPECT_EQ(Counted(1, "epoch"), "1 epoch");
   EXPECT_EQ(Counted(1234, "epoch"), "1,234 epochs");
@@ -210,7 +211,7 @@ TEST(ProgressTest, ModeFollowsTheFlagThenTheTerminal) {
   EXPECT_FALSE(ParseProgressMode("loud", true).ok());
 }
 
-TEST(ProgressTest, WarningsAreToldOnceEach) {
+TEST(ProgressTest, EachWarningIsPrintedOnce) {
   for (const ProgressMode mode : {ProgressMode::kPlain, ProgressMode::kLive}) {
     std::ostringstream out;
     ProgressPrinter printer(mode, &out);
@@ -230,7 +231,7 @@ TEST(ProgressTest, WarningsAreToldOnceEach) {
   }
 }
 
-TEST(ProgressTest, WithoutEscapesALiveLineIsErasedByBlanks) {
+TEST(ProgressTest, WithoutEscapesBlanksEraseTheLiveLine) {
   std::ostringstream out;
   ProgressPrinter printer(ProgressMode::kLive, &out, /*escapes=*/false);
   JobStatus status = Running();
@@ -240,13 +241,13 @@ TEST(ProgressTest, WithoutEscapesALiveLineIsErasedByBlanks) {
   status.clear_staleness();
   printer.Update(status);
   const std::string last = out.str().substr(out.str().rfind('\r') + 1);
-  EXPECT_EQ(last.size(), wide) << "what the longer line left is blanked";
+  EXPECT_EQ(last.size(), wide) << "blanks cover the rest of the longer line";
   EXPECT_EQ(last.back(), ' ');
   printer.Note("note");
   EXPECT_THAT(out.str(), AllOf(HasSubstr(" \rnote\n"), Not(HasSubstr("\x1b"))));
 }
 
-TEST(ProgressTest, ADumbTerminalHasNoLiveLineAndNoColorNoEscapes) {
+TEST(ProgressTest, DumbTerminalHasNoLiveLineAndNoColorHasNoEscapes) {
   EXPECT_TRUE(ScreenOf(true, "xterm", nullptr).live);
   EXPECT_TRUE(ScreenOf(true, "xterm", "").escapes);
   EXPECT_TRUE(ScreenOf(true, nullptr, nullptr).escapes);
@@ -257,7 +258,7 @@ TEST(ProgressTest, ADumbTerminalHasNoLiveLineAndNoColorNoEscapes) {
   EXPECT_FALSE(ScreenOf(false, "xterm", nullptr).live);
 }
 
-TEST(ProgressTest, AnUndefinedAucIsADashEverywhere) {
+TEST(ProgressTest, UndefinedAucIsADashEverywhere) {
   JobStatus status = Running();
   status.mutable_epochs_log(0)->mutable_eval()->clear_auc();
   EXPECT_THAT(LiveLine(status, 500), HasSubstr("| AUC - |"));
@@ -307,8 +308,8 @@ TEST(StatusTextTest, MembersTablesQueueAndWaitsAreShown) {
                     HasSubstr("12,345 rows"), HasSubstr("waits for commit 17 of rank 1"),
                     HasSubstr("slowest worker is rank 1"), HasSubstr("adult-2 queued"),
                     HasSubstr("compute 12.3 s, push wait 0.5 s, 3 of 4 batches ready, "
-                              "GPU 83% busy, holds 1.0 MiB of 2.0 MiB, 99 of 120 batches up ahead "
-                              "(no room for more)"),
+                              "GPU 83% busy, holds 1.0 MiB of 2.0 MiB, 99 of 120 batches uploaded "
+                              "ahead (no room for more)"),
                     HasSubstr("place 1 in the queue; asks for 4 workers")));
 }
 

@@ -7,7 +7,7 @@
 namespace sluice::cli {
 namespace {
 
-TEST(ScoreProgressTest, APlainLineComesFromTimeToTime) {
+TEST(ScoreProgressTest, PlainLineIsPrintedOncePerInterval) {
   FakeClock clock;
   std::ostringstream out;
   ScoreProgress progress(ProgressMode::kPlain, &clock, &out);
@@ -21,7 +21,7 @@ TEST(ScoreProgressTest, APlainLineComesFromTimeToTime) {
   EXPECT_EQ(out.str(), "scored 5,000 lines, 500 lines/s\n");
 }
 
-TEST(ScoreProgressTest, TheLiveLineIsWrittenOverAndRemoved) {
+TEST(ScoreProgressTest, LiveLineIsRewrittenAndRemoved) {
   FakeClock clock;
   std::ostringstream out;
   {

@@ -7,7 +7,7 @@ namespace {
 
 using testing::ContainsRegex;
 
-TEST(StatusTextTest, TablesTellMemoryInUseAndReservedOverAllPservers) {
+TEST(StatusTextTest, TablesSumUsedAndReservedMemoryOverAllPservers) {
   ClusterStatus status;
   JobStatus* job = status.add_jobs();
   job->set_job_id("job-1");

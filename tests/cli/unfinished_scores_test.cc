@@ -37,7 +37,7 @@ class UnfinishedScoresTest : public testing::Test {
     std::sort(names.begin(), names.end());
     return names;
   }
-  // The number of a process that has ended.
+  // Returns the pid of a process that has ended.
   static std::string Ended() {
     const pid_t pid = fork();
     if (pid == 0) _exit(0);
@@ -58,7 +58,7 @@ TEST_F(UnfinishedScoresTest, FilesOfEndedProcessesAreRemoved) {
   EXPECT_THAT(RemoveAndList(), ElementsAre("out"));
 }
 
-TEST_F(UnfinishedScoresTest, FilesOfALivingProcessStay) {
+TEST_F(UnfinishedScoresTest, FilesOfALiveProcessAreKept) {
   const std::string here = absl::StrCat(getpid());
   Write("out." + here + ".unfinished");
   Write("out." + here + ".part-0");
@@ -66,8 +66,8 @@ TEST_F(UnfinishedScoresTest, FilesOfALivingProcessStay) {
   EXPECT_EQ(RemoveAndList().size(), 3u);
 }
 
-// Another container's processes cannot be seen, and so seem to have ended.
-TEST_F(UnfinishedScoresTest, LockedFilesStayWithTheirParts) {
+// The processes of another container are not visible here and seem to have ended.
+TEST_F(UnfinishedScoresTest, LockedFilesAreKeptWithTheirParts) {
   const std::string one = Ended(), parts = Ended();
   Write("out." + one + ".unfinished");
   const int fd = open((dir_ + "/out." + one + ".unfinished").c_str(), O_RDONLY);
@@ -79,7 +79,7 @@ TEST_F(UnfinishedScoresTest, LockedFilesStayWithTheirParts) {
   EXPECT_EQ(RemoveAndList().size(), 2u);
 }
 
-TEST_F(UnfinishedScoresTest, FilesOfOthersStay) {
+TEST_F(UnfinishedScoresTest, ForeignFilesAreKept) {
   const std::string pid = Ended();
   std::vector<std::string> kept;
   const std::string names[] = {"out." + pid + ".unfinished.bak", "out." + pid + "x.unfinished",

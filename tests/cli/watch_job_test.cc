@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Answers WatchJob from `answers`, the last one again and again; everything else is refused.
+// Answers WatchJob from `answers`, repeating the last one, and refuses all other calls.
 class FakeScheduler : public SchedulerClient {
  public:
   std::vector<absl::StatusOr<JobState>> answers;
@@ -91,20 +91,20 @@ TEST_F(WatchJobTest, ShortSilenceIsForgiven) {
   EXPECT_EQ(ReportEnd(WatchUntilEnd(options_)), 0);
 }
 
-TEST_F(WatchJobTest, UnknownJobIsNotAskedForAgain) {
+TEST_F(WatchJobTest, UnknownJobEndsTheWatchAtOnce) {
   options_.unreachable_after = absl::Seconds(20);
   scheduler_.answers = {absl::NotFoundError("no job job-1")};
   EXPECT_EQ(WatchUntilEnd(options_).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(WatchJobTest, AJobThatARestartedSchedulerDoesNotKnowIsLost) {
+TEST_F(WatchJobTest, JobUnknownToARestartedSchedulerIsLost) {
   scheduler_.answers = {JOB_RUNNING, absl::NotFoundError("no job job-1")};
   const auto status = WatchUntilEnd(options_);
   EXPECT_TRUE(absl::IsAborted(status.status())) << status.status();
   EXPECT_EQ(ReportEnd(status), kJobFailed);
 }
 
-TEST_F(WatchJobTest, DeadProcessEndsAJobThatGoesOnAndIsNamed) {
+TEST_F(WatchJobTest, DeadProcessEndsTheWatchAndIsNamed) {
   scheduler_.answers = {JOB_RUNNING};
   options_.check_cluster = [] {
     return absl::InternalError("pserver 1 was killed; the end of its log: x");
@@ -116,7 +116,7 @@ TEST_F(WatchJobTest, DeadProcessEndsAJobThatGoesOnAndIsNamed) {
   EXPECT_EQ(ReportEnd(status), 1);
 }
 
-TEST_F(WatchJobTest, AFailedJobsMessageSaysHowItsProcessEnded) {
+TEST_F(WatchJobTest, MessageOfAFailedJobSaysHowItsProcessEnded) {
   scheduler_.answers = {JOB_FAILED};
   options_.check_cluster = [] {
     return absl::InternalError("worker 1 was killed by signal 9; the end of its log: x");
@@ -143,7 +143,7 @@ TEST_F(WatchJobTest, InterruptCancelsOnceOrOnlyStopsWatching) {
   EXPECT_EQ(scheduler_.cancels, 1);
 }
 
-TEST_F(WatchJobTest, CancelThatIsNotFollowedStillEnds) {
+TEST_F(WatchJobTest, WatchEndsWhenACancelHasNoEffect) {
   scheduler_.answers = {JOB_RUNNING};
   scheduler_.after_cancel = JOB_RUNNING;
   options_.interrupted = [] { return true; };

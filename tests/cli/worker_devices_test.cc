@@ -32,7 +32,7 @@ class WorkerDevicesTest : public ::testing::Test {
     EXPECT_TRUE(devices.ok()) << devices.status();
     return devices.ok() ? *devices : WorkerDevices();
   }
-  // CheckDevices on a machine with so many.
+  // Returns the error of CheckDevices on a machine with `there` devices.
   static std::string Refused(const WorkerDevices& devices, int there) {
     std::vector<CudaDeviceInfo> list(there);
     for (int i = 0; i < there; ++i) list[i].ordinal = i, list[i].name = "Fake";
@@ -42,17 +42,17 @@ class WorkerDevicesTest : public ::testing::Test {
   CommandSpec spec_;
 };
 
-TEST_F(WorkerDevicesTest, AWorkerOnEachGpuThenThoseOnTheCpu) {
+TEST_F(WorkerDevicesTest, WorkersOnGpusComeBeforeWorkersOnTheCpu) {
   EXPECT_EQ(*WorkersOfGpus(Parse({"--gpus=0,2"})), 2u);
   const std::vector<std::string> mixed = {"--gpus=0,2", "--cpu_workers=2"};
   EXPECT_EQ(*WorkersOfGpus(Parse(mixed)), 4u);
   EXPECT_THAT(Devices(mixed, 4).by_rank, ElementsAre("cuda:0", "cuda:2", "cpu", "cpu"));
   EXPECT_THAT(std::string(DevicesOfWorkers(Parse(mixed), 3).status().message()),
-              AllOf(StartsWith("--gpus=0,2: with --cpu_workers=2 makes 4 workers"),
-                    HasSubstr("worker_num 3; leave --worker_num out")));
+              AllOf(StartsWith("--gpus=0,2: "), HasSubstr("--cpu_workers=2"),
+                    HasSubstr("4 workers"), HasSubstr("worker_num 3")));
 }
 
-TEST_F(WorkerDevicesTest, WithoutGpusAllWorkersHaveTheDeviceOfTheFlagOrTheVariable) {
+TEST_F(WorkerDevicesTest, WithoutGpusAllWorkersUseTheDeviceOfTheFlagOrTheVariable) {
   EXPECT_EQ(*WorkersOfGpus(Parse({})), 0u);
   EXPECT_THAT(Devices({}, 2).by_rank, ElementsAre("cpu", "cpu"));
   setenv("SLUICE_DEVICE", "auto", 1);
@@ -66,10 +66,11 @@ TEST_F(WorkerDevicesTest, WithoutGpusAllWorkersHaveTheDeviceOfTheFlagOrTheVariab
 
 TEST_F(WorkerDevicesTest, ContradictionsAndBadValuesAreRefused) {
   EXPECT_THAT(RefusedCount({"--gpus=0", "--device=cpu"}),
-              StartsWith("--gpus=0: contradicts --device=cpu"));
-  EXPECT_THAT(RefusedCount({"--cpu_workers=2"}), HasSubstr("give --gpus=LIST, or --worker_num"));
+              AllOf(StartsWith("--gpus=0: "), HasSubstr("--device=cpu")));
+  EXPECT_THAT(RefusedCount({"--cpu_workers=2"}),
+              AllOf(HasSubstr("--gpus=LIST"), HasSubstr("--worker_num")));
   EXPECT_THAT(RefusedCount({"--gpus=0", "--cpu_workers=-1"}),
-              HasSubstr("--cpu_workers=-1: not possible; give 0 to"));
+              AllOf(StartsWith("--cpu_workers=-1: "), HasSubstr("0 to 1000")));
   EXPECT_THAT(RefusedCount({"--gpus=0,x"}),
               AllOf(StartsWith("--gpus=0,x: 'x' is no device number"),
                     HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
@@ -78,23 +79,23 @@ TEST_F(WorkerDevicesTest, ContradictionsAndBadValuesAreRefused) {
               StartsWith("--device=gpu: 'gpu' is no device"));
 }
 
-TEST_F(WorkerDevicesTest, DevicesMustBeThereOneAWorker) {
+TEST_F(WorkerDevicesTest, EachWorkerNeedsAnExistingDeviceOfItsOwn) {
   EXPECT_EQ(Refused(Devices({"--gpus=0,1", "--cpu_workers=5"}, 7), 2), "");
   EXPECT_EQ(Refused(Devices({"--device=cuda"}, 2), 2), "");
   EXPECT_EQ(Refused(Devices({"--device=auto"}, 9), 0), "");
-  EXPECT_EQ(Refused(Devices({"--gpus=0,2"}, 2), 2),
-            "--gpus=0,2: cuda:2 is not there; give some of cuda:0 (Fake), cuda:1 (Fake)");
+  EXPECT_THAT(Refused(Devices({"--gpus=0,2"}, 2), 2),
+              AllOf(StartsWith("--gpus=0,2: cuda:2 "), HasSubstr("cuda:0 (Fake), cuda:1 (Fake)")));
   EXPECT_THAT(Refused(Devices({"--device=cuda"}, 3), 1),
-              AllOf(StartsWith("--device=cuda: 3 workers on GPUs"), HasSubstr("is only cuda:0")));
+              AllOf(StartsWith("--device=cuda: 3 workers "), HasSubstr("only cuda:0")));
   EXPECT_THAT(Refused(Devices({"--device=cuda:0"}, 2), 2),
-              AllOf(StartsWith("--device=cuda:0: 2 workers on one device"),
-                    HasSubstr("--worker_num=1, or --gpus=LIST")));
+              AllOf(StartsWith("--device=cuda:0: 2 workers "), HasSubstr("--worker_num=1"),
+                    HasSubstr("--gpus=LIST")));
   setenv("CUDA_VISIBLE_DEVICES", "3", 1);
   EXPECT_THAT(Refused(Devices({"--gpus=3"}, 1), 1), HasSubstr("CUDA_VISIBLE_DEVICES=\"3\""));
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-TEST_F(WorkerDevicesTest, ALineForEachGpuThatAWorkerHasOfItsOwn) {
+TEST_F(WorkerDevicesTest, EachNumberedGpuOfAWorkerGetsALine) {
   std::vector<CudaDeviceInfo> there(2);
   for (int i = 0; i < 2; ++i) there[i].ordinal = i, there[i].name = "Fake", there[i].major = 9;
   const ListDevices list = [&] { return there; };
@@ -104,23 +105,23 @@ TEST_F(WorkerDevicesTest, ALineForEachGpuThatAWorkerHasOfItsOwn) {
                                there[0].ToString(), "\n"));
   gpus.clear();
   EXPECT_TRUE(CheckDevices(Devices({"--device=cuda"}, 2), list, &gpus).ok());
-  EXPECT_EQ(gpus, "");  // which one is decided by the worker
+  EXPECT_EQ(gpus, "") << "each worker chooses its GPU itself";
 }
 
-TEST_F(WorkerDevicesTest, TheRuntimeIsAskedOnlyForItsDevices) {
+TEST_F(WorkerDevicesTest, RuntimeIsAskedOnlyForCudaDevices) {
   const ListDevices none = [] { return absl::FailedPreconditionError("no driver"); };
   EXPECT_TRUE(CheckDevices(Devices({}, 2), none).ok());
   EXPECT_TRUE(CheckDevices(Devices({"--device=auto"}, 2), none).ok());
-  EXPECT_EQ(
-      CheckDevices(Devices({"--gpus=0"}, 1), none),
-      absl::InvalidArgumentError("--gpus=0: no driver; without it workers compute on the CPU"));
+  const absl::Status refused = CheckDevices(Devices({"--gpus=0"}, 1), none);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), StartsWith("--gpus=0: no driver; "));
 }
 
-TEST_F(WorkerDevicesTest, WhatOnlyGpusHaveIsRefusedForWorkersOnTheCpu) {
+TEST_F(WorkerDevicesTest, SettingsOfGpusAreRefusedForWorkersOnTheCpu) {
   JobConfig job;
   job.mutable_train()->set_device_memory_fraction(0.5);
   EXPECT_THAT(std::string(CheckJobOnDevices(job, Devices({}, 2)).message()),
-              StartsWith("train.device_memory_fraction: no worker of this job has a GPU"));
+              StartsWith("train.device_memory_fraction: "));
   const WorkerDevices mixed = Devices({"--gpus=0", "--cpu_workers=1"}, 2);
   EXPECT_TRUE(CheckJobOnDevices(job, mixed).ok());
   EXPECT_TRUE(CheckJobOnDevices(job, Devices({"--device=auto"}, 2)).ok());

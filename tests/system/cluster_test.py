@@ -248,7 +248,7 @@ class ClusterTest(SluiceTest):
         whole = self.sluice("logs", log_dir, "--role=worker")
         self.assertIn("job %s" % first, whole)
         self.assertIn("job %s" % second, whole)
-        self.assertIn("no such log", self.sluice("logs", log_dir, "nobody-7", expect=2))
+        self.assertIn("no log of job nobody-7", self.sluice("logs", log_dir, "nobody-7", expect=2))
 
     def test_logs_follow(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
