@@ -1,5 +1,5 @@
-// Workers of the end-to-end rows: ParameterClients of one PserverProcess, each with a transport and
-// a thread of its own, as in worker processes.
+// The workers of the end-to-end rows: ParameterClients of one PserverProcess. Each has its own
+// transport and thread, as in worker processes.
 //
 // Thread safety: one thread.
 #pragma once
@@ -23,8 +23,8 @@ class BenchWorkers {
   ParameterClient* client(uint32_t worker) { return clients_[worker].get(); }
   uint32_t size() const { return static_cast<uint32_t>(clients_.size()); }
 
-  // Runs work(w) for the first `workers`, each on its thread, and returns the seconds until the
-  // last is done. A status that is not OK ends the process: there is no figure.
+  // Runs work(w) for the first `workers`, each on its own thread, and returns the seconds until the
+  // last one is done. A status that is not OK ends the process, because there is no figure then.
   double Run(uint32_t workers, const std::function<absl::Status(uint32_t worker)>& work);
 
  private:

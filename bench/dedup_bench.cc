@@ -1,8 +1,8 @@
-// dedup/{host,gpu}/standard/batch16384: the unique keys of a batch of the standard model and each
-// key's number among them, in million keys a second. host: as the worker does, one thread, grouped
-// by shard. gpu: sort and unique on cuda:0, transfers included, not grouped.
+// dedup/{host,gpu}/standard/batch16384: million keys per second, to find the unique keys of a batch
+// of the standard model and each key's number among them. host: one thread, grouped by shard, as in
+// the worker. gpu: sort and unique on cuda:0, including transfers, not grouped.
 //
-// The limits: host, one memcpy of what goes in and comes out; gpu, its transfers alone.
+// The limits: host, one memcpy of input and output; gpu, the transfers alone.
 #include <cstring>
 #include <memory>
 #include <set>
@@ -23,9 +23,9 @@ namespace sluice::bench {
 namespace {
 
 constexpr size_t kBatch = 16384;
-constexpr int kRounds = 8;  // of one repetition
+constexpr int kRounds = 8;  // in one repetition
 
-// Keys as the worker has them: hashes, as often as in the standard data.
+// Keys as in the worker: hashes with the frequencies of the standard data.
 struct Keys {
   Keys() {
     Batch batch;
@@ -38,7 +38,7 @@ struct Keys {
   double Rate(double seconds) const { return kRounds * keys.size() / seconds / 1e6; }
   std::vector<uint64_t> keys;
   std::vector<uint32_t> number;
-  size_t count = 0;  // unique
+  size_t count = 0;  // number of unique keys
 };
 
 struct HostDedup : Keys {
@@ -103,7 +103,8 @@ absl::StatusOr<std::function<Sample()>> PrepareGpu(const Settings&) {
   auto device = std::make_shared<DeviceDedup>();
   device->unique.resize(device->keys.size());
   device->dedup = GpuDedup::Create(device->keys.size());
-  if (device->dedup == nullptr) return absl::InternalError("dedup: the device has no room");
+  if (device->dedup == nullptr)
+    return absl::InternalError("dedup: cannot allocate on the CUDA device");
   return std::function<Sample()>([device] { return device->Measure(); });
 }
 

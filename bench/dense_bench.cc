@@ -1,8 +1,9 @@
-// dense_push, dense_pull, dense_push_pull / SIZE, round_trip/4KiB: one dense table of that size,
-// a worker's ParameterClient here, its pserver in another process.
+// {dense_push,dense_pull,dense_push_pull}/SIZE and round_trip/4KiB: one dense table of that size,
+// between a worker's ParameterClient in this process and its pserver in another.
 //
-// The limit is one TCP connection that carries messages of the same size with one pass over the
-// values at each end: copied to where they are sent from, added to an array where they arrive.
+// The limit is one TCP connection that carries messages of the same size, with one pass over the
+// values at each end: the sender copies them into its buffer, and the receiver adds them to an
+// array.
 #include <memory>
 #include <utility>
 
@@ -16,7 +17,7 @@ namespace {
 
 enum class Kind { kPush, kPull, kPushPull };
 
-constexpr size_t kWord = 64;  // an acknowledgement, a request of a pull
+constexpr size_t kWord = 64;  // size of an acknowledgement or a pull request
 constexpr uint32_t kMaxWorkers = 4;
 
 TableConfig DenseTable(size_t bytes) {
@@ -40,7 +41,7 @@ class DenseTraffic {
         new DenseTraffic(kind, bytes, in_flight, *std::move(group)));
   }
 
-  // Seconds for `messages` of each of the first `workers`.
+  // Returns the seconds for `messages` of each of the first `workers`.
   double Run(uint32_t workers, int messages) {
     return workers_->Run(workers, [this, messages](uint32_t w) {
       if (kind_ == Kind::kPush) return Push(w, messages);
@@ -53,7 +54,7 @@ class DenseTraffic {
       : kind_(kind), in_flight_(in_flight), workers_(std::move(workers)) {
     const size_t elements = bytes / sizeof(float);
     gradient_ = std::make_shared<std::vector<float>>(elements, 1e-3f);
-    // Pulls in flight together fill arrays of their own.
+    // Each pull in flight fills its own array.
     pulled_.resize(workers_->size(),
                    std::vector<std::vector<float>>(in_flight, std::vector<float>(elements)));
   }
@@ -118,7 +119,7 @@ struct Row {
   Kind kind;
   size_t bytes;
   uint32_t workers = 1;
-  bool round_trip = false;  // in us a message, not in GB/s
+  bool round_trip = false;  // measured in us per message, not in GB/s
 };
 
 std::string SizeName(size_t bytes) {
@@ -146,7 +147,7 @@ absl::StatusOr<std::function<Sample()>> Prepare(Row row, const Settings& setting
   if (settings.quick) row.bytes = std::min<size_t>(row.bytes, 2 << 20);
   const size_t total = settings.quick ? 2 * row.bytes : std::max(row.bytes * 2, size_t{256} << 20);
   const int messages = static_cast<int>(std::min<size_t>(total / row.bytes, 4000));
-  // Bounded by what a stream may queue.
+  // A stream may queue only so many bytes.
   const int in_flight = row.kind == Kind::kPushPull ? 1 : row.bytes <= 16 << 20 ? 4 : 2;
   auto traffic = DenseTraffic::Start(row.kind, row.bytes, row.workers, in_flight);
   if (!traffic.ok()) return traffic.status();

@@ -1,7 +1,7 @@
-// The floor of the standard wide&deep step: its nine matrix products alone, by oneDNN, on all
-// cores.
+// Measures the floor of the standard wide&deep step: its nine matrix products alone, by oneDNN, on
+// all cores.
 //
-// Thread safety: one thread calls; it works with OpenMP threads.
+// Thread safety: one calling thread; the work runs on OpenMP threads.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ class GemmFloor {
   // examples at once.
   GemmFloor(size_t batch, Type type, int threads);
   ~GemmFloor();
-  // Examples a second: the best of three passes of at least `seconds` in all. By processor time of
-  // this thread when threads is 1.
+  // Returns examples per second: the best of three passes that take at least `seconds` in all. With
+  // one thread, measured in processor time of the calling thread.
   double Measure(double seconds);
 
  private:

@@ -15,8 +15,8 @@ using cuda::Element;
 using cuda::Gemm;
 using cuda::NetPlan;
 
-// Of operands: small numbers in every format (f32 and bf16 0.011, fp16 1.06). Zeros would be
-// quicker than what a network multiplies.
+// The byte pattern of the operands, a small number in every format (f32 and bf16 0.011, fp16 1.06).
+// Zeros would be multiplied faster than a network's numbers.
 constexpr int kOperandByte = 0x3c;
 
 class CudaFloor : public GpuFloor {
@@ -46,7 +46,7 @@ class CudaFloor : public GpuFloor {
       SLUICE_RETURN_IF_ERROR(block->Reserve(bytes));
       SLUICE_RETURN_IF_CUDA_ERROR(cudaMemset(block->data(), kOperandByte, bytes));
     }
-    // cudaMemset may return before, and our stream does not wait for it.
+    // cudaMemset may return early, and our stream does not wait for it.
     SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
     SLUICE_RETURN_IF_ERROR(copied_.Reserve(copied));
     SLUICE_RETURN_IF_ERROR(pinned_.Reserve(copied));
@@ -71,7 +71,7 @@ class CudaFloor : public GpuFloor {
     Gemm gemm;
     gemm.a_transposed = a_transposed, gemm.b_transposed = b_transposed;
     gemm.m = m, gemm.n = n, gemm.k = k;
-    // Aligned rows: what cuBLAS likes best.
+    // cuBLAS is fastest with aligned rows.
     gemm.a = a_.data(), gemm.lda = NetPlan::Ld(a_transposed ? k : m);
     gemm.b = b_.data(), gemm.ldb = NetPlan::Ld(b_transposed ? n : k);
     gemm.c = reinterpret_cast<float*>(c_.data()), gemm.ldc = NetPlan::Ld(m);

@@ -1,6 +1,6 @@
-// The floor of a step on a GPU: its matrix products alone through cuBLAS, and its bytes from and to
-// pinned memory, one after the other (values are up before the first product begins, and row
-// gradients come down after the last).
+// Measures the floor of a step on a GPU: its matrix products alone (cuBLAS) and its copies from and
+// to pinned memory. Nothing overlaps: values are copied up before the first product, and row
+// gradients are copied down after the last.
 //
 // Thread safety: one thread.
 #pragma once
@@ -25,7 +25,7 @@ class GpuFloor {
   static absl::StatusOr<std::unique_ptr<GpuFloor>> Create(const Shape& shape,
                                                           MatmulPrecision precision);
   virtual ~GpuFloor() = default;
-  // Examples a second, over at least `seconds`; 0 when the device failed.
+  // Returns examples per second over at least `seconds`; 0 when the device failed.
   virtual double Measure(double seconds) = 0;
 };
 

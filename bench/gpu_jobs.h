@@ -1,4 +1,4 @@
-// Jobs of the rows on a GPU, their floor, and why a machine cannot measure them.
+// Makes the jobs of the GPU rows and their floor, and says why a machine cannot measure them.
 //
 // Thread safety: functions without state.
 #pragma once
@@ -15,10 +15,10 @@ namespace sluice::bench {
 // standard: 26 x 10, 400-400-400; wide: 26 x 64, 1024-512-256.
 JobConfig GpuJob(bool wide, size_t batch, const std::string& data_glob,
                  const OptimizerConfig& optimizer);
-// Of `step`, a step of that job.
+// The floor of `step`, a step of that job.
 absl::StatusOr<std::unique_ptr<GpuFloor>> GpuFloorOf(const JobConfig& job, const ModelStep& step,
                                                      MatmulPrecision precision);
-// "" where there is a device.
+// Why this machine cannot measure the GPU rows; "" when it has a device.
 std::string NoGpu();
 
 }  // namespace sluice::bench

@@ -1,7 +1,7 @@
-// train_step/gpu/{standard,wide}/batchN/{f32,tf32,bf16,fp16}: forward and backward on cuda:0,
-// from values in host memory to gradients there, as the worker calls it: rows in the network's own
-// memory, the next batch (here the same again) announced before each step. A step that overflows
-// (fp16) counts no examples.
+// train_step/gpu/{standard,wide}/batchN/{f32,tf32,bf16,fp16}: forward and backward on cuda:0, from
+// values in host memory to gradients in host memory. As in the worker, rows are in the network's
+// own memory, and the next batch (here the same one) is announced before each step. A step that
+// overflows (fp16) counts no examples.
 //
 // The limit is the step's floor (gpu_floor.h), measured in the same repetition. Without a device
 // the rows are skipped.
@@ -21,7 +21,7 @@ namespace {
 struct GpuStep {
   absl::Status Train() {
     const NetInput& input = step->input();
-    // Not the net's to hold: the step outlives it.
+    // The net need not own the batch, because the step outlives the net.
     const std::shared_ptr<const Batch> batch(std::shared_ptr<const void>(), input.batch);
     net->Announce({batch, input.row_index, input.num_rows});
     return net->TrainStep(input, 1, 0, step->gradients());
@@ -30,7 +30,7 @@ struct GpuStep {
   Sample Measure() {
     Sample sample;
     sample.limit = floor->Measure(seconds) / 1e3;
-    // fp16 may begin with a loss scale that is too large; one that never fits ends with an error.
+    // fp16 may begin with too large a loss scale. A scale that never fits is an error.
     do {
       if (!Train().ok()) return Sample();
     } while (step->gradients()->skipped);

@@ -1,7 +1,7 @@
-// kernel/RULE/f32: update rules on memory beyond the caches, one thread, in blocks of 1 MiB as a
-// pserver's.
+// kernel/RULE/f32: update rules on memory larger than the caches, one thread, in blocks of 1 MiB as
+// in a pserver.
 //
-// The limit is what one thread moves in place: a[i] += s * b[i], two arrays read and one written.
+// The limit is what one thread moves in place: a[i] += s * b[i] reads two arrays and writes one.
 #include <memory>
 #include <utility>
 

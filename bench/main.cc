@@ -15,17 +15,17 @@
 
 DEFINE_string(filter, "", "run only the rows whose name matches this regular expression");
 DEFINE_string(json, "", "also write the rows to this file");
-DEFINE_bool(quick, false, "small and few: shows that everything runs, not how fast");
+DEFINE_bool(quick, false,
+            "small sizes and few repetitions: shows that everything runs, not how fast");
 
 DEFINE_bool(in_turns, false,
-            "one repetition of each row, then the next of each: for rows that are compared with "
-            "each other (all stay prepared at once)");
-DEFINE_int32(repetitions, 0, "of figure and limit; 0: 11, with --quick 3");
-DEFINE_string(
-    train_data, "",
-    "files of Criteo TSV (absolute glob) that the train rows use instead of generated ones");
-DEFINE_bool(serve, false, "be the pserver of a benchmark (started by the benchmark itself)");
-DEFINE_int32(pserver_threads, 2, "threads of that pserver");
+            "one repetition of each row, then the next of each: for rows to be compared with each "
+            "other (all rows are prepared at the same time)");
+DEFINE_int32(repetitions, 0, "repetitions of figure and limit; 0: 11, or 3 with --quick");
+DEFINE_string(train_data, "",
+              "Criteo TSV files (absolute glob) for the train rows, instead of generated ones");
+DEFINE_bool(serve, false, "run the pserver of a benchmark (used by sluice-bench itself)");
+DEFINE_int32(pserver_threads, 2, "threads of the benchmark's pserver");
 
 namespace sluice::bench {
 namespace {
@@ -35,7 +35,7 @@ void Print(const Row& row) {
   std::fflush(stdout);
 }
 
-// The rows that were measured, with a line each.
+// Measures the rows and prints a line for each.
 absl::StatusOr<std::vector<Row>> Measure(const std::vector<const Benchmark*>& benchmarks,
                                          const Settings& settings) {
   std::vector<Row> rows;

@@ -1,9 +1,9 @@
 // model/load/10M/pserversP: seconds in which one of P pservers opens a job whose initial_model has
-// 10 million rows of 16 floats; and model/load/10M/pserversP/read: the MiB that it reads for that.
+// 10 million rows of 16 floats. model/load/10M/pserversP/read: the MiB that the pserver reads.
 //
-// The model was saved with the shards of 2 pservers. The limit of the time is one sequential pass
-// over the pserver's share of the files, in the page cache as they are; the limit of the bytes is
-// that share.
+// The model was saved with the shards of 2 pservers, and its files are in the page cache. The limit
+// of the time is one sequential pass over the pserver's share of the files; the limit of the bytes
+// is that share.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ TableConfig EmbeddingTable(uint32_t num_shards) {
   return table;
 }
 
-// A saved model in a folder of its own, which goes with it.
+// A saved model in its own folder, which the destructor removes.
 class ModelFiles {
  public:
   ~ModelFiles() {
@@ -85,7 +85,7 @@ class ModelFiles {
 
   const std::string& directory() const { return directory_; }
   uint64_t bytes() const { return bytes_; }
-  // Seconds of reading the first `bytes` of all files.
+  // Returns the seconds for reading the first `bytes` of all files.
   double ReadSequentially(uint64_t bytes) const {
     std::vector<char> buffer(1 << 20);
     const double start = Now();
@@ -107,7 +107,7 @@ class ModelFiles {
   uint64_t bytes_ = 0;
 };
 
-// Bytes that this process has asked the kernel for.
+// Bytes that this process has read through system calls.
 uint64_t BytesRead() {
   std::ifstream io("/proc/self/io");
   std::string label;
@@ -121,14 +121,14 @@ struct Opening {
   double bytes = 0;
 };
 
-// Pserver 0 of `pservers` opens a job that begins with the model.
+// Opens a job that begins with the model, as pserver 0 of `pservers`.
 absl::StatusOr<Opening> Open(const ModelFiles& model, uint32_t pservers) {
   JobSpec spec;
   spec.set_job_id("bench-2");
   spec.set_worker_num(1);
   spec.mutable_config()->set_initial_model(model.directory());
   spec.mutable_config()->mutable_strategy()->set_a_sync(true);
-  *spec.add_tables() = EmbeddingTable(std::max(16u, 4 * pservers));  // the default
+  *spec.add_tables() = EmbeddingTable(std::max(16u, 4 * pservers));  // the default number of shards
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts, CreateTableLayouts(spec.tables(), 1));
   std::vector<std::string> addresses;
   for (uint32_t p = 0; p < pservers; ++p) addresses.push_back(absl::StrCat("pserver", p));
@@ -146,7 +146,7 @@ absl::StatusOr<Opening> Open(const ModelFiles& model, uint32_t pservers) {
 }  // namespace
 
 void AddModelLoadBenchmarks(std::vector<Benchmark>* to) {
-  // All rows open one model: written for the first, removed with the benchmarks.
+  // All rows open the same model: written for the first row, removed with the benchmarks.
   const auto kept = std::make_shared<std::shared_ptr<ModelFiles>>();
   for (const uint32_t pservers : {2u, 8u}) {
     for (const bool bytes : {false, true}) {

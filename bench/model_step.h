@@ -1,4 +1,4 @@
-// Forward and backward of one batch of a job of the standard data's shape, in this process.
+// Runs forward and backward of one batch in this process, for a job on data of the standard shape.
 //
 // Thread safety: plain data.
 //
@@ -23,9 +23,9 @@ class ModelStep {
   const Model& model() const { return *model_; }
   const NetInput& input() const { return input_; }
   NetGradients* gradients() { return &gradients_; }
-  // Rows and their gradients lie there from now on, as a worker's do; null: in any memory.
+  // Keeps rows and their gradients in `memory` from now on, as a worker does; null: in any memory.
   void PutRowsInto(const std::shared_ptr<HostMemory>& memory);
-  // Of what a step takes and gives: batch with row numbers and values; gradients.
+  // The bytes that a step takes (batch with row numbers, and values) and gives (gradients).
   size_t bytes_up() const;
   size_t bytes_down() const;
 

@@ -20,7 +20,7 @@
 namespace sluice::bench {
 namespace {
 
-// Reads a line without its end; false at the end of the pipe.
+// Reads a line without its newline; false at the end of the pipe.
 bool ReadLine(int fd, std::string* line) {
   line->clear();
   for (char c; read(fd, &c, 1) == 1;) {

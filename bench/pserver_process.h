@@ -1,7 +1,7 @@
-// A pserver without scheduler in a process of its own: the other end of the end-to-end rows.
+// Runs a pserver without a scheduler in its own process: the other end of the end-to-end rows.
 //
-// The child is this binary again, with --serve: the pserver's core behind a GrpcStreamServer, as in
-// sluice-pserver. It reads its job from its standard input and ends when that closes.
+// The child is this binary with --serve: the pserver's core behind a GrpcStreamServer, as in
+// sluice-pserver. The child reads its job from standard input and ends when that closes.
 //
 // Thread safety: one thread.
 #pragma once
@@ -19,12 +19,12 @@ namespace sluice::bench {
 
 class PserverProcess {
  public:
-  // Opens a job with these tables, async, SGD and all else as the tables say, for `workers`.
+  // Opens an async job with these tables for `workers`; SGD where a table says nothing else.
   static absl::StatusOr<std::unique_ptr<PserverProcess>> Start(
       const std::vector<TableConfig>& tables, uint32_t workers);
   ~PserverProcess();
 
-  // With its route.
+  // The job's specification, with its route.
   const JobSpec& job() const { return job_; }
   pid_t pid() const { return pid_; }
 
@@ -36,7 +36,7 @@ class PserverProcess {
   int to_child_ = -1, from_child_ = -1;
 };
 
-// What the child runs: its exit code.
+// Runs the child, and returns its exit code.
 int ServePserver(int threads);
 
 }  // namespace sluice::bench

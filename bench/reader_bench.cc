@@ -1,9 +1,9 @@
-// reader/criteo: Criteo text to labels, numbers and hashed keys, one thread; the file is in the
-// system's page cache. reader/cache: the same examples from a mapped cache file, gathered in a
-// permuted order into batches of 2048.
+// reader/criteo: one thread parses Criteo text to labels, numbers and hashed keys; the file is in
+// the page cache. reader/cache: the same examples from a mapped cache file, gathered in a permuted
+// order into batches of 2048.
 //
-// The limits: one pass of memchr over the same text; one memcpy of the cache file in pieces of a
-// batch's size.
+// The limits: one pass of memchr over the same text, and one memcpy of the cache file in pieces of
+// a batch's size.
 #include <stdlib.h>
 
 #include <cstring>
@@ -57,7 +57,7 @@ class Reader {
     ClickGenerator({}).Append(0, examples, &reader->text_, &sums);
     reader->piece_.path = folder + "/train.tsv";
     SLUICE_RETURN_IF_ERROR(Env::Real()->WriteFile(reader->piece_.path, {reader->text_}));
-    // Old enough to be cached.
+    // Files that were just written are not cached.
     std::filesystem::last_write_time(
         reader->piece_.path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
     JobConfig job = CriteoJob();

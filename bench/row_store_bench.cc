@@ -1,8 +1,8 @@
-// row_store/{pull,push_RULE}/dimD: rows a second of one sparse shard in this process, one thread,
-// uniform keys: what a pserver does between a decoded frame and an encoded reply.
+// row_store/{pull,push_RULE}/dimD: rows per second of one sparse shard in this process, one thread,
+// uniform keys. This is what a pserver does between a decoded frame and an encoded reply.
 //
-// The limit is a bare absl::flat_hash_map from key to an array of floats under the same keys: each
-// looked up, its values copied out or updated in a plain loop.
+// The limit is a bare absl::flat_hash_map from key to an array of floats with the same keys: each
+// key is looked up, and its values are copied out or updated in a plain loop.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -67,7 +67,7 @@ class RowStoreWork {
     }
   }
 
-  // Millions of rows a second.
+  // Returns millions of rows per second.
   Sample Measure() {
     const double rows = static_cast<double>(batches_.size() * kBatch) / 1e6;
     Sample sample;
@@ -89,7 +89,7 @@ class RowStoreWork {
  private:
   static constexpr size_t kFloats = kWork == Work::kAdagrad ? 2 * kDim : kDim;
 
-  // With the copies of keys and gradients that decoding a frame makes.
+  // Includes the copies of keys and gradients that decoding a frame makes.
   void Push(const std::vector<uint64_t>& keys) {
     part_.rows = static_cast<uint32_t>(keys.size());
     part_.keys.assign(keys.begin(), keys.end());

@@ -1,9 +1,9 @@
 // row_store/growth/dim8_adagrad: the longest pause, in milliseconds, while one row store grows to
-// 50 million rows; and row_store/resident/dim8_adagrad: what it then keeps in memory, in GiB.
+// 50 million rows. row_store/resident/dim8_adagrad: the memory that the store then keeps, in GiB.
 //
-// A pause is the processor time of 64 insertions, one after the other: pages, blocks and the
-// index's growth, but not the time that this thread was not run. Its limit is the goal, 5 ms. The
-// limit of the memory is the payload: key, weights and state of every row.
+// A pause is the processor time of 64 successive insertions: it includes pages, blocks and the
+// index's growth, but not the time in which the thread did not run. Its limit is the goal, 5 ms.
+// The limit of the memory is the payload: key, weights and state of every row.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // scheduler/{poll_p50,poll_p99,cpu}/members1000/jobs200: a real SchedulerLoop without gRPC. 980
-// workers and 20 pservers report every second, 140 jobs of 7 workers run and 60 queue, and these
-// calls wait all the time: a poll a member, three ranks of each running job for its next phase, and
-// a watcher a job. Every report of a worker brings a loss and wakes its job's watcher.
+// workers and 20 pservers report every second; 140 jobs of 7 workers run and 60 queue. These calls
+// wait all the time: one poll per member, three ranks of each running job for its next phase, and
+// one watcher per job. Every report of a worker brings a loss and wakes its job's watcher.
 //
-// poll_*: how long a report takes, in us, until its caller is answered or waits. cpu: percent of
-// one core that the scheduler takes. The limits are its messages alone: to write and to read the
-// same requests and answers, which any service does beside the decisions.
+// poll_*: microseconds from a report until its caller is answered or waits. cpu: percent of one
+// core that the scheduler uses. The limits are the messages alone: writing and reading the same
+// requests and answers, which any service must do besides deciding.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr uint32_t kPservers = 20, kWorkers = 980, kJobs = 200, kWorkersAJob = 7;
 constexpr uint32_t kRunning = kWorkers / kWorkersAJob;
-constexpr uint32_t kWaitingRanks = 3;  // of a running job
+constexpr uint32_t kWaitingRanks = 3;  // in each running job
 constexpr uint32_t kHeartbeatMs = 1000, kLongWaitMs = 30000;
 
 double ProcessSeconds() {
@@ -52,7 +52,7 @@ class SchedulerLoad {
   explicit SchedulerLoad(std::string folder)
       : folder_(std::move(folder)), loop_(std::make_unique<SchedulerLoop>(Options(folder_))) {}
   ~SchedulerLoad() {
-    loop_.reset();  // answers all calls
+    loop_.reset();  // first, because it answers all waiting calls
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
   }
@@ -68,7 +68,7 @@ class SchedulerLoad {
     while (Now() < end && phases_ < kRunning * kWorkersAJob) Answer(Now() + 0.1);
     if (phases_ < kRunning * kWorkersAJob)
       return absl::InternalError(absl::StrCat("scheduler: ", phases_, " ranks have begun in 60 s"));
-    Answer(Now() + 2);  // heartbeats find their pace
+    Answer(Now() + 2);  // let the heartbeats settle
     return absl::OkStatus();
   }
 
@@ -94,7 +94,7 @@ class SchedulerLoad {
     figures.message_p50_us = Percentile(&messages_us_, 0.5);
     figures.message_p99_us = Percentile(&messages_us_, 0.99);
     figures.message_cpu_percent = 100 * message_seconds_ / wall;
-    // Too few: the scheduler does not keep up, or members were lost.
+    // Too few reports mean that the scheduler does not keep up, or that members were lost.
     const double expected = (kPservers + kWorkers) * wall * 1000 / kHeartbeatMs;
     if (reports_us_.size() < expected / 2) {
       std::fprintf(stderr, "scheduler: %zu reports in %.1f s, expected %.0f\n", reports_us_.size(),
@@ -164,7 +164,7 @@ class SchedulerLoad {
     return absl::OkStatus();
   }
 
-  // Takes answers and asks again until `end`.
+  // Takes answers and repeats the calls until `end`.
   void Answer(double end) {
     for (;;) {
       Answered answered;
@@ -194,7 +194,7 @@ class SchedulerLoad {
     answers_.push_back(std::move(answered));
     changed_.notify_one();
   }
-  // A call into the loop; its wall time in us goes to `to`.
+  // Makes a call into the loop and adds its wall time in us to `to`.
   template <class Call>
   void Timed(std::vector<double>* to, const Call& call) {
     const double wall = Now(), processor = ThreadNow();
@@ -203,7 +203,7 @@ class SchedulerLoad {
     in_calls_ += ThreadNow() - processor;
     if (to != nullptr) to->push_back(1e6 * (Now() - wall));
   }
-  // The limit: the two messages of a call, written and read.
+  // Measures the limit: writes and reads the two messages of a call.
   template <class Request, class Reply>
   void Weigh(const Request& request, const Reply& reply, std::vector<double>* to) {
     if (!measuring_) return;
@@ -307,7 +307,7 @@ class SchedulerLoad {
   const std::string folder_;
   std::deque<Member> members_;
   std::vector<std::unique_ptr<WatchJobRequest>> watches_;
-  uint32_t phases_ = 0;  // ranks that have their first phase
+  uint32_t phases_ = 0;  // ranks that have received their first phase
   bool measuring_ = false;
   double in_calls_ = 0, message_seconds_ = 0;
   std::vector<double> reports_us_, messages_us_;
@@ -315,7 +315,7 @@ class SchedulerLoad {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Answered> answers_;
-  std::unique_ptr<SchedulerLoop> loop_;  // its answers come until it is gone
+  std::unique_ptr<SchedulerLoop> loop_;  // answers calls until it is destroyed
 };
 
 absl::StatusOr<std::shared_ptr<SchedulerLoad>> BeginLoad() {

@@ -1,8 +1,8 @@
-// sparse_pull, sparse_push / dimD / {uniform, zipf}: unique rows a second between a worker's
-// ParameterClient here and its pserver in another process.
+// {sparse_pull,sparse_push}/dimD/{uniform,zipf}: unique rows per second between a worker's
+// ParameterClient in this process and its pserver in another.
 //
-// uniform: keys of a filled table, each as likely as any other. zipf: keys drawn with frequency
-// 1 / rank, duplicates left out. The limit is the same work on a row store in this process, one
+// uniform: all keys of a filled table are equally likely. zipf: keys are drawn with frequency
+// 1 / rank, without duplicates. The limit is the same work on a row store in this process, one
 // thread.
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ namespace sluice::bench {
 namespace {
 
 constexpr int kInFlight = 4;
-constexpr size_t kBatches = 32;  // different ones, again and again
+constexpr size_t kBatches = 32;  // different batches, used in turn
 constexpr float kRate = 1e-3f;
 
 struct Row {
@@ -69,7 +69,7 @@ TableConfig SparseTable(const Row& row) {
   return table;
 }
 
-// Keys of one batch, distinct.
+// Returns the distinct keys of one batch.
 std::vector<uint64_t> DrawBatch(const Row& row, std::mt19937_64* random) {
   std::unordered_set<uint64_t> seen;
   std::vector<uint64_t> keys;
@@ -96,14 +96,14 @@ class SparseTraffic {
     return traffic;
   }
 
-  // Seconds for `batches` of each of the first `workers`.
+  // Returns the seconds for `batches` of each of the first `workers`.
   double Run(uint32_t workers, int batches) {
     return workers_->Run(workers, [this, batches](uint32_t w) {
       return row_.push ? Push(w, batches) : Pull(w, batches);
     });
   }
 
-  // The same on the table of this process.
+  // The same for the table in this process.
   double RunHere(int batches) {
     const double start = Now();
     for (int b = 0; b < batches; ++b) {
@@ -140,7 +140,7 @@ class SparseTraffic {
     return set;
   }
 
-  // Every row exists, here and there.
+  // Creates every row, in this process and at the pserver.
   void Fill() {
     workers_->Run(1, [this](uint32_t) {
       absl::Status status;

@@ -12,10 +12,10 @@
 namespace sluice::bench {
 namespace {
 
-constexpr uint64_t kValues = 100000;  // of one category; what would be rarer shares the last one
+constexpr uint64_t kValues = 100000;  // per category; rarer values share the last one
 constexpr double kExponent = 1.2;
 
-// Numbers in [0, 1) from a stream of hashes.
+// Draws numbers in [0, 1) from a stream of hashes.
 class Stream {
  public:
   Stream(uint64_t seed, uint64_t example) : state_(CombineHash(seed, example)) {}
@@ -23,7 +23,7 @@ class Stream {
     state_ += 0x9E3779B97F4A7C15u;
     return static_cast<double>(MixHash(state_) >> 11) * 0x1p-53;
   }
-  // About normal: the sum of twelve uniform numbers.
+  // Roughly normal: the sum of twelve uniform numbers.
   double Normal() {
     double sum = -6;
     for (int i = 0; i < 12; ++i) sum += Uniform();
@@ -34,7 +34,7 @@ class Stream {
   uint64_t state_;
 };
 
-// Cumulative frequency of ranks 1, 2, ...; the last takes what is left of the endless series.
+// Cumulative frequencies of ranks 1, 2, ...; the last rank takes the rest of the infinite series.
 const std::vector<double>& ZipfTable() {
   static const auto* table = [] {
     auto* sums = new std::vector<double>(kValues);

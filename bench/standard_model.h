@@ -18,8 +18,8 @@ constexpr int kStandardNumbers = 13;
 constexpr int kStandardCategories = 26;
 constexpr int kStandardDim = 10;
 
-// One example: log-normal counts and categories whose frequency falls as rank^-1.2; every value is
-// a function of (seed, example).
+// Makes one example: log-normal counts, and categories whose frequency falls as rank^-1.2. Every
+// value is a function of (seed, example).
 struct StandardExample {
   int label = 0;
   uint32_t numbers[kStandardNumbers];
@@ -27,15 +27,15 @@ struct StandardExample {
 };
 StandardExample MakeExample(uint64_t seed, uint64_t example);
 
-// `files` files DIR/part-N.tsv of Criteo TSV with `examples` lines in all.
+// Writes `files` files DIR/part-N.tsv of Criteo TSV with `examples` lines in all.
 absl::Status WriteStandardData(const std::string& dir, uint64_t examples, int files);
 
-// The job but for strategy and output_dir. Nothing is saved at its end.
+// Returns the job without strategy and output_dir. The job saves no model.
 JobConfig StandardJob(const std::string& data_glob, uint32_t batch_size,
                       const OptimizerConfig& optimizer);
 
-// A batch of it in memory, unique keys numbered in `row_index` by first occurrence: the number of
-// them is returned.
+// Makes a batch of the data in memory. Unique keys are numbered in `row_index` by first occurrence;
+// returns how many there are.
 size_t MakeStandardBatch(size_t n, Batch* batch, std::vector<uint32_t>* row_index);
 
 }  // namespace sluice::bench

@@ -1,5 +1,5 @@
-// stream_round_trip/4KiB and stream_push/4MiB: streams of grpc_transport over loopback, client and
-// server here.
+// stream_round_trip/4KiB and stream_push/4MiB: streams of grpc_transport over loopback, with client
+// and server in this process.
 //
 // The limits are the same exchange over one plain TCP connection.
 #include <memory>
@@ -15,7 +15,7 @@
 namespace sluice::bench {
 namespace {
 
-// Answers every message with `answer_bytes` bytes of its own.
+// Answers every message with `answer_bytes` bytes.
 class Answerer : public StreamHandler {
  public:
   Answerer(std::shared_ptr<Stream> stream, std::shared_ptr<const std::vector<char>> answer)
@@ -53,7 +53,7 @@ class GrpcLoopback {
     server_.Shutdown();
   }
 
-  // As TcpLoopback::Run.
+  // Like TcpLoopback::Run.
   double Run(int messages, int in_flight) {
     {
       MutexLock lock(&mutex_);
@@ -96,7 +96,7 @@ struct Shape {
   int messages, quick_messages, in_flight;
 };
 
-// `figure` turns seconds into the row's unit.
+// `figure` converts seconds to the row's unit.
 Benchmark StreamBenchmark(std::string name, std::string unit, std::string limit_name, Shape shape,
                           std::function<double(int messages, double seconds)> figure) {
   Benchmark benchmark{std::move(name), std::move(unit), std::move(limit_name), nullptr};

@@ -34,7 +34,7 @@ std::string CpuName() {
   return "unknown CPU";
 }
 
-// The repetitions of one row, one at a time.
+// Runs the repetitions of one row, one at a time.
 class Measurement {
  public:
   // Prepares, and measures once to warm up.
@@ -138,9 +138,11 @@ std::string DescribeMachine(const Settings& settings) {
       CpuName(), ", ", std::thread::hardware_concurrency(), " CPUs; build type ", SLUICE_BUILD_TYPE,
       "; malloc: ", settings.malloc, "; median of ", settings.repetitions, " repetitions\n");
 #ifndef NDEBUG
-  absl::StrAppend(&text, "WARNING: asserts are on: these are not the figures of a release build\n");
+  absl::StrAppend(&text,
+                  "WARNING: asserts are on: do not compare with figures of a release build\n");
 #endif
-  if (settings.quick) absl::StrAppend(&text, "WARNING: --quick: too short to compare\n");
+  if (settings.quick)
+    absl::StrAppend(&text, "WARNING: --quick: figures are too rough to compare\n");
   return text;
 }
 
@@ -155,7 +157,7 @@ std::string TableLine(const Row& row) {
 }
 
 std::string ToJson(const std::vector<Row>& rows) {
-  // Names and units are our own constants: nothing in them needs escaping.
+  // Names and units are our own constants, so nothing needs escaping.
   return absl::StrCat(
       "[\n",
       absl::StrJoin(

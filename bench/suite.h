@@ -1,4 +1,4 @@
-// Rows of the benchmark: each a figure beside the limit that the same run measured for it.
+// Measures the rows of the benchmark: each is a figure beside the limit measured in the same run.
 //
 // Thread safety: one thread.
 #pragma once
@@ -12,11 +12,11 @@
 namespace sluice::bench {
 
 struct Settings {
-  bool quick = false;    // small and few: shows that everything runs, not how fast
+  bool quick = false;    // small sizes, few repetitions: shows that everything runs, not how fast
   int repetitions = 11;  // of figure and limit, one after the other
-  // Criteo TSV for the train rows, an absolute glob; empty: made for the run.
+  // Criteo TSV for the train rows, an absolute glob; empty: generated for the run.
   std::string train_data;
-  std::string malloc = "as it comes";  // what was asked of it
+  std::string malloc = "as it comes";  // the malloc settings of this process, for the report
 };
 
 // One repetition: figure and limit in the row's unit.
@@ -31,8 +31,8 @@ struct Row {
   double value = 0;  // median
   double limit = 0;  // median
   std::string limit_name;
-  double ratio =
-      0;  // value / limit: below 1 for rates (higher is better), above 1 for times (lower is)
+  // value / limit: below 1 for rates (higher is better), above 1 for times (lower is better).
+  double ratio = 0;
   int repetitions = 0;
   double min = 0, max = 0;  // of value
 };
@@ -41,24 +41,24 @@ struct Benchmark {
   std::string name;
   std::string unit;
   std::string limit_name;
-  // Prepares, then returns the function that measures once; what it captured goes with it.
+  // Prepares, and returns the function that measures once and owns what was prepared.
   std::function<absl::StatusOr<std::function<Sample()>>(const Settings&)> prepare;
-  // Rows that take many seconds and warm up by themselves: so many repetitions at most (quick:
-  // one), none to warm up. 0: as said.
+  // For rows that take many seconds and warm up by themselves: at most this many repetitions (one
+  // with quick) and none to warm up. 0: as in Settings.
   int few_repetitions = 0;
-  // Why this machine cannot measure the row, e.g. "no CUDA device"; empty: it can. Unset: it can.
+  // Says why this machine cannot measure the row, e.g. "no CUDA device". Empty or unset: it can.
   std::function<std::string()> unfit;
 };
 
-// One repetition to warm up, then `settings.repetitions` that count. Errors name the row; a value
-// of 0 or less says that the measurement failed (and said why): INTERNAL.
+// Runs one repetition to warm up, then `settings.repetitions` that count. Errors name the row.
+// INTERNAL when a value is 0 or less: the measurement has failed and printed why.
 absl::StatusOr<Row> Run(const Benchmark& benchmark, const Settings& settings);
-// The same for several, which take turns: a repetition of each, then the next of each. All stay
-// prepared at once.
+// Like Run for several rows that take turns: one repetition of each, then the next of each. All
+// rows are prepared at the same time.
 absl::StatusOr<std::vector<Row>> RunInTurns(const std::vector<const Benchmark*>& benchmarks,
                                             const Settings& settings);
 
-// What each file of rows adds.
+// Each adds the rows of one file.
 void AddKernelBenchmarks(std::vector<Benchmark>* to);
 void AddRowStoreBenchmarks(std::vector<Benchmark>* to);
 void AddRowStoreGrowthBenchmarks(std::vector<Benchmark>* to);
@@ -73,7 +73,7 @@ void AddGpuTrainStepBenchmarks(std::vector<Benchmark>* to);
 void AddTrainBenchmarks(std::vector<Benchmark>* to);
 void AddSchedulerBenchmarks(std::vector<Benchmark>* to);
 
-// Two lines that say what the figures were measured on; warns when asserts are compiled in.
+// Describes in two lines what the figures were measured on; warns when asserts are compiled in.
 std::string DescribeMachine(const Settings& settings);
 std::string TableHeader();
 std::string TableLine(const Row& row);

@@ -41,7 +41,7 @@ constexpr size_t kPiece = 128 << 10;
 
 }  // namespace
 
-// One end's arrays. A small message or answer is a word, not values: no pass.
+// One end's arrays. Small messages and answers carry no values, so there is no pass over them.
 struct TcpLoopback::End {
   End(const Shape& shape, size_t out_bytes, size_t in_bytes)
       : out(out_bytes / sizeof(float)),
@@ -93,7 +93,9 @@ absl::StatusOr<std::unique_ptr<TcpLoopback>> TcpLoopback::Create(Shape shape) {
   const int server = connected ? accept(listener, nullptr, nullptr) : -1;
   const std::string why = std::strerror(errno);
   close(listener);
-  if (server < 0) return absl::UnavailableError(absl::StrCat("no TCP over loopback: ", why));
+  if (server < 0)
+    return absl::UnavailableError(
+        absl::StrCat("cannot open a TCP connection over loopback: ", why));
   const int on = 1;
   setsockopt(loopback->client_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -1,8 +1,8 @@
-// Plain TCP over loopback between two threads, each on a CPU of its own as two hosts would be: the
-// limit of everything that goes through a socket. (Where the system puts both on one CPU, a round
-// trip of small messages is a mere switch of threads.)
+// Measures plain TCP over loopback between two threads: the limit of everything that goes through a
+// socket. Each thread has its own CPU, as two hosts would. On a shared CPU, a round trip of small
+// messages would be a mere switch of threads.
 //
-// Thread safety: one thread calls; the peer is a thread of its own.
+// Thread safety: one calling thread; the peer runs on its own thread.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,17 @@ class TcpLoopback {
   struct Shape {
     size_t message_bytes = 0;  // a multiple of 4
     size_t answer_bytes = 0;   // a multiple of 4
-    // One pass over the values of messages and answers at each end: the sender reads its array or
-    // copies it, the receiver adds what came to an array of its own, in pieces that are in cache.
+    // Makes one pass over the values of messages and answers at each end: the sender reads or
+    // copies its array, and the receiver adds what arrives to its own array, in pieces that are in
+    // cache.
     bool pass = false;
   };
-  // The peer reads messages and answers each.
+  // Starts the peer, which reads messages and answers each.
   static absl::StatusOr<std::unique_ptr<TcpLoopback>> Create(Shape shape);
   ~TcpLoopback();
 
-  // Seconds for `messages` of them with at most `in_flight` unanswered. With answers that do not
-  // fit in a socket's buffers: 1.
+  // Returns the seconds for `messages` messages with at most `in_flight` unanswered. REQUIRES:
+  // in_flight is 1 when the answers do not fit in a socket's buffers.
   double Run(int messages, int in_flight);
 
  private:

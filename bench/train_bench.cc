@@ -1,15 +1,15 @@
-// train/MODE/batchN/OPTIMIZER/{f32,bf16}: thousand examples a second of a whole job, `sluice
-// launch` with one pserver and two workers of one thread each, on generated data of Criteo's shape;
-// train/async/batch2048/sgd/f32/pservers4, the same work spread over four; .../hot_rows, with a
-// hot_row_cache of the default size and staleness; and .../text, which parses its data in every
+// train/MODE/batchN/OPTIMIZER/{f32,bf16}: thousand examples per second of a whole job: `sluice
+// launch` with one pserver and two workers of one thread each, on generated data of Criteo's shape.
+// Variants of train/async/batch2048/sgd/f32: pservers4 spreads the work over four pservers;
+// hot_rows has a hot_row_cache of the default size and staleness; text parses its data in every
 // epoch instead of mapping the cache.
 //
-// train/gpu/async/{standard,wide}/batchN: one worker on cuda:0 (`--gpus=0`) and one pserver, SGD.
-// Without a device they are skipped.
+// train/gpu/async/{standard,wide}/batchN: one worker on cuda:0 (`--gpus=0`), SGD. Without a device
+// these rows are skipped.
 //
-// The figure is that of the last epoch: processes are up, caches are warm. The limit is the step's
-// nine matrix products alone on all cores, or on a GPU the floor of gpu_floor.h, measured before
-// and after in the same repetition.
+// The figure is that of the last epoch, when processes are up and caches are warm. The limit is the
+// step's nine matrix products alone on all cores, or on a GPU the floor of gpu_floor.h. It is
+// measured before and after the job in the same repetition.
 #include <fcntl.h>
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/text_format.h>
@@ -54,11 +54,11 @@ struct Shape {
   bool cache = true;   // false: each epoch parses the text
 };
 
-// One thread does not read, and one stream to one pserver does not answer, as fast as a GPU trains.
+// A GPU trains faster than one thread reads, and than one stream to one pserver answers.
 constexpr uint32_t kGpuReaders = 8;
 constexpr int kGpuPservers = 4;
 
-// A folder that goes with its owner.
+// A folder that the destructor removes.
 class TemporaryFolder {
  public:
   static absl::StatusOr<std::shared_ptr<TemporaryFolder>> Create() {
@@ -78,7 +78,8 @@ class TemporaryFolder {
   const std::string path_;
 };
 
-// Runs a program of the folder of this one to its end; what it prints goes to `log`. Its exit code.
+// Runs a program from this program's folder to its end. Its output goes to `log`. Returns its exit
+// code.
 int RunProgram(const std::string& program, const std::vector<std::string>& arguments,
                const std::string& log) {
   const std::string path =
@@ -107,7 +108,7 @@ std::string ReadAll(const std::string& path) {
   return text.str();
 }
 
-// Data that the rows of one process share.
+// Training data that the rows of one process share.
 absl::StatusOr<std::shared_ptr<TemporaryFolder>> Data(uint64_t examples) {
   static std::weak_ptr<TemporaryFolder> shared;
   if (auto data = shared.lock()) return data;
@@ -119,9 +120,10 @@ absl::StatusOr<std::shared_ptr<TemporaryFolder>> Data(uint64_t examples) {
 
 class TrainRun {
  public:
-  // Examples a second, over so many seconds.
+  // Returns examples per second, over that many seconds.
   using Floor = std::function<double(double seconds)>;
-  // `flags` of sluice launch say mode, pservers and workers. Made data lies in `data`, else null.
+  // `flags` give sluice launch the mode, pservers and workers. `data` holds generated data, or
+  // null.
   TrainRun(std::shared_ptr<TemporaryFolder> data, std::vector<std::string> flags,
            const JobConfig& job, bool quick, Floor floor)
       : data_(std::move(data)),
@@ -178,7 +180,7 @@ class TrainRun {
 };
 
 struct TrainData {
-  std::shared_ptr<TemporaryFolder> made;  // null: given
+  std::shared_ptr<TemporaryFolder> made;  // null: the data was given by a flag
   std::string files;
 };
 absl::StatusOr<TrainData> DataFor(const Settings& settings) {
@@ -233,7 +235,7 @@ Benchmark GpuTrainBenchmark(bool wide, uint32_t batch, const OptimizerConfig& op
     SLUICE_ASSIGN_OR_RETURN(const TrainData data, DataFor(settings));
     JobConfig job = GpuJob(wide, batch, data.files, optimizer);
     job.set_worker_num(1);
-    job.mutable_train()->clear_threads();  // its copies have all cores
+    job.mutable_train()->clear_threads();  // its copies may use all cores
     job.mutable_train()->set_reader_threads(kGpuReaders);
     job.mutable_train()->set_pipeline_depth(2);
     SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelStep> step,

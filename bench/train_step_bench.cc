@@ -1,8 +1,8 @@
 // train_step/{async,sync}/batchN/f32: forward and backward of the standard model in this process,
 // one thread.
 //
-// The limit is the step's nine matrix products alone, on one thread, for as many examples. Both by
-// processor time.
+// The limit is the step's nine matrix products alone, on one thread, for as many examples. Both are
+// measured in processor time.
 #include <memory>
 #include <utility>
 
@@ -23,7 +23,7 @@ class TrainStep {
     OptimizerConfig sgd;
     sgd.mutable_sgd();
     auto step = std::make_shared<TrainStep>(batch, seconds);
-    // Sync: two workers' global batch in sixteen pieces.
+    // Sync: the global batch of two workers in sixteen pieces.
     SLUICE_ASSIGN_OR_RETURN(step->step_, ModelStep::Create(StandardJob("none.tsv", batch, sgd),
                                                            batch, sync ? 2 * batch / 16 : 0));
     SLUICE_ASSIGN_OR_RETURN(step->net_, step->step_->model().CreateNet(CpuNet(1, batch)));

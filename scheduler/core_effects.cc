@@ -9,7 +9,7 @@ void CoreEffects::DesiredChanged(Member* member) {
 
 void CoreEffects::StatusChanged(Job* job) {
   ++job->status_version;
-  // Whoever is woken now sees the progress as well.
+  // The calls that this wakes see the progress as well.
   job->progress_untold = false;
   changed_.push_back(WaitKey::Status(job->job_id));
 }

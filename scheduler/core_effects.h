@@ -1,8 +1,8 @@
-// What an event leads to outside of the core: files to write, and waiting calls to look at.
+// Collects what an event causes outside the core: files to write, and waiting calls to check.
 //
-// Every change of a member's desired state or of a job's status is noted here, so that its version
-// never changes without waking the calls that wait for it. Records that the scheduler must persist
-// belong here, too: they are collected with the decision that they describe.
+// Every change of a member's desired state or of a job's status is noted here. So a version never
+// changes without waking the calls that wait for it. Records that the scheduler must persist belong
+// here, too: they are collected with the decision that they describe.
 //
 // Thread safety: one thread.
 #pragma once
@@ -44,17 +44,17 @@ class CoreEffects {
  public:
   // Raises the version of the member's desired state.
   void DesiredChanged(Member* member);
-  // Its calls have an error for an answer.
+  // Wakes the member's calls; each is answered with an error.
   void MemberGone(uint64_t member_id) { changed_.push_back(WaitKey::Desired(member_id)); }
   // Raises the version of the job's status.
   void StatusChanged(Job* job);
   void PhaseChanged(const Job& job) { changed_.push_back(WaitKey::Phase(job.job_id)); }
-  // The job is no longer known.
+  // The scheduler no longer knows the job.
   void JobForgotten(const std::string& job_id);
 
   void Write(OutputAction action) { actions_.push_back(std::move(action)); }
 
-  // What has gathered since the last call. A key may occur twice.
+  // Everything collected since the last call. A key may occur twice.
   std::vector<OutputAction> TakeActions() { return std::exchange(actions_, {}); }
   std::vector<WaitKey> TakeChanged() { return std::exchange(changed_, {}); }
 

@@ -25,10 +25,10 @@ bool ConsumeNumber(absl::string_view* text) {
   return digits > 0;
 }
 
-// EventFile and Complete give such names: <prefix><seconds>.<host>, then a number for each time
-// that the name was taken. Copies that people make have other endings. A job may have run on
-// another host before, whose name is taken to be one word without dots: "h.bak" is a copy of a
-// curve of host "h", and so is "h-old" on that host.
+// True for names that EventFile and Complete give: <prefix><seconds>.<host>, then a number for each
+// time that the name was taken. Copies that people make end differently. The curve may come from
+// another host, whose name is assumed to be one word without dots. So "h.bak" counts as a copy of
+// a curve of host "h", and on host "h" so does "h-old".
 bool IsCurveName(absl::string_view name, absl::string_view host) {
   if (!absl::ConsumePrefix(&name, EventFile::kPrefix) || !ConsumeNumber(&name) ||
       !absl::ConsumePrefix(&name, ".")) {
@@ -76,7 +76,7 @@ absl::Status CurveFiles::Complete() {
   std::string name = path.substr(path.rfind('/') + 1);
   events_ = nullptr;
   if (folder_ != dir_) {
-    // Jobs that began in one second on one host give their files one name.
+    // Two jobs that begin in the same second on the same host choose the same name.
     while (env_->Exists(absl::StrCat(dir_, "/", name))) name += ".1";
     SLUICE_RETURN_IF_ERROR(env_->RenameFile(path, absl::StrCat(dir_, "/", name)));
   }
@@ -85,7 +85,7 @@ absl::Status CurveFiles::Complete() {
   for (const std::string& folder : names) {
     if (!IsRerunName(folder)) continue;
     RemoveOthers(absl::StrCat(dir_, "/", folder), "");
-    env_->RemoveDir(absl::StrCat(dir_, "/", folder)).IgnoreError();  // when it is empty by now
+    env_->RemoveDir(absl::StrCat(dir_, "/", folder)).IgnoreError();  // fails unless empty
   }
   return absl::OkStatus();
 }

@@ -1,9 +1,8 @@
-// The event file of a job beside those that earlier jobs left in its folder.
+// Keeps a job's event file apart from those that earlier jobs left in its folder.
 //
-// TensorBoard draws all event files of one folder as one run. So the curve of a job is apart until
-// it is complete: where the folder holds an earlier one, it grows in a subfolder `rerun-N`, which
-// TensorBoard shows as a run of its own. Complete puts it in the place of the earlier curves; of a
-// job that ends otherwise it stays in its subfolder.
+// TensorBoard draws all event files of one folder as one run. When the folder holds an earlier
+// curve, the new one grows in a subfolder `rerun-N`, which TensorBoard shows as a run of its own.
+// Complete replaces the earlier curves with it. If Complete is not called, it stays in `rerun-N`.
 //
 // Thread safety: one thread.
 #pragma once
@@ -21,14 +20,14 @@ namespace sluice {
 
 class CurveFiles {
  public:
-  // `dir` exists. `env` outlives the curve.
+  // `env` outlives the curve. REQUIRES: `dir` exists.
   static absl::StatusOr<std::unique_ptr<CurveFiles>> Begin(Env* env, const std::string& dir,
                                                            const std::string& host, absl::Time now);
   EventFile* events() { return events_.get(); }
 
-  // No points follow. Moves the file to `dir`; then event files that Sluice wrote before, there and
-  // in subfolders of reruns, are removed. What cannot be removed stays, and so do copies under
-  // names that Sluice does not give.
+  // Moves the file to `dir`, then removes the event files that earlier jobs wrote there and in
+  // `rerun-N` subfolders. Files that cannot be removed stay, and so do copies under names that
+  // Sluice does not use. No points may be added afterwards.
   absl::Status Complete();
 
  private:
@@ -38,7 +37,7 @@ class CurveFiles {
 
   Env* const env_;
   const std::string dir_, host_;
-  std::string folder_;  // of the event file
+  std::string folder_;  // where the event file is
   std::unique_ptr<EventFile> events_;
 };
 

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Separates the order of the tasks from everything else that is drawn from the seed.
+// Keeps the order of the tasks independent of everything else that is drawn from the seed.
 constexpr uint64_t kTaskOrder = 0x7461736B;
 
 }  // namespace
@@ -74,6 +74,7 @@ void DataTasks::BeginEpoch(uint32_t epoch) {
 
 absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
   LastAnswer& last = last_[request.rank()];
+  // A rank that lost the reply asks again. Leasing it another task would leave the first untrained.
   if (request.number() != 0 && request.number() == last.number) return last.reply;
   const absl::Status acknowledged = Acknowledge(request);
   if (!acknowledged.ok()) return acknowledged;
@@ -119,8 +120,8 @@ absl::Status DataTasks::CheckEnded(uint32_t rank) const {
   for (size_t i = 0; i < leases_.size(); ++i) {
     if (leases_[i].state == State::kLeased && leases_[i].rank == rank) {
       return absl::FailedPreconditionError(
-          absl::StrCat("rank ", rank, " ends its epoch, but task ", i + 1,
-                       " that was leased to it is not acknowledged"));
+          absl::StrCat("rank ", rank, " ended its epoch without acknowledging task ", i + 1,
+                       ", which was leased to it"));
     }
   }
   return absl::OkStatus();

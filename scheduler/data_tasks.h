@@ -1,11 +1,13 @@
 // Async and Geo: the training data as pieces ("tasks") that are leased to the ranks of a job.
 //
-// A rank may hold several tasks (it reads ahead). When no task is left to lease, a rank's epoch is
-// done even while it or others still train what they hold: the phase ends only when every rank has
-// said so.
+// A rank reads ahead, so it may hold several tasks. EPOCH_DONE tells a rank that no task is left to
+// lease, even while it or others still train what they hold. The phase ends only when every rank
+// has reported its end.
 //
-// Invariants: the tasks of a file cover each of its bytes exactly once; a task has the same id in
-// every epoch; within an epoch a task is leased once and acknowledged at most once.
+// Invariants:
+// - The tasks of a file cover each of its bytes exactly once.
+// - A task has the same id in every epoch.
+// - Within an epoch a task is leased once and acknowledged at most once.
 //
 // Thread safety: one thread.
 #pragma once
@@ -23,10 +25,10 @@ namespace sluice {
 
 struct IndexedFile {
   DataFile file;
-  uint32_t rank = 0;  // that reported it
+  uint32_t rank = 0;  // the rank that reported the file
 };
 
-// 1/16 of the data a worker, at least 64 KiB and at most 16 MiB.
+// 1/16 of each worker's share of the data, at least 64 KiB and at most 16 MiB.
 uint64_t DefaultTaskBytes(uint64_t total_bytes, uint32_t worker_num);
 
 class DataTasks {
@@ -44,14 +46,14 @@ class DataTasks {
   const std::vector<DataTask>& tasks() const { return tasks_; }  // tasks()[i].id() == i + 1
 
   void BeginEpoch(uint32_t epoch);
-  // Acknowledges request.finished_task, then leases. A request repeated with its number gets its
-  // answer again. FAILED_PRECONDITION when the finished task was not leased to this rank in this
-  // epoch.
+  // Acknowledges request.finished_task, then leases a task. A request that repeats its number gets
+  // the same answer again. FAILED_PRECONDITION when the finished task was not leased to this rank
+  // in this epoch.
   absl::StatusOr<NextTaskReply> Next(const NextTaskRequest& request);
 
-  // Nothing is held unacknowledged by the rank: its epoch may end.
+  // OK when the rank has acknowledged every task that it leased, so that its epoch may end.
   absl::Status CheckEnded(uint32_t rank) const;
-  // Every task of the epoch was acknowledged.
+  // OK when every task of the epoch was acknowledged.
   absl::Status CheckComplete() const;
 
  private:
@@ -72,7 +74,7 @@ class DataTasks {
   std::vector<DataTask> tasks_;
   std::vector<uint32_t> owner_;  // by task: the rank that reported its file
   std::vector<Lease> leases_;    // by task
-  // Free tasks in order: one queue, or one a rank when pinned.
+  // Free tasks in order: one queue, or one per rank when pinned.
   std::vector<std::deque<uint32_t>> free_;
   std::vector<LastAnswer> last_;  // by rank
 };

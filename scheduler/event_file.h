@@ -1,9 +1,11 @@
-// A TensorBoard event file: scalars by tag and step.
+// Writes a TensorBoard event file: scalars by tag and step.
 //
-// Format: TFRecord framing (length:u64, masked CRC-32C of it:u32, data, masked CRC-32C of it:u32,
-// little-endian) around `Event` messages, encoded by hand: wall_time = 1 (double), step = 2
-// (int64), file_version = 3 (string), summary = 5 { value = 1 { tag = 1 (string), simple_value = 2
-// (float) } }. The first holds "brain.Event:2".
+// Format:
+//   record := length:u64, masked CRC-32C of length:u32, data, masked CRC-32C of data:u32
+//   data   := `Event` message: wall_time = 1 (double), step = 2 (int64), file_version = 3 (string),
+//             summary = 5 { value = 1 { tag = 1 (string), simple_value = 2 (float) } }
+// Integers are little-endian. The messages are encoded by hand. The first event holds the file
+// version "brain.Event:2".
 //
 // Source: tensorflow/core/util/event.proto and lib/io/record_writer.h.
 //
@@ -23,16 +25,16 @@ namespace sluice {
 
 class EventFile {
  public:
-  static constexpr char kPrefix[] = "events.out.tfevents.";  // of every name
+  static constexpr char kPrefix[] = "events.out.tfevents.";  // every name begins with it
 
-  // Creates DIR (with its parents) and a new file in it whose name TensorBoard finds:
-  // events.out.tfevents.<seconds>.<suffix>, and a number where that name is taken.
+  // Creates `dir` (with its parents) and in it a new file with a name that TensorBoard recognizes:
+  // events.out.tfevents.<seconds>.<suffix>, followed by a number if that name is taken.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& dir,
                                                            const std::string& suffix,
                                                            absl::Time now);
   void Add(absl::Time wall_time, uint64_t step, const std::string& tag, double value);
-  // Hands what was added to the operating system, so that a reader sees it. INTERNAL names the file
-  // when a write has failed since its creation.
+  // Hands the added points to the operating system, so that readers see them. INTERNAL names the
+  // file if any write has failed since its creation.
   absl::Status Flush();
   const std::string& path() const { return path_; }
 
@@ -44,7 +46,7 @@ class EventFile {
   std::ofstream out_;
 };
 
-// One record around `data`, as in the file.
+// Returns `data` framed as one record of the file.
 std::string EventRecord(const std::string& data);
 
 }  // namespace sluice

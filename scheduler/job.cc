@@ -23,7 +23,7 @@ bool Serves(const Job& job, const Member& member) {
 
 const HostedJob* HostedOf(const Job& job, const Member& member) {
   const auto it = member.hosted.find(job.job_id);
-  // Tables of another instance have the same job_id, but not this job's values.
+  // Another instance has the same job_id, but its tables hold other values.
   if (it == member.hosted.end() || it->second.instance() != job.spec.instance()) return nullptr;
   return &it->second;
 }

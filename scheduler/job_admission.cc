@@ -45,7 +45,7 @@ absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
   if (config.output_dir().empty()) {
     job->config.set_output_dir(absl::StrCat(default_output, "/", job->job_id));
   }
-  // Folders of jobs are compared as text.
+  // CheckOutputs compares folders as text, so trailing slashes must not make a difference.
   std::string* const output = job->config.mutable_output_dir();
   while (output->size() > 1 && output->back() == '/') output->pop_back();
   SLUICE_RETURN_IF_ERROR(parts_.jobs->CheckOutputs(job->config));
@@ -71,7 +71,7 @@ ClusterView JobAdmission::ViewCluster() const {
 }
 
 void JobAdmission::Schedule(absl::Time now) {
-  // A start, and a job that is given up, make the queue due again.
+  // Starting a job or giving one up makes the queue due again.
   while (parts_.queue->due()) {
     uint32_t position = 0;
     for (const JobQueue::Decided& decided : parts_.queue->Decide(ViewCluster())) {

@@ -1,7 +1,7 @@
-// Takes submitted jobs in, and starts them in their order when the members that they need are free.
+// Admits submitted jobs, and starts them in order when the members that they need are free.
 //
-// A job that the cluster can never run is refused at once. A queued job whose members are not there
-// at all is given up after `wait`.
+// A job that the cluster can never run is refused at once. A queued job fails after `wait` if the
+// members that it needs are absent (rather than busy) for that long.
 //
 // Thread safety: one thread.
 #pragma once
@@ -30,7 +30,7 @@ class JobAdmission {
     absl::Duration wait = absl::Seconds(120);
     uint64_t first_instance = 1;
   };
-  // The parts of the core that it works on. All outlive it.
+  // The parts of the core that admission works on. All outlive it.
   struct Parts {
     Membership* members = nullptr;
     JobQueue* queue = nullptr;
@@ -41,22 +41,22 @@ class JobAdmission {
   };
   JobAdmission(Options options, Parts parts) : options_(options), parts_(parts) {}
 
-  // As SchedulerCore::SubmitJob; the job is queued and not started.
+  // Like SchedulerCore::SubmitJob, but only queues the job.
   absl::StatusOr<std::string> Submit(const JobConfig& config,
                                      const std::vector<TableConfig>& tables,
                                      const std::string& default_output, uint64_t first_number,
                                      std::vector<std::string> warnings);
-  // Starts the queued jobs that can start, and tells the others why they wait. Does nothing unless
+  // Starts the queued jobs that can start, and records why the others wait. Does nothing unless
   // the queue is due.
   void Schedule(absl::Time now);
-  // The next job has at least this number.
+  // The next job gets at least this number.
   uint64_t next_number() const { return next_number_; }
 
  private:
-  // The cluster can run the job, now or later.
+  // OK when the cluster can run the job, now or later.
   absl::Status CheckWorkers(const JobConfig& config) const;
   ClusterView ViewCluster() const;
-  // The job stays queued.
+  // Records why the job stays queued; ends it when its members were absent for too long.
   void Wait(Job* job, const QueueDecision& decision, uint32_t position, absl::Time now);
 
   const Options options_;

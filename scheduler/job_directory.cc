@@ -60,7 +60,7 @@ std::vector<Job*> JobDirectory::ServedBy(const Member& member) const {
 
 absl::Status JobDirectory::CheckOutputs(const JobConfig& config) const {
   for (const auto& job : jobs_) {
-    // An ended job writes until its state follows its outcome.
+    // An ended job still writes until its state equals its outcome.
     if (job->state == job->outcome) continue;
     if (!config.trace_file().empty() && job->config.trace_file() == config.trace_file()) {
       return absl::AlreadyExistsError(

@@ -1,10 +1,11 @@
-// All jobs that the scheduler knows: by id, in order of submission, and by how far they are.
+// Holds all jobs that the scheduler knows: by id, in order of submission, and by stage.
 //
-// Invariants: a job is queued (JobQueue), active (started or ended, and not settled) or settled.
-// Pointers to a job stay valid until it is forgotten.
+// Invariants:
+// - A job is queued (in JobQueue), active (started or ended, but not settled) or settled.
+// - Pointers to a job stay valid until it is forgotten.
 //
-// Memory: of the settled jobs the newest kWholeJobs are kept whole, and the newest kRememberedJobs
-// as their status; older ones are forgotten.
+// Memory: keeps the newest kWholeJobs settled jobs whole, and the newest kRememberedJobs as their
+// status; older ones are forgotten.
 //
 // Thread safety: one thread.
 #pragma once
@@ -26,16 +27,16 @@ class JobDirectory {
   static constexpr size_t kWholeJobs = 8;
   static constexpr size_t kRememberedJobs = 100;
 
-  // REQUIRES: no job has its id.
+  // REQUIRES: no known job has the same id.
   Job* Add(std::unique_ptr<Job> job);
-  // The job has left the queue: it starts, or has ended there. REQUIRES: it is neither active nor
-  // settled.
+  // Notes that the job has left the queue, by starting or by ending there. REQUIRES: it is neither
+  // active nor settled.
   void Activate(Job* job) { active_.push_back(job); }
-  // Moves jobs that have settled out of the active ones, and archives and forgets old ones. Returns
-  // the ids of the forgotten ones.
+  // Moves jobs that have settled out of the active ones, then archives and forgets old jobs.
+  // Returns the ids of the forgotten jobs.
   std::vector<std::string> Settle(const Membership& members);
 
-  // Null when there is none.
+  // Null when no job has this id.
   Job* Find(const std::string& job_id) const;
   // In order of submission.
   const std::vector<std::unique_ptr<Job>>& all() const { return jobs_; }
@@ -51,7 +52,7 @@ class JobDirectory {
   std::vector<std::unique_ptr<Job>> jobs_;
   absl::flat_hash_map<std::string, Job*> by_id_;
   std::vector<Job*> active_;
-  std::deque<Job*> settled_;  // in the order of settling
+  std::deque<Job*> settled_;  // the oldest first
 };
 
 }  // namespace sluice

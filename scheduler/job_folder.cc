@@ -20,7 +20,7 @@ absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
                                                why.message(), "; give a writable --output_dir"));
 }
 
-// Nothing that the job is going to write takes the place of a file that Sluice did not write.
+// OK when no file that the job will write replaces one that Sluice did not write.
 absl::Status CheckForeignFiles(Env* env, const JobConfig& config) {
   SLUICE_RETURN_IF_ERROR(CheckOutputFolder(env, config.output_dir(), config.overwrite()));
   if (config.trace_file().empty()) return absl::OkStatus();
@@ -32,7 +32,7 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
   const absl::Status committed = CommitModel(model, env, save_id);
   if (!absl::IsNotFound(committed)) return committed;
   return absl::NotFoundError(absl::StrCat(
-      "the model that the job has saved is not in ", model, " as this host sees it (",
+      "the scheduler's host does not see the model that the job saved in ", model, " (",
       committed.message(), "); give an --output_dir that scheduler, pservers and workers share"));
 }
 
@@ -91,7 +91,7 @@ std::string JobFolder::TraceWarning(const absl::Status& why) {
 
 absl::Status JobFolder::End(const OutputAction& ended) {
   trace_ = nullptr;
-  if (!lock_ && !refused_) {  // it has not begun
+  if (!lock_ && !refused_) {  // the job ended before Begin
     const absl::Status claimed = Claim(ended.config);
     if (!claimed.ok() && !refused_) return claimed;
   }

@@ -59,7 +59,7 @@ void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Jo
                               absl::Time now) {
   if (job->over() || HostedOf(*job, pserver) == nullptr) return;
   if (hosted.error().empty()) return CheckStarting(job, now);
-  // An error about an earlier route is not this one's.
+  // Ignore an error about an earlier route.
   if (hosted.generation() != job->spec.route().generation()) return;
   End(job, JOB_FAILED,
       absl::StrCat(DescribeMember(pserver), " of job ", job->job_id, ": ", hosted.error()), now);
@@ -111,7 +111,7 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
     return absl::OkStatus();
   }
   if (!advanced) return absl::OkStatus();
-  // The figures of an epoch, and the last spans of a trace, come with the members' next reports.
+  // An epoch's figures and a trace's last spans arrive only with the members' next reports.
   const bool last_spans = job->finishing() && !job->config.trace_file().empty();
   if (before == Phase::TRAIN || last_spans) AskForReports(job);
   if (job->finishing()) job->finishing_since = now;
@@ -160,21 +160,21 @@ void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& prog
   slot->SeenRunning();
   job->steps->Add(static_cast<uint32_t>(slot - job->ranks.data()), progress);
   WriteScalars(*job, job->steps->TakePoints(/*all=*/false), now);
-  // Told by Tick: otherwise every report of a job with many workers would wake its watchers.
+  // Tick passes this on: waking the watchers at each report would be too often with many workers.
   job->progress_untold = true;
 }
 
 void JobLifecycle::CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now) {
   if (job->finishing()) return;
   const absl::Time idle_since = slot->SeenIdle(worker.seen_version, now);
-  // A start takes a moment, and one report may be older than it looks: they can overtake each
-  // other.
+  // Starting takes a moment, and reports can overtake each other: one that arrives now may have
+  // been made before the worker started.
   const absl::Duration grace = slot->has_run() ? 2 * options_.heartbeat : options_.lease;
   if (parts_.pauses->Since(idle_since, now) < grace) return;
   End(job, JOB_FAILED,
-      absl::StrCat(DescribeMember(worker), " of job ", job->job_id, ": it ",
+      absl::StrCat(DescribeMember(worker), " of job ", job->job_id, ": the worker ",
                    slot->has_run() ? "no longer runs" : "does not run",
-                   " the job, and its reason did not arrive; see its log"),
+                   " the job and gave no reason; see its log"),
       now);
 }
 
@@ -202,7 +202,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   job->message = message;
   job->queue_position = 0;
   job->ended_at = now;
-  // Before the workers are withdrawn and the work is dropped: the result sums their last reports.
+  // First make the result: it needs the workers' last reports and the work, which go away below.
   job->result = MakeJobResult(*job, *parts_.members);
   if (parts_.queue->Remove(job)) parts_.jobs->Activate(job);
   parts_.requests->DropJob(job->job_id);
@@ -219,7 +219,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   ended.result = job->result;
   ended.save_id = SaveIdOf(*job);
   parts_.effects->Write(std::move(ended));
-  // The ranks of a job that went well hear of the end as their next phase.
+  // The ranks of a job that is done learn of the end from their next phase, so they stay.
   for (RankSlot& slot : job->ranks) {
     if (outcome != JOB_DONE && slot.serving()) Withdraw(&slot);
   }
@@ -240,7 +240,7 @@ void JobLifecycle::Withdraw(RankSlot* slot) {
 void JobLifecycle::Release(Job* job, RankSlot* slot) {
   slot->Release();
   Member* member = parts_.members->ById(slot->member_id());
-  // The member can be gone, or another life of it can have taken the place.
+  // The member may be gone, or a newer process may have its role and rank.
   if (member == nullptr || member->job_id != job->job_id) return;
   member->job_id.clear();
   parts_.queue->MembersChanged();
@@ -248,7 +248,7 @@ void JobLifecycle::Release(Job* job, RankSlot* slot) {
 
 void JobLifecycle::DropWhenReleased(Job* job, absl::Time now) {
   if (!job->over() || !job->hosted) return;
-  // A worker that never confirms that it has stopped does not keep the tables for ever.
+  // After a lease, drop the tables even if a worker never confirms that it has stopped.
   if (!job->released() && now - job->ended_at < options_.lease) return;
   for (RankSlot& slot : job->ranks) TellEnd(&slot);
   job->hosted = false;
@@ -258,7 +258,7 @@ void JobLifecycle::DropWhenReleased(Job* job, absl::Time now) {
 void JobLifecycle::OutputEnded(Job* job, const absl::Status& status) {
   if (!job->over()) return;
   if (!status.ok()) {
-    // The message says it already when the output folder was refused at the start.
+    // When the output folder was refused at the start, the message already says so.
     if (!absl::StrContains(job->message, status.message())) {
       absl::StrAppend(&job->message, job->message.empty() ? "" : "; ",
                       "the result could not be written: ", status.message());

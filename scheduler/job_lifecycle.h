@@ -8,11 +8,11 @@
 //   4. CheckFinishing    all phases are done and the last reports are in
 //   5. End               outcome and result are fixed, the workers are withdrawn
 //   6. DropWhenReleased  the last worker has stopped: the pservers drop the tables
-//   7. OutputEnded       the result is written: the state follows the outcome
+//   7. OutputEnded       the result is written: the state becomes the outcome
 //
-// An event of a member that a job cannot survive ends it (End). Nothing here looks at other jobs.
+// A member's event that a job cannot survive ends the job (End). Nothing here looks at other jobs.
 //
-// Invariants: a worker serves at most one job; an ended job changes only in its state.
+// Invariants: a worker serves at most one job; only the state of an ended job changes.
 //
 // Thread safety: one thread.
 #pragma once
@@ -38,13 +38,13 @@ class JobLifecycle {
  public:
   struct Options {
     absl::Duration lease, heartbeat;  // of the members
-    absl::Duration wait;              // for the tables to be opened
-    absl::Duration report_wait;       // for the last reports
+    absl::Duration wait;              // bound on opening the tables
+    absl::Duration report_wait;       // bound on waiting for the last reports
     uint64_t first_incarnation = 1;
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
-  // The parts of the core that it works on. All outlive it.
+  // The parts of the core that the lifecycle works on. All outlive it.
   struct Parts {
     Membership* members = nullptr;
     JobQueue* queue = nullptr;
@@ -60,23 +60,23 @@ class JobLifecycle {
   // Does nothing when the job is over.
   void End(Job* job, JobState outcome, const std::string& message, absl::Time now);
 
-  // What a pserver reports of a job.
+  // Takes a pserver's report on a job.
   void TakeHosted(const Member& pserver, const HostedJob& hosted, Job* job, absl::Time now);
-  // The report of a worker that is allocated to the job.
+  // Takes the report of a worker that is allocated to the job.
   void TakeProgress(const Member& worker, const WorkerProgress& progress, Job* job, absl::Time now);
-  // A rank's report of the end of a phase. Not OK: the report is refused and changes nothing.
-  // REQUIRES: rank < worker_num.
+  // Takes a rank's report that a phase has ended. Not OK: the report is refused and changes
+  // nothing. REQUIRES: rank < worker_num.
   absl::Status TakePhaseReport(Job* job, uint32_t rank, const PhaseReport& report, absl::Time now);
-  // The rank has been told that the job is over.
+  // Notes that the rank has been told that the job is over.
   void TellEnd(RankSlot* slot);
-  // Ends the job when all phases are done and nobody owes it a report, or time is up.
+  // Ends the job when all phases are done and either nobody owes it a report or time is up.
   void CheckFinishing(Job* job, absl::Time now);
-  // A member that serves the job is gone.
+  // Handles the loss of a member that serves the job.
   void MemberLost(Job* job, const Member& member, absl::Time now);
-  // Time passes.
+  // Checks what depends on time. Called several times a second.
   void Tick(Job* job, absl::Time now);
 
-  // The job's folder is ready; its files are complete, or could not be written.
+  // The job's folder is ready (OutputBegun); its files are complete or failed (OutputEnded).
   void OutputBegun(Job* job, absl::Time now);
   void OutputEnded(Job* job, const absl::Status& status);
 
@@ -84,11 +84,11 @@ class JobLifecycle {
   void CheckStarting(Job* job, absl::Time now);
   void Run(Job* job, absl::Time now);
   void AskForReports(Job* job);
-  // The worker's report does not name the job: ends the job when the worker has given it up.
+  // Takes a report that does not name the job; ends the job when the worker has given it up.
   void CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now);
   void Withdraw(RankSlot* slot);
   void Release(Job* job, RankSlot* slot);
-  // Takes the tables from the pservers when no rank serves any more.
+  // Tells the pservers to drop the tables when no rank serves any more.
   void DropWhenReleased(Job* job, absl::Time now);
   void TellPservers(const Job& job);
   void WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now);

@@ -23,7 +23,7 @@ std::string PserversTooLate(const Job& job, const std::vector<const Member*>& la
 std::string OutputTooLate(const Job& job, absl::Duration wait) {
   return absl::StrCat("output_dir ", job.config.output_dir(), " was not ready within ",
                       absl::FormatDuration(wait),
-                      " (limits.wait_s); look after its disk, or give another --output_dir");
+                      " (limits.wait_s); check its disk, or give another --output_dir");
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ JobOpening::Decision JobOpening::Decide(const Job& job, const Membership& member
   std::vector<const Member*> late;
   for (const uint64_t id : job.pservers) {
     const Member* member = members.ById(id);
-    // Another process has taken its place; that loss decides about the job.
+    // Another process has replaced this pserver. MemberLost decides what that means for the job.
     if (member == nullptr) return decision;
     if (HasOpened(job, *member)) continue;
     all_open = false;
@@ -59,7 +59,7 @@ const JobOpening::Load& JobOpening::NoteLoad(const Job& job, const Member& pserv
                                              bool* progressed) {
   Load& load = loads_.emplace(pserver.id, Load{0, begun_at_}).first->second;
   const HostedJob* hosted = HostedOf(job, pserver);
-  // Reports can overtake each other: only more than ever before is progress.
+  // Reports can overtake each other: only a new maximum is progress.
   if (hosted != nullptr && hosted->loaded_bytes() > load.bytes) {
     load = {hosted->loaded_bytes(), now};
     *progressed = true;

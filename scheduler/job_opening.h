@@ -1,7 +1,8 @@
-// What a starting job waits for: pservers that open its tables, and its output folder.
+// Decides when a starting job can run: its pservers must open its tables, and its output folder
+// must be ready.
 //
-// Each wait is bounded by `wait`. For a pserver that reads the job's initial model it counts from
-// the last progress; for everything else it counts from the start of the job.
+// Both must happen within `wait`. For a pserver that reads the job's initial model, the time counts
+// from its last progress; for everything else it counts from the start of the job.
 //
 // Thread safety: one thread.
 #pragma once
@@ -23,16 +24,16 @@ class JobOpening {
   struct Decision {
     enum Kind { kWait, kRun, kFail };
     Kind kind = kWait;
-    std::string message;      // kFail: who was waited for, and what to do
+    std::string message;      // kFail: who was too late, and what to do
     bool progressed = false;  // a pserver has read more of the initial model
   };
 
-  // The pservers are asked to open the tables.
+  // Starts the time when the pservers are asked to open the tables.
   void Begin(absl::Time now) { begun_at_ = now; }
   void OutputReady() { output_ready_ = true; }
   bool output_ready() const { return output_ready_; }
 
-  // Whether the job can run now. REQUIRES: `job` is the one that this opening is of, and starting.
+  // Decides whether the job can run now. REQUIRES: `job` owns this opening and is starting.
   Decision Decide(const Job& job, const Membership& members, const PauseDetector& pauses,
                   absl::Duration wait, absl::Time now);
 
@@ -42,7 +43,7 @@ class JobOpening {
     uint64_t bytes = 0;
     absl::Time since;
   };
-  // Takes in what the pserver reports of its reading.
+  // Records how much the pserver reports to have read.
   const Load& NoteLoad(const Job& job, const Member& pserver, absl::Time now, bool* progressed);
 
   absl::Time begun_at_;

@@ -50,7 +50,7 @@ void JobOutput::JoinEnded() {
       ++it;
       continue;
     }
-    it->thread.join();  // at once: it needs the lock no more
+    it->thread.join();  // returns at once: an ended thread does not take the lock again
     it = lanes_.erase(it);
   }
 }
@@ -102,7 +102,7 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
 
 void JobOutput::End(const OutputAction& action, std::unique_ptr<JobFolder> folder) {
   const absl::Status status = folder->End(action);
-  // Whoever hears of the end may start the next job in this folder: it must be free by then.
+  // Unlock the folder first: whoever hears of the end may start the next job in it.
   folder = nullptr;
   options_.on_ended(action.job_id, status);
 }

@@ -1,5 +1,5 @@
-// Writes the files of jobs (JobFolder): each job on a thread of its own, in the order of its
-// actions, so that neither decisions nor calls nor other jobs wait for a slow disk.
+// Writes the files of jobs (JobFolder). Each job has its own thread and its actions are written in
+// order, so that neither decisions nor calls nor other jobs wait for a slow disk.
 //
 // Memory: one thread for each job between kStarted and kEnded, and one for all jobs that end
 // without having started.
@@ -29,21 +29,21 @@ class JobOutput {
  public:
   struct Options {
     Env* env = nullptr;  // outlives the output
-    std::string host;    // in the event file's name; traces have its clock
+    std::string host;    // goes into the event file's name; traces use its clock
     // The folder is ready: the job may write to it. May be null.
     std::function<void(const std::string& job_id)> on_begun;
-    // What failed before the end, once a job.
+    // Called at most once per job, with the first error before its end.
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
-    // The trace could not be gone on with: once a job, which goes on without.
+    // The trace could not be continued. Called at most once per job, which goes on without it.
     std::function<void(const std::string& job_id, absl::Status)> on_trace_failed;
-    // The model is in force and result.json is written, or could not be.
+    // The model is committed and result.json is written, or one of them failed.
     std::function<void(const std::string& job_id, absl::Status)> on_ended;
   };
   explicit JobOutput(Options options) : options_(std::move(options)) {}
   ~JobOutput() { Stop(); }
 
-  // Writes what is queued, then ends its threads; what comes later is not written. Not from a
-  // callback.
+  // Writes what is queued, then ends the threads. Later actions are not written. Must not be called
+  // from a callback.
   void Stop();
 
   void Add(std::vector<OutputAction> actions);
@@ -52,14 +52,14 @@ class JobOutput {
   // The thread of one job, or of all jobs that never started. Guarded by mutex_.
   struct Lane {
     std::deque<OutputAction> queue;
-    bool ends = false;  // when the queue is empty
+    bool ends = false;  // ends once the queue is empty
     bool ended = false;
     std::thread thread;
   };
   Lane* LaneOf(const OutputAction& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Lane* lane);
-  // What comes before the end.
+  // Writes an action other than kEnded.
   void Write(const OutputAction& action, JobFolder* folder, bool* failed);
   void End(const OutputAction& action, std::unique_ptr<JobFolder> folder);
 
@@ -68,7 +68,7 @@ class JobOutput {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<Lane> lanes_ ABSL_GUARDED_BY(mutex_);
-  // Of jobs that have started and not ended; "": the shared one.
+  // Lanes of jobs that have started and not ended; "": the lane of jobs that never started.
   std::map<std::string, Lane*> lane_of_job_ ABSL_GUARDED_BY(mutex_);
 };
 

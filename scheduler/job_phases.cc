@@ -54,6 +54,7 @@ absl::StatusOr<bool> JobPhases::IsNews(uint32_t rank, uint64_t number) const {
                                                    number, ", but phase ", current().number(),
                                                    " is the last that was issued"));
   }
+  // Nobody has to report the end of FINISH, so nothing about it is news.
   return number == current().number() && !ended_[rank] && !over();
 }
 

@@ -1,4 +1,4 @@
-// The list of phases of a job, and which ranks have ended the present one.
+// Holds a job's list of phases, and which ranks have ended the present one.
 //
 //   training        INDEX  (TRAIN e  [EVAL e])*  [SAVE]  FINISH
 //   evaluate only   INDEX  EVAL  FINISH
@@ -25,14 +25,14 @@ class JobPhases {
   JobPhases(std::vector<Phase> phases, uint32_t worker_num);
 
   const Phase& current() const { return phases_[current_]; }
-  // What is known only at the start of the phase (step counts, folder) is written here.
+  // For fields that are known only when the phase starts (step counts, folder).
   Phase* mutable_current() { return &phases_[current_]; }
   bool over() const { return current().kind() == Phase::FINISH; }
 
   bool Ended(uint32_t rank) const { return ended_[rank]; }
-  // True when this is news: the end of the present phase, for the first time. A report of an
-  // earlier phase is a repetition. INVALID_ARGUMENT on a phase that was not issued. REQUIRES: rank
-  // < worker_num.
+  // True when this is the rank's first report that the present phase has ended. False for a
+  // repetition, such as a report on an earlier phase. INVALID_ARGUMENT for a phase that was not
+  // issued. REQUIRES: rank < worker_num.
   absl::StatusOr<bool> IsNews(uint32_t rank, uint64_t number) const;
   void MarkEnded(uint32_t rank) { ended_[rank] = true; }
   bool AllEnded() const;

@@ -55,7 +55,7 @@ bool JobQueue::Remove(Job* job) {
   const auto it = std::find(jobs_.begin(), jobs_.end(), job);
   if (it == jobs_.end()) return false;
   jobs_.erase(it);
-  // The jobs behind it move up.
+  // The jobs behind it move up, so all positions must be decided again.
   due_ = changed_ = true;
   return true;
 }

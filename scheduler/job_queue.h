@@ -1,10 +1,10 @@
-// The queued jobs: which of them may start now, and why the others wait.
+// Holds the queued jobs, and decides which may start now and why the others wait.
 //
 // Strictly first in, first out: a small job never overtakes a large one, so that no job starves.
 //
-// Cost: the queue is decided on only when members, free workers or the queue itself have changed.
-// Unless the queue itself has, only its head is: members change nothing for the jobs behind a head
-// that waits.
+// Cost: a decision is made only when members, free workers or the queue itself have changed. It
+// looks at all jobs when the queue has changed, and otherwise only at the head: while the head
+// waits, members change nothing for the jobs behind it.
 //
 // Memory: at most kMaxJobs.
 //
@@ -33,12 +33,12 @@ struct ClusterView {
 
 struct QueueDecision {
   bool start = false;
-  // It waits for members that are not there at all (rather than for busy ones).
+  // The job waits for members that are absent (rather than for busy ones).
   bool members_absent = false;
-  std::string reason;  // when it does not start
+  std::string reason;  // why the job does not start
 };
 
-// One decision a job, in order. Pure.
+// Returns one decision per job, in order. Pure.
 std::vector<QueueDecision> DecideQueue(const std::vector<QueuedJob>& queue, ClusterView cluster);
 
 class JobQueue {
@@ -52,21 +52,21 @@ class JobQueue {
   // False when the job is not queued.
   bool Remove(Job* job);
 
-  // Members or free workers have changed, or time has passed.
+  // To be called when members or free workers have changed, or time has passed.
   void MembersChanged() { due_ = true; }
   bool due() const { return due_ && !jobs_.empty(); }
   struct Decided {
     Job* job = nullptr;
     QueueDecision decision;
   };
-  // Decides on the head, or on all jobs when the queue has changed; afterwards it is not due. The
-  // caller removes those that start, whereby it is due again.
+  // Decides on the head, or on all jobs when the queue has changed; afterwards the queue is not
+  // due. The caller removes the jobs that start, which makes the queue due again.
   std::vector<Decided> Decide(ClusterView cluster);
 
  private:
   std::deque<Job*> jobs_;
   bool due_ = false;
-  bool changed_ = false;  // jobs_, since the last Decide
+  bool changed_ = false;  // jobs_ has changed since the last Decide
 };
 
 }  // namespace sluice

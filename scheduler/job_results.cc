@@ -53,7 +53,7 @@ absl::Status JobResults::AddTrain(uint32_t rank, const TrainReport& report) {
 
 const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now) {
   const bool sync = result_.mode() == ModeName(Mode::kSync);
-  // Every pass meets the same bad lines: the first one counts.
+  // Every pass meets the same bad lines, so only the first pass counts them.
   if (epoch == 0) AddBadLines(bad_);
   if (result_.epochs_log().empty()) {
     for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
@@ -95,12 +95,12 @@ void JobResults::WarnOfLabel() {
 const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   *result_.mutable_eval() = eval_->Metrics();
   eval_.reset();
-  // As with training, the first pass over the files counts for all.
+  // As in training, only the first pass over the files counts.
   if (!eval_counted_) {
     AddBadLines(eval_bad_);
     if (!result_.eval().auc_undefined().empty())
       Warn(absl::StrCat("evaluation: ", result_.eval().auc_undefined(), ", so there is no AUC"));
-    // What only the training data may hold says nothing here.
+    // A job that only evaluates has no training data to judge the label by.
     if (!evaluate_only()) WarnOfLabel();
   }
   eval_counted_ = true;
@@ -119,7 +119,7 @@ absl::Status JobResults::CheckBadLines() const {
   if (all_bad_.count <= max_bad_lines_) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("the data has more malformed lines than data.max_bad_lines = ", max_bad_lines_,
-                   "; mend the data or raise the limit: ", all_bad_.Describe()));
+                   "; correct the data or raise the limit: ", all_bad_.Describe()));
 }
 
 void JobResults::Saved(const SaveReport& report) {

@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// What a rank's IndexReport, TrainReport or EvalSums says about malformed lines.
+// Returns the malformed lines of a rank's IndexReport, TrainReport or EvalSums.
 template <typename Report>
 BadLines BadLinesOf(const Report& report) {
   BadLines bad;
@@ -34,41 +34,41 @@ class JobResults {
   JobResults(const JobConfig& config, uint32_t worker_num);
 
   void BeginTrain(absl::Time now);
-  // INVALID_ARGUMENT when the summary of the data cannot be; then nothing was added.
+  // INVALID_ARGUMENT when the data summary is impossible; then nothing was added.
   absl::Status AddTrain(uint32_t rank, const TrainReport& report);
-  // Closes epoch `epoch` (from 0; the log counts from 1); sync: `global_steps` of it (else 0: every
-  // worker's steps count).
+  // Closes `epoch` (counted from 0; the log counts from 1). `global_steps`: of the epoch in sync;
+  // ignored in other modes, where the workers' steps are summed.
   const EpochResult& EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now);
 
   void BeginEval();
-  // `data`: what the evaluation data held, of the first evaluation. INVALID_ARGUMENT when the sums
-  // cannot be.
+  // `data`: the summary of the evaluation data; only the first evaluation's counts.
+  // INVALID_ARGUMENT when the sums or the summary are impossible.
   absl::Status AddEval(const EvalSums& sums, const DataSummary& data);
   const EvalMetrics& EndEval(uint32_t epoch);
 
   void AddBadLines(const BadLines& bad);
-  // FAILED_PRECONDITION when there are more than data.max_bad_lines.
+  // FAILED_PRECONDITION when there are more bad lines than data.max_bad_lines.
   absl::Status CheckBadLines() const;
   void Saved(const SaveReport& report);
   // Frees the sums of an evaluation (16 MiB) that will not end.
   void DropSums() { eval_.reset(); }
 
-  // Of training and evaluation, each line once.
+  // The bad lines of training and evaluation, each counted once.
   const BadLines& bad_lines() const { return all_bad_; }
-  // All but status and message.
+  // The result without status and message.
   const JobResult& result() const { return result_; }
 
  private:
   bool evaluate_only() const { return config_.evaluate_only(); }
   void Warn(const std::string& warning) { result_.add_warnings(warning); }
-  // Once what data.label names can have occurred.
+  // To be called once all data that data.label applies to has been read.
   void WarnOfLabel();
 
   const JobConfig& config_;
   const uint64_t max_bad_lines_;
   JobResult result_;
   absl::Time train_began_;
-  // Of the epoch being trained.
+  // Sums of the epoch being trained.
   uint64_t examples_ = 0, steps_ = 0;
   BadLines bad_;
   double loss_sum_ = 0, weight_sum_ = 0;

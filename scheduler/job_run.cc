@@ -39,7 +39,7 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
     case Phase::INDEX:
       failure_ = seen_.Take(rank, report.index());
       index_[rank] = report.index();
-      // One list for all ranks is enough: with many files and ranks they would fill the memory.
+      // seen_ holds one list for all ranks. With many files, a list per rank would fill the memory.
       index_[rank].clear_train_seen();
       index_[rank].clear_eval_seen();
       return absl::OkStatus();
@@ -65,7 +65,7 @@ void JobRun::BeginPhase(absl::Time now) {
       if (sync()) {
         phase->set_global_steps(steps_per_epoch_);
         phase->set_first_step(first_step_);
-        // Ranks keep them for later epochs.
+        // Only the first TRAIN phase carries the pieces; ranks keep them for later epochs.
         if (pieces_.file_size() > 0) phase->mutable_pieces()->Swap(&pieces_);
       }
       break;
@@ -136,7 +136,7 @@ absl::Status JobRun::EndIndex() {
 }
 
 absl::Status JobRun::EndTrain(absl::Time now) {
-  phases_.mutable_current()->clear_pieces();  // every rank has them
+  phases_.mutable_current()->clear_pieces();  // every rank has them by now
   const Phase& phase = phases_.current();
   if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
   const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
@@ -152,16 +152,16 @@ absl::Status JobRun::CheckTrained(const EpochResult& epoch) const {
   const uint64_t dropped = results_.result().examples_dropped();
   if (dropped == 0) return NoExamples(results_.bad_lines());
   return absl::FailedPreconditionError(
-      absl::StrCat("data.drop_last leaves nothing to train: no task of the ", dropped,
-                   " examples fills a batch of ", config_.train().batch_size(),
+      absl::StrCat("data.drop_last leaves nothing to train: none of the tasks (", dropped,
+                   " examples in all) fills a batch of ", config_.train().batch_size(),
                    "; lower train.batch_size, raise data.task_bytes or set data.drop_last: false"));
 }
 
 absl::Status JobRun::EndEval() {
   const EvalMetrics& eval = results_.EndEval(phases_.current().epoch());
-  // Epochs count from 1 in curves; a job that only evaluates has none.
+  // Curves count epochs from 1; the point of a job that only evaluates is at 0.
   const uint32_t epoch = config_.evaluate_only() ? 0 : phases_.current().epoch() + 1;
-  // No point for what is undefined: a curve that drops to 0 there would be believed.
+  // An undefined metric gets no point: readers would believe a drop to 0.
   const auto add = [&](const char* tag, double value) {
     if (std::isfinite(value)) scalars_.push_back({tag, epoch, value});
   };

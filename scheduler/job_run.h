@@ -1,7 +1,7 @@
-// A running job: the reports of its ranks lead it from phase to phase.
+// Leads a running job from phase to phase, driven by the reports of its ranks.
 //
-// It knows only ranks, and nothing of members, addresses and queues. A report that makes it
-// impossible to go on sets failure(); the owner decides what happens then.
+// A JobRun knows ranks, but no members, addresses or queues. A report that makes it impossible to
+// go on sets failure(); the owner decides what happens then.
 //
 // Invariants: a repeated report changes nothing.
 //
@@ -30,25 +30,25 @@ class JobRun {
   // `config` is effective and outlives the run.
   JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now, std::string save_id = "");
 
-  // The end of a phase by a rank. True when it led to the next phase. Not OK: the report is refused
-  // (and changes nothing). REQUIRES: rank < worker_num.
+  // Takes a rank's report that a phase has ended. True when the next phase begins. Not OK: the
+  // report is refused and changes nothing. REQUIRES: rank < worker_num.
   absl::StatusOr<bool> TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now);
   const absl::Status& failure() const { return failure_; }
 
-  // There is a phase for this rank to do.
+  // True when there is a phase for this rank to do.
   bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank); }
   const JobPhases& phases() const { return phases_; }
 
-  // FAILED_PRECONDITION outside of the training phase of request.epoch.
+  // FAILED_PRECONDITION outside the training phase of request.epoch.
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
 
   const JobResult& result() const { return results_.result(); }
-  // Examples of an epoch: in sync once the data is counted (malformed lines included), else after
-  // the first epoch; 0: not known.
+  // Examples of an epoch; 0: not known yet. Sync knows them once the data is counted (malformed
+  // lines included), other modes after the first epoch.
   uint64_t examples_expected() const { return examples_expected_; }
-  // The job is over: frees what only its phases need. Phases and result stay.
+  // Frees what only the phases need, once the job is over. Phases and result stay.
   void DropWork();
-  // Points of the curves of ended epochs; each is handed over once.
+  // Returns the curve points of ended epochs, each once.
   std::vector<Scalar> TakeScalars();
 
  private:
@@ -59,7 +59,7 @@ class JobRun {
   absl::Status EndIndex();
   absl::Status EndSyncIndex();
   absl::Status EndTrain(absl::Time now);
-  // An epoch that trained nothing is an error.
+  // FAILED_PRECONDITION when the epoch trained nothing.
   absl::Status CheckTrained(const EpochResult& epoch) const;
   absl::Status EndEval();
   bool sync() const { return mode_ == Mode::kSync; }
@@ -70,12 +70,12 @@ class JobRun {
   const std::string save_id_;  // Phase.save_id
   JobPhases phases_;
   JobResults results_;
-  SeenFiles seen_;                  // by all ranks
+  SeenFiles seen_;                  // the data files that all ranks see
   std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
   std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
   DataPieces pieces_;               // sync with GLOBAL, between INDEX and the first TRAIN
   uint64_t steps_per_epoch_ = 0;    // sync
-  uint64_t first_step_ = 0;         // sync: of the epoch to come
+  uint64_t first_step_ = 0;         // sync: first step of the next epoch
   uint64_t examples_expected_ = 0;
   std::vector<Scalar> scalars_;
   absl::Status failure_;

@@ -1,5 +1,5 @@
-// What a job needs of configuration, model and placement before the scheduler's core takes it:
-// checks that come from outside of it.
+// Prepares a submitted job for the scheduler's core: fills in and checks its configuration, asks
+// its model for the tables, and places their shards.
 //
 // Thread safety: safe.
 #pragma once
@@ -18,11 +18,11 @@ struct JobDraft {
   std::vector<TableConfig> tables;    // of the model, shard counts not yet resolved
   std::vector<std::string> warnings;  // see CheckInitialModel
 };
-// Reads initial_model's manifest and job when they are here. INVALID_ARGUMENT names field, value
-// and fix.
+// Reads the manifest and job of initial_model if this host has them. INVALID_ARGUMENT names the
+// field, its value and the fix.
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted);
 
-// Resolves spec->tables() for so many pservers and places their shards (generation 1).
+// Resolves the shard counts of spec->tables() and places the shards on `pservers` (generation 1).
 absl::Status PlaceJob(const std::vector<std::string>& pservers, JobSpec* spec);
 
 }  // namespace sluice

@@ -42,7 +42,7 @@ std::string DescribeRank(const Job& job, uint32_t rank, const Membership& member
                       ")");
 }
 
-// The sum of its workers' speeds while it trains.
+// The sum of the workers' speeds while the job trains.
 double ExamplesPerSecond(const Job& job, const Membership& members) {
   if (!job.run || job.run->phases().current().kind() != Phase::TRAIN) return 0;
   double sum = 0;
@@ -62,7 +62,7 @@ uint64_t GlobalStep(const Job& job, const Membership& members) {
   return step;
 }
 
-// The sum of its pservers' reports.
+// The sum of the reports of the job's pservers.
 Staleness SumStaleness(const Job& job, const Membership& members) {
   Staleness sum;
   for (const uint64_t id : job.pservers) {
@@ -85,9 +85,10 @@ std::string UnfinishedRanks(const Job& job, const Membership& members) {
   return DescribeMissing(job, ranks, members);
 }
 
-// Says which rank kept the others waiting most (in sync, by the pserver that saw the longest wait)
-// and what the job waits for now: at that pserver, else at another one (a worker that stopped
-// between two commits is missed only by the second pserver), else at the end of the phase.
+// Says which rank kept the others waiting most, by the pserver that saw the longest wait (sync),
+// and what the job waits for now. That pserver is asked first, then another one: a worker that
+// stopped between two commits is missed only by the second pserver. Otherwise ranks that have not
+// ended the phase are named.
 std::string SlowestAndWaits(const Job& job, const Membership& members) {
   const HostedJob* worst = nullptr;
   const HostedJob* waiting = nullptr;
@@ -152,7 +153,7 @@ void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
     *status->add_workers() = *progress;
     if (!training || progress->epoch() != phase.epoch() + 1) continue;
     in_epoch += progress->examples();
-    // No mean yet before its first log_every steps.
+    // A worker has no mean loss before its first log_every steps.
     if (progress->loss() == 0) continue;
     loss += progress->loss();
     ++losses;
@@ -175,7 +176,7 @@ void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
   *status->mutable_epochs_log() = result.epochs_log();
 }
 
-// The warnings of its submission come first.
+// The warnings of the submission come first.
 google::protobuf::RepeatedPtrField<std::string> WarningsOf(const Job& job) {
   google::protobuf::RepeatedPtrField<std::string> warnings(job.warnings.begin(),
                                                            job.warnings.end());
@@ -183,7 +184,7 @@ google::protobuf::RepeatedPtrField<std::string> WarningsOf(const Job& job) {
   return warnings;
 }
 
-// Training time that is left, at the present speed.
+// Seconds of training left at the present speed; 0: not known.
 double Eta(const JobStatus& status) {
   const double speed = status.examples_per_second();
   if (speed <= 0 || status.examples_expected() == 0) return 0;
@@ -247,7 +248,7 @@ void ArchiveJob(Job* job, const Membership& members) {
   config->clear_model();
   config->clear_tables();
   job->archived = std::move(status);
-  // Before the configuration, which the run refers to.
+  // Destroy the run before the configuration, which it refers to.
   job->run.reset();
   if (job->steps) job->steps->DropSteps();
   job->config = JobConfig();
@@ -269,7 +270,7 @@ JobResult MakeJobResult(const Job& job, const Membership& members) {
   } else {
     result = JobResults(job.config, 0).result();
   }
-  // A saved model is put in force only when its job ends well.
+  // A saved model is committed only when its job is done.
   if (job.outcome != JOB_DONE) {
     result.clear_model_dir();
     result.clear_model_digest();

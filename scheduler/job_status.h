@@ -16,14 +16,15 @@ namespace sluice {
 
 JobStatus MakeJobStatus(const Job& job, const Membership& members);
 MemberStatus MakeMemberStatus(const Member& member, absl::Time now);
-// The result with status and message, as result.json has it. REQUIRES: the job is over.
+// Returns the result with status and message, as in result.json. REQUIRES: the job is over.
 JobResult MakeJobResult(const Job& job, const Membership& members);
 
-// Keeps of the job what operators need: id, state and a status without route, features, model and
-// tables. REQUIRES: settled.
+// Reduces the job to what operators need: id, state and a status without route, features, model and
+// tables. REQUIRES: the job is settled.
 void ArchiveJob(Job* job, const Membership& members);
 
-// Names the first of `ranks`, and says how many more, "to end phase train". REQUIRES: the job runs.
+// Names the first of `ranks` and the number of the others, e.g. "rank 1 (...) to end phase train".
+// REQUIRES: the job runs.
 std::string DescribeMissing(const Job& job, const std::vector<uint32_t>& ranks,
                             const Membership& members);
 

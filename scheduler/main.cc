@@ -7,14 +7,14 @@
 #include "common/daemon/listener_flags.h"
 #include "scheduler/scheduler_server.h"
 
-DEFINE_uint32(server_num, 0, "pservers of the cluster; 0: as the cluster file lists");
-DEFINE_uint32(worker_num, 0, "worker slots of the cluster; 0: as the cluster file says");
-DEFINE_uint32(lease_ms, 0, "a member that is silent for so long is dead; 0: limits.lease_ms");
-DEFINE_uint32(heartbeat_ms, 0, "pause between two reports of a member; 0: limits.heartbeat_ms");
+DEFINE_uint32(server_num, 0, "number of pservers; 0: as many as the cluster file lists");
+DEFINE_uint32(worker_num, 0, "number of worker slots; 0: worker_num of the cluster file");
+DEFINE_uint32(lease_ms, 0, "a member that is silent for this long is dead; 0: limits.lease_ms");
+DEFINE_uint32(heartbeat_ms, 0, "time between two reports of a member; 0: limits.heartbeat_ms");
 
-// The sums of an evaluation are 16 MiB while it runs, and reports of them several MiB. Memory of
-// that size goes back to the kernel when it is freed; else each of the arenas of many threads keeps
-// it.
+// Makes malloc return large blocks to the kernel when they are freed. The sums of a running
+// evaluation take 16 MiB and reports of them several MiB. By default each of the many threads'
+// arenas would keep such blocks.
 static void ReturnFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 256 << 10);
   mallopt(M_TRIM_THRESHOLD, 4 << 20);
@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     return sluice::FailToStart(sluice::ROLE_SCHEDULER, status);
   };
   const absl::Status begun = sluice::BeginDaemon(
-      "leads a cluster: members, jobs, data tasks\n"
+      "coordinates a cluster: members, jobs and data tasks\n"
       "  sluice-scheduler --cluster=configs/two_hosts_cluster.textproto\n"
       "  sluice-scheduler --bind=127.0.0.1:7100 --server_num=2 --worker_num=2",
       &argc, &argv);

@@ -6,7 +6,7 @@ namespace sluice {
 
 LossDecision DecideMemberLoss(const Job& job, const Member& lost) {
   LossDecision decision;
-  // With all phases done, the model is saved and all figures but the last reports are in.
+  // Once all phases are done, the model is saved and only the last reports are missing.
   if (job.over() || job.finishing()) return decision;
   decision.kind = LossDecision::kFails;
   decision.message =

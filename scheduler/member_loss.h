@@ -1,8 +1,8 @@
 // Decides what becomes of a job when a member that serves it is lost.
 //
-// This is the only place that says what a loss means. A job that still needs the member fails:
-// nothing replaces a rank or restores a pserver's tables. Other outcomes become further kinds here,
-// and JobLifecycle::MemberLost carries them out.
+// A job that still needs the member fails, because nothing replaces a rank or restores a pserver's
+// tables. No other place says what a loss means. A new outcome becomes a new kind here, which
+// JobLifecycle::MemberLost carries out.
 //
 // Thread safety: pure.
 #pragma once

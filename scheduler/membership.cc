@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// The newcomer has seen, or shows by its own pid, that the incumbent's process has ended.
+// True when the newcomer has seen, or its own pid shows, that the incumbent's process has ended.
 bool HasEnded(const Member& incumbent, const RegisterRequest& newcomer) {
   if (newcomer.ended_member_id() == incumbent.id) return true;
   // The system has given the incumbent's pid to the newcomer.
@@ -29,7 +29,7 @@ std::string DescribeMember(const Member& member) {
 absl::Status Membership::Check(const RegisterRequest& request) const {
   if (request.protocol() != 1) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the scheduler speaks protocol 1, the member ", request.protocol(),
+        absl::StrCat("the scheduler speaks protocol 1, but the member speaks ", request.protocol(),
                      "; run the same version of Sluice everywhere"));
   }
   if (request.role() != ROLE_PSERVER && request.role() != ROLE_WORKER) {
@@ -95,10 +95,10 @@ absl::StatusOr<Member*> Membership::Find(uint64_t id) {
 void Membership::Report(const PollRequest& request, absl::Time now, Member* member) {
   member->last_seen = now;
   member->polled = true;
-  // Reports in flight can overtake each other, and those of the session's helper name no version.
+  // Reports in flight can overtake each other, and those of the session's helper have no version.
   if (request.seen_version() > member->seen_version) member->seen_version = request.seen_version();
-  // Entries of the report before are written over, not allocated anew: a pserver may host hundreds
-  // of jobs.
+  // Reuse the entries of the previous report instead of allocating: a pserver may host hundreds of
+  // jobs.
   std::map<std::string, HostedJob> before = std::move(member->hosted);
   member->hosted.clear();
   for (const HostedJob& job : request.hosted()) {
@@ -194,7 +194,7 @@ std::vector<std::string> Membership::MissingPservers() const {
     const Member* member = At(ROLE_PSERVER, rank);
     if (member != nullptr && member->alive) continue;
     std::string address;
-    // Port 0 stands for a free port, which nobody knows before the pserver registers.
+    // Port 0 means any free port, which is not known before the pserver registers.
     if (rank < options_.pservers.size() && !absl::EndsWith(options_.pservers[rank], ":0"))
       address = absl::StrCat(" (", options_.pservers[rank], ")");
     missing.push_back(absl::StrCat("pserver ", rank, address, " to register"));

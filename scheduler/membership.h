@@ -1,10 +1,11 @@
-// Who belongs to the cluster: one member per (role, rank), alive while it reports within its lease.
+// Tracks the members of the cluster: one per (role, rank), alive while it reports within its lease.
 //
-// Invariants: - A member id is issued once, also over restarts of the scheduler: the first id is
-// random. - A living member keeps its (role, rank) until its lease runs out, it leaves, or its
-// process is
+// Invariants:
+// - A member id is never issued twice, not even after a restart of the scheduler: the first id is
+//   random.
+// - A living member keeps its (role, rank) until its lease runs out, it leaves, or its process is
 //   known to have ended.
-// - Of two lives of a (role, rank) only the newer one is listened to.
+// - When a (role, rank) has had two lives, only the newer one is listened to.
 //
 // Thread safety: one thread.
 #pragma once
@@ -28,19 +29,19 @@ struct Member {
   uint64_t id = 0;
   RegisterRequest self;
   bool alive = true;
-  bool left = false;     // said farewell
+  bool left = false;     // has called Leave
   std::string why_gone;  // when not alive
   absl::Time last_seen;
   bool polled = false;
   uint64_t version = 1;       // of its desired state
-  uint64_t seen_version = 0;  // that it said it has seen
+  uint64_t seen_version = 0;  // the newest version that it reports to have seen
   std::string job_id;         // worker: the job it is allocated to
   // Its last report.
   std::map<std::string, HostedJob> hosted;
   WorkerProgress progress;  // job_id empty: it runs nothing
   uint64_t memory_bytes = 0;
 
-  // A worker that can be given a job: it has reported that it runs none.
+  // True for a worker that can be given a job: it has reported that it runs none.
   bool free() const { return alive && polled && job_id.empty() && progress.job_id().empty(); }
 };
 
@@ -50,8 +51,8 @@ std::string DescribeMember(const Member& member);
 class Membership {
  public:
   struct Options {
-    uint32_t pserver_num = 0;  // ranks that may register; 0: any
-    uint32_t worker_num = 0;
+    uint32_t pserver_num = 0;  // ranks below this may register; 0: any rank
+    uint32_t worker_num = 0;   // likewise
     // Addresses of the pservers by rank, as the cluster file lists them; may be empty.
     std::vector<std::string> pservers;
     absl::Duration lease = absl::Seconds(10);
@@ -59,30 +60,29 @@ class Membership {
   };
   explicit Membership(Options options) : options_(std::move(options)) {}
 
-  // The new member; null: refused, because a living member has the role and rank. *fenced is the
-  // life that it ends (id 0: none), to be handled as lost by the caller. The same life asking again
-  // gets its own member back. INVALID_ARGUMENT on a rank out of range or a pserver without address,
-  // FAILED_PRECONDITION on another protocol.
+  // Returns the new member, or null when a living member has the role and rank. *fenced becomes the
+  // life that the new member ends (id 0: none); the caller handles it as lost. A life that asks
+  // again gets its own member back. INVALID_ARGUMENT for a rank out of range or a pserver without
+  // address, FAILED_PRECONDITION for another protocol.
   absl::StatusOr<Member*> Register(const RegisterRequest& request, absl::Time now, Member* fenced);
 
-  // The living member. ABORTED: fenced by a newer life; CANCELLED: it has left; NOT_FOUND: its
-  // lease ran out, or this scheduler never knew it: it must register again.
+  // Returns the living member. ABORTED: a newer life has fenced it. CANCELLED: it has left.
+  // NOT_FOUND: its lease ran out or this scheduler never knew it, so it must register again.
   absl::StatusOr<Member*> Find(uint64_t id);
 
-  // Takes in a report.
   void Report(const PollRequest& request, absl::Time now, Member* member);
-  // Members whose lease has run out by `now`; they are dead from here on.
+  // Marks the members whose lease has run out as gone, and returns them.
   std::vector<Member*> Expire(absl::Time now);
-  // The scheduler itself did not run until `now`: every member gets a full lease from here on.
+  // Gives every member a full lease from `now` on, because the scheduler itself did not run.
   void ForgiveSilence(absl::Time now) { judged_from_ = now; }
   void MarkGone(Member* member, std::string why);
 
-  // Null when nobody has registered so.
+  // Null when no such member has registered.
   Member* At(Role role, uint32_t rank);
   const Member* At(Role role, uint32_t rank) const;
   Member* ById(uint64_t id);
   const Member* ById(uint64_t id) const;
-  // The living member that is this process; null: none.
+  // The living member with this process; null when there is none.
   Member* FindProcess(const MemberEndedRequest& process);
   std::vector<Member*> All();
   // By ascending rank.
@@ -90,7 +90,7 @@ class Membership {
   // Living members of the process space that have not reported for `silence`.
   std::vector<MemberEndedRequest> Silent(const std::string& process_space, absl::Duration silence,
                                          absl::Time now) const;
-  // What is missing of the configured cluster: "pserver 1 (10.0.0.2:5000) to register".
+  // Configured members that are not alive, e.g. "pserver 1 (10.0.0.2:5000) to register".
   std::vector<std::string> MissingPservers() const;
   std::vector<std::string> MissingWorkers() const;
 

@@ -1,4 +1,4 @@
-// What the scheduler's core wants written for a job, in the order of its decisions.
+// A write that the scheduler's core asks for: part of a job's files.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ struct TraceReport {
   TraceBatch batch;
 };
 
-// A job has one kStarted (unless it never starts), then points and spans, then one kEnded.
+// A job has one kStarted (none if it never starts), then kScalars and kTrace, then one kEnded.
 struct OutputAction {
   enum Kind { kStarted, kScalars, kTrace, kEnded };
   Kind kind = kStarted;
   std::string job_id;
-  absl::Time time;   // on the core's clock; SchedulerLoop replaces it by the time of day
+  absl::Time time;   // on the core's clock; SchedulerLoop replaces it with the time of day
   JobConfig config;  // kStarted, kEnded
   std::vector<Scalar> scalars;
   TraceReport trace;    // kTrace

@@ -5,8 +5,8 @@
 namespace sluice {
 
 PauseDetector::PauseDetector(absl::Duration lease, absl::Time now)
-    // On a busy machine a tick comes late by tenths of a second; a gap as long as a lease would
-    // already have cost a member its place.
+    // The limit must exceed the delays of a busy machine (tenths of a second), and be shorter than
+    // a lease: after a gap that long, members would already have been declared dead.
     : longest_gap_(std::clamp(lease / 2, absl::Milliseconds(300), absl::Seconds(1))),
       ticked_at_(now) {}
 

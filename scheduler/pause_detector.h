@@ -1,4 +1,4 @@
-// Notices that the scheduler itself was stopped, so that nobody is judged by that time.
+// Detects that the scheduler itself was stopped, so that this time counts against nobody.
 //
 // A stopped scheduler (SIGSTOP, a suspended machine) hears no heartbeats, and its monotonic clock
 // may go on. Its timer ticks several times a second, so a gap between two ticks shows the pause.
@@ -12,17 +12,17 @@ namespace sluice {
 
 class PauseDetector {
  public:
-  // `lease`: of the members.
+  // `lease`: the members' lease.
   PauseDetector(absl::Duration lease, absl::Time now);
 
-  // To be called before an event judges anyone by time. True when the scheduler was stopped until
-  // now.
+  // True when the scheduler was stopped until now. To be called before an event judges anyone by
+  // time.
   bool HasPaused(absl::Time now);
-  // The timer has ticked. To be called after HasPaused.
+  // Notes a tick of the timer. To be called after HasPaused.
   void Ticked(absl::Time now) { ticked_at_ = now; }
 
-  // How long something lasts that began at `begin`, not counting the time before the last pause
-  // ended. Negative infinity for InfiniteFuture.
+  // Time since `begin`, or since the last pause ended if that is later. Negative infinity for
+  // InfiniteFuture.
   absl::Duration Since(absl::Time begin, absl::Time now) const;
 
  private:

@@ -15,6 +15,7 @@ void RankSlot::SeenRunning() {
 }
 
 absl::Time RankSlot::SeenIdle(uint64_t seen_version, absl::Time now) {
+  // The member had not yet seen the assignment when it made this report.
   if (seen_version < told_version_) return absl::InfiniteFuture();
   idle_since_ = std::min(idle_since_, now);
   return idle_since_;

@@ -1,4 +1,4 @@
-// A rank of a job: the member that serves it, and whether that member really does.
+// One rank of a job: the member that is to serve it, and whether that member does.
 //
 //   SERVING -> WITHDRAWN (told to stop, has not confirmed) -> RELEASED
 //
@@ -32,14 +32,14 @@ class RankSlot {
   void Withdraw(uint64_t version);
   void Release() { state_ = State::kReleased; }
 
-  // A report of the member names the job.
+  // Notes a report that names the job.
   void SeenRunning();
-  // A report of the member does not name the job. Returns since when its reports do not:
-  // InfiniteFuture when this one may be older than the assignment.
+  // Notes a report that does not name the job. Returns since when reports have not named it;
+  // InfiniteFuture when this report may be older than the assignment.
   absl::Time SeenIdle(uint64_t seen_version, absl::Time now);
-  // A report that has seen `seen_version` and does not name the job confirms the withdrawal.
+  // True when a report that has seen `seen_version` and does not name the job confirms the stop.
   bool ConfirmsStop(uint64_t seen_version) const;
-  // A report of the member has named the job at least once.
+  // True once a report has named the job.
   bool has_run() const { return has_run_; }
 
  private:

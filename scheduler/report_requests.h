@@ -1,7 +1,7 @@
-// Which members were asked for a fresh report, and by which jobs.
+// Tracks which members were asked for a fresh report, and by which jobs.
 //
 // A job asks its members at the end of an epoch and before it is done, so that its figures are
-// those of the end. A request is a version of the member's desired state: a report that has seen
+// final. A request is a version of the member's desired state: a report that has seen
 // this version was made after the request.
 //
 // Cost: a report of a member that nobody has asked costs one look-up.
@@ -23,14 +23,14 @@ class ReportRequests {
  public:
   // Asking again moves the request to the newer version.
   void Ask(const std::string& job_id, uint64_t member_id, uint64_t version);
-  // The member has reported and seen `seen_version`. Returns the jobs whose requests it answers, in
-  // the order in which they asked.
+  // Takes a report of a member that has seen `seen_version`. Returns the jobs whose requests it
+  // answers, in the order in which they asked.
   std::vector<std::string> Answer(uint64_t member_id, uint64_t seen_version);
-  // Nobody whom the job has asked still owes it a report.
+  // True when no member owes the job a report.
   bool AllAnswered(const std::string& job_id) const { return owed_to_.count(job_id) == 0; }
-  // The member is gone and owes nobody anything.
+  // The member is gone and owes no reports.
   void DropMember(uint64_t member_id);
-  // The job is over and asks for nothing any more.
+  // The job is over and needs no reports any more.
   void DropJob(const std::string& job_id);
 
  private:

@@ -19,7 +19,7 @@ std::string Number(double value) {
   return std::string(text, end.ptr);
 }
 
-// {"name": value, ...}, one member a line when `indent` is given, else on one line.
+// Builds {"name": value, ...}: one member per line when `indent` is given, else on one line.
 class Object {
  public:
   explicit Object(int indent = -1) : indent_(indent) {}
@@ -96,7 +96,6 @@ uint64_t CountBits(const std::string& bits) {
   return count;
 }
 
-// Crosses have no cells of their own.
 std::string FeatureData(const Feature& feature, const FeatureSummary& summary, uint64_t examples) {
   Object json;
   json.Text("name", feature.name()).Real("missing", Share(summary.missing(), examples));
@@ -110,7 +109,7 @@ std::string FeatureData(const Feature& feature, const FeatureSummary& summary, u
 std::string Data(const DataSummary& data, const JobConfig& config) {
   std::string features;
   for (int i = 0; i < std::min(data.features_size(), config.features_size()); ++i) {
-    if (config.features(i).has_cross()) continue;
+    if (config.features(i).has_cross()) continue;  // crosses have no cells of their own
     absl::StrAppend(&features, features.empty() ? "" : ",", "\n      ",
                     FeatureData(config.features(i), data.features(i), data.examples()));
   }

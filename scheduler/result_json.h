@@ -1,8 +1,10 @@
-// result.json: what checks and scripts read of an ended job (shape: design section 12).
+// Encodes result.json, the file about an ended job for checks and scripts.
 //
-// Integers are JSON numbers, also above 2^53; doubles in the shortest form that reads back the
-// same; what is not finite or not defined is null. `eval` is null where nothing was evaluated.
-// `data` has the shares of the first epoch's examples, with the names of `config`.
+// Format:
+// - Integers are JSON numbers, even above 2^53.
+// - Doubles have the shortest form that reads back the same; null if not finite or not defined.
+// - `eval` is null when nothing was evaluated.
+// - `data` has shares of the first epoch's examples; its features have the names in `config`.
 //
 // Thread safety: pure.
 #pragma once

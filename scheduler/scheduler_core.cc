@@ -44,7 +44,7 @@ RegisterReply Refusal(const Member& holder, absl::Time now) {
   return reply;
 }
 
-// What a member that serves the job is to do for it.
+// Adds what a member that serves the job shall do for it.
 void AddDesired(Job* job, const Member& member, PollReply* reply) {
   if (member.self.role() == ROLE_PSERVER) {
     if (job->hosted) *reply->add_host() = job->spec;
@@ -145,7 +145,7 @@ absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id, uint64_t se
   PollReply reply;
   reply.set_version(member->version);
   reply.set_stop(shutting_down() && (!pserver || pservers_stop_));
-  // The state of a pserver names all its jobs, so it is built only for a member that lacks it.
+  // A pserver's state holds all its jobs, so it is built only for a member that lacks it.
   if (member->version == seen_version) return reply;
   for (Job* job : jobs_.ServedBy(*member)) AddDesired(job, *member, &reply);
   return reply;
@@ -194,8 +194,8 @@ absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const std::string& j
   Job* job = jobs_.Find(job_id);
   if (job == nullptr || job->archived) return absl::NotFoundError(absl::StrCat("no job ", job_id));
   if (rank >= job->ranks.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("job ", job_id, " has no rank ", rank, ", it has ", job->ranks.size()));
+    return absl::InvalidArgumentError(absl::StrCat("job ", job_id, " has no rank ", rank,
+                                                   ": it has ", job->ranks.size(), " ranks"));
   }
   RankSlot* slot = &job->ranks[rank];
   if (slot->incarnation() != incarnation) {
@@ -313,7 +313,7 @@ absl::StatusOr<uint64_t> SchedulerCore::JobVersion(const std::string& job_id) {
 
 absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(Job* const job, FindForOperator(job_id));
-  // While it is being cancelled the call may be repeated.
+  // The call may be repeated while the job is being cancelled.
   const bool cancelling = job->outcome == JOB_CANCELLED && job->state != JOB_CANCELLED;
   if (job->over() && !cancelling) {
     return absl::FailedPreconditionError(
@@ -385,7 +385,7 @@ void SchedulerCore::Tick(absl::Time now) {
   pauses_.Ticked(now);
   for (const Member* member : members_.Expire(now)) OnMemberLost(*member, now);
   for (Job* job : jobs_.active()) lifecycle_.Tick(job, now);
-  queue_.MembersChanged();  // the head of the queue may have waited for too long
+  queue_.MembersChanged();  // the head of the queue may have waited too long
   Schedule(now);
   StopPservers(now);
   for (const std::string& job_id : jobs_.Settle(members_)) effects_.JobForgotten(job_id);

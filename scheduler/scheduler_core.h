@@ -1,17 +1,17 @@
-// The scheduler's decisions: takes events and the time, gives replies and effects.
+// Makes the scheduler's decisions: takes events and the time, and returns replies and effects.
 //
 // The core owns the parts that decide and turns each event into calls on them: Membership (who is
 // alive), JobQueue and JobAdmission (which job starts), JobLifecycle (what happens to a job until
 // its end), JobDirectory (which jobs are known), ReportRequests, PauseDetector and CoreEffects.
 //
-// There is no clock, thread, socket, file or randomness inside. The loop keeps the calls that wait:
-// TakeChanged names what an event has changed, and DesiredVersion, PhaseReady and JobVersion say
-// cheaply whether a call has its answer. Errors of a call are for its caller; what happens to jobs
-// is seen in their status.
+// There is no clock, thread, socket, file or randomness inside. SchedulerLoop keeps the calls that
+// wait: TakeChanged names what an event has changed, and DesiredVersion, PhaseReady and JobVersion
+// say cheaply whether a call can be answered. A call's error goes to its caller; the status of a
+// job shows what happened to the job.
 //
-// Cost: An event costs what it changes, whatever the number of members and jobs. A report costs
-// what it says, the start of jobs a look at the members, and Tick a look at the members and at the
-// jobs that have begun and are not settled.
+// Cost: an event costs as much as it changes, whatever the number of members and jobs. A report
+// costs as much as it contains. Starting jobs looks at each member once. Tick looks at each member
+// and at each job that has begun and is not settled.
 //
 // Thread safety: one thread (the loop locks).
 #pragma once
@@ -39,22 +39,22 @@ namespace sluice {
 class SchedulerCore {
  public:
   struct Options {
-    std::string cluster;                // its name
+    std::string cluster;                // the cluster's name
     std::vector<std::string> pservers;  // addresses by rank as the cluster file lists them, or none
-    uint32_t pserver_num = 1;           // that must be there before a job starts
+    uint32_t pserver_num = 1;           // pservers that must be alive before a job starts
     uint32_t worker_num = 0;            // worker slots; 0: not stated
     absl::Duration lease = absl::Seconds(10);
     absl::Duration heartbeat = absl::Seconds(1);
-    // A job whose members do not come, or do not open its tables, fails after so long.
+    // A job fails after this long if its members do not register or do not open its tables.
     absl::Duration wait = absl::Seconds(120);
     // How long the end of a job waits for fresh reports.
     absl::Duration report_wait = absl::Seconds(2);
-    // After Shutdown: pservers are told to stop when the workers have left, or after `worker_stop`;
-    // the scheduler ends when all have left, or after `all_stop`.
+    // After Shutdown, pservers are told to stop when the workers have left, or after `worker_stop`.
+    // The scheduler ends when all members have left, or after `all_stop`.
     absl::Duration worker_stop = absl::Seconds(3);
     absl::Duration all_stop = absl::Seconds(5);
-    // The first member id, incarnation and instance of a job. Random, so that numbers of another
-    // life of this scheduler are unknown here.
+    // The first member id, incarnation and instance of a job. Random, so that a restarted scheduler
+    // does not recognize the numbers of its earlier life.
     uint64_t first_id = 1;
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
@@ -63,21 +63,21 @@ class SchedulerCore {
 
   // Members.
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request, absl::Time now);
-  // Takes in the report. The reply is the present desired state, or only its version when the
+  // Takes a member's report. The reply is the member's desired state, or only its version when the
   // member has seen that version.
   absl::StatusOr<PollReply> Poll(const PollRequest& request, absl::Time now);
   absl::StatusOr<PollReply> Desired(uint64_t member_id, uint64_t seen_version = 0);
   absl::StatusOr<uint64_t> DesiredVersion(uint64_t member_id);
   void Leave(const LeaveRequest& request, absl::Time now);
-  // Does nothing when the member is another process or gone already.
+  // Does nothing when another process is the member, or the member is already gone.
   void MemberEnded(const MemberEndedRequest& request, absl::Time now);
-  // Living members of that process space that have been silent for some heartbeats.
+  // Living members of that process space that have been silent for two heartbeats.
   std::vector<MemberEndedRequest> SilentMembers(const std::string& process_space, absl::Time now);
 
   // Calls of a job's workers. ABORTED: another incarnation serves the rank. CANCELLED (NextTask):
   // the job is over.
   absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest& request, absl::Time now);
-  // Asking again would give a phase or an error.
+  // True when NextPhase would return a phase or an error.
   bool PhaseReady(const NextPhaseRequest& request);
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
@@ -97,39 +97,39 @@ class SchedulerCore {
   ClusterStatus GetStatus(absl::Time now);
   void Shutdown(absl::Time now);
 
-  // Time passes: leases run out, and waiting has its bounds. To be called several times a second: a
-  // gap shows that the scheduler itself was stopped (PauseDetector).
+  // Ends leases and waits whose time is up. To be called several times a second: a gap shows that
+  // the scheduler itself was stopped (PauseDetector).
   void Tick(absl::Time now);
-  // The output of a job: its folder is ready (kStarted); it could not be begun or continued; or it
-  // is complete (kEnded). A job runs, and so can save, only when its folder is ready.
+  // A job's output: its folder is ready (kStarted), it could not be begun or continued, or it is
+  // complete (kEnded). A job runs, and so can save, only when its folder is ready.
   void OutputBegun(const std::string& job_id, absl::Time now);
   void OutputFailed(const std::string& job_id, const absl::Status& why, absl::Time now);
   void OutputEnded(const std::string& job_id, const absl::Status& status);
   // Adds a warning to the job's status and, when it is over, to its result.
   void Warn(const std::string& job_id, const std::string& warning);
   std::vector<OutputAction> TakeActions() { return effects_.TakeActions(); }
-  // What has changed since the last call. A key may be named twice.
+  // Returns the keys changed since the last call. A key may occur twice.
   std::vector<WaitKey> TakeChanged() { return effects_.TakeChanged(); }
-  // After Shutdown: every member has left or had its time, and every output is written.
+  // True after Shutdown, when every member has left and every output is written, or time is up.
   bool CanEnd(absl::Time now);
-  // Members of the configured cluster that are not there, "" when all are.
+  // Names the configured members that are not alive; "" when all are.
   std::string NotReady();
-  // The next job has at least this number.
+  // The next job gets at least this number.
   uint64_t next_number() const { return admission_.next_number(); }
   bool shutting_down() const { return shutdown_at_ != absl::InfiniteFuture(); }
 
  private:
-  // What a member's report says about jobs.
+  // Each takes one part of a member's report.
   void TakeHosted(const Member& pserver, absl::Time now);
   void TakeTraces(const PollRequest& request, const Member& member, absl::Time now);
   void TakeFreshness(const Member& member, absl::Time now);
   void OnMemberLost(const Member& member, absl::Time now);
-  // After a pause of the scheduler itself, all members get a full lease.
+  // Gives all members a full lease after a pause of the scheduler itself.
   void NoticePause(absl::Time now);
   // Starts the jobs that can start.
   void Schedule(absl::Time now);
 
-  // The job and its rank's slot, after the checks of a worker's call.
+  // A job and one of its slots, found and checked for a worker's call.
   struct Rank {
     Job* job = nullptr;
     RankSlot* slot = nullptr;
@@ -138,7 +138,7 @@ class SchedulerCore {
                                 uint64_t incarnation) const;
   // NOT_FOUND says how to list the jobs.
   absl::StatusOr<Job*> FindForOperator(const std::string& job_id) const;
-  // After Shutdown: tells the pservers to stop when the workers have left or had their time.
+  // After Shutdown: tells the pservers to stop when the workers have left or their time is up.
   void StopPservers(absl::Time now);
 
   const Options options_;

@@ -64,7 +64,7 @@ SchedulerLoop::~SchedulerLoop() {
     changed_.NotifyAll();
   }
   timer_.join();
-  output_->Stop();  // its last callbacks still come here
+  output_->Stop();  // its last callbacks still call Run
 }
 
 void SchedulerLoop::Run(const Event& event) {
@@ -98,7 +98,7 @@ bool SchedulerLoop::RunOrWait(const WaitingEvent& event, WaitingCalls::Call call
 std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool all) {
   std::vector<Answer> answers = waiting_.Settle(&core_, now, all);
   std::vector<OutputAction> actions = core_.TakeActions();
-  // The core's times are not dates; its actions are stamped with one.
+  // The core's clock is monotonic; files need the time of day.
   const absl::Time wall = options_.clock->WallNow();
   for (OutputAction& action : actions) {
     action.time = wall - (now - action.time);
@@ -109,7 +109,7 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
     if (line.empty()) continue;
     answers.push_back([this, job_id = action.job_id, line] { options_.job_log(job_id, line); });
   }
-  // Under the lock, so that outputs are written in the order of the decisions.
+  // Called under the lock, so that outputs are written in the order of the decisions.
   output_->Add(std::move(actions));
   return answers;
 }
@@ -129,7 +129,7 @@ void SchedulerLoop::LogRegistration(const RegisterRequest& request,
   } else if (reply->member_id() != 0) {
     what = absl::StrCat("registered as member ", reply->member_id());
   } else {
-    // It asks again and again; one line is enough.
+    // A refused process asks again and again; log only its first refusal.
     if (refused_life_.exchange(request.life(), std::memory_order_relaxed) == request.life()) return;
     what = absl::StrCat("refused while pid ", reply->incumbent().pid(), " on host ",
                         reply->incumbent().host(), " has this rank");
@@ -234,8 +234,8 @@ absl::StatusOr<uint64_t> SchedulerLoop::ReserveFolder(const std::string& name, u
 absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const JobDraft draft, BuildJobDraft(request.config()));
   const JobConfig& config = draft.config;
-  options_.log(absl::StrCat("a job ", config.name(), " is submitted"));
-  // One at a time from the number to the job that has it.
+  options_.log(absl::StrCat("job ", config.name(), " submitted"));
+  // One submission at a time: no other may take the number before the job has it.
   MutexLock submit(&submit_mutex_);
   uint64_t number = 1;
   Run([&](SchedulerCore& core, absl::Time) { number = core.next_number(); });
@@ -272,7 +272,7 @@ void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply>
   };
   absl::StatusOr<WatchJobReply> reply;
   const auto watch = [&](SchedulerCore& core, absl::Time, uint32_t* wait_ms) {
-    // A status is large: it is made when it is told.
+    // A status is large, so make it only when it is sent.
     *wait_ms = waiting.ready(core) ? 0 : request->wait_ms();
     if (*wait_ms == 0) reply = core.WatchJob(*request);
   };

@@ -1,13 +1,12 @@
-// Runs the core for several threads: holds its lock, gives it the time, and keeps the calls that
-// wait for something new.
+// Runs the core for several threads: locks it, gives it the time, and keeps the calls that wait.
 //
 // A call is answered through its `done`, at once or later, on any thread and never under the lock.
-// Its request must live until then. An event answers the calls that wait for what it has changed
-// and those that are due; a timer looks for due calls ten times a second as well.
+// Its request must live until then. An event answers the calls that wait for what it has changed,
+// and those whose deadline has passed. A timer looks for passed deadlines ten times a second.
 //
 // Thread safety: safe.
 //
-// Lock order: submit_mutex_, then mutex_, then that of JobOutput.
+// Lock order: submit_mutex_, then mutex_, then the lock of JobOutput.
 #pragma once
 
 #include <atomic>
@@ -38,18 +37,18 @@ class SchedulerLoop {
     Clock* clock = nullptr;  // outlives the loop
     Env* env = nullptr;      // outlives the loop
     std::string host;
-    // Members of this process space that fall silent are looked at: one whose process has ended is
-    // gone before its lease runs out. Empty: none is.
+    // The processes of silent members in this process space are checked, so that a member whose
+    // process has ended is lost before its lease runs out. Empty: no checks.
     std::string process_space;
     std::function<bool(uint32_t pid)> process_has_ended;  // in process_space
-    std::string default_output;  // folder of the outputs of jobs that name none
+    std::string default_output;  // parent of the output folders of jobs that name none
     std::function<void(const std::string&)> log;
     std::function<void(const std::string& job_id, const std::string& line)> job_log;
-    // After a shutdown, once: members have left and results are written. On a thread of the loop.
+    // Called once after a shutdown, on a thread of the loop, when SchedulerCore::CanEnd.
     std::function<void()> on_end;
   };
   explicit SchedulerLoop(Options options);
-  // Answers the calls that wait. No call may come any more.
+  // Answers the calls that wait. No further call may be made.
   ~SchedulerLoop();
 
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request);
@@ -65,25 +64,25 @@ class SchedulerLoop {
   absl::Status CancelJob(const CancelJobRequest& request);
   ClusterStatus GetStatus();
   void Shutdown();
-  // Returns when on_end was called (it may still run).
+  // Returns when the shutdown is complete. on_end may still be running.
   void WaitEnd();
-  // Answers all waiting calls, and later ones at once, as if their time were up.
+  // Answers all waiting calls now, and later ones at once, as if their deadlines had passed.
   void StopWaiting();
   std::string NotReady();
 
  private:
   using Answer = WaitingCalls::Answer;
   using Event = std::function<void(SchedulerCore& core, absl::Time now)>;
-  // Also says whether and how its caller waits: *wait_ms > 0.
+  // *wait_ms > 0: the caller waits for at most this long.
   using WaitingEvent = std::function<void(SchedulerCore& core, absl::Time now, uint32_t* wait_ms)>;
 
   // Runs `event` on the core under the lock, then what follows from it.
   void Run(const Event& event);
-  // The same; true when the caller waits, and `call` (its deadline is set here) will answer it.
+  // Like Run. True when the caller waits; then `call`, whose deadline is set here, will answer it.
   bool RunOrWait(const WaitingEvent& event, WaitingCalls::Call call);
   std::vector<Answer> Settle(absl::Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes the folder `name`-N below default_output, of the first N from `number` on that nobody
-  // has: also not another scheduler that does the same now. Returns N.
+  // Makes the folder `name`-N below default_output and returns N, the first number from `number` on
+  // that is free. Safe against another scheduler that does the same at the same time.
   absl::StatusOr<uint64_t> ReserveFolder(const std::string& name, uint64_t number);
   void TimerLoop();
   void NameMissing(absl::Time now);
@@ -91,7 +90,7 @@ class SchedulerLoop {
   void LogRegistration(const RegisterRequest& request, const absl::StatusOr<RegisterReply>& reply);
 
   const Options options_;
-  Mutex submit_mutex_;  // held while a job is submitted, before mutex_
+  Mutex submit_mutex_;  // held while a job is submitted; taken before mutex_
   Mutex mutex_;
   CondVar changed_;
   SchedulerCore core_ ABSL_GUARDED_BY(mutex_);
@@ -99,8 +98,8 @@ class SchedulerLoop {
   bool stop_waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  std::atomic<uint64_t> refused_life_{0};  // relaxed: of the last refusal that was logged
-  absl::Time named_at_;                    // of the timer thread
+  std::atomic<uint64_t> refused_life_{0};  // of the last logged refusal; relaxed: only for the log
+  absl::Time named_at_;                    // used only by the timer thread
   std::unique_ptr<JobOutput> output_;
   std::thread timer_;
 };

@@ -146,10 +146,12 @@ std::string SchedulerServer::StatusText() {
 
 SchedulerServer::~SchedulerServer() {
   if (listener_ != nullptr) {
+    // Keep listening until the cluster has ended: members learn of the shutdown from their calls.
     loop_->Shutdown();
     loop_->WaitEnd();
     listener_->Stop();
   }
+  // Both servers call the loop, so it goes last.
   admin_.reset();
   listener_.reset();
   loop_.reset();

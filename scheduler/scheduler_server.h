@@ -1,8 +1,8 @@
-// The scheduler daemon: the loop, its listener for calls and its admin HTTP server.
+// The scheduler daemon: owns the loop, its gRPC listener and its admin HTTP server.
 //
 // Start order: loop, admin, listener; stop in reverse.
 //
-// Thread safety: one thread, but for what the parts say.
+// Thread safety: one thread.
 #pragma once
 
 #include <functional>
@@ -22,14 +22,14 @@ class SchedulerServer {
   struct Options {
     Identity identity;
     uint32_t server_num = 0;       // 0: as many as the cluster file lists, at least 1
-    uint32_t worker_num = 0;       // 0: of the cluster file
+    uint32_t worker_num = 0;       // 0: that of the cluster file
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
-    // The cluster was shut down by a call.
+    // Called when a Shutdown call has ended the cluster.
     std::function<void()> on_end;
   };
   static absl::StatusOr<std::unique_ptr<SchedulerServer>> Start(Options options);
-  // Shuts the cluster down when nobody did: members stop first, bounded by a few seconds.
+  // Shuts the cluster down unless that was done. Waits a few seconds at most for members to stop.
   ~SchedulerServer();
 
  private:

@@ -118,7 +118,7 @@ class GrpcListener : public SchedulerListener {
     builder.AddListeningPort(bind, grpc::InsecureServerCredentials(), &port_);
     builder.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
     builder.SetMaxSendMessageSize(kMaxControlMessageBytes);
-    // Two schedulers never share a port, and members may ping a scheduler that has nothing to say.
+    // Two schedulers must not share a port. Members may ping while the scheduler sends nothing.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -130,7 +130,7 @@ class GrpcListener : public SchedulerListener {
     server_.reset();
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", bind,
-        ": the port is in use, or the address is not of this host; give another --bind"));
+        ": the port is in use, or the address does not belong to this host; give another --bind"));
   }
   int port() const override { return port_; }
   void Stop() override {

@@ -1,4 +1,4 @@
-// The scheduler's calls over gRPC: decode, ask the loop, encode. No logic.
+// Serves the scheduler's gRPC calls: decodes, asks the loop, encodes. No logic.
 //
 // Thread safety: safe; gRPC calls it on its own threads.
 #pragma once
@@ -15,12 +15,12 @@ namespace sluice {
 class SchedulerListener {
  public:
   virtual ~SchedulerListener() = default;
-  // The port that it listens on.
+  // The port that the listener is bound to.
   virtual int port() const = 0;
   // Takes no more calls and waits until those in progress are answered.
   virtual void Stop() = 0;
 
-  // `loop` outlives it. UNAVAILABLE when the address cannot be bound (in use, not of this host).
+  // `loop` outlives the listener. UNAVAILABLE when the address is in use or not of this host.
   static absl::StatusOr<std::unique_ptr<SchedulerListener>> Start(const std::string& bind,
                                                                   SchedulerLoop* loop);
 };

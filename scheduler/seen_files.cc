@@ -20,23 +20,23 @@ std::string Who(uint32_t rank, const IndexReport& report) {
   return absl::StrCat("rank ", rank, " on host ", report.host().empty() ? "?" : report.host());
 }
 
-// How the hosts' copies of one path differ; empty: they do not.
+// Says how the hosts' copies of one path differ; empty when they do not.
 std::string Difference(const SeenFile& a, const View& a_view, const SeenFile& b,
                        const View& b_view) {
   if (a.bytes() != b.bytes()) {
-    return absl::StrCat("has another size: ", a.bytes(), " bytes for ", a_view.who, ", ", b.bytes(),
+    return absl::StrCat("differs in size: ", a.bytes(), " bytes for ", a_view.who, ", ", b.bytes(),
                         " bytes for ", b_view.who);
   }
   if (a.sample_crc32c() == b.sample_crc32c()) return "";
-  return absl::StrCat("has other content for ", b_view.who, " than for ", a_view.who, ", both of ",
-                      a.bytes(), " bytes");
+  return absl::StrCat("differs in content between ", a_view.who, " and ", b_view.who,
+                      "; both have ", a.bytes(), " bytes");
 }
 
 std::string Missing(const View& has, const View& lacks) {
   return absl::StrCat("is missing for ", lacks.who, "; ", has.who, " sees it");
 }
 
-// What differs, the first of it by name.
+// Counts the differing files and describes the first.
 struct Differences {
   std::string first;
   size_t count = 0;

@@ -1,5 +1,5 @@
 // Checks that all ranks of a job see the same data files. Otherwise a file that one host lacks, or
-// holds in another version, would be left out or read twice without a word.
+// has in another version, would silently be skipped or read twice.
 //
 // Thread safety: one thread.
 #pragma once
@@ -15,16 +15,16 @@ namespace sluice {
 
 class SeenFiles {
  public:
-  // Compares the report with the first one that was taken. FAILED_PRECONDITION names both ranks and
-  // hosts, the first file that differs and how (missing, other size, other content), and how many
-  // more there are. A time of change plays no part: copies may differ in it.
+  // Compares the report with the first one taken. FAILED_PRECONDITION names both ranks and hosts,
+  // the first file that differs and how (missing, size, content), and how many more differ.
+  // Modification times are ignored, because copies of a file may differ in them.
   absl::Status Take(uint32_t rank, const IndexReport& report);
-  // The training files that all ranks see. REQUIRES: Take.
+  // The training files that all ranks see. REQUIRES: Take was called.
   const google::protobuf::RepeatedPtrField<SeenFile>& train() const { return first_->train_seen(); }
 
  private:
   uint32_t rank_ = 0;                 // of first_
-  std::optional<IndexReport> first_;  // what it has seen, and its host
+  std::optional<IndexReport> first_;  // the files that this rank saw, and its host
 };
 
 }  // namespace sluice

@@ -1,11 +1,11 @@
 // Loss and speed by step as two curves: the mean loss and the summed speed over the ranks that
 // report a step.
 //
-// A rank reports a step with the speed of its steps since its last report in that epoch. So a point
-// of the speed is real, and a step that not every rank has reported has none.
+// A rank reports a step with its speed since its last report in that epoch. A step gets a point of
+// the speed only when every rank has reported it, so a sum never lacks a rank.
 //
-// Memory: at most kOpenSteps steps wait for slower ranks; then the oldest are given out as they
-// are.
+// Memory: at most kOpenSteps steps wait for slower ranks; beyond that the oldest are handed out
+// incomplete.
 //
 // Thread safety: one thread.
 #pragma once
@@ -25,7 +25,7 @@ class StepCurves {
 
   explicit StepCurves(uint32_t worker_num) : worker_num_(worker_num) {}
   void Add(const StepLoss& loss);
-  // Points that are complete, once each; with `all` also those that still wait.
+  // Returns the complete points, each once; with `all` also the incomplete ones.
   std::vector<Scalar> Take(bool all);
 
  private:

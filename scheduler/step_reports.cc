@@ -6,6 +6,7 @@ namespace sluice {
 
 void StepReports::Add(uint32_t rank, const WorkerProgress& progress) {
   for (const StepLoss& loss : progress.losses()) {
+    // A rank reports its steps in ascending order, so an older one has been counted before.
     if (loss.step() <= newest_[rank]) continue;
     newest_[rank] = loss.step();
     curves_.Add(loss);

@@ -38,22 +38,24 @@ absl::StatusOr<std::vector<Piece>> Gather(const std::vector<IndexReport>& by_ran
 
 absl::Status Refuse(const std::string& file, const std::string& why) {
   return absl::FailedPreconditionError(
-      absl::StrCat("the ranks' counts of the training file ", file, " do not fit together: ", why,
+      absl::StrCat("the ranks' counts of the training file ", file, " do not match: ", why,
                    "; data.train_files must be the same files on every host, and must not change "
                    "while the job runs"));
 }
 
-// Checks that the pieces [first, last) cover one file.
+// OK when the pieces [first, last) cover one file without gaps or overlaps.
 absl::Status CheckFile(const Piece* first, const Piece* last, const std::string& name,
                        uint64_t bytes) {
   uint64_t at = 0;
   for (const Piece* p = first; p < last; ++p) {
     if (p->begin != at || p->end <= p->begin) {
       return Refuse(name, absl::StrCat("rank ", p->rank, " counted from byte ", p->begin, " to ",
-                                       p->end, ", where a piece from byte ", at, " is wanted"));
+                                       p->end, ", but the next piece must begin at byte ", at));
     }
     at = p->end;
   }
+  // The last piece of a compressed file ends at kTextEnd, because the size of its text is not
+  // known.
   if (at == bytes || at == kTextEnd) return absl::OkStatus();
   const std::string who = first < last ? absl::StrCat("rank ", last[-1].rank) : "no rank";
   return Refuse(
@@ -101,7 +103,7 @@ absl::Status NoExamples(const BadLines& bad) {
     return absl::FailedPreconditionError(absl::StrCat(kNone, "; see data.train_files"));
   return absl::FailedPreconditionError(
       absl::StrCat(kNone, ", only ", bad.Describe(),
-                   "; give other data.train_files, or what fits them in data and features"));
+                   "; check data.train_files, and that data and features describe them"));
 }
 
 absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<uint64_t>& examples) {
@@ -114,7 +116,7 @@ absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<ui
   const uint64_t steps = GlobalSteps(lines, batch, config.data().drop_last());
   if (steps == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "data.drop_last leaves nothing to train: ", lines, " examples make no full batch of ",
+        "data.drop_last leaves nothing to train: ", lines, " examples do not fill a batch of ",
         batch, "; lower train.batch_size or set data.drop_last: false"));
   }
   return steps;

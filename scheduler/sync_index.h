@@ -1,5 +1,5 @@
-// What a sync job learns from the index reports of its ranks: the pieces of the training data, and
-// how many global steps an epoch has.
+// Derives from the ranks' index reports of a sync job the pieces of the training data and the
+// number of global steps in an epoch.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace sluice {
 
-// Puts the pieces that the ranks have counted together, sorted by file and begin. `files`: the
-// training files that all ranks see. FAILED_PRECONDITION, naming file and rank, when the pieces do
-// not cover each file once from its begin to its end: a file changed while it was counted.
+// Merges the pieces that the ranks have counted, sorted by file and begin. `files`: the training
+// files that all ranks see. FAILED_PRECONDITION, naming file and rank, when the pieces do not cover
+// each file exactly once, because a file changed while it was counted.
 // INVALID_ARGUMENT when a report's columns have different lengths.
 absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
                                        const google::protobuf::RepeatedPtrField<SeenFile>& files);
@@ -24,13 +24,13 @@ absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
 // Counts the lines of all pieces, malformed ones included.
 uint64_t CountExamples(const DataPieces& pieces);
 
-// The global steps of an epoch, from the examples by rank. GLOBAL: ceil(N / (batch_size x ranks))
-// for N examples in all, or the floor with drop_last. PER_RANK_FILES: the largest count of one
-// rank's own batches, rounded in the same way. FAILED_PRECONDITION when there is nothing to train.
+// Returns the global steps of an epoch. `examples`: by rank. GLOBAL: ceil(N / (batch_size x ranks))
+// for N examples in all, or the floor with drop_last. PER_RANK_FILES: the largest number of batches
+// of any rank, rounded in the same way. FAILED_PRECONDITION when there is nothing to train.
 absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<uint64_t>& examples);
 
-// FAILED_PRECONDITION: the training data has no examples. When all its lines are `bad`, it names
-// the first of them.
+// Returns FAILED_PRECONDITION: the training data has no examples. The message names the first of
+// the `bad` lines, if there are any.
 absl::Status NoExamples(const BadLines& bad);
 
 }  // namespace sluice

@@ -27,7 +27,7 @@ namespace {
 
 constexpr char kBegin[] = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
 
-// How a span of a name is shown. `step`: what its number is called, null when it has none.
+// How spans of one kind are shown. `step`: the label of the span's number, null when it has none.
 struct Look {
   const char* name;
   const char* step;
@@ -84,13 +84,13 @@ absl::Status Check(const TraceBatch& batch) {
       absl::StrCat("batch ", batch.number(), " of ", n, " spans is malformed"));
 }
 
-// An event that names something.
+// Returns an "M" event.
 std::string Metadata(const char* what, int pid, int tid, const std::string& json) {
   return absl::StrCat(",\n{\"ph\": \"M\", \"name\": \"", what, "\", \"pid\": ", pid,
                       ", \"tid\": ", tid, ", \"args\": {", json, "}}");
 }
 
-// A job writes the file at the moment.
+// True while another job writes the file.
 bool IsLocked(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& 
   if (fd < 0) return CannotWrite(path);
   std::unique_ptr<TraceFile> file(new TraceFile(fd, target.path, job_id, host, max_spans));
   file->unfinished_ = unfinished;
-  flock(fd, LOCK_EX | LOCK_NB);  // where the file system has no locks, others are not kept away
+  flock(fd, LOCK_EX | LOCK_NB);  // some file systems have no locks: others are then not kept away
   SLUICE_RETURN_IF_ERROR(file->Write(kBegin));
   if (!Env::Real()->Exists(target.path)) SLUICE_RETURN_IF_ERROR(file->Publish());
   return file;
@@ -181,7 +181,7 @@ TraceFile::Process* TraceFile::FindProcess(const TraceReport& report, std::strin
   process.name = absl::StrCat(RoleName(self.role()), " ", self.rank(), " (pid ", self.pid(),
                               " on host ", self.host(), ")");
   process.elsewhere = self.host() != host_;
-  // Workers above pservers.
+  // Show workers above pservers.
   const uint64_t order = (self.role() == ROLE_WORKER ? 0 : 1'000'000) + uint64_t{self.rank()};
   absl::StrAppend(
       events, Metadata("process_name", process.pid, 0, "\"name\": " + JsonQuoted(process.name)),
@@ -205,7 +205,7 @@ void TraceFile::MoveClock(const TraceReport& report, Process* process) {
 }
 
 void TraceFile::AddSpans(const TraceBatch& batch, Process* process, std::string* events) {
-  // Unsigned: what a peer sends must not overflow.
+  // Unsigned, because a sum of signed numbers from a peer could overflow.
   uint64_t start = static_cast<uint64_t>(process->shift_us), step = 0;
   for (int i = 0; i < batch.name_size(); ++i) {
     start += static_cast<uint64_t>(batch.start_us(i));
@@ -255,7 +255,7 @@ absl::Status TraceFile::Write(std::string text) {
   const std::string end = End();
   const uint64_t next = events_end_ + text.size();
   text += end;
-  // What makes the file longer first: when the disk is full, the end is still in its place.
+  // First write what lies beyond the present end: if the disk is full, that end is still intact.
   const size_t over = std::min(text.size(), last_end_.size());
   const absl::string_view whole(text);
   if (!WriteAt(whole.substr(over), events_end_ + over) ||
@@ -283,8 +283,8 @@ bool TraceFile::WriteAt(absl::string_view text, uint64_t offset) {
 
 void TraceFile::Restore() {
   const int error = errno;
-  // Shorter first: that needs no room, and is all when only the longer part could not be written.
-  // When it fails, too, the file stays as the disk left it.
+  // Truncate first: it needs no space, and suffices if only the part beyond the end failed. If even
+  // this fails, nothing more can be done, and the state of the file is indeterminate.
   [[maybe_unused]] const bool restored =
       ftruncate(fd_, static_cast<off_t>(events_end_ + last_end_.size())) == 0 &&
       WriteAt(last_end_, events_end_);

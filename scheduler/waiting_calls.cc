@@ -12,7 +12,7 @@ void WaitingCalls::Add(Call call) {
 std::vector<WaitingCalls::Answer> WaitingCalls::Settle(SchedulerCore* core, absl::Time now,
                                                        bool all) {
   std::vector<Answer> answers;
-  // An answer can be news for another call: a rank that hears of the end is withdrawn.
+  // Making an answer may make another call ready: telling a rank of the end withdraws it.
   for (;;) {
     Numbers ripe;
     CollectReady(core, &ripe);

@@ -1,6 +1,6 @@
-// The calls that wait for something new, indexed by what they wait for and by their deadline.
+// Holds the calls that wait, indexed by what they wait for and by their deadline.
 //
-// Invariants: a call is answered once: when its key has changed and it is ready, or at its
+// Invariants: a call is answered exactly once: when its key has changed and it is ready, or at its
 // deadline.
 //
 // Cost: an event looks only at the calls whose keys it has changed and at those that are due.
@@ -26,17 +26,17 @@ class WaitingCalls {
   struct Call {
     WaitKey key;
     absl::Time deadline;
-    // There is something new. Can become true only when the core names `key` as changed.
+    // True when the call can be answered. May become true only when the core reports `key` changed.
     std::function<bool(SchedulerCore&)> ready;
-    // The answer, to be given without the owner's lock. May change the core.
+    // Makes the answer, which is to be called without the owner's lock. May change the core.
     std::function<Answer(SchedulerCore&, absl::Time)> finish;
   };
 
   // REQUIRES: the call is not ready.
   void Add(Call call);
 
-  // Answers of the calls that have become ready or are due at `now`, with `all` of every call. They
-  // are in the order in which the calls came; calls that an answer made ready follow.
+  // Removes the calls that are ready or due at `now`, or all calls with `all`, and returns their
+  // answers in the order in which the calls came. Calls that an answer made ready follow.
   std::vector<Answer> Settle(SchedulerCore* core, absl::Time now, bool all);
 
   size_t size() const { return calls_.size(); }

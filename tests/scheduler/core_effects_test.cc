@@ -8,7 +8,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(CoreEffectsTest, ADesiredStateChangesWithItsVersion) {
+TEST(CoreEffectsTest, EachChangeOfADesiredStateRaisesItsVersion) {
   CoreEffects effects;
   Member member;
   member.id = 7;
@@ -20,7 +20,7 @@ TEST(CoreEffectsTest, ADesiredStateChangesWithItsVersion) {
   EXPECT_THAT(effects.TakeChanged(), IsEmpty());
 }
 
-TEST(CoreEffectsTest, AStatusChangesWithItsVersionAndTellsTheProgress) {
+TEST(CoreEffectsTest, EachChangeOfAStatusRaisesItsVersionAndPassesOnProgress) {
   CoreEffects effects;
   Job job;
   job.job_id = "a";
@@ -35,7 +35,7 @@ TEST(CoreEffectsTest, AStatusChangesWithItsVersionAndTellsTheProgress) {
                                                  WaitKey::Status("b"), WaitKey::Phase("b")));
 }
 
-TEST(CoreEffectsTest, ActionsAreHandedOverOnceAndInOrder) {
+TEST(CoreEffectsTest, ActionsAreTakenOnceAndInOrder) {
   CoreEffects effects;
   for (const char* job_id : {"a", "b"}) {
     OutputAction action;

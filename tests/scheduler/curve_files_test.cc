@@ -36,19 +36,19 @@ class CurveFilesTest : public testing::Test {
   std::string dir_;
 };
 
-TEST_F(CurveFilesTest, ACompleteCurveTakesThePlaceOfEarlierOnes) {
+TEST_F(CurveFilesTest, ACompleteCurveReplacesEarlierOnes) {
   ASSERT_TRUE(Begin(1000)->Complete().ok());
-  // Of other hosts, and of jobs that began in one second.
+  // Curves from other hosts, and from jobs that began in the same second.
   for (const char* name : {"events.out.tfevents.900.other-host-2", "events.out.tfevents.900.h2",
                            "events.out.tfevents.1000.h.1", "events.out.tfevents.1000.h.12.1"})
     Copy(name);
-  Begin(1001).reset();  // of a job that failed
+  Begin(1001).reset();  // a job that failed
   EXPECT_TRUE(fs::exists(dir_ + "/rerun-1"));
   ASSERT_TRUE(Begin(1002)->Complete().ok());
   EXPECT_THAT(Names(), ElementsAre("events.out.tfevents.1002.h"));
 }
 
-TEST_F(CurveFilesTest, CopiesThatPeopleMakeStay) {
+TEST_F(CurveFilesTest, CopiesWithOtherNamesStay) {
   ASSERT_TRUE(Begin(1000)->Complete().ok());
   std::vector<std::string> kept = {
       "events.out.tfevents.1000.h.bak", "events.out.tfevents.1000.h-old",

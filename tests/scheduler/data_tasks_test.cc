@@ -47,13 +47,13 @@ TEST(DataTasksTest, CoverEveryByteOnce) {
   }
 }
 
-TEST(DataTasksTest, DefaultSizeFollowsTheDataWithinBounds) {
+TEST(DataTasksTest, DefaultSizeIsAShareOfTheDataWithinBounds) {
   EXPECT_EQ(DefaultTaskBytes(100, 2), 64u << 10);
   EXPECT_EQ(DefaultTaskBytes(uint64_t{64} << 20, 2), 2u << 20);
   EXPECT_EQ(DefaultTaskBytes(uint64_t{1} << 40, 2), 16u << 20);
 }
 
-TEST(DataTasksTest, EachTaskIsLeasedOnceAnEpochInAnOrderOfItsOwn) {
+TEST(DataTasksTest, EachEpochLeasesEveryTaskOnceInItsOwnOrder) {
   auto tasks = DataTasks::Create(TwoWorkers(1), {File("a", 64, 0)});
   ASSERT_TRUE(tasks.ok());
   std::vector<std::vector<uint64_t>> orders;
@@ -73,7 +73,7 @@ TEST(DataTasksTest, EachTaskIsLeasedOnceAnEpochInAnOrderOfItsOwn) {
   EXPECT_EQ(orders[0], orders[2]);
 }
 
-TEST(DataTasksTest, WithoutShuffleTheOrderIsThatOfTheFiles) {
+TEST(DataTasksTest, WithoutShuffleTasksFollowTheOrderOfTheFiles) {
   DataTasks::Options options = TwoWorkers(1);
   options.shuffle = false;
   auto tasks = DataTasks::Create(options, {File("a", 3, 0)});
@@ -95,7 +95,7 @@ TEST(DataTasksTest, PinnedTasksGoToTheRankThatHasTheFile) {
   EXPECT_EQ(tasks->Next(Ask(0, 0, 4))->kind(), NextTaskReply::EPOCH_DONE);
 }
 
-TEST(DataTasksTest, RepeatedRequestGetsItsAnswerAgain) {
+TEST(DataTasksTest, RepeatedRequestGetsTheSameAnswer) {
   auto tasks = DataTasks::Create(TwoWorkers(10), {File("a", 20, 0)});
   ASSERT_TRUE(tasks.ok());
   tasks->BeginEpoch(0);
@@ -110,7 +110,7 @@ TEST(DataTasksTest, RepeatedRequestGetsItsAnswerAgain) {
   EXPECT_TRUE(tasks->CheckComplete().ok());
 }
 
-TEST(DataTasksTest, SeveralTasksMayBeHeldAndAcknowledgedLate) {
+TEST(DataTasksTest, ARankMayHoldSeveralTasksAndAcknowledgeThemLate) {
   auto tasks = DataTasks::Create(TwoWorkers(10), {File("a", 20, 0)});
   ASSERT_TRUE(tasks.ok());
   tasks->BeginEpoch(0);
@@ -123,7 +123,7 @@ TEST(DataTasksTest, SeveralTasksMayBeHeldAndAcknowledgedLate) {
   EXPECT_TRUE(tasks->CheckComplete().ok());
 }
 
-TEST(DataTasksTest, TaskOfAnotherRankIsNotAcknowledged) {
+TEST(DataTasksTest, ARankCannotAcknowledgeATaskOfAnotherRank) {
   auto tasks = DataTasks::Create(TwoWorkers(10), {File("a", 20, 0)});
   ASSERT_TRUE(tasks.ok());
   tasks->BeginEpoch(0);

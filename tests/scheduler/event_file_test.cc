@@ -28,7 +28,7 @@ uint32_t Unmasked(uint32_t masked) {
   return (rotated >> 17) | (rotated << 15);
 }
 
-// The records of the file, each checksum compared.
+// Returns the records of the file after checking each checksum.
 std::vector<std::string> ReadRecords(const std::string& file) {
   std::vector<std::string> records;
   for (size_t at = 0; at < file.size();) {
@@ -43,7 +43,7 @@ std::vector<std::string> ReadRecords(const std::string& file) {
   return records;
 }
 
-// Fields of a protobuf message by number: numbers as they are, bytes as text.
+// Returns the fields of a protobuf message by number; bytes become text.
 std::map<int, std::pair<uint64_t, std::string>> Fields(const std::string& message) {
   std::map<int, std::pair<uint64_t, std::string>> fields;
   size_t at = 0;
@@ -84,7 +84,7 @@ std::map<int, std::pair<uint64_t, std::string>> Fields(const std::string& messag
   return fields;
 }
 
-TEST(EventFileTest, ScalarsReadBackWithTheirChecksums) {
+TEST(EventFileTest, ScalarsAndChecksumsReadBack) {
   const std::string dir = testing::TempDir() + "event_file_test";
   std::filesystem::remove_all(dir);
   const absl::Time now = absl::FromUnixMillis(1700000000500);

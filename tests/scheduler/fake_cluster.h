@@ -1,4 +1,4 @@
-// A core with fake members and a fake clock, for transcripts: every step is a call, nothing runs by
+// A core with fake members and a fake clock. Every step is an explicit call; nothing runs by
 // itself.
 #pragma once
 
@@ -30,7 +30,7 @@ class FakeCluster {
     return options;
   }
 
-  // Effective configuration of a job: sync, async (0) or Geo by `k_steps`; -1: sync.
+  // The effective configuration of a job. `k_steps`: -1 for sync, 0 for async, otherwise Geo.
   static JobConfig Config(int k_steps, uint32_t workers, uint32_t epochs = 1) {
     JobConfig config;
     config.set_name("job");
@@ -70,8 +70,8 @@ class FakeCluster {
     PollAll();
   }
 
-  // One report of a member that does at once what it is told: a pserver hosts, a worker runs or
-  // stops.
+  // Sends one report of a member that does at once what it is told: a pserver hosts, a worker runs
+  // or stops.
   absl::StatusOr<PollReply> Poll(uint64_t id) {
     BeginOutputs();
     auto& state = desired_[id];
@@ -91,17 +91,17 @@ class FakeCluster {
       request.mutable_progress()->set_rank(state.assignment().rank());
     }
     auto reply = core_.Poll(request, now_);
-    // A version that was seen comes without the state.
+    // A version that the member has seen comes without the state.
     if (reply.ok() && reply->version() != state.version()) state = *reply;
     return reply;
   }
-  // The output folders of jobs that have started are ready at once.
+  // Makes the output folders of started jobs ready at once.
   void BeginOutputs() {
     if (!outputs_begin_) return;
     const ClusterStatus status = core_.GetStatus(now_);
     for (const JobStatus& job : status.jobs()) core_.OutputBegun(job.job_id(), now_);
   }
-  // Until nothing changes any more.
+  // Lets all members report until nothing changes any more.
   void PollAll() {
     for (int i = 0; i < 4; ++i) {
       for (const uint64_t id : pservers_) Poll(id).status().IgnoreError();
@@ -112,7 +112,7 @@ class FakeCluster {
   absl::StatusOr<std::string> Submit(const JobConfig& config) {
     return core_.SubmitJob(config, {}, "/output", 1, now_);
   }
-  // Submits and lets members follow until it runs.
+  // Submits a job and lets members report until it runs.
   std::string Run(const JobConfig& config) {
     const auto job_id = Submit(config);
     EXPECT_TRUE(job_id.ok()) << job_id.status();
@@ -123,7 +123,7 @@ class FakeCluster {
   JobStatus Status(const std::string& job_id) { return *core_.GetJob(job_id); }
   JobState State(const std::string& job_id) { return Status(job_id).state(); }
 
-  // Rank's worker is found by the desired state that it was last told.
+  // Finds the rank's worker by the desired state that it was last told.
   uint64_t Incarnation(const std::string& job_id, uint32_t rank) {
     for (const auto& [id, state] : desired_) {
       if (state.assignment().job().job_id() == job_id && state.assignment().rank() == rank) {
@@ -151,7 +151,7 @@ class FakeCluster {
     request.set_finished_task(finished);
     return core_.NextTask(request);
   }
-  // Writes what is to be written, and says so.
+  // Pretends to write the outputs, and reports that they are written.
   std::vector<OutputAction> WriteOutputs() {
     std::vector<OutputAction> actions = core_.TakeActions();
     for (const OutputAction& action : actions) {
@@ -159,14 +159,14 @@ class FakeCluster {
     }
     return actions;
   }
-  // With ticks on the way, as the scheduler has them while it runs.
+  // Advances the clock with ticks on the way, as in a running scheduler.
   void Advance(absl::Duration d) {
     for (const absl::Time end = now_ + d; now_ < end;) {
       now_ = std::min(end, now_ + absl::Milliseconds(250));
       core_.Tick(now_);
     }
   }
-  // The scheduler is stopped for so long; its timer runs first when it goes on.
+  // Stops the scheduler for this long. When it continues, its timer runs first.
   void Pause(absl::Duration d) {
     now_ += d;
     core_.Tick(now_);
@@ -185,7 +185,7 @@ inline PhaseReport Ended(uint64_t number) {
   report.set_number(number);
   return report;
 }
-// Of a rank of 2 that has counted its half of one file.
+// The report of one of two ranks that has counted its half of one file.
 inline PhaseReport Indexed(uint64_t examples, uint32_t rank = 0, uint32_t ranks = 2) {
   PhaseReport report = Ended(1);
   IndexReport* const index = report.mutable_index();

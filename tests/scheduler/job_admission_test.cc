@@ -11,30 +11,30 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(JobAdmissionTest, TwoJobsSideBySideAndAThirdQueues) {
+TEST(JobAdmissionTest, TwoJobsRunSideBySideAndAThirdQueues) {
   FakeCluster c(1, 3);
   c.JoinAll(1, 3);
   const std::string a = c.Run(FakeCluster::Config(0, 2));
   const std::string b = c.Run(FakeCluster::Config(0, 1));
   const std::string third = *c.Submit(FakeCluster::Config(0, 2));
   EXPECT_EQ(c.State(third), JOB_QUEUED);
-  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 0 are free");
+  EXPECT_THAT(c.Status(third).message(), HasSubstr("2 free workers, 0"));
   EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 2);
   ASSERT_TRUE(c.core_.CancelJob(b, c.now_).ok());
   c.PollAll();
-  EXPECT_EQ(c.Status(third).message(), "waits for 2 free workers, 1 is free");
+  EXPECT_THAT(c.Status(third).message(), HasSubstr("2 free workers, 1"));
   ASSERT_TRUE(c.core_.CancelJob(a, c.now_).ok());
   c.PollAll();
   EXPECT_EQ(c.State(third), JOB_RUNNING);
   EXPECT_EQ(c.desired_[c.pservers_[0]].host_size(), 1);
 }
 
-TEST(JobAdmissionTest, LatePserverIsWaitedForAndNamed) {
+TEST(JobAdmissionTest, AJobWaitsForALatePserverAndNamesIt) {
   FakeCluster c(2, 1);
   c.JoinAll(1, 1);
   const std::string job = *c.Submit(FakeCluster::Config(0, 1));
   c.PollAll();
-  EXPECT_EQ(c.Status(job).message(), "waits for pserver 1 to register");
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("pserver 1"));
   c.pservers_.push_back(c.Join(ROLE_PSERVER, 1));
   c.PollAll();
   EXPECT_EQ(c.State(job), JOB_RUNNING);
@@ -59,13 +59,13 @@ TEST(JobAdmissionTest, GivesUpOnMembersThatNeverCome) {
 TEST(JobAdmissionTest, ImpossibleJobsAreRefusedAtOnce) {
   FakeCluster c(1, 2);
   EXPECT_THAT(std::string(c.Submit(FakeCluster::Config(0, 3)).status().message()),
-              HasSubstr("asks for 3 workers (worker_num), but the cluster has 2"));
+              testing::AllOf(HasSubstr("3 workers"), HasSubstr("has 2")));
   FakeCluster none(1, 0);
   EXPECT_THAT(std::string(none.Submit(FakeCluster::Config(0, 1)).status().message()),
-              HasSubstr("the cluster has no workers"));
+              HasSubstr("no workers"));
 }
 
-TEST(JobAdmissionTest, OneOutputFolderOneJob) {
+TEST(JobAdmissionTest, TwoJobsCannotShareAnOutputFolder) {
   FakeCluster c(1, 2);
   JobConfig config = FakeCluster::Config(0, 1);
   config.set_output_dir("/same");
@@ -73,7 +73,7 @@ TEST(JobAdmissionTest, OneOutputFolderOneJob) {
   EXPECT_TRUE(absl::IsAlreadyExists(c.Submit(config).status()));
 }
 
-TEST(JobAdmissionTest, OneTraceFileOneJob) {
+TEST(JobAdmissionTest, TwoJobsCannotShareATraceFile) {
   FakeCluster c(1, 2);
   JobConfig config = FakeCluster::Config(0, 1);
   ASSERT_TRUE(c.Submit(config).ok());
@@ -84,7 +84,7 @@ TEST(JobAdmissionTest, OneTraceFileOneJob) {
 }
 
 TEST(JobAdmissionTest, TheQueueIsBounded) {
-  FakeCluster c(1, 1);  // nobody has registered: all of them wait
+  FakeCluster c(1, 1);  // nobody has registered, so all jobs wait
   for (size_t i = 0; i < JobQueue::kMaxJobs; ++i) {
     ASSERT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok()) << i;
   }
@@ -95,7 +95,7 @@ TEST(JobAdmissionTest, TheQueueIsBounded) {
   EXPECT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok());
 }
 
-TEST(JobAdmissionTest, JobsHaveInstancesOfTheirOwn) {
+TEST(JobAdmissionTest, EachJobHasItsOwnInstance) {
   SchedulerCore::Options options = FakeCluster::Options(1, 2);
   options.first_id = 77;
   SchedulerCore core(options, absl::UnixEpoch());

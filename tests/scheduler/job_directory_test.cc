@@ -13,7 +13,7 @@ using testing::IsEmpty;
 class JobDirectoryTest : public testing::Test {
  protected:
   Job* Add(const std::string& job_id) { return jobs_.Add(QueuedFor(job_id)); }
-  // The job is active, has ended and is written.
+  // Makes the job active, ended and written.
   void Finish(Job* job) {
     jobs_.Activate(job);
     job->state = job->outcome = JOB_DONE;
@@ -32,7 +32,7 @@ TEST_F(JobDirectoryTest, JobsAreFoundById) {
   EXPECT_THAT(jobs_.active(), ElementsAre(a));
 }
 
-TEST_F(JobDirectoryTest, OnlySettledJobsLeaveTheActiveOnes) {
+TEST_F(JobDirectoryTest, OnlySettledJobsStopBeingActive) {
   Job* const running = Add("a-1");
   jobs_.Activate(running);
   Job* const hosted = Add("a-2");
@@ -69,7 +69,7 @@ TEST_F(JobDirectoryTest, OldSettledJobsAreArchivedAndThenForgotten) {
   }
 }
 
-TEST_F(JobDirectoryTest, MembersServeTheirJobsUntilTheseAreSettled) {
+TEST_F(JobDirectoryTest, MembersServeTheirJobsUntilTheJobsSettle) {
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   Member* const worker = Join(&members_, ROLE_WORKER, 0);
   Job* const a = Add("a-1");
@@ -88,7 +88,7 @@ TEST_F(JobDirectoryTest, MembersServeTheirJobsUntilTheseAreSettled) {
   EXPECT_THAT(jobs_.ServedBy(*pserver), ElementsAre(b));
 }
 
-TEST_F(JobDirectoryTest, TwoJobsDoNotWriteToOnePlace) {
+TEST_F(JobDirectoryTest, TwoJobsCannotWriteToTheSamePlace) {
   Job* const a = Add("a-1");
   a->config.set_trace_file("/trace");
   JobConfig config;

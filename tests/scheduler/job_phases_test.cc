@@ -38,14 +38,14 @@ TEST(JobPhasesTest, EvaluatesEveryNthEpochAndTheLast) {
   EXPECT_EQ(Listed(config), "index0 train0 train1 train2 train3 train4 eval4 save4 finish4");
 }
 
-TEST(JobPhasesTest, WithoutEvalFilesOrModelThesePhasesAreNotThere) {
+TEST(JobPhasesTest, WithoutEvalFilesOrModelTheirPhasesAreOmitted) {
   JobConfig config = Config(1);
   config.mutable_data()->clear_eval_files();
   config.mutable_checkpoint()->set_save_final_model(false);
   EXPECT_EQ(Listed(config), "index0 train0 finish0");
 }
 
-TEST(JobPhasesTest, EvaluateOnlyDoesNothingElse) {
+TEST(JobPhasesTest, EvaluateOnlyHasNoOtherPhases) {
   JobConfig config = Config(3);
   config.set_evaluate_only(true);
   EXPECT_EQ(Listed(config), "index0 eval0 finish0");

@@ -20,21 +20,22 @@ TEST(JobQueueTest, SeveralJobsStartSideBySide) {
   EXPECT_TRUE(decisions[0].start);
   EXPECT_TRUE(decisions[1].start);
   EXPECT_FALSE(decisions[2].start);
-  EXPECT_EQ(decisions[2].reason, "waits for 1 free worker, 0 are free");
+  EXPECT_THAT(decisions[2].reason, testing::HasSubstr("1 free worker, 0"));
   EXPECT_FALSE(decisions[2].members_absent);
 }
 
 TEST(JobQueueTest, SmallJobDoesNotOvertake) {
   const auto decisions = DecideQueue({{"big", 3}, {"small", 1}}, Workers(1, 3));
-  EXPECT_EQ(decisions[0].reason, "waits for 3 free workers, 1 is free");
+  EXPECT_THAT(decisions[0].reason, testing::HasSubstr("3 free workers, 1"));
   EXPECT_FALSE(decisions[1].start);
-  EXPECT_EQ(decisions[1].reason, "waits for job big ahead of it in the queue");
+  EXPECT_THAT(decisions[1].reason, testing::HasSubstr("job big"));
 }
 
-TEST(JobQueueTest, AbsentWorkersAreToldFromBusyOnes) {
+TEST(JobQueueTest, AbsentWorkersAreDistinguishedFromBusyOnes) {
   const auto decisions = DecideQueue({{"a", 2}}, Workers(1, 1));
   EXPECT_TRUE(decisions[0].members_absent);
-  EXPECT_EQ(decisions[0].reason, "waits for 2 free workers, 1 is free; 1 is registered");
+  EXPECT_THAT(decisions[0].reason, testing::AllOf(testing::HasSubstr("2 free workers, 1 "),
+                                                  testing::HasSubstr("1 is registered")));
 }
 
 TEST(JobQueueTest, MissingPserversAreNamed) {

@@ -45,12 +45,12 @@ TEST(JobResultsTest, SumsOverRanksAndEpochs) {
   EXPECT_EQ(result.examples(), 80u);
   EXPECT_EQ(result.examples_per_second(), 20.0);
   EXPECT_EQ(result.global_step(), 8u);  // async: every worker's step counts
-  EXPECT_EQ(result.bad_lines(), 3u);    // of one pass
+  EXPECT_EQ(result.bad_lines(), 3u);    // only one pass counts
   EXPECT_EQ(result.examples_dropped(), 4u);
   EXPECT_EQ(result.stages().read(), 20.0);  // mean over workers
 }
 
-TEST(JobResultsTest, HotRowsAreSummedWhereThereIsACache) {
+TEST(JobResultsTest, HotRowsAreSummedWhenThereIsACache) {
   const JobConfig config = Config(true);
   JobResults results(config, 2);
   results.BeginTrain(kStart);
@@ -93,7 +93,7 @@ TEST(JobResultsTest, TooManyBadLinesAreAnError) {
   EXPECT_EQ(results.result().bad_lines(), 4u);
 }
 
-TEST(JobResultsTest, EvaluationBelongsToItsEpochAndTheLastIsReported) {
+TEST(JobResultsTest, EachEpochKeepsItsEvaluationAndTheResultHasTheLast) {
   const JobConfig config = Config(true);
   JobResults results(config, 1);
   EvalAccumulator sums;
@@ -159,7 +159,7 @@ TEST(JobResultsTest, TheRanksSummariesAddUpAndWarnOnce) {
   }
 }
 
-TEST(JobResultsTest, ALabelValueOfTheEvaluationDataAloneIsNoWarning) {
+TEST(JobResultsTest, ALabelValueFoundOnlyInTheEvaluationDataIsFine) {
   const JobConfig config = SummarizedConfig();
   JobResults results(config, 1);
   results.BeginTrain(kStart);

@@ -47,7 +47,7 @@ TEST(JobRunTest, SyncSendsAllPiecesWithTheFirstEpochOnly) {
   EXPECT_EQ(run.examples_expected(), 44u);  // one line was malformed
 }
 
-TEST(JobRunTest, OwnFilesOfARankStayWithIt) {
+TEST(JobRunTest, FilesOfARankStayWithIt) {
   JobConfig config = FakeCluster::Config(0, 2);
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   JobRun run(&config, 2, kStart);
@@ -68,7 +68,7 @@ PhaseReport Seen(const std::string& host, uint64_t bytes) {
   return report;
 }
 
-TEST(JobRunTest, HostsThatSeeOtherFilesFailInEveryMode) {
+TEST(JobRunTest, HostsThatSeeDifferentFilesFailTheJobInEveryMode) {
   for (const int k_steps : {-1, 0, 5}) {
     for (const auto assignment : {DataConfig::GLOBAL, DataConfig::PER_RANK_FILES}) {
       JobConfig config = FakeCluster::Config(k_steps, 2);
@@ -85,7 +85,7 @@ TEST(JobRunTest, HostsThatSeeOtherFilesFailInEveryMode) {
   }
 }
 
-TEST(JobRunTest, EvaluationAloneComparesFilesToo) {
+TEST(JobRunTest, EvaluateOnlyComparesFilesToo) {
   JobConfig config = FakeCluster::Config(0, 2);
   config.set_evaluate_only(true);
   JobRun run(&config, 2, kStart);
@@ -106,7 +106,7 @@ std::vector<std::string> Tags(const std::vector<Scalar>& scalars) {
   return tags;
 }
 
-TEST(JobRunTest, UndefinedMetricsMakeNoPointOfACurve) {
+TEST(JobRunTest, UndefinedMetricsAddNoPointToTheCurve) {
   JobConfig config = FakeCluster::Config(0, 1);
   config.set_evaluate_only(true);
   EvalAccumulator both, one, none;
@@ -153,11 +153,11 @@ TEST(JobRunTest, EpochThatTrainsNothingFailsAndSaysWhy) {
     trained.mutable_train()->set_dropped(dropped);
     ASSERT_TRUE(run.TakeReport(0, trained, kStart).ok());
     EXPECT_THAT(std::string(run.failure().message()),
-                testing::HasSubstr(dropped == 0 ? "has no examples" : "no task of the 3 examples"));
+                testing::HasSubstr(dropped == 0 ? "has no examples" : "data.drop_last"));
   }
 }
 
-TEST(JobRunTest, EpochOfBadLinesAloneNamesTheFirst) {
+TEST(JobRunTest, AnEpochOfOnlyBadLinesNamesTheFirst) {
   JobConfig config = FakeCluster::Config(0, 1);
   config.mutable_data()->set_max_bad_lines(10);
   JobRun async(&config, 1, kStart);
@@ -206,11 +206,11 @@ TEST(JobRunTest, TooManyBadLinesOfAllRanksFailAfterTheFirstEpoch) {
     ASSERT_TRUE(sync.TakeReport(rank, Indexed(10, rank), kStart).ok());
   trained.mutable_train()->set_bad_lines(1);
   for (const uint32_t rank : {0, 1}) ASSERT_TRUE(sync.TakeReport(rank, trained, kStart).ok());
-  EXPECT_EQ(sync.result().bad_lines(), 2u);  // each rank met its own
+  EXPECT_EQ(sync.result().bad_lines(), 2u);  // each rank met one
   EXPECT_FALSE(sync.failure().ok());
 }
 
-TEST(JobRunTest, TasksAreOnlyGivenWhileTheEpochIsTrained) {
+TEST(JobRunTest, TasksAreLeasedOnlyWhileTheEpochIsTrained) {
   JobConfig config = FakeCluster::Config(0, 1);
   JobRun run(&config, 1, kStart);
   NextTaskRequest ask;

@@ -40,7 +40,7 @@ TEST(JobStatusTest, AStartingJobWaitsForPserversAndThenForItsFolder) {
   EXPECT_EQ(MakeJobStatus(*job, members).waiting_for(), "");
 }
 
-TEST(JobStatusTest, AResultIsShownWhenItIsWritten) {
+TEST(JobStatusTest, AResultIsShownOnlyOnceItIsWritten) {
   Membership members{Membership::Options()};
   const std::unique_ptr<Job> job = QueuedFor("a");
   job->outcome = JOB_FAILED;
@@ -72,7 +72,7 @@ TEST(JobStatusTest, OnlyAJobThatIsDoneHasAModel) {
   EXPECT_EQ(MakeJobResult(*job, members).model_digest(), "");
 }
 
-TEST(JobStatusTest, OnlySomeMissingRanksAreNamed) {
+TEST(JobStatusTest, OnlyTheFirstMissingRanksAreNamed) {
   Membership members{Membership::Options()};
   const std::unique_ptr<Job> job = QueuedFor("a", 12);
   std::vector<uint32_t> ranks;

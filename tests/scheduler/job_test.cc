@@ -7,7 +7,7 @@
 namespace sluice {
 namespace {
 
-TEST(JobTest, ReportsAboutAnotherInstanceAreNotTheJobs) {
+TEST(JobTest, ReportsAboutAnotherInstanceDoNotCount) {
   Membership members{Membership::Options()};
   const std::unique_ptr<Job> job = QueuedFor("a");
   job->spec.mutable_route()->set_generation(4);
@@ -58,7 +58,7 @@ TEST(JobTest, SettledMeansWrittenReleasedAndDropped) {
   EXPECT_FALSE(job->settled());
 }
 
-TEST(JobTest, SavesOfTwoInstancesHaveDifferentNames) {
+TEST(JobTest, SavesOfTwoInstancesHaveDifferentIds) {
   const std::unique_ptr<Job> a = QueuedFor("a"), b = QueuedFor("a");
   b->spec.set_instance(78);
   EXPECT_NE(SaveIdOf(*a), "");

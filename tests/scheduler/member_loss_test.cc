@@ -32,7 +32,7 @@ TEST_F(MemberLossTest, AJobThatNeedsTheMemberFailsAndNamesIt) {
               AllOf(testing::HasSubstr("worker 3"), testing::HasSubstr("no heartbeat for 10 s")));
 }
 
-TEST_F(MemberLossTest, AJobWhosePhasesAreDoneGoesOn) {
+TEST_F(MemberLossTest, AJobGoesOnWhenItsPhasesAreDone) {
   SetRunning(job_.get());
   EndPhase(job_.get());
   EndPhase(job_.get());

@@ -45,13 +45,13 @@ TEST(MembershipTest, ALivingMemberKeepsItsRank) {
     ASSERT_TRUE(refused.ok()) << refused.status();
     EXPECT_EQ(*refused, nullptr);
   }
-  RegisterRequest elsewhere = Worker(0, 1);  // the same number on another host
+  RegisterRequest elsewhere = Worker(0, 1);  // the same pid on another host
   elsewhere.set_life(7);
   elsewhere.set_process_space("another");
   EXPECT_EQ(*members.Register(elsewhere, kStart, &fenced), nullptr);
   EXPECT_EQ(fenced.id, 0u);
   EXPECT_TRUE(members.Find(id).ok());
-  // Its lease, not the newcomer's patience, says when it is gone.
+  // The incumbent is gone when its lease ends, however often the newcomer asks.
   EXPECT_EQ(members.Expire(kStart + absl::Seconds(10)).size(), 1u);
   const uint64_t next = Join(&members, Worker(0, 2), &fenced);
   EXPECT_EQ(fenced.id, 0u) << "it was lost when its lease ran out";
@@ -59,7 +59,7 @@ TEST(MembershipTest, ALivingMemberKeepsItsRank) {
   EXPECT_TRUE(members.Find(next).ok());
 }
 
-TEST(MembershipTest, ThePlaceOfAnEndedProcessIsTakenAtOnce) {
+TEST(MembershipTest, ANewcomerReplacesAnEndedProcessAtOnce) {
   Membership members(Options());
   Member fenced;
   const uint64_t old_id = Join(&members, Worker(0, 1), &fenced);
@@ -70,7 +70,7 @@ TEST(MembershipTest, ThePlaceOfAnEndedProcessIsTakenAtOnce) {
   EXPECT_THAT(fenced.why_gone, testing::HasSubstr("pid 2"));
   EXPECT_TRUE(absl::IsAborted(members.Find(old_id).status()));
   EXPECT_TRUE(members.Find(new_id).ok());
-  RegisterRequest reused = Worker(0, 2);  // the pid of the incumbent belongs to another life
+  RegisterRequest reused = Worker(0, 2);  // another life with the incumbent's pid
   reused.set_life(7);
   EXPECT_NE(Join(&members, reused, &fenced), new_id);
   EXPECT_EQ(fenced.id, new_id);
@@ -82,13 +82,13 @@ TEST(MembershipTest, RepeatedRegistrationOfOneLifeIsTheSameMember) {
   const uint64_t id = Join(&members, Worker(0, 1), &fenced);
   EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);
   members.Report(PollRequest(), kStart, *members.Find(id));
-  EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);  // a call that came late
+  EXPECT_EQ(Join(&members, Worker(0, 1), &fenced), id);  // a late call
   EXPECT_EQ(fenced.id, 0u);
   members.Expire(kStart + absl::Seconds(10));
   EXPECT_NE(Join(&members, Worker(0, 1), &fenced), id);
 }
 
-TEST(MembershipTest, APauseOfTheSchedulerIsNobodysSilence) {
+TEST(MembershipTest, APauseOfTheSchedulerDoesNotCountAsSilence) {
   Membership members(Options());
   Member fenced;
   Join(&members, Worker(1, 1), &fenced);
@@ -106,7 +106,7 @@ TEST(MembershipTest, LeaseRunsOutWithoutReports) {
   EXPECT_TRUE(members.Expire(kStart + absl::Seconds(14)).empty());
   const auto expired = members.Expire(kStart + absl::Seconds(15));
   ASSERT_EQ(expired.size(), 1u);
-  EXPECT_EQ(expired[0]->why_gone, "no heartbeat for 10 s");
+  EXPECT_THAT(expired[0]->why_gone, testing::HasSubstr("10 s"));
   EXPECT_TRUE(absl::IsNotFound(members.Find(id).status()));
   EXPECT_TRUE(members.Expire(kStart + absl::Seconds(99)).empty());
 }
@@ -117,7 +117,7 @@ TEST(MembershipTest, IdsOfAnotherSchedulerAreUnknown) {
   EXPECT_TRUE(absl::IsNotFound(members.Find(100).status()));
 }
 
-TEST(MembershipTest, RefusesWhatCannotBe) {
+TEST(MembershipTest, RefusesImpossibleRegistrations) {
   Membership members(Options());
   Member fenced;
   EXPECT_TRUE(absl::IsInvalidArgument(members.Register(Worker(2, 1), kStart, &fenced).status()));
@@ -190,7 +190,7 @@ TEST(MembershipTest, SilentMembersOfAProcessSpaceAreListed) {
   EXPECT_TRUE(members.Silent("", absl::Seconds(2), now).empty());
 }
 
-TEST(MembershipTest, MissingMembersAreNamedWithTheirKnownAddress) {
+TEST(MembershipTest, MissingMembersAreNamedWithTheirKnownAddresses) {
   Membership::Options options = Options();
   options.pservers = {"10.0.0.1:5000", "10.0.0.2:0"};
   Membership members(options);

@@ -36,13 +36,13 @@ TEST(RankSlotTest, OnlyAReportThatHasSeenTheWithdrawalConfirmsIt) {
   EXPECT_FALSE(slot.ConfirmsStop(5)) << "a release is confirmed once";
 }
 
-TEST(RankSlotTest, AReportFromBeforeTheAssignmentShowsNoIdleness) {
+TEST(RankSlotTest, AReportMadeBeforeTheAssignmentIsNotIdleness) {
   RankSlot slot = Assigned(2);
   EXPECT_EQ(slot.SeenIdle(1, kNow), absl::InfiniteFuture());
   EXPECT_EQ(slot.SeenIdle(2, kNow + absl::Seconds(1)), kNow + absl::Seconds(1));
 }
 
-TEST(RankSlotTest, IdlenessCountsFromItsFirstReportUntilTheJobIsNamedAgain) {
+TEST(RankSlotTest, IdlenessCountsFromTheFirstIdleReport) {
   RankSlot slot = Assigned(2);
   EXPECT_FALSE(slot.has_run());
   EXPECT_EQ(slot.SeenIdle(2, kNow), kNow);

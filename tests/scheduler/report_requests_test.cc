@@ -22,7 +22,7 @@ TEST(ReportRequestsTest, AJobIsAnsweredWhenAllItsMembersHaveReported) {
   EXPECT_THAT(requests.Answer(2, 9), IsEmpty());
 }
 
-TEST(ReportRequestsTest, AReportFromBeforeTheRequestDoesNotAnswerIt) {
+TEST(ReportRequestsTest, AReportMadeBeforeTheRequestDoesNotAnswerIt) {
   ReportRequests requests;
   requests.Ask("a", 1, 5);
   EXPECT_THAT(requests.Answer(1, 4), IsEmpty());
@@ -43,19 +43,19 @@ TEST(ReportRequestsTest, OneReportAnswersSeveralJobsInTheOrderOfTheirRequests) {
   EXPECT_THAT(requests.Answer(1, 4), ElementsAre("c"));
 }
 
-TEST(ReportRequestsTest, AMemberThatIsGoneOwesNobodyAReport) {
+TEST(ReportRequestsTest, ADroppedMemberOwesNoReports) {
   ReportRequests requests;
   requests.Ask("a", 1, 1);
   requests.Ask("b", 1, 1);
   requests.Ask("b", 2, 1);
   requests.DropMember(1);
-  requests.DropMember(3);  // nobody has asked it
+  requests.DropMember(3);  // a member that nobody has asked
   EXPECT_TRUE(requests.AllAnswered("a"));
   EXPECT_FALSE(requests.AllAnswered("b"));
   EXPECT_THAT(requests.Answer(1, 9), IsEmpty());
 }
 
-TEST(ReportRequestsTest, AJobThatIsOverIsOwedNothing) {
+TEST(ReportRequestsTest, ADroppedJobIsOwedNoReports) {
   ReportRequests requests;
   requests.Ask("a", 1, 1);
   requests.Ask("a", 2, 1);

@@ -53,7 +53,7 @@ TEST(ResultJsonTest, HasTheDocumentedShape) {
   EXPECT_TRUE(log.values(1).struct_value().fields().at("eval").has_null_value());
 }
 
-TEST(ResultJsonTest, HotRowsAreThereWithACache) {
+TEST(ResultJsonTest, HotRowsArePresentWithACache) {
   JobResult result;
   EXPECT_THAT(ResultJson(result), testing::Not(testing::HasSubstr("hot_rows")));
   HotRowUse* use = result.mutable_hot_rows();
@@ -128,7 +128,7 @@ TEST(ResultJsonTest, DataHasSharesByFeatureAndWarningsAreListed) {
   EXPECT_EQ(of_sex.at("vocabulary_seen").number_value(), 2);
 }
 
-TEST(ResultJsonTest, WhatIsNotFiniteIsNull) {
+TEST(ResultJsonTest, NonFiniteNumbersAreNull) {
   JobResult result;
   result.set_seconds(std::numeric_limits<double>::quiet_NaN());
   EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"seconds\": null"));

@@ -99,7 +99,7 @@ TEST(SchedulerLoopTest, FencedPollIsAnsweredAtOnce) {
   EXPECT_TRUE(absl::IsAborted(second.get_future().get().status()));
 }
 
-TEST(SchedulerLoopTest, ARefusedNewcomerThatAsksAgainIsLoggedOnce) {
+TEST(SchedulerLoopTest, ARefusedNewcomerIsLoggedOnce) {
   std::vector<std::string> log;
   SchedulerLoop::Options options = Options();
   options.log = [&log](const std::string& line) { log.push_back(line); };
@@ -111,7 +111,7 @@ TEST(SchedulerLoopTest, ARefusedNewcomerThatAsksAgainIsLoggedOnce) {
             1);
 }
 
-TEST(SchedulerLoopTest, AMemberWhoseProcessHasEndedIsGoneBeforeItsLease) {
+TEST(SchedulerLoopTest, AMemberWhoseProcessHasEndedIsLostBeforeItsLease) {
   SchedulerLoop::Options options = Options();
   options.core.heartbeat = absl::Milliseconds(10);
   options.core.lease = absl::Hours(1);
@@ -169,7 +169,7 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
 
   // Rank 0 ends the first phase and waits for rank 1.
   PollReply told = Report(&loop, workers[0]);
-  // The job runs when its output folder is ready.
+  // The job runs once its output folder is ready.
   for (; !told.has_assignment(); told = Report(&loop, workers[0])) std::this_thread::yield();
   const WorkerAssignment assignment = told.assignment();
   NextPhaseRequest phase;
@@ -201,7 +201,7 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   EXPECT_GT(seen.get()->status().version(), watch.seen_version());
 }
 
-TEST(SchedulerLoopTest, WaitIsBoundedByItsTime) {
+TEST(SchedulerLoopTest, WaitEndsAtItsDeadline) {
   SchedulerLoop loop(Options());
   PollRequest request;
   request.set_member_id(loop.Register(Worker(1))->member_id());
@@ -236,7 +236,7 @@ TEST(SchedulerLoopTest, EmptyClusterEndsAfterShutdown) {
   ended.get_future().get();
 }
 
-TEST(SchedulerLoopTest, PlaceOfTheEffectiveConfigurationIsLoggedAtSubmission) {
+TEST(SchedulerLoopTest, SubmissionLogsThePathOfTheEffectiveConfiguration) {
   std::string log;
   SchedulerLoop::Options options = Options();
   options.log = [&log](const std::string& line) { log += line + "\n"; };
@@ -264,7 +264,7 @@ SubmitJobRequest Job(const std::string& name) {
   return request;
 }
 
-TEST(SchedulerLoopTest, JobsOfSeveralSchedulersAtOnceHaveFoldersOfTheirOwn) {
+TEST(SchedulerLoopTest, JobsOfConcurrentSchedulersGetDifferentFolders) {
   const SchedulerLoop::Options options = Options();
   SchedulerLoop one(options), other(options);
   const SubmitJobRequest request = Job("same");

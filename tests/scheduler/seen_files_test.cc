@@ -39,13 +39,13 @@ std::string Difference(const IndexReport& first, const IndexReport& second) {
 
 const Files kFiles = {{"/d/a", 10, 1}, {"/d/b", 20, 2}, {"/d/c", 30, 3}};
 
-TEST(SeenFilesTest, TheSameFilesEverywhereAreFine) {
+TEST(SeenFilesTest, TheSameFilesEverywherePass) {
   SeenFiles seen;
   for (const uint32_t rank : {2, 0, 1})
     EXPECT_TRUE(seen.Take(rank, Report("h", kFiles, {{"/d/t", 5, 5}})).ok());
 }
 
-TEST(SeenFilesTest, AFileThatOneHostLacksIsNamedWithBothHosts) {
+TEST(SeenFilesTest, AMissingFileIsNamedWithBothHosts) {
   const Files fewer = {{"/d/a", 10, 1}, {"/d/c", 30, 3}};
   for (const bool first_has : {true, false}) {
     const std::string text = first_has ? Difference(Report("left", kFiles), Report("right", fewer))
@@ -59,12 +59,13 @@ TEST(SeenFilesTest, AFileThatOneHostLacksIsNamedWithBothHosts) {
               HasSubstr("/d/a is missing"));
 }
 
-TEST(SeenFilesTest, AnotherSizeAndOtherContentAreTold) {
+TEST(SeenFilesTest, DifferencesInSizeAndContentAreReported) {
   EXPECT_THAT(Difference(Report("l", kFiles), Report("r", {kFiles[0], {"/d/b", 21, 2}, kFiles[2]})),
-              AllOf(HasSubstr("/d/b has another size: 20 bytes for rank 1 on host l, 21 bytes for "
-                              "rank 4 on host r")));
+              AllOf(HasSubstr("/d/b "), HasSubstr("20 bytes for rank 1 on host l"),
+                    HasSubstr("21 bytes for rank 4 on host r")));
   EXPECT_THAT(Difference(Report("l", kFiles), Report("r", {kFiles[0], kFiles[1], {"/d/c", 30, 9}})),
-              AllOf(HasSubstr("/d/c has other content for rank 4 on host r"), HasSubstr("30")));
+              AllOf(HasSubstr("/d/c "), HasSubstr("content"), HasSubstr("rank 4 on host r"),
+                    HasSubstr("30 bytes")));
 }
 
 TEST(SeenFilesTest, EvaluationFilesAreComparedToo) {

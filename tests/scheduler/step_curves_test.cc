@@ -46,7 +46,7 @@ TEST(StepCurvesTest, SpeedOfAStepIsTheSumOfTheRanksSpeedsAtThatStep) {
                           Point("train/loss", 20, 1), Point("train/examples_per_second", 20, 900)));
 }
 
-TEST(StepCurvesTest, SpeedThatARankDidNotReportHasNoPoint) {
+TEST(StepCurvesTest, AStepWithoutASpeedFromEveryRankHasNoSpeedPoint) {
   StepCurves curves(2);
   curves.Add(Report(10, 1, 300));
   curves.Add(Report(10, 1));
@@ -55,7 +55,7 @@ TEST(StepCurvesTest, SpeedThatARankDidNotReportHasNoPoint) {
               ElementsAre(Point("train/loss", 10, 1), Point("train/loss", 20, 1)));
 }
 
-TEST(StepCurvesTest, OldestStepsAreGivenOutWhenTooManyWait) {
+TEST(StepCurvesTest, OldestStepsAreHandedOutWhenTooManyWait) {
   StepCurves curves(2);
   for (uint64_t step = 0; step < StepCurves::kOpenSteps + 10; ++step) curves.Add(Report(step, 1));
   const std::vector<Point> points = Points(curves.Take(false));

@@ -54,14 +54,14 @@ class TraceFileTest : public testing::Test {
     }
     return report;
   }
-  // The file, which must be JSON.
+  // Returns the text of the file, which must be JSON.
   Struct Read() {
     Struct json;
     const std::string text = *Env::Real()->ReadFile(path_);
     EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(text, &json).ok()) << text;
     return json;
   }
-  // "name@ts" of the spans.
+  // Returns "name@ts" for each span.
   std::vector<std::string> Spans() {
     std::vector<std::string> spans;
     const Struct json = Read();
@@ -78,7 +78,7 @@ class TraceFileTest : public testing::Test {
   const std::string dir_, path_;
 };
 
-TEST_F(TraceFileTest, IsWholeAfterEachReport) {
+TEST_F(TraceFileTest, IsValidJsonAfterEachReport) {
   auto file = Create();
   EXPECT_THAT(Spans(), ElementsAre());
   ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, 1, 2)).ok());
@@ -94,7 +94,7 @@ TEST_F(TraceFileTest, IsWholeAfterEachReport) {
   EXPECT_THAT(text, HasSubstr("\"otherData\": {\"job\": \"job-1\", \"spans\": 3, \"dropped\": {}"));
 }
 
-TEST_F(TraceFileTest, ABatchThatComesTwiceIsWrittenOnce) {
+TEST_F(TraceFileTest, ARepeatedBatchIsWrittenOnce) {
   auto file = Create();
   for (const uint64_t number : {2, 2, 1, 3, 1, 2}) {
     ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, number, 1, 1000 * number)).ok());
@@ -102,11 +102,11 @@ TEST_F(TraceFileTest, ABatchThatComesTwiceIsWrittenOnce) {
   EXPECT_THAT(Spans(), ElementsAre("step@2000", "step@1000", "step@3000"));
 }
 
-TEST_F(TraceFileTest, TimesOfAnotherHostMoveByTheSmallestDelay) {
+TEST_F(TraceFileTest, TimesOfAnotherHostShiftByTheSmallestDelay) {
   auto file = Create();
   TraceReport report = Report(11, ROLE_WORKER, 1, 1);
   report.member.set_host("there");
-  ASSERT_TRUE(file->Add(report).ok());  // 1000 us under way, or its clock is behind
+  ASSERT_TRUE(file->Add(report).ok());  // 1000 us in transit, or its clock is behind
   report.batch.set_number(2);
   report.batch.set_sent_us(4700);
   ASSERT_TRUE(file->Add(report).ok());
@@ -117,7 +117,7 @@ TEST_F(TraceFileTest, TimesOfAnotherHostMoveByTheSmallestDelay) {
   EXPECT_THAT(Text(), HasSubstr("\"clock_shift_us\": {\"worker 1 (pid 7 on host there)\": 300}"));
 }
 
-TEST_F(TraceFileTest, WhatIsTooMuchIsCounted) {
+TEST_F(TraceFileTest, SpansBeyondTheLimitAreCounted) {
   auto file = Create(/*max_spans=*/3);
   TraceReport report = Report(11, ROLE_WORKER, 1, 2);
   report.batch.set_dropped(5);
@@ -128,7 +128,7 @@ TEST_F(TraceFileTest, WhatIsTooMuchIsCounted) {
               HasSubstr("\"spans\": 3, \"dropped\": {\"worker 1 (pid 7 on host here)\": 7}"));
 }
 
-TEST_F(TraceFileTest, AMalformedBatchIsRefusedWhole) {
+TEST_F(TraceFileTest, AMalformedBatchIsRefusedAsAWhole) {
   auto file = Create();
   TraceReport report = Report(11, ROLE_WORKER, 1, 2);
   report.batch.set_track(1, 1);
@@ -137,19 +137,19 @@ TEST_F(TraceFileTest, AMalformedBatchIsRefusedWhole) {
   report.batch.mutable_step()->RemoveLast();
   EXPECT_EQ(file->Add(report).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Spans().size(), 0u);
-  report = Report(11, ROLE_WORKER, 1, 2, INT64_MAX);  // senseless, and does no harm
+  report = Report(11, ROLE_WORKER, 1, 2, INT64_MAX);  // absurd, but harmless
   EXPECT_TRUE(file->Add(report).ok());
 }
 
-// The limit stands for a disk without room: a write is cut short there, and the next one fails.
-TEST_F(TraceFileTest, StaysAsItWasWhenThereIsNoRoomForMore) {
+// The limit simulates a full disk: a write is cut short there, and the next one fails.
+TEST_F(TraceFileTest, AFullDiskLeavesTheFileUnchanged) {
   void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   auto file = Create();
   ASSERT_TRUE(file->Add(Report(11, ROLE_WORKER, 1, 2)).ok());
   const std::string whole = Text();
-  // In the events, and in the end that comes behind them.
+  // The disk fills up in the events, or in the end that follows them.
   for (const size_t room : {0, 1, 40, 400}) {
     rlimit limit = before;
     limit.rlim_cur = whole.size() + room;
@@ -173,7 +173,7 @@ TEST_F(TraceFileTest, AnEarlierTraceStaysUntilTheFirstReport) {
   ASSERT_TRUE(Create()->Add(Report(11, ROLE_WORKER, 1, 2)).ok());
   const std::string earlier = Text();
   EXPECT_TRUE(IsOwnFile(Env::Real(), path_, FileKind::kTrace));
-  Create();  // of a job that fails before it trains
+  Create();  // a job that fails before it trains
   EXPECT_EQ(Text(), earlier);
   EXPECT_EQ(Env::Real()->List(dir_ + "/sub")->size(), 1u);
   auto file = Create();
@@ -182,7 +182,7 @@ TEST_F(TraceFileTest, AnEarlierTraceStaysUntilTheFirstReport) {
   EXPECT_THAT(Spans(), ElementsAre("step@1000"));
 }
 
-TEST_F(TraceFileTest, AFileThatAnotherJobWritesByAnotherPathIsLeftToIt) {
+TEST_F(TraceFileTest, AFileThatAnotherJobWritesUnderAnotherPathIsRefused) {
   auto file = Create();
   std::filesystem::create_directory_symlink(dir_ + "/sub", dir_ + "/link");
   EXPECT_EQ(TraceFile::Create(dir_ + "/link/trace.json", "job-2", "here").status().code(),
@@ -191,7 +191,7 @@ TEST_F(TraceFileTest, AFileThatAnotherJobWritesByAnotherPathIsLeftToIt) {
   EXPECT_TRUE(TraceFile::Create(dir_ + "/link/trace.json", "job-2", "here").ok());
 }
 
-TEST_F(TraceFileTest, AFileThatCannotBeMadeIsNamed) {
+TEST_F(TraceFileTest, AFileThatCannotBeCreatedIsNamed) {
   ASSERT_TRUE(Env::Real()->MakeDirs(path_).ok());
   const auto file = TraceFile::Create(path_, "job", "here");
   EXPECT_THAT(std::string(file.status().message()), HasSubstr(path_));

@@ -14,9 +14,9 @@
 namespace sluice {
 namespace {
 
-// A cluster whose members, ranks and operators do random things, with calls that wait as the loop
-// has them. After every event all calls are looked at, the slow way: those that are ready or due
-// have been answered, once, and no others.
+// A cluster whose members, ranks and operators act at random, with waiting calls like the loop's.
+// After every event all calls are checked the slow way: exactly those that are ready or due must
+// have been answered, each once.
 class World {
  public:
   explicit World(uint32_t seed) : random_(seed), cluster_(kPservers, kWorkers) {}
@@ -66,7 +66,7 @@ class World {
  private:
   static constexpr uint32_t kPservers = 2, kWorkers = 6;
   struct Rank {
-    uint64_t phase = 0;  // issued last
+    uint64_t phase = 0;  // the last phase issued
     bool waits = false;
   };
 
@@ -111,7 +111,7 @@ class World {
     request.set_host("h");
     request.set_pid(1 + Draw(2));
     if (request.role() == ROLE_PSERVER) request.set_address("ps");
-    // A living member is replaced now and then, not most of the time.
+    // Replace a living member only now and then.
     const ClusterStatus status = cluster_.core_.GetStatus(cluster_.now_);
     for (const MemberStatus& m : status.members()) {
       const bool taken = m.role() == request.role() && m.rank() == request.rank() && m.alive();
@@ -210,7 +210,7 @@ class World {
 
   void Submit() {
     JobConfig config = FakeCluster::Config(Draw(5) == 0 ? 0 : -1, 1 + Draw(3), 1 + Draw(2));
-    config.mutable_data()->clear_eval_files();  // whose sums take time
+    config.mutable_data()->clear_eval_files();  // evaluation sums take time
     const auto job = cluster_.Submit(config);
     if (job.ok()) jobs_.push_back(*job);
   }
@@ -249,7 +249,7 @@ TEST(WaitingCallsTest, RandomEventsAnswerEachCallWhenItIsReadyOrDue) {
     for (const auto& [kind, n] : world.woken_) woken[kind] += n;
     for (const auto& [kind, n] : world.timed_out_) timed_out[kind] += n;
   }
-  // The events have been where it matters.
+  // The random events must have reached every kind of answer.
   EXPECT_GT(done_jobs, 5);
   for (const WaitKey::Kind kind : {WaitKey::kDesired, WaitKey::kPhase, WaitKey::kStatus}) {
     EXPECT_GT(woken[kind], 30) << kind;
@@ -257,7 +257,7 @@ TEST(WaitingCallsTest, RandomEventsAnswerEachCallWhenItIsReadyOrDue) {
   }
 }
 
-TEST(WaitingCallsTest, AnswersComeInTheOrderOfTheCalls) {
+TEST(WaitingCallsTest, AnswersFollowTheOrderOfTheCalls) {
   FakeCluster cluster(0, 1);
   const uint64_t id = cluster.Join(ROLE_WORKER, 0);
   WaitingCalls calls;
@@ -266,7 +266,7 @@ TEST(WaitingCallsTest, AnswersComeInTheOrderOfTheCalls) {
   for (int i = 0; i < 3; ++i) {
     WaitingCalls::Call call;
     call.key = WaitKey::Desired(id);
-    // The first is due last.
+    // The first call is due last.
     call.deadline = cluster.now_ + absl::Seconds(3 - i);
     call.ready = [](SchedulerCore&) { return false; };
     call.finish = [i, &order](SchedulerCore&, absl::Time) {
@@ -282,7 +282,7 @@ TEST(WaitingCallsTest, AnswersComeInTheOrderOfTheCalls) {
   EXPECT_EQ(calls.size(), 0u);
 }
 
-TEST(WaitingCallsTest, EventLooksOnlyAtCallsOfWhatItChanged) {
+TEST(WaitingCallsTest, AnEventChecksOnlyTheCallsOfItsChangedKeys) {
   FakeCluster cluster(0, 100);
   cluster.JoinAll(0, 100);
   cluster.core_.TakeChanged();

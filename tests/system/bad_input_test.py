@@ -1,4 +1,4 @@
-"""Wrong input ends with a message that says what is wrong, where, and what to do: no hang, no crash, nothing left."""
+"""Wrong input ends with a message that says what is wrong, where, and what to do. Nothing hangs or stays behind."""
 import gzip
 import json
 import random
@@ -19,7 +19,7 @@ class BadInputTest(SluiceTest):
         self.assertIsNone(CRASH.search(output), output)
 
     def refused(self, args, *texts, code=2):
-        """A command that must end with `code` and say all of `texts`."""
+        """Runs a command that must end with `code` and print all of `texts`."""
         done = self.run_program(*args)
         self.assertEqual(done.returncode, code, done.stdout)
         self.assert_says(done.stdout, *texts)
@@ -35,7 +35,7 @@ class BadInputTest(SluiceTest):
     # -------------------------------------------------------------------------------------- configuration
 
     def assert_columns_are_checked(self):
-        """Those that format and file name: before anything is started."""
+        """The message names format and file, and comes before anything is started."""
         path = self.tmp / "columns.textproto"
         for data, wrong in (('format: CRITEO_TSV', "features[0].numeric.column: 'x' is not a column of CRITEO_TSV"),
                             ('format: MULTI_SLOT slots { name: "x" } slots { name: "lable" } label { column: "label" }',
@@ -105,12 +105,12 @@ class BadInputTest(SluiceTest):
         self.submit_fails(log_dir, job, "no data file matches", "gone.csv")
         self.refused(["sluice", "submit", "--job=%s" % job, "--log_dir=%s" % log_dir, "--dry_run"],
                      "data.eval_files", "gone.csv")
-        # The cluster has not suffered.
+        # The cluster still works.
         self.sluice("submit", log_dir, "--job=%s" % self.small_job(train="train.csv"), "--output_dir=%s" % (self.tmp / "good"))
 
     def test_malformed_lines_beyond_the_limit_are_named(self):
         log_dir = self.up("--server_num=1", "--worker_num=2")
-        # More than a task, so that the bad lines are in the middle of the file for whoever meets them.
+        # More than one task, so that every mode meets the bad lines in the middle of the file.
         rows = self.rows(4000)
         rows[2997] = (1, "wide", "a")
         rows[2998] = (2, 5, "a")
@@ -125,20 +125,20 @@ class BadInputTest(SluiceTest):
                                         "data.max_bad_lines = 2", "3 malformed lines", "\"wide\"", "%s:2999: " % path,
                                         "\"2\"", "%s:3000: " % path, "%s:4000: " % path, flags=flags)
 
-    def test_files_of_malformed_lines_alone(self):
+    def test_files_with_only_malformed_lines(self):
         log_dir = self.up("--server_num=1", "--worker_num=2")
         self.write_csv("train.csv", self.rows())
         path = self.write_csv("bad.csv", [("yes", i, "a") for i in range(30)])
         for mode, flags in MODES.items():
             with self.subTest(mode):
                 job = self.small_job(train="bad.csv", data_extra="max_bad_lines: 30")
-                self.submit_fails(log_dir, job, "the training data has no examples, only 30 malformed lines, the first 5: ",
-                                  "%s:2: " % path, "\"yes\"", "give other data.train_files", flags=flags)
+                self.submit_fails(log_dir, job, "data has no examples", "30 malformed lines",
+                                  "%s:2: " % path, "\"yes\"", "data.train_files", flags=flags)
                 job = self.small_job(train="train.csv", evaluation="bad.csv", data_extra="max_bad_lines: 2")
-                self.submit_fails(log_dir, job, "the evaluation data has more malformed lines than data.max_bad_lines = 2", "%s:" % path,
+                self.submit_fails(log_dir, job, "data.max_bad_lines = 2", "%s:" % path,
                                   flags=flags)
 
-    def test_malformed_lines_within_the_limit_count_once_a_pass(self):
+    def test_malformed_lines_within_the_limit_are_counted_in_one_pass(self):
         log_dir = self.up("--server_num=1", "--worker_num=2")
         rows = self.rows(900)
         for bad in range(0, 900, 100):
@@ -157,14 +157,14 @@ class BadInputTest(SluiceTest):
         self.assertIn("%s:2: " % (self.tmp / "train.csv"), logs)
         self.assertIn("\"yes\"", logs)
 
-    def test_columns_and_labels_that_are_not_there(self):
+    def test_missing_columns_and_labels(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         path = self.write_csv("train.csv", self.rows())
         second = self.write_csv("train2.csv", [(1, "a")] * 40, header="label,c")
         for mode, flags in MODES.items():
             with self.subTest(mode):
                 job = self.small_job(train="train.csv")
-                # Of the first file before the job is submitted, of the others when they are read.
+                # The first file is checked before the job is submitted, the others when they are read.
                 self.submit_fails(log_dir, job, str(path), "no column \"lable\"", "the label", "label, x, c", code=2,
                                   flags=flags + ["--set=data.label.column=lable"])
                 self.submit_fails(log_dir, job, str(path), "no column \"z\"", "a feature", "label, x, c", code=2,
@@ -187,7 +187,7 @@ class BadInputTest(SluiceTest):
             (self.tmp / name).write_bytes(content)
             for mode, flags in MODES.items():
                 with self.subTest(name + " " + mode):
-                    # Behind a good file: the first one's header is read before the job is submitted.
+                    # Put it after a good file, because the first file's header is read before the job is submitted.
                     job = self.small_job(train='a_good.csv" train_files: "' + name)
                     out = self.submit_fails(log_dir, job, str(self.tmp / name), flags=flags)
                     if name.endswith(".gz"):
@@ -224,7 +224,7 @@ class BadInputTest(SluiceTest):
             with self.subTest(" ".join(args[:2])):
                 self.refused(args + [logs], "0.0.0.0:0", "not a loopback address", "--insecure")
 
-    def test_an_unreachable_scheduler_is_waited_for_with_a_bound(self):
+    def test_the_wait_for_an_unreachable_scheduler_is_bounded(self):
         address = "127.0.0.1:%d" % free_port()
         cluster = self.tmp / "cluster.textproto"
         cluster.write_text('scheduler: "%s"\npservers: "127.0.0.1:0"\nworker_num: 1\nlimits { wait_s: 10 }\n' % address)
@@ -257,7 +257,7 @@ class BadInputTest(SluiceTest):
 
     # ----------------------------------------------------------------------------------- models and output
 
-    def test_models_that_are_none(self):
+    def test_folders_that_hold_no_model(self):
         self.write_csv("train.csv", self.rows())
         log_dir = self.up("--server_num=1", "--worker_num=1")
         job = self.small_job(train="train.csv", evaluation="train.csv")
@@ -269,7 +269,7 @@ class BadInputTest(SluiceTest):
                           flags=["--set=initial_model=%s" % (self.tmp / "first")])
         other = ["--set=initial_model=%s" % model, "--set=model.wide_deep.hidden_units=7"]
         out = self.submit_fails(log_dir, job, "initial_model: table", "; the job's is dense", "more tables do not fit",
-                                "features and widths", code=2, flags=other)  # before the cluster hears of it
+                                "features and widths", code=2, flags=other)  # before the job is submitted
         self.assertLess(len(out), 500, out)
         self.refused(["sluice", "launch", "--job=%s" % job, "--server_num=1", "--worker_num=1", *other],
                      "initial_model: table", "features and widths")
@@ -298,12 +298,12 @@ class BadInputTest(SluiceTest):
                 self.submit_fails(log_dir, self.small_job(train="train.csv"), "table '", "worker", "NaN", "learning rate",
                                   flags=flags + ["--set=optimizers.all={sgd {} learning_rate: 1e30}", "--worker_num=2"])
 
-    def test_an_output_folder_that_cannot_be(self):
+    def test_output_folders_that_cannot_be_made(self):
         self.write_csv("train.csv", self.rows())
         (self.tmp / "file").write_text("")
         log_dir = self.up("--server_num=1", "--worker_num=1")
         job = "--job=%s" % self.small_job(train="train.csv")
-        for where, code in (("/proc/nowhere", 1), (self.tmp / "file", 2)):  # of a scheduler's rights submit knows nothing
+        for where, code in (("/proc/nowhere", 1), (self.tmp / "file", 2)):  # submit cannot check the first
             self.refused(["sluice", "submit", job, "--log_dir=%s" % log_dir, "--output_dir=%s" % where],
                          "output_dir", str(where), "writable", code=code)
             self.refused(["sluice", "launch", job, "--log_dir=%s" % (self.tmp / "unused"), "--output_dir=%s" % where],

@@ -1,4 +1,4 @@
-"""The bundle for machines without our packages: its size, its libraries, its script. Nothing here needs a GPU."""
+"""Checks the bundle for machines without our packages: its size, libraries and script. Needs no GPU."""
 import os
 import pathlib
 import re
@@ -13,11 +13,11 @@ from sluice_testing import BIN, ROOT, TIME_SCALE, SluiceTest
 BUILD = BIN.parent
 MAX_BYTES = 55 << 20
 PROGRAMS = {"sluice", "sluice-scheduler", "sluice-pserver", "sluice-worker", "sluice-bench"}
-# Of the host: the C library and its loader.
+# Libraries that the host provides: the C library and its loader.
 OF_HOST = re.compile(r"linux-vdso|ld-linux|lib(c|m|dl|rt|pthread)\.so")
 MISSING = [tool for tool in ("cmake", "ldd", "objdump", "strip", "tar") if shutil.which(tool) is None]
 WHY_NOT = ("no %s here" % ", ".join(MISSING) if MISSING else
-           "a sanitized build is no bundle" if TIME_SCALE > 1 else
+           "a sanitized build cannot be bundled" if TIME_SCALE > 1 else
            "sluice-bench is not built" if not (BIN / "sluice-bench").exists() else None)
 
 
@@ -33,11 +33,11 @@ class BundleTest(SluiceTest):
         assert done.returncode == 0, done.stdout
 
     def script(self, *args, **variables):
-        """run.sh with an environment of nothing else."""
+        """Runs run.sh in an otherwise empty environment."""
         return subprocess.run([self.folder / "run.sh", *args], text=True, cwd=self.tmp, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, env={"PATH": "/usr/bin:/bin", **variables})
 
-    def test_it_is_whole_and_small(self):
+    def test_the_bundle_is_complete_and_small(self):
         archive = self.folder.parent / "bundle.tar.gz"
         size = archive.stat().st_size
         print("bundle: %.1f MiB" % (size / 2**20), file=sys.stderr)
@@ -49,7 +49,7 @@ class BundleTest(SluiceTest):
         self.assertIn("bundle/tests/cuda_net_test", names)
         self.assertEqual([n for n in names if re.search(r"/lib(cuda|cublas|cudart|nv)|/libc\.so|/ld-linux", n)], [])
 
-        # Nothing comes from a folder that only a machine with our packages has.
+        # No library may come from a folder that exists only on machines with our packages.
         programs = [p for folder in ("bin", "tests", "lib") for p in (self.folder / folder).rglob("*")
                     if p.is_file() and not p.is_symlink()]
         self.assertGreater(len(programs), 40)
@@ -64,13 +64,13 @@ class BundleTest(SluiceTest):
                 self.assertEqual(words[1], "=>", line)
                 self.assertTrue(words[2].startswith(str(self.folder)), "%s: %s" % (program.name, line))
 
-        # Stripped.
+        # The programs are stripped.
         for program in PROGRAMS:
             sections = subprocess.run(["objdump", "-h", self.folder / "bin" / program], capture_output=True,
                                       text=True).stdout
             self.assertNotIn(".symtab", sections)
 
-    def test_the_script_runs_what_is_in_it(self):
+    def test_the_script_runs_the_programs(self):
         helped = self.script()
         self.assertEqual(helped.returncode, 0)
         for word in ("test", "bench", "demo"):
@@ -80,7 +80,7 @@ class BundleTest(SluiceTest):
 
         tested = self.script("test")
         self.assertIn(tested.returncode, (0, 3), tested.stdout)
-        if tested.returncode == 3:  # the tests say why
+        if tested.returncode == 3:  # the tests print the reason
             self.assertIn("needs a GPU: ", tested.stdout)
         bench = self.script("bench", "--quick")
         self.assertEqual(bench.returncode, 0, bench.stdout)

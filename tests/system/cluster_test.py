@@ -17,7 +17,7 @@ def running(job):
 
 
 def cpu_seconds(pid):
-    """Of the process with all its threads."""
+    """Returns the processor time of the process with all its threads."""
     fields = pathlib.Path("/proc/%d/stat" % pid).read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -34,12 +34,12 @@ class ClusterTest(SluiceTest):
         return json.loads((self.tmp / name / "result.json").read_text())
 
     def await_free(self, log_dir):
-        """Until no worker has a job and no pserver a table."""
+        """Waits until no worker has a job and no pserver has a table."""
         wait_until(lambda: not any(m["job_id"] or m["hosted"] for m in self.status(log_dir)["members"]),
                    "workers free, tables dropped")
 
     def await_status(self, log_dir, *patterns):
-        """Until `sluice status` says all of it: what members report comes with their heartbeats."""
+        """Waits until `sluice status` matches all patterns, because members report with their heartbeats."""
         wait_until(lambda: all(re.search(p, self.sluice("status", log_dir)) for p in patterns),
                    lambda: "%s in\n%s" % (patterns, self.sluice("status", log_dir)))
 
@@ -52,7 +52,7 @@ class ClusterTest(SluiceTest):
         self.assertEqual(len(pids), 5)
         self.assertEqual(sum("sluice-pserver" in command and "--threads=3" in command for _, command in processes), 2,
                          processes)
-        for pid in pids:  # detached: no parent here, a session of their own
+        for pid in pids:  # detached: no parent here, and their own session
             self.assertNotEqual(os.getsid(pid), os.getsid(0))
         status = self.status(log_dir)
         self.assertEqual([(m["role"], m["rank"]) for m in status["members"]],
@@ -65,12 +65,12 @@ class ClusterTest(SluiceTest):
         self.assertIn("is down", self.sluice("down", log_dir))
         self.assertEqual(processes_naming(str(log_dir)), [])
         self.assertIn("no process", self.sluice("down", log_dir))
-        # And again in the same folder.
+        # Start again in the same folder.
         self.up("--server_num=1", "--worker_num=1")
         self.assertEqual(len(self.status(log_dir)["members"]), 2)
 
     def test_idle_daemons_use_no_processor(self):
-        """After a job, too, whose connections stay: threads wait, none looks again and again."""
+        """Threads must wait and not poll, even after a job, whose connections stay open."""
         log_dir = self.up("--server_num=2", "--worker_num=1")
         self.submit(log_dir, "short", "--epochs=1")
         self.await_free(log_dir)
@@ -78,12 +78,12 @@ class ClusterTest(SluiceTest):
         self.assertEqual(len(pids), 4)
         seconds = 4
         before = [cpu_seconds(pid) for pid in pids]
-        time.sleep(seconds)  # not a wait: what is used in it is what is measured
+        time.sleep(seconds)  # not a wait: the processor time used meanwhile is measured
         for pid, then in zip(pids, before):
             self.assertLess(cpu_seconds(pid) - then, 0.1 * seconds, "of pid %d" % pid)  # heartbeats: some ms
 
-    def test_memory_of_the_scheduler_stays_over_many_short_jobs(self):
-        """Evaluations need 16 MiB each while they run; none of it may stay."""
+    def test_memory_of_the_scheduler_does_not_grow_over_many_short_jobs(self):
+        """An evaluation needs 16 MiB while it runs; none of it may stay."""
         log_dir = self.up("--server_num=1", "--worker_num=2")
         self.write_csv("train.csv", [(i % 2, i, "abc"[i % 3]) for i in range(40)])
         job = self.small_job(train="train.csv", evaluation="train.csv")
@@ -103,10 +103,10 @@ class ClusterTest(SluiceTest):
         for i, after in enumerate((0.02, 0.04, 0.06, 0.1, 0.2, 0.3)):
             log_dir = self.tmp / ("killed%d" % i)
             up = self.start("sluice", "up", "--server_num=2", "--worker_num=2", "--log_dir=%s" % log_dir)
-            time.sleep(after)  # not a wait: where in its start it is killed
+            time.sleep(after)  # not a wait: chooses where in its start it is killed
             up.kill()
             self.exit_code(up)
-            # One write tells all daemons to stay, and then `up` ends: killed in between, it leaves the whole cluster.
+            # One write tells all daemons to stay, then `up` ends. If it is killed in between, the whole cluster stays.
             end = time.monotonic() + 2 * TIME_SCALE
             while processes_naming(str(log_dir)) and time.monotonic() < end:
                 time.sleep(0.05)
@@ -122,7 +122,8 @@ class ClusterTest(SluiceTest):
         self.sluice("down", log_dir)
         self.assertEqual(processes_naming(str(log_dir)), [])
         result = self.result("long")
-        self.assertEqual((result["status"], result["message"]), ("cancelled", "the cluster was shut down"))
+        self.assertEqual(result["status"], "cancelled")
+        self.assertIn("shut down", result["message"])
 
     def test_the_cluster_is_found_by_flag_by_variable_and_by_folder(self):
         log_dir = self.up("--server_num=1", "--worker_num=1", name="log")  # the default folder of cwd
@@ -138,10 +139,10 @@ class ClusterTest(SluiceTest):
         self.assertEqual(members(elsewhere, SLUICE_SCHEDULER=address), (0, 2))
         self.assertEqual(members(elsewhere), (2, 0))  # no cluster is known
         nobody = "--scheduler=127.0.0.1:%d" % free_port()
-        self.assertEqual(members(nobody, SLUICE_SCHEDULER=address), (3, 0))  # the flag wins; nobody there
+        self.assertEqual(members(nobody, SLUICE_SCHEDULER=address), (3, 0))  # the flag wins, but nobody is there
         down = self.run_program("sluice", "down", elsewhere, "--scheduler=%s" % address)
         self.assertEqual(down.returncode, 0, down.stdout)
-        # Without the folder `down` knows no pids: it returns when the scheduler, the last to go, answers no more.
+        # Without the folder `down` knows no pids. It returns when the scheduler, which ends last, no longer answers.
         self.await_none_left()
 
     # --------------------------------------------------------------------------------------------------- jobs
@@ -156,7 +157,7 @@ class ClusterTest(SluiceTest):
             self.assertEqual((result["status"], result["mode"], result["examples"]),
                              ("done", ("sync", "async", "geo")[i], 32561))
             self.assertGreater(result["eval"]["auc"], 0.88)
-        # Same job, same bits, whatever ran before on these processes.
+        # The same job gives the same bits, whatever ran before on these processes.
         self.submit(log_dir, "again", "--epochs=1", "--a_sync=false", workers=2)
         self.assertEqual(self.result("again")["model_digest"], self.result("out0")["model_digest"])
         self.await_free(log_dir)
@@ -171,14 +172,14 @@ class ClusterTest(SluiceTest):
         fourth, _ = self.submit(log_dir, "fourth", "--epochs=1", detach=True)
         queued = self.job_status(log_dir, third)
         self.assertEqual((queued["state"], queued["queue_position"], queued["allocated"]), ("JOB_QUEUED", 0, []))
-        self.assertEqual(queued["message"], "waits for 2 free workers, 0 are free")
+        self.assertRegex(queued["message"], r"\b2 free workers, 0\b")
         behind = self.job_status(log_dir, fourth)
         self.assertEqual((behind["state"], behind["queue_position"]), ("JOB_QUEUED", 1))
-        self.assertEqual(behind["message"], "waits for job %s ahead of it in the queue" % third)
+        self.assertIn(third, behind["message"])
 
         self.await_status(log_dir, r"worker +0 +alive .* %s rank 0" % first, r"worker +1 +alive .* %s rank 0" % second,
                           "place 1 in the queue; asks for 2 workers", "place 2 in the queue; asks for 1 worker\n",
-                          "waits for 2 free workers, 0 are free", "runs on workers 0\n",
+                          "2 free workers, 0 are free", "runs on workers 0\n",
                           r"table \S+ +sparse +\d+ shards +[\d,]+ rows",
                           r"table \S+ +dense +1 shard +[\d,]+ elements?",
                           r"worker 0: epoch \d+ step [\d,]+ loss [\d.]+ [\d,]+ examples/s")
@@ -189,7 +190,7 @@ class ClusterTest(SluiceTest):
         self.sluice("cancel", log_dir, first)
         self.await_job(log_dir, first, lambda j: j["state"] == "JOB_CANCELLED", "cancelled")
         self.assertEqual(self.result("first")["status"], "cancelled")
-        self.await_job(log_dir, third, lambda j: j["message"] == "waits for 2 free workers, 1 is free", "one free")
+        self.await_job(log_dir, third, lambda j: "2 free workers, 1 is free" in j["message"], "one free")
         before = int(self.job_status(log_dir, second)["global_step"])
         self.await_job(log_dir, second, lambda j: int(j["global_step"]) > before, "the other job goes on")
         self.sluice("cancel", log_dir, second)
@@ -210,16 +211,16 @@ class ClusterTest(SluiceTest):
         self.await_free(log_dir)
         _, out = self.submit(log_dir, "good", "--epochs=1", workers=2)
         self.assertEqual(self.result("good")["status"], "done")
-        # What the cluster can never run is refused at once.
+        # A job that the cluster can never run is refused at once.
         out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=3", expect=2)
-        self.assertIn("the job asks for 3 workers (worker_num), but the cluster has 2", out)
+        self.assertRegex(out, r"\b3 workers .*the cluster has 2\b")
 
     def test_two_jobs_do_not_write_to_one_folder(self):
         log_dir = self.up("--server_num=1", "--worker_num=2")
         first, _ = self.submit(log_dir, "same", *LONG, detach=True)
         out = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1",
                           "--output_dir=%s" % (self.tmp / "same"), expect=1)
-        self.assertIn("job %s, which has not ended, writes to the same output_dir" % first, out)
+        self.assertRegex(out, r"job %s, .*same output_dir" % first)
 
     # --------------------------------------------------------------------------------------------------- logs
 
@@ -227,7 +228,7 @@ class ClusterTest(SluiceTest):
         log_dir = self.up("--server_num=2", "--worker_num=2")
         first, _ = self.submit(log_dir, "first", "--epochs=1", workers=2)
         second, _ = self.submit(log_dir, "second", "--epochs=1")
-        # A worker writes its last line after the job has ended for those who wait for it.
+        # A worker writes its last line after `submit` has seen the job end.
         for path in (log_dir / first / "workerlog.1", log_dir / second / "workerlog.0"):
             wait_until(lambda: re.search(r"job \S+: ended$", path.read_text(), re.M), "the last line of %s" % path)
         names = sorted(path.name for path in (log_dir / first).iterdir())
@@ -235,7 +236,7 @@ class ClusterTest(SluiceTest):
         self.assertFalse((log_dir / second / "workerlog.1").exists())
         text = (log_dir / first / "workerlog.1").read_text()
         self.assertIn("rank 1 epoch 1 step ", text)
-        for line in text.splitlines():  # each has its time and is of this job
+        for line in text.splitlines():  # each has a time and belongs to this job
             self.assertRegex(line, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ")
         self.assertNotIn(second, text)
 
@@ -276,14 +277,14 @@ class ClusterTest(SluiceTest):
             return [h for m in self.status(log_dir)["members"] for h in m["hosted"]]
         os.kill(pid, signal.SIGSTOP)
         try:
-            # The figures are sums over the job. The stop is longer than all waits before it, so it decides them.
+            # The figures are sums over the job. The stop lasts longer than all earlier waits, so it determines them.
             before = max(h["slowest_wait_s"] for h in hosted())
 
             def waited(job):
                 wait = re.search(r"waits for commit \d+ of rank 1 \(([\d.]+) s\)", job["waiting_for"])
                 return wait and float(wait.group(1)) > before + 2
             now = self.await_job(log_dir, job, waited, "the commit that is waited for")
-            # Nothing moves: the text says so too, and the other worker names what it waits for.
+            # Nothing moves. The text output says so, too, and the other worker names what it waits for.
             self.assertRegex(self.sluice("status", log_dir), r"waits for commit \d+ of rank 1 \(\d")
             doing = next(w["doing"] for w in now["workers"] if w["rank"] == 0)
             self.assertRegex(doing, r"pserver|commit|pull|step")
@@ -300,7 +301,7 @@ class ClusterTest(SluiceTest):
         wait_until(lambda: any(h["slowest_rank"] == 1 and h["slowest_wait_s"] > before + 1.9 for h in hosted()),
                    "the pserver's figure of it")
         self.await_status(log_dir, "slowest worker is rank 1")
-        # It was no death: the job still trains.
+        # The worker was not lost: the job still trains.
         step = int(self.job_status(log_dir, job)["global_step"])
         self.await_job(log_dir, job, lambda j: int(j["global_step"]) > step, "steps after the stop")
 

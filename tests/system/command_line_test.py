@@ -17,12 +17,12 @@ from sluice_testing import ADULT, BIN, ROOT, SluiceTest, free_port, wait_until
 
 DAEMONS = ("sluice-scheduler", "sluice-pserver", "sluice-worker")
 LONG = ("--epochs=100000", "--a_sync=true")
-ERASE = "\x1b[K"  # to the end of the line
+ERASE = "\x1b[K"  # erases to the end of the line
 TABLE = re.compile(r"^epoch +examples +seconds +loss +AUC +log loss +accuracy +MAE +RMSE$", re.M)
 
 
 def is_live(text):
-    """The whole live line of a running job, in words."""
+    """Matches the whole live line of a running job."""
     return re.fullmatch(r"adult-1 epoch \d+/\d+ (train|eval) \| step [\d,]+ \| [\d,]+ examples/s \| loss \d\.\d+ \| "
                         r"AUC 0\.\d+ \| staleness \d+\.\d \(max \d+\) \| workers 2/2 \| ETA [\dhms. ]+", text)
 
@@ -33,7 +33,7 @@ def is_short_live(text):
 
 
 class Terminal:
-    """A program whose stdin, stdout and stderr are a terminal of so many columns."""
+    """A program whose stdin, stdout and stderr are a terminal with this many columns."""
 
     ENVIRONMENT = {**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, "TERM": "xterm"}
 
@@ -41,7 +41,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
-        def take_the_terminal():  # so that Ctrl-C comes from it
+        def take_the_terminal():  # so that Ctrl-C reaches the program
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         self.process = subprocess.Popen([str(BIN / args[0])] + [str(a) for a in args[1:]], stdin=theirs, stdout=theirs,
@@ -58,7 +58,7 @@ class Terminal:
         while True:
             try:
                 data = os.read(self._ours, 65536)
-            except OSError:  # nobody has it open any more
+            except OSError:  # no process has it open any more
                 return
             self.text += data.decode()
 
@@ -70,7 +70,7 @@ class Terminal:
         return self.text
 
     def live_lines(self):
-        """What was written over and over: from a carriage return to the code that erases what a longer one left."""
+        """The live lines. Each begins with a carriage return and ends with the code that erases a longer one."""
         return re.findall(r"\r([^\r\n\x1b]+)" + re.escape(ERASE), self.text)
 
 
@@ -108,13 +108,13 @@ class HelpTest(SluiceTest):
                 examples, flags = text.split("\nFlags:\n")
                 names = re.findall(r"^  --(\w+)", flags, re.M)
                 self.assertIn("log_dir", names)
-                self.assertNotIn("logtostderr", names)  # a library's
+                self.assertNotIn("logtostderr", names)  # a flag of a library
                 said = re.findall(r"^  %s (.*)" % daemon, examples, re.M)
                 self.assertTrue(said, text)
                 for flag in re.findall(r"--(\w+)", " ".join(said)):
                     self.assertIn(flag, names)
 
-    def test_every_program_says_its_version(self):
+    def test_every_program_prints_its_version(self):
         version = re.search(r"^project\(sluice VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M).group(1)
         for program in ("sluice",) + DAEMONS:
             done = self.run_program(program, "--version")
@@ -147,13 +147,13 @@ class HelpTest(SluiceTest):
 
 
 class ExitCodeTest(SluiceTest):
-    """Those that cli/README.md and `sluice --help` list; 0 to 3 of `launch`, `submit`, `status` and `cancel`."""
+    """Exit codes listed by cli/README.md and `sluice --help`; 0 to 3 for `launch`, `submit`, `status` and `cancel`."""
 
     def small(self):
         self.write_csv("train.csv", [(i % 2, i, "ab"[i % 2]) for i in range(64)])
         return self.small_job(train="train.csv")
 
-    def test_the_table_names_them_all(self):
+    def test_help_and_readme_list_all_codes(self):
         said = self.run_program("sluice", "--help").stdout.split("Exit codes:", 1)[1]
         for code in ("0 done", "1 ", "2 ", "3 ", "4 done", "130", "143"):
             self.assertIn(code, said)
@@ -169,7 +169,7 @@ class ExitCodeTest(SluiceTest):
         for command in (["status"], ["cancel", "job-1"], ["down"]):
             self.assertEqual(self.run_program("sluice", *command, nobody).returncode, 3)
 
-    def test_what_a_launch_leaves_is_told_apart_from_a_cluster(self):
+    def test_files_left_by_a_launch_are_not_taken_for_a_cluster(self):
         self.launch("--epochs=1", job=self.small(), name="run")
         log_dir = self.tmp / "run.log"
         said = self.sluice("status", log_dir, expect=3)
@@ -182,7 +182,7 @@ class ExitCodeTest(SluiceTest):
         self.assertRegex(said, r"(?m)^note: .*earlier result in %s$" % re.escape(str(self.tmp / "run")))
         self.assertEqual(len(list((self.tmp / "run").glob("events.out.tfevents.*"))), 1)
 
-    def test_cancelled_is_failed_for_who_waits_for_it(self):
+    def test_submit_exits_1_when_its_job_is_cancelled(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         submit = self.start("sluice", "submit", "--job=%s" % ADULT, "--log_dir=%s" % log_dir, "--worker_num=1", *LONG,
                             "--output_dir=%s" % (self.tmp / "out"), log="submit")
@@ -206,12 +206,12 @@ class ExitCodeTest(SluiceTest):
 
 
 class SideBySideTest(SluiceTest):
-    def test_launches_from_one_folder_have_logs_of_their_own(self):
+    def test_launches_from_one_folder_have_separate_logs(self):
         long = ["sluice", "launch", "--job=%s" % ADULT, "--server_num=1", "--worker_num=1", *LONG]
         first = self.start(*long, "--output_dir=%s" % (self.tmp / "a"), log="first")
         wait_until(lambda: "running, train" in (self.tmp / "first").read_text(), "the first trains")
         endpoints = (self.tmp / "log" / "endpoints.log").read_text()
-        # One that asks for the folder is refused, one that does not gets the next.
+        # A launch that asks for the folder is refused; one that does not gets the next folder.
         refused = self.run_program(*long, "--output_dir=%s" % (self.tmp / "b"), "--log_dir=log")
         self.assertEqual(refused.returncode, 1, refused.stdout)
         self.assertIn("pid %d" % first.pid, refused.stdout)
@@ -228,13 +228,13 @@ class SideBySideTest(SluiceTest):
 
 
 class VariablesTest(SluiceTest):
-    """A variable that would be taken for a setting is refused before anything starts (proto/config.proto)."""
+    """A variable that a command does not read is refused before anything starts (proto/config.proto)."""
 
     OF_DAEMONS = ("ADMIN_BIND", "ADVERTISE", "BIND", "CLUSTER", "INSECURE", "LOG_DIR", "RANK", "ROLE", "SCHEDULER")
 
     def refused(self, variable, value, *args):
         name = "SLUICE_" + variable
-        if args[1] in ("launch", "up"):  # should it start after all, tearDown ends what names this folder
+        if args[1] in ("launch", "up"):  # if it starts anyway, tearDown ends the processes that name this folder
             args += ("--log_dir=%s" % (self.tmp / "log"),)
         with self.subTest("%s=%s %s" % (name, value, args)):
             done = self.run_program(*args, env={**os.environ, name: value})
@@ -243,7 +243,7 @@ class VariablesTest(SluiceTest):
             self.assertIn("%s=%s: " % (name, value), done.stdout)
             return done.stdout
 
-    def test_launch_up_and_submit_refuse_what_they_do_not_read(self):
+    def test_launch_up_and_submit_refuse_variables_that_they_do_not_read(self):
         job = "--job=%s" % ADULT
         for variable in self.OF_DAEMONS:
             self.refused(variable, "1", "sluice", "launch", job)
@@ -256,7 +256,7 @@ class VariablesTest(SluiceTest):
         self.assertFalse((self.tmp / "log").exists())
         self.assertFalse((self.tmp / "output").exists())
 
-    def test_daemons_and_the_other_commands_refuse_what_they_have_flags_of(self):
+    def test_daemons_and_other_commands_refuse_variables_of_flags_that_they_have(self):
         for daemon in DAEMONS:
             self.refused("BATCH_SIZE", "4", daemon, "--log_dir=%s" % (self.tmp / "log"))
         for variable, *args in (("WORKER_NUM", "sluice", "predict"), ("SEED", "sluice", "data", "gen"),
@@ -265,7 +265,7 @@ class VariablesTest(SluiceTest):
             flag = re.search(r"give (--\w+)=4", said).group(1)
             self.assertIn(flag + "=", self.run_program(*args[:2], "--help").stdout)
 
-    def test_the_advice_is_a_flag_that_there_is(self):
+    def test_the_advised_flag_exists(self):
         for variable, command in (("BIND", "up"), ("INSECURE", "up"), ("LOG_DIR", "up"), ("WORKER_NUM", "up"),
                                   ("THREADS", "up"), ("LOG_DIR", "launch")):
             said = self.refused(variable, "1", "sluice", command, *(["--job=%s" % ADULT] if command == "launch" else []))
@@ -281,7 +281,7 @@ class VariablesTest(SluiceTest):
 
 
 class LostOutputTest(SluiceTest):
-    """What could not be printed is told: exit code 4, of a command that is done otherwise."""
+    """A command whose output cannot be written exits with code 4 if it otherwise succeeded."""
 
     def run_into(self, stdout, *args, **kwargs):
         program = subprocess.Popen([str(BIN / "sluice")] + [str(a) for a in args], stdout=stdout,
@@ -308,7 +308,7 @@ class LostOutputTest(SluiceTest):
         self.assertIn("standard output", err)
         self.assertIn(reason, err)
 
-    def test_every_command_that_prints_says_that_its_output_is_lost(self):
+    def test_every_command_reports_lost_output(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         for args in (["--help"], ["--version"], ["launch", "--help"], ["launch", "--job=%s" % ADULT, "--dry_run"],
                      ["status", "--log_dir=%s" % log_dir], ["status", "--json", "--log_dir=%s" % log_dir],
@@ -322,14 +322,14 @@ class LostOutputTest(SluiceTest):
         for args in (["--help"], ["status", "--log_dir=%s" % log_dir], ["logs", "--follow", "--log_dir=%s" % log_dir]):
             self.assert_lost(self.into_closed_pipe(*args), "Broken pipe")
 
-    def test_a_closed_standard_output_is_no_file_that_is_opened_later(self):
+    def test_files_do_not_take_the_place_of_a_closed_standard_output(self):
         done = subprocess.run("exec %s data gen --examples=1000 --output=%s >&-" % (BIN / "sluice", self.tmp / "data.tsv"),
                               shell=True, stderr=subprocess.PIPE, text=True, cwd=self.tmp)
         self.assert_lost((done.returncode, done.stderr), "Bad file descriptor")
         lines = (self.tmp / "data.tsv").read_text().splitlines()
         self.assertEqual([line.count("\t") for line in lines], [39] * 1000)
 
-    def test_a_launched_job_ends_well_and_is_saved(self):
+    def test_a_launched_job_is_done_and_saved_without_output(self):
         self.write_csv("train.csv", [(i % 2, i, "ab"[i % 2]) for i in range(64)])
         job = self.small_job(train="train.csv")
         for name, run in (("full", self.into_full), ("pipe", self.into_closed_pipe)):
@@ -338,13 +338,13 @@ class LostOutputTest(SluiceTest):
             self.assert_lost(outcome, {"full": "No space left", "pipe": "Broken pipe"}[name])
             self.assertEqual(json.loads((self.tmp / name / "result.json").read_text())["status"], "done")
             self.assertTrue((self.tmp / name / "model" / "MANIFEST").exists())
-        # A job that fails has its own code.
+        # A failed job keeps its own exit code.
         self.assertEqual(self.into_full("launch", "--job=%s" % job, "--set=data.label.positive=yes",
                                         "--set=data.label.negative=no", "--output_dir=%s" % (self.tmp / "failed"))[0], 1)
 
 
 class AdviceTest(SluiceTest):
-    """What an error says to do is done, word by word, and works."""
+    """Does exactly what an error advises, and checks that it works."""
 
     def advice(self, done):
         self.assertEqual(done.returncode, 2, done.stdout)
@@ -382,7 +382,7 @@ class AdviceTest(SluiceTest):
         scheduler.terminate()
         self.assertEqual(self.exit_code(scheduler), 143)
 
-    def test_daemons_without_a_cluster_file_name_what_they_miss(self):
+    def test_daemons_without_a_cluster_file_name_the_missing_flags(self):
         said = self.advice(self.run_program("sluice-worker"))
         self.assertIn("--rank=N", said)
         self.assertNotIn("cluster file", said)
@@ -396,7 +396,7 @@ class AdviceTest(SluiceTest):
         scheduler.terminate()
         self.assertEqual(self.exit_code(scheduler), 143)
 
-    def test_a_command_line_that_begins_in_the_wrong_way(self):
+    def test_commands_in_the_wrong_place_get_advice(self):
         self.assertIn("sluice launch --job=x", self.advice(self.run_program("sluice", "--job=x")))
         self.assertIn("--job=%s" % ADULT, self.advice(self.run_program("sluice", "launch", ADULT)))
         self.assertEqual(self.run_program("sluice", "help", "up").stdout, self.run_program("sluice", "up", "--help").stdout)
@@ -405,7 +405,7 @@ class AdviceTest(SluiceTest):
 
 
 class ThreadsTest(SluiceTest):
-    """Threads that wait for one another sleep: else more threads than cores cost many times the time."""
+    """Threads sleep while they wait for each other. Otherwise more threads than cores would be far slower."""
 
     def policies_of_workers(self, name, **environment):
         inherited = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
@@ -434,7 +434,7 @@ class ProgressTest(SluiceTest):
                         "--log_dir=%s" % (self.tmp / "log"), "--server_num=2", "--worker_num=2", *flags, **environment)
 
     def assert_one_line_rewritten(self, terminal):
-        """A live line is followed by the next one, or erased: never by a new line."""
+        """A live line is overwritten by the next one or erased, and never followed by a newline."""
         text = terminal.text
         for live in terminal.live_lines():
             self.assertNotIn(live + ERASE + "\r\n", text)
@@ -451,7 +451,7 @@ class ProgressTest(SluiceTest):
         self.assertIn("stopping adult-1", text)
         self.await_none_left()
 
-    def test_eighty_columns_hold_every_figure(self):
+    def test_every_figure_fits_in_eighty_columns(self):
         terminal = self.terminal(80, "--a_sync=true", "--epochs=40")
         wait_until(lambda: any(map(is_short_live, terminal.live_lines())), lambda: terminal.text)
         terminal.type(b"\x03")
@@ -465,7 +465,7 @@ class ProgressTest(SluiceTest):
         self.assertEqual(self.exit_code(terminal.process), 0)
         text = terminal.whole_text()
         self.assertTrue(terminal.live_lines(), text)
-        self.assertNotRegex(text, r"worker \d: epoch")  # the plain lines of the steps
+        self.assertNotRegex(text, r"worker \d: epoch")  # the plain lines of steps
         self.assert_one_line_rewritten(terminal)
         end = text.replace("\r\n", "\n").rsplit("\r" + ERASE, 1)[1]
         self.assert_table(end, epochs=2)
@@ -509,13 +509,13 @@ model { wide_deep { hidden_units: 4 } }
         self.assertRegex(text, r"(?m)^model: .*200 features")
         self.assertRegex(text, r"(?m)^data: CSV, train on 1 file ")
         saved = re.search(r"effective configuration: (\S+)$", text, re.M).group(1)
-        # The saved one, and that of --dry_run, have every feature.
+        # The saved configuration and the one that --dry_run prints have every feature.
         self.assertEqual(pathlib.Path(saved).read_text().count("features {"), 200)
         whole = self.run_program("sluice", "launch", "--job=%s" % job, "--dry_run").stdout
         self.assertEqual(whole.count("features {"), 200)
 
     def assert_table(self, text, epochs):
-        """The last that is printed."""
+        """The last table that is printed."""
         head = TABLE.search(text)
         self.assertTrue(head, text)
         rows = [line for line in text[head.end():].splitlines() if line]

@@ -1,11 +1,11 @@
-"""How and where a worker computes: bf16 factors cost no quality on Adult, pinned threads change no bit, and a device
-that is not there is named before anything runs."""
+"""How and where a worker computes. bf16 factors cost no quality on Adult, pinned threads change no bit, and a missing
+device is named before anything runs."""
 import os
 import unittest
 
 from sluice_testing import ADULT, SluiceTest, free_port
 
-# Why a machine has no device of this number, whatever it has.
+# Every reason for which a machine lacks the device with this number.
 NO_DEVICE = "built without CUDA|no NVIDIA driver|update the driver|shows no CUDA device|cuda:1023 (is not there|does not exist)"
 
 SYNC = ["--server_num=1", "--worker_num=2", "--epochs=2", "--a_sync=false"]
@@ -26,7 +26,7 @@ class ComputeOptionsTest(SluiceTest):
 
         bf16, _ = self.launch(*SYNC, "--set", "train.compute_dtype=BF16", name="bf16")
         self.assertNotEqual(bf16["model_digest"], plain["model_digest"])
-        # Other seeds move these by about 0.0005 and 0.001.
+        # Other seeds change these figures by about 0.0005 and 0.001.
         self.assertAlmostEqual(bf16["eval"]["auc"], plain["eval"]["auc"], delta=0.001)
         self.assertAlmostEqual(bf16["eval"]["log_loss"], plain["eval"]["log_loss"], delta=0.002)
         for exact, rounded in zip(plain["epochs_log"], bf16["epochs_log"]):
@@ -40,11 +40,11 @@ class ComputeOptionsTest(SluiceTest):
     # -------------------------------------------------------------------------------------------- devices
 
     def no_gpu_environment(self):
-        """On a machine with GPUs, too, these processes see none."""
+        """These processes see no GPU, even on a machine that has some."""
         return {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
     def test_a_worker_without_its_device_ends_before_it_joins(self):
-        nobody = "--scheduler=127.0.0.1:%d" % free_port()  # one that joins would wait for it
+        nobody = "--scheduler=127.0.0.1:%d" % free_port()  # a worker that joins would wait for it
         for args, variables in ((["--device=cuda:1023"], {}), ([], {"SLUICE_DEVICE": "cuda:1023"}),
                                 (["--device=cuda"], {"CUDA_VISIBLE_DEVICES": ""})):
             done = self.run_program("sluice-worker", "--rank=0", nobody, *args, env={**os.environ, **variables})
@@ -55,7 +55,7 @@ class ComputeOptionsTest(SluiceTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--device: 'gpu' is no device; give cpu, cuda (the next free one), cuda:N or auto", done.stdout)
 
-    def test_auto_computes_on_the_cpu_where_there_is_no_device_and_says_why(self):
+    def test_auto_without_a_device_computes_on_the_cpu_and_says_why(self):
         done = self.run_program("sluice", "launch", "--job=%s" % ADULT, "--device=auto", "--epochs=1", "--worker_num=1",
                                 "--output_dir=%s" % (self.tmp / "auto"), "--log_dir=%s" % (self.tmp / "log"),
                                 env=self.no_gpu_environment())
@@ -63,7 +63,7 @@ class ComputeOptionsTest(SluiceTest):
         self.assertRegex((self.tmp / "log" / "workerlog.0").read_text(),
                          "computes on the CPU, .*device auto.*(%s)(?!.*--device=cpu)" % NO_DEVICE)
 
-    def test_launch_and_up_refuse_devices_that_are_not_there(self):
+    def test_launch_and_up_refuse_missing_devices(self):
         launch = ["launch", "--job=%s" % ADULT]
         for args in (launch + ["--gpus=1023"], launch + ["--device=cuda:1023", "--worker_num=1"], ["up", "--gpus=1023"]):
             done = self.run_program("sluice", *args)

@@ -1,4 +1,4 @@
-"""Streams between workers and pservers that break all the time change nothing: every frame is applied once."""
+"""Streams between workers and pservers that break all the time change no result: every frame is applied once."""
 import json
 import unittest
 
@@ -10,7 +10,10 @@ MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sy
 
 class CutStreamsTest(SluiceTest):
     def run_job(self, name, mode, workers, mean_bytes, *flags):
-        """One epoch of Adult through daemons by hand; streams break every `mean_bytes`, 0: never. (result, cuts)"""
+        """Trains one epoch of Adult on daemons started by hand; streams break every `mean_bytes` (0: never).
+
+        Returns (result, cuts).
+        """
         log_dir = self.tmp / (name + ".log")
         log_dir.mkdir()
         scheduler = "127.0.0.1:%d" % free_port()

@@ -1,7 +1,7 @@
 """A TCP proxy that breaks the connections through it at seeded random moments.
 
-Between a worker and a pserver (`--bind` the pserver's port, `--advertise` the proxy's) it makes streams break in
-the middle of frames and of replies, as a bad network does.
+Put between a worker and a pserver (`--bind` is the pserver's port, `--advertise` the proxy's), the proxy breaks streams
+in the middle of frames and replies, as a bad network does.
 """
 import random
 import socket

@@ -1,4 +1,4 @@
-"""Data that differs between hosts, that changes, or that is not what the job or its model means is told, by name."""
+"""Sluice names data that differs between hosts, that changes, or that does not fit the job or its model."""
 import itertools
 import os
 import re
@@ -30,7 +30,7 @@ def rows(n, first=0):
 
 @unittest.skipIf(REASON, REASON)
 class OtherHostTest(SluiceTest):
-    """Worker 1 sees the folder `there` where all others see `here`, as on a host of its own."""
+    """Worker 1 sees the folder `there` where all others see `here`, as if it were on another host."""
 
     def setUp(self):
         super().setUp()
@@ -51,7 +51,7 @@ class OtherHostTest(SluiceTest):
         self.scheduler = scheduler
 
     def write(self, name, here, there):
-        """The file's rows here and there; None: it is not there."""
+        """Writes the file's rows here and there; None: the file does not exist."""
         for folder, content in (("here", here), ("there", there)):
             path = self.tmp / folder / name
             if content is not None:
@@ -73,9 +73,9 @@ class OtherHostTest(SluiceTest):
         other[20] = (1 - other[20][0],) + other[20][1:]
         cases = (("train1.csv", rows(40), None, "is missing for rank 1 on host other-host"),
                  ("train1.csv", None, rows(40), "rank 1 on host other-host sees it"),
-                 ("train1.csv", rows(40), rows(41), "has another size"),
-                 ("train1.csv", rows(40), other, "has other content"),
-                 ("test.csv", rows(20), rows(22), "has another size"))
+                 ("train1.csv", rows(40), rows(41), "bytes for rank 1 on host other-host"),
+                 ("train1.csv", rows(40), other, "differs in content"),
+                 ("test.csv", rows(20), rows(22), "bytes for rank 1 on host other-host"))
         assignments = itertools.cycle(("", "assignment: PER_RANK_FILES"))
         for mode, (name, here, there, words) in zip(itertools.cycle(MODES), cases):
             with self.subTest(mode=mode, words=words):
@@ -85,7 +85,7 @@ class OtherHostTest(SluiceTest):
                 self.assertIn("other-host", out)
                 self.assertIn(words, out)
                 self.write("train1.csv", rows(40), rows(40))
-        # Evaluation alone shares the files out by their bytes: the same difference.
+        # evaluate_only deals files out by their bytes; it must find the same difference.
         self.submit("bad", "--set=evaluate_only=true", "--set=initial_model=%s" % (self.tmp / "same" / "model"),
                     evaluation="here/test.csv")
 
@@ -112,7 +112,7 @@ class ChangedFileTest(SluiceTest):
                 self.assertEqual(self.exit_code(submit), 1)
                 said = out.read_text()
                 self.assertIn("data file %s has changed" % (self.tmp / changed), said)
-                # Why it failed is said once.
+                # The reason is printed once.
                 self.assertEqual(said.count("has changed"), 1, said)
 
 
@@ -133,14 +133,14 @@ train { batch_size: 16 epochs: 2 }
         path.write_text(text % "task_bytes: 1024")
         return self.launch("--worker_num=2", "--server_num=1", *flags, job=path, name=name, **kwargs)
 
-    def test_data_is_summarized_exactly_and_what_is_odd_is_a_warning(self):
+    def test_data_is_summarized_exactly_and_oddities_are_warnings(self):
         for number in range(3):
             self.write_csv("train%d.csv" % number, [("yes" if i % 4 == 0 else "no", "" if i % 5 == 0 else i, "abc"[i % 3])
                                                     for i in range(number, 600, 3)])
         self.write_csv("test.csv", [("no", i, "a") for i in range(50)])
         for path in self.tmp.glob("*.csv"):
             os.utime(path, (1e9, 1e9))  # what was written just now is not cached
-        # The second async job finds all of it cached.
+        # The second async job finds all data cached.
         for number, mode in enumerate(["sync", "async", "async", "geo"]):
             with self.subTest(mode=mode, number=number):
                 result, said = self.job(*MODES[mode], name="run%d" % number)
@@ -175,7 +175,7 @@ model { wide_deep { hidden_units: 8 } }
 """ % (features, extra))
         return path
 
-    def test_a_model_of_other_columns_is_refused_before_anything_starts(self):
+    def test_a_model_with_other_columns_is_refused_before_anything_starts(self):
         header = "label,left,right"
         for name in ("train.csv", "test.csv"):
             self.write_csv(name, [(i % 2, i % 2, i % 5) for i in range(200)], header=header)
@@ -194,7 +194,7 @@ model { wide_deep { hidden_units: 8 } }
                     self.assertIn('"left"', said)
                     self.assertIn('"right"', said)
                     self.assertFalse((self.tmp / (name + ".log")).exists(), "nothing was started")
-        # What may be meant goes on, with a warning: other default values; and without: other training.
+        # Other default values may be intended, so they only cause a warning. Another optimizer causes none.
         for features, extra, warnings in (
                 (good.replace('"right" numeric {}', '"right" numeric { default_value: 3 }'), "", 1),
                 (good, "optimizers { all { sgd {} } }", 0)):
@@ -205,7 +205,7 @@ model { wide_deep { hidden_units: 8 } }
         log_dir = self.up("--server_num=1", "--worker_num=1")
         self.sluice("submit", log_dir, "--job=%s" % self.job(swapped, 'initial_model: "%s"' % model),
                     "--output_dir=%s" % (self.tmp / "no"), expect=2)
-        # The scheduler refuses it too, whoever submits.
+        # The scheduler refuses the job, too, whoever submits it.
         self.assertEqual(self.status(log_dir).get("jobs", []), [])
 
 
@@ -238,12 +238,12 @@ class BeforeTheStartTest(SluiceTest):
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("hidden_units", done.stdout)
 
-    def test_why_a_job_failed_is_said_once(self):
+    def test_the_reason_of_a_failure_is_printed_once(self):
         self.write_csv("train.csv", rows(20) + [(1, "wide", "a")])
         for progress in ("plain", "live"):
             _, said = self.launch("--worker_num=2", "--server_num=1", "--progress=%s" % progress,
                                   job=self.small_job(train="train.csv"), name=progress, expect=1)
-            shown = re.sub(r"[^\n]*\r", "", said)  # what a live line has left on the terminal
+            shown = re.sub(r"[^\n]*\r", "", said)  # without the live lines
             self.assertEqual(shown.count('"wide"'), 1, said)
 
 

@@ -1,4 +1,4 @@
-"""Generated data, the cache of parsed data, and compressed input, through the commands that users give."""
+"""Generated data, the cache of parsed data, and compressed input, through the commands that users run."""
 import gzip
 import os
 import random
@@ -17,7 +17,7 @@ class DataTest(SluiceTest):
         return done.stdout
 
     def age(self, *names):
-        """As if written long ago: what has just been written is not cached."""
+        """Makes a file look old, because files that were just written are not cached."""
         for name in names:
             os.utime(self.tmp / name, (1e9, 1e9))
 
@@ -32,7 +32,7 @@ class DataTest(SluiceTest):
     def logs(self, name):
         return "".join(path.read_text(errors="replace") for path in (self.tmp / (name + ".log")).glob("workerlog.*"))
 
-    def test_generated_data_is_learnt_up_to_what_is_possible(self):
+    def test_generated_data_is_learned_almost_as_well_as_possible(self):
         self.generate("train", "--examples=20000", "--files=2", "--zstd")
         said = self.generate("test.tsv", "--examples=4000", "--skip=20000")
         best = float(said.split("AUC ")[1].split(",")[0])
@@ -110,7 +110,7 @@ class DataTest(SluiceTest):
         self.assertEqual(result["status"], "done")
         self.assertIn("no longer cached", self.logs("run"))
 
-    def test_multi_slot_gives_the_model_of_the_same_csv(self):
+    def test_multi_slot_gives_the_same_model_as_csv(self):
         source = random.Random(3)
         rows = [(i % 2, source.randint(0, 9), [source.randint(0, 20) for _ in range(source.randint(0, 3))] + [100 + i % 2])
                 for i in range(600)]

@@ -1,4 +1,4 @@
-"""The systemd units and deploy/README.md: valid, with flags that exist, and saying what is so."""
+"""The systemd units and deploy/README.md are valid, use flags that exist, and are true."""
 import os
 import re
 import shlex
@@ -19,28 +19,28 @@ def setting(unit, name):
 
 
 class DeployTest(SluiceTest):
-    def test_the_units_are_those_of_the_daemons(self):
+    def test_each_daemon_has_its_unit(self):
         self.assertEqual([unit.name for unit in UNITS],
                          ["sluice-pserver@.service", "sluice-scheduler.service", "sluice-worker@.service"])
         for unit in UNITS:
             with self.subTest(unit.name):
-                # They write into one output_dir, across hosts: one user, not one that each start makes up.
+                # All hosts write into one output_dir, so the user must be fixed and not made up at each start.
                 self.assertEqual((setting(unit, "User"), setting(unit, "Group")), (["sluice"], ["sluice"]))
                 self.assertEqual(setting(unit, "DynamicUser"), [])
                 self.assertEqual((setting(unit, "StateDirectory"), setting(unit, "LogsDirectory")),
                                  (["sluice"], ["sluice"]))
-                # Started with the host, after its network, and again when it fails.
+                # Units start with the host, after its network, and again after a failure.
                 self.assertEqual((setting(unit, "WantedBy"), setting(unit, "After"), setting(unit, "Restart")),
                                  (["multi-user.target"], ["network-online.target"], ["on-failure"]))
                 self.assertEqual(setting(unit, "RestartPreventExitStatus"), ["2"])
                 self.assertEqual(setting(unit, "SuccessExitStatus"), ["130 143"])
-                # The daemon ends itself 20 s after a signal; systemd does not cut that short.
+                # A daemon ends itself 20 s after a signal; systemd must wait longer.
                 self.assertGreater(int(setting(unit, "TimeoutStopSec")[0]), 20)
 
     @unittest.skipIf(ANALYZE is None, "there is no systemd-analyze")
     def test_systemd_accepts_them(self):
         for unit in UNITS:
-            # Verify wants ExecStart to exist and Documentation to be well formed: the built programs stand in.
+            # `verify` demands that ExecStart exists, so use the built programs, and that Documentation is well formed.
             name = unit.name.replace("@", "@0")
             text = unit.read_text().replace("/usr/bin/sluice", str(BIN) + "/sluice")
             (self.tmp / name).write_text(text)
@@ -49,7 +49,7 @@ class DeployTest(SluiceTest):
             self.assertEqual((done.returncode, mine), (0, []), done.stderr)
 
     @unittest.skipIf(ANALYZE is None, "there is no systemd-analyze")
-    def test_systemd_would_say_what_is_wrong(self):
+    def test_systemd_rejects_a_wrong_unit(self):
         (self.tmp / "broken.service").write_text("[Service]\nExecStart=/nowhere/sluice\nRestart=perhaps\n")
         done = subprocess.run([ANALYZE, "verify", "--man=no", str(self.tmp / "broken.service")], capture_output=True,
                               text=True)
@@ -93,7 +93,7 @@ class DeployTest(SluiceTest):
         self.assertEqual(said["host B"], by_hand["host B"])
         self.assertEqual(said["either host"], by_hand["either host"][:1])
 
-    def test_readme_names_units_folders_and_files_that_are(self):
+    def test_readme_names_only_units_folders_and_files_that_exist(self):
         for name in re.findall(r"systemctl \w+(?: --now)? ([^`|,:\n]*)", README):
             for unit in name.split():
                 stem = re.sub(r"@.*", "@", unit)

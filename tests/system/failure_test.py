@@ -1,4 +1,4 @@
-"""Whoever dies or hangs in the middle of a job ends it soon, with a message that names it; nothing stays behind."""
+"""A process that dies or hangs ends its job soon, with a message that names the process. Nothing stays behind."""
 import json
 import os
 import re
@@ -10,14 +10,14 @@ from sluice_testing import ADULT, TIME_SCALE, SluiceTest, wait_until
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=20"]}
 BOUND = 30  # seconds from a death or a pause to the launcher's end
-AT_ONCE = 15  # of a death that is seen: half of the lease
-AFTER_THE_LAUNCHER = 10  # it waits for its processes: only the kernel still has to do with them
+AT_ONCE = 15  # after a death that is seen at once: half of the lease
+AFTER_THE_LAUNCHER = 10  # the launcher has waited for its processes; only the kernel may need a moment
 LEASE = "--lease_ms=5000"
 
 
 class FailureTest(SluiceTest):
     def start_long_job(self, mode, *flags):
-        """A launch in the middle of its training, and its endpoints by (role, rank)."""
+        """Starts a launch and returns it while it trains, with its endpoints by (role, rank)."""
         launcher = self.start_launch("--server_num=2", "--worker_num=3", "--epochs=100000", *MODES[mode], *flags)
         self.wait_for_line(launcher, r"worker \d: epoch \d+ step")
         return launcher, {(e.role, e.rank): e for e in self.endpoints()}
@@ -58,7 +58,7 @@ class FailureTest(SluiceTest):
         self.assertEqual(result["status"], "failed")
         self.assertIn("%s %d (" % (role, rank), result["message"])
         self.assertIn("pid %d" % victim.pid, result["message"])
-        # Whoever sees it first says so: the launcher, whose child it was, or the scheduler, which asks the system.
+        # Either the launcher, as the parent, or the scheduler, which asks the system, sees the death first.
         self.assertRegex(result["message"], "killed by signal 9|process has ended")
         self.assertNotIn("heartbeat", result["message"])
 
@@ -92,13 +92,13 @@ class FailureTest(SluiceTest):
         slow = endpoints["worker", 2]
         os.kill(slow.pid, signal.SIGSTOP)
 
-        def others_wait():  # not for a moment, as in every step
+        def others_wait():  # for longer than in every step
             done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % endpoints["scheduler", 0].address)
             self.assertEqual(done.returncode, 0, done.stdout)
             text = json.loads(done.stdout)["jobs"][0]["waiting_for"]
             waits = re.search(r"waits for commit \d+ of rank 2 \(([\d.]+) s\)", text)
             if waits:
-                return float(waits.group(1)) >= 0.5  # of the 5 s of its lease
+                return float(waits.group(1)) >= 0.5  # the lease is 5 s
             return re.search(r"waits for rank 2 \(worker 2 \(pid %d .* to end phase eval" % slow.pid, text)
         wait_until(others_wait, "the others to wait for the step that it does not close")
         os.kill(slow.pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ class FailureTest(SluiceTest):
         os.kill(hung.pid, signal.SIGSTOP)
         self.assert_fails_naming(launcher, hung)
 
-    def test_a_worker_killed_while_the_model_is_saved_or_later_keeps_nobody_waiting(self):
+    def test_a_worker_killed_during_or_after_the_save_delays_nobody(self):
         for attempt in range(5):
             name = "run%d" % attempt
             launcher = self.start_launch("--server_num=1", "--worker_num=2", "--epochs=1", *MODES["sync"], name=name)
@@ -136,7 +136,7 @@ class FailureTest(SluiceTest):
         self.exit_code(launcher)
         self.assertLess(time.monotonic() - then, 4 * TIME_SCALE, output.read_text())
 
-    def test_a_death_in_a_cluster_that_stays_is_known_before_the_lease(self):
+    def test_a_death_in_a_lasting_cluster_is_noticed_before_the_lease(self):
         log_dir = self.up("--server_num=1", "--worker_num=2", "--lease_ms=600000")
         job = self.start("sluice", "submit", "--log_dir=%s" % log_dir, "--job=%s" % ADULT, "--epochs=100000",
                          "--output_dir=%s" % (self.tmp / "run"), *MODES["sync"], log="submit.out")
@@ -147,7 +147,7 @@ class FailureTest(SluiceTest):
         message = self.result()["message"]
         self.assertIn("pid %d" % victim["pid"], message)
         self.assertIn("its process has ended", message)
-        # Nobody waits for it when the cluster stops.
+        # The cluster stops without waiting for the dead process.
         then = time.monotonic()
         self.sluice("down", log_dir)
         self.assertLess(time.monotonic() - then, 4)
@@ -158,7 +158,7 @@ class FailureTest(SluiceTest):
         launcher.wait()
         self.await_none_left(BOUND)
 
-    def test_killed_launcher_leaves_nothing_that_hangs(self):
+    def test_killed_launcher_leaves_no_hanging_process(self):
         launcher, endpoints = self.start_long_job("sync")
         for role, rank in (("scheduler", 0), ("pserver", 0), ("worker", 1)):
             os.kill(endpoints[role, rank].pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Small jobs in every data format, through the same commands that users give."""
+"""Small jobs in every data format, through the same commands that users run."""
 import gzip
 import random
 import unittest
@@ -25,7 +25,7 @@ class FormatsTest(SluiceTest):
         return result
 
     def write(self, kind, line, header=None, n=600):
-        """train.<kind> and test.<kind>, of lines made by line(index, random source)."""
+        """Writes train.<kind> and test.<kind> with lines made by line(index, random source)."""
         source = random.Random(5)
         for old in list(self.tmp.glob("train.*")) + list(self.tmp.glob("test.*")):
             old.unlink()
@@ -58,7 +58,7 @@ class FormatsTest(SluiceTest):
         result = self.trains(self.job("format: LIBSVM", svm), "svm", 600, 0.85, "--a_sync=false")
         self.assertEqual(result["model_digest"], digests.pop())
 
-    def test_a_range_and_a_wildcard_are_the_features_that_they_stand_for(self):
+    def test_a_range_and_a_wildcard_expand_to_their_features(self):
         def line(i, source):
             return "%d %s" % (i % 2, " ".join("%d:%d" % (c, source.randrange(3) + (c == 40) * (i % 2) * 9) for c in range(1, 60)))
         deep = "hidden_units: 8"
@@ -73,7 +73,7 @@ class FormatsTest(SluiceTest):
                                             'features { name: "n*" numeric {} }', deep), "csv", 64, 0.9, "--a_sync=false")["model_digest"])
         self.assertEqual(len(set(digests)), 1)
 
-    def test_several_values_and_parts_of_dates(self):
+    def test_multi_valued_features_and_date_parts(self):
         def line(i, source):
             tags = source.sample(["red", "blue", "green", "grey"], 2) + (["win"] if i % 2 else [])
             source.shuffle(tags)
@@ -94,7 +94,7 @@ class FormatsTest(SluiceTest):
                 for _ in range(300)]
         rows.append((1, 1, "a", 1))
         job = self.small_job(train="train.csv", evaluation="train.csv")
-        # One batch holds everything, so that batches do not differ in what they hold.
+        # One batch holds all examples, so that batches cannot differ.
         flags = ["--a_sync=false", "--worker_num=1", "--server_num=1", "--batch_size=1024", "--epochs=20",
                  "--set=data.shuffle=false"]
         self.write_csv("train.csv", rows, "label,x,c,w")
@@ -120,7 +120,7 @@ class FormatsTest(SluiceTest):
         self.write("tsv", line, n=3000)
         for name in ("train", "test"):
             (self.tmp / (name + ".gz")).write_bytes(gzip.compress((self.tmp / (name + ".tsv")).read_bytes()))
-        # 0.965 is possible; by the numbers alone 0.86, by the words alone 0.88. Rates for 3,000 lines in place of the job's.
+        # 0.965 is possible; the numbers alone give 0.86, the words alone 0.88. Learning rates suit 3,000 lines.
         self.trains(ROOT / "configs" / "criteo_wide_deep.textproto", "criteo", 3000, 0.92,
                     "--set=data.train_files=%s" % (self.tmp / "train.gz"), "--set=data.eval_files=%s" % (self.tmp / "test.gz"),
                     "--set=model.wide_deep.hidden_units=32,16", "--batch_size=16", "--epochs=8",
@@ -129,7 +129,7 @@ class FormatsTest(SluiceTest):
 
     def test_the_shipped_flights_job(self):
         if not FLIGHTS.exists():
-            self.skipTest("the flights data is not there: %s" % FLIGHTS.name)
+            self.skipTest("the flights data is missing: %s" % FLIGHTS.name)
         with gzip.open(FLIGHTS, "rt") as lines:
             head = [next(lines) for _ in range(20001)]
         (self.tmp / "train.csv").write_text("".join(line for i, line in enumerate(head) if i == 0 or i % 10))

@@ -1,4 +1,4 @@
-"""Bytes that are no request, at every port of every daemon while a job trains, change nothing."""
+"""Garbage sent to every port of every daemon while a job trains changes nothing."""
 import json
 import os
 import random
@@ -26,7 +26,7 @@ def literal(name, value):
 
 
 def grpc_call(path, messages):
-    """A whole gRPC call with valid framing: what is wrong with it is the messages alone."""
+    """A whole gRPC call with valid framing, in which only the messages are wrong."""
     headers = (b"\x83\x86" + literal(b":path", path) + literal(b":authority", b"sluice") + literal(b"te", b"trailers")
                + literal(b"content-type", b"application/grpc"))
     data = b"".join(frame(DATA, 0, 1, struct.pack(">BI", 0, len(m)) + m) for m in messages)
@@ -34,7 +34,7 @@ def grpc_call(path, messages):
 
 
 def data_frame(header):
-    """A whole frame of the data plane without a payload: what is wrong with it is its header."""
+    """A whole frame of the data plane without a payload, in which only the header is wrong."""
     return b"\x0dSLU1\x12" + bytes([len(header)]) + header
 
 
@@ -91,7 +91,7 @@ class HostilePeersTest(SluiceTest):
                 peer.sendall(content)
                 peer.recv(4096)
             except OSError:
-                pass  # it may hang up, and it need not answer
+                pass  # the daemon may hang up and need not answer
 
     def test_garbage_at_every_port_while_a_job_trains(self):
         self.write_csv("train.csv", [(i % 2, i % 9, "abcdefg"[i % 7]) for i in range(6000)])
@@ -122,7 +122,7 @@ class HostilePeersTest(SluiceTest):
         calm, attacked = json.loads((self.tmp / "calm" / "result.json").read_text()), json.loads(result.read_text())
         self.assertEqual(attacked["status"], "done", attacked)
         self.assertEqual(attacked["model_digest"], calm["model_digest"])
-        # The same processes are there, listen where they did, and work; the cluster knows of nobody and nothing else.
+        # The same processes run, listen on the same ports and work. The cluster knows no other members or jobs.
         status = self.status(log_dir)
         self.assertEqual(sorted((m["role"], m["rank"], m["pid"]) for m in status["members"]), known)
         self.assertEqual([job["job_id"] for job in status["jobs"]], ["small-1", "small-2"])

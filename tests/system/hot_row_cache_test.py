@@ -1,4 +1,4 @@
-"""Async with a hot_row_cache: trains everything about as well, pulls less, says what it used; where it cannot be."""
+"""An async job with a hot_row_cache trains every example about as well, pulls less and reports what it used."""
 import re
 import unittest
 import urllib.request
@@ -13,7 +13,7 @@ def set_to(**fields):
 
 
 class HotRowCacheTest(SluiceTest):
-    def test_a_job_with_the_cache_learns_as_well_and_reports_what_it_used(self):
+    def test_a_job_with_the_cache_learns_as_well_and_reports_its_use(self):
         flags = ["--server_num=2", "--worker_num=2", "--epochs=2"]
         plain, output = self.launch(*flags, name="plain")
         self.assertNotIn("hot_rows", plain)
@@ -24,7 +24,7 @@ class HotRowCacheTest(SluiceTest):
         hot = result["hot_rows"]
         self.assertGreater(hot["hits"], hot["misses"])
         self.assertGreater(hot["hit_share"], 0.5)
-        self.assertEqual(hot["staleness_max"], 6)  # never more; in hundreds of steps some row is so old
+        self.assertEqual(hot["staleness_max"], 6)  # never more, and over hundreds of steps some row reaches this age
         self.assertTrue(0 < hot["staleness_mean"] < 6)
         self.assertEqual(hot["whole_batches"], 0)
         self.assertRegex(output, r"(?m)^hot rows \d+\.\d% used again, \d\.\d steps old \(at most 6\)$")
@@ -43,7 +43,7 @@ class HotRowCacheTest(SluiceTest):
         log = (self.tmp / "run.log" / "workerlog.0").read_text()
         self.assertEqual(len(re.findall(r"hot_row_cache.rows = 258 has no room for the \d+ unique keys", log)), 1)
 
-    def test_a_model_of_rows_alone_may_have_nothing_to_pull(self):
+    def test_a_model_without_dense_tables_may_have_nothing_to_pull(self):
         self.write_csv("train.csv", [(i % 2, i, "v%d" % (i % 4)) for i in range(400)])
         job = self.small_job(extra="strategy { a_sync_configs { hot_row_cache { max_staleness_steps: 5 } } }")
         text = job.read_text().replace("embedding_dim: 4 hidden_units: 8", "wide_numeric: false")

@@ -1,4 +1,4 @@
-"""A job whose initial_model takes longer to load than limits.wait_s: its progress, its cancellation, its end."""
+"""Jobs whose initial_model takes longer to load than limits.wait_s: progress, cancellation and end."""
 import json
 import os
 import pathlib
@@ -9,7 +9,7 @@ from sluice_testing import ADULT, ENDED, SluiceTest, free_port, wait_until
 
 TEST_BIN = pathlib.Path(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin")).resolve()
 WAIT = 4  # seconds
-READ = 0.1  # seconds of one read of a shard file: about a hundred of them
+READ = 0.1  # seconds for each of about a hundred reads of a shard file
 
 
 class ModelLoadingTest(SluiceTest):
@@ -67,7 +67,7 @@ class ModelLoadingTest(SluiceTest):
         self.sluice("cancel", self.tmp / "log", "--scheduler=%s" % self.scheduler, cancelled)
         wait_until(lambda: self.hosted(self.look(), cancelled) is None, "the pserver to drop the job")
         self.assertLess(time.monotonic() - begin, WAIT)
-        self.submit("fourth")  # the cluster serves on
+        self.submit("fourth")  # the cluster still works
         self.assertIsNone(self.pserver.poll())
 
     def test_a_stop_does_not_wait_for_a_load(self):

@@ -33,7 +33,7 @@ def masked(data):
 
 
 def read_records(path):
-    """The payloads of a TFRecord file; a ValueError when a length or a checksum is wrong."""
+    """Returns the payloads of a TFRecord file; raises ValueError when a length or a checksum is wrong."""
     data, records, at = pathlib.Path(path).read_bytes(), [], 0
     while at < len(data):
         head = data[at:at + 8]
@@ -49,7 +49,7 @@ def read_records(path):
 
 
 def read_points(records):
-    """{tag: [(step, value), ...]} of an event file's records: time, step, then values with tag and float."""
+    """Parses an event file's records (time, step, then values with tag and float) to {tag: [(step, value), ...]}."""
     points = collections.defaultdict(list)
     for record in records:
         step, at = 0, 10
@@ -115,7 +115,7 @@ class ModesTest(SluiceTest):
             self.assertEqual([step for step, _ in points[tag]], list(range(1, result["epochs"] + 1)), tag)
         speeds = [value for _, value in points["train/examples_per_second"]]
         self.assertTrue(all(speed > 0 for speed in speeds), speeds)
-        if result["mode"] == "sync":  # elsewhere a rank may have fewer steps
+        if result["mode"] == "sync":  # in other modes a rank may have fewer steps
             self.assertGreater(len(speeds), 0)
         for file in ("schedulerlog.0", "serverlog.0", "serverlog.1", "workerlog.0", "workerlog.1"):
             self.assertTrue((logs / file).exists(), file)
@@ -141,7 +141,7 @@ class ModesTest(SluiceTest):
                 self.assertGreater(int(speed), 0)
             lines += found
         self.assertGreater(len(lines), 0)
-        if sync:  # elsewhere who is slow may find no task left
+        if sync:  # in other modes a slow rank may find no task left
             self.assertEqual({number for number, *_ in lines}, {"0", "1"})
         printed = [tuple(field.replace(",", "") for field in line) for line in LAUNCHER_LINE.findall(output)]
         self.assertEqual(sorted(printed), sorted(lines))
@@ -173,12 +173,12 @@ class ModesTest(SluiceTest):
             result, _ = self.run_mode("async", "--max_staleness=%d" % bound, "--set=train.pipeline_depth=%d" % depth,
                                       name="bound%d-depth%d" % (bound, depth))
             self.assertGreater(result["staleness"]["pushes"], 0)
-            # From a pull for step t to its push the other worker goes from t - bound at least to t + bound + 1.
+            # Between a pull for step t and its push, the other worker moves at most from t - bound to t + bound + 1.
             self.assertLessEqual(result["staleness"]["max"], 2 * bound + 1)
 
 
 class QualityTest(SluiceTest):
-    """The shipped configuration as it is."""
+    """Trains the shipped configuration unchanged."""
 
     def train(self, mode):
         result, _ = self.launch(*MODES[mode])

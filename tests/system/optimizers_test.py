@@ -19,7 +19,7 @@ SCHEDULE = "schedule { cosine { steps: 400 end: 0.001 } warmup_steps: 5 warmup_s
 
 class OptimizersTest(SluiceTest):
     def test_every_optimizer_in_every_mode(self):
-        # The category decides three times out of four, the number adds a little.
+        # The category decides three cases out of four; the number adds a little.
         self.write_csv("train.csv", [(int((i * 7 % 4 < 3) == (i % 5 < 2)), i % 3, "abcde"[i % 5]) for i in range(800)])
         job = self.small_job(train="train.csv")
         log_dir = self.up("--server_num=2", "--worker_num=2")

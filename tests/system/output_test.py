@@ -1,4 +1,4 @@
-"""What a user has is not lost: models, results, curves, and files that Sluice did not write, whatever becomes of a job."""
+"""However a job ends, the user's models, results, curves and own files are not lost."""
 import gzip
 import json
 import os
@@ -24,7 +24,7 @@ class OutputTest(SluiceTest):
         return self.launch(*SMALL, *flags, job=self.job, name=name, expect=expect)[0]
 
     def scores(self, model, *flags, expect=0):
-        """What a model says of the data, which reads and checks all of it."""
+        """Scores the data with a model, which reads and checks the whole model."""
         done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % self.data,
                                 "--output=%s" % (self.tmp / "scores"), "--overwrite", *flags)
         self.assertEqual(done.returncode, expect, done.stdout)
@@ -62,8 +62,8 @@ class OutputTest(SluiceTest):
                         self.assertEqual(self.curves(run)[:1], curves[:1])
                     else:
                         curves = self.curves(run)
-                        self.assertEqual(len(curves), 1)  # it has trained: its curve is the one
-        # A model that is saved over the one that it started from.
+                        self.assertEqual(len(curves), 1)  # it has trained, so its curve is the only one
+        # Save a model over the one that the job started from.
         second = self.train("--set=initial_model=%s" % model)
         self.assertNotEqual(second["model_digest"], first["model_digest"])
         self.assertNotEqual(self.scores(model), expected)
@@ -72,13 +72,13 @@ class OutputTest(SluiceTest):
         self.assertEqual([path.name for path in run.iterdir() if path.name.startswith("rerun")], [])
 
     def big_job(self):
-        """A job whose model takes a while to save, and its flags."""
+        """Returns a job whose model takes a while to save, and its flags."""
         rows = ["label,x,c"] + ["%d,%d,v%d" % (i % 2, i % 7, i) for i in range(120000)]
         (self.tmp / "big.csv").write_text("\n".join(rows) + "\n")
         return ["--server_num=2", "--worker_num=1", "--epochs=1", "--batch_size=4096", "--set=data.eval_files=",
                 "--set=data.train_files=%s" % (self.tmp / "big.csv"), "--set=model.wide_deep.embedding_dim=64"]
 
-    def test_killed_while_it_saves_over_its_own_model_leaves_a_whole_one(self):
+    def test_a_job_killed_while_saving_over_its_own_model_leaves_a_whole_one(self):
         flags = self.big_job()
         first, _ = self.launch(*flags, job=self.job, timeout=5 * PATIENCE)
         run = self.tmp / "run"
@@ -98,15 +98,15 @@ class OutputTest(SluiceTest):
                 digest = json.loads((run / "result.json").read_text())["model_digest"]
                 if digest == first["model_digest"]:
                     self.assertEqual((run / "result.json").read_bytes(), result)
-                    expected = now  # the signal may have come between the new model and its result
-                elif digest == "":  # the scheduler had time to say that the job was cancelled
+                    expected = now  # the signal may come between the new model and its result
+                elif digest == "":  # the scheduler had time to write that the job was cancelled
                     self.assertEqual(now, expected)
                     self.assertEqual((run / "model_result.json").read_bytes(), result)
                 else:
-                    self.assertNotEqual(now, expected)  # it was over before the signal came
+                    self.assertNotEqual(now, expected)  # the job was over before the signal came
                     first, expected, result = {"model_digest": digest}, now, (run / "result.json").read_bytes()
                 before = {path.name for path in model.iterdir()}
-        # The next one clears away what the killed ones left.
+        # The next job removes the files that the killed ones left.
         last, _ = self.launch(*flags, *again, job=self.job, timeout=5 * PATIENCE)
         listed = set(re.findall(r'name: "([^"]*\.shard)"', (model / "MANIFEST").read_text()))
         self.assertEqual({path.name for path in model.iterdir()}, listed | {"MANIFEST", "job.textproto"})
@@ -143,7 +143,7 @@ class OutputTest(SluiceTest):
         job = self.tmp / "job.textproto"
         job.write_text(self.job.read_text())
         launch = ["launch", "--job=job.textproto", "--output_dir=.", "--log_dir=log", *SMALL]
-        # The job file stays, whatever is asked for.
+        # The job file stays, whatever flags are given.
         for flags in ([], ["--overwrite"]):
             self.refused(*launch, *flags, words=["output_dir", job, "the job file"])
         job.rename(self.tmp / "mine.textproto")
@@ -158,13 +158,13 @@ class OutputTest(SluiceTest):
         done = self.run_program("sluice", *launch, "--overwrite")
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(json.loads((self.tmp / "result.json").read_text())["status"], "done")
-        # What Sluice wrote it replaces unasked; but the folder's configuration cannot be the job file.
+        # Sluice replaces its own files without a flag, but the folder's configuration cannot be the job file.
         done = self.run_program("sluice", *launch)
         self.assertEqual(done.returncode, 0, done.stdout)
         launch[1] = "--job=job.textproto"
         self.refused(*launch, words=["the job file"])
 
-    def test_the_folder_of_a_model_is_no_output_folder(self):
+    def test_a_model_folder_is_refused_as_output_folder(self):
         model = pathlib.Path(self.train()["model_dir"])
         expected, names = self.scores(model), sorted(os.listdir(model))
         launch = ["launch", "--job=%s" % self.job, "--output_dir=%s" % model, "--log_dir=%s" % (self.tmp / "log"), *SMALL]
@@ -210,10 +210,10 @@ class OutputTest(SluiceTest):
             self.assertEqual(os.listdir(log), [name])  # nothing was started
             (log / name).unlink()
         self.assertFalse(run.exists())
-        for _ in range(2):  # in its own folder
+        for _ in range(2):  # the second time the folder is its own
             self.train()
 
-    def test_a_scheduler_refuses_what_submit_could_not_see(self):
+    def test_a_scheduler_refuses_foreign_files_that_submit_did_not_see(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         (self.tmp / "out").mkdir()
         (self.tmp / "out" / "result.json").write_text("mine")
@@ -234,7 +234,7 @@ class OutputTest(SluiceTest):
         self.assertEqual(trace.read_text(), "mine")
         done = self.run_program("sluice", *launch, "--overwrite")
         self.assertEqual(done.returncode, 0, done.stdout)
-        self.assertEqual(self.run_program("sluice", *launch).returncode, 0)  # its own
+        self.assertEqual(self.run_program("sluice", *launch).returncode, 0)  # its own files
         self.assertEqual(json.loads(trace.read_text())["otherData"]["producer"], "sluice")
         generate = ["data", "gen", "--examples=10", "--output=%s" % (self.tmp / "gen.tsv")]
         (self.tmp / "gen.tsv").write_text("mine")
@@ -260,7 +260,7 @@ class OutputTest(SluiceTest):
         self.assertEqual((self.tmp / "notes").read_text(), "mine")
         self.assertEqual(self.run_program("sluice", *predict, "--output=notes", "--overwrite").returncode, 0)
         self.assertEqual((self.tmp / "notes").read_bytes(), expected)
-        # Standard input that is the output's own file.
+        # Standard input is the output file itself.
         with open(self.data) as source:
             done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=-", "--output=%s" % self.data,
                                     "--overwrite", stdin=source)
@@ -275,7 +275,7 @@ class OutputTest(SluiceTest):
         data.write_text("user,x,c\n" + "".join("u%d,%s,%s\n" % (i, "three" if i == 5 else i % 7, "ab"[i % 2]) for i in range(50)))
 
         def predict(source, *flags):
-            """Scores as they come from a pipe or file into a pipe."""
+            """Reads data from a pipe or file and returns the scores from a pipe."""
             done = subprocess.run([str(BIN / "sluice"), "predict", "--model=%s" % model, "--output=/dev/stdout",
                                    "--max_bad_lines=1", *flags], input=source, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, timeout=PATIENCE * TIME_SCALE)
@@ -296,7 +296,7 @@ class OutputTest(SluiceTest):
 
     # -------------------------------------------------------------------------------------------- folders
 
-    def test_launches_at_once_from_one_folder_take_numbers_of_their_own(self):
+    def test_concurrent_launches_from_one_folder_take_different_numbers(self):
         launches = [self.start("sluice", "launch", "--job=%s" % self.job, "--log_dir=%s" % (self.tmp / ("log%d" % i)), *SMALL,
                                log="launch%d" % i) for i in range(4)]
         for i, launch in enumerate(launches):
@@ -308,7 +308,7 @@ class OutputTest(SluiceTest):
             self.assertEqual((result["status"], result["job"]), ("done", path.name))
             self.assertTrue((path / "model" / "MANIFEST").exists())
 
-    def test_jobs_submitted_at_once_take_numbers_of_their_own(self):
+    def test_concurrently_submitted_jobs_take_different_numbers(self):
         log_dir = self.up("--server_num=1", "--worker_num=1")
         submits = [self.start("sluice", "submit", "--log_dir=%s" % log_dir, "--job=%s" % self.job, "--worker_num=1",
                               "--epochs=1", log="submit%d" % i) for i in range(3)]

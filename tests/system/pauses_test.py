@@ -16,7 +16,7 @@ class PausesTest(SluiceTest):
         return (self.tmp / (name + ".out")).read_text()
 
     def start_in_training(self, name, *flags, **kwargs):
-        """A sync launch in its first epochs, and its processes by (role, rank)."""
+        """Starts a sync launch and returns it in its first epochs, with its processes by (role, rank)."""
         launcher = self.start("sluice", "launch", "--job=%s" % self.job(), "--output_dir=%s" % (self.tmp / name),
                               "--log_dir=%s" % (self.tmp / (name + ".log")), *SYNC, *flags, log=name + ".out", **kwargs)
 
@@ -40,7 +40,7 @@ class PausesTest(SluiceTest):
         return result["model_digest"]
 
     def assert_outlive(self, seconds, *flags):
-        """Each role's process stopped for so long, in a job of its own, at the same time."""
+        """Runs one job per role at the same time, and stops a process of that role for this long."""
         stopped = {"scheduler": 0, "pserver": 1, "worker": 1}
         running = {role: self.start_in_training(role, *flags) for role in stopped}
         for role, rank in stopped.items():
@@ -72,12 +72,12 @@ class PausesTest(SluiceTest):
         launcher, pids = self.start_in_training("run", "--epochs=100000", env=env)
         for hours in (1, 0, -1, 2):
             set_ahead(hours)
-            time.sleep(3)  # some heartbeats and calls that wait
+            time.sleep(3)  # a few heartbeats and waiting calls
             self.assertIsNone(launcher.poll(), self.output("run"))
-        # The step has reached them: the newest log line is two hours ahead.
+        # The processes see the new time: the newest log line is two hours ahead.
         stamps = re.findall(r"^I\d{8} (\d\d):\d\d:\d\d\.", (self.tmp / "run.log" / "workerlog.0").read_text(), re.M)
         self.assertEqual((int(stamps[-1]) - time.localtime().tm_hour) % 24, 2)
-        # Who is silent still is: timeouts are not stretched either.
+        # A silent process is still noticed: the step does not stretch timeouts.
         os.kill(pids["worker", 1], signal.SIGKILL)
         self.assertEqual(self.exit_code(launcher, within=20), 1, self.output("run"))
 

@@ -1,4 +1,4 @@
-"""`sluice predict`, evaluate-only jobs and warm starts say the same as the training job's own evaluation."""
+"""`sluice predict`, evaluate-only jobs and warm starts agree with the training job's own evaluation."""
 import gzip
 import json
 import math
@@ -19,7 +19,7 @@ def labels(text):
 
 
 def area_under_curve(scores, truth):
-    """Ties count half: by ranks, equal scores sharing their mean rank."""
+    """The AUC by ranks. Equal scores share their mean rank, so ties count half."""
     order = sorted(range(len(scores)), key=scores.__getitem__)
     ranks, i = 0.0, 0
     while i < len(order):
@@ -38,13 +38,13 @@ def log_loss(scores, truth):
 
 class PredictTest(SluiceTest):
     def predict(self, model, data, name="scores", workers=1, expect=0, flags=()):
-        """Bytes of the output and what was printed."""
+        """Returns the bytes of the output and the printed text."""
         done = self.run_program("sluice", "predict", "--model=%s" % model, "--data=%s" % data,
                                 "--output=%s" % (self.tmp / name), "--worker_num=%d" % workers, "--overwrite", *flags)
         self.assertEqual(done.returncode, expect, done.stdout)
         return (self.tmp / name).read_bytes(), done.stdout
 
-    def test_scores_are_what_evaluation_measured(self):
+    def test_scores_agree_with_the_evaluation(self):
         first, _ = self.launch("--epochs=1", name="first")
         model = self.tmp / "first" / "model"
         self.assertEqual(first["model_dir"], str(model))
@@ -65,7 +65,7 @@ class PredictTest(SluiceTest):
         plain = self.tmp / "adult.test"
         plain.write_text(text)
         self.assertEqual(self.predict(model, plain, "plain", 3)[0], one)
-        # Input order: the lines backward give the scores backward.
+        # Scores follow the input: lines in reverse give the scores in reverse.
         backward = self.tmp / "backward"
         backward.write_text("\n".join(reversed([l for l in text.splitlines() if l and not l.startswith("|")])) + "\n")
         self.assertEqual(self.predict(model, backward, "back", 2)[0].splitlines(), one.splitlines()[::-1])
@@ -78,7 +78,7 @@ class PredictTest(SluiceTest):
         self.assertEqual(again["eval"], first["eval"])
         self.assertEqual((again["epochs"], again["examples"], again["status"]), (0, 0, "done"))
 
-        # A warm start goes on where the first job ended.
+        # A warm start continues where the first job ended.
         warm, _ = self.launch("--epochs=1", "--set=initial_model=%s" % model, name="warm")
         self.assertLess(warm["epochs_log"][0]["loss"], first["epochs_log"][0]["loss"] - 0.02)
         self.assertNotEqual(warm["model_digest"], first["model_digest"])
@@ -114,7 +114,7 @@ class PredictTest(SluiceTest):
             scores, said = self.predict(model, words, workers=workers, expect=1, flags=["--max_bad_lines=9"])
             self.assertEqual(scores, b"earlier")
             self.assertIn("\"three\"", said)
-        # Nor does data without a line make an empty output.
+        # Data without lines must not make an empty output, either.
         none = self.write_csv("none.csv", [], header="c,x")
         (self.tmp / "empty.csv").write_text("")
         for workers, data in ((1, none), (2, none), (1, self.tmp / "empty.csv"), (1, "-")):
@@ -127,7 +127,7 @@ class PredictTest(SluiceTest):
                                     "--output=%s" % (self.tmp / "new"), stdin=subprocess.DEVNULL)
             self.assertEqual(done.returncode, 1, done.stdout)
             self.assertFalse((self.tmp / "new").exists())
-        # A file that is named twice is scored twice, and that is said.
+        # A file that is named twice is scored twice, with a note.
         twice, said = self.predict(model, "%s,%s" % (self.tmp / "labelled.csv", self.tmp / "labelled.*"))
         self.assertEqual(twice, 2 * expected)
         self.assertIn("labelled.csv 2 times", said)
@@ -136,8 +136,8 @@ class PredictTest(SluiceTest):
         self.write_csv("train.csv", [(i % 2, i % 7, "ab"[i % 2]) for i in range(200)])
         return self.launch("--worker_num=1", "--server_num=1", job=self.small_job(train="train.csv"))[0]["model_dir"]
 
-    def test_lines_that_begin_where_a_part_or_a_piece_does_are_scored_once(self):
-        # Lines of 8 bytes: the borders of 4 parts, and of pieces of 1 MiB, are between two of them.
+    def test_lines_that_begin_at_a_border_of_parts_or_pieces_are_scored_once(self):
+        # With lines of 8 bytes, the borders of 4 parts and of pieces of 1 MiB fall between two lines.
         model, lines = self.small_model(), 200000
         data = self.tmp / "data.csv"
         data.write_text("x,c,pad\n" + "".join("%d,%s,pad\n" % (i * i % 7, "ab"[i % 3 == 0]) for i in range(lines - 1)))
@@ -154,7 +154,7 @@ class PredictTest(SluiceTest):
         self.assertEqual(len(expected.splitlines()), 3000)
         before = sorted(os.listdir(self.tmp))
         for workers in (1, 3):
-            # A pipe of the user's, and stdout as one: nothing but scores goes into it.
+            # A named pipe, and stdout as a pipe, receive nothing but scores.
             fifo = self.tmp / "fifo"
             os.mkfifo(fifo)
             read = []
@@ -173,7 +173,7 @@ class PredictTest(SluiceTest):
             self.assertEqual(piped.returncode, 0, piped.stderr)
             self.assertTrue(piped.stdout == expected, piped.stdout[-200:])
             self.assertIn(b"scored 3,000 examples", piped.stderr)
-            # A link goes on pointing at the file, which has the scores.
+            # A link still points at the file, which has the scores.
             (self.tmp / "there").mkdir()
             link = self.tmp / "link"
             link.symlink_to("there/scores")
@@ -186,7 +186,7 @@ class PredictTest(SluiceTest):
         self.assertEqual(sorted(os.listdir(self.tmp)), before)
 
     def start_predict(self, model, data, workers):
-        """In the background, with output in tmp/out; returns when it has written scores."""
+        """Starts predict in the background with output in tmp/out; returns once it has written scores."""
         program = self.start("sluice", "predict", "--model=%s" % model, "--data=%s" % data, "--overwrite",
                              "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers, log="predict.log")
         written = "out.%d." % program.pid
@@ -209,7 +209,7 @@ class PredictTest(SluiceTest):
             self.assertEqual((self.tmp / "out").read_text(), "earlier")
             self.assertEqual(sorted(os.listdir(self.tmp)), before)
 
-    def test_the_next_run_removes_what_a_killed_one_has_left(self):
+    def test_the_next_run_removes_files_of_a_killed_one(self):
         model = self.small_model()
         data = self.tmp / "data.csv"
         data.write_text("x,c\n" + "1,a\n" * 5000000)
@@ -219,7 +219,7 @@ class PredictTest(SluiceTest):
             living = self.start_predict(model, data, 1)
             program.kill()
             program.wait()
-            # The parts end with the process that started them.
+            # The part processes end with the process that started them.
             wait_until(lambda: [pid for pid, _ in processes_naming(str(self.tmp))] == [living.pid], "no parts")
             left = {path.name for path in self.tmp.glob("out.*.*")}
             self.assertTrue(any(name.startswith("out.%d." % program.pid) for name in left), left)
@@ -231,7 +231,7 @@ class PredictTest(SluiceTest):
 
     def test_nothing_is_left_after_a_failure_or_a_signal(self):
         model = self.small_model()
-        # So many rows that they are not all scored before the signal comes.
+        # Enough rows that the signal comes before all are scored.
         data = self.tmp / "data.csv"
         data.write_text("x,c\n" + "1,a\n" * 5000000)
         before = sorted(os.listdir(self.tmp))
@@ -240,7 +240,7 @@ class PredictTest(SluiceTest):
                                     "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertEqual(sorted(os.listdir(self.tmp)), before)
-            # Interrupted as soon as it writes.
+            # Interrupt it as soon as it writes.
             program = subprocess.Popen([str(BIN / "sluice"), "predict", "--model=%s" % model, "--data=%s" % data,
                                         "--output=%s" % (self.tmp / "out"), "--worker_num=%d" % workers],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

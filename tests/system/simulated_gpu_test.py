@@ -1,4 +1,4 @@
-"""Whole jobs on GPU workers, where there is no GPU: the programs' CUDA calls go to simulated devices
+"""Whole jobs on GPU workers, without a GPU: the programs' CUDA calls go to simulated devices
 (tests/model/wide_deep/cuda/simulated), whose streams run in any order that events allow."""
 import os
 import re
@@ -6,7 +6,7 @@ import subprocess
 import unittest
 import urllib.request
 
-# Before sluice_testing reads it: these programs, beside the usual scheduler and pserver.
+# Set before sluice_testing reads it: these programs, and the usual scheduler and pserver.
 FOLDER = os.environ.get("SLUICE_SIMULATED_BIN_DIR", "build/release/tests/simulated")
 WHY_NOT = None if os.path.exists(os.path.join(FOLDER, "sluice-worker")) else "this build has no CUDA backend, or its simulated programs are not built"
 if WHY_NOT is None:
@@ -25,7 +25,7 @@ class SimulatedGpuTest(SluiceTest):
         self.addCleanup(os.environ.pop, "SIMULATED_CUDA")
 
     def simulate(self, what):
-        """Devices of this test alone, as tests/model/wide_deep/cuda/simulated/world.h says."""
+        """Sets the devices for this test only (see tests/model/wide_deep/cuda/simulated/world.h)."""
         os.environ["SIMULATED_CUDA"] = "host=%d,%s" % (os.getpid(), what)
 
     def log(self, name, rank=0):
@@ -45,13 +45,13 @@ class SimulatedGpuTest(SluiceTest):
                     self.assertRegex(self.log(name, rank), r"computes on cuda:%d: .*; products in f32; at most 2.8 GiB" % rank)
 
     def diff(self, a, b):
-        """Of each table, the norm of the difference over the norm."""
+        """Returns for each table the norm of the difference divided by the norm."""
         done = subprocess.run([MODEL_DIFF, self.tmp / a / "model", self.tmp / b / "model"], stdout=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0, done.stdout)
         return [float(line.split()[-1]) for line in done.stdout.splitlines()]
 
-    def test_a_sync_step_is_the_cpus_and_two_runs_are_equal_to_the_bit(self):
-        # Enough to see a wrong gradient; over more steps rounding grows with training itself.
+    def test_sync_steps_agree_with_the_cpu_and_two_runs_are_equal_to_the_bit(self):
+        # Enough steps to see a wrong gradient. Over more steps, rounding differences grow with training.
         self.write_csv("train.csv", [(i * 7 % 11 // 6, i % 13 / 13, "v%d" % (i * i % 29)) for i in range(1000)])
         job = self.small_job()
         flags = ["--a_sync=false", "--server_num=2", "--set=train.batch_size=50", "--epochs=1"]
@@ -59,7 +59,7 @@ class SimulatedGpuTest(SluiceTest):
         gpu, _ = self.launch(*flags, "--gpus=0,1", job=job, name="gpu")
         again, _ = self.launch(*flags, "--gpus=1,0", job=job, name="again")
         self.assertEqual(again["model_digest"], gpu["model_digest"])
-        self.assertNotEqual(cpu["model_digest"], gpu["model_digest"])  # the GPU's sums have another order
+        self.assertNotEqual(cpu["model_digest"], gpu["model_digest"])  # the GPU sums in another order
         differences = self.diff("cpu", "gpu")
         self.assertEqual(len(differences), 7)
         self.assertLess(max(differences), 1e-5)
@@ -74,7 +74,7 @@ class SimulatedGpuTest(SluiceTest):
         for rank in (1, 2):
             self.assertNotIn("cuda", self.log("run", rank))
 
-    def test_precisions_rows_that_stay_and_batches_that_go_ahead(self):
+    def test_precisions_hot_rows_and_batches_copied_ahead(self):
         flags = ["--gpus=0", "--server_num=1", "--epochs=1", "--batch_size=256"]
         for name, more, auc in (("tf32", ["--set=train.compute_dtype=TF32"], 0.90),
                                 ("bf16", ["--set=train.compute_dtype=BF16"], 0.90),
@@ -91,7 +91,7 @@ class SimulatedGpuTest(SluiceTest):
                     self.assertRegex(self.log(name), r"\d+ hot rows of \d+ values in device memory")
                     self.assertEqual(result["hot_rows"]["staleness_max"], 6)
 
-    def test_workers_take_the_next_free_gpu_and_the_third_is_told(self):
+    def test_workers_take_the_next_free_gpu_and_the_third_is_refused(self):
         cluster = self.up("--server_num=1", "--worker_num=2", "--device=cuda")
         self.assertEqual(sorted(m["device"] for m in self.status(cluster)["members"]), ["", "cuda:0", "cuda:1"])
         third = self.run_program("sluice-worker", "--rank=2", "--scheduler=127.0.0.1:%d" % free_port(), "--device=cuda")
@@ -130,9 +130,9 @@ class SimulatedGpuTest(SluiceTest):
         submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out"), "--wait"]
         said = self.sluice("submit", cluster, *submit, "--set=train.device_memory_fraction=0.01", expect=1)
         self.assertRegex(said, r"cuda:0: .* needs \d+ bytes and \d+ are in use, but the limit is 2684354 \(device_memory_fraction\)")
-        self.sluice("submit", cluster, *submit)  # the worker lives
+        self.sluice("submit", cluster, *submit)  # the worker still lives
 
-    def test_a_worker_whose_device_no_longer_answers_ends(self):
+    def test_a_worker_ends_when_its_device_no_longer_answers(self):
         self.simulate("breaks=3000")
         cluster = self.up("--server_num=1", "--worker_num=1", "--gpus=0")
         said = self.sluice("submit", cluster, "--job=%s" % ADULT, "--worker_num=1", "--epochs=1",
@@ -142,11 +142,11 @@ class SimulatedGpuTest(SluiceTest):
         self.assertIn("cuda:0 no longer answers this process: cudaSetDevice: a simulated error",
                       (cluster / "workerlog.0").read_text())
 
-    def test_without_room_for_a_second_batch_the_job_goes_on_and_its_log_says_so_once(self):
+    def test_a_job_without_memory_for_a_second_batch_goes_on_and_logs_it_once(self):
         self.simulate("memory_mb=256")
         flags = ["--gpus=0", "--server_num=1", "--epochs=2", "--a_sync=false", "--batch_size=8192"]
         roomy, _ = self.launch(*flags, name="roomy")
-        # Of 256 MiB a step of this size takes 0.213, and 0.229 with a second block of input.
+        # A step of this size takes 0.213 of 256 MiB, and 0.229 with a second block of input.
         tight, _ = self.launch(*flags, "--set=train.device_memory_fraction=0.221", name="tight")
         short = "device memory is short"
         self.assertEqual((self.log("roomy").count(short), self.log("tight").count(short)), (0, 1))

@@ -1,4 +1,4 @@
-"""Runs the real programs for the system tests: bounded in time, nothing left running.
+"""Runs the real programs for the system tests, with time limits and without leaving processes behind.
 
 Each test class derives from SluiceTest: `self.tmp` is its folder, `self.launch(...)` runs `sluice launch` to its
 end, `self.start(...)` starts any program, and tearDown fails the test when a process of it is still alive.
@@ -21,7 +21,7 @@ BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolv
 TEST_BIN = pathlib.Path(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin")).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TIME_SCALE = float(os.environ.get("SLUICE_TIME_SCALE", "1"))  # sanitized programs are slower
-# Seconds of every wait that is no contract of the product: what passes does not wait, so a slow machine may.
+# Seconds for every wait whose length the product does not promise. Generous: tests that pass do not wait so long.
 PATIENCE = 60
 ADULT = ROOT / "configs" / "adult_wide_deep.textproto"
 ADULT_TRAIN_EXAMPLES = 32561
@@ -32,8 +32,8 @@ ENDED = ("JOB_DONE", "JOB_FAILED", "JOB_CANCELLED")
 Endpoint = collections.namedtuple("Endpoint", "role rank address pid")
 
 
-# Below the ports that the kernel gives to outgoing connections (from 32768): nobody gets one of these by chance, and
-# a client that finds nobody there is not connected to itself. Each is given once, and processes begin apart.
+# Ports below those that the kernel gives to outgoing connections (from 32768). So no process gets one by chance, and a
+# client that finds nobody there is not connected to itself. Each port is given once; test processes start far apart.
 _ports = itertools.cycle(range(10000, 30000))
 for _ in range(os.getpid() * 61 % 20000):
     next(_ports)
@@ -51,14 +51,14 @@ def free_port():
 
 
 def wait_until(condition, what, within=PATIENCE):
-    """Polls `condition` until it is true; fails with `what`. `within` only where the time itself is promised.
+    """Polls `condition` until it is true; fails with `what`. Give `within` only where the product promises the time.
 
     A state from before what the test did must not satisfy the condition.
     """
     seconds = within * TIME_SCALE
     deadline = time.monotonic() + seconds
     while True:
-        late = time.monotonic() >= deadline  # looked at once more, however late this process was woken
+        late = time.monotonic() >= deadline  # check once more, however late this process was woken
         value = condition()
         if value:
             return value
@@ -84,9 +84,9 @@ def processes_naming(text):
 
 
 def why_no_network_namespaces():
-    """Why this machine cannot run hosts as network namespaces, "" when it can: each step of such a test is tried.
+    """Says why this machine cannot run hosts as network namespaces, "" when it can. Tries each step of such a test.
 
-    A container may let root make a namespace, and yet refuse to enter it (`ip netns exec` mounts /sys) or to connect it.
+    A container may let root make a namespace but not enter it (`ip netns exec` mounts /sys) or connect it.
     """
     if os.geteuid() != 0:
         return "network namespaces need root"
@@ -108,7 +108,7 @@ def why_no_network_namespaces():
 
 
 def commands_by_hand():
-    """What deploy/README.md says to run on two hosts: {"host A": [[program, flag, ...], ...], "host B": ..., ...}."""
+    """The commands of deploy/README.md for two hosts: {"host A": [[program, flag, ...], ...], "host B": ..., ...}."""
     text = (ROOT / "deploy" / "README.md").read_text().split("## By hand", 1)[1].split("\n## ", 1)[0]
     commands, where = {}, None
     for line in text.splitlines():
@@ -124,7 +124,7 @@ class SluiceTest(unittest.TestCase):
         self._folder = tempfile.TemporaryDirectory(prefix="sluice_test_")
         self.tmp = pathlib.Path(self._folder.name)
         self._started = []
-        # A sanitizer's report of any process of this test is a failure, whatever the process's exit code.
+        # A sanitizer report from any process fails the test, whatever the exit code of the process.
         for tool in ("ASAN", "UBSAN", "LSAN", "TSAN"):
             options = [o for o in os.environ.get(tool + "_OPTIONS", "").split(":") if o and "log_path=" not in o]
             os.environ[tool + "_OPTIONS"] = ":".join(options + ["log_path=%s" % (self.tmp / "sanitizer")])
@@ -177,7 +177,7 @@ class SluiceTest(unittest.TestCase):
         return program
 
     def exit_code(self, process, within=PATIENCE):
-        """Of a started program, which must end."""
+        """Returns the exit code of a started program, which must end."""
         try:
             return process.wait(within * TIME_SCALE)
         except subprocess.TimeoutExpired:
@@ -199,8 +199,8 @@ class SluiceTest(unittest.TestCase):
     # ------------------------------------------------------------------------------ the machine's clock
 
     def clock_for_test(self):
-        """An environment whose processes have a time of day of their own, and a function that sets it so many hours
-        ahead of the machine's."""
+        """Returns an environment whose processes have their own time of day, and a function that sets it a number of
+        hours ahead of the machine's."""
         step = self.tmp / "clock_step"
         step.write_bytes(struct.pack("q", 0))
 
@@ -235,7 +235,7 @@ class SluiceTest(unittest.TestCase):
         return next(job for job in self.status(log_dir)["jobs"] if job["job_id"] == job_id)
 
     def await_job(self, log_dir, job_id, condition, what):
-        """Polls until `condition(status of the job)`; returns that status. At once a failure when the job has ended."""
+        """Polls until `condition(status of the job)`, and returns that status. Fails at once when the job has ended."""
         seen = {}
 
         def look():
@@ -248,12 +248,12 @@ class SluiceTest(unittest.TestCase):
             what, job_id, seen.get("state"), seen.get("message") or seen.get("waiting_for")))
 
     def start_launch(self, *flags, job=ADULT, name="run"):
-        """`sluice launch` in the background, as launch(); its output goes to tmp/<name>.out."""
+        """Starts `sluice launch` in the background, like launch(); its output goes to tmp/<name>.out."""
         return self.start("sluice", "launch", "--job=%s" % job, "--output_dir=%s" % (self.tmp / name),
                           "--log_dir=%s" % (self.tmp / (name + ".log")), *flags, log=name + ".out")
 
     def endpoints(self, name="run"):
-        """What endpoints.log of the cluster in tmp/<name>.log lists."""
+        """The endpoints that endpoints.log of the cluster in tmp/<name>.log lists."""
         path = self.tmp / (name + ".log") / "endpoints.log"
         lines = path.read_text().splitlines() if path.exists() else []
         fields = [line.split() for line in lines if not line.startswith("#")]
@@ -268,7 +268,7 @@ class SluiceTest(unittest.TestCase):
         return path
 
     def small_job(self, train="train*.csv", evaluation="", extra="", data_extra=""):
-        """A job on label,x,c files in tmp; returns its path."""
+        """Writes a job for label,x,c files in tmp; returns its path."""
         text = """
 name: "small"
 data {

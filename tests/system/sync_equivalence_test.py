@@ -1,4 +1,4 @@
-"""Sync mode: W workers with batch b equal one worker with batch W x b, and runs are equal to the bit."""
+"""In sync mode W workers with batch b equal one worker with batch W x b, and runs are equal to the bit."""
 import gzip
 import os
 import random
@@ -46,7 +46,7 @@ class SyncEquivalenceTest(SluiceTest):
         for i in range(0, 20000, 1999):
             rows[i] = ("maybe", 1, "a")
         path = self.write_csv("train0.csv", rows[:14000])
-        (self.tmp / "train1.csv.gz").write_bytes(gzip.compress(path.read_bytes()[:10]))  # the header alone
+        (self.tmp / "train1.csv.gz").write_bytes(gzip.compress(path.read_bytes()[:10]))  # only the gzip header
         path = self.write_csv("rest", rows[14000:])
         (self.tmp / "train2.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
         job = self.small_job(train="train*", data_extra="max_bad_lines: 20 shuffle_lanes: 7 shuffle_window: 300")

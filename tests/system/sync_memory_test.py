@@ -1,4 +1,4 @@
-"""Sync: a worker reads its share of the data and holds little of it, whatever the size of the data."""
+"""In sync mode a worker reads only its share of the data and holds little of it, whatever the size of the data."""
 import gzip
 import pathlib
 import threading
@@ -13,7 +13,7 @@ TEXT_BYTES = 0
 
 
 class WorkerUse(threading.Thread):
-    """Looks at the workers of the job in `folder` until stopped: most bytes of memory and bytes read, by process."""
+    """Watches the workers of the job in `folder` until stopped: peak memory and bytes read, by process."""
 
     def __init__(self, folder):
         super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class SyncMemoryTest(SluiceTest):
         self.text_bytes = (self.tmp / "train.tsv").stat().st_size
 
     def use(self, name, *flags):
-        """(most memory of a worker, most bytes that a worker read) of a job on four workers."""
+        """Runs a job on four workers; returns (peak memory of any worker, most bytes read by any worker)."""
         watch = WorkerUse(self.tmp)
         watch.start()
         result, _ = self.launch("--a_sync=false", "--worker_num=4", "--server_num=1", "--batch_size=512", "--threads=1",
@@ -66,9 +66,9 @@ class SyncMemoryTest(SluiceTest):
     def test_a_worker_reads_its_share_and_holds_windows(self):
         whole, _ = self.use("whole", "--set=data.shuffle_window=100000")
         held, read = self.use("windows", "--set=data.shuffle_window=64")
-        # A quarter to count the lines and a quarter to train them, and programs and configuration.
+        # A quarter to count the lines, a quarter to train them, and programs and configuration.
         self.assertLess(read, 0.5 * self.text_bytes + (4 << 20))
-        # A quarter of the examples, parsed, is more than the text; four times as much lay in memory when all ranks had all.
+        # A quarter of the examples takes more memory parsed than as text. Holding all of them would take four times that.
         self.assertLess(held, whole - 0.1 * self.text_bytes)
 
 

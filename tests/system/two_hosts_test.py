@@ -1,4 +1,4 @@
-"""Two hosts as network namespaces: the shipped cluster file, started by hand; and a network that breaks."""
+"""Two hosts as network namespaces: daemons started by hand from the shipped cluster file, and a network that breaks."""
 import json
 import os
 import re
@@ -44,7 +44,7 @@ class TwoHostsTest(SluiceTest):
         self.assertEqual(done.returncode, 0, "ip %s: %s" % (" ".join(args), done.stderr))
 
     def on(self, host, program, *args):
-        """The command line of a program on a host. `ip netns exec` becomes the program: the pid is its own."""
+        """The command line of a program on a host. `ip netns exec` becomes the program, so the pid is the program's."""
         return ["ip", "netns", "exec", self.hosts[host], str(BIN / program)] + [str(a) for a in args]
 
     def daemon(self, host, role, *flags):
@@ -74,7 +74,7 @@ class TwoHostsTest(SluiceTest):
         return daemons
 
     def members(self):
-        """What the scheduler says of all of them, [] when it does not answer."""
+        """The status of all members; [] when the scheduler does not answer."""
         code, out = self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A, "--json")
         return json.loads(out)["members"] if code == 0 else []
 
@@ -130,16 +130,16 @@ class TwoHostsTest(SluiceTest):
         result = json.loads((self.tmp / "cut" / "result.json").read_text())
         self.assertEqual(result["status"], "failed")
         self.assertRegex(result["message"], r"^(worker|pserver) 1 \(.*no heartbeat for \d+ s")
-        # Host A is whole again: its worker has given the job up.
+        # Host A recovers: its worker has given up the job.
         wait_until(lambda: [m for m in self.members() if (m["role"], m["rank"]) == ("ROLE_WORKER", 0)
                             and m["alive"] and not m["job_id"]], "worker 0 free")
-        # The network heals before host B has given up: its members register again, and a job runs.
+        # The network heals before host B has given up. Its members register again, and a job runs.
         self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "up")
         wait_until(lambda: [m["alive"] for m in self.members()] == [True] * 4, "all members back")
         after, _ = self.submit("a", "after", "--a_sync=false", "--epochs=1")
         self.assertEqual(after["status"], "done")
         self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
-        # Cut for good: host B ends by itself, naming what it lost; host A stops when told.
+        # After a lasting cut, host B ends by itself and names what it lost. Host A stops when told to.
         self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "down")
         self.assertEqual([self.exit_code(daemons[who]) for who in ("worker 1", "pserver 1")], [1, 1])
         for role in ("worker", "pserver"):

@@ -1,4 +1,4 @@
-"""Uneven data: every run ends well and counts every example exactly once an epoch, in each mode."""
+"""With uneven data, every run succeeds and counts every example exactly once per epoch, in each mode."""
 import unittest
 
 from sluice_testing import SluiceTest
@@ -11,14 +11,14 @@ DROP_LAST = "drop_last: true"
 
 class UnevenDataTest(SluiceTest):
     def write(self, *sizes):
-        """train0.csv, train1.csv, ... with so many examples each."""
+        """Writes train0.csv, train1.csv, ... with these numbers of examples."""
         for old in self.tmp.glob("train*.csv"):
             old.unlink()
         for number, size in enumerate(sizes):
             self.write_csv("train%d.csv" % number, [(i % 2, i * 0.1, "abcdefg"[i % 7]) for i in range(size)])
 
     def train(self, name, data_extra="", batch_size=8, workers=2):
-        """The job in each mode: (mode, result)."""
+        """Runs the job in each mode and yields (mode, result)."""
         job = self.small_job(data_extra=data_extra)
         for mode, flags in MODES.items():
             with self.subTest(mode=mode):
@@ -28,7 +28,7 @@ class UnevenDataTest(SluiceTest):
                 yield mode, result
 
     def assert_counted(self, result, examples, dropped=0):
-        """Of `examples` an epoch."""
+        """Checks that each epoch has `examples`, less the dropped ones."""
         self.assertEqual(result["examples"] + result["examples_dropped"], examples * EPOCHS)
         self.assertEqual(result["examples_dropped"], dropped * EPOCHS)
         self.assertEqual(result["examples_replayed"], 0)
@@ -62,7 +62,7 @@ class UnevenDataTest(SluiceTest):
 
     def test_drop_last_drops_the_short_batch(self):
         self.write(101, 52)
-        # Sync: the last global batch of 14; else the last batch of each task, here one a file.
+        # Sync drops the last global batch of 14. Other modes drop the last batch of each task, here one per file.
         dropped = {"sync": 153 % 14, "async": 101 % 7 + 52 % 7, "geo": 101 % 7 + 52 % 7}
         for mode, result in self.train("drop", DROP_LAST, batch_size=7):
             self.assert_counted(result, 153, dropped[mode])
@@ -72,7 +72,7 @@ class UnevenDataTest(SluiceTest):
         for _, result in self.train("droprank", PER_RANK + " " + DROP_LAST, batch_size=8, workers=3):
             self.assert_counted(result, 76, 50 % 8 + 3 + 23 % 8)
 
-    def test_drop_last_of_data_that_divides_drops_nothing(self):
+    def test_drop_last_drops_nothing_when_the_batch_size_divides(self):
         self.write(56, 28)
         for _, result in self.train("even", DROP_LAST, batch_size=7):
             self.assert_counted(result, 84)
@@ -100,14 +100,14 @@ class UnevenDataTest(SluiceTest):
         for _, result in self.train("tasks", "task_bytes: 1024", workers=4):
             self.assert_counted(result, 511)
 
-    def test_no_example_at_all_is_refused_by_name(self):
+    def test_data_without_examples_is_refused_and_named(self):
         self.write(0, 0)
         job = self.small_job()
         for mode, flags in MODES.items():
             _, output = self.launch(*flags, job=job, name="nothing." + mode, expect=1)
             self.assertIn("data.train_files", output)
 
-    def test_drop_last_that_leaves_nothing_is_refused_by_name(self):
+    def test_drop_last_that_leaves_nothing_is_refused_and_named(self):
         self.write(5)
         job = self.small_job(data_extra=DROP_LAST)
         for mode, flags in MODES.items():
@@ -130,7 +130,7 @@ class EvalTest(SluiceTest):
         self.assertEqual(evals[0]["examples"], 16281)
         self.assertGreater(evals[0]["auc"], 0.9)
 
-    def test_small_evaluation_files_are_shared_out_whole(self):
+    def test_small_evaluation_files_are_dealt_out_whole(self):
         rows = [(i % 2, i * 0.1, "abc"[i % 3]) for i in range(30)]
         self.write_csv("train.csv", rows)
         self.write_csv("eval0.csv", rows[:3])
