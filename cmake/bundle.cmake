@@ -7,7 +7,7 @@ if(NOT SLUICE_HAS_CUDA)
     COMPONENT bundle EXCLUDE_FROM_ALL)
 endif()
 set(bundled sluice sluice-scheduler sluice-pserver sluice-worker sluice-bench)
-set(bundled_tests cuda_device_test cublas_library_test cuda_kernels_test cuda_geo_steps_test cuda_geo_values_test cuda_net_test
+set(bundled_tests cuda_device_test cublas_library_test cuda_kernels_test cuda_geo_steps_test cuda_geo_optimizer_test cuda_net_test
   geo_on_device_test)
 add_custom_target(sluice_gpu_tests)
 foreach(target ${bundled} ${bundled_tests})

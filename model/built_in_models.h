@@ -1,4 +1,4 @@
-// The models of the shipped programs, from models.inc.
+// The models of the shipped programs, as models.inc lists them.
 //
 // Thread safety:
 //   pure functions.
@@ -8,11 +8,11 @@
 
 namespace sluice {
 
-// Without networks: what the scheduler and the submitting commands need. It links no compute
-// library (target sluice::model_spec).
+// The models without their networks, for the scheduler and the commands that submit jobs. Target
+// sluice::model_spec, which links no compute library.
 const ModelList& BuiltInSpecs();
 
-// With networks, for workers and prediction (target sluice::model).
+// The models with their networks, for workers and prediction. Target sluice::model.
 const ModelList& BuiltInModels();
 
 }  // namespace sluice

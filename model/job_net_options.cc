@@ -21,7 +21,8 @@ MatmulPrecision PrecisionOf(TrainConfig::ComputeType type) {
   }
 }
 
-// Examples of a step on one worker, at most. Sync: of a rank that has one lane more than others.
+// The largest number of examples in a step of one worker. In sync mode lanes may not divide evenly,
+// so some ranks have one lane, and its share of the batch, more than others.
 size_t LargestTrainBatch(const JobConfig& job) {
   const uint64_t batch = job.train().batch_size(), ranks = std::max(job.worker_num(), 1u);
   const uint64_t lanes = job.data().shuffle_lanes();
@@ -43,7 +44,7 @@ absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevic
   options.max_batch = std::max<size_t>(LargestTrainBatch(job), job.eval().batch_size());
   if (job.train().has_device_memory_fraction())
     options.device_memory_fraction = job.train().device_memory_fraction();
-  // Evaluation alone is float32.
+  // Evaluation always computes in float32, so compute_dtype plays no part.
   if (job.evaluate_only()) return options;
   options.precision = PrecisionOf(job.train().compute_dtype());
   const bool cuda_only =
@@ -51,8 +52,8 @@ absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevic
   if (cuda_only && device.kind == ComputeDevice::kCpu) {
     return absl::InvalidArgumentError(absl::StrCat(
         "train.compute_dtype: ", TrainConfig::ComputeType_Name(job.train().compute_dtype()),
-        " needs a CUDA device, and a worker of this job computes on the CPU; give F32 or BF16, or "
-        "all its workers a GPU (sluice launch --gpus=LIST, sluice-worker --device=cuda)"));
+        " needs a CUDA device, but a worker of this job computes on the CPU; give F32 or BF16, or "
+        "give every worker a GPU (sluice launch --gpus=LIST, sluice-worker --device=cuda)"));
   }
   return options;
 }

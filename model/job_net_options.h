@@ -1,6 +1,7 @@
-// What a job asks of the network that a worker makes for it.
+// Derives the options of a worker's network from its job.
 //
-// Thread safety: pure.
+// Thread safety:
+//   pure function.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,8 +10,8 @@
 
 namespace sluice {
 
-// `job` must be effective (job_config.h). INVALID_ARGUMENT names the field that `device` cannot do,
-// and the fix.
+// `job` must be effective (job_config.h). INVALID_ARGUMENT names a field that `device` does not
+// support, and the fix.
 absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevice& device,
                                         int threads);
 

@@ -10,7 +10,7 @@ namespace {
 
 using CreateNetFunction = decltype(ModelEntry::create_net);
 
-// The spec of a model of a list, with the function that makes its networks.
+// Joins the spec of a listed model with the function that makes its networks.
 class ListedModel : public Model {
  public:
   ListedModel(std::unique_ptr<ModelSpec> spec, CreateNetFunction create_net)
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job,
   SLUICE_ASSIGN_OR_RETURN(const ModelEntry* const entry, models.Find(job.model()));
   if (entry->create_net == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("this program has no networks of the model ", entry->name,
+        absl::StrCat("this program has no networks for the model ", entry->name,
                      "; pass a list with networks, such as BuiltInModels()"));
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ModelSpec> spec, entry->create_spec(job));

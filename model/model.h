@@ -1,7 +1,7 @@
-// A job's model as a worker uses it: its features and tables, and its networks.
+// A job's model as a worker uses it: its features, its tables and its networks.
 //
 // Thread safety:
-//   immutable; a DenseNet belongs to one thread.
+//   immutable; each DenseNet belongs to one thread.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,12 @@ namespace sluice {
 
 class Model : public ModelSpec {
  public:
-  // As ModelSpec::Create. FAILED_PRECONDITION when `models` is a list without networks.
+  // As ModelSpec::Create; also FAILED_PRECONDITION if `models` is a list without networks.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const JobConfig& job,
                                                        const ModelList& models);
 
-  // A network on options.device. model/net/cuda/cuda_device.h says how a CUDA device can fail.
+  // Makes a network on options.device. model/net/cuda/cuda_device.h lists the errors of CUDA
+  // devices.
   virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const = 0;
 };
 

@@ -27,7 +27,7 @@ ModelList::ModelList(std::vector<ModelEntry> entries) : entries_(std::move(entri
 
 const ModelEntry* ModelList::Lookup(const ModelConfig& config) const {
   const std::string name = ModelNameOf(config);
-  // A model with a field has its options there: `custom` would hide them.
+  // A model with a field has its options there. Naming it in `custom` would ignore them.
   if (config.has_custom() && HasField(name)) return nullptr;
   for (const ModelEntry& entry : entries_) {
     if (entry.name == name) return &entry;
@@ -39,7 +39,7 @@ ConfigProblem ModelList::NotFound(const ModelConfig& config) const {
   const std::string name = ModelNameOf(config);
   if (config.model_case() == ModelConfig::MODEL_NOT_SET) {
     const std::string example = entries_.empty() ? "..." : entries_[0].name + " { ... }";
-    return {"model", absl::StrCat("there is none; add model { ", example, " }")};
+    return {"model", absl::StrCat("is missing; add model { ", example, " }")};
   }
   if (config.has_custom() && HasField(name)) {
     return {"model.custom.name", absl::StrCat("'", name, "' has a field of its own; write model { ",

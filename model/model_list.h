@@ -1,7 +1,7 @@
-// The models that a program knows, and the rules of the one that a job names.
+// The models that a program knows, and the rules of the model that a job names.
 //
-// A program passes its list wherever a job's model is checked or made: built_in_models.h has the
-// lists of the shipped programs, and a test may add a model of its own.
+// A program passes its list wherever a job's model is checked or made. built_in_models.h has the
+// lists of the shipped programs; a test may add a model of its own.
 //
 // Thread safety:
 //   immutable.
@@ -21,14 +21,14 @@ class DenseNet;
 class ModelSpec;
 struct NetOptions;
 
-// What the folder of a model gives to the rest.
+// Everything that the folder of a model offers to the other folders.
 struct ModelEntry {
   // The name of its field in ModelConfig, or CustomModelConfig.name when it has no field there.
   std::string name;
   std::shared_ptr<const ModelRules> rules;
   // `job` is effective and names this model.
   absl::StatusOr<std::unique_ptr<ModelSpec>> (*create_spec)(const JobConfig& job) = nullptr;
-  // `spec` was made by create_spec. Null in a program that does not compute.
+  // `spec` was made by create_spec. Null in programs that do not compute.
   absl::StatusOr<std::unique_ptr<DenseNet>> (*create_net)(const ModelSpec& spec,
                                                           const NetOptions& options) = nullptr;
 };
@@ -38,12 +38,12 @@ class ModelList : public ModelRules {
   // REQUIRES: names are unique.
   explicit ModelList(std::vector<ModelEntry> entries);
 
-  // The entry lives as long as the list. INVALID_ARGUMENT when the job names no model, or one that
-  // is not in the list.
+  // The entry lives as long as the list. INVALID_ARGUMENT if the job names no model or one that is
+  // not in the list.
   absl::StatusOr<const ModelEntry*> Find(const ModelConfig& config) const;
 
-  // The rules of the job's model. When Find fails, FindProblems reports the reason, and the others
-  // neither change nor report anything.
+  // The rules of the job's model. If Find fails, FindProblems reports the reason; the other calls
+  // then change and report nothing.
   void FillDefaults(JobConfig* job) const override;
   ModelParts PartsOf(const JobConfig& job) const override;
   std::vector<ConfigProblem> FindProblems(const JobConfig& job) const override;

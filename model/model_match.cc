@@ -19,8 +19,8 @@ namespace {
 
 using Strings = google::protobuf::RepeatedPtrField<std::string>;
 
-constexpr size_t kNamedValues = 3;       // of a list, in a message
-constexpr size_t kNamedDifferences = 5;  // of all, in a refusal
+constexpr size_t kNamedValues = 3;       // most values of a list in a message
+constexpr size_t kNamedDifferences = 5;  // most differences in a refusal
 
 std::string Text(const std::string& value) { return QuotedCell(value); }
 std::string Text(bool value) { return value ? "true" : "false"; }
@@ -109,7 +109,7 @@ class Comparison {
   static constexpr Kind kWarnings = &ModelDifferences::warnings;
 
   void Add(Kind kind, std::string text) { (found_.*kind).push_back(std::move(text)); }
-  // "WHAT is OLD in the model's job and NEW in this one".
+  // Adds "WHAT is OLD in the model's job and NEW in this one" if the texts differ.
   void CompareText(Kind kind, const std::string& what, const std::string& old_text,
                    const std::string& new_text) {
     if (old_text == new_text) return;
@@ -120,18 +120,18 @@ class Comparison {
   void Compare(Kind kind, const std::string& what, const Value& old_value, const Value& new_value) {
     if (old_value != new_value) CompareText(kind, what, Text(old_value), Text(new_value));
   }
-  // As sets.
+  // Compares the values as sets: their order plays no part.
   void CompareLists(const std::string& what, const Strings& old_values, const Strings& new_values);
   void CompareFeatures();
   void CompareFeature(const Feature& a, const Feature& b);
   void CompareBoundaries(const std::string& what, const NumericFeature& a, const NumericFeature& b);
   void CompareNumeric(const std::string& name, const NumericFeature& a, const NumericFeature& b);
   void CompareCategorical(const std::string& name, const Feature& a, const Feature& b);
-  // Dense weights belong to places: the inputs of the deep and of the wide part, in order.
+  // Dense weights belong to positions, so the inputs of both parts must be in the same order.
   absl::Status ComparePlaces();
   void ComparePlace(const char* part, const std::vector<std::string>& a,
                     const std::vector<std::string>& b);
-  // Columns that are named by their place in the line.
+  // Compares the places in the line of columns that the configuration names.
   void CompareColumnOrder();
   void CompareLabel();
   bool SameFiles() const;
@@ -148,7 +148,7 @@ void Comparison::CompareLists(const std::string& what, const Strings& old_values
                                  added = Without(new_values, old_values);
   std::vector<std::string> parts;
   if (!gone.empty()) parts.push_back(absl::StrCat("lacks ", Listed(gone)));
-  if (!added.empty()) parts.push_back(absl::StrCat("has also ", Listed(added)));
+  if (!added.empty()) parts.push_back(absl::StrCat("also has ", Listed(added)));
   if (parts.empty()) return;
   Add(kWarnings,
       absl::StrCat(what, " ", absl::StrJoin(parts, " and "), ", compared with the model's job"));
@@ -171,7 +171,7 @@ void Comparison::CompareFeatures() {
   for (const Feature& feature : b_.features()) {
     if (find(a_, feature.name()) != a_.features().end()) continue;
     Add(kWarnings, absl::StrCat("feature ", Text(feature.name()),
-                                " is new: the model has no values for it, so they start from "
+                                " is new: the model has no values for it, so training starts from "
                                 "initial ones"));
   }
 }
@@ -189,7 +189,7 @@ void Comparison::CompareFeature(const Feature& a, const Feature& b) {
     Compare(kRefused, name + "cross.hash_buckets", a.cross().hash_buckets(),
             b.cross().hash_buckets());
   } else {
-    // Indices and names do not tell whether they are the same column.
+    // An index and a name may be the same column; nothing here can tell.
     const bool comparable = NamesColumnsByIndex(a_.data()) == NamesColumnsByIndex(b_.data());
     Compare(comparable ? kRefused : kWarnings, name + "column", ColumnOf(a), ColumnOf(b));
   }
@@ -236,14 +236,14 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
               CategoricalFeature::Pooling_Name(to.pooling()));
   Compare(kWarnings, name + "categorical.missing_is_value", from.missing_is_value(),
           to.missing_is_value());
-  Compare(kWarnings, name + "several values an example", HasSeveralValues(a_.data(), a),
+  Compare(kWarnings, name + "several values per example", HasSeveralValues(a_.data(), a),
           HasSeveralValues(b_.data(), b));
-  // A key is a hash of the value: the order of a vocabulary plays no part.
+  // A key is a hash of the value, so the order of a vocabulary plays no part.
   if (from.vocabulary().empty() == to.vocabulary().empty()) {
     CompareLists(name + "categorical.vocabulary", from.vocabulary(), to.vocabulary());
   } else {
     Add(kWarnings, absl::StrCat(name, from.vocabulary().empty()
-                                          ? "has a vocabulary, and none in the model's job"
+                                          ? "has a vocabulary, but none in the model's job"
                                           : "has no vocabulary, but one in the model's job"));
   }
 }
@@ -273,11 +273,11 @@ void Comparison::ComparePlace(const char* part, const std::vector<std::string>& 
   const size_t most = std::max(a.size(), b.size());
   for (size_t i = 0; i < most; ++i) {
     if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
-    Add(kRefused,
-        absl::StrCat("features: input ", i + 1, " of the ", part, " part is ",
-                     i < a.size() ? a[i] : "not there", " in the model's job and ",
-                     i < b.size() ? b[i] : "not there", " in this one (list them in its order)"));
-    return;  // those behind it are moved, too
+    Add(kRefused, absl::StrCat("features: input ", i + 1, " of the ", part, " part is ",
+                               i < a.size() ? a[i] : "missing", " in the model's job and ",
+                               i < b.size() ? b[i] : "missing",
+                               " in this one (list the features in the model's order)"));
+    return;  // the inputs behind it have moved, too
   }
 }
 
@@ -302,7 +302,7 @@ void Comparison::CompareColumnOrder() {
                new_place = std::find(b.begin(), b.end(), column) - b.begin();
     const auto all = static_cast<ptrdiff_t>(a.size());
     if (old_place == new_place || old_place == all) continue;
-    // Other files may have another order; the same ones cannot.
+    // Other files may order their columns differently; the same files cannot.
     Add(SameFiles() ? kRefused : kWarnings,
         absl::StrCat(IsCsv(b_.data()) ? "data.csv.columns" : "data.slots", ": ", Text(column),
                      " is column ", old_place + 1, " in the model's job and column ", new_place + 1,
@@ -341,7 +341,7 @@ std::string FirstOf(const std::vector<std::string>& differences) {
   return text;
 }
 
-// `misfit` is the error of the tables: with what differs in the features, which may be its reason.
+// Adds the features that differ to `misfit`, the error of the tables: they may be its cause.
 absl::Status TablesDoNotFit(const absl::Status& misfit, const ModelDifferences& differences) {
   std::vector<std::string> all = differences.refused;
   all.insert(all.end(), differences.warnings.begin(), differences.warnings.end());

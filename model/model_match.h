@@ -1,10 +1,11 @@
-// Whether a saved model means what a job means: its values fit only features that read the same
-// columns in the same way, in the same places.
+// Checks that a job may start from a saved model. The model's values only make sense for features
+// that read the same columns, in the same way and in the same places.
 //
-// Shapes alone do not tell: two swapped columns fit as well as the right ones. The rules are in
-// proto/config.proto at initial_model.
+// Comparing shapes is not enough: two swapped columns have the same shapes. proto/config.proto
+// lists the rules at initial_model.
 //
-// Thread safety: pure functions.
+// Thread safety:
+//   free functions; CheckInitialModel reads the model's files.
 #pragma once
 
 #include <string>
@@ -17,19 +18,20 @@
 
 namespace sluice {
 
-// What differs, a line each: of a feature or field, what it is in the model's job and in this one.
+// The differences, one a line: a feature or field, its value in the model's job and in this one.
 struct ModelDifferences {
-  std::vector<std::string> refused;   // cannot be meant
-  std::vector<std::string> warnings;  // may be meant
+  std::vector<std::string> refused;   // certainly mistakes
+  std::vector<std::string> warnings;  // possibly intended
 };
 
 // Both jobs are effective, and `models` has their models.
 absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, const JobConfig& job,
                                                   const ModelList& models);
 
-// The job's initial_model: its tables, then its features. INVALID_ARGUMENT says what does not fit;
-// otherwise the warnings. None without initial_model, and when there is no intact model here: who
-// reads all of it says so.
+// Compares the tables and then the features of the job's initial_model with the job. Returns the
+// warnings, or INVALID_ARGUMENT naming what does not fit. Returns no warnings without
+// initial_model, and also when its manifest cannot be read here: whoever loads the model then
+// reports the error.
 absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
                                                            const ModelList& models);
 

@@ -1,7 +1,7 @@
 // A job's model without its networks: its features and its tables.
 //
-// The scheduler and the command line need nothing else, so this target links no compute library.
-// Nothing outside model/<name>/ knows a model's options.
+// The scheduler and the command line need nothing else of a model, so this target links no compute
+// library. Nothing outside model/<name>/ knows a model's options.
 //
 // Thread safety:
 //   immutable.
@@ -20,24 +20,25 @@ namespace sluice {
 
 class ModelSpec {
  public:
-  // `job` must be effective (job_config.h). INVALID_ARGUMENT names field and fix, also when the
-  // job's model is not in `models`.
+  // `job` must be effective (job_config.h). INVALID_ARGUMENT names the field and the fix; a model
+  // that is not in `models` is one such error.
   static absl::StatusOr<std::unique_ptr<ModelSpec>> Create(const JobConfig& job,
                                                            const ModelList& models);
   virtual ~ModelSpec() = default;
 
   virtual const std::shared_ptr<const FeatureSchema>& schema() const = 0;
 
-  // The job's tables with optimizers and initial values, overridden by job.tables(). An override of
-  // a table that the model does not have is refused. At most one table is sparse.
+  // The job's tables with their optimizers and initial values, after the overrides of job.tables().
+  // Creating the spec fails if job.tables() overrides a table that the model does not have. At most
+  // one table is sparse.
   virtual const std::vector<TableConfig>& tables() const = 0;
-  // Index in tables() of the sparse table (-1: none).
+  // Index in tables() of the sparse table; -1: none.
   virtual int sparse_table() const = 0;
   // Indices in tables() of the dense tables, in the network's order.
   virtual const std::vector<int>& dense_tables() const = 0;
 };
 
-// Fills num_shards of sparse tables left at 0: 4 x pservers, at least 16.
+// Sets num_shards of each sparse table where it is 0: 4 x pservers, at least 16.
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
 
 }  // namespace sluice

@@ -15,10 +15,11 @@
 namespace sluice {
 namespace {
 
-// Text read and scored at a time.
+// Bytes of text that are read and scored at a time.
 constexpr uint64_t kPieceBytes = 1 << 20;
 
-// The output: a file that appears whole, or a pipe or device written as it is.
+// The output: a file that appears only when it is complete, or a pipe or device that is written
+// directly.
 class ScoreWriter {
  public:
   ScoreWriter() = default;
@@ -35,8 +36,8 @@ class ScoreWriter {
     written_ = target.in_place || options.in_place ? path_ : UnfinishedName(path_);
     file_ = std::fopen(written_.c_str(), "wb");
     if (file_ == nullptr) return Failed("cannot open");
-    // Keeps it from who removes what dead processes have left. Not where a file system has no
-    // locks.
+    // The lock tells a cleaner of unfinished files that this process lives. Failing to lock is
+    // fine: some file systems have no locks.
     if (written_ != path_) flock(fileno(file_), LOCK_EX | LOCK_NB);
     return absl::OkStatus();
   }
@@ -48,7 +49,8 @@ class ScoreWriter {
     failed_ |= std::fprintf(file_, "%.9g\n", static_cast<double>(score)) < 0;
   }
   void WriteBad() { failed_ |= std::fputs("nan\n", file_) < 0; }
-  // Hands what was written on when somebody reads it meanwhile; fails once writing has.
+  // Flushes an output that is written directly, so that its reader gets the scores now. Fails if
+  // any write has failed.
   absl::Status EndPiece() {
     if (written_ == path_) failed_ |= std::fflush(file_) != 0;
     return failed_ ? Failed("cannot write") : absl::OkStatus();
@@ -67,7 +69,8 @@ class ScoreWriter {
  private:
   absl::Status Failed(absl::string_view what) const {
     return absl::InternalError(absl::StrCat(what, " the output file ", written_, ": ",
-                                            std::strerror(errno), "; check its folder and space"));
+                                            std::strerror(errno),
+                                            "; check its folder and free space"));
   }
 
   std::string path_, written_;
@@ -78,16 +81,16 @@ class ScoreWriter {
 
 struct InputFile {
   std::string path;
-  uint64_t begin = 0, end = 0;  // of its text, within all texts
+  uint64_t begin = 0, end = 0;  // bytes of its text, counted over the texts of all files
 };
 
-// `paths`: of FixInput.
+// `paths` come from FixInput. All files are checked before the first one is scored.
 absl::StatusOr<std::vector<InputFile>> ListInput(const std::vector<std::string>& paths,
                                                  const DataSource& source) {
   std::vector<InputFile> files;
   uint64_t total = 0;
   for (const std::string& path : paths) {
-    // Of all files before the first is scored.
+    // If the file has changed, that explains wrong columns, so that error is returned first.
     const absl::Status columns = source.CheckColumns(path, /*need_label=*/false);
     SLUICE_RETURN_IF_ERROR(source.CheckUnchanged(path));
     SLUICE_RETURN_IF_ERROR(columns);
@@ -98,14 +101,14 @@ absl::StatusOr<std::vector<InputFile>> ListInput(const std::vector<std::string>&
   return files;
 }
 
-// Reads, scores and writes; its buffers live as long as the file.
+// Reads, scores and writes piece by piece. Its buffers are reused for all pieces and files.
 class FilePrediction {
  public:
   FilePrediction(const PredictOptions& options, Predictor* predictor, const DataSource* source,
                  ScoreWriter* writer)
       : options_(options), predictor_(predictor), source_(source), writer_(writer) {}
 
-  // Lines of the file that start in [begin, end).
+  // Scores the lines of the file that start in [begin, end).
   absl::Status Run(const std::string& path, uint64_t begin, uint64_t end) {
     ExampleStream::Options options;
     options.path = path;
@@ -181,7 +184,7 @@ absl::Status CheckOptions(const PredictOptions& options) {
   }
   if (ReadsStandardInput(options) && options.data_files.size() > 1) {
     return absl::InvalidArgumentError(
-        "predict: --data=- is standard input and stands alone; give it, or files");
+        "predict: --data=- (standard input) cannot be combined with files; give one or the other");
   }
   return absl::OkStatus();
 }
@@ -210,13 +213,15 @@ absl::Status CheckScored(const PredictOptions& options, const PredictSummary& su
     return absl::FailedPreconditionError(absl::StrCat(
         summary.bad.Describe(), "; that is more than ",
         options.max_bad_lines ? "--max_bad_lines " : "data.max_bad_lines of the model's job, ",
-        most, "; mend the data, or give a higher --max_bad_lines"));
+        most, "; correct the data, or raise --max_bad_lines"));
   }
   if (summary.examples > 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      bad > 0 ? absl::StrCat("no line is an example: ", summary.bad.Describe(),
-                             "; is --data in the format of the model's job?")
-              : "there is no line to score; is --data the right file, or did what writes it fail?");
+      bad > 0
+          ? absl::StrCat("no line could be parsed: ", summary.bad.Describe(),
+                         "; check that --data has the format of the model's job")
+          : "--data has no lines to score; check that it is the right file and that the program "
+            "that writes it succeeded");
 }
 
 absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& given) {

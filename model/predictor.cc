@@ -18,7 +18,8 @@ absl::Status Damaged(const std::string& dir, const std::string& table, absl::str
                    "; the folder mixes files of several models, or is damaged: save it again"));
 }
 
-// The saved table that the model's job asks for.
+// Finds the saved table for `wanted`, a table of the model's job, and checks that both have the
+// same shape.
 absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& dir,
                                                              const TableLayouts& saved,
                                                              const TableConfig& wanted) {
@@ -33,7 +34,7 @@ absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& 
              wanted.columns(i).dim() == table->config().columns(i).dim();
     }
     if (!same)
-      return Damaged(dir, wanted.name(), "the manifest's shape is not that of job.textproto");
+      return Damaged(dir, wanted.name(), "its shape in the manifest differs from job.textproto");
     return table;
   }
   return Damaged(dir, wanted.name(), "is not in the manifest");
@@ -71,7 +72,7 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
       dir, manifest, table.name(), Env::Real(), [&](uint32_t, ShardValues shard) -> absl::Status {
         const uint64_t n = shard.weights.size();
         if (shard.first_element > tensor.size() || n > tensor.size() - shard.first_element) {
-          return Damaged(dir, table.name(), "a block lies outside of the tensor");
+          return Damaged(dir, table.name(), "a block lies outside the tensor");
         }
         std::copy(shard.weights.begin(), shard.weights.end(), tensor.begin() + shard.first_element);
         loaded += n;
@@ -79,7 +80,7 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
       }));
   if (loaded != tensor.size()) {
     return Damaged(dir, table.name(),
-                   absl::StrCat(loaded, " of ", tensor.size(), " elements are there"));
+                   absl::StrCat("the files have ", loaded, " of ", tensor.size(), " elements"));
   }
   dense_.push_back(std::move(tensor));
   return absl::OkStatus();
@@ -88,7 +89,7 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
 absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manifest,
                                    std::shared_ptr<const TableLayout> table) {
   sparse_ = std::move(table);
-  // Known before, so that neither grows while it is filled: a row is never there twice.
+  // Reserving first avoids growth while loading, which would hold the rows twice.
   SLUICE_ASSIGN_OR_RETURN(const uint64_t rows,
                           CountRecords(dir, manifest, sparse_->name(), Env::Real()));
   if (rows > UINT32_MAX) return Damaged(dir, sparse_->name(), "has more than 2^32 rows");
@@ -98,11 +99,11 @@ absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manif
       dir, manifest, sparse_->name(), Env::Real(),
       [&](uint32_t, ShardValues piece) -> absl::Status {
         if (piece.weights.size() != piece.keys.size() * sparse_->dim()) {
-          return Damaged(dir, sparse_->name(), "a shard's rows are not of the table's dim");
+          return Damaged(dir, sparse_->name(), "a shard's rows do not have the table's dim");
         }
         for (uint64_t key : piece.keys) {
           if (!row_ids_.emplace(key, static_cast<uint32_t>(row_ids_.size())).second) {
-            return Damaged(dir, sparse_->name(), absl::StrCat("key ", key, " is there twice"));
+            return Damaged(dir, sparse_->name(), absl::StrCat("key ", key, " occurs twice"));
           }
         }
         values_.insert(values_.end(), piece.weights.begin(), piece.weights.end());
@@ -115,7 +116,7 @@ absl::Status Predictor::Score(const Batch& batch, float* probabilities) {
   input.batch = &batch;
   for (const auto& tensor : dense_) input.dense.push_back(tensor.data());
   if (sparse_ != nullptr) {
-    // One row a key, repeated keys too: cheaper than finding them.
+    // Every key gets a row of its own: copying a repeated row is cheaper than finding repeats.
     const size_t dim = sparse_->dim(), n = batch.keys.size();
     batch_rows_.resize(n * dim);
     while (row_index_.size() < n) row_index_.push_back(static_cast<uint32_t>(row_index_.size()));

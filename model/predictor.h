@@ -1,11 +1,14 @@
-// A saved model in memory, scoring examples without a cluster.
+// A saved model in memory, which scores examples without a cluster.
 //
-// Invariants: the score of an example does not depend on the batch, the part or the number of
-// threads it is computed with, and equals what evaluation computed from the same values.
+// Invariants:
+//   The score of an example does not depend on the batch, the part or the number of threads. It
+//   equals the score that evaluation computes from the same values.
 //
-// Memory: all rows of the model.
+// Memory:
+//   all rows of the model.
 //
-// Thread safety: one thread.
+// Thread safety:
+//   one thread.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +30,19 @@ namespace sluice {
 
 class Predictor {
  public:
-  // Batches scored at once.
+  // Most examples that PredictFile scores at once.
   static constexpr size_t kBatch = 2048;
 
-  // Of a saved model's folder, whose model is in `models`. NOT_FOUND when it is no model, DATA_LOSS
-  // when it is damaged or its tables are not those of its job.
+  // Loads the saved model in the folder `model_dir`; `models` must have its kind of model.
+  // NOT_FOUND if the folder is not a model; DATA_LOSS if it is damaged or its tables differ from
+  // its job's.
   static absl::StatusOr<std::unique_ptr<Predictor>> Load(const std::string& model_dir, int threads,
                                                          const ModelList& models);
 
   const JobConfig& job() const { return job_; }
   const Model& model() const { return *model_; }
 
-  // probabilities: [batch.n]. A key that the model does not have has its initial row.
+  // probabilities: [batch.n]. A key that the model lacks gets its initial row.
   absl::Status Score(const Batch& batch, float* probabilities);
 
  private:
@@ -61,48 +65,51 @@ class Predictor {
 
 struct PredictOptions {
   std::string model_dir;
-  // Files or globs, in this order; the files of one glob by name. A file that is named again is
-  // scored again. Or "-" alone: standard input, with worker_num 1. The label column may be missing.
+  // Files or globs, scored in this order; the files of one glob in the order of their names. A file
+  // that is named twice is scored twice. "-" is standard input; it must be the only entry, with
+  // worker_num 1. The label column may be missing.
   std::vector<std::string> data_files;
-  // The data_files as all parts must find them; set by FixInput. Null: PredictFile looks at them.
+  // The state of data_files that all parts must find, set by FixInput. Null: PredictFile calls
+  // FixInput.
   std::shared_ptr<const DataFiles> seen;
   std::string output_file;  // see ResolveOutput
-  // Part `part` of `worker_num` contiguous parts; their outputs, one after another, are the output
-  // of part -1: all.
+  // Scores part `part` of `worker_num` contiguous parts; -1: all parts. The outputs of the parts in
+  // order, concatenated, equal the output of -1.
   int worker_num = 1;
   int part = -1;
   int threads = 1;
-  // Column of the data that is written before the score; "" for none.
+  // Column of the data that is written before each score; "" for none.
   std::string id_column;
-  bool replace = true;    // a file at output_file; false: ALREADY_EXISTS, and it stays as it is
-  bool in_place = false;  // write output_file itself, which nobody else knows of
-  // More lines that are no example are an error; unset: the model's job says how many.
+  bool replace = true;    // false: a file at output_file is kept, with ALREADY_EXISTS
+  bool in_place = false;  // write output_file itself: nobody else reads it before it is complete
+  // More malformed lines than this are an error. Unset: data.max_bad_lines of the model's job.
   std::optional<uint64_t> max_bad_lines;
-  // Told of the lines done so far, after each piece. May be null.
+  // Called after each piece with the number of lines done so far. May be null.
   std::function<void(uint64_t lines)> progress;
 };
 
 struct PredictSummary {
   uint64_t examples = 0;       // scored
-  BadLines bad;                // lines that are no example: their score is "nan"
+  BadLines bad;                // lines that cannot be parsed; they score "nan"
   uint64_t max_bad_lines = 0;  // of the model's job
 };
 
-// Replaces the patterns of data_files by the files that they name now, and looks at each, so that
-// all parts of a prediction read the same. Nothing with standard input. Statuses as ExpandFiles and
-// SampleFile.
+// Replaces the patterns of data_files by the files that they match now and records the state of
+// each file, so that all parts of a prediction read the same data. Does nothing with standard
+// input. Statuses as ExpandFiles and SampleFile.
 absl::Status FixInput(PredictOptions* options);
 
-// FAILED_PRECONDITION says why the scores of all parts together are not to be used: too many lines
-// are no example, or all; or there is no line.
+// FAILED_PRECONDITION if the scores of all parts together must not be used: too many lines, or all
+// of them, are malformed, or there are no lines.
 absl::Status CheckScored(const PredictOptions& options, const PredictSummary& summary);
 
 // Writes one line for each data line, in input order: the probability as "%.9g", or "nan" for a
-// line that is no example. With an id_column the line is the id as the data has it, a tab, and the
-// score, so that the score follows the last tab; the id of a line that cannot be cut is empty.
+// line that cannot be parsed. With an id_column each line is the id as the data has it, a tab, and
+// the score: the score always follows the last tab. The id is empty if the line cannot be split
+// into columns.
 //
-// An error leaves output_file as it was, unless it is a pipe or device. FAILED_PRECONDITION when a
-// file of the data changes meanwhile, and as CheckScored, which is not asked about a single part.
+// An error leaves output_file unchanged, unless it is a pipe or device. FAILED_PRECONDITION if a
+// data file changes meanwhile, or, when all parts are scored, as CheckScored.
 absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& options);
 
 }  // namespace sluice

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-// What every refusal begins with.
+// Begins every refusal with the table's name.
 absl::Status Refuse(const TableConfig& table, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("tables: \"", table.name(), "\": ", why));
 }
@@ -25,7 +25,7 @@ std::string Names(const Named& items) {
       items, ", ", [](std::string* out, const auto& item) { absl::StrAppend(out, item.name()); });
 }
 
-// With a rule it replaces the derived optimizer; without one it changes the fields that it sets.
+// An optimizer with a rule replaces the derived one; without a rule it changes the fields it sets.
 void OverrideOptimizer(const OptimizerConfig& from, OptimizerConfig* to) {
   if (from.rule_case() != OptimizerConfig::RULE_NOT_SET) {
     *to = WithDefaults(from);
@@ -101,7 +101,7 @@ absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) 
                                      "; set strategy.a_sync_configs.k_steps, or remove update_at"));
   }
   if (from.wire_type() == TableConfig::BF16 && mode == Mode::kGeo) {
-    return Refuse(from, "wire_type BF16 does not carry Geo's deltas exactly enough; use F32");
+    return Refuse(from, "wire_type BF16 is too coarse for Geo's deltas; use F32");
   }
   to->set_wire_type(from.wire_type());
   return to->kind() == TableConfig::SPARSE ? OverrideSparse(from, to) : OverrideDense(from, to);
@@ -125,7 +125,7 @@ absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tabl
   return absl::OkStatus();
 }
 
-// `lr_scale: WORKERS`.
+// Implements `lr_scale: WORKERS`.
 void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) {
   if (job.optimizers().lr_scale() != OptimizersConfig::WORKERS) return;
   const float workers = job.has_worker_num() ? static_cast<float>(job.worker_num()) : 1.0f;

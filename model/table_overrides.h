@@ -1,4 +1,4 @@
-// Turns the tables that a model derives into those of the job.
+// Turns the tables that a model derives into the tables of the job.
 //
 // Thread safety:
 //   pure function.
@@ -11,13 +11,14 @@
 
 namespace sluice {
 
-// Applies what every model's tables take from the job, in this order: in Geo, workers update them;
-// tables { ... } overrides them; lr_scale: WORKERS multiplies each learning rate by worker_num.
+// Applies the options of the job that every model's tables share, in this order: in Geo, workers
+// update the tables; tables { ... } overrides them; lr_scale: WORKERS multiplies each learning rate
+// by worker_num.
 //
-// Tables and column groups are overridden by name: initializer, optimizer, num_shards and
+// An override names its table or column group and may change initializer, optimizer, num_shards and
 // wire_type. Kind, shape and dims belong to the model. An optimizer with a rule replaces the
-// derived one; without a rule it changes the fields that it sets. INVALID_ARGUMENT names table,
-// field and fix.
+// derived one; without a rule it only changes the fields that it sets. INVALID_ARGUMENT names the
+// table, the field and the fix.
 absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tables);
 
 }  // namespace sluice

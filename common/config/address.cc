@@ -9,7 +9,7 @@ namespace sluice {
 absl::StatusOr<Address> ParseAddress(const std::string& text) {
   const auto refuse = [&text] {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no address; give host:port, e.g. 127.0.0.1:7100"));
+        absl::StrCat("'", text, "' is not an address; give host:port, e.g. 127.0.0.1:7100"));
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return refuse();
@@ -42,7 +42,7 @@ std::string ToText(const Address& address) {
 
 bool IsLoopback(const std::string& host) {
   if (host == "localhost" || host == "::1") return true;
-  // Only four numbers: "127.example.com" is a name.
+  // Digits and dots alone: "127.example.com" is a name, which may lead to any host.
   return absl::StartsWith(host, "127.") &&
          host.find_first_not_of("0123456789.") == std::string::npos;
 }

@@ -1,4 +1,4 @@
-// host:port as flags and files give it.
+// A host:port pair, as flags and files give it.
 #pragma once
 
 #include <cstdint>

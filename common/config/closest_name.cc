@@ -6,7 +6,8 @@
 namespace sluice {
 
 size_t EditDistance(const std::string& a, const std::string& b) {
-  // Rows of the distances between prefixes: two, one and no characters of `a` back.
+  // Three rows of the table of distances between prefixes: `row` is for the current character of
+  // `a`, `previous` and `before` for the last one and the one before it.
   std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -24,7 +25,7 @@ size_t EditDistance(const std::string& a, const std::string& b) {
 }
 
 std::string ClosestName(const std::string& word, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongestWord = 200;  // the distance costs word x candidate
+  constexpr size_t kLongestWord = 200;  // the cost grows with the product of both lengths
   if (word.size() > kLongestWord) return "";
   std::string best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
@@ -47,7 +48,7 @@ std::string DidYouMeanOrAll(const std::string& word, const std::vector<std::stri
   std::string text = DidYouMean(word, candidates);
   if (!text.empty() || candidates.empty()) return text;
   for (const std::string& candidate : candidates) {
-    text += (text.empty() ? "; there are: " : ", ") + candidate;
+    text += (text.empty() ? "; the choices are: " : ", ") + candidate;
   }
   return text;
 }

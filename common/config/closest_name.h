@@ -1,4 +1,7 @@
-// The name somebody probably meant.
+// Finds the name that a misspelled word probably stands for.
+//
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <string>
@@ -6,18 +9,18 @@
 
 namespace sluice {
 
-// Least number of insertions, deletions and replacements of a character and swaps of neighbours
-// from `a` to `b`.
+// The smallest number of edits that turn `a` into `b`. An edit inserts, deletes or replaces one
+// character, or swaps two neighbours.
 size_t EditDistance(const std::string& a, const std::string& b);
 
-// The candidate nearest to `word`, "" when none is near (more than a third of its characters
-// differ).
+// The candidate nearest to `word`, or "" when none is near: an edit distance of more than a third
+// of the word's length is too far.
 std::string ClosestName(const std::string& word, const std::vector<std::string>& candidates);
 
-// "; did you mean 'x'?" or "".
+// "; did you mean 'x'?", or "" when no candidate is near.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& candidates);
 
-// The same, and "; there are: a, b, c" when none is near.
+// As DidYouMean, but "; the choices are: a, b, c" when no candidate is near.
 std::string DidYouMeanOrAll(const std::string& word, const std::vector<std::string>& candidates);
 
 }  // namespace sluice

@@ -19,8 +19,8 @@ absl::Status CheckEntry(const std::string& field, const std::string& text, bool 
   if (!insecure && !IsLoopback(address->host)) {
     return absl::InvalidArgumentError(
         absl::StrCat(field, ": '", text,
-                     "' is not a loopback address and there is no TLS; on a network that you "
-                     "trust set security { insecure: true }"));
+                     "' is not a loopback address and there is no TLS; if you trust the network, "
+                     "set security { insecure: true }"));
   }
   return absl::OkStatus();
 }
@@ -68,7 +68,7 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
     const std::string field = absl::StrCat("pservers[", i, "]");
     const std::string& address = cluster.pservers(i);
     check(field, address);
-    // Port 0 is any free one: several members may say so.
+    // Port 0 asks for any free port, so several members may give it.
     const auto parsed = ParseAddress(address);
     const bool any_port = parsed.ok() && parsed->port == 0;
     if (!any_port && (address == cluster.scheduler() || !seen.insert(address).second)) {
@@ -89,7 +89,7 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
   range("limits.lease_ms", limits.lease_ms(), 100, 3'600'000);
   if (limits.heartbeat_ms() > limits.lease_ms() / 2) {
     add("limits.heartbeat_ms: ", limits.heartbeat_ms(), " is more than half of lease_ms ",
-        limits.lease_ms(), ": one late report would end a member; give at most ",
+        limits.lease_ms(), ", so one late report could end a member; give at most ",
         limits.lease_ms() / 2, " (sluice-scheduler has --heartbeat_ms)");
   }
   range("limits.wait_s", limits.wait_s(), 1, 86'400);

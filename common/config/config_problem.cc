@@ -15,13 +15,13 @@ void AddIfOutOfRange(const std::string& path, uint64_t value, uint64_t low, uint
 void AddInitializerProblems(const std::string& path, const Initializer& initializer,
                             std::vector<ConfigProblem>* problems) {
   if (initializer.has_constant() && !std::isfinite(initializer.constant())) {
-    problems->push_back({path + ".constant", "is no finite number; give one"});
+    problems->push_back({path + ".constant", "is not a finite number; give one"});
   }
   const Initializer::Uniform& uniform = initializer.uniform();
   if (initializer.has_uniform() && !(std::isfinite(uniform.min()) && std::isfinite(uniform.max()) &&
                                      uniform.min() <= uniform.max())) {
     problems->push_back({path + ".uniform", absl::StrCat(uniform.min(), " to ", uniform.max(),
-                                                         " is no interval; give finite min <= "
+                                                         " is not an interval; give finite min <= "
                                                          "max")});
   }
   const Initializer::Normal& normal = initializer.normal();
@@ -29,7 +29,7 @@ void AddInitializerProblems(const std::string& path, const Initializer& initiali
       !(std::isfinite(normal.mean()) && std::isfinite(normal.stddev()) && normal.stddev() >= 0)) {
     problems->push_back(
         {path + ".normal", absl::StrCat("stddev ", normal.stddev(),
-                                        " is not possible; give a finite mean and a finite stddev "
+                                        " is impossible; give a finite mean and a finite stddev "
                                         ">= 0")});
   }
 }

@@ -1,7 +1,8 @@
 // Describes a problem with one field of a job, and holds the checks that several parts of the
 // validation share.
 //
-// Thread safety: pure functions.
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ struct ConfigProblem {
 void AddIfOutOfRange(const std::string& path, uint64_t value, uint64_t low, uint64_t high,
                      std::vector<ConfigProblem>* problems);
 
-// Adds a problem for each value of the initializer at `path` that is not finite or not possible.
+// Adds a problem for each value of the initializer at `path` that is not finite or impossible.
 void AddInitializerProblems(const std::string& path, const Initializer& initializer,
                             std::vector<ConfigProblem>* problems);
 

@@ -26,7 +26,8 @@ std::vector<std::string> SlotColumns(const DataConfig& data) {
   return names;
 }
 
-// NamedColumns as a set, whose size does not grow with the dims, which may be any number here.
+// NamedColumns as a set. Its size does not grow with the slots' dims: they are not validated yet,
+// and a huge one must not exhaust the memory.
 class ColumnSet {
  public:
   explicit ColumnSet(const DataConfig& data) {
@@ -40,7 +41,7 @@ class ColumnSet {
       examples_.push_back(slot.dim() > 1 ? slot.name() + ".0" : slot.name());
     }
   }
-  // Of a slot the first one.
+  // The first column of each slot, or every column of other formats.
   const std::vector<std::string>& examples() const { return examples_; }
 
   uint32_t DimOf(const std::string& slot) const {
@@ -60,7 +61,7 @@ class ColumnSet {
   }
 
  private:
-  std::map<std::string, uint32_t> dims_;  // by column, or slot; above 1: the columns are NAME.i
+  std::map<std::string, uint32_t> dims_;  // by column or slot; above 1 the columns are NAME.i
   std::vector<std::string> examples_;
 };
 
@@ -99,7 +100,7 @@ std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job) {
                                                    DidYouMean(name, columns.examples()));
     problems.push_back({path, absl::StrCat("'", name, "' ", why, "; name one of them")});
   };
-  // The label of CRITEO_TSV is first and needs no name.
+  // CRITEO_TSV always has its label first, so the label needs no name.
   if (data.format() != DataConfig::CRITEO_TSV) check("data.label.column", data.label().column());
   check("data.weight_column", data.weight_column());
   for (int i = 0; i < job.features_size(); ++i) {

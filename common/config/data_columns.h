@@ -1,4 +1,7 @@
-// The columns of data whose format or configuration names them.
+// The columns of data, where the format or the configuration names them.
+//
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <string>
@@ -9,12 +12,13 @@
 
 namespace sluice {
 
-// In the order of a line. CSV and TSV: csv.columns; CRITEO_TSV: label, I1 to I13, C1 to C26;
-// MULTI_SLOT: the slots, of one of dim > 1 its values NAME.0, NAME.1, ...; else, and when the
-// files' first lines name them, none.
+// In the order of a line. CSV and TSV: csv.columns, empty when the files' first lines name the
+// columns. CRITEO_TSV: label, I1 to I13, C1 to C26. MULTI_SLOT: the slots; a slot of dim > 1 stands
+// for NAME.0, NAME.1, ... Other formats: none.
 std::vector<std::string> NamedColumns(const DataConfig& data);
 
-// What `job` reads and is not among them: label, weight and features.
+// Finds the columns that the label, the weight or a feature of `job` reads and the data lacks.
+// Finds nothing when the columns are not known here.
 std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job);
 
 }  // namespace sluice

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxOrdinal = 1023;
 
-// False: no number from 0 to kMaxOrdinal.
+// Returns false unless `text` is a number from 0 to kMaxOrdinal.
 bool ParseOrdinal(absl::string_view text, int* ordinal) {
   return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
          absl::SimpleAtoi(text, ordinal) && *ordinal <= kMaxOrdinal;
@@ -35,7 +35,7 @@ absl::StatusOr<DeviceRequest> ParseDeviceRequest(absl::string_view text) {
     return request;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "'", text, "' is no device; give cpu, cuda (the next free one), cuda:N or auto"));
+      "'", text, "' is not a device; give cpu, cuda (the next free one), cuda:N or auto"));
 }
 
 absl::StatusOr<std::vector<int>> ParseDeviceList(absl::string_view text) {
@@ -45,12 +45,13 @@ absl::StatusOr<std::vector<int>> ParseDeviceList(absl::string_view text) {
     if (!ParseOrdinal(part, &ordinal)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "'", part,
-          "' is no device number; give numbers among the devices that CUDA_VISIBLE_DEVICES shows, "
-          "e.g. 0,1 (with CUDA_DEVICE_ORDER=PCI_BUS_ID in the order of nvidia-smi)"));
+          "' is not a device number; number the devices that CUDA_VISIBLE_DEVICES shows, "
+          "e.g. 0,1 (CUDA_DEVICE_ORDER=PCI_BUS_ID gives them the order of nvidia-smi)"));
     }
     if (std::count(list.begin(), list.end(), ordinal) > 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("device ", ordinal, " is given twice; a device has one worker"));
+          absl::StrCat("device ", ordinal,
+                       " is given twice; list each device once, since it serves one worker"));
     }
     list.push_back(ordinal);
   }

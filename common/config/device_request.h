@@ -1,6 +1,7 @@
-// Where a worker is asked to compute, as --device, SLUICE_DEVICE and worker_devices say it.
+// Where a worker is asked to compute: the value of --device, SLUICE_DEVICE or worker_devices.
 //
-// Thread safety: plain data.
+// Thread safety:
+//   plain data.
 #pragma once
 
 #include <string>
@@ -14,18 +15,19 @@ namespace sluice {
 struct DeviceRequest {
   enum Kind {
     kCpu,
-    kCuda,      // that one
-    kNextCuda,  // the first CUDA device that no other worker of the host has
-    kAuto,      // kNextCuda when there is one, else the CPU
+    kCuda,      // the CUDA device `ordinal`
+    kNextCuda,  // the first CUDA device that no other worker of the host uses
+    kAuto,      // as kNextCuda if the host has such a device, else the CPU
   };
   Kind kind = kCpu;
-  int ordinal = 0;     // of kCuda: among the devices that CUDA_VISIBLE_DEVICES shows
-  std::string origin;  // for messages, as "--device=cuda"; may be empty
+  int ordinal = 0;     // kCuda: counted among the devices that CUDA_VISIBLE_DEVICES shows
+  std::string origin;  // for messages, e.g. "--device=cuda"; may be empty
 };
 
-// "cpu", "cuda", "cuda:N" or "auto"; INVALID_ARGUMENT names them.
+// Parses "cpu", "cuda", "cuda:N" or "auto". INVALID_ARGUMENT lists these choices.
 absl::StatusOr<DeviceRequest> ParseDeviceRequest(absl::string_view text);
-// "0,2": ordinals, each once. INVALID_ARGUMENT names the part that is none.
+// Parses a list of ordinals without duplicates, such as "0,2". INVALID_ARGUMENT names the wrong
+// part.
 absl::StatusOr<std::vector<int>> ParseDeviceList(absl::string_view text);
 
 }  // namespace sluice

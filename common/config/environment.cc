@@ -26,8 +26,8 @@ const Names& Daemons() {
   return *names;
 }
 
-// A variable without its prefix, and the programs that read it. The table is also in the head
-// comment of proto/config.proto.
+// A variable without its prefix, and the programs that read it. The comment at the top of
+// proto/config.proto has the same table; keep both in step.
 struct Variable {
   std::string name;
   Names readers;
@@ -62,10 +62,10 @@ const std::vector<Variable>& Variables() {
   return *variables;
 }
 
-// Of the tests alone, which start the programs.
+// Variables for the tests alone. Programs that a test starts inherit and ignore them.
 constexpr const char* kOfTests[] = {"BIN_DIR", "SIMULATED_BIN_DIR", "TEST_BIN_DIR", "TIME_SCALE"};
 
-// Flags of the same name as a variable that the program does not read.
+// Programs that do not read a variable but have a flag of the same name.
 struct FlagInstead {
   const char* program;
   const char* variable;
@@ -116,10 +116,10 @@ std::string WhatToDo(const std::string& program, const std::string& variable,
   if (IsOfJob(variable)) return "it belongs to a job: unset it here, and set it for sluice submit";
   if (variable == "SCHEDULER") {
     return "this command starts a scheduler of its own: unset it, or use sluice submit for a "
-           "cluster that runs";
+           "running cluster";
   }
   if (variable == "DEVICE")
-    return "it is for the workers: unset it here, and set it where they start";
+    return "it is for workers: unset it here, and set it where they are started";
   return "it is for daemons that are started by hand: unset it";
 }
 
@@ -127,12 +127,12 @@ absl::Status Unknown(const std::string& entry, const std::string& name) {
   Names known;
   for (const Variable& variable : Variables()) known.push_back(variable.name);
   const std::string nearest = ClosestName(name, known);
-  return absl::InvalidArgumentError(absl::StrCat(
-      entry, ": there is no such variable; ",
-      nearest.empty()
-          ? absl::StrCat("there are: ", kPrefix, absl::StrJoin(known, absl::StrCat(", ", kPrefix)))
-          : absl::StrCat("did you mean '", kPrefix, nearest, "'?"),
-      " (a job's other fields have --set path.to.field=value)"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(entry, ": no such variable exists; ",
+                   nearest.empty() ? absl::StrCat("the choices are: ", kPrefix,
+                                                  absl::StrJoin(known, absl::StrCat(", ", kPrefix)))
+                                   : absl::StrCat("did you mean '", kPrefix, nearest, "'?"),
+                   " (set a job's other fields with --set path.to.field=value)"));
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
-// The variables SLUICE_*: which program reads which, and which it refuses.
+// The SLUICE_* environment variables: which programs read each of them and which refuse it.
+//
+// Thread safety:
+//   pure functions that read the environment; nobody may change it meanwhile.
 #pragma once
 
 #include <string>
@@ -7,14 +10,15 @@
 
 namespace sluice {
 
-// `program`: a command of sluice ("launch") or a daemon ("sluice-worker"). INVALID_ARGUMENT names a
-// variable SLUICE_* that is set, not empty, and
-// - unknown, with the nearest that there is; or
-// - not read by `program`, where it would be taken for a setting, with what to do instead.
-// `launch`,
-//   `up` and `submit` refuse every variable that they do not read. A daemon refuses those of a job,
-//   but not those of other daemons: one file may hold the variables of all daemons of a host. The
-//   other commands refuse only variables that have the name of one of their flags.
+// `program` is a command of sluice ("launch") or a daemon ("sluice-worker"). INVALID_ARGUMENT names
+// a SLUICE_* variable that is set, not empty, and
+// - unknown: the message names the nearest known variable; or
+// - not read by `program`, though a user could expect it to be: the message says what to do.
+//
+// `launch`, `up` and `submit` refuse every variable that they do not read. A daemon refuses the
+// variables of a job but not those of other daemons, since one file may hold the variables of all
+// daemons of a host. The other commands only refuse variables that share a name with one of their
+// flags.
 absl::Status CheckEnvironment(const std::string& program);
 
 // Whether `program` reads `variable` ("RANK", without the prefix).

@@ -18,17 +18,17 @@ namespace sluice {
 namespace {
 
 constexpr char kFeatures[] = "features[";
-constexpr size_t kListedColumns = 20;  // in a message
+constexpr size_t kListedColumns = 20;  // most columns that a message lists
 
 absl::Status Refuse(const std::string& text, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("'", text, "' ", why));
 }
 
-// A text with one range in it: before, the numbers, after.
+// A text with one range in it: the text before it, the numbers, and the text after it.
 struct Range {
   std::string before, after;
   uint64_t first = 0, last = 0;
-  int digits = 0;  // 0: as many as the number has
+  int digits = 0;  // numbers are padded to so many; 0: no padding
 
   size_t size() const { return last - first + 1; }
   std::string At(size_t i) const {
@@ -40,14 +40,14 @@ bool IsNumber(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// nullopt: `text` has no range.
+// nullopt when `text` has no range.
 absl::StatusOr<std::optional<Range>> ParseRange(const std::string& text) {
   const size_t dots = text.find("..");
   const size_t open = dots == std::string::npos ? dots : text.rfind('{', dots);
   const size_t close = dots == std::string::npos ? dots : text.find('}', dots);
   if (open == std::string::npos && close == std::string::npos) return std::optional<Range>();
   if (open == std::string::npos || close == std::string::npos)
-    return Refuse(text, "has a range that is not in braces; write it as in {1..59}");
+    return Refuse(text, "has a range without both braces; write it as in {1..59}");
   const std::string first = text.substr(open + 1, dots - open - 1);
   const std::string last = text.substr(dots + 2, close - dots - 2);
   Range range;
@@ -56,7 +56,8 @@ absl::StatusOr<std::optional<Range>> ParseRange(const std::string& text) {
   if (absl::StrContains(range.after, "..") && absl::StrContains(range.after, '{'))
     return Refuse(text, "has two ranges; write a feature for each value of one of them");
   if (!IsNumber(first) || !IsNumber(last))
-    return Refuse(text, "has no numbers in its range; write it as in {1..59} or {01..26}");
+    return Refuse(
+        text, "has a range whose ends are not both numbers; write it as in {1..59} or {01..26}");
   const bool padded = (first.size() > 1 && first[0] == '0') || (last.size() > 1 && last[0] == '0');
   if (padded && first.size() != last.size()) {
     return Refuse(text, absl::StrCat("pads ", first, " and ", last,
@@ -70,22 +71,25 @@ absl::StatusOr<std::optional<Range>> ParseRange(const std::string& text) {
                                      "..", first, "}"));
   }
   if (range.last - range.first >= kMaxFeatures) {
-    return Refuse(text, absl::StrCat("stands for ", range.last - range.first,
-                                     " features and one more; a job has at most ", kMaxFeatures));
+    return Refuse(text, absl::StrCat("stands for too many features; a job has at most ",
+                                     kMaxFeatures, ": narrow the range"));
   }
   return std::optional<Range>(range);
 }
 
-// The range of a field that goes in step with the name's; nullopt: the same for all.
+// The range of a field that goes in step with the name's. nullopt when the field has no range, so
+// that all single features share its value.
 absl::StatusOr<std::optional<Range>> InStep(const std::string& text,
                                             const std::optional<Range>& name) {
   SLUICE_ASSIGN_OR_RETURN(std::optional<Range> range, ParseRange(text));
   if (!range.has_value()) return range;
   if (!name.has_value())
-    return Refuse(text, "has a range, but the feature's name has none; give it one, too");
+    return Refuse(
+        text,
+        "has a range, but the feature's name has none; give the name a range of the same length");
   if (range->size() == name->size()) return range;
   return Refuse(text, absl::StrCat("has ", range->size(), " numbers, but the name has ",
-                                   name->size(), "; give both the same"));
+                                   name->size(), "; make both the same length"));
 }
 
 std::string* ColumnOf(Feature* feature) {
@@ -94,7 +98,7 @@ std::string* ColumnOf(Feature* feature) {
   return nullptr;
 }
 
-// The column that it reads, "" of a cross.
+// The column that the feature reads; "" for a cross.
 std::string ColumnRead(const Feature& feature) {
   const std::string& given =
       feature.has_numeric() ? feature.numeric().column() : feature.categorical().column();
@@ -102,7 +106,7 @@ std::string ColumnRead(const Feature& feature) {
   return given.empty() ? feature.name() : given;
 }
 
-// Feature `i` of the file, with a range or without one, as single features.
+// Appends the single features that `feature` of the file stands for; one when it has no range.
 absl::Status AppendSingle(const Feature& feature, const std::string& path,
                           std::vector<Feature>* expanded) {
   auto name = ParseRange(feature.name());
@@ -159,7 +163,7 @@ absl::Status CheckWildcard(const Feature& feature) {
     return Refuse(feature.name(), "has no kind; add numeric {} or categorical {}");
   if (feature.has_cross()) {
     return Refuse(feature.name(),
-                  "is a wildcard, which matches columns, and a cross has none; name each cross");
+                  "is a wildcard, which matches columns, but a cross has none; name each cross");
   }
   if (stars > 1) return Refuse(feature.name(), "has more than one '*'; keep one");
   if (std::count(column.begin(), column.end(), '*') == 1) return absl::OkStatus();
@@ -168,14 +172,14 @@ absl::Status CheckWildcard(const Feature& feature) {
 }
 
 std::string ListColumns(const std::vector<std::string>& columns) {
-  if (columns.empty()) return "none is left";
+  if (columns.empty()) return "none of the data's columns is unused";
   std::vector<std::string> listed(columns.begin(),
                                   columns.begin() + std::min(columns.size(), kListedColumns));
-  return absl::StrCat("those left are ", absl::StrJoin(listed, ", "),
+  return absl::StrCat("the unused columns are ", absl::StrJoin(listed, ", "),
                       columns.size() > kListedColumns ? ", ..." : "");
 }
 
-// The columns that have a use of their own.
+// The columns that the label, the weight or a feature without a wildcard uses.
 std::set<std::string> UsedColumns(const JobConfig& job) {
   std::set<std::string> used = {job.data().label().column(), job.data().weight_column()};
   if (job.data().format() == DataConfig::CRITEO_TSV) used.insert("label");
@@ -243,8 +247,7 @@ absl::Status FeaturePatterns::ExpandWildcards(const std::vector<std::string>& co
     }
     if (others.size() == left.size()) {
       return AtField(path, Refuse(feature.name(),
-                                  absl::StrCat("matches no column that is not used otherwise; ",
-                                               ListColumns(left))));
+                                  absl::StrCat("matches no unused column; ", ListColumns(left))));
     }
     left = std::move(others);
   }
@@ -260,7 +263,7 @@ absl::Status FeaturePatterns::CheckNames() const {
     const std::string& mine = written_[origins_[i]];
     const std::string& other = written_[first->second];
     const bool of_pattern = mine != first->first || other != first->first;
-    // Two single features of one name are told by the validation of the job.
+    // The job's validation reports two features that have the same name without a pattern.
     if (fresh || !of_pattern) continue;
     const std::string path = absl::StrCat(kFeatures, origins_[i], "].name");
     if (first->second == origins_[i]) {

@@ -10,6 +10,7 @@ constexpr char kPayload[] = "sluice/field";
 }  // namespace
 
 absl::Status AtField(const std::string& path, absl::Status status) {
+  // The first path comes from the innermost call and is the most exact one, so it is kept.
   if (!status.ok() && !status.GetPayload(kPayload).has_value())
     status.SetPayload(kPayload, absl::Cord(path));
   return status;

@@ -1,4 +1,7 @@
-// An error of one field of a configuration, with the field's path beside the message.
+// An error about one field of a configuration, which carries the field's path beside the message.
+//
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <string>
@@ -7,10 +10,10 @@
 
 namespace sluice {
 
-// `status` with the path of the field that it is about; of one that has a path already, or is OK,
-// itself.
+// Attaches the path of the field that `status` is about. Returns `status` unchanged when it is OK
+// or has a path already.
 absl::Status AtField(const std::string& path, absl::Status status);
-// "" when the status names none.
+// The attached path; "" when there is none.
 std::string FieldOf(const absl::Status& status);
 
 }  // namespace sluice

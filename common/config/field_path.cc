@@ -16,13 +16,14 @@ struct PlacedField {
   const FieldDescriptor* field;
 };
 
-// Of `type` and what lies below it, level by level; not through lists.
+// The fields of `type` and of the messages below it, level by level. Does not descend into lists,
+// whose elements have no fixed path.
 std::vector<PlacedField> FieldsBelow(const Descriptor& type) {
   struct Level {
     const Descriptor* type;
     std::string prefix;
   };
-  constexpr size_t kMost = 1000;  // should a type hold itself
+  constexpr size_t kMost = 1000;  // ends the search in a type that contains itself
   std::vector<Level> levels = {{&type, ""}};
   std::vector<PlacedField> found;
   for (size_t i = 0; i < levels.size() && i < kMost; ++i) {
@@ -64,13 +65,13 @@ absl::StatusOr<std::vector<FieldPathPart>> ParseFieldPath(const std::string& pat
       if (index.empty() || index.back() != ']' ||
           !absl::SimpleAtoi(index.substr(0, index.size() - 1), &part.index) || part.index < 0) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "'", text, "' in '", path, "' is no element; write name[0], name[1], ..."));
+            "'", text, "' in '", path, "' is not an element; write name[0], name[1], ..."));
       }
     }
     if (part.name.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("'", path,
-                       "' is no field path; write names with dots between, as in "
+                       "' is not a field path; write names separated by dots, as in "
                        "train.batch_size"));
     }
     parts.push_back(std::move(part));
@@ -87,7 +88,7 @@ std::vector<std::string> FieldNames(const google::protobuf::Descriptor& type) {
 std::vector<std::string> EnumNames(const google::protobuf::EnumDescriptor& type) {
   std::vector<std::string> names;
   for (int i = 0; i < type.value_count(); ++i) {
-    // The zero value "..._UNSPECIFIED" is the absence of a choice.
+    // The zero value "..._UNSPECIFIED" means that nothing was chosen, so nobody may choose it.
     const std::string& name = type.value(i)->name();
     if (name.find("_UNSPECIFIED") == std::string::npos) names.push_back(name);
   }

@@ -1,4 +1,7 @@
 // Paths of fields, such as "tables[0].optimizer".
+//
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <string>
@@ -12,23 +15,24 @@ namespace sluice {
 // One part of a path.
 struct FieldPathPart {
   std::string name;
-  int index = -1;  // -1: none given
+  int index = -1;  // -1: the part has no index
 };
 
-// INVALID_ARGUMENT for empty parts and indices that are no numbers.
+// INVALID_ARGUMENT for empty parts and for indices that are not numbers.
 absl::StatusOr<std::vector<FieldPathPart>> ParseFieldPath(const std::string& path);
 
 std::vector<std::string> FieldNames(const google::protobuf::Descriptor& type);
 std::vector<std::string> EnumNames(const google::protobuf::EnumDescriptor& type);
 
-// Paths below `type` whose last name is `name`, nearest to the top first; not through lists.
+// Paths below `type` whose last name is `name`, nearest to the top first. Fields inside lists are
+// left out.
 std::vector<std::string> PathsNamed(const google::protobuf::Descriptor& type,
                                     const std::string& name);
 
-// "; did you mean 'train.batch_size' or 'eval.batch_size'?": what was probably meant by `name`,
-// which `type` does not have. Fields of this very name further below come first, then a field of
-// `type` with a similar name, then similar ones further below. Those below are given as paths,
-// after `prefix` ("" or "model."). "" when there are none.
+// Suggests what `name`, which is not a field of `type`, probably stands for: "; did you mean
+// 'train.batch_size' or 'eval.batch_size'?", or "" when nothing is near. Fields of exactly this
+// name further below win over a field of `type` with a similar name, and that one over similar
+// names further below. Fields below are given as paths after `prefix` ("" or "model.").
 std::string DidYouMeanField(const google::protobuf::Descriptor& type, const std::string& name,
                             const std::string& prefix = "");
 

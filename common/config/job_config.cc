@@ -58,14 +58,14 @@ void FillFeature(Feature* feature) {
   if (feature->has_numeric()) {
     NumericFeature* numeric = feature->mutable_numeric();
     if (numeric->column().empty()) numeric->set_column(feature->name());
-    // A bucketed feature without a value has no bucket: a default would give it one.
+    // A missing value of a bucketed feature has no bucket; a default would put it in one.
     if (numeric->boundaries().empty()) SLUICE_DEFAULT(numeric, default_value, 0);
   } else if (feature->has_categorical() && feature->categorical().column().empty()) {
     feature->mutable_categorical()->set_column(feature->name());
   }
 }
 
-// A config that sets something but no rule stays as it is, to be refused.
+// Leaves a config without a rule unchanged, so that the validation can refuse it.
 void FillOptimizer(OptimizerConfig* optimizer) {
   if (optimizer->rule_case() != OptimizerConfig::RULE_NOT_SET)
     *optimizer = WithDefaults(*optimizer);
@@ -93,7 +93,7 @@ void FillOptimizers(const ModelParts& parts, JobConfig* job) {
 void FillStrategy(StrategyConfig* strategy) {
   SLUICE_DEFAULT(strategy, a_sync, true);
   ASyncConfigs* configs = strategy->mutable_a_sync_configs();
-  // Only what the mode uses: elsewhere these are contradictions.
+  // Only fields that the mode uses: the validation refuses the others when they are set.
   if (ModeOf(*strategy) == Mode::kAsync) SLUICE_DEFAULT(configs, gradients_to_wait, 1);
   if (ModeOf(*strategy) == Mode::kAsync && configs->has_hot_row_cache()) {
     SLUICE_DEFAULT(configs->mutable_hot_row_cache(), rows, 1'000'000);
@@ -140,7 +140,8 @@ JobConfig FillDefaults(JobConfig job, const std::string& base_dir, const ModelRu
   return job;
 }
 
-// A line each. One feature of the file may stand for thousands, which all have its problem.
+// One line a problem. A feature of the file may stand for thousands that all have its problem, so
+// problems of one path are cut short.
 absl::Status ToStatus(const std::vector<ConfigProblem>& problems,
                       const std::function<std::string(const std::string& path)>& place) {
   constexpr size_t kMostOfOnePath = 5;
@@ -163,41 +164,41 @@ absl::Status ToStatus(const std::vector<ConfigProblem>& problems,
   return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
 }
 
-// The message after the path of the field that it is about.
+// Puts the path of the field in front of the message.
 absl::Status WithItsField(const absl::Status& status) {
   const std::string path = FieldOf(status);
   if (path.empty()) return status;
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
-// Replaces the features of `job` that stand for many.
+// Expands the features of `job` that stand for many.
 absl::Status ExpandFeatures(const FindColumns& columns_of, const std::string& base_dir,
                             const ModelRules& rules, FeaturePatterns* patterns, JobConfig* job) {
   SLUICE_RETURN_IF_ERROR(patterns->ExpandRanges());
   if (!patterns->HasWildcards()) return absl::OkStatus();
   if (job->data().format() == DataConfig::LIBSVM || !columns_of) {
     return AtField("features", absl::InvalidArgumentError(
-                                   "a '*' needs data whose columns have names, which LIBSVM has "
-                                   "not; give a range, such as name: \"{1..59}\""));
+                                   "a '*' needs data with named columns, which LIBSVM does not "
+                                   "have; give a range, such as name: \"{1..59}\""));
   }
   JobConfig with_paths = *job;
   ResolvePaths(base_dir, &with_paths);
   FillData(with_paths.mutable_data());
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> columns, columns_of(with_paths.data()));
-  // What is wrong with the data is said by the validation.
+  // The validation says more about wrong data than a wildcard that matches nothing.
   if (columns.empty() && !FindProblems(FillDefaults(*job, base_dir, rules), rules).empty())
     return absl::OkStatus();
   return patterns->ExpandWildcards(columns);
 }
 
-// `path` is `outer`, or a field or element of it.
+// Whether `path` is `outer`, or a field or element of it.
 bool IsWithin(const std::string& path, const std::string& outer) {
   return absl::StartsWith(path, outer) &&
          (path.size() == outer.size() || path[outer.size()] == '.' || path[outer.size()] == '[');
 }
 
-// Where the value of `path` comes from: an override, which is not the file's, else a line of it,
-// maybe with overrides of parts of it. Ends with ": ".
+// Says where the value of `path` comes from, ending with ": ". This is the last override that set
+// the whole value, or else the file and line, with the last override that set a part of it.
 std::string PlaceOf(const std::string& path, const std::string& file, int line,
                     absl::Span<const ConfigOverride> overrides) {
   std::string with;
@@ -210,7 +211,7 @@ std::string PlaceOf(const std::string& path, const std::string& file, int line,
   return absl::StrCat(file, line > 0 ? absl::StrCat(":", line) : "", with, ": ");
 }
 
-// The file's name without folder and ending, with other characters replaced.
+// The file's name without folder and extension. Characters that a job name cannot have become '_'.
 std::string NameFromFile(const std::string& file) {
   std::string name = fs::path(file).stem().string().substr(0, 64);
   for (char& c : name) {

@@ -1,6 +1,10 @@
-// From files, environment and flags to one effective, validated configuration.
+// Turns files, environment variables and flags into one effective, validated configuration.
 //
-// Every error says file:line:column (when it comes from a file), the field, the value and the fix.
+// Every error names the file:line:column (if it comes from a file), the field, the value and the
+// fix.
+//
+// Thread safety:
+//   Free functions. Those that read the environment need it to stay unchanged meanwhile.
 #pragma once
 
 #include <functional>
@@ -21,7 +25,7 @@ const char* ModeName(Mode mode);  // "sync", "async", "geo"
 Mode ModeOf(const StrategyConfig& strategy);
 inline uint32_t KSteps(const StrategyConfig& s) { return s.a_sync_configs().k_steps(); }
 
-// A field set by a flag or variable: ("train.batch_size", "512"), and where it came from for
+// A field set by a flag or variable, such as ("train.batch_size", "512"), and its origin for
 // messages.
 struct ConfigOverride {
   std::string path;
@@ -29,7 +33,8 @@ struct ConfigOverride {
   std::string origin;  // "--batch_size", "SLUICE_BATCH_SIZE", "--set"
 };
 
-// Fields that have a short name: flag --name and variable SLUICE_NAME (upper case).
+// A field with a short name: it can be set by the flag --name and the variable SLUICE_NAME (in
+// upper case).
 struct ShortOption {
   const char* name;
   const char* path;
@@ -47,27 +52,30 @@ absl::StatusOr<ClusterConfig> ReadClusterConfig(const std::string& file);
 // "tables[0].num_shards" reaches an element. On error the message is unchanged; INVALID_ARGUMENT
 // names the path's wrong part and what exists there.
 absl::Status ApplyOverride(const ConfigOverride& override, google::protobuf::Message* message);
-// In order. `strategy.a_sync=false` also sets k_steps to 0, unless k_steps is itself overridden by
-// a flag, or by a variable when a_sync was: what a layer says about both at once is kept, so that
-// contradictions are seen.
+// Applies the overrides in order. `strategy.a_sync=false` also sets k_steps to 0, unless the same
+// layer (flags or variables) or a higher one overrides k_steps too. Values that one layer gives for
+// both are kept, so that the validation sees a contradiction.
 absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfig* job);
 
-// Expands ranges of features, fills every default, resolves data paths against `base_dir` ("" is
-// the current folder), output_dir and trace_file against the current folder, then validates
-// everything that can be known without data: ranges, contradictions, names. Applying it again
-// changes nothing. Left to those who know: output_dir (the scheduler has the job_id), train.threads
-// (cores of the host), data.task_bytes (size of the data). The tables are not derived here.
-// `rules` are those of the job's model. INVALID_ARGUMENT lists all problems, a line each.
+// Makes a job effective, in this order:
+// - expands ranges of features and fills in every default;
+// - resolves data paths against `base_dir` ("" is the current folder), and output_dir and
+//   trace_file against the current folder;
+// - validates all that can be checked without data: ranges, contradictions, names.
+// Applying it again changes nothing. Three defaults are left to others: output_dir to the
+// scheduler, which knows the job_id; train.threads to the worker, which knows its host's cores; and
+// data.task_bytes to whoever knows the size of the data. The tables are not derived here. `rules`
+// are those of the job's model. INVALID_ARGUMENT lists all problems, one a line.
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir,
                                              const ModelRules& rules);
 
-// The columns of data whose paths and defaults are filled in, in the order of a line.
+// Finds the columns of `data`, in the order of a line. Paths and defaults of `data` are filled in.
 using FindColumns = std::function<absl::StatusOr<std::vector<std::string>>(const DataConfig& data)>;
 
-// Read, override, name (default: the file's), expand features (feature_patterns.h), make effective,
-// then ask `check` too, whose errors name their field with AtField (field_error.h). Problems of
-// values from the file say file:line. `columns` is asked only when a feature has a wildcard, which
-// is refused without it.
+// Reads the file, applies the overrides, names a nameless job after its file, expands its features
+// (feature_patterns.h) and makes it effective; then calls `check`, whose errors name their field
+// with AtField (field_error.h). Problems of values from the file say file:line. `columns` is only
+// called when a feature has a wildcard; without `columns` wildcards are refused.
 absl::StatusOr<JobConfig> LoadJobConfig(
     const std::string& file, absl::Span<const ConfigOverride> overrides, const ModelRules& rules,
     const std::function<absl::Status(const JobConfig&)>& check = nullptr,

@@ -36,7 +36,7 @@ class Check {
       OtherFormat();
     }
     if (!job_.data().slots().empty() && job_.data().format() != DataConfig::MULTI_SLOT)
-      Add("data.slots", "have an effect with format MULTI_SLOT only; remove them");
+      Add("data.slots", "only have an effect with format MULTI_SLOT; remove them");
     AddAll(FindColumnProblems(job_));
     Label();
     Features();
@@ -69,10 +69,10 @@ class Check {
         !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
           return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
         });
-    // A folder gets this name.
+    // The default output folder gets this name, so it must be a plain file name.
     if (!good_name || name[0] == '.') {
       Add("name", absl::StrCat("'", name,
-                               "' is no job name; give 1 to 64 of A-Z a-z 0-9 _ . -, not "
+                               "' is not a job name; give 1 to 64 of A-Z a-z 0-9 _ . -, not "
                                "starting with a dot"));
     }
     Range("worker_num", job_.worker_num(), 1, kMaxWorkers);
@@ -88,8 +88,7 @@ class Check {
   void Files() {
     const DataConfig& data = job_.data();
     if (data.train_files().empty() && !job_.evaluate_only()) {
-      Add("data.train_files",
-          "there are none; name at least one file or glob, or set evaluate_only");
+      Add("data.train_files", "is empty; name at least one file or glob, or set evaluate_only");
     }
     for (int i = 0; i < data.train_files_size(); ++i)
       NotEmpty("data.train_files", i, data.train_files(i));
@@ -118,7 +117,7 @@ class Check {
       return;
     }
     Add("data.shuffle_lanes",
-        absl::StrCat(data.shuffle_lanes(), " are too few for worker_num ", job_.worker_num(),
+        absl::StrCat(data.shuffle_lanes(), " is too few for worker_num ", job_.worker_num(),
                      ": in mode sync every worker serves at least one lane; set ",
                      "data.shuffle_lanes to ", job_.worker_num(), " or a multiple of it"));
   }
@@ -182,8 +181,7 @@ class Check {
 
   void SlotNames() {
     const DataConfig& data = job_.data();
-    if (data.slots().empty())
-      Add("data.slots", "there are none; list the slots of a line, in order");
+    if (data.slots().empty()) Add("data.slots", "is empty; list the slots of a line, in order");
     std::set<std::string> seen;
     for (int i = 0; i < data.slots_size(); ++i) {
       const std::string path = absl::StrCat("data.slots[", i, "]");
@@ -194,7 +192,7 @@ class Check {
       }
       if (data.slots(i).dim() > kMaxSlotDim) {
         Add(path + ".dim",
-            absl::StrCat(data.slots(i).dim(), " is too many; give at most ", kMaxSlotDim));
+            absl::StrCat(data.slots(i).dim(), " is too large; give at most ", kMaxSlotDim));
       }
     }
     if (data.label().column().empty())
@@ -208,7 +206,7 @@ class Check {
           "contradicts positive and negative; keep the threshold or the values");
     }
     if (label.has_positive_at_least() && !std::isfinite(label.positive_at_least())) {
-      Add("data.label.positive_at_least", "is no finite number; give one");
+      Add("data.label.positive_at_least", "is not a finite number; give one");
     }
     if (label.negative_size() > 0 && label.positive_size() == 0) {
       Add("data.label.negative", "is given without positive; say which values mean 1");
@@ -223,7 +221,7 @@ class Check {
   }
 
   void Features() {
-    if (job_.features().empty()) Add("features", "there are none; declare at least one");
+    if (job_.features().empty()) Add("features", "is empty; declare at least one");
     std::set<std::string> names;
     for (int i = 0; i < job_.features_size(); ++i) {
       const Feature& f = job_.features(i);
@@ -259,7 +257,7 @@ class Check {
       if (t.update_at() == TableConfig::COLLECTIVE) {
         Add(path + ".update_at",
             "COLLECTIVE is reserved for dense tables that workers all-reduce, which this build "
-            "does not do; leave it out: pservers update (Geo: workers)");
+            "does not support; leave it out, and pservers (in Geo: workers) update the table");
       }
       if (t.update_at() == TableConfig::WORKER && mode_ != Mode::kGeo) {
         Add(path + ".update_at", absl::StrCat("WORKER contradicts mode ", ModeName(mode_),
@@ -281,7 +279,8 @@ class Check {
   void Optimizers() {
     const OptimizersConfig& o = job_.optimizers();
     Optimizer("optimizers.all", o.all());
-    // A copy of `all` has no problem of its own.
+    // FillOptimizers copies `all` to the parts without an optimizer of their own: a copy's problems
+    // are reported once, at `all`.
     const std::string all = o.all().SerializeAsString();
     const auto own = [&](const char* path, bool has, const OptimizerConfig& optimizer) {
       if (has && optimizer.SerializeAsString() != all) Optimizer(path, optimizer);
@@ -291,7 +290,7 @@ class Check {
     own("optimizers.wide", o.has_wide(), o.wide());
     if (!(o.clip_global_norm() >= 0 && std::isfinite(o.clip_global_norm()))) {
       Add("optimizers.clip_global_norm",
-          absl::StrCat(o.clip_global_norm(), " is no norm; give 0 (off) or more"));
+          absl::StrCat(o.clip_global_norm(), " is not a norm; give 0 (off) or more"));
     }
   }
 
@@ -302,7 +301,7 @@ class Check {
     }
     const auto rule = UpdateRule::Create(optimizer);
     if (!rule.ok()) {
-      // Its text begins with the field: "momentum.nesterov needs ...".
+      // UpdateRule's messages begin with the field: "momentum.nesterov needs ...".
       const std::string text(rule.status().message());
       const size_t space = text.find(' ');
       Add(absl::StrCat(path, ".", text.substr(0, space)), text.substr(space + 1));
@@ -314,7 +313,7 @@ class Check {
     const std::string path = "strategy.a_sync_configs.";
     if (a.k_steps() < 0) {
       Add(path + "k_steps",
-          absl::StrCat(a.k_steps(), " is negative; give 0 for async or the interval of Geo"));
+          absl::StrCat(a.k_steps(), " is negative; give 0 for async, or the interval of Geo"));
     }
     if (!job_.strategy().a_sync() && a.k_steps() > 0) {
       Add(path + "k_steps",
@@ -325,7 +324,8 @@ class Check {
     }
     const std::string mode = ModeName(mode_);
     if (a.has_gradients_to_wait() && a.gradients_to_wait() == 0) {
-      Add(path + "gradients_to_wait", "0 is not possible; give 1 or more frames for one update");
+      Add(path + "gradients_to_wait",
+          "0 is impossible; give at least 1, the number of frames in one update");
     }
     if (a.gradients_to_wait() > 1 && mode_ != Mode::kAsync) {
       Add(path + "gradients_to_wait",
@@ -347,17 +347,17 @@ class Check {
       Add(path + "geo_cache_rows",
           mode_ != Mode::kGeo ? absl::StrCat(a.geo_cache_rows(), " contradicts mode ", mode,
                                              "; it is for Geo (k_steps > 0): remove it")
-                              : "0 is not possible; give at least the rows of one batch");
+                              : "0 is impossible; give at least the rows of one batch");
     }
     if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_, parts_));
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
       Add("strategy.sync_configs.on_worker_loss",
-          "SHRINK is not supported by this build: a job whose worker dies "
-          "ends; use WAIT");
+          "SHRINK is not supported by this build, where a job ends when one of its workers dies; "
+          "use WAIT");
     }
   }
 
-  // Settings that nothing would read.
+  // Refuses settings that nothing would read.
   void Unused() {
     AddAll(rules_.FindUnused(job_));
     UnusedOptimizers();
@@ -370,7 +370,7 @@ class Check {
       Add("eval.batch_size", absl::StrCat(eval.batch_size(), no_eval));
     if (job_.evaluate_only() && job_.checkpoint().save_final_model()) {
       Add("checkpoint.save_final_model",
-          "true has no effect with evaluate_only, which makes no new model; remove it");
+          "true has no effect with evaluate_only, which trains no new model; remove it");
     }
   }
 

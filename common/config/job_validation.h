@@ -1,4 +1,7 @@
-// Finds what is wrong with a job, field by field.
+// Finds the problems of a job's configuration, field by field.
+//
+// Thread safety:
+//   pure function.
 #pragma once
 
 #include <vector>
@@ -9,8 +12,8 @@
 
 namespace sluice {
 
-// `job` has its defaults filled in, except those of options that would have no effect: setting such
-// an option is a problem.
+// `job` has its defaults filled in, except for options that would have no effect: setting such an
+// option is a problem.
 std::vector<ConfigProblem> FindProblems(const JobConfig& job, const ModelRules& rules);
 
 }  // namespace sluice

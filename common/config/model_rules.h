@@ -1,4 +1,4 @@
-// What the checks of a job's configuration ask of the job's model.
+// The questions that the checks of a job's configuration ask the job's model.
 //
 // common/config knows no model: whoever makes a job effective passes the rules, which the model's
 // folder implements (model/model_list.h finds them by the job's model).
@@ -28,7 +28,8 @@ struct ModelParts {
   bool wide() const { return no_wide.empty(); }
 };
 
-// Features have their defaults in every `job`; from FindProblems on, the whole job has.
+// The features of every `job` have their defaults. FindProblems and FindUnused get a job with all
+// its defaults.
 class ModelRules {
  public:
   virtual ~ModelRules() = default;

@@ -17,9 +17,9 @@ std::string WithoutSlashes(std::string dir) {
   return dir;
 }
 
-// Earlier versions printed the effective configuration without kOwnConfigLine. Such a file is known
-// by its exact form, by naming this folder as its own, and by the result beside it: hand-written
-// and hand-formatted files, and those of other folders, lack one of these.
+// Earlier versions printed the effective configuration without kOwnConfigLine. Three signs together
+// identify such a file: its exact form, an output_dir that names this folder, and a result beside
+// it. A file that a person wrote, formatted or moved here lacks one of them.
 bool IsEffectiveConfigOf(Env* env, const std::string& dir, const std::string& path) {
   if (!IsOwnFile(env, dir + "/result.json", FileKind::kResult)) return false;
   const auto text = env->ReadFile(path);
@@ -56,8 +56,8 @@ std::vector<OutputFile> OutputFilesOf(std::string dir) {
 
 absl::Status CheckOutputFolder(Env* env, const std::string& dir, bool overwrite) {
   const std::string folder = WithoutSlashes(dir);
-  // Whoever asks for --overwrite means files that are in the way, not a model that would lose the
-  // configuration it is read with.
+  // --overwrite does not allow this: the job's configuration would replace the one that the model
+  // is read with.
   if (const std::string manifest = folder + "/MANIFEST";
       IsOwnFile(env, manifest, FileKind::kManifest)) {
     return absl::AlreadyExistsError(

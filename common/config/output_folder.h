@@ -1,7 +1,8 @@
 // The files that a job writes to its output folder, and the check that they replace no file of the
 // user.
 //
-// Thread safety: free functions; they may run on many threads.
+// Thread safety:
+//   free functions; they may run on many threads.
 #pragma once
 
 #include <string>
@@ -16,15 +17,15 @@ namespace sluice {
 struct OutputFile {
   std::string path;
   FileKind kind;
-  bool of_model = false;  // replaced only when a new model is complete
+  bool of_model = false;  // part of the saved model, which a complete new one replaces at once
 };
 
-// The files with fixed names of a job whose output_dir is `dir`; none when `dir` is empty.
+// The files with fixed names that a job with the output_dir `dir` writes; none if `dir` is empty.
 std::vector<OutputFile> OutputFilesOf(std::string dir);
 
-// ALREADY_EXISTS names the file and the fix: `dir` is itself the folder of a model, or one of
-// OutputFilesOf exists and Sluice did not write it. `overwrite` allows the latter only. Files of
-// versions that did not mark their configurations yet are recognised where they can be.
+// ALREADY_EXISTS, naming the file and the fix, if `dir` is itself the folder of a model, or if one
+// of OutputFilesOf exists and Sluice did not write it. `overwrite` allows the latter only. Files of
+// earlier versions, which did not mark their configurations, are recognised where possible.
 absl::Status CheckOutputFolder(Env* env, const std::string& dir, bool overwrite);
 
 }  // namespace sluice

@@ -47,11 +47,11 @@ constexpr char kKSteps[] = "strategy.a_sync_configs.k_steps";
 absl::Status Wrong(const std::string& value, const FieldDescriptor& field,
                    const std::string& wanted) {
   return absl::InvalidArgumentError(
-      absl::StrCat("'", value, "' is no value of '", field.name(), "'; give ", wanted));
+      absl::StrCat("'", value, "' is not a value of '", field.name(), "'; give ", wanted));
 }
 
-// What to give in the place of `text`, which is no T. Of the bounds of T only the one that it
-// passes: a field may refuse more.
+// Says what to give instead of `text`, which is not a T. Names only the bound of T that `text`
+// exceeds: the field may have narrower bounds, so a full range would mislead.
 template <typename T>
 std::string WantedInteger(const std::string& text) {
   const std::optional<std::string> digits = DigitsOf(text);
@@ -72,7 +72,7 @@ absl::StatusOr<bool> ParseBool(const std::string& text, const FieldDescriptor& f
   return value;
 }
 
-// Sets or adds one scalar.
+// Sets one scalar, or appends it to a repeated field.
 class ScalarWriter {
  public:
   ScalarWriter(const FieldDescriptor& field, Message* message)
@@ -187,21 +187,21 @@ absl::Status SetField(const FieldDescriptor& field, const std::string& value, Me
   return absl::OkStatus();
 }
 
-// `prefix`: of the path of `message` in `root`, "" or with a dot at its end.
+// `prefix` is the path of `message` in `root`: "", or with a dot at its end.
 absl::StatusOr<const FieldDescriptor*> FindField(const Message& message, const std::string& name,
                                                  const std::string& prefix, const Message& root) {
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   const FieldDescriptor* field = type.FindFieldByName(name);
   if (field != nullptr) return field;
   std::string meant = DidYouMeanField(type, name, prefix);
-  // The path may begin with a wrong name.
+  // The name may exist in another message: search from the top.
   if (meant.empty()) meant = DidYouMeanField(*root.GetDescriptor(), name);
   return absl::InvalidArgumentError(absl::StrCat("there is no field '", name, "'", meant, "; ",
                                                  type.name(), " has the fields ",
                                                  absl::StrJoin(FieldNames(type), ", ")));
 }
 
-// The message that holds the last part of the path.
+// The message that `part` of a path leads to, from `message`.
 absl::StatusOr<Message*> Descend(const FieldPathPart& part, const FieldDescriptor& field,
                                  Message* message) {
   if (field.message_type() == nullptr) {
@@ -235,7 +235,7 @@ absl::Status Apply(const std::string& path, const std::string& value, Message* m
                     parts[i].index < 0 ? "" : absl::StrCat("[", parts[i].index, "]"), ".");
     if (i + 1 < parts.size()) {
       if (parts[i].index >= 0 && !field->is_repeated()) {
-        return absl::InvalidArgumentError(absl::StrCat("'", parts[i].name, "' is no list"));
+        return absl::InvalidArgumentError(absl::StrCat("'", parts[i].name, "' is not a list"));
       }
       SLUICE_ASSIGN_OR_RETURN(message, Descend(parts[i], *field, message));
     } else if (parts[i].index >= 0) {
@@ -266,6 +266,7 @@ std::vector<ConfigOverride> OverridesFromEnvironment() {
 }
 
 absl::Status ApplyOverride(const ConfigOverride& override, Message* message) {
+  // Works on a copy: an override that fails half way must not change the message.
   std::unique_ptr<Message> changed(message->New());
   changed->CopyFrom(*message);
   const absl::Status status = Apply(override.path, override.value, changed.get());

@@ -25,7 +25,7 @@ using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 
-// The first enum-typed field `name` in `type` or below.
+// The type of the first enum field `name` in `type` or below; null when there is none.
 const EnumDescriptor* FindEnum(const Descriptor& type, const std::string& name,
                                std::set<const Descriptor*>* seen) {
   if (!seen->insert(&type).second) return nullptr;
@@ -38,8 +38,8 @@ const EnumDescriptor* FindEnum(const Descriptor& type, const std::string& name,
   return nullptr;
 }
 
-// protobuf's words with what is possible instead. They quote: message type and field, or value and
-// field.
+// Replaces protobuf's message by one that lists the valid choices. protobuf quotes the message type
+// and the field, or the value and the field.
 std::string Explain(const Descriptor& root, const std::string& message) {
   const std::vector<std::string> quoted = absl::StrSplit(message, '"');
   if (quoted.size() < 4) return message;
@@ -56,20 +56,20 @@ std::string Explain(const Descriptor& root, const std::string& message) {
     const EnumDescriptor* type = FindEnum(root, quoted[3], &seen);
     if (type == nullptr) return message;
     const std::vector<std::string> names = EnumNames(*type);
-    return absl::StrCat("'", quoted[1], "' is no value of '", quoted[3], "'",
+    return absl::StrCat("'", quoted[1], "' is not a value of '", quoted[3], "'",
                         DidYouMean(quoted[1], names), "; use one of ", absl::StrJoin(names, ", "));
   }
   return message;
 }
 
-// Keeps the first error: later ones are often its consequences.
+// Keeps only the first error, since later ones are often its consequences.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   FirstError(const std::string& name, const Descriptor& root) : name_(name), root_(root) {}
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override {
     if (!text_.empty()) return;
-    // Line -1: the error has no place.
+    // Line -1 means that the error has no position.
     const std::string place = line < 0 ? "" : absl::StrCat(":", line + 1, ":", column + 1);
     text_ = absl::StrCat(name_, place, ": ", Explain(root_, message));
   }
@@ -92,8 +92,8 @@ absl::Status ParseTextproto(const std::string& text, const std::string& name,
   parser.WriteLocationsTo(locations);
   parser.SetRecursionLimit(50);
   if (parser.ParseFromString(text, message)) return absl::OkStatus();
-  return absl::InvalidArgumentError(errors.text().empty() ? absl::StrCat(name, ": is no textproto")
-                                                          : errors.text());
+  return absl::InvalidArgumentError(
+      errors.text().empty() ? absl::StrCat(name, ": is not a textproto") : errors.text());
 }
 
 absl::Status ReadTextprotoFile(const std::string& file, google::protobuf::Message* message,
@@ -106,10 +106,12 @@ absl::Status ReadTextprotoFile(const std::string& file, google::protobuf::Messag
   std::ostringstream text;
   text << in.rdbuf();
   if (in.bad() || text.fail()) {
-    // A folder opens but does not read; an empty file sets failbit as nothing was inserted.
+    // A folder opens but cannot be read. An empty file also sets failbit, since nothing was
+    // inserted, but its end is reached.
     in.clear();
     if (in.peek() != std::ifstream::traits_type::eof() || in.bad()) {
-      return absl::InvalidArgumentError(absl::StrCat("cannot read ", file, "; is it a file?"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot read ", file, "; give the path of a .textproto file, not a folder"));
     }
   }
   return ParseTextproto(text.str(), file, message, locations);

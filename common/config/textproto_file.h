@@ -1,4 +1,7 @@
-// Reads a textproto file and remembers where each field stands.
+// Reads a textproto file and remembers the line of each field.
+//
+// Thread safety:
+//   free functions.
 #pragma once
 
 #include <memory>
@@ -21,8 +24,8 @@ absl::Status ParseTextproto(const std::string& text, const std::string& name,
 absl::Status ReadTextprotoFile(const std::string& file, google::protobuf::Message* message,
                                FieldLocations* locations);
 
-// Line (from 1) of the field at `path` ("train.batch_size", "features[2].name"), else of the
-// nearest message around it that the file has; 0 when it has none.
+// The line (from 1) of the field at `path`, such as "features[2].name". If the file does not have
+// the field, the line of the nearest message around it; 0 if it has none of these either.
 int LineOfField(const FieldLocations& locations, const google::protobuf::Message& message,
                 const std::string& path);
 

@@ -11,8 +11,8 @@ namespace {
 constexpr uint32_t kMaxBatch = 1 << 20;
 constexpr uint32_t kMaxPrefetch = 1024;  // batches
 constexpr uint32_t kMaxReaders = 64;     // threads
-// Steps in flight: pservers park so many pulls of a worker, its client keeps several times as many
-// frames.
+// Steps in flight. Bounds memory: a pserver parks this many pulls of a worker, and the worker's
+// client keeps several times as many frames.
 constexpr uint32_t kMaxPipeline = 64;
 constexpr uint64_t kMaxHotRows = 1'000'000'000;
 
@@ -32,8 +32,8 @@ class Check {
     }
     if (mode_ == Mode::kGeo) {
       Add(path,
-          "contradicts mode geo, which keeps its rows itself: geo_cache_rows says how many; it is "
-          "for async (k_steps=0): remove it");
+          "contradicts mode geo, which always keeps rows (geo_cache_rows says how many); it is for "
+          "async (k_steps=0): remove it");
       return;
     }
     if (!parts.embedding() && !parts.wide()) {
@@ -43,9 +43,10 @@ class Check {
     }
     Range(path + ".rows", cache.rows(), 1, kMaxHotRows);
     if (a.has_max_staleness()) {
-      Add(path, absl::StrCat("contradicts max_staleness ", a.max_staleness(),
-                             ", which pservers enforce when rows are pulled: rows that are used "
-                             "again escape it; remove one of them"));
+      Add(path,
+          absl::StrCat("contradicts max_staleness ", a.max_staleness(),
+                       ", which pservers can only enforce when rows are pulled, not when kept "
+                       "rows are used again; remove one of them"));
     }
     const uint32_t depth = std::max(job_.train().pipeline_depth(), 1u);
     if (cache.max_staleness_steps() < depth) {
@@ -79,14 +80,15 @@ class Check {
     const double fraction = t.device_memory_fraction();
     if (t.has_device_memory_fraction() && !(fraction > 0 && fraction <= 1)) {
       Add("train.device_memory_fraction",
-          absl::StrCat(fraction, " is no share of a device's memory; give more than 0, at most 1"));
+          absl::StrCat(fraction,
+                       " is not a share of a device's memory; give more than 0 and at most 1"));
     }
     const ASyncConfigs& a = job_.strategy().a_sync_configs();
     if (mode_ == Mode::kAsync && a.has_max_staleness() &&
         t.pipeline_depth() > uint64_t{a.max_staleness()} + 1) {
       Add("train.pipeline_depth",
           absl::StrCat(t.pipeline_depth(), " contradicts max_staleness ", a.max_staleness(),
-                       ": a worker would wait for itself; give at most ",
+                       ", since a worker would wait for itself; give at most ",
                        uint64_t{a.max_staleness()} + 1));
     }
   }

@@ -1,4 +1,7 @@
-// Finds what is wrong with how a job trains: batches, pipeline, cache of hot rows.
+// Finds the problems of a job's training options: batches, pipeline, cache of hot rows.
+//
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <vector>
@@ -9,8 +12,8 @@
 
 namespace sluice {
 
-// Problems of strategy.a_sync_configs.hot_row_cache, which `job` has. `parts` are those of the
-// job's model.
+// Problems of strategy.a_sync_configs.hot_row_cache. `parts` are those of the job's model.
+// REQUIRES: `job` has this field.
 std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts);
 // Problems of train and eval.batch_size.
 std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job);

@@ -9,7 +9,7 @@
 namespace sluice {
 
 std::optional<std::string> DigitsOf(absl::string_view text) {
-  constexpr double kExact = 0x1p53;  // beyond, a double skips whole numbers
+  constexpr double kExact = 0x1p53;  // beyond this, a double cannot hold every whole number
   double value;
   if (!absl::SimpleAtod(text, &value) || !(std::abs(value) <= kExact)) return std::nullopt;
   if (value != std::floor(value)) return std::nullopt;

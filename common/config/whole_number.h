@@ -1,4 +1,7 @@
-// What whole number a text means that does not write it in digits.
+// Parses whole numbers that are not written in plain digits, such as 1e6.
+//
+// Thread safety:
+//   pure function.
 #pragma once
 
 #include <optional>
@@ -8,7 +11,7 @@
 
 namespace sluice {
 
-// "1000000" of "1e6", "2" of "2.0"; none of what is no whole number of at most 2^53.
+// "1000000" for "1e6", "2" for "2.0"; nullopt unless `text` is a whole number of at most 2^53.
 std::optional<std::string> DigitsOf(absl::string_view text);
 
 }  // namespace sluice

@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-// The list of models calls it with what WideDeepSpec::Create made, so the cast is safe.
+// The list of models only calls this with a spec that WideDeepSpec::Create made: the cast is safe.
 absl::StatusOr<std::unique_ptr<DenseNet>> CreateWideDeepNet(const ModelSpec& spec,
                                                             const NetOptions& options) {
   WideDeepShape shape = static_cast<const WideDeepSpec&>(spec).shape();

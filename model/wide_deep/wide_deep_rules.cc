@@ -75,8 +75,9 @@ std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) con
                     1, kMaxUnits, &problems);
   }
   if (!(config.dropout() >= 0 && config.dropout() < 1)) {
-    problems.push_back({"model.wide_deep.dropout",
-                        absl::StrCat(config.dropout(), " is no probability; give one in [0, 1)")});
+    problems.push_back(
+        {"model.wide_deep.dropout",
+         absl::StrCat(config.dropout(), " is not a probability; give one in [0, 1)")});
   }
   if (config.dropout() > 0 && config.hidden_units().empty()) {
     problems.push_back({"model.wide_deep.dropout",
@@ -92,10 +93,9 @@ std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) con
                     &problems);
   }
   if (config.hidden_units().empty() && !config.wide_numeric() && !config.wide_categorical()) {
-    problems.push_back(
-        {"model.wide_deep",
-         "has neither a wide nor a deep part; set wide_numeric or wide_categorical, or add "
-         "hidden_units"});
+    problems.push_back({"model.wide_deep",
+                        "has neither a wide nor a deep part; set wide_numeric, wide_categorical or "
+                        "hidden_units"});
   }
   AddInitializerProblems("model.wide_deep.embedding_initializer", config.embedding_initializer(),
                          &problems);

@@ -1,4 +1,4 @@
-// What is wrong with the options of a wide_deep job, and their defaults.
+// The defaults of the options of a wide_deep job, and the checks of these options.
 //
 // Thread safety:
 //   immutable.

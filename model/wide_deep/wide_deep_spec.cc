@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-// absl::Status of a field of model.wide_deep.
+// An error about a field of model.wide_deep.
 absl::Status Refuse(absl::string_view field, absl::string_view why) {
   const std::string path = absl::StrCat("model.wide_deep.", field);
   return AtField(path, absl::InvalidArgumentError(absl::StrCat(path, ": ", why)));
@@ -42,7 +42,7 @@ Initializer EmbeddingInitializer(const WideDeepConfig& config) {
   return initializer;
 }
 
-// `own` when the job sets it, else optimizers.all; defaults filled in.
+// `own` if the job sets it, else optimizers.all, with defaults filled in.
 OptimizerConfig Optimizer(const OptimizersConfig& optimizers, bool has_own,
                           const OptimizerConfig& own) {
   return WithDefaults(has_own ? own : optimizers.all());
@@ -69,7 +69,7 @@ absl::Status CheckParts(const JobConfig& job) {
     return absl::OkStatus();
   }
   return Refuse("wide_numeric",
-                "no part is left; set hidden_units, wide_numeric or wide_categorical");
+                "no part is on; set hidden_units, wide_numeric or wide_categorical");
 }
 
 absl::Status CheckFeatureDims(const JobConfig& job) {
@@ -136,10 +136,13 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
                   "it, e.g. to 8");
   }
   if (shape_.deep() && shape_.deep_inputs() == 0) {
-    return Refuse("hidden_units", "no feature has in_deep; declare one, or remove hidden_units");
+    return Refuse("hidden_units",
+                  "no feature is in the deep part; set in_deep on one, or remove hidden_units");
   }
   if (!shape_.deep() && !shape_.wide_bias && !shape_.wide_column) {
-    return Refuse("wide_categorical", "no feature has keys in_wide, and there is no other part");
+    return Refuse(
+        "wide_categorical",
+        "no feature has keys in the wide part, and no other part is on; set in_wide on one");
   }
   return absl::OkStatus();
 }

@@ -61,7 +61,7 @@ TEST_F(WorkerDevicesTest, WithoutGpusAllWorkersUseTheDeviceOfTheFlagOrTheVariabl
   EXPECT_THAT(Devices({"--gpus=3"}, 1).by_rank, ElementsAre("cuda:3"));
   setenv("SLUICE_DEVICE", "gpu", 1);
   EXPECT_THAT(std::string(DevicesOfWorkers(Parse({}), 1).status().message()),
-              StartsWith("SLUICE_DEVICE=gpu: 'gpu' is no device; give cpu, cuda"));
+              AllOf(StartsWith("SLUICE_DEVICE=gpu: 'gpu'"), HasSubstr("cpu, cuda")));
 }
 
 TEST_F(WorkerDevicesTest, ContradictionsAndBadValuesAreRefused) {
@@ -72,11 +72,11 @@ TEST_F(WorkerDevicesTest, ContradictionsAndBadValuesAreRefused) {
   EXPECT_THAT(RefusedCount({"--gpus=0", "--cpu_workers=-1"}),
               AllOf(StartsWith("--cpu_workers=-1: "), HasSubstr("0 to 1000")));
   EXPECT_THAT(RefusedCount({"--gpus=0,x"}),
-              AllOf(StartsWith("--gpus=0,x: 'x' is no device number"),
-                    HasSubstr("CUDA_VISIBLE_DEVICES"), HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
+              AllOf(StartsWith("--gpus=0,x: 'x'"), HasSubstr("CUDA_VISIBLE_DEVICES"),
+                    HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
   EXPECT_THAT(RefusedCount({"--gpus=1,1"}), HasSubstr("device 1 is given twice"));
   EXPECT_THAT(std::string(DevicesOfWorkers(Parse({"--device=gpu"}), 1).status().message()),
-              StartsWith("--device=gpu: 'gpu' is no device"));
+              StartsWith("--device=gpu: 'gpu'"));
 }
 
 TEST_F(WorkerDevicesTest, EachWorkerNeedsAnExistingDeviceOfItsOwn) {

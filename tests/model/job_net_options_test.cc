@@ -23,7 +23,7 @@ JobConfig Job(TrainConfig::ComputeType type) {
   return job;
 }
 
-TEST(JobNetOptionsTest, AGpuDoesAllPrecisions) {
+TEST(JobNetOptionsTest, AGpuSupportsEveryPrecision) {
   const std::pair<TrainConfig::ComputeType, MatmulPrecision> all[] = {
       {TrainConfig::F32, MatmulPrecision::kF32},
       {TrainConfig::BF16, MatmulPrecision::kBf16},
@@ -41,7 +41,7 @@ TEST(JobNetOptionsTest, AGpuDoesAllPrecisions) {
   }
 }
 
-TEST(JobNetOptionsTest, TheCpuRefusesWhatItHasNotUnlessItOnlyEvaluates) {
+TEST(JobNetOptionsTest, TheCpuRefusesGpuPrecisionsUnlessItOnlyEvaluates) {
   EXPECT_TRUE(NetOptionsOf(Job(TrainConfig::BF16), ComputeDevice(), 1).ok());
   for (const auto type : {TrainConfig::TF32, TrainConfig::FP16}) {
     JobConfig job = Job(type);
@@ -55,7 +55,7 @@ TEST(JobNetOptionsTest, TheCpuRefusesWhatItHasNotUnlessItOnlyEvaluates) {
   }
 }
 
-TEST(JobNetOptionsTest, MemoryIsForTheRankWithMostLanes) {
+TEST(JobNetOptionsTest, MaxBatchIsThatOfTheRankWithMostLanes) {
   JobConfig job = Job(TrainConfig::F32);
   job.mutable_eval()->clear_batch_size();
   job.set_worker_num(40);
@@ -70,7 +70,7 @@ TEST(JobNetOptionsTest, MemoryIsForTheRankWithMostLanes) {
   EXPECT_EQ(NetOptionsOf(job, ComputeDevice(), 1)->max_batch, 512u);
 }
 
-TEST(JobNetOptionsTest, TheShareOfMemoryIsTheJobs) {
+TEST(JobNetOptionsTest, TheShareOfMemoryComesFromTheJob) {
   JobConfig job = Job(TrainConfig::F32);
   job.mutable_train()->set_device_memory_fraction(0.25);
   EXPECT_EQ(NetOptionsOf(job, Gpu(), 1)->device_memory_fraction, 0.25);

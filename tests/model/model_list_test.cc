@@ -12,7 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Fills its name in, and reports each question by its path.
+// Fills in its name, and answers each question with a problem that names the question.
 class NamedRules : public ModelRules {
  public:
   explicit NamedRules(std::string name) : name_(std::move(name)) {}
@@ -47,7 +47,7 @@ std::vector<std::string> PathsOf(const std::vector<ConfigProblem>& problems) {
   return paths;
 }
 
-TEST(ModelListTest, TheRulesAreThoseOfTheJobsModel) {
+TEST(ModelListTest, AppliesTheRulesOfTheJobsModel) {
   const ModelList models({Named("wide_deep"), Named("mine")});
   for (const auto& [text, name] : std::vector<std::pair<std::string, std::string>>{
            {"wide_deep {}", "wide_deep"}, {"custom { name: 'mine' }", "mine"}}) {
@@ -74,7 +74,7 @@ TEST(ModelListTest, AJobWhoseModelIsNotInTheListIsRefusedByItsField) {
   for (const Case& c : {Case{models, "", "model"}, Case{others, "wide_deep {}", "model"},
                         Case{models, "custom { name: 'yours' }", "model.custom.name"},
                         Case{models, "custom {}", "model.custom.name"},
-                        // Its own field is the only way to a model that has one.
+                        // A model with a field of its own is only reached by this field.
                         Case{models, "custom { name: 'wide_deep' }", "model.custom.name"}}) {
     JobConfig job = Job(c.model);
     const absl::Status status = c.models.Find(job.model()).status();

@@ -66,7 +66,7 @@ ModelDifferences Differences(const Edits& edits) {
   return found.ok() ? *found : ModelDifferences();
 }
 
-TEST(ModelMatchTest, TheSameFeaturesFitWhateverElseDiffers) {
+TEST(ModelMatchTest, TheSameFeaturesMatchWhateverElseDiffers) {
   for (const Edits& edits : std::vector<Edits>{
            {},
            {{"/d/train", "/e/other"}},
@@ -87,14 +87,14 @@ struct Case {
   std::vector<std::string> said;  // in one line
 };
 
-TEST(ModelMatchTest, WhatCannotBeMeantIsRefused) {
+TEST(ModelMatchTest, CertainMistakesAreRefused) {
   const std::vector<Case> cases = {
       // The same feature reads another column.
       {{{"name: \"hours\" numeric {", "name: \"hours\" numeric { column: \"age\""}},
        {"\"hours\"", "column", "\"age\""}},
       {{{"name: \"tags\" categorical {", "name: \"tags\" categorical { column: \"job\""}},
        {"\"tags\"", "column", "\"job\""}},
-      // Another number, or another key, of the same cell.
+      // The same cell gives another number, or another key.
       {{{"mean: 40", "mean: 41"}}, {"\"age\"", "normalization", "mean 40", "mean 41"}},
       {{{"z_score { mean: 40 stddev: 10 }", ""}}, {"\"age\"", "normalization", "none"}},
       {{{"log: true", ""}}, {"\"hours\"", "numeric.log", "true", "false"}},
@@ -110,7 +110,7 @@ TEST(ModelMatchTest, WhatCannotBeMeantIsRefused) {
        {"\"hours\"", "keep_numeric"}},
       {{{"categorical { multi_value_delimiter: \"|\" }", "numeric {}"}},
        {"\"tags\"", "categorical", "numeric"}},
-      // Weights of the dense layers belong to places.
+      // Weights of the dense layers belong to positions.
       {{{"name: \"age\" numeric { z_score { mean: 40 stddev: 10 } }",
          "name: \"hours\" numeric { log: true }X"},
         {"features { name: \"hours\" numeric { log: true } }\n",
@@ -123,7 +123,7 @@ TEST(ModelMatchTest, WhatCannotBeMeantIsRefused) {
        {"input 2 of the deep part", "\"job\"", "\"work\""}},
       // One file cannot have its columns in two orders.
       {{{"\"age\", \"hours\"", "\"hours\", \"age\""}}, {"data.csv.columns", "\"age\"", "2", "3"}},
-      // Labels the other way round.
+      // The labels are reversed.
       {{{"positive: \"yes\" negative: \"no\"", "positive: \"no\" negative: \"yes\""}},
        {"data.label", "\"no\"", "negative", "positive"}}};
   for (const Case& one : cases) {
@@ -138,7 +138,7 @@ TEST(ModelMatchTest, WhatCannotBeMeantIsRefused) {
   }
 }
 
-TEST(ModelMatchTest, WhatMayBeMeantIsAWarning) {
+TEST(ModelMatchTest, PossiblyIntendedDifferencesAreWarnings) {
   const std::vector<Case> cases = {
       {{{"model {",
          "features { name: \"new\" categorical { column: \"job\" } in_deep: false } "
@@ -174,7 +174,7 @@ TEST(ModelMatchTest, WhatMayBeMeantIsAWarning) {
   }
 }
 
-TEST(ModelMatchTest, IndicesAndNamesOfColumnsAreOnlyAWarning) {
+TEST(ModelMatchTest, IndicesAgainstNamesOfColumnsAreOnlyAWarning) {
   const std::string libsvm = R"(
     data { format: LIBSVM train_files: "/d/t" } model { wide_deep { hidden_units: 4 } }
     features { name: "x" numeric { column: "7" } })";
@@ -225,20 +225,20 @@ class CheckInitialModelTest : public ::testing::Test {
   const std::string dir_ = ::testing::TempDir() + "check_initial_model_test";
 };
 
-TEST_F(CheckInitialModelTest, WithoutAModelHereNothingIsSaid) {
+TEST_F(CheckInitialModelTest, AMissingModelIsNotReportedHere) {
   JobConfig job = Effective(kJob);
   EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs()), IsEmpty());
   job.set_initial_model(dir_ + "/none");
   EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs()), IsEmpty());
 }
 
-TEST_F(CheckInitialModelTest, AModelThatFitsGivesItsWarnings) {
+TEST_F(CheckInitialModelTest, AMatchingModelReturnsItsWarnings) {
   EXPECT_THAT(*Check({}), IsEmpty());
   EXPECT_THAT(*Check({{"hash_buckets: 100", "hash_buckets: 100 missing_is_value: true"}}),
               ElementsAre(AllOf(HasSubstr("initial_model: "), HasSubstr("\"city\""))));
 }
 
-TEST_F(CheckInitialModelTest, SwappedColumnsAreRefusedThoughEveryTableFits) {
+TEST_F(CheckInitialModelTest, SwappedColumnsAreRefusedAlthoughEveryTableFits) {
   const auto checked =
       Check({{"name: \"age\" numeric {", "name: \"age\" numeric { column: \"hours\""},
              {"name: \"hours\" numeric {", "name: \"hours\" numeric { column: \"age\""}});
@@ -248,7 +248,7 @@ TEST_F(CheckInitialModelTest, SwappedColumnsAreRefusedThoughEveryTableFits) {
                     HasSubstr("feature \"hours\"")));
 }
 
-TEST_F(CheckInitialModelTest, TablesThatDoNotFitAreToldWithTheFeaturesThatDiffer) {
+TEST_F(CheckInitialModelTest, MisfitTablesAreReportedWithTheFeaturesThatDiffer) {
   const auto checked = Check({{"model {", "features { name: \"new\" categorical {} } model {"},
                               {"\"tags\"]", "\"tags\", \"new\"]"}});
   EXPECT_EQ(checked.status().code(), absl::StatusCode::kInvalidArgument);

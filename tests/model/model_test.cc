@@ -17,7 +17,7 @@ JobConfig Job() {
   return job;
 }
 
-TEST(ModelTest, IsItsSpecWithNetworks) {
+TEST(ModelTest, CombinesTheSpecWithNetworks) {
   const auto spec = ModelSpec::Create(Job(), BuiltInSpecs());
   ASSERT_TRUE(spec.ok()) << spec.status();
   const auto model = Model::Create(Job(), BuiltInModels());

@@ -37,7 +37,7 @@ constexpr char kJob[] = R"(
   train { seed: 3 }
 )";
 
-// A folder of its own, with a saved model of random values in it: every row but that of "unseen".
+// A folder with a saved model of random values, which lacks only the row of "unseen".
 class PredictorTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -150,7 +150,7 @@ class PredictorTest : public ::testing::Test {
 
 constexpr char kHeader[] = "label,age,job,tags\n";
 
-TEST_F(PredictorTest, PartsInOrderAreTheWhole) {
+TEST_F(PredictorTest, PartsInOrderEqualTheWhole) {
   const std::string a = Write("a.csv", kHeader + Lines(700)),
                     b = Write("b.csv", kHeader + Lines(311));
   PredictSummary summary;
@@ -171,7 +171,7 @@ TEST_F(PredictorTest, PartsInOrderAreTheWhole) {
   }
 }
 
-TEST_F(PredictorTest, MalformedLinesAreNanInTheirPlaceAndNamed) {
+TEST_F(PredictorTest, MalformedLinesScoreNanAndAreReported) {
   const std::string data = Write(
       "a.csv", std::string(kHeader) +
                    "0,old,w1,w2\n0,30,w1,w2\n1,40,w1\n0,31,w3,w2\n0,32,w3,w2\n0,,w1,w1\n1,x,w0,\n");
@@ -215,7 +215,7 @@ TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
   float score = 0;
   ASSERT_TRUE((*predictor)->Score(batch, &score).ok());
 
-  // The same by hand, with rows and tensors taken from the files.
+  // Computes the scores by hand, from rows and tensors of the files.
   const auto manifest = ReadManifest(ModelDir(), Env::Real());
   ASSERT_TRUE(manifest.ok());
   const TableLayout& sparse = *layouts_[model_->sparse_table()];
@@ -253,7 +253,7 @@ TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
   EXPECT_EQ(score, Sigmoid(logit));
 }
 
-TEST_F(PredictorTest, IdsStandBeforeTheScoresAlsoOfBadLines) {
+TEST_F(PredictorTest, IdsPrecedeTheScoresAlsoForBadLines) {
   const std::string data =
       Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n0,old,w3,w2\n0,30\n1,40,w4,w2\n");
   PredictOptions options = Options({data});
@@ -266,7 +266,7 @@ TEST_F(PredictorTest, IdsStandBeforeTheScoresAlsoOfBadLines) {
               AllOf(HasSubstr("\"user\""), HasSubstr("id_column")));
 }
 
-TEST_F(PredictorTest, StandardInputIsScoredAsAFileIs) {
+TEST_F(PredictorTest, StandardInputIsScoredLikeAFile) {
   const std::string data = Write("a.csv", kHeader + Lines(300));
   PredictSummary of_file, of_input;
   const std::string expected = Predict(Options({data}), &of_file);
@@ -278,14 +278,14 @@ TEST_F(PredictorTest, StandardInputIsScoredAsAFileIs) {
   close(file);
   EXPECT_EQ(of_input.examples, of_file.examples);
   EXPECT_EQ(of_input.bad.count, of_file.bad.count);
-  // The same lines by the name of the input.
+  // Malformed lines are reported under the name of the input.
   ASSERT_FALSE(of_file.bad.first.empty());
   EXPECT_EQ(of_input.bad.first[0],
             absl::StrReplaceAll(of_file.bad.first[0], {{data, "standard input"}}));
   EXPECT_EQ(PredictFile(Options({"-", data})).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PredictorTest, AFileThatExistsIsKeptUnlessReplacementIsAskedFor) {
+TEST_F(PredictorTest, AnExistingOutputIsKeptUnlessReplaceIsSet) {
   PredictOptions options = Options({Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n")});
   Write("scores", "before");
   options.replace = false;
@@ -293,7 +293,7 @@ TEST_F(PredictorTest, AFileThatExistsIsKeptUnlessReplacementIsAskedFor) {
   EXPECT_EQ(Read(dir_ + "/scores"), "before");
 }
 
-TEST_F(PredictorTest, ScoresThatAreNotToBeUsedLeaveTheOutputAlone) {
+TEST_F(PredictorTest, UnusableScoresLeaveTheOutputUnchanged) {
   Write("scores", "before");
   const std::string none = Write("none.csv", kHeader), empty = Write("empty.csv", ""),
                     words = Write("words.csv", std::string(kHeader) + "0,old,w1,w2\n"),
@@ -312,14 +312,14 @@ TEST_F(PredictorTest, ScoresThatAreNotToBeUsedLeaveTheOutputAlone) {
   EXPECT_EQ(Read(dir_ + "/scores"), "before");
   options.max_bad_lines = 1;
   EXPECT_THAT(Predict(options), HasSubstr("nan\n0."));
-  // One part may have no line; all of them together may not.
+  // A single part may have no lines; all parts together may not.
   options = Options({none, mixed});
   options.worker_num = 20;
   options.part = 0;
   EXPECT_EQ(Predict(options), "");
 }
 
-TEST_F(PredictorTest, DataThatChangesMeanwhileLeavesTheOutputAlone) {
+TEST_F(PredictorTest, DataThatChangesMeanwhileLeavesTheOutputUnchanged) {
   const std::string text = kHeader + Lines(500), path = dir_ + "/a.csv";
   const auto begin = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
   const std::vector<std::function<void()>> changes = {
@@ -341,7 +341,7 @@ TEST_F(PredictorTest, DataThatChangesMeanwhileLeavesTheOutputAlone) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
     EXPECT_EQ(Read(dir_ + "/scores"), "before");
   }
-  // Parts share what was seen before the first began.
+  // All parts share the state of the files that was recorded before the first part began.
   Write("a.csv", text);
   PredictOptions options = Options({path});
   ASSERT_TRUE(FixInput(&options).ok());
@@ -359,7 +359,7 @@ TEST_F(PredictorTest, AFileThatIsNamedTwiceIsScoredTwice) {
   EXPECT_EQ(Predict(Options({b, dir_ + "/?.csv"})), of_b + of_a + of_b);
 }
 
-TEST_F(PredictorTest, FailuresNameWhatFailedAndLeaveTheOutputAlone) {
+TEST_F(PredictorTest, FailuresNameTheCauseAndLeaveTheOutputUnchanged) {
   const std::string data = Write("a.csv", std::string(kHeader) + "1,30,w1,w2\n");
   Write("scores", "before");
   PredictOptions options = Options({dir_ + "/none.csv"});

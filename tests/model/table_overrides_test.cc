@@ -58,7 +58,7 @@ TEST(TableOverridesTest, OverridesOfTheModelsShapeAreRefused) {
       HasSubstr("given twice"));
 }
 
-TEST(TableOverridesTest, WireAndPlaceOfUpdateMustFitTheMode) {
+TEST(TableOverridesTest, WireTypeAndUpdateAtMustFitTheMode) {
   const std::string geo = "strategy { a_sync_configs { k_steps: 5 } }";
   EXPECT_THAT(OverrideError(geo + "tables { name: \"embedding\" wire_type: BF16 }"),
               HasSubstr("use F32"));

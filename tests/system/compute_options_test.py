@@ -53,7 +53,7 @@ class ComputeOptionsTest(SluiceTest):
             self.assertRegex(done.stdout, "^sluice-worker: %s: .*(%s).*--device=cpu" % (asked, NO_DEVICE))
         done = self.run_program("sluice-worker", "--rank=0", nobody, "--device=gpu")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--device: 'gpu' is no device; give cpu, cuda (the next free one), cuda:N or auto", done.stdout)
+        self.assertRegex(done.stdout, r"--device: 'gpu' .*cuda:N or auto")
 
     def test_auto_without_a_device_computes_on_the_cpu_and_says_why(self):
         done = self.run_program("sluice", "launch", "--job=%s" % ADULT, "--device=auto", "--epochs=1", "--worker_num=1",
@@ -76,7 +76,7 @@ class ComputeOptionsTest(SluiceTest):
                             (["--cpu_workers=2"], "--cpu_workers=2: "),
                             (["--set=train.compute_dtype=TF32"], "train.compute_dtype: TF32 needs a CUDA device"),
                             (["--set=train.device_memory_fraction=0.5"], "no worker of this job has a GPU"),
-                            (["--set=train.device_memory_fraction=1.5"], "give more than 0, at most 1")):
+                            (["--set=train.device_memory_fraction=1.5"], "train.device_memory_fraction: 1.5")):
             done = self.run_program("sluice", *launch, *args)
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertIn(wrong, done.stdout)

@@ -13,12 +13,13 @@ namespace sluice {
 namespace {
 
 constexpr size_t kTile = Mlp::kTile;
-// Examples between a prefetch of rows and their use.
+// A row is prefetched so many examples before it is used.
 constexpr size_t kAhead = 2;
 
 size_t Tiles(size_t n) { return (n + kTile - 1) / kTile; }
 
-// The rows of the batch, cut where a position of the global batch is a multiple of the chunk.
+// Cuts the examples of the batch where their position in the global batch is a multiple of the
+// chunk.
 void CutAtChunks(const Batch& batch, std::vector<RowPiece>* pieces) {
   pieces->clear();
   if (batch.chunk == 0) return;
@@ -87,8 +88,8 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   if (mlp_ != nullptr) mlp_->SetWeights(input.dense.data(), /*training=*/true);
   for (size_t i = 0; i < batch.n; ++i) gradients->weight_sum += batch.weight[i];
   const double mean = gradients->weight_sum > 0 ? 1.0 / gradients->weight_sum : 0.0;
-  // Sums that are cut at chunks must not know the batch they are part of: they are scaled at the
-  // end. Others begin with scaled gradients.
+  // Sums that are cut at chunks must not depend on the batch, so they are scaled at the end. Other
+  // sums start from scaled gradients.
   const double first_scale = batch.chunk > 0 ? 1.0 : mean;
   const double scale = batch.chunk > 0 ? mean : 1.0;
 
@@ -107,8 +108,8 @@ absl::Status WideDeepNet::TrainStep(const NetInput& input, uint64_t seed, uint32
   if (row_dim_ == 0 || input.num_rows == 0) return absl::OkStatus();
   if (batch.chunk > 0 && row_sums_.size() < input.num_rows * row_dim_)
     row_sums_.resize(input.num_rows * row_dim_);
-  // Each thread owns a range of rows and looks at all keys: no two threads meet in a row, and a
-  // row's sum has one order. Without chunks the sums are the gradients.
+  // Each thread owns a range of rows and scans all keys. No two threads write the same row, and a
+  // row's sum always has the same order. Without chunks the sums are the gradients.
   ParallelFor(threads_, threads_, [&](int, size_t part) {
     const size_t begin = input.num_rows * part / threads_,
                  end = input.num_rows * (part + 1) / threads_;

@@ -1,11 +1,14 @@
 // The CPU backend of wide_deep: embedding lookup, wide sum, MLP (oneDNN), loss, and their
 // gradients.
 //
-// Invariants: those of DenseNet. Nothing depends on the number of threads.
+// Invariants:
+//   those of DenseNet; no result depends on the number of threads.
 //
-// Memory: grows with the largest batch seen; a steady state allocates nothing here.
+// Memory:
+//   grows with the largest batch seen; a steady state allocates nothing here.
 //
-// Thread safety: one thread calls; it works with `threads` OpenMP threads.
+// Thread safety:
+//   one thread calls; it works with `threads` OpenMP threads.
 #pragma once
 
 #include <memory>
@@ -20,7 +23,7 @@ namespace sluice {
 
 class WideDeepNet : public DenseNet {
  public:
-  // INVALID_ARGUMENT when the shape has a deep part without inputs, or a dropout outside [0, 1).
+  // INVALID_ARGUMENT if the shape has a deep part without inputs, or a dropout outside [0, 1).
   static absl::StatusOr<std::unique_ptr<DenseNet>> Create(WideDeepShape shape, int threads,
                                                           size_t max_batch);
 
@@ -31,18 +34,18 @@ class WideDeepNet : public DenseNet {
  private:
   WideDeepNet(WideDeepShape shape, int threads);
   void Reserve(size_t n);
-  // Logits of the rows of a tile: logits_[first row of the tile + ...].
+  // Writes the logits of the tile's examples to logits[first example of the tile], and on.
   void ForwardTile(int lane, const NetInput& input, size_t tile, const Dropout& dropout,
                    const uint64_t* ids, float* logits);
-  // Bias, numbers and wide weights of one example, in double.
+  // Sum of bias, weighted numbers and wide weights of one example, in double.
   double WideLogit(const NetInput& input, size_t example) const;
   void DeepInput(const NetInput& input, size_t example, float* to) const;  // [deep_inputs]
-  // Loss of one example, and d loss / d logit times `scale`.
+  // Computes the loss of one example, and d loss / d logit times `scale`.
   void Loss(const Batch& batch, size_t example, double scale);
   void PrefetchRows(const NetInput& input, size_t example) const;
 
   void WideGradients(const NetInput& input, double scale, NetGradients* gradients) const;
-  // Gradients of rows [begin, end) of the sparse table, summed in `Sum`, in key order.
+  // Gradients of rows [begin, end) of the sparse table, summed in type `Sum` in key order.
   template <typename Sum>
   void RowGradients(const NetInput& input, size_t begin, size_t end, double scale, Sum* sums,
                     float* out) const;

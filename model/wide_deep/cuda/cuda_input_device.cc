@@ -22,7 +22,8 @@ absl::StatusOr<std::unique_ptr<CudaInputDevice>> CudaInputDevice::Create(const S
 }
 
 CudaInputDevice::~CudaInputDevice() {
-  // Copies and sorts of a batch that was never trained, or of a step that failed half way.
+  // A batch that was never trained, or a step that failed half way, may have left copies and sorts
+  // that still use the blocks.
   (void)cudaStreamSynchronize(up_.get());
   if (index_.get() != nullptr) (void)cudaStreamSynchronize(index_.get());
 }

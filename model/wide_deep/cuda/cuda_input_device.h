@@ -1,12 +1,15 @@
-// InputDevice on a CUDA device: pinned memory goes up on the stream for copies, keys are sorted on
-// a stream of their own, as a CUDA graph.
+// InputDevice on a CUDA device. Pinned memory is uploaded on the stream for copies. Keys are sorted
+// on a stream of their own, by a CUDA graph.
 //
-// Invariants: graphs hold the address of their block, which is part of what they are found by: two
-// blocks have a graph each.
+// Invariants:
+//   A graph holds the address of its block. The address is part of the graph's key, so each of the
+//   two blocks has its own graph.
 //
-// Memory: device blocks count as the network's.
+// Memory:
+//   device blocks count towards the network's memory.
 //
-// Thread safety: one thread, the network's.
+// Thread safety:
+//   one thread, the network's.
 #pragma once
 
 #include <array>
@@ -25,8 +28,8 @@ namespace sluice::cuda {
 
 class CudaInputDevice : public InputDevice {
  public:
-  // The device is current. Steps are on `compute`; callers may have values in `pinned`. All outlive
-  // this.
+  // Steps run on `compute`; callers may keep values in `pinned`. All arguments must outlive this
+  // object. REQUIRES: the device is current.
   static absl::StatusOr<std::unique_ptr<CudaInputDevice>> Create(const Stream* up,
                                                                  const Stream* compute,
                                                                  const StepProgram* program,
@@ -44,7 +47,7 @@ class CudaInputDevice : public InputDevice {
   absl::Status Index(size_t block, const StepShape& shape) override;
   absl::Status HoldBack(size_t block) override;
   absl::Status Wait() override;
-  // Of the block's last Index, when it has ended.
+  // Time of the block's last Index. REQUIRES: it has ended.
   absl::StatusOr<double> IndexSeconds(size_t block) const { return blocks_[block].index.Seconds(); }
 
  private:
@@ -65,7 +68,7 @@ class CudaInputDevice : public InputDevice {
   const Stream& up_;
   const Stream& compute_;
   const StepProgram& program_;
-  const PinnedMemory& pinned_;  // of callers
+  const PinnedMemory& pinned_;  // memory of callers
   std::array<Block, 2> blocks_;
   Stream index_;
   Event batch_up_, values_up_;

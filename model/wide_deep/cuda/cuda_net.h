@@ -1,7 +1,8 @@
-// Makes the CUDA backend of wide_deep: the seam between the model and the CUDA code. Without the
-// toolkit a stub stands behind it.
+// Makes the CUDA backend of wide_deep. This header is the seam between the model and the CUDA code;
+// a build without the toolkit links a stub behind it.
 //
-// Thread safety: as of DenseNet.
+// Thread safety:
+//   as DenseNet.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,8 @@
 namespace sluice {
 
 // INVALID_ARGUMENT for an impossible shape or option; UNIMPLEMENTED in a build without CUDA;
-// FAILED_PRECONDITION without a driver, NOT_FOUND without the device or cuBLAS; RESOURCE_EXHAUSTED
-// when options.max_batch does not fit in options.device_memory_fraction.
+// FAILED_PRECONDITION without a driver; NOT_FOUND without the device or cuBLAS; RESOURCE_EXHAUSTED
+// if options.max_batch does not fit in options.device_memory_fraction.
 absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& shape,
                                                         const NetOptions& options);
 

@@ -6,7 +6,7 @@
 namespace sluice::cuda {
 namespace {
 
-// What NVIDIA recommends for Hopper; older devices need less.
+// The size that NVIDIA recommends for Hopper; older devices need less.
 constexpr size_t kWorkspace = size_t{32} << 20;
 
 cudaDataType TypeOf(Element element) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(const Stream* compute,
   ops->workspace_ = std::make_unique<DeviceBlock>(memory, "cuBLAS's workspace");
   SLUICE_RETURN_IF_ERROR(ops->workspace_->Reserve(kWorkspace));
   SLUICE_RETURN_IF_ERROR(cublas->Check(cublas->create(&ops->handle_), "cublasCreate"));
-  // set_stream forgets the workspace: this order.
+  // set_stream resets the workspace, so set_workspace must come after it.
   SLUICE_RETURN_IF_ERROR(
       cublas->Check(cublas->set_stream(ops->handle_, compute->get()), "cublasSetStream"));
   SLUICE_RETURN_IF_ERROR(

@@ -1,9 +1,11 @@
 // StepOps on a CUDA device: kernels and cuBLAS on one stream.
 //
-// Invariants: one stream and a workspace of its own, so cuBLAS gives the same bits for the same
-// call. The first failure is kept until TakeStatus.
+// Invariants:
+//   All work is on one stream with its own workspace, so cuBLAS gives the same bits for the same
+//   call. The first failure is kept until TakeStatus.
 //
-// Thread safety: one thread, the device current.
+// Thread safety:
+//   one thread, the device current.
 #pragma once
 
 #include <memory>
@@ -18,14 +20,14 @@ namespace sluice::cuda {
 
 class CudaOps : public StepOps {
  public:
-  // Work goes on `compute`; it and `memory` outlive this.
+  // Work runs on `compute`, which must outlive this object, as must `memory`.
   static absl::StatusOr<std::unique_ptr<CudaOps>> Create(const Stream* compute,
                                                          DeviceMemory* memory);
-  // For kernels alone: no cuBLAS, no memory.
+  // Runs kernels only. Needs neither cuBLAS nor device memory.
   static std::unique_ptr<CudaOps> WithoutProducts(const Stream* stream);
   ~CudaOps() override;
 
-  // The first failure since the last call.
+  // Returns the first failure since the last call, and forgets it.
   absl::Status TakeStatus();
 
   void Zero(void* to, size_t bytes) override;
@@ -51,7 +53,7 @@ class CudaOps : public StepOps {
  private:
   explicit CudaOps(const Stream* compute) : compute_(*compute) {}
   void Keep(const absl::Status& status) { status_.Update(status); }
-  // Of the launch just made.
+  // Keeps the status of the launch that was just made.
   void KeepLaunch(const char* kernel);
 
   const Stream& compute_;

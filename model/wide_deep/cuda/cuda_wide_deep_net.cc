@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& sha
 namespace cuda {
 namespace {
 
-// Of the keys of a largest batch, so many are unique rows before anything is known about the data.
+// Before the first batch, memory is reserved for one unique row in so many keys.
 constexpr size_t kRowsOfKeys = 4;
 
 Element ElementOf(MatmulPrecision precision) {
@@ -40,8 +40,8 @@ Element ElementOf(MatmulPrecision precision) {
 absl::Status CheckOptions(const NetOptions& options) {
   const double fraction = options.device_memory_fraction;
   if (fraction > 0 && fraction <= 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("device_memory_fraction is ", fraction, "; it must be above 0 and at most 1"));
+  return absl::InvalidArgumentError(absl::StrCat("device_memory_fraction is ", fraction,
+                                                 "; give a number above 0 and at most 1"));
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CudaWideDeepNet::Create(const WideDeep
 
 CudaWideDeepNet::~CudaWideDeepNet() {
   (void)cudaSetDevice(device_.ordinal);
-  // After a step that failed half way, copies may still use the blocks.
+  // A step that failed half way may have left copies that still use the blocks.
   for (const Stream* stream : {&up_, &compute_, &down_}) {
     if (stream->get() != nullptr) (void)cudaStreamSynchronize(stream->get());
   }
@@ -96,7 +96,7 @@ absl::Status CudaWideDeepNet::Prepare() {
     SLUICE_RETURN_IF_ERROR(constants_.Reserve(constants.size()));
     SLUICE_RETURN_IF_CUDA_ERROR(
         cudaMemcpy(constants_.data(), constants.data(), constants.size(), cudaMemcpyHostToDevice));
-    // cudaMemcpy may return before all is there, and our streams do not wait for its.
+    // cudaMemcpy may return before the copy has ended, and our streams do not wait for its stream.
     SLUICE_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
   }
   program_ =
@@ -122,8 +122,9 @@ absl::Status CudaWideDeepNet::Reserve(const StepShape& shape) {
   if (work <= reserved_[0] && out <= reserved_[1]) return absl::OkStatus();
   graphs_.Clear();
   reserved_ = {0, 0};
-  // An update may still read the gradients of the step before.
+  // An update may still read the gradients of the step before, which are about to be freed.
   SLUICE_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.get()));
+  // Batches ahead are only a gain in speed: their block is freed before a step is refused.
   const absl::Status status = ReserveBlocks(work, out);
   if (!absl::IsResourceExhausted(status) || !inputs_->GiveBack()) return status;
   return ReserveBlocks(work, out);
@@ -171,7 +172,7 @@ absl::Status CudaWideDeepNet::RunTraining(const StepShape& shape, const OutputLa
   }
   SLUICE_RETURN_IF_ERROR(RunPhase(kTrain + last, shape, dense));
   if (geo) return Download(last, out.result, out.result + sizeof(StepResult));
-  // [result, all other dense tensors][rows]
+  // The result, all other dense tensors and the rows are adjacent: one copy.
   if (rows == nullptr)
     return Download(last, out.result, out.rows + shape.rows * plan.row_dim * sizeof(float));
   SLUICE_RETURN_IF_ERROR(Download(last, out.result, out.small_end));
@@ -238,15 +239,15 @@ absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32
       inputs_->AddValues(input, MakeHeader(input, values.rows, dropout, weight_sum, scale)));
   const OutputLayout out(plan, shape);
   SLUICE_RETURN_IF_ERROR(train_span_.begin.Record(compute_));
-  // Of fp16 they are scaled on the way.
+  // Gradients of fp16 must be unscaled on the host, so they cannot go to the caller directly.
   const size_t row_bytes = input.num_rows * plan.row_dim * sizeof(float);
   const bool straight = !geo && precision_ != MatmulPrecision::kFp16 && row_bytes > 0 &&
                         host_memory_->Holds(gradients->rows, row_bytes);
   SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo,
                                      straight ? gradients->rows : nullptr, input.num_rows));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
-  inputs_->BringNext();  // before anything is waited for
-  // Of fp16 nothing is final before it is known that nothing overflowed.
+  inputs_->BringNext();  // before any wait, so that it runs beside this step
+  // With fp16 no gradient is final before the result says that nothing overflowed.
   gradients->weight_sum = weight_sum;
   const bool early = precision_ != MatmulPrecision::kFp16 && !geo;
   if (early) SLUICE_RETURN_IF_ERROR(TakeEarly(out, gradients));
@@ -311,10 +312,10 @@ absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradien
   skipped_.store(scaler_.skipped(), std::memory_order_relaxed);
   loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
   if (!scaler_.hopeless()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "fp16: steps overflow at loss scale ", scaler_.scale(),
-      ": weights or activations exceed what fp16 holds (65504), or are not finite; use bf16, or a "
-      "smaller learning rate"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("fp16: steps overflow at loss scale ", scaler_.scale(),
+                   ": weights or activations exceed the range of fp16 (65504), or are not finite; "
+                   "use bf16, or a smaller learning rate"));
 }
 
 absl::Status CudaWideDeepNet::ForwardPass(const NetInput& input, float* logits) {
@@ -355,7 +356,8 @@ absl::StatusOr<std::unique_ptr<TableDevice>> CudaWideDeepNet::MakeTableDevice(co
 
 absl::StatusOr<std::unique_ptr<ResidentRows>> CudaWideDeepNet::MakeResidentRows(size_t capacity) {
   if (shape_.row_dim() == 0) {
-    return absl::InvalidArgumentError("the network has no sparse table: no rows to keep");
+    return absl::InvalidArgumentError(
+        "the network has no sparse table, so there are no rows to keep; remove hot_row_cache");
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<TableDevice> device,
                           MakeTableDevice("strategy.a_sync_configs.hot_row_cache.rows"));

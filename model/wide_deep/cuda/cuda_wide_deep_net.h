@@ -1,21 +1,28 @@
 // The CUDA backend of wide_deep on one device.
 //
-// A step: the batch goes up and its keys are sorted (step_inputs.h), beside the step before when it
-// was announced; dense tensors and rows follow on the stream for copies; forward and backward run
-// on the compute stream; each layer's weight gradient comes down on a stream of its own when its
-// product ends; the call returns when all is down.
-// Rows may be read by slot from a block that stays (MakeResidentRows), and parameters from Geo's
-// local values (MakeGeoOptimizer), whose optimizer then runs here; graphs hold neither's address
-// but that of the dense tensors.
+// A step has these stages:
+// - The batch is uploaded and its keys are sorted (step_inputs.h). An announced batch does this
+//   while the step before it computes.
+// - Dense tensors and rows follow on the stream for copies.
+// - Forward and backward pass run on the compute stream.
+// - Each layer's weight gradient is downloaded on a stream of its own once its product has ended.
+// - The call returns when all downloads are done.
 //
-// Invariants: the same batch gives the same bits on the same device. Not those of DenseNet: bits
-// differ from the CPU's, a logit may differ in the last bits between batches, and gradient sums are
-// not cut at chunks (README.md).
+// Rows may stay on the device and be read by slot (MakeResidentRows). Parameters may be Geo's local
+// values (MakeGeoOptimizer), whose optimizer then runs on the device, too. Graphs hold the address
+// of the dense tensors, but not those of resident rows and of Geo's rows.
 //
-// Memory: device blocks bounded by options.device_memory_fraction, and pinned blocks; they grow
-// with the largest batch seen, a steady state allocates nothing.
+// Invariants:
+//   The same batch gives the same bits on the same device. The invariants of DenseNet do not hold:
+//   bits differ from the CPU's, a logit may differ in the last bits between batches, and gradient
+//   sums are not cut at chunks (README.md).
 //
-// Thread safety: one thread calls at a time; device_stats from any.
+// Memory:
+//   Device blocks, bounded by options.device_memory_fraction, and pinned blocks. They grow with the
+//   largest batch seen; a steady state allocates nothing.
+//
+// Thread safety:
+//   one thread calls at a time; device_stats may be called from any thread.
 #pragma once
 
 #include <array>
@@ -64,35 +71,38 @@ class CudaWideDeepNet : public DenseNet {
   CudaWideDeepNet(const WideDeepShape& shape, const NetOptions& options, MatmulPrecision precision,
                   CudaDeviceInfo device);
   absl::Status Prepare();
-  // TrainStep and Forward, but that after a failure copies may still be under way.
+  // TrainStep and Forward, except that copies may still be under way after a failure.
   absl::Status Train(const NetInput& input, uint64_t seed, uint32_t epoch, NetGradients* gradients);
   absl::Status ForwardPass(const NetInput& input, float* logits);
-  // Then nothing reads or writes the caller's memory.
+  // Waits until no copy reads or writes the caller's memory.
   void AwaitStreams();
-  // Room for work and output of a step, even if batches can go up no more ahead of their steps;
-  // forgets the graphs when a block may move.
+  // Makes room for the work and output of a step, if need be by giving back the block for batches
+  // ahead. Drops the graphs if a block may move.
   absl::Status Reserve(const StepShape& shape);
   absl::Status ReserveBlocks(size_t work, size_t output);
-  // dense: as StepMemory.
+  // dense: as in StepMemory.
   absl::Status RunPhase(size_t phase, const StepShape& shape, const char* dense);
-  // Bytes [begin, end) of the output come down when what is on `compute_` so far is done, then
-  // arrivals_[i].down is reached.
+  // Downloads bytes [begin, end) of the output once the work on `compute_` so far is done, and then
+  // records arrivals_[i].down.
   absl::Status Download(size_t i, size_t begin, size_t end);
-  // All parts of training, with the downloads of what each makes final; on Geo's values, of the
-  // result alone. rows: where the caller has the gradients of so many come down, null: with the
-  // rest.
+  // Launches all parts of training and, after each part, the download of the gradients that it
+  // makes final; on Geo's values only the result is downloaded. rows: where the gradients of
+  // `num_rows` rows are downloaded to directly; null: to the pinned output, like all others.
   absl::Status RunTraining(const StepShape& shape, const OutputLayout& out, const char* dense,
                            bool geo, float* rows, size_t num_rows);
-  // The step on no examples.
+  // The step on a batch without examples.
   absl::Status ZeroGradients(const NetInput& input, NetGradients* gradients);
-  // What a step on Geo's values leaves.
+  // Tells Geo's values where the step has left its gradients.
   void LeaveGradients(const OutputLayout& out, size_t num_rows, double scale);
   absl::StatusOr<std::unique_ptr<TableDevice>> MakeTableDevice(const char* advice);
-  // Waits for the gradients that come down before the rest, takes each and tells `ready`.
+  // Waits for each gradient that is downloaded before the last part, copies it to the caller and
+  // calls `ready`.
   absl::Status TakeEarly(const OutputLayout& out, NetGradients* gradients);
-  // Waits for the step, and counts its work: train_span_, and a sort that did not run ahead.
+  // Waits for the step and adds its time to busy_seconds_: train_span_, and the sort unless it ran
+  // ahead.
   absl::Status Synchronize(bool training);
-  // After a step whose result is down: whether it may be used.
+  // Updates the loss scale from the downloaded result, and sets gradients->skipped if the step
+  // overflowed.
   absl::Status CheckOverflow(const StepResult& result, NetGradients* gradients);
   StepMemory memory(const char* dense) const {
     return {inputs_->data(), work_.data(), output_.data(), dense};
@@ -102,11 +112,11 @@ class CudaWideDeepNet : public DenseNet {
   const NetOptions options_;
   const MatmulPrecision precision_;
   const CudaDeviceInfo device_;
-  DeviceMemory device_memory_;  // before the blocks
+  DeviceMemory device_memory_;  // declared before the blocks, which give memory back to it
   DeviceBlock constants_, work_, output_;
   PinnedBlock pinned_output_;
   const std::shared_ptr<PinnedMemory> host_memory_;
-  std::array<size_t, 2> reserved_ = {0, 0};  // bytes of work and output that are there
+  std::array<size_t, 2> reserved_ = {0, 0};  // bytes of work_ and output_
   Stream compute_, up_, down_;
   Span train_span_;
   struct Arrival {
@@ -119,8 +129,9 @@ class CudaWideDeepNet : public DenseNet {
   std::unique_ptr<StepInputs> inputs_;
   GraphCache graphs_;
   LossScaler scaler_;
-  DeviceGradients left_;  // of the last step on Geo's values
-  // Written by the calling thread, read by metrics; relaxed: figures, nothing is read through them.
+  DeviceGradients left_;  // by the last step on Geo's values
+  // Written by the calling thread and read by metrics. Relaxed: each figure stands alone and
+  // publishes no other memory.
   std::atomic<double> busy_seconds_{0}, loss_scale_{0};
   std::atomic<uint64_t> skipped_{0}, steps_ahead_{0};
   std::atomic<bool> no_room_ahead_{false};

@@ -18,13 +18,13 @@ float RateOf(const TableLayout::Column& column, uint64_t schedule_step) {
 
 bool IsAdam(const TableLayout::Column& column) { return column.optimizer.has_adam(); }
 
-// AdamStep's step and v_scale of rows with these counts: to [n][2].
+// Writes AdamStep's step and v_scale for rows with these update counts; to: [n][2].
 void FillAdam(const UpdateRule& rule, float rate, const uint64_t* counts, size_t n, float* to) {
   const auto fill = [&](uint64_t count, float* pair) {
     const AdamStep step = rule.StepAt(rate, count).adam;
     pair[0] = step.step, pair[1] = step.v_scale;
   };
-  // Many rows share few counts: each is computed once.
+  // Many rows usually share few counts, so each count is computed once.
   std::vector<float> by_count;
   const uint64_t most = n > 0 ? *std::max_element(counts, counts + n) : 0;
   if (most < n) {
@@ -71,9 +71,9 @@ absl::Status DeviceGeoOptimizer::Prepare(const NetPlan& plan,
   bool fits = dense.size() == plan.elements.size() &&
               plan.row_dim == (sparse_ == nullptr ? 0 : sparse_->dim());
   for (size_t i = 0; fits && i < dense.size(); ++i) fits = dense[i]->elements() == plan.elements[i];
-  if (!fits) return absl::InvalidArgumentError("Geo: the tables are not those of the network");
+  if (!fits) return absl::InvalidArgumentError("Geo: the tables' shapes differ from the network's");
   const InputLayout layout(plan, {});
-  dense_bytes_ = layout.sizes;  // what follows the last tensor
+  dense_bytes_ = layout.sizes;  // the tensors come first, and `sizes` follows the last one
   Places state;
   for (size_t i = 0; i < dense.size(); ++i) {
     Group group;
@@ -162,7 +162,7 @@ absl::Status DeviceGeoOptimizer::SetDense(const std::vector<const float*>& value
 size_t DeviceGeoOptimizer::RoomFor(size_t slots) const {
   const size_t slot_bytes = (2 * dim_ + state_dim_) * sizeof(float);
   const size_t held = row_local_->capacity() + row_base_->capacity() + row_state_->capacity();
-  // What comes and goes with steps and exchanges has the other half.
+  // The other half is left for the memory of steps and exchanges.
   const size_t fit = (held + device_->BytesLeft() / 2) / slot_bytes;
   return std::max(slots, std::min(slots_ + slots_ / 2, fit));
 }
@@ -244,7 +244,8 @@ void DeviceGeoOptimizer::ClipGlobalNorm(TableOps* ops) {
   ops->Norm(norm);
 }
 
-// Scales of rows lie in one place for all groups: kernels run in order.
+// All groups write their rows' scales to the same memory. Kernels run in order, so one group has
+// used its scales before the next group overwrites them.
 void DeviceGeoOptimizer::UpdateGroup(const Group& group, UpdateArgs args, TableOps* ops) {
   args.dim = group.dim;
   args.factor = gradients_.factor;
@@ -360,7 +361,7 @@ absl::Status DeviceGeoOptimizer::Merge(const uint32_t* slots, size_t n, const Ge
                                        const GeoExchange& server) {
   if (n != sent_rows_) {
     return absl::InternalError(
-        absl::StrCat("Geo: a merge of ", n, " rows after deltas of ", sent_rows_));
+        absl::StrCat("Geo: a merge of ", n, " rows after deltas of ", sent_rows_, " rows"));
   }
   SLUICE_RETURN_IF_ERROR(CheckSlots(slots, n, slots_));
   Places places;

@@ -1,10 +1,13 @@
-// GeoOptimizer on a device: steps read parameters there, the optimizer runs there on the gradients
-// that they leave; pulled rows go up, deltas come down, the server's values go up.
+// GeoOptimizer on a device. Steps read the parameters there, and the optimizer runs there on the
+// gradients that the steps leave. Pulled rows and the server's values are uploaded; deltas are
+// downloaded.
 //
-// Memory on the device: twice the dense tables and their state, 2 x dim + state floats a slot, and
-// what an exchange holds; room for slots grows by up to half.
+// Memory:
+//   On the device, the dense tables twice and their state; 2 x dim + state floats for each slot;
+//   and the deltas of an exchange. Room for slots grows by up to half.
 //
-// Thread safety: one thread.
+// Thread safety:
+//   one thread.
 #pragma once
 
 #include <memory>
@@ -20,8 +23,8 @@ namespace sluice::cuda {
 
 class DeviceGeoOptimizer : public GeoOptimizer {
  public:
-  // Layouts outlive the values; `sparse` may be null. `gradients`, which outlive them too, are what
-  // the network's last step left. As DenseNet::MakeGeoOptimizer.
+  // As DenseNet::MakeGeoOptimizer. `sparse` may be null. `gradients` are those that the network's
+  // last step left. Layouts and `gradients` must outlive the values.
   static absl::StatusOr<std::unique_ptr<GeoOptimizer>> Create(
       const NetPlan& plan, const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm, std::unique_ptr<TableDevice> device, DeviceGradients* gradients);
@@ -29,13 +32,14 @@ class DeviceGeoOptimizer : public GeoOptimizer {
   absl::Status SetDense(const std::vector<const float*>& values) override;
   absl::Status FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
                         const float* values) override;
-  // FAILED_PRECONDITION when the last step left no gradients for so many rows.
+  // FAILED_PRECONDITION unless the last step left gradients for exactly update.n rows.
   absl::Status Update(const GeoUpdate& update) override;
   absl::Status TakeDelta(const uint32_t* slots, size_t n, const GeoExchange& delta) override;
   absl::Status Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
                      const GeoExchange& server) override;
 
-  // What a step reads: [slots][dim], null before the first slot; tensors at InputLayout::dense.
+  // The values that a step reads. rows: [slots][dim], null before the first slot. dense: tensors at
+  // the offsets InputLayout::dense.
   const float* rows() const { return reinterpret_cast<const float*>(row_local_->data()); }
   const char* dense() const { return dense_local_->data(); }
   size_t slots() const { return slots_; }
@@ -45,8 +49,8 @@ class DeviceGeoOptimizer : public GeoOptimizer {
   struct Group {
     const TableLayout::Column* column = nullptr;
     uint64_t dim = 0, clip_row = 0;
-    size_t at = 0;        // dense: bytes, in dense_local_ and dense_base_
-    size_t state_at = 0;  // dense: bytes, in dense_state_
+    size_t at = 0;        // dense: byte offset in dense_local_ and dense_base_
+    size_t state_at = 0;  // dense: byte offset in dense_state_
     bool clips_rows() const { return column->rule->clip_row_norm() > 0 && clip_row > 0; }
     uint64_t clip_rows(uint64_t n) const {
       return clips_rows() ? (n * dim + clip_row - 1) / clip_row : 0;
@@ -60,12 +64,12 @@ class DeviceGeoOptimizer : public GeoOptimizer {
         device_(std::move(device)),
         gradients_(*gradients) {}
   absl::Status Prepare(const NetPlan& plan, const std::vector<const TableLayout*>& dense);
-  // The state of fresh dense tensors, and of a fresh row, goes up.
+  // Uploads the optimizer state of fresh dense tensors and of a fresh row.
   absl::Status InitState();
-  // Slots to reserve when `slots` are needed: half as many again as there are, while half of what
-  // is left has room for them in all three blocks.
+  // Slots to reserve when `slots` are needed: 1.5 times the current number if half of the free
+  // memory has room for it in all three blocks, else fewer, but at least `slots`.
   size_t RoomFor(size_t slots) const;
-  // DATA_LOSS, once and for all, when rows are gone.
+  // DATA_LOSS, now and in every later call, if growing has lost the rows.
   absl::Status ReserveSlots(size_t slots);
   absl::Status ReserveWork(size_t rows);
   void ClipGlobalNorm(TableOps* ops);
@@ -73,12 +77,12 @@ class DeviceGeoOptimizer : public GeoOptimizer {
   void UpdateRows(const GeoUpdate& update, const uint32_t* slots,
                   const std::vector<const float*>& adam, TableOps* ops);
   void UpdateDense(const GeoUpdate& update, TableOps* ops);
-  // Between the caller's tensors and a block of dense values.
+  // Copy between the caller's tensors and a block of dense values.
   void PackDense(const std::vector<const float*>& values, char* to) const;
   void UnpackDense(const char* from, const std::vector<float*>& values) const;
 
   const TableLayout* const sparse_;
-  const double clip_global_norm_;  // 0: none
+  const double clip_global_norm_;  // 0: no clipping
   const std::unique_ptr<TableDevice> device_;
   DeviceGradients& gradients_;
   size_t dim_ = 0, state_dim_ = 0;
@@ -86,13 +90,13 @@ class DeviceGeoOptimizer : public GeoOptimizer {
   size_t dense_bytes_ = 0;
   std::unique_ptr<TableBlock> dense_local_, dense_base_, dense_state_;
   size_t slots_ = 0;
-  absl::Status lost_;  // OK: rows are what they should be
+  absl::Status lost_;                                             // not OK: the rows are lost
   std::unique_ptr<TableBlock> row_local_, row_base_, row_state_;  // [slots][dim or state_dim]
   std::unique_ptr<TableBlock> row_initial_;                       // [state_dim]
-  std::unique_ptr<TableBlock> sent_;  // of the last TakeDelta: [dense block][rows]
+  std::unique_ptr<TableBlock> sent_;  // deltas of the last TakeDelta: [dense block][rows]
   size_t sent_rows_ = 0;
   std::unique_ptr<TableBlock> work_;        // [global norm's factor][partial sums][scales of rows]
-  size_t partials_at_ = 0, scales_at_ = 0;  // bytes
+  size_t partials_at_ = 0, scales_at_ = 0;  // byte offsets in work_
 };
 
 }  // namespace sluice::cuda

@@ -14,8 +14,9 @@ absl::Status CheckSlots(const uint32_t* slots, size_t n, size_t capacity) {
   const uint32_t* const bad =
       std::find_if(slots, slots + n, [capacity](uint32_t slot) { return slot >= capacity; });
   if (bad == slots + n) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("slot ", *bad, " of row ", bad - slots, ": there are ",
-                                            capacity, " slots on the device"));
+  return absl::OutOfRangeError(absl::StrCat("slot ", *bad, " of row ", bad - slots,
+                                            " does not exist: there are ", capacity,
+                                            " slots on the device"));
 }
 
 absl::StatusOr<std::unique_ptr<ResidentRows>> DeviceResidentRows::Create(
@@ -23,7 +24,7 @@ absl::StatusOr<std::unique_ptr<ResidentRows>> DeviceResidentRows::Create(
   std::unique_ptr<DeviceResidentRows> rows(
       new DeviceResidentRows(std::move(device), capacity, dim));
   rows->block_ = rows->device_->NewBlock("rows kept on the device");
-  // Never empty: a step tells resident rows by their address.
+  // Never empty, since a step recognises resident rows by an address that is not null.
   SLUICE_RETURN_IF_ERROR(
       rows->block_->Reserve(std::max<size_t>(capacity, 1) * dim * sizeof(float), /*keep=*/false));
   return rows;

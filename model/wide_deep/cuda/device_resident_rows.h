@@ -1,9 +1,11 @@
-// ResidentRows on a device: one block of slots that does not move. Also what a step reads of values
-// that are on the device already.
+// ResidentRows on a device: one block of slots that does not move. Also finds the values on the
+// device that a step reads instead of bringing them.
 //
-// Memory: capacity x dim floats, from the start.
+// Memory:
+//   capacity x dim floats, all allocated by Create.
 //
-// Thread safety: one thread.
+// Thread safety:
+//   one thread.
 #pragma once
 
 #include <memory>
@@ -16,7 +18,7 @@ namespace sluice::cuda {
 
 class DeviceResidentRows : public ResidentRows {
  public:
-  // dim: floats of a row, above 0.
+  // dim: floats of a row. REQUIRES: dim > 0.
   static absl::StatusOr<std::unique_ptr<ResidentRows>> Create(std::unique_ptr<TableDevice> device,
                                                               size_t capacity, size_t dim);
   size_t capacity() const override { return capacity_; }
@@ -31,16 +33,16 @@ class DeviceResidentRows : public ResidentRows {
   std::unique_ptr<TableBlock> block_;
 };
 
-// Values that a step does not bring; null: it does.
+// Values that a step finds on the device; null: the step brings them.
 struct OnDevice {
   const float* rows = nullptr;  // [slots][dim]
   const char* dense = nullptr;  // at InputLayout::dense
 };
-// OUT_OF_RANGE when a slot of the input is not there. REQUIRES: its `resident` and `geo` are of
-// these classes.
+// OUT_OF_RANGE if a slot of the input does not exist. REQUIRES: input.resident is a
+// DeviceResidentRows or null, and input.geo is a DeviceGeoOptimizer or null.
 absl::StatusOr<OnDevice> ValuesOnDevice(const NetInput& input);
 
-// OUT_OF_RANGE names the first of slots, [n], that is not below `capacity`.
+// OUT_OF_RANGE names the first of slots [n] that is not below `capacity`.
 absl::Status CheckSlots(const uint32_t* slots, size_t n, size_t capacity);
 
 }  // namespace sluice::cuda

@@ -1,4 +1,4 @@
-// From an Element at run time to its type.
+// Calls a template for the type of an Element that is only known at run time.
 #pragma once
 
 #include "model/net/cuda/half_types.h"
@@ -6,7 +6,7 @@
 
 namespace sluice::cuda {
 
-// body(T{}) for the type of `element`.
+// Calls body(T{}) with the type T of `element`.
 template <typename Body>
 void WithType(Element element, const Body& body) {
   switch (element) {

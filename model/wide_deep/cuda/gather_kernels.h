@@ -1,6 +1,8 @@
-// Embedding gather, pooling and concatenation: one element of the deep input.
+// Embedding gather, pooling and concatenation, for one element of the deep input. The .cu file
+// loops over the grid; tests loop on the host.
 //
-// Thread safety: pure functions; the .cu loops over the grid, tests loop on the host.
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include "model/net/cuda/half_types.h"
@@ -8,8 +10,8 @@
 
 namespace sluice::cuda {
 
-// Deep input of example i, column c: the pooled embedding of its slot, or a number; 0 in padding
-// (i >= n or c >= deep_inputs). Keys are added in order, as on the CPU.
+// Deep input of example i in column c: an element of a slot's pooled embedding, or a number; 0 in
+// padding (i >= n or c >= deep_inputs). Keys are added in order, as on the CPU.
 SLUICE_HD inline float DeepInput(const NetView& net, const BatchView& batch, uint32_t i,
                                  uint32_t c) {
   if (i >= batch.header->n || c >= net.deep_inputs) return 0.0f;

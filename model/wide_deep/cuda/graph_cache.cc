@@ -25,7 +25,7 @@ absl::Status GraphCache::Capture(const Stream& stream, const std::function<absl:
       cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
   absl::Status status = enqueue();
   cudaGraph_t graph = nullptr;
-  // Ends the capture whatever became of it.
+  // Even a failed capture must be ended, or the stream would stay in capture mode.
   status.Update(CudaStatus(cudaStreamEndCapture(stream.get(), &graph), "cudaStreamEndCapture"));
   if (status.ok()) {
     status = CudaStatus(cudaGraphInstantiate(exec, graph, 0), "cudaGraphInstantiate");

@@ -1,12 +1,14 @@
-// CUDA graphs of steps: what is put on the streams for the same phase and shape a second time is
-// captured and from then on launched as one graph.
+// CUDA graphs of steps. The work of a phase and shape is captured when it is enqueued for the
+// second time, and from then on launched as one graph.
 //
-// Invariants: a graph holds the addresses it was captured with: those of its key, and others; Clear
-// when one of the others changes. The first time runs without capture, so that modules are loaded
-// and plans made outside of it. At most kMaxEntries keys are known, the least recently used goes; a
-// graph that runs then ends first.
+// Invariants:
+//   A graph holds the addresses that it was captured with: those in its key, and others. The owner
+//   calls Clear when one of the others changes. The first time runs without capture, since modules
+//   are loaded and plans are made then. At most kMaxEntries keys are kept; the least recently used
+//   one is dropped. A dropped graph that still runs ends first.
 //
-// Thread safety: one thread.
+// Thread safety:
+//   one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,7 +22,7 @@
 
 namespace sluice::cuda {
 
-// Pieces of a step that are captured apart; kTrain + i is part i of training.
+// Parts of a step that are captured separately; kTrain + i is part i of training.
 enum StepPhase : size_t { kIndex, kForward, kTrain };
 
 struct GraphKey {
@@ -37,11 +39,11 @@ class GraphCache {
  public:
   static constexpr size_t kMaxEntries = 128;
 
-  // enqueue: puts the work on `stream`; a function of `key`.
+  // Runs the work that `enqueue` puts on `stream`. The work must depend on `key` only.
   absl::Status Run(const GraphKey& key, const Stream& stream,
                    const std::function<absl::Status()>& enqueue);
   void Clear() { entries_.clear(); }
-  uint64_t launches() const { return launches_; }  // of graphs
+  uint64_t launches() const { return launches_; }  // graphs launched so far
 
  private:
   struct Entry {
@@ -53,7 +55,7 @@ class GraphCache {
     Entry& operator=(const Entry&) = delete;
 
     const GraphKey key;
-    cudaGraphExec_t graph = nullptr;  // null: seen once
+    cudaGraphExec_t graph = nullptr;  // null: enqueued once, not captured yet
   };
 
   static absl::Status Capture(const Stream& stream, const std::function<absl::Status()>& enqueue,

@@ -1,6 +1,6 @@
-// Launches of the kernels, for plain C++: what the .cu files define. Arguments as in step_ops.h.
+// Launches the kernels of the .cu files from plain C++. Arguments are as in step_ops.h.
 //
-// Each returns at once; cudaGetLastError tells of a launch that failed.
+// Each call returns at once; cudaGetLastError reports a failed launch.
 //
 // Thread safety:
 //   safe.

@@ -8,7 +8,7 @@
 namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 namespace {
 
-constexpr uint32_t kColumns = 32;  // of a block of column sums
+constexpr uint32_t kColumns = 32;  // columns that a block sums
 constexpr uint32_t kFinishThreads = 64;
 
 template <typename T>
@@ -35,7 +35,7 @@ __global__ void BiasReluKernel(BiasReluArgs args) {
   }
 }
 
-// A warp an example.
+// One warp computes one example.
 template <typename T>
 __global__ void LogitKernel(NetView net, BatchView batch, LogitInput<T> in, float* logits,
                             double* losses, float* d_logits) {
@@ -54,8 +54,8 @@ __global__ void LogitKernel(NetView net, BatchView batch, LogitInput<T> in, floa
   }
 }
 
-// A block: kColumns columns of one slice, kSliceLanes threads a column. grid: [column blocks,
-// slices].
+// A block sums kColumns columns of one slice, with kSliceLanes threads for each column. Grid:
+// [column blocks, slices].
 template <typename Op>
 __global__ void ColumnSumsKernel(Op op, const StepHeader* header, uint32_t rows, uint32_t columns,
                                  uint32_t ld, double* partials) {

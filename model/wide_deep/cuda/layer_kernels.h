@@ -1,12 +1,16 @@
-// What is between the matrix products: bias + ReLU + dropout forward; their backward together with
-// the column sums that are the gradients of biases, output layer and wide part.
+// The work between the matrix products: bias, ReLU and dropout in the forward pass; their backward
+// pass, together with the column sums that are the gradients of biases, output layer and wide part.
 //
-// Invariants: a column sum is cut in slices of kSliceRows rows; inside a slice kSliceLanes threads
-// add every kSliceLanes-th row and are then added in order; slices are added in order. All in
-// double: the sum depends on the batch only. Shapes: B examples padded to `rows` rows; matrices are
-// row major with `ld` elements a row.
+// Invariants:
+//   A column sum is cut into slices of kSliceRows rows. Inside a slice each of kSliceLanes threads
+//   adds every kSliceLanes-th row; the threads' sums are then added in order, and so are the
+//   slices' sums. All sums are in double, so they depend on the batch only.
 //
-// Thread safety: pure functions on elements of their own.
+// Shapes:
+//   B examples are padded to `rows` rows; matrices are row major with `ld` elements a row.
+//
+// Thread safety:
+//   pure functions on elements of their own.
 #pragma once
 
 #include "model/net/cuda/half_types.h"
@@ -15,9 +19,10 @@
 namespace sluice::cuda {
 
 constexpr uint32_t kSliceRows = 256;
-constexpr uint32_t kSliceLanes = 8;  // threads a column in a slice
+constexpr uint32_t kSliceLanes = 8;  // threads for each column of a slice
 
-// Weights [in][out] as operands: to[in][ld], columns from `out` on are 0.
+// Converts an element of weights [in][out] to an operand in to[in][ld]; columns from `out` on are
+// 0.
 template <typename T>
 SLUICE_HD inline void ConvertWeight(const float* weights, uint32_t out, uint32_t row, uint32_t c,
                                     uint32_t ld, T* to, uint32_t* overflow) {
@@ -25,8 +30,9 @@ SLUICE_HD inline void ConvertWeight(const float* weights, uint32_t out, uint32_t
   Store(value, to + static_cast<uint64_t>(row) * ld + c, overflow);
 }
 
-// Units (2 * pair, + 1) of example i of a hidden layer (0-based): h = dropout(ReLU(z + bias)), 0
-// for padding. z: [rows][ld_z]; h: [rows][ld_h], the same place when T is float.
+// Computes units 2 * pair and 2 * pair + 1 of example i in hidden layer `layer` (0-based):
+// h = dropout(ReLU(z + bias)), 0 for padding. z: [rows][ld_z]; h: [rows][ld_h]. When T is float,
+// z and h are the same memory.
 template <typename T>
 SLUICE_HD inline void BiasReluPair(const StepHeader& header, const uint64_t* example_id,
                                    uint32_t layer, bool training, const float* bias, uint32_t units,
@@ -42,7 +48,7 @@ SLUICE_HD inline void BiasReluPair(const StepHeader& header, const uint64_t* exa
     float value = 0.0f;
     if (real && u < units) {
       value = z[static_cast<uint64_t>(i) * ld_z + u] + bias[u];
-      if (value < 0.0f) value = 0.0f;  // NaN stays
+      if (value < 0.0f) value = 0.0f;  // the comparison keeps NaN
       value = factors[side] == 0.0f ? 0.0f : value * factors[side];
     }
     Store(value, h + static_cast<uint64_t>(i) * ld_h + u, overflow);
@@ -50,11 +56,11 @@ SLUICE_HD inline void BiasReluPair(const StepHeader& header, const uint64_t* exa
 }
 
 // ------------------------------------------------------------------ backward, with column sums
-// An operation computes element (i, j), stores what it must, and adds to sums[kSums]; Pad is called
-// for rows and columns of padding.
+// An operation's Run computes and stores element (i, j) and adds to sums[kSums]. Pad is called for
+// rows and columns of padding.
 
-// From the loss to the last hidden layer: dz = h > 0 ? w * g * scale : 0. Sums: dz (the layer's
-// bias gradient) and g * h (the output layer's weight gradient).
+// Backward pass from the loss to the last hidden layer: dz = h > 0 ? w * g * scale : 0. Sums: dz
+// (the layer's bias gradient) and g * h (the output layer's weight gradient).
 template <typename T>
 struct OutputBackward {
   static constexpr uint32_t kSums = 2;
@@ -79,8 +85,8 @@ struct OutputBackward {
   }
 };
 
-// From the product dz(l + 1) x W^T to dz(l) = h > 0 ? product * scale : 0. Sums: dz. `product` and
-// dz are the same place when T is float.
+// Backward pass from product = dz(l + 1) x W^T to dz(l) = h > 0 ? product * scale : 0. Sums: dz.
+// When T is float, `product` and dz are the same memory.
 template <typename T>
 struct HiddenBackward {
   static constexpr uint32_t kSums = 1;
@@ -102,7 +108,8 @@ struct HiddenBackward {
   }
 };
 
-// Columns: the wide numbers (g * x), then g (both biases), then the weighted loss.
+// The columns are g * x for each wide number, then g (the gradient of both biases), then the
+// weighted loss.
 struct WideBackward {
   static constexpr uint32_t kSums = 1;
   const float* d_logits;  // [n]
@@ -122,8 +129,8 @@ struct WideBackward {
   SLUICE_HD void Pad(uint32_t, uint32_t) const {}
 };
 
-// One lane of one slice: rows slice * kSliceRows + lane, + kSliceLanes, ... of column j, at most to
-// `rows` (padded); n are real, and `columns` of `ld`. Adds nothing for padding.
+// One lane of one slice: rows slice * kSliceRows + lane, + kSliceLanes, ... of column j, below
+// `rows`. Rows from n on and columns from `columns` on are padding, which adds nothing.
 template <typename Op>
 SLUICE_HD inline void SliceLane(const Op& op, uint32_t n, uint32_t rows, uint32_t columns,
                                 uint32_t slice, uint32_t lane, uint32_t j, double* sums) {
@@ -141,7 +148,7 @@ SLUICE_HD inline void SliceLane(const Op& op, uint32_t n, uint32_t rows, uint32_
 
 SLUICE_HD inline uint32_t Slices(uint32_t rows) { return (rows + kSliceRows - 1) / kSliceRows; }
 
-// partials: [slices][width], the slices' sums of column j.
+// Adds the slices' sums of column j. partials: [slices][width].
 SLUICE_HD inline double FinishSum(const double* partials, uint32_t slices, uint32_t width,
                                   uint32_t j) {
   double sum = 0.0;
@@ -149,7 +156,8 @@ SLUICE_HD inline double FinishSum(const double* partials, uint32_t slices, uint3
   return sum;
 }
 
-// Where the sums of OutputBackward and HiddenBackward go: columns [0, split) and from split on.
+// The targets of the sums of OutputBackward and HiddenBackward: columns [0, split) go to `first`,
+// the others to `second`.
 struct SumTargets {
   float* first;   // [split]
   float* second;  // [width - split]
@@ -163,7 +171,7 @@ SLUICE_HD inline void WriteSum(const SumTargets& to, uint32_t j, double sum) {
   }
 }
 
-// Where the sums of WideBackward go; null where the network has no such part.
+// The targets of the sums of WideBackward; null where the network lacks the part.
 struct WideTargets {
   float* weight;       // [num_wide_numeric]
   float* bias;         // [1]

@@ -1,9 +1,11 @@
-// Output layer, wide part, log loss and its gradient of one example, on kWarp lanes.
+// Output layer, wide part, log loss and its gradient for one example, on kWarp lanes.
 //
-// Invariants: a lane takes every kWarp-th term; lanes are added as a tree (lane ^ 16, 8, 4, 2, 1),
-// in double.
+// Invariants:
+//   Each lane takes every kWarp-th term. The lanes are added in double as a tree (lane ^ 16, 8, 4,
+//   2, 1).
 //
-// Thread safety: pure functions.
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include "model/net/cuda/half_types.h"
@@ -14,7 +16,7 @@ namespace sluice::cuda {
 
 constexpr uint32_t kWarp = 32;
 
-// Values that the logit needs beside the batch; null where the network has no such part.
+// The values that the logit needs besides the batch; null where the network lacks the part.
 template <typename T>
 struct LogitInput {
   const T* h;                // [rows][ld]: last hidden layer
@@ -25,7 +27,7 @@ struct LogitInput {
   uint32_t units, ld;
 };
 
-// Terms lane, lane + 32, ... of example i.
+// The sum of terms lane, lane + kWarp, ... of example i.
 template <typename T>
 SLUICE_HD inline double LogitLane(const NetView& net, const BatchView& batch,
                                   const LogitInput<T>& in, uint32_t i, uint32_t lane) {
@@ -54,7 +56,7 @@ SLUICE_HD inline float FinishLogit(const LogitInput<T>& in, double sum) {
   return static_cast<float>(sum);
 }
 
-// loss: weighted. d_logit: gradient of the mean loss times the loss scale.
+// loss: weighted. d_logit: gradient of the mean loss, times the loss scale.
 SLUICE_HD inline void LossOfLogit(float logit, float label, float weight, double gradient_factor,
                                   double* loss, float* d_logit) {
   *loss = weight * LogLossOf(logit, label);

@@ -1,12 +1,14 @@
-// Backward scatter: the gradient of each unique row, as sums over the cells that touch it, without
-// atomics.
+// Backward scatter without atomics: the gradient of each unique row is a sum over the cells that
+// touch the row.
 //
-// The sorted keys (sort_kernels.h) are cut in chunks of kChunk. A thread walks one chunk for one
-// column of the row (SumChunk): rows that lie in the chunk are finished there; a row that reaches
-// over a border leaves its part in heads (begun before the chunk) or tails (begun in it). FinishRow
-// adds the parts of such rows in order, in double, and writes 0 for rows that no key touches.
+// The sorted keys (sort_kernels.h) are cut into chunks of kChunk. A thread walks one chunk for one
+// column of the rows (SumChunk). It finishes rows that lie inside the chunk. A row that crosses a
+// border leaves its part in heads (if it began before the chunk) or in tails (if it began in the
+// chunk). FinishRow adds the parts of such rows in order, in double, and writes 0 for rows that no
+// key touches.
 //
-// Thread safety: pure functions on elements of their own.
+// Thread safety:
+//   pure functions on elements of their own.
 #pragma once
 
 #include "model/wide_deep/cuda/step_view.h"
@@ -29,7 +31,7 @@ struct RowGradientView {
   float* gradient;  // [U][row_dim]
 };
 
-// What one key of a cell adds to column j of its row.
+// The gradient that one key of a cell adds to column j of its row.
 SLUICE_HD inline float CellGradient(const NetView& net, const BatchView& batch,
                                     const RowGradientView& view, uint32_t cell, uint32_t j) {
   const uint32_t example = cell / net.num_slots, s = cell - example * net.num_slots;

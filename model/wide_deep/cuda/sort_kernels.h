@@ -1,11 +1,13 @@
-// Stable radix sort of the batch's keys by unique row: which cells touch a row, in batch order.
+// Stable radix sort of the batch's keys by unique row. The result lists the cells that touch each
+// row, in batch order.
 //
-// kSortBits bits a pass, least significant first. A tile of kSortTile keys belongs to a block of
-// kSortThreads threads, each with kSortItems keys in a row. A pass: count the digits of each tile;
-// scan the counts (digit major); place. Each thread counts and places its keys one after another,
-// so the order is that of the keys and nothing is atomic.
+// A pass sorts by kSortBits bits, the least significant first. Each block of kSortThreads threads
+// has a tile of kSortTile keys; each thread has kSortItems consecutive keys. A pass counts the
+// digits of each tile, scans the counts (digit major) and places the keys. Each thread counts and
+// places its keys one after another, so equal keys keep their order and nothing is atomic.
 //
-// Thread safety: functions of one thread of a block; the calls of a phase touch different memory.
+// Thread safety:
+//   each function is called by one thread of a block; the calls of a phase touch different memory.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,8 @@ constexpr uint32_t kSortDigits = 1u << kSortBits;
 constexpr uint32_t kSortThreads = 128;
 constexpr uint32_t kSortItems = 16;
 constexpr uint32_t kSortTile = kSortThreads * kSortItems;
-// Counters of a digit; not a multiple of the banks, for threads that each scan a digit.
+// Distance between the counters of two digits. It is not a multiple of the number of memory banks,
+// so threads that each scan a digit do not collide.
 constexpr uint32_t kSortStride = kSortThreads + 2;
 
 SLUICE_HD inline uint32_t SortTiles(uint32_t keys) { return (keys + kSortTile - 1) / kSortTile; }
@@ -33,7 +36,7 @@ SLUICE_HD inline uint32_t DigitOf(uint32_t row, uint32_t pass) {
   return (row >> (pass * kSortBits)) & (kSortDigits - 1);
 }
 
-// cells[k] = the cell (example * num_slots + slot) of key k, for one cell.
+// Sets cells[k] = cell for each key k of the cell (example * num_slots + slot).
 SLUICE_HD inline void ExpandCell(const uint32_t* key_offsets, uint32_t cell, uint32_t* cells) {
   for (uint32_t k = key_offsets[cell]; k < key_offsets[cell + 1]; ++k) cells[k] = cell;
 }
@@ -46,7 +49,7 @@ SLUICE_HD inline void CountKeys(const uint32_t* rows, uint32_t keys, uint32_t pa
     ++counters[DigitOf(rows[k], pass) * kSortStride + thread];
 }
 
-// Replaces the counters of a digit by the sums of those before; returns the tile's count.
+// Replaces each counter of a digit by the sum of the counters before it; returns the tile's count.
 SLUICE_HD inline uint32_t ScanDigit(uint32_t digit, uint16_t* counters) {
   uint32_t sum = 0;
   for (uint32_t t = 0; t < kSortThreads; ++t) {
@@ -58,8 +61,8 @@ SLUICE_HD inline uint32_t ScanDigit(uint32_t digit, uint16_t* counters) {
   return sum;
 }
 
-// Places the thread's keys. counters: after ScanDigit; first: [kSortDigits], where the tile's keys
-// of a digit go.
+// Places the thread's keys. counters: after ScanDigit. first: [kSortDigits], the position of the
+// tile's first key of each digit.
 SLUICE_HD inline void PlaceKeys(const uint32_t* rows, const uint32_t* cells, uint32_t keys,
                                 uint32_t pass, uint32_t tile, uint32_t thread,
                                 const uint32_t* first, uint16_t* counters, uint32_t* out_rows,
@@ -73,8 +76,8 @@ SLUICE_HD inline void PlaceKeys(const uint32_t* rows, const uint32_t* cells, uin
   }
 }
 
-// The scan of counts [kSortDigits][tiles] by `threads` threads of one block: each sums its stretch,
-// the sums are scanned, each writes its stretch.
+// The scan of counts [kSortDigits][tiles] by `threads` threads of one block: each thread sums its
+// stretch of the counts, the sums are scanned, and each thread then writes its stretch.
 SLUICE_HD inline uint32_t StretchBegin(uint32_t count, uint32_t threads, uint32_t thread) {
   const uint32_t each = (count + threads - 1) / threads, begin = each * thread;
   return begin < count ? begin : count;
@@ -92,7 +95,7 @@ SLUICE_HD inline void ScanStretch(uint32_t* counts, uint32_t begin, uint32_t end
   }
 }
 
-// The first position whose row is at least `row`, in sorted rows.
+// The first position in the sorted rows whose row is at least `row`.
 SLUICE_HD inline uint32_t FirstOfRow(const uint32_t* rows, uint32_t keys, uint32_t row) {
   uint32_t begin = 0, end = keys;
   while (begin < end) {

@@ -21,7 +21,7 @@ __device__ void ClearCounters(uint16_t* counters) {
   for (uint32_t d = 0; d < kSortDigits; ++d) counters[d * kSortStride + threadIdx.x] = 0;
 }
 
-// A block a tile.
+// Each block counts one tile.
 __global__ void CountKernel(SortArgs args) {
   __shared__ uint16_t counters[kSortDigits * kSortStride];
   ClearCounters(counters);
@@ -31,7 +31,7 @@ __global__ void CountKernel(SortArgs args) {
     args.counts[threadIdx.x * gridDim.x + blockIdx.x] = ScanDigit(threadIdx.x, counters);
 }
 
-// One block.
+// Runs as a single block.
 __global__ void ScanKernel(uint32_t* counts, uint32_t count) {
   __shared__ uint32_t sums[kScanThreads];
   const uint32_t begin = StretchBegin(count, kScanThreads, threadIdx.x);
@@ -47,7 +47,8 @@ __global__ void ScanKernel(uint32_t* counts, uint32_t count) {
   ScanStretch(counts, begin, end, threadIdx.x > 0 ? sums[threadIdx.x - 1] : 0);
 }
 
-// A block a tile.
+// Each block places the keys of one tile. It counts them again, since the counters of
+// CountKernel were in shared memory.
 __global__ void PlaceKernel(SortArgs args) {
   __shared__ uint16_t counters[kSortDigits * kSortStride];
   __shared__ uint32_t first[kSortDigits];
@@ -71,7 +72,8 @@ __global__ void FindRowsKernel(const StepHeader* header, const uint32_t* sorted_
     row_begin[row] = FirstOfRow(sorted_rows, header->keys, static_cast<uint32_t>(row));
 }
 
-// A thread an element of the deep input, columns first.
+// Each thread gathers one element of the deep input; neighbouring threads have neighbouring
+// columns.
 template <typename T>
 __global__ void GatherKernel(NetView net, BatchView batch, uint32_t rows, uint32_t ld, T* to,
                              uint32_t* overflow) {

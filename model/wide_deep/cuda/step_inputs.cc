@@ -37,10 +37,11 @@ absl::Status StepInputs::Begin(const NetInput& input, bool training) {
   if (training) staged_ = {};
   if (ahead_) {
     current_ = other();
-    in_flight_ = false;  // the last step, which read the block that is now the other one, has ended
+    in_flight_ = false;  // the last step has ended; it read the block that is now the other one
     ++steps_ahead_;
     return absl::OkStatus();
   }
+  // The other block may hold the memory that this one needs: free it and try again.
   const absl::Status status = Stage(current_, input, training);
   if (!absl::IsResourceExhausted(status) || !GiveBack()) return status;
   return Stage(current_, input, training);
@@ -49,6 +50,7 @@ absl::Status StepInputs::Begin(const NetInput& input, bool training) {
 absl::Status StepInputs::AddValues(const NetInput& input, const StepHeader& header) {
   const InputLayout layout(plan_, ShapeOf(*input.batch, input.num_rows));
   char* const to = device_.pinned(current_);
+  // Uploads are asynchronous: the dense tensors are on their way while the rows are being copied.
   SLUICE_RETURN_IF_ERROR(device_.Upload(current_, FillDense(plan_, layout, input, threads_, to)));
   NetInput rest = input;
   const size_t bytes = plan_.row_dim * input.num_rows * sizeof(float);
@@ -68,6 +70,7 @@ void StepInputs::BringNext() {
   if (!CheckBatch(shape_, *next.batch).ok() || !CheckSize(*next.batch, next.num_rows).ok()) return;
   if (next.row_index == nullptr && !next.batch->keys.empty()) return;
   staged_ = {};
+  // An earlier batch ahead may still be on its way to the block that is about to be overwritten.
   if (in_flight_ && !device_.Wait().ok()) return;
   in_flight_ = true;
   NetInput input;
@@ -83,7 +86,7 @@ bool StepInputs::GiveBack() {
   if (alone_) return false;
   alone_ = true;
   staged_ = {};
-  (void)device_.Wait();  // what failed is told by the step
+  (void)device_.Wait();  // the step reports the failure
   in_flight_ = false;
   device_.Release(other());
   return true;

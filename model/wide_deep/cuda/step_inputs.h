@@ -1,14 +1,17 @@
-// The blocks of input of a network: two, so that the batch of the next step goes up and its keys
-// are sorted while the step before computes on the other block.
+// The two blocks of input of a network. While a step computes on one block, the batch of the next
+// step is uploaded to the other block and its keys are sorted there.
 //
-// Invariants: a step reads the current block, which nothing else touches before it has ended; the
-// other one holds the batch that was brought up ahead, if any. A batch is known by its addresses,
-// which stay its own because `staged_` holds it.
+// Invariants:
+//   A step reads the current block, which nothing else touches until the step has ended. The other
+//   block holds the batch that was uploaded ahead, if any. A batch is recognised by its addresses;
+//   `staged_` keeps the batch alive, so no other batch can have them.
 //
-// Memory: the second block is taken with the first batch that is announced, and given back for good
-// when the device has no room for both.
+// Memory:
+//   the second block is allocated with the first announced batch, and freed for good when the
+//   device has no room for both.
 //
-// Thread safety: one thread.
+// Thread safety:
+//   one thread.
 #pragma once
 
 #include <cstdint>
@@ -20,28 +23,29 @@
 
 namespace sluice::cuda {
 
-// What the blocks, 0 and 1, need of a device. On the device: CudaInputDevice; in tests the same
-// calls run on the host. Copies up run in order, sorts run in order, each beside the steps.
+// The calls that blocks 0 and 1 make to a device. CudaInputDevice runs them on the device; tests
+// run them on the host. Uploads run in order and sorts run in order; both run beside the steps.
 class InputDevice {
  public:
   virtual ~InputDevice() = default;
-  // Room for `up_bytes` of pinned memory and `bytes` on the device. Contents and addresses may
-  // change. RESOURCE_EXHAUSTED names wanted and limit. REQUIRES: no work in flight uses the block.
+  // Makes room for `up_bytes` of pinned memory and `bytes` on the device. Contents and addresses
+  // may change. RESOURCE_EXHAUSTED names the wanted size and the limit. REQUIRES: no work in flight
+  // uses the block.
   virtual absl::Status Reserve(size_t block, size_t up_bytes, size_t bytes) = 0;
-  // Gives its memory back. REQUIRES: as above.
+  // Frees the block's memory. REQUIRES: no work in flight uses the block.
   virtual void Release(size_t block) = 0;
   virtual char* pinned(size_t block) const = 0;
   virtual char* data(size_t block) const = 0;
-  // Of the block, from pinned memory to the device.
+  // Copies a piece of the block from pinned memory to the device.
   virtual absl::Status Upload(size_t block, const Piece& piece) = 0;
-  // The device can copy from there by itself: pinned memory of the caller's.
+  // Whether the memory is pinned memory of the caller, from which the device can copy directly.
   virtual bool Reaches(const void* from, size_t bytes) const = 0;
-  // `bytes` from there to byte `to` of the block. REQUIRES: Reaches; what lies there stays until
-  // the step has ended.
+  // Copies `bytes` bytes of such memory to offset `to` of the block. REQUIRES: Reaches, and the
+  // memory stays unchanged until the step has ended.
   virtual absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) = 0;
-  // StepProgram::Index in the block, when the uploads so far are there.
+  // Runs StepProgram::Index on the block once the uploads so far are done.
   virtual absl::Status Index(size_t block, const StepShape& shape) = 0;
-  // Steps go on when the uploads so far and the block's Index are done.
+  // Makes steps wait for the uploads so far and for the block's Index.
   virtual absl::Status HoldBack(size_t block) = 0;
   // Returns when all uploads and sorts so far are done.
   virtual absl::Status Wait() = 0;
@@ -49,36 +53,36 @@ class InputDevice {
 
 class StepInputs {
  public:
-  // `shape`, `plan` and `device` outlive this.
+  // `shape`, `plan` and `device` must outlive this object.
   StepInputs(const WideDeepShape& shape, const NetPlan& plan, int threads, InputDevice* device)
       : shape_(shape), plan_(plan), threads_(threads), device_(*device) {}
 
-  // Room for a step in the current block.
+  // Makes room for a step in the current block.
   absl::Status Reserve(const StepShape& shape);
-  // As DenseNet::Announce: of several the last one counts.
+  // As DenseNet::Announce: a later announcement replaces an earlier one.
   void Announce(ComingBatch next) { announced_ = std::move(next); }
 
-  // A step on `input` begins: its batch is in the current block or on its way there, sorted when
-  // `training`. Training uses the batch that was brought up ahead when it is this one, and else
-  // drops it; a forward pass leaves it.
+  // Begins a step on `input`. Its batch is then in the current block or on its way there, with the
+  // keys sorted if `training`. Training uses the batch that was uploaded ahead if it is this batch,
+  // and drops it otherwise. A forward pass keeps it.
   absl::Status Begin(const NetInput& input, bool training);
-  // The rest goes up; what the step launches from now on finds all of it.
+  // Uploads the rest of the input. Work that the step launches after this call finds all of it.
   absl::Status AddValues(const NetInput& input, const StepHeader& header);
-  // The announced batch goes up in the other block, beside the step. What fails is forgotten, and
-  // so is a batch without examples.
+  // Uploads the announced batch to the other block, beside the step. A batch that fails, or that
+  // has no examples, is dropped: its step uploads it again.
   void BringNext();
 
   // The current block on the device.
   size_t block() const { return current_; }
   char* data() const { return device_.data(current_); }
-  // The step that began last found its batch there; such steps so far.
+  // Whether the latest step found its batch uploaded ahead, and the number of such steps.
   bool ahead() const { return ahead_; }
   uint64_t steps_ahead() const { return steps_ahead_; }
-  // GiveBack has been done: batches no longer go up ahead.
+  // Whether GiveBack was called: batches are then no longer uploaded ahead.
   bool alone() const { return alone_; }
 
-  // Drops what was brought up ahead, gives the memory back and brings no more: others need it.
-  // False when that has been done before.
+  // Drops the batch that was uploaded ahead, frees the other block for users who need the memory,
+  // and uploads nothing ahead from then on. False if that was done before.
   bool GiveBack();
 
  private:
@@ -91,12 +95,12 @@ class StepInputs {
   const NetPlan& plan_;
   const int threads_;
   InputDevice& device_;
-  size_t up_bytes_ = 0, bytes_ = 0;  // the largest that were asked for
+  size_t up_bytes_ = 0, bytes_ = 0;  // the largest sizes so far
   size_t current_ = 0;
-  ComingBatch announced_;   // since the last BringNext
-  ComingBatch staged_;      // in the other block
+  ComingBatch announced_;   // not uploaded yet
+  ComingBatch staged_;      // uploaded to the other block
   bool in_flight_ = false;  // work may still use the other block
-  bool alone_ = false;      // one block is all there is
+  bool alone_ = false;      // there is only one block
   bool ahead_ = false;
   uint64_t steps_ahead_ = 0;
 };

@@ -48,7 +48,7 @@ InputLayout::InputLayout(const NetPlan& plan, const StepShape& shape) {
   row_index = places.Take(shape.keys, sizeof(uint32_t));
   example_id = places.Take(plan.dropout ? shape.batch : 0, sizeof(uint64_t));
   header = places.Take(1, sizeof(StepHeader));
-  // A slot takes no more than a row.
+  // Slots of resident rows share the place: a slot takes no more than a row.
   values = places.Take(shape.rows * plan.row_dim, sizeof(float));
   up_end = places.end();
   for (int side = 0; side < 2; ++side) {
@@ -78,7 +78,7 @@ OutputLayout::OutputLayout(const NetPlan& plan, const StepShape& shape) {
 
 WorkLayout::WorkLayout(const NetPlan& plan, const StepShape& shape, Element element) {
   Places places;
-  // f32 whatever the element: a forward pass alone uses them too.
+  // Sized for f32 whatever the element is, since a forward pass always computes in f32.
   size_t widest = 0, sums = plan.num_wide_numeric + 2;
   for (size_t level = 0; level <= plan.hidden && plan.hidden > 0; ++level) {
     h.push_back(places.Take(shape.batch * plan.ld(level), sizeof(float)));

@@ -1,11 +1,12 @@
-// What a step is made of: launches of kernels and matrix products, all in order on one stream. On
-// the device: CudaOps; in tests the same calls run on the host, so that everything that decides
-// what they are given is tested without a GPU.
+// The operations of a step: launches of kernels and matrix products, all in order on one stream.
+// CudaOps runs them on the device. Tests run the same calls on the host, so the code that chooses
+// their arguments is tested without a GPU.
 //
-// Pointers are device memory. Sizes are padded ones; kernels stop at those of the header. Failures
-// are kept: see the implementation's status().
+// Pointers are device memory. Sizes are padded; kernels stop at the real sizes of the header. The
+// implementation keeps failures until it is asked for them.
 //
-// Thread safety: one thread.
+// Thread safety:
+//   one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace sluice::cuda {
 
-// C = op(A) x op(B) in cuBLAS's terms: column major, op(A) [m, k], op(B) [k, n], C [m, n] f32.
+// C = op(A) x op(B) as cuBLAS defines it: column major, op(A) [m, k], op(B) [k, n], C [m, n] f32.
 struct Gemm {
   bool a_transposed = false, b_transposed = false;
   uint32_t m = 0, n = 0, k = 0;
@@ -27,8 +28,8 @@ struct Gemm {
   uint32_t ldb = 0;
   float* c = nullptr;
   uint32_t ldc = 0;
-  Element element = Element::kF32;  // of A and B
-  bool exact = true;                // f32: no TF32
+  Element element = Element::kF32;  // type of A and B
+  bool exact = true;                // f32: without TF32
 };
 
 struct BiasReluArgs {
@@ -45,7 +46,7 @@ struct BiasReluArgs {
   uint32_t* overflow;
 };
 
-// LogitInput (logit_kernels.h) before the element type is known.
+// LogitInput (logit_kernels.h) without the element type, and the results.
 struct LogitArgs {
   const void* h;
   const float *output, *output_bias, *wide, *wide_bias;
@@ -61,10 +62,10 @@ struct BackwardArgs {
   void* dz;       // [rows][ld]
   uint32_t units, ld, rows;
   float dropout_scale;
-  const float* output;    // [units]; of the last hidden layer: from the loss
-  const float* d_logits;  // the same
-  const float* product;   // of the others
-  double* partials;       // [slices][sums a column * units]
+  const float* output;    // [units]; last hidden layer only
+  const float* d_logits;  // [n]; last hidden layer only
+  const float* product;   // [rows][ld]; other layers only
+  double* partials;       // [slices][sums per column * units]
   SumTargets sums;
   uint32_t* overflow;
 };

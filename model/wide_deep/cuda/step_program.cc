@@ -54,7 +54,8 @@ void StepProgram::Index(const StepShape& shape, char* input, StepOps* ops) const
   if (!has_index(shape)) return;
   const InputLayout in(plan_, shape);
   BatchView batch = ViewOf(in, input);
-  // The step's own header comes later.
+  // Index may run before the step's header is uploaded, so it reads the sizes that come with the
+  // batch.
   batch.header = reinterpret_cast<const StepHeader*>(input + in.sizes);
   const auto at = [input](size_t offset) { return reinterpret_cast<uint32_t*>(input + offset); };
   uint32_t* rows[] = {at(in.sort_rows[0]), at(in.sort_rows[1])};
@@ -198,7 +199,7 @@ void StepProgram::BackwardLayer(const Step& step, size_t level, StepOps* ops) co
 
 void StepProgram::BackwardProduct(const Step& step, size_t level, StepOps* ops) const {
   if (level == 0 && plan_.embeddings == 0) return;
-  // [B][in] = dz [B][out] x W^T [out][in]; of the inputs the embeddings only
+  // [B][in] = dz [B][out] x W^T [out][in]. At level 0 only the embeddings need a gradient.
   Gemm gemm;
   gemm.element = element_, gemm.exact = !tf32_;
   gemm.a_transposed = true;

@@ -1,12 +1,15 @@
-// The order of a step's kernels and products, and what each is given: training as Index, which
-// needs the batch only and may run beside another step, and parts that also need the values; a
-// forward pass.
+// The order of a step's kernels and products, and the arguments of each. Training consists of
+// Index, which only needs the batch and may run beside another step, and of parts that also need
+// the values. A forward pass is a single part.
 //
-// Shapes: B = shape.batch rows everywhere, padding included; padding is 0 in activations and in
-// gradients. Everything is a pure function of shape and pointers, so that it can be captured in a
-// CUDA graph.
+// Everything is a pure function of shape and pointers, so it can be captured in a CUDA graph.
 //
-// Thread safety: constant after construction.
+// Shapes:
+//   all matrices have B = shape.batch rows, including padding, which is 0 in activations and in
+//   gradients.
+//
+// Thread safety:
+//   constant after construction.
 #pragma once
 
 #include "model/wide_deep/cuda/step_layout.h"
@@ -14,37 +17,38 @@
 
 namespace sluice::cuda {
 
-// Blocks laid out as in step_layout.h.
+// The blocks of a step, laid out as in step_layout.h.
 struct StepMemory {
   char* input = nullptr;
   char* work = nullptr;
   char* output = nullptr;
-  // Dense tensors at InputLayout::dense; null: in `input`.
+  // Dense tensors at the offsets InputLayout::dense; null: they are in `input`.
   const char* dense = nullptr;
 };
 
 class StepProgram {
  public:
-  // element: of the products of training; tf32 allows it in f32 training. `net` outlives this.
+  // `element` is the type of the products of training; `tf32` allows TF32 in f32 training. The
+  // tables of `net` must outlive this object.
   StepProgram(const WideDeepShape& shape, const NetView& net, Element element, bool tf32);
 
   const NetPlan& plan() const { return plan_; }
   Element element() const { return element_; }
 
-  // Sorts the keys by row: reads the batch in `input`, writes there alone.
+  // Sorts the keys by row. Reads the batch in `input` and writes to `input` only.
   void Index(const StepShape& shape, char* input, StepOps* ops) const;
-  // Whether there is something to sort.
+  // Whether Index has any work.
   bool has_index(const StepShape& shape) const { return plan_.row_dim > 0 && shape.rows > 0; }
-  // Gradients of all tensors and rows, the result, in parts [0, train_parts()): after each but the
-  // last, the weight gradient of one hidden layer is final, the last layer's first. REQUIRES: Index
-  // has ended, and the parts before are on the same stream.
+  // Computes the gradients of all tensors and rows, and the result, in parts [0, train_parts()).
+  // After each part but the last, the weight gradient of one hidden layer is final, beginning with
+  // the last layer. REQUIRES: Index has ended, and the parts before are on the same stream.
   void Train(size_t part, const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
   size_t train_parts() const { return plan_.hidden + 1; }
-  // The dense tensor that is final after a part; -1 after the last: all.
+  // The dense tensor that is final after `part`; -1 after the last part, when all are.
   int FinalAfter(size_t part) const {
     return part < plan_.hidden ? static_cast<int>(2 * (plan_.hidden - 1 - part)) : -1;
   }
-  // Logits only; f32.
+  // Computes the logits only, in f32.
   void Forward(const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
 
  private:
@@ -52,14 +56,14 @@ class StepProgram {
 
   void ForwardLayers(const Step& step, Element element, bool training, StepOps* ops) const;
   void Logits(const Step& step, Element element, bool training, StepOps* ops) const;
-  // d loss / d z of a level (1: the first hidden layer), with its bias gradient, then the gradient
-  // of the weights before it.
+  // Computes d loss / d z of a level (1: the first hidden layer) with its bias gradient, and then
+  // the gradient of the weights before it.
   void BackwardLayer(const Step& step, size_t level, StepOps* ops) const;
-  // dz(level + 1) x W^T, for dz(level); level 0: for the embeddings.
+  // Computes dz(level + 1) x W^T, from which dz(level) follows; at level 0 for the embeddings only.
   void BackwardProduct(const Step& step, size_t level, StepOps* ops) const;
   void WideSums(const Step& step, StepOps* ops) const;
   void RowGradients(const Step& step, StepOps* ops) const;
-  // Weights of a hidden layer as operands, and elements of their rows.
+  // The weights of a hidden layer as operands, and the elements of one of their rows in memory.
   const void* Weights(const Step& step, size_t layer, Element element) const;
   uint32_t WeightLd(size_t layer, Element element) const;
 

@@ -9,8 +9,8 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr size_t kPart = 1 << 18;  // elements of 4 bytes that one thread copies at a time
-// Keys and cells are counted in 32 bits, and padding must fit too.
+constexpr size_t kPart = 1 << 18;  // 4-byte elements that one thread copies at a time
+// Keys and cells are counted in 32 bits, which must also hold the padded sizes.
 constexpr size_t kMaxKeys = size_t{1} << 31;
 
 struct Copy {
@@ -19,7 +19,7 @@ struct Copy {
   size_t bytes;
 };
 
-// Cuts the copies in parts that threads take.
+// Cuts the copies into parts for the threads.
 std::vector<Copy> Cut(const std::vector<Copy>& copies) {
   std::vector<Copy> parts;
   for (const Copy& copy : copies) {
@@ -95,7 +95,7 @@ Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& 
     copies.push_back(Of(block, layout.row_index, input.row_index, batch.keys.size()));
     end = layout.row_index + batch.keys.size() * sizeof(uint32_t);
   }
-  // A forward pass needs none.
+  // Only dropout in training reads example ids; a forward pass may come without them.
   if (plan.dropout && batch.example_id.size() == batch.n) {
     copies.push_back(Of(block, layout.example_id, batch.example_id.data(), batch.n));
     end = layout.example_id + batch.n * sizeof(uint64_t);

@@ -1,6 +1,7 @@
-// Copies between the caller's memory and the pinned blocks of a step, in parallel.
+// Copies in parallel between the caller's memory and the pinned blocks of a step.
 //
-// Thread safety: pure functions on the memory they are given; they work with `threads` threads.
+// Thread safety:
+//   pure functions on the memory that they are given; they use `threads` threads.
 #pragma once
 
 #include <vector>
@@ -15,20 +16,21 @@ struct Piece {
   size_t begin = 0, end = 0;
 };
 
-// Sum of the weights of the batch, in double, in order.
+// The sum of the batch's weights, added in order in double.
 double SumOfWeights(const Batch& batch);
-// resident: rows that the step reads by slot (NetInput::slots); null: NetInput::rows.
+// resident: rows that the step reads by slot (NetInput::slots); null: the step uses NetInput::rows.
 StepHeader MakeHeader(const NetInput& input, const float* resident, const Dropout& dropout,
                       double weight_sum, double loss_scale);
 
-// Padded sizes of a batch with num_rows unique rows, and whether they can be counted:
-// INVALID_ARGUMENT names what is too large.
+// The padded sizes of a batch with num_rows unique rows. CheckSize returns INVALID_ARGUMENT, with
+// the size, if 32-bit counters are too small for them.
 StepShape ShapeOf(const Batch& batch, size_t num_rows);
 absl::Status CheckSize(const Batch& batch, size_t num_rows);
 
-// What goes up, each returning the piece that it filled: the batch with its sizes, of which only
-// `batch`, `row_index` and `num_rows` of the input are read; dense tensors; the header with rows or
-// slots of resident ones. Nothing of what lies on the device.
+// Fill a piece of the block for the upload, and return the piece. FillBatch writes the batch with
+// its sizes and only reads `batch`, `row_index` and `num_rows` of the input. FillDense writes the
+// dense tensors. FillValues writes the header and the rows, or the slots of resident rows. Values
+// that are on the device already are left out.
 Piece FillBatch(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
                 char* block);
 Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& input, int threads,
@@ -36,8 +38,9 @@ Piece FillDense(const NetPlan& plan, const InputLayout& layout, const NetInput& 
 Piece FillValues(const NetPlan& plan, const InputLayout& layout, const NetInput& input,
                  const StepHeader& header, int threads, char* block);
 
-// Of what came down in `block`, to the caller's memory: one dense tensor; all gradients times
-// `factor`, the hidden layers' weights only when `early` (else ReadTensor has taken them).
+// Copy downloaded gradients from `block` to the caller's memory. ReadTensor copies one dense
+// tensor. ReadGradients copies all gradients times `factor`; it includes the hidden layers' weights
+// only if `early`, since otherwise ReadTensor has copied them before.
 void ReadTensor(const NetPlan& plan, const OutputLayout& layout, const char* block, size_t tensor,
                 int threads, NetGradients* gradients);
 void ReadGradients(const NetPlan& plan, const OutputLayout& layout, const char* block,

@@ -1,12 +1,15 @@
-// What the kernels of one step see: sizes, the batch, and the constant tables of the network.
+// The data that the kernels of one step see: sizes, the batch, and the constant tables of the
+// network.
 //
-// Real sizes are in the header that goes up with the batch; launches are planned for padded sizes
-// and every kernel stops at the real ones, so that one CUDA graph serves batches of nearly the same
+// Launches are planned for padded sizes. Every kernel stops at the real sizes, which are in the
+// header that is uploaded with the values. So one CUDA graph serves batches of nearly the same
 // size.
 //
-// Memory: pointers to device memory (in host tests: to host memory), borrowed.
+// Memory:
+//   borrowed pointers to device memory, in host tests to host memory.
 //
-// Thread safety: plain data.
+// Thread safety:
+//   plain data.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +19,18 @@
 
 namespace sluice::cuda {
 
-// Goes up with each step; its sizes also with the batch alone.
+// Uploaded with each step. A copy with the sizes alone is uploaded with the batch.
 struct StepHeader {
   uint32_t n;              // examples
   uint32_t keys;           // K
   uint32_t rows;           // U
-  uint32_t unused;         // keeps what follows on its border
-  const float* resident;   // rows that are read by slot, [slots][row_dim]; null: those of BatchView
-  double gradient_factor;  // of an example's weighted error: loss scale / sum of weights
+  uint32_t unused;         // aligns the next field
+  const float* resident;   // rows read by slot, [slots][row_dim]; null: BatchView::rows
+  double gradient_factor;  // loss scale / sum of weights; multiplies an example's weighted error
   Dropout dropout;
 };
 
-// Comes down with the gradients.
+// Downloaded with the gradients.
 struct StepResult {
   double loss_sum;
   uint32_t overflow;  // 1: a 16-bit value was infinite or NaN
@@ -48,7 +51,7 @@ struct BatchView {
 
 // A slot of the network.
 struct SlotTable {
-  int32_t deep_column;  // of the deep input, where its embedding begins; -1: not in the deep part
+  int32_t deep_column;  // first column of its embedding in the deep input; -1: not in the deep part
   uint16_t wide;        // in the wide part, and rows have a wide column
   uint16_t mean;
 };

@@ -22,7 +22,8 @@ absl::Status CheckShape(const WideDeepShape& shape) {
   }
   if (shape.deep() && shape.deep_inputs() == 0) {
     return absl::InvalidArgumentError(
-        "wide_deep: hidden_units without any feature in the deep part");
+        "wide_deep: hidden_units need a feature in the deep part; set in_deep, or remove "
+        "hidden_units");
   }
   return absl::OkStatus();
 }

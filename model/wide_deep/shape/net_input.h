@@ -1,6 +1,8 @@
-// What every backend of wide_deep checks before it computes, and the gradients of no examples.
+// The checks that every backend of wide_deep makes before it computes, and the gradients of an
+// empty batch.
 //
-// Thread safety: pure functions.
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <vector>
@@ -11,17 +13,18 @@
 
 namespace sluice {
 
-// INVALID_ARGUMENT when the shape has a deep part without inputs, or a dropout outside [0, 1).
+// INVALID_ARGUMENT if the shape has a deep part without inputs, or a dropout outside [0, 1).
 absl::Status CheckShape(const WideDeepShape& shape);
-// INVALID_ARGUMENT when the batch is of other features.
+// INVALID_ARGUMENT if the batch has other features than the network.
 absl::Status CheckBatch(const WideDeepShape& shape, const Batch& batch);
-// INVALID_ARGUMENT when the input is of other features or tensors. elements:
+// INVALID_ARGUMENT if the input has other features or tensors than the network. elements:
 // shape.dense_elements().
 absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& elements,
                         const NetInput& input);
-// The same with what training needs.
+// As CheckInput, and also checks what training needs: gradients, and example ids for dropout.
 absl::Status CheckTrainStep(const WideDeepShape& shape, const std::vector<size_t>& elements,
                             const NetInput& input, bool dropout, const NetGradients& gradients);
+// Sets the dense gradients and the first row_values floats of the row gradients to 0.
 void SetToZero(const std::vector<size_t>& elements, size_t row_values, NetGradients* gradients);
 
 }  // namespace sluice

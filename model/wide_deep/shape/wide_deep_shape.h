@@ -1,13 +1,13 @@
-// The shape of a wide_deep network: what the tables, the CPU backend and any other backend agree
-// on.
+// The shape of a wide_deep network, on which the tables and all backends agree.
 //
-// A sparse row is [wide weight (1, when wide_column)] [embedding (embedding_dim, when there is a
-// deep part)]. The deep input of an example is [embedding of each in_deep slot, in slot order]
-// [in_deep numerics, in order]. Dense tensors in order: per layer l weight [in, out] and bias [out]
-// (the last layer has out = 1), then the wide weight [wide_numeric.size()] when not empty, then the
-// wide bias [1] when wide_bias.
+// Format:
+//   sparse row      [wide weight: 1 float if wide_column][embedding: embedding_dim floats]
+//   deep input      [embedding of each in_deep slot, in slot order][in_deep numbers, in order]
+//   dense tensors   for each layer: weight [in, out], bias [out] (out = 1 in the last layer);
+//                   wide weight [wide_numeric.size()], if not empty; wide bias [1], if wide_bias
 //
-// Thread safety: plain data.
+// Thread safety:
+//   plain data.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,16 @@ struct WideDeepShape {
     bool deep = true;
     bool mean = false;  // pooling of the deep part; the wide part always sums
   };
-  size_t num_numeric = 0;              // numbers an example has
-  std::vector<uint32_t> wide_numeric;  // those of the wide part
-  std::vector<uint32_t> deep_numeric;  // those of the deep part
+  size_t num_numeric = 0;              // numbers of an example
+  std::vector<uint32_t> wide_numeric;  // indices of the numbers in the wide part
+  std::vector<uint32_t> deep_numeric;  // indices of the numbers in the deep part
   std::vector<Slot> slots;
   bool wide_bias = true;
   bool wide_column = true;
   uint32_t embedding_dim = 0;    // 0: rows have no embedding
   std::vector<uint32_t> hidden;  // empty: no deep part
   float dropout = 0;
-  bool bf16 = false;  // operands of the hidden layers' products in training; sums are f32
+  bool bf16 = false;  // training rounds the operands of the hidden layers' products; sums are f32
 
   bool deep() const { return !hidden.empty(); }
   size_t row_dim() const { return (wide_column ? 1 : 0) + embedding_dim; }
@@ -41,7 +41,7 @@ struct WideDeepShape {
     for (const Slot& slot : slots) n += slot.deep ? embedding_dim : 0;
     return n;
   }
-  // Widths of the deep part, inputs and the single output included; empty without a deep part.
+  // Widths of the deep part, including the inputs and the single output; empty without a deep part.
   std::vector<size_t> widths() const {
     if (!deep()) return {};
     std::vector<size_t> w = {deep_inputs()};

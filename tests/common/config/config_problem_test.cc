@@ -16,7 +16,7 @@ std::vector<std::string> PathsOf(const std::vector<ConfigProblem>& problems) {
   return paths;
 }
 
-TEST(ConfigProblemTest, BothEndsOfARangeAreInIt) {
+TEST(ConfigProblemTest, RangesIncludeBothEnds) {
   std::vector<ConfigProblem> problems;
   AddIfOutOfRange("low", 2, 2, 5, &problems);
   AddIfOutOfRange("high", 5, 2, 5, &problems);

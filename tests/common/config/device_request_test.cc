@@ -8,7 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(DeviceRequestTest, WhatIsAskedFor) {
+TEST(DeviceRequestTest, EachKindOfRequestIsParsed) {
   EXPECT_EQ(ParseDeviceRequest("cpu")->kind, DeviceRequest::kCpu);
   EXPECT_EQ(ParseDeviceRequest("auto")->kind, DeviceRequest::kAuto);
   EXPECT_EQ(ParseDeviceRequest("cuda")->kind, DeviceRequest::kNextCuda);
@@ -18,7 +18,7 @@ TEST(DeviceRequestTest, WhatIsAskedFor) {
   EXPECT_EQ(second->ordinal, 12);
 }
 
-TEST(DeviceRequestTest, OtherWordsAreRefusedWithThoseThatThereAre) {
+TEST(DeviceRequestTest, OtherWordsAreRefusedWithTheChoices) {
   for (const char* text : {"", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:x",
                            "cuda:1024", "cuda:99999999999", "cuda:0,1", "auto "}) {
     const absl::Status status = ParseDeviceRequest(text).status();
@@ -27,7 +27,7 @@ TEST(DeviceRequestTest, OtherWordsAreRefusedWithThoseThatThereAre) {
   }
 }
 
-TEST(DeviceRequestTest, ListsHaveEachDeviceOnce) {
+TEST(DeviceRequestTest, ListsRefuseDuplicates) {
   EXPECT_THAT(*ParseDeviceList("0"), ElementsAre(0));
   EXPECT_THAT(*ParseDeviceList("2,0,11"), ElementsAre(2, 0, 11));
   EXPECT_THAT(std::string(ParseDeviceList("0,1,0").status().message()),

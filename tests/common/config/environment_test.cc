@@ -58,7 +58,7 @@ TEST(EnvironmentTest, VariablesThatAProgramReadsAreAccepted) {
     EXPECT_EQ(RefusalOf(name, "1", "sluice-worker"), "");
 }
 
-TEST(EnvironmentTest, AnUnknownOneIsRefusedWithTheNearestOrAll) {
+TEST(EnvironmentTest, UnknownVariablesAreRefusedWithTheNearestNameOrAllNames) {
   for (const std::string& program : kPrograms) {
     EXPECT_THAT(RefusalOf("SLUICE_BATCHSIZE", "4", program),
                 AllOf(HasSubstr("SLUICE_BATCHSIZE=4: "), HasSubstr("mean 'SLUICE_BATCH_SIZE'?")));
@@ -69,13 +69,13 @@ TEST(EnvironmentTest, AnUnknownOneIsRefusedWithTheNearestOrAll) {
   EXPECT_THAT(RefusalOf("SLUICE_batch_size", "4"), HasSubstr("SLUICE_batch_size"));
 }
 
-TEST(EnvironmentTest, AnEmptyOneIsNotSet) {
+TEST(EnvironmentTest, AnEmptyVariableCountsAsNotSet) {
   EXPECT_EQ(RefusalOf("SLUICE_FOO", ""), "");
   EXPECT_EQ(RefusalOf("SLUICE_RANK", ""), "");
 }
 
-// Every program and every variable: read, refused, or none of its business.
-TEST(EnvironmentTest, WhatAProgramReadsItNeverRefuses) {
+// For every program and variable: a program may read, refuse or ignore a variable.
+TEST(EnvironmentTest, NoProgramRefusesAVariableThatItReads) {
   for (const std::string& program : kPrograms) {
     for (const auto& names : {OfJobs(), kOfDaemons}) {
       for (const std::string& name : names) {
@@ -107,7 +107,7 @@ TEST(EnvironmentTest, LaunchUpAndSubmitRefuseEveryVariableThatTheyDoNotRead) {
   }
 }
 
-TEST(EnvironmentTest, DaemonsRefuseWhatBelongsToAJobAndShareTheirOwn) {
+TEST(EnvironmentTest, DaemonsRefuseVariablesOfJobsButNotOfOtherDaemons) {
   for (const std::string& daemon : kDaemons) {
     for (const std::string& name : OfJobs()) EXPECT_TRUE(IsRefused(daemon, name)) << name;
     for (const std::string& name : kOfDaemons) EXPECT_FALSE(IsRefused(daemon, name)) << name;
@@ -118,7 +118,7 @@ TEST(EnvironmentTest, DaemonsRefuseWhatBelongsToAJobAndShareTheirOwn) {
   EXPECT_FALSE(ReadsVariable("sluice-scheduler", "RANK"));
 }
 
-TEST(EnvironmentTest, OtherCommandsRefuseOnlyWhatTheyHaveAFlagOf) {
+TEST(EnvironmentTest, OtherCommandsOnlyRefuseVariablesNamedLikeTheirFlags) {
   EXPECT_TRUE(IsRefused("predict", "WORKER_NUM"));
   EXPECT_TRUE(IsRefused("data", "THREADS"));
   EXPECT_TRUE(IsRefused("data", "SEED"));
@@ -156,7 +156,7 @@ std::map<std::string, std::set<std::string>> TableOfTheReference() {
   return readers;
 }
 
-TEST(EnvironmentTest, TheTableInTheReferenceIsThatOfThePrograms) {
+TEST(EnvironmentTest, TheReferenceListsTheSameReadersAsTheCode) {
   const auto readers = TableOfTheReference();
   std::set<std::string> names = OfJobs();
   names.insert(kOfDaemons.begin(), kOfDaemons.end());

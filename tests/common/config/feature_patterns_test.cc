@@ -35,7 +35,7 @@ std::vector<std::string> NamesAfterRanges(const std::string& features) {
   return NamesOf(job);
 }
 
-// "path: message" of what is wrong with the ranges.
+// "path: message" of the error that the ranges cause.
 std::string RangeError(const std::string& features) {
   JobConfig job = JobOf(features);
   const absl::Status status = FeaturePatterns(&job).ExpandRanges();
@@ -58,7 +58,7 @@ std::string WildcardError(const std::string& features, const std::vector<std::st
   return FieldOf(status) + ": " + std::string(status.message());
 }
 
-TEST(FeatureRangeTest, ANumberEachWithTheDigitsOfTheEnds) {
+TEST(FeatureRangeTest, RangesCountUpWithTheDigitsOfTheirEnds) {
   EXPECT_THAT(NamesAfterRanges("features { name: 'a' } features { name: 'C{9..11}' numeric {} }"),
               ElementsAre("a", "C9", "C10", "C11"));
   EXPECT_THAT(NamesAfterRanges("features { name: '{08..10}_x' numeric {} }"),
@@ -71,7 +71,7 @@ TEST(FeatureRangeTest, ANumberEachWithTheDigitsOfTheEnds) {
               ElementsAre("a..b", "{x}"));
 }
 
-TEST(FeatureRangeTest, EachSingleFeatureHasTheSettingsAndColumnsAndCrossesGoInStep) {
+TEST(FeatureRangeTest, SingleFeaturesShareSettingsAndColumnsAndCrossesGoInStep) {
   JobConfig job = JobOf(
       "features { name: 'f{1..2}' in_deep: false categorical { column: 'c{03..04}' hash_buckets: 9 "
       "} } features { name: 'x{1..2}' cross { features: ['f{1..2}', 'z'] } }");
@@ -90,7 +90,7 @@ TEST(FeatureRangeTest, EachSingleFeatureHasTheSettingsAndColumnsAndCrossesGoInSt
   EXPECT_EQ(patterns.PathInFile("train.epochs"), "train.epochs");
 }
 
-TEST(FeatureRangeTest, ExpandingTwiceChangesNothingMore) {
+TEST(FeatureRangeTest, ExpandingAgainChangesNothing) {
   JobConfig job = JobOf("features { name: 'f{1..2}' numeric { column: 'c{1..2}' } }");
   ASSERT_TRUE(FeaturePatterns(&job).ExpandRanges().ok());
   const std::string once = job.SerializeAsString();
@@ -122,7 +122,7 @@ TEST(FeatureRangeTest, WrongRangesAreRefusedWithTheirField) {
               HasSubstr("features[0].cross.features"));
 }
 
-TEST(FeatureRangeTest, TwoFeaturesOfOneNameAreRefusedNamingBoth) {
+TEST(FeatureRangeTest, FeaturesWithTheSameNameAreRefusedNamingBoth) {
   EXPECT_THAT(RangeError("features { name: 'C2' } features { name: 'C{1..3}' numeric {} }"),
               AllOf(HasSubstr("features[1].name"), HasSubstr("'C{1..3}' makes a feature 'C2'"),
                     HasSubstr("'C2'")));
@@ -130,7 +130,7 @@ TEST(FeatureRangeTest, TwoFeaturesOfOneNameAreRefusedNamingBoth) {
               AllOf(HasSubstr("'C3'"), HasSubstr("'C{1..3}'"), HasSubstr("'C{3..4}'")));
 }
 
-TEST(FeatureWildcardTest, MatchesTheColumnsThatNothingElseUsesInTheirOrder) {
+TEST(FeatureWildcardTest, MatchesUnusedColumnsInTheirOrder) {
   JobConfig job = JobOf(
       "features { name: 'C*' categorical {} } features { name: 'C2' numeric {} } "
       "features { name: 'date' numeric { column: 'Cdate' } } features { name: '*' numeric {} }");
@@ -144,7 +144,7 @@ TEST(FeatureWildcardTest, MatchesTheColumnsThatNothingElseUsesInTheirOrder) {
   EXPECT_TRUE(job.features(4).has_numeric());
 }
 
-TEST(FeatureWildcardTest, ColumnsMayHaveOtherNamesThanFeatures) {
+TEST(FeatureWildcardTest, ColumnsAndFeaturesMayHaveDifferentNames) {
   JobConfig job = JobOf("features { name: 'count_*' numeric { column: 'I*_n' log: true } }");
   FeaturePatterns patterns(&job);
   ASSERT_TRUE(patterns.ExpandRanges().ok());
@@ -155,7 +155,7 @@ TEST(FeatureWildcardTest, ColumnsMayHaveOtherNamesThanFeatures) {
   EXPECT_EQ(patterns.PathInFile("features[1].name"), "features[0].name");
 }
 
-TEST(FeatureWildcardTest, OfCriteoTheLabelIsNotMatched) {
+TEST(FeatureWildcardTest, TheLabelOfCriteoIsNotMatched) {
   JobConfig job = JobOf("features { name: '*' categorical {} }");
   job.mutable_data()->set_format(DataConfig::CRITEO_TSV);
   ASSERT_TRUE(ExpandAll(&job, {"label", "I1", "C1"}).ok());

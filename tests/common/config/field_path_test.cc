@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(FieldPathTest, PathsOfANameAreNearestToTheTopFirstAndNotThroughLists) {
+TEST(FieldPathTest, PathsOfANameStartAtTheTopAndSkipLists) {
   const auto& job = *JobConfig::descriptor();
   EXPECT_THAT(PathsNamed(job, "batch_size"), ElementsAre("train.batch_size", "eval.batch_size"));
   EXPECT_THAT(PathsNamed(job, "dropout"), ElementsAre("model.wide_deep.dropout"));
@@ -21,7 +21,7 @@ TEST(FieldPathTest, PathsOfANameAreNearestToTheTopFirstAndNotThroughLists) {
                           "optimizers.embedding.learning_rate", "optimizers.wide.learning_rate"));
 }
 
-TEST(FieldPathTest, TheFieldThatWasMeantIsOfferedByItsWholePath) {
+TEST(FieldPathTest, SuggestsTheFieldThatWasProbablyMeantByItsWholePath) {
   const auto& job = *JobConfig::descriptor();
   EXPECT_EQ(DidYouMeanField(job, "batch_size"),
             "; did you mean 'train.batch_size' or 'eval.batch_size'?");

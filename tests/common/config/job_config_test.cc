@@ -92,7 +92,7 @@ TEST(JobConfigTest, UnknownEnumValueListsTheValues) {
                     Not(HasSubstr("UNSPECIFIED"))));
 }
 
-TEST(JobConfigTest, SyntaxErrorsAndDuplicatesHavePlaces) {
+TEST(JobConfigTest, SyntaxErrorsAndDuplicatesNameTheirPosition) {
   EXPECT_THAT(
       std::string(ReadJobConfig(TempFile("name: 'x'\nname: 'y'").path()).status().message()),
       HasSubstr(":2:"));
@@ -110,7 +110,7 @@ TEST(JobConfigTest, MissingFileAndFolderAreNamed) {
   EXPECT_THAT(std::string(ReadJobConfig("/no/such/file").status().message()),
               HasSubstr("/no/such/file"));
   EXPECT_THAT(std::string(ReadJobConfig(::testing::TempDir()).status().message()),
-              HasSubstr("is it a file?"));
+              HasSubstr("not a folder"));
   EXPECT_TRUE(ReadJobConfig(TempFile("").path()).ok());
 }
 
@@ -144,7 +144,7 @@ TEST(JobConfigTest, EveryDefaultIsFilledIn) {
   EXPECT_EQ(job->optimizers().wide().adam().beta1(), 0.9f);
 }
 
-TEST(JobConfigTest, AHotRowCacheThatIsAskedForHasDefaults) {
+TEST(JobConfigTest, ARequestedHotRowCacheGetsDefaults) {
   JobConfig asked = GoodJob();
   asked.mutable_strategy()->mutable_a_sync_configs()->mutable_hot_row_cache();
   const auto job = Effective(asked, "/base");
@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"evaluate_only", "true"}}, {"evaluate_only", "initial_model"}},
         BadSetting{{{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.eval_files", ""}},
                    {"evaluate_only", "data.eval_files"}},
-        BadSetting{{{"features", "[]"}}, {"features: there are none"}}));
+        BadSetting{{{"features", "[]"}}, {"features: "}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Data, RefusalTest,
@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
                    {"data.cache_max_bytes: has no effect"}},
         BadSetting{{{"data.cache_max_bytes", "0"}}, {"data.cache_max_bytes: 0", "data.cache"}},
         BadSetting{{{"data.format", "MULTI_SLOT"}, {"data.label.column", ""}},
-                   {"data.slots: there are none", "data.label.column: is missing"}},
+                   {"data.slots: ", "data.label.column: is missing"}},
         BadSetting{{{"data.format", "CRITEO_TSV"}},
                    {"features[0].numeric.column: 'age' is not a column of CRITEO_TSV"}},
         BadSetting{{{"data.format", "MULTI_SLOT"}, {"data.slots", "[{name: 'age'}, {name: 'yy'}]"}},
@@ -265,7 +265,7 @@ TEST(JobConfigTest, SlotsAreChecked) {
   JobConfig job = GoodJob();
   job.mutable_data()->add_slots()->set_name("a");
   EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
-              HasSubstr("data.slots: have an effect with format MULTI_SLOT only"));
+              AllOf(HasSubstr("data.slots: "), HasSubstr("MULTI_SLOT")));
   job.mutable_data()->set_format(DataConfig::MULTI_SLOT);
   job.mutable_data()->clear_csv();
   for (const char* name : {"y", "age"}) job.mutable_data()->add_slots()->set_name(name);
@@ -285,7 +285,7 @@ TEST(JobConfigTest, SlotsAreChecked) {
               AllOf(HasSubstr("data.slots[4].name: 'a'"), HasSubstr("data.slots[4].dim: 100000")));
 }
 
-TEST(JobConfigTest, OnlySyncHasLanesAndNeedsOneForEachWorkerUnlessRanksHaveFilesOfTheirOwn) {
+TEST(JobConfigTest, SyncNeedsALaneForEachWorkerUnlessEachRankHasItsOwnFiles) {
   JobConfig job = GoodJob();
   EXPECT_FALSE(Effective(job, "/base")->data().has_shuffle_lanes());
   job.set_worker_num(65);
@@ -300,7 +300,7 @@ TEST(JobConfigTest, OnlySyncHasLanesAndNeedsOneForEachWorkerUnlessRanksHaveFiles
   EXPECT_EQ(Effective(job, "/base")->data().shuffle_lanes(), 64u);
 }
 
-TEST(JobConfigTest, TheCacheIsWrittenWhenEpochsComeBackToIt) {
+TEST(JobConfigTest, TheCacheIsOnWhenThereAreSeveralEpochs) {
   JobConfig job = GoodJob();
   job.mutable_data()->set_cache_dir("cache");
   EXPECT_FALSE(Effective(job, "/base")->data().has_cache());
@@ -337,7 +337,7 @@ INSTANTIATE_TEST_SUITE_P(
                            {"checkpoint.save_final_model", "true"}},
                           {"checkpoint.save_final_model: true has no effect with evaluate_only"}}));
 
-TEST(JobConfigTest, OptimizersOfPartsThatTheModelLacksAreRefusedWithTheModelsReason) {
+TEST(JobConfigTest, OptimizersOfMissingPartsAreRefusedWithTheModelsReason) {
   FakeRules rules;
   rules.parts.no_dense = "is not dense";
   rules.parts.no_embedding = "is not embedded";
@@ -362,7 +362,7 @@ TEST(JobConfigTest, AHotRowCacheNeedsAModelWithASparseTable) {
   EXPECT_THAT(Refusal({{cache, "{}"}}, rules), HasSubstr(cache + ": has no effect"));
 }
 
-TEST(JobConfigTest, DefaultsOfAbsentPartsAreNotFilledInSoThatEffectiveIsAccepted) {
+TEST(JobConfigTest, MissingPartsGetNoDefaultsSoThatAnEffectiveJobIsAccepted) {
   JobConfig job = GoodJob();
   job.mutable_data()->clear_eval_files();
   FakeRules rules;
@@ -420,7 +420,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"train.pipeline_depth", "65"}},
                    {"train.pipeline_depth: 65 is out of range; give 1 to 64"}},
         BadSetting{{{"strategy.sync_configs.on_worker_loss", "SHRINK"}},
-                   {"SHRINK is not supported"}}));
+                   {"on_worker_loss: SHRINK", "use WAIT"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     TrainAndTables, RefusalTest,
@@ -469,7 +469,7 @@ TEST(JobConfigTest, AllProblemsAreReportedAtOnce) {
               AllOf(HasSubstr("train.batch_size"), HasSubstr("\n"), HasSubstr("worker_num")));
 }
 
-TEST(LoadJobConfigTest, ProblemsOfTheFileNameItsLineAndThoseOfFlagsTheFlag) {
+TEST(LoadJobConfigTest, ProblemsNameTheLineOfTheFileOrTheFlag) {
   const TempFile file(std::string(kGoodJob) + "train {\n  epochs: 3\n  batch_size: 0\n}\n");
   const std::string message = std::string(Load(file.path()).status().message());
   EXPECT_THAT(message, HasSubstr(file.path() + ":15: train.batch_size: 0"));
@@ -478,7 +478,7 @@ TEST(LoadJobConfigTest, ProblemsOfTheFileNameItsLineAndThoseOfFlagsTheFlag) {
               HasSubstr("--batch_size: train.batch_size: 0"));
 }
 
-TEST(LoadJobConfigTest, AProblemOfAllOptimizersIsToldOnceWhereItIs) {
+TEST(LoadJobConfigTest, AProblemOfAllOptimizersIsReportedOnce) {
   const TempFile file(std::string(kGoodJob) + "optimizers {\n  all {\n    sgd {}\n  }\n}\n");
   const auto message = [&file](std::vector<ConfigOverride> overrides) {
     return std::string(Load(file.path(), overrides).status().message());
@@ -495,7 +495,7 @@ TEST(LoadJobConfigTest, AProblemOfAllOptimizersIsToldOnceWhereItIs) {
               ContainsRegex(":[0-9]+ with --set features.0..name: features.0.: has no name"));
 }
 
-TEST(LoadJobConfigTest, TheFurtherChecksErrorsAreGivenTheirPlace) {
+TEST(LoadJobConfigTest, ErrorsOfTheCallersCheckNameTheirPlace) {
   const TempFile file(std::string(kGoodJob) + "train {\n  epochs: 3\n}\n");
   const auto message = [&file](absl::Status status, std::vector<ConfigOverride> overrides) {
     const auto job = Load(file.path(), overrides, [&status](const JobConfig&) { return status; });
@@ -521,14 +521,14 @@ features {
 model { custom { name: "fake" } }
 )";
 
-TEST(LoadJobConfigTest, ProblemsOfAnExpandedFeatureAreToldOnceWithItsLineInTheFile) {
+TEST(LoadJobConfigTest, ProblemsOfAnExpandedFeatureAreReportedOnceWithTheLineInTheFile) {
   const TempFile file(kTwoRanges);
   const std::string message = std::string(Load(file.path()).status().message());
   EXPECT_THAT(message, StartsWith(file.path() + ":6: features[1].embedding_dim: 3"));
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
 }
 
-TEST(JobConfigTest, AJobThatWasNotReadFromAFileHasItsRangesExpandedToo) {
+TEST(JobConfigTest, JobsThatAreNotReadFromAFileAlsoHaveTheirRangesExpanded) {
   JobConfig job = GoodJob();
   job.mutable_features(0)->set_name("n{1..3}");
   const auto effective = Effective(job, "/base");
@@ -540,7 +540,7 @@ TEST(JobConfigTest, AJobThatWasNotReadFromAFileHasItsRangesExpandedToo) {
               StartsWith("features[0].name: 'n{3..1}'"));
 }
 
-TEST(LoadJobConfigTest, FeaturesAreExpandedWithTheirDefaults) {
+TEST(LoadJobConfigTest, ExpandedFeaturesGetTheirDefaults) {
   const TempFile file(kTwoRanges);
   const auto job = Load(file.path(), {{"features[1].embedding_dim", "4", "--set"}}, nullptr);
   ASSERT_TRUE(job.ok()) << job.status();
@@ -578,7 +578,7 @@ TEST(LoadJobConfigTest, AWildcardAsksForTheColumnsOfTheResolvedData) {
   EXPECT_THAT(std::string(Load(file.path(), {}, nullptr, none).status().message()),
               StartsWith(file.path() + ":13: features[2].name: 'n_*'"));
   EXPECT_THAT(std::string(Load(file.path()).status().message()), HasSubstr("{1..59}"));
-  // Data that does not say what its columns are is the problem, not the wildcard.
+  // The error is about the data, which does not name its columns, and not about the wildcard.
   const auto unknown = [](const DataConfig&) { return std::vector<std::string>(); };
   EXPECT_THAT(
       std::string(Load(file.path(), {{"data.csv.header", "false", "--set"}}, nullptr, unknown)

@@ -47,7 +47,7 @@ class OutputFolderTest : public testing::Test {
   std::string dir_;
 };
 
-TEST_F(OutputFolderTest, SlashesAtTheEndChangeNothing) {
+TEST_F(OutputFolderTest, TrailingSlashesChangeNothing) {
   EXPECT_EQ(OutputFilesOf("/a//")[0].path, OutputFilesOf("/a")[0].path);
   EXPECT_THAT(OutputFilesOf(""), IsEmpty());
 }
@@ -65,7 +65,7 @@ TEST_F(OutputFolderTest, OwnFilesPassAndForeignOnesAreRefused) {
   }
 }
 
-TEST_F(OutputFolderTest, TheFolderOfAModelIsRefusedWhateverIsAsked) {
+TEST_F(OutputFolderTest, TheFolderOfAModelIsRefusedEvenWithOverwrite) {
   Write("MANIFEST", kVersion2);
   EXPECT_EQ(Check(false).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(Check(true).code(), absl::StatusCode::kAlreadyExists);
@@ -73,7 +73,7 @@ TEST_F(OutputFolderTest, TheFolderOfAModelIsRefusedWhateverIsAsked) {
   EXPECT_TRUE(Check().ok());
 }
 
-TEST_F(OutputFolderTest, AConfigurationOfAnEarlierVersionIsKnownByItsFormItsFolderAndItsResult) {
+TEST_F(OutputFolderTest, ConfigurationsOfEarlierVersionsAreKnownByFormFolderAndResult) {
   JobConfig config;
   config.set_name("a");
   config.set_output_dir(dir_);
@@ -89,7 +89,7 @@ TEST_F(OutputFolderTest, AConfigurationOfAnEarlierVersionIsKnownByItsFormItsFold
   }
 }
 
-TEST_F(OutputFolderTest, AModelOfVersion1HasAConfigurationWithoutTheFirstLine) {
+TEST_F(OutputFolderTest, ModelsOfVersion1HaveAConfigurationWithoutTheFirstLine) {
   Write("model/job.textproto", "name: \"a\"\n");
   ExpectRefused("model/job.textproto");
   Write("model/MANIFEST", kVersion2);

@@ -52,7 +52,7 @@ TEST(OverrideTest, RepeatedFieldsAreReplaced) {
               ElementsAre("a,b", "c"));
 }
 
-TEST(OverrideTest, MessagesComeInBracesAndReplace) {
+TEST(OverrideTest, MessagesInBracesReplaceTheOldOnes) {
   JobConfig job = With("optimizers.all", "{adam {} learning_rate: 0.5}");
   EXPECT_EQ(job.optimizers().all().learning_rate(), 0.5f);
   ASSERT_TRUE(ApplyOverride({"optimizers.all", "{sgd {}}", "--set"}, &job).ok());
@@ -90,9 +90,9 @@ TEST(OverrideTest, WrongPathsSayWhatExistsThere) {
   EXPECT_THAT(Error("model.dropout", "1"), HasSubstr("did you mean 'model.wide_deep.dropout'?"));
   EXPECT_THAT(Error("optimizers.epochs", "1"), HasSubstr("did you mean 'train.epochs'?"));
   EXPECT_THAT(Error("train.epochs.x", "1"), HasSubstr("has no fields"));
-  EXPECT_THAT(Error("", "1"), HasSubstr("no field path"));
-  EXPECT_THAT(Error("train..epochs", "1"), HasSubstr("no field path"));
-  EXPECT_THAT(Error("train[0].epochs", "1"), HasSubstr("is no list"));
+  EXPECT_THAT(Error("", "1"), HasSubstr("field path"));
+  EXPECT_THAT(Error("train..epochs", "1"), HasSubstr("field path"));
+  EXPECT_THAT(Error("train[0].epochs", "1"), HasSubstr("list"));
 }
 
 TEST(OverrideTest, WrongValuesSayWhatIsPossible) {
@@ -122,7 +122,7 @@ int KStepsAfter(const std::vector<ConfigOverride>& overrides) {
   return job.strategy().a_sync_configs().k_steps();
 }
 
-TEST(OverrideTest, SyncFlagAloneDropsTheIntervalOfLowerLayers) {
+TEST(OverrideTest, SyncFlagAloneResetsKStepsOfLowerLayers) {
   const ConfigOverride sync{"strategy.a_sync", "false", "--a_sync"};
   const ConfigOverride async{"strategy.a_sync", "true", "--a_sync"};
   const ConfigOverride sync_variable{"strategy.a_sync", "false", "SLUICE_A_SYNC"};

@@ -18,7 +18,7 @@ inline WideDeepShape::Slot MakeSlot(bool wide, bool deep, bool mean) {
   return slot;
 }
 
-// 3 numbers, 4 slots of all kinds, two hidden layers.
+// A shape with 3 numbers, 4 slots of all kinds and two hidden layers.
 inline WideDeepShape SmallShape() {
   WideDeepShape shape;
   shape.num_numeric = 3;
@@ -31,7 +31,7 @@ inline WideDeepShape SmallShape() {
   return shape;
 }
 
-// A wider one that uses several tiles of units and blocks of weights.
+// A wider shape, which uses several tiles of units and blocks of weights.
 inline WideDeepShape WideShape(std::vector<uint32_t> hidden, uint32_t dim) {
   WideDeepShape shape = SmallShape();
   shape.hidden = std::move(hidden);
@@ -122,7 +122,7 @@ class NetCase {
   std::vector<std::vector<float>> dense_;
 };
 
-// Gradients with their memory, full of NaN before the step: what is not written shows.
+// Gradients with their memory, full of NaN before the step to expose what it does not write.
 struct OwnedGradients {
   explicit OwnedGradients(const NetCase& net_case, size_t num_rows)
       : rows(num_rows * net_case.shape().row_dim(), std::nanf("")) {
@@ -144,7 +144,7 @@ inline OwnedGradients Train(const NetCase& net_case, DenseNet* net, const TestSt
   return gradients;
 }
 
-// Every element within tol * (1 + |reference|). NaN fails.
+// Expects every element within tol * (1 + |reference|). NaN fails.
 template <typename A, typename B>
 void ExpectClose(const std::vector<A>& got, const std::vector<B>& reference, double tol,
                  const std::string& what) {

@@ -1,5 +1,5 @@
-// wide_deep in plain float64 loops, with no thought of speed: what the real backends are compared
-// with.
+// wide_deep in plain float64 loops, without regard to speed. The tests compare the real backends
+// with it.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class ReferenceModel {
     return weight > 0 ? loss / weight : 0;
   }
 
-  // Central differences of Loss by every value.
+  // Central differences of Loss for every value.
   ReferenceValues FiniteDifferences(const Batch& batch, const std::vector<uint32_t>& row_index,
                                     ReferenceValues values, const Dropout* dropout) const {
     ReferenceValues result = values;

@@ -28,7 +28,7 @@ inline JobConfig Job(const std::string& text) {
   return job;
 }
 
-// Of kFeatures and `more`.
+// The spec of a job with kFeatures and `more`.
 inline std::unique_ptr<ModelSpec> Create(const std::string& more) {
   auto model = ModelSpec::Create(Job(std::string(kFeatures) + more), BuiltInSpecs());
   EXPECT_TRUE(model.ok()) << model.status();

@@ -1,4 +1,4 @@
-// The networks of a wide_deep model, made from its job.
+// Tests the networks that a wide_deep job makes.
 #include <string>
 
 #include "gmock/gmock.h"

@@ -123,7 +123,7 @@ TEST(WideDeepRulesTest, EveryDefaultIsFilledIn) {
   EXPECT_EQ(job->optimizers().wide().learning_rate(), 0.001f);
 }
 
-TEST(WideDeepRulesTest, DefaultsKeepWhatTheJobSays) {
+TEST(WideDeepRulesTest, DefaultsKeepTheJobsOwnValues) {
   const auto job = Effective({{"model.wide_deep.wide_numeric", "false"},
                               {"model.wide_deep.embedding_initializer", "{constant: 0.5}"}});
   ASSERT_TRUE(job.ok()) << job.status();
@@ -131,7 +131,7 @@ TEST(WideDeepRulesTest, DefaultsKeepWhatTheJobSays) {
   EXPECT_EQ(job->model().wide_deep().embedding_initializer().constant(), 0.5f);
 }
 
-TEST(WideDeepRulesTest, DefaultsOfAbsentPartsAreNotFilledInSoThatEffectiveIsAccepted) {
+TEST(WideDeepRulesTest, MissingPartsGetNoDefaultsSoThatAnEffectiveJobIsAccepted) {
   const auto once = Effective({{"model.wide_deep.hidden_units", ""},
                                {"model.wide_deep.embedding_dim", "0"},
                                {"model.wide_deep.wide_categorical", "false"}});

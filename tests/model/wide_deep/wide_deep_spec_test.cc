@@ -31,7 +31,7 @@ TEST(WideDeepSpecTest, DerivesTablesFromFeatures) {
   EXPECT_EQ(sparse.columns(1).dim(), 8);
 }
 
-TEST(WideDeepSpecTest, WhatNoPartUsesIsNoSlotButStillServesCrosses) {
+TEST(WideDeepSpecTest, UnusedFeaturesHaveNoSlotButStillServeCrosses) {
   const std::string more = R"(
     features { name: "town" categorical { column: "job" } in_deep: false }
     features { name: "years" numeric { column: "age" boundaries: 30 } in_deep: false }
@@ -47,13 +47,13 @@ TEST(WideDeepSpecTest, WhatNoPartUsesIsNoSlotButStillServesCrosses) {
   EXPECT_THAT(names(*deep), ElementsAre("job", "tags", "job_x_years"));
   EXPECT_FALSE(deep->schema()->slots()[0].in_wide);
   EXPECT_THAT(Table(*deep, "deep/0/weight").shape(), ElementsAre(3 * 8 + 2, 4));
-  // Without the deep part nothing would read what is not in_wide.
+  // Without the deep part nothing would read a feature that is not in_wide.
   const std::string features = kFeatures;
   EXPECT_THAT(Error(features + "model { wide_deep {} }"), HasSubstr("\"hours\""));
   EXPECT_THAT(Error(features + "model { wide_deep { wide_categorical: false } }"),
               HasSubstr("has no effect"));
 
-  // The part of a cross keeps its key, and the example has the keys of slots only.
+  // A feature that only serves a cross has no slot, so the example has no key of it.
   Batch batch;
   batch.Reset(deep->schema()->numerics().size(), deep->schema()->slots().size());
   std::vector<std::string_view> values;
@@ -137,7 +137,7 @@ TEST(WideDeepSpecTest, NumbersAloneNeedNoSparseTable) {
   EXPECT_THAT((*model)->dense_tables(), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-TEST(WideDeepSpecTest, RefusesWhatCannotBeAModel) {
+TEST(WideDeepSpecTest, RefusesImpossibleModels) {
   const std::string f = kFeatures;
   EXPECT_THAT(Error(f + "model { wide_deep { hidden_units: 4 } }"), HasSubstr("embedding_dim"));
   EXPECT_THAT(Error(f + "model { wide_deep { hidden_units: [4, 0] embedding_dim: 2 } }"),
@@ -145,7 +145,7 @@ TEST(WideDeepSpecTest, RefusesWhatCannotBeAModel) {
   EXPECT_THAT(Error(f + "model { wide_deep { hidden_units: 4 embedding_dim: 2 dropout: 1 } }"),
               HasSubstr("dropout"));
   EXPECT_THAT(Error(f + "model { wide_deep { wide_numeric: false wide_categorical: false } }"),
-              HasSubstr("no part is left"));
+              HasSubstr("wide_deep.wide_numeric: "));
   EXPECT_THAT(Error(f + kModel +
                     "features { name: \"z\" categorical { column: \"job\" } embedding_dim: 9 }"),
               HasSubstr("\"z\" has embedding_dim 9, but model.wide_deep.embedding_dim is 8"));

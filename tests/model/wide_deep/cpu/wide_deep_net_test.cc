@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kSeed = 5;
 
-// Logits, loss and every gradient against the reference, with and without cuts, on 1 and 3 threads.
+// Compares logits, loss and every gradient with the reference, with and without cuts, on 1 and 3
+// threads.
 void ExpectAgreesWithReference(const WideDeepShape& shape, size_t n, bool zero_weights = false) {
   NetCase c(shape, 11);
   TestStep step = c.Step(n);
@@ -289,7 +290,7 @@ TEST(WideDeepNetTest, CutsFollowGlobalPositions) {
 // ------------------------------------------------------------------------------------------
 // refusals
 
-TEST(WideDeepNetTest, RefusesABatchOfOtherFeatures) {
+TEST(WideDeepNetTest, RefusesABatchWithOtherFeatures) {
   NetCase c(SmallShape(), 11);
   TestStep step = c.Step(3);
   step.batch.num_numeric = 2;

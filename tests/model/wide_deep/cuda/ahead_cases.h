@@ -1,5 +1,5 @@
-// What every network that brings announced batches up ahead must do, on the host or on a GPU: the
-// bits of one that is told nothing, whatever follows what was announced.
+// Cases for every network that uploads announced batches ahead, on the host or on a GPU. It must
+// give the same bits as a network without announcements, whatever follows an announcement.
 #pragma once
 
 #include <memory>
@@ -22,13 +22,13 @@ inline ComingBatch Coming(const NetCase& c, const SharedStep& step) {
   return coming;
 }
 
-// Trains `steps` in order, each announced while the one before computes.
+// Trains `steps` in order. Each batch is announced while the step before it computes.
 inline void ExpectAStreamOfBatchesGivesTheSameBits(const MakeNet& make, const WideDeepShape& shape,
                                                    size_t num_rows, int rounds = 6) {
   NetCase c(shape, num_rows);
   std::vector<SharedStep> steps;
-  // A graph is made the second time that a shape is in a block, and found the third time; each
-  // shape takes the blocks in turns.
+  // A graph is made when a shape is in a block for the second time, and is used the third time.
+  // Each shape alternates between the blocks.
   for (int round = 0; round < rounds; ++round) {
     for (const size_t n : {33, 200, 1, 500, 64}) steps.push_back(MakeStep(&c, n));
   }
@@ -44,7 +44,7 @@ inline void ExpectAStreamOfBatchesGivesTheSameBits(const MakeNet& make, const Wi
   EXPECT_EQ(plain->device_stats().steps_ahead, 0u);
 }
 
-// The same batch again and again, as a benchmark has it.
+// Trains the same batch again and again, as a benchmark does.
 inline void ExpectABatchAnnouncedToFollowItselfIsThere(const MakeNet& make) {
   NetCase c(SmallShape(), 40);
   const SharedStep step = MakeStep(&c, 100);
@@ -57,7 +57,7 @@ inline void ExpectABatchAnnouncedToFollowItselfIsThere(const MakeNet& make) {
   EXPECT_EQ(net->device_stats().steps_ahead, 5u);
 }
 
-// A batch is known by all of what was brought up, and a forward pass leaves it where it is.
+// A batch is recognised by everything that was uploaded, and a forward pass does not drop it.
 inline void ExpectOnlyTheBatchThatWentUpIsUsed(const MakeNet& make) {
   NetCase c(SmallShape(), 40);
   const SharedStep first = MakeStep(&c, 30), second = MakeStep(&c, 30);
@@ -76,7 +76,7 @@ inline void ExpectOnlyTheBatchThatWentUpIsUsed(const MakeNet& make) {
   EXPECT_EQ(ahead(), 1u);
   ExpectSameBits(Train(c, net.get(), *second), Train(c, plain.get(), *second));
   EXPECT_EQ(ahead(), 1u) << "it was announced once";
-  // The same batch with other rows, or with more of them.
+  // The same batch with other rows, or with more rows.
   bring_second();
   NetInput input = c.Input(*second);
   input.row_index = other->row_index.data();
@@ -88,7 +88,7 @@ inline void ExpectOnlyTheBatchThatWentUpIsUsed(const MakeNet& make) {
   input.rows = rows.data(), input.num_rows = 200;
   ExpectSameBits(TrainOn(c, net.get(), input), TrainOn(c, plain.get(), input));
   EXPECT_EQ(ahead(), 1u);
-  // Announced a second time before it is used, and one after another that is never used.
+  // A batch is announced a second time before it is used; a batch that is never used is replaced.
   bring_second();
   bring_second();
   net->Announce(Coming(c, first));
@@ -97,8 +97,8 @@ inline void ExpectOnlyTheBatchThatWentUpIsUsed(const MakeNet& make) {
   EXPECT_EQ(ahead(), 3u);
 }
 
-// Announcements, steps and forward passes of any batches in any order; some announced batches are
-// never trained, some are empty or of other features.
+// Announcements, steps and forward passes of any batches in any order. Some announced batches are
+// never trained; some are empty or have other features.
 inline void ExpectAnyOrderGivesTheSameBits(const MakeNet& make, const WideDeepShape& shape,
                                            uint64_t seed, int actions) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -119,7 +119,7 @@ inline void ExpectAnyOrderGivesTheSameBits(const MakeNet& make, const WideDeepSh
   int hits = 0;
   for (int i = 0; i < actions; ++i) {
     SCOPED_TRACE(i);
-    // Larger ones are drawn later: blocks grow while others are in use.
+    // Later batches are larger, so that blocks grow while others are in use.
     const size_t known = std::min<size_t>(steps.size(), 3 + i / 8);
     const SharedStep& any = steps[random() % known];
     const SharedStep step = coming != nullptr && random() % 4 != 0 ? coming : any;
@@ -128,7 +128,7 @@ inline void ExpectAnyOrderGivesTheSameBits(const MakeNet& make, const WideDeepSh
         EXPECT_EQ(c.Logits(net.get(), *step), c.Logits(plain.get(), *step));
         break;
       case 1:
-        net->Announce(Coming(c, broken));  // forgotten, or replaced by the next
+        net->Announce(Coming(c, broken));  // dropped, or replaced by the next
         break;
       default: {
         const SharedStep next = random() % 5 == 0 ? nullptr : steps[random() % known];
@@ -147,7 +147,7 @@ inline void ExpectAnyOrderGivesTheSameBits(const MakeNet& make, const WideDeepSh
   EXPECT_GT(net->device_stats().steps_ahead, static_cast<uint64_t>(actions) / 6);
 }
 
-// An address is a batch's own while it is announced.
+// An announced batch is kept alive, so that no other batch can have its address.
 inline void ExpectAnAnnouncedBatchIsHeldUntilALaterStep(const MakeNet& make) {
   NetCase c(SmallShape(), 40);
   SharedStep first = MakeStep(&c, 30), second = MakeStep(&c, 30);

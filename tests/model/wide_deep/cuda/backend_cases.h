@@ -1,5 +1,5 @@
-// What every CUDA-shaped backend of wide_deep must compute, whoever runs it: the device's code on
-// the host, or the device. `make` makes the network of a shape.
+// Cases for every CUDA-shaped backend of wide_deep: the device's code on the host, or the device
+// itself. `make` makes the network of a shape.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ inline void ExpectSameGradients(const OwnedGradients& got, const OwnedGradients&
     ExpectClose(got.dense[t], expected.dense[t], tol, "dense " + std::to_string(t));
 }
 
-// Logits, loss and every gradient against the CPU backend.
+// Compares logits, loss and every gradient with the CPU backend.
 inline void ExpectAgreesWithCpu(const MakeNet& make, const WideDeepShape& shape, size_t n,
                                 size_t num_rows, double tol = 2e-6) {
   SCOPED_TRACE(testing::Message() << n << " examples, " << num_rows << " rows");
@@ -56,10 +56,10 @@ inline void ExpectDropoutAgrees(const MakeNet& make) {
 
 inline void ExpectManyKeysAndRowsAgree(const MakeNet& make) {
   const WideDeepShape shape = WideShape({8}, 2);
-  ExpectAgreesWithCpu(make, shape, 3000, 1, 5e-6);  // every chunk is one row's
+  ExpectAgreesWithCpu(make, shape, 3000, 1, 5e-6);  // each chunk belongs to a single row
   ExpectAgreesWithCpu(make, shape, 3000, 2, 5e-6);
   ExpectAgreesWithCpu(make, shape, 3000, 5000);  // three passes of the sort, rows without keys
-  ExpectAgreesWithCpu(make, shape, 50, 300000);  // four
+  ExpectAgreesWithCpu(make, shape, 50, 300000);  // four passes
 }
 
 inline void ExpectEveryKindAgrees(const MakeNet& make) {
@@ -137,7 +137,8 @@ inline void ExpectNanReachesTheLoss(const MakeNet& make) {
   EXPECT_TRUE(std::isnan(Train(c, net.get(), step).view.loss_sum));
 }
 
-// `ready` is called with the hidden layers' weights, the last first, when each has its final value.
+// `ready` is called for the hidden layers' weights, the last layer first, once each gradient is
+// final.
 inline void ExpectReadyFromTheLastLayerOn(const MakeNet& make) {
   NetCase c(WideShape({7, 6, 5}, 3), 11);
   const TestStep step = c.Step(9);
@@ -156,7 +157,8 @@ inline void ExpectReadyFromTheLastLayerOn(const MakeNet& make) {
   EXPECT_EQ(got.dense, expected.dense);
 }
 
-// 16-bit operands in training stay within `tol`, and are in use; a forward pass alone is exact.
+// Training with 16-bit operands stays within `tol` but is not exact, which shows that they are
+// used. A forward pass is exact.
 inline void ExpectSixteenBitsAreClose(const MakeNet& make, double tol) {
   WideDeepShape shape = WideShape({40, 30}, 6);
   shape.dropout = 0.2f;

@@ -1,5 +1,5 @@
-// Geo's local optimizer on a device against UpdateRule: the bits for all rules and clippings but
-// the global norm's, exchanges, growth within a bound.
+// Compares Geo's local optimizer on a device with UpdateRule: equal bits for all rules and kinds of
+// clipping except the global norm; exchanges; growth within a bound.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
@@ -60,7 +60,7 @@ std::unique_ptr<GeoPlace> OnDevice(size_t limit = size_t{4} << 30) {
   return std::make_unique<CudaPlace>(limit);
 }
 
-TEST(CudaGeoOptimizerTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
+TEST(CudaGeoOptimizerTest, EveryRuleMatchesTheCpusBitsOver1000Steps) {
   SLUICE_NEEDS_GPU();
   for (const OptimizerConfig& rule : GeoRules()) {
     SCOPED_TRACE(rule.ShortDebugString());
@@ -70,7 +70,7 @@ TEST(CudaGeoOptimizerTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
   }
 }
 
-TEST(CudaGeoOptimizerTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
+TEST(CudaGeoOptimizerTest, SizesThatBreakKernelsMatchTheCpusBits) {
   SLUICE_NEEDS_GPU();
   for (const size_t rows : {0, 1, 31, 32, 33, 255, 257, 50001}) {
     SCOPED_TRACE(rows);
@@ -97,7 +97,7 @@ TEST(CudaGeoOptimizerTest, ExchangesAndTheGlobalNorm) {
   }
 }
 
-// So little memory that a block grows through the host's, then not at all.
+// With so little memory a block first grows through the host's memory and later not at all.
 TEST(CudaGeoOptimizerTest, SlotsGrowWithinTheBoundAndAreRefusedBeyond) {
   SLUICE_NEEDS_GPU();
   GeoCase geo(OnDevice(size_t{3} << 20), {{5}}, {GeoRules()[0]}, {16}, GeoRules()[0]);

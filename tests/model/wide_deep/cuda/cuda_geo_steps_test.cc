@@ -1,4 +1,4 @@
-// Geo's values on a device beside a network that also takes steps of other kinds.
+// Tests Geo's values on a device, on a network that also runs steps of other kinds.
 #include "gmock/gmock.h"
 #include "model/wide_deep/cuda/cuda_net.h"
 #include "tests/model/net/cuda/gpu_for_test.h"
@@ -22,7 +22,7 @@ MakeNet OnDevice() {
   };
 }
 
-// Steps on Geo's values and steps that bring theirs, by turns, on one network.
+// Alternates steps on Geo's values with steps that bring their own values, on one network.
 class CudaGeoStepsTest : public ::testing::Test {
  protected:
   CudaGeoStepsTest() : here_(SmallShape(), 40), there_(SmallShape(), 40, /*seed=*/2) {
@@ -35,7 +35,7 @@ class CudaGeoStepsTest : public ::testing::Test {
     for (uint32_t i = 0; i < 40; ++i) slots_.push_back((i * 7 + 3) % 40);
   }
 
-  // The values of the case on the device of `net`, row i in slots_[i].
+  // Puts the values of the case on the device of `net`, with row i in slots_[i].
   std::unique_ptr<GeoOptimizer> Place(DenseNet* net, NetCase* c) {
     std::vector<const TableLayout*> dense;
     std::vector<const float*> start;
@@ -90,7 +90,7 @@ TEST_F(CudaGeoStepsTest, EachStepReadsItsOwnValues) {
   const std::vector<float> logits_here = here_.Logits(plain.get(), step);
   const std::vector<float> logits_there = there_.Logits(plain.get(), step);
   EXPECT_NE(here.view.loss_sum, there.view.loss_sum);
-  // On streams, captured, as a graph.
+  // The three rounds run on streams, capture a graph, and launch the graph.
   for (int i = 0; i < 3; ++i) {
     ExpectSameBits(Train(here_, net.get(), step), here);
     OwnedGradients none(there_, 40);
@@ -103,8 +103,8 @@ TEST_F(CudaGeoStepsTest, EachStepReadsItsOwnValues) {
   }
 }
 
-// An update takes what the step right before it left.
-TEST_F(CudaGeoStepsTest, GradientsAreThoseOfTheLastStepOnce) {
+// An update takes the gradients of the step right before it.
+TEST_F(CudaGeoStepsTest, AnUpdateTakesTheLastStepsGradientsOnce) {
   SLUICE_NEEDS_GPU();
   const TestStep step = here_.Step(50);
   auto net = OnDevice()(here_.shape());
@@ -128,7 +128,7 @@ TEST_F(CudaGeoStepsTest, GradientsAreThoseOfTheLastStepOnce) {
   refused();
   const auto before = Delta(geo.get());
   EXPECT_NE(before[0], std::vector<float>(before[0].size(), 0.0f));
-  // A larger step behind an update that may still read the gradients.
+  // A larger step follows an update that may still read the gradients.
   NetCase large(here_.shape(), 50000);
   const TestStep larger = large.Step(3000);
   train();

@@ -1,5 +1,5 @@
-// Every kernel on a device against the same functions on the host: both run the same step on the
-// same input, and every array that a kernel writes is compared.
+// Compares every kernel on a device with the same functions on the host. Both run the same step on
+// the same input, and every array that a kernel writes is compared.
 #include <cmath>
 #include <cstring>
 
@@ -27,12 +27,13 @@ class DeviceStep {
     ops_ = *std::move(ops);
   }
 
-  // Runs index and train phases; input, with the index, work and output come back.
+  // Runs the index and train phases, and downloads the input with the index, the work and the
+  // output.
   void Run(const WideDeepShape& shape, Element element, const StepShape& step,
            const std::vector<char>& constants, std::vector<char>* input, std::vector<char>* work,
            std::vector<char>* output) {
     Up(&constants_, constants), Up(&input_, *input), Up(&work_, *work), Up(&output_, *output);
-    // cudaMemcpy may return before all is there, and the stream does not wait for its.
+    // cudaMemcpy may return before the copy has ended, and our stream does not wait for its stream.
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     const StepProgram program(shape, ViewOf(shape, constants_.data()), element, false);
     const StepMemory memory = {input_.data(), work_.data(), output_.data()};
@@ -112,7 +113,7 @@ void ExpectEveryArrayAgrees(const WideDeepShape& shape, Element element, size_t 
   ExpectEqualBytes(device_input, input, in.sort_rows[side], keys * 4, "sorted rows");
   ExpectEqualBytes(device_input, input, in.sort_cells[side], keys * 4, "sorted cells");
   ExpectEqualBytes(device_input, input, in.row_begin, (num_rows + 1) * 4, "first keys of rows");
-  // Of 16-bit values a last bit may round otherwise.
+  // The last bit of a 16-bit value may be rounded differently.
   const double tol = element == Element::kF32 ? 2e-6 : element == Element::kFp16 ? 2e-3 : 1e-2;
   const auto compare = [&](size_t at, size_t count, Element of, const char* what) {
     WithType(of, [&](auto type) {
@@ -135,7 +136,7 @@ void ExpectEveryArrayAgrees(const WideDeepShape& shape, Element element, size_t 
   results(out.logits, n, "logits");
 }
 
-TEST(CudaKernelsTest, EveryArrayOfAStepIsTheHosts) {
+TEST(CudaKernelsTest, EveryArrayOfAStepMatchesTheHost) {
   SLUICE_NEEDS_GPU();
   WideDeepShape dropout = WideShape({33, 20, 7}, 5);
   dropout.dropout = 0.4f;

@@ -1,6 +1,6 @@
-// The CUDA backend on a device: whole-model gradients against the CPU backend and finite
-// differences, training against the CPU, options and errors. compute-sanitizer: see
-// model/wide_deep/cuda/README.md.
+// Tests the CUDA backend on a device: whole-model gradients against the CPU backend and against
+// finite differences, training against the CPU, options and errors.
+// model/wide_deep/cuda/README.md says how to run it under compute-sanitizer.
 #include "model/wide_deep/cuda/cuda_net.h"
 
 #include <cmath>
@@ -33,7 +33,7 @@ MakeNet OnDevice(MatmulPrecision precision = MatmulPrecision::kF32) {
   };
 }
 
-TEST(CudaNetTest, WithoutADeviceTheErrorIsThatOfListingDevices) {
+TEST(CudaNetTest, WithoutADeviceTheErrorMatchesThatOfListingDevices) {
   const absl::Status listed = ListCudaDevices().status();
   if (listed.ok()) return;  // a skip would say "no GPU"
   EXPECT_EQ(CreateCudaNet(SmallShape(), Cuda()).status(), listed);
@@ -91,7 +91,7 @@ TEST(CudaNetTest, HiddenWeightGradientsAreReadyFromTheLastLayerOn) {
   ExpectReadyFromTheLastLayerOn(OnDevice());
 }
 
-TEST(CudaNetTest, ResidentRowsGiveTheBitsOfRowsThatAreBrought) {
+TEST(CudaNetTest, ResidentRowsGiveTheSameBitsAsUploadedRows) {
   SLUICE_NEEDS_GPU();
   for (const size_t rows : {1, 31, 32, 33, 257, 20000})
     ExpectResidentRowsGiveTheSameBits(OnDevice(), SmallShape(), 300, rows, 3);
@@ -103,7 +103,7 @@ TEST(CudaNetTest, ResidentRowsGiveTheBitsOfRowsThatAreBrought) {
   ExpectSlotsThatAreNotThereAreRefused(OnDevice());
 }
 
-TEST(CudaNetTest, RowsInHostMemoryGiveTheBitsOfRowsAnywhere) {
+TEST(CudaNetTest, RowsInHostMemoryGiveTheSameBitsAsRowsElsewhere) {
   SLUICE_NEEDS_GPU();
   WideDeepShape dropout = WideShape({33, 20}, 17);
   dropout.dropout = 0.4f;
@@ -121,7 +121,7 @@ TEST(CudaNetTest, AnnouncedBatchesChangeNothing) {
     ExpectAnnouncedBatchesChangeNothing(OnDevice(precision));
 }
 
-// The second block is there, or it is given back for what a step needs.
+// There is memory for the second block, or the block is freed for the needs of a step.
 TEST(CudaNetTest, AnnouncedBatchesChangeNothingInLittleMemory) {
   SLUICE_NEEDS_GPU();
   NetCase c(WideShape({64, 32}, 16), 60000);
@@ -130,7 +130,7 @@ TEST(CudaNetTest, AnnouncedBatchesChangeNothingInLittleMemory) {
   for (const SharedStep& step : {small, large}) Train(c, plain.get(), *step);
   const DeviceStats need = plain->device_stats();
   NetOptions options = Cuda();
-  // Room for one large block of input, not for two.
+  // There is room for one large block of input but not for two.
   options.device_memory_fraction =
       1.02 * need.bytes_in_use / (need.bytes_limit / options.device_memory_fraction);
   auto net = CreateCudaNet(c.shape(), options);
@@ -141,7 +141,7 @@ TEST(CudaNetTest, AnnouncedBatchesChangeNothingInLittleMemory) {
   }
 }
 
-// What the device cannot hold is refused; what came before goes on.
+// A step that does not fit on the device is refused; earlier sizes still work.
 TEST(CudaNetTest, AStepThatIsTooLargeChangesNothing) {
   SLUICE_NEEDS_GPU();
   NetCase c(WideShape({64, 32}, 16), 3000), more_rows(c.shape(), 60000);
@@ -158,7 +158,7 @@ TEST(CudaNetTest, AStepThatIsTooLargeChangesNothing) {
   OwnedGradients gradients(c, 3000);
   for (int i = 0; i < 3; ++i) {
     ExpectSameBits(Train(c, net.get(), *small), expected);
-    // More rows of no more keys: gradients grow, activations do not.
+    // More rows with the same keys: gradients grow, activations do not.
     ExpectSameBits(Train(more_rows, net.get(), *with_rows), of_rows);
     const absl::Status status = net->TrainStep(c.Input(*large), 5, 0, &gradients.view);
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
@@ -166,7 +166,7 @@ TEST(CudaNetTest, AStepThatIsTooLargeChangesNothing) {
   }
 }
 
-TEST(CudaNetTest, ABatchThatIsNeverTrainedMayBeLeftOnItsWay) {
+TEST(CudaNetTest, ANetworkMayEndWhileAnAnnouncedBatchIsUploading) {
   SLUICE_NEEDS_GPU();
   NetCase c(SmallShape(), 3000);
   const SharedStep step = MakeStep(&c, 50), large = MakeStep(&c, 20000);
@@ -200,8 +200,8 @@ TEST(CudaNetTest, NoExamplesGiveZeroGradients) {
   EXPECT_TRUE(c.Logits(net.get(), step).empty());
 }
 
-// The first time runs on streams, the second captures, later ones launch the graph; other batches
-// of the same padded shape run between.
+// The first run is on streams, the second one captures a graph, and later ones launch it. Other
+// batches of the same padded shape run in between.
 TEST(CudaNetTest, TheSameBatchGivesTheSameBitsOnStreamsAndAsAGraph) {
   SLUICE_NEEDS_GPU();
   WideDeepShape shape = WideShape({100, 50}, 8);
@@ -219,7 +219,7 @@ TEST(CudaNetTest, TheSameBatchGivesTheSameBitsOnStreamsAndAsAGraph) {
   }
 }
 
-// SGD on both backends from the same start: 100 steps of 256 examples, learning rate 0.1.
+// Runs SGD on both backends from the same start: 100 steps of 256 examples, learning rate 0.1.
 void ExpectTrainsLikeTheCpu(MatmulPrecision precision, double value_tol, double loss_tol) {
   WideDeepShape shape = WideShape({64, 32}, 8);
   shape.dropout = 0.1f;
@@ -248,7 +248,7 @@ void ExpectTrainsLikeTheCpu(MatmulPrecision precision, double value_tol, double 
     ExpectClose(on_gpu.dense()[t], on_cpu.dense()[t], value_tol, "dense " + std::to_string(t));
 }
 
-TEST(CudaNetTest, HundredStepsOfTrainingStayWithTheCpus) {
+TEST(CudaNetTest, HundredStepsOfTrainingStayCloseToTheCpu) {
   SLUICE_NEEDS_GPU();
   ExpectTrainsLikeTheCpu(MatmulPrecision::kF32, 1e-4, 1e-5);
   ExpectTrainsLikeTheCpu(MatmulPrecision::kTf32, 1e-2, 1e-2);
@@ -256,7 +256,7 @@ TEST(CudaNetTest, HundredStepsOfTrainingStayWithTheCpus) {
   ExpectTrainsLikeTheCpu(MatmulPrecision::kFp16, 1e-2, 1e-2);
 }
 
-TEST(CudaNetTest, Fp16SkipsStepsThatOverflowLowersTheScaleAndGivesUp) {
+TEST(CudaNetTest, Fp16SkipsOverflowsLowersTheScaleAndGivesUp) {
   SLUICE_NEEDS_GPU();
   const WideDeepShape shape = WideShape({40, 30}, 6);
   NetCase c(shape, 50);
@@ -264,7 +264,7 @@ TEST(CudaNetTest, Fp16SkipsStepsThatOverflowLowersTheScaleAndGivesUp) {
   auto net = OnDevice(MatmulPrecision::kFp16)(shape);
   EXPECT_EQ(net->device_stats().loss_scale, 128);
   EXPECT_FALSE(Train(c, net.get(), step).view.skipped);
-  c.dense()[1][0] = 1e6f;  // an activation that fp16 does not hold
+  c.dense()[1][0] = 1e6f;  // an activation beyond the range of fp16
   for (int i = 0; i < 2; ++i) {
     const OwnedGradients got = Train(c, net.get(), step);
     EXPECT_TRUE(got.view.skipped);
@@ -301,7 +301,7 @@ TEST(CudaNetTest, MemoryBeyondTheBoundIsRefusedWithBothSizes) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("device_memory_fraction"));
 }
 
-TEST(CudaNetTest, RefusesImpossibleOptionsAndOtherFeatures) {
+TEST(CudaNetTest, RefusesImpossibleOptionsAndMismatchedFeatures) {
   SLUICE_NEEDS_GPU();
   NetOptions options = Cuda();
   options.device_memory_fraction = 1.5;

@@ -1,5 +1,5 @@
-// Geo's local optimizer on the device (emulated), through the device's own classes: the bits of
-// UpdateRule for all rules, clippings and sizes; deltas and merges; memory.
+// Tests Geo's local optimizer with the device's own classes on an emulated device: equal bits with
+// UpdateRule for all rules, kinds of clipping and sizes; deltas and merges; memory.
 #include "model/wide_deep/cuda/device_geo_optimizer.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ std::unique_ptr<GeoPlace> Emulated(
   return std::make_unique<EmulatedPlace>(std::move(memory));
 }
 
-TEST(DeviceGeoOptimizerTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
+TEST(DeviceGeoOptimizerTest, EveryRuleMatchesTheCpusBitsOver1000Steps) {
   for (const OptimizerConfig& rule : GeoRules()) {
     SCOPED_TRACE(rule.ShortDebugString());
     GeoCase geo(Emulated(), {{3, 2}, {7}}, {rule, GeoRules()[4]}, {2, 3}, rule);
@@ -49,7 +49,7 @@ TEST(DeviceGeoOptimizerTest, EveryRuleGivesTheBitsOfTheCpuOver1000Steps) {
   }
 }
 
-TEST(DeviceGeoOptimizerTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
+TEST(DeviceGeoOptimizerTest, SizesThatBreakKernelsMatchTheCpusBits) {
   for (const size_t rows : {0, 1, 31, 32, 33, 255, 257, 5001}) {
     SCOPED_TRACE(rows);
     GeoCase geo(Emulated(), {{31}, {32, 33}, {1}, {257, 3}}, {GeoRules()[6], GeoRules()[3]},
@@ -59,16 +59,16 @@ TEST(DeviceGeoOptimizerTest, SizesThatBreakKernelsGiveTheBitsOfTheCpu) {
   }
 }
 
-TEST(DeviceGeoOptimizerTest, RowsOfDifferentAgesHaveBiasCorrectionsOfTheirOwn) {
+TEST(DeviceGeoOptimizerTest, RowsOfDifferentAgesHaveTheirOwnBiasCorrections) {
   GeoCase geo(Emulated(), {{2}}, {GeoRules()[3]}, {3}, GeoRules()[3]);
   for (uint64_t step = 0; step < 40; ++step) geo.Step(1 + step % 9, step);
   geo.ExpectEqualBits();
-  // Counts beyond what a table of few counts would hold.
+  // With counts beyond the number of rows, each row's correction is computed on its own.
   for (uint64_t step = 0; step < 5; ++step) geo.Step(3, step, /*count_step=*/5000);
   geo.ExpectEqualBits();
 }
 
-TEST(DeviceGeoOptimizerTest, TheGlobalNormIsClippedAsByTheWorker) {
+TEST(DeviceGeoOptimizerTest, TheGlobalNormIsClippedAsOnTheWorkersCpu) {
   for (const double limit : {0.5, 1e6}) {
     GeoCase geo(Emulated(), {{40, 300}, {7}}, {GeoRules()[0], GeoRules()[4]}, {1, 16},
                 GeoRules()[0], limit);
@@ -77,7 +77,7 @@ TEST(DeviceGeoOptimizerTest, TheGlobalNormIsClippedAsByTheWorker) {
   }
 }
 
-TEST(DeviceGeoOptimizerTest, TheGlobalNormIsThatOfAllValuesWhateverTheirNumber) {
+TEST(DeviceGeoOptimizerTest, TheGlobalNormCoversAnyNumberOfValues) {
   std::mt19937_64 random(5);
   for (const size_t n : {1, 31, 32, 33, 255, 257, 8191, 8193, 5 * 8192 + 7}) {
     std::vector<float> values(n);
@@ -99,7 +99,7 @@ TEST(DeviceGeoOptimizerTest, TheGlobalNormIsThatOfAllValuesWhateverTheirNumber) 
     ops.Norm(norm);
     EXPECT_FLOAT_EQ(global, static_cast<float>(0.01 / std::sqrt(squared))) << n;
   }
-  // More partial sums than the last kernel has threads.
+  // There are more partial sums than threads in the last kernel.
   const std::vector<double> partials(1000, 0.25);
   NormArgs norm;
   float global = 0;
@@ -109,13 +109,13 @@ TEST(DeviceGeoOptimizerTest, TheGlobalNormIsThatOfAllValuesWhateverTheirNumber) 
   EXPECT_FLOAT_EQ(global, static_cast<float>(1 / std::sqrt(250.0)));
 }
 
-TEST(DeviceGeoOptimizerTest, GradientsOfALossScaleAreDividedByIt) {
+TEST(DeviceGeoOptimizerTest, ScaledGradientsAreDividedByTheLossScale) {
   GeoCase geo(Emulated(), {{9}}, {GeoRules()[3]}, {4}, GeoRules()[3], 0.5, /*loss_scale=*/128);
   for (uint64_t step = 0; step < 20; ++step) geo.Step(10, step);
   geo.ExpectClose(2e-6);
 }
 
-TEST(DeviceGeoOptimizerTest, ExchangesGiveTheBitsOfTheCpu) {
+TEST(DeviceGeoOptimizerTest, ExchangesMatchTheCpusBits) {
   GeoCase geo(Emulated(), {{5, 3}, {2}}, {GeoRules()[6], GeoRules()[4]}, {1, 4}, GeoRules()[3]);
   for (uint64_t step = 0; step < 30; ++step) {
     geo.Step(step % 7 == 0 ? 0 : 20 + step, step);
@@ -135,7 +135,7 @@ TEST(DeviceGeoOptimizerTest, AnUpdateNeedsTheGradientsOfAStep) {
   geo.ExpectEqualBits();
 }
 
-// Zeros in the first n slots.
+// Fills the first n slots with zeros.
 absl::Status FillFirst(GeoCase* geo, size_t n) {
   const std::vector<float> values(64 * n);
   const std::vector<uint8_t> fresh(n, 1);
@@ -144,13 +144,13 @@ absl::Status FillFirst(GeoCase* geo, size_t n) {
   return geo->device().FillRows(slots.data(), fresh.data(), n, values.data());
 }
 
-TEST(DeviceGeoOptimizerTest, RowsThatDoNotFitAreRefusedNamingWhatToLower) {
+TEST(DeviceGeoOptimizerTest, RowsThatDoNotFitAreRefusedNamingTheFieldToLower) {
   const auto memory = std::make_shared<EmulatedMemory>();
-  // Rows of 2 floats with 2 of state: 24 bytes a slot in three blocks.
+  // A row has 2 floats and 2 floats of state: 24 bytes a slot in three blocks.
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
   EXPECT_TRUE(FillFirst(&geo, 100).ok());
   const size_t used = memory->used;
-  // Half as much again fits in one block, but not in all three; what is needed does.
+  // Growth by half fits in one block but not in all three; the needed slots do.
   memory->limit = used + 20 * 24 + 23;
   EXPECT_TRUE(FillFirst(&geo, 120).ok());
   EXPECT_EQ(memory->used, used + 20 * 24);
@@ -159,16 +159,16 @@ TEST(DeviceGeoOptimizerTest, RowsThatDoNotFitAreRefusedNamingWhatToLower) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("geo_cache_rows"));
 }
 
-TEST(DeviceGeoOptimizerTest, GrowthLeavesRoomForWhatComesAndGoes) {
+TEST(DeviceGeoOptimizerTest, GrowthLeavesRoomForStepsAndExchanges) {
   const auto memory = std::make_shared<EmulatedMemory>();
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
   EXPECT_TRUE(FillFirst(&geo, 100).ok());
   memory->limit = memory->used + 60 * 24;
-  EXPECT_TRUE(FillFirst(&geo, 101).ok());  // half as much again takes 50 of the 60
+  EXPECT_TRUE(FillFirst(&geo, 101).ok());  // growth by half takes 50 of the 60
   EXPECT_EQ(memory->limit - memory->used, 30 * 24u);
 }
 
-TEST(DeviceGeoOptimizerTest, RowsOutliveAGrowthThatTheDeviceHasNoRoomFor) {
+TEST(DeviceGeoOptimizerTest, RowsSurviveGrowthThatDoesNotFitOnTheDevice) {
   const auto memory = std::make_shared<EmulatedMemory>();
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
   for (uint64_t step = 0; step < 5; ++step) geo.Step(50, step);
@@ -184,7 +184,7 @@ TEST(DeviceGeoOptimizerTest, LostRowsAreNeverTrainedOn) {
   const auto memory = std::make_shared<EmulatedMemory>();
   GeoCase geo(Emulated(memory), {{5}}, {GeoRules()[5]}, {2}, GeoRules()[0]);
   EXPECT_TRUE(FillFirst(&geo, 100).ok());
-  // Too little for old and new side by side, and then for the old one alone.
+  // There is too little memory for both blocks, and then for the old block alone.
   memory->there = memory->used;
   memory->taken_when_freed = 100 * 24;
   EXPECT_EQ(FillFirst(&geo, 120).code(), absl::StatusCode::kDataLoss);

@@ -1,5 +1,5 @@
-// Rows that stay on the device: a step that reads them by slot gives the bits of one that brings
-// them. On the emulated device, through the device's own classes.
+// Tests rows that stay on the device, with the device's own classes on an emulated device. A step
+// that reads rows by slot gives the same bits as a step that uploads them.
 #include "model/wide_deep/cuda/device_resident_rows.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ MakeNet Emulated(Element element = Element::kF32) {
   };
 }
 
-TEST(DeviceResidentRowsTest, AStepGivesTheBitsOfOneThatBringsItsRows) {
+TEST(DeviceResidentRowsTest, AStepGivesTheSameBitsAsWithUploadedRows) {
   for (const size_t rows : {1, 31, 32, 33, 257})
     ExpectResidentRowsGiveTheSameBits(Emulated(), SmallShape(), 20, rows, 1);
 }
@@ -30,9 +30,9 @@ TEST(DeviceResidentRowsTest, SixteenBitsDropoutAndOddWidthsGiveTheSameBits) {
     ExpectResidentRowsGiveTheSameBits(Emulated(element), shape, 10, 100, 1);
 }
 
-TEST(DeviceResidentRowsTest, WhatIsWrittenLastIsRead) { ExpectTheLastWriteIsRead(Emulated()); }
+TEST(DeviceResidentRowsTest, TheLastWriteIsRead) { ExpectTheLastWriteIsRead(Emulated()); }
 
-TEST(DeviceResidentRowsTest, SlotsThatAreNotThereAreRefused) {
+TEST(DeviceResidentRowsTest, MissingSlotsAreRefused) {
   ExpectSlotsThatAreNotThereAreRefused(Emulated());
 }
 
@@ -43,7 +43,7 @@ TEST(DeviceResidentRowsTest, RowsThatDoNotFitAreRefused) {
     memory->limit = 1000;
     return std::make_unique<EmulatedTableDevice>(std::move(memory));
   };
-  EXPECT_TRUE(net.MakeResidentRows(62).ok());  // of 4 floats
+  EXPECT_TRUE(net.MakeResidentRows(62).ok());  // rows of 4 floats
   EXPECT_EQ(net.MakeResidentRows(63).status().code(), absl::StatusCode::kResourceExhausted);
 }
 

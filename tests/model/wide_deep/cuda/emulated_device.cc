@@ -14,9 +14,9 @@ namespace {
 
 constexpr size_t kStack = size_t{128} << 10;
 
-// A stack and where it goes on. swapcontext makes a system call, so that jumps do all but the first
-// switch to a stack: the compiler's own, which keep no more than frame and stack pointer; the
-// address sanitizer does not follow them from stack to stack.
+// A stack and the place where it continues. swapcontext makes a system call, so only the first
+// switch to a stack uses it. All others use the compiler's own jumps, which only keep the frame and
+// stack pointers. The address sanitizer cannot follow such jumps from stack to stack.
 struct Context {
   ucontext_t begin;
   void* at[5];
@@ -26,7 +26,7 @@ struct Context {
 #ifdef __SANITIZE_ADDRESS__
 void Switch(Context* from, Context* to) { swapcontext(&from->begin, &to->begin); }
 #else
-// Not in the function of the setjmp.
+// The compiler does not allow the jump in the function of the setjmp.
 [[noreturn]] __attribute__((noinline)) void Jump(Context* to) { __builtin_longjmp(to->at, 1); }
 __attribute__((noinline)) void Switch(Context* from, Context* to) {
   from->begun = true;
@@ -44,7 +44,7 @@ struct Fiber {
 };
 
 Context scheduler;
-std::deque<Fiber> fibers;  // grows; addresses stay
+std::deque<Fiber> fibers;  // a deque, so that addresses stay valid while it grows
 std::vector<Fiber*> idle, waiting;
 Fiber* running = nullptr;
 unsigned next_thread = 0, threads = 0;
@@ -120,7 +120,7 @@ void RunGrid(const dim3& grid, const dim3& block, const std::function<void()>& t
   gridDim = grid;
   blockDim = block;
   threads = block.x * block.y;
-  // What a device refuses.
+  // A real device refuses these sizes, too.
   if (threads == 0 || threads > 1024 || grid.x == 0 || grid.y == 0 || grid.y > 65535) std::abort();
   body = &thread;
   words.assign((threads + 31) / 32 * 32, 0.0);

@@ -1,13 +1,14 @@
-// A CUDA device on the host, for the .cu files compiled as C++: blocks one after another, the
-// threads of a block in turn from barrier to barrier, so that a barrier that is missing gives wrong
-// results. Include it before a .cu file, in a translation unit of its own. Launches run at once,
-// or, as device code of a simulated CUDA (simulated/), when their stream gets to them:
-// SLUICE_KERNELS_ON_STREAMS.
+// A CUDA device on the host, for .cu files that are compiled as C++. Blocks run one after another.
+// The threads of a block take turns from barrier to barrier, so a missing barrier gives wrong
+// results. Include this header before a .cu file, in a translation unit of its own. Launches run at
+// once. With SLUICE_KERNELS_ON_STREAMS they are device code of a simulated CUDA (simulated/) and
+// run when their stream reaches them.
 //
-// Shared memory is what blocks before left, as on a device. __shfl_xor_sync works among the threads
-// of a warp that call it together.
+// As on a device, shared memory holds what earlier blocks left. __shfl_xor_sync works among the
+// threads of a warp that call it together.
 //
-// Thread safety: one thread.
+// Thread safety:
+//   one thread.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +37,11 @@ namespace sluice::cuda::emulated {
 
 // Calls `thread` for every thread of every block.
 void RunGrid(const dim3& grid, const dim3& block, const std::function<void()>& thread);
-// Where all threads of a block that have not ended meet.
+// Waits until all threads of the block that have not ended are here.
 void Barrier();
-// Of a warp: sets a thread's word, reads another's.
+// The word of a thread of the current warp, through which threads exchange values.
 double* WarpWord(uint32_t lane);
-// Of a simulated CUDA: `run` is the stream's next work. False: the launch failed.
+// Makes `run` the next work of a stream of a simulated CUDA. False if the launch failed.
 bool PutOnStream(cudaStream_t stream, std::function<void()> run);
 
 }  // namespace sluice::cuda::emulated
@@ -50,12 +51,12 @@ namespace sluice::cuda::SLUICE_KERNEL_NAMESPACE {
 template <typename... Parameters, typename... Arguments>
 void Launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
             const Arguments&... arguments) {
-  // A launch takes its arguments along.
+  // A launch copies its arguments.
   const auto run = [kernel, grid, block, taken = std::tuple<Parameters...>(arguments...)] {
     emulated::RunGrid(grid, block, [&] { std::apply(kernel, taken); });
   };
 #ifdef SLUICE_KERNELS_ON_STREAMS
-  (void)emulated::PutOnStream(stream, run);  // cudaGetLastError tells
+  (void)emulated::PutOnStream(stream, run);  // cudaGetLastError reports a failure
 #else
   run();
 #endif

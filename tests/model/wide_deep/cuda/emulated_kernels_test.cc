@@ -1,5 +1,6 @@
-// The kernels of the .cu files, grid loops, barriers and shuffles included, on an emulated device:
-// the bits of plain loops over the same functions, and the CPU backend's results.
+// Runs the kernels of the .cu files, with their grid loops, barriers and shuffles, on an emulated
+// device. They must match plain loops over the same functions to the bit, and the CPU backend's
+// results within tolerance.
 #include <cstring>
 
 #include "gmock/gmock.h"

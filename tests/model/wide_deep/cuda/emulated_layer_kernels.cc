@@ -1,3 +1,3 @@
 #include "tests/model/wide_deep/cuda/emulated_device.h"
-// Behind it.
+// Must follow the emulated device, which it uses.
 #include "model/wide_deep/cuda/layer_kernels.cu"

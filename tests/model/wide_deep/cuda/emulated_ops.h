@@ -1,4 +1,4 @@
-// StepOps through the launches of the .cu files on the emulated device (emulated_device.h).
+// StepOps that launch the .cu files' kernels on the emulated device (emulated_device.h).
 #pragma once
 
 #define SLUICE_KERNEL_NAMESPACE emulated

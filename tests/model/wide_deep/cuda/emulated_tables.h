@@ -1,6 +1,6 @@
-// A TableDevice on the host: the launches of table_kernels.cu on the emulated device, blocks of
-// host memory. New memory is full of garbage and addresses change when a block grows, so that what
-// is read before it is written, or where it was, shows.
+// A TableDevice on the host: the kernels of table_kernels.cu on the emulated device, with blocks of
+// host memory. New memory is full of garbage, and addresses change when a block grows. This exposes
+// reads of memory that was not written or has moved.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,12 @@ class EmulatedTableOps : public TableOps {
   void Norm(const NormArgs& args) override { emulated::LaunchNorm(nullptr, args); }
 };
 
-// Of one device, in bytes.
+// The memory of one device, in bytes.
 struct EmulatedMemory {
-  size_t limit = SIZE_MAX;  // the bound
-  size_t there = SIZE_MAX;  // what the device has, within the bound or not
+  size_t limit = SIZE_MAX;  // most that the network may use
+  size_t there = SIZE_MAX;  // most that the device has, which may be less or more than the limit
   size_t used = 0;
-  // Others take so much as soon as a block is freed.
+  // Others take this much as soon as a block is freed.
   size_t taken_when_freed = 0;
 };
 
@@ -54,7 +54,7 @@ class EmulatedBlock : public TableBlock {
       FreeBytes(held);
       return Allocate(bytes);
     }
-    // Side by side, else through the host.
+    // If old and new do not fit side by side, the contents pass through the host's memory.
     const size_t both = std::min(memory_->limit, memory_->there);
     if (memory_->used <= both && bytes <= both - memory_->used) {
       memory_->used -= held;
@@ -84,7 +84,7 @@ class EmulatedBlock : public TableBlock {
     return absl::OkStatus();
   }
 
-  const std::shared_ptr<EmulatedMemory> memory_;  // of all blocks
+  const std::shared_ptr<EmulatedMemory> memory_;  // shared by all blocks
   std::unique_ptr<std::vector<char>> block_;
 };
 
@@ -120,7 +120,7 @@ class EmulatedTableDevice : public TableDevice {
   const std::shared_ptr<EmulatedMemory> memory_;
 };
 
-// The CUDA backend on the emulated device, with what stays there.
+// The CUDA backend on the emulated device, with resident rows and Geo's values.
 class EmulatedNet : public StepNet<EmulatedOps> {
  public:
   explicit EmulatedNet(WideDeepShape shape, Element element = Element::kF32, double loss_scale = 1)

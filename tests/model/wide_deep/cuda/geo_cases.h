@@ -1,4 +1,4 @@
-// Geo's values on a device, emulated or not, beside geo_reference.h, given the same calls.
+// Makes the same calls to Geo's values on a device, emulated or real, and to geo_reference.h.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace sluice::cuda {
 
-// The device and its memory, where a step would leave gradients.
+// The device, and the memory in which a step would leave gradients.
 class GeoPlace {
  public:
   virtual ~GeoPlace() = default;
   virtual std::unique_ptr<TableDevice> NewDevice() = 0;
-  // A copy on the device, good until the next but 15th call.
+  // Copies values to the device. The copy stays valid for the next 15 calls.
   virtual const float* Up(const std::vector<float>& values) = 0;
   virtual std::vector<float> Down(const float* values, size_t n) = 0;
 };
@@ -59,7 +59,7 @@ class GeoCase {
   GeoOptimizer& device() { return *device_; }
   const TableLayouts& layouts() const { return layouts_; }
 
-  // Fills what is missing of n slots of 2n drawn at random, some of them anew, and updates all.
+  // Draws n of 2n slots at random, fills the missing ones and some others anew, and updates all.
   void Step(size_t n, uint64_t schedule_step, uint64_t count_step = 1) {
     const std::vector<uint32_t> slots = Draw(n);
     Fill(slots);
@@ -71,7 +71,7 @@ class GeoCase {
     update.schedule_step = schedule_step;
     std::vector<std::vector<float>> g = {Random(n * sparse_->dim())};
     for (const GeoReference& table : dense_) g.push_back(Random(table.local.size()));
-    std::vector<std::vector<float>> scaled = g;  // as a step leaves them
+    std::vector<std::vector<float>> scaled = g;  // scaled, as a step leaves them
     for (auto& tensor : scaled)
       for (float& value : tensor) value *= loss_scale_;
     gradients_ = {true, place_->Up(scaled[0]), n, {}, 1 / loss_scale_};
@@ -88,7 +88,7 @@ class GeoCase {
     touched_.insert(touched_.end(), slots.begin(), slots.end());
   }
 
-  // A delta of what was touched, the merge with values that the server made of it.
+  // Takes the delta of the touched rows, and merges the values that the server made of it.
   void Exchange(bool moves_meanwhile) {
     std::sort(touched_.begin(), touched_.end());
     touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
@@ -134,7 +134,7 @@ class GeoCase {
     return slots;
   }
 
-  // New slots, every 16th anew, and every 5th with another value: what a cache does.
+  // Fills new slots and every 16th slot anew, every 5th with another value, as a cache does.
   void Fill(const std::vector<uint32_t>& wanted) {
     std::vector<uint32_t> slots;
     std::vector<uint8_t> fresh;
@@ -157,7 +157,7 @@ class GeoCase {
     EXPECT_TRUE(status.ok()) << status;
   }
 
-  // As the worker does on the CPU.
+  // Clips as the worker does on the CPU.
   void ClipGlobalNorm(std::vector<std::vector<float>>* gradients) const {
     double squared = 0;
     for (const auto& tensor : *gradients)

@@ -1,4 +1,4 @@
-// Geo's arithmetic in plain loops over UpdateRule: what a device is compared with.
+// Geo's arithmetic in plain loops over UpdateRule. The tests compare devices with it.
 #pragma once
 
 #include <google/protobuf/text_format.h>
@@ -24,7 +24,8 @@ inline const std::vector<OptimizerConfig>& GeoRules() {
              "adagrad { initial_accumulator: 0.1 } learning_rate: 0.05",
              "adam { beta1: 0.8 } learning_rate: 0.01 clip_value: 0.6 clip_row_norm: 0.9 "
              "schedule { exponential { steps: 50 rate: 0.9 } }",
-             "ftrl {} learning_rate: 0.1 schedule { polynomial { steps: 500 } }",  // to rate 0
+             "ftrl {} learning_rate: 0.1 schedule { polynomial { steps: 500 } }",  // the rate falls
+                                                                                   // to 0
          }) {
       parsed->emplace_back();
       EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &parsed->back()));
@@ -34,7 +35,7 @@ inline const std::vector<OptimizerConfig>& GeoRules() {
   return *rules;
 }
 
-// What a worker keeps of a row or of a dense table.
+// The values that a worker keeps for a row or a dense table.
 struct GeoReference {
   std::vector<float> local, base, state;
   uint64_t count = 0;
@@ -71,7 +72,7 @@ inline TableLayouts GeoLayouts(const std::vector<std::vector<uint64_t>>& shapes,
   return *layouts;
 }
 
-// Of n elements (dense) or of a row (n = dim): zeros with fresh state.
+// Zeros with fresh state, for n dense elements or for a row (n = dim).
 inline GeoReference FreshReference(const TableLayout& layout, size_t n) {
   GeoReference values;
   values.local.resize(n), values.base.resize(n);
@@ -87,7 +88,7 @@ inline GeoReference FreshReference(const TableLayout& layout, size_t n) {
   return values;
 }
 
-// One update, as the pserver and the worker's CPU do it.
+// Makes one update as the pserver and the worker's CPU do.
 inline void UpdateReference(const TableLayout& layout, const float* g, uint64_t step,
                             uint64_t count, GeoReference* values) {
   for (const TableLayout::Column& column : layout.columns()) {

@@ -1,5 +1,5 @@
-// InputDevice on the host. Copies up and sorts run at the latest moment that the calls allow, or at
-// once, beside whatever is under way: what is not waited for, and what is written too early, shows.
+// InputDevice on the host. Uploads and sorts run at the latest moment that the calls allow, or at
+// once, beside the work under way. This exposes missing waits and writes that come too early.
 #pragma once
 
 #include <algorithm>
@@ -18,16 +18,16 @@ namespace sluice::cuda {
 
 enum class Pace { kLate, kAtOnce };
 
-// Ops: what runs the sort.
+// Ops runs the sort.
 template <typename Ops>
 class HostInputDevice : public InputDevice {
  public:
-  // `program` outlives this. limit: bytes of both blocks.
+  // `program` must outlive this object. limit: most bytes of both blocks together.
   HostInputDevice(const StepProgram* program, Pace pace, size_t limit = SIZE_MAX)
       : program_(*program), pace_(pace), limit_(limit) {}
   ~HostInputDevice() override { RunAll(); }
 
-  // New memory full of garbage each time (NaN, and indices far outside).
+  // Gives new memory full of garbage each time: NaN as a float, far out of range as an index.
   absl::Status Reserve(size_t block, size_t up_bytes, size_t bytes) override {
     EXPECT_FALSE(InUse(block)) << "block " << block << " is in use";
     if (bytes + blocks_[1 - block].data.size() > limit_) {
@@ -86,7 +86,7 @@ class HostInputDevice : public InputDevice {
   int reached = 0;          // calls of UploadFrom
   int refused = 0;          // calls of Reserve
   int indexed = 0;          // calls of Index
-  int fail_from = INT_MAX;  // from this call on they fail when the sort has begun
+  int fail_from = INT_MAX;  // calls of Index from this one on fail after beginning the sort
 
  private:
   struct Block {
@@ -94,7 +94,7 @@ class HostInputDevice : public InputDevice {
   };
   struct Work {
     size_t block;
-    size_t after;  // a sort: so many copies up
+    size_t after;  // a sort runs after this many uploads
     std::function<void()> run;
   };
 
@@ -131,7 +131,7 @@ class HostInputDevice : public InputDevice {
   const size_t limit_;
   std::array<Block, 2> blocks_;
   std::deque<Work> up_, index_;
-  size_t ups_ = 0;  // copies that have run
+  size_t ups_ = 0;  // uploads that have run
 };
 
 }  // namespace sluice::cuda

@@ -1,6 +1,6 @@
-// The CUDA backend's step on the host: blocks of input, staging, layouts, program and kernel
-// functions are those of the device; HostOps runs them. Blocks begin full of garbage: what is read
-// before it is written shows. The batch that was announced goes up in the middle of a step.
+// The CUDA backend's step on the host. Blocks of input, staging, layouts, program and kernel
+// functions are those of the device; HostOps runs them. Blocks begin full of garbage, which exposes
+// reads before writes. An announced batch is uploaded in the middle of a step.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace sluice::cuda {
 
-// Ops: HostOps, or what runs the kernels otherwise.
+// Ops is HostOps, or another class that runs the kernels.
 template <typename Ops>
 class StepNet : public DenseNet {
  public:
@@ -93,7 +93,7 @@ class StepNet : public DenseNet {
   }
   HostInputDevice<Ops>& input_device() { return device_; }
 
-  // Makes what the two above stand on.
+  // Makes the device of resident rows and of Geo's values.
   std::function<std::unique_ptr<TableDevice>()> table_device;
 
  private:
@@ -106,7 +106,7 @@ class StepNet : public DenseNet {
       left_.dense.push_back(reinterpret_cast<const float*>(output_.data() + at));
     left_.factor = static_cast<float>(1 / loss_scale_);
   }
-  // What a step brings beside its batch, and room for what it makes.
+  // Adds the values of a step to its batch, and makes room for its work and output.
   absl::StatusOr<StepShape> Stage(const NetInput& input, const OnDevice& values,
                                   const Dropout& dropout) {
     const NetPlan& plan = program_.plan();

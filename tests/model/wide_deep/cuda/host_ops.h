@@ -1,6 +1,7 @@
-// StepOps on the host: the loops of the .cu files, block by block and thread by thread, around the
-// same functions; products as cuBLAS defines them, in double. Operands are read and written in the
-// order of the grid, phases of a block one after another as __syncthreads would have it.
+// StepOps on the host: loops as in the .cu files, block by block and thread by thread, around the
+// same functions. Products are as cuBLAS defines them, computed in double. Operands are read and
+// written in the order of the grid; the phases of a block run one after another, as __syncthreads
+// separates them.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ class HostOps : public StepOps {
       const auto at_b = [&](size_t l, size_t j) {
         return ToFloat(gemm.b_transposed ? b[l * gemm.ldb + j] : b[j * gemm.ldb + l]);
       };
-      // [k][m], so that neighbouring sums are made together, each in the order of k.
+      // Loops over [k][m], which makes neighbouring sums together, each in the order of k.
       std::vector<double> op_a(static_cast<size_t>(gemm.k) * gemm.m), sums(gemm.m);
       for (size_t l = 0; l < gemm.k; ++l)
         for (size_t i = 0; i < gemm.m; ++i) op_a[l * gemm.m + i] = at_a(i, l);

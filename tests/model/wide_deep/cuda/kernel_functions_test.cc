@@ -1,4 +1,5 @@
-// Functions of the kernels one by one against plain loops: half types, sort, row gradients, sums.
+// Compares functions of the kernels one by one with plain loops: half types, sort, row gradients
+// and sums.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,7 +11,7 @@
 namespace sluice::cuda {
 namespace {
 
-TEST(HalfTypesTest, EveryFp16ComesBack) {
+TEST(HalfTypesTest, EveryFp16SurvivesTheRoundTrip) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const Fp16 half = {static_cast<uint16_t>(bits)};
     Fp16 again;
@@ -25,7 +26,7 @@ TEST(HalfTypesTest, EveryFp16ComesBack) {
 }
 
 TEST(HalfTypesTest, Fp16RoundsToTheNearestAndHalvesToEven) {
-  // Between neighbours: below, at and above the middle.
+  // Tests below, at and above the middle between neighbours.
   for (uint32_t bits = 0; bits < 0x7BFF; ++bits) {
     const float low = ToFloat(Fp16{static_cast<uint16_t>(bits)});
     const float high = ToFloat(Fp16{static_cast<uint16_t>(bits + 1)});
@@ -51,7 +52,7 @@ TEST(HalfTypesTest, Fp16RoundsToTheNearestAndHalvesToEven) {
 
 TEST(HalfTypesTest, Bf16RoundsToTheNearest) {
   Bf16 half;
-  FromFloat(1.0f + 0x1p-8f, &half);  // half way: to even
+  FromFloat(1.0f + 0x1p-8f, &half);  // half way: rounds to even
   EXPECT_EQ(ToFloat(half), 1.0f);
   FromFloat(1.0f + 3 * 0x1p-8f, &half);
   EXPECT_EQ(ToFloat(half), 1.0f + 4 * 0x1p-8f);
@@ -59,7 +60,7 @@ TEST(HalfTypesTest, Bf16RoundsToTheNearest) {
   EXPECT_TRUE(std::isnan(ToFloat(half)));
 }
 
-// Sorted (row, cell) pairs by the passes of the device, `padded` keys planned for.
+// Sorts (row, cell) pairs with the passes of the device, which are planned for `padded` keys.
 void ExpectSorts(uint32_t keys, uint32_t rows, uint32_t padded, uint64_t seed) {
   SCOPED_TRACE(testing::Message() << keys << " keys, " << rows << " rows, planned " << padded);
   std::mt19937_64 random(seed);
@@ -114,7 +115,7 @@ TEST(SortTest, PassesCoverTheRows) {
   EXPECT_EQ(SortPasses(0xFFFFFFFFu), 6u);
 }
 
-// Row sums by chunks against plain sums, for keys that are already sorted.
+// Compares row sums by chunks with plain sums, for keys that are already sorted.
 void ExpectRowSums(const std::vector<uint32_t>& keys_of_row) {
   const uint32_t rows = keys_of_row.size();
   std::vector<uint32_t> sorted_rows, begin = {0};

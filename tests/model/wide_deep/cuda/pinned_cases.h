@@ -1,6 +1,5 @@
-// What every network with host memory of its own must do: rows that lie there, and gradients that
-// are to come there, give the bits of those that lie anywhere, and are the caller's again when the
-// step ends.
+// Cases for every network with host memory of its own. Rows and gradients in that memory must give
+// the same bits as elsewhere, and must belong to the caller again when the step ends.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 
 namespace sluice {
 
-// `n` floats of the network's memory, the first `before` of a block not among them.
+// `n` floats of the network's memory, behind the first `before` floats of a block.
 inline float* Among(HostArray* array, size_t before, size_t n, DenseNet* net) {
   array->Resize(before + n, net->host_memory());
   std::fill(array->begin(), array->end(), std::nanf(""));
@@ -33,10 +32,10 @@ inline void ExpectRowsInHostMemoryGiveTheSameBits(const MakeNet& make, const Wid
     NetInput input = c.Input(step);
     float* const here = Among(&values, round % 2 * shape.row_dim(), rows.size(), net.get());
     std::copy(rows.begin(), rows.end(), here);
-    // Each alone, and both.
+    // Rows alone, gradients alone, and both.
     if (round % 5 != 1) input.rows = here;
     OwnedGradients got(c, input.num_rows);
-    // Gone with the round.
+    // The memory is freed at the end of the round.
     HostArray gradients;
     float* const there = Among(&gradients, round % 3, rows.size(), net.get());
     if (round % 5 != 2) got.view.rows = there;

@@ -1,4 +1,4 @@
-// What every network with resident rows must do, on the emulated device or on a GPU.
+// Cases for every network with resident rows, on the emulated device or on a GPU.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ inline OwnedGradients TrainOn(const NetCase& c, DenseNet* net, const NetInput& i
   return gradients;
 }
 
-// The rows of the case in slots of `resident`, drawn at random; returns the slots.
+// Writes the rows of the case to random slots of `resident`, and returns the slots.
 inline std::vector<uint32_t> Place(NetCase* c, const TestStep& step, ResidentRows* resident,
                                    uint64_t seed) {
   std::vector<uint32_t> slots(resident->capacity());
@@ -26,7 +26,7 @@ inline std::vector<uint32_t> Place(NetCase* c, const TestStep& step, ResidentRow
   std::shuffle(slots.begin(), slots.end(), random);
   const size_t rows = c->Input(step).num_rows;
   slots.resize(rows);
-  // In three writes, one of no rows.
+  // Uses three writes, one of them without rows.
   const size_t half = rows / 2, dim = c->shape().row_dim();
   EXPECT_TRUE(resident->Write(slots.data(), half, c->rows().data()).ok());
   EXPECT_TRUE(resident->Write(nullptr, 0, nullptr).ok());
@@ -60,7 +60,7 @@ inline void ExpectResidentRowsGiveTheSameBits(const MakeNet& make, const WideDee
   ASSERT_TRUE(resident.ok()) << resident.status();
   const std::vector<uint32_t> slots = Place(&c, step, resident->get(), n);
   const NetInput input = ResidentInput(c, step, resident->get(), slots);
-  // On a device the third round is of graphs; steps that bring their rows run between.
+  // On a device the third round uses graphs. Steps that upload their rows run in between.
   for (int i = 0; i < rounds; ++i) {
     ExpectSameBits(TrainOn(c, net.get(), input), TrainOn(c, net.get(), c.Input(step)));
     TrainOn(c, net.get(), c.Input(other));

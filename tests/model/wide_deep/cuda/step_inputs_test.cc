@@ -1,5 +1,5 @@
-// Batches that go up while the step before computes: on the host, with copies and sorts at the
-// latest moment or at once, the bits of steps that bring their batch themselves.
+// Tests batches that are uploaded while the step before computes. On the host, copies and sorts run
+// as late as possible or at once; the bits must equal those of steps that upload their own batch.
 #include "model/wide_deep/cuda/step_inputs.h"
 
 #include "gmock/gmock.h"
@@ -23,7 +23,7 @@ TEST(StepInputsTest, AnnouncedBatchesChangeNothingWhenCopiesAndSortsAreLate) {
   ExpectAnnouncedBatchesChangeNothing(OnHost(Pace::kLate));
 }
 
-TEST(StepInputsTest, AnnouncedBatchesChangeNothingWhenCopiesAndSortsRunAmidTheStep) {
+TEST(StepInputsTest, AnnouncedBatchesChangeNothingWhenCopiesAndSortsRunDuringTheStep) {
   ExpectAnnouncedBatchesChangeNothing(OnHost(Pace::kAtOnce));
 }
 
@@ -36,7 +36,7 @@ TEST(StepInputsTest, KernelsGiveTheSameBits) {
   }
 }
 
-TEST(StepInputsTest, RowsThatTheDeviceReachesGoUpFromWhereTheyLie) {
+TEST(StepInputsTest, PinnedRowsAreUploadedFromTheCallersMemory) {
   for (const Pace pace : {Pace::kLate, Pace::kAtOnce}) {
     NetCase c(SmallShape(), 60);
     auto net = Host(c.shape(), pace), plain = Host(c.shape(), pace);
@@ -48,7 +48,7 @@ TEST(StepInputsTest, RowsThatTheDeviceReachesGoUpFromWhereTheyLie) {
     }
     EXPECT_EQ(net->input_device().reached, 8);
     EXPECT_EQ(plain->input_device().reached, 0);
-    // Rows that stay do not go up.
+    // Resident rows are not uploaded.
     auto resident = *net->MakeResidentRows(100);
     const TestStep step = c.Step(9);
     const std::vector<uint32_t> slots = Place(&c, step, resident.get(), 1);
@@ -58,13 +58,13 @@ TEST(StepInputsTest, RowsThatTheDeviceReachesGoUpFromWhereTheyLie) {
   }
 }
 
-// Fp16 scales the loss anew each step: that goes up with the values.
-TEST(StepInputsTest, AStepThatOverflowsLeavesTheNextOneItsBatch) {
+// With fp16 the loss scale may change each step, so it is uploaded with the values.
+TEST(StepInputsTest, AnOverflowLeavesTheNextStepItsBatch) {
   NetCase c(WideShape({40, 30}, 6), 50);
   const SharedStep first = MakeStep(&c, 100), second = MakeStep(&c, 90);
   HostNet net(c.shape(), Element::kFp16, 128), plain(c.shape(), Element::kFp16, 128);
   net.Announce(Coming(c, second));
-  c.dense()[1][0] = 1e6f;  // an activation that fp16 does not hold
+  c.dense()[1][0] = 1e6f;  // an activation beyond the range of fp16
   EXPECT_TRUE(Train(c, &net, *first).view.skipped);
   c.dense()[1][0] = 0.1f;
   const OwnedGradients got = Train(c, &net, *second);
@@ -73,7 +73,7 @@ TEST(StepInputsTest, AStepThatOverflowsLeavesTheNextOneItsBatch) {
   EXPECT_EQ(net.device_stats().steps_ahead, 1u);
 }
 
-TEST(StepInputsTest, TheSecondBlockIsTakenWithTheFirstAnnouncement) {
+TEST(StepInputsTest, TheFirstAnnouncementAllocatesTheSecondBlock) {
   NetCase c(SmallShape(), 50);
   const SharedStep step = MakeStep(&c, 100);
   auto net = Host(c.shape(), Pace::kLate);
@@ -88,7 +88,7 @@ size_t BytesOf(const WideDeepShape& shape, const NetCase& c, const SharedStep& s
   return InputLayout(NetPlan(shape), ShapeOf(step->batch, c.Input(*step).num_rows)).total;
 }
 
-TEST(StepInputsTest, WhereTwoBlocksDoNotFitStepsBringTheirBatches) {
+TEST(StepInputsTest, StepsUploadTheirOwnBatchesWhereTwoBlocksDoNotFit) {
   NetCase c(SmallShape(), 50);
   const SharedStep small = MakeStep(&c, 100), large = MakeStep(&c, 1000);
   auto net = Host(c.shape(), Pace::kLate, 2 * BytesOf(c.shape(), c, large) - 1);
@@ -100,7 +100,7 @@ TEST(StepInputsTest, WhereTwoBlocksDoNotFitStepsBringTheirBatches) {
   train(small, small);
   train(small, large);
   EXPECT_FALSE(net->device_stats().no_room_ahead);
-  train(large, small);  // the other block's memory is given back
+  train(large, small);  // frees the other block's memory
   EXPECT_TRUE(net->device_stats().no_room_ahead);
   train(small, large);
   train(large, large);
@@ -109,7 +109,7 @@ TEST(StepInputsTest, WhereTwoBlocksDoNotFitStepsBringTheirBatches) {
   EXPECT_EQ(net->input_device().refused, 1);
 }
 
-TEST(StepInputsTest, AStepThatGrowsTakesTheMemoryOfABatchAhead) {
+TEST(StepInputsTest, AGrowingStepTakesTheMemoryOfTheBatchAhead) {
   NetCase c(SmallShape(), 50);
   const SharedStep small = MakeStep(&c, 100), large = MakeStep(&c, 1000);
   auto plain = Host(c.shape(), Pace::kLate);
@@ -128,8 +128,8 @@ TEST(StepInputsTest, AStepThatGrowsTakesTheMemoryOfABatchAhead) {
   }
 }
 
-// As before a step on no examples, which uses no block.
-TEST(StepInputsTest, ABatchAheadThatAnotherReplacesIsWaitedFor) {
+// This happens before a step without examples, which calls BringNext but uses no block.
+TEST(StepInputsTest, WaitsForABatchAheadBeforeReplacingIt) {
   const WideDeepShape shape = SmallShape();
   NetCase c(shape, 50);
   const SharedStep first = MakeStep(&c, 100), second = MakeStep(&c, 90), third = MakeStep(&c, 80);
@@ -141,13 +141,13 @@ TEST(StepInputsTest, ABatchAheadThatAnotherReplacesIsWaitedFor) {
   ASSERT_TRUE(inputs.Begin(c.Input(*first), /*training=*/true).ok());
   for (const SharedStep& next : {second, third}) {
     inputs.Announce(Coming(c, next));
-    inputs.BringNext();  // the block's Reserve says when it is in use
+    inputs.BringNext();  // Reserve fails the test if the block is in use
   }
   ASSERT_TRUE(inputs.Begin(c.Input(*third), /*training=*/true).ok());
   EXPECT_TRUE(inputs.ahead());
 }
 
-TEST(StepInputsTest, WhatFailsAheadIsDoneAgainByTheStep) {
+TEST(StepInputsTest, TheStepRepeatsWhatFailedAhead) {
   NetCase c(SmallShape(), 50);
   const SharedStep step = MakeStep(&c, 100), next = MakeStep(&c, 300);
   auto net = Host(c.shape(), Pace::kLate), plain = Host(c.shape(), Pace::kLate);
@@ -157,7 +157,7 @@ TEST(StepInputsTest, WhatFailsAheadIsDoneAgainByTheStep) {
   };
   train(step, next);
   net->input_device().fail_from = net->input_device().indexed + 1;
-  train(next, step);  // the one ahead goes up half
+  train(next, step);  // the batch ahead is uploaded only in part
   net->input_device().fail_from = INT_MAX;
   train(step, next);
   train(next, nullptr);

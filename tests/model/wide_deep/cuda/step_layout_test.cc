@@ -28,7 +28,8 @@ TEST(PadTest, CoversWithFewValuesAndLittleWaste) {
   EXPECT_LT(values, 150u);
 }
 
-// Parts [begin, begin + bytes) lie in order of `parts`, aligned, apart, inside `total`.
+// Expects parts [begin, begin + bytes) in the order of `parts`, aligned, without overlap and inside
+// `total`.
 void ExpectApart(std::vector<std::pair<size_t, size_t>> parts, size_t total) {
   std::sort(parts.begin(), parts.end());
   size_t end = 0;
@@ -75,7 +76,7 @@ TEST(StepLayoutTest, PartsDoNotOverlap) {
         parts.end(),
         {{out.result, sizeof(StepResult)}, {out.rows, u * plan.row_dim * 4}, {out.logits, b * 4}});
     ExpectApart(parts, out.total);
-    // One copy brings down the result and all but the hidden layers' weights.
+    // One copy downloads the result and all tensors except the hidden layers' weights.
     for (const size_t t : {1, 3, 4, 5, 6, 7}) {
       EXPECT_GE(out.dense[t], out.result);
       EXPECT_LE(out.dense[t] + plan.elements[t] * 4, out.small_end);
@@ -84,7 +85,7 @@ TEST(StepLayoutTest, PartsDoNotOverlap) {
   }
 }
 
-TEST(StepLayoutTest, TablesSayWhereEmbeddingsAndNumbersGo) {
+TEST(StepLayoutTest, TablesGiveThePlacesOfEmbeddingsAndNumbers) {
   WideDeepShape shape = SmallShape();
   shape.slots = {MakeSlot(true, true, false), MakeSlot(true, true, true),
                  MakeSlot(false, true, false), MakeSlot(true, false, true)};

@@ -1,5 +1,5 @@
-// The whole step of the CUDA backend, run on the host through the device's own indexing code,
-// against the CPU backend and the float64 reference.
+// Runs the whole step of the CUDA backend on the host, with the device's own indexing code, and
+// compares it with the CPU backend and the float64 reference.
 #include "model/wide_deep/cuda/step_program.h"
 
 #include "gmock/gmock.h"
