@@ -17,6 +17,7 @@
 #include "common/config/job_config.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/identity.h"
+#include "common/daemon/stop_signal.h"
 
 namespace sluice::cli {
 namespace {

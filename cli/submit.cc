@@ -15,6 +15,7 @@
 #include "common/config/address.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
+#include "common/daemon/stop_signal.h"
 
 namespace sluice::cli {
 namespace {

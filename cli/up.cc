@@ -13,6 +13,7 @@
 #include "common/daemon/identity.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/scheduler_client.h"
+#include "common/daemon/stop_signal.h"
 
 namespace sluice::cli {
 namespace {

@@ -5,6 +5,8 @@
 #include "common/config/job_config.h"
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/listener_flags.h"
+#include "common/daemon/process_log.h"
+#include "common/daemon/stop_signal.h"
 #include "scheduler/scheduler_server.h"
 
 DEFINE_uint32(server_num, 0, "number of pservers; 0: as many as the cluster file lists");

@@ -14,6 +14,7 @@
 #include "common/config/address.h"
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/process_log.h"
 #include "common/daemon/process_space.h"
 #include "scheduler/job_spec_builder.h"
 

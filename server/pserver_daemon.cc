@@ -10,6 +10,7 @@
 #include "common/config/address.h"
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/process_log.h"
 
 namespace sluice {
 namespace {

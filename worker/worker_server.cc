@@ -5,6 +5,7 @@
 #include "common/daemon/hot_row_use.h"
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/process_log.h"
 #include "model/net/cuda/cuda_device.h"
 
 namespace sluice {

@@ -61,32 +61,4 @@ std::string LogFileName(Role role, uint32_t rank);
 // life.
 RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address);
 
-// Opens the log. Each glog line is appended to <log_dir>/<LogFileName> at once; WARNING and above
-// also go to stderr. A crash leaves its stack in both. The file stays locked as long as this
-// process runs: ALREADY_EXISTS, before anything is written, when another process has it. --log_dir
-// is glog's own flag: main.cc has DECLARE_string(log_dir).
-absl::Status OpenLog(const Identity& identity, const char* argv0);
-// Appends a line "role rank address pid admin_address" to <log_dir>/endpoints.log, with "-" for an
-// empty address. ALREADY_EXISTS: Sluice did not write that file, or the scheduler of another
-// cluster logs in this folder; `sluice down` of that cluster would end this process with its own.
-absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
-                            const std::string& admin_address);
-
-// Turns SIGINT, SIGTERM and SIGHUP into something to wait for.
-//
-// After a signal the process has 20 s to end; a second signal ends it at once.
-class StopSignal {
- public:
-  // Call it before any thread starts: threads inherit the signal mask. With `die_with_parent` the
-  // process gets SIGTERM when its parent dies, even while it is stopped itself.
-  static void Install(bool die_with_parent);
-  // Sends this process SIGTERM when standard input ends before its first byte. Call after Install.
-  static void StopUnlessKept();
-  // Ends Wait with `exit_code`; the first call counts. Safe from any thread.
-  static void Stop(int exit_code);
-  // Blocks until a signal comes or Stop is called. Returns Stop's exit code, or 130, 143 or 129
-  // after SIGINT, SIGTERM or SIGHUP.
-  static int Wait();
-};
-
 }  // namespace sluice

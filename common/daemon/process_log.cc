@@ -22,7 +22,6 @@
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
-#include "common/daemon/identity.h"
 
 namespace sluice {
 namespace {

@@ -1,13 +1,26 @@
-// Writes lines that belong both in the process's log and on the terminal.
+// The log of this process, and its line in the log folder's list of endpoints.
 //
-// OpenLog (identity.h) opens the log.
-//
-// Thread safety: safe from any thread after OpenLog.
+// Thread safety: OpenLog and AppendEndpoint run once, before other threads log. LogAndTell is safe
+// from any thread after OpenLog.
 #pragma once
 
 #include <string>
 
+#include "absl/status/status.h"
+#include "common/daemon/identity.h"
+
 namespace sluice {
+
+// Opens the log. Each glog line is appended to <log_dir>/<LogFileName> at once; WARNING and above
+// also go to stderr. A crash leaves its stack in both. The file stays locked as long as this
+// process runs: ALREADY_EXISTS, before anything is written, when another process has it. --log_dir
+// is glog's own flag: main.cc has DECLARE_string(log_dir).
+absl::Status OpenLog(const Identity& identity, const char* argv0);
+// Appends a line "role rank address pid admin_address" to <log_dir>/endpoints.log, with "-" for an
+// empty address. ALREADY_EXISTS: Sluice did not write that file, or the scheduler of another
+// cluster logs in this folder; `sluice down` of that cluster would end this process with its own.
+absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
+                            const std::string& admin_address);
 
 // Writes a line that the person who starts the process should see: to the log, and to stderr unless
 // stderr is the log.

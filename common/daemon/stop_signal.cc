@@ -1,4 +1,5 @@
-// StopSignal (identity.h): turns SIGINT, SIGTERM and SIGHUP into something to wait for.
+#include "common/daemon/stop_signal.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,8 +13,6 @@
 #include <cstdlib>
 #include <future>
 #include <thread>
-
-#include "common/daemon/identity.h"
 
 namespace sluice {
 namespace {

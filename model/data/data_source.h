@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "model/data/bad_lines.h"
 #include "model/data/data_files.h"
 #include "model/data/example_stream.h"
 #include "model/features/feature_schema.h"
@@ -33,18 +34,6 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(
 // Warns of files that several entries of train_files (unless evaluate_only) or eval_files name;
 // each is read once. Says nothing of entries that cannot be expanded here.
 std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job);
-
-// Counts all malformed lines and keeps the first ones for messages.
-struct BadLines {
-  static constexpr size_t kNamed = 5;
-  uint64_t count = 0;
-  std::vector<std::string> first;  // "file:line: reason"
-  // When set, receives for each bad line the number of examples before it in the batch being read.
-  std::vector<uint64_t>* positions = nullptr;
-  void Add(const std::string& where, const absl::Status& why);
-  void Merge(const BadLines& other);
-  std::string Describe() const;
-};
 
 class DataSource {
  public:

@@ -6,6 +6,8 @@
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/listener_flags.h"
 #include "common/daemon/member_flags.h"
+#include "common/daemon/process_log.h"
+#include "common/daemon/stop_signal.h"
 #include "server/available_memory.h"
 #include "server/pserver_daemon.h"
 

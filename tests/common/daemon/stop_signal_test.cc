@@ -1,3 +1,5 @@
+#include "common/daemon/stop_signal.h"
+
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -7,7 +9,6 @@
 #include <string>
 #include <thread>
 
-#include "common/daemon/identity.h"
 #include "gtest/gtest.h"
 
 namespace sluice {

@@ -1,0 +1,25 @@
+// Turns SIGINT, SIGTERM and SIGHUP into something to wait for.
+//
+// After a signal the process has 20 s to end; a second signal ends it at once.
+//
+// Thread safety: Install and StopUnlessKept run before other threads start; Stop is safe from any
+// thread; one thread calls Wait.
+#pragma once
+
+namespace sluice {
+
+class StopSignal {
+ public:
+  // Call it before any thread starts: threads inherit the signal mask. With `die_with_parent` the
+  // process gets SIGTERM when its parent dies, even while it is stopped itself.
+  static void Install(bool die_with_parent);
+  // Sends this process SIGTERM when standard input ends before its first byte. Call after Install.
+  static void StopUnlessKept();
+  // Ends Wait with `exit_code`; the first call counts.
+  static void Stop(int exit_code);
+  // Blocks until a signal comes or Stop is called. Returns Stop's exit code, or 130, 143 or 129
+  // after SIGINT, SIGTERM or SIGHUP.
+  static int Wait();
+};
+
+}  // namespace sluice
