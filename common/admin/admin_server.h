@@ -11,8 +11,8 @@
 // sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Their labels are job, table
 // and state, never keys or anything else without a bound.
 //
-// Thread safety: callbacks run on the server's threads, several at once, until the server is
-// destroyed.
+// Thread safety: one thread. Callbacks run on the server's threads, several at once, until the
+// server is destroyed.
 //
 // Format: metrics as prometheus-cpp's TextSerializer writes them, JSON by protobuf's mapping.
 #pragma once

@@ -13,9 +13,9 @@
 namespace sluice {
 namespace {
 
-// Inside of a text a quote is escaped: what begins and ends with one is a name or a value.
+// Quotes inside strings are escaped, so these patterns match only field names.
 constexpr char kAuc[] = "\"auc\": ";
-constexpr char kFirst[] = "\"auc_error_bound\": ";  // of an evaluation's fields
+constexpr char kFirst[] = "\"auc_error_bound\": ";  // the first field of an evaluation
 
 void WriteUndefinedAsNull(std::string* json) {
   std::vector<std::pair<std::string, std::string>> replaced;
@@ -27,8 +27,8 @@ void WriteUndefinedAsNull(std::string* json) {
   absl::StrReplaceAll(replaced, json);
 }
 
-// The lines of an evaluation are those with the indentation of kFirst; JSON puts `auc`, which may
-// be absent, behind the other fields.
+// An evaluation is written as lines with the indentation of kFirst. JSON puts `auc` after the other
+// fields and may omit it.
 void WriteMissingAuc(std::string* json) {
   size_t at = 0;
   while ((at = json->find(kFirst, at)) != std::string::npos) {

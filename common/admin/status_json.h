@@ -1,10 +1,9 @@
-// A status message as JSON: what `sluice status --json` prints and the admin pages serve.
+// Writes a status message as JSON, for `sluice status --json` and the admin pages.
 //
-// Fields have their names of the proto file and are there also when they are 0. A metric of an
-// evaluation that nothing defines is null, where JSON's own form of a message would leave it out or
-// write the text "NaN".
+// Fields keep their proto names, and zeros are written. Undefined metrics of an evaluation are
+// null; protobuf's own mapping would omit them or write "NaN".
 //
-// Thread safety: pure.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Makes Abseil's timed waits last as long as the caller asked, even if somebody sets the clock.
+// Makes Abseil's timed waits last as long as the caller asked, even if the clock is set.
 //
 // gRPC's timers (deadlines, reconnects, keepalive) wait in Abseil until a time of day. When the
 // clock is set back by an hour, they stand still for an hour. Abseil lets a program replace the

@@ -1,8 +1,8 @@
 // The seam to time: decisions take `now` as an argument; loops ask a Clock.
 //
 // A Clock has two times, which are never mixed. Now() measures leases, timeouts, pauses and
-// durations, and never jumps. WallNow() is the time of day, for time stamps; it jumps when somebody
-// sets the machine's clock. Only clock.cc may read the time of day (tests/wall_clock_check.sh).
+// durations, and never jumps. WallNow() is the time of day, for time stamps; it jumps when the
+// machine's clock is set. Only clock.cc may read the time of day (tests/wall_clock_check.sh).
 #pragma once
 
 #include "absl/time/time.h"
@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Thread safety: implementations are safe to call from any thread.
+// Thread safety: safe from any thread.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -42,7 +42,7 @@ class FakeClock : public Clock {
     now_ += d;
     wall_ += d;
   }
-  // Acts as if somebody set the machine's clock: only the time of day moves.
+  // Acts as if the machine's clock were set: only the time of day moves.
   void StepWall(absl::Duration d) {
     MutexLock lock(&mutex_);
     wall_ += d;

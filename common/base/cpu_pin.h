@@ -2,7 +2,7 @@
 //
 // The destructor gives the calling thread its earlier CPUs back.
 //
-// Thread safety: create and destroy it on the same thread.
+// Thread safety: one thread. The thread that creates a CpuPin also destroys it.
 #pragma once
 
 #include <sched.h>

@@ -4,7 +4,7 @@
 // Their codes are NOT_FOUND when the path does not exist, ALREADY_EXISTS, RESOURCE_EXHAUSTED when
 // the disk or a quota is full, PERMISSION_DENIED, and INTERNAL.
 //
-// Thread safety: implementations are safe to call from any thread.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class Env {
   static Env* Real();
 };
 
-// True when both paths exist and lead to the same file or folder, whatever their links and
+// True when both paths exist and lead to the same file or folder, even through links or in another
 // spelling.
 bool IsSameFile(const std::string& a, const std::string& b);
 

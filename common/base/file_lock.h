@@ -1,8 +1,8 @@
 // An advisory lock on a file, which at most one process holds and which ends with that process.
 //
-// The file stays. Anybody who does not ask for the lock may read and write it.
+// The file stays. Processes that do not ask for the lock may still read and write it.
 //
-// Thread safety: one thread at a time.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

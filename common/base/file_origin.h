@@ -4,7 +4,7 @@
 //
 // Format: each enumerator of FileKind says how its kind is recognised.
 //
-// Thread safety: free functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <string>

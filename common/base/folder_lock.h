@@ -2,7 +2,7 @@
 //
 // It leaves no file behind.
 //
-// Thread safety: one thread at a time.
+// Thread safety: one thread.
 #pragma once
 
 #include <string>

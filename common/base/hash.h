@@ -1,6 +1,6 @@
 // The frozen hashes, which keys, shards and initial values depend on.
 //
-// Changing any of them changes every saved key. Golden values in the test hold them.
+// Changing any of them changes every saved key. Golden values in the test pin them.
 #pragma once
 
 #include <cstdint>

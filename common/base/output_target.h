@@ -1,6 +1,6 @@
 // Resolves an output path through symbolic links, and puts a finished file in its place at once.
 //
-// Thread safety: free functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Where and how to write. A regular file, or a path where nothing is yet, is replaced when
-// everything is written. A pipe or device is written in place.
+// The path to write to, and how. A regular file or a free path is replaced when everything is
+// written. A pipe or device is written in place.
 struct OutputTarget {
   std::string path;
   bool in_place = false;

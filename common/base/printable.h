@@ -1,7 +1,7 @@
 // Makes text from outside (files, cells, errors about them) safe to show to people and peers, and
 // to put into JSON.
 //
-// Thread safety: pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,9 @@ namespace sluice {
 // and control characters other than newline and tab, become \xNN. All other text stays unchanged.
 std::string Printable(absl::string_view text);
 
-// The text as a JSON string with its quotes: control characters, quotes and backslashes are
-// escaped. REQUIRES: UTF-8.
+// Returns the text as a JSON string with its quotes. Escapes control characters, quotes and
+// backslashes.
+// REQUIRES: `text` is valid UTF-8.
 std::string JsonQuoted(absl::string_view text);
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
 // Draws random ids that are unique in practice.
 //
-// Thread safety: safe from any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-// Thread safety: immutable; copies may be used and dropped on any thread.
+// Thread safety: immutable. Any thread may use and drop a copy.
 class Slice {
  public:
   Slice() = default;

@@ -8,7 +8,7 @@
 namespace sluice {
 
 // How long a scheduler may be silent before its members give up. A scheduler that was paused for a
-// few leases loses nobody.
+// few leases loses no member.
 inline absl::Duration SchedulerPatience(absl::Duration lease) {
   return std::max(absl::Seconds(20), 4 * lease);
 }

@@ -3,7 +3,7 @@
 // The header defines flags, so only a daemon's main.cc may include it. The same holds for
 // member_flags.h and listener_flags.h.
 //
-// Thread safety: only on main's thread, before any other starts.
+// Thread safety: one thread. Call from main before other threads start.
 #pragma once
 
 #include <gflags/gflags.h>

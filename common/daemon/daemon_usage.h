@@ -3,7 +3,7 @@
 // The flags are checked by name and value before gflags reads them: gflags would end the process
 // with its own exit code and message.
 //
-// Thread safety: only on main's thread, before any other starts.
+// Thread safety: one thread. Call from main before other threads start.
 #pragma once
 
 #include <string>

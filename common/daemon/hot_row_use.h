@@ -1,6 +1,6 @@
 // Sums, means and a description of how caches of hot rows were used.
 //
-// Thread safety: pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// Adds the use of more steps or of another worker.
+// Adds the figures of more steps or of another worker.
 void Add(const HotRowUse& more, HotRowUse* sum);
-// Of the uses; 0 when there are none.
+// The share of hits and the mean staleness of all uses; both are 0 when there are none.
 double HitShare(const HotRowUse& use);
 double MeanStaleness(const HotRowUse& use);
 // "hot rows 61.2% used again, 3.1 steps old (at most 8)", and how many batches were pulled whole.

@@ -57,8 +57,8 @@ int ExitCodeOf(const absl::Status& status);
 // The name of a daemon's log file: schedulerlog.0, serverlog.N or workerlog.N.
 std::string LogFileName(Role role, uint32_t rank);
 
-// The request with which a pserver or worker registers: this process, with that identity, as a new
-// life.
+// Returns the request with which a pserver or worker registers this process as a new life of that
+// identity.
 RegisterRequest RegistrationOf(const Identity& identity, const std::string& admin_address);
 
 }  // namespace sluice

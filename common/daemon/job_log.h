@@ -4,7 +4,8 @@
 //
 // Format: a line is "2026-01-31 12:34:56.789 text", in local time.
 //
-// Thread safety: safe from any thread and process; each line is one write(2) in append mode.
+// Thread safety: free functions, safe from any thread. Processes may share a file, because each
+// line is one write(2) in append mode.
 #pragma once
 
 #include <string>

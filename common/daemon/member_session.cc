@@ -62,7 +62,7 @@ class PollingSession : public MemberSession {
       LeaveRequest request;
       request.set_member_id(member_id());
       request.set_reason("the process ends");
-      options_.scheduler->Leave(request).IgnoreError();  // nobody is left to tell
+      options_.scheduler->Leave(request).IgnoreError();  // no caller is left to tell
     }
     poller_.join();
     helper_.join();

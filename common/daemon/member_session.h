@@ -3,8 +3,8 @@
 // A session registers, reports on time, and hands over the state that the scheduler wants. While
 // another process holds the role and rank, the session waits for its place (place_claim.h).
 //
-// Thread safety: methods may be called from any thread. on_desired and on_end run on the session's
-// own thread. fill_report and report_lost run on that thread or on a helper, one call at a time.
+// Thread safety: safe from any thread. on_desired and on_end run on the session's own thread.
+// fill_report and report_lost run on that thread or on a helper, one call at a time.
 #pragma once
 
 #include <functional>

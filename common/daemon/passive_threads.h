@@ -1,10 +1,10 @@
 // Makes compute threads sleep, not spin, while they wait for one another.
 //
-// By default libgomp spins. That is fast while each thread has a core of its own, but makes
-// everything many times slower once several processes share the cores. libgomp reads its settings
-// when it is loaded, before main.
+// By default libgomp spins. That is fast while each thread has a core of its own. Once several
+// processes share the cores, it makes everything many times slower. libgomp reads its settings when
+// it is loaded, before main.
 //
-// Thread safety: only on main's thread, before any other starts.
+// Thread safety: one thread. Call from main before other threads start.
 #pragma once
 
 namespace sluice {

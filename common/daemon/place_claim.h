@@ -4,7 +4,7 @@
 //           -> the incumbent is silent: asks again until its lease runs out and the place is free
 //           -> the incumbent reports: fails with ALREADY_EXISTS
 //
-// Thread safety: one thread at a time.
+// Thread safety: one thread.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // Facts about this process and host, for reports.
 //
-// Thread safety: safe from any thread, except QuietGrpc, which runs before other threads start.
+// Thread safety: free functions, safe from any thread. Call QuietGrpc before other threads start.
 #pragma once
 
 #include <cstdint>

@@ -77,7 +77,7 @@ absl::StatusOr<FileLock> LockLog(const Identity& identity, const std::string& pa
 // A log file with a fixed name, in which every line appears at once. glog's own files have dates
 // and pids in their names.
 //
-// Thread safety: safe from any thread; each line is one write(2) in append mode.
+// Thread safety: safe from any thread. Each line is one write(2) in append mode.
 class FileSink : public google::LogSink {
  public:
   // `lock` is the lock on the file that `fd` has open.
@@ -107,8 +107,8 @@ void WriteFailure(const char* data, size_t size) {
     WriteAll(g_sink->fd(), data, size);
 }
 
-// The port of the scheduler that runs as `pid`, as endpoints.log names it; -1: it does not. A line
-// of an earlier scheduler says nothing about the present one.
+// The port that endpoints.log gives for the scheduler that runs as `pid`; -1 if it gives none. A
+// line of an earlier scheduler says nothing about the present one.
 int PortOfScheduler(const std::string& endpoints, uint32_t pid) {
   std::ifstream in(endpoints);
   int port = -1;
@@ -121,8 +121,8 @@ int PortOfScheduler(const std::string& endpoints, uint32_t pid) {
   return port;
 }
 
-// The folder is not that of another cluster whose scheduler runs. Compares ports only: a scheduler
-// has several names, but one port.
+// Refuses a folder in which the running scheduler of another cluster logs. Compares ports only,
+// because a scheduler has several names but one port.
 absl::Status CheckCluster(const Identity& identity) {
   const absl::StatusOr<Address> own = ParseAddress(identity.scheduler);
   if (identity.role == ROLE_SCHEDULER || !own.ok()) return absl::OkStatus();

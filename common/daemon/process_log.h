@@ -1,7 +1,7 @@
 // The log of this process, and its line in the log folder's list of endpoints.
 //
-// Thread safety: OpenLog and AppendEndpoint run once, before other threads log. LogAndTell is safe
-// from any thread after OpenLog.
+// Thread safety: one thread. Call OpenLog and AppendEndpoint once, before other threads log. After
+// OpenLog, LogAndTell is safe from any thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Says which processes see the same pids as this one, and whether a pid still runs.
 //
-// Thread safety: safe from any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>

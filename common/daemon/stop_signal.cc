@@ -89,7 +89,8 @@ void StopSignal::StopUnlessKept() {
       kill(getpid(), SIGTERM);
       return;
     }
-    // The process is kept from here on. It lets go of the pipe, as if it had never read it.
+    // The first byte means that the process is kept. /dev/null replaces the pipe, so that the
+    // process holds no end of it.
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null < 0) return;
     dup2(null, STDIN_FILENO);

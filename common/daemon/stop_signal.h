@@ -2,8 +2,8 @@
 //
 // After a signal the process has 20 s to end; a second signal ends it at once.
 //
-// Thread safety: Install and StopUnlessKept run before other threads start; Stop is safe from any
-// thread; one thread calls Wait.
+// Thread safety: one thread. Call Install and StopUnlessKept before other threads start. Stop is
+// safe from any thread.
 #pragma once
 
 namespace sluice {

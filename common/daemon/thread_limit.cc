@@ -24,7 +24,7 @@ absl::Status CheckThreadLimit(int threads) {
   threads = std::min(threads, kMostThreadsTried);
   std::promise<void> end;
   std::shared_future<void> ended = end.get_future().share();
-  // All must live at the same time. pthreads, because a small stack keeps this cheap.
+  // All threads must live at the same time. pthreads allow a small stack, which keeps this cheap.
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, std::max<size_t>(PTHREAD_STACK_MIN, 64 << 10));

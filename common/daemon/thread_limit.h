@@ -1,18 +1,18 @@
-// Whether this process may start as many threads as it is going to need.
+// Checks that this process can start as many threads as it will need.
 //
-// A library that cannot start a thread may wait for it for ever, or abort. Asking first gives an
-// error that names the limit instead.
+// A library that cannot start a thread may hang or abort. This check gives an error that names the
+// limit instead.
 //
-// Thread safety: safe.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace sluice {
 
-// What a daemon needs for a small job.
+// The threads that a daemon needs for a small job.
 inline constexpr int kThreadsOfADaemon = 20;
-// More are not tried, since trying takes time.
+// The check tries at most this many, because each try takes time.
 inline constexpr int kMostThreadsTried = 1024;
 
 // Starts `threads` threads that live at the same time, then ends them. RESOURCE_EXHAUSTED: the

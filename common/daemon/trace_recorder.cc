@@ -45,7 +45,7 @@ void TraceRecorder::Add(const TraceSpan& span) {
     return;
   }
   const uint32_t track = span.track == TraceSpan::kThisThread ? ThreadTrack() : span.track;
-  // Both ends are rounded down: what lies within another span still does.
+  // Rounds both ends down, so that a span that lies within another still does.
   spans_.push_back({span.name, track, ToUnixMicros(span.start), ToUnixMicros(span.end), span.step,
                     span.bytes, span.rank});
 }

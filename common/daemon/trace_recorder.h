@@ -1,10 +1,9 @@
-// What a process did when, for the trace of one job: spans of time, gathered until a report takes
-// them to the scheduler.
+// Records spans of time for the trace of one job until a report takes them to the scheduler.
 //
-// Thread safety: safe.
+// Thread safety: safe from any thread.
 //
-// Memory: at most `capacity` spans wait, those of lost reports among them; of what does not fit
-// only the number is kept.
+// Memory: at most `capacity` spans wait, including those of lost reports; further spans are counted
+// and dropped.
 #pragma once
 
 #include <chrono>
@@ -28,8 +27,8 @@ struct TraceSpan {
 
   TraceBatch::Name name = TraceBatch::NAME_UNSPECIFIED;
   Time start, end;
-  uint32_t track = kThisThread;  // of TraceRecorder::Track, or one for each thread that adds spans
-  uint64_t step = 0;             // 0: of no step
+  uint32_t track = kThisThread;  // from Track(); default: one track per thread that adds spans
+  uint64_t step = 0;             // 0: belongs to no step
   uint32_t rank = 0;
   uint64_t bytes = 0;
 };
@@ -39,14 +38,16 @@ class TraceRecorder {
   static constexpr size_t kCapacity = 65536;
   explicit TraceRecorder(std::string job_id, size_t capacity = kCapacity);
 
-  // The number of a line of the trace, new when the name is.
+  // Returns the track with this name, creating it if needed.
   uint32_t Track(const std::string& name);
-  // REQUIRES: start <= end. Spans of one track lie beside or within each other.
+  // REQUIRES: start <= end. Two spans of one track are disjoint, or one contains the other.
   void Add(const TraceSpan& span);
 
-  // Hands over what waits: batches of lost reports, then the spans since the last call.
+  // Hands over everything that waits: the batches of lost reports, then the spans since the last
+  // call.
   void Take(google::protobuf::RepeatedPtrField<TraceBatch>* batches);
-  // The report of this batch was lost: it goes with the next one, under its number.
+  // Call it when the report with this batch was lost. The next Take returns the batch again, under
+  // the same number.
   void GiveBack(TraceBatch lost);
 
  private:
@@ -64,7 +65,7 @@ class TraceRecorder {
 
   const std::string job_id_;
   const size_t capacity_;
-  // One moment on two clocks: spans never go back, whoever sets the machine's clock.
+  // The same instant on both clocks, so that spans stay monotonic when the time of day is set.
   const absl::Time wall_begin_;
   const TraceSpan::Time steady_begin_;
 
@@ -73,12 +74,12 @@ class TraceRecorder {
   std::map<std::thread::id, uint32_t> threads_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiting> spans_ ABSL_GUARDED_BY(mutex_);
   std::deque<TraceBatch> lost_ ABSL_GUARDED_BY(mutex_);
-  size_t lost_spans_ ABSL_GUARDED_BY(mutex_) = 0;  // in lost_
+  size_t lost_spans_ ABSL_GUARDED_BY(mutex_) = 0;  // spans in lost_
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t batches_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// For a process of this job; null when the job asks for no trace.
+// Returns the recorder for a process of this job; null when the job asks for no trace.
 std::unique_ptr<TraceRecorder> MakeTraceRecorder(const JobSpec& job);
 
 // Adds its lifetime as a span; does nothing when `recorder` is null.

@@ -47,7 +47,7 @@ class Adam final : public UpdateRule {
     double one_minus_power1;  // 1 - beta1^count
     float v_scale;            // 1 / sqrt(1 - beta2^count)
   };
-  // The corrections of small counts are computed once: each row of a sparse table has its own
+  // The corrections of small counts are computed once. Each row of a sparse table has its own
   // count, and two powers cost more than the update of a row.
   static constexpr uint64_t kCorrections = 2048;
 

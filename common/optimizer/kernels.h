@@ -4,14 +4,15 @@
 // Arrays need no alignment and must not overlap.
 //
 // Invariants: every set gives the same bits, and the result of an element depends neither on its
-// position nor on n. So a table has the same values however it is cut into shards, and on any CPU.
+// position nor on n. So a table has the same values on any CPU, however it is cut into shards.
 // To that end the loops use only operations that IEEE 754 rounds correctly (no reciprocal
 // estimates) and are compiled without contraction to fused multiply-add.
+//
 // Limits: on arrays larger than the caches, memory bounds all loops, at 4 bytes x (arrays read +
 // arrays written) per parameter: SGD 12, Momentum and AdaGrad 20, Adam and FTRL 28. Stores that
 // bypass the cache would save nothing: arrays are updated in place, so their lines are read anyway.
 //
-// Thread safety: free functions without state.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstddef>

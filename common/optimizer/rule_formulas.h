@@ -8,7 +8,7 @@
 // bits everywhere. Every function is inlined and static, so none becomes a symbol that files
 // compiled with other flags could share.
 //
-// Thread safety: pure functions; each call touches only its own element.
+// Thread safety: free functions, safe from any thread. Each call touches only its own element.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // Source: torch.optim for SGD, Momentum (its SGD with momentum), Adam (Kingma and Ba 2015) and
 // AdaGrad (Duchi et al. 2011); McMahan et al. 2013, algorithm 1, for FTRL-Proximal.
 //
-// Thread safety: immutable after creation. Apply may run on many threads, on disjoint memory.
+// Thread safety: immutable. Apply may run on many threads, on disjoint memory.
 #pragma once
 
 #include <cstddef>
@@ -48,8 +48,8 @@ class UpdateRule {
   // The step that Apply gives the formula of each element (rule_formulas.h), for callers that
   // compute elsewhere. kNothing means that the update changes nothing.
   virtual RuleStep StepAt(float rate, uint64_t count) const = 0;
-  float clip_value() const { return clip_value_; }        // 0: none
-  float clip_row_norm() const { return clip_row_norm_; }  // 0: none
+  float clip_value() const { return clip_value_; }        // 0: no clipping
+  float clip_row_norm() const { return clip_row_norm_; }  // 0: no clipping
 
  protected:
   explicit UpdateRule(const OptimizerConfig& config);

@@ -1,7 +1,8 @@
 // Maps equal parts of the hash range of sparse keys to the shards of a table.
 //
 // Part p of n holds the keys with ShardOfKey(key, n) == p. A shard is one of num_shards such parts.
-// So parts of a saved model and shards of a job overlap in contiguous runs, whatever their numbers.
+// So the parts of a saved model and the shards of a job overlap in contiguous runs, for any numbers
+// of parts and shards.
 #pragma once
 
 #include <cstdint>

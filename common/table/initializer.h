@@ -15,8 +15,8 @@ namespace sluice {
 // INVALID_ARGUMENT names the field and the fix. An absent initializer means zeros.
 absl::Status ValidateInitializer(const Initializer& initializer);
 
-// Sets out[i] to the value at position first + i of `stream`, for i < n. REQUIRES:
-// ValidateInitializer accepts the initializer.
+// Sets out[i] to the value at position first + i of `stream`, for i < n.
+// REQUIRES: ValidateInitializer accepts the initializer.
 void FillInitial(const Initializer& initializer, uint64_t stream, uint64_t first, size_t n,
                  float* out);
 

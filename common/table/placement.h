@@ -13,7 +13,7 @@ namespace sluice {
 
 // Places every shard of `tables`. The result depends on the arguments alone.
 //
-// Shards of sparse tables are dealt in turn, because nobody knows yet how large they will grow: the
+// Shards of sparse tables are dealt in turn, because their later sizes are not known yet. The
 // pservers' shares of one table differ by at most one shard. Blocks of dense tables are placed
 // biggest first, each on the pserver with the fewest dense bytes so far; ties go to the lowest
 // index. No pserver ends with more than the mean plus the biggest block.

@@ -3,7 +3,7 @@
 // A layout is computed once, from a resolved TableConfig.
 //
 // Invariants: every dense block but the last has block_elements(). A block holds whole rows when a
-// row fits in kMaxBlockBytes; otherwise it is cut anywhere, and clip_row_norm is refused. Shard s
+// row fits in kMaxBlockBytes; otherwise blocks may cut rows, and clip_row_norm is refused. Shard s
 // of a dense table is block s. Column::optimizer has its defaults filled in.
 //
 // Thread safety: immutable.
@@ -69,7 +69,8 @@ class TableLayout {
   void InitialRow(uint64_t key, float* weights) const;                     // [dim]
   void InitialElements(uint64_t first, uint64_t n, float* weights) const;  // dense, [n]
 
-  // Bytes of weights and state. REQUIRES: dense.
+  // Bytes of weights and state.
+  // REQUIRES: the table is dense.
   uint64_t ShardBytes(uint32_t shard) const;
 
  private:

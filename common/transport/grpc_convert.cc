@@ -15,7 +15,7 @@ namespace {
 // Up to this size a copy costs less than lending: both allocate once, but a copy has no owner to
 // count.
 constexpr size_t kCopyBytes = 256;
-// How long a thread looks for events before it sleeps: about the cost of sleeping and being woken.
+// How long a thread polls for events before it sleeps: about the cost of sleeping and being woken.
 constexpr std::chrono::microseconds kLook(50);
 
 void DropOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }

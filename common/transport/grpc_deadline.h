@@ -2,7 +2,7 @@
 //
 // A deadline in the time of day would move with every step of the machine's clock.
 //
-// Thread safety: safe from any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <grpc/support/time.h>

@@ -7,7 +7,8 @@
 //
 // Lifetime: when the count reaches zero, the host's on_gone deletes the call.
 //
-// Thread safety: Send, Close, Abort and Reply may be called from any thread while the call lives.
+// Thread safety: safe from any thread. This holds for Send, Close, Abort, Reply and the references
+// while the call lives; events run on the queue's thread.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>

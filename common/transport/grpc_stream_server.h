@@ -4,8 +4,8 @@
 // reads the next. A handler that blocks stops the other streams of its thread. Unary handlers run
 // on threads of their own.
 //
-// Thread safety: a handler may use Send and Close of its stream from any thread. Shutdown must not
-// run in a handler.
+// Thread safety: one thread. open_streams, queued_bytes, and Send and Close of a handler's stream
+// are safe from any thread. Shutdown must not run in a handler.
 //
 // Memory: see grpc_convert.h.
 #pragma once

@@ -7,7 +7,7 @@
 //
 // Lifetime: streams must be destroyed before the transport.
 //
-// Thread safety: all methods may be called from any thread.
+// Thread safety: safe from any thread.
 //
 // Memory: see grpc_convert.h.
 #pragma once

@@ -4,7 +4,8 @@
 // This is the only place that sorts status codes into those worth another try and those that are
 // final. gRPC's codes are mapped to these in grpc_convert.h.
 //
-// Thread safety: free functions; a Backoff and a SilenceTimer are guarded by their owner's lock.
+// Thread safety: free functions, safe from any thread. A Backoff and a SilenceTimer are guarded by
+// the owner's lock.
 #pragma once
 
 #include <optional>
@@ -42,8 +43,8 @@ class Backoff {
 
 // Measures how long a peer has given no answer.
 //
-// Silence begins when the first unanswered call returns, not when it starts: this process itself
-// may have been stopped during the call, and a peer that answers the next one was not silent.
+// Silence begins when the first unanswered call returns, not when it starts. This process itself
+// may have been stopped during the call; a peer that answers the next one was not silent.
 class SilenceTimer {
  public:
   // The peer answered; its silence is over.

@@ -20,7 +20,7 @@ inline constexpr char kExchangeMethod[] = "/sluice.Pserver/Exchange";
 
 // One end of an open bidirectional stream. Messages arrive in order, or the stream breaks.
 //
-// Thread safety: Send and Close may be called from any thread.
+// Thread safety: safe from any thread.
 class Stream {
  public:
   // A client's end cancels the stream: on_closed runs with CANCELLED unless it ran before, and no

@@ -150,7 +150,7 @@ inline __attribute__((always_inline)) uint16_t RoundToBf16(float value) {
 
 // Loops over n values in wire form, at any alignment. A loop returns kExponent when a value is not
 // finite, else 0. Everything is inlined so that each caller below compiles it for its own
-// instruction set; the loops have no branch on a value, so that compilers can vectorize them.
+// instruction set. The loops have no branch on a value, so that compilers can vectorize them.
 #define SLUICE_LOOP inline __attribute__((always_inline)) uint32_t
 
 SLUICE_LOOP NotFinite(uint32_t bits) { return (bits & kExponent) == kExponent ? kExponent : 0; }

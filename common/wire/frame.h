@@ -2,7 +2,7 @@
 //
 // Format: proto/pserver.proto.
 //
-// Thread safety: free functions; a PayloadReader belongs to one thread.
+// Thread safety: free functions, safe from any thread. A PayloadReader belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ class PayloadReader {
       : message_(std::move(message)), left_(MessageSize(message_)) {}
 
   size_t remaining() const { return left_; }
-  // Copies the next n bytes to `to`. REQUIRES: n <= remaining().
+  // Copies the next n bytes to `to`.
+  // REQUIRES: n <= remaining().
   void Copy(void* to, size_t n);
   // Skips n bytes, or all that remain when they are fewer.
   void Skip(size_t n);

@@ -1,6 +1,6 @@
 // The malformed lines of some text: how many there are, and the first ones for messages.
 //
-// Thread safety: none; the owner locks.
+// Thread safety: guarded by the owner's lock.
 #pragma once
 
 #include <cstddef>

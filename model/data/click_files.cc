@@ -70,7 +70,7 @@ absl::Status Zstd(const std::string& text, std::string* out) {
 
 // Writes files in order, one open at a time.
 //
-// Thread safety: one thread at a time.
+// Thread safety: one thread. Writers passes it from thread to thread.
 class FileSeries {
  public:
   FileSeries(const std::vector<std::string>& paths, bool replace)

@@ -5,7 +5,7 @@
 //
 // Memory: two chunks of about 1 MB per thread.
 //
-// Thread safety: free functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,7 @@ class ClickGenerator {
   static constexpr size_t kMostDigits = 8;  // of a count
   static constexpr size_t kMostBytes = 2 + kNumbers * (1 + kMostDigits) + kCategories * (1 + 8) + 8;
 
-  // A quantile of a number: its text and its effect on the logit.
+  // A quantile of a count: its text and its effect on the logit.
   struct Count {
     char text[kMostDigits];
     float effect;

@@ -19,8 +19,8 @@ namespace sluice {
 
 class DataFiles {
  public:
-  // Expands the patterns of the job (with evaluate_only not those of training) and looks at each
-  // file. Statuses as ExpandFiles and SampleFile.
+  // Expands the patterns of the job and looks at each file. With evaluate_only, ignores the
+  // patterns of training. Statuses as ExpandFiles and SampleFile.
   static absl::StatusOr<std::shared_ptr<const DataFiles>> See(const JobConfig& job);
   // Looks at the files that a prediction reads; train() and eval() are empty. Statuses as
   // SampleFile.

@@ -368,7 +368,7 @@ class FileDataSource::Stream : public ExampleStream {
 
   absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) override {
     absl::StatusOr<bool> more = Read(bytes, piece, bad);
-    // Before what the text says, as in ReadPiece.
+    // Report a change before an error of the text, as ReadPiece does.
     if (!path_.empty()) SLUICE_RETURN_IF_ERROR(source_.CheckUnchanged(path_));
     return more;
   }

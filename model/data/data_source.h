@@ -3,7 +3,7 @@
 // Text is plain, gzip or zstd (recognized by magic bytes). Offsets are those of the decompressed
 // text. A piece holds the lines that start in [begin, end).
 //
-// Thread safety: const methods may run on several threads at the same time.
+// Thread safety: safe from any thread, except Expect, which must not run beside other calls.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class DataSource {
 
   // Counts, without parsing, the lines that ReadPiece turns into examples or bad lines. Element i
   // counts those that start in [begin + i * piece_bytes, begin + (i + 1) * piece_bytes) and before
-  // `end`. The last element is that of the last line that starts before `end`.
+  // `end`. The last element counts the last line that starts before `end`.
   virtual absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string& path, uint64_t begin,
                                                            uint64_t end,
                                                            uint64_t piece_bytes) const = 0;
@@ -69,9 +69,9 @@ class DataSource {
   virtual absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end,
                                  bool need_label, Batch* examples, BadLines* bad) const = 0;
 
-  // Reads the same lines in order, for prediction. The source outlives the stream. A file that is
-  // not as expected is an error when it is opened, and of the piece that is read. INVALID_ARGUMENT
-  // when the data has no column id_column.
+  // Reads the same lines in order, for prediction. The source must outlive the stream. Opening a
+  // file that is not as expected fails, and so does reading a piece of it. INVALID_ARGUMENT when
+  // the data has no column id_column.
   virtual absl::StatusOr<std::unique_ptr<ExampleStream>> OpenStream(
       const ExampleStream::Options& options) const;
 

@@ -135,7 +135,7 @@ bool AllOne(const float* weight, size_t n) {
   return weight == nullptr || std::all_of(weight, weight + n, [](float w) { return w == 1; });
 }
 
-// Such a name as FileOf gives.
+// Returns true for names of the form that FileOf gives.
 bool IsCacheName(absl::string_view name) {
   return absl::ConsumeSuffix(&name, kSuffix) && name.size() == kNameDigits &&
          std::all_of(name.begin(), name.end(),

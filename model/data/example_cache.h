@@ -13,7 +13,7 @@
 //
 // Memory: mapped files, whose pages the system may drop.
 //
-// Thread safety: any thread.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ namespace sluice {
 struct DataPiece {
   std::string path;
   uint64_t begin = 0, end = UINT64_MAX;
-  // Text bytes of the other pieces of this file, for a last piece whose end is not known
+  // The size of the other pieces of this file, if this is the last piece and its end is not known
   // (compressed text); else 0. Jobs that cut the same file differently must not share such a piece:
   // one job's last piece may be another job's whole file.
   uint64_t piece_bytes = 0;

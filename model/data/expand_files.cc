@@ -18,8 +18,8 @@ bool IsFolder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// The first folder that glob could not read. It is thread-local because glob passes no argument of
-// the caller to its callback.
+// The first folder that glob could not read. It is thread-local because glob passes no caller data
+// to its callback.
 struct UnreadableFolder {
   std::string path;
   int error = 0;
@@ -52,7 +52,7 @@ absl::Status CannotRead(const std::string& folder, int error, const std::string&
 absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
                            std::vector<std::string>* files) {
   struct stat info;
-  if (stat(pattern.c_str(), &info) == 0) {  // a file's own name, even with the characters of globs
+  if (stat(pattern.c_str(), &info) == 0) {  // the name of a file, even if it has wildcards
     if (S_ISDIR(info.st_mode)) {
       return absl::NotFoundError(
           absl::StrCat("data file \"", pattern, "\" is a folder; write \"", pattern, "/*\""));
@@ -71,7 +71,8 @@ absl::Status ExpandPattern(const std::string& pattern, const std::string& base,
     }
   }
   globfree(&found);
-  // Also when other folders have matches: the files of this one would be left out silently.
+  // Fails even when other folders have matches, because the files of this one would be left out
+  // silently.
   if (unreadable.error != 0) return CannotRead(unreadable.path, unreadable.error, pattern);
   if (files->size() > before) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
@@ -96,7 +97,7 @@ std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job) {
                          const google::protobuf::RepeatedPtrField<std::string>& patterns) {
     std::vector<std::string> files;
     for (const std::string& pattern : patterns) {
-      if (!ExpandPattern(pattern, "", &files).ok()) return;  // who reads the files says why
+      if (!ExpandPattern(pattern, "", &files).ok()) return;  // reading the files reports the reason
     }
     const size_t named = files.size();
     std::sort(files.begin(), files.end());

@@ -1,7 +1,6 @@
 // Reads the line at the beginning of delimited text that names its columns.
 //
-// Thread safety: any thread, since each call opens the file itself. Calls with a reader need that
-// reader for themselves.
+// Thread safety: free functions, safe from any thread. A reader belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,8 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
 
 // The columns of `data`, in the order of a line. They are those that the format or the
 // configuration names, or those in the header of the first file (of train_files, or else of
-// eval_files). Empty when nothing names them. REQUIRES: the defaults of `data` are filled in.
+// eval_files). Empty when nothing names them.
+// REQUIRES: the defaults of `data` are filled in.
 absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data);
 
 }  // namespace sluice

@@ -1,8 +1,9 @@
-// Sync: plans the order of an epoch's examples and which rank serves which of them.
+// Plans, for sync jobs, the order of an epoch's examples and which rank serves which of them.
 //
 // The pieces of the training data are ordered by the epoch's seed and dealt to L lanes. The global
-// batch t of B lines takes the lines [t s, (t + 1) s) from lane l, with
-// s = floor(B (l + 1) / L) - floor(B l / L). Rank r of W serves the lanes [L r / W, L (r + 1) / W).
+// batch t of B lines takes the lines [t s, (t + 1) s) from lane l, where
+//   s = floor(B (l + 1) / L) - floor(B l / L).
+// Rank r of W serves the lanes [L r / W, L (r + 1) / W).
 // Nothing else depends on W.
 //
 // Lines are those that INDEX has counted: examples and malformed lines. In a piece with m examples
@@ -12,11 +13,11 @@
 // Invariants: every line of every piece is in exactly one part of one lane. With
 // S(l) = floor(B l / L), lane l has floor(N S(l + 1) / B) - floor(N S(l) / B) of the N lines. So
 // all global batches but the last are full, and the last one has the rest. A piece is cut only
-// where a lane is full: at most L - 1 pieces in an epoch, of which about W - 1 are read by two
-// ranks. Pieces come in the order in which the ranks need them, and the pieces of a compressed file
-// in file order, so that a rank reads each file from front to back.
+// where a lane is full. An epoch cuts at most L - 1 pieces, and about W - 1 of them are read by two
+// ranks. Pieces come in the order in which the ranks need them. The pieces of a compressed file
+// come in file order, so that a rank reads each file from front to back.
 //
-// Thread safety: plain data and pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +78,8 @@ struct LanePlan {
 };
 
 // The lanes that rank `rank` of `ranks` serves. `pieces` are sorted by file and begin and cover
-// each file. REQUIRES: lanes, window, global_batch and ranks > 0.
+// each file.
+// REQUIRES: lanes, window, global_batch and ranks > 0.
 LanePlan PlanLanes(const std::vector<CountedPiece>& pieces, const LaneOptions& options,
                    uint32_t rank, uint32_t ranks);
 

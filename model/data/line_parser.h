@@ -52,14 +52,15 @@ struct Delimited {
   bool Skips(std::string_view line) const;
   // Stores at most cells->size() of the line's cells and returns how many there are.
   absl::StatusOr<size_t> Split(char* line, size_t size, std::vector<std::string_view>* cells) const;
-  // The same for lines with quotes, one byte at a time. REQUIRES: quotes.
+  // Does the same for lines with quotes, one byte at a time.
+  // REQUIRES: quotes.
   absl::StatusOr<size_t> SplitQuoted(char* line, size_t size,
                                      std::vector<std::string_view>* cells) const;
 };
 
 class DelimitedParser : public LineParser {
  public:
-  // For the error of a line with another number of values.
+  // Text for the error about a line with a wrong number of values.
   struct Expected {
     std::string named_by = "the file has";  // says how many columns there are
     std::string one_is_missing;             // added when the line has one value less

@@ -41,7 +41,8 @@ class LineReader {
   uint64_t next_offset() const { return next_offset_; }
   // True when the reader can still find the first line that starts at or after `offset`.
   bool CanSeek(uint64_t offset) const { return !started_ || offset > previous_offset_; }
-  // Moves to the first line that starts at or after `offset`. REQUIRES: CanSeek(offset).
+  // Moves to the first line that starts at or after `offset`.
+  // REQUIRES: CanSeek(offset).
   absl::Status Seek(uint64_t offset);
   // Promises that no line that starts at or after `offset` is wanted, so that little text after it
   // is read.
@@ -50,7 +51,8 @@ class LineReader {
   absl::StatusOr<bool> Next(Line* line);
 
  private:
-  // Reads more text to the end of the buffer. False at the end of the text. REQUIRES: room.
+  // Reads more text to the end of the buffer. False at the end of the text.
+  // REQUIRES: the buffer has room.
   absl::StatusOr<bool> Fill();
   // Drops text up to and including the next line end.
   absl::Status DropLine();

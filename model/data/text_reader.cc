@@ -287,7 +287,7 @@ absl::StatusOr<size_t> ZstdReader::ReadSome(char* to, size_t n) {
   return out.pos;
 }
 
-// Null when `head` does not begin a compressed format; *bytes is then untouched.
+// Returns null, and leaves *bytes untouched, when `head` does not begin a compressed format.
 std::unique_ptr<TextReader> OpenCompressed(const std::string& path, const FileIdentity& identity,
                                            const std::string& head, ByteSource* bytes) {
   if (absl::StartsWith(head, "\x1f\x8b"))
@@ -307,7 +307,7 @@ absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path) {
 
 namespace {
 
-// O_NONBLOCK: opening a named pipe must not wait for its writer.
+// Uses O_NONBLOCK, because opening a named pipe must not wait for its writer.
 absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, FileIdentity* identity) {
   FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return FileError(path, "open", errno);

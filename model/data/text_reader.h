@@ -21,8 +21,8 @@ namespace sluice {
 struct FileIdentity {
   uint64_t device = 0, inode = 0, size = 0;
   int64_t modified_ns = 0;
-  // Of content or attributes, which no program can set back. Not compared: it also changes when the
-  // file is given another owner or a further name.
+  // When content or attributes last changed; no program can set it back. Comparisons ignore it,
+  // because a new owner or another link to the file also changes it.
   int64_t changed_ns = 0;
   bool operator==(const FileIdentity& other) const {
     return device == other.device && inode == other.inode && size == other.size &&
@@ -57,7 +57,8 @@ class TextReader {
   // Reads at most n > 0 bytes; 0 only at the end of the text. DATA_LOSS when compressed data is
   // damaged or truncated.
   absl::StatusOr<size_t> Read(char* to, size_t n);
-  // Moves to `offset` or the end of the text, whichever comes first. REQUIRES: offset >= offset().
+  // Moves to `offset` or the end of the text, whichever comes first.
+  // REQUIRES: `offset` is not before offset().
   virtual absl::Status SkipTo(uint64_t offset) = 0;
 
  protected:

@@ -38,7 +38,7 @@ class EvalAccumulator {
   EvalMetrics Metrics() const;
 
  private:
-  // The reason why no metric is defined; empty when there is none.
+  // Returns why no metric is defined; empty when metrics are defined.
   const char* WhyNone() const;
   void Auc(EvalMetrics* metrics) const;
 

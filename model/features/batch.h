@@ -1,6 +1,6 @@
 // Parsed examples in memory, ready for the model: numbers by feature, keys by slot.
 //
-// Thread safety: plain data.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct Batch {
   size_t chunk = 0;
   // When set, counts the cell contents of the examples that are parsed into this batch.
   DataCounts* counts = nullptr;
-  // Async and Geo: the task that the batch came from, and the offset in the task where it ends.
+  // Async and Geo: the task of the batch, and the offset in the task where the batch ends.
   uint64_t task_id = 0, task_end = 0;
 
   // Empties the batch and sets num_numeric and num_slots. Keeps its memory.

@@ -1,6 +1,6 @@
 // Formats a cell of the data for a message.
 //
-// Thread safety: a free function.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <string>

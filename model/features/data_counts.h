@@ -1,7 +1,7 @@
 // Counts the cell contents of examples while they are parsed.
 //
-// The counts are those of missing values and of values outside a vocabulary. The bits are those of
-// the vocabulary and label values that occur.
+// Counts missing values and values outside a vocabulary, and marks with bits which vocabulary and
+// label values occur.
 //
 // Invariants: a line counts as a whole or not at all. CountExample counts the values that AddValue
 // and AddLabelValue have noted; DropLine forgets them.

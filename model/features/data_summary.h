@@ -1,6 +1,6 @@
 // Merges the data summaries of pieces and ranks (DataSummary) and warns about suspicious data.
 //
-// Thread safety: pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Checks the declared features and compiles them into flat structs for AppendExample.
 //
-// Thread safety: plain data, immutable once compiled.
+// Thread safety: immutable.
 #pragma once
 
 #include <cstdint>

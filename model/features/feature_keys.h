@@ -11,7 +11,7 @@
 //   cross:             h = seed; for each part, in order: h = CombineHash(h, key of the part)
 //   hash_buckets B:    CombineHash(seed, 3 + key mod B), applied to the key from above
 //
-// Thread safety: free functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>

@@ -331,7 +331,7 @@ absl::Status CompiledSchema::AppendExample(const std::string_view* values, const
     if (counts != nullptr)
       counts->CountExample(missing, f_.columns.size(), batch->label.back() == 1);
   } else {
-    // Nothing of a bad line stays in the batch.
+    // A bad line must leave nothing in the batch.
     if (counts != nullptr) counts->DropLine();
     batch->label.resize(batch->n);
     batch->weight.resize(batch->n);

@@ -3,7 +3,7 @@
 // Format: feature_keys.h. A value's key is HashBytes(value, seed of its slot), where the seed is a
 // hash of the feature's name. A cross hashes the keys of its parts in order. Keys are frozen.
 //
-// Thread safety: immutable after Create.
+// Thread safety: immutable.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace sluice {
 
 class FeatureSchema {
  public:
-  // Only features that a part of the model uses are slots and numbers: the keys of others are never
-  // needed. in_wide and in_deep say which parts use it.
+  // Only features that a part of the model uses become slots and numbers; the keys of others are
+  // never needed. in_wide and in_deep say which parts use the slot.
   struct Slot {
     std::string name;
     bool in_wide = true;

@@ -1,7 +1,6 @@
-// Which parts of a model use the features of a job.
+// Says which parts of a model use the features of a job.
 //
-// Thread safety:
-//   plain data.
+// Thread safety: immutable.
 #pragma once
 
 #include <string>
@@ -10,21 +9,21 @@
 
 namespace sluice {
 
-// Every model says this when it creates its FeatureSchema. A model with a single part maps it to
-// `wide` or to `deep`, whose switches (in_wide, in_deep) then leave a feature out.
+// Every model gives its FeatureUse when it creates its FeatureSchema. A model with a single part
+// maps it to `wide` or to `deep`, whose switches (in_wide, in_deep) then leave a feature out.
 struct FeatureUse {
   struct Parts {
     bool wide = true;
     bool deep = true;
-    // What the parts need, for the error about a feature that no part uses, such as "in_deep needs
-    // hidden_units". May be empty.
+    // The condition for a part to exist, such as "in_deep needs hidden_units", for the error about
+    // a feature that no part uses. May be empty.
     std::string needs;
   };
-  Parts numbers;  // what numeric features give
-  Parts keys;     // what categorical, bucketed and crossed features give
+  Parts numbers;  // the parts that use the numbers of numeric features
+  Parts keys;     // the parts that use the keys of the other features
 };
 
-// The feature gives keys of a sparse table.
+// True when the feature gives keys of a sparse table.
 inline bool HasKeys(const Feature& feature) {
   return feature.has_categorical() || feature.has_cross() ||
          feature.numeric().boundaries_size() > 0;

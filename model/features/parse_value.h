@@ -1,6 +1,6 @@
 // Parses cells into numbers, strictly: a shifted column is a bad line and not a silent zero.
 //
-// Thread safety: free functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,8 @@ inline bool ParseNumber(std::string_view cell, double* value) {
 }
 
 // Parses part of a date "YYYY-MM-DD[ HH:MM[:SS]]" in the proleptic Gregorian calendar. False when
-// the cell is not such a date, or lacks the time that `part` needs. REQUIRES: part != WHOLE.
+// the cell is not such a date, or lacks the time that `part` needs.
+// REQUIRES: part != WHOLE.
 bool ParseDatePart(std::string_view cell, DatePart part, int* value);
 
 }  // namespace sluice

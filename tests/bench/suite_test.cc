@@ -23,7 +23,7 @@ google::protobuf::ListValue Parse(const std::string& json) {
   return list;
 }
 
-TEST(BenchTest, MedianMinAndMaxAreOfTheRepetitionsAfterTheFirst) {
+TEST(BenchTest, FirstRepetitionDoesNotCount) {
   int calls = 0;
   Benchmark benchmark{"n", "GB/s", "limit", [&](const Settings&) {
                         return std::function<Sample()>([&] {
@@ -43,7 +43,7 @@ TEST(BenchTest, MedianMinAndMaxAreOfTheRepetitionsAfterTheFirst) {
   EXPECT_EQ(row->repetitions, 3);
 }
 
-TEST(BenchTest, TheMachineIsDescribedWithWhatTheFiguresDependOn) {
+TEST(BenchTest, DescribesTheMachine) {
   Settings settings;
   settings.repetitions = 7;
   settings.malloc = "glibc, SOME_SETTING 1";
@@ -81,15 +81,15 @@ TEST(BenchTest, RowsTakeTurns) {
   settings.repetitions = 3;
   const auto rows = bench::RunInTurns({&a, &b}, settings);
   ASSERT_TRUE(rows.ok());
-  EXPECT_EQ(order, "aababa");  // the first one warms up
+  EXPECT_EQ(order, "aababa");  // the first run of each row is a warm-up
   ASSERT_EQ(rows->size(), 2);
-  EXPECT_EQ((*rows)[0].value, 4);  // of 2, 4, 6
-  EXPECT_EQ((*rows)[1].value, 4);  // of 3, 5
+  EXPECT_EQ((*rows)[0].value, 4);  // the median of 2, 4, 6
+  EXPECT_EQ((*rows)[1].value, 4);  // the median of 3, 5
   EXPECT_EQ((*rows)[1].name, "b");
   EXPECT_EQ((*rows)[1].repetitions, 2);
 }
 
-TEST(BenchTest, AFailedMeasurementNamesItsRow) {
+TEST(BenchTest, FailedMeasurementNamesItsRow) {
   const Benchmark broken = {"broken", "s", "limit", [](const Settings&) {
                               return std::function<Sample()>([] { return Sample(); });
                             }};
@@ -101,8 +101,8 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
   const char* bin = std::getenv("SLUICE_BIN_DIR");
   ASSERT_NE(bin, nullptr) << "run by ctest, or set SLUICE_BIN_DIR to the folder of sluice-bench";
   const std::string json = absl::StrCat(::testing::TempDir(), "/sluice_bench_", getpid(), ".json");
+  // The filter keeps one row per mode of those that launch a job.
   ASSERT_EQ(
-      // Of the rows that launch a job, one a mode.
       std::system(absl::StrCat(bin,
                                "/sluice-bench --quick '--filter=^(?!train/)|batch512/sgd' --json=",
                                json, " > /dev/null")
@@ -152,12 +152,12 @@ TEST(BenchTest, QuickRunWritesEveryRowWithItsLimit) {
   }
 }
 
-TEST(BenchTest, RowsThatNeedAGpuAreSkippedWithTheReasonAndNotInTheJson) {
+TEST(BenchTest, GpuRowsAreSkippedWithAReason) {
   const char* bin = std::getenv("SLUICE_BIN_DIR");
   ASSERT_NE(bin, nullptr);
   const std::string json = absl::StrCat(::testing::TempDir(), "/sluice_gpu_", getpid(), ".json");
   const std::string out = json + ".out";
-  // No device is visible, whatever the machine has.
+  // Hides all devices of the machine.
   ASSERT_EQ(std::system(absl::StrCat("CUDA_VISIBLE_DEVICES= ", bin,
                                      "/sluice-bench --quick --filter=train_step/gpu --json=", json,
                                      " > ", out)

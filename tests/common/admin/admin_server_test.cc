@@ -52,7 +52,7 @@ std::unique_ptr<AdminServer> Start(AdminServer::Options options) {
   return *std::move(server);
 }
 
-TEST(AdminServerTest, ReadyzSaysWhatIsMissingUntilReady) {
+TEST(AdminServerTest, ReadyzNamesTheReasonUntilReady) {
   std::atomic<bool> ready{false};
   AdminServer::Options options;
   options.ready = [&ready] {
@@ -124,7 +124,7 @@ TEST(AdminServerTest, RandomBytesAndOversizedRequestsDoNotStopTheServer) {
   EXPECT_THAT(Get(*server, "/livez"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST(AdminServerTest, APortInUseIsRefusedWithItsAddressAndTheFix) {
+TEST(AdminServerTest, PortInUseIsRefusedWithItsAddressAndTheFix) {
   const auto first = Start({});
   AdminServer::Options options;
   options.bind = first->address();

@@ -32,7 +32,7 @@ const google::protobuf::Value& Metric(const google::protobuf::Struct& status,
       .at(name);
 }
 
-TEST(StatusJsonTest, WhatNothingDefinesIsNull) {
+TEST(StatusJsonTest, UndefinedMetricsAreNull) {
   JobStatus status;
   EvalMetrics* eval = status.add_epochs_log()->mutable_eval();
   eval->set_auc_undefined("no example was evaluated");

@@ -14,7 +14,7 @@
 
 #include "common/base/mutex.h"
 
-// The paths that any code of this program has synced.
+// The paths that this program has synced.
 static std::vector<std::string>& Synced() {
   static std::vector<std::string> paths;
   return paths;
@@ -67,7 +67,7 @@ TEST_F(EnvTest, ReplacesAFileAndLeavesNoOtherFile) {
   EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
 }
 
-TEST_F(EnvTest, AFailedWriteKeepsTheOldContentsAndLeavesNoOtherFile) {
+TEST_F(EnvTest, FailedWriteKeepsTheOldFileAndLeavesNoOther) {
   // A file cannot replace a folder, so the rename fails after the bytes were written.
   ASSERT_TRUE(env_->MakeDirs(dir_ + "/target/inner").ok());
   EXPECT_FALSE(env_->WriteFile(dir_ + "/target", {"text"}).ok());
@@ -75,7 +75,7 @@ TEST_F(EnvTest, AFailedWriteKeepsTheOldContentsAndLeavesNoOtherFile) {
   EXPECT_THAT(*env_->List(dir_ + "/target"), ElementsAre("inner"));
 }
 
-TEST_F(EnvTest, AFileWrittenInPiecesAppearsOnlyWhenFinished) {
+TEST_F(EnvTest, FileWrittenInPiecesAppearsOnlyWhenFinished) {
   const std::string path = dir_ + "/file";
   ASSERT_TRUE(env_->WriteFile(path, {"old"}).ok());
   {
@@ -126,7 +126,7 @@ TEST_F(EnvTest, EachNewFolderIsSyncedIntoItsParent) {
   EXPECT_THAT(Synced(), ElementsAre(dir_ + "/a/b"));
 }
 
-TEST_F(EnvTest, AFileAndItsRenameAreSynced) {
+TEST_F(EnvTest, FileAndItsRenameAreSynced) {
   ASSERT_TRUE(env_->MakeDirs(dir_ + "/a").ok());
   Synced().clear();
   ASSERT_TRUE(env_->WriteFile(dir_ + "/a/file", {"x"}).ok());
@@ -176,7 +176,7 @@ TEST_F(EnvTest, TwoPathsToOneFileAreTheSameFile) {
   EXPECT_FALSE(IsSameFile(dir_ + "/absent", dir_ + "/absent"));
 }
 
-TEST_F(EnvTest, AFileInThePlaceOfAFolderIsNamed) {
+TEST_F(EnvTest, ErrorNamesTheFileInPlaceOfAFolder) {
   ASSERT_TRUE(env_->WriteFile(dir_ + "/a", {"x"}).ok());
   EXPECT_THAT(std::string(env_->MakeDirs(dir_ + "/a").message()), HasSubstr(dir_ + "/a"));
   EXPECT_FALSE(env_->MakeDirs(dir_ + "/a/b").ok());
@@ -199,12 +199,12 @@ TEST_F(EnvTest, MissingPathsAreNotFoundAndNamed) {
   EXPECT_FALSE(env_->Exists(path));
 }
 
-TEST_F(EnvTest, AFolderCannotBeReadAsAFile) {
+TEST_F(EnvTest, FolderCannotBeReadAsAFile) {
   EXPECT_FALSE(env_->ReadFile(dir_).ok());
   EXPECT_FALSE(env_->ReadRange(dir_, 0, 1).ok());
 }
 
-TEST_F(EnvTest, AnUnfinishedFileTellsItsFinalName) {
+TEST_F(EnvTest, UnfinishedFileTellsItsFinalName) {
   {
     const auto file = env_->StartFile(dir_ + "/a.txt");
     ASSERT_TRUE(file.ok());

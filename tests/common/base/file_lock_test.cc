@@ -23,7 +23,7 @@ class FileLockTest : public testing::Test {
   const std::string path_ = testing::TempDir() + "file_lock_test." + std::to_string(getpid());
 };
 
-TEST_F(FileLockTest, NamesTheOneProcessThatHoldsTheLock) {
+TEST_F(FileLockTest, NamesTheProcessThatHoldsTheLock) {
   {
     const auto first = FileLock::Take(path_);
     ASSERT_TRUE(first.ok()) << first.status();
@@ -42,7 +42,7 @@ TEST_F(FileLockTest, MovingTheLockKeepsIt) {
   EXPECT_TRUE(absl::IsAlreadyExists(FileLock::Take(path_).status()));
 }
 
-TEST_F(FileLockTest, ADeadProcessReleasesItsLock) {
+TEST_F(FileLockTest, DeadProcessReleasesItsLock) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
@@ -60,7 +60,7 @@ TEST_F(FileLockTest, ADeadProcessReleasesItsLock) {
   close(ready[1]);
 }
 
-TEST_F(FileLockTest, AFileThatCannotBeOpenedIsInvalidArgument) {
+TEST_F(FileLockTest, FileThatCannotBeOpenedIsInvalidArgument) {
   const auto lock = FileLock::Take(path_ + "/below");
   EXPECT_TRUE(absl::IsInvalidArgument(lock.status()));
 }

@@ -64,7 +64,7 @@ TEST_F(FileOriginTest, FilesThatOnlyLookAlikeAreNotOurs) {
       "{\"job\": \"a-1\", \"status\": \"done\"}\n",  // another program's result
       "{\n  \"job\": \"a-1\",\n  \"mode\": \"sync\"\n}\n",
       "{\"traceEvents\": [], \"otherData\": {}}\n",  // another program's trace
-      kTrace + "\n",                                 // somebody appended to it
+      kTrace + "\n",                                 // text was appended to it
       std::string(12, '\0') +
           "\t12345678\x1a\x0d"
           "brain.Event:2",  // TensorFlow leaves out step 0
@@ -97,7 +97,7 @@ TEST_F(FileOriginTest, OnlyOwnOrEmptyFilesAreReplacedWithoutOverwrite) {
     EXPECT_NE(std::string(why.message()).find(word), std::string::npos) << why;
 }
 
-TEST_F(FileOriginTest, AFileOfUnknownKindIsReplacedOnlyWithOverwrite) {
+TEST_F(FileOriginTest, FileOfUnknownKindIsReplacedOnlyWithOverwrite) {
   EXPECT_TRUE(CheckNothingThere(env_, dir_ + "/absent", false, "--output").ok());
   EXPECT_TRUE(CheckNothingThere(env_, Write(""), false, "--output").ok());
   EXPECT_TRUE(CheckNothingThere(env_, Write("0.5\n"), true, "--output").ok());

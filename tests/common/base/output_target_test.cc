@@ -44,7 +44,7 @@ TEST_F(OutputTargetTest, LinksAreFollowedAndPipesAreWrittenInPlace) {
   EXPECT_TRUE(ResolveOutput("/dev/null").in_place);
 }
 
-TEST_F(OutputTargetTest, AFileCreatedMeanwhileIsNotReplaced) {
+TEST_F(OutputTargetTest, FileCreatedMeanwhileIsNotReplaced) {
   const std::string done = Write("done", "new"), there = dir_ + "/there";
   EXPECT_TRUE(PutInPlace(done, there, false).ok());
   EXPECT_EQ(Read("there"), "new");

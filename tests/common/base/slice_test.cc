@@ -25,7 +25,7 @@ TEST(SliceTest, KeepsItsStringAliveWithoutMovingIt) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(copy.data()), copy.size()), "short");
 }
 
-TEST(SliceTest, TheLastCopyFreesTheOwner) {
+TEST(SliceTest, LastCopyFreesTheOwner) {
   auto owner = std::make_shared<const std::string>("bytes");
   std::weak_ptr<const std::string> watch = owner;
   Slice a(owner->data(), 5, owner);

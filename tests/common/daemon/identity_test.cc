@@ -181,7 +181,7 @@ TEST_F(IdentityTest, JobVariablesAreRefusedAndTheSchedulerIgnoresTheRank) {
   unsetenv("SLUICE_EPOCHS");
 }
 
-TEST_F(IdentityTest, AMissingClusterFileIsInvalidArgument) {
+TEST_F(IdentityTest, MissingClusterFileIsInvalidArgument) {
   flags_.cluster_file = "/nosuch/file";
   EXPECT_THAT(Refusal(ROLE_PSERVER), HasSubstr("/nosuch/file"));
 }
@@ -199,7 +199,7 @@ TEST_F(IdentityTest, ParseErrorsNameTheClusterFile) {
   EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr(file_ + ":1:"));
 }
 
-TEST(RegistrationTest, EachRegistrationHasItsOwnLifeAndNamesItsProcessSpace) {
+TEST(RegistrationTest, EachRegistrationHasItsOwnLifeAndProcessSpace) {
   Identity identity;
   identity.role = ROLE_WORKER;
   const RegisterRequest first = RegistrationOf(identity, ""), second = RegistrationOf(identity, "");

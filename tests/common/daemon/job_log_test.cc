@@ -58,7 +58,7 @@ TEST_F(JobLogTest, LinesOfManyThreadsStayWhole) {
   }
 }
 
-TEST_F(JobLogTest, AFolderThatCannotBeCreatedIsNamed) {
+TEST_F(JobLogTest, FolderThatCannotBeCreatedIsNamed) {
   std::filesystem::create_directories(folder_);
   std::ofstream(folder_ + "/ads-1") << "a file";
   const absl::Status status = AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, "x");

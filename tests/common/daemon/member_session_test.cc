@@ -170,7 +170,7 @@ class MemberSessionTest : public testing::Test {
   absl::Status end_;
 };
 
-TEST_F(MemberSessionTest, HandsOverEachNewVersionOnceAndReportsWhatItHasSeen) {
+TEST_F(MemberSessionTest, HandsOverEachVersionOnceAndAcknowledgesIt) {
   auto session = Start(Options());
   EXPECT_EQ(scheduler_.WaitPoll(0).seen_version(), 0u);
   EXPECT_EQ(scheduler_.WaitPoll(0).memory_bytes(), 77u);
@@ -190,7 +190,7 @@ TEST_F(MemberSessionTest, LeavesWhenDestroyed) {
   EXPECT_EQ(scheduler_.left_id(), 1u);
 }
 
-TEST_F(MemberSessionTest, AStopFromTheSchedulerEndsWithOkAndStillLeaves) {
+TEST_F(MemberSessionTest, StopFromTheSchedulerEndsWithOkAndStillLeaves) {
   auto session = Start(Options());
   scheduler_.AnswerVersion(2, /*stop=*/true);
   EXPECT_TRUE(WaitEnd().ok());
@@ -198,7 +198,7 @@ TEST_F(MemberSessionTest, AStopFromTheSchedulerEndsWithOkAndStillLeaves) {
   EXPECT_EQ(scheduler_.left_id(), 1u);
 }
 
-TEST_F(MemberSessionTest, AFencedMemberEndsWithoutLeaving) {
+TEST_F(MemberSessionTest, FencedMemberEndsWithoutLeaving) {
   auto session = Start(Options());
   scheduler_.Answer(absl::AbortedError("another process"));
   EXPECT_TRUE(absl::IsAborted(WaitEnd()));
@@ -214,8 +214,8 @@ TEST_F(MemberSessionTest, SurvivesAnUnansweredCall) {
   EXPECT_EQ(scheduler_.registered(), 1u);
 }
 
-// However long the call took: this process may have been stopped during it, so the session asks the
-// scheduler once more.
+// This process may have been stopped during the call, so the session asks the scheduler once more,
+// however long the call took.
 TEST_F(MemberSessionTest, OneUnansweredCallDoesNotCountAsSilence) {
   MemberSession::Options options = Options();
   options.lost_after = absl::Nanoseconds(1);
@@ -226,7 +226,7 @@ TEST_F(MemberSessionTest, OneUnansweredCallDoesNotCountAsSilence) {
   EXPECT_EQ(scheduler_.WaitPoll(2).seen_version(), 3u);
 }
 
-TEST_F(MemberSessionTest, AnUnansweredReportIsGivenBack) {
+TEST_F(MemberSessionTest, UnansweredReportIsGivenBack) {
   MemberSession::Options options = Options();
   std::vector<uint64_t> lost;
   options.report_lost = [&](const PollRequest& request) { lost.push_back(request.memory_bytes()); };
@@ -293,7 +293,7 @@ TEST_F(MemberSessionTest, WaitingForAPlaceEndsWhenStopping) {
   stopper.join();
 }
 
-TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessInItsOwnSpaceAtOnce) {
+TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessAtOnce) {
   Incumbent incumbent = SilentFor(0);
   incumbent.set_process_space("space");
   scheduler_.SetIncumbent(incumbent);
@@ -303,7 +303,7 @@ TEST_F(MemberSessionTest, TakesThePlaceOfAnEndedProcessInItsOwnSpaceAtOnce) {
   EXPECT_EQ(Start(std::move(options))->member_id(), 1u);
 }
 
-TEST_F(MemberSessionTest, AMemberWhosePlaceWasTakenEnds) {
+TEST_F(MemberSessionTest, MemberWhosePlaceWasTakenEnds) {
   auto session = Start(Options());
   scheduler_.SetIncumbent(SilentFor(0));  // another member has the place and keeps reporting
   scheduler_.Answer(absl::NotFoundError("lease ran out"));

@@ -75,7 +75,7 @@ TEST_F(PlaceClaimTest, WaitsForASilentIncumbentAndNamesItOnce) {
   EXPECT_EQ((*claim.Ask())->member_id(), 9u);
 }
 
-TEST_F(PlaceClaimTest, AnIncumbentThatReportsKeepsItsPlace) {
+TEST_F(PlaceClaimTest, IncumbentThatReportsKeepsItsPlace) {
   PlaceClaim claim(options_);
   SeenAt(clock_.Now());
   ASSERT_TRUE(claim.Ask().ok());
@@ -87,7 +87,7 @@ TEST_F(PlaceClaimTest, AnIncumbentThatReportsKeepsItsPlace) {
   EXPECT_TRUE(absl::IsAlreadyExists(claim.Ask().status()));
 }
 
-TEST_F(PlaceClaimTest, ANewIncumbentIsJudgedByItsOwnReports) {
+TEST_F(PlaceClaimTest, NewIncumbentIsJudgedByItsOwnReports) {
   PlaceClaim claim(options_);
   SeenAt(clock_.Now());
   ASSERT_TRUE(claim.Ask().ok());

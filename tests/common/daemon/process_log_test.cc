@@ -69,7 +69,7 @@ int InChild(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST_F(ProcessLogTest, TheLogOfALivingProcessIsNotTouched) {
+TEST_F(ProcessLogTest, LogOfALivingProcessIsNotTouched) {
   const std::string path = id_.log_dir + "/serverlog.2";
   int locked[2], over[2];
   ASSERT_EQ(pipe(locked), 0);
@@ -113,7 +113,7 @@ TEST_F(ProcessLogTest, EndpointsLogHasOneHeaderAndOneLinePerProcess) {
                 " 127.0.0.1:9001\nworker 2 - " + pid + " 127.0.0.1:9002\n");
 }
 
-TEST_F(ProcessLogTest, TheFolderOfAnotherClusterIsRefusedWhileItsSchedulerRuns) {
+TEST_F(ProcessLogTest, FolderOfARunningClusterIsRefusedToAnother) {
   Identity scheduler = id_;
   scheduler.role = ROLE_SCHEDULER;
   ASSERT_TRUE(AppendEndpoint(scheduler, "10.0.0.1:7100", "").ok());
@@ -128,17 +128,17 @@ TEST_F(ProcessLogTest, TheFolderOfAnotherClusterIsRefusedWhileItsSchedulerRuns) 
     EXPECT_TRUE(AppendEndpoint(id_, "", "").ok());
   }
   id_.scheduler = "127.0.0.1:7200";
-  EXPECT_TRUE(AppendEndpoint(id_, "", "").ok()) << "nobody has the folder any more";
+  EXPECT_TRUE(AppendEndpoint(id_, "", "").ok()) << "no scheduler uses the folder any more";
 }
 
-TEST_F(ProcessLogTest, AnEndpointsFileThatSluiceDidNotWriteIsLeftAsItIs) {
+TEST_F(ProcessLogTest, ForeignEndpointsFileIsLeftAsItIs) {
   std::filesystem::create_directories(id_.log_dir);
   std::ofstream(id_.log_dir + "/endpoints.log") << "mine\n";
   EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(id_, "127.0.0.1:7001", "")));
   EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), "mine\n");
 }
 
-TEST_F(ProcessLogTest, AnUnusableFolderIsRefusedWithItsNameAndTheFix) {
+TEST_F(ProcessLogTest, UnusableFolderIsRefusedWithItsNameAndTheFix) {
   std::filesystem::create_directories(root_);
   std::ofstream(root_ + "/file") << "in the way";
   id_.log_dir = root_ + "/file/x";

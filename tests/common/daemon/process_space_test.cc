@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-TEST(ProcessSpaceTest, AProcessAndItsChildShareTheirSpace) {
+TEST(ProcessSpaceTest, ProcessAndItsChildShareTheirSpace) {
   const std::string space = ProcessSpace();
   ASSERT_NE(space, "");
   const pid_t child = fork();

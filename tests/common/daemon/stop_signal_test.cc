@@ -52,7 +52,7 @@ TEST(StopSignalTest, SignalsEndTheWaitWithTheExitCodeOfShells) {
   }
 }
 
-TEST(StopSignalTest, TheFirstStopEndsTheWaitWithItsCode) {
+TEST(StopSignalTest, FirstStopEndsTheWaitWithItsCode) {
   const int status = InChild(
       [](int fd) -> int {
         StopSignal::Install(false);
@@ -66,7 +66,7 @@ TEST(StopSignalTest, TheFirstStopEndsTheWaitWithItsCode) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
-TEST(StopSignalTest, AProcessThatIsNotKeptStopsWhenStandardInputEnds) {
+TEST(StopSignalTest, ProcessStopsWhenStandardInputEndsAtOnce) {
   for (const bool keep : {false, true}) {
     int input[2];
     ASSERT_EQ(pipe(input), 0);
@@ -97,7 +97,7 @@ TEST(StopSignalTest, AProcessThatIsNotKeptStopsWhenStandardInputEnds) {
   }
 }
 
-TEST(StopSignalTest, ASecondSignalEndsAStopThatHangs) {
+TEST(StopSignalTest, SecondSignalEndsAStopThatHangs) {
   const int status = InChild(
       [](int fd) -> int {
         StopSignal::Install(false);
@@ -140,9 +140,9 @@ void ExpectEndWithParent(bool stopped) {
   EXPECT_EQ(WEXITSTATUS(grandchild), 128 + SIGTERM);
 }
 
-TEST(StopSignalTest, TheDeathOfTheParentEndsTheWait) { ExpectEndWithParent(false); }
+TEST(StopSignalTest, DeathOfTheParentEndsTheWait) { ExpectEndWithParent(false); }
 
-TEST(StopSignalTest, TheDeathOfTheParentEndsAStoppedProcessToo) { ExpectEndWithParent(true); }
+TEST(StopSignalTest, DeathOfTheParentEndsAStoppedProcessToo) { ExpectEndWithParent(true); }
 
 }  // namespace
 }  // namespace sluice

@@ -17,7 +17,7 @@ TEST(ThreadLimitTest, ThreadsThatCanBeStartedPass) {
   EXPECT_TRUE(CheckThreadLimit(100 * kMostThreadsTried).ok()) << "more than are tried";
 }
 
-TEST(ThreadLimitTest, ALimitIsAnErrorAndNoCrash) {
+TEST(ThreadLimitTest, ReachedLimitIsAnError) {
   const pid_t child = fork();
   if (child == 0) {
     uint64_t pages = 0;

@@ -23,7 +23,7 @@ Batches TakeFrom(TraceRecorder* recorder) {
   return batches;
 }
 
-TEST(TraceRecorderTest, ABatchHoldsTheSpansSinceTheLastOne) {
+TEST(TraceRecorderTest, BatchHoldsTheSpansSinceTheLastOne) {
   TraceRecorder recorder("job-1");
   const uint32_t reading = recorder.Track("reading"), training = recorder.Track("training");
   EXPECT_EQ(recorder.Track("reading"), reading);
@@ -56,7 +56,7 @@ TEST(TraceRecorderTest, ABatchHoldsTheSpansSinceTheLastOne) {
   EXPECT_EQ(TakeFrom(&recorder).size(), 0);
 }
 
-TEST(TraceRecorderTest, WhatDoesNotFitIsCounted) {
+TEST(TraceRecorderTest, DroppedSpansAreCounted) {
   TraceRecorder recorder("job", 3);
   for (int i = 0; i < 5; ++i) recorder.Add(Span(std::chrono::steady_clock::now(), 1, i));
   Batches batches = TakeFrom(&recorder);
@@ -64,7 +64,7 @@ TEST(TraceRecorderTest, WhatDoesNotFitIsCounted) {
   EXPECT_EQ(batches[0].name_size(), 3);
   EXPECT_EQ(batches[0].dropped(), 2u);
   recorder.Add(Span(std::chrono::steady_clock::now(), 1, 5));
-  recorder.GiveBack(batches[0]);  // with the new one it does not fit
+  recorder.GiveBack(batches[0]);  // the new batch leaves no room for it
   batches = TakeFrom(&recorder);
   ASSERT_EQ(batches.size(), 2);
   EXPECT_EQ(batches[0].number(), 1u);
@@ -74,7 +74,7 @@ TEST(TraceRecorderTest, WhatDoesNotFitIsCounted) {
   EXPECT_EQ(batches[1].dropped(), 0u);
 }
 
-TEST(TraceRecorderTest, ALostBatchGoesAgainUnderItsNumber) {
+TEST(TraceRecorderTest, LostBatchIsSentAgainUnderItsNumber) {
   TraceRecorder recorder("job", 4);
   recorder.Add(Span(std::chrono::steady_clock::now(), 1, 1));
   const Batches lost = TakeFrom(&recorder);
@@ -87,7 +87,7 @@ TEST(TraceRecorderTest, ALostBatchGoesAgainUnderItsNumber) {
   EXPECT_EQ(again[0].start_us(0), lost[0].start_us(0));
   EXPECT_EQ(again[1].number(), 2u);
   EXPECT_EQ(again[1].step(0), 2);
-  // The lost ones were counted among those that wait, and are no more.
+  // The lost spans counted as waiting; now they are gone.
   for (int i = 0; i < 4; ++i) recorder.Add(Span(std::chrono::steady_clock::now(), 1, i));
   EXPECT_EQ(TakeFrom(&recorder)[0].name_size(), 4);
 }
@@ -109,7 +109,7 @@ TEST(TraceRecorderTest, ThreadsHaveTracksOfTheirOwn) {
   EXPECT_EQ(std::count(batch.track().begin(), batch.track().end(), 0u), 1000);
 }
 
-TEST(TraceRecorderTest, AJobWithoutATraceFileHasNone) {
+TEST(TraceRecorderTest, JobWithoutATraceFileHasNone) {
   JobSpec job;
   EXPECT_EQ(MakeTraceRecorder(job), nullptr);
   { const SpanTimer nothing(nullptr, TraceBatch::PUSH); }

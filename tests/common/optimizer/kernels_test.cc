@@ -105,7 +105,7 @@ void ExpectSameBits(const std::vector<T>& got, const std::vector<T>& expected, s
   }
 }
 
-TEST(KernelsTest, EveryInstructionSetGivesTheSameBitsAsOneElementAtATime) {
+TEST(KernelsTest, EveryInstructionSetGivesTheBitsOfSingleElements) {
   const Arrays input = Random(kMost);
   for (const Loop& loop : Loops()) {
     const Arrays expected = OneByOne(loop, input);

@@ -1,4 +1,5 @@
-// A reference for the update rules: plain float64 loops written from the papers and torch's manual.
+// Reference implementations of the update rules: plain float64 loops written from the papers and
+// torch's manual.
 #pragma once
 
 #include <algorithm>

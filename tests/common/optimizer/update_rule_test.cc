@@ -53,7 +53,7 @@ std::vector<float> Normal(std::mt19937_64* random, size_t n, float scale) {
   return values;
 }
 
-// The comparison has this direction so that NaN is never near.
+// Compares in this direction, so that NaN is never near.
 bool Near(double value, double reference, double tolerance) {
   return std::isfinite(value) &&
          std::abs(value - reference) <= tolerance * (1 + std::abs(reference));

@@ -18,7 +18,7 @@ TEST(HashPartsTest, EqualNumbersOfPartsAndShardsCorrespond) {
   }
 }
 
-TEST(HashPartsTest, AMultipleOfThePartsDividesEachPart) {
+TEST(HashPartsTest, MultipleOfThePartsDividesEachPart) {
   EXPECT_EQ(ShardsOfPart(1, 2, 8).first, 4u);
   EXPECT_EQ(ShardsOfPart(1, 2, 8).last, 7u);
   EXPECT_EQ(ShardsOfPart(5, 8, 2).first, 1u);
@@ -52,7 +52,7 @@ TEST(HashPartsTest, NamesNoShardThatCannotHoldKeysOfThePart) {
   EXPECT_EQ(named, met.size());
 }
 
-TEST(HashPartsTest, TheLargestNumbersDoNotOverflow) {
+TEST(HashPartsTest, LargestNumbersDoNotOverflow) {
   const uint32_t parts = 0xFFFFFFFF, shards = 1 << 20;
   EXPECT_EQ(ShardsOfPart(parts - 1, parts, shards).last, shards - 1);
   EXPECT_EQ(ShardsOfPart(0, parts, shards).first, 0u);

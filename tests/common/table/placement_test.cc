@@ -76,7 +76,7 @@ TEST(PlacementTest, SpreadsDenseBytesToWithinTheBiggestBlock) {
   }
 }
 
-// Their rows come later, so the sizes of dense tables and the number of sparse ones do not matter.
+// Sparse tables have no rows yet, so neither dense tables nor other sparse ones affect the spread.
 TEST(PlacementTest, ShardsOfEachSparseTableSpreadEvenly) {
   const TableLayouts all = MixedTables();
   for (const TableLayouts& tables :

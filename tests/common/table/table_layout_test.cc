@@ -59,7 +59,7 @@ TEST(TableLayoutTest, BlocksAreCutAtRowBorders) {
   EXPECT_EQ(table->ShardElements(4), 0u);
 }
 
-TEST(TableLayoutTest, ASmallTensorIsOneBlock) {
+TEST(TableLayoutTest, SmallTensorIsOneBlock) {
   auto table = Make(R"(name: "b" kind: DENSE shape: 50 optimizer { adam {} })");
   EXPECT_EQ(table->num_shards(), 1u);
   EXPECT_EQ(table->ShardElements(0), 50u);

@@ -8,7 +8,9 @@
 
 namespace sluice {
 
-// The state that a stream shares with the cutter. Lock order: a link's mutex, then the transport's.
+// The state that a stream shares with the cutter.
+//
+// Lock order: a link's mutex, then the transport's.
 struct FaultyTransport::Link {
   Mutex mutex;
   CondVar changed;

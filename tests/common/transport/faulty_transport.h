@@ -2,11 +2,11 @@
 //
 // The seed decides after how many messages, in either direction, a stream is cut. The message that
 // reaches the number is lost: a request is never sent, or a reply is lost although its request was
-// applied. Messages queued behind it are lost, too, and both ends see the stream end.
+// applied. Messages queued after it are lost too, and both ends see the stream end.
 //
 // Lifetime: the inner transport must outlive this one, and this one its streams.
 //
-// Thread safety: that of the inner transport.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <deque>
@@ -33,9 +33,9 @@ class FaultyTransport : public Transport {
   FaultyTransport(Transport* inner, Options options);
   ~FaultyTransport() override;
 
-  // Where the n-th stream to an address is cut depends only on seed, address and n.
+  // The point of the cut of the n-th stream to an address depends only on seed, address and n.
   std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
-  // Passes the call on undisturbed.
+  // Passes the call on unchanged.
   absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
                                    const std::string& request, absl::Duration timeout) override;
   // The number of streams cut so far.

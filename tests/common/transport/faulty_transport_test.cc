@@ -50,7 +50,7 @@ std::vector<size_t> EchoesBeforeCut(FaultyTransport* transport, int streams) {
   return echoes;
 }
 
-TEST(FaultyTransportTest, TheSameSeedCutsAtTheSameMessages) {
+TEST(FaultyTransportTest, SameSeedCutsAtTheSameMessages) {
   std::vector<std::vector<size_t>> runs;
   for (uint64_t seed : {7u, 7u, 8u}) {
     InProcessTransport inner;
@@ -113,7 +113,7 @@ TEST(FaultyTransportTest, CutsNoStreamAfterMaxCuts) {
   inner.Unbind("p");
 }
 
-TEST(FaultyTransportTest, AStreamDestroyedDuringItsCutEndsOnce) {
+TEST(FaultyTransportTest, StreamDestroyedDuringItsCutEndsOnce) {
   InProcessTransport inner;
   ScriptedServer server(Echo);
   inner.Bind("p", server.factory());

@@ -36,7 +36,7 @@ TEST(GrpcConvertTest, ShortSlicesAreCopiedAndEmptyOnesDropped) {
             "short");
 }
 
-TEST(GrpcConvertTest, AnEmptyMessageStaysAMessage) {
+TEST(GrpcConvertTest, EmptyMessageStaysAMessage) {
   grpc::ByteBuffer buffer = ToByteBuffer({});
   EXPECT_TRUE(buffer.Valid());
   Message message = {Slice::FromString("x")};

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-TEST(GrpcStreamServerTest, APortInUseIsReported) {
+TEST(GrpcStreamServerTest, PortInUseIsReported) {
   auto first = StartServer(nullptr);
   GrpcStreamServer::Options options;
   options.bind_address = AddressOf(*first);
@@ -26,7 +26,7 @@ TEST(GrpcStreamServerTest, APortInUseIsReported) {
                                ::testing::HasSubstr("Address already in use")));
 }
 
-TEST(GrpcStreamServerTest, AnAddressThatCannotBeBoundIsReported) {
+TEST(GrpcStreamServerTest, AddressThatCannotBeBoundIsReported) {
   for (const char* address : {"203.0.113.7:0", "nonsense", "127.0.0.1:notaport"}) {
     GrpcStreamServer::Options options;
     options.bind_address = address;
@@ -59,7 +59,7 @@ TEST(GrpcStreamServerTest, StreamsBeyondTheMaximumAreRefusedUntilOneEnds) {
   EXPECT_TRUE(fourth.AwaitMessages(1));
 }
 
-TEST(GrpcStreamServerTest, ATooLongMessageEndsOnlyItsStream) {
+TEST(GrpcStreamServerTest, TooLongMessageEndsOnlyItsStream) {
   ScriptedServer scripted(Echo);
   GrpcStreamServer::Options options;
   options.max_message_bytes = 100000;
@@ -73,7 +73,7 @@ TEST(GrpcStreamServerTest, ATooLongMessageEndsOnlyItsStream) {
   EXPECT_TRUE(modest.AwaitMessages(1));
 }
 
-TEST(GrpcStreamServerTest, AClientThatDoesNotReadIsCutAtTheLimit) {
+TEST(GrpcStreamServerTest, ClientThatDoesNotReadIsCutAtTheLimit) {
   ScriptedServer scripted([](Stream* stream, const std::string&) {
     const std::string block(1 << 20, 'x');
     for (int i = 0; i < 64; ++i) stream->Send({Slice::FromString(block)});
@@ -92,7 +92,7 @@ TEST(GrpcStreamServerTest, AClientThatDoesNotReadIsCutAtTheLimit) {
   EXPECT_EQ(server->queued_bytes(), 0u);
 }
 
-TEST(GrpcStreamServerTest, AUnaryCallDoesNotBlockStreams) {
+TEST(GrpcStreamServerTest, UnaryCallDoesNotBlockStreams) {
   Watched watched;
   bool entered = false, release = false;
   ScriptedServer scripted(Echo);
@@ -138,7 +138,7 @@ class FrameEcho : public StreamHandler {
   const std::shared_ptr<Stream> stream_;
 };
 
-TEST(GrpcStreamServerTest, AGeneratedStubWorksWithTheRawServer) {
+TEST(GrpcStreamServerTest, GeneratedStubWorksWithTheRawServer) {
   auto server = StartServer([](std::shared_ptr<Stream> stream, std::string) {
     return std::make_unique<FrameEcho>(std::move(stream));
   });

@@ -18,7 +18,7 @@ class GrpcHarness : public TransportHarness {
     return AddressOf(*server_);
   }
   void Kill() override { server_->Shutdown(); }
-  // A port that was free a moment ago.
+  // This port was free a moment ago.
   std::string AddressOfNobody() override {
     auto server = StartServer(nullptr);
     return AddressOf(*server);
@@ -32,7 +32,7 @@ class GrpcHarness : public TransportHarness {
 INSTANTIATE_TEST_SUITE_P(Grpc, StreamConformanceTest,
                          ::testing::Values([] { return std::make_unique<GrpcHarness>(); }));
 
-TEST(GrpcTransportTest, AQueueBeyondTheLimitEndsTheStream) {
+TEST(GrpcTransportTest, QueueBeyondTheLimitEndsTheStream) {
   GrpcTransport::Options options;
   options.max_queued_bytes = 1000;
   GrpcTransport transport(options);
@@ -49,7 +49,7 @@ TEST(GrpcTransportTest, AQueueBeyondTheLimitEndsTheStream) {
 TEST(GrpcTransportTest, ProxiesOfTheEnvironmentAreNotUsed) {
   ScriptedServer scripted(Echo);
   auto server = StartServer(scripted.factory());
-  // Nobody listens there.
+  // Nothing listens on port 9.
   setenv("http_proxy", "http://127.0.0.1:9", 1);
   GrpcTransport transport;
   RecordingClient client(&transport, AddressOf(*server));
@@ -71,7 +71,7 @@ TEST(GrpcTransportTest, QueuedBytesAreCounted) {
   EXPECT_EQ(transport.queued_bytes(), 0u);
 }
 
-TEST(GrpcTransportTest, AStreamToARestartedServerIsServed) {
+TEST(GrpcTransportTest, StreamToARestartedServerIsServed) {
   ScriptedServer scripted(Echo);
   GrpcTransport transport;
   auto server = StartServer(scripted.factory());
@@ -96,7 +96,7 @@ TEST(GrpcTransportTest, AStreamToARestartedServerIsServed) {
   EXPECT_TRUE(served);
 }
 
-TEST(GrpcTransportTest, AUnaryCallThatTakesTooLongIsDeadlineExceeded) {
+TEST(GrpcTransportTest, UnaryCallThatTakesTooLongIsDeadlineExceeded) {
   Watched watched;
   bool release = false;
   GrpcStreamServer server({}, nullptr);
@@ -111,7 +111,7 @@ TEST(GrpcTransportTest, AUnaryCallThatTakesTooLongIsDeadlineExceeded) {
   watched.Change([&] { release = true; });
 }
 
-TEST(GrpcTransportTest, APeerThatAcceptsButStaysSilentIsUnavailableAfterTheConnectTimeout) {
+TEST(GrpcTransportTest, SilentPeerIsUnavailableAfterTheConnectTimeout) {
   TcpRelay silent(/*target_port=*/0);
   GrpcTransport::Options options;
   options.connect_timeout = absl::Milliseconds(100);
@@ -121,7 +121,7 @@ TEST(GrpcTransportTest, APeerThatAcceptsButStaysSilentIsUnavailableAfterTheConne
   EXPECT_EQ(client.status().code(), absl::StatusCode::kUnavailable) << client.status();
 }
 
-TEST(GrpcTransportTest, APeerThatFallsSilentIsUnavailableAfterTheKeepalive) {
+TEST(GrpcTransportTest, PeerThatFallsSilentIsUnavailableAfterKeepalive) {
   ScriptedServer scripted(Echo);
   auto server = StartServer(scripted.factory());
   TcpRelay relay(server->port());

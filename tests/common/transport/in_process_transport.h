@@ -3,8 +3,7 @@
 // Addresses are names, and messages are copied as over a network. Each stream has two delivery
 // threads, one for the server's handler and one for the client's callbacks.
 //
-// Thread safety: all methods may be called from any thread. Unbind and the destructor must not run
-// in a handler.
+// Thread safety: safe from any thread. Unbind and the destructor must not run in a handler.
 //
 // Memory: Send copies the message and cuts the copy into slices of `slice_bytes`, so that values
 // straddle slices.
@@ -28,7 +27,8 @@ class InProcessTransport : public Transport {
   // Unbinds every address. Client streams may outlive the transport, but are broken.
   ~InProcessTransport() override;
 
-  // From now on the factory's handlers answer streams to `address`. REQUIRES: it is not bound.
+  // Lets handlers from the factory answer streams to `address` from now on.
+  // REQUIRES: `address` is not bound.
   void Bind(const std::string& address, StreamHandlerFactory factory);
   // Registers a handler, which Call() runs on the caller's thread.
   void RegisterUnary(const std::string& address, const std::string& method, UnaryHandler handler);

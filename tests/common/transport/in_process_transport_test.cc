@@ -46,7 +46,7 @@ TEST(InProcessTransportTest, MessagesAreCutIntoSlicesOfTheGivenSize) {
   EXPECT_EQ(sizes, (std::vector<size_t>{5, 5, 2}));
 }
 
-TEST(InProcessTransportTest, AnAddressCanBeBoundAgainAfterItsServerDied) {
+TEST(InProcessTransportTest, AddressCanBeBoundAgainAfterItsServerDied) {
   InProcessTransport transport;
   ScriptedServer first(Echo), second(Echo);
   transport.Bind("p", first.factory());

@@ -7,7 +7,7 @@ namespace {
 
 using Code = absl::StatusCode;
 
-TEST(RetryTest, EachCodeHasItsPlace) {
+TEST(RetryTest, ClassifiesEachStatusCode) {
   for (int i = 0; i <= static_cast<int>(Code::kUnauthenticated); ++i) {
     const Code code = static_cast<Code>(i);
     EXPECT_EQ(GotNoAnswer(code), code == Code::kUnavailable || code == Code::kDeadlineExceeded)

@@ -44,7 +44,7 @@ TEST_P(StreamConformanceTest, ServerCloseSendsQueuedMessagesAndEndsBothSidesWith
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, AKilledServerEndsItsStreamsWithUnavailable) {
+TEST_P(StreamConformanceTest, KilledServerEndsItsStreamsWithUnavailable) {
   ScriptedServer server(Echo);
   const std::string address = Start(&server);
   RecordingClient first(transport(), address), second(transport(), address);
@@ -61,7 +61,7 @@ TEST_P(StreamConformanceTest, AKilledServerEndsItsStreamsWithUnavailable) {
   first.Send("does nothing");
 }
 
-TEST_P(StreamConformanceTest, AnUnusedAddressIsUnavailableAndNamed) {
+TEST_P(StreamConformanceTest, UnusedAddressIsUnavailableAndNamed) {
   const std::string address = harness_->AddressOfNobody();
   RecordingClient client(transport(), address);
   client.Send("x");
@@ -70,7 +70,7 @@ TEST_P(StreamConformanceTest, AnUnusedAddressIsUnavailableAndNamed) {
   EXPECT_THAT(std::string(client.status().message()), ::testing::HasSubstr(address));
 }
 
-TEST_P(StreamConformanceTest, ADestroyedStreamIsCancelledAndReleasesItsQueue) {
+TEST_P(StreamConformanceTest, DestroyedStreamIsCancelledAndReleasesItsQueue) {
   ScriptedServer server([](Stream*, const std::string&) {});
   const std::string address = Start(&server);
   auto memory = std::make_shared<std::string>(1 << 20, 'm');
@@ -104,7 +104,7 @@ TEST_P(StreamConformanceTest, LateAnswersDoNothing) {
   EXPECT_EQ(client.received().size(), 1u);
 }
 
-TEST_P(StreamConformanceTest, ARefusedStreamIsResourceExhausted) {
+TEST_P(StreamConformanceTest, RefusedStreamIsResourceExhausted) {
   const std::string address = harness_->Start(
       [](std::shared_ptr<Stream>, std::string) { return std::unique_ptr<StreamHandler>(); },
       nullptr);
@@ -116,7 +116,7 @@ TEST_P(StreamConformanceTest, ARefusedStreamIsResourceExhausted) {
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, AHundredStreamsOpenAndCloseOneAfterAnother) {
+TEST_P(StreamConformanceTest, ManyStreamsOpenAndCloseInTurn) {
   ScriptedServer server(Echo);
   const std::string address = Start(&server);
   for (int i = 0; i < 100; ++i) {

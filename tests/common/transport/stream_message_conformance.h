@@ -114,7 +114,7 @@ TEST_P(StreamConformanceTest, AnyThreadMaySendAnswers) {
   harness_->Kill();
 }
 
-TEST_P(StreamConformanceTest, AUnaryCallCarriesBytesAndErrors) {
+TEST_P(StreamConformanceTest, UnaryCallCarriesBytesAndErrors) {
   const std::string address = harness_->Start(
       [](std::shared_ptr<Stream>, std::string) { return std::unique_ptr<StreamHandler>(); },
       [](const std::string& request) -> absl::StatusOr<std::string> {

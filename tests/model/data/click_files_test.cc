@@ -94,7 +94,7 @@ TEST(ClickFilesTest, ExistingFilesAreReplacedOnlyOnRequest) {
   EXPECT_EQ(TextOf(options.paths[0]), Generated(options));
 }
 
-TEST(ClickFilesTest, ALinkStillPointsAtTheFile) {
+TEST(ClickFilesTest, LinkStillPointsAtTheFile) {
   const TempFolder folder;
   ClickFiles options = Options(folder, 1);
   options.paths = {folder.Path("link")};
@@ -104,7 +104,7 @@ TEST(ClickFilesTest, ALinkStillPointsAtTheFile) {
   EXPECT_EQ(TextOf(folder.Path("there")), Generated(options));
 }
 
-TEST(ClickFilesTest, AFailureNamesTheFileAndLeavesNoUnfinishedOne) {
+TEST(ClickFilesTest, FailureNamesTheFileAndLeavesNoUnfinishedOne) {
   const TempFolder folder;
   ClickFiles options = Options(folder, 3);
   options.threads = 3;

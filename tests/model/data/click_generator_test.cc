@@ -47,7 +47,7 @@ TEST(ClickGeneratorTest, LinesHaveTheFormatOfCriteo) {
   EXPECT_LT(missing, 500 * 10);
 }
 
-TEST(ClickGeneratorTest, ALineDependsOnlyOnOptionsAndItsNumber) {
+TEST(ClickGeneratorTest, LineDependsOnlyOnOptionsAndItsNumber) {
   const std::string whole = Lines({}, 0, 300);
   EXPECT_EQ(Lines({}, 0, 100) + Lines({}, 100, 1) + Lines({}, 101, 199), whole);
   ClickOptions other;

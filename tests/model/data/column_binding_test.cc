@@ -29,26 +29,26 @@ TEST(ColumnBindingTest, ColumnsAreFoundWhereverTheyStand) {
   EXPECT_THAT(*bound, ElementsAre(4, 3, 1, -1, 0));
 }
 
-TEST(ColumnBindingTest, OnlyLabelAndWeightMayBeMissingWithoutNeedOfTheLabel) {
+TEST(ColumnBindingTest, PredictionMayLackOnlyLabelAndWeight) {
   const auto bound = BindColumns(kNeeded, {"id", "age"}, false, "data file F", 4);
   ASSERT_TRUE(bound.ok());
   EXPECT_THAT(*bound, ElementsAre(-1, -1, 1, -1, 0));
   EXPECT_THAT(Refusal({"id"}, false), HasSubstr("\"age\""));
 }
 
-TEST(ColumnBindingTest, AMissingColumnIsNamedWithItsRole) {
+TEST(ColumnBindingTest, MissingColumnIsNamedWithItsRole) {
   EXPECT_THAT(Refusal({"w", "age", "id"}), AllOf(HasSubstr("\"y\""), HasSubstr("label")));
   EXPECT_THAT(Refusal({"y", "age", "id"}), AllOf(HasSubstr("\"w\""), HasSubstr("weight")));
   EXPECT_THAT(Refusal({"y", "w", "id"}), AllOf(HasSubstr("\"age\""), HasSubstr("feature")));
   EXPECT_THAT(Refusal({"y", "w", "age"}), AllOf(HasSubstr("\"id\""), HasSubstr("id_column")));
 }
 
-TEST(ColumnBindingTest, TheClosestNameThatIsNotTakenIsSuggested) {
+TEST(ColumnBindingTest, ClosestNameThatIsNotTakenIsSuggested) {
   EXPECT_THAT(Refusal({"y", "w", "aeg", "id"}), HasSubstr("\"aeg\""));
   EXPECT_THAT(Refusal({"y", "w", "zzzzzz", "id"}), Not(HasSubstr("did you mean")));
 }
 
-TEST(ColumnBindingTest, ARepeatedColumnIsRefusedAndManyNamesAreShortened) {
+TEST(ColumnBindingTest, RepeatedColumnIsRefusedAndManyNamesShortened) {
   EXPECT_THAT(Refusal({"y", "w", "age", "age", "id"}), HasSubstr("\"age\""));
   std::vector<std::string> many = {"y", "w", "id"};
   for (int i = 0; i < 500; ++i) many.push_back("column_" + std::string(200, 'x'));

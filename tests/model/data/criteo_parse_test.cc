@@ -131,7 +131,7 @@ std::string RandomLine(std::mt19937* source) {
     cells.push_back(odd || i % 4 == 0 ? std::to_string((*source)() % 2000) : RandomNumber(source));
   for (int i = 0; i < 26; ++i) cells.push_back(RandomWord(source));
   std::string line = absl::StrJoin(cells, "\t");
-  switch ((*source)() % 20) {  // malformed ones
+  switch ((*source)() % 20) {  // malformed cells
     case 0:
       return line.substr(0, 1 + (*source)() % line.size());
     case 1:
@@ -163,7 +163,7 @@ void ExpectSame(const std::vector<std::string>& lines) {
   EXPECT_EQ(batch.key_offsets, expected.key_offsets);
   EXPECT_EQ(batch.keys, expected.keys);
   ASSERT_EQ(batch.numeric.size(), expected.numeric.size());
-  for (size_t i = 0; i < batch.numeric.size(); ++i) {  // bits: -0 is not 0
+  for (size_t i = 0; i < batch.numeric.size(); ++i) {  // compares bits, because -0 == 0
     ASSERT_EQ(std::memcmp(&batch.numeric[i], &expected.numeric[i], 4), 0)
         << batch.numeric[i] << " " << expected.numeric[i];
   }

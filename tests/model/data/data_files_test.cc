@@ -38,7 +38,7 @@ std::shared_ptr<const DataFiles> See(const JobConfig& job) {
   return files.ok() ? *files : nullptr;
 }
 
-TEST(DataFilesTest, ReportsWhatOtherHostsMustAlsoSee) {
+TEST(DataFilesTest, ReportsTheFilesForComparisonAcrossHosts) {
   const TempFolder folder;
   const std::string a = folder.Write("train-a", "abc"), b = folder.Write("train-b", "abd"),
                     test = folder.Write("test", std::string(300000, 'x'));
@@ -64,7 +64,7 @@ TEST(DataFilesTest, EvaluateOnlyJobsIgnoreTrainingFiles) {
   EXPECT_TRUE(See(job)->train().empty());
 }
 
-TEST(DataFilesTest, TheSampleCoversBothEndsOfAFile) {
+TEST(DataFilesTest, SampleCoversBothEndsOfAFile) {
   const TempFolder folder;
   std::string bytes(400000, 'x');
   const std::string path = folder.Write("f", bytes);
@@ -113,7 +113,7 @@ TEST(DataFilesTest, EveryKindOfChangeIsAnErrorThatNamesTheFile) {
   }
 }
 
-TEST(DataFilesTest, APredictionLooksAtTheFilesThatItIsGiven) {
+TEST(DataFilesTest, PredictionLooksAtTheGivenFiles) {
   const TempFolder folder;
   const std::string a = folder.Write("a", "1\n"), b = folder.Write("b", "2\n");
   const auto files = DataFiles::SeeForPrediction({b, a, b});
@@ -174,7 +174,7 @@ class ReadUnchangedTest : public ::testing::Test {
   JobConfig job_;
 };
 
-TEST_F(ReadUnchangedTest, AFileThatChangedBeforeItIsReadIsAnError) {
+TEST_F(ReadUnchangedTest, FileThatChangedBeforeItIsReadIsAnError) {
   const auto data = Source(SchemaForTest(job_));
   EXPECT_TRUE(Read(*data).ok());
   EXPECT_TRUE(data->TextBytes(path_).ok());
@@ -183,7 +183,7 @@ TEST_F(ReadUnchangedTest, AFileThatChangedBeforeItIsReadIsAnError) {
   EXPECT_EQ(data->TextBytes(path_).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST_F(ReadUnchangedTest, AFileThatChangesWhileItIsReadIsAnError) {
+TEST_F(ReadUnchangedTest, FileThatChangesWhileItIsReadIsAnError) {
   const auto data = Source(std::make_shared<ChangingSchema>(
       SchemaForTest(job_), [this] { folder_.Write("train-a", "y,x\n1,1\n0,2\nbad\n"); }));
   const absl::Status status = Read(*data);

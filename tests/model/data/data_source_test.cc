@@ -144,7 +144,7 @@ TEST(DataSourceTest, CountLinesAgreesWithReadPiece) {
   }
 }
 
-TEST(DataSourceTest, AChangedHeaderAppliesToLaterPieces) {
+TEST(DataSourceTest, ChangedHeaderAppliesToLaterPieces) {
   const TempFolder folder;
   const Source source = SourceOf(kHeader);
   const std::string path = folder.Write("a", "y,n\n1,5\n");
@@ -165,7 +165,7 @@ TEST(DataSourceTest, PiecesMayBeReadInAnyOrderAndOnManyThreads) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int p = kPieces - 1 - t; p >= 0;
-           p -= 4) {  // backwards, so that kept readers do not help every time
+           p -= 4) {  // backwards, so that kept readers cannot always help
         pieces[p] =
             Numbers(source, path, text.size() * p / kPieces, text.size() * (p + 1) / kPieces);
       }
@@ -178,7 +178,7 @@ TEST(DataSourceTest, PiecesMayBeReadInAnyOrderAndOnManyThreads) {
   for (int i = 0; i < 20000; ++i) ASSERT_EQ(all[i], i);
 }
 
-TEST(DataSourceTest, AChangedFileIsReadAgain) {
+TEST(DataSourceTest, ChangedFileIsReadAgain) {
   const TempFolder folder;
   const Source source = SourceOf(kNamed);
   std::string path = folder.Write("a.gz", Gzip("0,1\n0,2\n0,3\n"));
@@ -213,7 +213,7 @@ TEST(DataSourceTest, HeaderNamesColumnsInAnyOrder) {
   EXPECT_THAT(Numbers(source, folder.Write("d", "")), IsEmpty());
 }
 
-TEST(DataSourceTest, AMissingColumnIsAnErrorOfTheFile) {
+TEST(DataSourceTest, MissingColumnIsAnErrorOfTheFile) {
   const TempFolder folder;
   const Source source = SourceOf(kHeader);
   const std::string path = folder.Write("a", "y,m,z\n1,2,3\n");
@@ -252,7 +252,7 @@ TEST(DataSourceTest, BadLinesAreCountedAndTheFirstOnesNamed) {
   EXPECT_THAT(whole.bad.first[0], AllOf(HasSubstr(path + ":3: "), HasSubstr("1 value")));
   EXPECT_THAT(whole.bad.first[1], AllOf(HasSubstr(path + ":5: "), HasSubstr("\"x\"")));
   EXPECT_THAT(whole.bad.first[2], AllOf(HasSubstr(path + ":6: "), HasSubstr("\"2\"")));
-  // Lines are named also in the middle of a file, whatever the order of the pieces.
+  // Bad lines in the middle of a file have the right numbers in any order of the pieces.
   const Piece middle = Read(source, path, 9);
   EXPECT_EQ(middle.bad.count, 13u);
   EXPECT_THAT(middle.bad.first[0], HasSubstr(path + ":5: "));

@@ -30,7 +30,7 @@ constexpr char kFeatures[] =
     "features { name: 'x' numeric {} } "
     "features { name: 'tags' categorical { multi_value_delimiter: '|' } } ";
 
-// A day ago, long enough for the modification time to tell contents apart.
+// A day ago, so that the modification time tells contents apart.
 void Age(const std::string& path, int seconds = 86400) {
   const time_t then = absl::ToTimeT(Clock::Real()->WallNow()) - seconds;
   utimbuf times{then, then};
@@ -114,7 +114,7 @@ class ExampleCacheTest : public ::testing::Test {
   std::vector<std::string> log_;
 };
 
-TEST_F(ExampleCacheTest, TheSecondReadIsMappedAndHasTheSameBits) {
+TEST_F(ExampleCacheTest, SecondReadIsMappedAndHasTheSameBits) {
   job_.mutable_data()->set_max_bad_lines(10);
   job_.mutable_data()->set_weight_column("w");
   const Read plain = ReadWith(nullptr, {source_});
@@ -204,7 +204,7 @@ TEST_F(ExampleCacheTest, CompressedTextIsCachedToo) {
   EXPECT_THAT(warm.batch.numeric, ElementsAre(3, 4));
 }
 
-TEST_F(ExampleCacheTest, AChangedSourceIsParsedAgainAndTheReasonLogged) {
+TEST_F(ExampleCacheTest, ChangedSourceIsParsedAgainAndTheReasonLogged) {
   ReadAll();
   Age(folder_.Write("train.csv", "y,w,x,tags\n1,1,77,a\n"), 3600);
   const Read changed = ReadAll();
@@ -215,7 +215,7 @@ TEST_F(ExampleCacheTest, AChangedSourceIsParsedAgainAndTheReasonLogged) {
 }
 
 // cp -p, rsync and touch -r give a file an old time of writing.
-TEST_F(ExampleCacheTest, AChangedSourceOfTheSameSizeAndTimeIsParsedAgain) {
+TEST_F(ExampleCacheTest, ChangedSourceWithSameSizeAndTimeIsParsedAgain) {
   const std::string text = "y,w,x,tags\n1,1,3,a\n0,1,4,b\n";
   Age(folder_.Write("train.csv", text));
   struct stat before;
@@ -232,7 +232,7 @@ TEST_F(ExampleCacheTest, AChangedSourceOfTheSameSizeAndTimeIsParsedAgain) {
   EXPECT_THAT(changed.batch.numeric, ElementsAre(7, 8));
 }
 
-TEST_F(ExampleCacheTest, ASourceStillBeingWrittenIsNotCached) {
+TEST_F(ExampleCacheTest, SourceStillBeingWrittenIsNotCached) {
   folder_.Write("train.csv", "y,w,x,tags\n1,1,77,a\n");
   Age(source_, -10);  // changed "just now"
   ReadAll();
@@ -303,7 +303,7 @@ TEST_F(ExampleCacheTest, EveryDamageIsDetectedAndRepaired) {
   }
 }
 
-TEST_F(ExampleCacheTest, AnUnfinishedFileIsIgnored) {
+TEST_F(ExampleCacheTest, UnfinishedFileIsIgnored) {
   ReadAll();
   const std::string file = OnlyFile();
   fs::rename(file, file + kUnfinishedSuffix);
@@ -324,7 +324,7 @@ TEST_F(ExampleCacheTest, WithoutRoomTheJobContinuesWithOneWarning) {
   EXPECT_THAT(log_, ElementsAre(HasSubstr("data.cache_max_bytes")));
 }
 
-TEST_F(ExampleCacheTest, AFolderThatCannotBeCreatedGivesOneWarning) {
+TEST_F(ExampleCacheTest, FolderThatCannotBeCreatedGivesOneWarning) {
   folder_.Write("file", "");
   job_.mutable_data()->set_cache_dir(folder_.Path("file/cache"));
   const auto cache = Cache();
@@ -355,7 +355,7 @@ TEST_F(ExampleCacheTest, FilesOfOthersAreNeverEvicted) {
   const std::string own = OnlyFile();
   const std::string bytes = *Env::Real()->ReadFile(own);
   const std::string digits(32, 'a');
-  // A text under a name of the cache, and copies of its file under other names.
+  // Writes a text under a name of the cache, and copies of a cache file under other names.
   const std::pair<std::string, std::string> foreign[] = {
       {digits + ".examples", std::string(3000, 'x')},
       {"my.examples", bytes},

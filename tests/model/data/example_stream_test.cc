@@ -109,7 +109,7 @@ TEST(ExampleStreamTest, StandardInputIsReadPlainAndCompressed) {
   });
 }
 
-TEST(ExampleStreamTest, AnIdCanBeAFeatureOrTheLabelInEveryFormat) {
+TEST(ExampleStreamTest, IdCanBeAFeatureOrTheLabelInEveryFormat) {
   const TempFolder folder;
   ExampleStream::Options options;
   options.path = folder.Write("csv", "n,y\n1,0\n2,1\n");
@@ -131,7 +131,7 @@ TEST(ExampleStreamTest, AnIdCanBeAFeatureOrTheLabelInEveryFormat) {
               ElementsAre("8 9", "3"));
 }
 
-TEST(ExampleStreamTest, AFileThatChangesWhileItIsReadIsAnError) {
+TEST(ExampleStreamTest, FileThatChangesWhileItIsReadIsAnError) {
   const TempFolder folder;
   const std::string text = "n,y\n1,0\n2,1\n";
   const JobConfig job = JobForTest(kCsv);
@@ -156,7 +156,7 @@ TEST(ExampleStreamTest, AFileThatChangesWhileItIsReadIsAnError) {
   }
 }
 
-TEST(ExampleStreamTest, ALineWithoutTheLabelNamesWhatSaysHowManyColumnsThereAre) {
+TEST(ExampleStreamTest, ErrorOfALineWithoutLabelNamesTheSourceOfColumns) {
   const TempFolder folder;
   ExampleStream::Options options;
   options.path = folder.Write("f", "1,2\n1\n1,2,0\n");
@@ -170,7 +170,7 @@ TEST(ExampleStreamTest, ALineWithoutTheLabelNamesWhatSaysHowManyColumnsThereAre)
   EXPECT_THAT(lines.bad.first[1], AllOf(HasSubstr("data.csv.columns"), Not(HasSubstr("\"y\""))));
 }
 
-TEST(ExampleStreamTest, AMissingIdColumnIsNamed) {
+TEST(ExampleStreamTest, MissingIdColumnIsNamed) {
   const TempFolder folder;
   ExampleStream::Options options;
   options.path = folder.Write("csv", "n,y\n1,0\n");

@@ -36,7 +36,7 @@ TEST(ExpandFilesTest, FilesThatSeveralEntriesNameAreAWarning) {
   job.mutable_data()->add_train_files(folder.Path("*.tsv"));
   EXPECT_TRUE(WarnOfFilesNamedAgain(job).empty());
   job.mutable_data()->add_train_files(a);
-  job.mutable_data()->add_eval_files(a);  // evaluation on training data is no repetition
+  job.mutable_data()->add_eval_files(a);  // evaluating on training data is not a repetition
   EXPECT_THAT(WarnOfFilesNamedAgain(job),
               ElementsAre(AllOf(HasSubstr("data.train_files"), HasSubstr(a))));
   job.mutable_data()->add_eval_files(a);
@@ -47,7 +47,7 @@ TEST(ExpandFilesTest, FilesThatSeveralEntriesNameAreAWarning) {
   EXPECT_TRUE(WarnOfFilesNamedAgain(job).empty());
 }
 
-TEST(ExpandFilesTest, AFileWithAWildcardInItsNameMatchesItself) {
+TEST(ExpandFilesTest, FileWithAWildcardInItsNameMatchesItself) {
   const TempFolder folder;
   const std::string odd = folder.Write("a[1].csv", "");
   EXPECT_THAT(*Expand({odd}), ElementsAre(odd));
@@ -62,7 +62,7 @@ TEST(ExpandFilesTest, ErrorsNameTheBaseOfRelativePaths) {
               HasSubstr("the working folder"));
 }
 
-// Root may read everything, so the process gives up that right while this lives.
+// Gives up root's right to read everything while this object lives.
 class NoPrivileges {
  public:
   NoPrivileges() : user_(geteuid()) {

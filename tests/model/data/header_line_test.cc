@@ -46,7 +46,7 @@ TEST_F(HeaderLineTest, NamesAreSplitLikeExamplesAndExamplesBeginAfterThem) {
   EXPECT_EQ(header->end, 15u);
 }
 
-TEST_F(HeaderLineTest, AFileWithoutLinesNamesNothing) {
+TEST_F(HeaderLineTest, FileWithoutLinesNamesNoColumns) {
   const auto header = ReadHeaderLine(Delimited(), Write("empty", ""));
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_THAT(header->names, IsEmpty());
@@ -68,7 +68,7 @@ TEST_F(HeaderLineTest, ColumnsOfTheFormatOrTheConfigurationNeedNoFile) {
               ElementsAre("s", "d.0", "d.1"));
 }
 
-TEST_F(HeaderLineTest, AMissingFileIsNamed) {
+TEST_F(HeaderLineTest, MissingFileIsNamed) {
   DataConfig data;
   data.set_format(DataConfig::CSV);
   data.mutable_csv()->set_header(true);

@@ -150,7 +150,7 @@ TEST(LanePlanTest, RanksReadCompressedFilesFromFrontToBack) {
     for (const uint32_t ranks : {1u, 2u}) {
       if (ranks > c.options.lanes) continue;
       for (uint32_t rank = 0; rank < ranks; ++rank) {
-        std::map<uint32_t, uint32_t> last;  // by file
+        std::map<uint32_t, uint32_t> last;  // the last piece of each file
         for (const uint32_t piece : ReadOrder(PlanLanes(c.pieces, c.options, rank, ranks))) {
           if (c.pieces[piece].file % 2 == 0) continue;
           const auto it = last.find(c.pieces[piece].file);

@@ -131,9 +131,10 @@ TEST(DelimitedParserTest, MapsCellsToColumnsAndMarksMissing) {
   EXPECT_THAT(Parse(&parser, 3, ",b,N"), ElementsAre("N", "-", "-"));
 }
 
-TEST(DelimitedParserTest, AWrongNumberOfValuesIsAnError) {
+TEST(DelimitedParserTest, WrongNumberOfValuesIsAnError) {
   DelimitedParser parser(Delimited(), {0}, 3, {"X names", "; is it Y?"});
-  EXPECT_THAT(Parse(&parser, 1, "a"), ElementsAre("the line has 1 value, but X names 3 columns"));
+  EXPECT_THAT(Parse(&parser, 1, "a"),
+              ElementsAre(AllOf(HasSubstr("1 value,"), HasSubstr("X names 3"))));
   EXPECT_THAT(
       Parse(&parser, 1, "a,b"),
       ElementsAre(AllOf(HasSubstr("2 values"), HasSubstr("X names 3"), HasSubstr("is it Y?"))));

@@ -59,7 +59,7 @@ TEST_F(DataCountsTest, CountsByFeatureOfTheJob) {
   EXPECT_FALSE(HasOccurred(summary.label_values_seen(), 3));
 }
 
-TEST_F(DataCountsTest, ABadLineCountsNothing) {
+TEST_F(DataCountsTest, BadLineCountsNothing) {
   // The line's vocabulary values and label are read before the number that makes the line bad.
   EXPECT_FALSE(Append({{"y", "yes"}, {"x", "1"}, {"sex", "m"}, {"tags", "z"}, {"last", "wide"}}));
   EXPECT_FALSE(Append({{"y", "perhaps"}, {"x", "1"}, {"sex", "m"}, {"last", "1"}}));
@@ -72,7 +72,7 @@ TEST_F(DataCountsTest, ABadLineCountsNothing) {
   EXPECT_FALSE(HasOccurred(summary.label_values_seen(), 0));
 }
 
-TEST_F(DataCountsTest, WithoutCountsNothingIsCounted) {
+TEST_F(DataCountsTest, NullCountsAreSkipped) {
   ASSERT_TRUE(AppendForTest(*schema_, {{"y", "yes"}, {"sex", "f"}}, &batch_).ok());
   EXPECT_EQ(Summary().examples(), 0u);
 }

@@ -69,7 +69,7 @@ TEST(DataSummaryTest, ValuesThatNeverOccurGiveWarnings) {
               ElementsAre(HasSubstr("label 0")));
 }
 
-TEST(DataSummaryTest, ALabelValueMayOccurInEitherData) {
+TEST(DataSummaryTest, LabelValueMayOccurInEitherData) {
   const DataSummary training = Summary(9, 3, "\x05", ""), evaluation = Summary(9, 3, "\x02", "");
   EXPECT_THAT(WarningsOfLabel(Job(), training, evaluation), IsEmpty());
   EXPECT_THAT(WarningsOfLabel(Job(), training, DataSummary()),

@@ -60,7 +60,7 @@ TEST(FeatureCompilerTest, WideAndDeepFollowTheDeclaration) {
   EXPECT_FALSE(schema->numerics()[0].in_deep);
 }
 
-TEST(FeatureCompilerTest, AFeatureUsedOnlyInCrossesIsNeitherSlotNorNumber) {
+TEST(FeatureCompilerTest, FeatureOnlyInCrossesIsNeitherSlotNorNumber) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "a" in_wide: false in_deep: false numeric { boundaries: 1 } }
       features { name: "b" categorical {} }
@@ -116,7 +116,7 @@ TEST(FeatureCompilerTest, ErrorsNameThePathOfTheFeature) {
   EXPECT_EQ(field("features { name: 'n' numeric { boundaries: nan } }"), "features[0]");
 }
 
-TEST(FeatureCompilerTest, TheLabelColumnMustSuitTheFormat) {
+TEST(FeatureCompilerTest, LabelColumnMustSuitTheFormat) {
   EXPECT_EQ(SchemaForTest(
                 JobForTest("data { format: CRITEO_TSV } features { name: 'C1' categorical {} }"))
                 ->columns()[0],
@@ -189,7 +189,7 @@ TEST(FeatureCompilerTest, BadCategoriesAreRefused) {
               AllOf(HasSubstr("date_part"), HasSubstr("multi_value_delimiter")));
 }
 
-TEST(FeatureCompilerTest, APlainNumberHasNoEmbeddingWidth) {
+TEST(FeatureCompilerTest, PlainNumberHasNoEmbeddingWidth) {
   EXPECT_THAT(FeatureErrorOf("features { name: 'n' embedding_dim: 8 numeric {} }"),
               HasSubstr("plain number"));
   SchemaForTest(FeaturesForTest("features { name: 'c' embedding_dim: 8 categorical {} }"));

@@ -74,7 +74,7 @@ TEST(FeatureSchemaTest, NormalizationsAreAppliedInOrder) {
       near(Number("date_part: MINUTE_OF_DAY min_max { max: 1440 }", "2001-01-01 12:00"), 0.5));
 }
 
-TEST(FeatureSchemaTest, AMissingNumberIsItsDefaultBeforeNormalization) {
+TEST(FeatureSchemaTest, MissingNumberIsItsDefaultBeforeNormalization) {
   EXPECT_EQ(Number("", "(missing)"), 0);
   EXPECT_EQ(Number("default_value: 7", "(missing)"), 7);
   EXPECT_EQ(Number("default_value: 5 z_score { mean: 1 stddev: 2 }", "(missing)"), 2);
@@ -134,7 +134,7 @@ TEST(FeatureSchemaTest, HashBucketsBoundTheNumberOfKeys) {
   EXPECT_EQ(seen.size(), 3u);
 }
 
-TEST(FeatureSchemaTest, AMissingCategoryHasNoKeyUnlessItIsAValue) {
+TEST(FeatureSchemaTest, MissingCategoryHasNoKeyUnlessItIsAValue) {
   auto missing = [](const std::string& text) {
     const auto schema =
         SchemaForTest(FeaturesForTest("features { name: 'c' categorical {" + text + "} }"));
@@ -151,7 +151,7 @@ TEST(FeatureSchemaTest, DatePartsAreValues) {
   EXPECT_THAT(Keys("date_part: HOUR", "2001-01-01 09:59"), ElementsAre(Key("9")));
 }
 
-TEST(FeatureSchemaTest, ACrossWithAMissingPartHasNoKey) {
+TEST(FeatureSchemaTest, CrossWithAMissingPartHasNoKey) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "a" categorical {} }
       features { name: "b" categorical { missing_is_value: true } }
@@ -162,7 +162,7 @@ TEST(FeatureSchemaTest, ACrossWithAMissingPartHasNoKey) {
               ElementsAre(CombineHash(CombineHash(SlotSeed("x"), a), b)));
 }
 
-TEST(FeatureSchemaTest, TheOrderOfACrossMatters) {
+TEST(FeatureSchemaTest, OrderOfACrossMatters) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "a" categorical {} }
       features { name: "b" categorical {} }
@@ -202,7 +202,7 @@ TEST(FeatureSchemaTest, PredictionNeedsNoLabelAndNoWeight) {
   EXPECT_THAT(batch.weight, ElementsAre(1, 1, 2));
 }
 
-TEST(FeatureSchemaTest, ARefusedLineAppendsNothing) {
+TEST(FeatureSchemaTest, RefusedLineAppendsNothing) {
   const auto schema = SchemaForTest(FeaturesForTest(R"(
       features { name: "n" numeric {} }
       features { name: "c" categorical {} }

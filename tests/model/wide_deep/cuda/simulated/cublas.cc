@@ -1,5 +1,5 @@
-// The product that the CUDA backend takes from cuBLAS, on the simulated devices: in double, and
-// refusing what cuBLAS refuses. It takes the place of cublas_library.cc.
+// Replaces cublas_library.cc on the simulated devices. Multiplies matrices in double, and refuses
+// the arguments that cuBLAS refuses.
 #include <cuda_runtime_api.h>
 
 #include "absl/strings/str_cat.h"
@@ -56,12 +56,12 @@ bool ElementOf(cudaDataType type, cublasComputeType_t compute, Element* element)
   }
 }
 
-// All of a matrix of `rows` rows (column major) lies on the device.
+// True when a column-major matrix lies wholly in device memory.
 bool Lies(const void* at, int rows, int columns, int ld, size_t bytes) {
   if (ld < std::max(1, rows)) return false;
   if (rows == 0 || columns == 0) return true;
   const size_t elements = static_cast<size_t>(ld) * (columns - 1) + rows;
-  // Handles do not know their device: any.
+  // A handle does not know its device, so any device will do.
   for (int device = 0; device < simulated::World::Get().devices(); ++device) {
     if (simulated::World::Get().memory().Holds(simulated::MemoryKind::kDevice, device, at,
                                                elements * bytes)) {
@@ -92,7 +92,7 @@ cublasStatus_t GemmEx(cublasHandle_t handle, cublasOperation_t a_op, cublasOpera
       !Lies(c, m, n, ldc, sizeof(float))) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (simulated::World::Get().Fails()) return CUBLAS_STATUS_ALLOC_FAILED;  // alone
+  if (simulated::World::Get().Fails()) return CUBLAS_STATUS_ALLOC_FAILED;  // later calls work
   if (emulated::PutOnStream(handle->stream, [gemm] { HostOps().Multiply(gemm); }))
     return CUBLAS_STATUS_SUCCESS;
   (void)cudaGetLastError();

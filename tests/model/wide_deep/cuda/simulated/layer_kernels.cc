@@ -1,4 +1,4 @@
 #define SLUICE_KERNELS_ON_STREAMS
 #include "tests/model/wide_deep/cuda/emulated_device.h"
-// Behind it.
+// Comes after emulated_device.h, which defines the CUDA keywords and launches of the kernels.
 #include "model/wide_deep/cuda/layer_kernels.cu"

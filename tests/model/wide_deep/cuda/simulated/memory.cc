@@ -10,7 +10,7 @@
 namespace sluice::cuda::simulated {
 namespace {
 
-// After so many streaks each closes, then one in so many.
+// The first kFirstStreaks streaks close the memory, later only one in kStreaks does.
 constexpr uint64_t kFirstStreaks = 16, kStreaks = 64;
 
 size_t Page() {
@@ -22,7 +22,7 @@ size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 constexpr size_t kGarbage = size_t{4} << 20;
 
-// A file of kGarbage bytes of garbage.
+// Returns a file with kGarbage bytes of garbage.
 int Garbage() {
   static const int file = [] {
     const int made = memfd_create("garbage", MFD_CLOEXEC);
@@ -33,7 +33,7 @@ int Garbage() {
   return file;
 }
 
-// [at, at + bytes) becomes a copy of that file, again and again.
+// Maps copies of the garbage file over [at, at + bytes).
 void FillWithGarbage(char* at, size_t bytes) {
   for (size_t done = 0; done < bytes; done += kGarbage) {
     if (mmap(at + done, std::min(kGarbage, bytes - done), PROT_READ | PROT_WRITE,

@@ -1,13 +1,16 @@
 // Device memory and pinned memory of the simulated devices.
 //
-// Invariants: new memory is full of garbage (NaN, indices far outside), a page of which takes room
-// when it is written; a block ends at most kAlignment - 1 bytes before a page that cannot be
-// touched, and begins behind another. Device memory cannot be touched while it is closed, so that
-// the host's code crashes where it takes a device's address for its own; freed memory cannot be
-// touched at all. Closing costs as much as all pages do: it happens after the first streaks of
-// work, then now and then.
+// Invariants:
+//   New memory is full of garbage (NaN, indices far out of range).
+//   Each block lies between two pages that cannot be touched. At most kAlignment - 1 bytes lie
+//   between its end and the page after it.
+//   Device memory cannot be touched while it is closed, so host code that uses a device address
+//   crashes. Closing costs time for every page, so not every streak of work closes the memory.
+//   Freed memory cannot be touched.
 //
-// Thread safety: safe.
+// Memory: a page of garbage takes memory only once it is written.
+//
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -23,24 +26,25 @@ enum class MemoryKind { kDevice, kPinned };
 
 class Memory {
  public:
-  // bytes_of_a_device: what each has. Not guarded: full of zeros, and never closed.
+  // `bytes_of_a_device` is the size of each device. Memory that is not guarded begins with zeros
+  // and is never closed.
   Memory(size_t bytes_of_a_device, bool guarded)
       : bytes_of_a_device_(bytes_of_a_device), guarded_(guarded) {}
 
-  // Null: the device, or the host, has no more.
+  // Returns null when the device or the host has no more memory.
   void* Allocate(MemoryKind kind, int device, size_t bytes);
-  // False: no such block.
+  // Returns false when there is no such block.
   bool Free(MemoryKind kind, void* block);
-  // All of [at, at + bytes) lies in one block of the kind. Of a device: of this one.
+  // True when [at, at + bytes) lies in one block of this kind, and for kDevice of this device.
   bool Holds(MemoryKind kind, int device, const void* at, size_t bytes) const;
-  // Pinned, or of a device.
+  // True when `at` lies in any block.
   bool Knows(const void* at) const;
   size_t used(int device) const;
   size_t total() const { return bytes_of_a_device_; }
-  uint64_t allocations() const;          // so far
-  size_t blocks(MemoryKind kind) const;  // that are held
+  uint64_t allocations() const;          // successful ones so far
+  size_t blocks(MemoryKind kind) const;  // not yet freed
 
-  // Around a streak of work, which may touch device memory.
+  // Call them around a streak of work, which may touch device memory.
   void Open();
   void Close();
 
@@ -49,12 +53,12 @@ class Memory {
     MemoryKind kind;
     int device;
     size_t bytes;
-    char* mapped;  // with a page before and one behind
+    char* mapped;  // begins and ends with a guard page
     size_t mapped_bytes;
   };
-  // Of what lies between the two pages.
+  // Protects the pages between the guard pages.
   static void Protect(const Block& block, int protection);
-  // All of device memory.
+  // Protects all device memory.
   void ProtectAll(int protection);
   const std::pair<const uintptr_t, Block>* Find(const void* at) const;
 

@@ -1,4 +1,4 @@
-// The network's host memory, and that rows there are not copied on the host.
+// Tests the network's host memory, and that the host does not copy rows that lie in it.
 #include "model/net/cuda/pinned_memory.h"
 
 #include <thread>
@@ -9,7 +9,7 @@
 namespace sluice::cuda::simulated {
 namespace {
 
-TEST(PinnedMemoryTest, HoldsWhatLiesInABlockWhole) {
+TEST(PinnedMemoryTest, HoldsRangesThatLieWhollyInABlock) {
   PinnedMemory memory(0);
   char* const block = static_cast<char*>(memory.Allocate(1000));
   char* const other = static_cast<char*>(memory.Allocate(10));
@@ -28,8 +28,7 @@ TEST(PinnedMemoryTest, HoldsWhatLiesInABlockWhole) {
   EXPECT_FALSE(memory.Holds(other, 1));
 }
 
-// By whoever held it last.
-TEST(PinnedMemoryTest, IsTakenAndGivenBackByAnyThread) {
+TEST(PinnedMemoryTest, AnyThreadAllocatesAndFrees) {
   PinnedMemory memory(0);
   void* block = nullptr;
   std::thread([&] { block = memory.Allocate(100); }).join();
@@ -38,9 +37,9 @@ TEST(PinnedMemoryTest, IsTakenAndGivenBackByAnyThread) {
   EXPECT_FALSE(memory.Holds(block, 100));
 }
 
-TEST(PinnedMemoryTest, WithoutMoreIsNull) {
+TEST(PinnedMemoryTest, FailedAllocationIsNull) {
   PinnedMemory memory(0);
-  World::Get().FailCall(1);  // after the choice of the device
+  World::Get().FailCall(1);  // call 0 chooses the device
   EXPECT_EQ(memory.Allocate(100), nullptr);
   HostArray array;
   World::Get().FailCall(1);
@@ -48,7 +47,7 @@ TEST(PinnedMemoryTest, WithoutMoreIsNull) {
   array.data()[99] = 1;
 }
 
-TEST(PinnedMemoryTest, RowsAreCopiedByTheDeviceAlone) {
+TEST(PinnedMemoryTest, OnlyTheDeviceCopiesRows) {
   const WideDeepShape shape = SmallShape();
   NetCase c(shape, 50);
   const TestStep step = c.Step(30);
@@ -64,10 +63,10 @@ TEST(PinnedMemoryTest, RowsAreCopiedByTheDeviceAlone) {
     input.rows = here;
     OwnedGradients got(c, input.num_rows);
     got.view.rows = there;
-    World::Get().ForgetCopies();  // the blocks may lie where the last round's lay
+    World::Get().ForgetCopies();  // the blocks may have the addresses of the last round's
     ASSERT_TRUE(net->TrainStep(input, 5, 2, &got.view).ok());
     EXPECT_TRUE(World::Get().Copied(here));
-    // Scaled on the way.
+    // fp16 gradients must be unscaled on the host, so they do not go to the caller directly.
     EXPECT_EQ(World::Get().Copied(there), precision != MatmulPrecision::kFp16);
   }
 }

@@ -1,9 +1,12 @@
-// The calls of the CUDA runtime that the CUDA backend makes, on the simulated devices. Linked into
-// a program it takes the runtime's place. Where the runtime's documentation leaves a choice, the
-// less convenient one is taken: cudaMemcpy does not wait for streams, and what it brings to a
-// device may arrive later; memory that is freed is gone, whatever still uses it; asynchronous
-// copies are refused but from and to pinned memory. A call that is made to fail (World::FailCall)
-// does nothing else, but one that waits has waited.
+// Implements on the simulated devices the calls of the CUDA runtime that the CUDA backend makes. A
+// program that links this file does not use the real runtime.
+//
+// Where the runtime's documentation leaves a choice, this file takes the least convenient one:
+//   cudaMemcpy does not wait for streams, and a copy to a device may arrive after it returns.
+//   Freed memory is gone at once, even if work still uses it.
+//   Asynchronous copies between host and device need pinned memory.
+// A call that is made to fail (World::FailCall) has no effect, except that a call that waits has
+// waited.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -41,15 +44,15 @@ namespace {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
 thread_local bool device_chosen = false;
-thread_local Capture* capturing = nullptr;  // by this thread
+thread_local Capture* capturing = nullptr;  // the capture of this thread
 
 cudaError_t Fail(cudaError_t error) { return last_error = error; }
 
-// A call that may fail begins.
+// Begins a call that World::FailCall can make fail.
 #define SIMULATED_CALL_MAY_FAIL(error) \
   if (World::Get().Fails()) return Fail(error)
 
-// CUDA_VISIBLE_DEVICES as the driver reads it: up to the first that is not there.
+// Reads CUDA_VISIBLE_DEVICES as the driver does: up to the first device that does not exist.
 std::vector<int> VisibleDevices() {
   std::vector<int> devices;
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -67,7 +70,7 @@ bool Visible(int device) {
   return device >= 0 && device < static_cast<int>(VisibleDevices().size());
 }
 
-// The stream of calls that name none.
+// The stream of calls that name no stream.
 Stream* DefaultStream() {
   static auto* streams = new std::map<int, Stream>;
   static std::mutex mutex;
@@ -77,7 +80,8 @@ Stream* DefaultStream() {
   return &stream;
 }
 
-// A call that a capture of this thread forbids.
+// Call it first in a function that is not allowed during a capture. Returns true, and breaks the
+// capture, when this thread captures.
 bool Forbidden() {
   if (capturing == nullptr) return false;
   capturing->broken = true;
@@ -91,9 +95,9 @@ bool Pinned(const void* at, size_t bytes) {
   return World::Get().memory().Holds(MemoryKind::kPinned, 0, at, bytes);
 }
 
-// Beyond what any test knows how to wait for.
+// Aborts on a use of CUDA that the simulated devices do not model.
 [[noreturn]] void NotSimulated(const char* what) {
-  std::fprintf(stderr, "the simulated CUDA runtime does not know %s\n", what);
+  std::fprintf(stderr, "the simulated CUDA runtime does not support %s\n", what);
   std::abort();
 }
 
@@ -105,9 +109,9 @@ cudaError_t Put(cudaStream_t stream, std::function<void()> run) {
   return cudaSuccess;
 }
 
-// On a thread that has chosen no device the runtime would make use of the first.
+// The real runtime would silently use the first device here, so a missing choice would not show.
 void ExpectDeviceChosen() {
-  if (!device_chosen) NotSimulated("memory of a thread that has chosen no device");
+  if (!device_chosen) NotSimulated("memory calls of a thread that has chosen no device");
 }
 
 cudaError_t Allocate(MemoryKind kind, void** to, size_t bytes) {
@@ -125,7 +129,7 @@ cudaError_t Free(MemoryKind kind, void* block) {
   return World::Get().memory().Free(kind, block) ? cudaSuccess : Fail(cudaErrorInvalidValue);
 }
 
-// From and to where a copy of this kind goes.
+// True when both ends of a copy lie in memory that this kind of copy allows.
 bool MayCopy(const void* to, const void* from, size_t bytes, cudaMemcpyKind kind, bool pinned) {
   const auto host = [&](const void* at) {
     return pinned ? Pinned(at, bytes) : !World::Get().memory().Knows(at) || Pinned(at, bytes);
@@ -142,7 +146,7 @@ bool MayCopy(const void* to, const void* from, size_t bytes, cudaMemcpyKind kind
   }
 }
 
-// Not of a stream that is captured.
+// Call it before waiting for `stream`. Fails, and breaks the capture, while one is under way.
 cudaError_t Settled(Stream* stream) {
   if (stream->capture != nullptr) {
     stream->capture->broken = true;
@@ -156,7 +160,7 @@ cudaError_t Settled(Stream* stream) {
 
 namespace sluice::cuda::emulated {
 
-// Declared in emulated_device.h, which does not go with CUDA's headers.
+// emulated_device.h declares it too, but cannot be included together with CUDA's headers.
 bool PutOnStream(cudaStream_t stream, std::function<void()> run);
 bool PutOnStream(cudaStream_t stream, std::function<void()> run) {
   if (World::Get().LaunchFails()) return Fail(cudaErrorNoKernelImageForDevice), false;
@@ -246,7 +250,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   if (!MayCopy(to, from, bytes, kind, /*pinned=*/false)) return Fail(cudaErrorInvalidValue);
   Stream* const stream = DefaultStream();
   if (kind == cudaMemcpyHostToDevice) {
-    // Out of the caller's memory now, to the device later.
+    // The caller may change its memory at once, but the bytes reach the device later.
     const char* const begin = static_cast<const char*>(from);
     auto staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
     World::Get().streams().Put(stream, [=] { std::memcpy(to, staged->data(), bytes); });
@@ -270,7 +274,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   return Put(stream, [=] { std::memset(to, value, bytes); });
 }
-// As cudaMemcpy to a device, it may return before.
+// Like cudaMemcpy to a device, it may return before the device is done.
 cudaError_t cudaMemset(void* to, int value, size_t bytes) {
   if (Forbidden()) return Fail(cudaErrorStreamCaptureUnsupported);
   if (bytes > 0 && !OnDevice(to, bytes)) return Fail(cudaErrorInvalidValue);
@@ -285,7 +289,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   (*stream)->device = current_device;
   return cudaSuccess;
 }
-// What is on it stays to be run.
+// Work on the stream still runs.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   --World::Get().handles();
   return delete stream, cudaSuccess;
@@ -339,7 +343,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (mode != cudaStreamCaptureModeThreadLocal) NotSimulated("this mode of capture");
-  if (capturing != nullptr) NotSimulated("two captures of a thread");
+  if (capturing != nullptr) NotSimulated("two captures at once in one thread");
   SIMULATED_CALL_MAY_FAIL(cudaErrorUnknown);
   stream->capture = std::make_shared<Capture>();
   capturing = stream->capture.get();

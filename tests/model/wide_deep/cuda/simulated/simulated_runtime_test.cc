@@ -1,4 +1,4 @@
-// The simulated CUDA runtime does what it says: what a test on it finds is worth no more than this.
+// Tests the simulated CUDA runtime itself, because other tests are only as good as it is.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace sluice::cuda::simulated {
 namespace {
 
-// Streams at a pace, and what has run on them.
+// Streams at one pace, and the names of the work that has run on them.
 struct Workshop {
   explicit Workshop(Pace pace, uint64_t seed = 1)
       : streams(
@@ -27,7 +27,7 @@ struct Workshop {
   Streams streams;
 };
 
-TEST(SimulatedStreamsTest, LateWorkRunsAtTheWaitWithWhatMustComeBefore) {
+TEST(SimulatedStreamsTest, LateWorkRunsWithItsPredecessorsAtTheWait) {
   Workshop shop(Pace::kLate);
   Stream a, b, c;
   Event event;
@@ -39,7 +39,7 @@ TEST(SimulatedStreamsTest, LateWorkRunsAtTheWaitWithWhatMustComeBefore) {
   shop.Put(&c, 4);
   EXPECT_TRUE(shop.ran.empty());
   shop.streams.Finish(b.last);
-  EXPECT_EQ(shop.ran, std::vector<int>({1, 3})) << "no more than b waits for";
+  EXPECT_EQ(shop.ran, std::vector<int>({1, 3})) << "only the work that b waits for";
   shop.streams.Finish(b.last);
   EXPECT_EQ(shop.opened, 1) << "there was nothing left to do";
   shop.streams.FinishAll();
@@ -47,7 +47,7 @@ TEST(SimulatedStreamsTest, LateWorkRunsAtTheWaitWithWhatMustComeBefore) {
   EXPECT_EQ(shop.opened, shop.closed);
 }
 
-TEST(SimulatedStreamsTest, AtOnceWorkRunsWhenItIsPutThere) {
+TEST(SimulatedStreamsTest, AtOnceWorkRunsWhenItIsPut) {
   Workshop shop(Pace::kAtOnce);
   Stream a, b;
   shop.Put(&a, 1);
@@ -56,8 +56,8 @@ TEST(SimulatedStreamsTest, AtOnceWorkRunsWhenItIsPutThere) {
   EXPECT_EQ(shop.ran, std::vector<int>({1, 2, 3}));
 }
 
-// Over many seeds: every order that is allowed is seen, no other.
-TEST(SimulatedStreamsTest, InAnyOrderStreamsAndEventsAreKept) {
+// Many seeds together produce every order that is allowed and no other.
+TEST(SimulatedStreamsTest, AnyOrderRespectsStreamsAndEvents) {
   bool b_before_a = false, b_after_a = false, something_waits = false;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -85,25 +85,25 @@ TEST(SimulatedStreamsTest, InAnyOrderStreamsAndEventsAreKept) {
   EXPECT_TRUE(something_waits);
 }
 
-TEST(SimulatedStreamsTest, AnEventStandsForItsLastRecord) {
+TEST(SimulatedStreamsTest, EventStandsForItsLastRecord) {
   Workshop shop(Pace::kLate);
   Stream a, b;
   Event event;
-  shop.streams.HoldBack(&b, event);  // not recorded: holds nothing back
+  shop.streams.HoldBack(&b, event);  // an unrecorded event holds nothing back
   shop.streams.Record(&event, &a);
   shop.streams.HoldBack(&b, event);
   shop.Put(&a, 1);
   shop.streams.Record(&event, &a);
-  shop.Put(&b, 2);  // held back for the first
+  shop.Put(&b, 2);  // waits for the first record only
   shop.streams.Finish(b.last);
   EXPECT_EQ(shop.ran, std::vector<int>({2}));
 }
 
-// What death tests touch, past the optimizer.
+// Accesses that the compiler cannot optimize away.
 void Touch(void* at) { *static_cast<volatile char*>(at) = 1; }
 char Read(const void* at) { return *static_cast<const volatile char*>(at); }
 
-TEST(SimulatedMemoryDeathTest, WhatMayNotBeTouchedCannotBe) {
+TEST(SimulatedMemoryDeathTest, ForbiddenMemoryCannotBeTouched) {
   const size_t page = 4096;
   Memory memory(1 << 20, /*guarded=*/true);
   char* const block = static_cast<char*>(memory.Allocate(MemoryKind::kDevice, 0, page));
@@ -112,25 +112,26 @@ TEST(SimulatedMemoryDeathTest, WhatMayNotBeTouchedCannotBe) {
   Touch(block), Touch(block + page - 1), Touch(odd + 99);
   EXPECT_DEATH(Touch(block + page), "");
   EXPECT_DEATH(Touch(block - 1), "");
-  EXPECT_DEATH(Touch(odd + kAlignment), "") << "at most an alignment beyond the end";
+  EXPECT_DEATH(Touch(odd + kAlignment), "")
+      << "the guard page begins within one alignment of the end";
   memory.Close();
   EXPECT_DEATH(Touch(block), "");
   EXPECT_DEATH(Read(block), "");
-  Touch(odd);  // pinned memory is the host's, too
+  Touch(odd);  // the host may always touch pinned memory
   char* const later = static_cast<char*>(memory.Allocate(MemoryKind::kDevice, 0, page));
-  EXPECT_DEATH(Touch(later), "") << "taken while closed";
+  EXPECT_DEATH(Touch(later), "") << "allocated while memory is closed";
   memory.Open();
-  EXPECT_EQ(Read(block), 1) << "contents stay";
+  EXPECT_EQ(Read(block), 1) << "closing keeps the contents";
   Touch(later);
   EXPECT_TRUE(memory.Free(MemoryKind::kDevice, block));
   EXPECT_DEATH(Touch(block), "");
 }
 
-TEST(SimulatedMemoryTest, CountsWhatIsHeldAndRefusesMore) {
+TEST(SimulatedMemoryTest, CountsUsedBytesAndRefusesMoreThanTheDeviceHas) {
   Memory memory(10000, /*guarded=*/true);
   void* const a = memory.Allocate(MemoryKind::kDevice, 0, 6000);
   EXPECT_EQ(memory.Allocate(MemoryKind::kDevice, 0, 4001), nullptr);
-  void* const b = memory.Allocate(MemoryKind::kDevice, 1, 4001);  // of the other device
+  void* const b = memory.Allocate(MemoryKind::kDevice, 1, 4001);  // on the other device
   void* const c = memory.Allocate(MemoryKind::kPinned, 0, 100000);
   ASSERT_TRUE(a != nullptr && b != nullptr && c != nullptr);
   EXPECT_EQ(memory.used(0), 6000u);
@@ -140,8 +141,8 @@ TEST(SimulatedMemoryTest, CountsWhatIsHeldAndRefusesMore) {
   EXPECT_EQ(memory.blocks(MemoryKind::kPinned), 1u);
   EXPECT_TRUE(memory.Holds(MemoryKind::kDevice, 0, static_cast<char*>(a) + 1, 5999));
   EXPECT_FALSE(memory.Holds(MemoryKind::kDevice, 0, static_cast<char*>(a) + 1, 6000));
-  EXPECT_FALSE(memory.Holds(MemoryKind::kDevice, 1, a, 1)) << "another device's";
-  EXPECT_FALSE(memory.Free(MemoryKind::kPinned, a)) << "of another kind";
+  EXPECT_FALSE(memory.Holds(MemoryKind::kDevice, 1, a, 1)) << "the block is on another device";
+  EXPECT_FALSE(memory.Free(MemoryKind::kPinned, a)) << "the block is of another kind";
   EXPECT_TRUE(memory.Free(MemoryKind::kDevice, a));
   EXPECT_FALSE(memory.Free(MemoryKind::kDevice, a)) << "a second time";
   EXPECT_EQ(memory.used(0), 0u);
@@ -168,7 +169,7 @@ class SimulatedRuntimeTest : public ::testing::Test {
   void *device_ = nullptr, *pinned_ = nullptr;
 };
 
-TEST_F(SimulatedRuntimeTest, AForbiddenCallBreaksACapture) {
+TEST_F(SimulatedRuntimeTest, ForbiddenCallBreaksACapture) {
   void* more = nullptr;
   const std::vector<std::function<cudaError_t()>> forbidden = {
       [&] { return cudaMalloc(&more, 1); },
@@ -194,7 +195,7 @@ TEST_F(SimulatedRuntimeTest, AForbiddenCallBreaksACapture) {
   }
 }
 
-TEST_F(SimulatedRuntimeTest, WhatIsCapturedRunsWhenTheGraphIsLaunched) {
+TEST_F(SimulatedRuntimeTest, CapturedWorkRunsWhenTheGraphIsLaunched) {
   std::memset(pinned_, 1, 64);
   ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   EXPECT_EQ(Up(), cudaSuccess);
@@ -219,7 +220,7 @@ TEST_F(SimulatedRuntimeTest, WhatIsCapturedRunsWhenTheGraphIsLaunched) {
   EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
 }
 
-TEST_F(SimulatedRuntimeTest, CopiesThatCannotBeAreRefused) {
+TEST_F(SimulatedRuntimeTest, InvalidCopiesAreRefused) {
   char unpinned[64];
   const auto copy = [&](void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     return cudaMemcpyAsync(to, from, bytes, kind, stream_);
@@ -229,11 +230,11 @@ TEST_F(SimulatedRuntimeTest, CopiesThatCannotBeAreRefused) {
   EXPECT_EQ(copy(pinned_, device_, 64, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
   EXPECT_EQ(copy(unpinned, device_, 64, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
   EXPECT_EQ(copy(pinned_, device_, 64, cudaMemcpyDeviceToHost), cudaSuccess);
-  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue) << "kept until it is asked for";
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue) << "the error stays until it is read";
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-TEST_F(SimulatedRuntimeTest, TimeIsToldBetweenTwoEventsThatWereReached) {
+TEST_F(SimulatedRuntimeTest, ElapsedTimeNeedsTwoTimedEventsThatHaveOccurred) {
   cudaEvent_t begin = nullptr, end = nullptr, untimed = nullptr;
   EXPECT_EQ(cudaEventCreateWithFlags(&begin, cudaEventDefault), cudaSuccess);
   EXPECT_EQ(cudaEventCreateWithFlags(&end, cudaEventDefault), cudaSuccess);
@@ -246,12 +247,12 @@ TEST_F(SimulatedRuntimeTest, TimeIsToldBetweenTwoEventsThatWereReached) {
   EXPECT_EQ(cudaEventRecord(untimed, stream_), cudaSuccess);
   EXPECT_EQ(cudaEventSynchronize(end), cudaSuccess);
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaSuccess);
-  EXPECT_FLOAT_EQ(milliseconds, 0.010f) << "a microsecond each";
+  EXPECT_FLOAT_EQ(milliseconds, 0.010f) << "one microsecond for each piece of work";
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, untimed), cudaErrorInvalidResourceHandle);
   for (cudaEvent_t event : {begin, end, untimed}) EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
 }
 
-TEST_F(SimulatedRuntimeTest, OneCallFailsWhenItIsAskedTo) {
+TEST_F(SimulatedRuntimeTest, FailCallFailsExactlyOneCall) {
   World::Get().FailCall(1);
   EXPECT_EQ(Up(), cudaSuccess);
   EXPECT_NE(Up(), cudaSuccess);
@@ -259,7 +260,7 @@ TEST_F(SimulatedRuntimeTest, OneCallFailsWhenItIsAskedTo) {
   EXPECT_NE(cudaGetLastError(), cudaSuccess);
 }
 
-TEST_F(SimulatedRuntimeTest, MemoryAndStreamsBelongToTheDeviceThatIsCurrent) {
+TEST_F(SimulatedRuntimeTest, MemoryAndStreamsBelongToTheCurrentDevice) {
   ASSERT_EQ(World::Get().devices(), 2) << "SIMULATED_CUDA=devices=2";
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   EXPECT_EQ(Up(), cudaErrorInvalidValue) << "memory of device 0";
@@ -270,7 +271,7 @@ TEST_F(SimulatedRuntimeTest, MemoryAndStreamsBelongToTheDeviceThatIsCurrent) {
   EXPECT_EQ(Up(), cudaSuccess);
 }
 
-TEST(SimulatedDevicesTest, VisibleDevicesAreThoseBeforeTheFirstThatIsNotThere) {
+TEST(SimulatedDevicesTest, VisibleDevicesEndAtTheFirstMissingOne) {
   ASSERT_EQ(World::Get().devices(), 2) << "SIMULATED_CUDA=devices=2";
   const auto uuids = [](const char* visible) {
     setenv("CUDA_VISIBLE_DEVICES", visible, 1);
@@ -295,7 +296,7 @@ TEST(SimulatedDevicesTest, VisibleDevicesAreThoseBeforeTheFirstThatIsNotThere) {
   EXPECT_EQ(uuids("-1"), std::vector<int>());
 }
 
-TEST_F(SimulatedRuntimeTest, MemoryIsOfAThreadThatHasChosenADevice) {
+TEST_F(SimulatedRuntimeTest, AllocationNeedsAChosenDevice) {
   const auto allocate = [] {
     void* block = nullptr;
     (void)cudaHostAlloc(&block, 1, cudaHostAllocDefault);

@@ -39,7 +39,7 @@ void Streams::FinishAll() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (pending_.empty()) return;
   open_();
-  // In the order of the calls whatever must be before comes before.
+  // In the order of the calls, every piece of work comes after the work that it waits for.
   for (size_t i = 0; i < pending_.size(); ++i) Run(pending_[i].get());
   close_();
   pending_.clear();
@@ -92,7 +92,7 @@ std::shared_ptr<Work> Streams::AnyReady() {
 }
 
 void Streams::RunWithWhatIsBefore(const std::shared_ptr<Work>& work) {
-  // Depth first without recursion: streams may be long.
+  // Searches depth first without recursion, because streams may be long.
   std::vector<std::shared_ptr<Work>> path = {work};
   while (!path.empty()) {
     const std::shared_ptr<Work> top = path.back();

@@ -1,12 +1,11 @@
-// Streams, events and captures as CUDA defines them, on the host: what is put on streams runs at
-// any moment that streams and events allow, chosen by the pace.
+// Streams, events and captures as CUDA defines them, on the host. The pace decides when work runs,
+// within the order that streams and events demand.
 //
-// Invariants: work runs once, after the work before it on its stream and after what the stream was
-// held back for; nothing else is promised, as on a device. One piece of work runs at a time, so
-// that what overlaps there comes before or after here, never amid; each takes a microsecond of the
-// events' time.
+// Invariants: a piece of work runs once, after the earlier work of its stream and after the events
+// that the stream waits for. As on a device, nothing else is promised about the order. One piece of
+// work runs at a time and takes one microsecond of the events' time, so work never overlaps.
 //
-// Thread safety: safe; one lock, held while work runs.
+// Thread safety: safe from any thread. One lock is held while work runs.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +18,12 @@
 namespace sluice::cuda::simulated {
 
 enum class Pace {
-  kAtOnce,    // when it is put there: what is overwritten too early shows
-  kLate,      // when somebody waits for it: what is not waited for shows
-  kAnyOrder,  // some of what may run, at each call, by a seed
+  kAtOnce,    // as soon as it is put on a stream: shows memory that is overwritten too early
+  kLate,      // only when somebody waits for it: shows waits that are missing
+  kAnyOrder,  // at each call, a random part of the work that may run
 };
 
-// A piece of work. After it has run it holds nothing.
+// A piece of work. It releases `run` and `after` once it has run.
 struct Work {
   std::function<void()> run;
   std::vector<std::shared_ptr<Work>> after;
@@ -32,15 +31,15 @@ struct Work {
   uint64_t ended = 0;  // microseconds
 };
 
-// What a capture keeps of a stream, in order.
+// The work that was put on a stream during a capture, in order.
 struct Capture {
   std::vector<std::function<void()>> work;
-  bool broken = false;  // by a call that a capture forbids
+  bool broken = false;  // a call was made that captures forbid
 };
 
 struct Stream {
   int device = 0;
-  std::shared_ptr<Work> last;  // null: nothing was put there
+  std::shared_ptr<Work> last;  // null: the stream had no work yet
   std::shared_ptr<Capture> capture;
 };
 
@@ -52,31 +51,31 @@ struct Event {
 
 class Streams {
  public:
-  // A streak of work runs between `open` and `close`.
+  // Calls `open` before and `close` after each streak of work.
   Streams(Pace pace, uint64_t seed, std::function<void()> open, std::function<void()> close)
       : pace_(pace), random_(seed), open_(std::move(open)), close_(std::move(close)) {}
 
-  // On a stream that is captured: into the capture.
+  // Puts work on the stream, or into the capture while the stream is captured.
   void Put(Stream* stream, std::function<void()> run);
-  // REQUIRES (both): the stream is not captured.
+  // REQUIRES, for Record and HoldBack: the stream is not captured.
   void Record(Event* event, Stream* stream);
   void HoldBack(Stream* stream, const Event& event);
-  // Runs it and what must come before. Null: nothing.
+  // Runs the work and everything that must come before it. Null is allowed and does nothing.
   void Finish(const std::shared_ptr<Work>& work);
   void FinishAll();
 
   Pace pace() const { return pace_; }
-  // Some work has not run yet.
+  // True when some work has not run yet.
   bool busy();
 
  private:
   std::shared_ptr<Work> Append(Stream* stream, std::function<void()> run,
                                std::vector<std::shared_ptr<Work>> after);
-  // Lets time pass.
+  // Runs as much work as the pace wants after a call.
   void Advance();
   void RunWithWhatIsBefore(const std::shared_ptr<Work>& work);
   void Run(Work* work);
-  // A random one of those whose time may have come, null: none is left.
+  // Returns a random piece of the work that may run now; null when none is left.
   std::shared_ptr<Work> AnyReady();
 
   const Pace pace_;

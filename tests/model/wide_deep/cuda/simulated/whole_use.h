@@ -1,5 +1,5 @@
-// A network on a simulated device used in every way that a worker uses it, and Geo's values beside
-// it: for tests of what the host does around the steps.
+// Uses a network on a simulated device, and the values of Geo beside it, in every way that a worker
+// does. For tests of the host's work around the steps.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,12 +27,12 @@ inline NetOptions OnDevice(int ordinal = 0) {
   return options;
 }
 
-// Everything that came back from the device, in order.
+// All values that came back from the device, in order.
 using Results = std::vector<std::vector<float>>;
 
 class WholeUse {
  public:
-  // elsewhere: the device that is current before each call; -1: whichever was.
+  // Makes device `elsewhere` the current one before each call; -1 leaves the current device.
   explicit WholeUse(size_t num_rows = 90, const std::vector<size_t>& sizes = {40, 150, 7},
                     int elsewhere = -1)
       : case_(SmallShape(), num_rows), layouts_(Layouts(case_.shape())), elsewhere_(elsewhere) {
@@ -40,7 +40,7 @@ class WholeUse {
     for (uint32_t i = 0; i < num_rows; ++i) slots_.push_back((i * 7 + 3) % num_rows);
   }
 
-  // The first error ends it.
+  // Creates the network, its resident rows and its Geo optimizer. Stops at the first error.
   absl::Status Begin(const NetOptions& options) {
     SLUICE_ASSIGN_OR_RETURN(net_, CreateCudaNet(case_.shape(), options));
     GoElsewhere();
@@ -55,7 +55,8 @@ class WholeUse {
     return geo_->SetDense(start);
   }
 
-  // Steps of all kinds, by turns, each batch announced or none; sizes [0, sizes) are in use.
+  // Runs steps of all kinds in turn, on batches of the first `sizes` sizes. Announces each batch
+  // before its step when `announced`.
   absl::Status Round(size_t sizes, bool announced) {
     for (size_t i = 0; i < 2 * sizes; ++i) {
       const SharedStep &step = steps_[i % sizes], &next = steps_[(i + 1) % sizes];
@@ -84,7 +85,7 @@ class WholeUse {
 
   DenseNet* net() { return net_.get(); }
   const Results& results() const { return results_; }
-  // Blocks of the network's host memory that this took itself.
+  // The number of blocks of the network's host memory that this class itself allocated.
   uint64_t allocations() const { return allocations_; }
   void End() {
     GoElsewhere();
@@ -111,8 +112,8 @@ class WholeUse {
     return net_->Forward(input, results_.back().data());
   }
 
-  // A step and a forward pass on rows in the network's own memory of the host, which is gone when
-  // this returns; so are the gradients.
+  // Runs a step and a forward pass on rows and gradients in the network's host memory, which is
+  // freed when this returns.
   absl::Status InHostMemory(NetInput input) {
     HostArray rows, gradient;
     for (HostArray* array : {&rows, &gradient})
@@ -139,7 +140,7 @@ class WholeUse {
     return absl::OkStatus();
   }
 
-  // All rows the first time, a few anew later.
+  // Fills all rows the first time, and a few of them again later.
   absl::Status FillRows() {
     const size_t n = updates_ == 0 ? slots_.size() : 5;
     const std::vector<uint8_t> fresh(n, updates_ == 0);
@@ -179,7 +180,7 @@ class WholeUse {
   const TableLayouts layouts_;
   const int elsewhere_;
   std::vector<SharedStep> steps_;
-  std::vector<uint32_t> slots_;  // of row i
+  std::vector<uint32_t> slots_;  // the slot of row i
   std::unique_ptr<DenseNet> net_;
   std::unique_ptr<ResidentRows> resident_;
   std::unique_ptr<GeoOptimizer> geo_;
@@ -187,7 +188,7 @@ class WholeUse {
   Results results_;
 };
 
-// Nothing is held of any device.
+// Expects that no memory or handle of any device is left.
 inline void ExpectEverythingIsGivenBack() {
   World& world = World::Get();
   for (int device = 0; device < world.devices(); ++device)

@@ -1,5 +1,5 @@
-// What the host does around the steps of a network: memory that is taken and given back, calls that
-// fail, two devices in one thread.
+// Tests the host's work around the steps of a network: allocating and freeing memory, failing
+// calls, two devices in one thread.
 #include "tests/model/wide_deep/cuda/simulated/whole_use.h"
 
 #include <cuda_runtime_api.h>
@@ -12,15 +12,16 @@
 namespace sluice::cuda::simulated {
 namespace {
 
-TEST(WholeUseTest, ASteadyStateAllocatesNothing) {
+TEST(WholeUseTest, SteadyStateAllocatesNothing) {
   WholeUse use;
   ASSERT_TRUE(use.Begin(OnDevice()).ok());
-  // Both blocks of input have seen the largest batch, and what goes up for tables has two stages.
+  // After two rounds both input blocks have held the largest batch, and both staging blocks of the
+  // tables exist.
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(use.Round(3, /*announced=*/true).ok());
   Memory& memory = World::Get().memory();
   const uint64_t before = memory.allocations() - use.allocations();
   const uint64_t bytes = use.net()->device_stats().bytes_in_use;
-  EXPECT_EQ(bytes, memory.used(0)) << "what is told is what is held";
+  EXPECT_EQ(bytes, memory.used(0)) << "the reported bytes are those in use";
   for (const bool announced : {true, false, true}) {
     for (const size_t sizes : {3, 1, 2}) ASSERT_TRUE(use.Round(sizes, announced).ok());
   }
@@ -28,7 +29,7 @@ TEST(WholeUseTest, ASteadyStateAllocatesNothing) {
   EXPECT_EQ(use.net()->device_stats().bytes_in_use, bytes);
 }
 
-TEST(WholeUseTest, EverythingIsGivenBackWhateverIsOnItsWay) {
+TEST(WholeUseTest, EverythingIsFreedEvenWithWorkPending) {
   for (const int rounds : {0, 1, 3}) {
     SCOPED_TRACE(rounds);
     WholeUse use;
@@ -39,9 +40,9 @@ TEST(WholeUseTest, EverythingIsGivenBackWhateverIsOnItsWay) {
   }
 }
 
-// Whichever call of the runtime fails: the step, or what else it was for, says so, or it was not
-// needed and results are the same; and everything is given back.
-TEST(WholeUseTest, ACallThatFailsIsToldOrDoesNotMatter) {
+// When a call of the runtime fails, either an error is returned, or the call was not needed and the
+// results are the same. Everything is freed in both cases.
+TEST(WholeUseTest, FailingCallGivesAnErrorOrTheSameResults) {
   World& world = World::Get();
   const auto run = [](WholeUse* use) {
     SLUICE_RETURN_IF_ERROR(use->Begin(OnDevice()));
@@ -55,7 +56,7 @@ TEST(WholeUseTest, ACallThatFailsIsToldOrDoesNotMatter) {
   plain.End();
   const uint64_t calls = world.calls() - first;
   ASSERT_GT(calls, 500u);
-  // All of the beginning, then some of each kind.
+  // Fails each of the first 100 calls, then every 23rd.
   size_t told = 0, failed = 0;
   for (uint64_t n = 0; n < calls; n += n < 100 ? 1 : 23, ++failed) {
     SCOPED_TRACE(testing::Message() << "call " << n << " of " << calls);
@@ -77,8 +78,8 @@ TEST(WholeUseTest, ACallThatFailsIsToldOrDoesNotMatter) {
   world.FailCall(UINT64_MAX / 2);
 }
 
-// At the latest moment nothing runs but what somebody waits for.
-TEST(WholeUseTest, AGradientIsReadyWhileTheStepGoesOn) {
+// At pace `late`, work runs only when somebody waits for it, so the rest of the step is still open.
+TEST(WholeUseTest, GradientsAreReadyBeforeTheStepEnds) {
   if (World::Get().streams().pace() != Pace::kLate) return;
   NetCase c(SmallShape(), 11);
   const TestStep step = c.Step(9);
@@ -90,9 +91,9 @@ TEST(WholeUseTest, AGradientIsReadyWhileTheStepGoesOn) {
   EXPECT_EQ(busy, std::vector<bool>({true, true}));
 }
 
-// In microseconds of the simulated device.
-TEST(WholeUseTest, BusyIsTheStepAndTheSortThatRanInIt) {
-  if (World::Get().streams().pace() == Pace::kAnyOrder) return;  // other work runs amid
+// Counts in microseconds of the simulated device, one for each piece of work.
+TEST(WholeUseTest, BusyTimeCoversTheStepAndItsSort) {
+  if (World::Get().streams().pace() == Pace::kAnyOrder) return;  // other work may run between
   NetCase c(SmallShape(), 11);
   const SharedStep step = MakeStep(&c, 9);
   auto net = *CreateCudaNet(c.shape(), OnDevice());
@@ -104,18 +105,18 @@ TEST(WholeUseTest, BusyIsTheStepAndTheSortThatRanInIt) {
     return static_cast<int>(spent * 1e6 + 0.5);
   };
   const int plain = busy();
-  EXPECT_EQ(busy(), plain) << "as a graph";
+  EXPECT_EQ(busy(), plain) << "the second step runs as a graph";
   net->Announce(Coming(c, step));
-  EXPECT_EQ(busy(), plain) << "what is brought for the next step is beside it";
+  EXPECT_EQ(busy(), plain) << "copies for the next step do not count";
   const int ahead = busy();
   EXPECT_EQ(net->device_stats().steps_ahead, 1u);
-  EXPECT_GT(ahead, 15) << "a kernel or a product each";
-  // Cells, a pass of three kernels, first keys of rows, and the event.
+  EXPECT_GT(ahead, 15) << "each kernel and product counts";
+  // The sort that ran ahead: cells, a pass of three kernels, first keys of rows, and the event.
   EXPECT_EQ(plain - ahead, 6);
 }
 
-// Rows that stay, or rows on their way to them, while a batch is on its way.
-TEST(WholeUseTest, TheSecondBlockOfInputIsGivenBackToWhatNeedsRoom) {
+// Resident rows, or the staging of writes to them, need room while a batch is on its way.
+TEST(WholeUseTest, SecondInputBlockIsFreedWhenRowsNeedRoom) {
   NetCase c(SmallShape(), 50);
   const SharedStep step = MakeStep(&c, 2000);
   NetOptions options = OnDevice();
@@ -152,7 +153,7 @@ TEST(WholeUseTest, TheSecondBlockOfInputIsGivenBackToWhatNeedsRoom) {
   }
 }
 
-// Each network makes its device the current one, in whatever thread it is called.
+// Each network makes its device current, whichever thread calls it.
 TEST(WholeUseTest, TwoDevicesTakeTurnsInOneThread) {
   ASSERT_EQ(World::Get().devices(), 2) << "SIMULATED_CUDA=devices=2";
   const std::vector<size_t> sizes = {40, 150, 7};

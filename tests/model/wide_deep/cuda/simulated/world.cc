@@ -27,7 +27,8 @@ struct World::Options {
       const std::pair<std::string, std::string> option =
           absl::StrSplit(part, absl::MaxSplits('=', 1));
       if (options.Set(option.first, option.second)) continue;
-      std::fprintf(stderr, "SIMULATED_CUDA: cannot read \"%s\"\n", std::string(part).c_str());
+      std::fprintf(stderr, "SIMULATED_CUDA: bad option \"%s\"; see world.h\n",
+                   std::string(part).c_str());
       std::abort();
     }
     return options;

@@ -1,15 +1,16 @@
-// The simulated devices of this process, as SIMULATED_CUDA says:
+// The simulated devices of this process. SIMULATED_CUDA describes them, as a list of options with
+// commas between them:
 //
-//   devices=N     so many (default 1)
-//   pace=late     or at_once, any_order (streams.h)
-//   seed=N        of any_order
-//   memory_mb=N   of each device (default 4096)
-//   host=N        whose devices they are: workers of different hosts do not share them (default 0)
-//   breaks=N      after so many calls every call fails, as after an illegal address
+//   devices=N     number of devices (default 1)
+//   pace=PACE     late (default), at_once or any_order (streams.h)
+//   seed=N        seed of any_order (default 1)
+//   memory_mb=N   memory of each device (default 4096)
+//   host=N        number of the host that has the devices, for device ids (default 0)
+//   breaks=N      makes all calls after the first N fail, as after an illegal address
 //   work=off      kernels, products and copies take no time and leave zeros, and memory is not
-//                 guarded: what is left of a job's time is the host's
+//                 guarded. The time of a job is then the time of its host code.
 //
-// Thread safety: safe.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <atomic>
@@ -32,10 +33,10 @@ class World {
   bool works() const { return works_; }
   Memory& memory() { return memory_; }
   Streams& streams() { return streams_; }
-  // Streams, events, graphs and handles of cuBLAS that somebody holds.
+  // The number of streams, events, graphs and cuBLAS handles that are not yet destroyed.
   std::atomic<int>& handles() { return handles_; }
 
-  // An asynchronous copy from or to this address of the host has been put on a stream.
+  // True when an asynchronous copy from or to this host address has been put on a stream.
   bool Copied(const void* host) {
     std::lock_guard<std::mutex> lock(mutex_);
     return copied_.count(host) > 0;
@@ -50,15 +51,15 @@ class World {
     copied_.clear();
   }
 
-  // Calls of the runtime that may fail, so far.
+  // The number of calls so far that FailCall can make fail.
   uint64_t calls() const { return calls_; }
-  // The n-th of those from now on, counted from 0, fails; alone, but a launch that fails is
-  // followed by launches that fail, as where kernels cannot be loaded.
+  // Makes the n-th such call from now on, counted from 0, fail. Later calls work, except that all
+  // launches fail after a failed launch, as they do when kernels cannot be loaded.
   void FailCall(uint64_t n) {
     failing_ = calls_ + n;
     launches_fail_ = false;
   }
-  // Counts a call; true: it fails.
+  // Counts a call. Returns true when the call must fail.
   bool Fails() {
     const uint64_t call = calls_++;
     return call == failing_ || call >= breaks_;
