@@ -187,7 +187,7 @@ class ClusterTest(SluiceTest):
 
         # A cancelled queued job moves the next one up; a cancelled running one frees its worker.
         self.sluice("cancel", log_dir, fourth)
-        self.assertEqual(self.job_status(log_dir, fourth)["state"], "JOB_CANCELLED")
+        self.await_job(log_dir, fourth, lambda j: j["state"] == "JOB_CANCELLED", "cancelled")
         self.sluice("cancel", log_dir, first)
         self.await_job(log_dir, first, lambda j: j["state"] == "JOB_CANCELLED", "cancelled")
         self.assertEqual(self.result("first")["status"], "cancelled")
