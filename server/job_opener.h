@@ -21,7 +21,8 @@ namespace sluice {
 
 class LoadProgress;
 
-// What this process lends to each of its jobs. Clock, env and available_memory must be set.
+// The parts of this process that each of its jobs uses. Clock, env and available_memory must be
+// set.
 struct JobResources {
   Clock* clock = nullptr;  // outlives the jobs
   Env* env = nullptr;      // reads and writes saved models; outlives the jobs

@@ -27,7 +27,7 @@ struct Caller {
   uint64_t stream = 0;  // unique in the process
 };
 
-// What the last message of an answer says about the job.
+// The facts about the job in the last message of an answer.
 struct ReplyStamp {
   uint64_t generation = 0;
   uint64_t others = 0;  // frames of other ranks applied before the values were read

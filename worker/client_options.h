@@ -1,4 +1,4 @@
-// What a worker's assignment says of its ParameterClient.
+// Makes the options of a worker's ParameterClient from its assignment.
 //
 // Thread safety: a free function.
 #pragma once

@@ -42,7 +42,7 @@ bool ParseShardFileName(const std::string& name, const std::string& table, uint3
 }
 
 bool IsShardFileName(const std::string& name) {
-  // What stands before the last dash is the table, in any spelling.
+  // The text before the last dash is the name of the table, in any spelling.
   const size_t dash = name.rfind('-');
   uint32_t shard = 0;
   return dash != std::string::npos && dash > 0 &&

@@ -17,7 +17,7 @@ class MakePullTest : public ::testing::Test {
     keys->offsets = {0, 0, 2, 2, 3};
     return keys;
   }
-  // What one pserver that has every shard is asked for.
+  // Returns the request to a single pserver that has every shard.
   FrameHeader AskAll(PullOperation* op) {
     RouteMap routes(&index_);
     routes.Apply(RouteTo(1, {"a"}, std::vector<uint32_t>(kFlatShards, 0)));

@@ -113,7 +113,7 @@ TEST_F(JobOutputTest, AJobWithASlowDiskDoesNotDelayOthers) {
   EXPECT_TRUE(std::filesystem::exists(slow + "/result.json"));
 }
 
-// Whoever hears of the end may submit the next job to the same folder at once.
+// A caller that learns of the end may submit the next job to the same folder at once.
 TEST_F(JobOutputTest, AFolderIsFreeWhenOnEndedIsCalled) {
   JobOutput::Options options = Options();
   options.on_ended = [this](const std::string&, absl::Status) {

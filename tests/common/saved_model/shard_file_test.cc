@@ -17,7 +17,7 @@ TEST(ShardFileNameTest, TheSaveIdIsPartOfTheName) {
   EXPECT_EQ(ShardFileName("deep/0", 12, "00000000000000ff"), "deep.0-12.00000000000000ff.shard");
   EXPECT_TRUE(ParseShardFileName("deep.0-12.00000000000000ff.shard", "deep/0", &shard));
   EXPECT_EQ(shard, 12u);
-  // Whatever the names of the tables, a file belongs to only one of them.
+  // A file belongs to exactly one table, even if one name begins with another.
   EXPECT_TRUE(ParseShardFileName("a-1.b-2.shard", "a-1.b", &shard));
   EXPECT_FALSE(ParseShardFileName("a-1.b-2.shard", "a", &shard));
   for (const char* name : {"a-1..shard", "a-1.00ff.shard", "a-1.00000000000000FF.shard",
