@@ -22,7 +22,8 @@ enum class FileKind {
   kEvents,         // TensorBoard events whose first record is EventFile's
   kTrace,          // a trace whose otherData names Sluice as its producer
   kShard,          // a shard file that begins with its magic
-  kManifest,       // the MANIFEST of a model: begins with its version and has a digest
+  kManifest,       // the MANIFEST of a model or a checkpoint: begins with its version, and has a
+                   // digest or a CheckpointState
 };
 
 inline constexpr char kOwnConfigLine[] =

@@ -20,17 +20,16 @@ constexpr size_t kBufferBytes = 64 << 20, kMaxBuffer = 1 << 20, kMinBuffer = 16 
 
 // A position in one run of a sparse file.
 struct Cursor {
-  RunReader reader;
-  size_t record_bytes = 0;
+  ValueReader reader;
   std::string records;
   size_t offset = 0;
   uint64_t key = 0;
   const std::string* path = nullptr;
 
-  absl::string_view record() const { return {records.data() + offset, record_bytes}; }
+  absl::string_view record() const { return {records.data() + offset, reader.record_bytes()}; }
   // Moves to the next record. Returns false at the end.
   absl::StatusOr<bool> Next(size_t buffer_bytes) {
-    offset += records.empty() ? 0 : record_bytes;
+    offset += records.empty() ? 0 : reader.record_bytes();
     if (offset == records.size()) {
       SLUICE_ASSIGN_OR_RETURN(records, reader.Next(buffer_bytes));
       offset = 0;
@@ -68,7 +67,7 @@ absl::Status DigestDense(const TableConfig& table,
                                               table.name(), "', not at element ", next));
     }
     next += reader->header().elements();
-    RunReader run(reader.get(), 0, reader->runs());
+    ValueReader run(reader.get(), 0, reader->runs());
     while (true) {
       SLUICE_ASSIGN_OR_RETURN(const std::string records, run.Next(kMaxBuffer));
       if (records.empty()) break;
@@ -86,7 +85,7 @@ absl::Status DigestSparse(const std::vector<std::unique_ptr<ShardFileReader>>& r
   for (const auto& reader : readers) {
     for (uint32_t r = 0; r < reader->runs(); ++r) {
       if (reader->RunBytes(r) == 0) continue;
-      cursors.push_back({RunReader(reader.get(), r, r + 1), reader->record_bytes()});
+      cursors.push_back({ValueReader(reader.get(), r, r + 1)});
       cursors.back().path = &reader->path();
     }
   }

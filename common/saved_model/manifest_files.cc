@@ -40,13 +40,15 @@ absl::StatusOr<std::vector<const SavedFile*>> FilesOfTable(const std::string& di
 }
 
 absl::Status CheckManifest(const std::string& path, const Manifest& manifest) {
-  if (manifest.version() == 0 || manifest.version() > kModelVersion) {
+  if (manifest.version() == 0)
+    return absl::DataLossError(absl::StrCat(path, " is damaged: it has no version"));
+  if (manifest.version() > kModelVersion) {
     return absl::FailedPreconditionError(absl::StrCat(path, " has version ", manifest.version(),
                                                       "; this program reads versions 1 to ",
                                                       kModelVersion));
   }
-  // The digest is the last field of the text, so a truncated text lacks it.
-  if (manifest.model_digest().size() != 64) {
+  // In version 1 and 2 the digest is the last field of the text, so a truncated text lacks it.
+  if (!manifest.has_checkpoint() && manifest.model_digest().size() != 64) {
     return absl::DataLossError(
         absl::StrCat(path, " is damaged: its model_digest is not 64 digits"));
   }

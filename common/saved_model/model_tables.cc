@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -30,7 +31,50 @@ std::string Misfit(const std::string& dir, const Manifest& manifest, const Table
                       "; the job's is ", Form(table));
 }
 
+std::string RuleOf(const OptimizerConfig& optimizer) {
+  switch (optimizer.rule_case()) {
+    case OptimizerConfig::kSgd:
+      return "sgd";
+    case OptimizerConfig::kMomentum:
+      return "momentum";
+    case OptimizerConfig::kAdam:
+      return "adam";
+    case OptimizerConfig::kAdagrad:
+      return "adagrad";
+    case OptimizerConfig::kFtrl:
+      return "ftrl";
+    case OptimizerConfig::RULE_NOT_SET:
+      break;
+  }
+  return "none";
+}
+
+absl::Status CheckRule(const std::string& dir, const std::string& what,
+                       const OptimizerConfig& saved, const OptimizerConfig& job) {
+  if (saved.rule_case() == job.rule_case()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " of ", dir, " has the optimizer ", RuleOf(saved), "; the job's has ", RuleOf(job),
+      "; resume with the optimizers of the checkpoint"));
+}
+
 }  // namespace
+
+absl::Status CheckRules(const std::string& dir, const Manifest& manifest,
+                        const std::vector<TableConfig>& tables) {
+  for (const TableConfig& table : tables) {
+    for (const TableConfig& saved : manifest.tables()) {
+      if (saved.name() != table.name()) continue;
+      const std::string what = absl::StrCat("table '", table.name(), "'");
+      SLUICE_RETURN_IF_ERROR(CheckRule(dir, what, saved.optimizer(), table.optimizer()));
+      for (int c = 0; c < table.columns_size(); ++c) {
+        SLUICE_RETURN_IF_ERROR(
+            CheckRule(dir, absl::StrCat("column '", table.columns(c).name(), "' of ", what),
+                      saved.columns(c).optimizer(), table.columns(c).optimizer()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
                          const std::vector<TableConfig>& tables) {

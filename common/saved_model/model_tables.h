@@ -15,4 +15,10 @@ namespace sluice {
 absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
                          const std::vector<TableConfig>& tables);
 
+// Checks that the optimizers' rules are those of the checkpoint, too, so that their state can be
+// used. REQUIRES: CheckTables accepts the tables. INVALID_ARGUMENT names the first table and column
+// that differ.
+absl::Status CheckRules(const std::string& dir, const Manifest& manifest,
+                        const std::vector<TableConfig>& tables);
+
 }  // namespace sluice

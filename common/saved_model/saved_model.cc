@@ -1,8 +1,5 @@
 #include "common/saved_model/saved_model.h"
 
-#include <google/protobuf/io/tokenizer.h>
-#include <google/protobuf/text_format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -15,6 +12,7 @@
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/manifest_files.h"
+#include "common/saved_model/model_text.h"
 #include "common/saved_model/shard_file.h"
 #include "common/saved_model/shard_file_reader.h"
 
@@ -63,7 +61,7 @@ class RowsOfValues : public ShardRows {
     std::copy_n(values_.keys.data() + first, n, keys);
     return absl::OkStatus();
   }
-  absl::Status ReadWeights(const uint32_t* rows, size_t n, size_t stride, char* to) override {
+  absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
     for (size_t i = 0; i < n; ++i, to += stride) {
       std::memcpy(to, values_.weights.data() + size_t{rows[i]} * dim_, dim_ * sizeof(float));
     }
@@ -75,11 +73,12 @@ class RowsOfValues : public ShardRows {
   const size_t dim_;
 };
 
-// Appends the records of a file, given as the file holds them.
-void AppendRecords(const ShardFileReader& file, const std::string& records, ShardValues* values) {
+// Appends the records of a file, as ValueReader gives them.
+void AppendRecords(const ShardFileReader& file, const std::string& records, size_t record_bytes,
+                   ShardValues* values) {
   const size_t key_bytes = file.sparse() ? sizeof(uint64_t) : 0;
   // A dense record has one element and no key, so all records are copied at once.
-  const size_t step = file.sparse() ? file.record_bytes() : records.size();
+  const size_t step = file.sparse() ? record_bytes : records.size();
   const size_t floats = (step - key_bytes) / sizeof(float);
   size_t at = values->weights.size();
   values->weights.resize(at + records.size() / step * floats);
@@ -97,14 +96,14 @@ void AppendRecords(const ShardFileReader& file, const std::string& records, Shar
 // Visits all values of a file in pieces, at least once.
 absl::Status VisitValues(const ShardFileReader& file,
                          const std::function<absl::Status(uint32_t shard, ShardValues)>& visit) {
-  RunReader runs(&file, 0, file.runs());
+  ValueReader runs(&file, 0, file.runs());
   uint64_t element = file.header().first_element();
   for (bool any = false;; any = true) {
     SLUICE_ASSIGN_OR_RETURN(const std::string records, runs.Next(kReadBytes));
     if (records.empty() && any) return absl::OkStatus();
     ShardValues piece;
     piece.first_element = element;
-    if (!records.empty()) AppendRecords(file, records, &piece);
+    if (!records.empty()) AppendRecords(file, records, runs.record_bytes(), &piece);
     if (!file.sparse()) element += piece.weights.size();
     SLUICE_RETURN_IF_ERROR(visit(file.header().shard(), std::move(piece)));
     if (records.empty()) return absl::OkStatus();
@@ -126,36 +125,6 @@ absl::Status VisitFiles(const std::string& dir, const Manifest& manifest, const 
     SLUICE_RETURN_IF_ERROR(visit(*reader));
   }
   return absl::OkStatus();
-}
-
-// Keeps the first error of a text, with its line and column.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, google::protobuf::io::ColumnNumber column,
-                const std::string& message) override {
-    if (text_.empty())
-      text_ = absl::StrCat("line ", line + 1, " column ", column + 1, ": ", message);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
-absl::Status ParseText(const std::string& path, const std::string& text,
-                       google::protobuf::Message* message) {
-  google::protobuf::TextFormat::Parser parser;
-  FirstError error;
-  parser.RecordErrorsTo(&error);
-  if (parser.ParseFromString(text, message)) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, " is damaged: ", error.text()));
-}
-
-absl::StatusOr<std::string> ToText(const std::string& path,
-                                   const google::protobuf::Message& message) {
-  std::string text;
-  if (google::protobuf::TextFormat::PrintToString(message, &text)) return text;
-  return absl::InternalError(absl::StrCat("cannot print ", path));
 }
 
 // Says why `dir`, which has no MANIFEST, is not a saved model.
@@ -233,6 +202,45 @@ void RemoveLeftovers(Env* env, const std::string& dir, const Manifest& manifest)
   }
 }
 
+// Adds the job's file to the manifest, in its format's version and order, and returns its text.
+absl::StatusOr<std::string> AddJobFile(const std::string& dir, const JobConfig& job,
+                                       const std::string& save_id, Manifest* manifest) {
+  manifest->set_version(kModelVersion);
+  SLUICE_ASSIGN_OR_RETURN(std::string text, PrintModelText(dir, job));
+  text.insert(0, kOwnConfigLine);
+  SavedFile* const file = manifest->add_files();
+  file->set_name(JobFileName(save_id));
+  file->set_bytes(text.size());
+  file->set_crc32c(Crc32c(text.data(), text.size()));
+  std::sort(manifest->mutable_files()->begin(), manifest->mutable_files()->end(),
+            [](const SavedFile& a, const SavedFile& b) { return a.name() < b.name(); });
+  return text;
+}
+
+// Writes the job's file and the manifest of a save beside those in force.
+absl::Status WritePrepared(const std::string& dir, const std::string& job_text,
+                           const Manifest& manifest, Env* env, const std::string& save_id) {
+  const std::string path = absl::StrCat(dir, "/", ManifestName(save_id));
+  SLUICE_RETURN_IF_ERROR(CheckManifest(path, manifest));
+  SLUICE_ASSIGN_OR_RETURN(const std::string text, PrintManifest(path, manifest));
+  SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
+  SLUICE_RETURN_IF_ERROR(
+      env->WriteFile(absl::StrCat(dir, "/", JobFileName(save_id)), {job_text}));
+  return env->WriteFile(path, {text});
+}
+
+// Starts a new file in the folder and makes the folder. A process whose part of the same save has
+// failed removes the folder while it is empty, which can happen between the two calls.
+absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
+                                                     const std::string& name, Env* env) {
+  constexpr int kAttempts = 3;
+  for (int attempt = 1;; ++attempt) {
+    const absl::Status made = env->MakeDirs(dir);
+    auto file = made.ok() ? env->StartFile(absl::StrCat(dir, "/", name)) : made;
+    if (file.ok() || !absl::IsNotFound(file.status()) || attempt == kAttempts) return file;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
@@ -244,9 +252,8 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
   }
   SavedFile file;
   file.set_name(ShardFileName(table.name(), shard, save_id));
-  SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> out,
-                          env->StartFile(absl::StrCat(dir, "/", file.name())));
+                          StartFileIn(dir, file.name(), env));
   std::string chunk;
   while (true) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, cut->Next(&chunk));
@@ -267,8 +274,8 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
       table.sparse()
           ? CutOfRows(table, shard, std::make_unique<RowsOfValues>(values, table.dim()))
           : CutOfElements(table, shard,
-                          std::shared_ptr<const float>(std::shared_ptr<void>(),  // `values` owns it
-                                                       values.weights.data()));
+                          {std::shared_ptr<const float>(std::shared_ptr<void>(),  // `values` owns it
+                                                        values.weights.data())});
   return WriteShardFile(dir, table, shard, cut.get(), env, save_id);
 }
 
@@ -278,43 +285,50 @@ absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableCon
   *shard = reader->header().shard();
   ShardValues values;
   values.first_element = reader->header().first_element();
-  RunReader runs(reader.get(), 0, reader->runs());
+  ValueReader runs(reader.get(), 0, reader->runs());
   while (true) {
     SLUICE_ASSIGN_OR_RETURN(const std::string records, runs.Next(kReadBytes));
     if (records.empty()) return values;
-    AppendRecords(*reader, records, &values);
+    AppendRecords(*reader, records, runs.record_bytes(), &values);
   }
 }
 
 // Everything is checked before anything is written: ModelDigest reads all shard files.
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
                                       Manifest manifest, Env* env, const std::string& save_id) {
-  manifest.set_version(kModelVersion);
-  SLUICE_ASSIGN_OR_RETURN(std::string job_text, ToText(dir, job));
-  job_text.insert(0, kOwnConfigLine);
-  SavedFile* const job_file = manifest.add_files();
-  job_file->set_name(JobFileName(save_id));
-  job_file->set_bytes(job_text.size());
-  job_file->set_crc32c(Crc32c(job_text.data(), job_text.size()));
-  const std::string job_path = absl::StrCat(dir, "/", job_file->name());
-  std::sort(manifest.mutable_files()->begin(), manifest.mutable_files()->end(),
-            [](const SavedFile& a, const SavedFile& b) { return a.name() < b.name(); });
+  SLUICE_ASSIGN_OR_RETURN(const std::string job_text, AddJobFile(dir, job, save_id, &manifest));
   SLUICE_ASSIGN_OR_RETURN(*manifest.mutable_model_digest(), ModelDigest(dir, manifest, env));
-  const std::string path = absl::StrCat(dir, "/", ManifestName(save_id));
-  SLUICE_RETURN_IF_ERROR(CheckManifest(path, manifest));
-  SLUICE_ASSIGN_OR_RETURN(const std::string text, ToText(path, manifest));
-  SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
-  SLUICE_RETURN_IF_ERROR(env->WriteFile(job_path, {job_text}));
-  SLUICE_RETURN_IF_ERROR(env->WriteFile(path, {text}));
+  SLUICE_RETURN_IF_ERROR(WritePrepared(dir, job_text, manifest, env, save_id));
   return manifest;
+}
+
+absl::Status PrepareCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,
+                               Env* env, const std::string& save_id) {
+  SLUICE_RETURN_IF_ERROR(CheckSizes(dir, manifest, env));
+  SLUICE_ASSIGN_OR_RETURN(const std::string job_text, AddJobFile(dir, job, save_id, &manifest));
+  return WritePrepared(dir, job_text, manifest, env, save_id);
+}
+
+absl::Status CheckSizes(const std::string& dir, const Manifest& manifest, Env* env) {
+  for (const SavedFile& file : manifest.files()) {
+    // Its name changes when the save is complete; ReadModelJob finds and checks it.
+    if (IsJobFileName(file.name())) continue;
+    const std::string path = absl::StrCat(dir, "/", file.name());
+    const absl::StatusOr<uint64_t> size = env->FileSize(path);
+    if (!size.ok() && !absl::IsNotFound(size.status())) return size.status();
+    if (size.ok() && *size == file.bytes()) continue;
+    return absl::DataLossError(absl::StrCat(
+        path, size.ok() ? absl::StrCat(" is damaged: it has ", *size, " of ", file.bytes(), " bytes")
+                        : " is missing",
+        "; restore the file, or use another copy"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id) {
   const std::string prepared = absl::StrCat(dir, "/", ManifestName(save_id));
   SLUICE_ASSIGN_OR_RETURN(const std::string text, env->ReadFile(prepared));
-  Manifest manifest;
-  SLUICE_RETURN_IF_ERROR(ParseText(prepared, text, &manifest));
-  SLUICE_RETURN_IF_ERROR(CheckManifest(prepared, manifest));
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(prepared, text));
   SLUICE_RETURN_IF_ERROR(env->RenameFile(prepared, absl::StrCat(dir, "/", kManifest)));
   // The new model is in force now. A failure below only wastes space or leaves the job's file under
   // its name in the save, where ReadModelJob finds it.
@@ -324,6 +338,20 @@ absl::Status CommitModel(const std::string& dir, Env* env, const std::string& sa
   }
   RemoveLeftovers(env, dir, manifest);
   return absl::OkStatus();
+}
+
+void RemoveModel(const std::string& dir, Env* env) {
+  const auto names = env->List(dir);
+  if (!names.ok()) return;
+  // Without its manifest the folder is no model: a crash later leaves no half of one.
+  const std::string manifest = absl::StrCat(dir, "/", kManifest);
+  if (IsOwnFile(env, manifest, FileKind::kManifest) && !env->RemoveFile(manifest).ok()) return;
+  for (const std::string& name : *names) {
+    const std::string path = absl::StrCat(dir, "/", name);
+    const bool job = name == kJob && IsOwnFile(env, path, FileKind::kJobConfig);
+    if (job || IsOfASave(env, dir, name)) env->RemoveFile(path).IgnoreError();
+  }
+  env->RemoveDir(dir).IgnoreError();  // fails when somebody else's file is there
 }
 
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id) {
@@ -348,10 +376,7 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env) {
   const absl::StatusOr<std::string> text = env->ReadFile(path);
   if (absl::IsNotFound(text.status())) return NoModel(env, dir);
   if (!text.ok()) return text.status();
-  Manifest manifest;
-  SLUICE_RETURN_IF_ERROR(ParseText(path, *text, &manifest));
-  SLUICE_RETURN_IF_ERROR(CheckManifest(path, manifest));
-  return manifest;
+  return ParseManifest(path, *text);
 }
 
 absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env) {
@@ -376,7 +401,7 @@ absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env) {
                                             "restore it, or use another copy of the model"));
   }
   JobConfig job;
-  SLUICE_RETURN_IF_ERROR(ParseText(path, *text, &job));
+  SLUICE_RETURN_IF_ERROR(ParseModelText(path, *text, &job));
   return job;
 }
 
@@ -391,7 +416,7 @@ absl::StatusOr<uint64_t> CountRecords(const std::string& dir, const Manifest& ma
                                       const std::string& name, Env* env) {
   uint64_t records = 0;
   SLUICE_RETURN_IF_ERROR(VisitFiles(dir, manifest, name, env, [&](const ShardFileReader& file) {
-    records += file.records();
+    records += file.values();
     return absl::OkStatus();
   }));
   return records;

@@ -29,8 +29,8 @@
 
 namespace sluice {
 
-// The version of the format that PrepareModel writes. ReadManifest accepts version 1, too.
-inline constexpr uint32_t kModelVersion = 2;
+// The version of the format that is written. ReadManifest accepts the earlier ones, too.
+inline constexpr uint32_t kModelVersion = 3;
 
 // A piece of a shard of a table, in memory.
 struct ShardValues {
@@ -59,14 +59,24 @@ absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableCon
 // that was not written.
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
                                       Manifest manifest, Env* env, const std::string& save_id = "");
+// The same for a checkpoint, whose manifest has no digest: checks that the files exist with their
+// sizes, and reads none of them.
+absl::Status PrepareCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,
+                               Env* env, const std::string& save_id);
 // Puts a prepared save in force with one rename. Then removes from DIR, as far as it can, the files
 // of other saves, which the manifest does not list. NOT_FOUND when the save is not prepared.
 absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id = "");
 // Removes the files of a save that will not be committed. The model in force stays.
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id);
+// Removes the model or checkpoint in DIR, its manifest first, the files of unfinished saves, and then
+// DIR if nothing else is in it. Leaves the files of others alone. Removes as much as it can.
+void RemoveModel(const std::string& dir, Env* env);
 // PrepareModel, then CommitModel.
 absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,
                                      Manifest manifest, Env* env, const std::string& save_id = "");
+
+// DATA_LOSS names the first file that does not exist with its size; the job's file is not checked.
+absl::Status CheckSizes(const std::string& dir, const Manifest& manifest, Env* env);
 
 // NOT_FOUND when DIR is not a model; the message says when it is an unfinished one. DATA_LOSS when
 // the manifest is damaged.

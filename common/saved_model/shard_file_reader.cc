@@ -9,14 +9,16 @@
 #include "common/base/crc32c.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
+#include "common/optimizer/update_rule.h"
 #include "common/saved_model/shard_file.h"
+#include "common/saved_model/shard_image.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kPreambleBytes = 8 + sizeof(uint32_t);
-// Far more than a header needs, which holds a name and a few numbers.
-constexpr uint32_t kMaxHeaderBytes = 64 << 10;
+// Far more than a header needs, which holds a name and, in a checkpoint, a few numbers for each rank.
+constexpr uint32_t kMaxHeaderBytes = 4 << 20;
 // Bounds the number of parts, and the memory that a forged index can claim.
 constexpr uint32_t kMaxRuns = 1 << 10;
 
@@ -101,7 +103,7 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
     return Damaged(
         absl::StrCat("its header does not say shard ", shard, " of table '", table.name(), "'"));
   }
-  if (header_.state_floats() != 0)
+  if (header_.state_floats() != 0 && !has_state())
     return Damaged("it holds optimizer state, which a saved model does not have");
   const uint32_t runs = indexed_ ? header_.runs() : 1;
   if (runs == 0 || runs > kMaxRuns || (runs > 1 && !sparse()))
@@ -110,6 +112,8 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
   if (!sparse()) {
     SLUICE_ASSIGN_OR_RETURN(const uint64_t elements, CountElements(table));
     record_bytes_ = sizeof(float);
+    if (header_.state_floats() > UpdateRule::kMaxState)
+      return Damaged(absl::StrCat("its header says ", header_.state_floats(), " state arrays"));
     if (header_.first_element() > elements ||
         header_.elements() > elements - header_.first_element()) {
       return Damaged(absl::StrCat("its ", header_.elements(), " elements from ",
@@ -124,7 +128,12 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
     return Damaged(
         absl::StrCat("its rows have ", header_.dim(), " weights; the table's rows have ", dim));
   }
-  record_bytes_ = sizeof(uint64_t) + sizeof(float) * dim;
+  if (header_.state_floats() > UpdateRule::kMaxState * dim) {
+    return Damaged(absl::StrCat("its rows would have ", header_.state_floats(),
+                                " floats of optimizer state for ", dim, " weights"));
+  }
+  weights_offset_ = sizeof(uint64_t) + (has_state() ? kRowHistoryBytes : 0);
+  record_bytes_ = weights_offset_ + sizeof(float) * (dim + header_.state_floats());
   // Refuse numbers whose product overflows: CheckKeys would compare keys with wrong parts.
   if (shard >= table.num_shards() || uint64_t{table.num_shards()} * runs > UINT32_MAX) {
     return Damaged(absl::StrCat("the manifest says ", table.num_shards(),
@@ -261,6 +270,35 @@ absl::Status RunReader::CheckKeys(const std::string& records) {
     last_key_ = key;
   }
   return absl::OkStatus();
+}
+
+ValueReader::ValueReader(const ShardFileReader* file, uint32_t begin, uint32_t end)
+    : file_(file),
+      record_bytes_(file->sparse() ? sizeof(uint64_t) + sizeof(float) * file->header().dim()
+                                   : sizeof(float)),
+      runs_(file, begin, end),
+      left_(file->values() * sizeof(float)) {}
+
+absl::StatusOr<std::string> ValueReader::Next(size_t max_bytes) {
+  while (true) {
+    SLUICE_ASSIGN_OR_RETURN(std::string records, runs_.Next(max_bytes));
+    if (!file_->has_state() || records.empty()) return records;
+    if (!file_->sparse()) {
+      records.resize(std::min<uint64_t>(records.size(), left_));
+      left_ -= records.size();
+      if (records.empty()) continue;  // state
+      return records;
+    }
+    const size_t step = file_->record_bytes();
+    char* to = records.data();
+    for (size_t from = 0; from < records.size(); from += step, to += record_bytes_) {
+      std::memmove(to, records.data() + from, sizeof(uint64_t));
+      std::memmove(to + sizeof(uint64_t), records.data() + from + file_->weights_offset(),
+                   record_bytes_ - sizeof(uint64_t));
+    }
+    records.resize(static_cast<size_t>(to - records.data()));
+    return records;
+  }
 }
 
 }  // namespace sluice

@@ -1,7 +1,8 @@
 // Reads a shard file, whole or in runs, and checks everything that it returns.
 //
 // A record is one element of a dense table (f32), or one row of a sparse table (key, then weights).
-// DATA_LOSS names the file and, where there is one, the place. Errors of the Env keep their code;
+// In a checkpoint a dense file has the records of the weights, then those of each state array; the
+// row of a sparse table is key, last_seen, count, weights and state. DATA_LOSS names the file and, where there is one, the place. Errors of the Env keep their code;
 // the place is added to their message.
 //
 // Format: proto/model.proto.
@@ -33,8 +34,17 @@ class ShardFileReader {
   const ShardFileHeader& header() const { return header_; }
   const std::string& path() const { return path_; }
   bool sparse() const { return header_.kind() == TableConfig::SPARSE; }
+  // The rows, or the elements of the weights.
+  uint64_t values() const { return sparse() ? header_.rows() : header_.elements(); }
+
+  // The file is of a checkpoint: it has the shard's facts and its state.
+  bool has_state() const { return header_.has_facts(); }
   size_t record_bytes() const { return record_bytes_; }
-  uint64_t records() const { return sparse() ? header_.rows() : header_.elements(); }
+  uint64_t records() const {
+    return sparse() ? header_.rows() : header_.elements() * (1 + header_.state_floats());
+  }
+  // Where the weights begin in the record of a row.
+  size_t weights_offset() const { return weights_offset_; }
 
   // Run r of a sparse file holds the keys of part first_part() + r of parts() of the hash range.
   uint32_t runs() const { return static_cast<uint32_t>(first_block_.size()) - 1; }
@@ -70,7 +80,7 @@ class ShardFileReader {
   uint32_t front_crc_ = 0;  // covers everything before the body
   uint64_t overhead_bytes_ = 0;
   ShardFileHeader header_;
-  size_t record_bytes_ = 0;
+  size_t record_bytes_ = 0, weights_offset_ = 0;
   uint32_t parts_ = 1;
   std::vector<Block> blocks_;
   std::vector<uint32_t> first_block_;  // [runs + 1]
@@ -97,6 +107,22 @@ class RunReader {
   uint32_t crc_ = 0;       // of those bytes
   bool has_last_ = false;  // last_key_ is set
   uint64_t last_key_ = 0;  // the last key of the run so far
+};
+
+// The same for values alone, also from a checkpoint's file: a record is an element of the weights
+// (f32), or key and weights of a row.
+class ValueReader {
+ public:
+  ValueReader(const ShardFileReader* file, uint32_t begin, uint32_t end);
+  size_t record_bytes() const { return record_bytes_; }
+  // As RunReader::Next. State is read, too, and its checksums are checked.
+  absl::StatusOr<std::string> Next(size_t max_bytes);
+
+ private:
+  const ShardFileReader* const file_;
+  const size_t record_bytes_;
+  RunReader runs_;
+  uint64_t left_;  // dense: bytes of weights that are still to come
 };
 
 }  // namespace sluice

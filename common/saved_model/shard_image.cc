@@ -30,8 +30,11 @@ uint32_t CountRuns(uint32_t num_shards, uint64_t bytes) {
   return runs;
 }
 
-ShardFileHeader HeaderOf(const TableLayout& table, uint32_t shard, uint32_t runs) {
+ShardFileHeader HeaderOf(const TableLayout& table, uint32_t shard, uint32_t runs,
+                         const CutState& state) {
   ShardFileHeader header;
+  if (state.facts.has_value()) *header.mutable_facts() = *state.facts;
+  header.set_state_floats(state.state_floats);
   header.set_table(table.name());
   header.set_kind(table.config().kind());
   header.set_shard(shard);
@@ -53,15 +56,20 @@ void AddBlock(uint64_t records, const std::string& block, ShardFileIndex* index)
 
 class RowsCut : public ShardCut {
  public:
-  RowsCut(const TableLayout& table, uint32_t shard, std::unique_ptr<ShardRows> rows)
-      : table_(table), shard_(shard), rows_(std::move(rows)) {}
+  RowsCut(const TableLayout& table, uint32_t shard, std::unique_ptr<ShardRows> rows, CutState state)
+      : table_(table),
+        shard_(shard),
+        rows_(std::move(rows)),
+        state_(std::move(state)),
+        record_bytes_(sizeof(uint64_t) + (state_.facts.has_value() ? kRowHistoryBytes : 0) +
+                      sizeof(float) * (table.dim() + state_.state_floats)) {}
 
   absl::StatusOr<bool> Next(std::string* chunk) override {
-    switch (state_) {
+    switch (stage_) {
       case kHeader:
         SLUICE_RETURN_IF_ERROR(SortKeys());
         *chunk = Header();
-        state_ = kBlocks;
+        stage_ = kBlocks;
         return true;
       case kBlocks:
         if (at_ < order_.size()) {
@@ -69,7 +77,7 @@ class RowsCut : public ShardCut {
           return true;
         }
         *chunk = EncodeIndex(index_);
-        state_ = kEnd;
+        stage_ = kEnd;
         return true;
       case kEnd:
         break;
@@ -83,8 +91,6 @@ class RowsCut : public ShardCut {
     uint32_t run, row;
   };
 
-  size_t record_bytes() const { return sizeof(uint64_t) + table_.dim() * sizeof(float); }
-
   absl::Status Refuse(absl::string_view what) const {
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", shard_, " of table '", table_.name(), "' cannot be saved: ", what));
@@ -92,7 +98,7 @@ class RowsCut : public ShardCut {
 
   absl::Status SortKeys() {
     const uint64_t n = rows_->size();
-    runs_ = CountRuns(table_.num_shards(), n * record_bytes());
+    runs_ = CountRuns(table_.num_shards(), n * record_bytes_);
     const uint32_t parts = table_.num_shards() * runs_, first_part = shard_ * runs_;
     std::vector<uint64_t> keys(std::min<uint64_t>(n, kKeysAtOnce));
     order_.reserve(n);
@@ -120,23 +126,23 @@ class RowsCut : public ShardCut {
   }
 
   std::string Header() const {
-    ShardFileHeader header = HeaderOf(table_, shard_, runs_);
+    ShardFileHeader header = HeaderOf(table_, shard_, runs_, state_);
     header.set_rows(order_.size());
     header.set_dim(table_.dim());
     return EncodeShardFileHeader(header);
   }
 
   absl::Status NextBlock(std::string* block) {
-    const size_t most = std::max<size_t>(1, kBlockBytes / record_bytes()), begin = at_;
+    const size_t most = std::max<size_t>(1, kBlockBytes / record_bytes_), begin = at_;
     numbers_.clear();
     while (at_ < order_.size() && order_[at_].run == order_[begin].run && at_ - begin < most) {
       numbers_.push_back(order_[at_++].row);
     }
-    block->resize(numbers_.size() * record_bytes());
+    block->resize(numbers_.size() * record_bytes_);
     for (size_t i = 0; i < numbers_.size(); ++i) {
-      std::memcpy(block->data() + i * record_bytes(), &order_[begin + i].key, sizeof(uint64_t));
+      std::memcpy(block->data() + i * record_bytes_, &order_[begin + i].key, sizeof(uint64_t));
     }
-    SLUICE_RETURN_IF_ERROR(rows_->ReadWeights(numbers_.data(), numbers_.size(), record_bytes(),
+    SLUICE_RETURN_IF_ERROR(rows_->ReadRecords(numbers_.data(), numbers_.size(), record_bytes_,
                                               block->data() + sizeof(uint64_t)));
     const int run = static_cast<int>(order_[begin].run);
     index_.set_run_blocks(run, index_.run_blocks(run) + 1);
@@ -147,7 +153,9 @@ class RowsCut : public ShardCut {
   const TableLayout& table_;
   const uint32_t shard_;
   const std::unique_ptr<ShardRows> rows_;
-  enum { kHeader, kBlocks, kEnd } state_ = kHeader;
+  const CutState state_;
+  const size_t record_bytes_;
+  enum { kHeader, kBlocks, kEnd } stage_ = kHeader;
   uint32_t runs_ = 1;
   std::vector<Entry> order_;
   size_t at_ = 0;  // position in order_
@@ -157,24 +165,29 @@ class RowsCut : public ShardCut {
 
 class ElementsCut : public ShardCut {
  public:
-  ElementsCut(const TableLayout& table, uint32_t shard, std::shared_ptr<const float> elements)
-      : table_(table), shard_(shard), elements_(std::move(elements)) {}
+  ElementsCut(const TableLayout& table, uint32_t shard,
+              std::vector<std::shared_ptr<const float>> arrays, CutState state)
+      : table_(table), shard_(shard), arrays_(std::move(arrays)), state_(std::move(state)) {}
 
   absl::StatusOr<bool> Next(std::string* chunk) override {
     const uint64_t all = table_.ShardElements(shard_);
     if (!begun_) {
       begun_ = true;
-      ShardFileHeader header = HeaderOf(table_, shard_, 1);
+      ShardFileHeader header = HeaderOf(table_, shard_, 1, state_);
       header.set_first_element(shard_ * table_.block_elements());
       header.set_elements(all);
       *chunk = EncodeShardFileHeader(header);
       return true;
     }
-    if (at_ < all) {
+    if (array_ < arrays_.size() && all > 0) {
       const uint64_t n = std::min<uint64_t>(all - at_, kBlockBytes / sizeof(float));
-      chunk->assign(reinterpret_cast<const char*>(elements_.get() + at_), n * sizeof(float));
+      chunk->assign(reinterpret_cast<const char*>(arrays_[array_].get() + at_), n * sizeof(float));
       AddBlock(n, *chunk, &index_);
       at_ += n;
+      if (at_ == all) {
+        ++array_;
+        at_ = 0;
+      }
       return true;
     }
     if (ended_) return false;
@@ -187,22 +200,25 @@ class ElementsCut : public ShardCut {
  private:
   const TableLayout& table_;
   const uint32_t shard_;
-  const std::shared_ptr<const float> elements_;
+  const std::vector<std::shared_ptr<const float>> arrays_;
+  const CutState state_;
   bool begun_ = false, ended_ = false;
-  uint64_t at_ = 0;  // the next element
+  size_t array_ = 0;
+  uint64_t at_ = 0;  // the next element of the array
   ShardFileIndex index_;
 };
 
 }  // namespace
 
 std::unique_ptr<ShardCut> CutOfRows(const TableLayout& table, uint32_t shard,
-                                    std::unique_ptr<ShardRows> rows) {
-  return std::make_unique<RowsCut>(table, shard, std::move(rows));
+                                    std::unique_ptr<ShardRows> rows, CutState state) {
+  return std::make_unique<RowsCut>(table, shard, std::move(rows), std::move(state));
 }
 
 std::unique_ptr<ShardCut> CutOfElements(const TableLayout& table, uint32_t shard,
-                                        std::shared_ptr<const float> elements) {
-  return std::make_unique<ElementsCut>(table, shard, std::move(elements));
+                                        std::vector<std::shared_ptr<const float>> arrays,
+                                        CutState state) {
+  return std::make_unique<ElementsCut>(table, shard, std::move(arrays), std::move(state));
 }
 
 }  // namespace sluice

@@ -1,6 +1,8 @@
-// Makes the bytes of a shard's file piece by piece, for a save or for sending the shard elsewhere.
+// Makes the bytes of a shard's file piece by piece, for a model, a checkpoint, or for sending the
+// shard elsewhere.
 //
-// Format: proto/model.proto.
+// Format: proto/model.proto. A model has values alone; a checkpoint has the shard's facts and state,
+// too.
 //
 // Memory: a cut holds one block and, for a sparse shard, 16 bytes per row.
 //
@@ -9,11 +11,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/table/table_layout.h"
+#include "proto/model.pb.h"
 
 namespace sluice {
 
@@ -26,6 +31,17 @@ class ShardCut {
   virtual absl::StatusOr<bool> Next(std::string* chunk) = 0;
 };
 
+// What a cut has beside the values.
+struct CutState {
+  // Of a checkpoint. Absent: a model.
+  std::optional<ShardFacts> facts;
+  // Optimizer state of each row or dense element; 0 in a model.
+  uint32_t state_floats = 0;
+};
+
+// Bytes of last_seen and count, which a row of a checkpoint has between its key and its weights.
+inline constexpr size_t kRowHistoryBytes = sizeof(uint64_t) + sizeof(uint32_t);
+
 // The rows of a sparse shard at one moment, numbered in any order.
 class ShardRows {
  public:
@@ -33,18 +49,21 @@ class ShardRows {
   virtual uint64_t size() const = 0;  // below 2^32
   // Sets keys[i] to the key of row first + i, for i < n.
   virtual absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) = 0;
-  // Copies the weights of row rows[i], as they lie in memory, to `to` + i * stride, for i < n. `to`
-  // may have any alignment.
-  virtual absl::Status ReadWeights(const uint32_t* rows, size_t n, size_t stride, char* to) = 0;
+  // Copies what follows the key in the record of row rows[i] to `to` + i * stride, for i < n:
+  // weights, as they lie in memory; in a checkpoint last_seen, count, weights and state. Each row is
+  // read once. `to` may have any alignment.
+  virtual absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) = 0;
 };
 
 // The cut of a sparse shard. `table` must outlive it. The cut fails with INVALID_ARGUMENT on a key
 // that occurs twice or belongs to another shard.
 std::unique_ptr<ShardCut> CutOfRows(const TableLayout& table, uint32_t shard,
-                                    std::unique_ptr<ShardRows> rows);
-// The cut of a dense shard. `elements` holds [table.ShardElements(shard)] values, which must not
-// change while the cut lives. `table` must outlive it.
+                                    std::unique_ptr<ShardRows> rows, CutState state = {});
+// The cut of a dense shard. arrays[0] has its weights, arrays[1 + k] its state array k of
+// state.state_floats; each is [table.ShardElements(shard)], and must not change while the cut lives.
+// `table` must outlive it.
 std::unique_ptr<ShardCut> CutOfElements(const TableLayout& table, uint32_t shard,
-                                        std::shared_ptr<const float> elements);
+                                        std::vector<std::shared_ptr<const float>> arrays,
+                                        CutState state = {});
 
 }  // namespace sluice

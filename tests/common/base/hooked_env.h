@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/base/env.h"
@@ -31,13 +33,13 @@ class HookedEnv : public Env {
                          absl::Span<const absl::string_view> pieces) override {
     absl::Status status = before("write", path);
     if (status.ok()) return real_->WriteFile(path, pieces);
-    if (tears_writes && !pieces.empty()) {
-      real_
-          ->WriteFile(path + ".7.7" + kUnfinishedSuffix,
-                      {pieces[0].substr(0, pieces[0].size() / 2)})
-          .IgnoreError();
-    }
+    if (!pieces.empty()) Tear(path, pieces[0]);
     return status;
+  }
+  absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override {
+    auto file = real_->StartFile(path);
+    if (!file.ok()) return file.status();
+    return std::make_unique<HookedFile>(this, path, *std::move(file));
   }
   absl::Status RenameFile(const std::string& from, const std::string& to) override {
     absl::Status status = before("rename", to);
@@ -65,6 +67,35 @@ class HookedEnv : public Env {
   }
 
  private:
+  // A file whose end is the one change.
+  class HookedFile : public NewFile {
+   public:
+    HookedFile(HookedEnv* env, std::string path, std::unique_ptr<NewFile> file)
+        : env_(env), path_(std::move(path)), file_(std::move(file)) {}
+    absl::Status Append(absl::string_view bytes) override {
+      if (first_.empty()) first_ = std::string(bytes);
+      return file_->Append(bytes);
+    }
+    absl::Status Finish() override {
+      absl::Status status = env_->before("write", path_);
+      if (status.ok()) return file_->Finish();
+      env_->Tear(path_, first_);
+      return status;
+    }
+
+   private:
+    HookedEnv* const env_;
+    const std::string path_;
+    const std::unique_ptr<NewFile> file_;
+    std::string first_;
+  };
+
+  void Tear(const std::string& path, absl::string_view bytes) {
+    if (!tears_writes) return;
+    real_->WriteFile(path + ".7.7" + kUnfinishedSuffix, {bytes.substr(0, bytes.size() / 2)})
+        .IgnoreError();
+  }
+
   Env* const real_ = Env::Real();
 };
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/sha256.h"
 
@@ -321,12 +322,35 @@ TEST_F(SavedModelTest, KeysThatDoNotAscendAreRefused) {
   }
 }
 
-TEST_F(SavedModelTest, ReadsAManifestOfVersionOne) {
+TEST_F(SavedModelTest, ReadsManifestsOfEarlierVersions) {
   Save(1);
   std::string text = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
-  text.replace(text.find("version: 2"), 10, "version: 1");
+  text.resize(text.rfind("crc32c: "));  // the earlier versions have none
+  for (const char* version : {"version: 1", "version: 2"}) {
+    text.replace(text.find("version: "), 10, version);
+    Overwrite("MANIFEST", text);
+    const auto manifest = ReadManifest(dir_, Env::Real());
+    EXPECT_TRUE(manifest.ok()) << manifest.status();
+  }
+  text.replace(text.find("version: "), 10, "version: 3");
   Overwrite("MANIFEST", text);
-  EXPECT_TRUE(ReadManifest(dir_, Env::Real()).ok());
+  EXPECT_EQ(ReadManifest(dir_, Env::Real()).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SavedModelTest, EveryFlippedBitOfAManifestIsDataLossThatNamesIt) {
+  google::protobuf::LogSilencer silencer;
+  Save(1);
+  const std::string good = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+      Overwrite("MANIFEST", bad);
+      const absl::Status status = ReadManifest(dir_, Env::Real()).status();
+      ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << " " << bit << " " << status;
+      ASSERT_THAT(std::string(status.message()), HasSubstr("MANIFEST"));
+    }
+  }
 }
 
 TEST_F(SavedModelTest, ValuesThatDoNotFitTheLayoutAreRefused) {
@@ -359,11 +383,12 @@ TEST_F(SavedModelTest, ATruncatedManifestIsDataLossThatNamesIt) {
 TEST_F(SavedModelTest, ANewerManifestIsRefusedWithItsVersion) {
   Save(1);
   std::string text = *Env::Real()->ReadFile(dir_ + "/MANIFEST");
-  text.replace(text.find("version: 2"), 10, "version: 3");
-  Overwrite("MANIFEST", text);
+  text.replace(text.find("version: 3"), 10, "version: 4");
+  text.resize(text.rfind("crc32c: "));
+  Overwrite("MANIFEST", absl::StrCat(text, "crc32c: ", Crc32c(text.data(), text.size()), "\n"));
   const absl::Status status = ReadManifest(dir_, Env::Real()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 3"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 4"));
 }
 
 TEST_F(SavedModelTest, AManifestCannotLeadOutOfItsFolder) {

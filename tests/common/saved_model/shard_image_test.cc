@@ -1,14 +1,17 @@
 #include "common/saved_model/shard_image.h"
 
+#include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
 
 #include "common/base/sha256.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file_reader.h"
 #include "tests/common/saved_model/memory_env.h"
 
 namespace sluice {
@@ -43,7 +46,7 @@ class Rows : public ShardRows {
     std::copy_n(keys_.begin() + static_cast<int64_t>(first), n, keys);
     return absl::OkStatus();
   }
-  absl::Status ReadWeights(const uint32_t* rows, size_t n, size_t stride, char* to) override {
+  absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
     if (fail_after-- == 0) return absl::AbortedError("changed");
     for (size_t i = 0; i < n; ++i) {
       for (uint32_t d = 0; d < kDim; ++d) {
@@ -65,6 +68,33 @@ std::vector<uint64_t> Keys(size_t n) {
   for (uint64_t& key : keys) key = random();
   return keys;
 }
+
+// Rows of a checkpoint: the history and two floats of state follow from the key.
+class StateRows : public Rows {
+ public:
+  explicit StateRows(std::vector<uint64_t> keys) : Rows(keys), keys_(std::move(keys)) {}
+  static std::string Record(uint64_t key) {
+    const uint64_t last_seen = key % 1000;
+    const auto count = static_cast<uint32_t>(key % 77);
+    std::string record(reinterpret_cast<const char*>(&last_seen), sizeof(last_seen));
+    record.append(reinterpret_cast<const char*>(&count), sizeof(count));
+    for (uint32_t d = 0; d < kDim + 2; ++d) {
+      const float value = Weight(key, d);
+      record.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+    return record;
+  }
+  absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
+    for (size_t i = 0; i < n; ++i) {
+      const std::string record = Record(keys_[rows[i]]);
+      std::memcpy(to + i * stride, record.data(), record.size());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::vector<uint64_t> keys_;
+};
 
 std::string ImageOf(ShardCut* cut) {
   std::string image, chunk;
@@ -112,6 +142,95 @@ TEST(ShardImageTest, AnErrorWhileReadingRowsLeavesNoFile) {
   EXPECT_FALSE(env.Exists("m/e-0.shard"));
 }
 
+CutState State(uint32_t floats) {
+  CutState state;
+  state.facts.emplace().set_closed(9);
+  state.facts->add_ranks()->set_sequence(9);
+  state.state_floats = floats;
+  return state;
+}
+
+TEST(ShardImageTest, RowsOfACheckpointHaveTheirHistoryAndState) {
+  const TableLayouts tables = Tables(1);
+  const std::vector<uint64_t> keys = Keys(50000);
+  MemoryEnv env;
+  const auto cut = CutOfRows(*tables[0], 0, std::make_unique<StateRows>(keys), State(2));
+  const SavedFile file = *WriteShardFile("m", *tables[0], 0, cut.get(), &env);
+  const auto reader = ShardFileReader::Open(&env, "m", tables[0]->config(), file);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->header().facts().closed(), 9u);
+  EXPECT_EQ((*reader)->header().facts().ranks(0).sequence(), 9u);
+  EXPECT_EQ((*reader)->values(), keys.size());
+  RunReader runs(reader->get(), 0, (*reader)->runs());
+  ValueReader values(reader->get(), 0, (*reader)->runs());
+  std::set<uint64_t> met;
+  for (std::string records = *runs.Next(100000); !records.empty(); records = *runs.Next(100000)) {
+    const std::string pairs = *values.Next(100000);
+    const size_t n = records.size() / (*reader)->record_bytes();
+    ASSERT_EQ(pairs.size(), n * values.record_bytes());
+    for (size_t i = 0; i < n; ++i) {
+      const char* const record = records.data() + i * (*reader)->record_bytes();
+      uint64_t key;
+      std::memcpy(&key, record, sizeof(key));
+      ASSERT_EQ(std::string(record + 8, (*reader)->record_bytes() - 8), StateRows::Record(key));
+      const std::string pair = pairs.substr(i * values.record_bytes(), values.record_bytes());
+      ASSERT_EQ(pair, std::string(record, 8) +
+                          StateRows::Record(key).substr(kRowHistoryBytes, kDim * sizeof(float)));
+      met.insert(key);
+    }
+  }
+  EXPECT_TRUE(values.Next(1)->empty());
+  EXPECT_EQ(met.size(), keys.size());
+}
+
+TEST(ShardImageTest, ElementsOfACheckpointAreFollowedByTheirState) {
+  const TableLayouts tables = Tables(1, 100);
+  std::vector<float> arrays[3];
+  std::vector<std::shared_ptr<const float>> lent;
+  for (int a = 0; a < 3; ++a) {
+    for (int i = 0; i < 100000; ++i) arrays[a].push_back(Weight(i, a));
+    lent.emplace_back(std::shared_ptr<void>(), arrays[a].data());
+  }
+  MemoryEnv env;
+  const auto cut = CutOfElements(*tables[1], 0, lent, State(2));
+  const SavedFile file = *WriteShardFile("m", *tables[1], 0, cut.get(), &env);
+  const auto reader = ShardFileReader::Open(&env, "m", tables[1]->config(), file);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->values(), 100000u);
+  EXPECT_EQ((*reader)->records(), 300000u);
+  RunReader runs(reader->get(), 0, 1);
+  std::string all, wanted;
+  for (std::string records = *runs.Next(70000); !records.empty(); records = *runs.Next(70000))
+    all += records;
+  for (const auto& array : arrays)
+    wanted.append(reinterpret_cast<const char*>(array.data()), 400000);
+  EXPECT_EQ(all, wanted);
+  uint32_t shard = 1;
+  const auto values = ReadShardFile("m", tables[1]->config(), file, &shard, &env);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(values->weights, arrays[0]);
+}
+
+TEST(ShardImageTest, EveryFlippedByteOfAFileWithStateIsDataLossThatNamesIt) {
+  google::protobuf::LogSilencer silencer;
+  const TableLayouts tables = Tables(1);
+  MemoryEnv env;
+  const auto cut = CutOfRows(*tables[0], 0, std::make_unique<StateRows>(Keys(50)), State(2));
+  const SavedFile file = *WriteShardFile("m", *tables[0], 0, cut.get(), &env);
+  const std::string good = env.Get("m/e-0.shard");
+  uint32_t shard = 1;
+  ASSERT_TRUE(ReadShardFile("m", tables[0]->config(), file, &shard, &env).ok());
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
+    env.Put("m/e-0.shard", bad);
+    const absl::Status status =
+        ReadShardFile("m", tables[0]->config(), file, &shard, &env).status();
+    ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << " " << status;
+    ASSERT_NE(std::string(status.message()).find("m/e-0.shard"), std::string::npos);
+  }
+}
+
 // The digest is defined by keys and weights alone, so the number of runs does not change it.
 TEST(ShardImageTest, TheDigestDoesNotDependOnRuns) {
   constexpr uint64_t kDenseRows = 1100;  // makes five blocks
@@ -142,7 +261,7 @@ TEST(ShardImageTest, TheDigestDoesNotDependOnRuns) {
     for (uint32_t s = 0; s < tables[1]->num_shards(); ++s) {
       const std::shared_ptr<const float> block(std::shared_ptr<void>(),
                                                elements.data() + s * tables[1]->block_elements());
-      const auto cut = CutOfElements(*tables[1], s, block);
+      const auto cut = CutOfElements(*tables[1], s, {block});
       *manifest.add_files() = *WriteShardFile("m", *tables[1], s, cut.get(), &env);
     }
     const auto digest = ModelDigest("m", manifest, &env);

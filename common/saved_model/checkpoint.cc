@@ -1,0 +1,196 @@
+#include "common/saved_model/checkpoint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/base/hash.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/manifest_files.h"
+#include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file_reader.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::string_view kFolder = "step-";
+
+// False when `name` is not step-N, as CheckpointFolder writes it.
+bool ParseStep(absl::string_view name, uint64_t* step) {
+  return absl::ConsumePrefix(&name, kFolder) && absl::SimpleAtoi(name, step) &&
+         absl::StrCat(*step) == name;
+}
+
+std::string ManifestPath(const std::string& dir) { return absl::StrCat(dir, "/MANIFEST"); }
+
+// A folder whose manifest cannot be read.
+struct BadFolder {
+  uint64_t step = 0;
+  std::string dir;
+  absl::Status why;
+};
+
+struct Folders {
+  std::vector<CheckpointInfo> checkpoints;                 // newest first
+  std::vector<BadFolder> bad;                              // the highest step first
+  std::vector<std::pair<uint64_t, std::string>> unlisted;  // step and folder, without a manifest
+};
+
+bool IsNewer(const CheckpointInfo& a, const CheckpointInfo& b) {
+  const double time_a = a.manifest.checkpoint().unix_time();
+  const double time_b = b.manifest.checkpoint().unix_time();
+  return time_a != time_b ? time_a > time_b : a.step > b.step;
+}
+
+Folders FindFolders(const std::string& root, Env* env) {
+  Folders folders;
+  const auto names = env->List(root);
+  if (!names.ok()) {
+    if (!absl::IsNotFound(names.status())) folders.bad.push_back({0, root, names.status()});
+    return folders;
+  }
+  for (const std::string& name : *names) {
+    uint64_t step = 0;
+    if (!ParseStep(name, &step)) continue;
+    const std::string dir = absl::StrCat(root, "/", name);
+    absl::StatusOr<Manifest> manifest = ReadManifest(dir, env);
+    if (manifest.ok()) {
+      if (manifest->has_checkpoint())
+        folders.checkpoints.push_back({dir, step, *std::move(manifest)});
+    } else if (absl::IsNotFound(manifest.status())) {
+      folders.unlisted.emplace_back(step, dir);
+    } else {
+      folders.bad.push_back({step, dir, manifest.status()});
+    }
+  }
+  std::sort(folders.checkpoints.begin(), folders.checkpoints.end(), IsNewer);
+  std::sort(folders.bad.begin(), folders.bad.end(),
+            [](const BadFolder& a, const BadFolder& b) { return a.step > b.step; });
+  return folders;
+}
+
+absl::Status VerifyShard(const std::string& dir, const TableConfig& table, const SavedFile& file,
+                         Env* env) {
+  constexpr size_t kReadBytes = 1 << 20;
+  SLUICE_ASSIGN_OR_RETURN(const auto reader, ShardFileReader::Open(env, dir, table, file));
+  RunReader runs(reader.get(), 0, reader->runs());
+  while (true) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string records, runs.Next(kReadBytes));
+    if (records.empty()) return absl::OkStatus();
+  }
+}
+
+}  // namespace
+
+std::string CheckpointFolder(const std::string& root, uint64_t step) {
+  return absl::StrCat(root, "/", kFolder, step);
+}
+
+std::string CheckpointSaveId(uint64_t instance, uint64_t number) {
+  // MixHash is a bijection: no two numbers of an instance give the same id.
+  return absl::StrFormat("%016x", MixHash(MixHash(instance) + number));
+}
+
+std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
+                                            std::vector<absl::Status>* damaged) {
+  Folders folders = FindFolders(root, env);
+  for (const BadFolder& bad : folders.bad) {
+    if (damaged != nullptr) damaged->push_back(bad.why);
+  }
+  return std::move(folders.checkpoints);
+}
+
+absl::Status CheckCheckpoint(const CheckpointInfo& checkpoint, Env* env) {
+  SLUICE_RETURN_IF_ERROR(CheckSizes(checkpoint.dir, checkpoint.manifest, env));
+  // Reads the manifest again, with its checksum.
+  return ReadModelJob(checkpoint.dir, env).status();
+}
+
+absl::Status VerifyCheckpoint(
+    const std::string& dir, Env* env,
+    const std::function<void(const std::string& name, const absl::Status& why)>& damage) {
+  absl::Status first;
+  const auto note = [&](const std::string& name, const absl::Status& why) {
+    if (why.ok()) return;
+    if (damage) damage(name, why);
+    if (first.ok()) first = why;
+  };
+  const absl::StatusOr<Manifest> manifest = ReadManifest(dir, env);
+  if (absl::IsNotFound(manifest.status())) return manifest.status();
+  if (!manifest.ok()) {
+    note("MANIFEST", manifest.status());
+    return first;
+  }
+  if (!manifest->has_checkpoint()) {
+    return absl::NotFoundError(absl::StrCat(
+        dir, " holds a model, not a checkpoint; give a folder step-N of a job's checkpoints"));
+  }
+  for (const TableConfig& table : manifest->tables()) {
+    SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(dir, *manifest, table));
+    for (const SavedFile* file : files) note(file->name(), VerifyShard(dir, table, *file, env));
+  }
+  note("job.textproto", ReadModelJob(dir, env).status());
+  return first;
+}
+
+absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::string& root, bool allow_older, Env* env,
+                                                std::vector<std::string>* skipped) {
+  Folders folders = FindFolders(root, env);
+  absl::Status first;
+  const auto refuse = [&](const absl::Status& why) {
+    if (first.ok()) first = why;
+    if (allow_older && skipped != nullptr) skipped->push_back(std::string(why.message()));
+  };
+  for (const BadFolder& bad : folders.bad) {
+    if (!folders.checkpoints.empty() && bad.step < folders.checkpoints.front().step) continue;
+    refuse(bad.why);
+  }
+  for (CheckpointInfo& checkpoint : folders.checkpoints) {
+    if (!first.ok() && !allow_older) break;
+    const absl::Status status = allow_older ? VerifyCheckpoint(checkpoint.dir, env, nullptr)
+                                            : CheckCheckpoint(checkpoint, env);
+    if (status.ok()) return std::move(checkpoint);
+    refuse(status);
+  }
+  if (first.ok()) {
+    return absl::NotFoundError(absl::StrCat("there is no complete checkpoint in ", root));
+  }
+  const char* const fix = allow_older ? "; no checkpoint in that folder is intact"
+                                      : "; or resume from an older checkpoint with --allow_older";
+  return absl::Status(first.code(), absl::StrCat(first.message(), fix));
+}
+
+absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,
+                              Env* env, const std::string& save_id) {
+  SLUICE_RETURN_IF_ERROR(PrepareCheckpoint(dir, job, std::move(manifest), env, save_id));
+  return CommitModel(dir, env, save_id);
+}
+
+absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env) {
+  const Folders folders = FindFolders(root, env);
+  keep = std::max(1u, keep);
+  if (folders.checkpoints.empty()) return absl::OkStatus();
+  uint64_t lowest = UINT64_MAX;  // step of those that stay
+  absl::Status status;
+  for (size_t i = 0; i < folders.checkpoints.size(); ++i) {
+    const CheckpointInfo& checkpoint = folders.checkpoints[i];
+    if (i < keep) {
+      lowest = std::min(lowest, checkpoint.step);
+      continue;
+    }
+    RemoveModel(checkpoint.dir, env);
+    if (!status.ok() || !env->Exists(ManifestPath(checkpoint.dir))) continue;
+    status = absl::InternalError(absl::StrCat("cannot remove the old checkpoint ", checkpoint.dir,
+                                              "; remove it by hand, and check its permissions"));
+  }
+  for (const auto& [step, dir] : folders.unlisted) {
+    if (step < lowest) RemoveModel(dir, env);
+  }
+  return status;
+}
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+// Folders of checkpoints: ROOT/step-N, each a saved model with optimizer state and a
+// CheckpointState.
+//
+// A checkpoint is made like a model (saved_model.h): pservers write the shard files, then one
+// process writes the job's file and the manifest, and one rename puts them in force. A folder
+// without a valid MANIFEST is not a checkpoint. Saving the same step again leaves the earlier files
+// whole until that rename.
+//
+// Thread safety: free functions, safe from any thread. Only one process commits into a ROOT.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/env.h"
+#include "proto/config.pb.h"
+#include "proto/model.pb.h"
+
+namespace sluice {
+
+// ROOT/step-N.
+std::string CheckpointFolder(const std::string& root, uint64_t step);
+// The save_id of a job's checkpoint `number`. All processes derive the same one; no two saves into
+// a folder share it.
+std::string CheckpointSaveId(uint64_t instance, uint64_t number);
+
+struct CheckpointInfo {
+  std::string dir;
+  uint64_t step = 0;
+  Manifest manifest;
+};
+
+// The checkpoints under ROOT, newest first: by the time of their cuts, then by their steps. So a job
+// that starts again from an earlier step makes newer ones. Folders that are not named step-N, or
+// have no MANIFEST, or hold a model without state, are left out. Folders whose manifest is damaged
+// are described in *damaged instead (may be null). An absent ROOT has none.
+std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
+                                            std::vector<absl::Status>* damaged);
+
+// Checks that all files exist with their sizes, and the checksums of the manifest and the job's
+// file. DATA_LOSS names the first file that is damaged or missing.
+absl::Status CheckCheckpoint(const CheckpointInfo& checkpoint, Env* env);
+
+// Reads every byte of the checkpoint in DIR. Calls `damage` with the name of each damaged or
+// missing file (may be null) and returns DATA_LOSS that names the first one. NOT_FOUND when DIR is
+// not a checkpoint.
+absl::Status VerifyCheckpoint(
+    const std::string& dir, Env* env,
+    const std::function<void(const std::string& name, const absl::Status& why)>& damage);
+
+// The checkpoint to resume from: the newest one. NOT_FOUND when there is none. DATA_LOSS names the
+// damaged file of the newest one; with `allow_older` damaged ones (every byte is read) are skipped
+// instead, each with an entry in *skipped, and DATA_LOSS means that all are damaged. A folder whose
+// manifest is damaged counts as newest when its step is the highest.
+absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::string& root, bool allow_older, Env* env,
+                                                std::vector<std::string>* skipped);
+
+// Puts a checkpoint in force, when all its shard files are written: checks their sizes, writes the
+// job's file and the manifest (version, job file and checksum are filled in) durably and renames.
+// DATA_LOSS names a shard file that is missing. After an error the earlier checkpoint in DIR, if
+// any, is whole.
+absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,
+                              Env* env, const std::string& save_id);
+
+// Removes the oldest checkpoints under ROOT beyond `keep` (at least 1), first the manifest, then
+// the rest. Touches only files of checkpoints in folders step-N: files of others and damaged
+// checkpoints stay. What was left by checkpoints that were given up is removed, too, from folders
+// without a manifest whose step is below those of all that are kept.
+absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env);
+
+}  // namespace sluice
