@@ -29,7 +29,7 @@ double ResidentBytes() {
 }
 
 Sample LongestPause(size_t rows) {
-  RowStore store(kDim, kStateFloats);
+  RowStore store(kDim, kStateFloats, ReadyPages::OfProcess());
   double longest = 0;
   bool created;
   for (size_t i = 0; i < rows;) {
@@ -44,7 +44,7 @@ Sample LongestPause(size_t rows) {
 
 Sample Resident(size_t rows) {
   const double before = ResidentBytes();
-  RowStore store(kDim, kStateFloats);
+  RowStore store(kDim, kStateFloats, ReadyPages::OfProcess());
   bool created;
   for (size_t i = 0; i < rows; ++i) {
     float* const weights = store.weights(store.FindOrInsert(MixHash(i + 1), &created));

@@ -121,7 +121,7 @@ class SparseTraffic {
       : row_(row),
         rule_(std::move(rule)),
         workers_(std::move(workers)),
-        store_(row.dim, rule_->state_floats() * row.dim) {
+        store_(row.dim, rule_->state_floats() * row.dim, ReadyPages::OfProcess()) {
     std::mt19937_64 random(1);
     for (size_t b = 0; b < kBatches; ++b) batches_.push_back(Group(DrawBatch(row_, &random)));
     gradients_ =

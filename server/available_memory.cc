@@ -12,9 +12,10 @@
 namespace sluice {
 namespace {
 
-// Files of /proc and of control groups have no size: read by lines, not through Env.
+// Files of /proc and of control groups report no size, so they are read by lines and not through
+// Env.
 
-// The number after `name` in a file of "name number ..." lines.
+// Returns the number after `name` in a file of "name number ..." lines.
 std::optional<uint64_t> Field(const std::string& path, absl::string_view name) {
   std::ifstream file(path);
   std::string line;
@@ -27,7 +28,7 @@ std::optional<uint64_t> Field(const std::string& path, absl::string_view name) {
   return std::nullopt;
 }
 
-// The number that is the whole file; none for "max".
+// Returns the number that the file consists of; nullopt for "max".
 std::optional<uint64_t> Number(const std::string& path) {
   std::ifstream file(path);
   std::string word;
@@ -36,7 +37,7 @@ std::optional<uint64_t> Number(const std::string& path) {
   return value;
 }
 
-// The words of one version of control groups.
+// Names of files and fields in one version of control groups.
 struct Version {
   const char* mount;
   const char* limit;
@@ -56,8 +57,8 @@ uint64_t LeftInGroup(const std::string& folder, const Version& version) {
   return *limit - std::min(*limit, used);
 }
 
-// Of `group` and all above it. Inside a container the names may be those of the host, which are not
-// mounted; the mount itself is then the container's own group.
+// Returns the least that `group` and the groups above it leave. Inside a container the names may be
+// those of the host, which are not mounted; the mount itself is then the container's own group.
 uint64_t LeftInGroups(const std::string& root, const Version& version, std::string group) {
   uint64_t left = UINT64_MAX;
   for (;;) {

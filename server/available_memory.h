@@ -1,7 +1,7 @@
-// How much memory this process can still get without swapping: what the machine has, and what its
-// control groups (v1 and v2) leave.
+// Tells how much memory this process can still get without swapping: the least that the machine and
+// its control groups (v1 and v2) leave.
 //
-// Thread safety: safe.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// The least of MemAvailable and of limit - usage of this process's memory control group and of each
-// group above it, in bytes; a group's file cache that can be dropped at once is not usage.
-// UINT64_MAX when nothing of it can be read. `root`: of another tree, for tests.
+// Returns the least, in bytes, of MemAvailable and of limit minus usage in this process's memory
+// control group and each group above it. Reclaimable file cache does not count as usage. Returns
+// UINT64_MAX if none of these can be read. `root`: prefix of /proc and /sys, for tests.
 uint64_t AvailableMemory(const std::string& root = "");
 
 }  // namespace sluice

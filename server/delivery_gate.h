@@ -1,9 +1,13 @@
-// Decides which pushes a shard applies: each rank's frames once and in order, only those of its
-// latest life.
+// Decides which pushes a shard applies: each rank's frames once, in order, and only from its latest
+// life.
 //
-// Thread safety: none; the owner locks. Pure: no clock, no memory beyond two numbers a rank.
+// Thread safety: guarded by the owner's lock.
 //
-// Invariants: last(rank) never falls within an incarnation; incarnation(rank) never falls.
+// Memory: two numbers per rank.
+//
+// Invariants:
+// - incarnation(rank) never falls.
+// - last(rank) never falls within an incarnation.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +24,8 @@ class DeliveryGate {
   DeliveryGate(uint32_t ranks, bool by_step) : ranks_(ranks), by_step_(by_step) {}
 
   // Records the sequence when the verdict is kApply; a new incarnation fences the old whatever the
-  // verdict. REQUIRES: rank < ranks, sequence > 0.
+  // verdict.
+  // REQUIRES: rank < ranks, sequence > 0.
   Verdict Admit(uint32_t rank, uint64_t incarnation, uint64_t sequence) {
     Rank& r = ranks_[rank];
     if (incarnation < r.incarnation) return Verdict::kStaleIncarnation;
@@ -37,6 +42,12 @@ class DeliveryGate {
     if (incarnation <= r.incarnation) return;
     r.incarnation = incarnation;
     if (!by_step_) r.last = 0;
+  }
+
+  // Marks every rank's frames up to `step` as delivered.
+  // REQUIRES: by_step, no frame yet.
+  void StartAt(uint64_t step) {
+    for (Rank& r : ranks_) r.last = step;
   }
 
   uint64_t last(uint32_t rank) const { return ranks_[rank].last; }

@@ -1,12 +1,15 @@
 // A block of a dense table: weights and structure-of-arrays optimizer state.
 //
-// Weights are lent to answers, not copied: an update that meets a lent array goes on with a copy.
+// Answers borrow the weights and cuts borrow both, so neither copies them. An update that finds an
+// array lent continues on a copy of it.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/shard.h"
 
 namespace sluice {
@@ -18,9 +21,9 @@ class DenseShard : public Shard {
       : Shard(std::move(table), index, policy),
         elements_(table_->ShardElements(index)),
         first_(index * table_->block_elements()),
-        weights_(std::make_shared<Weights>(elements_)) {
+        weights_(std::make_shared<Array>(elements_)),
+        state_(std::make_shared<Array>(elements_ * table_->state_floats())) {
     const UpdateRule& rule = *table_->columns()[0].rule;
-    state_.resize(rule.state_floats() * elements_);
     table_->InitialElements(first_, elements_, weights_->values.data());
     float* arrays[UpdateRule::kMaxState];
     StateArrays(arrays);
@@ -51,30 +54,65 @@ class DenseShard : public Shard {
 
   Slice Lend() override {
     if (table_->wire_bytes() != sizeof(float)) return Slice();
-    std::shared_ptr<const float> lent = LendWeights();
+    std::shared_ptr<const float> lent;
+    {
+      MutexLock lock(&mutex_);
+      lent = LendArray(weights_, nullptr);
+    }
     const float* const values = lent.get();
     return Slice(values, elements_ * sizeof(float), std::move(lent));
   }
 
-  std::unique_ptr<ShardCut> BeginCut() override {
-    return CutOfElements(*table_, index_, LendWeights());
+  void LoadElements(uint64_t first, const float* values, size_t n) override {
+    RestoreElements(0, first, values, n);
   }
 
-  void LoadElements(uint64_t first, const float* values, size_t n) override {
+  void RestoreElements(uint32_t array, uint64_t first, const float* values, size_t n) override {
     MutexLock lock(&mutex_);
     const uint64_t begin = std::max(first_, first);
     const uint64_t end = std::min(first_ + elements_, first + n);
     if (begin >= end) return;
-    std::copy_n(values + (begin - first), end - begin, OwnWeights() + (begin - first_));
+    float* const to = array == 0 ? Own(&weights_) : Own(&state_) + (array - 1) * elements_;
+    std::copy_n(values + (begin - first), end - begin, to + (begin - first_));
+  }
+
+  void RestorePosition(const ShardFacts& facts) override {
+    Shard::RestorePosition(facts);
+    MutexLock lock(&mutex_);
+    count_ = facts.count();
   }
 
   uint64_t rows() override { return elements_; }
   uint64_t bytes() override {
-    return 4 * elements_ * (1 + table_->columns()[0].rule->state_floats());
+    return 4 * elements_ * (1 + table_->state_floats());
   }
   uint64_t reserved_bytes() override { return bytes(); }
 
  protected:
+  // Charge the budget now for the copies that updates will make, so that no update can fail.
+  std::unique_ptr<ShardCut> MakeCut(CutState state, const CutOptions& options) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (state.facts.has_value()) state.facts->set_count(count_);
+    const uint64_t bytes = 4 * elements_ * (1 + state.state_floats);
+    std::shared_ptr<void> paid;
+    if (options.budget != nullptr) {
+      if (!options.budget->Take(bytes)) {
+        return FailedCut(absl::ResourceExhaustedError(
+            absl::StrCat("no memory for a copy of ", Name(), " (", bytes,
+                         " bytes), which updates need while it is saved; use more pservers, or "
+                         "machines with more memory")));
+      }
+      paid = std::shared_ptr<void>(options.budget.get(), [budget = options.budget, bytes](void*) {
+        budget->Give(bytes);
+      });
+    }
+    std::vector<std::shared_ptr<const float>> arrays = {LendArray(weights_, paid)};
+    for (uint32_t k = 0; k < state.state_floats; ++k) {
+      arrays.push_back(LendArray(state_, paid, k * elements_));
+    }
+    return CutOfElements(*table_, index_, std::move(arrays), std::move(state));
+  }
+
   void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (part->rows == 0 || weight == 0) return;
     if (part->in_message) {
@@ -89,7 +127,7 @@ class DenseShard : public Shard {
     if (!(total > 0)) return;
     std::vector<WeightedGradient> gradients;
     for (const Pending* p : parts) gradients.push_back({p->part.values.data(), p->weight});
-    // In place of the first one: a step needs no memory but its buffered parts.
+    // The mean overwrites the first gradient, so a step needs no memory beyond its buffered parts.
     float* mean = parts[0]->part.values.data();
     WeightedMean(gradients, elements_, total, mean);
     Update(mean);
@@ -110,59 +148,61 @@ class DenseShard : public Shard {
   }
 
   void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    float* const weights = OwnWeights();
+    float* const weights = Own(&weights_);
     for (size_t i = 0; i < part.values.size(); ++i) {
       weights[i] = AddScaledDelta(weights[i], part.values[i], policy_.merge_scale);
     }
   }
 
  private:
-  struct Weights {
-    explicit Weights(size_t n) : values(n) {}
-    explicit Weights(const std::vector<float>& of) : values(of) {}
+  struct Array {
+    explicit Array(size_t n) : values(n) {}
+    explicit Array(const std::vector<float>& of) : values(of) {}
     std::vector<float> values;
     std::atomic<int> borrowers{0};
   };
 
-  // The weights as they are now; an update goes on with a copy while they are lent.
-  std::shared_ptr<const float> LendWeights() {
-    MutexLock lock(&mutex_);
-    weights_->borrowers.fetch_add(1, std::memory_order_relaxed);  // seen by OwnWeights: mutex_
-    return std::shared_ptr<const float>(weights_->values.data(), [lent = weights_](const float*) {
-      lent->borrowers.fetch_sub(1, std::memory_order_release);
-    });
+  // Lends the values from `begin` on. They stay as they are now: updates continue on a copy while
+  // they are lent. `paid` lives as long as the loan.
+  static std::shared_ptr<const float> LendArray(const std::shared_ptr<Array>& array,
+                                                std::shared_ptr<void> paid, size_t begin = 0) {
+    array->borrowers.fetch_add(1, std::memory_order_relaxed);  // seen by Own: mutex_
+    return std::shared_ptr<const float>(
+        array->values.data() + begin, [lent = array, paid = std::move(paid)](const float*) {
+          lent->borrowers.fetch_sub(1, std::memory_order_release);
+        });
   }
 
-  // The weights, to be changed. New borrowers come only under mutex_: their number can only fall,
-  // and what the last of them read comes before what is written now (acquire).
-  float* OwnWeights() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (weights_->borrowers.load(std::memory_order_acquire) > 0) {
-      weights_ = std::make_shared<Weights>(weights_->values);
+  // Returns the array for writing, after replacing it by a copy if it is lent. New borrowers come
+  // only under mutex_, so their number can only fall here. Acquire: the last borrower's reads
+  // happen before the new writes.
+  float* Own(std::shared_ptr<Array>* array) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if ((*array)->borrowers.load(std::memory_order_acquire) > 0) {
+      *array = std::make_shared<Array>((*array)->values);
     }
-    return weights_->values.data();
+    return (*array)->values.data();
   }
 
   void StateArrays(float** arrays) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (int k = 0; k < table_->columns()[0].rule->state_floats(); ++k) {
-      arrays[k] = state_.data() + k * elements_;
-    }
+    float* const state = Own(&state_);
+    for (uint32_t k = 0; k < table_->state_floats(); ++k) arrays[k] = state + k * elements_;
   }
 
   void Update(const float* gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     float* arrays[UpdateRule::kMaxState];
     StateArrays(arrays);
-    // A row longer than a block has no row norm to clip: the table's layout refuses it.
+    // TableLayout refuses clip_row_norm for rows longer than a block.
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
-    table_->columns()[0].rule->Apply(OwnWeights(), arrays, gradient, elements_, row, Rates()[0],
+    table_->columns()[0].rule->Apply(Own(&weights_), arrays, gradient, elements_, row, Rates()[0],
                                      ++count_);
   }
 
-  // The same from the slices that were received.
+  // Updates as above, with the gradient in the received slices.
   void UpdateFromMessage(PushPart* part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const UpdateRule& rule = *table_->columns()[0].rule;
     const size_t row = std::min<uint64_t>(table_->row_elements(), elements_);
     const bool whole_rows = rule.clip_row_norm() > 0;
-    float* const weights = OwnWeights();
+    float* const weights = Own(&weights_);
     float* arrays[UpdateRule::kMaxState];
     StateArrays(arrays);
     const float rate = Rates()[0];
@@ -176,9 +216,9 @@ class DenseShard : public Shard {
     }
   }
 
-  // The next n values from element `at` on, all finite (Decode looked); whole rows of `row` values
-  // unless it is 0. Where they lie in the message when no row has to be whole and they came as
-  // float32, else copied, piece by piece through the first cache.
+  // Returns the next values from element `at` on; *n is how many. With `row` > 0 they are whole
+  // rows. Float32 values are used where the message holds them unless rows must be whole. Others
+  // are copied in pieces that fit in the first-level cache. Decode has checked that all are finite.
   const UnalignedFloat* NextGradient(size_t row, size_t at, PushPart* part, size_t* n) const {
     constexpr size_t kPiece = 4096;  // elements
     const size_t left = elements_ - at;
@@ -196,9 +236,9 @@ class DenseShard : public Shard {
 
   const uint64_t elements_;
   const uint64_t first_;  // index of the block's first element in the tensor
-  std::shared_ptr<Weights> weights_ ABSL_GUARDED_BY(mutex_);  // [elements]
-  std::vector<float> state_ ABSL_GUARDED_BY(mutex_);          // [state_floats][elements]
-  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;                // updates of the block
+  std::shared_ptr<Array> weights_ ABSL_GUARDED_BY(mutex_);  // [elements]
+  std::shared_ptr<Array> state_ ABSL_GUARDED_BY(mutex_);    // [state_floats][elements]
+  uint64_t count_ ABSL_GUARDED_BY(mutex_) = 0;              // updates of the block
   DenseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> mean_ ABSL_GUARDED_BY(mutex_);
 };

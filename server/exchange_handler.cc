@@ -34,7 +34,7 @@ void ExchangeHandler::OnMessage(Message message) {
   try {
     TakeMessage(std::move(message));
   } catch (const std::bad_alloc&) {
-    // The worker opens a new stream and sends again what was not answered.
+    // The worker opens a new stream and resends its unanswered requests.
     RefuseAndClose(absl::ResourceExhaustedError(
                        "no memory for a message at this pserver; use more pservers or a machine "
                        "with more memory"),
@@ -64,11 +64,11 @@ absl::Status ExchangeHandler::HandleFrame(DecodedFrame frame) {
     request_id_ = header.request_id();
     reply_ = std::make_unique<ReplyWriter>(stream_, request_id_);
   } else if (header.request_id() != request_id_) {
-    return absl::InvalidArgumentError(absl::StrCat("a message of request ", header.request_id(),
-                                                   " between those of request ", request_id_));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "request ", header.request_id(), " begins before request ", request_id_, " is complete"));
   }
   in_request_ = !last;
-  // A request refused at an earlier message: the rest of it is passed over.
+  // The request was refused at an earlier message, so its remaining messages are skipped.
   if (reply_ == nullptr) return absl::OkStatus();
   std::shared_ptr<JobTables> job = job_.lock();
   const absl::Status status =

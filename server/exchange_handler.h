@@ -1,7 +1,8 @@
-// One stream of a worker at a pserver: decodes its messages, puts requests together, refuses what
-// is wrong.
+// Decodes the messages of one worker's stream, assembles them into requests, and refuses invalid
+// ones.
 //
-// Thread safety: OnMessage and OnClosed come one at a time (transport.h).
+// Thread safety: one thread. The transport calls OnMessage and OnClosed one at a time
+// (transport.h).
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 namespace sluice {
 
-// What went over the data plane of this process. Relaxed: only sums are read.
+// Counts the traffic of the process's data plane. Relaxed: only sums are read.
 struct DataPlaneCounters {
   std::atomic<uint64_t> streams{0};
   std::atomic<uint64_t> messages_in{0};
@@ -24,10 +25,10 @@ struct DataPlaneCounters {
 
 class ExchangeHandler : public StreamHandler {
  public:
-  // Null when the job is not open here.
+  // Returns null when the job is not open here.
   using FindJob = std::function<std::shared_ptr<JobTables>(const std::string& job_id)>;
 
-  // `counters` and what `find_job` uses outlive the handler.
+  // `counters` and everything that `find_job` uses must outlive the handler.
   ExchangeHandler(std::shared_ptr<Stream> stream, FindJob find_job, DataPlaneCounters* counters);
   ~ExchangeHandler() override;
 
@@ -36,7 +37,7 @@ class ExchangeHandler : public StreamHandler {
 
  private:
   void TakeMessage(Message message);
-  // A non-OK status closes the stream: the peer does not speak the protocol, or not to this job.
+  // A non-OK status closes the stream: the peer breaks the protocol, or its job is not open here.
   absl::Status HandleFrame(DecodedFrame frame);
   absl::Status HandleHello(const FrameHeader& header);
   void RefuseAndClose(const absl::Status& status, uint64_t request_id);

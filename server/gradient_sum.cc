@@ -6,7 +6,7 @@
 
 namespace sluice {
 namespace {
-constexpr size_t kTile = 1024;  // elements of a block whose sums stay in the first cache
+constexpr size_t kTile = 1024;  // elements whose sums fit in the first-level cache
 constexpr size_t kFirstSlots = 64;
 }  // namespace
 
@@ -14,6 +14,8 @@ void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t n, doub
                   float* mean) {
   const Kernels& kernels = BestKernels();
   double sum[kTile];
+  // Tiles keep the sums in cache. Within a tile the gradients are added in the given order, because
+  // another order would round differently.
   for (size_t at = 0; at < n; at += kTile) {
     const size_t count = std::min(kTile, n - at);
     std::fill_n(sum, count, 0.0);
@@ -71,6 +73,7 @@ void SparseGradientSum::Add(const uint64_t* keys, size_t n, const float* gradien
 }
 
 void SparseGradientSum::Mean(size_t i, double total, float* gradient) const {
+  // A total of 0 means that all weights are 0: 0 / 1 gives zeros, where 0 / 0 would give NaN.
   kernels_.divide(total > 0 ? total : 1.0, dim_, &sums_[i * dim_], gradient);
 }
 
@@ -81,6 +84,8 @@ void SparseGradientSum::Clear() {
 
 void SparseGradientMean::Add(const uint64_t* keys, size_t n, const float* gradients,
                              double weight) {
+  // The addends of a key form a chain in the order of the calls. Mean therefore adds in the same
+  // order as SparseGradientSum and gives the same bits.
   const auto part = static_cast<uint32_t>(weights_.size());
   weights_.push_back(weight);
   for (size_t i = 0; i < n; ++i) {

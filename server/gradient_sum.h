@@ -1,11 +1,11 @@
-// Weighted means of gradients, summed in double in the order given and rounded once:
+// Computes weighted means of gradients, summed in double in the given order and rounded once:
 // g = sum_w n_w g_w / sum_w n_w.
 //
-// Memory: kept from step to step. The sums of sync mode (WeightedMean, SparseGradientMean) read the
-// gradients where they were buffered and hold none of their own: a step in sync mode takes (workers
-// x one step) of gradients and, for sparse rows, an index of about 40 bytes each.
+// Memory: buffers are kept from step to step. In sync mode WeightedMean and SparseGradientMean read
+// the buffered gradients in place. A sync step thus holds one step of gradients per worker, and an
+// index of about 40 bytes per sparse row.
 //
-// Thread safety: none; the owner locks.
+// Thread safety: guarded by the owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ struct WeightedGradient {
   double weight;
 };
 
-// mean [n] = sum of weight x values [n] / total. `mean` may be one of the gradients.
+// Writes mean [n] = sum of weight x values [n] / total. `mean` may be one of the gradients.
 void WeightedMean(const std::vector<WeightedGradient>& gradients, size_t n, double total,
                   float* mean);
 
-// Of one dense block, one gradient after the other.
+// Sums the gradients of one dense block, one at a time.
 class DenseGradientSum {
  public:
   // Adds weight x gradient [n]; n is the same in every call.
   void Add(const float* gradient, size_t n, double weight);
   bool empty() const { return sums_.empty(); }
-  // [n], divided by `total`.
+  // Writes the sum divided by `total` to gradient [n].
   void Mean(double total, float* gradient) const;
   void Clear() { sums_.clear(); }
 
@@ -41,7 +41,7 @@ class DenseGradientSum {
 // Numbers keys in the order in which they come.
 class KeyNumbers {
  public:
-  // The number of `key`; keys().size() before the call when it is new.
+  // Returns the number of `key`. A new key gets the next number.
   uint32_t Of(uint64_t key);
   const std::vector<uint64_t>& keys() const { return keys_; }
   void Clear();
@@ -53,16 +53,16 @@ class KeyNumbers {
   std::vector<uint32_t> slots_;  // number + 1, 0: empty; a power of two, at most half full
 };
 
-// Of the rows of one shard, one frame after the other. A key belongs to the sum once it was added,
-// with whatever gradient or weight.
+// Sums the gradients of the rows of one shard, frame by frame. A key that was added stays in the
+// sum, whatever its gradient or weight.
 class SparseGradientSum {
  public:
   explicit SparseGradientSum(uint32_t dim) : dim_(dim) {}
   // gradients [n][dim]
   void Add(const uint64_t* keys, size_t n, const float* gradients, double weight);
-  // In the order of their first addition.
+  // The keys in the order of their first addition.
   const std::vector<uint64_t>& keys() const { return numbers_.keys(); }
-  // gradient [dim] of keys()[i], divided by `total`; zeros when it is 0.
+  // Writes the sum for keys()[i] divided by `total` to gradient [dim]; zeros when `total` is 0.
   void Mean(size_t i, double total, float* gradient) const;
   void Clear();
 
@@ -73,7 +73,7 @@ class SparseGradientSum {
   std::vector<double> sums_;  // [keys().size()][dim]
 };
 
-// The same with the same results, of gradients that stay where they are until Clear.
+// Gives the same results without copying the gradients, which must stay unchanged until Clear.
 class SparseGradientMean {
  public:
   explicit SparseGradientMean(uint32_t dim) : dim_(dim), sum_(dim) {}
@@ -96,7 +96,7 @@ class SparseGradientMean {
   const uint32_t dim_;
   const Kernels& kernels_ = BestKernels();
   KeyNumbers numbers_;
-  std::vector<double> weights_;  // of each Add
+  std::vector<double> weights_;  // by call of Add
   std::vector<Addend> addends_;
   std::vector<Chain> chains_;  // [keys().size()]
   std::vector<double> sum_;    // [dim]

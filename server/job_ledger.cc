@@ -19,23 +19,27 @@ absl::Status Fenced(const Caller& caller, uint64_t incarnation) {
 
 }  // namespace
 
-JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, Clock* clock)
+JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, Clock* clock,
+                     uint64_t closed)
     : job_id_(std::move(job_id)),
       mode_(policy.mode),
       clock_(clock),
       view_(std::move(view)),
       frames_(policy.worker_num, policy.mode == Mode::kSync),
       staleness_(policy.worker_num, policy.max_staleness),
-      barrier_(view_->active_ranks),
+      barrier_(view_->active_ranks, closed),
       epochs_ended_(policy.worker_num),
-      parked_(kMaxParkedPerWorker * policy.worker_num) {}
+      parked_(kMaxParkedPerWorker * policy.worker_num) {
+  if (mode_ == Mode::kSync) frames_.StartAt(closed);
+}
 
 absl::StatusOr<JobLedger::View> JobLedger::Hello(const Caller& caller) {
   MutexLock lock(&mutex_);
   const std::vector<bool>& active = view_->active_ranks;
   if (caller.rank >= active.size() || !active[caller.rank]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank ", caller.rank, " in job ", job_id_, " of ", active.size(), " workers"));
+    return absl::InvalidArgumentError(absl::StrCat("job ", job_id_, " has no active rank ",
+                                                   caller.rank, " among its ", active.size(),
+                                                   " workers"));
   }
   const uint64_t known = frames_.incarnation(caller.rank);
   if (caller.incarnation < known) return Fenced(caller, known);
@@ -54,8 +58,8 @@ absl::StatusOr<JobLedger::View> JobLedger::Admit(const Caller& caller, uint64_t 
   if (caller.incarnation < known) return Fenced(caller, known);
   if (generation != view_->generation) {
     return absl::FailedPreconditionError(
-        absl::StrCat("request of generation ", generation, ", job ", job_id_, " is at generation ",
-                     view_->generation, "; fetch the route and send it again"));
+        absl::StrCat("the request has generation ", generation, ", but job ", job_id_,
+                     " has generation ", view_->generation, "; fetch the route and send it again"));
   }
   return view_;
 }
@@ -65,13 +69,13 @@ JobLedger::Outcome JobLedger::Complete(Request* request) {
   const uint32_t rank = request->caller.rank;
   Outcome outcome;
   MutexLock lock(&mutex_);
-  // First, while nothing has changed: without memory the request fails here as a whole.
+  // Allocate before anything changes: a request without memory then fails as a whole.
   if (header.has_pull()) parked_.MakeRoom();
   bool changed = request->counts && CountFrame(request->caller, header.push());
   if (header.has_commit()) {
     outcome.status = request->commit;
     if (outcome.status.ok()) {
-      outcome.status = CommitStep(rank, header.commit().sequence(), &outcome.close_step);
+      outcome.status = CommitStep(rank, header.commit(), &outcome);
     }
   }
   if (outcome.status.ok() && header.has_end_epoch()) {
@@ -87,7 +91,11 @@ JobLedger::Outcome JobLedger::Complete(Request* request) {
 JobLedger::Outcome JobLedger::Settle(Request* request, const Outcome& done) {
   Outcome outcome;
   MutexLock lock(&mutex_);
-  if (done.close_step) barrier_.Closed();
+  if (done.close_step) {
+    barrier_.Closed();
+    cut_ = done.checkpoint;
+    wanted_cut_ = 0;
+  }
   if (request->frame.header.has_pull()) parked_.MakeRoom();
   outcome.ready = TakeReadyLocked();
   AnswerOrPark(request, &outcome);
@@ -100,7 +108,7 @@ bool JobLedger::CountFrame(const Caller& caller, const Push& push) {
     return false;
   }
   staleness_.Activate(caller.rank);
-  // In sync nothing is stale: every gradient is of the last step's values.
+  // In sync nothing is stale: every gradient comes from the last step's values.
   staleness_.Applied(caller.rank,
                      mode_ == Mode::kSync ? staleness_.others(caller.rank) : push.pulled_others());
   // The rank pushed again after announcing the end of its epoch: the announcement is withdrawn.
@@ -108,14 +116,19 @@ bool JobLedger::CountFrame(const Caller& caller, const Push& push) {
   return true;
 }
 
-absl::Status JobLedger::CommitStep(uint32_t rank, uint64_t step, bool* close) {
+absl::Status JobLedger::CommitStep(uint32_t rank, const Commit& commit, Outcome* done) {
+  const uint64_t step = commit.sequence();
+  // Record the checkpoint before the step closes, because the last commit may be another rank's. A
+  // resent commit names the same checkpoint.
+  if (step == barrier_.closed() + 1) wanted_cut_ = std::max(wanted_cut_, commit.checkpoint());
   const StepBarrier::Outcome outcome = barrier_.Commit(rank, step, clock_->Now());
   if (outcome == StepBarrier::Outcome::kAhead) {
     return absl::InvalidArgumentError(absl::StrCat("commit ", step, " of rank ", rank,
                                                    ", but step ", barrier_.closed() + 1,
-                                                   " is open; read its result first"));
+                                                   " is open; pull its result first"));
   }
-  *close = outcome == StepBarrier::Outcome::kClose;
+  done->close_step = outcome == StepBarrier::Outcome::kClose;
+  if (done->close_step) done->checkpoint = wanted_cut_;
   return absl::OkStatus();
 }
 
@@ -127,7 +140,7 @@ bool JobLedger::EndEpoch(uint32_t rank, uint32_t epoch) {
     if (view_->active_ranks[r]) all = std::min(all, epochs_ended_[r]);
   }
   epochs_flushed_ = std::max(all, epochs_flushed_);
-  // A rank that took over a dead one's task after the flush of the others needs a flush as well.
+  // A rank that took over a dead rank's task after the others were flushed needs a flush as well.
   return all >= epoch + 1;
 }
 
@@ -150,8 +163,9 @@ void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
     const uint64_t step = staleness_.StepOf(rank, pull.for_push(), frames_.last(rank));
     if (!Ready(rank, pull, step)) {
       if (parked_.full()) {
-        outcome->status = absl::ResourceExhaustedError(absl::StrCat(
-            "job ", job_id_, " has ", parked_.size(), " waiting pulls; wait for answers"));
+        outcome->status = absl::ResourceExhaustedError(
+            absl::StrCat("job ", job_id_, " has ", parked_.size(),
+                         " waiting pulls, which is the limit; wait for answers"));
         return;
       }
       parked_.Park({request->caller, std::move(*request->frame.header.mutable_pull()),
@@ -170,7 +184,7 @@ bool JobLedger::Ready(uint32_t rank, const Pull& pull, uint64_t step) const {
 }
 
 ReplyStamp JobLedger::StampFor(uint32_t rank) const {
-  return {view_->generation, mode_ == Mode::kSync ? 0 : staleness_.others(rank)};
+  return {view_->generation, mode_ == Mode::kSync ? 0 : staleness_.others(rank), cut_};
 }
 
 std::vector<ParkedPull> JobLedger::TakeReady() {

@@ -1,13 +1,12 @@
-// The books of one job: who may speak, which frames count, which steps and epochs have ended, and
-// which pulls wait.
+// Keeps the state of one job that is not in its shards: fencing, counted frames, commits, ends of
+// epochs, and parked pulls.
 //
-// Admit comes before anything of a message is applied, Complete after all of the request is; each
-// takes the lock once. What happens on the shards in between is not the ledger's: it locks no shard
-// and sends nothing.
+// Call Admit before anything of a message is applied, and Complete after the whole request is. Each
+// takes the lock once. The ledger never touches a shard and sends nothing.
 //
 // Thread safety: safe from any thread.
 //
-// Memory: at most kMaxParkedPerWorker pulls for each worker wait.
+// Memory: at most kMaxParkedPerWorker parked pulls per worker.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +37,7 @@ class JobLedger {
   // A request whose parts have all been applied.
   struct Request {
     Caller caller;
-    DecodedFrame frame;   // its last message; the payload stands at the keys of the pull
+    DecodedFrame frame;   // its last message; the payload is at the keys of the pull
     View view;            // as admitted
     bool counts = false;  // the frame of its push is complete, in order and valid
     absl::Status commit;  // whether every shard holds the push that it commits
@@ -46,61 +45,65 @@ class JobLedger {
   };
 
   struct Outcome {
-    // Not OK: the request is refused. What it counted stays counted.
+    // Not OK: the request is refused. Its frame stays counted.
     absl::Status status;
-    // Work for every shard: when either is set, nothing else is decided yet. Do it, then call
+    // Work for every shard. When either is set, nothing else is decided yet: do the work, then call
     // Settle.
     bool close_step = false, flush = false;
+    uint64_t checkpoint = 0;  // with close_step: its cut begins right after; 0: none
     bool parked = false;  // the pull waits, and its reply was taken
     ReplyStamp stamp;     // for the answer, when neither refused nor parked
-    // Parked pulls that became ready: to be answered, whatever becomes of the request.
+    // Parked pulls that became ready. Answer them even if the request is refused.
     std::vector<ParkedPull> ready;
   };
 
-  // `clock` outlives the ledger.
-  JobLedger(std::string job_id, const UpdatePolicy& policy, View view, Clock* clock);
+  // `clock` outlives the ledger. In sync mode, steps up to `closed` are done.
+  JobLedger(std::string job_id, const UpdatePolicy& policy, View view, Clock* clock,
+            uint64_t closed = 0);
 
   // Returns the view whose shards must fence the earlier lives of the rank before TakeReady; null
-  // when this life was known. INVALID_ARGUMENT: no such rank. ABORTED: a later life has spoken.
+  // when this life is already known. INVALID_ARGUMENT: no such rank. ABORTED: a later life has
+  // spoken.
   absl::StatusOr<View> Hello(const Caller& caller);
 
-  // The job's view, for a message of this generation. NOT_FOUND: the job is closed. ABORTED: the
-  // sender is fenced. FAILED_PRECONDITION: the job has another generation.
+  // Returns the job's view, for a message of this generation. NOT_FOUND: the job is closed.
+  // ABORTED: the sender is fenced. FAILED_PRECONDITION: the job has another generation.
   absl::StatusOr<View> Admit(const Caller& caller, uint64_t generation);
 
-  // In this order: counts the frame, records the commit and the end of the epoch, takes the parked
-  // pulls that this made ready, and parks the request's own pull or stamps its answer. Values must
-  // be read after this: staleness is then never counted too small. INVALID_ARGUMENT: the commit or
-  // the pull is of a step that is not open. NOT_FOUND: the job was closed. RESOURCE_EXHAUSTED: too
+  // Counts the frame, then records the commit and the end of the epoch. Then takes the parked pulls
+  // that this made ready, and parks the request's own pull or stamps its answer. Read values only
+  // after this call, so that staleness is never counted too small. INVALID_ARGUMENT: the commit or
+  // the pull names a step that is not open. NOT_FOUND: the job was closed. RESOURCE_EXHAUSTED: too
   // many pulls wait.
   Outcome Complete(Request* request);
-  // The rest of Complete, after the shards did what `done` asked for.
+  // Does the rest of Complete, once the shards have done the work in `done`.
   Outcome Settle(Request* request, const Outcome& done);
 
-  // Parked pulls that are ready now.
+  // Removes and returns the parked pulls that are ready now.
   std::vector<ParkedPull> TakeReady();
-  // Forgets the parked pulls of a stream that nobody reads any more.
+  // Drops the parked pulls of a stream that has closed.
   void ForgetStream(uint64_t stream);
-  // Admits nothing from now on. Returns the parked pulls, to be refused.
+  // Admits nothing from now on. Returns the parked pulls, which the caller must refuse.
   std::vector<ParkedPull> Close();
 
   View view();
-  // Keeps the view with the higher generation. REQUIRES: the same active ranks, since barrier and
-  // staleness clock cannot let ranks join or leave yet.
+  // Keeps the view with the higher generation.
+  // REQUIRES: the same active ranks, since barrier and staleness clock cannot let ranks join or
+  // leave yet.
   void SetView(View view);
-  // The job must end with this error; the first one is kept.
+  // Reports that the job must end with this error. The first error is kept.
   void Fail(const std::string& error);
-  // Fills what the ledger knows: generation, error, frames, staleness or the slowest rank, and what
-  // the job waits for.
+  // Fills in the ledger's part of the report: generation, error, frames, staleness or the slowest
+  // rank, and what the job waits for.
   void FillReport(HostedJob* report);
   size_t parked();
 
  private:
-  // True when parked pulls may have become ready.
+  // Returns true when parked pulls may have become ready.
   bool CountFrame(const Caller& caller, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CommitStep(uint32_t rank, uint64_t step, bool* close)
+  absl::Status CommitStep(uint32_t rank, const Commit& commit, Outcome* outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True when every active rank has ended the epoch.
+  // Returns true when every active rank has ended the epoch.
   bool EndEpoch(uint32_t rank, uint32_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<ParkedPull> TakeReadyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerOrPark(Request* request, Outcome* outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -120,6 +123,8 @@ class JobLedger {
   DeliveryGate frames_ ABSL_GUARDED_BY(mutex_);  // whole frames, for fencing and counting
   StalenessClock staleness_ ABSL_GUARDED_BY(mutex_);
   StepBarrier barrier_ ABSL_GUARDED_BY(mutex_);                 // sync
+  uint64_t wanted_cut_ ABSL_GUARDED_BY(mutex_) = 0;             // after the open step; 0: none
+  uint64_t cut_ ABSL_GUARDED_BY(mutex_) = 0;                    // after the last closed step
   std::vector<uint32_t> epochs_ended_ ABSL_GUARDED_BY(mutex_);  // by rank
   uint32_t epochs_flushed_ ABSL_GUARDED_BY(mutex_) = 0;
   ParkedPulls parked_ ABSL_GUARDED_BY(mutex_);

@@ -28,7 +28,7 @@ UpdatePolicy PolicyOf(const JobSpec& spec) {
 }
 
 // The tables of the job, and the seed of their initial values. A job that only evaluates a model
-// takes both from the model: a key that was never trained then has the same values in training,
+// takes both from the model. A key that was never trained then has the same values in training,
 // evaluation and prediction.
 struct InitialTables {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
@@ -93,7 +93,22 @@ absl::Status InitialModelError(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("initial_model: ", status.message()));
 }
 
+absl::Status ResumeError(const JobSpec& spec, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat("cannot resume from checkpoint ", spec.restore().directory(),
+                                   ": ", status.message()));
+}
+
 }  // namespace
+
+bool HasTablesToLoad(const JobSpec& spec) {
+  return spec.has_restore() || !spec.config().initial_model().empty();
+}
+
+std::string SourceOfTables(const JobSpec& spec) {
+  return spec.has_restore() ? absl::StrCat("checkpoint ", spec.restore().directory())
+                            : absl::StrCat("initial_model ", spec.config().initial_model());
+}
 
 absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& address,
                                   const JobResources& resources, LoadProgress* progress) {
@@ -109,16 +124,21 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   SLUICE_RETURN_IF_ERROR(CheckMemory(job.layouts, spec.route(), OwnerIndex(spec.route(), address),
                                      resources.available_memory()));
   job.view = FirstView(job.layouts, job.policy, spec.route(), address);
-  if (spec.config().initial_model().empty()) return job;
+  if (!HasTablesToLoad(spec)) return job;
   ModelLoader::Options options;
   options.directory = spec.config().initial_model();
+  if (spec.has_restore()) {
+    options.directory = spec.restore().directory();
+    options.state = true;
+    if (job.policy.mode == Mode::kSync) options.step = job.closed = spec.restore().step();
+  }
   options.threads = LoadThreads(resources);
   options.env = resources.env;
   options.available_memory = resources.available_memory;
   options.progress = progress;
   const absl::Status loaded =
       ModelLoader(std::move(options), job.layouts, &job.view->shards).Load();
-  if (!loaded.ok()) return InitialModelError(loaded);
+  if (!loaded.ok()) return spec.has_restore() ? ResumeError(spec, loaded) : InitialModelError(loaded);
   return job;
 }
 

@@ -1,7 +1,7 @@
 // Opens a job on this pserver: checks its route and the memory, makes its shards, and fills them
-// from its initial model.
+// from its initial model, or from the checkpoint that it resumes from.
 //
-// Thread safety: free functions; safe from any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +19,41 @@
 
 namespace sluice {
 
+class CutWriter;
 class LoadProgress;
 
-// The parts of this process that each of its jobs uses. Clock, env and available_memory must be
-// set.
+// Resources of the process that its jobs share. Clock, env and available_memory must be set.
 struct JobResources {
   Clock* clock = nullptr;  // outlives the jobs
   Env* env = nullptr;      // reads and writes saved models; outlives the jobs
   // Bytes that this process can still get. A job whose dense shards, or whose rows of a saved
   // model, need more is not opened.
   std::function<uint64_t()> available_memory;
-  // Limit of one message, in bytes: a longer part of an answer could not be sent.
+  // Limit of one message in bytes. An answer with a longer part could not be sent.
   uint64_t max_message_bytes = uint64_t{64} << 20;
   // Threads that fill a job's tables from a saved model. 0: one for each processor, at most 4.
   uint32_t load_threads = 0;
+  // Writes checkpoints; outlives the jobs. Null: each job has its own.
+  CutWriter* cut_writer = nullptr;
+  // Called on any thread when the report on a checkpoint changes; may be null.
+  std::function<void()> on_cut_changed;
 };
 
 struct OpenedJob {
   TableLayouts layouts;
   UpdatePolicy policy;
   std::shared_ptr<const JobView> view;
+  uint64_t closed = 0;  // sync: steps already in the shards
 };
 
-// `progress` follows the load of the initial model and can cancel it. INVALID_ARGUMENT, DATA_LOSS
-// and NOT_FOUND say what is wrong with the spec or the model. RESOURCE_EXHAUSTED: the tables do not
-// fit in memory. CANCELLED: progress->Cancel() was called.
+// Returns true if the job reads its tables from files before it is open.
+bool HasTablesToLoad(const JobSpec& spec);
+// Returns the source of the tables in words, such as "initial_model DIR".
+std::string SourceOfTables(const JobSpec& spec);
+
+// `progress` follows the load of the initial model or checkpoint, and can cancel it.
+// INVALID_ARGUMENT, DATA_LOSS and NOT_FOUND say what is wrong with the spec or the model.
+// RESOURCE_EXHAUSTED: the tables do not fit in memory. CANCELLED: progress->Cancel() was called.
 absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& address,
                                   const JobResources& resources, LoadProgress* progress);
 

@@ -6,11 +6,12 @@
 //   4. CheckPushed (sync): every shard holds the push that it commits.
 //   5. JobLedger::Complete: one lock. The frame is counted, commit and end of epoch are recorded,
 //      and the pull is parked or stamped. Only then are values read.
-//   6. ChangeShards: when that ended a step or an epoch, every shard applies what it held back for
-//      it; JobLedger::Settle then does the rest of step 5.
+//   6. ChangeShards: when that ended a step or an epoch, every shard applies the gradients that
+//      waited for it. If the step asked for a checkpoint, its cut begins now. JobLedger::Settle
+//      then does the rest of step 5, so that no pull of the next step is answered before the cut.
 //   7. Answer: first the parked pulls that became ready, then the request itself, unless it waits.
-// The job's lock is taken once for each message (1) and once at the end of the request (5), and
-// once more by a request that ends a step or an epoch (6).
+// The job's lock is taken once for each message (1) and once at the end of the request (5). A
+// request that ends a step or an epoch takes it once more (6).
 #include "server/job_tables.h"
 
 #include <new>
@@ -59,7 +60,12 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       layouts_(std::move(opened.layouts)),
       check_(job_id_, layouts_, opened.policy.mode, resources.max_message_bytes),
       trace_(MakeTraceRecorder(spec)),
-      ledger_(job_id_, opened.policy, std::move(opened.view), resources.clock) {}
+      own_writer_(resources.cut_writer == nullptr ? std::make_unique<CutWriter>() : nullptr),
+      writer_(resources.cut_writer == nullptr ? own_writer_.get() : resources.cut_writer),
+      available_memory_(resources.available_memory),
+      ledger_(job_id_, opened.policy, std::move(opened.view), resources.clock, opened.closed),
+      cuts_({spec.config().checkpoint().dir(), instance_, writer_, env_, resources.clock,
+             available_memory_, resources.on_cut_changed}) {}
 
 absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
                                                            const std::string& address,
@@ -75,7 +81,7 @@ absl::Status JobTables::Hello(const Caller& caller) {
   SLUICE_ASSIGN_OR_RETURN(const JobLedger::View view, ledger_.Hello(caller));
   if (view == nullptr) return absl::OkStatus();
   view->ForEachShard([&](Shard* shard) { shard->Fence(caller.rank, caller.incarnation); });
-  // The rank's earlier life holds nobody up any more.
+  // No pull waits for the rank's earlier life any more.
   AnswerReady(ledger_.TakeReady());
   return absl::OkStatus();
 }
@@ -90,7 +96,8 @@ absl::Status JobTables::Handle(const Caller& caller, DecodedFrame frame, PushPar
     const std::string error =
         absl::StrCat("no memory for a request of rank ", caller.rank, " in job ", job_id_,
                      " on pserver ", address_, "; use more pservers or a machine with more memory");
-    // Some shards may have the change and others not, one perhaps in part: no retry can mend that.
+    // Some shards may have the change and others not, and one may have part of it. No retry can
+    // repair that, so the job fails.
     if (changes) ledger_.Fail(error);
     return absl::ResourceExhaustedError(error);
   }
@@ -146,6 +153,7 @@ void JobTables::ChangeShards(const JobLedger::Request& request, const JobLedger:
     SpanTimer span(trace_.get(), TraceBatch::CLOSE_STEP);
     span.set_step(step);
     view.ForEachShard([step](Shard* shard) { shard->CloseStep(step); });
+    if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
   }
   if (wanted.flush) view.ForEachShard([](Shard* shard) { shard->Flush(); });
 }
@@ -155,8 +163,8 @@ void JobTables::AnswerReady(std::vector<ParkedPull> ready) {
     try {
       Answer(p.caller, *p.view, p.pull, std::move(p.payload), p.stamp, p.reply.get());
     } catch (const std::bad_alloc&) {
-      // The pull is of another worker than the one that made it ready: refused here, or it would
-      // wait for ever.
+      // This pull may belong to another worker than the current request. Refuse it here, or it
+      // would never be answered.
       p.reply->Refuse(
           absl::ResourceExhaustedError(absl::StrCat("no memory for the answer to rank ",
                                                     p.caller.rank, " on pserver ", address_)),
@@ -167,11 +175,11 @@ void JobTables::AnswerReady(std::vector<ParkedPull> ready) {
 
 void JobTables::Answer(const Caller& caller, const JobView& view, const Pull& pull,
                        PayloadReader payload, const ReplyStamp& stamp, ReplyWriter* reply) {
-  // An answer without values only acknowledges.
+  // An answer without values is an acknowledgement and gets no span.
   SpanTimer span(pull.parts().table_size() > 0 ? trace_.get() : nullptr, TraceBatch::PULL);
   span.set_rank(caller.rank);
   span.set_bytes(ReadPullParts(view, layouts_, pull.parts(), std::move(payload), reply));
-  reply->Finish(stamp.generation, stamp.others);
+  reply->Finish(stamp.generation, stamp.others, stamp.checkpoint);
 }
 
 absl::Status JobTables::UpdateRoute(const Route& route) {
@@ -184,6 +192,7 @@ absl::Status JobTables::UpdateRoute(const Route& route) {
 void JobTables::Close() {
   const absl::Status status = absl::NotFoundError(absl::StrCat("job ", job_id_, " was closed"));
   for (ParkedPull& p : ledger_.Close()) p.reply->Refuse(status, 0);
+  cuts_.Cancel();
 }
 
 HostedJob JobTables::Report() {
@@ -215,6 +224,7 @@ HostedJob JobTables::Report() {
     }
   }
   ledger_.FillReport(&report);
+  cuts_.FillReport(&report);
   return report;
 }
 
@@ -222,13 +232,15 @@ absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& 
                                                              const std::string& save_id) {
   const SpanTimer span(trace_.get(), TraceBatch::SAVE_SHARDS);
   const JobLedger::View view = ledger_.view();
+  cuts_.AwaitEnd();
+  const CutOptions options{false, writer_->NewBudget(available_memory_())};
   std::vector<SavedFile> files;
   for (size_t t = 0; t < layouts_.size(); ++t) {
     for (const auto& shard : view->shards[t]) {
       if (shard == nullptr) continue;
       SLUICE_ASSIGN_OR_RETURN(SavedFile file,
                               WriteShardFile(directory, *layouts_[t], shard->index(),
-                                             shard->BeginCut().get(), env_, save_id));
+                                             shard->BeginCut(options).get(), env_, save_id));
       files.push_back(std::move(file));
     }
   }

@@ -1,13 +1,14 @@
 // One job on this pserver: takes its requests through the steps that job_tables.cc lists.
 //
-// Requests may be answered later, by whoever makes them ready (the last commit of a step, a slow
-// worker's push): the answer leaves through the request's ReplyWriter.
+// A request may be answered later, by the request that makes it ready: the last commit of a step,
+// or a slow worker's push. Its answer still leaves through its own ReplyWriter.
 //
-// Thread safety: safe from any thread. Shards and the ledger lock themselves; neither is locked
-// under the other, and nothing is sent under any lock.
+// Thread safety: safe from any thread. Shards and the ledger lock themselves, and neither is locked
+// under the other. Nothing is sent under any lock.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "common/daemon/trace_recorder.h"
 #include "proto/scheduler.pb.h"
+#include "server/cut_writer.h"
+#include "server/job_cuts.h"
 #include "server/job_ledger.h"
 #include "server/job_opener.h"
 #include "server/reply_writer.h"
@@ -26,7 +29,7 @@ namespace sluice {
 class JobTables {
  public:
   // Opens the shards that the route gives to `address`, with initial values or those of the job's
-  // initial model. `progress` may be null. Errors are those of OpenJob.
+  // initial model or checkpoint. `progress` may be null. Errors are those of OpenJob.
   static absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec,
                                                          const std::string& address,
                                                          const JobResources& resources,
@@ -36,36 +39,38 @@ class JobTables {
   // ones.
   absl::Status Hello(const Caller& caller);
 
-  // One message of a request. With the last one the answer is taken over: *reply is empty
-  // afterwards. Otherwise, and on an error, it is left: the caller refuses the request with the
+  // Handles one message of a request. The last message takes *reply, which is empty afterwards.
+  // After another message, or an error, *reply stays: the caller refuses the request with the
   // status.
-  //   FAILED_PRECONDITION  another generation than the job's
-  //   ABORTED              this incarnation is fenced
-  //   INVALID_ARGUMENT     malformed, or not for the job's mode: nothing of the message was
-  //   applied.
-  //                        Or a commit or pull of a step that is not open.
+  //   FAILED_PRECONDITION  the message has another generation than the job
+  //   ABORTED              the sender's incarnation is fenced
+  //   INVALID_ARGUMENT     the message is malformed or not for the job's mode, and nothing of it
+  //                        was applied; or its commit or pull names a step that is not open
   //   NOT_FOUND            the job was closed
-  //   RESOURCE_EXHAUSTED   too many pulls wait, or memory ran out; a change that was cut short by
-  //                        that fails the job
+  //   RESOURCE_EXHAUSTED   too many pulls wait, or memory ran out; the job fails if that cut a
+  //                        change short
   // `scratch` belongs to the stream.
   absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                       std::unique_ptr<ReplyWriter>* reply);
 
-  // The pulls of this stream that wait will never be read.
+  // Drops the parked pulls of this stream, which has closed.
   void ForgetStream(uint64_t stream) { ledger_.ForgetStream(stream); }
-  // FAILED_PRECONDITION when it moves shards to or from this pserver.
+  // FAILED_PRECONDITION when the route moves shards to or from this pserver.
   absl::Status UpdateRoute(const Route& route);
-  // Answers what waits with NOT_FOUND; requests are refused from now on.
+  // Refuses the parked pulls and all later requests with NOT_FOUND.
   void Close();
 
   uint64_t instance() const { return instance_; }  // JobSpec.instance
   uint64_t generation() { return ledger_.view()->generation; }
   HostedJob Report();
+  // Takes the scheduler's orders about the job's checkpoints.
+  void SetCutOrder(const CutOrder& order) { cuts_.SetOrder(order, *ledger_.view()); }
+  // Saves the values without optimizer state. Waits for a checkpoint that is being written.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
                                                     const std::string& save_id = "");
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
 
-  // Null when the shard is not here.
+  // Returns null when the shard is not here.
   Shard* shard_for_test(uint32_t table, uint32_t shard) {
     return ledger_.view()->FindShard(table, shard);
   }
@@ -77,7 +82,7 @@ class JobTables {
 
   absl::Status HandleSteps(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                            std::unique_ptr<ReplyWriter>* reply);
-  // Step 3: true when the frame counts.
+  // Step 3. Returns true when the frame counts.
   bool ApplyPush(const Caller& caller, const JobView& view, const FrameHeader& header,
                  PayloadReader* payload, PushPart* scratch, ReplyWriter* reply);
   // Step 6.
@@ -94,7 +99,11 @@ class JobTables {
   const TableLayouts layouts_;
   const RequestCheck check_;
   const std::unique_ptr<TraceRecorder> trace_;
+  const std::unique_ptr<CutWriter> own_writer_;  // null when the process has one for all jobs
+  CutWriter* const writer_;
+  const std::function<uint64_t()> available_memory_;
   JobLedger ledger_;
+  JobCuts cuts_;
 };
 
 }  // namespace sluice

@@ -4,7 +4,7 @@
 // request keeps the view that it was admitted with until it is answered, so a shard outlives every
 // request that found it.
 //
-// Thread safety: safe: views are immutable, and shards lock themselves.
+// Thread safety: immutable. Shards lock themselves.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct JobView {
   std::vector<bool> active_ranks;  // [worker_num]
   ShardTable shards;
 
-  // Null when the shard is on another pserver.
+  // Returns null when the shard is on another pserver.
   Shard* FindShard(uint32_t table, uint32_t shard) const { return shards[table][shard].get(); }
 
   // Calls visit(Shard*) for every shard on this pserver.
@@ -42,16 +42,17 @@ struct JobView {
 // INVALID_ARGUMENT: the route's tables and shards are not those of the job.
 absl::Status CheckRoute(const TableLayouts& layouts, const Route& route);
 
-// The index by which the route's owners name `address`; -1 when no shard is there.
+// Returns the index by which the route's owners name `address`; -1 when no shard is there.
 int64_t OwnerIndex(const Route& route, const std::string& address);
 
-// The first view of a job: all ranks are active, and the shards that the route gives to `address`
-// hold their initial values. REQUIRES: CheckRoute accepts the route.
+// Makes the first view of a job: all ranks are active, and the shards that the route gives to
+// `address` hold their initial values.
+// REQUIRES: CheckRoute accepts the route.
 std::shared_ptr<const JobView> FirstView(const TableLayouts& layouts, const UpdatePolicy& policy,
                                          const Route& route, const std::string& address);
 
-// The view of a later route, with the shards and ranks of `view`. INVALID_ARGUMENT as CheckRoute.
-// FAILED_PRECONDITION: the route moves a shard to or from this pserver.
+// Makes the view of a later route, with the shards and ranks of `view`. INVALID_ARGUMENT as
+// CheckRoute. FAILED_PRECONDITION: the route moves a shard to or from this pserver.
 absl::StatusOr<std::shared_ptr<const JobView>> NextView(const JobView& view,
                                                         const TableLayouts& layouts,
                                                         const Route& route,

@@ -32,7 +32,7 @@ MappedMemory::MappedMemory(size_t bytes, Pages pages) {
   data_ = all + before;
   if (before > 0) munmap(all, before);
   munmap(data_ + size_, kHugePage - before);
-  // A refusal costs only speed.
+  // A refusal only costs speed, so the result is ignored.
   (void)madvise(data_, size_, pages == Pages::kHuge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
@@ -51,7 +51,7 @@ void MappedMemory::AllowHuge(size_t begin, size_t end) {
 }
 
 bool MappedMemory::Replace(size_t begin, MappedMemory page) {
-  // The kernel checks its limits before it takes the old pages out: a refusal changes nothing.
+  // The kernel checks its limits before it unmaps the old pages, so a refusal changes nothing.
   if (mremap(page.data_, kHugePage, kHugePage, MREMAP_MAYMOVE | MREMAP_FIXED, data_ + begin) ==
       MAP_FAILED) {
     return false;

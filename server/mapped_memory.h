@@ -1,8 +1,9 @@
-// Zeroed memory straight from the kernel, for arrays that live long and may be large.
+// Maps zeroed memory straight from the kernel, for large arrays that live long.
 //
-// Memory: whole pages, given by the kernel as they are touched; from 2 MiB on aligned to 2 MiB.
+// Memory: whole pages, which the kernel gives as they are touched. Arrays of 2 MiB or more are
+// aligned to 2 MiB.
 //
-// Thread safety: none.
+// Thread safety: guarded by the owner's lock.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@ namespace sluice {
 class MappedMemory {
  public:
   static constexpr size_t kHugePage = 2 << 20;
-  // kSmall: 4 KiB at a touch, 1 to 2 us. kHuge: 2 MiB at a touch where the kernel has them, 0.4 ms
-  // and at times 40.
+  // kSmall: a first touch maps 4 KiB and takes 1 to 2 us.
+  // kHuge: a first touch maps 2 MiB, if the kernel has such a page, and takes 0.4 ms, sometimes 40.
   enum class Pages { kSmall, kHuge };
 
   MappedMemory() = default;
@@ -26,15 +27,16 @@ class MappedMemory {
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
-  // The bytes [begin, end) may become huge pages: the kernel copies them to some, one day. For
-  // small pages that are in use. REQUIRES: begin and end are multiples of the page size, end at
-  // most size().
+  // Allows the kernel to merge the small pages of [begin, end) into huge pages later.
+  // REQUIRES: begin and end are multiples of the page size, end at most size().
   void AllowHuge(size_t begin, size_t end);
-  // Puts the memory of `page` in the place of [begin, begin + kHugePage), whose contents are lost,
-  // without a copy. False, and nothing has changed, when the kernel refuses. REQUIRES: begin is a
-  // multiple of kHugePage, begin + kHugePage at most size(); page.size() is kHugePage.
+  // Replaces [begin, begin + kHugePage) by the memory of `page`, without a copy; the old contents
+  // are lost. Returns false, with nothing changed, when the kernel refuses.
+  // REQUIRES: begin is a multiple of kHugePage, begin + kHugePage at most size(); page.size() is
+  // kHugePage.
   bool Replace(size_t begin, MappedMemory page);
-  // Cuts the first kHugePage bytes off: this begins behind them. REQUIRES: size() is more.
+  // Splits off the first kHugePage bytes and returns them; the object then starts after them.
+  // REQUIRES: size() > kHugePage.
   MappedMemory TakeFront();
 
  private:

@@ -19,11 +19,11 @@
 namespace sluice {
 namespace {
 
-// Of one read: large enough that calls do not count, small enough to stay in a cache until the rows
-// are copied.
+// Bytes of one read: large enough to amortize the call, small enough to stay in cache until the
+// rows are copied.
 constexpr size_t kReadBytes = 256 << 10;
 
-// The least memory of a row beside its floats: header and index, see row_store.h.
+// The least memory per row beside its floats: header and index (row_store.h).
 constexpr double kRowOverhead = 24 + 10;
 
 absl::Status NoMemory(const std::string& directory) {
@@ -47,9 +47,17 @@ absl::Status ModelLoader::Load() {
   std::vector<TableConfig> tables;
   for (const auto& layout : layouts_) tables.push_back(layout->config());
   SLUICE_RETURN_IF_ERROR(CheckTables(options_.directory, manifest, tables));
+  if (options_.state) {
+    if (!manifest.has_checkpoint()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          options_.directory, " is a model, which has no optimizer state to resume from; give a "
+          "checkpoint, or start a new job with initial_model"));
+    }
+    SLUICE_RETURN_IF_ERROR(CheckRules(options_.directory, manifest, tables));
+  }
   SLUICE_RETURN_IF_ERROR(Plan(manifest));
   SLUICE_RETURN_IF_ERROR(CheckMemory());
-  // Neighbours in the list are of different shards, so that threads seldom wait for one another's
+  // Neighbours in the list belong to different shards, so that threads rarely wait for each other's
   // lock.
   std::stable_sort(pieces_.begin(), pieces_.end(),
                    [](const Piece& a, const Piece& b) { return a.turn < b.turn; });
@@ -58,22 +66,27 @@ absl::Status ModelLoader::Load() {
   try {
     for (size_t i = 1; i < more; ++i) threads.emplace_back([this] { Work(); });
   } catch (const std::exception&) {
-    // There is no room for more threads: those that are there do it.
+    // The system refuses more threads; the ones that started do all the work.
   }
   Work();
   for (std::thread& thread : threads) thread.join();
-  MutexLock lock(&mutex_);
-  return status_;
+  {
+    MutexLock lock(&mutex_);
+    SLUICE_RETURN_IF_ERROR(status_);
+  }
+  if (options_.state) RestorePositions();
+  return absl::OkStatus();
 }
 
 absl::Status ModelLoader::Plan(const Manifest& manifest) {
   for (size_t t = 0; t < layouts_.size(); ++t) {
     const TableConfig& saved = TableOf(manifest, layouts_[t]->name());
+    saved_shards_.push_back(layouts_[t]->sparse() ? saved.num_shards() : layouts_[t]->num_shards());
     SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(options_.directory, manifest, saved));
     if (!layouts_[t]->sparse() && files.size() != layouts_[t]->num_shards()) {
       return absl::DataLossError(absl::StrCat("model ", options_.directory, ": table '",
-                                              saved.name(), "' has ", files.size(), " files, its ",
-                                              layouts_[t]->num_shards(),
+                                              saved.name(), "' has ", files.size(),
+                                              " files, but its ", layouts_[t]->num_shards(),
                                               " blocks need one each; save the model again"));
     }
     for (uint32_t shard = 0; shard < files.size(); ++shard) {
@@ -87,7 +100,7 @@ absl::Status ModelLoader::Plan(const Manifest& manifest) {
 absl::Status ModelLoader::PlanFile(const TableConfig& saved, const SavedFile& file, uint32_t shard,
                                    size_t table) {
   const TableLayout& layout = *layouts_[table];
-  // Blocks of a dense tensor follow from its shape: they are the same here and there.
+  // The blocks of a dense tensor depend only on its shape, so file and job have the same ones.
   const bool here = layout.sparse() ? ShareHere(table, shard, saved.num_shards()) > 0
                                     : shards_[table][shard] != nullptr;
   if (!here) return absl::OkStatus();
@@ -98,8 +111,12 @@ absl::Status ModelLoader::PlanFile(const TableConfig& saved, const SavedFile& fi
                            header.elements() != layout.ShardElements(shard))) {
     return absl::DataLossError(absl::StrCat(
         reader->path(), " is damaged: it has ", header.elements(), " elements from ",
-        header.first_element(), " on, block ", shard, " has ", layout.ShardElements(shard),
+        header.first_element(), " on, but block ", shard, " has ", layout.ShardElements(shard),
         " from ", shard * layout.block_elements(), " on; use another copy of the model"));
+  }
+  if (options_.state) {
+    SLUICE_RETURN_IF_ERROR(CheckState(*reader, table));
+    facts_[{table, shard}] = header.facts();
   }
   options_.progress->Plan(reader->overhead_bytes());
   options_.progress->Add(reader->overhead_bytes());
@@ -111,7 +128,7 @@ absl::Status ModelLoader::PlanFile(const TableConfig& saved, const SavedFile& fi
 void ModelLoader::PlanRuns(const ShardFileReader& file, size_t table) {
   const TableLayout& layout = *layouts_[table];
   const double row_bytes = kRowOverhead + sizeof(float) * (layout.dim() + layout.state_floats());
-  bool open = false;  // the last piece ends with the run before
+  bool open = false;  // the last piece ends at the previous run
   for (uint32_t run = 0; run < file.runs(); ++run) {
     const uint32_t part = file.first_part() + run;
     const uint64_t bytes = file.RunBytes(run);
@@ -132,6 +149,51 @@ void ModelLoader::PlanRuns(const ShardFileReader& file, size_t table) {
     }
     pieces_.push_back({&file, table, run, run + 1, first, turns_[{table, first}]++});
     open = true;
+  }
+}
+
+absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) const {
+  uint32_t floats = 0;
+  for (const auto& shard : shards_[table]) {
+    if (shard != nullptr) floats = shard->saved_state_floats();
+  }
+  const auto damaged = [&](const std::string& what) {
+    return absl::DataLossError(
+        absl::StrCat(file.path(), " is damaged: ", what, "; use another checkpoint"));
+  };
+  if (!file.has_state()) return damaged("it belongs to a model, not to a checkpoint");
+  if (file.header().state_floats() != floats) {
+    return damaged(absl::StrCat("it has ", file.header().state_floats(),
+                                " floats of optimizer state for each row or element, but table '",
+                                layouts_[table]->name(), "' has ", floats));
+  }
+  if (options_.step.has_value() && file.header().facts().closed() != *options_.step) {
+    return damaged(absl::StrCat("it is of step ", file.header().facts().closed(),
+                                "; the checkpoint is of step ", *options_.step));
+  }
+  return absl::OkStatus();
+}
+
+// If the number of shards differs, each shard gets the furthest position. In sync all are equal.
+void ModelLoader::RestorePositions() {
+  const auto schedule = [](const ShardFacts& facts) {
+    return std::make_pair(facts.schedule_steps(), facts.schedule_frames());
+  };
+  for (size_t t = 0; t < layouts_.size(); ++t) {
+    ShardFacts furthest;
+    for (auto it = facts_.lower_bound({t, 0}); it != facts_.end() && it->first.first == t; ++it) {
+      const ShardFacts& facts = it->second;
+      furthest.set_updates(std::max(furthest.updates(), facts.updates()));
+      furthest.set_closed(std::max(furthest.closed(), facts.closed()));
+      if (schedule(facts) <= schedule(furthest)) continue;
+      furthest.set_schedule_steps(facts.schedule_steps());
+      furthest.set_schedule_frames(facts.schedule_frames());
+    }
+    for (const auto& shard : shards_[t]) {
+      if (shard == nullptr) continue;
+      const bool same = saved_shards_[t] == layouts_[t]->num_shards();
+      shard->RestorePosition(same ? facts_[{t, shard->index()}] : furthest);
+    }
   }
 }
 
@@ -180,7 +242,7 @@ void ModelLoader::Work() {
 
 absl::Status ModelLoader::LoadPiece(const Piece& piece, RowsByShard* scratch) {
   RunReader runs(piece.file, piece.begin, piece.end);
-  uint64_t element = piece.file->header().first_element();
+  uint64_t at = 0;
   std::vector<float> elements;  // aligned, unlike the bytes of a file
   while (true) {
     if (options_.progress->cancelled()) return absl::CancelledError("the job was dropped");
@@ -192,17 +254,34 @@ absl::Status ModelLoader::LoadPiece(const Piece& piece, RowsByShard* scratch) {
     } else {
       elements.resize(records.size() / sizeof(float));
       std::memcpy(elements.data(), records.data(), records.size());
-      shards_[piece.table][piece.first_shard]->LoadElements(element, elements.data(),
-                                                            elements.size());
-      element += elements.size();
+      LoadElements(piece, elements, &at);
     }
     options_.progress->Add(records.size());
+  }
+}
+
+void ModelLoader::LoadElements(const Piece& piece, const std::vector<float>& values, uint64_t* at) {
+  Shard* const shard = shards_[piece.table][piece.first_shard].get();
+  const uint64_t first = piece.file->header().first_element();
+  const uint64_t elements = piece.file->header().elements();
+  for (size_t done = 0; done < values.size();) {
+    const auto array = static_cast<uint32_t>(*at / elements);  // 0: the weights
+    const uint64_t element = *at % elements;
+    const size_t n = std::min<uint64_t>(values.size() - done, elements - element);
+    if (options_.state) {
+      shard->RestoreElements(array, first + element, values.data() + done, n);
+    } else if (array == 0) {
+      shard->LoadElements(first + element, values.data() + done, n);
+    }
+    done += n;
+    *at += n;
   }
 }
 
 void ModelLoader::LoadRows(size_t table, const ShardFileReader& file, const std::string& records,
                            RowsByShard* scratch) {
   const uint32_t num_shards = layouts_[table]->num_shards();
+  const size_t behind_key = options_.state ? sizeof(uint64_t) : file.weights_offset();
   if (scratch->rows.size() < num_shards) scratch->rows.resize(num_shards);
   for (size_t offset = 0; offset < records.size(); offset += file.record_bytes()) {
     uint64_t key;
@@ -212,13 +291,18 @@ void ModelLoader::LoadRows(size_t table, const ShardFileReader& file, const std:
     RowsByShard::Rows& rows = scratch->rows[shard];
     if (rows.keys.empty()) scratch->shards.push_back(shard);
     rows.keys.push_back(key);
-    rows.weights.push_back(records.data() + offset + sizeof(key));
+    rows.records.push_back(records.data() + offset + behind_key);
   }
   for (const uint32_t shard : scratch->shards) {
     RowsByShard::Rows& rows = scratch->rows[shard];
-    shards_[table][shard]->LoadRows(rows.keys.data(), rows.weights.data(), rows.keys.size());
+    Shard* const to = shards_[table][shard].get();
+    if (options_.state) {
+      to->RestoreRows(rows.keys.data(), rows.records.data(), rows.keys.size());
+    } else {
+      to->LoadRows(rows.keys.data(), rows.records.data(), rows.keys.size());
+    }
     rows.keys.clear();
-    rows.weights.clear();
+    rows.records.clear();
   }
   scratch->shards.clear();
 }

@@ -1,12 +1,12 @@
-// Fills the shards of one pserver from a saved model: only the parts of files that can hold their
-// values are read.
+// Fills the shards of one pserver from a saved model or a checkpoint. Reads only the parts of files
+// that can hold their values.
 //
-// Files are divided by the hash of their keys as shards are (common/table/hash_parts.h), whatever
-// the numbers of both.
+// Files and shards both divide the keys by their hash (common/table/hash_parts.h), so any number of
+// files loads into any number of shards.
 //
-// Memory: the indexes of the files, and a few MiB a thread.
+// Memory: the indexes of the files, and a few MiB per thread.
 //
-// Thread safety: one thread calls; Load has threads of its own, which have ended when it returns.
+// Thread safety: one thread. Load starts threads of its own, which have ended when it returns.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,13 +27,13 @@
 
 namespace sluice {
 
-// How much of a job's initial model has been read, and whether the load should go on.
+// Counts how much of a job's initial model or checkpoint has been read, and can cancel the load.
 //
-// Thread safety: safe. The counters are relaxed: readers want a figure, and nothing else depends on
-// it.
+// Thread safety: safe from any thread. The counters are relaxed, because nothing else depends on
+// them.
 class LoadProgress {
  public:
-  // Bytes of files: to be read, and read so far.
+  // Bytes of files to be read, and bytes read so far.
   void Plan(uint64_t bytes) { planned_.fetch_add(bytes, std::memory_order_relaxed); }
   void Add(uint64_t bytes) { read_.fetch_add(bytes, std::memory_order_relaxed); }
   uint64_t planned() const { return planned_.load(std::memory_order_relaxed); }
@@ -51,18 +52,23 @@ class ModelLoader {
  public:
   struct Options {
     std::string directory;
+    // True: restores a checkpoint with its optimizer state and positions. False: loads only the
+    // values of a model or checkpoint.
+    bool state = false;
+    std::optional<uint64_t> step;  // with `state`, in sync: the step that the checkpoint is of
     uint32_t threads = 1;
     Env* env = nullptr;                // required; outlives the loader
     LoadProgress* progress = nullptr;  // required; outlives the loader
-    // Rows that need more bytes than this are not loaded.
+    // If the rows need more bytes than this, none is loaded.
     std::function<uint64_t()> available_memory = [] { return UINT64_MAX; };
   };
   // `layouts` and `shards` outlive the loader.
   ModelLoader(Options options, const TableLayouts& layouts, const ShardTable* shards);
 
-  // INVALID_ARGUMENT: the model's tables are not those of the job. DATA_LOSS names the damaged
-  // file. CANCELLED: progress->Cancel(). RESOURCE_EXHAUSTED: no memory for the rows. Errors of the
-  // Env. After an error the shards may be filled in part.
+  // INVALID_ARGUMENT: the model's tables or the checkpoint's optimizers are not those of the job,
+  // or a model has no state to restore. DATA_LOSS names the damaged file. CANCELLED:
+  // progress->Cancel(). RESOURCE_EXHAUSTED: no memory for the rows. Errors of the Env. After an
+  // error the shards may be filled in part.
   absl::Status Load();
 
  private:
@@ -75,11 +81,11 @@ class ModelLoader {
     uint32_t turn;         // how many pieces of first_shard come before it
   };
 
-  // Records of a file by the shard that they belong to; of one thread, reused.
+  // Records of a file, grouped by the shard that they belong to. Each thread reuses its own.
   struct RowsByShard {
     struct Rows {
       std::vector<uint64_t> keys;
-      std::vector<const char*> weights;
+      std::vector<const char*> records;  // the bytes after their keys
     };
     std::vector<Rows> rows;        // by shard
     std::vector<uint32_t> shards;  // those with rows
@@ -89,21 +95,30 @@ class ModelLoader {
   absl::Status PlanFile(const TableConfig& saved, const SavedFile& file, uint32_t shard,
                         size_t table);
   void PlanRuns(const ShardFileReader& file, size_t table);
-  // The share of the keys of a part of the hash range that belongs here, by shards: 0 to 1.
+  // Returns the fraction of the part's keys that belongs to this pserver's shards.
   double ShareHere(size_t table, uint32_t part, uint32_t parts) const;
+  // With options_.state: checks that the file has the state that the table's shards need, and that
+  // it is of options_.step.
+  absl::Status CheckState(const ShardFileReader& file, size_t table) const;
+  void RestorePositions();
   absl::Status CheckMemory() const;
 
-  // What each thread does: pieces, until there are none or a thread has failed.
+  // The loop of each thread: loads pieces until none is left or a thread has failed.
   void Work();
   bool failed();
   absl::Status LoadPiece(const Piece& piece, RowsByShard* scratch);
   void LoadRows(size_t table, const ShardFileReader& file, const std::string& records,
                 RowsByShard* scratch);
+  // Loads records of a dense file from number *at on, and advances *at.
+  void LoadElements(const Piece& piece, const std::vector<float>& values, uint64_t* at);
 
   const Options options_;
   const TableLayouts& layouts_;
   const ShardTable& shards_;
   std::vector<std::unique_ptr<ShardFileReader>> files_;
+  // With options_.state: facts of files_, by table and the file's shard.
+  std::map<std::pair<size_t, uint32_t>, ShardFacts> facts_;
+  std::vector<uint32_t> saved_shards_;  // [table]
   std::vector<Piece> pieces_;
   double row_bytes_ = 0;  // of memory, for the rows that are to be loaded
   std::map<std::pair<size_t, uint32_t>, uint32_t> turns_;  // pieces by table and first_shard

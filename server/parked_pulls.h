@@ -1,7 +1,7 @@
-// The pulls of one job that wait: for their step to close (sync), or for the slowest worker
+// Keeps the pulls of one job that wait for their step to close (sync) or for the slowest worker
 // (max_staleness).
 //
-// Thread safety: none; the owner locks.
+// Thread safety: guarded by the owner's lock.
 //
 // Memory: at most `capacity` pulls, each with the received message that holds its keys.
 #pragma once
@@ -27,10 +27,11 @@ struct Caller {
   uint64_t stream = 0;  // unique in the process
 };
 
-// The facts about the job in the last message of an answer.
+// Facts about the job that the last message of an answer carries.
 struct ReplyStamp {
   uint64_t generation = 0;
   uint64_t others = 0;  // frames of other ranks applied before the values were read
+  uint64_t checkpoint = 0;  // whose cut was made after the last closed step; 0: none was
 };
 
 struct ParkedPull {
@@ -51,22 +52,22 @@ class ParkedPulls {
   bool full() const { return pulls_.size() >= capacity_; }
   size_t size() const { return pulls_.size(); }
 
-  // After MakeRoom the next Park does not allocate, so a pull is never lost half way.
+  // Allocates room for the next Park, which then cannot fail and lose the pull.
   void MakeRoom();
   // REQUIRES: !full().
   void Park(ParkedPull pull) { pulls_.push_back(std::move(pull)); }
 
-  // Removes the pulls that `wanted` accepts and returns them in the order in which they came.
-  // `wanted` is asked more than once. If memory runs out, all pulls stay.
+  // Removes the pulls that `wanted` accepts and returns them in the order of arrival. `wanted` may
+  // be called more than once per pull. If memory runs out, all pulls stay.
   std::vector<ParkedPull> Take(absl::FunctionRef<bool(const ParkedPull&)> wanted);
   std::vector<ParkedPull> TakeAll() { return std::exchange(pulls_, {}); }
 
-  // The pull that has waited longest; null when none waits.
+  // Returns the pull that has waited longest; null when none waits.
   const ParkedPull* oldest() const { return pulls_.empty() ? nullptr : &pulls_.front(); }
 
  private:
   const size_t capacity_;
-  std::vector<ParkedPull> pulls_;  // in the order in which they came
+  std::vector<ParkedPull> pulls_;  // in the order of arrival
 };
 
 }  // namespace sluice

@@ -8,8 +8,29 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
+#include "server/job_opener.h"
 
 namespace sluice {
+namespace {
+
+JobResources With(JobResources resources, CutWriter* writer, const std::function<void()>& change) {
+  resources.cut_writer = writer;
+  resources.on_cut_changed = change;
+  return resources;
+}
+
+}  // namespace
+
+Pserver::Pserver(JobResources resources, std::function<void()> on_change)
+    : resources_(With(std::move(resources), &cut_writer_, on_change)),
+      on_change_(std::move(on_change)) {}
+
+void Pserver::SetCutOrders(const google::protobuf::RepeatedPtrField<CutOrder>& orders) {
+  for (const CutOrder& order : orders) {
+    const std::shared_ptr<JobTables> job = Find(order.job_id());
+    if (job != nullptr && job->instance() == order.instance()) job->SetCutOrder(order);
+  }
+}
 
 void Pserver::Reconcile(const std::string& self,
                         const google::protobuf::RepeatedPtrField<JobSpec>& desired) {
@@ -32,7 +53,7 @@ void Pserver::Reconcile(const std::string& self,
       hosted.generation = spec.route().generation();
       const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
       if (!moved.ok()) hosted.error = std::string(moved.message());
-    } else if (!spec.config().initial_model().empty()) {
+    } else if (HasTablesToLoad(spec)) {
       StartOpening(spec, self);
       continue;
     } else {
@@ -92,7 +113,7 @@ void Pserver::StartOpening(const JobSpec& spec, const std::string& self) {
   const auto opening = std::make_shared<Opening>();
   opening->spec = spec;
   MutexLock lock(&mutex_);
-  jobs_.erase(spec.job_id());  // what an earlier route could not open
+  jobs_.erase(spec.job_id());  // an entry that an earlier route failed to open
   opening_[spec.job_id()] = opening;
   try {
     opening->thread = std::thread([this, opening, self] { RunOpening(opening, self); });
@@ -119,9 +140,9 @@ void Pserver::RunOpening(const std::shared_ptr<Opening>& opening, const std::str
     opening->ended = true;
     opened_.NotifyAll();
   }
-  // Before anybody is told: a dropped job's memory is free then.
+  // Free a dropped job's memory before on_change_ makes the drop known.
   hosted.tables.reset();
-  if (on_opened_) on_opened_();
+  if (on_change_) on_change_();
 }
 
 void Pserver::JoinEnded() {
@@ -141,7 +162,8 @@ void Pserver::JoinEnded() {
   for (const auto& opening : ended) opening->thread.join();
 }
 
-void Pserver::StopOpening() {
+void Pserver::Stop() {
+  cut_writer_.Stop();
   std::vector<std::shared_ptr<Opening>> leaving;
   {
     MutexLock lock(&mutex_);
@@ -179,8 +201,8 @@ HostedJob Pserver::ReportOf(const Opening& opening) {
   report.set_instance(opening.spec.instance());
   report.set_loaded_bytes(opening.progress.read());
   report.set_load_bytes(opening.progress.planned());
-  report.set_waiting_for(absl::StrFormat("initial_model %s (%.1f of %.1f MiB read)",
-                                         Printable(opening.spec.config().initial_model()),
+  report.set_waiting_for(absl::StrFormat("%s (%.1f of %.1f MiB read)",
+                                         Printable(SourceOfTables(opening.spec)),
                                          report.loaded_bytes() / kMiB, report.load_bytes() / kMiB));
   return report;
 }

@@ -1,10 +1,10 @@
-// All jobs of one pserver process: opens and drops them as the scheduler desires, finds them for
-// streams.
+// Holds all jobs of one pserver process: opens and drops them as the scheduler desires, and finds
+// them for streams.
 //
-// A job with an initial model is opened on a thread of its own: its load holds up neither the
-// report of its progress, nor other jobs, nor its own cancellation.
+// A job with an initial model or a checkpoint to resume from is opened on a thread of its own. Its
+// load then delays neither progress reports, nor other jobs, nor its own cancellation.
 //
-// Thread safety: safe from any thread; Reconcile from one at a time.
+// Thread safety: safe from any thread. Call Reconcile from one thread at a time.
 #pragma once
 
 #include <functional>
@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/mutex.h"
 #include "common/transport/transport.h"
+#include "server/cut_writer.h"
 #include "server/exchange_handler.h"
 #include "server/job_tables.h"
 #include "server/model_loader.h"
@@ -26,35 +27,40 @@ namespace sluice {
 
 class Pserver {
  public:
-  // `on_opened` is called on a job's own thread when it has been opened or has failed: Reconcile
-  // should be called again, for a route that came meanwhile.
-  explicit Pserver(JobResources resources, std::function<void()> on_opened = nullptr)
-      : resources_(std::move(resources)), on_opened_(std::move(on_opened)) {}
-  ~Pserver() { StopOpening(); }
+  // `on_change` is called when a job that was opened on its own thread is open or has failed. Call
+  // Reconcile again then, for a route that came meanwhile. It is also called when a checkpoint has
+  // begun, is complete or has failed, which should be reported. The calls come on threads of the
+  // pserver, until Stop.
+  explicit Pserver(JobResources resources, std::function<void()> on_change = nullptr);
+  ~Pserver() { Stop(); }
 
-  // Opens the missing jobs, drops the others, other instances of the same job_id among them, and
-  // takes over routes. Returns while jobs with an initial model are still being opened. What cannot
-  // be opened is reported with its error, until the job is dropped. `self` is how routes name this
-  // pserver.
+  // Opens the missing jobs, drops the others, and takes over routes. Other instances of the same
+  // job_id are dropped, too. Returns while jobs that read their tables from files are still being
+  // opened. A job that cannot be opened is reported with its error until it is dropped. `self`: the
+  // name of this pserver in routes.
   void Reconcile(const std::string& self,
                  const google::protobuf::RepeatedPtrField<JobSpec>& desired);
 
-  // Cancels what is being opened, and waits for its threads. No Reconcile may follow.
-  void StopOpening();
+  // Passes the scheduler's orders about checkpoints to the open jobs, and ignores those for other
+  // jobs.
+  void SetCutOrders(const google::protobuf::RepeatedPtrField<CutOrder>& orders);
+
+  // Cancels all openings and checkpoints, and waits for their threads. No Reconcile may follow.
+  void Stop();
 
   std::vector<HostedJob> Report();
-  // What its jobs did, for a report; and back when the report was lost.
+  // Moves the jobs' trace spans into a report. GiveBack returns them when the report was lost.
   void TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces);
   void GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost);
-  // NOT_FOUND when this instance of the job is not open, FAILED_PRECONDITION when the generation is
-  // another than the job's.
+  // NOT_FOUND when this instance of the job is not open. FAILED_PRECONDITION when the request has
+  // another generation than the job.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const SaveShardsRequest& request);
 
-  // The handler of a new stream. The pserver outlives it.
+  // Makes the handler of a new stream. The pserver outlives it.
   std::unique_ptr<StreamHandler> NewHandler(std::shared_ptr<Stream> stream);
   const DataPlaneCounters& counters() const { return counters_; }
 
-  // Null when it is not open here.
+  // Returns null when the job is not open here.
   std::shared_ptr<JobTables> Find(const std::string& job_id);
 
   // Waits until nothing is being opened.
@@ -71,11 +77,11 @@ class Pserver {
   struct Opening {
     JobSpec spec;
     LoadProgress progress;
-    std::thread thread;  // of Reconcile and StopOpening
-    bool ended = false;  // under mutex_: the thread uses the pserver no more, but for on_opened_
+    std::thread thread;  // joined by Reconcile or Stop
+    bool ended = false;  // under mutex_: the thread will only call on_change_
   };
 
-  // JobTables::Open, with memory that runs out as a status.
+  // Calls JobTables::Open, and returns bad_alloc as a status.
   absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec, const std::string& self,
                                                   LoadProgress* progress);
   Hosted OpenHosted(const JobSpec& spec, const std::string& self, LoadProgress* progress);
@@ -85,8 +91,9 @@ class Pserver {
   void JoinEnded();
   static HostedJob ReportOf(const Opening& opening);
 
+  CutWriter cut_writer_;  // outlives the jobs
   const JobResources resources_;
-  const std::function<void()> on_opened_;
+  const std::function<void()> on_change_;
   DataPlaneCounters counters_;
   Mutex mutex_;
   CondVar opened_;

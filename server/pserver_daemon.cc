@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 #include "common/daemon/job_log.h"
@@ -15,9 +16,24 @@
 namespace sluice {
 namespace {
 
-// It answered a moment ago.
+// Short, because the scheduler answered a moment ago.
 constexpr absl::Duration kRegisterWait = absl::Seconds(5);
 constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
+
+// Returns the log text of a checkpoint, which changes only with its state.
+std::string TextOf(const HostedCut& cut) {
+  const std::string what = absl::StrCat("checkpoint ", cut.checkpoint(), " of step ", cut.step());
+  switch (cut.state()) {
+    case HostedCut::WRITTEN:
+      return absl::StrFormat("%s is written: %.1f MiB in %.1f s, and at most %.1f MiB of memory", what,
+                             cut.written_bytes() / 1048576.0, cut.seconds(),
+                             cut.preimage_bytes() / 1048576.0);
+    case HostedCut::FAILED:
+      return absl::StrCat(what, " failed: ", cut.error());
+    default:
+      return absl::StrCat(what, " is being written");
+  }
+}
 
 }  // namespace
 
@@ -48,7 +64,7 @@ PserverDaemon::~PserverDaemon() {
   }
   if (join_thread_.joinable()) join_thread_.join();
   if (reconcile_thread_.joinable()) reconcile_thread_.join();
-  pserver_.StopOpening();
+  pserver_.Stop();
   session_.reset();
   admin_.reset();
   if (data_port_ != nullptr) data_port_->Shutdown();
@@ -163,6 +179,7 @@ void PserverDaemon::Reconcile() {
       reconcile_ = false;
     }
     pserver_.Reconcile(options_.identity.advertise, desired.host());
+    pserver_.SetCutOrders(desired.cuts());
     LogJobs();
     session_->ReportSoon();
   }
@@ -175,13 +192,14 @@ void PserverDaemon::ReconcileSoon() {
 }
 
 void PserverDaemon::LogJobs() {
-  std::map<std::string, std::string> now;
+  std::map<std::string, std::string> now, cuts;
   for (const HostedJob& job : pserver_.Report()) {
+    if (job.has_cut()) cuts[job.job_id()] = TextOf(job.cut());
     std::string& text = now[job.job_id()];
     if (!job.error().empty()) {
       text = job.error();
     } else if (job.generation() == 0) {
-      text = "loads its initial_model";
+      text = "loads its tables from files";
     } else {
       text =
           absl::StrCat("generation ", job.generation(), " is open: ", job.tables_size(), " tables");
@@ -195,6 +213,18 @@ void PserverDaemon::LogJobs() {
   for (const auto& [job_id, text] : logged_jobs_) {
     if (now.count(job_id) == 0) news[job_id] = "its tables are dropped";
   }
+  LogNews(news);
+  logged_jobs_ = std::move(now);
+  news.clear();
+  for (const auto& [job_id, text] : cuts) {
+    const auto it = logged_cuts_.find(job_id);
+    if (it == logged_cuts_.end() || it->second != text) news[job_id] = text;
+  }
+  LogNews(news);
+  logged_cuts_ = std::move(cuts);
+}
+
+void PserverDaemon::LogNews(const std::map<std::string, std::string>& news) {
   for (const auto& [job_id, text] : news) {
     options_.log(absl::StrCat("job ", job_id, ": ", text));
     if (!options_.job_log_folders) continue;
@@ -203,12 +233,12 @@ void PserverDaemon::LogJobs() {
         AppendToJobLog(self.log_dir, job_id, ROLE_PSERVER, self.rank, text);
     if (!written.ok()) options_.log(std::string(written.message()));
   }
-  logged_jobs_ = std::move(now);
 }
 
 void PserverDaemon::FillReport(PollRequest* request) {
   for (HostedJob& job : pserver_.Report()) *request->add_hosted() = std::move(job);
-  // Not overtaken, or the report that the end of a job waits for could come before these spans.
+  // Only a poll that waits takes the spans, because no other poll overtakes it. Otherwise the
+  // report that the end of a job waits for could arrive before them.
   if (request->wait_ms() > 0) pserver_.TakeTraces(request->mutable_traces());
   request->set_memory_bytes(ResidentBytes());
 }

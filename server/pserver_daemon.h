@@ -1,10 +1,10 @@
-// The pserver daemon: the data port, the membership, the admin port, and the thread that opens
+// The pserver daemon owns the data port, the membership, the admin port, and the thread that opens
 // jobs.
 //
 // Start order: data port, admin HTTP, reconcile thread, join thread (which waits for the
 // scheduler); stop in reverse.
 //
-// Thread safety: Start and the destructor on one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <functional>
@@ -36,8 +36,8 @@ class PserverDaemon {
     // Required: bytes that this process can still get (JobResources).
     std::function<uint64_t()> available_memory;
     std::function<void(const std::string&)> log;
-    // The membership could not begin or has ended: the process should stop with this status. Called
-    // once, on a thread of the daemon.
+    // Called once, on a thread of the daemon, when the membership could not begin or has ended. The
+    // process should stop with this status.
     std::function<void(absl::Status)> on_end;
   };
   // UNAVAILABLE: a port is taken. Does not wait for the scheduler.
@@ -52,12 +52,14 @@ class PserverDaemon {
   absl::Status Init();
   absl::Status StartDataPort();
   absl::Status StartAdmin();
-  // Joins the cluster; in pieces, so that a stop does not wait for it.
+  // Joins the cluster. Waits in short pieces, so that a stop need not wait for it.
   void Join();
   void Reconcile();
   void ReconcileSoon();
-  // What is new about the jobs, in the log and in the jobs' own.
+  // Logs changes of the jobs, in the daemon's log and in the jobs' logs.
   void LogJobs();
+  // `news`: text by job.
+  void LogNews(const std::map<std::string, std::string>& news);
   void FillReport(PollRequest* request);
   absl::StatusOr<std::string> SaveShards(const std::string& request);
   std::unique_ptr<google::protobuf::Message> Status();
@@ -70,8 +72,8 @@ class PserverDaemon {
   PserverMetrics metrics_;
   std::unique_ptr<AdminServer> admin_;
   std::thread reconcile_thread_, join_thread_;
-  std::map<std::string, std::string>
-      logged_jobs_;                         // of the reconcile thread: what was said of each job
+  // Used by the reconcile thread: the last text that was logged about each job.
+  std::map<std::string, std::string> logged_jobs_, logged_cuts_;
   std::unique_ptr<MemberSession> session_;  // written by the join thread, read after joined_
 
   Mutex mutex_;

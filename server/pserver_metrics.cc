@@ -15,13 +15,14 @@ void SetTo(prometheus::Gauge* gauge, double value) { gauge->Set(value); }
 void SetTo(prometheus::Counter* counter, double value) {
   counter->Increment(value - counter->Value());
 }
-// The series must begin anew: a counter never falls (a job of the same name was opened again).
+// Returns true if the series must be replaced, because a counter cannot fall. This happens when a
+// job of the same name is opened again.
 bool MustBeginAnew(const prometheus::Gauge&, double) { return false; }
 bool MustBeginAnew(const prometheus::Counter& counter, double value) {
   return value < counter.Value();
 }
 
-// The series of one metric, by labels. The pserver counts; this only copies.
+// The series of one metric, by labels. Copies figures that the pserver counts.
 template <class Metric>
 class Series {
  public:
@@ -37,7 +38,7 @@ class Series {
     SetTo(entry.metric, value);
     entry.set = true;
   }
-  // Forgets what was not set since the last call.
+  // Removes the series that were not set since the last call.
   void RemoveOthers() {
     for (auto it = entries_.begin(); it != entries_.end();) {
       const bool keep = it->second.set;
@@ -71,24 +72,30 @@ struct PserverMetrics::Families {
   }
 
   prometheus::Registry& r;
-  Counters frames{Counter("sluice_pserver_frames_applied_total", "frames of workers applied")};
-  Gauges rows{Gauge("sluice_pserver_rows", "sparse rows held")};
-  Gauges elements{Gauge("sluice_pserver_dense_elements", "dense parameters held")};
+  Counters frames{
+      Counter("sluice_pserver_frames_applied_total", "Worker frames applied to the job")};
+  Gauges rows{Gauge("sluice_pserver_rows", "Sparse rows held")};
+  Gauges elements{Gauge("sluice_pserver_dense_elements", "Dense parameters held")};
   Gauges bytes{Gauge("sluice_pserver_table_bytes",
-                     "memory that rows and dense parameters use, with their optimizer state")};
+                     "Memory used by rows and dense parameters, with their optimizer state")};
   Gauges reserved{Gauge("sluice_pserver_table_reserved_bytes",
-                        "memory held for the table: what it uses, its index and room to grow")};
+                        "Memory held for the table: used memory, index and room to grow")};
   Counters staleness_sum{
       Counter("sluice_pserver_staleness_sum_total",
-              "updates by others between a pull and its push, summed over pushes")};
-  Gauges staleness_max{Gauge("sluice_pserver_staleness_max", "largest of them")};
+              "Updates by other workers between a pull and its push, summed over pushes")};
+  Gauges staleness_max{
+      Gauge("sluice_pserver_staleness_max",
+            "Largest number of updates by other workers between a pull and its push")};
   Counters slowest_wait{Counter("sluice_pserver_slowest_wait_seconds_total",
-                                "sync: time that all others waited for the slowest rank")};
-  Gauges process{Gauge("sluice_pserver_memory_bytes", "resident memory of the process")};
-  Gauges streams{Gauge("sluice_pserver_streams", "open data streams")};
-  Counters messages{Counter("sluice_pserver_messages_received_total", "messages of data streams")};
-  Counters received{Counter("sluice_pserver_bytes_received_total", "bytes of data streams")};
-  Counters refused{Counter("sluice_pserver_requests_refused_total", "requests refused as a whole")};
+                                "Seconds that all other ranks waited for the slowest one (sync)")};
+  Gauges process{Gauge("sluice_pserver_memory_bytes", "Resident memory of the process")};
+  Gauges streams{Gauge("sluice_pserver_streams", "Open data streams")};
+  Counters messages{
+      Counter("sluice_pserver_messages_received_total", "Messages received on data streams")};
+  Counters received{
+      Counter("sluice_pserver_bytes_received_total", "Bytes received on data streams")};
+  Counters refused{
+      Counter("sluice_pserver_requests_refused_total", "Requests refused with an error")};
 };
 
 PserverMetrics::PserverMetrics()

@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kTakenForOneReady = 8;
 constexpr size_t kSmallPage = 4096;
 
-// A huge page zeroed by the kernel; where it has none, as many small ones. Null: no memory.
+// Returns a huge page that the kernel has zeroed, or small pages of that size if it has no huge
+// one. Without memory, the result has no data.
 MappedMemory NewPage() {
   try {
     MappedMemory page(MappedMemory::kHugePage, MappedMemory::Pages::kHuge);
@@ -103,7 +104,8 @@ void ReadyPages::Changed() {
       ready_.reserve(kMost);
       thread_ = std::thread([this] { Run(); });
     } catch (const std::bad_alloc&) {
-    } catch (const std::system_error&) {  // no thread to be had: no pages
+    } catch (const std::system_error&) {
+      // Without a thread there are no ready pages; stores use small ones.
     }
   }
   changed_.NotifyOne();

@@ -1,17 +1,19 @@
-// Huge pages that a thread of their own zeroes ahead of need: the first touch of a huge page takes
-// 0.4 ms and at times 40 (the kernel looks for 2 MiB in one piece, or the hypervisor gives them
-// only then), which whoever inserts a row must not wait for.
+// Zeroes huge pages on its own thread ahead of need. The first touch of a huge page takes 0.4 ms,
+// sometimes 40: the kernel must find 2 MiB of contiguous memory, or the hypervisor provides them
+// only then. An insertion must not wait for that.
 //
-// A row store is a user: it takes a page where there is one ready, and goes on with small pages
-// (1.5 us each) where there is none.
+// A row store is a user. It takes a ready page if there is one, and otherwise continues with small
+// pages (1.5 us each).
 //
-// Thread safety: safe; a User is its owner's. Nothing is mapped, touched or unmapped under the
-// mutex, which is taken last: under a shard's.
+// Thread safety: safe from any thread. A User is guarded by its owner's lock. The mutex is taken
+// last, under a shard's. No memory is mapped, touched or unmapped under it.
 //
-// Memory: the pages that are ready: one a user that has announced itself and one for every 8 that
-// users have taken, at most kMost (64 MiB) in all; none without a user. The thread starts with the
-// first announcement and sleeps while as many are ready as should be. After a refusal it tries
-// again when a user comes, takes or leaves: bad_alloc never leaves the thread.
+// Memory: at most kMost (64 MiB) of ready pages: one for each announced user, and one for every 8
+// pages in use. There are none without users.
+//
+// The thread starts with the first announcement and sleeps while enough pages are ready. After the
+// kernel refuses a page, the thread tries again when a user comes, takes a page or leaves.
+// bad_alloc never leaves the thread.
 #pragma once
 
 #include <cstddef>
@@ -36,12 +38,13 @@ class ReadyPages {
     User(const User&) = delete;
     User& operator=(const User&) = delete;
 
-    // Will take pages soon; the first Take announces too.
+    // Tells the thread that this user will take pages soon. The first Take announces, too.
     void Announce();
-    // kHugePage bytes, zeroed and in memory; without data when none is ready. Does not wait.
+    // Returns kHugePage bytes, zeroed and already in memory; no data when no page is ready. Does
+    // not wait.
     MappedMemory Take();
-    // `memory` will not be used again: the thread zeroes it for the next Take, if it is a page that
-    // Take gave (`taken`) and one is wanted, or gives it back to the kernel. Does not wait.
+    // Returns memory that the caller no longer uses. A page from Take (`taken`) is zeroed for the
+    // next Take if one is wanted; everything else goes back to the kernel. Does not wait.
     void Return(MappedMemory memory, bool taken);
 
    private:
@@ -51,17 +54,18 @@ class ReadyPages {
   };
 
   ReadyPages() = default;
-  // Waits for the page that the thread is at.
+  // Waits until the thread has finished its current page.
   ~ReadyPages();
   ReadyPages(const ReadyPages&) = delete;
   ReadyPages& operator=(const ReadyPages&) = delete;
 
-  // The one that all stores of a process share. Never destroyed: its thread ends with the process.
+  // Returns the instance that all stores of a process share. It is never destroyed; its thread ends
+  // with the process.
   static ReadyPages* OfProcess();
 
-  // By users that are still there.
+  // Pages taken by users that still exist.
   size_t taken_for_test();
-  // Waits until as many are ready as should be and returns how many; 0 when they cannot be got.
+  // Waits until enough pages are ready and returns their number; 0 when the kernel refuses them.
   size_t WaitUntilReadyForTest();
 
  private:
@@ -73,14 +77,15 @@ class ReadyPages {
   Mutex mutex_;
   CondVar changed_, settled_;
   size_t users_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // by users that are still there
+  size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;  // by users that still exist
   std::vector<MappedMemory> ready_ ABSL_GUARDED_BY(mutex_);
   struct Returned {
     MappedMemory memory;
     bool taken = false;
   };
   std::vector<Returned> returned_ ABSL_GUARDED_BY(mutex_);  // for the thread
-  bool refused_ ABSL_GUARDED_BY(mutex_) = false;  // the last page; since then nothing has changed
+  // The kernel refused the last page, and nothing has changed since.
+  bool refused_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };

@@ -23,6 +23,7 @@ bool ReplyWriter::has_error(PartStatus status) const {
 }
 
 void ReplyWriter::StartPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes) {
+  // A chunk ends at a part border; a part larger than a chunk gets a chunk of its own.
   if (chunk_bytes_ + bytes > kChunkBytes && parts_.table_size() > 0) {
     ReplyHeader header;
     Message payload = TakeChunk(&header);
@@ -56,6 +57,7 @@ void ReplyWriter::AddPart(uint32_t table, uint32_t shard, uint32_t rows, Slice v
 }
 
 void ReplyWriter::EndPiece() {
+  // Slices share the buffer. Later parts go after a finished slice and never change it.
   if (used_ > piece_) payload_.emplace_back(buffer_.get() + piece_, used_ - piece_, buffer_);
   piece_ = used_;
 }
@@ -65,17 +67,19 @@ Message ReplyWriter::TakeChunk(ReplyHeader* header) {
   header->mutable_parts()->Swap(&parts_);
   parts_.Clear();
   EndPiece();
+  // The message owns the buffer from here on, since the transport may still read it.
   buffer_ = nullptr;
   capacity_ = piece_ = used_ = chunk_bytes_ = 0;
   return std::exchange(payload_, {});
 }
 
-void ReplyWriter::Finish(uint64_t generation, uint64_t others) {
+void ReplyWriter::Finish(uint64_t generation, uint64_t others, uint64_t checkpoint) {
   ReplyHeader header;
   Message payload = TakeChunk(&header);
   header.set_last(true);
   header.set_generation(generation);
   header.set_others(others);
+  header.set_checkpoint(checkpoint);
   header.mutable_errors()->Swap(&errors_);
   stream_->Send(EncodeReply(header, std::move(payload)));
 }

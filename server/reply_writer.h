@@ -1,11 +1,11 @@
-// Builds the answer to one request: part errors, values in chunks of kChunkBytes cut at part
-// borders.
+// Builds the answer to one request: errors of parts, and values in chunks of kChunkBytes that end
+// at part borders.
 //
-// Thread safety: one thread at a time; it may travel from the one that read the request to the one
+// Thread safety: one thread. A writer may move from the thread that read the request to the one
 // that makes its values ready.
 //
-// Memory: at most one buffer a chunk, owned by the message; values that a shard lends stay where
-// they are.
+// Memory: at most one buffer per chunk, owned by the message. Values that a shard lends are not
+// copied.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,26 @@ class ReplyWriter {
 
   uint64_t request_id() const { return request_id_; }
 
-  // At most one error a part is kept.
+  // Keeps at most one error per part.
   void AddError(uint32_t table, uint32_t shard, PartStatus status, uint64_t last_sequence);
   bool has_error(PartStatus status) const;
 
-  // About so many bytes of values will come: how large to make buffers.
+  // Announces about how many bytes of values will come, which sets the size of buffers.
   void Expect(size_t bytes) { expected_ += bytes; }
-  // Space for the values of the next part, to be filled before the next call.
+  // Returns space for the values of the next part. Fill it before the next call.
   uint8_t* AddPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes);
-  // A part whose values exist in wire form.
+  // Adds a part whose values exist in wire form already.
   void AddPart(uint32_t table, uint32_t shard, uint32_t rows, Slice values);
 
-  // The last message of the answer. Exactly one of the two is called, once.
-  void Finish(uint64_t generation, uint64_t others);
-  // The request as a whole was not done.
+  // Sends the last message of the answer. Call exactly one of Finish and Refuse, once.
+  void Finish(uint64_t generation, uint64_t others, uint64_t checkpoint = 0);
+  // Refuses the request as a whole.
   void Refuse(const absl::Status& status, uint64_t generation);
 
  private:
-  // Sends the chunk when `bytes` more do not fit, and names the part.
+  // Sends the chunk if `bytes` more do not fit, then adds the part to the header.
   void StartPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes);
-  // What was added to the buffer becomes a slice of the chunk.
+  // Makes the bytes added to the buffer since the last slice a slice of the chunk.
   void EndPiece();
   Message TakeChunk(ReplyHeader* header);
 

@@ -20,9 +20,9 @@ absl::Status CheckParts(const TableLayouts& layouts, const Parts& parts, bool pu
                         uint64_t* bytes) {
   const int n = parts.table_size();
   if (parts.shard_size() != n || parts.rows_size() != n) {
-    return absl::InvalidArgumentError(absl::StrCat("parts have ", n, " tables, ",
-                                                   parts.shard_size(), " shards and ",
-                                                   parts.rows_size(), " rows; give one each"));
+    return absl::InvalidArgumentError(absl::StrCat("the lists of parts differ in length: ", n,
+                                                   " tables, ", parts.shard_size(), " shards, ",
+                                                   parts.rows_size(), " rows"));
   }
   absl::flat_hash_set<uint64_t> seen;
   for (int i = 0; i < n; ++i) {
@@ -50,7 +50,8 @@ absl::Status CheckParts(const TableLayouts& layouts, const Parts& parts, bool pu
     }
     if (*bytes > kMaxPartsBytes) {
       return absl::InvalidArgumentError(absl::StrCat("part ", i, " of table '", layout.name(),
-                                                     "' names ", rows, " rows, too many"));
+                                                     "' names ", rows,
+                                                     " rows, which exceeds the limit"));
     }
   }
   return absl::OkStatus();
@@ -87,7 +88,8 @@ absl::Status RequestCheck::CheckMessage(const FrameHeader& header, size_t payloa
     }
     if (!(push.weight() >= 0 && push.weight() <= kMaxWeight)) {
       return absl::InvalidArgumentError(absl::StrCat("push ", push.sequence(), " has weight ",
-                                                     push.weight(), "; it must be 0 or more"));
+                                                     push.weight(), "; it must be between 0 and ",
+                                                     kMaxWeight));
     }
     SLUICE_RETURN_IF_ERROR(CheckParts(layouts_, push.parts(), true, &bytes));
   }
@@ -123,14 +125,16 @@ absl::Status RequestCheck::CheckAnswer(const Pull& pull) const {
 absl::Status RequestCheck::CheckMode(const FrameHeader& header) const {
   const bool geo = mode_ == Mode::kGeo, sync = mode_ == Mode::kSync;
   if (header.has_push() && header.push().delta() != geo) {
-    return absl::InvalidArgumentError(absl::StrCat("a push of ", geo ? "gradients" : "deltas",
-                                                   " to job ", job_id_, " in ", ModeName(mode_),
-                                                   " mode"));
+    return absl::InvalidArgumentError(absl::StrCat("push ", header.push().sequence(), " brings ",
+                                                   geo ? "gradients" : "deltas", " to job ",
+                                                   job_id_, ", which runs in ", ModeName(mode_),
+                                                   " mode; send ", geo ? "deltas" : "gradients"));
   }
   if (header.push().more() && mode_ != Mode::kAsync) {
-    return absl::InvalidArgumentError(absl::StrCat("a push in pieces (more) to job ", job_id_,
-                                                   " in ", ModeName(mode_),
-                                                   " mode; pieces are for async jobs"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("push ", header.push().sequence(), " to job ", job_id_,
+                     " is split (more), which only async jobs accept; the job runs in ",
+                     ModeName(mode_), " mode"));
   }
   if (!sync && (header.has_commit() || header.pull().applied_sequence() != 0)) {
     return absl::InvalidArgumentError(

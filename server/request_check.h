@@ -1,6 +1,6 @@
 // Decides whether a message of a worker fits the job: its tables, its mode and the limits.
 //
-// Thread safety: safe: constant after construction. Pure.
+// Thread safety: immutable.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,15 @@ namespace sluice {
 
 class RequestCheck {
  public:
-  // Limit of the sparse values that one pull may ask for: it may name a key many times.
+  // Limit, in bytes, of the sparse values that one pull may ask for. A pull may name a key many
+  // times, so the size of its message does not bound its answer.
   static constexpr uint64_t kMaxPullBytes = uint64_t{1} << 30;
 
   RequestCheck(std::string job_id, TableLayouts layouts, Mode mode, uint64_t max_message_bytes);
 
-  // Asked before anything of the message is applied. INVALID_ARGUMENT: the message is malformed,
-  // its parts do not fit the tables or its payload, it is not for the job's mode, or its answer
-  // could not be sent.
+  // Call before anything of the message is applied. INVALID_ARGUMENT: the message is malformed, its
+  // parts do not fit the tables or its payload, it is not for the job's mode, or its answer could
+  // not be sent.
   absl::Status Check(const FrameHeader& header, size_t payload_bytes) const;
 
  private:

@@ -34,7 +34,8 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
                             uint64_t incarnation, const Push& push, PayloadReader* payload,
                             PushPart* scratch, ReplyWriter* reply) {
   absl::Status finite;
-  const FrameId frame{rank, incarnation, push.sequence(), push.weight()};
+  const FrameId frame{rank,          incarnation,    push.sequence(),
+                      push.weight(), push.task_id(), push.task_end()};
   const Parts& parts = push.parts();
   for (int i = 0; i < parts.table_size(); ++i) {
     const uint32_t table = parts.table(i), index = parts.shard(i), rows = parts.rows(i);
@@ -50,7 +51,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
     ApplyResult result;
     result.status = shard->Decode(rows, payload, scratch);
     if (result.status == PART_OK) {
-      // A copy: Apply may take the part's own keys.
+      // Copied, because Apply may take the part's own keys.
       const std::vector<uint64_t> keys = push.delta() ? scratch->keys : std::vector<uint64_t>();
       result = shard->Apply(frame, scratch);
       scratch->message = PayloadReader();
@@ -72,7 +73,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
 size_t ReadPullParts(const JobView& view, const TableLayouts& layouts, const Parts& parts,
                      PayloadReader payload, ReplyWriter* reply) {
   size_t bytes = 0;
-  // The reply sizes its buffers by what is to come.
+  // First announce all bytes, by which the reply sizes its buffers.
   for (int i = 0; i < parts.table_size(); ++i) {
     const uint32_t table = parts.table(i), index = parts.shard(i);
     if (view.FindShard(table, index) == nullptr) continue;

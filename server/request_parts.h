@@ -1,9 +1,9 @@
-// The parts of a request on the shards of a view: applies those of a push, reads those of a pull.
+// Applies the parts of a push to the shards of a view, and reads the parts of a pull from them.
 //
-// A shard that is not here gives its part the error PART_WRONG_SHARD. REQUIRES: RequestCheck has
-// accepted the message.
+// A part whose shard is not here gets the error PART_WRONG_SHARD.
+// REQUIRES: RequestCheck has accepted the message.
 //
-// Thread safety: free functions; shards lock themselves, one at a time.
+// Thread safety: free functions, safe from any thread. Shards lock themselves, one at a time.
 #pragma once
 
 #include "absl/status/status.h"
@@ -15,10 +15,10 @@
 
 namespace sluice {
 
-// Takes the parts of the push from the payload. Each part is checked, then applied with its
-// sequence; a part that was not applied gets an error in the reply, and an applied delta the values
-// that it made. INVALID_ARGUMENT: a value is NaN or Inf, and the job must fail; the other parts are
-// applied all the same. `scratch` is reused from part to part.
+// Takes the parts of the push from the payload. Checks each part, then applies it with its
+// sequence. A part that was not applied gets an error in the reply; an applied delta gets the
+// resulting values. INVALID_ARGUMENT: a value is NaN or Inf, and the job must fail; the other parts
+// are still applied. `scratch` is reused from part to part.
 absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, uint32_t rank,
                             uint64_t incarnation, const Push& push, PayloadReader* payload,
                             PushPart* scratch, ReplyWriter* reply);

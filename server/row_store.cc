@@ -8,10 +8,11 @@
 namespace sluice {
 namespace {
 constexpr size_t kFirstSlots = 64;
-// Slots behind the last home, for keys that probing drives there.
+// Extra slots past the last home slot, so that probing need not wrap around.
 constexpr size_t kSlack = 64;
-// Slots copied for each insertion while the index grows (2 would do). Keys that are not moved yet
-// go into the old index, whose load this keeps below 0.75 + 1 / 8. About 25 ns.
+// Slots copied per insertion while the index grows; 2 would suffice. Until a key's home has been
+// copied, the key goes into the old index, whose load this rate keeps below 0.75 + 1 / 8. Costs
+// about 25 ns.
 constexpr size_t kMovedAtOnce = 8;
 constexpr size_t kMostSlots = size_t{1} << 32;  // tags have 32 bits
 
@@ -23,7 +24,7 @@ size_t RowBytes(uint32_t dim, uint32_t state_floats) {
 
 RowStore::RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages)
     : dim_(dim), row_bytes_(RowBytes(dim, state_floats)), pages_(pages) {
-  // One huge page, or as many as keep the waste at its end below 1 / 32.
+  // One huge page, or enough of them to waste less than 1 / 32 at the end of a block.
   const size_t bytes = std::max(MappedMemory::kHugePage, 32 * row_bytes_);
   block_bytes_ =
       (bytes + MappedMemory::kHugePage - 1) / MappedMemory::kHugePage * MappedMemory::kHugePage;
@@ -55,7 +56,8 @@ MappedMemory RowStore::NewBlock() {
   return MappedMemory(block_bytes_, MappedMemory::Pages::kSmall);
 }
 
-// Not the hash that chose the shard: keys of one shard share its high bits.
+// Differs from the hash that chose the shard, because the keys of one shard share that hash's high
+// bits.
 uint32_t RowStore::Tag(uint64_t key) {
   return static_cast<uint32_t>(MixHash(key + 0x8CB92BA72F3D8DD7u) >> 32);
 }
@@ -96,9 +98,9 @@ uint32_t RowStore::FindOrInsert(uint64_t key, bool* created) {
   *created = id == kNoRow;
   if (id != kNoRow) return id;
   id = static_cast<uint32_t>(size_);
-  // Index and block come before anything changes; after that only spill may throw.
+  // Allocate index and block before anything changes. After that only spill may throw.
   if (id >= index_.size / 4 * 3 && index_.size < kMostSlots) StartGrowth();
-  // Fresh from the kernel: zero.
+  // A new block is zero, and so are its rows.
   if (id / rows_per_block_ == blocks_.size()) blocks_.push_back(NewBlock());
   ++size_;
   header(id)->key = key;
@@ -122,7 +124,7 @@ void RowStore::Place(Index* index, uint32_t tag, uint32_t id) {
 
 void RowStore::Begin(Index* index, size_t slot) {
   for (; index->begun <= slot; index->begun += kSlotsAPage) {
-    if (index->begun == index->size) continue;  // the few slots behind the last home stay small
+    if (index->begun == index->size) continue;  // the few slots past the last home stay small
     MappedMemory page = pages_.Take();
     index->huge[index->begun / kSlotsAPage] =
         page.data() != nullptr &&
@@ -133,7 +135,7 @@ void RowStore::Begin(Index* index, size_t slot) {
 void RowStore::StartGrowth() {
   while (old_index_.slots != nullptr) MoveSome();
   Index index = NewIndex(index_.size * 2);
-  // The next block is not far.
+  // The next block will be needed soon.
   if (size_ > rows_per_block_ / 2) pages_.Announce();
   old_index_ = std::move(index_);
   index_ = std::move(index);
@@ -144,7 +146,7 @@ void RowStore::StartGrowth() {
 void RowStore::MoveSome() {
   const size_t begin = front_, end = old_index_.size + kSlack;
   const Slot* slots = old_index_.slots;
-  // On to an empty slot: no key with a home before it lies behind it.
+  // Continue to an empty slot: no key whose home is before an empty slot can be stored after it.
   for (; front_ < end && (front_ < begin + kMovedAtOnce || slots[front_].row_plus_1 != 0);
        ++front_) {
     if (slots[front_].row_plus_1 != 0)

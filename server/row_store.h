@@ -1,23 +1,27 @@
 // The rows of one shard of a sparse table: an open-addressing index over fixed-size rows in large
 // blocks.
 //
-// Thread safety: none; the owner (a shard) locks.
+// Thread safety: guarded by the owner's lock (the shard's).
 //
-// Invariants: row ids are 0 .. size() - 1 in order of insertion and never change; a row never
-// moves, so its pointers stay valid. A slot's place is the high bits of its key's hash, and probing
-// goes up without wrapping: so an index grows by being copied in order into one of twice the size,
-// a few slots at each insertion. A key whose tag is below moved_below_ is in index_, another in
-// old_index_: never in both.
+// Invariants:
+// - Row ids are 0 .. size() - 1 in order of insertion and never change.
+// - A row never moves, so pointers to it stay valid.
+// - The high bits of a key's hash give its home slot. Probing goes up and never wraps.
+// - An index grows by being copied into one of twice the size, in order, a few slots per insertion.
+// - A key whose tag is below moved_below_ is in index_, any other in old_index_. None is in both.
 //
-// Memory: row = header 24 | weights 4 x dim | state 4 x state_floats, padded to 8 bytes; blocks of
-// 2 MiB. Blocks, and 2 MiB of an index from 2 MiB on, are huge pages from ReadyPages, so that no
-// insertion waits for the kernel to find and zero one. Small pages are the first block, so that a
-// small shard stays small, and what is begun when no huge page is ready; the kernel may make them
-// huge once they are full. Index: 8 bytes a slot, load 0.75 at most and 0.4 at least: 10.7 to 19.7
-// bytes a row, also while it grows, because the old one is given back as it is copied. A row in
-// all: 24 + 4 x (dim + state_floats) + 10.7 to 19.7; dim 16 with Adam 227 to 236 bytes for a
-// payload (key, weights, state) of 200; dim 8 with AdaGrad 99 to 108: 50 million rows in 4.6 to 5.0
-// GiB.
+// Memory:
+// - Row: header 24 | weights 4 x dim | state 4 x state_floats, padded to 8 bytes.
+// - Blocks have 2 MiB, or more if rows are large. Blocks, and each 2 MiB of an index, are huge
+//   pages from ReadyPages, so that no insertion waits for the kernel to find and zero one.
+// - The first block has small pages, so that a small shard stays small. Memory that is begun when
+//   no huge page is ready has small pages, too; the kernel may make them huge once they are full.
+// - Index: 8 bytes per slot at a load of 0.4 to 0.75, thus 10.7 to 19.7 bytes per row. This holds
+//   while it grows, too, because the old index is given back as it is copied.
+//
+// Bytes per row in all are 24 + 4 x (dim + state_floats) + 10.7 to 19.7:
+//   dim 16, Adam      227 to 236, of which 200 are payload (key, weights, state)
+//   dim 8, AdaGrad     99 to 108; 50 million rows take 4.6 to 5.0 GiB
 #pragma once
 
 #include <cstddef>
@@ -36,11 +40,11 @@ class RowStore {
 
   struct Header {
     uint64_t key;
-    uint32_t version;    // low bits of the shard's update number that changed it last
+    uint32_t version;    // cuts of the shard that had begun when the row was last changed or cut
     uint32_t count;      // updates of this row
     uint64_t last_seen;  // schedule step of the last update
   };
-  // Where a row lies; all null: no row.
+  // Pointers to the parts of a row; all null: no row.
   struct Row {
     Header* header;
     float* weights;
@@ -48,26 +52,26 @@ class RowStore {
   };
 
   // `pages` outlives the store.
-  RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages = ReadyPages::OfProcess());
+  RowStore(uint32_t dim, uint32_t state_floats, ReadyPages* pages);
 
-  // Calls visit(i, row of keys[i]) for i = 0 .. n - 1 in order. The index is read kAhead keys
-  // ahead of the rows and these kAhead keys ahead of the visit, so that misses of the cache
-  // overlap; `floats` of weights and state are fetched. `visit` may insert rows: a later visit sees
-  // them.
+  // Calls visit(i, row of keys[i]) for i = 0 .. n - 1 in order. To overlap cache misses, the index
+  // is prefetched kAhead keys ahead of the rows, and the rows kAhead keys ahead of the visit.
+  // `floats`: how many weights and state floats of a row to prefetch. `visit` may insert rows;
+  // later visits see them.
   template <typename Visit>
   void VisitRows(const uint64_t* keys, size_t n, size_t floats, Visit visit) const;
 
   // rows[i] = id of keys[i], or kNoRow.
   void Find(const uint64_t* keys, size_t n, uint32_t* rows) const;
 
-  // The row of `key`; a new one has zero count, version and floats. A growth of the index is paid
-  // for in pieces: see kMovedAtOnce. Throws bad_alloc when there is no memory: the rows that were
-  // there are still found, but no insertion may follow. REQUIRES: size() < kNoRow - 1 when it is
-  // new.
+  // Returns the row id of `key`, which is inserted if needed. A new row has zero count, version and
+  // floats. The index grows a few slots per insertion: see kMovedAtOnce. Throws bad_alloc when
+  // memory runs out: existing rows are still found, but no insertion may follow.
+  // REQUIRES: size() < kNoRow - 1 if the key is new.
   uint32_t FindOrInsert(uint64_t key, bool* created);
 
-  // Bulk: many rows come and nobody waits for one of them, so that blocks are huge pages that the
-  // kernel zeroes at their first touch; ReadyPages could not keep up.
+  // Bulk mode, for loading a model: no caller waits for a single insertion, so blocks are huge
+  // pages that the kernel zeroes at first touch. ReadyPages could not keep up with a load.
   void set_bulk(bool bulk) { bulk_ = bulk; }
 
   Row row(uint32_t id) const { return RowOf(RowAt(id)); }
@@ -76,14 +80,15 @@ class RowStore {
   float* state(uint32_t id) const { return row(id).state; }
 
   size_t size() const { return size_; }
-  // Of rows: header, weights and state.
+  // Bytes that rows use: header, weights and state.
   size_t bytes() const { return size_ * row_bytes_; }
-  // Of blocks and index, which hold more than the rows.
+  // Bytes that blocks and index hold, including unused room.
   size_t reserved_bytes() const;
 
   bool growing_for_test() const { return old_index_.slots != nullptr; }
   size_t spilled_for_test() const { return index_.spill.size() + old_index_.spill.size(); }
-  // The hash of the index, for tests that need keys of one slot: the slot is its high bits.
+  // Returns the hash of the index, whose high bits give the slot; for tests that need keys of one
+  // slot.
   static uint64_t HashForTest(uint64_t key) { return uint64_t{Tag(key)} << 32; }
 
  private:
@@ -99,10 +104,10 @@ class RowStore {
     size_t size = 0;        // a power of two: homes of keys
     int shift = 0;          // home = tag >> shift
     // Slots from here on have never been written, and their huge pages are still to be chosen; a
-    // multiple of kSlotsAPage. SIZE_MAX: the index is smaller than one.
+    // multiple of kSlotsAPage. SIZE_MAX: the index is smaller than a huge page.
     size_t begun = 0;
     std::vector<bool> huge;  // [begun / kSlotsAPage]
-    // Row ids of keys that found no place before the last slot: none but by bad luck or intent.
+    // Rows whose keys found no free slot. Empty unless hashes collide by chance or by design.
     absl::flat_hash_map<uint64_t, uint32_t> spill;
   };
 
@@ -110,7 +115,7 @@ class RowStore {
 
   static Index NewIndex(size_t size);
   MappedMemory NewBlock();
-  // The high half of the key's hash.
+  // Returns the high half of the key's hash.
   static uint32_t Tag(uint64_t key);
   const Index& IndexOf(uint32_t tag) const { return tag < moved_below_ ? index_ : old_index_; }
 
@@ -125,14 +130,15 @@ class RowStore {
     return {reinterpret_cast<Header*>(at), weights, weights + dim_};
   }
   uint32_t Probe(uint32_t tag, uint64_t key) const;
-  // The first row on the way of `tag` with that tag: most likely the one. Null when there is none.
+  // Returns the first row on the probe path of `tag` that has this tag, which is almost always the
+  // right one. Null when there is none.
   uint8_t* Guess(uint32_t tag) const;
   void Place(Index* index, uint32_t tag, uint32_t id);
   // Chooses the pages of `index` up to that of `slot`.
   void Begin(Index* index, size_t slot);
   void StartGrowth();
   void MoveSome();
-  // Gives the pages of old_index_ back whose slots have been copied.
+  // Gives back the pages of old_index_ whose slots have been copied.
   void ReturnOldPages();
 
   const uint32_t dim_;

@@ -1,22 +1,39 @@
 #include "server/shard.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/optimizer/learning_rate.h"
 
 namespace sluice {
+namespace {
+
+class CutThatFailed : public ShardCut {
+ public:
+  explicit CutThatFailed(absl::Status status) : status_(std::move(status)) {}
+  absl::StatusOr<bool> Next(std::string*) override { return status_; }
+
+ private:
+  const absl::Status status_;
+};
+
+}  // namespace
 
 Shard::Shard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy)
     : table_(std::move(table)),
       index_(index),
       policy_(policy),
       gate_(policy.worker_num, policy.mode == Mode::kSync),
-      pending_(policy.mode == Mode::kSync ? policy.worker_num : 0) {}
+      pending_(policy.mode == Mode::kSync ? policy.worker_num : 0),
+      accepted_(policy.worker_num),
+      applied_(policy.gradients_to_wait > 1 ? policy.worker_num : 0) {}
 
 ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   MutexLock lock(&mutex_);
   const bool sync = policy_.mode == Mode::kSync;
-  // Only the open step has a buffer: a rank pushes t + 1 after it has read what t made.
+  // Only the open step has a buffer, because a rank pushes step t + 1 only after it has read the
+  // result of step t.
   if (sync && frame.sequence > closed_ + 1 && frame.incarnation >= gate_.incarnation(frame.rank)) {
     return {PART_OUT_OF_ORDER, gate_.last(frame.rank)};
   }
@@ -33,6 +50,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
       break;
   }
   ++frames_;
+  accepted_[frame.rank] = {frame.incarnation, frame.sequence, frame.task_id, frame.task_end};
   if (sync) {
     Pending& slot = pending_[frame.rank];
     slot.present = true;
@@ -47,12 +65,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   } else {
     AddToSum(*part, frame.weight);
     held_weight_ += frame.weight;
-    if (++held_frames_ == policy_.gradients_to_wait) {
-      ++updates_;
-      ApplySum(held_weight_);
-      held_frames_ = 0;
-      held_weight_ = 0;
-    }
+    if (++held_frames_ == policy_.gradients_to_wait) ApplyHeld();
   }
   return {PART_OK, last};
 }
@@ -69,7 +82,7 @@ void Shard::CloseStep(uint64_t step) {
     if (p.part.rows > 0) parts.push_back(&p);
   }
   if (parts.size() == 1 && parts[0]->weight == total) {
-    // n g / n is g to the last bit: the sum can be left out.
+    // With one contributor the mean is its gradient to the last bit, so no sum is needed.
     ApplyGradient(&parts[0]->part, total);
   } else if (!parts.empty()) {
     ApplyMean(parts, total);
@@ -85,11 +98,15 @@ uint64_t Shard::LastPushed(uint32_t rank) {
 
 void Shard::Flush() {
   MutexLock lock(&mutex_);
-  if (held_frames_ == 0) return;
+  if (held_frames_ > 0) ApplyHeld();
+}
+
+void Shard::ApplyHeld() {
   ++updates_;
   ApplySum(held_weight_);
   held_frames_ = 0;
   held_weight_ = 0;
+  std::copy(accepted_.begin(), accepted_.end(), applied_.begin());
 }
 
 void Shard::Fence(uint32_t rank, uint64_t incarnation) {
@@ -99,7 +116,67 @@ void Shard::Fence(uint32_t rank, uint64_t incarnation) {
 
 uint64_t Shard::ScheduleStep() const {
   if (policy_.mode == Mode::kSync) return closed_;
-  return frames_ == 0 ? 0 : (frames_ - 1) / policy_.worker_num;
+  return schedule_base_ + (frames_ == 0 ? 0 : (frames_ - 1) / policy_.worker_num);
+}
+
+std::unique_ptr<ShardCut> Shard::BeginCut(const CutOptions& options, ShardFacts* facts) {
+  MutexLock lock(&mutex_);
+  CutState state;
+  if (options.state || facts != nullptr) {
+    ShardFacts now = Facts();
+    if (facts != nullptr) *facts = now;
+    if (options.state) {
+      state.facts = std::move(now);
+      state.state_floats = saved_state_floats();
+    }
+  }
+  return MakeCut(std::move(state), options);
+}
+
+std::unique_ptr<ShardCut> Shard::FailedCut(absl::Status status) {
+  return std::make_unique<CutThatFailed>(std::move(status));
+}
+
+std::string Shard::Name() const {
+  return absl::StrCat("shard ", index_, " of table '", table_->name(), "'");
+}
+
+// Frames that wait for gradients_to_wait are not in the values, so the facts describe the last
+// update.
+ShardFacts Shard::Facts() const {
+  ShardFacts facts;
+  facts.set_updates(updates_);
+  if (policy_.mode == Mode::kSync) {
+    facts.set_closed(closed_);
+    facts.set_schedule_steps(closed_);
+  } else {
+    const uint64_t frames = frames_ - held_frames_;
+    facts.set_schedule_steps(schedule_base_ + frames / policy_.worker_num);
+    facts.set_schedule_frames(frames % policy_.worker_num);
+  }
+  const bool sums = policy_.mode == Mode::kAsync && policy_.gradients_to_wait > 1;
+  for (const Position& at : sums ? applied_ : accepted_) {
+    RankPosition* const rank = facts.add_ranks();
+    rank->set_incarnation(at.incarnation);
+    rank->set_sequence(at.sequence);
+    rank->set_task_id(at.task_id);
+    rank->set_task_end(at.task_end);
+  }
+  return facts;
+}
+
+void Shard::RestorePosition(const ShardFacts& facts) {
+  MutexLock lock(&mutex_);
+  updates_ = facts.updates();
+  if (policy_.mode == Mode::kSync) {
+    closed_ = facts.closed();
+    gate_.StartAt(closed_);
+    return;
+  }
+  schedule_base_ = facts.schedule_steps();
+  // With fewer workers these frames may already make a whole step, which the next frame then
+  // completes.
+  frames_ = std::min<uint64_t>(facts.schedule_frames(), policy_.worker_num - 1);
 }
 
 PartStatus Shard::DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {

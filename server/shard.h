@@ -1,15 +1,22 @@
 // One shard of a table: the unit of placement, of locking and of application.
 //
-// A push is a part of a frame: validated whole outside the lock (Decode), then applied, or buffered
-// for its step (sync), with its sequence recorded in the same critical section (Apply).
+// A push brings a part of a frame. Decode validates the whole part outside the lock. Apply then
+// applies it, or buffers it for its step (sync), and records its sequence in the same critical
+// section.
 //
-// Thread safety: all methods are safe from any thread; one mutex a shard, nothing is called out
-// under it.
+// A cut (BeginCut) is the shard at one moment, which is written to a file while updates go on. An
+// update first copies the values that it changes, if the cut still needs them. A checkpoint's cut
+// also has the optimizer state and the shard's facts (ShardFacts), from which Restore* make an
+// equal shard.
+//
+// Thread safety: safe from any thread. Each shard has one mutex, and calls nothing outside while
+// holding it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -18,13 +25,15 @@
 #include "common/table/table_layout.h"
 #include "common/wire/frame.h"
 #include "proto/errors.pb.h"
+#include "proto/model.pb.h"
 #include "server/delivery_gate.h"
 #include "server/gradient_sum.h"
+#include "server/pre_images.h"
 #include "server/row_store.h"
 
 namespace sluice {
 
-// What a job's strategy says about updates.
+// How a job's strategy applies updates.
 struct UpdatePolicy {
   Mode mode = Mode::kAsync;
   uint32_t worker_num = 1;
@@ -34,12 +43,14 @@ struct UpdatePolicy {
   std::optional<uint64_t> max_staleness;
 };
 
-// Which frame a part belongs to.
+// The frame that a part belongs to.
 struct FrameId {
   uint32_t rank = 0;
   uint64_t incarnation = 0;
   uint64_t sequence = 0;
   double weight = 0;  // n_w
+  // Async: the data behind the frame, as in Push.
+  uint64_t task_id = 0, task_end = 0;
 };
 
 // A decoded part. Its memory is reused from part to part.
@@ -47,8 +58,8 @@ struct PushPart {
   uint32_t rows = 0;
   std::vector<uint64_t> keys;  // sparse: [rows]
   std::vector<float> values;   // sparse: [rows][dim]; dense: [elements] or none
-  // Dense, when it is applied at once: validated values stay here, as they were received, and
-  // `values` is spare.
+  // Dense parts that are applied at once: the validated values stay in `message` as received, and
+  // `values` is scratch space.
   bool in_message = false;
   PayloadReader message;
 };
@@ -58,6 +69,12 @@ struct ApplyResult {
   uint64_t last_sequence = 0;
 };
 
+struct CutOptions {
+  bool state = false;  // true: a checkpoint; false: values only, for a model
+  // Pays for the copies that updates make meanwhile. Null: no limit.
+  std::shared_ptr<PreImageBudget> budget;
+};
+
 class Shard {
  public:
   virtual ~Shard() = default;
@@ -65,39 +82,61 @@ class Shard {
   const TableLayout& table() const { return *table_; }
   uint32_t index() const { return index_; }
 
-  // Takes the array of a part with `rows` rows from the payload. PART_BAD_SIZE, PART_NOT_FINITE, or
-  // OK; the payload stands behind the part in any case. REQUIRES: the payload holds the part.
+  // Takes the array of a part with `rows` rows from the payload. Returns PART_BAD_SIZE,
+  // PART_NOT_FINITE, or PART_OK. The payload is consumed up to the end of the part in all cases.
+  // REQUIRES: the payload holds the part.
   virtual PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const = 0;
 
-  // Takes part->values and part->keys when it buffers them, leaving others to reuse.
+  // When it buffers the part, it swaps part->values and part->keys for others to reuse.
   ApplyResult Apply(const FrameId& frame, PushPart* part);
 
-  // Sync: applies the buffered parts of `step` in rank order. Once a step. REQUIRES: step == closed
-  // + 1.
+  // Sync: applies the buffered parts of `step` in rank order. Call once per step.
+  // REQUIRES: step == closed + 1.
   void CloseStep(uint64_t step);
-  // Sync: the last step that `rank` has pushed.
+  // Sync: returns the last step that `rank` has pushed.
   uint64_t LastPushed(uint32_t rank);
-  // Async: applies what gradients_to_wait holds back.
+  // Async: applies the gradients that wait for gradients_to_wait.
   void Flush();
   void Fence(uint32_t rank, uint64_t incarnation);
 
-  // Current values in wire form, one consistent snapshot. keys [n]; dense: ignored, the whole
-  // block.
+  // Writes the current values in wire form, as one consistent snapshot. keys: [n]; a dense shard
+  // ignores them and writes the whole block.
   virtual void Read(const uint64_t* keys, size_t n, uint8_t* to) = 0;
-  // The same without a copy: shared with the shard, whose next update leaves it as it is. Empty
-  // when there is no such memory (rows, another wire form).
+  // Returns the same bytes without a copy. The next update does not change them. Empty for sparse
+  // shards and for bf16 tables.
   virtual Slice Lend() { return Slice(); }
 
-  // The values as they are now, O(1); the cut is read outside of the lock, and the shard outlives
-  // it. Dense: updates go on with a copy. Sparse: an update meanwhile ends the cut with ABORTED.
-  virtual std::unique_ptr<ShardCut> BeginCut() = 0;
-  // Initial values from a saved model. Dense: elements of the tensor from `first` on, those of the
-  // block are taken. Sparse: rows of this shard, weights[i] unaligned [dim]; throws bad_alloc.
+  // Begins a cut of the shard as it is now, in O(1). The cut is read outside the lock while updates
+  // go on, and the shard outlives it. A sparse shard has one cut at a time, until the cut is
+  // destroyed. The cut fails with RESOURCE_EXHAUSTED when the budget does not suffice, and with
+  // FAILED_PRECONDITION when a sparse shard has another cut. `facts` may be null; it gets the facts
+  // of the cut, which a cut of values does not hold.
+  std::unique_ptr<ShardCut> BeginCut(const CutOptions& options = CutOptions(),
+                                     ShardFacts* facts = nullptr);
+
+  // Loads initial values from a saved model. Dense: elements of the tensor from `first` on; those
+  // in the block are used. Sparse: rows of this shard, weights[i] unaligned [dim]; throws
+  // bad_alloc.
   virtual void LoadElements(uint64_t first, const float* values, size_t n) {}
   virtual void LoadRows(const uint64_t* keys, const char* const* weights, size_t n) {}
 
-  // Rows (sparse) or elements (dense); bytes that their values, state and headers use; bytes held
-  // for them.
+  // Restores a checkpoint; call before anything is applied. Dense: elements of array 0, the
+  // weights, or of state array - 1. Sparse: records[i], unaligned: last_seen, count, weights [dim],
+  // state [saved_state_floats()]; throws bad_alloc.
+  virtual void RestoreElements(uint32_t array, uint64_t first, const float* values, size_t n) {}
+  virtual void RestoreRows(const uint64_t* keys, const char* const* records, size_t n) {}
+  // Restores the position of the schedule and, in sync, of the steps. In other modes workers start
+  // again at sequence 1.
+  virtual void RestorePosition(const ShardFacts& facts);
+  // State floats of a row or dense element in a checkpoint. 0 in Geo, where the workers hold the
+  // state.
+  uint32_t saved_state_floats() const {
+    return policy_.mode == Mode::kGeo ? 0 : table_->state_floats();
+  }
+
+  // rows: number of rows (sparse) or elements (dense).
+  // bytes: used by their values, state and headers.
+  // reserved_bytes: held for them, including unused room.
   virtual uint64_t rows() = 0;
   virtual uint64_t bytes() = 0;
   virtual uint64_t reserved_bytes() = 0;
@@ -111,26 +150,37 @@ class Shard {
     PushPart part;
   };
 
-  // One update with the gradient in `part`, as it is (weight 0: zero).
+  // Makes the cut of the current contents.
+  virtual std::unique_ptr<ShardCut> MakeCut(CutState state, const CutOptions& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Makes a cut whose reading fails with `status`.
+  static std::unique_ptr<ShardCut> FailedCut(absl::Status status);
+  // Returns the name of this shard in messages.
+  std::string Name() const;
+
+  // One update with the gradient in `part`, unscaled. Weight 0 makes it zero.
   virtual void ApplyGradient(PushPart* part, double weight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Sync: one update with the weighted mean of `parts` (some, in rank order, each with rows), whose
-  // values it may use up.
+  // Sync: one update with the weighted mean of `parts`: at least one, in rank order, each with
+  // rows. May overwrite their values.
   virtual void ApplyMean(const std::vector<Pending*>& parts, double total)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Async: what gradients_to_wait holds back.
+  // Async: adds to the gradients that wait for gradients_to_wait.
   virtual void AddToSum(const PushPart& part, double weight)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // One update with the mean of what was added, if anything was.
+  // One update with the mean of the added gradients, if there are any.
   virtual void ApplySum(double total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual void AddDelta(const PushPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Learning rates of the columns at this update.
+  // Applies the gradients that wait for gradients_to_wait.
+  void ApplyHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the learning rates of the columns at this update.
   const std::vector<float>& Rates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t ScheduleStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ShardFacts Facts() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Takes n values from the payload, all of them even when one is not finite.
+  // Takes all n values from the payload, even when one is not finite.
   static PartStatus DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
-  // value + scale x delta, rounded once.
+  // Returns value + scale x delta, rounded once.
   static float AddScaledDelta(float value, float delta, double scale) {
     return static_cast<float>(static_cast<double>(value) + scale * static_cast<double>(delta));
   }
@@ -140,23 +190,32 @@ class Shard {
   const UpdatePolicy policy_;
 
   Mutex mutex_;
+  // The last frame of a rank.
+  struct Position {
+    uint64_t incarnation = 0, sequence = 0, task_id = 0, task_end = 0;
+  };
+
   DeliveryGate gate_ ABSL_GUARDED_BY(mutex_);
+  // Schedule steps before the first of frames_; not in sync.
+  uint64_t schedule_base_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;           // accepted, empty ones included
   uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;           // sync: steps applied
-  uint64_t updates_ ABSL_GUARDED_BY(mutex_) = 0;          // changes of values: the version of rows
+  uint64_t updates_ ABSL_GUARDED_BY(mutex_) = 0;          // changes of values
   std::vector<Pending> pending_ ABSL_GUARDED_BY(mutex_);  // sync: by rank, of step closed_ + 1
   uint32_t held_frames_ ABSL_GUARDED_BY(mutex_) = 0;      // async: waiting for gradients_to_wait
   double held_weight_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Async, by rank: the last frame accepted, and the last one that is in the values.
+  std::vector<Position> accepted_ ABSL_GUARDED_BY(mutex_), applied_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> rates_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The shards of a pserver as [table][shard]; null where a shard is on another pserver.
 using ShardTable = std::vector<std::vector<std::shared_ptr<Shard>>>;
 
-// A block: weights [n], state arrays [state_floats][n].
+// Makes a block: weights [n], state arrays [state_floats][n].
 std::unique_ptr<Shard> MakeDenseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
                                       const UpdatePolicy& policy);
-// Rows by key.
+// Makes a shard of rows by key.
 std::unique_ptr<Shard> MakeSparseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
                                        const UpdatePolicy& policy);
 

@@ -1,4 +1,8 @@
 // A sparse shard: rows by key, created by the first push that is applied to them.
+//
+// A cut covers the rows that existed when it began. A row's header holds the number of cuts that
+// had begun when the row was last changed, or was last read by a cut. A row with a lower number
+// than the shard's is still needed by the current cut, so an update saves its record first.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -16,7 +20,7 @@ class SparseShard : public Shard {
   SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy)
       : Shard(std::move(table), index, policy),
         dim_(table_->dim()),
-        store_(dim_, table_->state_floats()),
+        store_(dim_, table_->state_floats(), ReadyPages::OfProcess()),
         sum_(dim_),
         mean_(dim_) {}
 
@@ -48,7 +52,7 @@ class SparseShard : public Shard {
         }
       });
     }
-    // Initial values are a function of the key alone: no lock.
+    // Initial values depend only on the key, so no lock is needed.
     std::vector<float> initial(dim_);
     for (size_t i : missing) {
       table_->InitialRow(keys[i], initial.data());
@@ -56,24 +60,21 @@ class SparseShard : public Shard {
     }
   }
 
-  std::unique_ptr<ShardCut> BeginCut() override {
-    MutexLock lock(&mutex_);
-    return CutOfRows(*table_, index_, std::make_unique<Rows>(this, store_.size(), updates_));
+  void LoadRows(const uint64_t* keys, const char* const* weights, size_t n) override {
+    FillRows(keys, n, [&](size_t i, const RowStore::Row& row) {
+      std::memcpy(row.weights, weights[i], dim_ * sizeof(float));
+    });
   }
 
-  void LoadRows(const uint64_t* keys, const char* const* weights, size_t n) override {
-    MutexLock lock(&mutex_);
-    // Another thread may be on its way here when memory has run out: see RowStore::FindOrInsert.
-    if (no_memory_) throw std::bad_alloc();
-    no_memory_ = true;
-    store_.set_bulk(true);
-    store_.VisitRows(keys, n, dim_ + table_->state_floats(),
-                     [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                       if (row.header == nullptr) row = NewRow(keys[i]);
-                       std::memcpy(row.weights, weights[i], dim_ * sizeof(float));
-                     });
-    store_.set_bulk(false);
-    no_memory_ = false;
+  void RestoreRows(const uint64_t* keys, const char* const* records, size_t n) override {
+    FillRows(keys, n, [&](size_t i, const RowStore::Row& row) {
+      const char* from = records[i];
+      std::memcpy(&row.header->last_seen, from, sizeof(row.header->last_seen));
+      from += sizeof(row.header->last_seen);
+      std::memcpy(&row.header->count, from, sizeof(row.header->count));
+      from += sizeof(row.header->count);
+      std::memcpy(row.weights, from, (dim_ + saved_state_floats()) * sizeof(float));
+    });
   }
 
   uint64_t rows() override {
@@ -90,6 +91,21 @@ class SparseShard : public Shard {
   }
 
  protected:
+  std::unique_ptr<ShardCut> MakeCut(CutState state, const CutOptions& options) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (images_ != nullptr) {
+      return FailedCut(absl::FailedPreconditionError(
+          absl::StrCat(Name(), " is being saved already; save it again when that is done")));
+    }
+    record_ = {state.facts.has_value(), (dim_ + state.state_floats) * sizeof(float)};
+    auto rows = std::make_unique<Rows>(this, store_.size(), record_, cuts_ + 1, options.budget);
+    Rows* const begun = rows.get();
+    std::unique_ptr<ShardCut> cut = CutOfRows(*table_, index_, std::move(rows), std::move(state));
+    ++cuts_;
+    images_ = begun->Begin();
+    return cut;
+  }
+
   void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (weight == 0) std::fill(part->values.begin(), part->values.end(), 0.0f);
     Update(part->keys, [&](size_t i) { return &part->values[i * dim_]; });
@@ -132,7 +148,7 @@ class SparseShard : public Shard {
   }
 
  private:
-  // gradient_of(i): [dim] of keys[i], asked for once, in order.
+  // gradient_of(i) returns the gradient [dim] of keys[i]. It is called once per key, in order.
   template <typename F>
   void Update(const std::vector<uint64_t>& keys, F gradient_of)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -156,11 +172,15 @@ class SparseShard : public Shard {
   void ForRows(const std::vector<uint64_t>& keys, size_t floats, F update)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const uint64_t step = ScheduleStep();
-    const auto version = static_cast<uint32_t>(updates_);
+    const uint32_t cuts = cuts_;
+    PreImages* const images = images_;
     store_.VisitRows(keys.data(), keys.size(), floats,
                      [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
                        if (row.header == nullptr) row = RowOf(keys[i]);
-                       row.header->version = version;
+                       if (images != nullptr && row.header->version != cuts) {
+                         SaveRecord(row, images);
+                       }
+                       row.header->version = cuts;
                        row.header->last_seen = step;
                        ++row.header->count;
                        update(i, row);
@@ -171,13 +191,38 @@ class SparseShard : public Shard {
     bool created;
     const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
     if (!created) return row;
+    row.header->version = cuts_;  // not part of the current cut
     table_->InitialRow(key, row.weights);
     InitState(row);
     return row;
   }
 
-  // With fresh state, and weights that the caller writes. It may be there already: then it stays as
-  // it is.
+  // Call before the row changes.
+  void SaveRecord(const RowStore::Row& row, PreImages* images)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (images->failed()) return;
+    char* const to = images->Add(row.header->key);
+    if (to != nullptr) WriteRecord(row, record_, to);
+  }
+
+  // The part of a row's record that follows the key.
+  struct RecordForm {
+    bool history = false;     // last_seen and count
+    size_t float_bytes = 0;   // of weights and state
+    size_t bytes() const { return (history ? kRowHistoryBytes : 0) + float_bytes; }
+  };
+  static void WriteRecord(const RowStore::Row& row, const RecordForm& form, char* to) {
+    if (form.history) {
+      std::memcpy(to, &row.header->last_seen, sizeof(row.header->last_seen));
+      to += sizeof(row.header->last_seen);
+      std::memcpy(to, &row.header->count, sizeof(row.header->count));
+      to += sizeof(row.header->count);
+    }
+    std::memcpy(to, row.weights, form.float_bytes);  // the state lies behind the weights
+  }
+
+  // Inserts a row with fresh optimizer state; the caller writes the weights. An existing row is
+  // returned unchanged.
   RowStore::Row NewRow(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     bool created;
     const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
@@ -193,12 +238,44 @@ class SparseShard : public Shard {
     }
   }
 
-  // The first `size` rows, as long as no update has changed one. A row never moves, but what it
-  // holds is read under the lock, a chunk at a time.
+  // Calls fill(i, row of keys[i]) for each key, its row created with fresh state.
+  template <typename F>
+  void FillRows(const uint64_t* keys, size_t n, F fill) {
+    MutexLock lock(&mutex_);
+    // Another thread may come here after memory ran out, and no insertion may follow then: see
+    // RowStore::FindOrInsert.
+    if (no_memory_) throw std::bad_alloc();
+    no_memory_ = true;
+    store_.set_bulk(true);
+    store_.VisitRows(keys, n, dim_ + table_->state_floats(),
+                     [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                       if (row.header == nullptr) row = NewRow(keys[i]);
+                       fill(i, row);
+                     });
+    store_.set_bulk(false);
+    no_memory_ = false;
+  }
+
+  // The first `size` rows as they were when this was made. Rows never move, but their contents are
+  // read under the lock, a piece at a time.
   class Rows : public ShardRows {
    public:
-    Rows(SparseShard* shard, uint64_t size, uint64_t updates)
-        : shard_(shard), size_(size), updates_(updates) {}
+    Rows(SparseShard* shard, uint64_t size, const RecordForm& form, uint32_t cut,
+         std::shared_ptr<PreImageBudget> budget)
+        : shard_(shard),
+          size_(size),
+          form_(form),
+          cut_(cut),
+          images_(size, form.bytes(), std::move(budget)) {}
+    ~Rows() override {
+      if (!begun_) return;  // memory ran out in BeginCut, which holds the lock
+      MutexLock lock(&shard_->mutex_);
+      shard_->images_ = nullptr;
+    }
+    PreImages* Begin() {
+      begun_ = true;
+      return &images_;
+    }
     uint64_t size() const override { return size_; }
 
     absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
@@ -206,35 +283,53 @@ class SparseShard : public Shard {
       for (size_t i = 0; i < n; ++i) {
         keys[i] = shard_->store_.header(static_cast<uint32_t>(first + i))->key;
       }
-      return Unchanged();
+      return absl::OkStatus();
     }
 
-    absl::Status ReadWeights(const uint32_t* rows, size_t n, size_t stride, char* to) override {
-      constexpr size_t kAhead = 16;
-      MutexLock lock(&shard_->mutex_);
-      SLUICE_RETURN_IF_ERROR(Unchanged());
-      const size_t bytes = shard_->dim_ * sizeof(float);
-      for (size_t i = 0; i < n; ++i) {
-        if (i + kAhead < n) {
-          const auto* line =
-              reinterpret_cast<const char*>(shard_->store_.weights(rows[i + kAhead]));
-          for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
-        }
-        std::memcpy(to + i * stride, shard_->store_.weights(rows[i]), bytes);
+    absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
+      // Bounds how long an update waits: the lock is held for one copy of this size.
+      constexpr size_t kBytesALock = 64 << 10;
+      const size_t most = std::max<size_t>(1, kBytesALock / form_.bytes());
+      for (size_t begin = 0; begin < n; begin += most) {
+        SLUICE_RETURN_IF_ERROR(
+            ReadSome(rows + begin, std::min(most, n - begin), stride, to + begin * stride));
       }
       return absl::OkStatus();
     }
 
    private:
-    absl::Status Unchanged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(shard_->mutex_) {
-      if (shard_->updates_ == updates_) return absl::OkStatus();
-      return absl::AbortedError(
-          absl::StrCat("shard ", shard_->index_, " of table '", shard_->table_->name(),
-                       "' was updated while it was saved; save when no worker of the job trains"));
+    absl::Status ReadSome(const uint32_t* rows, size_t n, size_t stride, char* to) {
+      constexpr size_t kAhead = 16;
+      const size_t bytes = sizeof(RowStore::Header) + form_.float_bytes;
+      MutexLock lock(&shard_->mutex_);
+      if (images_.failed()) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "no memory for copies of the rows of ", shard_->Name(),
+            " that were updated while it was saved; use more pservers, or machines with more "
+            "memory"));
+      }
+      for (size_t i = 0; i < n; ++i, to += stride) {
+        if (i + kAhead < n) {
+          const auto* line = reinterpret_cast<const char*>(shard_->store_.header(rows[i + kAhead]));
+          for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
+        }
+        const RowStore::Row row = shard_->store_.row(rows[i]);
+        if (row.header->version != cut_) {
+          WriteRecord(row, form_, to);
+          row.header->version = cut_;  // no later update needs to save it
+        } else {
+          std::memcpy(to, images_.Find(row.header->key), form_.bytes());
+        }
+      }
+      return absl::OkStatus();
     }
 
     SparseShard* const shard_;
-    const uint64_t size_, updates_;
+    const uint64_t size_;
+    const RecordForm form_;
+    const uint32_t cut_;  // its number
+    bool begun_ = false;
+    PreImages images_;  // under shard_->mutex_
   };
 
   static void StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
@@ -246,7 +341,11 @@ class SparseShard : public Shard {
 
   const uint32_t dim_;
   RowStore store_ ABSL_GUARDED_BY(mutex_);
-  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // LoadRows was cut short
+  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // FillRows was cut short
+  uint32_t cuts_ ABSL_GUARDED_BY(mutex_) = 0;       // begun
+  // The pre-images of the current cut, which owns them (null: no cut), and the form of its records.
+  PreImages* images_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  RecordForm record_ ABSL_GUARDED_BY(mutex_);
   SparseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
   SparseGradientMean mean_ ABSL_GUARDED_BY(mutex_);
 };

@@ -13,13 +13,13 @@ void StalenessClock::Activate(uint32_t rank) {
     if (r == rank || !ranks_[r].active) continue;
     slowest = std::min(slowest.value_or(ranks_[r].clock), ranks_[r].clock);
   }
-  // One that was ahead starts level with the others too: its next steps count from here.
+  // A rank that was ahead also restarts level with the slowest.
   if (slowest.has_value()) self.clock = *slowest;
 }
 
 void StalenessClock::Applied(uint32_t rank, uint64_t pulled_others) {
   const uint64_t now = others(rank);
-  // A pull from before this pserver's life may know more frames than it.
+  // A pull from an earlier life of this pserver may name more frames than this one has applied.
   const uint64_t seen = now > pulled_others ? now - pulled_others : 0;
   sum_ += seen;
   max_ = std::max(max_, seen);

@@ -1,5 +1,5 @@
-// Bounded staleness (SSP): how far a worker may run ahead of the slowest one; and the staleness
-// that was seen.
+// Bounded staleness (SSP): decides how far a worker may run ahead of the slowest one, and measures
+// the staleness that occurred.
 //
 // A rank's clock is the number of its steps applied here, moved up to the slowest active rank
 // whenever it becomes active again. A rank is active from its first pull or push of training until
@@ -8,7 +8,9 @@
 // Source: Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel Parameter
 // Server.
 //
-// Thread safety: none; the owner locks. Pure.
+// Thread safety: guarded by the owner's lock.
+//
+// Pure: no clock, no I/O.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +26,19 @@ class StalenessClock {
 
   // A pull or push of training came from `rank`.
   void Activate(uint32_t rank);
-  // It trains no more for now: it holds up nobody.
+  // The rank has stopped training for now, so nobody waits for it.
   void SetIdle(uint32_t rank) { ranks_[rank].active = false; }
   // A frame of `rank` was applied. `pulled_others`: others() when the values behind it were read.
   void Applied(uint32_t rank, uint64_t pulled_others);
 
-  // The step (from 0) that a pull for push `for_push` is for (0: for the next), on this clock;
-  // `applied` is the rank's last push applied here. The same whenever the pull comes, first or
-  // again, and however far the rank's own frames have moved its clock by then.
+  // Returns the step (from 0), on the rank's clock, that a pull for push `for_push` is for; 0: for
+  // the next push. `applied` is the rank's last push applied here. The result is the same when the
+  // pull is sent again, and does not depend on how far the rank's own frames have moved its clock.
   uint64_t StepOf(uint32_t rank, uint64_t for_push, uint64_t applied) const;
-  // May `rank` read the values for `step`? It waits until every other active rank has
-  // step - max_staleness steps applied: 0 is lock-step.
+  // True when `rank` may read the values for `step`: every other active rank has applied step -
+  // max_staleness steps. A max_staleness of 0 is lock-step.
   bool Ready(uint32_t rank, uint64_t step) const { return !Blocking(rank, step).has_value(); }
-  // The slowest rank that keeps it from being ready.
+  // Returns the slowest rank that keeps `rank` from being ready.
   std::optional<uint32_t> Blocking(uint32_t rank, uint64_t step) const;
 
   bool active(uint32_t rank) const { return ranks_[rank].active; }
@@ -45,7 +47,7 @@ class StalenessClock {
   uint64_t others(uint32_t rank) const { return frames_ - ranks_[rank].frames; }
   uint64_t frames() const { return frames_; }
 
-  // Of all frames applied.
+  // Sum and maximum over all applied frames.
   uint64_t staleness_sum() const { return sum_; }
   uint64_t staleness_max() const { return max_; }
 

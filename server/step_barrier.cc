@@ -2,7 +2,8 @@
 
 namespace sluice {
 
-StepBarrier::StepBarrier(const std::vector<bool>& active) : ranks_(active.size()) {
+StepBarrier::StepBarrier(const std::vector<bool>& active, uint64_t closed)
+    : ranks_(active.size()), closed_(closed) {
   for (size_t r = 0; r < active.size(); ++r) {
     ranks_[r].active = active[r];
     if (active[r]) ++active_;
@@ -11,6 +12,7 @@ StepBarrier::StepBarrier(const std::vector<bool>& active) : ranks_(active.size()
 }
 
 StepBarrier::Outcome StepBarrier::Commit(uint32_t rank, uint64_t step, absl::Time now) {
+  // A commit is resent when its answer was lost, perhaps after its step has closed.
   if (step <= closed_) return Outcome::kDuplicate;
   if (step != closed_ + 1) return Outcome::kAhead;
   Rank& self = ranks_[rank];
@@ -21,6 +23,8 @@ StepBarrier::Outcome StepBarrier::Commit(uint32_t rank, uint64_t step, absl::Tim
     previous_commit_ = now;
     return Outcome::kWaiting;
   }
+  // The last rank alone is charged, and only for the time since the commit before its own: until
+  // then the step waited for others, too.
   if (active_ > 1) self.waited_for += now - previous_commit_;
   return Outcome::kClose;
 }

@@ -32,7 +32,7 @@ class AvailableMemoryTest : public testing::Test {
   const std::string root_;
 };
 
-TEST_F(AvailableMemoryTest, ReadsWhatTheKernelSays) {
+TEST_F(AvailableMemoryTest, ReadsAvailableMemoryOfTheMachine) {
   EXPECT_EQ(Available(), 5000u << 10);
   Write("/proc/meminfo", "MemTotal:  900 kB\n");
   EXPECT_EQ(Available(), UINT64_MAX);
@@ -42,7 +42,7 @@ TEST_F(AvailableMemoryTest, ReadsWhatTheKernelSays) {
   EXPECT_LT(here, UINT64_MAX);
 }
 
-TEST_F(AvailableMemoryTest, ALimitOfTheControlGroupHolds) {
+TEST_F(AvailableMemoryTest, RespectsTheLimitOfTheControlGroup) {
   Write("/proc/self/cgroup", "0::/jobs/one\n");
   WriteGroup("/jobs/one", "3000000", "1000000");
   EXPECT_EQ(Available(), 2000000u);
@@ -54,27 +54,27 @@ TEST_F(AvailableMemoryTest, ALimitOfTheControlGroupHolds) {
   EXPECT_EQ(Available(), 5000u << 10) << "the machine has less than the limit";
 }
 
-TEST_F(AvailableMemoryTest, AGroupAboveMayBeTheTightest) {
+TEST_F(AvailableMemoryTest, RespectsLimitsOfParentGroups) {
   Write("/proc/self/cgroup", "0::/jobs/one\n");
   WriteGroup("/jobs/one", "3000000", "1000000");
   WriteGroup("/jobs", "5000000", "4500000");
   EXPECT_EQ(Available(), 500000u);
 }
 
-TEST_F(AvailableMemoryTest, FileCacheThatCanBeDroppedIsNotUsage) {
+TEST_F(AvailableMemoryTest, ReclaimableFileCacheIsNotUsage) {
   Write("/proc/self/cgroup", "0::/\n");
   WriteGroup("", "3000000", "2500000");
   Write("/sys/fs/cgroup/memory.stat", "anon 700\nactive_file 9\ninactive_file 2000000\n");
   EXPECT_EQ(Available(), 2500000u);
 }
 
-TEST_F(AvailableMemoryTest, GroupsOfTheHostsNamesFallBackToTheMount) {
+TEST_F(AvailableMemoryTest, GroupsNamedAsOnTheHostFallBackToTheMount) {
   Write("/proc/self/cgroup", "0::/docker/0123abcd\n");
   WriteGroup("", "2000000", "500000");
   EXPECT_EQ(Available(), 1500000u);
 }
 
-TEST_F(AvailableMemoryTest, VersionOneHasOtherNames) {
+TEST_F(AvailableMemoryTest, ReadsControlGroupsOfVersionOne) {
   Write("/proc/self/cgroup", "12:cpu,cpuacct:/x\n7:memory,hugetlb:/slice/job\n0::/ignored\n");
   const std::string group = "/sys/fs/cgroup/memory/slice/job/";
   Write(group + "memory.limit_in_bytes", "4000000\n");

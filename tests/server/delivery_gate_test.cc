@@ -21,7 +21,7 @@ TEST(DeliveryGateTest, AppliesOnlyTheNextSequence) {
   EXPECT_EQ(gate.Admit(1, 1, 1), Verdict::kApply);
 }
 
-TEST(DeliveryGateTest, ANewIncarnationStartsAtOneAndFencesTheOld) {
+TEST(DeliveryGateTest, NewIncarnationStartsAtOneAndFencesTheOld) {
   DeliveryGate gate(1, false);
   for (uint64_t s = 1; s <= 5; ++s) ASSERT_EQ(gate.Admit(0, 1, s), Verdict::kApply);
   EXPECT_EQ(gate.Admit(0, 2, 1), Verdict::kApply);
@@ -29,7 +29,7 @@ TEST(DeliveryGateTest, ANewIncarnationStartsAtOneAndFencesTheOld) {
   EXPECT_EQ(gate.Admit(0, 2, 2), Verdict::kApply);
 }
 
-TEST(DeliveryGateTest, InSyncAStepIsTheSameInEveryLife) {
+TEST(DeliveryGateTest, InSyncSequencesContinueAcrossIncarnations) {
   DeliveryGate gate(1, true);
   EXPECT_EQ(gate.Admit(0, 1, 1), Verdict::kApply);
   EXPECT_EQ(gate.Admit(0, 2, 1), Verdict::kDuplicate);
@@ -37,8 +37,8 @@ TEST(DeliveryGateTest, InSyncAStepIsTheSameInEveryLife) {
   EXPECT_EQ(gate.Admit(0, 2, 2), Verdict::kApply);
 }
 
-// Against plain words: a set of what was applied in each life, the next one being the smallest
-// missing.
+// Compares with a plain model: a set of the frames applied in each life, whose smallest missing
+// number comes next.
 TEST(DeliveryGateTest, RandomFramesAreAppliedOnceAndInOrder) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -65,6 +65,15 @@ TEST(DeliveryGateTest, RandomFramesAreAppliedOnceAndInOrder) {
       if (expected == Verdict::kApply) done.insert(sequence);
     }
   }
+}
+
+TEST(DeliveryGateTest, AJobThatResumesBeginsBehindItsStep) {
+  DeliveryGate gate(2, true);
+  gate.StartAt(40);
+  EXPECT_EQ(gate.last(1), 40u);
+  EXPECT_EQ(gate.Admit(1, 1, 40), Verdict::kDuplicate);
+  EXPECT_EQ(gate.Admit(1, 1, 42), Verdict::kOutOfOrder);
+  EXPECT_EQ(gate.Admit(1, 1, 41), Verdict::kApply);
 }
 
 }  // namespace

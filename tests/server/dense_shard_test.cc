@@ -1,5 +1,5 @@
-// A block under asynchronous pushes: the bits of the update rule applied to a whole gradient,
-// however the message was cut into slices.
+// Checks a block under asynchronous pushes: its bits are those of the update rule applied to a
+// whole gradient, no matter how the message was cut into slices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::vector<float> Gradient(std::mt19937* random) {
   return gradient;
 }
 
-// `bytes` in slices of 1 to `largest` bytes, each of a memory of its own, at any address.
+// Returns `bytes` in slices of 1 to `largest` bytes, each in its own memory and at any address.
 Message CutAnywhere(const std::string& bytes, size_t largest, std::mt19937* random) {
   Message message;
   for (size_t at = 0; at < bytes.size();) {
@@ -53,7 +53,7 @@ Message CutAnywhere(const std::string& bytes, size_t largest, std::mt19937* rand
   return message;
 }
 
-// What a save of the cut writes.
+// Returns the weights that a save of the cut writes.
 std::vector<float> SavedWeights(const TableLayout& table, ShardCut* cut) {
   MemoryEnv env;
   const auto file = WriteShardFile("m", table, 0, cut, &env);
@@ -107,7 +107,7 @@ class DenseShardTest : public testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(DenseShardTest, AnAsynchronousPushGivesTheRulesBits) {
+TEST_P(DenseShardTest, AsyncPushGivesTheBitsOfTheUpdateRule) {
   for (const bool bf16 : {false, true}) {
     for (const size_t largest : {size_t{3}, size_t{50}, size_t{16387}, size_t{1} << 20}) {
       SCOPED_TRACE(testing::Message() << (bf16 ? "bf16" : "f32") << " in slices up to " << largest);

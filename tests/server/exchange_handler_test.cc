@@ -20,7 +20,7 @@ class ExchangeHandlerTest : public testing::Test {
       : spec_(MakeSpec(2, true, 0)),
         job_(JobTables::Open(spec_, kSelf, TestResources(&clock_)).value()) {}
 
-  // A stream of its own; the messages in order.
+  // Sends the messages in order on a new stream.
   std::shared_ptr<FakeStream> Speak(const std::vector<Message>& messages) {
     auto stream = std::make_shared<FakeStream>();
     ExchangeHandler handler(
@@ -46,7 +46,7 @@ class ExchangeHandlerTest : public testing::Test {
   DataPlaneCounters counters_;
 };
 
-TEST_F(ExchangeHandlerTest, AStreamStartsWithAHelloThatFits) {
+TEST_F(ExchangeHandlerTest, StreamMustStartWithAMatchingHello) {
   EXPECT_EQ(Speak({HelloOf("job-1", 1)})->answers[7].code, 0);
   const struct {
     Message message;
@@ -54,7 +54,7 @@ TEST_F(ExchangeHandlerTest, AStreamStartsWithAHelloThatFits) {
     const char* says;
   } cases[] = {
       {HelloOf("job-2", 0), 5, "job job-2 is not open on this pserver"},
-      {HelloOf("job-1", 2), 3, "rank 2 in job job-1 of 2 workers"},
+      {HelloOf("job-1", 2), 3, "no active rank 2"},
       {HelloOf("job-1", 0, 9), 3, "data protocol 9"},
   };
   for (const auto& c : cases) {
@@ -69,10 +69,10 @@ TEST_F(ExchangeHandlerTest, AStreamStartsWithAHelloThatFits) {
   pull.mutable_pull();
   auto stream = Speak({EncodeFrame(pull, {}), HelloOf("job-1", 0)});
   EXPECT_THAT(stream->answers[3].message, HasSubstr("must be a hello"));
-  EXPECT_EQ(stream->answers.count(7), 0u);  // closed: what follows is not read
+  EXPECT_EQ(stream->answers.count(7), 0u);  // closed: later messages are not read
 }
 
-TEST_F(ExchangeHandlerTest, AHelloForAnotherInstanceOfTheJobIsRefused) {
+TEST_F(ExchangeHandlerTest, RefusesAHelloForAnotherInstanceOfTheJob) {
   JobSpec other = spec_;
   other.set_instance(spec_.instance() + 1);
   TestWorker worker(other, job_, 0);
@@ -80,7 +80,7 @@ TEST_F(ExchangeHandlerTest, AHelloForAnotherInstanceOfTheJobIsRefused) {
   EXPECT_EQ(TestWorker(spec_, job_, 0).hello().code, 0);
 }
 
-TEST_F(ExchangeHandlerTest, AFencedIncarnationIsToldToStop) {
+TEST_F(ExchangeHandlerTest, FencedIncarnationIsToldToStop) {
   TestWorker young(spec_, job_, 0, 3);
   TestWorker old(spec_, job_, 0, 2);
   EXPECT_EQ(young.hello().code, 0);
@@ -88,13 +88,13 @@ TEST_F(ExchangeHandlerTest, AFencedIncarnationIsToldToStop) {
   EXPECT_THAT(old.hello().message, HasSubstr("fenced by incarnation 3"));
 }
 
-TEST_F(ExchangeHandlerTest, BytesThatAreNoFrameCloseTheStream) {
+TEST_F(ExchangeHandlerTest, UndecodableBytesCloseTheStream) {
   auto stream = Speak({{Slice::FromString("\x16\x03\x01 hello")}});
   EXPECT_EQ(stream->answers[0].code, 3);
   EXPECT_TRUE(stream->closed);
 }
 
-TEST_F(ExchangeHandlerTest, APayloadThatDoesNotFitItsPartsIsRefusedWhole) {
+TEST_F(ExchangeHandlerTest, RefusesAPayloadThatDoesNotFitItsParts) {
   TestWorker worker(spec_, job_, 0);
   Message message = worker.EncodePush({.dense = {1, 1, 1, 1}});
   DecodedFrame frame = DecodeFrame(message).value();
@@ -133,7 +133,7 @@ TEST_F(ExchangeHandlerTest, LargeAnswersComeInChunksCutAtParts) {
   for (float v : answer.dense) ASSERT_EQ(v, 1.0f);
 }
 
-TEST_F(ExchangeHandlerTest, AMessageThatNoMemoryIsLeftForIsRefused) {
+TEST_F(ExchangeHandlerTest, RefusesAMessageWhenMemoryRunsOut) {
   auto stream = std::make_shared<FakeStream>();
   ExchangeHandler handler(
       stream, [](const std::string&) -> std::shared_ptr<JobTables> { throw std::bad_alloc(); },
@@ -156,7 +156,7 @@ TEST_F(ExchangeHandlerTest, RandomBytesChangeNothing) {
   EXPECT_EQ(job_->Report().rows(), 0u);
 }
 
-// A valid frame with some bytes changed is applied or refused, and what is refused changes nothing.
+// A valid frame with some bytes changed is applied or refused. A refused frame changes nothing.
 TEST_F(ExchangeHandlerTest, MutatedFramesNeverCrashAndNeverHalfApply) {
   int refused = 0, applied = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
@@ -188,7 +188,7 @@ TEST_F(ExchangeHandlerTest, MutatedFramesNeverCrashAndNeverHalfApply) {
       if (bytes.empty()) bytes = "x";
     }
     worker.handler()->OnMessage({Slice::FromString(bytes)});
-    // No answer at all: a bit said that more messages follow.
+    // There is no answer if the changed bytes say that more messages follow.
     bool whole_refusal = false;
     for (const auto& [id, answer] : worker.stream()->answers) whole_refusal |= answer.code != 0;
     TestWorker observer(spec_, job_, 1);

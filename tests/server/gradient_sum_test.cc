@@ -21,8 +21,9 @@ TEST(GradientSumTest, DenseMeanIsWeightedAndRoundedOnce) {
   EXPECT_EQ(mean[1], 0.2f);  // lost if summed in float
 }
 
-// Both ways to a dense mean against the definition, to the bit, also when it replaces a gradient.
-TEST(GradientSumTest, DenseMeansAreTheDefinitionToTheBit) {
+// Compares both ways to a dense mean with the definition, to the bit, also when the mean replaces a
+// gradient.
+TEST(GradientSumTest, DenseMeansEqualTheDefinitionToTheBit) {
   std::mt19937_64 random(3);
   std::normal_distribution<float> normal(0, 1);
   constexpr size_t kN = 2500;
@@ -58,7 +59,7 @@ class SparseMeanTest : public ::testing::Test {};
 using Sparse = ::testing::Types<SparseGradientSum, SparseGradientMean>;
 TYPED_TEST_SUITE(SparseMeanTest, Sparse);
 
-TYPED_TEST(SparseMeanTest, DenominatorCountsThoseWithoutTheRow) {
+TYPED_TEST(SparseMeanTest, DenominatorCountsFramesWithoutTheRow) {
   TypeParam sum(2);
   const uint64_t first[] = {7, 9}, second[] = {9};
   const float g1[] = {1, 2, 3, 4}, g2[] = {10, 20};
@@ -86,8 +87,9 @@ TYPED_TEST(SparseMeanTest, RowsOfWeightZeroHaveZeroGradient) {
   EXPECT_EQ(mean, 0.0f);
 }
 
-// Several steps on one object, keys repeated within and across frames: a map in double, to the bit.
-TYPED_TEST(SparseMeanTest, EveryStepIsTheDefinitionToTheBit) {
+// Takes several steps on one object, with keys repeated within and across frames, and compares them
+// with a map in double, to the bit.
+TYPED_TEST(SparseMeanTest, EveryStepEqualsTheDefinitionToTheBit) {
   constexpr uint32_t kDim = 5;
   std::mt19937_64 random(5);
   std::normal_distribution<float> normal(0, 1);

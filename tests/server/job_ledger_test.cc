@@ -1,4 +1,4 @@
-// The books of a job without shards or values: requests as the ledger sees them.
+// Tests the ledger alone: requests without shards or values.
 #include "server/job_ledger.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ class JobLedgerTest : public testing::Test {
     return {rank, incarnation, 100 + rank};
   }
 
-  // A request of the rank in its last message; `reply` stays here unless the pull is parked.
+  // A request at its last message. `reply` stays here unless the pull is parked.
   struct TestRequest {
     JobLedger::Request request;
     std::unique_ptr<ReplyWriter> reply;
@@ -108,7 +108,7 @@ TEST_F(JobLedgerTest, AdmitsTheLatestLifeOfARankInTheJobsGeneration) {
   EXPECT_EQ(ledger_->Admit(Rank(0, 2), 1).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(JobLedgerTest, AViewIsReplacedByThatOfAHigherGenerationOnly) {
+TEST_F(JobLedgerTest, OnlyAHigherGenerationReplacesTheView) {
   Open(Mode::kAsync, 1);
   const auto second = ViewOf(5, 1);
   ledger_->SetView(second);
@@ -118,7 +118,7 @@ TEST_F(JobLedgerTest, AViewIsReplacedByThatOfAHigherGenerationOnly) {
   EXPECT_EQ(Push(0, 1).stamp.generation, 5u) << "an answer names the generation of its moment";
 }
 
-TEST_F(JobLedgerTest, AFrameCountsOnceAndInOrder) {
+TEST_F(JobLedgerTest, FramesCountOnceAndInOrder) {
   Open(Mode::kAsync, 2);
   EXPECT_EQ(Push(0, 1).stamp.others, 0u);
   Push(0, 1);
@@ -134,7 +134,7 @@ TEST_F(JobLedgerTest, AFrameCountsOnceAndInOrder) {
   EXPECT_EQ(Report().frames_applied(), 3u) << "a frame that was not applied does not count";
 }
 
-TEST_F(JobLedgerTest, APullOfAStepWaitsForTheLastCommitAndTheShards) {
+TEST_F(JobLedgerTest, PullOfAStepWaitsForTheLastCommitAndTheShards) {
   Open(Mode::kSync, 2);
   TestRequest first = CommitOf(0, 1), last = CommitOf(1, 1);
   const Outcome waits = Complete(&first);
@@ -155,7 +155,7 @@ TEST_F(JobLedgerTest, APullOfAStepWaitsForTheLastCommitAndTheShards) {
   EXPECT_EQ(ledger_->parked(), 0u);
 }
 
-TEST_F(JobLedgerTest, ARefusedCommitStillCountsItsFrame) {
+TEST_F(JobLedgerTest, RefusedCommitStillCountsItsFrame) {
   Open(Mode::kSync, 2);
   TestRequest r = CommitOf(0, 1);
   r.request.counts = true;
@@ -171,7 +171,7 @@ TEST_F(JobLedgerTest, ARefusedCommitStillCountsItsFrame) {
   EXPECT_EQ(Pull(0, 2).status.code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(JobLedgerTest, ARefusedRequestStillReleasesThePullsThatItsFrameMadeReady) {
+TEST_F(JobLedgerTest, RefusedRequestStillReleasesPullsThatItsFrameMadeReady) {
   Open(Mode::kAsync, 2, 0);
   Pull(1);
   Push(0, 1);
@@ -187,7 +187,7 @@ TEST_F(JobLedgerTest, ARefusedRequestStillReleasesThePullsThatItsFrameMadeReady)
   EXPECT_EQ(outcome.ready[0].stamp.others, 1u) << "the frame that made it ready is in its values";
 }
 
-TEST_F(JobLedgerTest, AnIdleRankHoldsNobodyUp) {
+TEST_F(JobLedgerTest, IdleRankDelaysNoOtherRank) {
   Open(Mode::kAsync, 3, 0);
   Pull(1);
   Pull(2);
@@ -198,7 +198,7 @@ TEST_F(JobLedgerTest, AnIdleRankHoldsNobodyUp) {
   EXPECT_THAT(ledger_->TakeReady(), SizeIs(1));
 }
 
-TEST_F(JobLedgerTest, AnEpochIsFlushedWhenEveryRankHasEndedIt) {
+TEST_F(JobLedgerTest, EpochIsFlushedWhenEveryRankHasEndedIt) {
   Open(Mode::kAsync, 2);
   EXPECT_FALSE(EndEpoch(0, 0).flush);
   Push(0, 1);  // withdraws the end
@@ -208,7 +208,7 @@ TEST_F(JobLedgerTest, AnEpochIsFlushedWhenEveryRankHasEndedIt) {
   EXPECT_TRUE(EndEpoch(1, 0).flush);
 }
 
-TEST_F(JobLedgerTest, RanksThatAreNotActiveAreWaitedForByNobody) {
+TEST_F(JobLedgerTest, StepsAndEpochsDoNotWaitForInactiveRanks) {
   auto view = ViewOf(1, 3);
   view->active_ranks[1] = false;
   view_ = view;
@@ -222,7 +222,7 @@ TEST_F(JobLedgerTest, RanksThatAreNotActiveAreWaitedForByNobody) {
   EXPECT_TRUE(EndEpoch(2, 0).flush);
 }
 
-TEST_F(JobLedgerTest, ParkedPullsAreBoundedAndGoWithTheirStreamOrTheJob) {
+TEST_F(JobLedgerTest, ParkedPullsAreBoundedAndDroppedWithTheirStreamOrJob) {
   Open(Mode::kSync, 2);
   for (size_t i = 0; i < 2 * JobLedger::kMaxParkedPerWorker; ++i) {
     ASSERT_TRUE(Pull(i % 2, 1).parked);
@@ -236,11 +236,50 @@ TEST_F(JobLedgerTest, ParkedPullsAreBoundedAndGoWithTheirStreamOrTheJob) {
   EXPECT_EQ(Pull(0).status.code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(JobLedgerTest, TheFirstErrorOfAJobIsReported) {
+TEST_F(JobLedgerTest, ReportsTheFirstErrorOfTheJob) {
   Open(Mode::kAsync, 1);
   ledger_->Fail("first");
   ledger_->Fail("second");
   EXPECT_EQ(Report().error(), "first");
+}
+
+TEST_F(JobLedgerTest, AStepThatMakesACutNamesItInTheAnswersOfThatStepAlone) {
+  Open(Mode::kSync, 2);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    const uint64_t checkpoint = step == 2 ? 7 : 0;
+    TestRequest first = CommitOf(0, step), last = CommitOf(1, step);
+    first.request.frame.header.mutable_commit()->set_checkpoint(checkpoint);
+    EXPECT_TRUE(Complete(&first).parked);
+    TestRequest again = CommitOf(0, step);  // with the number that it had, which changes nothing
+    again.request.frame.header.mutable_commit()->set_checkpoint(checkpoint);
+    EXPECT_TRUE(Complete(&again).parked);
+    Outcome done = Complete(&last);
+    ASSERT_TRUE(done.close_step);
+    EXPECT_EQ(done.checkpoint, checkpoint) << step;
+    done = Settled(&last, done);
+    EXPECT_EQ(done.stamp.checkpoint, checkpoint);
+    ASSERT_THAT(done.ready, SizeIs(2));
+    for (const ParkedPull& pull : done.ready) EXPECT_EQ(pull.stamp.checkpoint, checkpoint);
+    // A pull that is sent again, and a commit that comes late.
+    EXPECT_EQ(Pull(0, step).stamp.checkpoint, checkpoint);
+    TestRequest late = CommitOf(0, step);
+    late.request.frame.header.mutable_commit()->set_checkpoint(9);
+    EXPECT_EQ(Complete(&late).stamp.checkpoint, checkpoint);
+  }
+}
+
+TEST_F(JobLedgerTest, AJobThatResumesExpectsTheNextStep) {
+  UpdatePolicy policy;
+  policy.mode = Mode::kSync;
+  policy.worker_num = 1;
+  view_ = ViewOf(1, 1);
+  ledger_ = std::make_unique<JobLedger>("job-1", policy, view_, &clock_, 40);
+  EXPECT_FALSE(Pull(0, 40).parked);
+  EXPECT_TRUE(Pull(0, 41).parked);
+  EXPECT_TRUE(Push(0, 41).status.ok());
+  EXPECT_EQ(Report().frames_applied(), 1u);
+  TestRequest commit = CommitOf(0, 41);
+  EXPECT_TRUE(Complete(&commit).close_step);
 }
 
 }  // namespace

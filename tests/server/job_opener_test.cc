@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "server/model_loader.h"
 #include "tests/common/saved_model/memory_env.h"
@@ -46,7 +47,7 @@ class JobOpenerTest : public testing::Test {
   LoadProgress progress_;
 };
 
-TEST_F(JobOpenerTest, AJobOpensWithTheShardsOfItsRouteAndInitialValues) {
+TEST_F(JobOpenerTest, OpensTheShardsOfTheRouteWithInitialValues) {
   JobSpec spec = MakeSpec(2, true, 0);
   spec.mutable_route()->set_generation(7);
   spec.mutable_route()->add_pservers("127.0.0.1:7001");
@@ -59,7 +60,7 @@ TEST_F(JobOpenerTest, AJobOpensWithTheShardsOfItsRouteAndInitialValues) {
   EXPECT_THAT(Dense(*job), ElementsAre(1, 1, 1, 1));
 }
 
-TEST_F(JobOpenerTest, ThePolicyIsThatOfTheStrategy) {
+TEST_F(JobOpenerTest, PolicyFollowsTheStrategy) {
   JobSpec spec = MakeSpec(4, true, 0);
   ASyncConfigs* async = spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs();
   async->set_gradients_to_wait(3);
@@ -81,7 +82,7 @@ TEST_F(JobOpenerTest, ThePolicyIsThatOfTheStrategy) {
   EXPECT_EQ(Open(spec)->policy.merge_scale, 1);
 }
 
-TEST_F(JobOpenerTest, ASpecThatFitsNoJobIsRefused) {
+TEST_F(JobOpenerTest, RefusesAnInconsistentSpec) {
   EXPECT_EQ(CodeOf(MakeSpec(0, true, 0)), absl::StatusCode::kInvalidArgument);
   JobSpec spec = MakeSpec(1, true, 0);
   spec.mutable_route()->mutable_tables(1)->add_owner(0);
@@ -103,7 +104,7 @@ TEST_F(JobOpenerTest, OnlyDenseShardsOfThisPserverMustFitInMemory) {
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk);
 }
 
-TEST_F(JobOpenerTest, AnInitialModelFillsTheShards) {
+TEST_F(JobOpenerTest, InitialModelFillsTheShards) {
   const JobSpec spec = MakeSpec(1, true, 0);
   const auto first = Open(spec);
   const float values[] = {4, 3, 2, 1};
@@ -118,7 +119,7 @@ TEST_F(JobOpenerTest, AnInitialModelFillsTheShards) {
   EXPECT_EQ(progress_.read(), progress_.planned());
 }
 
-TEST_F(JobOpenerTest, AJobWhoseInitialModelCannotBeReadDoesNotOpen) {
+TEST_F(JobOpenerTest, UnreadableInitialModelFailsTheOpening) {
   const JobSpec spec = MakeSpec(1, true, 0);
   Save(spec, *Open(spec));
   JobSpec next = spec;
@@ -131,6 +132,43 @@ TEST_F(JobOpenerTest, AJobWhoseInitialModelCannotBeReadDoesNotOpen) {
   next.mutable_config()->set_initial_model("m");
   progress_.Cancel();
   EXPECT_EQ(CodeOf(next), absl::StatusCode::kCancelled);
+}
+
+TEST_F(JobOpenerTest, AJobResumesFromACheckpointWithItsStateAndStep) {
+  JobSpec spec = MakeSpec(1, false, 0);
+  spec.mutable_tables(0)->mutable_optimizer()->mutable_momentum();
+  const auto first = Open(spec);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->closed, 0u);
+  Manifest manifest;
+  *manifest.mutable_tables() = spec.tables();
+  manifest.mutable_checkpoint();
+  first->view->ForEachShard([&](Shard* shard) {
+    ShardFacts facts;
+    facts.set_closed(30);
+    shard->RestorePosition(facts);
+    const auto cut = shard->BeginCut({true});
+    *manifest.add_files() = *WriteShardFile("c/step-30", shard->table(), shard->index(), cut.get(),
+                                            &env_, CheckpointSaveId(1, 1));
+  });
+  ASSERT_TRUE(
+      CommitCheckpoint("c/step-30", JobConfig(), manifest, &env_, CheckpointSaveId(1, 1)).ok());
+  JobSpec next = spec;
+  next.mutable_restore()->set_directory("c/step-30");
+  next.mutable_restore()->set_step(30);
+  next.mutable_config()->set_initial_model("none");  // of the first run
+  const auto second = Open(next);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->closed, 30u);
+  EXPECT_EQ(second->view->FindShard(0, 0)->LastPushed(0), 30u);
+  EXPECT_TRUE(HasTablesToLoad(next));
+  EXPECT_EQ(SourceOfTables(next), "checkpoint c/step-30");
+  next.mutable_restore()->set_step(31);
+  const absl::Status other = Open(next).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(other.message()), testing::HasSubstr("c/step-30"));
+  next.mutable_restore()->set_directory("c/step-31");
+  EXPECT_EQ(CodeOf(next), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

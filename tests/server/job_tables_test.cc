@@ -1,4 +1,4 @@
-// A job's tables as workers see them, in the three modes, by hand-computed numbers.
+// Checks a job's tables as workers see them, in the three modes, against numbers computed by hand.
 #include "server/job_tables.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ class JobTablesTest : public testing::Test {
   std::vector<std::unique_ptr<TestWorker>> workers_;
 };
 
-TEST_F(JobTablesTest, APullOfAMissingKeyGivesItsInitialValueAndCreatesNothing) {
+TEST_F(JobTablesTest, PullOfAMissingKeyGivesItsInitialValueAndCreatesNoRow) {
   Open(MakeSpec(1, true, 0));
   EXPECT_THAT(worker(0).Sparse({5, 6})[5], ElementsAre(0.25f, 0.25f, 0.25f));
   EXPECT_EQ(job_->Report().rows(), 0u);
@@ -57,7 +57,7 @@ TEST_F(JobTablesTest, AsyncAppliesEachPushUnscaledWhenItArrives) {
   EXPECT_EQ(job_->Report().rows(), 1u);
 }
 
-TEST_F(JobTablesTest, ReportTellsBytesInUseBesideThoseReserved) {
+TEST_F(JobTablesTest, ReportsBytesInUseAndBytesReserved) {
   Open(MakeSpec(1, true, 0));  // SGD: no state. 4 dense elements; rows of 24 + 4 x 3, padded to 40
   Push(0, {.sequence = 1, .weight = 1, .dense = {1, 2, 3, 4}, .rows = {{5, {1, 0, -1}}}});
   Push(0, {.sequence = 2, .weight = 1, .dense = {1, 2, 3, 4}, .rows = {{6, {1, 0, -1}}}});
@@ -74,7 +74,7 @@ TEST_F(JobTablesTest, ReportTellsBytesInUseBesideThoseReserved) {
   EXPECT_EQ(report.reserved_bytes(), reserved);
 }
 
-TEST_F(JobTablesTest, ARetriedPushIsAppliedOnce) {
+TEST_F(JobTablesTest, RetriedPushIsAppliedOnce) {
   Open(MakeSpec(1, true, 0));
   const TestWorker::PushArgs push{.sequence = 1, .dense = {1, 1, 1, 1}, .rows = {{9, {1, 1, 1}}}};
   for (int i = 0; i < 3; ++i) {
@@ -87,7 +87,7 @@ TEST_F(JobTablesTest, ARetriedPushIsAppliedOnce) {
   EXPECT_EQ(job_->Report().frames_applied(), 1u);
 }
 
-TEST_F(JobTablesTest, AnAnswerKeepsItsValuesWhateverIsPushedBeforeItIsSent) {
+TEST_F(JobTablesTest, PushesDoNotChangeAnAnswerThatIsNotYetSent) {
   Open(MakeSpec(1, true, 0));
   Shard* const block = job_->shard_for_test(0, 0);
   Slice lent = block->Lend();
@@ -98,7 +98,8 @@ TEST_F(JobTablesTest, AnAnswerKeepsItsValuesWhateverIsPushedBeforeItIsSent) {
   std::memcpy(values, lent.data(), sizeof values);
   EXPECT_THAT(values, ElementsAre(1, 1, 1, 1));
   EXPECT_THAT(worker(0).Dense(), ElementsAre(0.5f, 0.0f, -0.5f, -1.0f));
-  // Sent: what nobody reads any more is updated where it lies.
+  // Updates use a copy only while the block is lent. After the answer is sent they change it in
+  // place.
   EXPECT_NE(block->Lend().data(), at);
   lent = Slice();
   const uint8_t* const now = block->Lend().data();
@@ -106,7 +107,7 @@ TEST_F(JobTablesTest, AnAnswerKeepsItsValuesWhateverIsPushedBeforeItIsSent) {
   EXPECT_EQ(block->Lend().data(), now);
 }
 
-TEST_F(JobTablesTest, AFrameFromTheFutureIsAnsweredWithTheLastSequence) {
+TEST_F(JobTablesTest, FrameFromTheFutureIsAnsweredWithTheLastSequence) {
   Open(MakeSpec(1, true, 0));
   Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}});
   const Answer& answer = Push(0, {.sequence = 3, .dense = {8, 8, 8, 8}});
@@ -151,7 +152,7 @@ TEST_F(JobTablesTest, GradientsToWaitAppliesTheWeightedMeanAndTheRemainderAtTheE
   EXPECT_THAT(worker(0).Dense(), ElementsAre(-1.0f, -2.0f, -1.0f, -2.0f));
 }
 
-TEST_F(JobTablesTest, APushAfterEndEpochWithdrawsIt) {
+TEST_F(JobTablesTest, PushAfterEndEpochWithdrawsIt) {
   JobSpec spec = MakeSpec(2, true, 0);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_gradients_to_wait(3);
   Open(spec);
@@ -161,7 +162,7 @@ TEST_F(JobTablesTest, APushAfterEndEpochWithdrawsIt) {
   EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
   worker(0).EndEpoch(0);
   EXPECT_THAT(worker(0).Dense(), ElementsAre(0, 0, 0, 0));
-  // A task is leased again after all had ended.
+  // A task is leased again after all workers had ended.
   Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}});
   EXPECT_THAT(worker(0).Dense(), ElementsAre(0, 0, 0, 0));
   worker(1).EndEpoch(0);
@@ -179,7 +180,7 @@ TEST_F(JobTablesTest, GeoHoldsExactlyTheMergedDeltasAndAnswersWithThem) {
       Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}, .rows = {{5, {-1, 0, 0}}}, .delta = true});
   EXPECT_THAT(second.dense, ElementsAre(3, 2, 1, 4));
   EXPECT_THAT(second.sparse, ElementsAre(0.25f, 1.25f, 2.25f));
-  // The first again: applied before, answered with what is current.
+  // The first push again: it is not applied, and is answered with the current values.
   const Answer& again =
       Push(0, {.sequence = 1, .dense = {2, 0, -2, 4}, .rows = {{5, {1, 2, 4}}}, .delta = true});
   EXPECT_THAT(again.dense, ElementsAre(3, 2, 1, 4));
@@ -189,7 +190,7 @@ TEST_F(JobTablesTest, GeoHoldsExactlyTheMergedDeltasAndAnswersWithThem) {
   EXPECT_EQ(job_->Report().rows(), 1u);
 }
 
-TEST_F(JobTablesTest, GeoSumAddsDeltasAsTheyAre) {
+TEST_F(JobTablesTest, GeoSumAddsUnscaledDeltas) {
   JobSpec spec = MakeSpec(4, true, 20);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_geo_merge(
       ASyncConfigs::SUM);
@@ -199,7 +200,7 @@ TEST_F(JobTablesTest, GeoSumAddsDeltasAsTheyAre) {
               ElementsAre(3, 4, 5, 6));
 }
 
-TEST_F(JobTablesTest, GradientsAndDeltasAreNotMixed) {
+TEST_F(JobTablesTest, RefusesDeltasInAsyncAndGradientsInGeo) {
   Open(MakeSpec(1, true, 20));
   EXPECT_EQ(Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}}).code, 3);
   EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
@@ -254,7 +255,7 @@ TEST_F(JobTablesTest, SyncStepOfNoExamplesLeavesDenseAlone) {
     Push(r, {.sequence = 1, .weight = 0, .dense = {9, 9, 9, 9}, .rows = {{5, {9, 9, 9}}}});
   for (int r = 0; r < 2; ++r) worker(r).Commit(1);
   EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
-  // Its key occurred: the row exists, with a zero gradient.
+  // The key occurred, so its row exists, with a zero gradient.
   EXPECT_THAT(worker(0).Sparse({5})[5], ElementsAre(0.25f, 0.25f, 0.25f));
   EXPECT_EQ(job_->Report().rows(), 1u);
 }
@@ -328,7 +329,7 @@ TEST_F(JobTablesTest, BoundedStalenessParksThePullOfAFastWorker) {
   EXPECT_EQ(worker(0).Get(one).others, 1u);
 }
 
-TEST_F(JobTablesTest, APipelinedPullWaitsForItsOwnStepWhateverItsRankPushesMeanwhile) {
+TEST_F(JobTablesTest, LaterPushesOfItsRankDoNotMoveTheStepOfAPipelinedPull) {
   JobSpec spec = MakeSpec(2, true, 0);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(1);
   Open(spec);
@@ -342,7 +343,7 @@ TEST_F(JobTablesTest, APipelinedPullWaitsForItsOwnStepWhateverItsRankPushesMeanw
   EXPECT_TRUE(worker(0).Get(pull).done);
 }
 
-TEST_F(JobTablesTest, APipelinedPullSentAgainAfterACutIsForTheSameStep) {
+TEST_F(JobTablesTest, PipelinedPullResentAfterADisconnectIsForTheSameStep) {
   JobSpec spec = MakeSpec(2, true, 0);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(1);
   Open(spec);
@@ -359,7 +360,7 @@ TEST_F(JobTablesTest, APipelinedPullSentAgainAfterACutIsForTheSameStep) {
   EXPECT_TRUE(again.Get(next).done);
 }
 
-TEST_F(JobTablesTest, AWorkerAtTheEndOfItsEpochReleasesTheOthers) {
+TEST_F(JobTablesTest, WorkerAtTheEndOfItsEpochReleasesTheOthers) {
   JobSpec spec = MakeSpec(2, true, 0);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
   Open(spec);
@@ -382,7 +383,7 @@ TEST_F(JobTablesTest, StalenessIsMeasured) {
   EXPECT_EQ(seen.max(), 4u);
 }
 
-TEST_F(JobTablesTest, AnotherGenerationIsRefusedWithTheCurrentOne) {
+TEST_F(JobTablesTest, RefusalOfAnotherGenerationNamesTheCurrentOne) {
   Open(MakeSpec(1, true, 0));
   Route route = spec_.route();
   route.set_generation(4);
@@ -398,7 +399,7 @@ TEST_F(JobTablesTest, AnotherGenerationIsRefusedWithTheCurrentOne) {
               HasSubstr("moves shard 2 of table 'e' from"));
 }
 
-TEST_F(JobTablesTest, PartsOfAnotherPserversShardsAreSentBack) {
+TEST_F(JobTablesTest, PartsOfShardsElsewhereGetAnError) {
   JobSpec spec = MakeSpec(1, true, 0);
   spec.mutable_route()->add_pservers("127.0.0.1:7001");
   const uint32_t away = LayoutsOf(spec)[1]->ShardOf(5);
@@ -412,7 +413,7 @@ TEST_F(JobTablesTest, PartsOfAnotherPserversShardsAreSentBack) {
   EXPECT_THAT(answer.dense, ElementsAre(0.5f, 0.5f, 0.5f, 0.5f));
 }
 
-TEST_F(JobTablesTest, ANanFailsTheJobAndChangesNothing) {
+TEST_F(JobTablesTest, NanFailsTheJobAndChangesNothing) {
   Open(MakeSpec(2, true, 0));
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Answer& answer =
@@ -424,7 +425,7 @@ TEST_F(JobTablesTest, ANanFailsTheJobAndChangesNothing) {
   EXPECT_THAT(job_->Report().error(), HasSubstr("table 'w': push 1 of rank 1 has a NaN or Inf"));
 }
 
-TEST_F(JobTablesTest, APartOfTheWrongSizeChangesNothing) {
+TEST_F(JobTablesTest, PartOfTheWrongSizeChangesNothing) {
   Open(MakeSpec(1, true, 0));
   const Answer& answer = Push(0, {.sequence = 1, .dense = {1, 1}, .rows = {{5, {1, 1, 1}}}});
   ASSERT_THAT(answer.errors, SizeIs(1));
@@ -432,7 +433,7 @@ TEST_F(JobTablesTest, APartOfTheWrongSizeChangesNothing) {
   EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
 }
 
-TEST_F(JobTablesTest, TheLearningRateFollowsFramesPerWorker) {
+TEST_F(JobTablesTest, LearningRateFollowsFramesPerWorker) {
   JobSpec spec = MakeSpec(2, true, 0);
   LearningRateSchedule::Exponential* decay =
       spec.mutable_tables(0)->mutable_optimizer()->mutable_schedule()->mutable_exponential();
@@ -477,7 +478,7 @@ TEST_F(JobTablesTest, ResultsDoNotDependOnTheNumberOfShards) {
   EXPECT_EQ(results[0], results[2]);
 }
 
-TEST_F(JobTablesTest, ClosingAnswersWaitingPulls) {
+TEST_F(JobTablesTest, ClosingRefusesWaitingPulls) {
   Open(MakeSpec(2, false, 0));
   Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
   const uint64_t pull = worker(0).Commit(1);
@@ -487,9 +488,9 @@ TEST_F(JobTablesTest, ClosingAnswersWaitingPulls) {
   EXPECT_EQ(Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}}).code, 5);
 }
 
-TEST_F(JobTablesTest, APullThatNamesAKeyTooOftenIsRefusedBeforeItsAnswerIsMade) {
+TEST_F(JobTablesTest, RefusesAPullWithTooManyRowsBeforeItBuildsTheAnswer) {
   JobSpec spec = MakeSpec(1, true, 0, 1);
-  spec.mutable_tables(1)->mutable_columns(1)->set_dim(200'000);  // 800 KB a row
+  spec.mutable_tables(1)->mutable_columns(1)->set_dim(200'000);  // 800 KB per row
   Open(spec);
   auto code = [&](int rows, uint64_t id) {
     FrameHeader header;

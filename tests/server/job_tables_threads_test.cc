@@ -1,4 +1,4 @@
-// Many workers at once; also what the thread sanitizer watches.
+// Runs many workers at once; the thread sanitizer finds races here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ constexpr uint64_t kSteps = 100;
 
 class JobTablesThreadsTest : public testing::Test {
  protected:
-  // Runs `body(worker, rank)` on a thread a rank, beside one that asks for reports.
+  // Runs `body(worker, rank)` on one thread per rank, beside a thread that asks for reports.
   void RunWorkers(const JobSpec& spec, const std::function<void(TestWorker*, uint32_t)>& body) {
     job_ = JobTables::Open(spec, kSelf, TestResources(&clock_)).value();
     std::vector<std::unique_ptr<TestWorker>> workers;
@@ -73,11 +73,12 @@ TEST_F(JobTablesThreadsTest, SyncStepsCloseOnceEach) {
   EXPECT_EQ(job_->Report().rows(), kSteps);
 }
 
-TEST_F(JobTablesThreadsTest, LockStepLetsEverybodyArrive) {
+TEST_F(JobTablesThreadsTest, LockStepLetsEveryWorkerFinish) {
   JobSpec spec = MakeSpec(kWorkers, true, 0);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
   RunWorkers(spec, [](TestWorker* worker, uint32_t rank) {
-    // Uneven work: the end of an epoch frees those who go on.
+    // Ranks have different numbers of steps. The end of a rank's epoch releases the ranks that go
+    // on.
     const uint64_t steps = kSteps * (rank + 1) / kWorkers;
     for (uint64_t s = 1; s <= steps; ++s) {
       worker->stream()->Wait(worker->PullDense());

@@ -28,7 +28,7 @@ class JobViewTest : public testing::Test {
   Route route_;
 };
 
-TEST_F(JobViewTest, TheFirstViewHasTheShardsOfItsAddressAndEveryRank) {
+TEST_F(JobViewTest, FirstViewHasTheShardsOfItsAddressAndEveryRank) {
   const auto here = FirstView(layouts_, policy_, route_, kSelf);
   const auto there = FirstView(layouts_, policy_, route_, kOther);
   const auto nowhere = FirstView(layouts_, policy_, route_, "127.0.0.1:7002");
@@ -47,7 +47,7 @@ TEST_F(JobViewTest, TheFirstViewHasTheShardsOfItsAddressAndEveryRank) {
   EXPECT_EQ(here->FindShard(1, 3)->table().name(), "e");
 }
 
-TEST_F(JobViewTest, ALaterViewSharesTheShardsAndLeavesTheEarlierOneAsItWas) {
+TEST_F(JobViewTest, LaterViewSharesTheShardsAndDoesNotChangeTheEarlierOne) {
   const auto first = FirstView(layouts_, policy_, route_, kSelf);
   route_.set_generation(4);
   const auto next = NextView(*first, layouts_, route_, kSelf);
@@ -58,7 +58,7 @@ TEST_F(JobViewTest, ALaterViewSharesTheShardsAndLeavesTheEarlierOneAsItWas) {
   EXPECT_EQ((*next)->shards, first->shards);
 }
 
-TEST_F(JobViewTest, ARouteThatMovesAShardToOrFromHereIsRefused) {
+TEST_F(JobViewTest, RefusesARouteThatMovesAShardToOrFromHere) {
   const auto first = FirstView(layouts_, policy_, route_, kSelf);
   Route to = route_, from = route_;
   to.mutable_tables(1)->set_owner(2, 0);
@@ -67,12 +67,12 @@ TEST_F(JobViewTest, ARouteThatMovesAShardToOrFromHereIsRefused) {
     EXPECT_EQ(NextView(*first, layouts_, route, kSelf).status().code(),
               absl::StatusCode::kFailedPrecondition);
   }
-  // The same moves between other pservers are no business of this one.
+  // The same moves between other pservers do not concern this one.
   const auto elsewhere = FirstView(layouts_, policy_, route_, "127.0.0.1:7002");
   EXPECT_TRUE(NextView(*elsewhere, layouts_, to, "127.0.0.1:7002").ok());
 }
 
-TEST_F(JobViewTest, ARouteOfOtherTablesOrShardsIsRefused) {
+TEST_F(JobViewTest, RefusesARouteWithOtherTablesOrShards) {
   const auto first = FirstView(layouts_, policy_, route_, kSelf);
   Route tables = route_, shards = route_;
   tables.add_tables();

@@ -50,7 +50,7 @@ class ModelLoaderTest : public testing::Test {
     std::sort(keys_.begin(), keys_.end());
   }
 
-  // Saves the model with so many shards.
+  // Saves the model with the given number of shards.
   void Save(uint32_t num_shards) {
     env_ = std::make_unique<MemoryEnv>();
     Manifest manifest;
@@ -90,7 +90,7 @@ class ModelLoaderTest : public testing::Test {
     return values;
   }
 
-  // The shards of pserver `p` of `pservers`, dealt in turn.
+  // Makes the shards of pserver `p` of `pservers`, which are dealt in turn.
   static ShardTable ShardsOf(const TableLayouts& tables, uint32_t p, uint32_t pservers) {
     ShardTable shards;
     for (const auto& table : tables) {
@@ -115,7 +115,7 @@ class ModelLoaderTest : public testing::Test {
     return ModelLoader(options, tables, &shards).Load();
   }
 
-  // All values are where they belong.
+  // Checks that all values are where they belong.
   void ExpectLoaded(const TableLayouts& tables, const ShardTable& shards) {
     size_t wanted = 0, rows = 0;
     for (const uint64_t key : keys_) {
@@ -166,7 +166,7 @@ TEST_F(ModelLoaderTest, PserversTogetherReadTheModelOnce) {
   struct Case {
     uint32_t saved, opened, pservers;
   };
-  // 7 shards do not divide into runs: those at their borders belong to two.
+  // 7 shards do not divide the runs evenly: a run at a border belongs to two shards.
   Save(4);
   uint64_t size = BytesOfShards(), sum = 0;
   for (uint32_t p = 0; p < 7; ++p) {
@@ -186,7 +186,7 @@ TEST_F(ModelLoaderTest, PserversTogetherReadTheModelOnce) {
       env_->TakeBytesRead();
       ASSERT_TRUE(Load(tables, shards).ok());
       const uint64_t bytes = env_->TakeBytesRead();
-      // The manifest is read, too, and is not of the load.
+      // The manifest is read, too, but does not count as load.
       EXPECT_LE(progress_->read(), bytes);
       EXPECT_GE(progress_->read() + 20000, bytes);
       EXPECT_EQ(progress_->read(), progress_->planned());
@@ -213,7 +213,7 @@ TEST_F(ModelLoaderTest, OnlyThePserverThatNeedsADamagedRunFails) {
   }
 }
 
-TEST_F(ModelLoaderTest, AMissingFileIsNamed) {
+TEST_F(ModelLoaderTest, ErrorNamesTheMissingFile) {
   Save(4);
   ASSERT_TRUE(env_->RemoveFile("m/w-3.shard").ok());
   const TableLayouts tables = Tables(4);
@@ -237,7 +237,7 @@ TEST_F(ModelLoaderTest, CancelEndsTheLoadBetweenTwoReads) {
   }
 }
 
-TEST_F(ModelLoaderTest, AnErrorOfOneThreadEndsAll) {
+TEST_F(ModelLoaderTest, ErrorInOneThreadEndsAllThreads) {
   Save(8);
   const TableLayouts tables = Tables(8);
   env_->before_read = [](const std::string& path, uint64_t offset, uint64_t) -> absl::Status {
@@ -249,7 +249,7 @@ TEST_F(ModelLoaderTest, AnErrorOfOneThreadEndsAll) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("e-5.shard"));
 }
 
-TEST_F(ModelLoaderTest, MemoryThatRunsOutIsAStatus) {
+TEST_F(ModelLoaderTest, OutOfMemoryIsReturnedAsAStatus) {
   Save(2);
   const TableLayouts tables = Tables(2);
   std::atomic<int> reads{0};
@@ -260,10 +260,10 @@ TEST_F(ModelLoaderTest, MemoryThatRunsOutIsAStatus) {
   EXPECT_EQ(Load(tables, ShardsOf(tables, 0, 1), 3).code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(ModelLoaderTest, RowsThatDoNotFitInMemoryAreNotEvenRead) {
+TEST_F(ModelLoaderTest, RowsThatDoNotFitInMemoryAreNotRead) {
   Save(2);
   const TableLayouts tables = Tables(4);
-  // SGD keeps no state: 34 bytes and 16 floats a row.
+  // SGD keeps no state: 34 bytes and 16 floats per row.
   const uint64_t all = kRows * (34 + 64);
   EXPECT_TRUE(Load(tables, ShardsOf(tables, 0, 2), 2, all * 6 / 10).ok());
   EXPECT_EQ(Load(tables, ShardsOf(tables, 0, 2), 2, all * 4 / 10).code(),
@@ -271,7 +271,7 @@ TEST_F(ModelLoaderTest, RowsThatDoNotFitInMemoryAreNotEvenRead) {
   EXPECT_LT(progress_->read(), 20000u);
 }
 
-TEST_F(ModelLoaderTest, AModelOfVersionOneLoads) {
+TEST_F(ModelLoaderTest, LoadsAModelOfVersionOne) {
   Save(3);
   for (SavedFile& file : *manifest_.mutable_files()) {
     if (!IsShardFile(file.name())) continue;

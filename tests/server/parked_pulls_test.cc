@@ -24,7 +24,7 @@ std::vector<uint64_t> Steps(const std::vector<ParkedPull>& pulls) {
   return steps;
 }
 
-TEST(ParkedPullsTest, GivesBackWhatIsWantedInTheOrderOfArrival) {
+TEST(ParkedPullsTest, TakesWantedPullsInTheOrderOfArrival) {
   ParkedPulls parked(10);
   for (uint64_t step : {5, 2, 9, 1}) parked.Park(PullOf(step));
   EXPECT_EQ(parked.oldest()->step, 5u);

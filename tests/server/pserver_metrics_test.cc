@@ -33,7 +33,7 @@ class PserverMetricsTest : public testing::Test {
   HostedJob job_;
 };
 
-TEST_F(PserverMetricsTest, WhatOnlyGrowsIsACounter) {
+TEST_F(PserverMetricsTest, MonotonicFiguresAreCounters) {
   counters_.bytes_in = 100;
   metrics_.Update({job_}, counters_, 1);
   counters_.bytes_in = 150;
@@ -67,7 +67,7 @@ TEST_F(PserverMetricsTest, SeriesOfAJobThatIsGoneDisappear) {
   EXPECT_THAT(Text(), HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 7\n"));
 }
 
-TEST_F(PserverMetricsTest, AJobThatIsOpenedAgainCountsAnew) {
+TEST_F(PserverMetricsTest, ReopenedJobCountsFromZero) {
   metrics_.Update({job_}, counters_, 1);
   job_.set_frames_applied(2);
   metrics_.Update({job_}, counters_, 1);

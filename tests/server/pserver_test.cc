@@ -48,7 +48,7 @@ class PserverTest : public testing::Test {
   Pserver pserver_{TestResources(&clock_)};
 };
 
-TEST_F(PserverTest, OpensWhatIsDesiredAndDropsTheRest) {
+TEST_F(PserverTest, OpensDesiredJobsAndDropsTheOthers) {
   JobSpec one = MakeSpec(1, true, 0), two = MakeSpec(1, false, 0);
   two.set_job_id("job-2");
   pserver_.Reconcile(kSelf, Desire({one, two}));
@@ -63,8 +63,8 @@ TEST_F(PserverTest, OpensWhatIsDesiredAndDropsTheRest) {
   EXPECT_THAT(pserver_.Report(), IsEmpty());
 }
 
-// Another life of the scheduler gives the same job_id and generation again.
-TEST_F(PserverTest, TablesOfAnotherInstanceAreNotKept) {
+// A restarted scheduler gives the same job_id and generation again.
+TEST_F(PserverTest, DropsTablesOfAnotherInstance) {
   JobSpec first = MakeSpec(1, true, 0);
   first.set_instance(11);
   pserver_.Reconcile(kSelf, Desire({first}));
@@ -83,13 +83,13 @@ TEST_F(PserverTest, TablesOfAnotherInstanceAreNotKept) {
   EXPECT_TRUE(Save("job-1", 1, 12).ok());
 }
 
-// What could not be opened is tried again for another instance.
-TEST_F(PserverTest, AnErrorIsOfItsInstance) {
+// A job that could not be opened is tried again for another instance.
+TEST_F(PserverTest, ErrorsAreKeptPerInstance) {
   JobSpec spec = MakeSpec(1, true, 0);
   spec.set_instance(11);
   spec.mutable_config()->set_initial_model(directory_ + "/none");
   pserver_.Reconcile(kSelf, Desire({spec}));
-  // A model is read beside the reports.
+  // A model is read on another thread than the reports.
   while (pserver_.Report()[0].error().empty()) std::this_thread::yield();
   EXPECT_EQ(pserver_.Report()[0].instance(), 11u);
   spec.set_instance(12);
@@ -108,7 +108,7 @@ TEST_F(PserverTest, TakesOverANewRoute) {
   EXPECT_EQ(pserver_.Report()[0].error(), "");
 }
 
-TEST_F(PserverTest, AJobWithATraceFileTellsWhatItsFramesTook) {
+TEST_F(PserverTest, JobWithATraceFileRecordsSpansOfItsFrames) {
   JobSpec traced = MakeSpec(2, false, 0), other = MakeSpec(1, true, 0);
   traced.mutable_config()->set_trace_file("/trace");
   other.set_job_id("job-2");
@@ -159,7 +159,7 @@ TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
   EXPECT_EQ(pserver_.Find("job-1"), nullptr);
 }
 
-TEST_F(PserverTest, AJobThatDoesNotFitInMemoryIsRefusedAndThePserverLives) {
+TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndLivesOn) {
   JobResources resources = TestResources(&clock_);
   resources.available_memory = [] { return uint64_t{3} << 20; };
   Pserver small(resources);
@@ -183,7 +183,7 @@ TEST_F(PserverTest, AJobThatDoesNotFitInMemoryIsRefusedAndThePserverLives) {
   EXPECT_THAT(none.Report()[0].error(), HasSubstr("no memory to open job job-1"));
 }
 
-TEST_F(PserverTest, AJobThatOnlyEvaluatesHasTheInitialValuesOfItsModel) {
+TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
   JobSpec trained = MakeSpec(1, true, 0);
   trained.mutable_config()->mutable_train()->set_seed(5);
   for (int c = 0; c < 2; ++c) {
@@ -210,7 +210,7 @@ TEST_F(PserverTest, AJobThatOnlyEvaluatesHasTheInitialValuesOfItsModel) {
   pserver_.WaitUntilOpenForTest();
   ASSERT_EQ(pserver_.Report()[0].error(), "");
   EXPECT_EQ(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
-  // A job that trains on has its own.
+  // A job that trains on from the model has its own initial values.
   next.mutable_config()->set_evaluate_only(false);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({next}));
@@ -218,7 +218,7 @@ TEST_F(PserverTest, AJobThatOnlyEvaluatesHasTheInitialValuesOfItsModel) {
   EXPECT_NE(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
 }
 
-TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
+TEST_F(PserverTest, LoadsASavedModelIntoAnotherNumberOfShards) {
   JobSpec spec = MakeSpec(1, true, 0);
   pserver_.Reconcile(kSelf, Desire({spec}));
   {
@@ -262,7 +262,7 @@ TEST_F(PserverTest, ASavedModelIsLoadedOnAnotherNumberOfShards) {
   EXPECT_THAT(pserver_.Report()[0].error(), HasSubstr("initial_model: table 'e' of " + directory_));
 }
 
-// A pserver whose disk stops at the rows of one shard file until it is told to go on.
+// A pserver whose disk blocks at the rows of one shard file until the test releases it.
 class LoadingPserverTest : public testing::Test {
  protected:
   LoadingPserverTest() {
@@ -320,7 +320,7 @@ class LoadingPserverTest : public testing::Test {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false, go_on_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-TEST_F(LoadingPserverTest, ALoadIsReportedWhileItGoesOnAndOtherJobsOpen) {
+TEST_F(LoadingPserverTest, ReportsALoadInProgressWhileOtherJobsOpen) {
   std::atomic<int> opened{0};
   Pserver pserver(resources_, [&] { ++opened; });
   pserver.Reconcile(kSelf, Desire({loading_}));
@@ -339,7 +339,7 @@ TEST_F(LoadingPserverTest, ALoadIsReportedWhileItGoesOnAndOtherJobsOpen) {
   const JobSpec other = MakeSpec(1, true, 0);
   pserver.Reconcile(kSelf, Desire({loading_, other}));
   EXPECT_NE(pserver.Find("job-1"), nullptr);
-  // A route that comes meanwhile is taken over once the job is open.
+  // A route that comes during the load is taken over once the job is open.
   JobSpec moved = loading_;
   moved.mutable_route()->set_generation(2);
   pserver.Reconcile(kSelf, Desire({moved, other}));
@@ -357,7 +357,7 @@ TEST_F(LoadingPserverTest, ALoadIsReportedWhileItGoesOnAndOtherJobsOpen) {
   }
 }
 
-TEST_F(LoadingPserverTest, AJobThatIsDroppedWhileItLoadsIsGoneAtOnceAndNeverOpens) {
+TEST_F(LoadingPserverTest, JobDroppedDuringItsLoadIsGoneAtOnceAndNeverOpens) {
   Pserver pserver(resources_);
   pserver.Reconcile(kSelf, Desire({loading_}));
   AwaitStop();
@@ -369,18 +369,18 @@ TEST_F(LoadingPserverTest, AJobThatIsDroppedWhileItLoadsIsGoneAtOnceAndNeverOpen
   const std::shared_ptr<JobTables> second = pserver.Find("loads");
   ASSERT_NE(second, nullptr);
   GoOn();
-  pserver.StopOpening();
+  pserver.Stop();
   EXPECT_EQ(pserver.Find("loads"), second);
 }
 
-TEST_F(LoadingPserverTest, ACancelledLoadReadsNoMore) {
+TEST_F(LoadingPserverTest, CancelledLoadReadsNoMore) {
   Pserver pserver(resources_);
   pserver.Reconcile(kSelf, Desire({loading_}));
   AwaitStop();
   env_.TakeBytesRead();
   pserver.Reconcile(kSelf, {});
   GoOn();
-  pserver.StopOpening();
+  pserver.Stop();
   EXPECT_EQ(env_.TakeBytesRead(), 4 * sizeof(float)) << "the read that was under way";
 }
 

@@ -20,7 +20,7 @@ bool IsZero(const MappedMemory& page) {
          std::all_of(page.data(), page.data() + kPage, [](uint8_t byte) { return byte == 0; });
 }
 
-TEST(ReadyPagesTest, NobodyIsWaitedForAndNothingIsKeptWithoutAUser) {
+TEST(ReadyPagesTest, TakeDoesNotWaitAndNoPageIsKeptWithoutAUser) {
   ReadyPages pages;
   EXPECT_EQ(pages.WaitUntilReadyForTest(), 0);
   {
@@ -32,7 +32,7 @@ TEST(ReadyPagesTest, NobodyIsWaitedForAndNothingIsKeptWithoutAUser) {
   EXPECT_EQ(pages.WaitUntilReadyForTest(), 0);
 }
 
-TEST(ReadyPagesTest, PagesComeZeroedAlsoTheSecondTime) {
+TEST(ReadyPagesTest, PagesAreZeroedAgainBeforeTheyAreReused) {
   ReadyPages pages;
   ReadyPages::User user(&pages);
   user.Announce();
@@ -43,12 +43,12 @@ TEST(ReadyPagesTest, PagesComeZeroedAlsoTheSecondTime) {
     std::fill_n(page.data(), kPage, 0xFF);
     user.Return(std::move(page), /*taken=*/true);
   }
-  // Memory of another size is only unmapped.
+  // Memory that Take did not give is only unmapped.
   user.Return(MappedMemory(3 * kPage, MappedMemory::Pages::kSmall), /*taken=*/false);
   EXPECT_EQ(pages.WaitUntilReadyForTest(), 1);
 }
 
-TEST(ReadyPagesTest, MoreAreReadyAsMoreAreTakenUpToABound) {
+TEST(ReadyPagesTest, KeepsMorePagesReadyAsMoreAreTakenUpToABound) {
   ReadyPages pages;
   std::vector<MappedMemory> taken;
   {
@@ -72,7 +72,7 @@ TEST(ReadyPagesTest, MoreAreReadyAsMoreAreTakenUpToABound) {
   EXPECT_EQ(pages.WaitUntilReadyForTest(), 0);
 }
 
-TEST(ReadyPagesTest, EndsWhileItWorks) {
+TEST(ReadyPagesTest, DestructorEndsABusyThread) {
   for (int round = 0; round < 20; ++round) {
     auto pages = std::make_unique<ReadyPages>();
     ReadyPages::User* user = new ReadyPages::User(pages.get());
@@ -83,7 +83,7 @@ TEST(ReadyPagesTest, EndsWhileItWorks) {
   }
 }
 
-TEST(ReadyPagesTest, AStoreOfFewRowsDoesNotAnnounceItself) {
+TEST(ReadyPagesTest, StoreOfFewRowsDoesNotAnnounceItself) {
   ReadyPages pages;
   RowStore store(16, 32, &pages);
   bool created;
@@ -93,8 +93,8 @@ TEST(ReadyPagesTest, AStoreOfFewRowsDoesNotAnnounceItself) {
   EXPECT_EQ(pages.WaitUntilReadyForTest(), 1);
 }
 
-// Grows a store beyond an index of several pages, checks it at the end; `pace` is called before
-// each insertion.
+// Grows a store beyond an index of several pages and checks it at the end. Calls `pace` before each
+// insertion.
 template <typename Pace>
 void GrowAndCheck(ReadyPages* pages, Pace pace) {
   constexpr uint32_t kRows = 450000;  // an index of 8 MiB
@@ -120,7 +120,7 @@ void GrowAndCheck(ReadyPages* pages, Pace pace) {
   }
 }
 
-TEST(ReadyPagesTest, AStoreGrowsOnPagesThatAreReady) {
+TEST(ReadyPagesTest, StoreGrowsOnReadyPages) {
   ReadyPages pages;
   size_t taken = 0;
   GrowAndCheck(&pages, [&](uint32_t i) {
@@ -128,15 +128,15 @@ TEST(ReadyPagesTest, AStoreGrowsOnPagesThatAreReady) {
     pages.WaitUntilReadyForTest();
     taken = pages.taken_for_test();
   });
-  // Of 6 blocks after the first and 4 pages of index; where a block and an index begin at once, one
-  // page may be ready for both.
+  // The store needs 6 blocks after the first and 4 pages of index. If a block and an index page
+  // begin at once, only one page may be ready for both.
   EXPECT_GE(taken, 8);
   EXPECT_LE(taken, 10);
   EXPECT_EQ(pages.taken_for_test(), 0);
 }
 
-TEST(ReadyPagesTest, AStoreGrowsWithoutThem) {
-  // Nothing is ever ready: others have taken them.
+TEST(ReadyPagesTest, StoreGrowsWithoutReadyPages) {
+  // No page is ever ready, because another user takes them all.
   ReadyPages pages;
   ReadyPages::User other(&pages);
   GrowAndCheck(&pages, [&](uint32_t) { (void)other.Take(); });

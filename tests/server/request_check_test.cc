@@ -1,9 +1,11 @@
 #include "server/request_check.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tests/server/test_worker.h"
@@ -16,11 +18,14 @@ constexpr uint64_t kMaxMessage = 1 << 20;
 // Table 0 is dense with 4 elements, table 1 sparse with 4 shards and rows of 3 floats.
 class RequestCheckTest : public testing::Test {
  protected:
+  static absl::Status StatusOf(Mode mode, const FrameHeader& header, size_t payload_bytes,
+                               uint64_t max_message = kMaxMessage) {
+    return RequestCheck("job-1", LayoutsOf(MakeSpec(1, true, 0)), mode, max_message)
+        .Check(header, payload_bytes);
+  }
   static absl::StatusCode Check(Mode mode, const FrameHeader& header, size_t payload_bytes,
                                 uint64_t max_message = kMaxMessage) {
-    return RequestCheck("job-1", LayoutsOf(MakeSpec(1, true, 0)), mode, max_message)
-        .Check(header, payload_bytes)
-        .code();
+    return StatusOf(mode, header, payload_bytes, max_message).code();
   }
   static FrameHeader Header() {
     FrameHeader header;
@@ -46,7 +51,7 @@ class RequestCheckTest : public testing::Test {
   }
 };
 
-TEST_F(RequestCheckTest, AcceptsWhatFitsTheTables) {
+TEST_F(RequestCheckTest, AcceptsMessagesThatFitTheTables) {
   EXPECT_EQ(Check(Mode::kAsync, PushHeader(), kPushBytes), absl::StatusCode::kOk);
   FrameHeader fused = PushHeader();
   AddPart(0, 0, 0, fused.mutable_pull()->mutable_parts());
@@ -55,7 +60,7 @@ TEST_F(RequestCheckTest, AcceptsWhatFitsTheTables) {
   EXPECT_EQ(Check(Mode::kSync, Header(), 0), absl::StatusCode::kOk);
 }
 
-TEST_F(RequestCheckTest, RefusesWhatIsMalformed) {
+TEST_F(RequestCheckTest, RefusesMalformedMessages) {
   const std::vector<std::function<void(FrameHeader*)>> changes = {
       [](FrameHeader* h) { h->mutable_hello(); },
       [](FrameHeader* h) { h->mutable_push()->set_sequence(0); },
@@ -84,6 +89,20 @@ TEST_F(RequestCheckTest, RefusesWhatIsMalformed) {
   EXPECT_EQ(Check(Mode::kAsync, PushHeader(), kPushBytes - 1), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(RequestCheckTest, RefusalOfAWeightNamesBothLimits) {
+  FrameHeader header = PushHeader();
+  for (const double weight : {-1.0, 1e201}) {
+    header.mutable_push()->set_weight(weight);
+    const absl::Status status = StatusOf(Mode::kAsync, header, kPushBytes);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << weight;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("between 0 and 1e+200"));
+  }
+  for (const double weight : {0.0, 1e200}) {
+    header.mutable_push()->set_weight(weight);
+    EXPECT_EQ(Check(Mode::kAsync, header, kPushBytes), absl::StatusCode::kOk) << weight;
+  }
+}
+
 TEST_F(RequestCheckTest, RefusesPartsFarLargerThanTheirPayload) {
   FrameHeader header = Header();
   header.mutable_push()->set_sequence(1);
@@ -95,7 +114,7 @@ TEST_F(RequestCheckTest, RefusesPartsFarLargerThanTheirPayload) {
   EXPECT_EQ(Check(Mode::kAsync, header, 0), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(RequestCheckTest, RefusesWhatIsForAnotherMode) {
+TEST_F(RequestCheckTest, RefusesMessagesForAnotherMode) {
   FrameHeader commit = Header(), step_pull = Header(), more = PushHeader();
   commit.mutable_commit()->set_sequence(1);
   step_pull.mutable_pull()->set_applied_sequence(1);

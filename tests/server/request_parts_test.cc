@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Parts of requests with their arrays, against one view without a job around it.
+// Applies parts of requests to one view, without a job around it.
 class RequestPartsTest : public testing::Test {
  protected:
   explicit RequestPartsTest(Mode mode = Mode::kAsync)
@@ -38,7 +38,7 @@ class RequestPartsTest : public testing::Test {
     }
     PayloadReader Reader() const { return PayloadReader({Slice::FromString(payload)}); }
   };
-  // The dense block with `dense`, and key 5 with `row`.
+  // A push of `dense` for the dense block and of `row` for key 5.
   Request PushOf(const std::vector<float>& dense, const std::vector<float>& row) {
     Request request;
     request.Add(0, 0, static_cast<uint32_t>(dense.size()));
@@ -67,7 +67,8 @@ class RequestPartsTest : public testing::Test {
     ReplyWriter reply(stream_, ++id_);
     const absl::Status status =
         ApplyPushParts(*view_, layouts_, 0, 1, push, &payload, &scratch, &reply);
-    EXPECT_EQ(payload.remaining(), 0u) << "the payload stands behind the parts in any case";
+    EXPECT_EQ(payload.remaining(), 0u)
+        << "the payload is consumed up to the end of the parts in all cases";
     reply.Finish(1, 0);
     return status;
   }
@@ -87,7 +88,7 @@ class RequestPartsTest : public testing::Test {
   uint64_t id_ = 0;
 };
 
-TEST_F(RequestPartsTest, APushIsAppliedOnceAndPullsReadIt) {
+TEST_F(RequestPartsTest, PushIsAppliedOnceAndPullsReadIt) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(Apply(PushOf({1, 2, 3, 4}, {1, 0, -1}), 1).ok());
     EXPECT_THAT(answer().errors, IsEmpty());
@@ -97,7 +98,7 @@ TEST_F(RequestPartsTest, APushIsAppliedOnceAndPullsReadIt) {
   EXPECT_THAT(answer().sparse, ElementsAre(-0.25f, 0.25f, 0.75f));
 }
 
-TEST_F(RequestPartsTest, PartsOfShardsThatAreNotHereGetAnErrorAndTheOthersAreDone) {
+TEST_F(RequestPartsTest, PartsOfShardsElsewhereGetAnErrorAndTheOthersAreApplied) {
   route_.add_pservers("127.0.0.1:7001");
   const uint32_t away = layouts_[1]->ShardOf(5);
   route_.mutable_tables(1)->set_owner(away, 1);
@@ -112,7 +113,7 @@ TEST_F(RequestPartsTest, PartsOfShardsThatAreNotHereGetAnErrorAndTheOthersAreDon
   EXPECT_THAT(answer().sparse, IsEmpty());
 }
 
-TEST_F(RequestPartsTest, AValueThatIsNotFiniteChangesNothingOfItsPart) {
+TEST_F(RequestPartsTest, PartWithANonFiniteValueChangesNothing) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(Apply(PushOf({1, 2, nan, 4}, {1, 0, -1}), 1).code(),
             absl::StatusCode::kInvalidArgument);
@@ -123,7 +124,7 @@ TEST_F(RequestPartsTest, AValueThatIsNotFiniteChangesNothingOfItsPart) {
   EXPECT_THAT(answer().sparse, ElementsAre(-0.25f, 0.25f, 0.75f));
 }
 
-TEST_F(RequestPartsTest, AFrameOutOfOrderIsAnsweredWithTheLastSequence) {
+TEST_F(RequestPartsTest, FrameOutOfOrderIsAnsweredWithTheLastSequence) {
   EXPECT_TRUE(Apply(PushOf({1, 2, 3, 4}, {1, 0, -1}), 1).ok());
   EXPECT_TRUE(Apply(PushOf({1, 2, 3, 4}, {1, 0, -1}), 3).ok());
   ASSERT_THAT(answer().errors, SizeIs(2));
@@ -136,7 +137,7 @@ class GeoRequestPartsTest : public RequestPartsTest {
   GeoRequestPartsTest() : RequestPartsTest(Mode::kGeo) {}
 };
 
-TEST_F(GeoRequestPartsTest, ADeltaIsAnsweredWithTheValuesThatItMade) {
+TEST_F(GeoRequestPartsTest, DeltaIsAnsweredWithTheResultingValues) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(Apply(PushOf({1, 2, 3, 4}, {1, 0, -1}), 1, true).ok());
     EXPECT_THAT(answer().dense, ElementsAre(2, 3, 4, 5));

@@ -13,7 +13,7 @@ TEST(RowStoreTest, BehavesAsAMapUnderRandomOperations) {
   for (uint64_t seed = 1; seed <= 5; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    RowStore store(3, 2);
+    RowStore store(3, 2, ReadyPages::OfProcess());
     std::map<uint64_t, std::vector<float>> reference;
     for (int round = 0; round < 400; ++round) {
       std::vector<uint64_t> keys(random() % 70);
@@ -43,8 +43,8 @@ TEST(RowStoreTest, BehavesAsAMapUnderRandomOperations) {
   }
 }
 
-TEST(RowStoreTest, KeysAtTheEndsOfTheirRangeAreOrdinary) {
-  RowStore store(1, 0);
+TEST(RowStoreTest, SmallestAndLargestKeysAreOrdinary) {
+  RowStore store(1, 0, ReadyPages::OfProcess());
   const uint64_t keys[] = {0, UINT64_MAX, 1, uint64_t{1} << 63};
   uint32_t rows[4];
   store.Find(keys, 4, rows);
@@ -55,13 +55,13 @@ TEST(RowStoreTest, KeysAtTheEndsOfTheirRangeAreOrdinary) {
   for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ(rows[i], i);
 }
 
-// Keys whose hashes share their low bits: all in one run of the index, through several growths.
+// Keys whose hashes share their high bits stay in one run of the index through several growths.
 TEST(RowStoreTest, KeysOfOneSlotAreKeptApart) {
   std::vector<uint64_t> keys;
   for (uint64_t key = 0; keys.size() < 200; ++key) {
     if (RowStore::HashForTest(key) >> 54 == 7) keys.push_back(key);
   }
-  RowStore store(1, 0);
+  RowStore store(1, 0, ReadyPages::OfProcess());
   std::vector<uint32_t> rows(keys.size());
   for (size_t i = 0; i < keys.size(); ++i) {
     bool created;
@@ -72,13 +72,13 @@ TEST(RowStoreTest, KeysOfOneSlotAreKeptApart) {
   }
 }
 
-// Keys whose home is the last slot have nowhere to go but out of the index.
-TEST(RowStoreTest, KeysBehindTheLastSlotAreKeptToo) {
+// Keys whose home is the last slot can only go to the spill map.
+TEST(RowStoreTest, KeepsKeysThatProbingDrivesPastTheLastSlot) {
   std::vector<uint64_t> keys;
   for (uint64_t key = 0; keys.size() < 300; ++key) {
     if (RowStore::HashForTest(key) >> 54 == 1023) keys.push_back(key);
   }
-  RowStore store(1, 0);
+  RowStore store(1, 0, ReadyPages::OfProcess());
   std::vector<uint32_t> rows(keys.size());
   bool created, while_growing = false;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -93,7 +93,7 @@ TEST(RowStoreTest, KeysBehindTheLastSlotAreKeptToo) {
 }
 
 TEST(RowStoreTest, VisitsSeeRowsThatEarlierVisitsInserted) {
-  RowStore store(3, 1);
+  RowStore store(3, 1, ReadyPages::OfProcess());
   std::vector<uint64_t> keys;
   for (uint64_t i = 0; i < 5000; ++i) keys.push_back(i * i % 1709);
   size_t next = 0, created_rows = 0;
@@ -120,23 +120,23 @@ TEST(RowStoreTest, VisitsSeeRowsThatEarlierVisitsInserted) {
   EXPECT_EQ(visits, keys.size());
 }
 
-// What the header promises: at most 20 % above key, weights and state at dim 16 with Adam.
-TEST(RowStoreTest, ARowCostsLittleMoreThanItsPayload) {
+// The header promises at most 20 % above key, weights and state at dim 16 with Adam.
+TEST(RowStoreTest, RowTakesLittleMoreMemoryThanItsPayload) {
   constexpr size_t kPayload = 8 + 16 * 4 + 32 * 4;
-  RowStore store(16, 32);
+  RowStore store(16, 32, ReadyPages::OfProcess());
   bool created;
   for (uint64_t key = 0; key < 400000; ++key) {
     store.FindOrInsert(key, &created);
-    // Blocks are whole: small stores are dearer. While the index grows, memory that the kernel has
-    // not given yet counts as reserved.
+    // Only whole blocks are allocated, so small stores take more per row. While the index grows,
+    // memory that the kernel has not given yet counts as reserved.
     if (key < 100000 || store.growing_for_test()) continue;
     ASSERT_LE(store.reserved_bytes(), store.size() * kPayload * 1.2 + 3 * MappedMemory::kHugePage)
         << key;
   }
 }
 
-TEST(RowStoreTest, EveryRowIsFoundAtEveryMomentOfAGrowth) {
-  RowStore store(2, 0);
+TEST(RowStoreTest, FindsEveryRowThroughoutAGrowth) {
+  RowStore store(2, 0, ReadyPages::OfProcess());
   std::vector<uint64_t> keys;
   std::vector<uint32_t> rows;
   int while_growing = 0;
@@ -154,7 +154,7 @@ TEST(RowStoreTest, EveryRowIsFoundAtEveryMomentOfAGrowth) {
 }
 
 TEST(RowStoreTest, RowsNeverMove) {
-  RowStore store(16, 32);
+  RowStore store(16, 32, ReadyPages::OfProcess());
   bool created;
   const float* first = store.weights(store.FindOrInsert(42, &created));
   for (uint64_t key = 100; key < 50000; ++key) store.FindOrInsert(key, &created);
@@ -163,8 +163,8 @@ TEST(RowStoreTest, RowsNeverMove) {
   EXPECT_GE(store.reserved_bytes(), store.size() * (24 + 48 * 4));
 }
 
-TEST(RowStoreTest, BytesAreThoseOfTheRows) {
-  RowStore store(3, 6);  // 24 + 4 x 9 = 60, padded to 64
+TEST(RowStoreTest, BytesCountRowsAndReservedBytesCountBlocksAndIndex) {
+  RowStore store(3, 6, ReadyPages::OfProcess());  // 24 + 4 x 9 = 60, padded to 64
   EXPECT_EQ(store.bytes(), 0u);
   EXPECT_GE(store.reserved_bytes(), 64u * sizeof(uint64_t));  // of the first index
   bool created;

@@ -12,7 +12,7 @@ void Step(StalenessClock* clock, uint32_t rank, int n = 1) {
   }
 }
 
-TEST(StalenessClockTest, AFastWorkerWaitsAtTheBound) {
+TEST(StalenessClockTest, FastWorkerWaitsAtTheBound) {
   StalenessClock clock(2, 2);
   clock.Activate(0);
   clock.Activate(1);
@@ -27,7 +27,7 @@ TEST(StalenessClockTest, AFastWorkerWaitsAtTheBound) {
   EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0, 0)));
 }
 
-TEST(StalenessClockTest, ABoundOfZeroIsLockStep) {
+TEST(StalenessClockTest, BoundOfZeroIsLockStep) {
   StalenessClock clock(3, 0);
   for (uint32_t r = 0; r < 3; ++r) clock.Activate(r);
   for (int step = 0; step < 3; ++step) {
@@ -40,7 +40,7 @@ TEST(StalenessClockTest, ABoundOfZeroIsLockStep) {
   }
 }
 
-TEST(StalenessClockTest, PipelinedPullsCountAsTheStepsTheyAreFor) {
+TEST(StalenessClockTest, PipelinedPullsCountAsTheirTargetSteps) {
   StalenessClock clock(2, 1);
   clock.Activate(0);
   clock.Activate(1);
@@ -49,7 +49,7 @@ TEST(StalenessClockTest, PipelinedPullsCountAsTheStepsTheyAreFor) {
   EXPECT_FALSE(clock.Ready(0, clock.StepOf(0, 3, 0)));
 }
 
-TEST(StalenessClockTest, AWaitingPullStaysForItsStepWhenItsOwnRankMovesOn) {
+TEST(StalenessClockTest, WaitingPullKeepsItsStepWhenItsRankMovesOn) {
   StalenessClock clock(2, 1);
   clock.Activate(0);
   clock.Activate(1);
@@ -63,7 +63,7 @@ TEST(StalenessClockTest, AWaitingPullStaysForItsStepWhenItsOwnRankMovesOn) {
   EXPECT_TRUE(clock.Ready(0, step));
 }
 
-TEST(StalenessClockTest, APullSentAgainIsForTheSameStep) {
+TEST(StalenessClockTest, ResentPullIsForTheSameStep) {
   StalenessClock clock(2, 1);
   Step(&clock, 1, 7);
   clock.Activate(0);  // joins at 7: its push 1 is step 7
@@ -75,20 +75,20 @@ TEST(StalenessClockTest, APullSentAgainIsForTheSameStep) {
   }
 }
 
-TEST(StalenessClockTest, NumbersThatNoWorkerSendsAreNoStepBeforeTheFirst) {
+TEST(StalenessClockTest, ImplausibleNumbersGiveNoStepBeforeTheFirst) {
   StalenessClock clock(2, 1);
   EXPECT_EQ(clock.StepOf(0, 1, 5), 0u);
   EXPECT_EQ(clock.StepOf(0, 0, 5), 0u);
 }
 
-TEST(StalenessClockTest, WithoutABoundNobodyWaits) {
+TEST(StalenessClockTest, WithoutABoundNoRankWaits) {
   StalenessClock clock(2, std::nullopt);
   clock.Activate(1);
   Step(&clock, 0, 1000);
   EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 1050, 1000)));
 }
 
-TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
+TEST(StalenessClockTest, IdleWorkersDelayNoOtherRank) {
   StalenessClock clock(3, 0);
   clock.Activate(0);
   clock.Activate(1);
@@ -98,7 +98,7 @@ TEST(StalenessClockTest, IdleWorkersHoldUpNobody) {
   EXPECT_TRUE(clock.Ready(0, clock.StepOf(0, 0, 0)));  // rank 2 never came
 }
 
-TEST(StalenessClockTest, AJoinerStartsAtTheSlowest) {
+TEST(StalenessClockTest, JoiningRankStartsLevelWithTheSlowest) {
   StalenessClock clock(3, 2);
   Step(&clock, 0, 9);
   Step(&clock, 1, 1);  // joins at 9
@@ -127,7 +127,7 @@ TEST(StalenessClockTest, MeasuresUpdatesByOthersSinceThePull) {
   EXPECT_EQ(clock.staleness_sum(), 3u);
   EXPECT_EQ(clock.others(0), 3u);
   EXPECT_EQ(clock.frames(), 5u);
-  clock.Applied(0, 1000);  // more than there are: 0, not a huge number
+  clock.Applied(0, 1000);  // more than were applied: 0, not a huge number
   EXPECT_EQ(clock.staleness_sum(), 3u);
 }
 

@@ -21,7 +21,7 @@ TEST(StepBarrierTest, ClosesWhenTheLastRankCommits) {
   EXPECT_EQ(barrier.missing(), 3u);
 }
 
-TEST(StepBarrierTest, ARepeatedCommitClosesNothing) {
+TEST(StepBarrierTest, RepeatedCommitDoesNotCloseTheStep) {
   StepBarrier barrier(AllOf(2));
   EXPECT_EQ(barrier.Commit(0, 1, At(0)), Outcome::kWaiting);
   EXPECT_EQ(barrier.Commit(0, 1, At(0)), Outcome::kDuplicate);
@@ -32,7 +32,7 @@ TEST(StepBarrierTest, ARepeatedCommitClosesNothing) {
   EXPECT_EQ(barrier.missing(), 2u);
 }
 
-TEST(StepBarrierTest, ACommitOfALaterStepIsRefused) {
+TEST(StepBarrierTest, RefusesACommitOfALaterStep) {
   StepBarrier barrier(AllOf(1));
   EXPECT_EQ(barrier.Commit(0, 2, At(0)), Outcome::kAhead);
   EXPECT_EQ(barrier.missing(), 1u);
@@ -54,7 +54,7 @@ TEST(StepBarrierTest, NamesTheRankThatCausedTheLongestWait) {
   EXPECT_EQ(barrier.slowest_wait(), absl::Seconds(18));  // 9 s, twice
 }
 
-TEST(StepBarrierTest, OneLongStopCountsMoreThanManyShortOnes) {
+TEST(StepBarrierTest, OneLongWaitCountsMoreThanManyShortOnes) {
   StepBarrier barrier(AllOf(2));
   for (uint64_t step = 1; step <= 10; ++step) {
     const uint32_t last = step == 5 ? 1 : 0;
@@ -75,17 +75,28 @@ TEST(StepBarrierTest, WaitsForActiveRanksOnly) {
   EXPECT_TRUE(barrier.waiting());
   EXPECT_EQ(barrier.first_missing(), 3u);
   EXPECT_EQ(barrier.Commit(3, 1, At(2)), Outcome::kClose);
-  EXPECT_FALSE(barrier.waiting()) << "nobody is missing while the step is applied";
+  EXPECT_FALSE(barrier.waiting()) << "no rank is missing while the step is applied";
   barrier.Closed();
   EXPECT_EQ(barrier.missing(), 2u);
   EXPECT_EQ(barrier.slowest_rank(), 3u);
 }
 
-TEST(StepBarrierTest, OneRankIsWaitedForByNobody) {
+TEST(StepBarrierTest, SingleRankHasNoWait) {
   StepBarrier barrier(AllOf(1));
   EXPECT_EQ(barrier.Commit(0, 1, At(5)), Outcome::kClose);
   barrier.Closed();
   EXPECT_EQ(barrier.slowest_wait(), absl::ZeroDuration());
+}
+
+TEST(StepBarrierTest, AJobThatResumesBeginsBehindItsStep) {
+  StepBarrier barrier(AllOf(2), 40);
+  EXPECT_EQ(barrier.closed(), 40u);
+  EXPECT_EQ(barrier.Commit(0, 40, At(0)), Outcome::kDuplicate);
+  EXPECT_EQ(barrier.Commit(0, 42, At(0)), Outcome::kAhead);
+  EXPECT_EQ(barrier.Commit(0, 41, At(0)), Outcome::kWaiting);
+  EXPECT_EQ(barrier.Commit(1, 41, At(0)), Outcome::kClose);
+  barrier.Closed();
+  EXPECT_EQ(barrier.closed(), 41u);
 }
 
 }  // namespace

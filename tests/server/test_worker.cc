@@ -75,6 +75,7 @@ void FakeStream::Send(Message message) {
   answer.message = reply.header.message();
   answer.generation = reply.header.generation();
   answer.others = reply.header.others();
+  answer.checkpoint = reply.header.checkpoint();
   answer.errors.assign(reply.header.errors().begin(), reply.header.errors().end());
   const Parts& parts = reply.header.parts();
   for (int i = 0; i < parts.table_size(); ++i) {
@@ -151,8 +152,11 @@ Message TestWorker::EncodePush(const PushArgs& args) {
   push->set_weight(args.weight);
   push->set_delta(args.delta);
   push->set_pulled_others(args.pulled_others);
+  push->set_task_id(args.task_id);
+  push->set_task_end(args.task_end);
   *push->mutable_parts() = body.parts;
   if (args.commit != 0) header.mutable_commit()->set_sequence(args.commit);
+  if (args.commit != 0) header.mutable_commit()->set_checkpoint(args.checkpoint);
   if (args.pull_dense) {
     Parts* parts = header.mutable_pull()->mutable_parts();
     parts->add_table(0);
@@ -188,12 +192,13 @@ uint64_t TestWorker::Push(const PushArgs& args) {
   return id;
 }
 
-uint64_t TestWorker::Commit(uint64_t sequence, bool pull_dense) {
+uint64_t TestWorker::Commit(uint64_t sequence, bool pull_dense, uint64_t checkpoint) {
   FrameHeader header;
   header.set_request_id(next_id_++);
   header.set_generation(1);
   header.set_last(true);
   header.mutable_commit()->set_sequence(sequence);
+  header.mutable_commit()->set_checkpoint(checkpoint);
   sluice::Pull* pull = header.mutable_pull();
   pull->set_applied_sequence(sequence);
   if (pull_dense) {

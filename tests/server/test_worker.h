@@ -1,5 +1,5 @@
-// A worker as a pserver sees it: whole requests as bytes through an ExchangeHandler, replies taken
-// apart.
+// A worker as a pserver sees it: sends whole requests as bytes through an ExchangeHandler, and
+// decodes the replies.
 //
 // Table 0 is dense "w" [4] with initial value 1; table 1 is sparse "e", columns "a" (dim 1) and "b"
 // (dim 2) with initial value 0.25. All run SGD with learning rate 0.5.
@@ -24,17 +24,17 @@ inline constexpr float kInitialDense = 1.0f, kInitialSparse = 0.25f;
 
 using Rows = std::map<uint64_t, std::vector<float>>;
 
-// Route: everything at kSelf, generation 1.
+// The route puts everything at kSelf, with generation 1.
 JobSpec MakeSpec(uint32_t workers, bool a_sync, int k_steps, uint32_t num_shards = 4);
 TableLayouts LayoutsOf(const JobSpec& spec);
-// The real files, and as much memory as a job may want.
+// Real files, and unlimited memory.
 JobResources TestResources(Clock* clock);
 
 struct Answer {
   bool done = false;
   int code = 0;
   std::string message;
-  uint64_t generation = 0, others = 0;
+  uint64_t generation = 0, others = 0, checkpoint = 0;
   size_t messages = 0, largest_message = 0;
   std::vector<PartError> errors;
   std::vector<float> dense;   // table 0
@@ -42,12 +42,12 @@ struct Answer {
   std::vector<std::pair<uint32_t, uint32_t>> sparse_parts;  // (shard, rows)
 };
 
-// Thread safety: Send and Wait are; the fields are for tests of one thread.
+// Thread safety: Send and Wait are safe from any thread. The fields are for tests with one thread.
 class FakeStream : public Stream {
  public:
   void Send(Message message) override;
   void Close() override { closed = true; }
-  // The answer to a request, once it is complete.
+  // Waits until the answer to a request is complete, and returns it.
   const Answer& Wait(uint64_t id);
   bool closed = false;
   std::map<uint64_t, Answer> answers;  // by request id
@@ -70,23 +70,25 @@ class TestWorker {
     bool delta = false;
     uint64_t pulled_others = 0;
     uint64_t generation = 1;
-    bool in_chunks = false;  // a message a part
+    bool in_chunks = false;  // one message per part
     // Fused with the push:
     uint64_t commit = 0;
+    uint64_t checkpoint = 0;  // with the commit
     bool pull_dense = false;
+    uint64_t task_id = 0, task_end = 0;
   };
   // Each returns the request id; Get(id) is its answer so far.
   uint64_t Push(const PushArgs& args);
-  uint64_t Commit(uint64_t sequence, bool pull_dense = true);
+  uint64_t Commit(uint64_t sequence, bool pull_dense = true, uint64_t checkpoint = 0);
   uint64_t PullDense(uint64_t applied_sequence = 0, bool evaluation = false, uint64_t for_push = 0);
   uint64_t EndEpoch(uint32_t epoch);
   const Answer& Get(uint64_t id) { return stream_->answers[id]; }
 
-  // At once.
+  // Pull and return the values at once.
   std::vector<float> Dense();
   Rows Sparse(const std::vector<uint64_t>& keys);
 
-  // The bytes of a whole push request in one message.
+  // Returns a whole push request as one message.
   Message EncodePush(const PushArgs& args);
   void Disconnect() { handler_->OnClosed(); }
   const Answer& hello() { return stream_->answers[1]; }
@@ -96,7 +98,7 @@ class TestWorker {
  private:
   struct Body {
     Parts parts;
-    std::vector<std::string> arrays;  // a part each
+    std::vector<std::string> arrays;  // one per part
   };
   Body PushBody(const PushArgs& args) const;
   // Keys grouped by shard.
