@@ -1,7 +1,9 @@
-// A thread that repeats one piece of work: each time it is due, and each time somebody wakes it.
+// A thread that repeats one function, both when it is due and when Wake is called.
 //
-// Thread safety: any thread; Start and Stop on one. The work runs without a lock held. The lock is
-// a leaf: Wake may be called under the owner's lock and by the work itself.
+// Thread safety: safe from any thread. Start and Stop belong to one thread. The work runs without a
+// lock held; Wake may be called by the work itself.
+//
+// Lock order: a leaf. Wake may be called under the owner's lock.
 #pragma once
 
 #include <functional>
@@ -15,16 +17,16 @@ namespace sluice {
 
 class BackgroundLoop {
  public:
-  // `work` returns when it is due next; InfiniteFuture: not before the next Wake. `clock` outlives
-  // the loop.
+  // `work` returns when it is due next, or InfiniteFuture to run only after a Wake. `clock`
+  // outlives the loop.
   BackgroundLoop(Clock* clock, std::function<absl::Time()> work);
   ~BackgroundLoop() { Stop(); }
 
-  // The work runs once at the start.
+  // Starts the thread, which runs the work at once.
   void Start();
   // Makes the work due now. A Wake during the work makes it run again.
   void Wake();
-  // Waits for the running work; none begins after this.
+  // Waits until running work has ended; no work begins after this.
   void Stop();
 
  private:

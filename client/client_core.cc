@@ -40,11 +40,11 @@ ClientCore::~ClientCore() {
   std::vector<PserverLink*> links;
   {
     MutexLock lock(&mu_);
-    waiter_.Fail(absl::CancelledError("the client is gone"));
+    waiter_.Fail(absl::CancelledError("the client was destroyed"));
     for (auto& link : links_) links.push_back(link.get());
   }
   loop_.Stop();
-  // All streams end before any link goes: a callback of one may queue a message at another.
+  // All streams end before any link is destroyed: a callback of one may queue a message at another.
   for (PserverLink* link : links) link->Shutdown();
 }
 
@@ -56,6 +56,11 @@ void ClientCore::After::Run() {
 uint64_t ClientCore::last_sequence() const {
   MutexLock lock(&mu_);
   return window_.last();
+}
+
+uint64_t ClientCore::checkpoint_seen() const {
+  MutexLock lock(&mu_);
+  return checkpoint_seen_;
 }
 
 Route ClientCore::route() const {
@@ -143,6 +148,7 @@ absl::Status ClientCore::Wait(Ticket ticket) {
   op->Abandon();
   waiter_.UntilDone(&mu_, [&] { return !op->writing(); });
   if (status.ok() && !op->purpose().evaluation) operations_.OnPulled(op->others());
+  if (status.ok()) checkpoint_seen_ = op->checkpoint();
   operations_.Erase(ticket);
   return status;
 }
@@ -296,7 +302,7 @@ void ClientCore::OnReply(uint32_t link, DecodedReply reply) {
   absl::StatusOr<std::vector<PullOperation::Destination>> destinations =
       std::vector<PullOperation::Destination>();
   std::shared_ptr<PullOperation> op;
-  bool taken = false;  // part of an answer that somebody waits for
+  bool taken = false;  // the reply belongs to a request that is still outstanding
   {
     MutexLock lock(&mu_);
     if (requests_.Has(id, link) && header.code() != 0) {
@@ -324,7 +330,7 @@ void ClientCore::OnReply(uint32_t link, DecodedReply reply) {
       FinishRequest(link, id, &after);
     }
     Pump(&after);
-    // A message before the last of its request completes nothing.
+    // Only the last message of a reply can complete anything, so earlier ones wake no caller.
     changed = !taken || header.last() || (op != nullptr && op->abandoned());
     after.garbage.push_back(std::move(op));
   }

@@ -1,14 +1,16 @@
-// The client's lock, its streams, and the order of calls to its parts.
+// Coordinates the parts of the client under one lock.
 //
-// A frame leaves when the window says so, a piece of an operation when its shard's pserver is
-// reachable; both go in one request where they can. The parts decide; this class sends, hears the
-// streams, and lets callers wait. One thread of its own opens streams and fetches routes.
+// A frame is sent as soon as the send window allows it, and a piece of an operation as soon as its
+// shard's pserver is reachable. One request carries both where possible. The parts decide; this
+// class sends requests, handles replies, and blocks callers that wait. Its own thread opens streams
+// and fetches routes.
 //
-// Thread safety: any thread. Lock order: mu_, then a link's, the fetcher's or the loop's. Nothing
-// is called out under mu_: messages are queued at the links and garbage is kept aside (After), and
-// both are dealt with once the lock is gone.
+// Thread safety: safe from any thread. No callback, send or destructor of caller data runs under
+// mu_. They are collected in After and run after unlocking.
 //
-// Memory: at most the limits' frames and pulls.
+// Lock order: mu_, then a lock of a link, of the fetcher or of the loop.
+//
+// Memory: at most Limits::max_frames frames and Limits::max_pulls operations.
 #pragma once
 
 #include <memory>
@@ -35,26 +37,28 @@ class ClientCore : public PserverLink::Listener {
   // INVALID_ARGUMENT without a transport or a clock; INTERNAL when the route does not fit the
   // tables.
   static absl::StatusOr<std::unique_ptr<ClientCore>> Create(ParameterClient::Options options);
-  // Waits for a running get_route.
+  // Waits until a running get_route has returned.
   ~ClientCore() override;
 
   const ShardIndex& index() const { return index_; }
   uint64_t last_sequence() const;
+  // See ParameterClient::checkpoint_seen.
+  uint64_t checkpoint_seen() const;
   Route route() const;
   // Why the client cannot go on; OK while it can.
   absl::Status failure() const;
 
-  // Sends a frame; sequence 0: the next one. `op` (may be null) goes with it: a pull, or an
-  // exchange that the answer fills; its ticket is put in *ticket.
+  // Sends a frame; sequence 0 stands for the next one. `op` goes with the frame and may be null. It
+  // is a pull, or an exchange that the reply fills; *ticket receives its ticket.
   absl::Status Push(PushFrame frame, std::shared_ptr<PullOperation> op, Ticket* ticket);
-  // Parts of the next frame, which leave at once; the frame stays open until Push brings the rest.
-  // `frame` has parts of one table. Any thread.
+  // Sends parts of the next frame at once; the frame stays open until Push brings the rest. `frame`
+  // has parts of one table.
   absl::Status PushEarly(uint32_t table, PushFrame frame);
-  // An error is returned by Wait. `to_all`: the commit or end of epoch goes to every pserver.
+  // Wait returns any error. `to_all`: the commit or end of epoch goes to every pserver.
   Ticket Start(absl::StatusOr<std::shared_ptr<PullOperation>> op, bool to_all = false);
   absl::Status Wait(Ticket ticket);
   absl::Status WaitPushes(uint64_t in_flight);
-  // Asks for a newer route, and waits for an answer (which may be the same).
+  // Asks for a newer route and waits for the reply, which may be the same route.
   absl::Status RefreshRoute();
   void Cancel();
   std::string WaitingFor() const;
@@ -65,7 +69,7 @@ class ClientCore : public PserverLink::Listener {
   void OnHelloRefused(uint32_t link, const ReplyHeader& header) override;
 
  private:
-  // What to do once mu_ is released.
+  // Work to do once mu_ is released.
   struct After {
     std::vector<PserverLink*> links;  // to flush
     Garbage garbage;
@@ -81,9 +85,9 @@ class ClientCore : public PserverLink::Listener {
   void AddLink(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WantRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // RESOURCE_EXHAUSTED when no further frame or operation is kept.
+  // RESOURCE_EXHAUSTED when the client already keeps as many frames or operations as it may.
   absl::Status CheckRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Sends all that can be sent.
+  // Sends everything that can be sent now.
   void Pump(After* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendRequest(uint32_t link, std::optional<Delivery::Send> send,
                    std::shared_ptr<PullOperation> op, After* after)
@@ -112,6 +116,7 @@ class ClientCore : public PserverLink::Listener {
   SendWindow window_ ABSL_GUARDED_BY(mu_);
   OperationTable operations_ ABSL_GUARDED_BY(mu_);
   RequestTable requests_ ABSL_GUARDED_BY(mu_);
+  uint64_t checkpoint_seen_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace sluice

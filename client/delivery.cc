@@ -55,6 +55,7 @@ absl::Status Delivery::OnReply(const Send& send, const std::vector<Error>& error
   for (uint32_t s : send.shards) {
     if (!errors.empty() && has_error(s)) continue;
     Shard& shard = shards_[s];
+    // A reply counts even after a rewind: the shard has the frame.
     shard.acknowledged = std::max(shard.acknowledged, send.sequence);
     shard.sent = std::max(shard.sent, shard.acknowledged);
   }
@@ -82,10 +83,12 @@ absl::Status Delivery::OnError(const Send& send, const Error& error) {
             error.last_sequence, "; the pserver lost its state, start the job again"));
       }
       if (error.last_sequence >= send.sequence) {
-        return absl::InternalError(absl::StrCat(
-            "frame ", send.sequence, " was called out of order by a shard that holds frame ",
-            error.last_sequence));
+        return absl::InternalError(
+            absl::StrCat("frame ", send.sequence,
+                         " was refused as out of order by a shard that already holds frame ",
+                         error.last_sequence));
       }
+      // The shard holds more than was acknowledged when a reply was lost.
       shard.acknowledged = error.last_sequence;
       Rewind(&shard);
       return absl::OkStatus();
@@ -101,7 +104,7 @@ absl::Status Delivery::OnError(const Send& send, const Error& error) {
 void Delivery::OnRefused(const Send& send) {
   for (uint32_t s : send.shards) {
     Shard& shard = shards_[s];
-    // What another send has brought through needs nothing.
+    // A part that another send has delivered needs nothing more.
     if (send.number >= shard.rewound_at && shard.acknowledged < send.sequence) Wait(&shard);
   }
 }

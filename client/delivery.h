@@ -1,17 +1,20 @@
-// The sender's side of exactly-once, in-order delivery of push frames, as a pure machine: events
-// in, sends out.
+// The sender's side of exactly-once, in-order delivery of push frames.
 //
-// A frame has one part for every shard, because a shard applies only sequence last + 1. The machine
-// keeps two numbers a shard: the last sequence acknowledged and the last sent to its present owner
-// on the present stream; whatever happens, it goes back to the first and sends on from there in
-// order.
+// A frame has one part for every shard, because a shard applies only sequence last + 1. For each
+// shard, Delivery keeps the last sequence that was acknowledged. It also keeps the last one sent to
+// the present owner on the present stream. After any failure it resends in order from the
+// acknowledged one.
 //
-// Invariants: acknowledged(s) <= sent(s) <= last(); parts of a shard leave in ascending order
-// between two rewinds; sent(s) never exceeds what was made ready; a refusal counts only for sends
-// made since the shard's last rewind (older ones have been answered by it), an acknowledgement
-// always counts.
+// Delivery is a pure state machine: it has no clock, no I/O and no payload.
 //
-// Thread safety: none; no clock, no bytes.
+// Invariants:
+// - acknowledged(s) <= sent(s) <= last().
+// - Between two rewinds, the parts of a shard are sent in ascending order.
+// - sent(s) never exceeds the last part that was made ready.
+// - An acknowledgement always counts. A refusal counts only if the send is newer than the shard's
+//   last rewind, because the rewind has already handled older sends.
+//
+// Thread safety: guarded by the owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +28,8 @@ namespace sluice {
 
 class Delivery {
  public:
-  // Frame `sequence`, restricted to `shards` (ascending), for one pserver. Numbers grow with every
-  // send.
+  // Frame `sequence`, restricted to `shards` (ascending), for one pserver. Each send has a larger
+  // number than the one before.
   struct Send {
     uint64_t number = 0;
     uint64_t sequence = 0;
@@ -38,37 +41,38 @@ class Delivery {
     uint64_t last_sequence;
   };
 
-  // owner[s]: the pserver of shard s. All streams are closed at first.
+  // owner[s] is the pserver of shard s. All streams are closed at first.
   explicit Delivery(std::vector<uint32_t> owner);
 
-  // A new frame. The first may have any sequence (a sync worker replays its step); each later one
-  // is last() + 1. REQUIRES: sequence >= 1.
+  // Adds a frame. The first may have any sequence (a sync worker replays its step); each later one
+  // is last() + 1.
+  // REQUIRES: sequence >= 1.
   void Add(uint64_t sequence);
-  // The same for a frame whose parts may leave only once they are made ready. REQUIRES: all parts
-  // of the frame before it are.
+  // Adds a frame whose parts may be sent only after MakeReady.
+  // REQUIRES: all parts of the previous frame are ready.
   void AddOpen(uint64_t sequence);
-  // The part of frame last() for `shard` may leave. Again: no effect.
+  // Lets the part of frame last() for `shard` be sent. Repeating the call has no effect.
   void MakeReady(uint32_t shard) { shards_[shard].ready = last_; }
   bool ready(uint32_t shard) const { return shards_[shard].ready == last_; }
 
-  // The stream to `pserver` takes frames, or has broken: what is not acknowledged there is sent
-  // again.
+  // The stream to `pserver` accepts frames, or has broken. Everything not acknowledged there is
+  // sent again.
   void OnOpen(uint32_t pserver);
   void OnBroken(uint32_t pserver);
 
-  // The answer to a send: every part of it that is not in `errors` is acknowledged. ABORTED when a
-  // newer incarnation has spoken, INVALID_ARGUMENT when data was refused, DATA_LOSS when a pserver
-  // has forgotten what it acknowledged.
+  // Takes the reply to a send: every part that is not in `errors` is acknowledged. ABORTED when a
+  // newer incarnation of the rank is active; INVALID_ARGUMENT when data was refused; DATA_LOSS when
+  // a pserver has lost frames that it had acknowledged.
   absl::Status OnReply(const Send& send, const std::vector<Error>& errors);
-  // The pserver refused the whole send because of its generation: parts wait for a route.
+  // The pserver refused the whole send because of its generation; its parts wait for a route.
   void OnRefused(const Send& send);
 
-  // A route fetched after the last refusal; it may be the same as before.
+  // Takes a route that was fetched after the last refusal. It may be the same as before.
   void OnRoute(const std::vector<uint32_t>& owner);
-  // Parts wait for OnRoute.
+  // True when parts wait for OnRoute.
   bool needs_route() const { return waiting_count_ > 0; }
 
-  // What to send to `pserver` now; call until it has nothing.
+  // Returns the next send to `pserver`. Call it until it returns nothing.
   std::optional<Send> Next(uint32_t pserver);
 
   uint64_t last() const { return last_; }
@@ -77,7 +81,8 @@ class Delivery {
   uint64_t sent(uint32_t shard) const { return shards_[shard].sent; }
   // Frames up to this sequence are acknowledged by all their shards and may be released.
   uint64_t released() const { return released_; }
-  // A pserver that has not acknowledged frame released() + 1. REQUIRES: released() < last().
+  // Returns a pserver that has not acknowledged frame released() + 1.
+  // REQUIRES: released() < last().
   uint32_t SlowestPserver() const;
 
  private:

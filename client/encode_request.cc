@@ -17,7 +17,7 @@ void FillPush(const PushFrame& frame, uint32_t link, Push* push) {
   if (link < frame.pulled_others.size()) push->set_pulled_others(frame.pulled_others[link]);
 }
 
-// The messages so far, and the one that is being filled.
+// Holds the finished messages and the one that is being filled.
 class Encoder {
  public:
   Encoder(const ShardIndex& index, const OutgoingRequest& request)

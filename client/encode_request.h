@@ -1,6 +1,6 @@
-// One request as messages: the parts of a frame that go to one pserver, and what a pull asks of it.
+// Encodes one request to a pserver as messages: the parts of a frame, and the parts of a pull.
 //
-// Thread safety: free functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace sluice {
 
-// One request to encode. The objects that its pointers name outlive it.
+// One request to encode. The objects behind its pointers outlive it.
 struct OutgoingRequest {
-  // request_id and generation, and what the final message alone carries (commit, pull, end_epoch).
+  // request_id and generation, and the fields of the final message only: commit, pull, end_epoch.
   FrameHeader head;
   Message pull_keys;                              // the arrays of keys of the pull
   const PushFrame* frame = nullptr;               // null: no push
@@ -23,8 +23,8 @@ struct OutgoingRequest {
   uint32_t link = 0;
 };
 
-// The messages in order, cut between parts at kChunkBytes. INVALID_ARGUMENT when one must be longer
-// than `max_bytes` (0: no limit), naming the table with the largest part.
+// Returns the messages in order, cut between parts at kChunkBytes. INVALID_ARGUMENT when a message
+// would be longer than `max_bytes` (0: no limit). The error names the table with the largest part.
 absl::StatusOr<std::vector<Message>> EncodeRequest(const ShardIndex& index,
                                                    const OutgoingRequest& request,
                                                    uint64_t max_bytes);

@@ -3,7 +3,7 @@
 namespace sluice {
 namespace {
 
-// Slots are looked up so far behind their prefetch.
+// A slot is prefetched this many keys before it is looked up.
 constexpr size_t kAhead = 12;
 
 size_t Capacity(size_t n) {
@@ -39,7 +39,7 @@ void KeyDeduplicator::Run(const TableLayout& table, const uint64_t* keys, size_t
   for (size_t u = 0; u < found; ++u) {
     const uint32_t position = next_[shards_[u]]++;
     unique->keys[position] = unique_[u];
-    shards_[u] = position;  // from here on: where key u went
+    shards_[u] = position;  // from here on the position of key u
   }
   for (size_t i = 0; i < n; ++i) index[i] = shards_[index[i]];
 }

@@ -1,6 +1,6 @@
 // Removes duplicate keys of a batch and groups the distinct ones by shard.
 //
-// Memory: buffers are kept from call to call and grow to the largest batch.
+// Memory: buffers that are reused by every call and grow to the largest batch.
 //
 // Thread safety: one thread.
 #pragma once
@@ -22,14 +22,15 @@ class KeyDeduplicator {
            uint32_t* index);
 
  private:
-  // Key and number side by side: one cache line a lookup. A slot of another round is empty, so that
-  // nothing is cleared between calls.
+  // Key and number lie side by side, so a lookup touches one cache line. A slot of another round
+  // counts as empty, so nothing is cleared between calls.
   struct Slot {
     uint64_t key = 0;
     uint32_t id = 0;
     uint32_t round = 0;
   };
-  // index[i] = number of keys[i] by first occurrence; returns how many there are.
+  // Numbers the distinct keys by first occurrence; index[i] receives the number of keys[i]. Returns
+  // how many distinct keys there are.
   size_t NumberKeys(const uint64_t* keys, size_t n, uint32_t* index);
 
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full

@@ -1,6 +1,6 @@
 // Unique keys of one sparse table, grouped by shard.
 //
-// Thread safety: plain data, shared as const once it is filled.
+// Thread safety: immutable once it is filled; it is shared as const.
 #pragma once
 
 #include <cstdint>

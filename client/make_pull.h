@@ -1,6 +1,6 @@
 // Turns a caller's request into the pieces of a PullOperation.
 //
-// Thread safety: free functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace sluice {
 
-// Dense tables whole; of sparse ones the shards that have keys. INVALID_ARGUMENT when a table is
-// given twice, is not of its kind, or its keys are not grouped by its shards. `index` outlives the
-// operation.
+// Pulls dense tables whole, and the shards of sparse tables that have keys. INVALID_ARGUMENT when a
+// table is given twice or is of the other kind, or its keys are not grouped by shard. `index`
+// outlives the operation.
 absl::StatusOr<std::shared_ptr<PullOperation>> MakePull(const ShardIndex& index,
                                                         const PullRequest& request,
                                                         PullOperation::Purpose purpose);
-// A pull of every shard that keeps no values: no rows of sparse tables, and the dense values are
-// dropped. It is answered when all is applied.
+// Pulls from every shard without keeping values: it asks for no sparse rows and drops the dense
+// values. The pull completes when every shard has applied the step.
 std::shared_ptr<PullOperation> MakeBarrier(const ShardIndex& index, PullOperation::Purpose purpose);
 
 }  // namespace sluice

@@ -16,7 +16,7 @@ OperationTable::Ticket OperationTable::Add(std::shared_ptr<PullOperation> op, ui
     pulled_for_ = std::min(std::max(pulled_for_, pushed) + 1, pushed + depth_);
     op->set_for_push(pulled_for_);
   }
-  // Nothing is in the pipeline at the end of an epoch.
+  // The pipeline is empty at the end of an epoch.
   if (op->purpose().end_epoch) pulled_for_ = pushed;
   operations_.emplace(next_ticket_, std::move(op));
   return next_ticket_++;

@@ -1,5 +1,5 @@
-// The operations that callers hold tickets for, and what they have learned of other workers'
-// updates.
+// The operations that callers hold tickets for. It also counts the updates of other workers that
+// their pulls have reported.
 //
 // Thread safety: guarded by the owner's lock.
 #pragma once
@@ -18,29 +18,30 @@ namespace sluice {
 class OperationTable {
  public:
   using Ticket = uint64_t;
-  // `pipeline_depth`: steps that a worker has under way at once; 0 counts as 1.
+  // `pipeline_depth`: number of steps that a worker runs at once; 0 counts as 1.
   explicit OperationTable(uint32_t pipeline_depth);
 
   size_t size() const { return operations_.size() + failed_.size(); }
   // In the order of their tickets.
   const std::map<Ticket, std::shared_ptr<PullOperation>>& all() const { return operations_; }
 
-  // Starts `op` after push `pushed`, the latest. A pull for a training step is named for the push
-  // that will be computed from it.
+  // Starts `op` after the latest push, `pushed`. A pull for a training step gets the sequence of
+  // the push that will be computed from it.
   Ticket Add(std::shared_ptr<PullOperation> op, uint64_t pushed);
-  // A ticket for an operation that could not be started: Find returns `status`.
+  // Returns a ticket for an operation that could not be started; Find returns `status`.
   Ticket AddFailed(absl::Status status);
-  // INVALID_ARGUMENT when the ticket was never given, or has ended.
+  // INVALID_ARGUMENT when the ticket was never given or has been erased.
   absl::StatusOr<std::shared_ptr<PullOperation>> Find(Ticket ticket) const;
-  // The operation that frame `sequence` carries; null: none.
+  // Returns the operation that frame `sequence` carries, or null if it carries none.
   std::shared_ptr<PullOperation> OfFrame(uint64_t sequence) const;
   // Forgets the ticket.
   void Erase(Ticket ticket);
 
-  // The caller has the values of a pull; by link: `others`, as the pserver counted them then
-  // (ReplyHeader.others).
+  // Call when the caller has taken the values of a pull. others[link] is ReplyHeader.others of that
+  // pserver.
   void OnPulled(const std::vector<uint64_t>& others);
-  // By link, of the pulls that callers have taken: what the next push was computed from.
+  // The largest `others` of each link in the pulls that callers have taken. The next push is
+  // computed from their values.
   const std::vector<uint64_t>& pulled_others() const { return pulled_others_; }
 
  private:

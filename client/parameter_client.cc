@@ -27,9 +27,8 @@ PullOperation::Purpose For(std::string what) {
   return purpose;
 }
 
-// `others` of the pull that a push was computed from is that of the latest pull that was waited for
-// when StartPush was called. A worker waits for a step's pull, computes, and pushes, in this order,
-// at any depth.
+// A push is computed from the latest pull that the caller has waited for, so it reports that pull's
+// `others`. At any depth, a worker waits for a step's pull, computes, and pushes, in this order.
 class ParameterClientImpl : public ParameterClient {
  public:
   ParameterClientImpl(Options options, std::unique_ptr<ClientCore> core)
@@ -72,14 +71,17 @@ class ParameterClientImpl : public ParameterClient {
     return core_->WaitPushes(0);
   }
 
-  Ticket StartCommit(uint64_t global_step, PullRequest next) override {
+  Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint) override {
     PullOperation::Purpose purpose =
         For(absl::StrCat("commit of step ", global_step, " and pull for step ", global_step + 1));
     purpose.applied_sequence = purpose.commit_sequence = global_step + 1;
+    purpose.checkpoint = checkpoint;
     return core_->Start(Empty(next) ? MakeBarrier(index(), std::move(purpose))
                                     : MakePull(index(), next, std::move(purpose)),
                         /*to_all=*/true);
   }
+
+  uint64_t checkpoint_seen() const override { return core_->checkpoint_seen(); }
 
   Ticket StartExchange(PushRequest delta, PullRequest current) override {
     const absl::StatusOr<Ticket> ticket = Exchange(delta, current);

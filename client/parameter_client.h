@@ -1,10 +1,9 @@
-// A worker's only way to the pservers: pull, push, commit, exchange; what a Python client will
-// wrap.
+// The worker's interface to the pservers: pull, push, commit and exchange.
 //
-// Frames are delivered exactly once and in order whatever the streams do: they are kept until
-// acknowledged and sent again after a reconnect (delivery.h states the rules).
+// Frames are delivered exactly once and in order, even when streams break. The client keeps a frame
+// until it is acknowledged and sends it again after a reconnect; delivery.h has the rules.
 //
-// Thread safety: one training thread calls; callbacks of the transport run on their own threads.
+// Thread safety: one thread. PushEarly, Cancel and WaitingFor are safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,8 @@
 
 namespace sluice {
 
-// What a step reads. Dense tables are pulled whole. Pointers stay valid until the pull has ended.
+// The parameters that a step reads. Dense tables are pulled whole. The caller keeps all pointers
+// valid until the pull has ended.
 struct PullRequest {
   struct Sparse {
     uint32_t table;
@@ -41,8 +41,8 @@ struct PullRequest {
   bool evaluation = false;
 };
 
-// What a step writes: gradients, or Geo's deltas. Values are shared, not copied: they must not
-// change until the frame is acknowledged; `owner` keeps them alive.
+// The updates that a step writes: gradients, or deltas in Geo mode. Values are shared, not copied,
+// and must not change until the frame is acknowledged. `owner` keeps them alive.
 struct PushRequest {
   struct Sparse {
     uint32_t table;
@@ -64,11 +64,11 @@ class ParameterClient {
  public:
   struct Limits {
     absl::Duration timeout = absl::Seconds(60);  // of any one pull or push
-    // A message that must be longer fails the call that waits with INVALID_ARGUMENT, naming the
-    // table: no part of a frame and no list of a pull's keys can be cut. 0: no limit.
+    // A part of a frame and a list of a pull's keys cannot be cut. If one needs a longer message,
+    // the waiting call fails with INVALID_ARGUMENT, which names the table. 0: no limit.
     uint64_t max_message_bytes = 0;
-    // Pushes that are not acknowledged, and tickets that were not waited for; one more is refused
-    // with RESOURCE_EXHAUSTED.
+    // The most unacknowledged pushes and the most tickets not yet waited for. Beyond these a call
+    // returns RESOURCE_EXHAUSTED.
     size_t max_frames = 256, max_pulls = 1024;
   };
   struct Options {
@@ -82,8 +82,8 @@ class ParameterClient {
     Limits limits;
     Transport* transport = nullptr;  // outlives the client, as does the clock
     Clock* clock = nullptr;
-    // Asked when a pserver answers WRONG_SHARD or another generation. May block. Null: the route
-    // never changes.
+    // Called when a pserver answers WRONG_SHARD or another generation. It may block. Null: the
+    // route never changes.
     std::function<absl::StatusOr<Route>()> get_route;
   };
   using Ticket = uint64_t;
@@ -95,45 +95,53 @@ class ParameterClient {
 
   virtual const TableLayouts& tables() const = 0;
 
-  // All calls that wait return DEADLINE_EXCEEDED naming pserver and step when the timeout passed,
-  // ABORTED when this incarnation is fenced, INVALID_ARGUMENT when a pserver refused the data.
+  // All calls that wait return:
+  // - DEADLINE_EXCEEDED after the timeout, naming pserver and step;
+  // - ABORTED when this incarnation is fenced;
+  // - INVALID_ARGUMENT when a pserver refused the data.
 
-  // Async and Geo: starts a pull; its values are current when it is answered.
+  // Async and Geo: starts a pull. Its values are those that the pservers hold when they answer.
   virtual Ticket StartPull(PullRequest request) = 0;
   virtual absl::Status WaitPull(Ticket ticket) = 0;
 
-  // Async: starts the push of the next sequence, to be fused with `next` when given (then also
-  // WaitPull on *next_ticket). Returns without waiting.
+  // Async: starts the push of the next sequence and returns without waiting. A pull `next` goes in
+  // the same requests; wait for it with WaitPull(*next_ticket).
   virtual absl::Status StartPush(PushRequest request, PullRequest* next = nullptr,
                                  Ticket* next_ticket = nullptr) = 0;
-  // Async: dense parts of the next push that are ready before the rest of it: they leave at once,
-  // and the next StartPush, which must not hold them again, brings the rest. `early` has one dense
-  // table and the weight and task of the whole push. Any thread, between two calls of StartPush.
+  // Async: sends the gradient of one dense table before the rest of the push is ready. The next
+  // StartPush brings the rest and must not hold this table again. `early` has the weight and task
+  // of the whole push. Safe from any thread between two calls of StartPush.
   virtual absl::Status PushEarly(PushRequest early) = 0;
-  // Until at most `in_flight` pushes are not acknowledged.
+  // Waits until at most `in_flight` pushes are unacknowledged.
   virtual absl::Status WaitPushes(int in_flight) = 0;
 
-  // Sync: the push of global step t (0-based), until every pserver holds it; then commit(t) fused
-  // with the pull of step t + 1 (`next` may ask for nothing: then it waits until t is applied).
+  // Sync: PushStep pushes global step t (0-based) and waits until every pserver holds it.
+  // StartCommit then sends commit(t) together with the pull of step t + 1. If `next` asks for
+  // nothing, the ticket completes when t is applied. `checkpoint`, from rank 0 only: not 0 asks
+  // every pserver for the cut of this checkpoint after step t.
   virtual absl::Status PushStep(uint64_t global_step, PushRequest request) = 0;
-  virtual Ticket StartCommit(uint64_t global_step, PullRequest next) = 0;
+  virtual Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint = 0) = 0;
+  // Sync: number of the checkpoint whose cut was made after the last closed step, according to the
+  // last WaitPull; 0: none. Right after the wait that follows commit(t), this is step t.
+  virtual uint64_t checkpoint_seen() const = 0;
 
-  // Geo: sends the delta; `values` of the request's tables in `current` receive the server's values
-  // after the merge (same keys). Ends with WaitPull.
+  // Geo: sends the delta. The `values` in `current` receive the pserver's values after the merge;
+  // `current` has the same keys as `delta`. Wait for it with WaitPull.
   virtual Ticket StartExchange(PushRequest delta, PullRequest current) = 0;
 
-  // All pushes are acknowledged and this rank pushes no more in `epoch`.
+  // Waits for all pushes and tells the pservers that this rank has ended `epoch`.
   virtual absl::Status EndEpoch(uint32_t epoch) = 0;
 
-  // Every pserver writes its shards under `directory`, in files named by `save_id`.
+  // Makes every pserver write its shards under `directory`, in files named by `save_id`.
   virtual absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
                                                             const std::string& save_id) = 0;
 
-  // Any thread: every call that waits, now or later, returns CANCELLED soon. The job is over for
-  // this worker.
+  // Makes every waiting call, now or later, return CANCELLED soon: the job is over for this worker.
+  // Safe from any thread.
   virtual void Cancel() = 0;
 
-  // What a blocked call waits for, for status ("" when none does). Any thread.
+  // Describes what a blocked call waits for, for status; "" when none is blocked. Safe from any
+  // thread.
   virtual std::string WaitingFor() const = 0;
 };
 

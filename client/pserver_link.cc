@@ -32,7 +32,7 @@ void PserverLink::Flush() {
   while (!queue_.empty()) {
     Message message = std::move(queue_.front());
     queue_.pop_front();
-    Stream* const stream = stream_.get();  // nobody destroys it while sending_
+    Stream* const stream = stream_.get();  // not destroyed while sending_
     mu_.Unlock();
     stream->Send(std::move(message));
     mu_.Lock();
@@ -51,7 +51,7 @@ void PserverLink::GoDownLocked(const absl::Status& why) {
   phase_ = Phase::kDown;
   last_error_ = why;
   queue_.clear();
-  // Up to a quarter more, so that many workers do not come back in step.
+  // Pauses are up to a quarter longer, so that many workers do not reconnect in step.
   const double jitter = HashToUnit(CombineHash(options_.hello.rank(), connection_)) / 4;
   next_attempt_ = options_.clock->Now() + backoff_.Next() * (1 + jitter);
 }
@@ -99,7 +99,8 @@ void PserverLink::Connect(uint64_t connection, uint64_t generation) {
   {
     MutexLock lock(&mu_);
     stream_ = std::move(stream);
-    // Ahead of anything that the answer to it sets off. Sent below, without the lock.
+    // Hello goes ahead of every message that its reply triggers. It is sent below, without the
+    // lock.
     queue_.push_front(EncodeFrame(header, {}));
   }
   Flush();

@@ -1,10 +1,10 @@
-// One stream to one pserver: opened with Hello, kept in order, opened again after a break.
+// One stream to one pserver: opened with Hello and opened again after a break.
 //
-// It does not remember requests: whoever sends them hears OnBroken and sends again after OnOpen.
+// The link does not remember requests; the sender resends them after OnBroken and OnOpen.
 //
-// Thread safety: any thread, except ConnectIfDue and Shutdown (one thread, holding no lock that the
-// listener takes). The listener is called without a lock held, on the transport's threads, one call
-// at a time.
+// Thread safety: safe from any thread. ConnectIfDue and Shutdown belong to one thread, which holds
+// no lock that the listener takes. The transport's threads call the listener, one call at a time
+// and without a lock held.
 #pragma once
 
 #include <deque>
@@ -29,10 +29,10 @@ class PserverLink {
     // The pserver accepted Hello: requests may be sent.
     virtual void OnOpen(uint32_t link) = 0;
     virtual void OnReply(uint32_t link, DecodedReply reply) = 0;
-    // Every request without a complete reply is lost. ConnectIfDue will try again.
+    // Every request without a complete reply is lost. ConnectIfDue will reconnect.
     virtual void OnBroken(uint32_t link) = 0;
-    // Hello was refused with a code that trying again does not mend by itself (generation,
-    // incarnation, ...); the link is broken.
+    // The pserver refused Hello for a reason that a retry alone does not fix, such as generation or
+    // incarnation. The link is broken.
     virtual void OnHelloRefused(uint32_t link, const ReplyHeader& header) = 0;
   };
   struct Options {
@@ -44,23 +44,23 @@ class PserverLink {
     Hello hello;
   };
   explicit PserverLink(Options options) : options_(std::move(options)) {}
-  // REQUIRES: Shutdown was called, or nothing was ever connected.
+  // REQUIRES: Shutdown was called, or the link never connected.
   ~PserverLink() = default;
 
   const std::string& address() const { return options_.address; }
   bool open() const;
 
-  // Queues a message behind the earlier ones; lost when the link is not open. Cheap: may be called
-  // under a lock.
+  // Queues a message behind the earlier ones; drops it when the link is not open. Cheap: may be
+  // called under a lock.
   void Enqueue(Message message);
-  // Sends what is queued. Whoever comes while another thread sends leaves its messages to that one.
+  // Sends the queued messages. If another thread is sending, it also sends this thread's messages.
   void Flush();
 
-  // Closes the stream for `why` (a request was answered that the job is not open here, ...):
-  // ConnectIfDue opens it again later. The listener is not called.
+  // Closes the stream because of `why`, for example because the job is not open there. ConnectIfDue
+  // opens it again later. The listener is not called.
   void Break(const absl::Status& why);
-  // Opens the stream when it is down and its pause has passed. Returns when to call again;
-  // InfiniteFuture: not before the next OnBroken.
+  // Opens the stream if it is down and its pause has passed. Returns when to call again;
+  // InfiniteFuture means after the next OnBroken.
   absl::Time ConnectIfDue(uint64_t generation);
   // Closes for good and waits for running callbacks.
   void Shutdown();

@@ -37,7 +37,8 @@ void PullOperation::AddressAll(const RouteMap& routes) {
 void PullOperation::CoverPservers(const RouteMap& routes) {
   std::vector<bool> covered(routes.links(), false);
   for (const PieceState& p : pieces_) covered[routes.owner(p.piece.flat)] = true;
-  // Sparse shards first: the values of a dense one come too, to be dropped.
+  // Sparse shards first, because a piece of them can have no rows. A dense shard sends its values,
+  // which are dropped.
   for (const bool sparse : {true, false}) {
     for (uint32_t flat = 0; flat < index_->size(); ++flat) {
       const TableLayout& table = index_->table_of(flat);
@@ -46,7 +47,7 @@ void PullOperation::CoverPservers(const RouteMap& routes) {
       Piece piece;
       piece.flat = flat;
       piece.rows = sparse ? 0 : static_cast<uint32_t>(table.ShardElements(index_->shard_of(flat)));
-      // The shard has no piece yet: its pserver is not covered.
+      // The shard has no piece yet, because its pserver was not covered.
       piece_of_[flat] = static_cast<uint32_t>(pieces_.size());
       pieces_.push_back({std::move(piece)});
     }
@@ -94,6 +95,7 @@ Message PullOperation::Ask(uint32_t link, uint64_t request, const RouteMap& rout
     control.request = request;
     if (purpose_.commit_sequence > 0) {
       head->mutable_commit()->set_sequence(purpose_.commit_sequence);
+      head->mutable_commit()->set_checkpoint(purpose_.checkpoint);
     }
     if (purpose_.end_epoch) head->mutable_end_epoch()->set_epoch(purpose_.epoch);
   }
@@ -140,14 +142,14 @@ bool PullOperation::OnAnswered(uint64_t request, const std::vector<Delivery::Err
     if (piece.state == State::kInFlight && piece.piece.rows == 0 && !refused) {
       piece.state = State::kDone;
     } else if (purpose_.exchange) {
-      // Acknowledged without its values: the piece is pulled. Refused: it comes with the push when
-      // that is sent again.
+      // If the push was acknowledged without the values, the piece is pulled. If it was refused,
+      // the piece comes with the push when that is sent again.
       if (piece.state == State::kInFlight) piece.state = State::kNeeded;
     } else if (piece.state == State::kInFlight) {
       piece.state = State::kNeedsRoute;
       left_out = true;
     } else if (refused) {
-      piece.state = State::kNeeded;  // the shard was read before the push that it refused
+      piece.state = State::kNeeded;  // the values were read without the refused push
     }
   }
   for (Control& control : controls_) {
@@ -171,15 +173,15 @@ void PullOperation::OnLost(uint64_t request, bool needs_route) {
 void PullOperation::OnRoute(const RouteMap& routes, const RouteMap::Change& change) {
   for (PieceState& piece : pieces_) {
     if (piece.state == State::kNeedsRoute) piece.state = State::kNeeded;
-    // A piece on its way from an earlier owner is asked for again at the new one. That of an
-    // exchange is not: it comes with the push, which is sent again.
+    // A piece in flight from an earlier owner is asked of the new one. A piece of an exchange is
+    // not: it comes with the push, which is sent again.
     if (piece.state == State::kInFlight && !purpose_.exchange && change.moved[piece.piece.flat]) {
       piece.state = State::kNeeded;
       piece.request = 0;
     }
   }
-  // Under another generation every pserver hears the word again: commits and ends of epochs may be
-  // repeated.
+  // After a change of generation, commits and ends of epochs are sent to every pserver again;
+  // repeating them is harmless.
   if (change.generation && !controls_.empty() && !Done()) {
     AddressAll(routes);
     return;

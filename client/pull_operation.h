@@ -1,15 +1,20 @@
-// The work that one ticket waits for: values of shards (a pull, an exchange) and words to pservers
-// (a commit, the end of an epoch).
+// The work that one ticket waits for.
 //
-// A piece is the part of one shard, a control the word to one pserver. Each is needed, in flight
-// with one request, or done; a piece whose values are being copied is between the last two, and one
-// that was refused may wait for a route first. Values are copied from the reply's slices to the
-// caller's array without the lock, between BeginWrite and EndWrite; whoever abandons the operation
-// waits until writing() is false before the caller may free the array.
+// A piece is the values of one shard (pull, exchange). A control is one pserver's copy of a commit
+// or of the end of an epoch. Their states:
+// - needed: no request asks for it;
+// - needs route: a pserver refused it or left it out, and it becomes needed with the next route;
+// - in flight: one request asks for it;
+// - writing (pieces only): its values are being copied to the caller's array;
+// - done.
+//
+// Values are copied without the lock, between BeginWrite and EndWrite. After Abandon, the caller
+// may free its arrays once writing() is false.
 //
 // Thread safety: guarded by the owner's lock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,10 +31,11 @@ class PullOperation {
  public:
   struct Purpose {
     std::string what;       // "pull for step 12"
-    bool exchange = false;  // filled by the answer to a push of deltas
+    bool exchange = false;  // filled by the reply to a push of deltas
     bool evaluation = false;
     uint64_t applied_sequence = 0;  // Pull.applied_sequence
     uint64_t commit_sequence = 0;   // 0: no commit
+    uint64_t checkpoint = 0;        // Commit.checkpoint
     bool end_epoch = false;
     uint32_t epoch = 0;
   };
@@ -37,58 +43,70 @@ class PullOperation {
     uint32_t flat = 0;
     uint32_t rows = 0;
     Slice keys;
-    float* values = nullptr;  // null: read and dropped
+    float* values = nullptr;  // null: the values are dropped
   };
-  // Where the values of one part of a reply go.
+  // The place where the values of one part of a reply go.
   struct Destination {
     uint32_t flat = 0;
     size_t values = 0;
-    bool wanted = false;  // false: skipped, and the operation does not hear of it
+    bool wanted = false;  // false: skipped; the operation did not ask for it
     float* to = nullptr;  // null: skipped
   };
 
   // `index` outlives the operation.
   PullOperation(const ShardIndex* index, Purpose purpose);
 
-  // INVALID_ARGUMENT when the shard has a piece already. Before the operation is started, as are
-  // the next three.
+  // Adds a piece. INVALID_ARGUMENT when the shard has a piece already.
+  // REQUIRES (this and the next three): the operation has not been started.
   absl::Status Add(Piece piece);
-  // Its values belong to this step of the worker (Pull.for_push).
+  // Sets Pull.for_push: the push that will be computed from these values.
   void set_for_push(uint64_t sequence) { for_push_ = sequence; }
-  // A piece is asked for once this frame was sent to its shard; in an exchange, once the frame is
-  // acknowledged and the answer to it left the piece out.
+  // Pieces are pulled only after this frame was sent to their shard. In an exchange they come with
+  // the frame's reply; those that it left out are pulled once the frame is acknowledged.
   void set_after(uint64_t sequence) { after_ = sequence; }
-  // The commit or the end of the epoch goes to every pserver. A commit also asks each of them for a
-  // piece, of no rows where it can be, because only a pull is answered after the step is applied.
+  // Sends the commit or the end of the epoch to every pserver. A commit also pulls a piece from
+  // each, without rows where possible, because only a pull is answered after the step is applied.
   void AddressAll(const RouteMap& routes);
 
-  // Requests. Something can be asked of `link` now.
+  // Requests.
+  //
+  // True when something can be asked of `link` now.
   bool Wants(uint32_t link, const RouteMap& routes, const Delivery& delivery) const;
-  // Puts all of that in `head`, for `request`; returns the arrays of keys.
+  // Writes everything that can be asked of `link` into `head` and marks it as asked by `request`.
+  // Returns the key arrays.
   Message Ask(uint32_t link, uint64_t request, const RouteMap& routes, const Delivery& delivery,
               FrameHeader* head);
-  // An exchange: the push of `shards` in `request` brings their pieces.
+  // Exchange: the reply to the push of `shards` in `request` brings their pieces.
   void AskByPush(uint64_t request, const std::vector<uint32_t>& shards);
 
-  // Answers. The piece of this shard when it was asked for by `request` and is not there yet; else
-  // null.
+  // Replies.
+  //
+  // Returns the piece of this shard that `request` asked for and that has not arrived; null if
+  // there is none.
   const Piece* Expected(uint64_t request, uint32_t flat) const;
   void BeginWrite(const std::vector<Destination>& destinations);
   void EndWrite(const std::vector<Destination>& destinations);
-  // The last message of the answer has come; `errors` are the parts it refused. True when the
-  // answer left pieces out: they wait for a route.
+  // Call with the last message of a reply; `errors` are the parts that the pserver refused. Returns
+  // true when the reply left pieces out, which then wait for a route.
   bool OnAnswered(uint64_t request, const std::vector<Delivery::Error>& errors);
-  // `request` was refused or lost: what it asked for is needed again, or after the next route.
+  // `request` was refused or lost. Everything it asked for is needed again, with `needs_route` only
+  // after the next route.
   void OnLost(uint64_t request, bool needs_route);
   void OnRoute(const RouteMap& routes, const RouteMap::Change& change);
-  // The answer of `link` to a pull says how many updates of others it holds (ReplyHeader.others).
+  // Records from a reply of `link` how many updates by other workers its values include
+  // (ReplyHeader.others).
   void NoteOthers(uint32_t link, uint64_t others);
   const std::vector<uint64_t>& others() const { return others_; }  // by link
+  // Records from the reply to a pull the checkpoint whose cut was made after the last closed step
+  // (ReplyHeader.checkpoint); 0: none.
+  void NoteCheckpoint(uint64_t number) { checkpoint_ = std::max(checkpoint_, number); }
+  // The largest number recorded. After a commit all pservers name the same one.
+  uint64_t checkpoint() const { return checkpoint_; }
 
   bool Done() const;
-  // A link that has something to answer; kNone when it is done.
+  // Returns a link whose reply is missing; kNone when the operation is done.
   uint32_t WaitsFor(const RouteMap& routes) const;
-  // The caller takes nothing more.
+  // The caller no longer wants the values.
   void Abandon() { abandoned_ = true; }
   bool abandoned() const { return abandoned_; }
   bool writing() const { return writers_ > 0; }
@@ -117,9 +135,10 @@ class PullOperation {
   const Purpose purpose_;
   uint64_t after_ = 0, for_push_ = 0;
   std::vector<PieceState> pieces_;
-  std::vector<uint32_t> piece_of_;  // by flat shard; kNone: not asked for
+  std::vector<uint32_t> piece_of_;  // by flat shard; kNone: no piece
   std::vector<Control> controls_;
-  std::vector<uint64_t> others_;  // by link, 0 where it has not answered
+  std::vector<uint64_t> others_;  // by link; 0 before its first reply
+  uint64_t checkpoint_ = 0;
   bool abandoned_ = false;
   int writers_ = 0;
 };

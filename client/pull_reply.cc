@@ -11,7 +11,7 @@ absl::StatusOr<std::vector<Destination>> FindDestinations(const ShardIndex& inde
                                                           const PullOperation* op) {
   const Parts& parts = reply.header.parts();
   if (parts.shard_size() != parts.table_size() || parts.rows_size() != parts.table_size()) {
-    return absl::InternalError("the reply's columns of parts have different lengths");
+    return absl::InternalError("the lists of parts in the reply differ in length");
   }
   std::vector<Destination> destinations;
   destinations.reserve(parts.table_size());
@@ -32,6 +32,7 @@ absl::StatusOr<std::vector<Destination>> FindDestinations(const ShardIndex& inde
       to.wanted = true;
       to.to = piece->values;
     } else if (piece != nullptr && parts.rows(i) != 0) {
+      // A part without rows is no error: the piece counts as left out of the reply.
       return absl::InternalError(absl::StrCat(
           "the reply's part for table '", index.table_of(to.flat).name(), "' shard ",
           index.shard_of(to.flat), " has ", parts.rows(i), " rows, not ", piece->rows));

@@ -1,7 +1,7 @@
-// From a reply's payload to the arrays of the operation that asked for it.
+// Copies the values of a reply into the arrays of the operation that asked for them.
 //
-// Thread safety: free functions. FindDestinations reads the operation under its owner's lock;
-// CopyValues needs no lock between BeginWrite and EndWrite of the operation.
+// Thread safety: free functions, safe from any thread. FindDestinations needs the lock of the
+// operation's owner. CopyValues needs no lock between BeginWrite and EndWrite of the operation.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace sluice {
 
-// One destination for every part, in the payload's order. `op` may be null: all is skipped.
-// INTERNAL when header and payload contradict each other or what `request` asked for.
+// Returns one destination for every part, in the payload's order. With a null `op` every part is
+// skipped. INTERNAL when header and payload contradict each other or the request.
 absl::StatusOr<std::vector<PullOperation::Destination>> FindDestinations(const ShardIndex& index,
                                                                          const DecodedReply& reply,
                                                                          const PullOperation* op);

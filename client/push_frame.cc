@@ -27,7 +27,7 @@ absl::Status AddSparse(const ShardIndex& index, const PushRequest& request,
     if (part.rows != 0) return PushedTwice(table);
     const uint32_t first = keys.offsets[s];
     part.rows = keys.offsets[s + 1] - first;
-    if (part.rows == 0) continue;
+    if (part.rows == 0) continue;  // the empty part is sent too: a shard needs every sequence
     part.keys = Slice(keys.keys.data() + first, part.rows * sizeof(uint64_t), push.keys);
     part.values =
         ValuesSlice(push.values + first * dim, part.rows * dim, table.wire_bytes(), request.owner);

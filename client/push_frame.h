@@ -1,10 +1,9 @@
-// A push as it is kept until acknowledged: the wire form of each shard's part, shared with the
-// caller's arrays.
+// A push in wire form, one part for each shard. It is kept until all of them have acknowledged it.
 //
-// Thread safety: immutable once made, but for an open one, whose owner locks.
+// Thread safety: immutable. An open frame still changes and is guarded by the owner's lock.
 //
-// Memory: f32 parts point into the caller's arrays, which PushRequest::owner keeps; bf16 parts are
-// converted once, here.
+// Memory: f32 parts point into the caller's arrays, which PushRequest::owner keeps alive. bf16
+// parts are converted into a copy.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +25,16 @@ struct PushFrame {
   double weight = 0;
   bool delta = false;
   uint64_t task_id = 0, task_end = 0;
-  bool open = false;                    // parts are still to come
+  bool open = false;                    // further parts will be added
   std::vector<uint64_t> pulled_others;  // by link
   std::vector<Part> parts;              // by flat shard
 };
 
-// INVALID_ARGUMENT names the table whose gradient holds a NaN or Inf, is given twice, has keys that
-// are not grouped by its shards, or is not of its kind.
+// INVALID_ARGUMENT when a gradient holds a NaN or Inf, its keys are not grouped by shard, or a
+// table is given twice or is of the other kind. The error names the table.
 absl::StatusOr<PushFrame> MakePushFrame(const ShardIndex& index, const PushRequest& request);
 
-// INVALID_ARGUMENT: parts of `table` are given twice in one frame.
+// Returns the INVALID_ARGUMENT for a table whose parts are given twice in one frame.
 absl::Status PushedTwice(const TableLayout& table);
 
 }  // namespace sluice

@@ -21,6 +21,8 @@ absl::StatusOr<std::vector<Message>> RequestTable::Begin(uint32_t link,
   out.link = link;
   out.head.set_request_id(id);
   out.head.set_generation(routes_->generation());
+  // The reply to the push of an exchange brings its values, so the request pulls nothing. Values
+  // that the reply leaves out are pulled later, by a request without a send.
   if (op != nullptr && op->purpose().exchange && send.has_value()) {
     op->AskByPush(id, send->shards);
   } else if (op != nullptr) {
@@ -54,6 +56,7 @@ std::shared_ptr<PullOperation> RequestTable::OperationOf(uint64_t id) const {
 std::string RequestTable::Note(uint64_t id, const ReplyHeader& header) {
   Request& request = requests_.at(id);
   request.others = std::max(request.others, header.others());
+  request.checkpoint = std::max(request.checkpoint, header.checkpoint());
   std::string last;
   for (const PartError& error : header.errors()) {
     const uint32_t flat = index_->Flat(error.table(), error.shard());
@@ -73,7 +76,10 @@ RequestTable::Outcome RequestTable::Finish(uint64_t id, Garbage* garbage) {
     outcome.status = window_->OnReply(*request.send, request.errors, garbage);
   }
   if (request.op != nullptr) {
-    if (request.pulls) request.op->NoteOthers(request.link, request.others);
+    if (request.pulls) {
+      request.op->NoteOthers(request.link, request.others);
+      request.op->NoteCheckpoint(request.checkpoint);
+    }
     outcome.left_out = request.op->OnAnswered(id, request.errors);
     garbage->push_back(std::move(request.op));
   }
@@ -91,6 +97,7 @@ void RequestTable::Refuse(uint64_t id, Garbage* garbage) {
 }
 
 void RequestTable::LoseAll(uint32_t link, Garbage* garbage) {
+  // The window rewinds all sends of the stream at once, so only operations are told one by one.
   window_->OnBroken(link);
   for (auto it = requests_.begin(); it != requests_.end();) {
     if (it->second.link != link) {

@@ -1,12 +1,13 @@
 // The requests that pservers have not answered yet.
 //
-// A request carries a send of the window, something of an operation, or both. It is forgotten when
-// it is answered, refused or lost with its stream; then the window and the operation hear what
-// became of it.
+// A request carries parts of a frame, parts of an operation, or both. When it is answered, refused
+// or lost, the table tells the send window and the operation, and forgets it.
 //
-// Thread safety: guarded by the owner's lock, as are the window, the routes and the operations.
+// Thread safety: guarded by the owner's lock. The same lock guards the window, the routes and the
+// operations.
 //
-// Memory: operations whose last reference a request held go to the owner's garbage.
+// Memory: `garbage` receives the objects that a finished request held, so that the owner can
+// destroy them without its lock.
 #pragma once
 
 #include <cstdint>
@@ -26,32 +27,35 @@ namespace sluice {
 
 class RequestTable {
  public:
-  // All outlive the table. A message may have at most `max_message_bytes`; 0: no limit.
+  // All pointers outlive the table. A message has at most `max_message_bytes`; 0: no limit.
   RequestTable(const ShardIndex* index, const RouteMap* routes, SendWindow* window,
                uint64_t max_message_bytes);
 
-  // The messages of a new request to `link`: the parts of `send`, and all that can be asked there
-  // for `op`. Either may be absent. INVALID_ARGUMENT when a message would be too long.
+  // Begins a request to `link` and returns its messages. It carries the parts of `send` and
+  // everything that `op` can ask there; either may be absent. INVALID_ARGUMENT when a message would
+  // be too long.
   absl::StatusOr<std::vector<Message>> Begin(uint32_t link, std::optional<Delivery::Send> send,
                                              std::shared_ptr<PullOperation> op);
 
-  // False for an answer to nothing: the request was lost with an earlier stream.
+  // False when the request was lost with an earlier stream, so that its reply must be ignored.
   bool Has(uint64_t id, uint32_t link) const;
-  // The next three need a request that is there. The operation it carries something of, unless
-  // the caller has given that up; else null.
+  // Returns the request's operation; null if it has none or the caller has abandoned it.
+  // REQUIRES (this and the next three): Has(id, link) for some link.
   std::shared_ptr<PullOperation> OperationOf(uint64_t id) const;
-  // Keeps the errors and counts of one message of the answer. Returns the last error as a sentence;
-  // "": none.
+  // Records the errors and counts in one message of the reply. Returns the last error as a
+  // sentence; "" if there is none.
   std::string Note(uint64_t id, const ReplyHeader& header);
   struct Outcome {
-    absl::Status status;    // as of Delivery::OnReply
+    absl::Status status;    // of Delivery::OnReply
     bool left_out = false;  // parts of a pull are missing and wait for a route
   };
-  // The answer is complete.
+  // Ends a request whose reply is complete.
   Outcome Finish(uint64_t id, Garbage* garbage);
-  // The pserver refused the request because of its generation: what it carried waits for a route.
+  // Ends a request that the pserver refused because of its generation. Everything that it carried
+  // waits for a route.
   void Refuse(uint64_t id, Garbage* garbage);
-  // The stream of `link` has broken: what its requests carried is needed again.
+  // Ends all requests to `link`, whose stream has broken. Everything that they carried is needed
+  // again.
   void LoseAll(uint32_t link, Garbage* garbage);
 
  private:
@@ -61,7 +65,7 @@ class RequestTable {
     std::vector<Delivery::Error> errors;
     std::shared_ptr<PullOperation> op;
     bool pulls = false;
-    uint64_t others = 0;
+    uint64_t others = 0, checkpoint = 0;  // the largest in the messages of the reply
   };
 
   const ShardIndex* const index_;

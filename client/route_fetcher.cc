@@ -27,7 +27,7 @@ absl::Time RouteFetcher::due() const {
 
 absl::StatusOr<Route> RouteFetcher::Fetch(uint64_t generation) {
   {
-    // Cleared first: whoever wants a route while the scheduler is asked needs another answer.
+    // Cleared before the call: a Want during the call needs a later answer.
     MutexLock lock(&mu_);
     wanted_ = false;
   }
@@ -38,7 +38,7 @@ absl::StatusOr<Route> RouteFetcher::Fetch(uint64_t generation) {
     backoff_.Reset();
     not_before_ = absl::InfinitePast();
   } else {
-    // The same route again means that the pservers have not followed it yet.
+    // The same route again means that the pservers have not adopted it yet.
     not_before_ = clock_->Now() + backoff_.Next();
   }
   return route;

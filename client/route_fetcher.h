@@ -1,8 +1,9 @@
-// Fetches routes when a newer one is wanted, with growing pauses while the answers bring nothing
-// new.
+// Fetches a newer route when one is wanted, with growing pauses while the scheduler has none.
 //
-// Thread safety: any thread, except Fetch (one thread). get_route is called without a lock held.
-// The lock is a leaf: the other calls are cheap and may be made under the owner's lock.
+// Thread safety: safe from any thread. Fetch belongs to one thread, and calls get_route without a
+// lock held.
+//
+// Lock order: a leaf. All other calls are cheap and may be made under the owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +26,15 @@ class RouteFetcher {
   // `index` and `clock` outlive the fetcher. Without a `get_route` every Fetch fails.
   RouteFetcher(const ShardIndex* index, GetRoute get_route, Clock* clock);
 
-  // Asks for a route from a call of get_route that begins after this one.
+  // Asks for a route. Only a call of get_route that begins later satisfies it.
   void Want();
   bool wanted() const;
-  // When to call Fetch; InfiniteFuture while no route is wanted.
+  // Returns when to call Fetch; InfiniteFuture while no route is wanted.
   absl::Time due() const;
 
-  // Calls get_route; `generation` is that of the present route. Returns a checked route that is
-  // not older (it may be the same). UNAVAILABLE: the scheduler gave no answer or an older route,
-  // and a route is still wanted. Any other error is final.
+  // Calls get_route; `generation` is that of the present route. Returns a checked route that is not
+  // older (it may be the same). UNAVAILABLE when the scheduler gave no answer or an older route;
+  // the route is then still wanted. Any other error is final.
   absl::StatusOr<Route> Fetch(uint64_t generation);
 
  private:

@@ -1,10 +1,11 @@
-// Which link serves each shard, by the latest route.
+// Maps each shard to the link that serves it, according to the latest route.
 //
-// A link is a number for one pserver address. A route names pservers by rank; Apply resolves ranks
-// to addresses and links, so a process that takes over a rank at another address gets a link of its
-// own. Links are added and never removed: a link's number stays valid for the client's life.
+// A link is a number for one pserver address; the owner opens a stream for each. A route names
+// pservers by rank; Apply resolves ranks to addresses and links, so a process that takes over a
+// rank at another address gets a link of its own. Links are added and never removed: a link's
+// number stays valid for the client's life.
 //
-// Thread safety: guarded by the owner's lock. It opens no streams; the owner does, for each link.
+// Thread safety: guarded by the owner's lock.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,11 @@ class RouteMap {
   explicit RouteMap(const ShardIndex* index);
 
   struct Change {
-    bool generation = false;  // differs from the one before
-    std::vector<bool> moved;  // by flat shard: its link differs from the one before
+    bool generation = false;  // it differs from the previous one
+    std::vector<bool> moved;  // by flat shard: its link has changed
   };
-  // Makes `route` the present one. REQUIRES: CheckRoute accepts it.
+  // Makes `route` the present one.
+  // REQUIRES: CheckRoute accepts it.
   Change Apply(const Route& route);
 
   const Route& route() const { return route_; }
@@ -38,7 +40,7 @@ class RouteMap {
 
   uint32_t links() const { return static_cast<uint32_t>(links_.size()); }
   const std::string& address(uint32_t link) const { return links_[link].address; }
-  // The present route has a shard at this link.
+  // True when the present route has a shard at this link.
   bool in_use(uint32_t link) const { return links_[link].pserver != ShardIndex::kNone; }
   // "pserver 1 at HOST:PORT", for messages.
   std::string Name(uint32_t link) const;

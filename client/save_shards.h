@@ -1,7 +1,6 @@
 // Asks every pserver of a route to write its shards to files.
 //
-// Thread safety: a free function; it calls all pservers at once and blocks until the last has
-// answered.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <vector>
@@ -13,8 +12,9 @@
 
 namespace sluice {
 
-// `request` names the job and where to write; its generation is that of the route. Returns the
-// files by name, or the first pserver's error, which names its address.
+// Calls all pservers at once and waits for the last reply. `request` names the job and where to
+// write; its generation is that of the route. Returns the files by name, or the error of a pserver
+// with its address.
 absl::StatusOr<std::vector<SavedFile>> SaveShardsOnce(Transport* transport, const Route& route,
                                                       SaveShardsRequest request);
 

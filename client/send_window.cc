@@ -46,7 +46,7 @@ absl::Status SendWindow::Add(PushFrame frame, const std::vector<uint64_t>& pulle
   }
   frames_.back()->open = false;
   for (uint32_t flat = 0; flat < index_->size(); ++flat) delivery_.MakeReady(flat);
-  // Without shards there is nothing to send and nobody to acknowledge it.
+  // Without shards there is nothing to send and no pserver to acknowledge it.
   if (index_->size() == 0) frames_.clear();
   return absl::OkStatus();
 }
@@ -60,8 +60,9 @@ absl::Status SendWindow::AddEarly(uint32_t table, PushFrame frame,
   } else {
     SLUICE_RETURN_IF_ERROR(Open(std::move(frame), pulled_others));
   }
-  // One part for every pserver stays behind: with the request that brings it the frame counts.
-  std::vector<uint32_t> behind;  // parts that are not ready, by link
+  // One part per pserver is held back, because a pserver counts a frame with the request that
+  // completes it.
+  std::vector<uint32_t> behind;  // by link: parts that are not ready
   for (uint32_t flat = 0; flat < index_->size(); ++flat) {
     const uint32_t owner = delivery_.owner(flat);
     if (behind.size() <= owner) behind.resize(owner + 1);

@@ -1,4 +1,4 @@
-// Numbers the shards of all tables of a job in one row: (table, shard) <-> flat shard.
+// Numbers the shards of all tables of a job consecutively: (table, shard) <-> flat shard.
 //
 // Thread safety: immutable.
 #pragma once
@@ -25,7 +25,7 @@ class ShardIndex {
   uint32_t begin(uint32_t table) const { return begin_[table]; }
   const TableLayout& table_of(uint32_t flat) const { return *tables_[table_of_[flat]]; }
   uint32_t shard_of(uint32_t flat) const { return flat - begin_[table_of_[flat]]; }
-  // kNone for what no table has.
+  // Returns kNone if there is no such table or shard.
   uint32_t Flat(uint32_t table, uint32_t shard) const {
     if (table >= tables_.size() || shard >= tables_[table]->num_shards()) return kNone;
     return begin_[table] + shard;

@@ -12,8 +12,7 @@ namespace {
 
 // Waits look at the clock this often, because a test may move the clock.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
-// A wait stays awake this long and lets other threads run meanwhile: about what it costs to go to
-// sleep and be woken.
+// A wait spins this long, yielding to other threads. It takes about as long to sleep and be woken.
 constexpr std::chrono::microseconds kLookAwake(50);
 
 }  // namespace
@@ -29,8 +28,8 @@ void ChangeSignal::Wait(Mutex* mu, absl::Duration at_most,
     notified_.WaitFor(mu, absl::ToChronoNanoseconds(at_most));
     return;
   }
-  // Relaxed: what has changed is read under the lock, and the caller's condition sees a change that
-  // is missed here.
+  // Relaxed is enough: the changed state is read under the lock, and the caller checks its
+  // condition again, so it sees a change that is missed here.
   const uint64_t before = changes_.load(std::memory_order_relaxed);
   mu->Unlock();
   do {

@@ -1,11 +1,10 @@
-// Lets callers wait for the client's progress: until it is made, the client fails, or the time is
-// up.
+// Lets callers wait until the client has made progress, has failed, or the time is up.
 //
-// A wait watches for changes without sleeping at first, because the answer to a small request comes
-// sooner than a sleeping thread wakes.
+// A wait spins at first, because the reply to a small request comes sooner than a sleeping thread
+// wakes.
 //
-// Thread safety: a ChangeSignal is safe from any thread. A Waiter is guarded by the owner's lock,
-// which is passed to the calls that release it; one caller waits at a time.
+// Thread safety: guarded by the owner's lock. Calls that release it take it as an argument, and one
+// caller waits at a time. A ChangeSignal is safe from any thread.
 #pragma once
 
 #include <atomic>
@@ -21,13 +20,14 @@
 
 namespace sluice {
 
-// Something that a caller may wait for has changed.
+// Wakes waiters after a change.
 class ChangeSignal {
  public:
-  // After the change was made under the lock; best without the lock, which the woken caller takes.
+  // Call after making the change under the lock, and preferably without the lock: the woken caller
+  // takes it.
   void Notify();
-  // Returns after the next Notify, after `at_most`, or without a cause. Until `awake_until` it
-  // watches instead of sleeping. `mu` is released meanwhile.
+  // Returns after the next Notify, after `at_most`, or spuriously. It spins until `awake_until` and
+  // then sleeps. Releases `mu` meanwhile.
   void Wait(Mutex* mu, absl::Duration at_most, std::chrono::steady_clock::time_point awake_until)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -42,18 +42,19 @@ class Waiter {
   Waiter(Clock* clock, absl::Duration timeout, ChangeSignal* changed)
       : clock_(clock), timeout_(timeout), changed_(changed) {}
 
-  // Waits until done() holds; `mu` is released meanwhile and held in both functions. Returns the
-  // client's failure, or DEADLINE_EXCEEDED naming what() and the last refusal.
+  // Waits until done() holds. `mu` is released while waiting and held while either function runs.
+  // Returns the client's failure, or DEADLINE_EXCEEDED with what() and the last refusal.
   absl::Status Until(Mutex* mu, const std::function<bool()>& done,
                      const std::function<std::string()>& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The same without an end of its own: whatever has failed, and however long it takes.
+  // Waits until done() holds, without a deadline, and ignores failures.
   void UntilDone(Mutex* mu, const std::function<bool()>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  // The client cannot go on: every wait returns the first such status.
+  // Marks the client as failed: from now on every wait returns the first such status.
   void Fail(const absl::Status& status);
   const absl::Status& failure() const { return failure_; }
 
-  // Why a pserver or the scheduler last refused something, to explain a wait that takes too long.
+  // Records why a pserver or the scheduler last refused a request; the error of a timed-out wait
+  // quotes it.
   void NoteRefusal(std::string why) { last_refusal_ = std::move(why); }
   const std::string& last_refusal() const { return last_refusal_; }
 

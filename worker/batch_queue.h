@@ -1,7 +1,7 @@
 // The bounded queue between the reader threads and the training thread.
 //
-// Thread safety: any thread. Readers push one at a time, in the order of their batches; one thread
-// pops.
+// Thread safety: safe from any thread. Readers push one at a time, in the order of their batches;
+// one thread pops.
 #pragma once
 
 #include <deque>
@@ -23,7 +23,7 @@ class BatchQueue {
 
   // Waits for room. False: the queue was cancelled; stop producing.
   bool Push(Item item);
-  // No more items; `status` is returned by Pop after the last one.
+  // Ends the queue; Pop returns `status` after the last item.
   void Close(absl::Status status);
   // Makes every waiting and later call return at once.
   void Cancel();
@@ -32,7 +32,7 @@ class BatchQueue {
   absl::StatusOr<Item> Pop();
   // Does not wait. Null when no item is ready.
   Item TryPop();
-  // The item that Pop would return next, without removing it; null when no item is ready.
+  // Returns the item that Pop would return next, without removing it; null when no item is ready.
   Item Peek();
   size_t size();
   size_t capacity() const { return capacity_; }

@@ -1,7 +1,7 @@
 // Supplies the batches of an epoch, from lanes (sync: lane_batches.h) or leased tasks (async, Geo).
 //
-// Thread safety: one call of a source at a time, except where a method says otherwise. Fills may
-// run concurrently with each other and with later calls.
+// Thread safety: guarded by the owner's lock, except where a method says otherwise. Fills may run
+// concurrently with each other and with later calls, without the lock.
 #pragma once
 
 #include <deque>
@@ -45,10 +45,11 @@ class TaskBatches : public BatchSource {
   uint64_t dropped() const override { return dropped_; }
 
   // Records that all pushes of the task are acknowledged; the next call to the scheduler reports
-  // it. Any thread.
+  // it. Safe from any thread.
   void TaskTrained(uint64_t task_id, uint64_t examples);
   // Reports the tasks not reported yet. True when the scheduler leased another task instead of
-  // ending the epoch: continue with Next. REQUIRES: the readers have stopped.
+  // ending the epoch: continue with Next.
+  // REQUIRES: the readers have stopped.
   absl::StatusOr<bool> ReportTrained();
 
  private:

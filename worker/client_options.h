@@ -1,6 +1,6 @@
-// Makes the options of a worker's ParameterClient from its assignment.
+// Makes the options of a ParameterClient from a worker's assignment.
 //
-// Thread safety: a free function.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// Job, rank, tables, route and limits of the assignment's job. The caller adds transport, clock,
-// get_route and limits.max_message_bytes, which belong to the process. INVALID_ARGUMENT when the
-// job has a table that cannot be.
+// Returns the job, rank, tables, route and limits of the assignment. The caller adds transport,
+// clock, get_route and limits.max_message_bytes, which belong to the process. INVALID_ARGUMENT when
+// the job has an invalid table.
 absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment);
 
 }  // namespace sluice

@@ -22,7 +22,7 @@ class Evaluator {
   absl::StatusOr<EvalSums> Run(DataSummary* summary);
 
  private:
-  // Lists the pieces at the first call only: the files do not change during a job, and finding the
+  // Lists the pieces at the first call only. The files do not change during a job, and finding the
   // text size of a compressed file takes a whole pass over it.
   absl::Status ListPieces();
   absl::Status ScorePiece(const ExampleView& examples, EvalAccumulator* sums);

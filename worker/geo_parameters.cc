@@ -166,7 +166,8 @@ absl::Status GeoParameters::Merge(std::vector<float>* sent_rows, std::vector<flo
 }
 
 void GeoParameters::Evict() {
-  // Rows updated since TakeDelta hold moves that are not sent yet, so they stay whatever the limit.
+  // Rows updated since TakeDelta hold moves that are not sent yet, so they stay even beyond the
+  // limit.
   std::vector<uint32_t> order;
   for (uint32_t slot = 0; slot < info_.size(); ++slot) {
     if (info_[slot].taken && !info_[slot].updated) order.push_back(slot);

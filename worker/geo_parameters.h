@@ -1,14 +1,16 @@
 // Tracks Geo's local parameters: which sparse rows this worker holds, and how fresh they are.
 //
-// It also tracks which rows have moved since the last exchange. The values are behind GeoOptimizer,
-// in the worker's memory or where the network computes.
+// It also tracks which rows have moved since the last exchange. GeoOptimizer holds the values, in
+// the worker's memory or where the network computes.
 //
-// Invariants: a row is fresh if it was pulled or updated since the last Merge, or was part of that
-// exchange; otherwise it is stale. A stale row has local == base and is not in updated_. A slot
-// belongs to one key or is in free_.
+// Invariants:
+// - A row is fresh if it was pulled or updated since the last Merge, or was part of that exchange;
+//   otherwise it is stale.
+// - A stale row has local == base and is not in updated_.
+// - A slot belongs to one key or is in free_.
 //
-// Age: in this worker's step t (from 0), a row is t - p steps old if the server's value under it
-// was asked for after p steps, by its pull or by the last send that included it.
+// Age: suppose that the server's value of a row was requested after p steps, by its pull or by the
+// last send that included it. In this worker's step t (from 0), the row is then t - p steps old.
 //
 // Memory: a row costs its values, 40 bytes and an index entry. Slots of evicted rows are used
 // again. Only growth and eviction allocate.
@@ -38,7 +40,7 @@ class GeoParameters {
   GeoParameters(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows,
                 std::unique_ptr<GeoOptimizer> values = nullptr);
 
-  // Null when the values are in the worker's memory: a step then reads dense(i) and the rows that
+  // Null when the values are in the worker's memory. A step then reads dense(i) and the rows that
   // Gather copies.
   const GeoOptimizer* device() const { return host_ == nullptr ? optimizer_.get() : nullptr; }
 
@@ -48,7 +50,7 @@ class GeoParameters {
   }
   const float* dense(size_t i) const { return host_->dense(i); }
 
-  // Where the rows of some keys are; valid until the next Merge.
+  // The slots of some keys; valid until the next Merge.
   struct Rows {
     std::vector<uint32_t> slots;   // [keys]
     std::vector<uint32_t> pulled;  // positions of the keys whose rows are missing or stale
@@ -74,13 +76,13 @@ class GeoParameters {
   absl::Status Update(const Rows& found, const float* rows, std::vector<const float*> dense,
                       uint64_t schedule_step);
 
-  // Takes local - base of what was updated since the last exchange: keys grouped by shard, rows
+  // Takes local - base of everything updated since the last exchange: keys grouped by shard, rows
   // [keys][dim], and all dense tables.
   absl::Status TakeDelta(KeySet* keys, std::vector<float>* rows,
                          std::vector<std::vector<float>>* dense);
-  // Merges the server's values of what the last TakeDelta took, whose deltas are `sent_*`:
-  // base = server, local = server + moves made since TakeDelta. Rows neither sent nor moved since
-  // become stale. Evicts the least recently used rows beyond max_rows.
+  // Merges the server's values for the rows and tables of the last TakeDelta, whose deltas are
+  // `sent_*`: base = server, local = server + moves made since TakeDelta. Rows neither sent nor
+  // moved since become stale. Evicts the least recently used rows beyond max_rows.
   absl::Status Merge(std::vector<float>* sent_rows, std::vector<float>* server_rows,
                      std::vector<std::vector<float>>* sent_dense,
                      std::vector<std::vector<float>>* server_dense);

@@ -10,8 +10,8 @@
 // (DenseNet::MakeGeoOptimizer).
 //
 // Age: as in GeoParameters, reported as HotRowUse. Dense values and rows are at most k + k / 8 - 1
-// steps old. The exception is a row first updated between a send and its merge: it is not part of
-// that exchange, and reaches 2 k + k / 8 - 1 steps before the next one refreshes it.
+// steps old. The exception is a row first updated between a send and its merge. It is not part of
+// that exchange, and reaches 2 k + k / 8 - 1 steps before the next exchange refreshes it.
 //
 // Memory: buffers of exchanges and pulls are reused.
 //

@@ -1,4 +1,4 @@
-// GeoOptimizer in the worker's memory, updated by common/optimizer on the CPU.
+// The GeoOptimizer in the worker's memory; common/optimizer updates it on the CPU.
 //
 // Every call returns OK.
 //

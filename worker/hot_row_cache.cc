@@ -59,8 +59,8 @@ std::shared_ptr<const HotRowIndex::Rows> HotRowCache::Find(const KeySet& keys) {
     if (!told_ && context_.log) {
       context_.log(absl::StrCat(
           kField, ".rows = ", cache_.capacity(), " has no room for the ", keys.keys.size(),
-          " unique keys of a batch; such batches are pulled whole. Give room for the keys of at "
-          "least one batch, at best of max_staleness_steps + 1 = ",
+          " unique keys of a batch; such batches are pulled whole. Set it to at least the unique "
+          "keys of one batch, ideally of max_staleness_steps + 1 = ",
           uint64_t{ConfigOf(context_).max_staleness_steps()} + 1,
           " batches, or lower train.batch_size"));
     }

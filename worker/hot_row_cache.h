@@ -1,6 +1,7 @@
-// One worker's cache of hot rows (HotRowCacheConfig): the values, and which rows a step must pull.
+// One worker's cache of hot rows (HotRowCacheConfig). It holds the values and tells each step which
+// rows to pull.
 //
-// The values are where the network computes if it can keep them, and in host memory otherwise.
+// The values stay where the network computes if it can keep them, and in host memory otherwise.
 //
 // Order: HotRowIndex needs a Find for each step as its pull starts and a Use right before the step
 // runs, both in the order of the steps.
@@ -28,8 +29,8 @@ class HotRowCache {
   // room for its rows. `context` and its net outlive it.
   static absl::StatusOr<std::unique_ptr<HotRowCache>> Create(const JobContext& context);
 
-  // Finds which of its `keys` the next step must pull. Null: all, since they do not fit in the
-  // cache.
+  // Finds which of its `keys` the next step must pull. Null means all, because they do not fit in
+  // the cache.
   std::shared_ptr<const HotRowIndex::Rows> Find(const KeySet& keys);
   // Called right before the next step runs. `found` is from its Find, input->rows has the pulled
   // values, [missing or all][dim]. Makes `input` name the rows of all keys, valid until the next
@@ -42,7 +43,7 @@ class HotRowCache {
   HotRowCache(const JobContext& context, const HotRowCacheConfig& config,
               std::unique_ptr<ResidentRows> resident);
   void LogHowItKeeps() const;
-  // For values in host memory.
+  // These serve values in host memory.
   void Write(const HotRowIndex::Rows& found, const float* pulled);
   void Gather(const std::vector<uint32_t>& slots);
 
@@ -52,7 +53,7 @@ class HotRowCache {
   HotRowIndex cache_;
   Pool<HotRowIndex::Rows> pool_;
   uint64_t steps_found_ = 0, steps_run_ = 0;
-  bool told_ = false;          // the log says that a batch did not fit
+  bool told_ = false;          // already logged that a batch did not fit
   std::vector<float> values_;  // [slots][dim]
   std::vector<float> rows_;    // [U][dim] of the running step
 };

@@ -1,6 +1,6 @@
 // Tracks which keys of the sparse table a worker keeps in numbered slots, and how old they are.
 //
-// The values are elsewhere (hot_row_cache.h).
+// hot_row_cache.h keeps the values.
 //
 // Age: a row whose pull started after the worker's first p steps is t - p steps old in its step t
 // (from 0).
@@ -37,7 +37,7 @@ class HotRowIndex {
   // `capacity` is at least 1 row; slots are numbered below it.
   HotRowIndex(size_t capacity, uint64_t max_staleness);
 
-  // Where the rows of one batch are.
+  // The slots of the rows of one batch.
   struct Rows {
     std::vector<uint32_t> slots;          // [keys]
     KeySet missing;                       // to be pulled, grouped by shard as the keys are
@@ -45,11 +45,12 @@ class HotRowIndex {
     HotRowUse use;
   };
   // Finds or assigns the slots of `keys` for step `step`, whose pull starts when `steps_done` steps
-  // are done. REQUIRES: `keys` are distinct and at most `capacity`; steps_done <= step; neither is
-  // less than in the previous call.
+  // are done.
+  // REQUIRES: `keys` are distinct and at most `capacity`; steps_done <= step; neither is less than
+  // in the previous call.
   void Find(const KeySet& keys, uint64_t step, uint64_t steps_done, Rows* found);
 
-  // From now on, ignores rows whose pull started before `steps_done` steps were done.
+  // Ignores from now on all rows whose pull started before `steps_done` steps were done.
   void Forget(uint64_t steps_done) { oldest_ = steps_done; }
 
   size_t capacity() const { return capacity_; }

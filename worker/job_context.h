@@ -1,6 +1,6 @@
 // The objects and settings that all parts of one rank's run of a job share.
 //
-// Thread safety: constant after INDEX; the objects behind the pointers have their own rules.
+// Thread safety: immutable after INDEX. The objects behind the pointers have their own rules.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include "model/data/example_cache.h"
 #include "model/data/permutation.h"
 #include "model/model.h"
+#include "worker/worker_cut.h"
 #include "worker/worker_stats.h"
 
 namespace sluice {
@@ -36,6 +37,7 @@ struct JobContext {
   SchedulerClient* scheduler = nullptr;
   absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
   WorkerStats* stats = nullptr;
+  WorkerCuts* cuts = nullptr;  // null: this rank takes part in no checkpoints
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(const std::string&)> log;
 

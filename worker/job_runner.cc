@@ -42,7 +42,11 @@ JobRunner::JobRunner(Options options)
     : options_(std::move(options)),
       trace_(MakeTraceRecorder(options_.assignment.job())),
       stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
-             options_.assignment.job().config().train().log_every(), options_.log, trace_.get()) {}
+             options_.assignment.job().config().train().log_every(), options_.log, trace_.get()),
+      cuts_(options_.assignment.job().job_id(), options_.assignment.rank(),
+            options_.assignment.incarnation(), options_.report_soon) {
+  cuts_.SetWanted(options_.assignment.checkpoint());
+}
 
 // The statistics outlive the network, so they must stop watching it first.
 JobRunner::~JobRunner() { stats_.WatchNet(nullptr); }
@@ -94,6 +98,7 @@ absl::Status JobRunner::Prepare() {
   context_.scheduler = options_.scheduler;
   context_.scheduler_patience = options_.scheduler_patience;
   context_.stats = &stats_;
+  context_.cuts = &cuts_;
   context_.cancelled = &cancelled_;
   context_.log = options_.log;
   {
@@ -232,9 +237,11 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
   // Checks also the files that this rank does not read: all epochs must train on the same data.
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
   stats_.BeginEpoch(phase.epoch());
+  if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));
   EpochPlan plan;
   plan.epoch = phase.epoch();
-  plan.first_step = phase.first_step();
+  plan.first_step = phase.first_step() + phase.skip_steps();
+  plan.steps_done = phase.skip_steps();
   uint64_t dropped = 0;
   SLUICE_RETURN_IF_ERROR(context_.mode == Mode::kSync ? TrainSteps(plan, phase, &dropped)
                                                       : TrainTasks(plan, &dropped));
@@ -244,9 +251,25 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
   return report;
 }
 
+absl::Status JobRunner::Resume(const Phase& phase) {
+  const WorkerState& state = phase.resume();
+  const bool sync = context_.mode == Mode::kSync;
+  const uint64_t done = sync ? phase.skip_steps() : state.train().steps();
+  stats_.StartFrom(state.train(), done, phase.first_step());
+  options_.log(sync ? absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ", done, " of ",
+                                   phase.global_steps(), " steps")
+                    : absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ",
+                                   state.train().examples(), " examples of this rank"));
+  return state.net_state().empty() ? absl::OkStatus() : net_->RestoreState(state.net_state());
+}
+
 absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped) {
   if (phase.has_pieces()) SLUICE_RETURN_IF_ERROR(UsePieces(phase.pieces(), &table_));
-  LaneBatches source(context_, table_, phase.epoch(), phase.global_steps());
+  if (phase.skip_steps() > phase.global_steps()) {
+    return absl::InternalError(absl::StrCat("the scheduler asks to skip ", phase.skip_steps(),
+                                            " of ", phase.global_steps(), " steps of an epoch"));
+  }
+  LaneBatches source(context_, table_, phase.epoch(), phase.global_steps(), phase.skip_steps());
   {
     Prefetcher prefetcher(context_, &source);
     SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));

@@ -1,6 +1,6 @@
 // One rank's run of one job: follows the scheduler's phases until FINISH.
 //
-// Thread safety: Run on one thread; all other methods on any thread.
+// Thread safety: safe from any thread. Run is called once, on one thread.
 #pragma once
 
 #include <atomic>
@@ -31,6 +31,8 @@ class JobRunner {
     Transport* transport = nullptr;
     Clock* clock = nullptr;
     uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
+    // Called when a report should not wait for its time, such as after a cut. May be null.
+    std::function<void()> report_soon;
     std::function<void(const std::string&)> log;
   };
   explicit JobRunner(Options options);
@@ -44,6 +46,10 @@ class JobRunner {
   // Progress for a report (see WorkerStats), including what a blocked call waits for.
   WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
+  // The scheduler's latest wish for this assignment.
+  void SetCheckpoint(const WorkerCheckpoint& wanted) { cuts_.SetWanted(wanted); }
+  // Adds this rank's part of the newest checkpoint to a report.
+  void AddCut(PollRequest* report) const { cuts_.AddTo(report); }
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for no trace
   WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   uint64_t Examples() { return stats_.Examples(); }  // trained so far
@@ -60,6 +66,8 @@ class JobRunner {
   absl::StatusOr<PhaseReport> RunPhase(const Phase& phase);
   absl::StatusOr<IndexReport> Index();
   absl::StatusOr<TrainReport> Train(const Phase& phase);
+  // Goes on with an epoch that an earlier run of the job began.
+  absl::Status Resume(const Phase& phase);
   absl::Status TrainTasks(const EpochPlan& plan, uint64_t* dropped);
   absl::Status TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped);
   absl::StatusOr<SaveReport> Save(const Phase& phase);
@@ -68,6 +76,7 @@ class JobRunner {
   std::atomic<bool> cancelled_{false};  // a flag only, read between steps; it guards no data
   const std::unique_ptr<TraceRecorder> trace_;
   WorkerStats stats_;
+  WorkerCuts cuts_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<DataSource> data_;
   std::unique_ptr<DenseNet> net_;

@@ -24,6 +24,44 @@ void LaneWindow::AppendTo(uint64_t i, Batch* batch) const {
   batch->Append(part.examples.view, example, CombineHash(part.id_seed, example));
 }
 
+void Lane::SkipTo(uint64_t line) {
+  taken_ = line;
+  while (window_end_ < lines() && sequence_.WindowEnd(window_number_) <= line)
+    window_end_ = sequence_.WindowEnd(window_number_++);
+  for (; part_ < sequence_.parts.size(); ++part_) {
+    const LanePart& part = sequence_.parts[part_];
+    if (part_begin_ + (part.to - part.from) > window_end_) break;
+    part_begin_ += part.to - part.from;
+  }
+}
+
+uint64_t Lane::StepsPast(uint64_t line) const {
+  uint64_t w = window_number_;
+  while (sequence_.WindowEnd(w) < line) ++w;
+  return (sequence_.WindowEnd(w) + share() - 1) / share();
+}
+
+const LanePart* Lane::split_part() const {
+  return taken_ < lines() && part_begin_ < window_end_ ? &sequence_.parts[part_] : nullptr;
+}
+
+absl::Status Lane::ReadSplitPart() {
+  return split_part() == nullptr ? absl::OkStatus() : ReadPart();
+}
+
+absl::Status Lane::ReadPart() {
+  if (part_examples_.owner != nullptr) return absl::OkStatus();
+  const LanePart& part = sequence_.parts[part_];
+  // A resumed epoch reads the part again unless it begins with a window behind the part.
+  const uint64_t done_after = StepsPast(part_begin_ + (part.to - part.from));
+  SLUICE_ASSIGN_OR_RETURN(part_examples_, reader_->Read(part, done_after));
+  return absl::OkStatus();
+}
+
+absl::Status Lane::ReadAhead() {
+  return taken_ < lines() && taken_ >= window_end_ ? ReadWindow() : absl::OkStatus();
+}
+
 absl::Status Lane::ReadWindow() {
   window_ = nullptr;  // released first, so that its memory can serve the next window
   window_begin_ = window_end_;
@@ -31,9 +69,7 @@ absl::Status Lane::ReadWindow() {
   std::vector<LaneWindow::Part> parts;
   for (uint64_t at = window_begin_; at < window_end_;) {
     const LanePart& part = sequence_.parts[part_];
-    if (part_examples_.owner == nullptr) {
-      SLUICE_ASSIGN_OR_RETURN(part_examples_, reader_->Read(part));
-    }
+    SLUICE_RETURN_IF_ERROR(ReadPart());
     const uint64_t part_end = part_begin_ + (part.to - part.from);
     const uint64_t end = std::min(part_end, window_end_);
     const uint64_t n = part_examples_.view.n;
@@ -58,7 +94,7 @@ absl::Status Lane::ReadWindow() {
 
 absl::Status Lane::Take(uint64_t to, std::vector<LaneSlice>* slices) {
   while (taken_ < to) {
-    if (taken_ == window_end_) SLUICE_RETURN_IF_ERROR(ReadWindow());
+    SLUICE_RETURN_IF_ERROR(ReadAhead());
     const uint64_t end = std::min(to, window_end_);
     slices->push_back({window_, taken_ - window_begin_, end - window_begin_});
     taken_ = end;

@@ -3,7 +3,7 @@
 // Memory: the window in use and at most one piece beyond it. Earlier windows stay while slices of
 // them exist.
 //
-// Thread safety: one thread; slices may be used on any thread.
+// Thread safety: one thread. Slices may be used on any thread.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +59,18 @@ class Lane {
        const std::vector<CountedPiece>& pieces, PieceReader* reader)
       : sequence_(sequence), options_(options), pieces_(pieces), reader_(reader) {}
 
+  // Leaves out the lines before `line`, and reads nothing. Windows keep their places and orders.
+  // REQUIRES: line <= lines(); nothing is taken yet.
+  void SkipTo(uint64_t line);
+  // Reads the window of the next line, if there is such a line and the window is not read yet.
+  absl::Status ReadAhead();
+  // The first line of the window that is read next.
+  uint64_t next_window() const { return window_end_; }
+  // The part that the window before that one has the first lines of; null: none, or no line is
+  // left.
+  const LanePart* split_part() const;
+  // Reads that part.
+  absl::Status ReadSplitPart();
   // Appends the lines after those already taken, up to line `to`, to *slices. Reads windows as
   // needed. REQUIRES: to <= sequence.lines.
   absl::Status Take(uint64_t to, std::vector<LaneSlice>* slices);
@@ -68,6 +80,10 @@ class Lane {
 
  private:
   absl::Status ReadWindow();
+  // Reads the piece of the part at part_, unless it is read.
+  absl::Status ReadPart();
+  // The number of the epoch's steps that take all windows with lines before `line`.
+  uint64_t StepsPast(uint64_t line) const;
 
   const LaneSequence& sequence_;
   const LaneOptions& options_;
@@ -77,7 +93,7 @@ class Lane {
   uint64_t taken_ = 0;  // lines
   std::shared_ptr<const LaneWindow> window_;
   uint64_t window_number_ = 0;                  // of the next window
-  uint64_t window_begin_ = 0, window_end_ = 0;  // lines of window_
+  uint64_t window_begin_ = 0, window_end_ = 0;  // lines of window_; the next one begins at its end
   size_t part_ = 0;          // the part that holds the first line of the next window
   uint64_t part_begin_ = 0;  // first line of that part in the lane
   Examples part_examples_;   // of that part's piece; no owner: not read yet

@@ -20,8 +20,11 @@ LaneOptions OptionsOf(const JobContext& context, uint32_t epoch) {
   options.shuffle = data.shuffle();
   options.lanes = data.shuffle_lanes();
   options.window = data.shuffle_window();
-  options.global_batch = static_cast<uint64_t>(context.config().train().batch_size()) *
-                         (PerRank(context) ? 1 : context.worker_num());
+  options.global_batch = context.config().train().batch_size();
+  if (!PerRank(context)) {
+    const uint64_t whole = context.spec->global_batch();
+    options.global_batch = whole > 0 ? whole : options.global_batch * context.worker_num();
+  }
   return options;
 }
 
@@ -33,16 +36,38 @@ size_t ChunkOf(uint64_t global_batch) { return std::max<uint64_t>(16, global_bat
 }  // namespace
 
 LaneBatches::LaneBatches(const JobContext& context, const PieceTable& table, uint32_t epoch,
-                         uint64_t steps)
+                         uint64_t steps, uint64_t first_step)
     : context_(context),
       drop_last_(context.config().data().drop_last()),
       steps_(steps),
       options_(OptionsOf(context, epoch)),
       plan_(PlanLanes(table.pieces, options_, PerRank(context) ? 0 : context.rank,
                       PerRank(context) ? 1 : context.worker_num())),
-      reader_(context, table) {
+      reader_(context, table),
+      step_(first_step),
+      enters_(first_step > 0) {
   for (const LaneSequence& sequence : plan_.lanes)
     lanes_.emplace_back(sequence, options_, table.pieces, &reader_);
+  if (first_step == 0) return;
+  for (Lane& lane : lanes_) lane.SkipTo(LinesAfter(lane, first_step - 1));
+}
+
+// Compressed files are read from front to back: first the pieces that these windows share with the
+// windows before them, then the windows in the order in which the whole epoch reads them, which is
+// that in which their pieces were dealt.
+absl::Status LaneBatches::EnterWindows() {
+  enters_ = false;
+  std::vector<std::pair<uint32_t, Lane*>> split;  // by piece
+  std::vector<std::pair<uint64_t, Lane*>> order;  // by the step that needs the window
+  for (Lane& lane : lanes_) {
+    if (const LanePart* part = lane.split_part()) split.emplace_back(part->piece, &lane);
+    order.emplace_back(lane.next_window() / lane.share(), &lane);
+  }
+  std::sort(split.begin(), split.end());
+  for (const auto& [piece, lane] : split) SLUICE_RETURN_IF_ERROR(lane->ReadSplitPart());
+  std::sort(order.begin(), order.end());
+  for (const auto& [step, lane] : order) SLUICE_RETURN_IF_ERROR(lane->ReadAhead());
+  return absl::OkStatus();
 }
 
 uint64_t LaneBatches::LinesAfter(const Lane& lane, uint64_t step) const {
@@ -57,6 +82,7 @@ absl::StatusOr<BatchSource::Fill> LaneBatches::Next() {
     SLUICE_RETURN_IF_ERROR(DropRest());
     return Fill();
   }
+  if (enters_) SLUICE_RETURN_IF_ERROR(EnterWindows());
   std::vector<LaneSlice> slices;
   slices.reserve(lanes_.size());
   for (Lane& lane : lanes_) SLUICE_RETURN_IF_ERROR(lane.Take(LinesAfter(lane, step_), &slices));

@@ -18,8 +18,8 @@ class NetStep {
  public:
   explicit NetStep(const JobContext& context) : context_(context) {}
 
-  // Buffers for the unique keys of `prepared` and all dense tables. They return to their pool when
-  // released.
+  // Returns buffers for the unique keys of `prepared` and all dense tables. They return to their
+  // pool when released.
   std::shared_ptr<StepBuffers> TakeBuffers(const PreparedBatch& prepared);
 
   // Called on a thread of the net when the gradient of dense table i (by Model::dense_tables()) is
@@ -40,12 +40,12 @@ class NetStep {
                                                    NetInput input, double* weight,
                                                    const Ready& ready = nullptr);
 
-  // The pull of all dense tables, and of the rows of `keys` if there is a sparse table, into
+  // Makes the pull of all dense tables, and of the rows of `keys` if there is a sparse table, into
   // `values`.
   PullRequest MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const;
-  // MakePush makes the push of all gradients of a batch; MakeDensePush that of dense table i (by
-  // Model::dense_tables()) alone. Null gradients mean a skipped step: its push has n_w = 0, no key
-  // and no value.
+  // MakePush makes the push of all gradients of a batch, and MakeDensePush the push of dense table
+  // i (by Model::dense_tables()) alone. Null gradients mean a skipped step: its push has n_w = 0,
+  // no key and no value.
   PushRequest MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                        const std::shared_ptr<StepBuffers>& gradients, double weight) const;
   PushRequest MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,

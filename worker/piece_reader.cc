@@ -28,27 +28,28 @@ absl::StatusOr<Examples> PieceReader::ReadPiece(const CountedPiece& piece, BadLi
   return examples;
 }
 
-absl::Status PieceReader::Count(const BadLines& bad) {
+absl::Status PieceReader::Count(const BadLines& bad, uint64_t done_after) {
   if (bad.count == 0) return absl::OkStatus();
   bad_.Merge(bad);
-  context_.stats->AddBadLines(bad);
+  context_.stats->AddBadLines(bad, done_after);
   context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
   return CheckBadLines(context_, bad_);
 }
 
-absl::StatusOr<Examples> PieceReader::Read(const LanePart& part) {
-  if (last_.owner != nullptr && last_piece_ == part.piece) return last_;
-  last_ = Examples();  // returns its buffer to the pool, if nothing else holds it
+absl::StatusOr<Examples> PieceReader::Read(const LanePart& part, uint64_t done_after) {
+  if (last_.owner == nullptr || last_piece_ != part.piece) {
+    last_ = Examples();  // returns its buffer to the pool, if nothing else holds it
+    last_bad_ = BadLines();
+    last_summary_.reset();
+    if (context_.stats->summarizes()) last_summary_.emplace();
+    SLUICE_ASSIGN_OR_RETURN(last_, ReadPiece(table_.pieces[part.piece], &last_bad_,
+                                             last_summary_ ? &*last_summary_ : nullptr));
+    last_piece_ = part.piece;
+  }
   // A piece may be read by two ranks; the one with its first line counts it.
-  const bool counts = part.from == 0;
-  const bool summarize = counts && context_.stats->summarizes();
-  BadLines bad;
-  DataSummary summary;
-  SLUICE_ASSIGN_OR_RETURN(
-      last_, ReadPiece(table_.pieces[part.piece], &bad, summarize ? &summary : nullptr));
-  last_piece_ = part.piece;
-  if (summarize) context_.stats->AddSummary(summary);
-  if (counts) SLUICE_RETURN_IF_ERROR(Count(bad));
+  if (part.from > 0) return last_;
+  if (last_summary_) context_.stats->AddSummary(*last_summary_, done_after);
+  SLUICE_RETURN_IF_ERROR(Count(last_bad_, done_after));
   return last_;
 }
 

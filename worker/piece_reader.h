@@ -6,10 +6,11 @@
 //
 // Memory: a piece returns to a pool when nothing uses its examples any more.
 //
-// Thread safety: one thread; the examples may be used and released on any thread.
+// Thread safety: one thread. The examples may be used and released on any thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,23 +38,28 @@ class PieceReader {
  public:
   // `context` and `table` outlive it.
   PieceReader(const JobContext& context, const PieceTable& table)
-      : context_(context), table_(table) {}
+      : context_(context), table_(table) {
+    bad_.count = context.stats->bad_lines();
+  }
 
   // The examples of the piece that `part` is in. FAILED_PRECONDITION when there are more malformed
   // lines than the job allows, or when the piece no longer has the number of lines counted before.
-  absl::StatusOr<Examples> Read(const LanePart& part);
+  // `done_after`: an epoch that is resumed after so many of its steps does not read the part again.
+  absl::StatusOr<Examples> Read(const LanePart& part, uint64_t done_after);
 
  private:
   absl::StatusOr<Examples> ReadPiece(const CountedPiece& piece, BadLines* bad,
                                      DataSummary* summary);
-  absl::Status Count(const BadLines& bad);
+  absl::Status Count(const BadLines& bad, uint64_t done_after);
 
   const JobContext& context_;
   const PieceTable& table_;
   Pool<Batch> pool_;
   uint32_t last_piece_ = 0;
   Examples last_;  // of last_piece_; no owner: nothing read yet
-  BadLines bad_;   // of the epoch
+  BadLines last_bad_;
+  std::optional<DataSummary> last_summary_;
+  BadLines bad_;  // of the epoch, those before a resume too
 };
 
 }  // namespace sluice

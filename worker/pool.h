@@ -4,7 +4,7 @@
 //
 // Memory: objects in the free list keep the memory that they have allocated.
 //
-// Thread safety: any thread.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <memory>

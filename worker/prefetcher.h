@@ -1,11 +1,11 @@
 // The reader threads of an epoch (train.reader_threads), which prepare batches for a bounded queue.
 //
-// They take batches from a source, find their unique keys and queue them in the source's order,
-// whatever the number of threads.
+// They take batches from a source, find their unique keys and queue them. The order is the source's
+// for any number of threads.
 //
 // Memory: the queue, and one batch per thread.
 //
-// Thread safety: created and destroyed by the training thread.
+// Thread safety: one thread, the training thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // A batch with its unique keys, and the value or gradient buffers of one step.
 //
-// Thread safety: plain data.
+// Thread safety: one thread. The queue hands a batch from a reader to the training thread.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,20 @@
 #include "worker/sync_trainer.h"
 
+#include <utility>
+
 #include "common/base/status_macros.h"
 
 namespace sluice {
+
+void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
+  if (context_.cuts == nullptr || step == plan.first_step) return;
+  const uint64_t number = context_.client->checkpoint_seen();
+  if (!context_.cuts->IsNew(number)) return;
+  WorkerState state;
+  *state.mutable_train() = context_.stats->ReportAfter(plan.steps_done + (step - plan.first_step));
+  state.set_net_state(context_.net->SaveState());
+  context_.cuts->Record(number, step, std::move(state));
+}
 
 absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   uint64_t global_step = plan.first_step;
@@ -18,6 +30,7 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       StageTimer timer(context_.stats, Stage::kPullWait);
       SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
     }
+    RecordCut(plan, global_step);
     step_.Announce(queue->Peek());
     double weight = 0;
     SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<StepBuffers> gradients,
@@ -36,12 +49,18 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       values = step_.TakeBuffers(*prepared);
       next = step_.MakePull(KeysOf(prepared), values.get());
     }
-    ticket = context_.client->StartCommit(global_step, std::move(next));
+    const bool asks = context_.cuts != nullptr && context_.rank == 0;
+    const uint64_t checkpoint = asks ? context_.cuts->ForCommit(global_step + 1) : 0;
+    ticket = context_.client->StartCommit(global_step, std::move(next), checkpoint);
     ++global_step;
   }
   // When the last step's commit is answered, every shard has applied the step.
-  StageTimer timer(context_.stats, Stage::kPullWait);
-  return context_.client->WaitPull(ticket);
+  {
+    StageTimer timer(context_.stats, Stage::kPullWait);
+    SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(ticket));
+  }
+  RecordCut(plan, global_step);
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

@@ -1,5 +1,8 @@
 // Trains in sync mode: push(t) to every pserver, then commit(t) fused with pull(t + 1).
 //
+// A checkpoint is cut after a step: rank 0's commit asks for it, and when the answer names it,
+// every rank records its part before it computes the next step.
+//
 // Thread safety: one thread.
 #pragma once
 
@@ -15,6 +18,10 @@ class SyncTrainer : public Trainer {
   absl::Status EndEpoch(uint32_t epoch) override { return context_.client->EndEpoch(epoch); }
 
  private:
+  // Records this rank's part of the checkpoint whose cut the step before `step` made, if it made
+  // one and that is news. Right after the answer to that step's commit.
+  void RecordCut(const EpochPlan& plan, uint64_t step);
+
   const JobContext& context_;
   NetStep step_;
 };

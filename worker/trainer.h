@@ -18,6 +18,7 @@ namespace sluice {
 struct EpochPlan {
   uint32_t epoch = 0;
   uint64_t first_step = 0;  // sync: global step of the first batch
+  uint64_t steps_done = 0;  // sync: steps of the epoch before that one
   // Async and Geo: called when the pservers have every update from the batches of this task.
   std::function<void(uint64_t task_id, uint64_t examples)> task_trained;
 };

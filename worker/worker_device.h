@@ -1,6 +1,6 @@
 // Chooses the device that a worker computes on, at its start, and claims it until the worker ends.
 //
-// Thread safety: called at the start, on main's thread.
+// Thread safety: one thread, main's.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace sluice {
 // Access to the CUDA devices of this host. Tests replace it.
 struct CudaDevices {
   std::function<absl::StatusOr<std::vector<CudaDeviceInfo>>()> list = &ListCudaDevices;
-  // Checks that the device can compute: makes its context and loads cuBLAS.
+  // Checks that the device can compute: creates its context and loads cuBLAS.
   std::function<absl::StatusOr<CudaDeviceInfo>(int ordinal)> open = &OpenUsableCudaDevice;
 
   static absl::StatusOr<CudaDeviceInfo> OpenUsableCudaDevice(int ordinal);

@@ -1,6 +1,6 @@
 // The worker's Prometheus metrics, set from its progress.
 //
-// Thread safety: any thread.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <cstdint>

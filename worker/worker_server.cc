@@ -109,17 +109,20 @@ WorkerServer::~WorkerServer() {
 }
 
 void WorkerServer::OnDesired(const PollReply& reply) {
-  std::shared_ptr<JobRunner> cancel;
+  std::shared_ptr<JobRunner> cancel, keep;
   {
     MutexLock lock(&mutex_);
     assigned_ = reply.has_assignment();
     if (assigned_) assignment_ = reply.assignment();
     const std::string wanted =
         assigned_ ? RunKey(assignment_.job().job_id(), assignment_.incarnation()) : std::string();
-    if (runner_ && RunKey(runner_->job_id(), runner_->incarnation()) != wanted) cancel = runner_;
+    if (runner_)
+      (RunKey(runner_->job_id(), runner_->incarnation()) == wanted ? keep : cancel) = runner_;
     changed_.NotifyAll();
   }
   if (cancel) cancel->Cancel();
+  // The run goes on; only the checkpoint that is wanted may be another one.
+  if (keep) keep->SetCheckpoint(reply.assignment().checkpoint());
 }
 
 void WorkerServer::FillReport(PollRequest* request) {
@@ -131,6 +134,7 @@ void WorkerServer::FillReport(PollRequest* request) {
   request->set_memory_bytes(ResidentBytes());
   if (!runner) return;
   *request->mutable_progress() = runner->TakeProgress();
+  runner->AddCut(request);
   // Spans go only with the poller's reports, which it sends one after another. The poller could
   // overtake any other report, and the job's end could then arrive before the spans.
   if (runner->trace() != nullptr && request->wait_ms() > 0)
@@ -174,6 +178,7 @@ void WorkerServer::RunJobs() {
       run.transport = options_.transport;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = Clock::Real();
+      run.report_soon = [this] { session_->ReportSoon(); };
       run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](
                     const std::string& line) { LogJob(job_id, rank, line); };
       runner_ = runner = std::make_shared<JobRunner>(std::move(run));

@@ -3,7 +3,7 @@
 // Start order: admin HTTP, job thread, join thread (which waits for the scheduler). Stopping takes
 // the reverse order.
 //
-// Thread safety: Start and the destructor on one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ class WorkerServer {
     bool job_log_folders = false;    // a job's lines also go to <log_dir>/<job_id>/
     Transport* transport = nullptr;  // outlives the server
     std::function<void(const std::string&)> log;
-    // Called when the membership could not begin or has ended: the process should stop with this
-    // status.
+    // Called when the membership could not begin or has ended. The process should then stop with
+    // this status.
     std::function<void(absl::Status)> on_end;
   };
   // Does not wait for the scheduler.

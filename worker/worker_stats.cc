@@ -1,5 +1,7 @@
 #include "worker/worker_stats.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/daemon/hot_row_use.h"
@@ -30,6 +32,14 @@ thread_local uint32_t reader_of_thread = 0;
 
 uint32_t TrackOf(TraceRecorder* trace, const char* name) {
   return trace == nullptr ? 0 : trace->Track(name);
+}
+
+void AddTo(const BadLines& bad, TrainReport* report) {
+  report->set_bad_lines(report->bad_lines() + bad.count);
+  for (const std::string& line : bad.first) {
+    if (report->first_bad_lines_size() < static_cast<int>(BadLines::kNamed))
+      report->add_first_bad_lines(line);
+  }
 }
 
 }  // namespace
@@ -100,14 +110,40 @@ void WorkerStats::EndStep(Time start, Time end) {
 
 void WorkerStats::BeginEpoch(uint32_t epoch) {
   MutexLock lock(&mutex_);
-  ++epochs_begun_;
+  in_first_epoch_ = epoch == 0;
   progress_.set_epoch(epoch + 1);
   progress_.set_examples(0);
   epoch_.Clear();
+  behind_.Clear();
+  ahead_.clear();
+  if (in_first_epoch_) *behind_.mutable_summary() = summary_;
+  epoch_steps_ = 0;
   examples_at_log_ = 0;
   loss_since_log_ = weight_since_log_ = 0;
   logged_at_ = std::chrono::steady_clock::now();
   if (net_ != nullptr) busy_at_log_ = net_->device_stats().busy_seconds;
+}
+
+void WorkerStats::StartFrom(const TrainReport& so_far, uint64_t done, uint64_t steps_before) {
+  MutexLock lock(&mutex_);
+  epoch_ = so_far;
+  epoch_.clear_summary();
+  epoch_.clear_stages();
+  if (in_first_epoch_) summary_ = so_far.summary();
+  behind_.set_bad_lines(so_far.bad_lines());
+  *behind_.mutable_first_bad_lines() = so_far.first_bad_lines();
+  if (in_first_epoch_) *behind_.mutable_summary() = so_far.summary();
+  epoch_steps_ = done;
+  progress_.set_step(steps_before + done);
+  progress_.set_examples(so_far.examples());
+  progress_.set_bad_lines(so_far.bad_lines());
+  examples_at_log_ = so_far.examples();
+  StageSeconds* stages = progress_.mutable_stages();
+  stages->set_read(stages->read() + so_far.stages().read());
+  stages->set_dedup(stages->dedup() + so_far.stages().dedup());
+  stages->set_pull_wait(stages->pull_wait() + so_far.stages().pull_wait());
+  stages->set_compute(stages->compute() + so_far.stages().compute());
+  stages->set_push_wait(stages->push_wait() + so_far.stages().push_wait());
 }
 
 bool WorkerStats::LostRoomAhead() {
@@ -135,6 +171,7 @@ void WorkerStats::AddStep(uint64_t examples, double loss_sum, double weight_sum)
     progress_.set_step(progress_.step() + 1);
     progress_.set_examples(progress_.examples() + examples);
     examples_ += examples;
+    ++epoch_steps_;
     epoch_.set_steps(epoch_.steps() + 1);
     epoch_.set_examples(epoch_.examples() + examples);
     epoch_.set_loss_sum(epoch_.loss_sum() + loss_sum);
@@ -183,24 +220,39 @@ void WorkerStats::AddHotRows(const HotRowUse& use) {
   Add(use, epoch_.mutable_hot_rows());
 }
 
-void WorkerStats::AddBadLines(const BadLines& bad) {
+void WorkerStats::AddBadLines(const BadLines& bad, uint64_t done_after) {
   MutexLock lock(&mutex_);
   progress_.set_bad_lines(progress_.bad_lines() + bad.count);
-  epoch_.set_bad_lines(epoch_.bad_lines() + bad.count);
-  for (const std::string& line : bad.first) {
-    if (epoch_.first_bad_lines_size() < static_cast<int>(BadLines::kNamed))
-      epoch_.add_first_bad_lines(line);
-  }
+  AddTo(bad, &epoch_);
+  ahead_.push_back({done_after, bad, DataSummary()});
+  LeaveBehind(epoch_steps_);
 }
 
-void WorkerStats::AddSummary(const DataSummary& summary) {
+uint64_t WorkerStats::bad_lines() {
+  MutexLock lock(&mutex_);
+  return epoch_.bad_lines();
+}
+
+void WorkerStats::AddSummary(const DataSummary& summary, uint64_t done_after) {
   MutexLock lock(&mutex_);
   sluice::AddSummary(summary, &summary_);
+  ahead_.push_back({done_after, BadLines(), summary});
+  LeaveBehind(epoch_steps_);
+}
+
+void WorkerStats::LeaveBehind(uint64_t steps) {
+  const auto behind = std::stable_partition(
+      ahead_.begin(), ahead_.end(), [&](const ReadAhead& read) { return read.done_after > steps; });
+  for (auto read = behind; read != ahead_.end(); ++read) {
+    AddTo(read->bad, &behind_);
+    if (in_first_epoch_) sluice::AddSummary(read->summary, behind_.mutable_summary());
+  }
+  ahead_.erase(behind, ahead_.end());
 }
 
 bool WorkerStats::summarizes() {
   MutexLock lock(&mutex_);
-  return epochs_begun_ <= 1;
+  return in_first_epoch_;
 }
 
 void WorkerStats::SetDoing(std::string doing) {
@@ -273,9 +325,23 @@ uint64_t WorkerStats::Examples() {
 
 TrainReport WorkerStats::EpochReport() {
   MutexLock lock(&mutex_);
+  return Report();
+}
+
+TrainReport WorkerStats::Report() const {
   TrainReport report = epoch_;
   *report.mutable_stages() = progress_.stages();
-  if (epochs_begun_ <= 1) *report.mutable_summary() = summary_;
+  if (in_first_epoch_) *report.mutable_summary() = summary_;
+  return report;
+}
+
+TrainReport WorkerStats::ReportAfter(uint64_t steps) {
+  MutexLock lock(&mutex_);
+  LeaveBehind(steps);
+  TrainReport report = Report();
+  report.set_bad_lines(behind_.bad_lines());
+  *report.mutable_first_bad_lines() = behind_.first_bad_lines();
+  if (in_first_epoch_) *report.mutable_summary() = behind_.summary();
   return report;
 }
 

@@ -1,6 +1,6 @@
 // Measures where a worker's time goes and how far its training has come.
 //
-// Thread safety: any thread.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <chrono>
@@ -37,23 +37,32 @@ class WorkerStats {
 
   void AddTime(Stage stage, Time start, Time end);
   bool traced() const { return trace_ != nullptr; }
-  // For the trace: from BeginStep to EndStep the training thread's stages belong to its next step.
+  // For the trace: between BeginStep and EndStep, the training thread's stages belong to its next
+  // step.
   void BeginStep();
   void EndStep(Time start, Time end);
   // `epoch` counts from 0, as phases do; progress counts from 1.
   void BeginEpoch(uint32_t epoch);
-  // One step of `examples` examples; loss_sum and weight_sum as in NetGradients.
+  // Call after BeginEpoch of a resumed epoch. Continues from `so_far`, the ReportAfter(done) of
+  // this rank in the run that made the checkpoint. `steps_before`: steps of the epochs before this
+  // one.
+  void StartFrom(const TrainReport& so_far, uint64_t done, uint64_t steps_before);
+  // Adds one step of `examples` examples; loss_sum and weight_sum are those of NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
   // Counts a step that overflowed (fp16) and was not used. AddStep counts it too, with sums of 0.
   void AddSkippedStep();
   uint64_t skipped_steps();
-  // Adds the use of hot rows in a step, by their cache or by Geo's store. All zero says only that
-  // there is such a cache.
+  // Adds the use of hot rows in a step, by their cache or by Geo's store. All zeros only announce
+  // that there is such a cache.
   void AddHotRows(const HotRowUse& use);
-  void AddBadLines(const BadLines& bad);
+  // `done_after`: an epoch that is resumed after its step `done_after` does not read this data
+  // again (ReportAfter).
+  void AddBadLines(const BadLines& bad, uint64_t done_after = 0);
+  // Malformed lines of this epoch, those before a resume too.
+  uint64_t bad_lines();
   // Adds the summary of data read for the first epoch, perhaps before that epoch began. EpochReport
   // reports it.
-  void AddSummary(const DataSummary& summary);
+  void AddSummary(const DataSummary& summary, uint64_t done_after = 0);
   // False once the first epoch is over: the data is summarized by then.
   bool summarizes();
   void SetDoing(std::string doing);
@@ -78,12 +87,19 @@ class WorkerStats {
   uint64_t Examples();
   // The report of the current epoch so far.
   TrainReport EpochReport();
+  // Returns the report for a checkpoint after the epoch's step `steps`, which is the last one
+  // added. It leaves out malformed lines and summaries of data that was read ahead, because a
+  // resumed epoch reads that data again.
+  TrainReport ReportAfter(uint64_t steps);
 
  private:
   uint32_t ReaderTrack() const;
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TrainReport Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves the data read for the first `steps` steps from ahead_ to behind_.
+  void LeaveBehind(uint64_t steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // True once: when the device has just lost its room for batches ahead.
+  // Returns true once, when the device has just run out of room for batches ahead.
   bool LostRoomAhead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Progress completed with the state of the queue and the device.
   WorkerProgress Complete() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -103,8 +119,18 @@ class WorkerStats {
   double busy_share_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerProgress progress_ ABSL_GUARDED_BY(mutex_);
   TrainReport epoch_ ABSL_GUARDED_BY(mutex_);
-  uint32_t epochs_begun_ ABSL_GUARDED_BY(mutex_) = 0;
-  DataSummary summary_ ABSL_GUARDED_BY(mutex_);  // of the first epoch
+  bool in_first_epoch_ ABSL_GUARDED_BY(mutex_) = true;  // or before it
+  DataSummary summary_ ABSL_GUARDED_BY(mutex_);         // of the first epoch
+  // Malformed lines and summaries of the epoch: those read ahead of the training, and of the others
+  // the sum. Bounded by what the readers read ahead.
+  struct ReadAhead {
+    uint64_t done_after = 0;
+    BadLines bad;
+    DataSummary summary;
+  };
+  std::vector<ReadAhead> ahead_ ABSL_GUARDED_BY(mutex_);
+  TrainReport behind_ ABSL_GUARDED_BY(mutex_);
+  uint64_t epoch_steps_ ABSL_GUARDED_BY(mutex_) = 0;  // of the epoch, those before a resume too
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t skipped_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t examples_at_log_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,7 +2,7 @@
 //
 // Memory: grows and never shrinks; not initialized.
 //
-// Thread safety: plain data.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstddef>

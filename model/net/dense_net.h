@@ -3,11 +3,11 @@
 // The CPU backend (oneDNN) is the reference; CUDA implements the same interface (cuda/README.md
 // lists the invariants that it does not keep).
 //
-// Invariants: in the CPU backend, the logit of an example has the same bits whatever batch it is
-// in. Gradient sums are cut at multiples of batch.chunk positions (f32 inside a chunk, double
-// across), so a global batch adds the same numbers however it is split at those positions.
+// Invariants: in the CPU backend, the logit of an example has the same bits in every batch.
+// Gradient sums are cut at multiples of batch.chunk positions (f32 inside a chunk, double across),
+// so a global batch adds the same numbers however it is split at those positions.
 //
-// Thread safety: one thread; device_stats on any thread.
+// Thread safety: one thread. device_stats is safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -89,7 +89,7 @@ class DenseNet {
   // Dropout masks are a function of (seed, epoch, example_id, layer, unit).
   virtual absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                                  NetGradients* gradients) = 0;
-  // logits: [B]. No dropout.
+  // Writes the logits, [B], without dropout.
   virtual absl::Status Forward(const NetInput& input, float* logits) = 0;
   // Makes room for `capacity` rows where the network computes. Null where it computes in the
   // caller's memory anyway (CPU). RESOURCE_EXHAUSTED names wanted and limit.
@@ -111,6 +111,15 @@ class DenseNet {
   // The best memory for `rows` of inputs and gradients; rows elsewhere are copied once more on the
   // host. Null when any memory is equally good (CPU).
   virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
+  // Returns the state that training needs beside the values, such as the loss scale of FP16, for a
+  // checkpoint after the last step. Empty: none.
+  virtual std::string SaveState() const { return ""; }
+  // Restores the result of SaveState, before the first step. A network without such a state ignores
+  // it. INVALID_ARGUMENT when `state` is not one.
+  virtual absl::Status RestoreState(const std::string& state) {
+    (void)state;
+    return absl::OkStatus();
+  }
   virtual DeviceStats device_stats() const { return {}; }
   // Says where the network computes, in one line for the log.
   virtual std::string Describe() const { return "cpu"; }

@@ -1,5 +1,5 @@
-// The optimizer of Geo's local training with its values: dense tables, and rows of the sparse table
-// in numbered slots.
+// The optimizer of Geo's local training. It holds its values: dense tables, and rows of the sparse
+// table in numbered slots.
 //
 // Each value has a base (the server's value at the last exchange) and optimizer state. The caller
 // decides which key is in which slot, and whether it is fresh (worker/geo_parameters.h).

@@ -3,7 +3,7 @@
 // It is pinned when the network computes on a device, so that rows and gradients are copied between
 // it and the device without another copy on the host.
 //
-// Thread safety: HostMemory on any thread; HostArray is plain data.
+// Thread safety: one thread. HostMemory is safe from any thread.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 // Invariants: every version computes each element and each sum by the same operations in the same
 // order (the files are compiled without fused multiply-add). Versions differ only in speed.
 //
-// Thread safety: pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ struct LayerLoops {
   const char* name;  // "portable", "avx512"
   // z = ReLU(z + bias), keeping NaN.
   void (*bias_relu)(const float* bias, float* z, size_t n);
-  // gradient = h > 0 ? gradient * scale : 0. The way back through dropout and ReLU: a unit that is
-  // not positive was dropped or cut off by ReLU.
+  // gradient = h > 0 ? gradient * scale : 0. This is backward through dropout and ReLU: a unit that
+  // is not positive was dropped or cut off by ReLU.
   void (*mask)(const float* h, float scale, float* gradient, size_t n);
   // to = h > 0 ? w * g * scale : 0.
   void (*outer_mask)(const float* h, const float* w, float g, float scale, float* to, size_t n);

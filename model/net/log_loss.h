@@ -1,6 +1,6 @@
 // Sigmoid and log loss of one logit, for the CPU and for CUDA kernels.
 //
-// Thread safety: pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cmath>

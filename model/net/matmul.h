@@ -7,7 +7,7 @@
 //
 // Memory: allocated by Create. Run and Pack allocate nothing themselves.
 //
-// Thread safety: Run and Pack at the same time on different lanes; Create on any thread.
+// Thread safety: one thread for each lane. Create is safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,8 @@ class Matmul {
 
   // The size of a packed B.
   size_t packed_bytes() const { return packed_bytes_; }
-  // `b` is f32, in the layout that the shape says. REQUIRES: b_packed.
+  // `b` is f32, in the layout that the shape says.
+  // REQUIRES: b_packed.
   void Pack(int lane, const float* b, void* packed);
   void Run(int lane, const void* a, const void* b, float* c);
 

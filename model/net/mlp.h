@@ -10,8 +10,8 @@
 //
 // Memory: the activations of all rows and their gradients. Grows with Reserve and never shrinks.
 //
-// Thread safety: ForwardTile and BackwardTile at the same time for different tiles on different
-// lanes.
+// Thread safety: one thread. ForwardTile and BackwardTile may run at the same time for different
+// tiles on different lanes.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +52,8 @@ class Mlp {
   // dropout. `out` [n] gets the last layer's values.
   void ForwardTile(int lane, size_t tile, size_t n, const Dropout& dropout, const uint64_t* ids,
                    float* out);
-  // `output_gradient` is [n], by row of the tile. REQUIRES: ForwardTile ran on the tile with the
-  // same dropout.
+  // `output_gradient` is [n], by row of the tile.
+  // REQUIRES: ForwardTile ran on the tile with the same dropout.
   void BackwardTile(int lane, size_t tile, size_t n, const Dropout& dropout,
                     const float* output_gradient);
 

@@ -1,6 +1,6 @@
 // The worker's choice of where and how a network computes, as opposed to the job's.
 //
-// Thread safety: plain data.
+// Thread safety: one thread. Copies are independent.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // Loops over independent items on OpenMP threads, in which oneDNN is kept to one thread.
 //
-// Thread safety: any thread; the guards act on the calling thread.
+// Thread safety: safe from any thread. The guards act on the calling thread.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,8 @@ class OneThreadGuard : public OmpThreads {
 };
 
 // Calls body(lane, i) for i in [0, n) and some lane in [0, threads). No two calls share a lane at
-// the same time. The threads belong to the calling thread. REQUIRES: an OneThreadGuard lives; body
-// does not throw.
+// the same time. The threads belong to the calling thread.
+// REQUIRES: an OneThreadGuard lives; body does not throw.
 template <typename Body>
 void ParallelFor(int threads, size_t n, const Body& body) {
 #ifdef _OPENMP

@@ -4,7 +4,7 @@
 // When NetInput::resident is set, a step reads its rows from slots instead of NetInput::rows. The
 // network that made the rows outlives them.
 //
-// Thread safety: that of the network.
+// Thread safety: one thread. It is the network's thread.
 #pragma once
 
 #include <cstddef>

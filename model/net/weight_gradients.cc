@@ -11,7 +11,8 @@ namespace {
 // Inputs of a block. With 400 units, a block of sums in double and a block of products fit together
 // in a second-level cache.
 constexpr size_t kBlock = 144;
-// Rows of one product. A transposed operand with more rows costs address translations.
+// Rows of one product. More rows of a transposed operand cause misses in the address translation
+// cache.
 constexpr size_t kCut = 256;
 // Plans kept for unusual numbers of rows.
 constexpr size_t kMaxPlans = 512;

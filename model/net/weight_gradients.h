@@ -9,7 +9,7 @@
 // Memory: a block of sums per thread. Plans of unusual shapes (short last batches) are kept until
 // there are too many.
 //
-// Thread safety: one thread calls.
+// Thread safety: one thread.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,7 @@ class BackgroundLoopTest : public ::testing::Test {
   BackgroundLoop loop_;
 };
 
-TEST_F(BackgroundLoopTest, RunsAtTheStartAndAfterEachWake) {
+TEST_F(BackgroundLoopTest, RunsAtStartAndAfterEachWake) {
   EXPECT_EQ(runs(), 0);
   loop_.Start();
   WaitForRuns(1);
@@ -48,7 +48,7 @@ TEST_F(BackgroundLoopTest, RunsAtTheStartAndAfterEachWake) {
   WaitForRuns(3);
 }
 
-TEST_F(BackgroundLoopTest, RunsWhenItIsDue) {
+TEST_F(BackgroundLoopTest, RunsWhenDue) {
   SetDue(clock_.Now() + absl::Hours(1));
   loop_.Start();
   WaitForRuns(1);
@@ -58,7 +58,7 @@ TEST_F(BackgroundLoopTest, RunsWhenItIsDue) {
   WaitForRuns(2);
 }
 
-TEST_F(BackgroundLoopTest, RunsAgainAtOnceWhenItIsDueAlready) {
+TEST_F(BackgroundLoopTest, RunsAgainAtOnceWhenAlreadyDue) {
   SetDue(absl::InfinitePast());
   loop_.Start();
   WaitForRuns(5);

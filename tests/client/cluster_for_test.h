@@ -1,4 +1,4 @@
-// A job of two tables on real pserver cores in memory, and clients of it.
+// A job with two tables on real pserver cores in memory, and its clients.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline constexpr uint64_t kInstance = 77;  // of the job
 
 enum class TestMode { kSync, kAsync, kGeo };
 
-// SGD with rate 1 on zeros: with whole gradients every sum is exact.
+// SGD with rate 1 on zeros: with gradients of whole numbers every sum is exact.
 inline JobSpec MakeJob(TestMode mode, uint32_t pservers, uint32_t workers) {
   JobSpec job;
   job.set_job_id("job-1");
@@ -65,7 +65,7 @@ inline JobSpec MakeJob(TestMode mode, uint32_t pservers, uint32_t workers) {
   return job;
 }
 
-// Clients of the job, as `rank`; the caller adds what else it needs.
+// Options of a client of the job with this `rank`; the caller may change them.
 inline ParameterClient::Options ClientOptions(const JobSpec& job, Transport* transport,
                                               uint32_t rank = 0) {
   ParameterClient::Options options;
@@ -89,6 +89,7 @@ class TestCluster {
       google::protobuf::RepeatedPtrField<JobSpec> desired;
       *desired.Add() = job_;
       pserver->Reconcile(address, desired);
+      pserver->WaitUntilOpenForTest();
       for (const HostedJob& hosted : pserver->Report()) EXPECT_EQ(hosted.error(), "");
       transport_.Bind(address, [pserver](std::shared_ptr<Stream> stream, std::string) {
         return pserver->NewHandler(std::move(stream));
@@ -121,10 +122,10 @@ class TestCluster {
 
   const JobSpec job_;
   std::vector<std::unique_ptr<Pserver>> pservers_;
-  InProcessTransport transport_;  // goes first: its handlers use the pservers
+  InProcessTransport transport_;  // destroyed first: its handlers use the pservers
 };
 
-// Keys and values of both tables, of a step or as pulled.
+// Keys and values of both tables in a step or a pull.
 struct TestValues {
   std::shared_ptr<const KeySet> keys;
   std::vector<float> rows;  // [keys][kDim]

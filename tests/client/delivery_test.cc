@@ -1,5 +1,5 @@
-// Delivery, a random network and the pservers' gates, against a plain reference: each part applied
-// exactly once, in order, and none of a fenced life.
+// Checks Delivery on a random network with the pservers' gates against a plain reference: each part
+// is applied exactly once and in order, and none of a fenced life.
 #include "client/delivery.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<Send> DrainAll(Delivery* delivery, uint32_t pserver) {
   return sends;
 }
 
-TEST(DeliveryTest, AllShardsOfAPserverGoInOneSend) {
+TEST(DeliveryTest, OneSendHasAllShardsOfAPserver) {
   Delivery delivery({0, 1, 0, 1});
   delivery.Add(1);
   EXPECT_FALSE(delivery.Next(0).has_value()) << "the stream is closed";
@@ -44,7 +44,7 @@ TEST(DeliveryTest, AllShardsOfAPserverGoInOneSend) {
   EXPECT_EQ(delivery.released(), 1u);
 }
 
-TEST(DeliveryTest, OutOfOrderPartsAreSentAgainFromTheOneAfterLast) {
+TEST(DeliveryTest, OutOfOrderPartsAreResentFromTheOneAfterLast) {
   Delivery delivery({0, 0});
   for (int s = 1; s <= 3; ++s) delivery.Add(s);
   delivery.OnOpen(0);
@@ -81,7 +81,7 @@ TEST(DeliveryTest, WrongShardWaitsForARouteAndGoesToTheNewOwnerInOrder) {
   EXPECT_EQ(moved[1].sequence, 2u);
 }
 
-TEST(DeliveryTest, AShardThatMovesWhileItsFrameIsUnderWayGetsItAtTheNewOwner) {
+TEST(DeliveryTest, FrameInFlightFollowsAMovedShardToItsNewOwner) {
   Delivery delivery({0});
   delivery.Add(1);
   delivery.OnOpen(0);
@@ -92,7 +92,8 @@ TEST(DeliveryTest, AShardThatMovesWhileItsFrameIsUnderWayGetsItAtTheNewOwner) {
   const auto moved = DrainAll(&delivery, 1);
   ASSERT_EQ(moved.size(), 1u);
   EXPECT_EQ(moved[0].sequence, 1u);
-  // What the old owner refuses has been sent again already: nothing waits for another route.
+  // The parts that the old owner refuses have been sent again already, so nothing waits for a
+  // route.
   delivery.OnRefused(first[0]);
   EXPECT_FALSE(delivery.needs_route());
   ASSERT_TRUE(delivery.OnReply(first[0], {{0, PART_WRONG_SHARD, 0}}).ok());
@@ -118,7 +119,7 @@ TEST(DeliveryTest, ReconnectSendsEverythingNotAcknowledgedInOrder) {
   EXPECT_EQ(sends[1].sequence, 9u);
 }
 
-TEST(DeliveryTest, PartsOfAnOpenFrameLeaveWhenTheyAreReady) {
+TEST(DeliveryTest, PartsOfAnOpenFrameAreSentWhenReady) {
   Delivery delivery({0, 0, 1});
   for (uint32_t p = 0; p < 2; ++p) delivery.OnOpen(p);
   delivery.AddOpen(1);
@@ -141,7 +142,7 @@ TEST(DeliveryTest, PartsOfAnOpenFrameLeaveWhenTheyAreReady) {
   EXPECT_EQ(delivery.released(), 1u);
 }
 
-TEST(DeliveryTest, EndsWithAStatusThatSaysWhy) {
+TEST(DeliveryTest, FatalErrorsHaveTheirOwnStatusCodes) {
   auto status_of = [](PartStatus part, uint64_t last) {
     Delivery delivery({0});
     delivery.Add(5);
@@ -159,8 +160,8 @@ TEST(DeliveryTest, EndsWithAStatusThatSaysWhy) {
 
 // ---------------------------------------------------------------------------------- model check
 
-// Pservers, the streams to them, a scheduler and the lives of one worker, all at the mercy of
-// `random`.
+// Simulates pservers, the streams to them, a scheduler and the lives of one worker. `random`
+// decides every event and fault.
 class World {
  public:
   explicit World(uint64_t seed)
@@ -186,7 +187,7 @@ class World {
   // Runs until everything is delivered. Empty when all went well.
   std::string Run() {
     for (int step = 0; step < 20000; ++step) {
-      // Faults stop after a while: then everything must arrive.
+      // Faults stop after a while; then everything must arrive.
       const bool calm = step > 400;
       if (Done()) return Finish();
       const std::string error = Step(calm);
@@ -211,7 +212,7 @@ class World {
     std::deque<Up> up;
     std::deque<Down> down;
     std::deque<Up>
-        ghosts;  // of broken streams: the pserver may still get them, its answers are lost
+        ghosts;  // of broken streams: the pserver may still get them, but its replies are lost
   };
 
   std::vector<uint32_t> InitialOwners() {
@@ -271,7 +272,7 @@ class World {
     }
   }
 
-  // A frame, whole or open; or some more parts of the one that is open.
+  // Adds a whole or an open frame, or more parts to the open one.
   void AddSome() {
     if (!ready_.empty()) {
       const bool rest = Chance(30);
@@ -309,7 +310,7 @@ class World {
     delivery_.OnBroken(p);
   }
 
-  // What a pserver does at the hello of a new life. Others still take frames of the old one.
+  // A pserver gets the hello of a new life. Other pservers still accept frames of the old one.
   void Hello(uint32_t p) {
     for (uint32_t s = 0; s < shards_; ++s) {
       if (owner_[s] != p) continue;
@@ -318,7 +319,7 @@ class World {
     }
   }
 
-  // The worker dies and is started again: from its first frame, or the oldest step that is open.
+  // The worker dies and restarts from its first frame or from the oldest open step.
   void NewLife() {
     for (uint32_t p = 0; p < pservers_; ++p) Break(p);
     ++incarnation_;
@@ -356,9 +357,9 @@ class World {
       if (!send) return "";
       if (!streams_[p].open) return "sends on a closed stream";
       if (send->sequence <= delivery_.released()) return "sends a frame that was released";
-      if (send->sequence > added_) return "sends a frame that is not there";
+      if (send->sequence > added_) return "sends a frame that was never added";
       for (uint32_t s : send->shards) {
-        if (route_[s] != p) return "sends a part to another than its owner";
+        if (route_[s] != p) return "sends a part to a pserver that does not own it";
         if (send->sequence == added_ && !ready_.empty() && !ready_[s]) {
           return "sends a part that is not ready";
         }
@@ -370,7 +371,7 @@ class World {
     return "";
   }
 
-  // The pserver takes one message.
+  // The pserver handles one message.
   std::string Serve(uint32_t p, bool calm) {
     StreamState& stream = streams_[p];
     const bool ghost = !stream.ghosts.empty() && Chance(40);
@@ -416,7 +417,7 @@ class World {
     }
     return verdict;
   }
-  // By the reference: the last frame of this life that shard s has applied.
+  // The last frame of this life that shard s has applied, according to the reference.
   uint64_t Last(uint32_t s) const {
     const auto it = applied_[s].find(by_step_ ? 0 : incarnation_);
     return it == applied_[s].end() ? 0 : it->second.back();
@@ -434,7 +435,8 @@ class World {
       if (!status.ok()) return std::string(status.ToString());
     }
     for (uint32_t s = 0; s < shards_; ++s) {
-      if (delivery_.acknowledged(s) > Last(s)) return "believes in a frame that was not applied";
+      if (delivery_.acknowledged(s) > Last(s))
+        return "holds a frame for acknowledged that was not applied";
     }
     return "";
   }
@@ -446,8 +448,8 @@ class World {
   const uint64_t first_;
   std::vector<uint32_t> owner_;
   std::vector<DeliveryGate> gates_;  // by shard
-  // The reference, by shard: what was applied, by life (by_step_: in all of them); the newest life
-  // that it has heard of.
+  // The reference, by shard: the sequences applied in each life (with by_step_ in all lives
+  // together), and the newest life that said hello.
   std::vector<std::map<uint64_t, std::vector<uint64_t>>> applied_;
   std::vector<uint64_t> newest_;
   std::vector<StreamState> streams_;
@@ -459,8 +461,8 @@ class World {
   std::vector<bool> ready_;  // parts of the last frame while it is open; else empty
 };
 
-// SLUICE_SEED=n runs that one alone.
-TEST(DeliveryModelTest, EachPartIsAppliedOnceAndInOrderWhateverTheNetworkDoes) {
+// SLUICE_SEED=n runs only that seed.
+TEST(DeliveryModelTest, EachPartIsAppliedOnceAndInOrderOnAnyNetwork) {
   const char* replay = std::getenv("SLUICE_SEED");
   const uint64_t first = replay != nullptr ? std::strtoull(replay, nullptr, 10) : 1;
   const uint64_t last = replay != nullptr ? first : 5000;
@@ -470,7 +472,7 @@ TEST(DeliveryModelTest, EachPartIsAppliedOnceAndInOrderWhateverTheNetworkDoes) {
   }
 }
 
-TEST(DeliveryModelTest, NothingIsSentTwiceWhenNothingGoesWrong) {
+TEST(DeliveryModelTest, SendsNothingTwiceWithoutFaults) {
   Delivery delivery({0, 1, 2, 0, 1, 2});
   for (uint32_t p = 0; p < 3; ++p) delivery.OnOpen(p);
   int sends = 0;

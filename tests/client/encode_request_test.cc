@@ -54,6 +54,7 @@ TEST_F(EncodeRequestTest, EachMessageNamesTheFrameAndOnlyTheLastThePull) {
   Push({0, 1, 4, 5});
   request_.head.mutable_pull()->mutable_parts()->add_shard(2);
   request_.head.mutable_commit()->set_sequence(4);
+  request_.head.mutable_commit()->set_checkpoint(5);
   request_.head.mutable_end_epoch()->set_epoch(1);
   request_.pull_keys = {Slice::FromString(std::string(16, 'p'))};
   const std::vector<DecodedFrame> frames = Encode();
@@ -71,6 +72,7 @@ TEST_F(EncodeRequestTest, EachMessageNamesTheFrameAndOnlyTheLastThePull) {
     EXPECT_EQ(header.last(), last);
     EXPECT_EQ(header.has_pull(), last);
     EXPECT_EQ(header.has_commit(), last);
+    EXPECT_EQ(header.commit().checkpoint(), last ? 5u : 0u);
     EXPECT_EQ(header.has_end_epoch(), last);
   }
   EXPECT_EQ(frames[0].header.push().parts().rows_size(), 2) << "the empty shard 1 too";
@@ -78,14 +80,14 @@ TEST_F(EncodeRequestTest, EachMessageNamesTheFrameAndOnlyTheLastThePull) {
   EXPECT_EQ(frames[2].payload.remaining(), kBlock * 4 + 16);
 }
 
-TEST_F(EncodeRequestTest, AnOpenFrameSaysThatMoreComes) {
+TEST_F(EncodeRequestTest, OpenFrameSetsMore) {
   Push({0});
   EXPECT_FALSE(Encode()[0].header.push().more());
   frame_.open = true;
   EXPECT_TRUE(Encode()[0].header.push().more());
 }
 
-TEST_F(EncodeRequestTest, WithoutAFrameThereIsOneMessageWithoutAPush) {
+TEST_F(EncodeRequestTest, RequestWithoutAFrameIsOneMessageWithoutAPush) {
   request_.head.mutable_commit()->set_sequence(8);
   const std::vector<DecodedFrame> frames = Encode();
   ASSERT_EQ(frames.size(), 1u);
@@ -93,7 +95,7 @@ TEST_F(EncodeRequestTest, WithoutAFrameThereIsOneMessageWithoutAPush) {
   EXPECT_TRUE(frames[0].header.last());
 }
 
-TEST_F(EncodeRequestTest, AMessageThatIsTooLongNamesTheTableWithTheLargestPart) {
+TEST_F(EncodeRequestTest, TooLongMessageNamesTheTableWithTheLargestPart) {
   Push({0, 4});
   const auto push = EncodeRequest(index_, request_, 1000);
   EXPECT_EQ(push.status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,8 +1,8 @@
-// Pservers in memory that know shards by their last sequence, the sum of what was pushed, and their
+// Pservers in memory. For each shard they keep its last sequence, the sum of all pushes, and its
 // owner.
 //
-// Strict: a frame beyond last + 1 on a calm network, a wrong length or an odd generation is a
-// violation.
+// They are strict: they record a violation for a frame beyond last + 1 on a calm network, for a
+// wrong length and for an odd generation.
 #pragma once
 
 #include <algorithm>
@@ -32,11 +32,14 @@ struct FakePservers {
   Route route;
   std::map<uint32_t, ShardState> shards;  // by flat
   int refuse_hellos = 0;
-  uint64_t instance = 0;        // of the job, as hellos must say
+  uint64_t instance = 0;        // of the job; Hello must name it
   bool any_generation = false;  // refuses parts instead of requests
-  bool silent = false;          // takes requests and never answers
+  bool silent = false;          // accepts requests and never replies
   int messages = 0, wrong_shards = 0, refusals = 0;
   std::map<uint64_t, int> pulls;  // requests by for_push, refused ones too
+  // Commit.checkpoint by pserver and sequence. Replies to pulls name that of the last commit.
+  std::map<std::pair<uint32_t, uint64_t>, uint64_t> checkpoints;
+  std::map<uint32_t, uint64_t> last_committed;  // by pserver
   std::string violation;
 
   uint32_t Owner(uint32_t flat) {
@@ -93,6 +96,12 @@ class FakeHandler : public StreamHandler {
     }
     if (frame.payload.remaining() != 0) world_->violation = "bytes are left";
     if (!header.last()) return false;
+    if (header.has_commit()) {
+      world_->last_committed[self_] = header.commit().sequence();
+      world_->checkpoints[{self_, header.commit().sequence()}] = header.commit().checkpoint();
+    }
+    if (header.has_pull() && world_->last_committed.count(self_) > 0)
+      reply->set_checkpoint(world_->checkpoints[{self_, world_->last_committed[self_]}]);
     for (PartError& error : errors_) *reply->add_errors() = error;
     errors_.clear();
     return true;

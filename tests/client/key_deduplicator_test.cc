@@ -1,4 +1,4 @@
-// KeyDeduplicator against std::map.
+// Checks KeyDeduplicator against std::map.
 #include "client/key_deduplicator.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(KeyDeduplicatorTest, NoKeysGiveEmptyShards) {
   EXPECT_EQ(unique.offsets, std::vector<uint32_t>(5, 0));
 }
 
-TEST(KeyDeduplicatorTest, KeysOfAllBitsAreKeys) {
+TEST(KeyDeduplicatorTest, AcceptsZeroAndTheLargestKey) {
   const auto table = SparseTable(4);
   KeyDeduplicator deduplicator;
   KeySet unique;

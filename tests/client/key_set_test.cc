@@ -15,7 +15,7 @@ TEST(KeySetTest, OffsetsMustFitTheShardsAndTheKeys) {
   };
   constexpr auto kBad = absl::StatusCode::kInvalidArgument;
   EXPECT_EQ(check({0, 1, 1, 3, 3}), absl::StatusCode::kOk);
-  EXPECT_EQ(check({0, 1, 3, 3}), kBad) << "a shard is missing";
+  EXPECT_EQ(check({0, 1, 3, 3}), kBad) << "the offsets lack a shard";
   EXPECT_EQ(check({1, 1, 1, 3, 3}), kBad) << "the first key has no shard";
   EXPECT_EQ(check({0, 1, 1, 2, 2}), kBad) << "the last key has no shard";
   EXPECT_EQ(check({0, 2, 1, 3, 3}), kBad) << "not ascending";

@@ -17,7 +17,7 @@ class MakePullTest : public ::testing::Test {
     keys->offsets = {0, 0, 2, 2, 3};
     return keys;
   }
-  // Returns the request to a single pserver that has every shard.
+  // Returns the request to a pserver that has every shard.
   FrameHeader AskAll(PullOperation* op) {
     RouteMap routes(&index_);
     routes.Apply(RouteTo(1, {"a"}, std::vector<uint32_t>(kFlatShards, 0)));
@@ -51,7 +51,7 @@ TEST_F(MakePullTest, AsksForShardsWithKeysAndForWholeDenseTables) {
   EXPECT_EQ((*op)->Expected(1, 6)->values, weights.data() + 2 * kBlock);
 }
 
-TEST_F(MakePullTest, RefusesTablesGivenTwiceAndOfTheOtherKind) {
+TEST_F(MakePullTest, RefusesRepeatedTablesAndTablesOfTheOtherKind) {
   PullRequest twice;
   twice.dense = {{kWeights, nullptr}, {kWeights, nullptr}};
   PullRequest sparse_as_dense;
@@ -65,7 +65,7 @@ TEST_F(MakePullTest, RefusesTablesGivenTwiceAndOfTheOtherKind) {
   }
 }
 
-TEST_F(MakePullTest, ABarrierAsksEveryShardAndKeepsNothing) {
+TEST_F(MakePullTest, BarrierAsksEveryShardAndKeepsNothing) {
   const auto op = MakeBarrier(index_, {});
   const FrameHeader head = AskAll(op.get());
   ASSERT_EQ(head.pull().parts().shard_size(), static_cast<int>(kFlatShards));

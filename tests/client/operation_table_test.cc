@@ -15,7 +15,7 @@ class OperationTableTest : public ::testing::Test {
     EXPECT_TRUE(op->Add(std::move(piece)).ok());
     return op;
   }
-  // Pull.for_push of a new operation, `pushed` being the latest push.
+  // Returns Pull.for_push of a new operation after the latest push, `pushed`.
   uint64_t NamedFor(std::shared_ptr<PullOperation> op, uint64_t pushed) {
     table_.Add(op, pushed);
     RouteMap routes(&index_);
@@ -29,7 +29,7 @@ class OperationTableTest : public ::testing::Test {
   OperationTable table_{2};
 };
 
-TEST_F(OperationTableTest, ATicketFindsItsOperationUntilItIsErased) {
+TEST_F(OperationTableTest, TicketFindsItsOperationUntilErased) {
   const auto first = Pull(), second = Pull();
   const auto a = table_.Add(first, 0), b = table_.Add(second, 0);
   EXPECT_EQ(*table_.Find(a), first);
@@ -41,7 +41,7 @@ TEST_F(OperationTableTest, ATicketFindsItsOperationUntilItIsErased) {
   EXPECT_EQ(table_.size(), 1u);
 }
 
-TEST_F(OperationTableTest, AFailedOperationHasATicketThatReturnsItsStatus) {
+TEST_F(OperationTableTest, TicketOfAFailedOperationReturnsItsStatus) {
   const auto ticket = table_.AddFailed(absl::DataLossError("bad"));
   EXPECT_EQ(table_.Find(ticket).status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(table_.size(), 1u);
@@ -50,7 +50,7 @@ TEST_F(OperationTableTest, AFailedOperationHasATicketThatReturnsItsStatus) {
   EXPECT_EQ(table_.size(), 0u);
 }
 
-TEST_F(OperationTableTest, AFrameFindsItsOperationUnlessThatIsAbandoned) {
+TEST_F(OperationTableTest, FrameFindsItsOperationUnlessAbandoned) {
   const auto op = Pull();
   op->set_after(5);
   table_.Add(Pull(), 4);
@@ -61,7 +61,7 @@ TEST_F(OperationTableTest, AFrameFindsItsOperationUnlessThatIsAbandoned) {
   EXPECT_EQ(table_.OfFrame(5), nullptr);
 }
 
-TEST_F(OperationTableTest, PullsAreNamedForTheStepsOfThePipeline) {
+TEST_F(OperationTableTest, PullsNameThePushesOfThePipeline) {
   EXPECT_EQ(NamedFor(Pull(), 0), 1u);
   EXPECT_EQ(NamedFor(Pull(), 0), 2u);
   EXPECT_EQ(NamedFor(Pull(), 0), 2u) << "bounded by the depth of 2";
@@ -79,7 +79,7 @@ TEST_F(OperationTableTest, PullsAreNamedForTheStepsOfThePipeline) {
   EXPECT_EQ(NamedFor(Pull(), 2), 3u) << "the pipeline was empty at the end of the epoch";
 }
 
-TEST_F(OperationTableTest, RemembersTheMostThatEachPserverHasSaidOfOthers) {
+TEST_F(OperationTableTest, KeepsTheLargestOthersOfEachPserver) {
   table_.OnPulled({1, 7});
   table_.OnPulled({3, 5, 2});
   table_.OnPulled({2});

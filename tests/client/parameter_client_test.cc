@@ -1,4 +1,4 @@
-// ParameterClient against strict fake pservers: routes, refusals, timeouts, sizes.
+// Checks ParameterClient against strict fake pservers: routes, refusals, timeouts and sizes.
 #include "client/parameter_client.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ class ParameterClientTest : public ::testing::Test {
     std::fill(values->dense.begin(), values->dense.end(), 1.0f);
     return values;
   }
-  // Every shard moves to the next pserver; its state with it.
+  // Moves every shard, with its state, to the next pserver.
   void MoveAll() {
     MutexLock lock(&world_.mu);
     world_.route.set_generation(world_.route.generation() + 1);
@@ -58,7 +58,7 @@ class ParameterClientTest : public ::testing::Test {
     }
   }
 
-  // Each push is applied once, by whoever has the shard.
+  // Each push is applied once, by the pserver that owns the shard at that time.
   void TrainWhileShardsMove() {
     Bind();
     auto client = Client();
@@ -99,7 +99,7 @@ TEST_F(ParameterClientTest, FollowsMovedShardsWhenPartsAreRefused) {
   EXPECT_GT(world_.wrong_shards, 0);
 }
 
-TEST_F(ParameterClientTest, APipelinedPullNamesItsStepAlsoWhenItIsSentAgain) {
+TEST_F(ParameterClientTest, ResentPipelinedPullNamesTheSameStep) {
   job_.mutable_config()->mutable_train()->set_pipeline_depth(3);
   MoveAll();  // the first requests are refused, and sent again with a new route
   Bind();
@@ -127,6 +127,24 @@ TEST_F(ParameterClientTest, APipelinedPullNamesItsStepAlsoWhenItIsSentAgain) {
   EXPECT_EQ(named, (std::vector<uint64_t>{0, 1, 2, 3, 4})) << "0: the evaluation's";
 }
 
+TEST_F(ParameterClientTest, CommitAsksEveryPserverForACheckpointAndItsPullSeesIt) {
+  Bind();
+  auto client = Client();
+  auto ones = Ones(*client, 3), seen = Ones(*client, 3);
+  EXPECT_EQ(client->checkpoint_seen(), 0u);
+  for (uint64_t step = 0; step < 4; ++step) {
+    ASSERT_TRUE(client->PushStep(step, TestValues::Push(ones, 1)).ok());
+    // The last commit pulls nothing, like that of an epoch's last step.
+    PullRequest next = step == 3 ? PullRequest() : seen->Pull();
+    const uint64_t checkpoint = step == 1 ? 7 : step == 3 ? 8 : 0;
+    const auto ticket = client->StartCommit(step, std::move(next), checkpoint);
+    ASSERT_TRUE(client->WaitPull(ticket).ok());
+    EXPECT_EQ(client->checkpoint_seen(), checkpoint);
+    MutexLock lock(&world_.mu);
+    for (uint32_t p = 0; p < 2; ++p) EXPECT_EQ(world_.checkpoints.at({p, step + 1}), checkpoint);
+  }
+}
+
 TEST_F(ParameterClientTest, WaitsForAJobThatIsNotOpenYet) {
   Bind();
   world_.refuse_hellos = 4;
@@ -138,20 +156,20 @@ TEST_F(ParameterClientTest, WaitsForAJobThatIsNotOpenYet) {
 }
 
 TEST_F(ParameterClientTest, TimeoutNamesPserverAndStep) {
-  auto client = Client(absl::Milliseconds(80));  // nobody listens
+  auto client = Client(absl::Milliseconds(80));  // no pserver listens
   auto ones = Ones(*client, 3);
   const absl::Status pulled = client->WaitPull(client->StartPull(ones->Pull()));
   EXPECT_EQ(pulled.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(pulled.message()),
-              HasSubstr("pull for step 1 from pserver 1 at pserver-1"));
+              testing::AllOf(HasSubstr("step 1"), HasSubstr("pserver-1")));
   EXPECT_THAT(std::string(pulled.message()), HasSubstr("not connected: "));
   ASSERT_TRUE(client->StartPush(TestValues::Push(ones, 1)).ok());
   const absl::Status pushed = client->WaitPushes(0);
   EXPECT_EQ(pushed.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(pushed.message()), HasSubstr("acknowledgement of push 1 from pserver"));
+  EXPECT_THAT(std::string(pushed.message()), HasSubstr("push 1"));
 }
 
-TEST_F(ParameterClientTest, AGradientThatIsNotFiniteIsRefusedBeforeAnythingIsSent) {
+TEST_F(ParameterClientTest, RefusesNonFiniteGradientsBeforeSendingAnything) {
   Bind();
   auto client = Client();
   for (float bad :
@@ -189,7 +207,7 @@ TEST_F(ParameterClientTest, LongFramesAreCutBetweenParts) {
   EXPECT_EQ(world_.messages, 2 + 16) << "two Hellos, eight messages to each";
 }
 
-TEST_F(ParameterClientTest, APartLongerThanAMessageMayBeFailsAtOnceAndIsNamed) {
+TEST_F(ParameterClientTest, PartBeyondTheMessageLimitFailsAtOnceAndIsNamed) {
   Bind();
   ParameterClient::Options options = ClientOptions(job_, &transport_);
   options.limits.max_message_bytes = 20000;
@@ -199,11 +217,11 @@ TEST_F(ParameterClientTest, APartLongerThanAMessageMayBeFailsAtOnceAndIsNamed) {
   EXPECT_TRUE(small->WaitPushes(0).ok());
   options.incarnation = 2;
   auto client = ones();
-  // About 3,000 keys a shard, of 24 bytes with their values.
+  // About 3,000 keys per shard, each of 24 bytes with its values.
   ASSERT_TRUE(client->StartPush(TestValues::Push(Ones(*client, 48000), 1)).ok());
   const absl::Status pushed = client->WaitPushes(0);
   EXPECT_EQ(pushed.code(), absl::StatusCode::kInvalidArgument) << pushed;
-  EXPECT_THAT(std::string(pushed.message()), HasSubstr("for table 'emb' shard"));
+  EXPECT_THAT(std::string(pushed.message()), HasSubstr("'emb'"));
   EXPECT_THAT(std::string(pushed.message()), HasSubstr("limits.max_message_mib allows 20000"));
   options.incarnation = 3;
   auto reader = ones();
@@ -212,10 +230,10 @@ TEST_F(ParameterClientTest, APartLongerThanAMessageMayBeFailsAtOnceAndIsNamed) {
   request.sparse.push_back({kEmb, many->keys, many->rows.data()});
   const absl::Status pulled = reader->WaitPull(reader->StartPull(std::move(request)));
   EXPECT_EQ(pulled.code(), absl::StatusCode::kInvalidArgument) << pulled;
-  EXPECT_THAT(std::string(pulled.message()), HasSubstr("a pull needs a message of"));
+  EXPECT_THAT(std::string(pulled.message()), HasSubstr("a pull"));
 }
 
-TEST_F(ParameterClientTest, CancelEndsAWaitThatWaitingForDescribes) {
+TEST_F(ParameterClientTest, WaitingForDescribesAWaitThatCancelEnds) {
   Bind();
   world_.silent = true;
   auto client = Client();
@@ -224,7 +242,7 @@ TEST_F(ParameterClientTest, CancelEndsAWaitThatWaitingForDescribes) {
   absl::Status status;
   std::thread waiter([&] { status = client->WaitPull(client->StartPull(ones->Pull())); });
   while (client->WaitingFor().empty()) std::this_thread::yield();
-  EXPECT_THAT(client->WaitingFor(), HasSubstr("pull for step 1 from pserver"));
+  EXPECT_THAT(client->WaitingFor(), HasSubstr("pull for step 1"));
   client->Cancel();
   waiter.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
@@ -232,7 +250,7 @@ TEST_F(ParameterClientTest, CancelEndsAWaitThatWaitingForDescribes) {
   EXPECT_EQ(client->StartPush(TestValues::Push(ones, 1)).code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(ParameterClientTest, EndsWithRequestsOutstandingAndReleasesTheirMemory) {
+TEST_F(ParameterClientTest, DestructionReleasesTheMemoryOfOutstandingRequests) {
   Bind();
   world_.silent = true;
   std::weak_ptr<TestValues> held;
@@ -272,10 +290,10 @@ TEST_F(ParameterClientTest, SavesTheShardsOfEveryPserver) {
   const auto failed = client->SaveShards("full", "5a");
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(failed.status().message()),
-              HasSubstr("pserver-0 cannot save its shards in full: disk full"));
+              testing::AllOf(HasSubstr("pserver-0"), HasSubstr("disk full")));
 }
 
-TEST_F(ParameterClientTest, PushesWithoutWaitingAreBounded) {
+TEST_F(ParameterClientTest, BoundsPushesWithoutWaits) {
   auto client = Client();
   auto ones = Ones(*client, 1);
   absl::Status status;

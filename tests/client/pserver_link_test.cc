@@ -5,7 +5,7 @@
 namespace sluice {
 namespace {
 
-// Streams whose other end is the test.
+// A transport whose other end is the test.
 class ScriptedTransport : public Transport {
  public:
   class ScriptedStream : public Stream {
@@ -57,7 +57,7 @@ class PserverLinkTest : public ::testing::Test, public PserverLink::Listener {
   void OnHelloRefused(uint32_t link, const ReplyHeader& header) override {
     heard_.push_back("refused " + std::to_string(header.code()));
   }
-  // Stream `stream` brings a reply.
+  // Delivers a reply on stream `stream`.
   void Reply(int stream, uint64_t request_id, absl::StatusCode code = absl::StatusCode::kOk) {
     ReplyHeader header;
     header.set_request_id(request_id);
@@ -85,7 +85,7 @@ class PserverLinkTest : public ::testing::Test, public PserverLink::Listener {
   PserverLink link_;
 };
 
-TEST_F(PserverLinkTest, SaysHelloFirstAndSendsOnceThatIsAccepted) {
+TEST_F(PserverLinkTest, SendsHelloFirstAndRequestsOnceAccepted) {
   EXPECT_EQ(link_.ConnectIfDue(7), absl::InfiniteFuture());
   ASSERT_EQ(transport_.sent.size(), 1u);
   EXPECT_EQ(transport_.sent[0].second.hello().job_id(), "job-1");
@@ -104,7 +104,7 @@ TEST_F(PserverLinkTest, SaysHelloFirstAndSendsOnceThatIsAccepted) {
   EXPECT_EQ(heard_, (Heard{"open 4", "reply 2"}));
 }
 
-TEST_F(PserverLinkTest, OpensABrokenStreamAgainAfterAPauseThatGrows) {
+TEST_F(PserverLinkTest, ReopensABrokenStreamAfterGrowingPauses) {
   absl::Duration last = absl::ZeroDuration();
   for (int stream = 0; stream < 4; ++stream) {
     ConnectWhenDue();
@@ -120,7 +120,7 @@ TEST_F(PserverLinkTest, OpensABrokenStreamAgainAfterAPauseThatGrows) {
   EXPECT_EQ(heard_.back(), "broken 4");
 }
 
-TEST_F(PserverLinkTest, AnEarlierStreamIsNotHeard) {
+TEST_F(PserverLinkTest, IgnoresCallbacksOfEarlierStreams) {
   ConnectWhenDue();
   transport_.streams[0].on_closed(absl::UnavailableError("gone"));
   ConnectWhenDue();
@@ -133,7 +133,7 @@ TEST_F(PserverLinkTest, AnEarlierStreamIsNotHeard) {
   EXPECT_EQ(heard_, (Heard{"open 4"}));
 }
 
-TEST_F(PserverLinkTest, ARefusedHelloIsTriedAgainOnlyWhenThePserverMayBecomeReady) {
+TEST_F(PserverLinkTest, RetriesARefusedHelloOnlyIfThePserverMayBecomeReady) {
   ConnectWhenDue();
   Reply(0, 0, absl::StatusCode::kNotFound);
   EXPECT_EQ(heard_, (Heard{"broken 4"}));
@@ -143,7 +143,7 @@ TEST_F(PserverLinkTest, ARefusedHelloIsTriedAgainOnlyWhenThePserverMayBecomeRead
             "refused " + std::to_string(static_cast<int>(absl::StatusCode::kAborted)));
 }
 
-TEST_F(PserverLinkTest, ABreakTellsNobodyAndLosesWhatIsQueued) {
+TEST_F(PserverLinkTest, BreakDropsQueuedMessagesWithoutCallingTheListener) {
   ConnectWhenDue();
   Reply(0, 0);
   FrameHeader header;
@@ -158,7 +158,7 @@ TEST_F(PserverLinkTest, ABreakTellsNobodyAndLosesWhatIsQueued) {
   EXPECT_EQ(transport_.streams.size(), 2u);
 }
 
-TEST_F(PserverLinkTest, BytesThatAreNoReplyBreakTheStream) {
+TEST_F(PserverLinkTest, MalformedReplyBreaksTheStream) {
   ConnectWhenDue();
   Reply(0, 0);
   transport_.streams[0].on_message({Slice::FromString("what is this")});

@@ -18,7 +18,7 @@ class PullOperationTest : public ::testing::Test {
     delivery_.OnOpen(0);
     delivery_.OnOpen(1);
   }
-  // A pull of these shards, one row each.
+  // Makes a pull of these shards, one row each.
   PullOperation Pull(const Shards& shards, PullOperation::Purpose purpose = {}) {
     PullOperation op(&index_, std::move(purpose));
     for (uint32_t flat : shards) {
@@ -30,7 +30,7 @@ class PullOperationTest : public ::testing::Test {
     return op;
   }
   bool Wants(const PullOperation& op, uint32_t link) { return op.Wants(link, routes_, delivery_); }
-  // Asks `link` in request `id`; returns the shards it was asked for.
+  // Asks `link` in request `id` and returns the shards in the request.
   Shards Ask(PullOperation* op, uint32_t link, uint64_t id) {
     head_.Clear();
     op->Ask(link, id, routes_, delivery_, &head_);
@@ -59,7 +59,7 @@ class PullOperationTest : public ::testing::Test {
   FrameHeader head_;
 };
 
-TEST_F(PullOperationTest, IsDoneWhenEveryPieceIsWritten) {
+TEST_F(PullOperationTest, DoneWhenEveryPieceIsWritten) {
   PullOperation op = Pull({0, 1, 2});
   EXPECT_EQ(Ask(&op, 0, 1), (Shards{0, 1}));
   EXPECT_FALSE(Wants(op, 0));
@@ -73,7 +73,7 @@ TEST_F(PullOperationTest, IsDoneWhenEveryPieceIsWritten) {
   EXPECT_EQ(op.WaitsFor(routes_), ShardIndex::kNone);
 }
 
-TEST_F(PullOperationTest, APieceIsExpectedOnlyFromTheRequestThatAskedForIt) {
+TEST_F(PullOperationTest, ExpectsAPieceOnlyFromTheRequestThatAskedForIt) {
   PullOperation op = Pull({0});
   EXPECT_EQ(op.Expected(1, 0), nullptr);
   Ask(&op, 0, 1);
@@ -84,14 +84,14 @@ TEST_F(PullOperationTest, APieceIsExpectedOnlyFromTheRequestThatAskedForIt) {
   EXPECT_EQ(op.Expected(1, 0), nullptr) << "it is there";
 }
 
-TEST_F(PullOperationTest, AShardHasOnePiece) {
+TEST_F(PullOperationTest, RefusesASecondPieceOfAShard) {
   PullOperation op = Pull({3});
   PullOperation::Piece again;
   again.flat = 3;
   EXPECT_EQ(op.Add(std::move(again)).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(PullOperationTest, PiecesWaitUntilTheFrameBeforeThemWasSentToTheirShard) {
+TEST_F(PullOperationTest, PiecesWaitUntilTheirFrameWasSentToTheirShard) {
   PullOperation op = Pull({0, 2});
   op.set_after(1);
   delivery_.Add(1);
@@ -101,7 +101,7 @@ TEST_F(PullOperationTest, PiecesWaitUntilTheFrameBeforeThemWasSentToTheirShard) 
   EXPECT_FALSE(Wants(op, 1));
 }
 
-TEST_F(PullOperationTest, WhatWasLeftOutWaitsForARoute) {
+TEST_F(PullOperationTest, PartsMissingFromAReplyWaitForARoute) {
   PullOperation op = Pull({0, 1});
   Ask(&op, 0, 1);
   Write(&op, {0});
@@ -111,7 +111,7 @@ TEST_F(PullOperationTest, WhatWasLeftOutWaitsForARoute) {
   EXPECT_EQ(Ask(&op, 0, 2), (Shards{1}));
 }
 
-TEST_F(PullOperationTest, ALostRequestIsNeededAgainAndARefusedOneAfterARoute) {
+TEST_F(PullOperationTest, LostPiecesAreAskedAgainAndRefusedOnesAfterARoute) {
   PullOperation op = Pull({0, 2});
   Ask(&op, 0, 1);
   Ask(&op, 1, 2);
@@ -123,7 +123,7 @@ TEST_F(PullOperationTest, ALostRequestIsNeededAgainAndARefusedOneAfterARoute) {
   EXPECT_TRUE(Wants(op, 1));
 }
 
-TEST_F(PullOperationTest, APieceOnItsWayFromAnEarlierOwnerIsAskedOfTheNewOne) {
+TEST_F(PullOperationTest, PieceInFlightFromAnEarlierOwnerIsAskedOfTheNewOne) {
   PullOperation op = Pull({0, 1});
   Ask(&op, 0, 1);
   op.OnRoute(routes_, routes_.Apply(RouteTo(2, {"a", "b"}, {0, 1, 1, 1, 0, 0, 1})));
@@ -132,7 +132,7 @@ TEST_F(PullOperationTest, APieceOnItsWayFromAnEarlierOwnerIsAskedOfTheNewOne) {
   EXPECT_EQ(Ask(&op, 1, 2), (Shards{1}));
 }
 
-TEST_F(PullOperationTest, APieceReadBeforeItsRefusedPushIsReadAgain) {
+TEST_F(PullOperationTest, PieceIsPulledAgainWhenItsPushWasRefused) {
   PullOperation op = Pull({0});
   op.set_after(1);
   delivery_.Add(1);
@@ -144,7 +144,7 @@ TEST_F(PullOperationTest, APieceReadBeforeItsRefusedPushIsReadAgain) {
   EXPECT_TRUE(Wants(op, 0));
 }
 
-TEST_F(PullOperationTest, AnExchangeIsPulledOnlyForWhatTheAcknowledgementLeftOut) {
+TEST_F(PullOperationTest, ExchangePullsOnlyThePartsMissingFromTheReply) {
   PullOperation::Purpose purpose;
   purpose.exchange = true;
   PullOperation op = Pull({0, 1}, std::move(purpose));
@@ -159,7 +159,7 @@ TEST_F(PullOperationTest, AnExchangeIsPulledOnlyForWhatTheAcknowledgementLeftOut
   EXPECT_EQ(Ask(&op, 0, 2), (Shards{1}));
 }
 
-TEST_F(PullOperationTest, ACommitGoesToEveryPserverAndAsksEachForAPiece) {
+TEST_F(PullOperationTest, CommitGoesToEveryPserverAndAsksEachForAPiece) {
   PullOperation::Purpose purpose;
   purpose.commit_sequence = purpose.applied_sequence = 4;
   PullOperation op = Pull({0}, std::move(purpose));
@@ -177,7 +177,28 @@ TEST_F(PullOperationTest, ACommitGoesToEveryPserverAndAsksEachForAPiece) {
   EXPECT_TRUE(op.Done()) << "a piece of no rows needs no values";
 }
 
-TEST_F(PullOperationTest, AnEndOfEpochIsRepeatedUnderAnotherGeneration) {
+TEST_F(PullOperationTest, ResentCommitNamesItsCheckpointAgain) {
+  PullOperation::Purpose purpose;
+  purpose.commit_sequence = purpose.applied_sequence = 4;
+  purpose.checkpoint = 9;
+  PullOperation op = Pull({0}, std::move(purpose));
+  op.AddressAll(routes_);
+  for (uint64_t request = 1; request <= 2; ++request) {
+    Ask(&op, 1, request);
+    EXPECT_EQ(head_.commit().checkpoint(), 9u);
+    op.OnLost(request, /*needs_route=*/false);
+  }
+}
+
+TEST_F(PullOperationTest, RecordsTheCheckpointThatAnyPserverNames) {
+  PullOperation op = Pull({0});
+  EXPECT_EQ(op.checkpoint(), 0u);
+  op.NoteCheckpoint(3);
+  op.NoteCheckpoint(0);
+  EXPECT_EQ(op.checkpoint(), 3u);
+}
+
+TEST_F(PullOperationTest, EndOfEpochIsRepeatedAfterAChangeOfGeneration) {
   PullOperation::Purpose purpose;
   purpose.end_epoch = true;
   purpose.epoch = 3;
@@ -193,7 +214,7 @@ TEST_F(PullOperationTest, AnEndOfEpochIsRepeatedUnderAnotherGeneration) {
   EXPECT_TRUE(Wants(op, 1));
 }
 
-TEST_F(PullOperationTest, AnAbandonedOperationAsksForNothing) {
+TEST_F(PullOperationTest, AbandonedOperationAsksForNothing) {
   PullOperation op = Pull({0});
   op.Abandon();
   EXPECT_FALSE(Wants(op, 0));

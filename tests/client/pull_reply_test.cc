@@ -68,7 +68,7 @@ TEST_F(PullReplyTest, CopiesEachPartToItsPieceAndSkipsTheRest) {
   EXPECT_EQ(reply.payload.remaining(), 0u);
 }
 
-TEST_F(PullReplyTest, WithoutAnOperationAllIsSkipped) {
+TEST_F(PullReplyTest, SkipsEverythingWithoutAnOperation) {
   DecodedReply reply = Reply({{0, 2}}, {1, 2, 3, 4});
   const auto destinations = FindDestinations(index_, reply, nullptr);
   ASSERT_TRUE(destinations.ok());
@@ -76,7 +76,7 @@ TEST_F(PullReplyTest, WithoutAnOperationAllIsSkipped) {
   EXPECT_EQ(rows_[0], 0);
 }
 
-TEST_F(PullReplyTest, AReplyThatContradictsItselfOrTheRequestIsAnError) {
+TEST_F(PullReplyTest, RefusesRepliesThatContradictThemselvesOrTheRequest) {
   EXPECT_EQ(Find(Reply({{0, 2}}, {1, 2, 3})).code(), absl::StatusCode::kInternal) << "too short";
   EXPECT_EQ(Find(Reply({{0, 2}}, {1, 2, 3, 4, 5})).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Find(Reply({{0, 1}}, {1, 2})).code(), absl::StatusCode::kInternal) << "two were asked";
@@ -89,7 +89,7 @@ TEST_F(PullReplyTest, AReplyThatContradictsItselfOrTheRequestIsAnError) {
   EXPECT_EQ(Find(columns).code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(PullReplyTest, AValueThatIsNotFiniteIsDataLoss) {
+TEST_F(PullReplyTest, NonFiniteValueIsDataLoss) {
   DecodedReply reply = Reply({{0, 2}}, {1, NAN, 3, 4});
   const auto destinations = FindDestinations(index_, reply, &op_);
   ASSERT_TRUE(destinations.ok());

@@ -47,7 +47,7 @@ TEST_F(PushFrameTest, HasAPartForEveryShardInTheCallersArrays) {
   EXPECT_EQ(frame->parts[5].values.data(), reinterpret_cast<const uint8_t*>(&weights_[kBlock]));
 }
 
-TEST_F(PushFrameTest, AnythingNotFiniteIsRefused) {
+TEST_F(PushFrameTest, RefusesNonFiniteGradients) {
   rows_[5] = NAN;
   EXPECT_EQ(Code(), absl::StatusCode::kInvalidArgument);
   rows_[5] = 1;
@@ -57,7 +57,7 @@ TEST_F(PushFrameTest, AnythingNotFiniteIsRefused) {
   EXPECT_EQ(Code(), absl::StatusCode::kOk);
 }
 
-TEST_F(PushFrameTest, TablesGivenTwiceOrOfTheOtherKindAreRefused) {
+TEST_F(PushFrameTest, RefusesRepeatedTablesAndTablesOfTheOtherKind) {
   const PushRequest good = request_;
   request_.dense.push_back({kWeights, weights_.data()});
   EXPECT_EQ(Code(), absl::StatusCode::kInvalidArgument);

@@ -71,7 +71,7 @@ TEST_F(RequestTableTest, OneRequestCarriesAPushAndAPull) {
   EXPECT_FALSE(requests_.Has(header.request_id() + 1, 1));
 }
 
-TEST_F(RequestTableTest, AnAnsweredPushIsAcknowledgedAndItsFrameReleased) {
+TEST_F(RequestTableTest, AnsweredPushReleasesItsFrame) {
   AddFrame();
   const uint64_t a = Begin(0, window_.Next(0), nullptr).request_id();
   const uint64_t b = Begin(1, window_.Next(1), nullptr).request_id();
@@ -83,7 +83,7 @@ TEST_F(RequestTableTest, AnAnsweredPushIsAcknowledgedAndItsFrameReleased) {
   EXPECT_FALSE(requests_.Has(b, 1));
 }
 
-TEST_F(RequestTableTest, PartsThatAReplyLeavesOutWaitForARoute) {
+TEST_F(RequestTableTest, PartsMissingFromAReplyWaitForARoute) {
   const auto op = Pull({0, 1});
   const uint64_t id = Begin(0, std::nullopt, op).request_id();
   EXPECT_EQ(requests_.OperationOf(id), op);
@@ -93,7 +93,7 @@ TEST_F(RequestTableTest, PartsThatAReplyLeavesOutWaitForARoute) {
   EXPECT_FALSE(Wants(*op, 0));
 }
 
-TEST_F(RequestTableTest, ErrorsOfAllMessagesOfAnAnswerCount) {
+TEST_F(RequestTableTest, ErrorsInAllMessagesOfAReplyCount) {
   AddFrame();
   const uint64_t id = Begin(1, window_.Next(1), nullptr).request_id();
   EXPECT_NE(requests_.Note(id, Refusal(kRows, 2, PART_WRONG_SHARD)), "");
@@ -105,7 +105,7 @@ TEST_F(RequestTableTest, ErrorsOfAllMessagesOfAnAnswerCount) {
   EXPECT_EQ(window_.delivery().acknowledged(3), 1u) << "the part without an error";
 }
 
-TEST_F(RequestTableTest, CountsOfOthersGoToThePull) {
+TEST_F(RequestTableTest, OthersAreRecordedInThePull) {
   const auto op = Pull({2});
   const uint64_t id = Begin(1, std::nullopt, op).request_id();
   ReplyHeader header;
@@ -115,7 +115,28 @@ TEST_F(RequestTableTest, CountsOfOthersGoToThePull) {
   EXPECT_EQ(op->others(), (std::vector<uint64_t>{0, 8}));
 }
 
-TEST_F(RequestTableTest, ARefusedRequestWaitsForARoute) {
+TEST_F(RequestTableTest, CheckpointInAReplyIsRecordedInThePullOnly) {
+  const auto op = Pull({2});
+  const uint64_t id = Begin(1, std::nullopt, op).request_id();
+  ReplyHeader header;
+  header.set_checkpoint(7);
+  requests_.Note(id, header);
+  requests_.Note(id, ReplyHeader());  // a later message of the same reply
+  requests_.Finish(id, &garbage_);
+  EXPECT_EQ(op->checkpoint(), 7u);
+
+  PullOperation::Purpose purpose;
+  purpose.exchange = true;
+  AddFrame();
+  const auto exchange = Pull({0}, std::move(purpose));
+  exchange->set_after(1);
+  const uint64_t push = Begin(0, window_.Next(0), exchange).request_id();
+  requests_.Note(push, header);
+  requests_.Finish(push, &garbage_);
+  EXPECT_EQ(exchange->checkpoint(), 0u);
+}
+
+TEST_F(RequestTableTest, RefusedRequestWaitsForARoute) {
   AddFrame();
   const auto op = Pull({0});
   const uint64_t id = Begin(0, window_.Next(0), op).request_id();
@@ -126,7 +147,7 @@ TEST_F(RequestTableTest, ARefusedRequestWaitsForARoute) {
   EXPECT_FALSE(Wants(*op, 0));
 }
 
-TEST_F(RequestTableTest, ABrokenStreamLosesItsRequestsAndNoOthers) {
+TEST_F(RequestTableTest, BrokenStreamLosesOnlyItsOwnRequests) {
   AddFrame();
   const auto op = Pull({0, 2});
   const uint64_t a = Begin(0, window_.Next(0), op).request_id();
@@ -140,7 +161,7 @@ TEST_F(RequestTableTest, ABrokenStreamLosesItsRequestsAndNoOthers) {
   EXPECT_FALSE(Wants(*op, 1));
 }
 
-TEST_F(RequestTableTest, AnExchangeAsksByItsPush) {
+TEST_F(RequestTableTest, ExchangeAsksWithItsPush) {
   AddFrame();
   PullOperation::Purpose purpose;
   purpose.exchange = true;
@@ -151,14 +172,14 @@ TEST_F(RequestTableTest, AnExchangeAsksByItsPush) {
   EXPECT_NE(op->Expected(header.request_id(), 0), nullptr);
 }
 
-TEST_F(RequestTableTest, AnAbandonedOperationHearsOfNothingMore) {
+TEST_F(RequestTableTest, AbandonedOperationIsNotReturned) {
   const auto op = Pull({0});
   const uint64_t id = Begin(0, std::nullopt, op).request_id();
   op->Abandon();
   EXPECT_EQ(requests_.OperationOf(id), nullptr);
 }
 
-TEST_F(RequestTableTest, AMessageThatIsTooLongIsAnErrorAndNoRequest) {
+TEST_F(RequestTableTest, TooLongMessageIsAnErrorAndBeginsNoRequest) {
   RequestTable small(&index_, &routes_, &window_, 10);
   EXPECT_EQ(small.Begin(0, std::nullopt, Pull({0})).status().code(),
             absl::StatusCode::kInvalidArgument);

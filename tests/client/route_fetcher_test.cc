@@ -29,7 +29,7 @@ class RouteFetcherTest : public ::testing::Test {
   RouteFetcher fetcher_;
 };
 
-TEST_F(RouteFetcherTest, IsDueOnceARouteIsWantedAndNoLongerWhenItHasOne) {
+TEST_F(RouteFetcherTest, DueFromWantUntilARouteArrives) {
   EXPECT_EQ(fetcher_.due(), absl::InfiniteFuture());
   fetcher_.Want();
   EXPECT_LE(fetcher_.due(), clock_.Now());
@@ -42,7 +42,7 @@ TEST_F(RouteFetcherTest, IsDueOnceARouteIsWantedAndNoLongerWhenItHasOne) {
   EXPECT_LE(fetcher_.due(), clock_.Now()) << "no pause after a newer route";
 }
 
-TEST_F(RouteFetcherTest, ASchedulerThatDoesNotAnswerIsAskedAgainAfterGrowingPauses) {
+TEST_F(RouteFetcherTest, RetriesASilentSchedulerAfterGrowingPauses) {
   fetcher_.Want();
   for (const absl::Status& silence :
        {absl::UnavailableError("down"), absl::DeadlineExceededError("slow")}) {
@@ -57,7 +57,7 @@ TEST_F(RouteFetcherTest, ASchedulerThatDoesNotAnswerIsAskedAgainAfterGrowingPaus
   EXPECT_FALSE(fetcher_.wanted());
 }
 
-TEST_F(RouteFetcherTest, TheSameRouteAgainIsAnAnswerButThePauseGrows) {
+TEST_F(RouteFetcherTest, AcceptsTheSameRouteWithAGrowingPause) {
   answer_ = TwoPservers(1);
   for (const int pause_ms : {10, 20, 40}) {
     fetcher_.Want();
@@ -68,13 +68,13 @@ TEST_F(RouteFetcherTest, TheSameRouteAgainIsAnAnswerButThePauseGrows) {
   }
 }
 
-TEST_F(RouteFetcherTest, AnOlderRouteIsNoAnswer) {
+TEST_F(RouteFetcherTest, OlderRouteIsUnavailable) {
   fetcher_.Want();
   EXPECT_EQ(fetcher_.Fetch(3).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(fetcher_.wanted());
 }
 
-TEST_F(RouteFetcherTest, ARouteWantedDuringTheCallNeedsAnother) {
+TEST_F(RouteFetcherTest, WantDuringACallNeedsAnotherCall) {
   during_call_ = [this] { fetcher_.Want(); };
   ASSERT_TRUE(fetcher_.Fetch(1).ok());
   EXPECT_TRUE(fetcher_.wanted());

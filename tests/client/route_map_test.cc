@@ -13,7 +13,7 @@ class RouteMapTest : public ::testing::Test {
   RouteMap map_{&index_};
 };
 
-TEST_F(RouteMapTest, ARouteMustGiveEveryShardAListedPserver) {
+TEST_F(RouteMapTest, RouteMustGiveEveryShardAListedPserver) {
   EXPECT_TRUE(CheckRoute(index_, TwoPservers()).ok());
   Route table_missing = TwoPservers();
   table_missing.mutable_tables()->RemoveLast();
@@ -26,7 +26,7 @@ TEST_F(RouteMapTest, ARouteMustGiveEveryShardAListedPserver) {
   EXPECT_EQ(CheckRoute(index_, not_listed).code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(RouteMapTest, OwnersAreLinksToTheAddressesOfTheRoute) {
+TEST_F(RouteMapTest, OwnersAreLinksToTheRoutesAddresses) {
   EXPECT_TRUE(map_.Apply(TwoPservers(5)).generation);
   EXPECT_EQ(map_.generation(), 5u);
   ASSERT_EQ(map_.links(), 2u);
@@ -47,7 +47,7 @@ TEST_F(RouteMapTest, OnlyShardsWithAnotherOwnerHaveMoved) {
   EXPECT_EQ(map_.applied(), 3u);
 }
 
-TEST_F(RouteMapTest, AProcessThatTakesOverARankGetsALinkOfItsOwn) {
+TEST_F(RouteMapTest, ProcessThatTakesOverARankGetsItsOwnLink) {
   map_.Apply(TwoPservers(1));
   const uint32_t old_link = map_.owner(2), other = map_.owner(0);
   const RouteMap::Change change = map_.Apply(RouteTo(2, {"a", "c"}, {0, 0, 1, 1, 0, 0, 1}));
@@ -55,10 +55,10 @@ TEST_F(RouteMapTest, AProcessThatTakesOverARankGetsALinkOfItsOwn) {
   EXPECT_NE(map_.owner(2), old_link);
   EXPECT_TRUE(change.moved[2]);
   EXPECT_FALSE(map_.in_use(old_link));
-  EXPECT_EQ(map_.owner(0), other) << "numbers of links stay";
+  EXPECT_EQ(map_.owner(0), other) << "a link's number changed";
   EXPECT_EQ(map_.Name(old_link), "pserver ? at b");
   map_.Apply(TwoPservers(3));
-  EXPECT_EQ(map_.owner(2), old_link) << "the address has its link back";
+  EXPECT_EQ(map_.owner(2), old_link) << "the address lost its link";
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class SaveShardsTest : public ::testing::Test {
 TEST_F(SaveShardsTest, ReturnsTheFilesOfEveryOwnerByName) {
   Answer("a", std::string("2"));
   Answer("b", std::string("1"));
-  // Nobody is at "idle", which owns no shard.
+  // No pserver is at "idle", which owns no shard.
   const auto files = Save(RouteTo(3, {"a", "idle", "b"}, {0, 0, 2, 2, 0, 0, 2}));
   ASSERT_TRUE(files.ok()) << files.status();
   ASSERT_EQ(files->size(), 2u);
@@ -48,7 +48,7 @@ TEST_F(SaveShardsTest, ReturnsTheFilesOfEveryOwnerByName) {
   EXPECT_EQ((*files)[1].name(), "2");
 }
 
-TEST_F(SaveShardsTest, ReturnsAPserversErrorWithItsAddress) {
+TEST_F(SaveShardsTest, ReturnsThePserversErrorWithItsAddress) {
   Answer("a", std::string("1"));
   Answer("b", absl::DataLossError("disk full"));
   const absl::Status status = Save(TwoPservers(3)).status();

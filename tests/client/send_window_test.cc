@@ -21,13 +21,14 @@ class SendWindowTest : public ::testing::Test {
     frame.parts.resize(kFlatShards);
     return frame;
   }
-  // A frame with values for these shards.
+  // Makes a frame with values for these shards.
   PushFrame FrameOf(std::vector<uint32_t> shards) const {
     PushFrame frame = Frame();
     for (uint32_t flat : shards) frame.parts[flat].rows = 10 + flat;
     return frame;
   }
-  // The shards of the next send to `link`, of frame `sequence`; empty: nothing to send.
+  // Returns the shards of the next send to `link`, which must be of frame `sequence`; empty if
+  // there is nothing to send.
   std::vector<uint32_t> NextOf(uint32_t link, uint64_t sequence) {
     auto send = window_.Next(link);
     if (!send.has_value()) return {};
@@ -59,10 +60,10 @@ TEST_F(SendWindowTest, KeepsAFrameUntilEveryShardHasAcknowledgedIt) {
   EXPECT_EQ(window_.frame(2).parts[3].rows, 13u) << "found by its sequence after a release";
 }
 
-TEST_F(SendWindowTest, SequencesFollowEachOther) {
+TEST_F(SendWindowTest, RefusesASequenceThatDoesNotFollow) {
   PushFrame first = Frame();
   first.sequence = 8;
-  ASSERT_TRUE(window_.Add(std::move(first), {}).ok()) << "the first may have any";
+  ASSERT_TRUE(window_.Add(std::move(first), {}).ok()) << "the first frame may have any sequence";
   ASSERT_TRUE(window_.Add(Frame(), {}).ok());
   EXPECT_EQ(window_.last(), 9u);
   PushFrame gap = Frame();
@@ -72,10 +73,10 @@ TEST_F(SendWindowTest, SequencesFollowEachOther) {
   EXPECT_FALSE(window_.open());
 }
 
-TEST_F(SendWindowTest, AnEarlyTableLeavesButForTheLastPartOfEachPserver) {
+TEST_F(SendWindowTest, EarlyTableIsSentExceptTheLastPartOfEachPserver) {
   ASSERT_TRUE(window_.AddEarly(kWeights, FrameOf({4, 5, 6}), {}).ok());
   EXPECT_TRUE(window_.open());
-  EXPECT_EQ(NextOf(0, 1), (Shards{4, 5})) << "shards 0 and 1 stay behind";
+  EXPECT_EQ(NextOf(0, 1), (Shards{4, 5})) << "shards 0 and 1 are held back";
   EXPECT_EQ(NextOf(1, 1), (Shards{6}));
   ASSERT_TRUE(window_.Add(FrameOf({0, 2}), {}).ok());
   EXPECT_FALSE(window_.open());
@@ -85,7 +86,7 @@ TEST_F(SendWindowTest, AnEarlyTableLeavesButForTheLastPartOfEachPserver) {
   EXPECT_EQ(window_.frame(1).parts[0].rows, 10u);
 }
 
-TEST_F(SendWindowTest, TheLastPartOfAPserverStaysBehindUntilTheFrameIsClosed) {
+TEST_F(SendWindowTest, LastPartOfEachPserverWaitsForTheEndOfTheFrame) {
   // All of "a" and "b" is early: one shard of each waits for the end of the frame.
   ASSERT_TRUE(window_.AddEarly(kRows, Frame(), {}).ok());
   ASSERT_TRUE(window_.AddEarly(kWeights, Frame(), {}).ok());
@@ -100,7 +101,7 @@ TEST_F(SendWindowTest, TheLastPartOfAPserverStaysBehindUntilTheFrameIsClosed) {
   EXPECT_EQ(NextOf(1, 1), (Shards{6}));
 }
 
-TEST_F(SendWindowTest, APartComesOnce) {
+TEST_F(SendWindowTest, RefusesAPartTwice) {
   ASSERT_TRUE(window_.AddEarly(kWeights, FrameOf({4, 5, 6}), {}).ok());
   EXPECT_EQ(window_.AddEarly(kWeights, FrameOf({4, 5, 6}), {}).code(),
             absl::StatusCode::kInvalidArgument);
@@ -109,13 +110,13 @@ TEST_F(SendWindowTest, APartComesOnce) {
   EXPECT_EQ(window_.frame(1).parts[0].rows, 0u);
 }
 
-TEST_F(SendWindowTest, AFrameTellsWhatWasKnownOfOthersWhenItWasOpened) {
+TEST_F(SendWindowTest, FrameReportsOthersAsOfItsOpening) {
   ASSERT_TRUE(window_.AddEarly(kWeights, FrameOf({4}), {3, 5}).ok());
   ASSERT_TRUE(window_.Add(Frame(), {9, 9}).ok());
   EXPECT_EQ(window_.frame(1).pulled_others, (std::vector<uint64_t>{3, 5}));
 }
 
-TEST_F(SendWindowTest, WhatABrokenStreamLostIsSentAgain) {
+TEST_F(SendWindowTest, ResendsPartsLostWithAStream) {
   ASSERT_TRUE(window_.Add(Frame(), {}).ok());
   EXPECT_EQ(NextOf(1, 1), (Shards{2, 3, 6}));
   window_.OnBroken(1);
@@ -124,7 +125,7 @@ TEST_F(SendWindowTest, WhatABrokenStreamLostIsSentAgain) {
   EXPECT_EQ(NextOf(1, 1), (Shards{2, 3, 6}));
 }
 
-TEST(SendWindowWithoutTablesTest, AFrameIsAcknowledgedAtOnce) {
+TEST(SendWindowWithoutTablesTest, ReleasesFramesAtOnce) {
   const ShardIndex index{TableLayouts()};
   SendWindow window(&index);
   ASSERT_TRUE(window.Add(PushFrame(), {}).ok());

@@ -1,4 +1,4 @@
-// Two small tables and routes for them: what the parts of the client are tested with.
+// Two small tables and their routes, for tests of the client's parts.
 #pragma once
 
 #include <string>
@@ -37,7 +37,7 @@ inline TableLayouts TwoTables() {
   return *CreateTableLayouts(tables, 1);
 }
 
-// owner[flat]: an index of `pservers`.
+// Makes a route; owner[flat] is an index of `pservers`.
 inline Route RouteTo(uint64_t generation, const std::vector<std::string>& pservers,
                      const std::vector<uint32_t>& owner) {
   Route route;

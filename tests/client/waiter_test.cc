@@ -36,7 +36,7 @@ TEST_F(WaiterTest, ReturnsTheFirstFailure) {
   EXPECT_EQ(waiter_.failure().code(), absl::StatusCode::kAborted);
 }
 
-TEST_F(WaiterTest, ATimeoutNamesWhatWasWaitedForAndTheLastRefusal) {
+TEST_F(WaiterTest, TimeoutNamesTheConditionAndTheLastRefusal) {
   waiter_.NoteRefusal("pserver 1 is busy");
   const absl::Status status = Wait([this] {
     clock_.Advance(absl::Seconds(16));
@@ -47,7 +47,7 @@ TEST_F(WaiterTest, ATimeoutNamesWhatWasWaitedForAndTheLastRefusal) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("pserver 1 is busy"));
 }
 
-TEST_F(WaiterTest, AnotherThreadsChangeEndsTheWait) {
+TEST_F(WaiterTest, ChangeByAnotherThreadEndsTheWait) {
   bool done = false;
   std::thread other([&] {
     {
@@ -60,7 +60,7 @@ TEST_F(WaiterTest, AnotherThreadsChangeEndsTheWait) {
   other.join();
 }
 
-TEST_F(WaiterTest, DescribesThePresentWait) {
+TEST_F(WaiterTest, DescribesTheCurrentWait) {
   MutexLock lock(&mu_);
   EXPECT_EQ(waiter_.Describe(), "");
   std::string described;
@@ -78,7 +78,7 @@ TEST_F(WaiterTest, DescribesThePresentWait) {
   EXPECT_EQ(waiter_.Describe(), "");
 }
 
-TEST_F(WaiterTest, UntilDoneGoesOnAfterAFailureAndBeyondTheTimeout) {
+TEST_F(WaiterTest, UntilDoneIgnoresFailuresAndTheTimeout) {
   waiter_.Fail(absl::CancelledError("over"));
   MutexLock lock(&mu_);
   int looks = 0;

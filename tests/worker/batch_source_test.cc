@@ -85,7 +85,7 @@ TEST_F(BatchSourceTest, EachTaskOfTheFirstEpochIsSummarizedOnceAndReportedWithIt
   }
 }
 
-TEST_F(BatchSourceTest, ALostReplyDoesNotLoseItsTask) {
+TEST_F(BatchSourceTest, LostReplyDoesNotLoseItsTask) {
   config()->mutable_train()->set_batch_size(10);
   scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 20), Task(3, 20, 30)};
   scheduler_.lost_replies = 2;
@@ -103,7 +103,7 @@ TEST_F(BatchSourceTest, ALostReplyDoesNotLoseItsTask) {
   EXPECT_THAT(scheduler_.finished, ElementsAre(Pair(1, 10), Pair(2, 10), Pair(3, 10)));
 }
 
-TEST_F(BatchSourceTest, AReLeasedTaskStartsAfterTheExamplesAlreadyTrained) {
+TEST_F(BatchSourceTest, TaskLeasedAgainStartsAfterTheExamplesAlreadyTrained) {
   config()->mutable_train()->set_batch_size(4);
   scheduler_.tasks = {Task(1, 0, 10)};
   TaskBatches whole(context_, 0);
@@ -159,7 +159,7 @@ TEST_F(BatchSourceTest, FillsMayRunLateAndInAnyOrder) {
   EXPECT_EQ(std::set<float>(examples.begin(), examples.end()).size(), 16u);
 }
 
-TEST_F(BatchSourceTest, MoreBadLinesThanAllowedAreAnError) {
+TEST_F(BatchSourceTest, RefusesMoreBadLinesThanAllowed) {
   config()->mutable_train()->set_batch_size(4);
   config()->mutable_data()->set_max_bad_lines(1);
   data_.bad_lines = 2;

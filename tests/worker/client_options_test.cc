@@ -40,7 +40,7 @@ TEST(ClientOptionsTest, TakesIdentityTablesRouteAndLimitsFromTheAssignment) {
   EXPECT_EQ(options->tables[0]->name(), "dense");
 }
 
-TEST(ClientOptionsTest, TheSeedOfTheJobGivesTheInitialValues) {
+TEST(ClientOptionsTest, JobSeedGivesTheInitialValues) {
   WorkerAssignment assignment = Assignment();
   const auto a = ClientOptionsOf(assignment);
   assignment.mutable_job()->mutable_config()->mutable_train()->set_seed(12);
@@ -52,7 +52,7 @@ TEST(ClientOptionsTest, TheSeedOfTheJobGivesTheInitialValues) {
   EXPECT_NE(first, second);
 }
 
-TEST(ClientOptionsTest, ATableWithoutAShapeIsAnError) {
+TEST(ClientOptionsTest, RefusesATableWithoutAShape) {
   WorkerAssignment assignment = Assignment();
   assignment.mutable_job()->mutable_tables(0)->clear_shape();
   EXPECT_EQ(ClientOptionsOf(assignment).status().code(), absl::StatusCode::kInvalidArgument);

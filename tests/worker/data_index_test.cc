@@ -25,7 +25,7 @@ class CsvModel : public FakeModel {
   const std::shared_ptr<const FeatureSchema> schema_;
 };
 
-// Counts how often lines are counted.
+// Records how often the lines of each file are counted.
 class WatchedData : public DataSource {
  public:
   explicit WatchedData(std::unique_ptr<DataSource> data) : data_(std::move(data)) {}
@@ -164,9 +164,9 @@ TEST_F(DataIndexTest, PiecesReadAsManyLinesAsWereCounted) {
   }
 }
 
-// An async job caches a compressed file whole, and a job with fewer lanes or more data in longer
-// pieces: neither may change the pieces of this job, which decide the order of its examples.
-TEST_F(DataIndexTest, PiecesDoNotDependOnWhatOtherJobsHaveCached) {
+// An async job caches a compressed file whole, and a job with fewer lanes or more data caches
+// longer pieces. Neither may change the pieces of this job, which decide the order of its examples.
+TEST_F(DataIndexTest, PiecesDoNotDependOnCachesOfOtherJobs) {
   const PieceTable cold = IndexAll(1);
   context_.cache = MakeExampleCache(spec_.config(), *model_->schema(), context_.log);
   const auto cache = [&](const DataPiece& piece) {
@@ -237,7 +237,7 @@ TEST_F(DataIndexTest, AsyncReportsTheTextSizesOfItsShare) {
   EXPECT_EQ(report.files(1).bytes(), Csv(200).size());
 }
 
-TEST_F(DataIndexTest, PiecesOfFilesThatThisRankDoesNotSeeAreRefused) {
+TEST_F(DataIndexTest, RefusesPiecesOfFilesThatThisRankDoesNotSee) {
   PieceTable table;
   table.files = {"a"};
   DataPieces pieces;

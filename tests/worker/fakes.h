@@ -64,7 +64,7 @@ class FakeModel : public Model {
   const std::vector<int> dense_ = {1};
 };
 
-// A net whose gradients are all one, and which remembers the values that it saw.
+// A net whose gradients are all one. It records the values that it sees.
 class OnesNet : public DenseNet {
  public:
   void Announce(ComingBatch next) override { announced_ = std::move(next); }
@@ -90,6 +90,7 @@ class OnesNet : public DenseNet {
     return absl::OkStatus();
   }
   DeviceStats device_stats() const override { return device; }
+  std::string SaveState() const override { return std::to_string(step_) + " steps"; }
   DeviceStats device;  // all 0: the CPU
   std::vector<std::vector<float>> seen_rows, seen_dense;
   std::vector<bool> ahead;       // by step: its batch was announced before the previous step
@@ -141,10 +142,13 @@ class FakeClient : public ParameterClient {
     pushes.push_back(std::move(request));
     return absl::OkStatus();
   }
-  Ticket StartCommit(uint64_t global_step, PullRequest next) override {
+  Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint) override {
     commits.push_back(global_step);
+    checkpoints.push_back(checkpoint);
+    seen_ = checkpoint != 0 ? checkpoint : cuts.count(global_step) > 0 ? cuts[global_step] : 0;
     return StartPull(std::move(next));
   }
+  uint64_t checkpoint_seen() const override { return seen_; }
   Ticket StartExchange(PushRequest delta, PullRequest current) override {
     for (auto& row : rows) row.second += others;
     for (float& value : dense) value += others;
@@ -182,6 +186,9 @@ class FakeClient : public ParameterClient {
   std::set<const float*> buffers;     // of pulled rows and of dense deltas
   std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;
+  std::vector<uint64_t> checkpoints;  // of the commits
+  // By global step: the checkpoint that another rank's commit of the step asked for.
+  std::map<uint64_t, uint64_t> cuts;
   std::vector<uint32_t> ended;
   std::vector<std::map<uint64_t, float>> sent_rows;
   std::vector<std::vector<float>> sent_dense;
@@ -206,6 +213,7 @@ class FakeClient : public ParameterClient {
   const float scale_;
   TableLayouts layouts_;
   Ticket last_ticket_ = 0;
+  uint64_t seen_ = 0;
   std::map<Ticket, std::vector<std::pair<float*, std::vector<float>>>> answers_;
 };
 

@@ -1,5 +1,5 @@
 // Compares a whole Geo run of several exchanges on the (emulated) device with the same run on the
-// CPU: networks, store, optimizer and a server that merges.
+// CPU. A run has networks, a store, an optimizer and a server that merges.
 #include <cmath>
 #include <map>
 #include <random>
@@ -225,7 +225,7 @@ TEST(GeoOnDeviceTest, SixteenBitProductsStayClose) {
   ExpectEmulatedRunsLikeTheCpu(1000, cuda::Element::kFp16, 0.05);
 }
 
-TEST(GeoOnDeviceTest, ARunOnAGpuMatchesTheCpu) {
+TEST(GeoOnDeviceTest, RunOnAGpuMatchesTheCpu) {
   SLUICE_NEEDS_GPU();
   NetOptions options;
   options.device.kind = ComputeDevice::kCuda;

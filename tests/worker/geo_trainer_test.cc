@@ -134,7 +134,7 @@ TEST_P(GeoTrainerTest, SendsExactlyEveryKStepsAndFlushesTheTail) {
   EXPECT_THAT(client_->dense, ElementsAre(-4.0f, -4.0f));
 }
 
-TEST_P(GeoTrainerTest, AStepThatOverflowsMovesNothingButCounts) {
+TEST_P(GeoTrainerTest, OverflowedStepMovesNothingButCounts) {
   Init(2);
   net_->overflow_steps = {1};
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
@@ -158,7 +158,7 @@ TEST_P(GeoTrainerTest, EachBatchIsAnnouncedBeforeThePreviousStepRuns) {
   }
 }
 
-TEST_P(GeoTrainerTest, AMultipleOfKStepsLeavesNoTailAndNothingIsSentTwice) {
+TEST_P(GeoTrainerTest, MultipleOfKStepsLeavesNoTailAndSendsNothingTwice) {
   Init(2);
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({3})});
   ASSERT_EQ(client_->sent_rows.size(), 2u);
@@ -190,13 +190,13 @@ TEST_P(GeoTrainerTest, RowsNotInTheDeltaArePulledAgainOnTheNextTouch) {
   EXPECT_EQ(client_->pulled_keys.size(), 3u);
 }
 
-TEST_P(GeoTrainerTest, ATaskIsTrainedOnlyWhenItsExchangeIsAcknowledged) {
+TEST_P(GeoTrainerTest, TaskIsTrainedOnlyWhenItsExchangeIsAcknowledged) {
   Init(3);
   Train({Batch({1}, /*ends_task=*/4), Batch({1}), Batch({1}), Batch({1}, /*ends_task=*/9)});
   EXPECT_THAT(trained_, ElementsAre(4, 9));
 }
 
-TEST_P(GeoTrainerTest, TheStoreKeepsAtMostItsRowsAndEvictedRowsComeBackFromTheServer) {
+TEST_P(GeoTrainerTest, StoreEvictsRowsBeyondItsLimitAndPullsThemAgain) {
   Init(1, 0.5f, /*cache_rows=*/2);
   Train({Batch({1}), Batch({2}), Batch({3}), Batch({4})});
   client_->rows[1] = 8.0f;
@@ -211,10 +211,10 @@ std::vector<float> Down(float from, int n) {
   return values;
 }
 
-// Other workers add 100 before each exchange, and half of a delta counts. So a merge moves the
+// Other workers add 100 before each exchange, and the merge scale is 1/2. So a merge moves the
 // values by 100 plus half of the delta. It comes k / 8 steps after the send and keeps the moves
 // made since.
-TEST_P(GeoTrainerTest, AStepSeesTheAnswerOfAnExchangeAnEighthOfAnIntervalAfterItsSend) {
+TEST_P(GeoTrainerTest, MergesAnExchangeAnEighthOfAnIntervalAfterItsSend) {
   struct Case {
     int k;
     std::vector<std::vector<float>> seen;  // between merges
@@ -257,7 +257,7 @@ TEST_P(GeoTrainerTest, AStepSeesTheAnswerOfAnExchangeAnEighthOfAnIntervalAfterIt
   }
 }
 
-TEST_P(GeoTrainerTest, ATailWhileAnAnswerIsAwaitedIsSentAfterItsMerge) {
+TEST_P(GeoTrainerTest, TailIsSentAfterTheMergeOfAnOpenExchange) {
   Init(16);
   client_->others = 100;
   client_->rows[7] = 0;
@@ -276,7 +276,7 @@ TEST_P(GeoTrainerTest, ATailWhileAnAnswerIsAwaitedIsSentAfterItsMerge) {
   EXPECT_THAT(net_->seen_dense.back(), ElementsAre(191.5f, 191.5f));
 }
 
-TEST_P(GeoTrainerTest, ARowPulledAheadBeforeASendKeepsItsMovesAndIsSentWithTheNextDelta) {
+TEST_P(GeoTrainerTest, RowPulledAheadOfASendIsSentWithTheNextDelta) {
   Init(8);
   client_->others = 100;
   client_->rows = {{7, 0}, {50, 1000}, {51, 2000}};
@@ -296,7 +296,7 @@ TEST_P(GeoTrainerTest, ARowPulledAheadBeforeASendKeepsItsMovesAndIsSentWithTheNe
   EXPECT_EQ(client_->rows[50], 1199.0f);
 }
 
-TEST_P(GeoTrainerTest, RowsThatAMergeMakesStaleArePulledForTheNextStep) {
+TEST_P(GeoTrainerTest, RowsMadeStaleByAMergeArePulledForTheNextStep) {
   Init(8);
   client_->others = 100;
   client_->rows = {{7, 0}, {51, 0}};
@@ -308,7 +308,7 @@ TEST_P(GeoTrainerTest, RowsThatAMergeMakesStaleArePulledForTheNextStep) {
   EXPECT_THAT(client_->pulled_keys, ElementsAre(51, 7, 51));
 }
 
-TEST_P(GeoTrainerTest, ARowFirstMovedBetweenASendAndItsMergeIsTheOldest) {
+TEST_P(GeoTrainerTest, RowFirstMovedBetweenASendAndItsMergeIsTheOldest) {
   Init(8);
   std::vector<std::shared_ptr<PreparedBatch>> batches(25, Batch({7}));
   // The row is part of the send after 8 steps. It is next used in step 16, between the next send
@@ -433,7 +433,7 @@ TEST(GeoParametersTest, DeltasBelongToTheirKeysAndRowsStayWithinTheLimit) {
   EXPECT_EQ(store.slots(), 20u);
 }
 
-TEST(GeoParametersTest, TheLearningRateFollowsTheWorkersSteps) {
+TEST(GeoParametersTest, LearningRateFollowsTheWorkersSteps) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
   *tables.Add() = SgdTable("rows", TableConfig::SPARSE, 1, 1.0f);
   *tables.Add() = SgdTable("dense", TableConfig::DENSE, 2, 1.0f);

@@ -123,7 +123,7 @@ std::vector<std::vector<uint64_t>> RandomBatches(uint32_t seed, size_t n) {
   return batches;
 }
 
-TEST_F(HotRowCacheTest, TheNetworkSeesNoValueOlderThanTheBound) {
+TEST_F(HotRowCacheTest, NetworkSeesNoValueOlderThanTheBound) {
   for (const bool resident : {true, false}) {
     for (const uint32_t depth : {1, 2, 4}) {
       for (const uint64_t rows : {25, 1000}) {
@@ -176,7 +176,7 @@ TEST_F(HotRowCacheTest, WithoutACacheEveryRowIsPulled) {
   EXPECT_EQ(net_.resident_steps, 0);
 }
 
-TEST_F(HotRowCacheTest, ABatchThatDoesNotFitIsPulledWhole) {
+TEST_F(HotRowCacheTest, BatchThatDoesNotFitIsPulledWhole) {
   Configure(1, 2, 3);
   AsyncTrainer trainer(context_);
   const auto status = Train(&trainer, {{1, 2}, {1, 2, 3}, {1, 2, 3}, {1, 2}});
@@ -206,7 +206,7 @@ TEST_F(HotRowCacheTest, EachEpochStartsWithoutHotRows) {
                                           ElementsAre(3), ElementsAre(3)));
 }
 
-TEST_F(HotRowCacheTest, AStepThatOverflowsCountsAsAStepAndKeepsItsRows) {
+TEST_F(HotRowCacheTest, OverflowedStepCountsAsAStepAndKeepsItsRows) {
   Configure(1, 10, 1);
   net_.overflow_steps = {0};
   AsyncTrainer trainer(context_);
@@ -214,7 +214,7 @@ TEST_F(HotRowCacheTest, AStepThatOverflowsCountsAsAStepAndKeepsItsRows) {
   EXPECT_THAT(net_.seen_rows, ElementsAre(ElementsAre(0), ElementsAre(2)));
 }
 
-TEST_F(HotRowCacheTest, ADeviceWithoutRoomEndsTheJobAndNamesTheField) {
+TEST_F(HotRowCacheTest, DeviceWithoutRoomFailsAndNamesTheField) {
   net_.most = 999;
   AsyncTrainer trainer(context_);
   const absl::Status status = Train(&trainer, {{1}});

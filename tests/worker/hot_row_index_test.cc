@@ -19,14 +19,14 @@ KeySet Keys(std::vector<uint64_t> keys) {
   return {std::move(keys), {0, n}};
 }
 
-// The missing keys of `keys` in step `step`, without a pipeline.
+// Returns the missing keys of `keys` in step `step`, without a pipeline.
 std::vector<uint64_t> Missing(HotRowIndex* cache, uint64_t step, std::vector<uint64_t> keys) {
   HotRowIndex::Rows found;
   cache->Find(Keys(std::move(keys)), step, step, &found);
   return found.missing.keys;
 }
 
-TEST(HotRowIndexTest, ARowIsUsedUpToTheBoundAndPulledAgainAfterIt) {
+TEST(HotRowIndexTest, RowIsUsedUpToTheBoundAndThenPulledAgain) {
   HotRowIndex cache(10, 3);
   for (const uint64_t pulled : {0, 4, 8}) {
     EXPECT_THAT(Missing(&cache, pulled, {7}), ElementsAre(7));
@@ -35,7 +35,7 @@ TEST(HotRowIndexTest, ARowIsUsedUpToTheBoundAndPulledAgainAfterIt) {
   }
 }
 
-TEST(HotRowIndexTest, AgeCountsFromTheStartOfThePullNotFromTheStepItIsFor) {
+TEST(HotRowIndexTest, AgeCountsFromTheStartOfThePull) {
   HotRowIndex cache(10, 3);
   HotRowIndex::Rows found;
   cache.Find(Keys({7, 8}), /*step=*/5, /*steps_done=*/3, &found);
@@ -108,7 +108,7 @@ TEST(HotRowIndexTest, ManyRowsAreFoundAgainWhileTheIndexGrows) {
   EXPECT_EQ(cache.size(), 5600u);
 }
 
-TEST(HotRowIndexTest, ABatchOfAsManyKeysAsSlotsFindsRoom) {
+TEST(HotRowIndexTest, BatchOfAsManyKeysAsSlotsFindsRoom) {
   HotRowIndex cache(50, 5);
   for (uint64_t step = 0; step < 40; ++step) {
     std::vector<uint64_t> keys;

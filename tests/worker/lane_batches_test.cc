@@ -106,8 +106,73 @@ class LaneBatchesTest : public ::testing::Test {
     return all;
   }
 
+  // An epoch of one rank from step `first_step` on, whose readers are `ahead` batches ahead.
+  struct Run {
+    std::vector<Batch> batches;      // those of the steps from first_step on
+    std::vector<TrainReport> after;  // as of checkpoints after first_step, first_step + 1, ...
+    TrainReport report;              // of the whole epoch
+    uint64_t dropped = 0;
+  };
+  Run TrainFrom(uint64_t first_step, const TrainReport& so_far, uint64_t ahead,
+                uint32_t epoch = 0) {
+    WorkerStats stats("job", 0, 1000, nullptr);
+    context_.stats = &stats;
+    stats.BeginEpoch(epoch);
+    if (first_step > 0) stats.StartFrom(so_far, first_step, /*steps_before=*/0);
+    LaneBatches source(context_, table_, epoch, steps_, first_step);
+    Run run;
+    PreparedBatch prepared;
+    bool more = true;
+    for (uint64_t trained = first_step;;) {
+      while (more && run.batches.size() + first_step < trained + 1 + ahead) {
+        more = FillNext(&source, &prepared);
+        if (more) run.batches.push_back(prepared.batch);
+      }
+      run.after.push_back(stats.ReportAfter(trained));
+      if (trained == first_step + run.batches.size()) break;
+      const Batch& batch = run.batches[trained++ - first_step];
+      stats.AddStep(batch.n, 0.25 * batch.n, batch.n);
+    }
+    run.report = stats.EpochReport();
+    run.dropped = source.dropped();
+    context_.stats = &stats_;
+    return run;
+  }
+  static std::string WithoutTimes(TrainReport report) {
+    report.clear_stages();
+    report.clear_first_bad_lines();  // the first ones read, in whatever order
+    return report.ShortDebugString();
+  }
+  // Resumes after every step; the rest of the epoch must be the same.
+  void ExpectResumesAnywhere(uint32_t ranks, uint32_t batch_size) {
+    spec_.set_worker_num(ranks);
+    spec_.mutable_config()->mutable_train()->set_batch_size(batch_size);
+    steps_ = GlobalSteps(Lines(), uint64_t{batch_size} * ranks, data_config()->drop_last());
+    for (context_.rank = 0; context_.rank < ranks; ++context_.rank) {
+      const Run whole = TrainFrom(0, TrainReport(), 3);
+      ASSERT_EQ(whole.batches.size(), steps_);
+      for (uint64_t step = 0; step <= steps_; ++step) {
+        SCOPED_TRACE(testing::Message() << "rank " << context_.rank << " of " << ranks << ", batch "
+                                        << batch_size << ", step " << step);
+        const Run rest = TrainFrom(step, whole.after[step], 2);
+        ASSERT_EQ(rest.batches.size(), steps_ - step);
+        for (size_t t = 0; t < rest.batches.size(); ++t) {
+          const Batch &a = rest.batches[t], &b = whole.batches[step + t];
+          ASSERT_EQ(a.label, b.label);
+          ASSERT_EQ(a.example_id, b.example_id);
+          ASSERT_EQ(a.first_position, b.first_position);
+          ASSERT_EQ(a.chunk, b.chunk);
+        }
+        ASSERT_EQ(rest.dropped, whole.dropped);
+        ASSERT_EQ(WithoutTimes(rest.report), WithoutTimes(whole.report));
+        ASSERT_EQ(WithoutTimes(rest.after.back()), WithoutTimes(whole.after.back()));
+      }
+    }
+  }
+
   SchemaModel model_;
   NumberedData data_;
+  uint64_t steps_ = 0;  // of an epoch, for TrainFrom
   JobSpec spec_;
   WorkerStats stats_{"job", 0, 1000, nullptr};
   std::atomic<bool> cancelled_{false};
@@ -115,7 +180,7 @@ class LaneBatchesTest : public ::testing::Test {
   PieceTable table_;
 };
 
-TEST_F(LaneBatchesTest, AnyNumberOfRanksTrainsTheBatchesOfOneWorkerWithTheSameIdentities) {
+TEST_F(LaneBatchesTest, AnyNumberOfRanksTrainsTheBatchesOfOneWorker) {
   for (const uint64_t n : {0, 1, 5, 64, 103, 1000}) {
     SetFiles({n, n / 3, 17}, 13);
     for (const uint32_t b : {1, 5, 24}) {
@@ -137,7 +202,7 @@ TEST_F(LaneBatchesTest, AnyNumberOfRanksTrainsTheBatchesOfOneWorkerWithTheSameId
   }
 }
 
-TEST_F(LaneBatchesTest, EveryExampleIsTrainedOnceWhateverTheSizes) {
+TEST_F(LaneBatchesTest, EveryExampleIsTrainedOnceAtAnySize) {
   std::mt19937_64 random(3);
   for (int i = 0; i < 100; ++i) {
     SCOPED_TRACE(i);
@@ -210,7 +275,7 @@ TEST_F(LaneBatchesTest, DataWithOnlyMalformedLinesGivesEmptyBatches) {
   EXPECT_EQ(stats_.EpochReport().bad_lines(), 100u);
 }
 
-TEST_F(LaneBatchesTest, MoreMalformedLinesThanAllowedAreAnError) {
+TEST_F(LaneBatchesTest, RefusesMoreMalformedLinesThanAllowed) {
   SetFiles({100}, 10);
   data_config()->set_max_bad_lines(2);
   data_.bad_examples = {5, 50, 95};
@@ -223,7 +288,7 @@ TEST_F(LaneBatchesTest, MoreMalformedLinesThanAllowedAreAnError) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("max_bad_lines = 2"));
 }
 
-TEST_F(LaneBatchesTest, APieceWhoseNumberOfLinesChangedIsAnError) {
+TEST_F(LaneBatchesTest, RefusesAPieceWhoseNumberOfLinesChanged) {
   SetFiles({100}, 10);
   table_.pieces[3].lines = 9;
   spec_.set_worker_num(1);
@@ -285,8 +350,8 @@ TEST_F(LaneBatchesTest, WindowsMixTheirExamples) {
   EXPECT_LT(ascents, 20u);
 }
 
-// The memory of a rank is that of the pieces that it holds, each with its own buffer.
-TEST_F(LaneBatchesTest, MemoryIsBoundedByTheWindowsWhateverTheSizeOfTheData) {
+// A rank's memory is that of the pieces that it holds; each has its own buffer.
+TEST_F(LaneBatchesTest, WindowsBoundTheMemoryForAnySizeOfData) {
   data_config()->set_shuffle_lanes(4);
   data_config()->set_shuffle_window(100);
   for (const uint64_t lines : {10000, 80000}) {
@@ -324,7 +389,7 @@ TEST_F(LaneBatchesTest, ReadingRunsAheadOfTrainingByWindowsOnly) {
   EXPECT_LE(most_at_once, 100u + 40u);
 }
 
-TEST_F(LaneBatchesTest, ARankReadsEachPieceOnceAndCompressedFilesInOrder) {
+TEST_F(LaneBatchesTest, RankReadsEachPieceOnceAndCompressedFilesInOrder) {
   SetFiles(std::vector<uint64_t>(3, 3000), 20);
   Compress();
   std::map<std::pair<std::string, uint64_t>, int> readers;
@@ -342,6 +407,112 @@ TEST_F(LaneBatchesTest, ARankReadsEachPieceOnceAndCompressedFilesInOrder) {
   int twice = 0;
   for (const auto& [piece, n] : readers) twice += n > 1 ? 1 : 0;
   EXPECT_LE(twice, 4);
+}
+
+TEST_F(LaneBatchesTest, EpochResumedAfterAnyStepIsTheRestOfTheWholeOne) {
+  const OneExampleModel model;
+  context_.model = &model;
+  for (const bool compressed : {false, true}) {
+    for (const bool drop_last : {false, true}) {
+      for (const bool malformed : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "compressed " << compressed << ", drop_last "
+                                        << drop_last << ", malformed " << malformed);
+        data_.text_end = UINT64_MAX;
+        if (compressed) {
+          SetFiles({170, 170, 170}, 13);
+          Compress();
+        } else {
+          SetFiles({400, 3, 110}, 13);
+        }
+        data_config()->set_drop_last(drop_last);
+        data_.bad_examples.clear();
+        if (malformed) data_.bad_examples = {0, 5, 12, 13, 77, 100002, 150, 200050, 399};
+        ExpectResumesAnywhere(1, 40);
+        ExpectResumesAnywhere(2, 20);
+        ExpectResumesAnywhere(5, 7);
+      }
+    }
+  }
+}
+
+TEST_F(LaneBatchesTest, RandomEpochsCanBeResumed) {
+  const OneExampleModel model;
+  context_.model = &model;
+  std::mt19937_64 random(5);
+  const auto up_to = [&](uint64_t n) { return 1 + random() % n; };
+  for (int i = 0; i < 40; ++i) {
+    SCOPED_TRACE(i);
+    SetFiles({up_to(300), up_to(100)}, up_to(60));
+    data_config()->set_shuffle_lanes(up_to(12));
+    data_config()->set_shuffle_window(up_to(50));
+    data_config()->set_shuffle(i % 4 != 0);
+    data_config()->set_drop_last(i % 3 == 0);
+    data_.bad_examples = {random() % 300, random() % 300, 100000 + random() % 100};
+    ExpectResumesAnywhere(up_to(data_config()->shuffle_lanes()), up_to(30));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(LaneBatchesTest, RanksWithoutLinesAndRanksWithOwnFilesCanBeResumed) {
+  data_config()->set_shuffle_lanes(8);
+  SetFiles({5}, 2);  // most ranks have nothing
+  ExpectResumesAnywhere(5, 1);
+  data_config()->set_assignment(DataConfig::PER_RANK_FILES);
+  SetFiles({90}, 7);
+  spec_.set_worker_num(5);
+  spec_.mutable_config()->mutable_train()->set_batch_size(4);
+  context_.rank = 3;
+  steps_ = 30;  // another rank has more data
+  const Run whole = TrainFrom(0, TrainReport(), 0);
+  ASSERT_EQ(whole.batches.size(), 30u);
+  for (uint64_t step = 1; step <= 30; ++step) {
+    const Run rest = TrainFrom(step, whole.after[step], 0);
+    ASSERT_EQ(rest.batches.size(), 30 - step);
+    for (size_t t = 0; t < rest.batches.size(); ++t)
+      ASSERT_EQ(rest.batches[t].example_id, whole.batches[step + t].example_id);
+  }
+}
+
+TEST_F(LaneBatchesTest, ResumedEpochReadsOneWindowPerLaneAndCompressedFilesInOrder) {
+  data_config()->set_shuffle_lanes(4);
+  data_config()->set_shuffle_window(100);
+  SetFiles({20000}, 20);
+  Compress();
+  spec_.set_worker_num(1);
+  spec_.mutable_config()->mutable_train()->set_batch_size(32);
+  LaneBatches source(context_, table_, 0, 625, /*first_step=*/500);
+  PreparedBatch prepared;
+  ASSERT_TRUE(FillNext(&source, &prepared));
+  EXPECT_LE(data_.reads.size(), 4u * (100 / 20 + 2));
+  while (FillNext(&source, &prepared)) continue;
+  for (size_t i = 1; i < data_.reads.size(); ++i)
+    ASSERT_LT(data_.reads[i - 1].second, data_.reads[i].second);
+}
+
+TEST_F(LaneBatchesTest, AnotherNumberOfRanksResumesAnEpochWithItsGlobalBatch) {
+  SetFiles({500, 300}, 13);
+  const Epoch whole = TrainAll(3, 16);
+  spec_.set_global_batch(48);
+  spec_.mutable_config()->mutable_train()->set_batch_size(16);
+  for (const uint32_t ranks : {1u, 2u, 5u}) {
+    spec_.set_worker_num(ranks);
+    for (const uint64_t step : {0, 1, 7, 16}) {
+      std::vector<Batch> batches(whole.batches.size() - step);
+      for (context_.rank = 0; context_.rank < ranks; ++context_.rank) {
+        LaneBatches source(context_, table_, 0, whole.batches.size(), step);
+        PreparedBatch prepared;
+        for (Batch& batch : batches) {
+          ASSERT_TRUE(FillNext(&source, &prepared));
+          EXPECT_EQ(prepared.batch.chunk, whole.batches[0].chunk);
+          for (size_t i = 0; i < prepared.batch.n; ++i)
+            batch.Append(prepared.batch, i, prepared.batch.example_id[i]);
+        }
+        EXPECT_FALSE(FillNext(&source, &prepared));
+      }
+      for (size_t t = 0; t < batches.size(); ++t)
+        EXPECT_EQ(batches[t].example_id, whole.batches[step + t].example_id);
+    }
+  }
 }
 
 TEST_F(LaneBatchesTest, FillsMayRunLateAndInAnyOrder) {
@@ -362,7 +533,7 @@ TEST_F(LaneBatchesTest, FillsMayRunLateAndInAnyOrder) {
   }
 }
 
-TEST_F(LaneBatchesTest, ACancelledJobReadsNoMore) {
+TEST_F(LaneBatchesTest, CancelledJobReadsNoMore) {
   SetFiles({300}, 7);
   Train(1, 0, 16);
   LaneBatches source(context_, table_, 0, 10);

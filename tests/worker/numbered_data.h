@@ -1,4 +1,4 @@
-// Data without features and files, whose examples are identified by their labels.
+// Data without features or files. The label of an example identifies it.
 #pragma once
 
 #include <algorithm>

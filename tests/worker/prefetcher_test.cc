@@ -65,7 +65,7 @@ class PrefetcherTest : public ::testing::TestWithParam<uint32_t> {
   JobContext context_;
 };
 
-TEST_P(PrefetcherTest, BatchesComeInTheOrderOfTheSourceWithTheirUniqueKeys) {
+TEST_P(PrefetcherTest, KeepsTheOrderOfTheSourceAndFindsUniqueKeys) {
   NumberedSource source(200, absl::OkStatus());
   Prefetcher prefetcher(context_, &source);
   for (uint64_t i = 0; i < 200; ++i) {
@@ -83,7 +83,7 @@ TEST_P(PrefetcherTest, BatchesComeInTheOrderOfTheSourceWithTheirUniqueKeys) {
   if (GetParam() > 1) EXPECT_GT(source.most(), 1);
 }
 
-TEST_P(PrefetcherTest, AnErrorComesAfterAllBatchesBeforeIt) {
+TEST_P(PrefetcherTest, ErrorComesAfterAllBatchesBeforeIt) {
   NumberedSource source(7, absl::DataLossError("a hole"));
   Prefetcher prefetcher(context_, &source);
   for (int i = 0; i < 7; ++i) ASSERT_TRUE(prefetcher.queue()->Pop().ok()) << i;

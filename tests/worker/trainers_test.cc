@@ -72,6 +72,80 @@ TEST_F(TrainersTest, SyncPushesThenCommitsEveryGlobalStep) {
   EXPECT_TRUE(client_.pushes[2].sparse[0].keys->keys.empty());
 }
 
+class SyncCutsTest : public TrainersTest {
+ protected:
+  SyncCutsTest() {
+    context_.cuts = &cuts_;
+    stats_.BeginEpoch(0);
+  }
+  void Want(uint64_t number, uint64_t at_step) {
+    WorkerCheckpoint wanted;
+    wanted.set_number(number);
+    wanted.set_at_step(at_step);
+    cuts_.SetWanted(wanted);
+  }
+  WorkerCut Cut() const {
+    PollRequest report;
+    cuts_.AddTo(&report);
+    return report.cut();
+  }
+
+  WorkerCuts cuts_{"job", 0, 1, nullptr};
+};
+
+TEST_F(SyncCutsTest, Rank0AsksWithTheStepsCommitAndRecordsItsPartAfterIt) {
+  SyncTrainer trainer(context_);
+  Want(1, 12);  // the 12th global step is step 11
+  Train(&trainer, {3, 2, 4, 6}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.commits, ElementsAre(10, 11, 12, 13));
+  EXPECT_THAT(client_.checkpoints, ElementsAre(0, 1, 0, 0));
+  EXPECT_EQ(Cut().checkpoint(), 1u);
+  EXPECT_EQ(Cut().step(), 12u);
+  EXPECT_EQ(Cut().state().train().steps(), 2u);
+  EXPECT_EQ(Cut().state().train().examples(), 5u) << "the steps up to the cut and no other";
+  EXPECT_EQ(Cut().state().net_state(), "2 steps");
+}
+
+TEST_F(SyncCutsTest, CutAfterTheLastStepOfAnEpoch) {
+  SyncTrainer trainer(context_);
+  Want(1, 3);
+  Train(&trainer, {3, 2, 4});
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.checkpoints, ElementsAre(0, 0, 1));
+  EXPECT_EQ(Cut().step(), 3u);
+  EXPECT_EQ(Cut().state().train().examples(), 9u);
+  // The next epoch's first pull still names it.
+  Want(2, 0);
+  Train(&trainer, {1, 1}, /*first_step=*/3);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(Cut().checkpoint(), 2u);
+  EXPECT_EQ(Cut().step(), 4u);
+}
+
+TEST_F(SyncCutsTest, OtherRanksLearnOfTheCutFromThePservers) {
+  context_.rank = 1;
+  SyncTrainer trainer(context_);
+  Want(1, 0);
+  client_.cuts = {{21, 6}};
+  Train(&trainer, {3, 2, 4, 6}, /*first_step=*/20);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.checkpoints, ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(Cut().checkpoint(), 6u);
+  EXPECT_EQ(Cut().step(), 22u);
+  EXPECT_EQ(Cut().state().train().examples(), 5u);
+}
+
+TEST_F(SyncCutsTest, CutNamedByAnEpochsFirstPullIsNotRecorded) {
+  context_.rank = 1;
+  SyncTrainer trainer(context_);
+  client_.cuts = {{0, 5}};
+  client_.StartCommit(0, PullRequest(), 0);  // this rank missed the answer's name
+  Train(&trainer, {3}, /*first_step=*/1);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(Cut().checkpoint(), 0u);
+}
+
 TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
   for (const int depth : {1, 3}) {
     client_.pushes.clear();
@@ -87,7 +161,7 @@ TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
   }
 }
 
-TEST_F(TrainersTest, PullsOfTheNextBatchesAreUnderWayDuringAStep) {
+TEST_F(TrainersTest, PullsOfTheNextBatchesAreInFlightDuringAStep) {
   for (const size_t depth : {1, 2, 3}) {
     SCOPED_TRACE(depth);
     std::vector<size_t> under_way;
@@ -118,7 +192,7 @@ TEST_F(TrainersTest, EachBatchIsAnnouncedBeforeThePreviousStepRuns) {
   }
 }
 
-TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
+TEST_F(TrainersTest, OverflowedStepPushesAnEmptyFrame) {
   for (const bool sync : {true, false}) {
     client_.pushes.clear();
     trained_.clear();
@@ -144,7 +218,7 @@ TEST_F(TrainersTest, AStepThatOverflowsPushesAnEmptyFrame) {
   }
 }
 
-// A net whose dense gradient is ready before the step ends, and large enough to leave early.
+// A net whose dense gradient is ready before the step ends, and is large enough to be sent early.
 class EarlyNet : public OnesNet {
  public:
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
@@ -176,7 +250,7 @@ TEST_F(TrainersTest, AsyncPushesALargeLayerOnceAsSoonAsItIsReady) {
     EXPECT_EQ(client.pushes[i].dense[0].values, nullptr);
   }
 
-  // A gradient that is clipped as a whole is final only at the end.
+  // With clipping by global norm, a gradient is final only at the end of the step.
   spec_.mutable_config()->mutable_optimizers()->set_clip_global_norm(1);
   AsyncTrainer clipped(context_);
   Train(&clipped, {3});
@@ -244,6 +318,60 @@ TEST(WorkerStatsTest, LogsEveryLogEveryStepsAndHandsOverLossesOnce) {
   EXPECT_EQ(stats.EpochReport().steps(), 5u);
 }
 
+TEST(WorkerStatsTest, ResumedEpochContinuesFromItsCheckpoint) {
+  const auto bad = [](uint64_t count) {
+    BadLines lines;
+    lines.count = count;
+    lines.first = {"f:1: reason"};
+    return lines;
+  };
+  DataSummary one;
+  one.set_examples(1);
+  WorkerStats whole("job", 0, 100, nullptr);
+  whole.BeginEpoch(0);
+  whole.AddBadLines(bad(2), /*done_after=*/1);
+  whole.AddSummary(one, 1);
+  whole.AddBadLines(bad(4), 3);
+  whole.AddSummary(one, 3);
+  for (int i = 0; i < 2; ++i) whole.AddStep(10, 1.5, 10);
+  whole.AddTime(Stage::kCompute, {}, WorkerStats::Time() + std::chrono::seconds(3));
+  const TrainReport so_far = whole.ReportAfter(2);
+  EXPECT_EQ(so_far.bad_lines(), 2u) << "data read ahead will be read again";
+  EXPECT_EQ(so_far.summary().examples(), 1u);
+  EXPECT_EQ(whole.EpochReport().bad_lines(), 6u);
+  EXPECT_EQ(whole.EpochReport().summary().examples(), 2u);
+
+  WorkerStats resumed("job", 0, 100, nullptr);
+  resumed.BeginEpoch(0);
+  resumed.StartFrom(so_far, 2, /*steps_before=*/0);
+  EXPECT_EQ(resumed.bad_lines(), 2u);
+  EXPECT_EQ(resumed.Progress().step(), 2u);
+  EXPECT_EQ(resumed.Progress().examples(), 20u);
+  resumed.AddBadLines(bad(4), 3);
+  resumed.AddSummary(one, 3);
+  for (WorkerStats* stats : {&whole, &resumed}) {
+    stats->AddStep(10, 1.25, 10);
+    const TrainReport report = stats->EpochReport();
+    EXPECT_EQ(report.steps(), 3u);
+    EXPECT_EQ(report.examples(), 30u);
+    EXPECT_EQ(report.loss_sum(), 4.25);
+    EXPECT_EQ(report.weight_sum(), 30);
+    EXPECT_EQ(report.bad_lines(), 6u);
+    EXPECT_EQ(report.first_bad_lines_size(), 2);
+    EXPECT_EQ(report.summary().examples(), 2u);
+    EXPECT_DOUBLE_EQ(report.stages().compute(), 3);
+    EXPECT_EQ(stats->ReportAfter(3).ShortDebugString(), report.ShortDebugString());
+  }
+  EXPECT_EQ(resumed.Examples(), 10u) << "only what this process trained";
+
+  WorkerStats later("job", 0, 100, nullptr);
+  later.BeginEpoch(4);
+  EXPECT_FALSE(later.summarizes()) << "the first epoch is over";
+  later.StartFrom(TrainReport(), 2, /*steps_before=*/40);
+  EXPECT_EQ(later.Progress().step(), 42u);
+  EXPECT_FALSE(later.EpochReport().has_summary());
+}
+
 TEST(WorkerStatsTest, StagesAndStepsBecomeSpans) {
   TraceRecorder trace("job");
   WorkerStats stats("job", 0, 100, nullptr, &trace);
@@ -274,7 +402,7 @@ TEST(WorkerStatsTest, StagesAndStepsBecomeSpans) {
   EXPECT_EQ(batch.tracks(batch.track(3)), "training");
 }
 
-TEST(WorkerStatsTest, LossesOfALostReportGoWithTheNextOneWithinABound) {
+TEST(WorkerStatsTest, NextReportHasTheLossesOfALostOneWithinABound) {
   WorkerStats stats("job", 0, 2, nullptr);
   for (int i = 0; i < 4; ++i) stats.AddStep(1, 1, 1);
   const WorkerProgress lost = stats.TakeProgress();

@@ -42,13 +42,13 @@ class WorkerDeviceTest : public ::testing::Test {
   absl::StatusOr<WorkerDevice> Take(const char* request) {
     return TakeDevice(*ParseDeviceRequest(request), devices_);
   }
-  // The worker refuses with `code`, says why and offers the CPU.
+  // Expects an error with `code` that says why and offers the CPU.
   static void ExpectNotTaken(const absl::StatusOr<WorkerDevice>& taken, absl::StatusCode code,
                              const char* why) {
     EXPECT_EQ(taken.status().code(), code);
     EXPECT_THAT(Name(taken), AllOf(HasSubstr(why), HasSubstr("--device=cpu")));
   }
-  // "cpu", "cuda:0" or the error.
+  // Returns "cpu", "cuda:0" or the error.
   static std::string Name(const absl::StatusOr<WorkerDevice>& taken) {
     return taken.ok() ? NameOf(taken->device) : std::string(taken.status().message());
   }
@@ -77,7 +77,7 @@ TEST_F(WorkerDeviceTest, EachWorkerGetsTheNextFreeDevice) {
   EXPECT_EQ(Name(Take("cuda")), "cuda:1");  // its worker has ended
 }
 
-TEST_F(WorkerDeviceTest, ANamedDeviceIsTakenOrAnError) {
+TEST_F(WorkerDeviceTest, TakesANamedDeviceOrFails) {
   const auto second = Take("cuda:1");
   ASSERT_EQ(Name(second), "cuda:1");
   const auto again = Take("cuda:1");
@@ -89,7 +89,7 @@ TEST_F(WorkerDeviceTest, ANamedDeviceIsTakenOrAnError) {
 }
 
 // The same device has another ordinal in a process with another CUDA_VISIBLE_DEVICES.
-TEST_F(WorkerDeviceTest, ADeviceIsKnownByItsUuid) {
+TEST_F(WorkerDeviceTest, IdentifiesADeviceByItsUuid) {
   const auto first = Take("cuda:0");
   ASSERT_EQ(Name(first), "cuda:0");
   std::swap(there_[0].uuid, there_[1].uuid);
@@ -97,7 +97,7 @@ TEST_F(WorkerDeviceTest, ADeviceIsKnownByItsUuid) {
   EXPECT_THAT(Name(Take("cuda:1")), HasSubstr("another worker"));
 }
 
-TEST_F(WorkerDeviceTest, AnUnusableDeviceIsReleasedAndTheNextOneTaken) {
+TEST_F(WorkerDeviceTest, ReleasesAnUnusableDeviceAndTakesTheNextOne) {
   broken_ = 0;
   EXPECT_EQ(Name(Take("cuda")), "cuda:1");
   ExpectNotTaken(Take("cuda:0"), absl::StatusCode::kFailedPrecondition, "is broken");
@@ -120,7 +120,7 @@ TEST_F(WorkerDeviceTest, AutoTakesADeviceOrTheCpuAndSaysWhy) {
   EXPECT_THAT(Take("auto")->line, AllOf(StartsWith("computes on the CPU"), HasSubstr("no driver")));
 }
 
-TEST_F(WorkerDeviceTest, WithoutADriverTheErrorIsThatOfTheRuntime) {
+TEST_F(WorkerDeviceTest, ReturnsTheRuntimesErrorWithoutADriver) {
   listed_ = absl::FailedPreconditionError("no driver");
   ExpectNotTaken(Take("cuda"), absl::StatusCode::kFailedPrecondition, "no driver");
   ExpectNotTaken(Take("cuda:0"), absl::StatusCode::kFailedPrecondition, "no driver");
@@ -130,7 +130,7 @@ TEST_F(WorkerDeviceTest, WithoutADriverTheErrorIsThatOfTheRuntime) {
                  "--device=cuda: no driver");
 }
 
-TEST_F(WorkerDeviceTest, TheCpuAsksForNoDevice) {
+TEST_F(WorkerDeviceTest, CpuDoesNotListDevices) {
   listed_ = absl::InternalError("must not be asked");
   const auto cpu = Take("cpu");
   EXPECT_EQ(Name(cpu), "cpu");

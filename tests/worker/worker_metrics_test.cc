@@ -15,7 +15,7 @@ std::string Text(const WorkerMetrics& metrics) {
   return prometheus::TextSerializer().Serialize(metrics.registry()->Collect());
 }
 
-TEST(WorkerMetricsTest, ACudaDeviceHasMetrics) {
+TEST(WorkerMetricsTest, CudaDeviceHasMetrics) {
   ComputeDevice device;
   device.kind = ComputeDevice::kCuda;
   device.ordinal = 1;
@@ -62,7 +62,7 @@ TEST(WorkerMetricsTest, HotRowCountersAddUpOverJobsAndNeverFall) {
     EXPECT_THAT(text, HasSubstr(std::string("\nsluice_worker_hot_row_") + line));
 }
 
-TEST(WorkerMetricsTest, TheCpuHasNoDeviceMetrics) {
+TEST(WorkerMetricsTest, CpuHasNoDeviceMetrics) {
   EXPECT_THAT(Text(WorkerMetrics(ComputeDevice())), Not(HasSubstr("sluice_worker_device")));
 }
 

@@ -1,10 +1,10 @@
 // Loads the few functions of cuBLAS that the network calls when a CUDA device is first needed.
 //
-// cuBLAS is not linked. With cublasLt it has several hundred megabytes, which a machine without a
-// GPU does not need, and a program linked to it would not start there. The CUDA runtime itself is
-// linked statically and looks for the driver when it is called.
+// cuBLAS is not linked, because a program linked to it would not start on a machine without it.
+// With cublasLt it takes several hundred megabytes, which a machine without a GPU does not need.
+// The CUDA runtime itself is linked statically and looks for the driver when it is called.
 //
-// Thread safety: any thread.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <cublas_v2.h>

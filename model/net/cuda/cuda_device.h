@@ -1,10 +1,11 @@
 // Lists, opens and checks the CUDA devices that the runtime sees (CUDA_VISIBLE_DEVICES applies).
 //
-// All functions fail with UNIMPLEMENTED in a build without the toolkit, with FAILED_PRECONDITION
-// without a driver or with a driver that is too old, and with NOT_FOUND, naming the devices that
-// exist, when the device does not. Each message says what to do.
+// Errors of all functions; each message says what to do:
+// - UNIMPLEMENTED in a build without the toolkit;
+// - FAILED_PRECONDITION without a driver, or with a driver that is too old;
+// - NOT_FOUND when the device does not exist, naming the devices that do.
 //
-// Thread safety: any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +36,14 @@ std::string CudaVersionText(int version);
 bool BuiltWithCuda();
 // The error of a build without the toolkit: UNIMPLEMENTED, never OK.
 absl::Status NotBuiltWithCuda();
-// At least one device. Makes no context, so it holds no memory on any device.
+// Returns at least one device. Creates no context, so it holds no memory on any device.
 absl::StatusOr<std::vector<CudaDeviceInfo>> ListCudaDevices();
-// Makes the device current for this thread and makes its context.
+// Makes the device current for this thread and creates its context.
 absl::StatusOr<CudaDeviceInfo> OpenCudaDevice(int ordinal);
 // Checks that the device still answers this process. INTERNAL after some errors, such as an invalid
 // address or a hardware fault: every later call fails too, and only a new process helps.
 absl::Status CheckCudaDevice(int ordinal);
-// Loads cuBLAS, which is not linked. NOT_FOUND names what is missing.
+// Loads cuBLAS, which is not linked. NOT_FOUND names the missing library or function.
 absl::Status CheckCudaLibraries();
 
 }  // namespace sluice

@@ -2,7 +2,8 @@
 //
 // A block grows, or is released as a whole. Growing loses the contents and the address.
 //
-// Thread safety: one thread, with the block's device current; DeviceMemory::used on any thread.
+// Thread safety: one thread, with the block's device current. DeviceMemory::used is safe from any
+// thread.
 #pragma once
 
 #include <atomic>
@@ -42,13 +43,16 @@ class DeviceBlock {
   DeviceBlock& operator=(const DeviceBlock&) = delete;
 
   // RESOURCE_EXHAUSTED, naming both sizes, beyond the limit or when the device has no more memory;
-  // the block then holds nothing. REQUIRES: no work in flight uses the block.
+  // the block then holds nothing.
+  // REQUIRES: no work in flight uses the block.
   absl::Status Reserve(size_t bytes);
-  // Frees the memory. REQUIRES: no work in flight uses the block.
+  // Frees the memory.
+  // REQUIRES: no work in flight uses the block.
   void Release();
   char* data() const { return data_; }
   size_t capacity() const { return capacity_; }
-  // Exchanges memory and contents. REQUIRES: both blocks are of the same DeviceMemory.
+  // Exchanges memory and contents.
+  // REQUIRES: both blocks are of the same DeviceMemory.
   void Swap(DeviceBlock* other) {
     std::swap(data_, other->data_);
     std::swap(capacity_, other->capacity_);

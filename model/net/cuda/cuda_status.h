@@ -1,6 +1,6 @@
 // Converts a CUDA error to an absl::Status that names the call.
 //
-// Thread safety: any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <driver_types.h>

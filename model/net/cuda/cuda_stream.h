@@ -65,7 +65,8 @@ struct Span {
     status.Update(end.Create(/*timing=*/true));
     return status;
   }
-  // The duration. REQUIRES: the stream has reached `end`.
+  // The duration.
+  // REQUIRES: the stream has reached `end`.
   absl::StatusOr<double> Seconds() const {
     float milliseconds = 0;
     SLUICE_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));

@@ -8,7 +8,7 @@
 // Memory: blocks count as the network's. There are two upload stages, each as large as its largest
 // upload, on the device and in pinned memory.
 //
-// Thread safety: one thread, the network's.
+// Thread safety: one thread. It is the network's thread.
 #pragma once
 
 #include <array>

@@ -2,7 +2,7 @@
 //
 // Conversion rounds to nearest even. A value too large for fp16 becomes infinite; NaN stays NaN.
 //
-// Thread safety: plain data, pure functions.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include <cstdint>

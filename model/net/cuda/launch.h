@@ -1,7 +1,6 @@
 // Launches kernels whose threads loop over items.
 //
-// The launch is a function, so that tests can run the same kernels on an emulated device
-// (tests/model/wide_deep/cuda/emulated_device.h).
+// The launch is a function, so that tests can run the same kernels on an emulated device.
 #pragma once
 
 #include <cstdint>

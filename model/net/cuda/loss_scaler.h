@@ -9,6 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
 
 namespace sluice {
 
@@ -21,6 +24,11 @@ class LossScaler {
   uint64_t skipped() const { return skipped_; }
   // True after two overflows at the lowest scale: the values themselves are too large.
   bool hopeless() const { return hopeless_; }
+
+  // For a checkpoint: the scale and the counts, as text.
+  std::string Save() const;
+  // Restores the result of Save. INVALID_ARGUMENT, without any change, when the text is not one.
+  absl::Status Restore(const std::string& saved);
 
   // Adjusts the scale after a step at scale().
   void Update(bool overflowed) {

@@ -1,8 +1,8 @@
-// Pinned host memory for callers, who pull values into it and push gradients out of it.
+// Pinned host memory, into which callers pull values and from which they push gradients.
 //
 // It may outlive the network.
 //
-// Thread safety: any thread.
+// Thread safety: safe from any thread.
 #pragma once
 
 #include <cstddef>

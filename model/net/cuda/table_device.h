@@ -35,8 +35,9 @@ class TableBlock {
   virtual ~TableBlock() = default;
   virtual char* data() const = 0;
   virtual size_t capacity() const = 0;
-  // Reserves at least `bytes`; the address may change. With `keep` the contents stay, also when it
-  // fails, except with DATA_LOSS: then they are lost. RESOURCE_EXHAUSTED names wanted and limit.
+  // Reserves at least `bytes`; the address may change. With `keep` the contents stay even when the
+  // call fails, unless it returns DATA_LOSS. RESOURCE_EXHAUSTED names the wanted size and the
+  // limit.
   virtual absl::Status Reserve(size_t bytes, bool keep) = 0;
 };
 
@@ -45,7 +46,8 @@ class TableDevice {
   virtual ~TableDevice() = default;
   // `what` is a name for messages, such as "Geo's local rows". The device outlives the block.
   virtual std::unique_ptr<TableBlock> NewBlock(const char* what) = 0;
-  // Bytes that blocks may still take, by the limit and by the device's free memory.
+  // Returns the bytes that blocks may still take: the smaller of the room below the limit and the
+  // device's free memory.
   virtual size_t BytesLeft() const = 0;
   // Lets `fill` write `bytes` of host memory and copies them to the device. `launch` then launches
   // the kernels that read them, at the device address that it gets, aligned to kAlignment.

@@ -6,7 +6,7 @@
 // contraction, results equal the CPU's to the bit, except that the global norm has its own order of
 // summation.
 //
-// Thread safety: pure functions, each on its own elements.
+// Thread safety: free functions, safe from any thread. Each works on its own elements.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // The arguments are those of table_kernels.h. Each function returns at once; cudaGetLastError
 // reports a failed launch.
 //
-// Thread safety: any thread.
+// Thread safety: free functions, safe from any thread.
 #pragma once
 
 #include "model/net/cuda/kernel_namespace.h"

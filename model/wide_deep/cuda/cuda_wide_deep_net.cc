@@ -107,8 +107,7 @@ absl::Status CudaWideDeepNet::Prepare() {
                                              &device_memory_));
   inputs_ =
       std::make_unique<StepInputs>(shape_, program_->plan(), options_.threads, input_device_.get());
-  if (precision_ == MatmulPrecision::kFp16)
-    loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
+  PublishScale();
   const size_t keys = shape_.row_dim() > 0 ? options_.max_batch * shape_.slots.size() : 0;
   const StepShape largest = Pad(options_.max_batch, keys, keys / kRowsOfKeys);
   SLUICE_RETURN_IF_ERROR(inputs_->Reserve(largest));
@@ -305,12 +304,28 @@ absl::Status CudaWideDeepNet::TakeEarly(const OutputLayout& out, NetGradients* g
   return absl::OkStatus();
 }
 
+void CudaWideDeepNet::PublishScale() {
+  if (precision_ != MatmulPrecision::kFp16) return;
+  skipped_.store(scaler_.skipped(), std::memory_order_relaxed);
+  loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
+}
+
+std::string CudaWideDeepNet::SaveState() const {
+  return precision_ == MatmulPrecision::kFp16 ? scaler_.Save() : "";
+}
+
+absl::Status CudaWideDeepNet::RestoreState(const std::string& state) {
+  if (precision_ != MatmulPrecision::kFp16) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(scaler_.Restore(state));
+  PublishScale();
+  return absl::OkStatus();
+}
+
 absl::Status CudaWideDeepNet::CheckOverflow(const StepResult& result, NetGradients* gradients) {
   if (precision_ != MatmulPrecision::kFp16) return absl::OkStatus();
   gradients->skipped = result.overflow != 0;
   scaler_.Update(gradients->skipped);
-  skipped_.store(scaler_.skipped(), std::memory_order_relaxed);
-  loss_scale_.store(scaler_.scale(), std::memory_order_relaxed);
+  PublishScale();
   if (!scaler_.hopeless()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("fp16: steps overflow at loss scale ", scaler_.scale(),

@@ -64,6 +64,8 @@ class CudaWideDeepNet : public DenseNet {
       const std::vector<const TableLayout*>& dense, const TableLayout* sparse,
       double clip_global_norm) override;
   std::shared_ptr<HostMemory> host_memory() override { return host_memory_; }
+  std::string SaveState() const override;
+  absl::Status RestoreState(const std::string& state) override;
   DeviceStats device_stats() const override;
   std::string Describe() const override;
 
@@ -101,6 +103,8 @@ class CudaWideDeepNet : public DenseNet {
   // Waits for the step and adds its time to busy_seconds_: train_span_, and the sort unless it ran
   // ahead.
   absl::Status Synchronize(bool training);
+  // Puts the scaler's figures where device_stats finds them.
+  void PublishScale();
   // Updates the loss scale from the downloaded result, and sets gradients->skipped if the step
   // overflowed.
   absl::Status CheckOverflow(const StepResult& result, NetGradients* gradients);

@@ -18,7 +18,7 @@ TEST(DropoutTest, ApplyAgreesWithKeep) {
   }
 }
 
-TEST(DropoutTest, DropsTheAskedFraction) {
+TEST(DropoutTest, DropsTheRequestedFraction) {
   const Dropout dropout(0.25f, 9, 1);
   int dropped = 0;
   for (uint64_t id = 0; id < 1000; ++id) {
@@ -45,7 +45,7 @@ TEST(DropoutTest, MaskDependsOnEveryArgument) {
   EXPECT_NEAR(agreement(d, 3, 0, d, 3, 1), 0.5, 0.05);
 }
 
-TEST(DropoutTest, RateZeroIsOff) {
+TEST(DropoutTest, RateZeroDropsNothing) {
   EXPECT_FALSE(Dropout(0.0f, 9, 1).active());
   EXPECT_FALSE(Dropout().active());
 }

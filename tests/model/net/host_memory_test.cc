@@ -1,4 +1,4 @@
-// Arrays in a network's host memory.
+// Checks arrays in a network's host memory.
 #include "model/net/host_memory.h"
 
 #include <set>
@@ -29,7 +29,7 @@ class CountedMemory : public HostMemory {
   size_t left_;
 };
 
-TEST(HostArrayTest, GrowsInTheMemoryItIsGivenAndGivesItBack) {
+TEST(HostArrayTest, GrowsInItsMemoryAndReturnsIt) {
   auto memory = std::make_shared<CountedMemory>(2);
   HostArray array;
   array.Resize(0, memory);
@@ -51,7 +51,7 @@ TEST(HostArrayTest, GrowsInTheMemoryItIsGivenAndGivesItBack) {
   EXPECT_EQ(array.size(), 0u);
 }
 
-TEST(HostArrayTest, IsInTheProcessesMemoryWhereThereIsNoOther) {
+TEST(HostArrayTest, FallsBackToTheMemoryOfTheProcess) {
   auto memory = std::make_shared<CountedMemory>(1);
   HostArray array;
   array.Resize(5, nullptr);
@@ -63,7 +63,7 @@ TEST(HostArrayTest, IsInTheProcessesMemoryWhereThereIsNoOther) {
   array.data()[499] = 1;
 }
 
-TEST(HostArrayTest, OutlivesWhoMadeTheMemory) {
+TEST(HostArrayTest, OutlivesTheMakerOfItsMemory) {
   HostArray array;
   array.Resize(5, std::make_shared<CountedMemory>(1));
   array.data()[4] = 1;

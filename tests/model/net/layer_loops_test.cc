@@ -1,4 +1,4 @@
-// Every version of the loops computes the same bits, and what their header says.
+// Checks that every version of the loops computes the same bits and the formulas of their header.
 #include "model/net/layer_loops.h"
 
 #include <cmath>
@@ -54,7 +54,7 @@ class LayerLoopsTest : public ::testing::TestWithParam<size_t> {
   std::vector<float> a_, b_;
 };
 
-TEST_P(LayerLoopsTest, BestHasTheBitsOfPortable) {
+TEST_P(LayerLoopsTest, BestGivesTheSameBitsAsPortable) {
   const Results portable = Compute(internal::kPortableLayerLoops), best = Compute(BestLayerLoops());
   EXPECT_EQ(portable.relu, best.relu);
   EXPECT_EQ(portable.mask, best.mask);
@@ -65,7 +65,7 @@ TEST_P(LayerLoopsTest, BestHasTheBitsOfPortable) {
   EXPECT_EQ(std::memcmp(&portable.dot, &best.dot, sizeof(float)), 0);
 }
 
-TEST_P(LayerLoopsTest, PortableComputesWhatTheHeaderSays) {
+TEST_P(LayerLoopsTest, PortableComputesTheFormulasOfTheHeader) {
   const Results r = Compute(internal::kPortableLayerLoops);
   double dot = 0;
   for (size_t i = 0; i < n_; ++i) {
@@ -96,7 +96,7 @@ TEST(LayerLoopsTest, NanStaysNan) {
   }
 }
 
-TEST(LayerLoopsTest, HalvesAreRoundedToEven) {
+TEST(LayerLoopsTest, RoundsHalvesToEven) {
   const float values[] = {1.0f, 1.0f + 0x1p-8f, 1.0f + 0x3p-8f, -1.0f - 0x1p-8f,
                           std::numeric_limits<float>::infinity()};
   const uint16_t expected[] = {0x3F80, 0x3F80, 0x3F82, 0xBF80, 0x7F80};

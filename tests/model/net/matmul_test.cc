@@ -23,7 +23,7 @@ uint16_t ToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-// Against plain loops in double; B plain and packed, C set and added to.
+// Compares with plain loops in double, with B plain and packed, and C set and added to.
 void ExpectOneProduct(const Matmul::Shape& s) {
   auto matmul = Matmul::Create(s, 1);
   ASSERT_TRUE(matmul.ok()) << matmul.status();
@@ -85,7 +85,7 @@ TEST(MatmulTest, AgreesWithPlainLoops) {
   }
 }
 
-TEST(MatmulTest, LanesRunAtOnce) {
+TEST(MatmulTest, LanesRunConcurrently) {
   const Matmul::Shape s = MakeShape(64, 40, 50);
   auto matmul = Matmul::Create(s, 4);
   ASSERT_TRUE(matmul.ok());
@@ -101,7 +101,7 @@ TEST(MatmulTest, LanesRunAtOnce) {
   for (int lane = 1; lane < 4; ++lane) EXPECT_EQ(c[lane], c[0]);
 }
 
-TEST(MatmulTest, RefusesAnImpossibleShapeWithItsNumbers) {
+TEST(MatmulTest, ErrorOfAnImpossibleShapeNamesItsSizes) {
   auto matmul = Matmul::Create(MakeShape(-3, 4, 5), 1);
   EXPECT_NE(std::string(matmul.status().message()).find("[-3, 4]"), std::string::npos)
       << matmul.status();

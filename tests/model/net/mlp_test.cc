@@ -1,4 +1,5 @@
-// The MLP against plain loops in double: its values, and its gradients by central differences.
+// Checks the MLP's values against plain loops in double, and its gradients against their central
+// differences.
 #include "model/net/mlp.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ class MlpCase {
     for (size_t i = 0; i < rows; ++i) ids_.push_back(1000 + 7 * i);
   }
 
-  // What the class under test makes of it.
+  // The results of the class under test.
   struct Result {
     std::vector<float> output, input_gradient;
     std::vector<std::vector<float>> dense;
@@ -143,8 +144,9 @@ class MlpCase {
   double by_ = 0;
 };
 
-// Odd widths, one unit, more inputs than a block of weight gradients; rows around a tile.
-TEST(MlpTest, GradientsAreTheSlopesOfPlainLoops) {
+// Covers odd widths, one unit, more inputs than a block of weight gradients, and rows around a
+// tile.
+TEST(MlpTest, GradientsAgreeWithCentralDifferencesOfPlainLoops) {
   for (const size_t rows : {1, 63, 64, 65, 130}) {
     SCOPED_TRACE(testing::Message() << rows << " rows");
     for (const auto& widths :
@@ -157,7 +159,7 @@ TEST(MlpTest, GradientsAreTheSlopesOfPlainLoops) {
   wide.Expect(wide.Run(true, 1));
 }
 
-TEST(MlpTest, DroppedUnitsTakeNoPart) {
+TEST(MlpTest, DroppedUnitsHaveNoEffect) {
   for (const size_t rows : {5, 70}) {
     for (const float rate : {0.1f, 0.5f}) {
       MlpCase mlp({4, 9, 6, 1}, rows, rate);
@@ -171,7 +173,7 @@ TEST(MlpTest, PiecesAndTheirScaleGiveTheSameSum) {
   mlp.Expect(mlp.Run(true, 1, {{0, 1}, {1, 64}, {64, 130}}, 0.125), 0.125);
 }
 
-TEST(MlpTest, WithoutInputGradientTheOthersAreTheSameBits) {
+TEST(MlpTest, OtherGradientsHaveTheSameBitsWithoutTheInputGradient) {
   const MlpCase mlp({6, 10, 4, 1}, 100, 0.3f);
   const auto with = mlp.Run(true, 1), without = mlp.Run(false, 1), threads = mlp.Run(true, 3);
   EXPECT_EQ(with.dense, without.dense);

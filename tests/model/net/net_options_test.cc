@@ -13,7 +13,7 @@ TEST(NetOptionsTest, DevicesHaveNames) {
   EXPECT_EQ(NameOf(device), "cuda:7");
 }
 
-TEST(NetOptionsTest, PrecisionsAndTheirNames) {
+TEST(NetOptionsTest, PrecisionsHaveNames) {
   for (const char* name : {"job", "f32", "tf32", "bf16", "fp16"}) {
     const auto precision = ParseMatmulPrecision(name);
     ASSERT_TRUE(precision.ok()) << precision.status();

@@ -1,4 +1,4 @@
-// Weight gradients against plain loops in double.
+// Checks weight gradients against plain loops in double.
 #include "model/net/weight_gradients.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Operands {
     std::uniform_real_distribution<float> uniform(-1, 1);
     for (size_t i = 0; i < n; ++i) values[i] = uniform(*random);
   }
-  // Keeps the values that bf16 has.
+  // Rounds to values that bf16 can hold.
   void Round() {
     BestLayerLoops().to_bf16(values.data(), half.data(), values.size());
     for (size_t i = 0; i < values.size(); ++i) {
@@ -48,11 +48,11 @@ std::vector<std::vector<float>> Compute(WeightGradients* gradients,
     layers.push_back({levels[2 * l].data(bf16), levels[2 * l + 1].data(bf16), out[l].data()});
   std::vector<std::atomic<int>> done(layers.size());
   EXPECT_TRUE(gradients->Run(rows, pieces, scale, layers, [&](size_t l) { ++done[l]; }).ok());
-  for (const auto& times : done) EXPECT_EQ(times, 1) << "each layer is told once";
+  for (const auto& times : done) EXPECT_EQ(times, 1) << "each layer is reported once";
   return out;
 }
 
-// By layer its activations [rows][in], then its gradients [rows][out].
+// For each layer its activations [rows][in], then its gradients [rows][out].
 std::vector<Operands> MakeLevels(const std::vector<size_t>& widths, bool bf16, size_t rows) {
   std::mt19937_64 random(rows);
   std::vector<Operands> levels;
@@ -90,7 +90,7 @@ void ExpectSums(const std::vector<size_t>& widths, bool bf16, size_t rows,
   }
 }
 
-// A block has 144 inputs, a product 256 rows.
+// A block has 144 inputs, and a product has 256 rows.
 TEST(WeightGradientsTest, AgreeWithPlainLoops) {
   for (const bool bf16 : {false, true}) {
     for (const size_t rows : {1, 7, 64, 255, 257, 600}) {
@@ -108,7 +108,7 @@ TEST(WeightGradientsTest, PiecesAreSummedAndScaled) {
   }
 }
 
-TEST(WeightGradientsTest, AreTheSameBitsOnAnyNumberOfThreadsAndInEveryStep) {
+TEST(WeightGradientsTest, SameBitsWithAnyNumberOfThreadsAndInEveryStep) {
   OneThreadGuard guard;
   const std::vector<size_t> widths = {310, 20, 8};
   const std::vector<RowPiece> pieces = {{0, 100}, {100, 300}};

@@ -1,4 +1,5 @@
-// cuBLAS is found with all functions that are called, or its absence is named. Needs no GPU.
+// Checks that cuBLAS loads with all functions that are called, or that the error names what is
+// missing. Needs no GPU.
 #include "model/net/cuda/cublas_library.h"
 
 #include "gmock/gmock.h"
@@ -8,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(CublasLibraryTest, IsLoadedWithAllFunctionsOrNamedAsMissing) {
+TEST(CublasLibraryTest, LoadsAllFunctionsOrNamesTheMissingLibrary) {
   const auto cublas = CublasLibrary::Get();
   if (!cublas.ok()) {
     EXPECT_EQ(cublas.status().code(), absl::StatusCode::kNotFound);

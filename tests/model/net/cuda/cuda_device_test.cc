@@ -1,4 +1,5 @@
-// What a machine without toolkit, driver or device is told, and what one with them shows.
+// Checks the errors on a machine without toolkit, driver or device, and the devices of a machine
+// with them.
 #include "model/net/cuda/cuda_device.h"
 
 #include "gmock/gmock.h"
@@ -24,10 +25,10 @@ TEST(CudaDeviceTest, DescribesItselfInALine) {
             "cuda:1: NVIDIA H100, capability 9.0, driver for CUDA 13.0, runtime 12.8, 80.0 GiB");
 }
 
-// Listing and opening fail alike and say what to do.
+// Listing and opening fail with the same error, which says what to do.
 TEST(CudaDeviceTest, WithoutADeviceEveryErrorNamesTheCauseAndTheFix) {
   const absl::Status listed = ListCudaDevices().status();
-  if (listed.ok()) return;  // what follows is of other machines; a skip would say "no GPU"
+  if (listed.ok()) return;  // the rest needs a machine without a device; a skip would say "no GPU"
   const std::string message(listed.message());
   if (BuiltWithCuda()) {
     EXPECT_THAT(listed.code(),
@@ -38,18 +39,18 @@ TEST(CudaDeviceTest, WithoutADeviceEveryErrorNamesTheCauseAndTheFix) {
     EXPECT_EQ(listed.code(), absl::StatusCode::kUnimplemented);
     EXPECT_THAT(message, HasSubstr("built without CUDA"));
   }
-  // That the CPU computes too is for the caller to say, who knows whether it does already.
+  // Only the caller knows whether the CPU is an alternative, so the message must not offer it.
   EXPECT_THAT(message, Not(HasSubstr("CPU")));
   EXPECT_EQ(OpenCudaDevice(0).status(), listed);
 }
 
-TEST(CudaDeviceTest, OpensTheFirstAndRefusesOneThatIsNotThere) {
+TEST(CudaDeviceTest, OpensTheFirstDeviceAndRefusesAMissingOne) {
   SLUICE_NEEDS_GPU();
   const auto devices = ListCudaDevices();
   const auto device = OpenCudaDevice(0);
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_GT(device->free_bytes, 0u);
-  // As nvidia-smi -L prints it: what workers know a device by.
+  // The UUID is as nvidia-smi -L prints it; workers identify a device by it.
   EXPECT_THAT(device->uuid, MatchesRegex("GPU-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+"));
   EXPECT_EQ(device->uuid.size(), 40u);
   EXPECT_TRUE(CheckCudaLibraries().ok()) << CheckCudaLibraries();

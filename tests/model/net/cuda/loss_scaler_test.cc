@@ -33,7 +33,7 @@ TEST(LossScalerTest, HalvesAfterTwoOverflowsWithoutAGoodStepBetween) {
   EXPECT_EQ(scaler.skipped(), 4u);
 }
 
-TEST(LossScalerTest, AnOverflowStartsTheCountOfGoodStepsAnew) {
+TEST(LossScalerTest, OverflowRestartsTheCountOfGoodSteps) {
   LossScaler scaler;
   Good(&scaler, 999);
   scaler.Update(true);
@@ -55,6 +55,45 @@ TEST(LossScalerTest, StaysWithinItsBoundsAndGivesUpAtTheLowest) {
   LossScaler rising;
   Good(&rising, 1000 * 40);
   EXPECT_EQ(rising.scale(), LossScaler::kHighest);
+}
+
+TEST(LossScalerTest, GoesOnFromItsSavedState) {
+  LossScaler whole;
+  Good(&whole, 1500);
+  for (int i = 0; i < 3; ++i) whole.Update(true);
+  LossScaler resumed;
+  ASSERT_TRUE(resumed.Restore(whole.Save()).ok());
+  const auto expect_equal = [&] {
+    EXPECT_EQ(resumed.scale(), whole.scale());
+    EXPECT_EQ(resumed.skipped(), whole.skipped());
+    EXPECT_EQ(resumed.Save(), whole.Save());
+  };
+  expect_equal();
+  whole.Update(true);  // the fourth overflow in a row: the scale halves in both
+  resumed.Update(true);
+  EXPECT_EQ(whole.scale(), 64);
+  expect_equal();
+  Good(&whole, 999);
+  ASSERT_TRUE(resumed.Restore(whole.Save()).ok());
+  Good(&whole, 1);
+  Good(&resumed, 1);
+  EXPECT_EQ(whole.scale(), 128) << "the count of good steps goes on";
+  expect_equal();
+}
+
+TEST(LossScalerTest, RefusesMalformedStatesWithoutAnyChange) {
+  LossScaler scaler;
+  scaler.Update(true);
+  const std::string before = scaler.Save();
+  for (const char* bad : {"", "loss_scale", "loss_scale 128 0 0", "loss_scale 100 0 0 0",
+                          "loss_scale 0 0 0 0", "loss_scale 33554432 0 0 0",
+                          "loss_scale 128 1000 0 0", "loss_scale 128 0 2 0", "loss_scale -1 0 0 0",
+                          "loss_scale 128 0 0 x", "loss_scale 128 0 0 0 0", "scale 128 0 0 0"}) {
+    EXPECT_EQ(scaler.Restore(bad).code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_EQ(scaler.Save(), before);
+  }
+  LossScaler highest;
+  EXPECT_TRUE(highest.Restore("loss_scale 16777216 999 1 5").ok());
 }
 
 }  // namespace

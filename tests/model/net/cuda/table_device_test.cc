@@ -1,5 +1,5 @@
-// CudaTableDevice on a simulated device: blocks that grow beside the old one, through the host, or
-// not at all, with kernels on their way.
+// Checks CudaTableDevice on a simulated device while kernels are in flight. Blocks grow beside the
+// old one, through the host, or not at all.
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -32,7 +32,7 @@ class TableDeviceTest : public ::testing::Test {
     block_ = device_->NewBlock("numbers");
     ASSERT_TRUE(block_->Reserve(kBytes, false).ok());
   }
-  // A value a float, brought by a kernel that is on its way when this returns.
+  // Writes one value to each float with a kernel that is still in flight on return.
   void Write(float first) {
     std::vector<float> values(kFloats);
     for (size_t i = 0; i < kFloats; ++i) values[i] = first + i;
@@ -62,7 +62,7 @@ class TableDeviceTest : public ::testing::Test {
   std::unique_ptr<TableBlock> block_;
 };
 
-TEST_F(TableDeviceTest, ABlockGrowsBesideTheOldOneBehindItsKernels) {
+TEST_F(TableDeviceTest, BlockGrowsBesideTheOldOneAfterItsKernels) {
   Make(20 * kBytes);
   for (size_t times = 2; times < 6; ++times) {
     Write(times);
@@ -71,7 +71,7 @@ TEST_F(TableDeviceTest, ABlockGrowsBesideTheOldOneBehindItsKernels) {
   }
 }
 
-TEST_F(TableDeviceTest, ABlockThatKeepsNothingGrowsBehindItsKernels) {
+TEST_F(TableDeviceTest, BlockWithoutKeepGrowsAfterItsKernels) {
   Make(20 * kBytes);
   for (size_t times = 2; times < 6; ++times) {
     Write(times);
@@ -81,8 +81,9 @@ TEST_F(TableDeviceTest, ABlockThatKeepsNothingGrowsBehindItsKernels) {
   ExpectContents(7);
 }
 
-// The block and one stage are held: 3 more do not fit beside the block's 1, but in its place.
-TEST_F(TableDeviceTest, ABlockGrowsThroughTheHostWhereBothDoNotFit) {
+// The block and one stage are held. A block of 3 does not fit beside the old block of 1, but fits
+// in its place.
+TEST_F(TableDeviceTest, BlockGrowsThroughTheHostWhenBothDoNotFit) {
   Make(4 * kBytes);
   Write(3);
   ASSERT_TRUE(block_->Reserve(3 * kBytes, /*keep=*/true).ok());
@@ -94,15 +95,15 @@ TEST_F(TableDeviceTest, ABlockGrowsThroughTheHostWhereBothDoNotFit) {
   ExpectContents(3);
 }
 
-// The bound has room, the device has not: nothing is lost.
-TEST_F(TableDeviceTest, ABlockThatCannotGrowThroughTheHostIsThereAgain) {
+// The limit has room but the device has none, and nothing is lost.
+TEST_F(TableDeviceTest, FailedGrowthThroughTheHostRestoresTheBlock) {
   Make(4 * kBytes);
   Write(3);
   size_t there = 0, total = 0;
   ASSERT_EQ(cudaMemGetInfo(&there, &total), cudaSuccess);
   void* others = nullptr;
   ASSERT_EQ(cudaMalloc(&others, there - kBytes / 2), cudaSuccess);
-  EXPECT_EQ(device_->BytesLeft(), kBytes / 2) << "less than the bound leaves";
+  EXPECT_EQ(device_->BytesLeft(), kBytes / 2) << "less than the limit leaves";
   const absl::Status status = block_->Reserve(3 * kBytes, /*keep=*/true);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_EQ(block_->capacity(), kBytes);
@@ -114,7 +115,7 @@ TEST_F(TableDeviceTest, ABlockThatCannotGrowThroughTheHostIsThereAgain) {
 }
 
 // Two stages take turns; each is filled again only when its kernels have ended.
-TEST_F(TableDeviceTest, StagesAreUsedAgainWhenTheirKernelsHaveEnded) {
+TEST_F(TableDeviceTest, StagesAreReusedAfterTheirKernelsHaveEnded) {
   Make(20 * kBytes);
   std::vector<std::unique_ptr<TableBlock>> blocks;
   for (int i = 0; i < 6; ++i) {

@@ -1,0 +1,87 @@
+#include "worker/worker_cut.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+class WorkerCutsTest : public ::testing::Test {
+ protected:
+  void Want(uint64_t number, uint64_t at_step) {
+    WorkerCheckpoint wanted;
+    wanted.set_number(number);
+    wanted.set_at_step(at_step);
+    cuts_.SetWanted(wanted);
+  }
+  static WorkerState Trained(uint64_t examples) {
+    WorkerState state;
+    state.mutable_train()->set_examples(examples);
+    state.set_net_state("net");
+    return state;
+  }
+
+  int reports_ = 0;
+  WorkerCuts cuts_{"job-1", 2, 9, [this] { ++reports_; }};
+};
+
+TEST_F(WorkerCutsTest, FirstCommitAtOrAfterItsStepNamesACheckpointOnce) {
+  EXPECT_EQ(cuts_.ForCommit(1), 0u);
+  Want(1, 3);
+  EXPECT_EQ(cuts_.ForCommit(2), 0u);
+  EXPECT_EQ(cuts_.ForCommit(3), 1u);
+  EXPECT_EQ(cuts_.ForCommit(4), 0u);
+  Want(1, 3);
+  EXPECT_EQ(cuts_.ForCommit(5), 0u) << "the same wish again";
+  Want(2, 0);
+  EXPECT_EQ(cuts_.ForCommit(6), 2u) << "as soon as possible";
+  Want(1, 0);
+  EXPECT_EQ(cuts_.ForCommit(7), 0u) << "an older one";
+}
+
+TEST_F(WorkerCutsTest, DoesNotNameACheckpointThatIsNoLongerWanted) {
+  Want(1, 3);
+  cuts_.SetWanted(WorkerCheckpoint());
+  EXPECT_EQ(cuts_.ForCommit(3), 0u);
+  Want(2, 3);
+  EXPECT_EQ(cuts_.ForCommit(9), 2u) << "its step has passed";
+}
+
+TEST_F(WorkerCutsTest, EveryReportHasTheNewestPart) {
+  PollRequest report;
+  cuts_.AddTo(&report);
+  EXPECT_FALSE(report.has_cut());
+  EXPECT_FALSE(cuts_.IsNew(0));
+  EXPECT_TRUE(cuts_.IsNew(1));
+  cuts_.Record(1, 40, Trained(400));
+  EXPECT_EQ(reports_, 1);
+  for (int i = 0; i < 2; ++i) {
+    report.Clear();
+    cuts_.AddTo(&report);
+    EXPECT_EQ(report.cut().job_id(), "job-1");
+    EXPECT_EQ(report.cut().rank(), 2u);
+    EXPECT_EQ(report.cut().incarnation(), 9u);
+    EXPECT_EQ(report.cut().checkpoint(), 1u);
+    EXPECT_EQ(report.cut().step(), 40u);
+    EXPECT_EQ(report.cut().state().train().examples(), 400u);
+    EXPECT_EQ(report.cut().state().net_state(), "net");
+  }
+  EXPECT_FALSE(cuts_.IsNew(1));
+  cuts_.Record(1, 41, Trained(410));
+  cuts_.AddTo(&report);
+  EXPECT_EQ(report.cut().step(), 40u) << "a cut is recorded once";
+  EXPECT_EQ(reports_, 1);
+  cuts_.Record(3, 60, Trained(600));
+  cuts_.AddTo(&report);
+  EXPECT_EQ(report.cut().checkpoint(), 3u);
+  EXPECT_EQ(report.cut().step(), 60u);
+  EXPECT_EQ(reports_, 2);
+}
+
+TEST_F(WorkerCutsTest, ReportSoonMayBeNull) {
+  WorkerCuts quiet("job-1", 0, 1, nullptr);
+  quiet.Record(1, 1, WorkerState());
+  EXPECT_FALSE(quiet.IsNew(1));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,52 @@
+// The checkpoint that a rank is asked for, and this rank's part of the newest one.
+//
+// The scheduler's wish comes with any answer to a report (WorkerAssignment.checkpoint). Sync: rank
+// 0 names it in the commit of a step, every rank learns from the pservers that the cut was made,
+// and records its part between that step and the next one. The newest part goes with every report,
+// so a report that is lost costs nothing.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "common/base/mutex.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+class WorkerCuts {
+ public:
+  // Calls `report_soon` when there is something new to report; may be null.
+  WorkerCuts(std::string job_id, uint32_t rank, uint64_t incarnation,
+             std::function<void()> report_soon);
+
+  // What the scheduler wants now; number 0: nothing.
+  void SetWanted(const WorkerCheckpoint& wanted);
+  // Sync, rank 0: the number to name in the commit of global step `step` (from 1); 0: none. Each
+  // number is given once, and none after a later one.
+  uint64_t ForCommit(uint64_t step);
+  // Whether this rank has no part of checkpoint `number` yet, nor of a later one. False for 0.
+  bool IsNew(uint64_t number) const;
+  // Records this rank's part of checkpoint `number`. `step`: sync: global steps done. No effect
+  // unless IsNew(number).
+  void Record(uint64_t number, uint64_t step, WorkerState state);
+  // Adds the newest part to a report.
+  void AddTo(PollRequest* report) const;
+
+ private:
+  const std::string job_id_;
+  const uint32_t rank_;
+  const uint64_t incarnation_;
+  const std::function<void()> report_soon_;
+
+  mutable Mutex mutex_;
+  WorkerCheckpoint wanted_ ABSL_GUARDED_BY(mutex_);
+  uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0;            // by ForCommit
+  std::optional<WorkerCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest one
+};
+
+}  // namespace sluice
