@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,10 +21,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/job_checkpoints.h"
 #include "scheduler/job_opening.h"
 #include "scheduler/job_run.h"
 #include "scheduler/membership.h"
 #include "scheduler/rank_slot.h"
+#include "scheduler/resume_point.h"
 #include "scheduler/step_reports.h"
 
 namespace sluice {
@@ -31,7 +34,8 @@ namespace sluice {
 struct Job {
   std::string job_id;
   JobConfig config;  // effective; constant
-  JobSpec spec;      // the route is set when it starts
+  JobSpec spec;      // the route is set when it starts; its config names checkpoint.dir
+  std::unique_ptr<const ResumePoint> resume;  // null: begins at the beginning
   JobState state = JOB_QUEUED;
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
@@ -50,6 +54,10 @@ struct Job {
   JobOpening opening;
   std::optional<JobRun> run;         // from RUNNING on
   std::optional<StepReports> steps;  // with the run
+  std::optional<JobCheckpoints> checkpoints;  // with the run, if the job makes checkpoints
+  // What rank 0 and the pservers were told of them.
+  JobCheckpoints::Asked told_asked;
+  uint64_t told_over = 0;
   bool progress_untold = false;      // workers have reported since watchers were last woken
   absl::Time finishing_since = absl::InfiniteFuture();
 

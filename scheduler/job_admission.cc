@@ -6,8 +6,30 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
 
 namespace sluice {
+namespace {
+
+// What members must know of checkpoints and of the one that the job continues from.
+void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
+  JobSpec& spec = job->spec;
+  if (CanCheckpoint(job->config)) {
+    // job.textproto keeps it empty: run again with another output_dir, the job must not write here.
+    spec.mutable_config()->mutable_checkpoint()->set_dir(CheckpointRoot(job->config));
+  }
+  if (ModeOf(job->config.strategy()) == Mode::kSync) {
+    spec.set_global_batch(uint64_t{job->config.train().batch_size()} * spec.worker_num());
+  }
+  if (resume == nullptr) return;
+  spec.mutable_restore()->set_directory(resume->dir);
+  spec.mutable_restore()->set_step(resume->state().global_step());
+  // PER_RANK_FILES keeps the number of workers, so the product is the same.
+  if (resume->state().global_batch() > 0) spec.set_global_batch(resume->state().global_batch());
+  job->resume = std::move(resume);
+}
+
+}  // namespace
 
 absl::Status JobAdmission::CheckWorkers(const JobConfig& config) const {
   const uint32_t wanted = config.worker_num();
@@ -30,7 +52,8 @@ absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
                                                  const std::vector<TableConfig>& tables,
                                                  const std::string& default_output,
                                                  uint64_t first_number,
-                                                 std::vector<std::string> warnings) {
+                                                 std::vector<std::string> warnings,
+                                                 std::unique_ptr<const ResumePoint> resume) {
   SLUICE_RETURN_IF_ERROR(CheckWorkers(config));
   if (parts_.queue->full()) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -55,6 +78,7 @@ absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
   *job->spec.mutable_config() = job->config;
   for (const TableConfig& table : tables) *job->spec.add_tables() = table;
   job->spec.set_worker_num(config.worker_num());
+  FillCheckpoints(std::move(resume), job.get());
   Job* const queued = parts_.jobs->Add(std::move(job));
   parts_.queue->Add(queued);
   return queued->job_id;

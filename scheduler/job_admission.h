@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ class JobAdmission {
   absl::StatusOr<std::string> Submit(const JobConfig& config,
                                      const std::vector<TableConfig>& tables,
                                      const std::string& default_output, uint64_t first_number,
-                                     std::vector<std::string> warnings);
+                                     std::vector<std::string> warnings,
+                                     std::unique_ptr<const ResumePoint> resume = nullptr);
   // Starts the queued jobs that can start, and records why the others wait. Does nothing unless
   // the queue is due.
   void Schedule(absl::Time now);

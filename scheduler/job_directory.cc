@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_config.h"
 #include "scheduler/job_status.h"
 
 namespace sluice {
@@ -71,6 +72,12 @@ absl::Status JobDirectory::CheckOutputs(const JobConfig& config) const {
       return absl::AlreadyExistsError(
           absl::StrCat("job ", job->job_id, ", which has not ended, writes to the same output_dir ",
                        config.output_dir(), "; give another --output_dir"));
+    }
+    if (CanCheckpoint(config) && CanCheckpoint(job->config) &&
+        CheckpointRoot(job->config) == CheckpointRoot(config)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("job ", job->job_id, ", which has not ended, has its checkpoints in the same ",
+                       "folder ", CheckpointRoot(config), "; give another checkpoint.dir"));
     }
   }
   return absl::OkStatus();

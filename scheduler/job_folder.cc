@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/output_folder.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "scheduler/result_json.h"
 
@@ -55,8 +56,29 @@ absl::Status JobFolder::Claim(const JobConfig& config) {
   return foreign;
 }
 
+absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
+  const std::string& dir = config.checkpoint().dir();
+  if (dir.empty() || !CanCheckpoint(config)) return absl::OkStatus();
+  const auto refuse = [&](const absl::Status& why) {
+    return absl::Status(why.code(), absl::StrCat("cannot write to checkpoint.dir ", dir, ": ",
+                                                 why.message(), "; give a writable folder"));
+  };
+  if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return refuse(made);
+  if (IsSameFile(dir, config.output_dir())) return absl::OkStatus();  // it is locked
+  auto lock = FolderLock::Take(dir);
+  if (absl::IsAlreadyExists(lock.status())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("another job, which has not ended, writes to the same checkpoint.dir ", dir,
+                     "; give another one"));
+  }
+  if (!lock.ok()) return refuse(lock.status());
+  checkpoints_lock_.emplace(*std::move(lock));
+  return absl::OkStatus();
+}
+
 absl::Status JobFolder::Begin(const OutputAction& started) {
   SLUICE_RETURN_IF_ERROR(Claim(started.config));
+  SLUICE_RETURN_IF_ERROR(ClaimCheckpoints(started.config));
   const std::string& dir = started.config.output_dir();
   const std::string text = absl::StrCat(kOwnConfigLine, ToTextproto(started.config));
   const absl::Status written = env_->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
@@ -83,6 +105,43 @@ absl::Status JobFolder::AddTrace(const OutputAction& spans) {
   trace_ = nullptr;
   trace_warning_ = TraceWarning(status);
   return status;
+}
+
+absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* warning) {
+  const std::string root = CheckpointRoot(checkpoint.config);
+  const std::string dir = CheckpointFolder(root, checkpoint.manifest.global_step());
+  Manifest manifest = checkpoint.manifest;
+  manifest.mutable_checkpoint()->set_unix_time(
+      absl::ToDoubleSeconds(checkpoint.time - absl::UnixEpoch()));
+  const absl::Status committed = CommitCheckpoint(dir, checkpoint.config, std::move(manifest), env_,
+                                                  checkpoint.save_id);
+  if (!committed.ok()) {
+    return absl::Status(committed.code(),
+                        absl::StrCat(committed.message(),
+                                     "; the scheduler and all pservers must see the folder ", root,
+                                     ", and it must have room"));
+  }
+  const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
+  const absl::Status removed = RemoveOldCheckpoints(root, keep, env_);
+  if (!removed.ok())
+    *warning = absl::StrCat("old checkpoints could not be removed: ", removed.message());
+  return absl::OkStatus();
+}
+
+void JobFolder::Discard(const OutputAction& checkpoint) {
+  const std::string dir =
+      CheckpointFolder(CheckpointRoot(checkpoint.config), checkpoint.manifest.global_step());
+  const auto in_force = ReadManifest(dir, env_);
+  // A damaged manifest may be of any save.
+  if (!in_force.ok() && !absl::IsNotFound(in_force.status())) return;
+  if (in_force.ok()) {
+    // The commit may have failed after its rename.
+    for (const SavedFile& file : in_force->files()) {
+      if (absl::StrContains(file.name(), checkpoint.save_id)) return;
+    }
+  }
+  DiscardModel(dir, env_, checkpoint.save_id);
+  env_->RemoveDir(dir).IgnoreError();  // fails unless the folder is empty
 }
 
 std::string JobFolder::TraceWarning(const absl::Status& why) {

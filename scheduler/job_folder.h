@@ -1,5 +1,5 @@
-// Writes the files of one job: OUTPUT_DIR/job.textproto at the start, then its curve and trace, and
-// at the end the committed model and result.json.
+// Writes the files of one job: OUTPUT_DIR/job.textproto at the start, then its curve, trace and
+// checkpoints, and at the end the committed model and result.json.
 //
 // Invariants:
 // - An earlier job's file is replaced only when its successor is complete: the model when this job
@@ -38,16 +38,24 @@ class JobFolder {
   absl::Status AddScalars(const OutputAction& scalars);
   // Not OK: the trace ends here. The error is returned once, and the result warns of it.
   absl::Status AddTrace(const OutputAction& spans);
+  // Puts a checkpoint in force and removes the oldest ones. Not OK: it is not in force, and those
+  // before it are whole. *warning: a text when only the removal failed.
+  absl::Status Checkpoint(const OutputAction& checkpoint, std::string* warning);
+  // Removes the files of a checkpoint that was given up, as far as it can.
+  void Discard(const OutputAction& checkpoint);
   // May be called for a job that never began. When Begin was refused: OK, and writes nothing.
   absl::Status End(const OutputAction& ended);
 
  private:
   absl::Status Claim(const JobConfig& config);
+  // Makes and locks checkpoint.dir, if the job names one.
+  absl::Status ClaimCheckpoints(const JobConfig& config);
   absl::Status WriteResult(const JobConfig& config, const JobResult& result);
 
   Env* const env_;
   const std::string host_;
   std::optional<FolderLock> lock_;
+  std::optional<FolderLock> checkpoints_lock_;  // of a folder of checkpoints outside output_dir
   bool refused_ = false;  // another job has the folder, or it holds files that are not Sluice's
   std::unique_ptr<CurveFiles> curve_;
   std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued

@@ -58,6 +58,7 @@ void JobLifecycle::Start(Job* job, absl::Time now) {
 void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Job* job,
                               absl::Time now) {
   if (job->over() || HostedOf(*job, pserver) == nullptr) return;
+  if (hosted.has_cut()) checkpoints_.TakeHosted(pserver, hosted.cut(), job, now);
   if (hosted.error().empty()) return CheckStarting(job, now);
   // Ignore an error about an earlier route.
   if (hosted.generation() != job->spec.route().generation()) return;
@@ -82,8 +83,15 @@ void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
 
 void JobLifecycle::Run(Job* job, absl::Time now) {
   job->state = JOB_RUNNING;
-  job->run.emplace(&job->config, job->spec.worker_num(), now, SaveIdOf(*job));
+  JobRun::Options run;
+  run.config = &job->config;
+  run.worker_num = job->spec.worker_num();
+  run.save_id = SaveIdOf(*job);
+  run.global_batch = job->spec.global_batch();
+  run.resume = job->resume.get();
+  job->run.emplace(run, now);
   job->steps.emplace(job->spec.worker_num());
+  checkpoints_.Begin(job, now);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
   for (RankSlot& slot : job->ranks) {
@@ -115,6 +123,7 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
   const bool last_spans = job->finishing() && !job->config.trace_file().empty();
   if (before == Phase::TRAIN || last_spans) AskForReports(job);
   if (job->finishing()) job->finishing_since = now;
+  checkpoints_.PhaseChanged(job, now);
   WriteScalars(*job, job->run->TakeScalars(), now);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
@@ -136,6 +145,7 @@ void JobLifecycle::AskForReports(Job* job) {
 
 void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
   if (job->over() || !job->finishing()) return;
+  if (job->checkpoints && job->checkpoints->finishes_job()) return;
   if (!parts_.requests->AllAnswered(job->job_id) &&
       parts_.pauses->Since(job->finishing_since, now) < options_.report_wait) {
     return;
@@ -187,7 +197,23 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
   DropWhenReleased(job, now);
 }
 
+void JobLifecycle::TakeCut(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now) {
+  checkpoints_.TakeWorker(worker, cut, job, now);
+}
+
+absl::StatusOr<CheckpointJobReply> JobLifecycle::Checkpoint(Job* job, uint64_t number,
+                                                            absl::Time now) {
+  return checkpoints_.Demand(job, number, now);
+}
+
+void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,
+                                     const std::string& warning, absl::Time now) {
+  checkpoints_.Written(job, number, status, warning, now);
+  CheckFinishing(job, now);
+}
+
 void JobLifecycle::Tick(Job* job, absl::Time now) {
+  checkpoints_.Tick(job, now);
   if (job->progress_untold) parts_.effects->StatusChanged(job);
   CheckStarting(job, now);
   CheckFinishing(job, now);
@@ -202,6 +228,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   job->message = message;
   job->queue_position = 0;
   job->ended_at = now;
+  checkpoints_.End(job, now);
   // First make the result: it needs the workers' last reports and the work, which go away below.
   job->result = MakeJobResult(*job, *parts_.members);
   if (parts_.queue->Remove(job)) parts_.jobs->Activate(job);

@@ -5,7 +5,8 @@
 //   2. CheckStarting     every pserver has opened them and the output folder is ready: the workers
 //                        get their assignments (RUNNING)
 //   3. TakePhaseReport   the ranks lead the job through its phases
-//   4. CheckFinishing    all phases are done and the last reports are in
+//   4. CheckFinishing    all phases are done, the last reports are in and the checkpoint of the last
+//                        step, if there is one, is over
 //   5. End               outcome and result are fixed, the workers are withdrawn
 //   6. DropWhenReleased  the last worker has stopped: the pservers drop the tables
 //   7. OutputEnded       the result is written: the state becomes the outcome
@@ -25,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/checkpoint_lifecycle.h"
 #include "scheduler/core_effects.h"
 #include "scheduler/job_directory.h"
 #include "scheduler/job_queue.h"
@@ -53,7 +55,10 @@ class JobLifecycle {
     const PauseDetector* pauses = nullptr;
     CoreEffects* effects = nullptr;
   };
-  JobLifecycle(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
+  JobLifecycle(Options options, Parts parts)
+      : options_(std::move(options)),
+        parts_(parts),
+        checkpoints_(options_.wait, {parts.members, parts.pauses, parts.effects}) {}
 
   // REQUIRES: the job is queued, all pservers are alive and worker_num workers are free.
   void Start(Job* job, absl::Time now);
@@ -73,12 +78,19 @@ class JobLifecycle {
   void CheckFinishing(Job* job, absl::Time now);
   // Handles the loss of a member that serves the job.
   void MemberLost(Job* job, const Member& member, absl::Time now);
+  // Takes a rank's part of a checkpoint.
+  void TakeCut(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
+  // Asks for a checkpoint now (number 0), or for the outcome of an earlier one.
+  absl::StatusOr<CheckpointJobReply> Checkpoint(Job* job, uint64_t number, absl::Time now);
   // Checks what depends on time. Called several times a second.
   void Tick(Job* job, absl::Time now);
 
   // The job's folder is ready (OutputBegun); its files are complete or failed (OutputEnded).
   void OutputBegun(Job* job, absl::Time now);
   void OutputEnded(Job* job, const absl::Status& status);
+  // A checkpoint is in force, or could not be put in force.
+  void CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,
+                         const std::string& warning, absl::Time now);
 
  private:
   void CheckStarting(Job* job, absl::Time now);
@@ -95,6 +107,7 @@ class JobLifecycle {
 
   const Options options_;
   const Parts parts_;
+  CheckpointLifecycle checkpoints_;
   uint64_t next_incarnation_ = options_.first_incarnation;
 };
 

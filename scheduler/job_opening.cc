@@ -14,7 +14,8 @@ std::string PserversTooLate(const Job& job, const std::vector<const Member*>& la
   const auto describe = [](std::string* out, const Member* member) {
     out->append(DescribeMember(*member));
   };
-  const std::string& model = job.config.initial_model();
+  const std::string& model =
+      job.resume != nullptr ? job.resume->dir : job.config.initial_model();
   return absl::StrCat(absl::StrJoin(late, " and ", describe), " did not open the tables of job ",
                       job.job_id, model.empty() ? "" : absl::StrCat(" or read more of ", model),
                       " within ", absl::FormatDuration(wait), " (limits.wait_s); see its log");

@@ -1,8 +1,8 @@
 // Decides when a starting job can run: its pservers must open its tables, and its output folder
 // must be ready.
 //
-// Both must happen within `wait`. For a pserver that reads the job's initial model, the time counts
-// from its last progress; for everything else it counts from the start of the job.
+// Both must happen within `wait`. For a pserver that reads the job's initial model or checkpoint,
+// the time counts from its last progress; for everything else it counts from the start of the job.
 //
 // Thread safety: one thread.
 #pragma once
@@ -25,7 +25,7 @@ class JobOpening {
     enum Kind { kWait, kRun, kFail };
     Kind kind = kWait;
     std::string message;      // kFail: who was too late, and what to do
-    bool progressed = false;  // a pserver has read more of the initial model
+    bool progressed = false;  // a pserver has read more values
   };
 
   // Starts the time when the pservers are asked to open the tables.
@@ -38,7 +38,7 @@ class JobOpening {
                   absl::Duration wait, absl::Time now);
 
  private:
-  // How much of the initial model a pserver has read, and since when it has read no more.
+  // How much of the saved values a pserver has read, and since when it has read no more.
   struct Load {
     uint64_t bytes = 0;
     absl::Time since;

@@ -92,6 +92,15 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
       status = folder->AddTrace(action);
       if (!status.ok()) options_.on_trace_failed(action.job_id, status);
       return;
+    case OutputAction::kCheckpoint: {
+      std::string warning;
+      status = folder->Checkpoint(action, &warning);
+      options_.on_checkpoint(action.job_id, action.number, status, warning);
+      return;
+    }
+    case OutputAction::kDiscard:
+      folder->Discard(action);
+      return;
     case OutputAction::kEnded:
       return;  // End writes it
   }

@@ -36,6 +36,11 @@ class JobOutput {
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
     // The trace could not be continued. Called at most once per job, which goes on without it.
     std::function<void(const std::string& job_id, absl::Status)> on_trace_failed;
+    // A checkpoint is in force, or could not be put in force; the job goes on in any case. `warning`
+    // may be empty.
+    std::function<void(const std::string& job_id, uint64_t number, absl::Status,
+                       const std::string& warning)>
+        on_checkpoint;
     // The model is committed and result.json is written, or one of them failed.
     std::function<void(const std::string& job_id, absl::Status)> on_ended;
   };

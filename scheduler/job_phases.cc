@@ -17,7 +17,7 @@ bool EvaluatedAfter(const JobConfig& config, uint32_t epoch, uint32_t epochs) {
 
 }  // namespace
 
-std::vector<Phase> ListPhases(const JobConfig& config) {
+std::vector<Phase> ListPhases(const JobConfig& config, uint32_t first_epoch) {
   std::vector<Phase> phases;
   const auto add = [&phases](Phase::Kind kind, uint32_t epoch) {
     Phase phase;
@@ -35,7 +35,7 @@ std::vector<Phase> ListPhases(const JobConfig& config) {
   const uint32_t epochs = config.train().has_epochs() ? config.train().epochs() : 1;
   const uint32_t last = epochs > 0 ? epochs - 1 : 0;
   add(Phase::INDEX, 0);
-  for (uint32_t epoch = 0; epoch < epochs; ++epoch) {
+  for (uint32_t epoch = first_epoch; epoch < epochs; ++epoch) {
     add(Phase::TRAIN, epoch);
     if (EvaluatedAfter(config, epoch, epochs)) add(Phase::EVAL, epoch);
   }

@@ -2,6 +2,7 @@
 //
 //   training        INDEX  (TRAIN e  [EVAL e])*  [SAVE]  FINISH
 //   evaluate only   INDEX  EVAL  FINISH
+//   resumed         as training, from TRAIN of the checkpoint's epoch on
 //
 // Invariants: phase numbers are 1, 2, ...; phase n + 1 is issued when every rank has ended phase n.
 //
@@ -18,7 +19,8 @@
 namespace sluice {
 
 // `config` is effective. Numbers, kinds and epochs only; the rest is known when a phase is issued.
-std::vector<Phase> ListPhases(const JobConfig& config);
+// A resumed job begins to train in `first_epoch`.
+std::vector<Phase> ListPhases(const JobConfig& config, uint32_t first_epoch = 0);
 
 class JobPhases {
  public:

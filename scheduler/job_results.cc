@@ -29,8 +29,15 @@ JobResults::JobResults(const JobConfig& config, uint32_t worker_num)
   result_.set_k_steps(config.strategy().a_sync_configs().k_steps());
 }
 
-void JobResults::BeginTrain(absl::Time now) {
-  train_began_ = now;
+void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
+  result_ = so_far;
+  result_.set_resumed_from(folder);
+  all_bad_.count = so_far.bad_lines();
+  eval_counted_ = so_far.has_eval();
+}
+
+void JobResults::BeginTrain(absl::Time now, absl::Duration before) {
+  train_began_ = now - before;
   examples_ = steps_ = 0;
   bad_ = BadLines();
   loss_sum_ = weight_sum_ = 0;

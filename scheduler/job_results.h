@@ -32,8 +32,11 @@ class JobResults {
  public:
   // `config` outlives the results.
   JobResults(const JobConfig& config, uint32_t worker_num);
+  // Goes on from the result of a job that was interrupted, whose checkpoint is `folder`.
+  void Resume(const JobResult& so_far, const std::string& folder);
 
-  void BeginTrain(absl::Time now);
+  // `before`: time that an interrupted run has trained in this epoch.
+  void BeginTrain(absl::Time now, absl::Duration before = absl::ZeroDuration());
   // INVALID_ARGUMENT when the data summary is impossible; then nothing was added.
   absl::Status AddTrain(uint32_t rank, const TrainReport& report);
   // Closes `epoch` (counted from 0; the log counts from 1). `global_steps`: of the epoch in sync;

@@ -1,5 +1,6 @@
 #include "scheduler/job_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -9,14 +10,32 @@
 
 namespace sluice {
 
-JobRun::JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now, std::string save_id)
-    : config_(*config),
-      worker_num_(worker_num),
-      mode_(ModeOf(config->strategy())),
-      save_id_(std::move(save_id)),
-      phases_(ListPhases(*config), worker_num),
-      results_(*config, worker_num),
-      index_(worker_num) {
+namespace {
+
+// Epochs whose beginnings are remembered. A checkpoint is described when its first report arrives,
+// at most some heartbeats after its step.
+constexpr size_t kEpochStarts = 8;
+
+}  // namespace
+
+JobRun::JobRun(const Options& options, absl::Time now)
+    : config_(*options.config),
+      worker_num_(options.worker_num),
+      mode_(ModeOf(config_.strategy())),
+      save_id_(options.save_id),
+      global_batch_(options.global_batch != 0
+                        ? options.global_batch
+                        : std::max<uint64_t>(config_.train().batch_size(), 1) * worker_num_),
+      resume_(options.resume),
+      phases_(ListPhases(config_, resume_ == nullptr ? 0 : resume_->state().epoch()), worker_num_),
+      results_(config_, worker_num_),
+      index_(worker_num_) {
+  if (resume_ != nullptr) {
+    const CheckpointState& state = resume_->state();
+    results_.Resume(state.result(), resume_->dir);
+    resume_states_ = StatesOfRanks(state, worker_num_);
+    first_step_ = state.global_step() - state.steps_done();
+  }
   BeginPhase(now);
 }
 
@@ -60,14 +79,7 @@ void JobRun::BeginPhase(absl::Time now) {
   Phase* phase = phases_.mutable_current();
   switch (phase->kind()) {
     case Phase::TRAIN:
-      results_.BeginTrain(now);
-      if (tasks_) tasks_->BeginEpoch(phase->epoch());
-      if (sync()) {
-        phase->set_global_steps(steps_per_epoch_);
-        phase->set_first_step(first_step_);
-        // Only the first TRAIN phase carries the pieces; ranks keep them for later epochs.
-        if (pieces_.file_size() > 0) phase->mutable_pieces()->Swap(&pieces_);
-      }
+      BeginTrain(phase, now);
       break;
     case Phase::EVAL:
       results_.BeginEval();
@@ -80,6 +92,66 @@ void JobRun::BeginPhase(absl::Time now) {
     default:
       break;
   }
+}
+
+void JobRun::BeginTrain(Phase* phase, absl::Time now) {
+  const bool resumed = resume_ != nullptr && phase->epoch() == resume_->state().epoch();
+  const absl::Duration before =
+      resumed ? absl::Seconds(resume_->state().epoch_seconds()) : absl::ZeroDuration();
+  starts_.push_back({phase->epoch(), results_.result(), now - before, /*seconds=*/-1});
+  if (starts_.size() > kEpochStarts) starts_.pop_front();
+  results_.BeginTrain(now, before);
+  if (tasks_) tasks_->BeginEpoch(phase->epoch());
+  if (!sync()) return;
+  phase->set_global_steps(steps_per_epoch_);
+  phase->set_first_step(first_step_);
+  if (resumed) phase->set_skip_steps(resume_->state().steps_done());
+  // Only the first TRAIN phase carries the pieces; ranks keep them for later epochs.
+  if (pieces_.file_size() > 0) phase->mutable_pieces()->Swap(&pieces_);
+}
+
+const WorkerState* JobRun::ResumeOf(uint32_t rank) const {
+  const Phase& phase = phases_.current();
+  const bool resumed = resume_ != nullptr && phase.kind() == Phase::TRAIN &&
+                       phase.epoch() == resume_->state().epoch() && rank < resume_states_.size();
+  return resumed ? &resume_states_[rank] : nullptr;
+}
+
+uint64_t JobRun::least_step() const {
+  const Phase& phase = phases_.current();
+  return first_step_ + (phase.kind() == Phase::TRAIN ? phase.skip_steps() : 0);
+}
+
+uint64_t JobRun::step_limit() const {
+  const Phase& phase = phases_.current();
+  return first_step_ + (phase.kind() == Phase::TRAIN ? phase.global_steps() : 0);
+}
+
+absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) const {
+  if (step == 0 || steps_per_epoch_ == 0)
+    return absl::InternalError(absl::StrCat("no epoch has step ", step));
+  // The last step of an epoch still belongs to it: its results come later.
+  const auto epoch = static_cast<uint32_t>((step - 1) / steps_per_epoch_);
+  const auto start = std::find_if(starts_.begin(), starts_.end(),
+                                  [&](const EpochStart& one) { return one.epoch == epoch; });
+  if (start == starts_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its reports arrived late: the job has gone on from epoch ", epoch + 1,
+                     " to epoch ", phases_.current().epoch() + 1));
+  }
+  CheckpointState state;
+  state.set_mode(ModeName(mode_));
+  state.set_global_step(step);
+  state.set_worker_num(worker_num_);
+  state.set_global_batch(global_batch_);
+  state.set_epoch(epoch);
+  state.set_steps_done(step - epoch * steps_per_epoch_);
+  state.set_steps_per_epoch(steps_per_epoch_);
+  state.set_epoch_seconds(start->seconds >= 0 ? start->seconds
+                                              : absl::ToDoubleSeconds(now - start->began));
+  *state.mutable_train_files() = seen_.train();
+  *state.mutable_result() = start->result;
+  return state;
 }
 
 void JobRun::EndPhase(absl::Time now) {
@@ -110,13 +182,26 @@ absl::Status JobRun::EndSyncIndex() {
     examples.assign(worker_num_, 0);
     examples[0] = examples_expected_;
   }
-  SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, examples));
+  SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, global_batch_, examples));
   index_.clear();
-  return absl::OkStatus();
+  if (resume_ == nullptr || steps_per_epoch_ == resume_->state().steps_per_epoch())
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
+      " global steps, but had ", resume_->state().steps_per_epoch(),
+      " when the checkpoint was made; the training data has changed"));
+}
+
+absl::Status JobRun::CheckSameData() const {
+  const absl::Status same = seen_.CheckSameAs(resume_->state().train_files());
+  if (same.ok()) return same;
+  return absl::Status(same.code(),
+                      absl::StrCat("cannot resume from ", resume_->dir, ": ", same.message()));
 }
 
 absl::Status JobRun::EndIndex() {
   if (config_.evaluate_only()) return absl::OkStatus();
+  if (resume_ != nullptr) SLUICE_RETURN_IF_ERROR(CheckSameData());
   if (sync()) return EndSyncIndex();
   std::vector<IndexedFile> files;
   for (uint32_t rank = 0; rank < worker_num_; ++rank) {
@@ -140,6 +225,7 @@ absl::Status JobRun::EndTrain(absl::Time now) {
   const Phase& phase = phases_.current();
   if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
   const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
+  starts_.back().seconds = epoch.seconds();
   SLUICE_RETURN_IF_ERROR(CheckTrained(epoch));
   first_step_ += phase.global_steps();
   examples_expected_ = epoch.examples();
@@ -188,6 +274,8 @@ void JobRun::DropWork() {
   seen_ = {};
   index_ = {};
   tasks_.reset();
+  starts_.clear();
+  resume_states_.clear();
   results_.DropSums();
 }
 

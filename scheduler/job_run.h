@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,14 +22,24 @@
 #include "scheduler/job_phases.h"
 #include "scheduler/job_results.h"
 #include "scheduler/output_action.h"
+#include "scheduler/resume_point.h"
 #include "scheduler/seen_files.h"
 
 namespace sluice {
 
 class JobRun {
  public:
-  // `config` is effective and outlives the run.
-  JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now, std::string save_id = "");
+  struct Options {
+    const JobConfig* config = nullptr;  // effective; outlives the run
+    uint32_t worker_num = 1;
+    std::string save_id;        // Phase.save_id
+    uint64_t global_batch = 0;  // sync: examples of a global step; 0: batch_size x worker_num
+    // The run continues from here; null: from the beginning. Outlives the run.
+    const ResumePoint* resume = nullptr;
+  };
+  JobRun(const Options& options, absl::Time now);
+  JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now)
+      : JobRun(Options{config, worker_num, "", 0, nullptr}, now) {}
 
   // Takes a rank's report that a phase has ended. True when the next phase begins. Not OK: the
   // report is refused and changes nothing. REQUIRES: rank < worker_num.
@@ -42,7 +53,19 @@ class JobRun {
   // FAILED_PRECONDITION outside the training phase of request.epoch.
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
 
+  // Where the rank continues the present phase; null: at its beginning.
+  const WorkerState* ResumeOf(uint32_t rank) const;
+
   const JobResult& result() const { return results_.result(); }
+  // Sync: steps of an epoch; 0: not known yet.
+  uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  // Sync: the global steps at the end of the present training phase, or those done between phases.
+  uint64_t step_limit() const;
+  // Sync: global steps that are surely done: those before the present training phase.
+  uint64_t least_step() const;
+  // What a checkpoint after global step `step` says about the job, but for the workers and the
+  // time. FAILED_PRECONDITION when it is too old: only the newest epochs are remembered.
+  absl::StatusOr<CheckpointState> StateAt(uint64_t step, absl::Time now) const;
   // Examples of an epoch; 0: not known yet. Sync knows them once the data is counted (malformed
   // lines included), other modes after the first epoch.
   uint64_t examples_expected() const { return examples_expected_; }
@@ -58,6 +81,9 @@ class JobRun {
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
   absl::Status EndSyncIndex();
+  // FAILED_PRECONDITION when the data is not that of the job that is continued.
+  absl::Status CheckSameData() const;
+  void BeginTrain(Phase* phase, absl::Time now);
   absl::Status EndTrain(absl::Time now);
   // FAILED_PRECONDITION when the epoch trained nothing.
   absl::Status CheckTrained(const EpochResult& epoch) const;
@@ -68,6 +94,9 @@ class JobRun {
   const uint32_t worker_num_;
   const Mode mode_;
   const std::string save_id_;  // Phase.save_id
+  const uint64_t global_batch_;
+  const ResumePoint* const resume_;
+  std::vector<WorkerState> resume_states_;  // by rank
   JobPhases phases_;
   JobResults results_;
   SeenFiles seen_;                  // the data files that all ranks see
@@ -76,6 +105,14 @@ class JobRun {
   DataPieces pieces_;               // sync with GLOBAL, between INDEX and the first TRAIN
   uint64_t steps_per_epoch_ = 0;    // sync
   uint64_t first_step_ = 0;         // sync: first step of the next epoch
+  // The newest epochs at their beginning, the oldest first.
+  struct EpochStart {
+    uint32_t epoch = 0;
+    JobResult result;   // of the job before this epoch
+    absl::Time began;   // so that the time trained in the epoch is now - began
+    double seconds = -1;  // of training in this epoch; -1: it has not ended
+  };
+  std::deque<EpochStart> starts_;
   uint64_t examples_expected_ = 0;
   std::vector<Scalar> scalars_;
   absl::Status failure_;

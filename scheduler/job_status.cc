@@ -114,11 +114,12 @@ std::string SlowestAndWaits(const Job& job, const Membership& members) {
 }
 
 // " (12.0 of 34.5 MiB of initial_model read)", or nothing.
-std::string ReadOfModel(const HostedJob& hosted) {
+std::string ReadOfModel(const Job& job, const HostedJob& hosted) {
   constexpr double kMiB = 1 << 20;
   if (hosted.load_bytes() == 0) return "";
-  return absl::StrFormat(" (%.1f of %.1f MiB of initial_model read)", hosted.loaded_bytes() / kMiB,
-                         hosted.load_bytes() / kMiB);
+  return absl::StrFormat(" (%.1f of %.1f MiB of %s read)", hosted.loaded_bytes() / kMiB,
+                         hosted.load_bytes() / kMiB,
+                         job.resume != nullptr ? "the checkpoint" : "initial_model");
 }
 
 std::string WaitingFor(const Job& job, const Membership& members) {
@@ -131,7 +132,7 @@ std::string WaitingFor(const Job& job, const Membership& members) {
       if (member == nullptr || HasOpened(job, *member)) continue;
       const HostedJob* hosted = HostedOf(job, *member);
       missing.push_back(
-          absl::StrCat(DescribeMember(*member), hosted == nullptr ? "" : ReadOfModel(*hosted)));
+          absl::StrCat(DescribeMember(*member), hosted == nullptr ? "" : ReadOfModel(job, *hosted)));
     }
     if (missing.empty() && !job.opening.output_ready()) {
       return absl::StrCat("the scheduler to prepare output_dir ", job.config.output_dir());
@@ -225,6 +226,7 @@ JobStatus MakeJobStatus(const Job& job, const Membership& members) {
     status.set_eta_s(job.over() ? 0 : Eta(status));
     *status.mutable_staleness() = SumStaleness(job, members);
   }
+  if (job.checkpoints) *status.mutable_checkpoint() = job.checkpoints->status();
   *status.mutable_warnings() = WarningsOf(job);
   *status.mutable_route() = job.spec.route();
   status.set_waiting_for(WaitingFor(job, members));
@@ -250,6 +252,8 @@ void ArchiveJob(Job* job, const Membership& members) {
   job->archived = std::move(status);
   // Destroy the run before the configuration, which it refers to.
   job->run.reset();
+  job->checkpoints.reset();
+  job->resume.reset();
   if (job->steps) job->steps->DropSteps();
   job->config = JobConfig();
   job->spec = JobSpec();
@@ -269,6 +273,11 @@ JobResult MakeJobResult(const Job& job, const Membership& members) {
     *result.mutable_staleness() = SumStaleness(job, members);
   } else {
     result = JobResults(job.config, 0).result();
+  }
+  if (job.resume != nullptr) result.set_resumed_from(job.resume->dir);
+  if (job.checkpoints) {
+    *result.mutable_checkpoint() = job.checkpoints->status();
+    result.mutable_checkpoint()->clear_doing();
   }
   // A saved model is committed only when its job is done.
   if (job.outcome != JOB_DONE) {

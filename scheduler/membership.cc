@@ -26,7 +26,7 @@ std::string DescribeMember(const Member& member) {
                       " on host ", self.host(), ")");
 }
 
-absl::Status Membership::Check(const RegisterRequest& request) const {
+absl::Status Membership::CheckRegistration(const RegisterRequest& request) const {
   if (request.protocol() != 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("the scheduler speaks protocol 1, but the member speaks ", request.protocol(),
@@ -52,7 +52,7 @@ absl::Status Membership::Check(const RegisterRequest& request) const {
 
 absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, absl::Time now,
                                              Member* fenced) {
-  const absl::Status checked = Check(request);
+  const absl::Status checked = CheckRegistration(request);
   if (!checked.ok()) return checked;
   Member& slot = members_[{request.role(), request.rank()}];
   if (slot.id != 0 && slot.alive) {

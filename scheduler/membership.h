@@ -95,7 +95,7 @@ class Membership {
   std::vector<std::string> MissingWorkers() const;
 
  private:
-  absl::Status Check(const RegisterRequest& request) const;
+  absl::Status CheckRegistration(const RegisterRequest& request) const;
 
   const Options options_;
   uint64_t next_id_ = options_.first_id;

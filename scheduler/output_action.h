@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/model.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -25,17 +26,23 @@ struct TraceReport {
   TraceBatch batch;
 };
 
-// A job has one kStarted (none if it never starts), then kScalars and kTrace, then one kEnded.
+// A job has one kStarted (none if it never starts), then kScalars, kTrace, kCheckpoint and kDiscard
+// (of a checkpoint that was given up), then one kEnded.
 struct OutputAction {
-  enum Kind { kStarted, kScalars, kTrace, kEnded };
+  enum Kind { kStarted, kScalars, kTrace, kCheckpoint, kDiscard, kEnded };
   Kind kind = kStarted;
   std::string job_id;
   absl::Time time;   // on the core's clock; SchedulerLoop replaces it with the time of day
-  JobConfig config;  // kStarted, kEnded
+  JobConfig config;  // kStarted, kCheckpoint, kDiscard, kEnded
   std::vector<Scalar> scalars;
   TraceReport trace;    // kTrace
   JobResult result;     // kEnded
-  std::string save_id;  // kEnded: Phase.save_id of the job, "" when it never started
+  std::string save_id;  // kEnded: Phase.save_id of the job, "" when it never started;
+                        // kCheckpoint, kDiscard
+  // kCheckpoint, whose `time` is that of the cut, and kDiscard, whose manifest has only the step.
+  uint64_t number = 0;
+  Manifest manifest;
+  std::string why;  // kDiscard: the reason; empty when it was given before
 };
 
 }  // namespace sluice

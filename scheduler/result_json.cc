@@ -120,6 +120,24 @@ std::string Data(const DataSummary& data, const JobConfig& config) {
   return json.Done();
 }
 
+std::string Recovery(const JobResult& result) {
+  Object json;
+  // The loss of a member ends a job, so these are zero.
+  json.Uint("worker_losses", 0).Uint("pserver_losses", 0).Uint("scheduler_restarts", 0);
+  json.Uint("rollbacks", 0).Uint("examples_replayed", result.examples_replayed());
+  json.Uint("updates_lost", 0).Text("resumed_from", result.resumed_from());
+  return json.Done();
+}
+
+std::string Checkpoints(const CheckpointStatus& status) {
+  Object json;
+  json.Uint("made", status.made()).Uint("failed", status.failed());
+  json.Text("newest", status.dir()).Uint("step", status.step());
+  json.Uint("bytes", status.bytes()).Real("seconds", status.seconds());
+  json.Text("last_error", status.last_error());
+  return json.Done();
+}
+
 std::string Warnings(const JobResult& result) {
   std::string out;
   for (const std::string& warning : result.warnings())
@@ -152,6 +170,8 @@ std::string ResultJson(const JobResult& result, const JobConfig& config) {
   json.Raw("data", result.has_data() ? Data(result.data(), config) : "null");
   json.Raw("warnings", Warnings(result));
   if (result.has_hot_rows()) json.Raw("hot_rows", HotRowCache(result.hot_rows()));
+  json.Raw("recovery", Recovery(result));
+  json.Raw("checkpoints", result.has_checkpoint() ? Checkpoints(result.checkpoint()) : "null");
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
   return json.Done() + "\n";
 }

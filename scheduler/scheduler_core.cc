@@ -47,7 +47,13 @@ RegisterReply Refusal(const Member& holder, absl::Time now) {
 // Adds what a member that serves the job shall do for it.
 void AddDesired(Job* job, const Member& member, PollReply* reply) {
   if (member.self.role() == ROLE_PSERVER) {
-    if (job->hosted) *reply->add_host() = job->spec;
+    if (!job->hosted) return;
+    *reply->add_host() = job->spec;
+    if (!job->checkpoints) return;
+    CutOrder* const order = reply->add_cuts();
+    order->set_job_id(job->job_id);
+    order->set_instance(job->spec.instance());
+    order->set_over(job->checkpoints->over());
     return;
   }
   const RankSlot& slot = *job->SlotOf(member.id);
@@ -56,6 +62,11 @@ void AddDesired(Job* job, const Member& member, PollReply* reply) {
   *assignment->mutable_job() = job->spec;
   assignment->set_rank(job->rank_of.at(member.id));
   assignment->set_incarnation(slot.incarnation());
+  if (!job->checkpoints || assignment->rank() != 0) return;
+  const JobCheckpoints::Asked& asked = job->checkpoints->asked();
+  if (asked.number == 0) return;
+  assignment->mutable_checkpoint()->set_number(asked.number);
+  assignment->mutable_checkpoint()->set_at_step(asked.at_step);
 }
 
 }  // namespace
@@ -100,6 +111,7 @@ absl::StatusOr<PollReply> SchedulerCore::Poll(const PollRequest& request, absl::
   if (member->self.role() == ROLE_PSERVER) {
     TakeHosted(*member, now);
   } else if (Job* job = member->job_id.empty() ? nullptr : jobs_.Find(member->job_id)) {
+    if (request.has_cut()) lifecycle_.TakeCut(*member, request.cut(), job, now);
     lifecycle_.TakeProgress(*member, request.progress(), job, now);
   }
   TakeTraces(request, *member, now);
@@ -221,6 +233,8 @@ absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& 
   } else if (PhaseReady(request)) {
     reply.set_ready(true);
     *reply.mutable_phase() = job->run->phases().current();
+    if (const WorkerState* resume = job->run->ResumeOf(request.rank()))
+      *reply.mutable_phase()->mutable_resume() = *resume;
   } else if (job->run) {
     reply.set_waiting_for(job->finishing()
                               ? "the job's last reports"
@@ -277,10 +291,12 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
                                                      const std::vector<TableConfig>& tables,
                                                      const std::string& default_output,
                                                      uint64_t first_number, absl::Time now,
-                                                     std::vector<std::string> warnings) {
+                                                     std::vector<std::string> warnings,
+                                                     std::unique_ptr<const ResumePoint> resume) {
   if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
   SLUICE_ASSIGN_OR_RETURN(std::string job_id, admission_.Submit(config, tables, default_output,
-                                                                first_number, std::move(warnings)));
+                                                                first_number, std::move(warnings),
+                                                                std::move(resume)));
   Schedule(now);
   return job_id;
 }
@@ -309,6 +325,17 @@ absl::StatusOr<uint64_t> SchedulerCore::JobVersion(const std::string& job_id) {
   const Job* job = jobs_.Find(job_id);
   if (job == nullptr) return absl::NotFoundError(absl::StrCat("no job ", job_id));
   return job->status_version;
+}
+
+absl::StatusOr<CheckpointJobReply> SchedulerCore::CheckpointJob(const std::string& job_id,
+                                                                uint64_t number, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(Job* const job, FindForOperator(job_id));
+  return lifecycle_.Checkpoint(job, number, now);
+}
+
+bool SchedulerCore::CheckpointOver(const std::string& job_id, uint64_t number) {
+  const Job* job = jobs_.Find(job_id);
+  return job == nullptr || job->over() || !job->checkpoints || number <= job->checkpoints->over();
 }
 
 absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now) {
@@ -404,6 +431,14 @@ void SchedulerCore::OutputFailed(const std::string& job_id, const absl::Status& 
 
 void SchedulerCore::OutputEnded(const std::string& job_id, const absl::Status& status) {
   if (Job* job = jobs_.Find(job_id)) lifecycle_.OutputEnded(job, status);
+}
+
+void SchedulerCore::CheckpointWritten(const std::string& job_id, uint64_t number,
+                                      const absl::Status& status, const std::string& warning,
+                                      absl::Time now) {
+  Job* job = jobs_.Find(job_id);
+  if (job == nullptr || job->archived) return;
+  lifecycle_.CheckpointWritten(job, number, status, warning, now);
 }
 
 void SchedulerCore::Warn(const std::string& job_id, const std::string& warning) {

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -85,14 +86,21 @@ class SchedulerCore {
 
   // Calls of operators. The config is effective and the tables are the model's; an empty output_dir
   // becomes `default_output`/<job_id>. The job's number is at least `first_number`. `warnings`
-  // become the first ones of the job. RESOURCE_EXHAUSTED: JobQueue::kMaxJobs are queued.
+  // become the first ones of the job. The job continues from `resume`, if given. RESOURCE_EXHAUSTED: JobQueue::kMaxJobs are queued.
   absl::StatusOr<std::string> SubmitJob(const JobConfig& config,
                                         const std::vector<TableConfig>& tables,
                                         const std::string& default_output, uint64_t first_number,
-                                        absl::Time now, std::vector<std::string> warnings = {});
+                                        absl::Time now, std::vector<std::string> warnings = {},
+                                        std::unique_ptr<const ResumePoint> resume = nullptr);
   absl::StatusOr<JobStatus> GetJob(const std::string& job_id);
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request);
   absl::StatusOr<uint64_t> JobVersion(const std::string& job_id);
+  // Asks for a checkpoint of the job (number 0) or for the outcome of an earlier request. The reply
+  // is `done` once the checkpoint is over. FAILED_PRECONDITION: the job makes none now.
+  absl::StatusOr<CheckpointJobReply> CheckpointJob(const std::string& job_id, uint64_t number,
+                                                   absl::Time now);
+  // True when the outcome of checkpoint `number` is known, or CheckpointJob returns an error.
+  bool CheckpointOver(const std::string& job_id, uint64_t number);
   absl::Status CancelJob(const std::string& job_id, absl::Time now);
   ClusterStatus GetStatus(absl::Time now);
   void Shutdown(absl::Time now);
@@ -105,6 +113,8 @@ class SchedulerCore {
   void OutputBegun(const std::string& job_id, absl::Time now);
   void OutputFailed(const std::string& job_id, const absl::Status& why, absl::Time now);
   void OutputEnded(const std::string& job_id, const absl::Status& status);
+  void CheckpointWritten(const std::string& job_id, uint64_t number, const absl::Status& status,
+                         const std::string& warning, absl::Time now);
   // Adds a warning to the job's status and, when it is over, to its result.
   void Warn(const std::string& job_id, const std::string& warning);
   std::vector<OutputAction> TakeActions() { return effects_.TakeActions(); }

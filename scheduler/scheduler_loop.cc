@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "scheduler/job_folder.h"
+#include "scheduler/find_resume_point.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
@@ -22,6 +23,10 @@ std::string LineOf(const OutputAction& action) {
     return absl::StrCat("starts on ", action.config.worker_num(),
                         action.config.worker_num() == 1 ? " worker" : " workers", ", writes to ",
                         action.config.output_dir());
+  }
+  if (action.kind == OutputAction::kDiscard && !action.why.empty()) {
+    return absl::StrCat("checkpoint ", action.number, " of step ", action.manifest.global_step(),
+                        " is given up: ", action.why);
   }
   if (action.kind != OutputAction::kEnded) return "";
   const JobResult& result = action.result;
@@ -47,6 +52,14 @@ SchedulerLoop::SchedulerLoop(Options options)
     const std::string warning = JobFolder::TraceWarning(status);
     options_.job_log(job_id, warning);
     Run([&](SchedulerCore& core, absl::Time) { core.Warn(job_id, warning); });
+  };
+  output.on_checkpoint = [this](const std::string& job_id, uint64_t number, absl::Status status,
+                                const std::string& warning) {
+    if (status.ok()) options_.job_log(job_id, absl::StrCat("checkpoint ", number, " is complete"));
+    if (!warning.empty()) options_.job_log(job_id, warning);
+    Run([&](SchedulerCore& core, absl::Time now) {
+      core.CheckpointWritten(job_id, number, status, warning, now);
+    });
   };
   output.on_ended = [this](const std::string& job_id, absl::Status status) {
     if (!status.ok()) options_.job_log(job_id, std::string(status.message()));
@@ -232,8 +245,16 @@ absl::StatusOr<uint64_t> SchedulerLoop::ReserveFolder(const std::string& name, u
 }
 
 absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& request) {
-  SLUICE_ASSIGN_OR_RETURN(const JobDraft draft, BuildJobDraft(request.config()));
+  SLUICE_ASSIGN_OR_RETURN(JobDraft draft, BuildJobDraft(request.config()));
   const JobConfig& config = draft.config;
+  // Reads files: not under a lock.
+  std::unique_ptr<const ResumePoint> resume;
+  if (request.resume() || request.allow_older()) {
+    SubmitJobRequest effective = request;
+    *effective.mutable_config() = config;
+    SLUICE_ASSIGN_OR_RETURN(
+        resume, FindResumePoint(effective, options_.env, options_.clock, &draft.warnings));
+  }
   options_.log(absl::StrCat("job ", config.name(), " submitted"));
   // One submission at a time: no other may take the number before the job has it.
   MutexLock submit(&submit_mutex_);
@@ -245,16 +266,18 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
     SLUICE_ASSIGN_OR_RETURN(number, ReserveFolder(config.name(), number));
     dir = absl::StrCat(options_.default_output, "/", config.name(), "-", number);
   }
+  const std::string from = resume == nullptr ? "" : resume->dir;
   absl::StatusOr<std::string> job_id;
   Run([&](SchedulerCore& core, absl::Time now) {
-    job_id =
-        core.SubmitJob(config, draft.tables, options_.default_output, number, now, draft.warnings);
+    job_id = core.SubmitJob(config, draft.tables, options_.default_output, number, now,
+                            draft.warnings, std::move(resume));
   });
   if (!job_id.ok()) {
     if (reserved) options_.env->RemoveDir(dir).IgnoreError();
     return job_id.status();
   }
   options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", dir, "/job.textproto"));
+  if (!from.empty()) options_.log(absl::StrCat("job ", *job_id, ": continues from ", from));
   SubmitJobReply reply;
   reply.set_job_id(*job_id);
   return reply;
@@ -277,6 +300,34 @@ void SchedulerLoop::WatchJob(const WatchJobRequest* request, Done<WatchJobReply>
     if (*wait_ms == 0) reply = core.WatchJob(*request);
   };
   if (!RunOrWait(watch, waiting)) done(std::move(reply));
+}
+
+void SchedulerLoop::CheckpointJob(const CheckpointJobRequest* request,
+                                  Done<CheckpointJobReply> done) {
+  absl::StatusOr<CheckpointJobReply> reply;
+  uint64_t number = 0;
+  WaitingCalls::Call waiting;
+  waiting.key = WaitKey::Status(request->job_id());
+  // The number is known only when the call begins to wait.
+  const auto asked = std::make_shared<uint64_t>(request->number());
+  waiting.ready = [request, asked](SchedulerCore& core) {
+    return core.CheckpointOver(request->job_id(), *asked);
+  };
+  waiting.finish = [request, asked, done](SchedulerCore& core, absl::Time now) -> Answer {
+    return [done, answer = core.CheckpointJob(request->job_id(), *asked, now)]() mutable {
+      done(std::move(answer));
+    };
+  };
+  const auto ask = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
+    reply = core.CheckpointJob(request->job_id(), request->number(), now);
+    number = reply.ok() ? reply->number() : 0;
+    *asked = number;
+    *wait_ms = reply.ok() && !reply->done() ? request->wait_ms() : 0;
+  };
+  const bool waits = RunOrWait(ask, std::move(waiting));
+  if (request->number() == 0 && number != 0)
+    options_.log(absl::StrCat("job ", request->job_id(), ": checkpoint ", number, " asked for"));
+  if (!waits) done(std::move(reply));
 }
 
 absl::Status SchedulerLoop::CancelJob(const CancelJobRequest& request) {

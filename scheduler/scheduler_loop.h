@@ -61,6 +61,7 @@ class SchedulerLoop {
   absl::Status FailJob(const FailJobRequest& request);
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request);
   void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done);
+  void CheckpointJob(const CheckpointJobRequest* request, Done<CheckpointJobReply> done);
   absl::Status CancelJob(const CancelJobRequest& request);
   ClusterStatus GetStatus();
   void Shutdown();

@@ -76,6 +76,13 @@ class Service : public Scheduler::CallbackService {
     loop_->WatchJob(request, AnswerTo(reactor, reply));
     return reactor;
   }
+  ServerUnaryReactor* CheckpointJob(CallbackServerContext* context,
+                                    const CheckpointJobRequest* request,
+                                    CheckpointJobReply* reply) override {
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop_->CheckpointJob(request, AnswerTo(reactor, reply));
+    return reactor;
+  }
   ServerUnaryReactor* CancelJob(CallbackServerContext* context, const CancelJobRequest* request,
                                 CancelJobReply*) override {
     return Finish(context, loop_->CancelJob(*request));

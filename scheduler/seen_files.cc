@@ -64,13 +64,15 @@ Differences Compare(const View& a, const View& b) {
   return differences;
 }
 
-absl::Status CheckSame(const char* field, const View& a, const View& b) {
+// `must`: what the field must be, at the end of the message.
+absl::Status CheckSame(const char* field, const View& a, const View& b,
+                       const char* must = "the same files on every host of the job") {
   const Differences differences = Compare(a, b);
   if (differences.count == 0) return absl::OkStatus();
   const std::string more =
       differences.count == 1 ? "" : absl::StrCat(" (", differences.count - 1, " more differ)");
   return absl::FailedPreconditionError(absl::StrCat(
-      differences.first, more, "; ", field, " must be the same files on every host of the job"));
+      differences.first, more, "; ", field, " must be ", must));
 }
 
 }  // namespace
@@ -88,6 +90,13 @@ absl::Status SeenFiles::Take(uint32_t rank, const IndexReport& report) {
   SLUICE_RETURN_IF_ERROR(
       CheckSame("data.train_files", {first_->train_seen(), first}, {report.train_seen(), other}));
   return CheckSame("data.eval_files", {first_->eval_seen(), first}, {report.eval_seen(), other});
+}
+
+absl::Status SeenFiles::CheckSameAs(
+    const google::protobuf::RepeatedPtrField<SeenFile>& earlier) const {
+  return CheckSame("data.train_files", {earlier, "the job of the checkpoint"},
+                   {first_->train_seen(), Who(rank_, *first_)},
+                   "the files that the checkpoint's job was trained on");
 }
 
 }  // namespace sluice

@@ -106,13 +106,14 @@ absl::Status NoExamples(const BadLines& bad) {
                    "; check data.train_files, and that data and features describe them"));
 }
 
-absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<uint64_t>& examples) {
+absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, uint64_t global_batch,
+                                   const std::vector<uint64_t>& examples) {
   const bool per_rank = config.data().assignment() == DataConfig::PER_RANK_FILES;
   const uint64_t lines = per_rank ? *std::max_element(examples.begin(), examples.end())
                                   : std::accumulate(examples.begin(), examples.end(), uint64_t{0});
   if (lines == 0) return NoExamples({});
-  const uint64_t batch = std::max<uint64_t>(config.train().batch_size(), 1) *
-                         (per_rank ? 1 : static_cast<uint64_t>(examples.size()));
+  const uint64_t batch =
+      per_rank ? std::max<uint64_t>(config.train().batch_size(), 1) : global_batch;
   const uint64_t steps = GlobalSteps(lines, batch, config.data().drop_last());
   if (steps == 0) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -24,10 +24,12 @@ absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
 // Counts the lines of all pieces, malformed ones included.
 uint64_t CountExamples(const DataPieces& pieces);
 
-// Returns the global steps of an epoch. `examples`: by rank. GLOBAL: ceil(N / (batch_size x ranks))
-// for N examples in all, or the floor with drop_last. PER_RANK_FILES: the largest number of batches
-// of any rank, rounded in the same way. FAILED_PRECONDITION when there is nothing to train.
-absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, const std::vector<uint64_t>& examples);
+// Returns the global steps of an epoch. `examples`: by rank. GLOBAL: ceil(N / global_batch) for N
+// examples in all, or the floor with drop_last. PER_RANK_FILES: the largest number of batches of
+// any rank, rounded in the same way. FAILED_PRECONDITION when there is nothing to train.
+// REQUIRES: global_batch > 0.
+absl::StatusOr<uint64_t> SyncSteps(const JobConfig& config, uint64_t global_batch,
+                                   const std::vector<uint64_t>& examples);
 
 // Returns FAILED_PRECONDITION: the training data has no examples. The message names the first of
 // the `bad` lines, if there are any.

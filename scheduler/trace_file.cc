@@ -71,7 +71,7 @@ Look LookOf(TraceBatch::Name name) {
   }
 }
 
-absl::Status Check(const TraceBatch& batch) {
+absl::Status CheckBatch(const TraceBatch& batch) {
   const int n = batch.name_size();
   const bool parallel = batch.start_us_size() == n && batch.duration_us_size() == n &&
                         batch.track_size() == n && batch.step_size() == n &&
@@ -154,7 +154,7 @@ TraceFile::~TraceFile() {
 }
 
 absl::Status TraceFile::Add(const TraceReport& report) {
-  SLUICE_RETURN_IF_ERROR(Check(report.batch));
+  SLUICE_RETURN_IF_ERROR(CheckBatch(report.batch));
   std::string events;
   Process* process = FindProcess(report, &events);
   MoveClock(report, process);

@@ -45,12 +45,12 @@ const std::vector<Variable>& Variables() {
         {"DEVICE", {"launch", "up", "sluice-worker"}},
         {"INSECURE", Daemons()},
         {"LOG_DIR",
-         {"submit", "status", "logs", "cancel", "down", "sluice-scheduler", "sluice-pserver",
+         {"submit", "status", "logs", "checkpoint", "cancel", "down", "sluice-scheduler", "sluice-pserver",
           "sluice-worker"}},
         {"RANK", members},
         {"ROLE", Daemons()},
         {"SCHEDULER",
-         {"submit", "status", "cancel", "down", "sluice-scheduler", "sluice-pserver",
+         {"submit", "status", "checkpoint", "cancel", "down", "sluice-scheduler", "sluice-pserver",
           "sluice-worker"}},
     };
     for (const ShortOption& option : ShortOptions())

@@ -38,6 +38,9 @@ void ResolvePaths(const std::string& base_dir, JobConfig* job) {
   job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
   job->set_output_dir(AbsolutePath(job->output_dir(), ""));
   job->set_trace_file(AbsolutePath(job->trace_file(), ""));
+  // Reading the field through mutable_checkpoint() would set the message.
+  if (!job->checkpoint().dir().empty())
+    job->mutable_checkpoint()->set_dir(AbsolutePath(job->checkpoint().dir(), ""));
 }
 
 // Sets an absent optional field.
@@ -102,6 +105,23 @@ void FillStrategy(StrategyConfig* strategy) {
   if (ModeOf(*strategy) == Mode::kGeo) SLUICE_DEFAULT(configs, geo_cache_rows, 10'000'000);
 }
 
+void FillCheckpoint(JobConfig* job) {
+  constexpr double kEveryS = 600;
+  constexpr uint32_t kKeep = 2;
+  if (job->evaluate_only()) return;
+  CheckpointConfig* checkpoint = job->mutable_checkpoint();
+  SLUICE_DEFAULT(checkpoint, save_final_model, true);
+  if (CanCheckpoint(*job)) {
+    SLUICE_DEFAULT(checkpoint, every_s, kEveryS);
+    SLUICE_DEFAULT(checkpoint, keep, kKeep);
+    return;
+  }
+  // An effective configuration of another mode that is now run in this one has the defaults, which
+  // the validation would refuse.
+  if (checkpoint->every_s() == kEveryS) checkpoint->clear_every_s();
+  if (checkpoint->keep() == kKeep) checkpoint->clear_keep();
+}
+
 void FillTrainAndEval(JobConfig* job) {
   TrainConfig* train = job->mutable_train();
   SLUICE_DEFAULT(train, batch_size, 512);
@@ -121,7 +141,7 @@ void FillTrainAndEval(JobConfig* job) {
     SLUICE_DEFAULT(job->mutable_eval(), every_epochs, 1);
     SLUICE_DEFAULT(job->mutable_eval(), batch_size, 2048);
   }
-  if (!job->evaluate_only()) SLUICE_DEFAULT(job->mutable_checkpoint(), save_final_model, true);
+  FillCheckpoint(job);
 }
 
 #undef SLUICE_DEFAULT
@@ -238,6 +258,19 @@ Mode ModeOf(const StrategyConfig& strategy) {
   // Absent means true.
   if (strategy.has_a_sync() && !strategy.a_sync()) return Mode::kSync;
   return strategy.a_sync_configs().k_steps() > 0 ? Mode::kGeo : Mode::kAsync;
+}
+
+bool CanCheckpoint(const JobConfig& job) {
+  return !job.evaluate_only() && ModeOf(job.strategy()) == Mode::kSync;
+}
+
+std::string CheckpointRoot(const JobConfig& job) {
+  if (std::string dir = job.checkpoint().dir(); !dir.empty()) {
+    // Folders are compared as text.
+    while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+    return dir;
+  }
+  return job.output_dir().empty() ? "" : absl::StrCat(job.output_dir(), "/checkpoints");
 }
 
 absl::StatusOr<JobConfig> ReadJobConfig(const std::string& file) {

@@ -25,6 +25,12 @@ const char* ModeName(Mode mode);  // "sync", "async", "geo"
 Mode ModeOf(const StrategyConfig& strategy);
 inline uint32_t KSteps(const StrategyConfig& s) { return s.a_sync_configs().k_steps(); }
 
+// True for a job in whose training checkpoints can be made.
+bool CanCheckpoint(const JobConfig& job);
+// The folder of the job's checkpoints: checkpoint.dir, or `checkpoints` in output_dir; "" when both
+// are empty.
+std::string CheckpointRoot(const JobConfig& job);
+
 // A field set by a flag or variable, such as ("train.batch_size", "512"), and its origin for
 // messages.
 struct ConfigOverride {
@@ -59,12 +65,12 @@ absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfi
 
 // Makes a job effective, in this order:
 // - expands ranges of features and fills in every default;
-// - resolves data paths against `base_dir` ("" is the current folder), and output_dir and
-//   trace_file against the current folder;
+// - resolves data paths against `base_dir` ("" is the current folder), and output_dir,
+//   checkpoint.dir and trace_file against the current folder;
 // - validates all that can be checked without data: ranges, contradictions, names.
-// Applying it again changes nothing. Three defaults are left to others: output_dir to the
-// scheduler, which knows the job_id; train.threads to the worker, which knows its host's cores; and
-// data.task_bytes to whoever knows the size of the data. The tables are not derived here. `rules`
+// Applying it again changes nothing. Four defaults are left to others: output_dir and
+// checkpoint.dir to the scheduler, which knows the job_id; train.threads to the worker, which knows
+// its host's cores; and data.task_bytes to whoever knows the size of the data. The tables are not derived here. `rules`
 // are those of the job's model. INVALID_ARGUMENT lists all problems, one a line.
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir,
                                              const ModelRules& rules);

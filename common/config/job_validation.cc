@@ -21,9 +21,9 @@ constexpr uint32_t kMaxSlotDim = 65536;
 constexpr uint32_t kMaxShards = 65536;
 constexpr uint64_t kMaxWindow = uint64_t{1} << 32;
 
-class Check {
+class JobValidator {
  public:
-  Check(const JobConfig& job, const ModelRules& rules)
+  JobValidator(const JobConfig& job, const ModelRules& rules)
       : job_(job), mode_(ModeOf(job.strategy())), rules_(rules), parts_(rules.PartsOf(job)) {}
 
   std::vector<ConfigProblem> Run() {
@@ -45,6 +45,7 @@ class Check {
     Optimizers();
     Strategy();
     AddAll(FindTrainProblems(job_));
+    Checkpoints();
     Unused();
     return std::move(problems_);
   }
@@ -357,6 +358,32 @@ class Check {
     }
   }
 
+  void Checkpoints() {
+    const CheckpointConfig& c = job_.checkpoint();
+    if (!CanCheckpoint(job_)) {
+      const std::string why =
+          job_.evaluate_only()
+              ? "has no effect with evaluate_only, which trains nothing to save; remove it"
+              : absl::StrCat("is not supported in mode ", ModeName(mode_),
+                             " by this build, which makes checkpoints in sync mode only; "
+                             "remove it, or set strategy.a_sync: false");
+      if (!c.dir().empty()) Add("checkpoint.dir", why);
+      if (c.has_every_steps()) Add("checkpoint.every_steps", why);
+      if (c.has_every_s()) Add("checkpoint.every_s", why);
+      if (c.has_every_epochs()) Add("checkpoint.every_epochs", why);
+      if (c.has_keep()) Add("checkpoint.keep", why);
+      return;
+    }
+    if (!(c.every_s() >= 0 && std::isfinite(c.every_s()))) {
+      Add("checkpoint.every_s",
+          absl::StrCat(c.every_s(), " is not a time; give 0 (none by time) or more seconds"));
+    }
+    if (c.keep() == 0) {
+      Add("checkpoint.keep",
+          "0 would remove every checkpoint as soon as it is complete; give 1 or more");
+    }
+  }
+
   // Refuses settings that nothing would read.
   void Unused() {
     AddAll(rules_.FindUnused(job_));
@@ -391,7 +418,7 @@ class Check {
 }  // namespace
 
 std::vector<ConfigProblem> FindProblems(const JobConfig& job, const ModelRules& rules) {
-  return Check(job, rules).Run();
+  return JobValidator(job, rules).Run();
 }
 
 }  // namespace sluice

@@ -16,9 +16,9 @@ constexpr uint32_t kMaxReaders = 64;     // threads
 constexpr uint32_t kMaxPipeline = 64;
 constexpr uint64_t kMaxHotRows = 1'000'000'000;
 
-class Check {
+class TrainValidator {
  public:
-  explicit Check(const JobConfig& job) : job_(job), mode_(ModeOf(job.strategy())) {}
+  explicit TrainValidator(const JobConfig& job) : job_(job), mode_(ModeOf(job.strategy())) {}
 
   void HotRowIndex(const ModelParts& parts) {
     const std::string path = "strategy.a_sync_configs.hot_row_cache";
@@ -109,13 +109,13 @@ class Check {
 }  // namespace
 
 std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts) {
-  Check check(job);
+  TrainValidator check(job);
   check.HotRowIndex(parts);
   return check.Take();
 }
 
 std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job) {
-  Check check(job);
+  TrainValidator check(job);
   check.Train();
   return check.Take();
 }

@@ -16,6 +16,7 @@ namespace sluice {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
+constexpr absl::Duration kResumeTimeout = absl::Hours(1);
 // A process that is about to end waits only briefly for the answer to its last call.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(2);
 constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
@@ -93,10 +94,16 @@ class GrpcSchedulerClient : public SchedulerClient {
     return Call<FailJobReply>("FailJob", &Scheduler::Stub::FailJob, request, kCallTimeout).status();
   }
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) override {
-    return Call<SubmitJobReply>("SubmitJob", &Scheduler::Stub::SubmitJob, request, kCallTimeout);
+    // With allow_older the scheduler reads whole checkpoints.
+    return Call<SubmitJobReply>("SubmitJob", &Scheduler::Stub::SubmitJob, request,
+                                request.resume() ? kResumeTimeout : kCallTimeout);
   }
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
     return Call<WatchJobReply>("WatchJob", &Scheduler::Stub::WatchJob, request, Waiting(request));
+  }
+  absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest& request) override {
+    return Call<CheckpointJobReply>("CheckpointJob", &Scheduler::Stub::CheckpointJob, request,
+                                    Waiting(request));
   }
   absl::Status CancelJob(const CancelJobRequest& request) override {
     return Call<CancelJobReply>("CancelJob", &Scheduler::Stub::CancelJob, request, kCallTimeout)

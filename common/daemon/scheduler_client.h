@@ -28,8 +28,9 @@ class SchedulerClient {
                                  const std::function<void(const std::string&)>& log) = 0;
 
   // UNAVAILABLE when the scheduler cannot be reached or the deadline passes. Calls that wait at the
-  // scheduler (Poll, NextPhase, WatchJob) get their wait_ms on top of the deadline. All calls but
-  // SubmitJob may be retried.
+  // scheduler (Poll, NextPhase, WatchJob, CheckpointJob) get their wait_ms on top of the deadline. A
+  // SubmitJob that resumes may take long, because files are read. All calls but SubmitJob, and
+  // CheckpointJob without a number, may be retried.
   virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
   virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
   virtual absl::Status Leave(const LeaveRequest& request) = 0;
@@ -40,6 +41,9 @@ class SchedulerClient {
   virtual absl::Status FailJob(const FailJobRequest& request) = 0;
   virtual absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) = 0;
   virtual absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) = 0;
+  virtual absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest&) {
+    return absl::UnimplementedError("this client makes no checkpoints");
+  }
   virtual absl::Status CancelJob(const CancelJobRequest& request) = 0;
   virtual absl::StatusOr<ClusterStatus> GetStatus() = 0;
   virtual absl::Status Shutdown() = 0;

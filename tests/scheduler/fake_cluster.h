@@ -85,10 +85,15 @@ class FakeCluster {
       hosted->set_generation(spec.route().generation());
       hosted->mutable_staleness()->set_pushes(3);
       hosted->mutable_staleness()->set_max(2);
+      if (const auto cut = hosted_cuts_.find(id); cut != hosted_cuts_.end())
+        *hosted->mutable_cut() = cut->second;
     }
+    if (const auto cut = worker_cuts_.find(id); cut != worker_cuts_.end())
+      *request.mutable_cut() = cut->second;
     if (state.has_assignment()) {
       request.mutable_progress()->set_job_id(state.assignment().job().job_id());
       request.mutable_progress()->set_rank(state.assignment().rank());
+      request.mutable_progress()->set_step(steps_done_);
     }
     auto reply = core_.Poll(request, now_);
     // A version that the member has seen comes without the state.
@@ -177,6 +182,10 @@ class FakeCluster {
   SchedulerCore core_;
   std::vector<uint64_t> pservers_, workers_;
   std::map<uint64_t, PollReply> desired_;
+  uint64_t steps_done_ = 0;  // that workers report
+  // What members report of a checkpoint, by member id.
+  std::map<uint64_t, HostedCut> hosted_cuts_;
+  std::map<uint64_t, WorkerCut> worker_cuts_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
 };
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file_origin.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "tests/common/base/hooked_env.h"
 
@@ -250,6 +251,89 @@ TEST_F(JobFolderTest, CurvesBegunInTheSameSecondDoNotReplaceEachOther) {
   seconds_ = 1000;
   ASSERT_TRUE(Run("done", "4d").ok());
   EXPECT_EQ(Curves(dir_).size(), 1u);
+}
+
+class CheckpointFolderTest : public JobFolderTest {
+ protected:
+  CheckpointFolderTest() : folder_(&env_, "h") {}
+  OutputAction OfStep(uint64_t step, OutputAction::Kind kind = OutputAction::kCheckpoint) {
+    OutputAction action = Action(kind, dir_);
+    action.config.mutable_strategy()->set_a_sync(false);
+    action.config.mutable_checkpoint()->set_keep(2);
+    action.number = step;
+    action.save_id = CheckpointSaveId(9, step);
+    action.manifest.set_global_step(step);
+    if (kind == OutputAction::kCheckpoint)
+      action.manifest.mutable_checkpoint()->set_global_step(step);
+    return action;
+  }
+  absl::Status Write(uint64_t step) {
+    std::string warning;
+    const absl::Status status = folder_.Checkpoint(OfStep(step), &warning);
+    EXPECT_EQ(warning, "");
+    return status;
+  }
+  std::vector<uint64_t> Steps() {
+    std::vector<uint64_t> steps;
+    for (const CheckpointInfo& one :
+         ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr)) {
+      EXPECT_TRUE(CheckCheckpoint(one, Env::Real()).ok());
+      steps.push_back(one.step);
+    }
+    return steps;
+  }
+  JobFolder folder_;
+};
+
+TEST_F(CheckpointFolderTest, TheNewestCompleteOnesStay) {
+  for (const uint64_t step : {5, 10, 15}) ASSERT_TRUE(Write(step).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(15, 10));
+  EXPECT_FALSE(fs::exists(dir_ + "/checkpoints/step-5"));
+  const auto newest = ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr).front();
+  EXPECT_EQ(newest.manifest.checkpoint().unix_time(), 1003);
+}
+
+TEST_F(CheckpointFolderTest, AFullDiskLeavesTheEarlierOnes) {
+  ASSERT_TRUE(Write(5).ok());
+  full_ = "step-10";
+  const absl::Status full = Write(10);
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  full_.clear();
+  folder_.Discard(OfStep(10, OutputAction::kDiscard));
+  EXPECT_THAT(Steps(), testing::ElementsAre(5));
+  EXPECT_FALSE(fs::exists(dir_ + "/checkpoints/step-10"));
+}
+
+TEST_F(CheckpointFolderTest, AMissingShardIsNamedWithWhatToDo) {
+  OutputAction action = OfStep(5);
+  SavedFile* file = action.manifest.add_files();
+  file->set_name("emb-0.0123456789abcdef.shard");
+  file->set_bytes(8);
+  std::string warning;
+  const absl::Status missing = folder_.Checkpoint(action, &warning);
+  EXPECT_TRUE(absl::IsDataLoss(missing)) << missing;
+  EXPECT_THAT(std::string(missing.message()),
+              testing::AllOf(HasSubstr("emb-0."), HasSubstr(dir_ + "/checkpoints")));
+}
+
+TEST_F(CheckpointFolderTest, DiscardingKeepsWhatIsInForce) {
+  ASSERT_TRUE(Write(5).ok());
+  // The same step again, which was given up, and the one in force, whose commit seemed to fail.
+  OutputAction again = OfStep(5, OutputAction::kDiscard);
+  again.save_id = CheckpointSaveId(9, 77);
+  folder_.Discard(again);
+  EXPECT_THAT(Steps(), testing::ElementsAre(5));
+}
+
+TEST_F(CheckpointFolderTest, AFolderOutsideOutputDirIsLocked) {
+  OutputAction first = Action(OutputAction::kStarted, dir_);
+  first.config.mutable_strategy()->set_a_sync(false);
+  first.config.mutable_checkpoint()->set_dir(root_ + "/shared");
+  ASSERT_TRUE(folder_.Begin(first).ok());
+  JobFolder other(&env_, "h");
+  OutputAction second = first;
+  second.config.set_output_dir(root_ + "/other");
+  EXPECT_EQ(other.Begin(second).code(), absl::StatusCode::kAlreadyExists);
 }
 
 TEST_F(JobFolderTest, AForeignTraceFileStays) {

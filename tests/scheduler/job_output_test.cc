@@ -169,6 +169,38 @@ TEST_F(JobOutputTest, ABrokenTraceIsReportedOnceAndTheJobGoesOn) {
   EXPECT_THAT(result, testing::Not(testing::HasSubstr("\"warnings\": []")));
 }
 
+TEST_F(JobOutputTest, ACheckpointThatFailsIsReportedAndTheJobGoesOn) {
+  std::vector<std::pair<uint64_t, absl::Status>> written;
+  JobOutput::Options options = Options();
+  options.on_checkpoint = [&](const std::string&, uint64_t number, absl::Status status,
+                              const std::string&) { written.push_back({number, status}); };
+  JobOutput output(std::move(options));
+  OutputAction good = Action(OutputAction::kCheckpoint, dir_);
+  good.config.mutable_strategy()->set_a_sync(false);
+  good.number = 1;
+  good.save_id = "0123456789abcdef";
+  good.manifest.set_global_step(3);
+  good.manifest.mutable_checkpoint()->set_global_step(3);
+  OutputAction bad = good;
+  bad.number = 2;
+  bad.manifest.set_global_step(4);
+  bad.manifest.add_files()->set_name("gone-0.shard");
+  OutputAction discard = bad;
+  discard.kind = OutputAction::kDiscard;
+  output.Add({Action(OutputAction::kStarted, dir_), good, bad, discard,
+              Action(OutputAction::kEnded, dir_)});
+  output.Stop();
+  EXPECT_TRUE(failed_.empty());
+  ASSERT_EQ(written.size(), 2u);
+  EXPECT_EQ(written[0].first, 1u);
+  EXPECT_TRUE(written[0].second.ok()) << written[0].second;
+  EXPECT_EQ(written[1].first, 2u);
+  EXPECT_FALSE(written[1].second.ok());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_TRUE(ended_[0].ok());
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/checkpoints/step-3/MANIFEST"));
+}
+
 TEST_F(JobOutputTest, FolderThatCannotBeMadeIsReportedOnceAndAtTheEnd) {
   ASSERT_TRUE(Env::Real()->MakeDirs(dir_).ok());
   ASSERT_TRUE(Env::Real()->WriteFile(dir_ + "/file", {absl::string_view("x")}).ok());

@@ -53,6 +53,28 @@ TEST(ResultJsonTest, HasTheDocumentedShape) {
   EXPECT_TRUE(log.values(1).struct_value().fields().at("eval").has_null_value());
 }
 
+TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
+  JobResult result;
+  EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"checkpoints\": null"));
+  result.set_resumed_from("/out/checkpoints/step-7");
+  result.mutable_checkpoint()->set_made(3);
+  result.mutable_checkpoint()->set_failed(1);
+  result.mutable_checkpoint()->set_dir("/out/checkpoints/step-9");
+  const std::string json = ResultJson(result);
+  google::protobuf::Struct parsed;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &parsed).ok()) << json;
+  const auto& recovery = parsed.fields().at("recovery").struct_value().fields();
+  for (const char* name : {"worker_losses", "pserver_losses", "scheduler_restarts", "rollbacks",
+                           "examples_replayed", "updates_lost"}) {
+    EXPECT_EQ(recovery.at(name).number_value(), 0) << name;
+  }
+  EXPECT_EQ(recovery.at("resumed_from").string_value(), "/out/checkpoints/step-7");
+  const auto& checkpoints = parsed.fields().at("checkpoints").struct_value().fields();
+  EXPECT_EQ(checkpoints.at("made").number_value(), 3);
+  EXPECT_EQ(checkpoints.at("failed").number_value(), 1);
+  EXPECT_EQ(checkpoints.at("newest").string_value(), "/out/checkpoints/step-9");
+}
+
 TEST(ResultJsonTest, HotRowsArePresentWithACache) {
   JobResult result;
   EXPECT_THAT(ResultJson(result), testing::Not(testing::HasSubstr("hot_rows")));

@@ -83,6 +83,79 @@ TEST(SchedulerLoopTest, PollWaitsUntilTheDesiredStateChanges) {
   EXPECT_TRUE(answer.get()->stop());
 }
 
+using CheckpointAnswer = absl::StatusOr<CheckpointJobReply>;
+
+CheckpointAnswer AskForCheckpoint(SchedulerLoop* loop, const CheckpointJobRequest& request) {
+  std::promise<CheckpointAnswer> answer;
+  loop->CheckpointJob(&request, Into(&answer));
+  return answer.get_future().get();
+}
+
+TEST(SchedulerLoopTest, ACallForACheckpointWaitsForItsEnd) {
+  SchedulerLoop loop(Options());
+  RegisterRequest pserver = Worker(2);
+  pserver.set_role(ROLE_PSERVER);
+  pserver.set_address("ps");
+  PollRequest of_pserver, of_worker;
+  of_pserver.set_member_id(loop.Register(pserver)->member_id());
+  of_worker.set_member_id(loop.Register(Worker(1))->member_id());
+  Report(&loop, of_worker);
+  SubmitJobRequest submit = SmallJob("sync", 1);
+  submit.mutable_config()->mutable_strategy()->set_a_sync(false);
+  const auto job = loop.SubmitJob(submit);
+  ASSERT_TRUE(job.ok()) << job.status();
+  CheckpointJobRequest request;
+  request.set_job_id("no-job");
+  EXPECT_TRUE(absl::IsNotFound(AskForCheckpoint(&loop, request).status()));
+  request.set_job_id(job->job_id());
+  EXPECT_TRUE(absl::IsFailedPrecondition(AskForCheckpoint(&loop, request).status()));
+
+  const PollReply told = Report(&loop, of_pserver);
+  ASSERT_EQ(told.host_size(), 1);
+  HostedJob* hosted = of_pserver.add_hosted();
+  hosted->set_job_id(job->job_id());
+  hosted->set_instance(told.host(0).instance());
+  hosted->set_generation(told.host(0).route().generation());
+  Report(&loop, of_pserver);
+  // The output folder is made ready on another thread.
+  while (!Report(&loop, of_worker).has_assignment()) std::this_thread::yield();
+  const auto asked = AskForCheckpoint(&loop, request);  // does not wait
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_FALSE(asked->done());
+  EXPECT_EQ(Report(&loop, of_worker).assignment().checkpoint().number(), asked->number());
+
+  request.set_number(asked->number());
+  request.set_wait_ms(30000);
+  std::promise<CheckpointAnswer> waiting;
+  loop.CheckpointJob(&request, Into(&waiting));
+  std::future<CheckpointAnswer> end = waiting.get_future();
+  EXPECT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  hosted->mutable_cut()->set_checkpoint(asked->number());
+  hosted->mutable_cut()->set_state(HostedCut::FAILED);
+  hosted->mutable_cut()->set_error("disk full");
+  Report(&loop, of_pserver);
+  const CheckpointAnswer failed = end.get();
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  EXPECT_TRUE(failed->done());
+  EXPECT_NE(failed->error().find("disk full"), std::string::npos) << failed->error();
+}
+
+TEST(SchedulerLoopTest, ResumingWithoutACheckpointStartsFromTheBeginningAndWarns) {
+  SchedulerLoop loop(Options());
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  SubmitJobRequest submit = SmallJob("sync", 1);
+  submit.set_resume(true);
+  submit.mutable_config()->mutable_strategy()->set_a_sync(false);
+  EXPECT_TRUE(absl::IsInvalidArgument(loop.SubmitJob(submit).status()));  // no output_dir
+  submit.mutable_config()->set_output_dir(testing::TempDir() + "scheduler_loop_test_resume");
+  const auto job = loop.SubmitJob(submit);
+  ASSERT_TRUE(job.ok()) << job.status();
+  const ClusterStatus status = loop.GetStatus();
+  ASSERT_EQ(status.jobs_size(), 1);
+  ASSERT_EQ(status.jobs(0).warnings_size(), 1);
+  EXPECT_NE(status.jobs(0).warnings(0).find("there is no checkpoint"), std::string::npos);
+}
+
 TEST(SchedulerLoopTest, FencedPollIsAnsweredAtOnce) {
   SchedulerLoop loop(Options());
   PollRequest request;

@@ -87,18 +87,20 @@ JobConfig Config(uint32_t batch_size) {
 
 TEST(SyncIndexTest, GlobalBatchesRoundUpOrDown) {
   JobConfig config = Config(10);
-  EXPECT_EQ(*SyncSteps(config, {70, 30}), 5u);
-  EXPECT_EQ(*SyncSteps(config, {0, 101}), 6u);
+  EXPECT_EQ(*SyncSteps(config, 20, {70, 30}), 5u);
+  EXPECT_EQ(*SyncSteps(config, 20, {0, 101}), 6u);
+  // A resumed job may have another number of ranks.
+  EXPECT_EQ(*SyncSteps(config, 50, {70, 31, 0}), 3u);
   config.mutable_data()->set_drop_last(true);
-  EXPECT_EQ(*SyncSteps(config, {19, 100}), 5u);
+  EXPECT_EQ(*SyncSteps(config, 20, {19, 100}), 5u);
 }
 
 TEST(SyncIndexTest, PerRankFilesTakeTheLargestCount) {
   JobConfig config = Config(10);
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
-  EXPECT_EQ(*SyncSteps(config, {0, 101, 10}), 11u);
+  EXPECT_EQ(*SyncSteps(config, 30, {0, 101, 10}), 11u);
   config.mutable_data()->set_drop_last(true);
-  EXPECT_EQ(*SyncSteps(config, {0, 101, 10}), 10u);
+  EXPECT_EQ(*SyncSteps(config, 30, {0, 101, 10}), 10u);
 }
 
 TEST(SyncIndexTest, WhenAllLinesAreBadTheFirstAreNamed) {
@@ -113,10 +115,10 @@ TEST(SyncIndexTest, WhenAllLinesAreBadTheFirstAreNamed) {
 }
 
 TEST(SyncIndexTest, NothingToTrainIsAnError) {
-  EXPECT_FALSE(SyncSteps(Config(10), {0, 0}).ok());
+  EXPECT_FALSE(SyncSteps(Config(10), 20, {0, 0}).ok());
   JobConfig config = Config(10);
   config.mutable_data()->set_drop_last(true);
-  EXPECT_THAT(std::string(SyncSteps(config, {5, 5}).status().message()),
+  EXPECT_THAT(std::string(SyncSteps(config, 20, {5, 5}).status().message()),
               testing::HasSubstr("drop_last"));
 }
 

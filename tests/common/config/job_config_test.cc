@@ -337,6 +337,59 @@ INSTANTIATE_TEST_SUITE_P(
                            {"checkpoint.save_final_model", "true"}},
                           {"checkpoint.save_final_model: true has no effect with evaluate_only"}}));
 
+INSTANTIATE_TEST_SUITE_P(
+    Checkpoints, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.keep", "0"}}, {"checkpoint.keep: 0"}},
+        BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "-1"}},
+                   {"checkpoint.every_s: -1"}},
+        BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "inf"}},
+                   {"checkpoint.every_s: inf"}},
+        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.every_s", "30"}},
+                   {"checkpoint.every_s: ", "mode geo"}},
+        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.every_steps", "30"}},
+                   {"checkpoint.every_steps: ", "mode geo"}},
+        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.every_epochs", "1"}},
+                   {"checkpoint.every_epochs: ", "mode geo"}},
+        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.dir", "d"}},
+                   {"checkpoint.dir: ", "mode geo"}},
+        BadSetting{
+            {{"evaluate_only", "true"}, {"initial_model", "m"}, {"checkpoint.every_steps", "1"}},
+            {"checkpoint.every_steps: has no effect with evaluate_only"}}));
+
+TEST(JobConfigTest, CheckpointsHaveDefaultsWhereTheyAreMade) {
+  JobConfig job = GoodJob();
+  job.mutable_strategy()->set_a_sync(false);
+  job.set_output_dir("/out");
+  auto effective = Effective(job, "/base");
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  EXPECT_EQ(effective->checkpoint().every_s(), 600);
+  EXPECT_EQ(effective->checkpoint().keep(), 2);
+  EXPECT_EQ(CheckpointRoot(*effective), "/out/checkpoints");
+  // The same file with another output_dir has checkpoints of its own.
+  effective->set_output_dir("/other");
+  EXPECT_EQ(CheckpointRoot(*effective), "/other/checkpoints");
+  effective->clear_output_dir();
+  EXPECT_EQ(CheckpointRoot(*effective), "");
+  job.mutable_checkpoint()->set_dir("relative");
+  effective = Effective(job, "/base");
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  EXPECT_EQ(CheckpointRoot(*effective), std::filesystem::current_path().string() + "/relative");
+
+  // An effective configuration can be run again in a mode without checkpoints.
+  job.mutable_checkpoint()->clear_dir();
+  effective = Effective(job, "/base");
+  ASSERT_TRUE(effective.ok()) << effective.status();
+  effective->mutable_strategy()->set_a_sync(true);
+  effective->mutable_strategy()->mutable_a_sync_configs()->set_k_steps(5);
+  effective->mutable_data()->clear_shuffle_lanes();
+  effective->mutable_data()->clear_shuffle_window();
+  const auto geo = Effective(*effective, "/base");
+  ASSERT_TRUE(geo.ok()) << geo.status();
+  EXPECT_FALSE(geo->checkpoint().has_every_s());
+  EXPECT_FALSE(CanCheckpoint(*geo));
+}
+
 TEST(JobConfigTest, OptimizersOfMissingPartsAreRefusedWithTheModelsReason) {
   FakeRules rules;
   rules.parts.no_dense = "is not dense";

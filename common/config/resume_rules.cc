@@ -1,0 +1,108 @@
+#include "common/config/resume_rules.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/config/job_config.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::util::MessageDifferencer;
+
+constexpr size_t kLongest = 400;  // characters of a difference in a message
+
+struct FreeFields {
+  const Descriptor* type;
+  std::vector<const char*> names;
+};
+
+std::vector<FreeFields> AllFreeFields() {
+  return {
+      {JobConfig::descriptor(),
+       {"version", "name", "worker_num", "output_dir", "trace_file", "overwrite", "eval",
+        "checkpoint"}},
+      // The ranks report the files that they see, which says more than the patterns.
+      {DataConfig::descriptor(),
+       {"train_files", "eval_files", "max_bad_lines", "cache", "cache_dir", "cache_max_bytes"}},
+      {TrainConfig::descriptor(),
+       {"epochs", "log_every", "prefetch_batches", "reader_threads", "threads", "step_timeout_s",
+        "pin_threads", "device_memory_fraction"}},
+      {SyncConfigs::descriptor(), {"on_worker_loss"}},
+      // A checkpoint is read by any number of shards.
+      {TableConfig::descriptor(), {"num_shards"}},
+  };
+}
+
+// "modified: train.batch_size: 512 -> 256" becomes "train.batch_size is 256, but was 512 ...".
+std::string Describe(const std::string& difference) {
+  const std::vector<std::string> parts = absl::StrSplit(difference, absl::MaxSplits(": ", 2));
+  if (parts.size() < 3) return difference;
+  if (parts[0] == "added") {
+    return absl::StrCat(parts[1], " is ", parts[2], ", but was not set in the checkpoint's job");
+  }
+  if (parts[0] == "deleted") {
+    return absl::StrCat(parts[1], " is not set, but was ", parts[2], " in the checkpoint's job");
+  }
+  const std::vector<std::string> values = absl::StrSplit(parts[2], absl::MaxSplits(" -> ", 1));
+  if (values.size() < 2) return difference;
+  return absl::StrCat(parts[1], " is ", values[1], ", but was ", values[0],
+                      " in the checkpoint's job");
+}
+
+}  // namespace
+
+absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
+  MessageDifferencer differencer;
+  for (const FreeFields& free : AllFreeFields()) {
+    for (const char* name : free.names) {
+      differencer.IgnoreField(free.type->FindFieldByName(name));
+    }
+  }
+  std::string differences;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(saved, job)) return absl::OkStatus();
+  const std::vector<std::string> lines = absl::StrSplit(differences, '\n', absl::SkipEmpty());
+  std::string first = differences;
+  for (const std::string& line : lines) {
+    if (absl::StartsWith(line, "ignored: ")) continue;
+    first = Describe(line.size() <= kLongest ? line : line.substr(0, kLongest) + "...");
+    break;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot resume: ", first,
+                   "; give the earlier value, or start without --resume in another --output_dir"));
+}
+
+absl::Status CheckSubmission(const SubmitJobRequest& request) {
+  if (!request.resume()) {
+    if (!request.allow_older()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--allow_older has no effect without --resume; add --resume or remove it");
+  }
+  const JobConfig& job = request.config();
+  if (job.evaluate_only()) {
+    return absl::InvalidArgumentError(
+        "--resume contradicts evaluate_only, which trains nothing that could be resumed; remove "
+        "one of them");
+  }
+  if (!CanCheckpoint(job)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume is not supported in mode ", ModeName(ModeOf(job.strategy())),
+        " by this build, which makes checkpoints in sync mode only; remove it, or give "
+        "--a_sync=false"));
+  }
+  if (CheckpointRoot(job).empty()) {
+    return absl::InvalidArgumentError(
+        "--resume needs the folder of the earlier run, but neither output_dir nor checkpoint.dir "
+        "is set; give --output_dir");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,27 @@
+// Says which settings a job may change when it continues from a checkpoint.
+//
+// A resumed job must compute what the saved one would have computed. So all that decides values
+// must be equal: features, model, tables, optimizers, strategy, seed, batch size, and how examples
+// are ordered. Free to change are the number of workers and of epochs, evaluation, checkpoints,
+// paths, and what only affects speed or messages.
+//
+// Thread safety:
+//   pure functions.
+#pragma once
+
+#include "absl/status/status.h"
+#include "proto/config.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+// INVALID_ARGUMENT names the first field that must be equal and is not, with both values. Both
+// configurations are effective. The data files themselves are compared once the job runs.
+absl::Status CheckResume(const JobConfig& saved, const JobConfig& job);
+
+// Checks the options of a submission against its effective configuration. INVALID_ARGUMENT when the
+// job cannot resume: it makes no checkpoints, or nobody can know the folder of its checkpoints
+// before it has a job_id. Also refuses allow_older without resume.
+absl::Status CheckSubmission(const SubmitJobRequest& request);
+
+}  // namespace sluice

@@ -1,0 +1,309 @@
+#include "scheduler/job_checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/saved_model/checkpoint.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kOutcomes = 16;
+// Time that rank 0 needs to learn of a step that is asked for. A step that would be reached sooner
+// is left out, since the checkpoint would then be made after another step.
+constexpr absl::Duration kNotice = absl::Milliseconds(300);
+// By then every pserver has learnt that a checkpoint was given up, and has stopped writing it.
+constexpr absl::Duration kWritersStop = absl::Seconds(10);
+constexpr double kMiB = 1 << 20;
+
+uint64_t BytesOf(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const SavedFile& file : manifest.files()) bytes += file.bytes();
+  return bytes;
+}
+
+}  // namespace
+
+JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
+    : options_(std::move(options)),
+      over_at_(now),
+      step_(options_.first_step),
+      limit_(options_.first_step),
+      step_at_(now),
+      now_(now),
+      newest_cut_at_(now) {
+  Plan(now);
+}
+
+void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now) {
+  newest_.set_step(manifest.global_step());
+  newest_.set_bytes(BytesOf(manifest));
+  newest_.set_dir(CheckpointFolder(options_.root, manifest.global_step()));
+  newest_cut_at_ = now - age;
+}
+
+void JobCheckpoints::SetSteps(uint64_t per_epoch, uint64_t last_step) {
+  steps_per_epoch_ = per_epoch;
+  last_step_ = last_step;
+}
+
+void JobCheckpoints::NoteStep(uint64_t step, uint64_t limit, absl::Time now) {
+  now_ = now;
+  const uint64_t before = limit_;
+  limit_ = std::max(step, limit);
+  // Another phase: the time in which nothing was trained says nothing about the speed.
+  if (limit_ != before && step <= step_) step_at_ = now;
+  if (step <= step_) return;
+  const double passed = absl::ToDoubleSeconds(now - step_at_);
+  if (passed > 0) steps_per_s_ = static_cast<double>(step - step_) / passed;
+  step_ = step;
+  step_at_ = now;
+}
+
+uint64_t JobCheckpoints::EstimatedStep(absl::Time now) const {
+  const double since = absl::ToDoubleSeconds(now - step_at_ + kNotice);
+  const double more = std::min(steps_per_s_ * since, static_cast<double>(limit_ - step_));
+  return step_ + static_cast<uint64_t>(std::max(more, 0.0));
+}
+
+uint64_t JobCheckpoints::NextDueStep(absl::Time now) const {
+  const uint64_t done = EstimatedStep(now);
+  uint64_t due = 0;
+  const auto add = [&](uint64_t step) {
+    if (due == 0 || step < due) due = step;
+  };
+  const auto add_multiples_of = [&](uint64_t interval) {
+    if (interval == 0) return;
+    const uint64_t next = (done / interval + 1) * interval;
+    if (last_step_ == 0 || next <= last_step_) add(next);
+    // No step follows the last one, so it may be asked for too late.
+    if (last_step_ > step_ && last_step_ % interval == 0) add(last_step_);
+  };
+  add_multiples_of(options_.config.every_steps());
+  add_multiples_of(options_.config.every_epochs() * steps_per_epoch_);
+  return due;
+}
+
+void JobCheckpoints::Plan(absl::Time now) {
+  now_ = now;
+  const bool behind_the_end = last_step_ > 0 && asked_.at_step > last_step_;
+  if (!can_begin() || behind_the_end) asked_ = {};
+  if (open_ || !can_begin()) return;
+  const double every_s = options_.config.every_s();
+  const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
+  if (demanded_ || due_by_time) {
+    asked_ = {number(), 0};
+    return;
+  }
+  const uint64_t due = NextDueStep(now);
+  if (due == 0) return;
+  // A step that was asked for stays: when it seems to have passed, its checkpoint has begun and the
+  // reports are on their way. Only an earlier step replaces it, e.g. once the steps of an epoch are
+  // known.
+  if (asked_.number == 0 || due < asked_.at_step) asked_ = {number(), due};
+}
+
+uint64_t JobCheckpoints::Demand(absl::Time now) {
+  demanded_ = true;
+  Plan(now);
+  // The open one does not include the steps since it began.
+  return open_ ? number() + 1 : number();
+}
+
+bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t step,
+                              absl::Time now) {
+  now_ = now;
+  if (number != this->number()) return false;
+  if (!open_) {
+    open_.emplace();
+    open_->step = step;
+    open_->begun_at = open_->progressed_at = now;
+    open_->hosted.resize(options_.pserver_num);
+    open_->workers.resize(options_.worker_num);
+    demanded_ = false;
+    NoteStep(step, limit_, now);
+  }
+  if (open_->committing) return false;
+  if (open_->step == step) return true;
+  CloseOpen(absl::StrCat("the parts do not fit together: ", who, " made its part after step ", step,
+                         ", others after step ", open_->step),
+            /*counts=*/true, now);
+  return false;
+}
+
+void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
+  if (pserver >= options_.pserver_num) return;
+  const std::string who = absl::StrCat("pserver ", pserver);
+  // A pserver that could not even begin may not know the step.
+  const uint64_t step = cut.state() == HostedCut::FAILED && open_ ? open_->step : cut.step();
+  if (!Concerns(cut.checkpoint(), who, step, now)) return;
+  if (cut.state() == HostedCut::FAILED) {
+    CloseOpen(absl::StrCat(who, ": ", cut.error()), /*counts=*/true, now);
+    return;
+  }
+  // Reports can overtake each other.
+  HostedCut& known = open_->hosted[pserver];
+  if (known.state() == HostedCut::WRITTEN) return;
+  const bool progress =
+      cut.state() != known.state() || cut.written_bytes() > known.written_bytes();
+  if (!progress) return;
+  known = cut;
+  open_->progressed_at = now;
+}
+
+void JobCheckpoints::TakeWorker(const WorkerCut& cut, absl::Time now) {
+  if (cut.rank() >= options_.worker_num) return;
+  if (!Concerns(cut.checkpoint(), absl::StrCat("rank ", cut.rank()), cut.step(), now)) return;
+  std::optional<WorkerState>& known = open_->workers[cut.rank()];
+  if (known) return;
+  known = cut.state();
+  open_->progressed_at = now;
+}
+
+void JobCheckpoints::SetState(absl::StatusOr<CheckpointState> state, absl::Time now) {
+  if (!open_) return;
+  if (!state.ok()) {
+    CloseOpen(std::string(state.status().message()), /*counts=*/true, now);
+    return;
+  }
+  open_->state = *std::move(state);
+}
+
+std::optional<Manifest> JobCheckpoints::TakeCommit() {
+  if (!open_ || open_->committing || !open_->state) return std::nullopt;
+  for (const HostedCut& cut : open_->hosted) {
+    if (cut.state() != HostedCut::WRITTEN) return std::nullopt;
+  }
+  for (const auto& worker : open_->workers) {
+    if (!worker) return std::nullopt;
+  }
+  open_->committing = true;
+  Manifest& manifest = open_->manifest;
+  manifest.set_global_step(open_->step);
+  manifest.set_epochs(open_->state->result().epochs());
+  *manifest.mutable_checkpoint() = *std::move(open_->state);
+  open_->state.emplace();
+  for (auto& worker : open_->workers)
+    *manifest.mutable_checkpoint()->add_workers() = *std::move(worker);
+  for (HostedCut& cut : open_->hosted) {
+    for (SavedFile& file : *cut.mutable_files()) *manifest.add_files() = std::move(file);
+  }
+  return manifest;
+}
+
+void JobCheckpoints::Committed(uint64_t number, const absl::Status& status, absl::Time now) {
+  now_ = now;
+  if (!open_ || !open_->committing || number != this->number()) return;
+  CloseOpen(std::string(status.message()), /*counts=*/true, now);
+}
+
+void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time now) {
+  Outcome outcome;
+  outcome.number = number();
+  outcome.error = error;
+  outcome.step = open_->step;
+  outcome.dir = CheckpointFolder(options_.root, open_->step);
+  if (error.empty()) {
+    newest_.set_step(outcome.step);
+    newest_.set_dir(outcome.dir);
+    newest_.set_bytes(BytesOf(open_->manifest));
+    newest_.set_seconds(absl::ToDoubleSeconds(now - open_->begun_at));
+    newest_.set_made(newest_.made() + 1);
+    newest_.clear_last_error();
+    newest_cut_at_ = open_->begun_at;
+  } else if (counts) {
+    newest_.set_failed(newest_.failed() + 1);
+    const std::string said =
+        absl::StrCat("the checkpoint of step ", outcome.step, " failed: ", error);
+    if (newest_.last_error().empty()) warning_ = absl::StrCat(said, "; the job goes on");
+    newest_.set_last_error(said);
+  }
+  if (!error.empty()) {
+    discards_.push_back({now, {outcome.number, outcome.step, error}});
+    discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, ""}});
+  }
+  outcomes_.push_back(std::move(outcome));
+  if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+  over_ = number();
+  over_at_ = now;
+  open_.reset();
+  asked_ = {};
+  Plan(now);
+}
+
+absl::Time JobCheckpoints::progressed_at() const {
+  return open_ && !open_->committing ? open_->progressed_at : absl::InfiniteFuture();
+}
+
+std::string JobCheckpoints::Missing() const {
+  constexpr size_t kNamed = 8;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < open_->hosted.size(); ++i) {
+    if (open_->hosted[i].state() != HostedCut::WRITTEN) names.push_back(absl::StrCat("pserver ", i));
+  }
+  for (size_t i = 0; i < open_->workers.size(); ++i) {
+    if (!open_->workers[i]) names.push_back(absl::StrCat("rank ", i));
+  }
+  const size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
+  names.resize(names.size() - more);
+  if (more > 0) names.push_back(absl::StrCat(more, " more"));
+  return absl::StrJoin(names, ", ");
+}
+
+void JobCheckpoints::GiveUpWaiting(absl::Duration waited, absl::Time now) {
+  if (!open_ || open_->committing) return;
+  CloseOpen(absl::StrCat("no progress within ", absl::FormatDuration(waited),
+                         " (limits.wait_s); not done: ", Missing()),
+            /*counts=*/true, now);
+}
+
+void JobCheckpoints::End(absl::Time now) {
+  stopped_ = true;
+  asked_ = {};
+  if (open_ && !open_->committing)
+    CloseOpen("the job ended before the checkpoint was complete", /*counts=*/false, now);
+}
+
+const JobCheckpoints::Outcome* JobCheckpoints::OutcomeOf(uint64_t number) const {
+  for (const Outcome& outcome : outcomes_) {
+    if (outcome.number == number) return &outcome;
+  }
+  return nullptr;
+}
+
+std::vector<JobCheckpoints::Discard> JobCheckpoints::TakeDiscards(absl::Time now) {
+  std::vector<Discard> due;
+  std::vector<std::pair<absl::Time, Discard>> later;
+  for (const auto& [time, discard] : std::exchange(discards_, {})) {
+    // An ended job writes no more.
+    if (time <= now || stopped_) {
+      due.push_back(discard);
+    } else {
+      later.push_back({time, discard});
+    }
+  }
+  discards_ = std::move(later);
+  return due;
+}
+
+std::string JobCheckpoints::TakeWarning() { return std::exchange(warning_, ""); }
+
+CheckpointStatus JobCheckpoints::status() const {
+  CheckpointStatus status = newest_;
+  if (status.step() > 0)
+    status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now_ - newest_cut_at_)));
+  if (open_ && open_->committing) {
+    status.set_doing(absl::StrCat("completing step ", open_->step));
+  } else if (open_) {
+    uint64_t written = 0;
+    for (const HostedCut& cut : open_->hosted) written += cut.written_bytes();
+    status.set_doing(
+        absl::StrFormat("writing step %d (%.1f MiB so far)", open_->step, written / kMiB));
+  }
+  return status;
+}
+
+}  // namespace sluice

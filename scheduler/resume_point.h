@@ -1,0 +1,34 @@
+// Where a job continues that is submitted with --resume.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/model.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace sluice {
+
+struct ResumePoint {
+  std::string dir;    // folder of the checkpoint
+  Manifest manifest;  // with the state
+  absl::Duration age;
+
+  const CheckpointState& state() const { return manifest.checkpoint(); }
+};
+
+// Checks the checkpoint against a job that CheckResume has passed. INVALID_ARGUMENT when the job has
+// too few epochs, or other workers than data.assignment: PER_RANK_FILES allows. DATA_LOSS when the
+// state contradicts itself.
+absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job);
+
+// The state of each of `worker_num` ranks. With another number of ranks than before, rank 0 gets
+// the sums of all reports.
+std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t worker_num);
+
+}  // namespace sluice

@@ -1,0 +1,143 @@
+#include "common/config/resume_rules.h"
+
+#include <string>
+#include <vector>
+
+#include "common/config/job_config.h"
+#include "common/config/textproto_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(
+name: "a"
+worker_num: 2
+output_dir: "/out"
+data {
+  format: CSV train_files: "t.csv" eval_files: "e.csv" shuffle: true shuffle_lanes: 64
+  csv { delimiter: "," }
+}
+features { name: "age" numeric { column: "age" } }
+features { name: "job" categorical { column: "job" } }
+tables { name: "embedding" num_shards: 4 }
+optimizers { all { adam { beta1: 0.9 } learning_rate: 0.001 } }
+strategy { a_sync: false }
+train { batch_size: 512 epochs: 2 seed: 3 }
+checkpoint { every_s: 600 keep: 2 }
+)";
+
+JobConfig With(const std::vector<std::pair<std::string, std::string>>& settings) {
+  JobConfig job;
+  EXPECT_TRUE(ParseTextproto(kJob, "job", &job, nullptr).ok());
+  for (const auto& [path, value] : settings) {
+    const absl::Status applied = ApplyOverride({path, value, "--set"}, &job);
+    EXPECT_TRUE(applied.ok()) << applied;
+  }
+  return job;
+}
+
+TEST(ResumeRulesTest, TheSameJobMayResume) {
+  const absl::Status same = CheckResume(With({}), With({}));
+  EXPECT_TRUE(same.ok()) << same;
+}
+
+TEST(ResumeRulesTest, SettingsThatDecideNoValuesAreFree) {
+  for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
+           {"version", "1"},
+           {"name", "b"},
+           {"worker_num", "5"},
+           {"output_dir", "/other"},
+           {"trace_file", "/t"},
+           {"overwrite", "true"},
+           {"data.train_files", "./t.csv"},
+           {"data.eval_files", "f.csv"},
+           {"data.max_bad_lines", "3"},
+           {"data.cache", "false"},
+           {"data.cache_dir", "/c"},
+           {"data.cache_max_bytes", "9"},
+           {"train.epochs", "9"},
+           {"train.log_every", "9"},
+           {"train.prefetch_batches", "9"},
+           {"train.reader_threads", "9"},
+           {"train.threads", "9"},
+           {"train.step_timeout_s", "9"},
+           {"train.pin_threads", "true"},
+           {"train.device_memory_fraction", "0.5"},
+           {"eval.batch_size", "9"},
+           {"checkpoint.every_steps", "9"},
+           {"checkpoint.dir", "/d"},
+           {"tables[0].num_shards", "16"},
+       }) {
+    const absl::Status may = CheckResume(With({}), With({{path, value}}));
+    EXPECT_TRUE(may.ok()) << path << ": " << may;
+  }
+}
+
+TEST(ResumeRulesTest, SettingsThatDecideValuesAreRefusedByPath) {
+  for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
+           {"initial_model", "/m"},
+           {"data.shuffle", "false"},
+           {"data.shuffle_lanes", "32"},
+           {"data.drop_last", "true"},
+           {"data.assignment", "PER_RANK_FILES"},
+           {"data.csv.delimiter", ";"},
+           {"data.weight_column", "w"},
+           {"features[0].name", "aged"},
+           {"features[1].categorical.column", "j"},
+           {"optimizers.all.learning_rate", "0.01"},
+           {"optimizers.all.adam.beta1", "0.8"},
+           {"optimizers.clip_global_norm", "1"},
+           {"strategy.a_sync", "true"},
+           {"train.batch_size", "256"},
+           {"train.seed", "4"},
+           {"train.compute_dtype", "BF16"},
+       }) {
+    const absl::Status refused = CheckResume(With({}), With({{path, value}}));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << path;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr(path));
+  }
+  EXPECT_THAT(
+      std::string(
+          CheckResume(With({}), With({{"train.batch_size", "256"}, {"worker_num", "4"}})).message()),
+      HasSubstr("train.batch_size is 256, but was 512"));
+}
+
+TEST(ResumeRulesTest, NewAndMissingFeaturesAreNamed) {
+  JobConfig more = With({});
+  more.add_features()->set_name("new");
+  EXPECT_THAT(std::string(CheckResume(With({}), more).message()), HasSubstr("features[2]"));
+  EXPECT_THAT(std::string(CheckResume(more, With({})).message()), HasSubstr("features[2]"));
+}
+
+absl::Status Submit(const JobConfig& job, bool resume, bool allow_older) {
+  SubmitJobRequest request;
+  *request.mutable_config() = job;
+  request.set_resume(resume);
+  request.set_allow_older(allow_older);
+  return CheckSubmission(request);
+}
+
+TEST(ResumeRulesTest, ASubmissionThatCannotResumeIsRefused) {
+  EXPECT_TRUE(Submit(With({}), false, false).ok());
+  EXPECT_TRUE(Submit(With({}), true, false).ok());
+  EXPECT_TRUE(Submit(With({}), true, true).ok());
+  const auto refusal = [](const JobConfig& job, bool resume, bool allow_older) {
+    const absl::Status status = Submit(job, resume, allow_older);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal(With({}), false, true), HasSubstr("--resume"));
+  EXPECT_THAT(refusal(With({{"output_dir", ""}}), true, false), HasSubstr("--output_dir"));
+  EXPECT_TRUE(Submit(With({{"output_dir", ""}, {"checkpoint.dir", "/c"}}), true, false).ok());
+  EXPECT_THAT(refusal(With({{"evaluate_only", "true"}}), true, false), HasSubstr("evaluate_only"));
+  const JobConfig geo =
+      With({{"strategy.a_sync", "true"}, {"strategy.a_sync_configs.k_steps", "5"}});
+  EXPECT_THAT(refusal(geo, true, false), HasSubstr("mode geo"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,409 @@
+// Checkpoints of jobs in a whole core with fake members.
+#include "scheduler/checkpoint_lifecycle.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/scheduler/fake_cluster.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+class CheckpointLifecycleTest : public testing::Test {
+ protected:
+  CheckpointLifecycleTest() : c_(2, 2) { c_.JoinAll(2, 2); }
+
+  static JobConfig Config(uint32_t epochs = 2) {
+    JobConfig config = FakeCluster::Config(-1, 2, epochs);
+    config.mutable_checkpoint()->set_every_steps(3);
+    config.mutable_checkpoint()->set_keep(2);
+    config.set_output_dir("/out");
+    return config;
+  }
+  // Runs the job up to its first TRAIN phase: 5 global steps an epoch.
+  void StartTraining(const JobConfig& config) {
+    job_ = c_.Run(config);
+    c_.Phase(job_, 0, Indexed(50, 0)).status().IgnoreError();
+    ASSERT_EQ(c_.Phase(job_, 1, Indexed(50, 1))->phase().kind(), Phase::TRAIN);
+    c_.PollAll();
+    c_.core_.TakeActions();
+  }
+  WorkerCheckpoint Asked(uint32_t rank) {
+    return c_.desired_[c_.workers_[rank]].assignment().checkpoint();
+  }
+  void ReportHosted(size_t pserver, HostedCut::State state, uint64_t number, uint64_t step) {
+    HostedCut cut;
+    cut.set_checkpoint(number);
+    cut.set_state(state);
+    cut.set_step(step);
+    if (state == HostedCut::FAILED) cut.set_error("disk full");
+    if (state == HostedCut::WRITTEN) cut.add_files()->set_name(absl::StrCat("p", pserver));
+    c_.hosted_cuts_[c_.pservers_[pserver]] = cut;
+  }
+  void ReportWorker(uint32_t rank, uint64_t number, uint64_t step) {
+    WorkerCut cut;
+    cut.set_job_id(job_);
+    cut.set_rank(rank);
+    cut.set_incarnation(c_.Incarnation(job_, rank));
+    cut.set_checkpoint(number);
+    cut.set_step(step);
+    cut.mutable_state()->mutable_train()->set_examples(7);
+    c_.worker_cuts_[c_.workers_[rank]] = cut;
+  }
+  // All parts of a checkpoint arrive. Returns the order to write it.
+  std::vector<OutputAction> Complete(uint64_t number, uint64_t step) {
+    for (const uint32_t i : {0, 1}) {
+      ReportHosted(i, HostedCut::WRITTEN, number, step);
+      ReportWorker(i, number, step);
+    }
+    c_.PollAll();
+    return Checkpoints(OutputAction::kCheckpoint);
+  }
+  std::vector<OutputAction> Checkpoints(OutputAction::Kind kind) {
+    std::vector<OutputAction> found;
+    for (OutputAction& action : c_.core_.TakeActions()) {
+      if (action.kind == kind) found.push_back(std::move(action));
+    }
+    return found;
+  }
+  void Wait(int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      c_.PollAll();
+      c_.Advance(absl::Seconds(1));
+    }
+  }
+  uint64_t Over(size_t pserver) {
+    const PollReply& told = c_.desired_[c_.pservers_[pserver]];
+    return told.cuts_size() == 0 ? 0 : told.cuts(0).over();
+  }
+
+  FakeCluster c_;
+  std::string job_;
+};
+
+TEST_F(CheckpointLifecycleTest, RankZeroIsAskedAndPserversAreToldWhenItIsOver) {
+  StartTraining(Config());
+  EXPECT_EQ(Asked(0).number(), 1u);
+  EXPECT_EQ(Asked(0).at_step(), 3u);
+  EXPECT_FALSE(c_.desired_[c_.workers_[1]].assignment().has_checkpoint());
+  EXPECT_EQ(c_.desired_[c_.workers_[0]].assignment().job().config().checkpoint().dir(),
+            "/out/checkpoints");
+
+  ReportHosted(0, HostedCut::WRITING, 1, 3);
+  c_.PollAll();
+  EXPECT_THAT(c_.Status(job_).checkpoint().doing(), HasSubstr("step 3"));
+  const auto actions = Complete(1, 3);
+  ASSERT_EQ(actions.size(), 1u);
+  const OutputAction& write = actions[0];
+  EXPECT_EQ(write.number, 1u);
+  EXPECT_EQ(write.manifest.job_id(), job_);
+  EXPECT_EQ(write.manifest.global_step(), 3u);
+  EXPECT_EQ(write.manifest.files_size(), 2);
+  EXPECT_EQ(write.config.checkpoint().dir(), "");
+  const CheckpointState& state = write.manifest.checkpoint();
+  EXPECT_EQ(state.mode(), "sync");
+  EXPECT_EQ(state.worker_num(), 2u);
+  EXPECT_EQ(state.global_batch(), 20u);
+  EXPECT_EQ(state.epoch(), 0u);
+  EXPECT_EQ(state.steps_done(), 3u);
+  EXPECT_EQ(state.steps_per_epoch(), 5u);
+  EXPECT_EQ(state.train_files_size(), 1);
+  EXPECT_EQ(state.workers_size(), 2);
+
+  EXPECT_EQ(Over(0), 0u);
+  const auto versions = [this] {
+    std::vector<uint64_t> all;
+    for (const uint64_t id : c_.pservers_) all.push_back(*c_.core_.DesiredVersion(id));
+    for (const uint64_t id : c_.workers_) all.push_back(*c_.core_.DesiredVersion(id));
+    return all;
+  };
+  const std::vector<uint64_t> before = versions();
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  const std::vector<uint64_t> after = versions();
+  EXPECT_GT(after[0], before[0]);
+  EXPECT_GT(after[1], before[1]);
+  EXPECT_GT(after[2], before[2]);   // rank 0 is asked for the next one
+  EXPECT_EQ(after[3], before[3]);   // rank 1 is not concerned
+  c_.PollAll();
+  EXPECT_EQ(Over(0), 1u);
+  EXPECT_EQ(Over(1), 1u);
+  EXPECT_EQ(Asked(0).number(), 2u);
+  EXPECT_EQ(Asked(0).at_step(), 6u);
+  EXPECT_EQ(c_.Status(job_).checkpoint().made(), 1u);
+  EXPECT_EQ(c_.Status(job_).checkpoint().dir(), "/out/checkpoints/step-3");
+}
+
+TEST_F(CheckpointLifecycleTest, AFailureIsAWarningAndTheJobGoesOn) {
+  StartTraining(Config());
+  ReportHosted(1, HostedCut::FAILED, 1, 3);
+  c_.PollAll();
+  const JobStatus status = c_.Status(job_);
+  EXPECT_EQ(status.state(), JOB_RUNNING);
+  EXPECT_EQ(status.checkpoint().failed(), 1u);
+  ASSERT_EQ(status.warnings_size(), 1);
+  EXPECT_THAT(status.warnings(0), HasSubstr("pserver 1: disk full"));
+  EXPECT_EQ(Over(0), 1u);
+  EXPECT_EQ(Asked(0).number(), 2u);
+  EXPECT_EQ(Checkpoints(OutputAction::kDiscard).size(), 1u);
+  Wait(12);
+  EXPECT_EQ(Checkpoints(OutputAction::kDiscard).size(), 1u);
+}
+
+TEST_F(CheckpointLifecycleTest, AFailedWriteIsAWarningAndTheJobGoesOn) {
+  StartTraining(Config());
+  ASSERT_EQ(Complete(1, 3).size(), 1u);
+  c_.core_.CheckpointWritten(job_, 1, absl::DataLossError("shard 7 is missing"), "", c_.now_);
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+  EXPECT_THAT(c_.Status(job_).warnings(0), HasSubstr("shard 7 is missing"));
+}
+
+TEST_F(CheckpointLifecycleTest, ACheckpointWithoutProgressIsGivenUp) {
+  StartTraining(Config());
+  ReportHosted(0, HostedCut::WRITING, 1, 3);
+  Wait(110);
+  c_.hosted_cuts_[c_.pservers_[0]].set_written_bytes(10);
+  Wait(110);
+  EXPECT_EQ(c_.Status(job_).checkpoint().failed(), 0u);
+  Wait(12);
+  EXPECT_EQ(c_.Status(job_).checkpoint().failed(), 1u);
+  EXPECT_THAT(c_.Status(job_).checkpoint().last_error(), HasSubstr("pserver 1"));
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+}
+
+TEST_F(CheckpointLifecycleTest, ReportsOfOtherIncarnationsAndJobsAreIgnored) {
+  StartTraining(Config());
+  ReportWorker(0, 1, 3);
+  c_.worker_cuts_[c_.workers_[0]].set_incarnation(999);
+  ReportWorker(1, 1, 3);
+  c_.worker_cuts_[c_.workers_[1]].set_job_id("other");
+  c_.PollAll();
+  EXPECT_EQ(c_.Status(job_).checkpoint().doing(), "");
+}
+
+TEST_F(CheckpointLifecycleTest, TheStateIsThatOfTheStepAlsoWhenItsReportsComeInTheNextEpoch) {
+  StartTraining(Config());
+  c_.Advance(absl::Seconds(4));
+  c_.Phase(job_, 0, Trained(2, 50)).status().IgnoreError();
+  c_.Phase(job_, 1, Trained(2, 50)).status().IgnoreError();
+  c_.Phase(job_, 0, Ended(3)).status().IgnoreError();
+  ASSERT_EQ(c_.Phase(job_, 1, Ended(3))->phase().epoch(), 1u);
+  const auto late = Complete(1, 5);  // the last step of the first epoch
+  ASSERT_EQ(late.size(), 1u);
+  const CheckpointState& state = late[0].manifest.checkpoint();
+  EXPECT_EQ(state.epoch(), 0u);
+  EXPECT_EQ(state.steps_done(), 5u);
+  EXPECT_EQ(state.result().examples(), 0u);
+  EXPECT_EQ(state.epoch_seconds(), 4);
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  c_.Advance(absl::Seconds(3));
+  const auto next = Complete(2, 6);
+  ASSERT_EQ(next.size(), 1u);
+  EXPECT_EQ(next[0].manifest.checkpoint().epoch(), 1u);
+  EXPECT_EQ(next[0].manifest.checkpoint().steps_done(), 1u);
+  EXPECT_EQ(next[0].manifest.checkpoint().result().examples(), 100u);
+  EXPECT_EQ(next[0].manifest.checkpoint().result().epochs_log_size(), 1);
+  EXPECT_EQ(next[0].manifest.checkpoint().epoch_seconds(), 3);
+}
+
+// Ends the phases of a job with one epoch up to FINISH.
+void EndPhases(FakeCluster* c, const std::string& job) {
+  for (const uint32_t rank : {0, 1}) c->Phase(job, rank, Trained(2, 50)).status().IgnoreError();
+  for (const uint64_t phase : {3, 4}) {
+    for (const uint32_t rank : {0, 1}) c->Phase(job, rank, Ended(phase)).status().IgnoreError();
+  }
+}
+
+TEST_F(CheckpointLifecycleTest, TheEndOfTheJobGivesAnOpenCheckpointUp) {
+  StartTraining(Config(1));
+  ReportHosted(0, HostedCut::WRITING, 1, 3);
+  c_.PollAll();
+  EndPhases(&c_, job_);
+  c_.PollAll();
+  const auto actions = c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_DONE);
+  EXPECT_EQ(c_.Status(job_).checkpoint().failed(), 0u);
+  std::vector<OutputAction::Kind> kinds;
+  for (const OutputAction& action : actions) kinds.push_back(action.kind);
+  EXPECT_THAT(kinds, testing::Contains(OutputAction::kDiscard));
+  EXPECT_EQ(kinds.back(), OutputAction::kEnded);
+  EXPECT_EQ(actions.back().result.checkpoint().made(), 0u);
+}
+
+TEST_F(CheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsLastStep) {
+  JobConfig config = Config(1);
+  config.mutable_checkpoint()->clear_every_steps();
+  config.mutable_checkpoint()->set_every_epochs(1);
+  StartTraining(config);
+  EXPECT_EQ(Asked(0).at_step(), 5u);
+  ReportHosted(0, HostedCut::WRITING, 1, 5);
+  c_.PollAll();
+  EndPhases(&c_, job_);
+  c_.PollAll();
+  c_.Advance(absl::Seconds(1));
+  c_.PollAll();
+  EXPECT_FALSE(c_.desired_[c_.workers_[0]].assignment().has_checkpoint());
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+  ASSERT_EQ(Complete(1, 5).size(), 1u);
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  const auto actions = c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_DONE);
+  ASSERT_FALSE(actions.empty());
+  EXPECT_EQ(actions.back().result.checkpoint().made(), 1u);
+}
+
+TEST_F(CheckpointLifecycleTest, OperatorsAskForACheckpoint) {
+  EXPECT_TRUE(absl::IsNotFound(c_.core_.CheckpointJob("no-job", 0, c_.now_).status()));
+  JobConfig config = Config();
+  config.mutable_checkpoint()->set_every_steps(1000);
+  StartTraining(config);
+  const auto asked = c_.core_.CheckpointJob(job_, 0, c_.now_);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(asked->number(), 1u);
+  EXPECT_FALSE(asked->done());
+  EXPECT_FALSE(c_.core_.CheckpointOver(job_, 1));
+  c_.PollAll();
+  EXPECT_EQ(Asked(0).number(), 1u);
+  EXPECT_EQ(Asked(0).at_step(), 0u);
+  ASSERT_EQ(Complete(1, 2).size(), 1u);
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  EXPECT_TRUE(c_.core_.CheckpointOver(job_, 1));
+  const auto done = c_.core_.CheckpointJob(job_, 1, c_.now_);
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_TRUE(done->done());
+  EXPECT_EQ(done->error(), "");
+  EXPECT_EQ(done->dir(), "/out/checkpoints/step-2");
+  EXPECT_EQ(done->step(), 2u);
+  ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.CheckpointJob(job_, 0, c_.now_).status()));
+}
+
+TEST_F(CheckpointLifecycleTest, JobsOfOtherModesMakeNone) {
+  const std::string job = c_.Run(FakeCluster::Config(5, 2));
+  EXPECT_FALSE(c_.Status(job).has_checkpoint());
+  EXPECT_EQ(c_.desired_[c_.pservers_[0]].cuts_size(), 0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.CheckpointJob(job, 0, c_.now_).status()));
+}
+
+TEST_F(CheckpointLifecycleTest, TwoJobsCannotShareAFolder) {
+  JobConfig config = Config();
+  config.set_worker_num(1);
+  config.mutable_checkpoint()->set_dir("/shared");
+  c_.Run(config);
+  config.set_output_dir("/out2");
+  EXPECT_TRUE(absl::IsAlreadyExists(c_.Submit(config).status()));
+  config.mutable_checkpoint()->set_dir("/own");
+  EXPECT_TRUE(c_.Submit(config).ok());
+}
+
+// A checkpoint after 7 of 10 steps of two ranks.
+std::unique_ptr<ResumePoint> AfterStep7() {
+  auto point = std::make_unique<ResumePoint>();
+  point->dir = "/out/checkpoints/step-7";
+  point->manifest.set_global_step(7);
+  CheckpointState* state = point->manifest.mutable_checkpoint();
+  state->set_mode("sync");
+  state->set_global_step(7);
+  state->set_worker_num(2);
+  state->set_global_batch(20);
+  state->set_epoch(1);
+  state->set_steps_done(2);
+  state->set_steps_per_epoch(5);
+  state->set_epoch_seconds(10);
+  SeenFile* file = state->add_train_files();
+  file->set_path("train.csv");
+  file->set_bytes(2000);
+  JobResult* result = state->mutable_result();
+  result->set_mode("sync");
+  result->set_epochs(1);
+  result->set_examples(100);
+  result->set_seconds(30);
+  result->set_global_step(5);
+  EpochResult* epoch = result->add_epochs_log();
+  epoch->set_epoch(1);
+  epoch->set_examples(100);
+  for (const uint64_t examples : {21, 19}) {
+    WorkerState* worker = state->add_workers();
+    worker->mutable_train()->set_examples(examples);
+    worker->set_net_state(absl::StrCat("net ", examples));
+  }
+  return point;
+}
+
+TEST_F(CheckpointLifecycleTest, AResumedJobContinuesEveryRankAndItsResults) {
+  const auto job = c_.core_.SubmitJob(Config(), {}, "/output", 1, c_.now_, {}, AfterStep7());
+  ASSERT_TRUE(job.ok()) << job.status();
+  job_ = *job;
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING);
+  const JobSpec& spec = c_.desired_[c_.pservers_[0]].host(0);
+  EXPECT_EQ(spec.restore().directory(), "/out/checkpoints/step-7");
+  EXPECT_EQ(spec.restore().step(), 7u);
+  EXPECT_EQ(spec.global_batch(), 20u);
+  EXPECT_EQ(Asked(0).at_step(), 9u);
+  EXPECT_EQ(c_.Status(job_).checkpoint().step(), 7u);
+
+  EXPECT_FALSE(c_.Phase(job_, 0)->phase().has_resume());
+  c_.Phase(job_, 0, Indexed(50, 0)).status().IgnoreError();
+  Phase phase = c_.Phase(job_, 1, Indexed(50, 1))->phase();
+  EXPECT_EQ(phase.kind(), Phase::TRAIN);
+  EXPECT_EQ(phase.epoch(), 1u);
+  EXPECT_EQ(phase.number(), 2u);
+  EXPECT_EQ(phase.global_steps(), 5u);
+  EXPECT_EQ(phase.first_step(), 5u);
+  EXPECT_EQ(phase.skip_steps(), 2u);
+  EXPECT_EQ(phase.resume().train().examples(), 19u);
+  EXPECT_EQ(phase.resume().net_state(), "net 19");
+  EXPECT_EQ(c_.Phase(job_, 0)->phase().resume().train().examples(), 21u);
+  c_.Advance(absl::Seconds(4));
+  EndPhases(&c_, job_);
+  c_.PollAll();
+  const auto actions = c_.WriteOutputs();
+  ASSERT_FALSE(actions.empty());
+  const JobResult& result = actions.back().result;
+  EXPECT_EQ(result.status(), "done");
+  EXPECT_EQ(result.resumed_from(), "/out/checkpoints/step-7");
+  EXPECT_EQ(result.examples(), 200u);
+  EXPECT_EQ(result.seconds(), 44);
+  EXPECT_EQ(result.global_step(), 10u);
+  ASSERT_EQ(result.epochs_log_size(), 2);
+  EXPECT_EQ(result.epochs_log(1).epoch(), 2u);
+  EXPECT_EQ(result.epochs_log(1).seconds(), 14);
+}
+
+TEST_F(CheckpointLifecycleTest, AResumedJobWithOtherDataFails) {
+  auto point = AfterStep7();
+  point->manifest.mutable_checkpoint()->mutable_train_files(0)->set_sample_crc32c(5);
+  job_ = *c_.core_.SubmitJob(Config(), {}, "/output", 1, c_.now_, {}, std::move(point));
+  c_.PollAll();
+  c_.Phase(job_, 0, Indexed(50, 0)).status().IgnoreError();
+  c_.Phase(job_, 1, Indexed(50, 1)).status().IgnoreError();
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+  EXPECT_THAT(c_.Status(job_).message(),
+              testing::AllOf(HasSubstr("train.csv"), HasSubstr("/out/checkpoints/step-7")));
+}
+
+TEST_F(CheckpointLifecycleTest, ACheckpointAtTheEndOfAnEpochResumesWithNothingLeft) {
+  auto point = AfterStep7();
+  point->manifest.mutable_checkpoint()->set_global_step(10);
+  point->manifest.mutable_checkpoint()->set_steps_done(5);
+  job_ = *c_.core_.SubmitJob(Config(3), {}, "/output", 1, c_.now_, {}, std::move(point));
+  c_.PollAll();
+  c_.Phase(job_, 0, Indexed(50, 0)).status().IgnoreError();
+  Phase phase = c_.Phase(job_, 1, Indexed(50, 1))->phase();
+  EXPECT_EQ(phase.epoch(), 1u);
+  EXPECT_EQ(phase.skip_steps(), 5u);
+  c_.Phase(job_, 0, Trained(2, 50)).status().IgnoreError();
+  EXPECT_EQ(c_.Phase(job_, 1, Trained(2, 50))->phase().kind(), Phase::EVAL);
+  c_.Phase(job_, 0, Ended(3)).status().IgnoreError();
+  phase = c_.Phase(job_, 1, Ended(3))->phase();
+  EXPECT_EQ(phase.epoch(), 2u);
+  EXPECT_EQ(phase.first_step(), 10u);
+  EXPECT_EQ(phase.skip_steps(), 0u);
+  EXPECT_FALSE(phase.has_resume());
+}
+
+}  // namespace
+}  // namespace sluice
