@@ -18,9 +18,11 @@ Command UpCommand();
 Command SubmitCommand();
 Command StatusCommand();
 Command LogsCommand();
+Command CheckpointCommand();
 Command CancelCommand();
 Command DownCommand();
 Command PredictCommand();
+Command CkptCommand();
 Command DataCommand();
 
 }  // namespace sluice::cli

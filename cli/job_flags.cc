@@ -5,6 +5,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/resume_rules.h"
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
 #include "model/data/header_line.h"
@@ -41,6 +42,12 @@ std::vector<FlagSpec> JobFlags() {
                    "overrides any field, e.g. --set train.reader_threads=2", true});
   flags.push_back({"overwrite", FlagKind::kBool, "", "",
                    "replace files at --trace and in --output_dir that Sluice did not write"});
+  flags.push_back({"resume", FlagKind::kBool, "", "",
+                   "continue from the newest checkpoint of --output_dir; without one, start from "
+                   "the beginning"});
+  flags.push_back({"allow_older", FlagKind::kBool, "", "",
+                   "with --resume: if the newest checkpoint is damaged, take the newest intact "
+                   "one"});
   flags.push_back({"dry_run", FlagKind::kBool, "", "", "print the effective config and exit"});
   flags.push_back(
       {"progress", FlagKind::kText, "auto|live|plain", "auto", "one live line, or plain lines"});
@@ -75,6 +82,16 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
   }
   return LoadJobConfig(command.Text("job"), overrides, BuiltInSpecs(), &CheckModelAndData,
                        &ColumnsOfData);
+}
+
+absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& command,
+                                                     const JobConfig& job) {
+  SubmitJobRequest request;
+  request.set_resume(command.Switch("resume"));
+  request.set_allow_older(command.Switch("allow_older"));
+  *request.mutable_config() = job;
+  SLUICE_RETURN_IF_ERROR(CheckSubmission(request));
+  return request;
 }
 
 }  // namespace sluice::cli

@@ -8,10 +8,12 @@
 #include "cli/command_line.h"
 #include "common/config/job_config.h"
 #include "proto/config.pb.h"
+#include "proto/scheduler.pb.h"
 
 namespace sluice::cli {
 
-// --job, the short options of job_config.h, --set, --dry_run and --progress.
+// --job, the short options of job_config.h, --set, --resume, --allow_older, --dry_run and
+// --progress.
 std::vector<FlagSpec> JobFlags();
 
 // Returns the effective config of --job. Later sources override earlier ones: the file, SLUICE_*
@@ -19,5 +21,11 @@ std::vector<FlagSpec> JobFlags();
 // problem that can be found without a cluster, including those of the model.
 absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
                                        const std::vector<ConfigOverride>& follows = {});
+
+// Returns the request that submits `job` with what --resume and --allow_older say.
+// INVALID_ARGUMENT when the job cannot resume: its mode makes no checkpoints, or the folder of its
+// checkpoints is not known before it has a job_id.
+absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& command,
+                                                     const JobConfig& job);
 
 }  // namespace sluice::cli

@@ -26,25 +26,23 @@ constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 
 // Submits the job and follows it. Runs beside the main thread, which waits for signals.
-int RunJob(const JobConfig& job, absl::Duration lease, LocalCluster* cluster,
+int RunJob(const SubmitJobRequest& request, absl::Duration lease, LocalCluster* cluster,
            ProgressPrinter* printer, std::atomic<bool>* interrupted) {
   const auto client = SchedulerClient::Create(cluster->scheduler());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
   if (absl::Status ready = client->WaitReady(kReadyTimeout, note); !ready.ok()) {
-    const absl::Status why = cluster->Check();
+    const absl::Status why = cluster->CheckProcesses();
     return ReportError(why.ok() ? ready : why);
   }
-  SubmitJobRequest request;
-  *request.mutable_config() = job;
   const auto submitted = client->SubmitJob(request);
   int code = kJobFailed;
   if (submitted.ok()) {
-    printer->Note(DescribeOutput(job, submitted->job_id()));
+    printer->Note(DescribeOutput(request.config(), submitted->job_id()));
     WatchOptions watch;
     watch.client = client.get();
     watch.job_id = submitted->job_id();
     watch.printer = printer;
-    watch.check_cluster = [cluster] { return cluster->Check(); };
+    watch.check_cluster = [cluster] { return cluster->CheckProcesses(); };
     watch.hopeless = [cluster] { return cluster->SchedulerHasEnded(); };
     watch.interrupted = [interrupted] { return interrupted->load(); };
     watch.cancel_on_interrupt = true;
@@ -55,7 +53,7 @@ int RunJob(const JobConfig& job, absl::Duration lease, LocalCluster* cluster,
     if (status.ok()) printer->Finish(*status);
     code = ReportEnd(status);
   } else {
-    const absl::Status why = cluster->Check();
+    const absl::Status why = cluster->CheckProcesses();
     code = ReportError(why.ok() ? submitted.status() : why);
   }
   // If the scheduler does not answer, LocalCluster::Stop ends the processes by signals.
@@ -107,6 +105,8 @@ int Launch(const ParsedCommand& command) {
   const Screen screen = StandardScreen();
   const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
   if (!mode.ok()) return ReportError(mode.status());
+  const auto request = SubmissionFromFlags(command, *job);
+  if (!request.ok()) return ReportError(request.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
   absl::Status files = CheckJobFiles(*job, "output");
@@ -148,7 +148,7 @@ int Launch(const ParsedCommand& command) {
   std::atomic<bool> interrupted{false};
   std::atomic<int> job_code{kJobFailed};
   std::thread runner([&] {
-    job_code = RunJob(*job, lease, cluster->get(), &printer, &interrupted);
+    job_code = RunJob(*request, lease, cluster->get(), &printer, &interrupted);
     StopSignal::Stop(job_code);
   });
   // The job's exit code; or 129, 130 or 143 when a signal came first.
@@ -176,6 +176,7 @@ Command LaunchCommand() {
       "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
       "GPUs\n"
       "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
+      "  sluice launch --job=J --output_dir=D --resume         # go on from D's newest checkpoint\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &Launch};
 }

@@ -177,7 +177,7 @@ absl::Status LocalCluster::AwaitScheduler() {
       client_ = SchedulerClient::Create(scheduler_);
       return absl::OkStatus();
     }
-    SLUICE_RETURN_IF_ERROR(Check());
+    SLUICE_RETURN_IF_ERROR(CheckProcesses());
     if (StopIsPending()) return absl::CancelledError("interrupted");
     Clock::Real()->Sleep(absl::Milliseconds(10));
   }
@@ -208,7 +208,7 @@ void LocalCluster::TellOfDeaths() {
   }
 }
 
-absl::Status LocalCluster::Check() {
+absl::Status LocalCluster::CheckProcesses() {
   TellOfDeaths();
   for (Child& one : children_) {
     ChildProcess& child = one.process;

@@ -44,7 +44,7 @@ class LocalCluster {
   // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
   // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that
   // nobody waits for its lease.
-  absl::Status Check();
+  absl::Status CheckProcesses();
   // Once the scheduler has ended, nothing can end the job.
   bool SchedulerHasEnded() { return !children_.empty() && children_[0].process.Poll().has_value(); }
   // Waits up to `grace` for processes that were told to stop, then ends the rest by signals.

@@ -16,8 +16,9 @@ namespace sluice::cli {
 namespace {
 
 std::vector<Command> AllCommands() {
-  return {LaunchCommand(), UpCommand(),   SubmitCommand(),  StatusCommand(), LogsCommand(),
-          CancelCommand(), DownCommand(), PredictCommand(), DataCommand()};
+  return {LaunchCommand(), UpCommand(),         SubmitCommand(), StatusCommand(),
+          LogsCommand(),   CheckpointCommand(), CancelCommand(), DownCommand(),
+          CkptCommand(),   PredictCommand(),    DataCommand()};
 }
 
 std::string Overview(const std::vector<Command>& commands) {
@@ -25,7 +26,7 @@ std::string Overview(const std::vector<Command>& commands) {
       "sluice: trains wide-and-deep models on parameter servers\n\nCommands (each has --help; "
       "sluice --version):\n";
   for (const Command& command : commands) {
-    absl::StrAppendFormat(&text, "  %-8s  %s\n", command.spec.name, command.spec.summary);
+    absl::StrAppendFormat(&text, "  %-10s  %s\n", command.spec.name, command.spec.summary);
   }
   text +=
       "\nExamples:\n"

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "cli/checkpoint_text.h"
 #include "cli/data_text.h"
 #include "cli/epoch_table.h"
 #include "common/daemon/hot_row_use.h"
@@ -129,6 +130,15 @@ std::string Totals(const JobStatus& status) {
   if (r.examples_replayed() > 0) {
     absl::StrAppend(&text, "examples trained again: ", WithCommas(r.examples_replayed()), "\n");
   }
+  if (!r.resumed_from().empty())
+    absl::StrAppend(&text, "resumed from: ", r.resumed_from(), "\n");
+  if (r.checkpoint().made() > 0 || r.checkpoint().failed() > 0) {
+    absl::StrAppend(&text, "checkpoints: ", WithCommas(r.checkpoint().made()), " made, ",
+                    WithCommas(r.checkpoint().failed()), " failed");
+    if (!r.checkpoint().dir().empty())
+      absl::StrAppend(&text, ", the newest is ", r.checkpoint().dir());
+    absl::StrAppend(&text, "\n");
+  }
   if (!r.model_dir().empty()) absl::StrAppend(&text, "model: ", r.model_dir(), "\n");
   if (!r.model_digest().empty()) absl::StrAppend(&text, "model_digest: ", r.model_digest(), "\n");
   return text;
@@ -207,6 +217,8 @@ std::string LiveLine(const JobStatus& status, size_t width) {
   if (status.staleness().pushes() > 0) parts.push_back(Staleness(status.staleness()));
   if (status.state() == JOB_RUNNING) {
     parts.push_back(absl::StrCat("workers ", status.workers_alive(), "/", status.worker_num()));
+    const std::string checkpoint = CheckpointAge(status.checkpoint());
+    if (!checkpoint.empty()) parts.push_back(checkpoint);
     if (status.eta_s() > 0) parts.push_back("ETA " + ShortDuration(status.eta_s()));
   } else if (!status.waiting_for().empty() || !status.message().empty()) {
     parts.push_back(status.waiting_for().empty() ? status.message()
@@ -266,6 +278,7 @@ absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool liv
 
 void ProgressPrinter::Update(const JobStatus& status) {
   Warn(status.warnings());
+  NoteCheckpoints(status.checkpoint());
   if (mode_ == ProgressMode::kLive) {
     for (; epochs_shown_ < status.epochs_log_size() &&
            IsComplete(status.epochs_log(epochs_shown_), status);
@@ -320,6 +333,19 @@ void ProgressPrinter::ClearLive() {
 void ProgressPrinter::Warn(const google::protobuf::RepeatedPtrField<std::string>& warnings) {
   for (const std::string& warning : warnings) {
     if (warned_.insert(warning).second) Note(absl::StrCat("warning: ", warning));
+  }
+}
+
+void ProgressPrinter::NoteCheckpoints(const CheckpointStatus& checkpoint) {
+  if (checkpoint.step() == checkpoint_shown_ || checkpoint.dir().empty()) return;
+  checkpoint_shown_ = checkpoint.step();
+  if (checkpoint.made() == 0) {
+    Note(absl::StrCat("resumes from ", checkpoint.dir(), ", made ",
+                      ShortDuration(checkpoint.age_s()), " ago"));
+  } else if (mode_ == ProgressMode::kPlain) {
+    Note(absl::StrCat("checkpoint of step ", WithCommas(checkpoint.step()), " is complete: ",
+                      checkpoint.dir(), " (", ByteCount(checkpoint.bytes()), ", ",
+                      ShortDuration(checkpoint.seconds()), ")"));
   }
 }
 

@@ -67,6 +67,8 @@ class ProgressPrinter {
   std::string Eraser(size_t shown) const;
   void ClearLive();
   void Warn(const google::protobuf::RepeatedPtrField<std::string>& warnings);
+  // Says once what the job resumes from; in plain mode also names each new checkpoint.
+  void NoteCheckpoints(const CheckpointStatus& checkpoint);
   void PrintChanges(const JobStatus& status);
 
   const ProgressMode mode_;
@@ -75,6 +77,7 @@ class ProgressPrinter {
   size_t live_shown_ = 0;  // characters of the live line
   std::set<std::string> warned_;
   std::string last_change_;
+  uint64_t checkpoint_shown_ = 0;  // step
   int epochs_shown_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/checkpoint_text.h"
 #include "cli/epoch_table.h"
 #include "cli/progress.h"
 #include "common/daemon/hot_row_use.h"
@@ -111,6 +112,8 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
     if (job.state() == JOB_RUNNING && !job.waiting_for().empty()) {
       absl::StrAppend(&text, "    ", WaitText(job.waiting_for()), "\n");
     }
+    const std::string checkpoints = DescribeCheckpoints(job.checkpoint());
+    if (!checkpoints.empty()) absl::StrAppend(&text, "    ", checkpoints, "\n");
     for (const WorkerProgress& worker : job.workers()) {
       absl::StrAppend(&text, "    ", WorkerLine(worker),
                       worker.doing().empty() ? "" : ", " + worker.doing(), "\n");

@@ -55,6 +55,8 @@ int Submit(const ParsedCommand& command) {
   if (const absl::Status kept = CheckJobKeepsInputs(*job, command.Text("job")); !kept.ok()) {
     return ReportError(kept);
   }
+  const auto request = SubmissionFromFlags(command, *job);
+  if (!request.ok()) return ReportError(request.status());
   const bool dry_run = command.Switch("dry_run");
   const auto address = FindRunningScheduler(command);
   if (!address.ok() && !dry_run) return ReportError(address.status());
@@ -81,9 +83,7 @@ int Submit(const ParsedCommand& command) {
   const absl::Status ready = client->WaitReady(
       absl::Seconds(10), [](const std::string& line) { std::cerr << line << std::endl; });
   if (!ready.ok()) return ReportError(ready);
-  SubmitJobRequest request;
-  *request.mutable_config() = *job;
-  const auto submitted = client->SubmitJob(request);
+  const auto submitted = client->SubmitJob(*request);
   if (!submitted.ok()) return ReportError(submitted.status());
   PrintJob(absl::StrCat("submitted ", submitted->job_id(), " (", Describe(*job), ")"), *job,
            &std::cout);

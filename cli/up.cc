@@ -77,7 +77,7 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
   const absl::Time deadline = Clock::Real()->Now() + kReadyTimeout;
   int alive = 0;
   while (Clock::Real()->Now() < deadline) {
-    SLUICE_RETURN_IF_ERROR(cluster->Check());
+    SLUICE_RETURN_IF_ERROR(cluster->CheckProcesses());
     const auto status = client->GetStatus();
     alive = 0;
     if (status.ok()) {

@@ -95,5 +95,26 @@ TEST_F(JobFlagsTest, WildcardMatchesTheColumnsOfTheFirstFile) {
   EXPECT_THAT(std::string(Load(flags).status().message()), HasSubstr(data));
 }
 
+TEST_F(JobFlagsTest, ResumeReachesTheSubmission) {
+  const auto submission = [this](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--job=" + file_, "--a_sync=false"});
+    const auto command = ParseCommand(spec_, flags);
+    EXPECT_TRUE(command.ok()) << command.status();
+    const auto job = JobFromFlags(*command);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return SubmissionFromFlags(*command, *job);
+  };
+  const auto plain = submission({});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_FALSE(plain->resume());
+  EXPECT_EQ(plain->config().name(), "good");
+  const auto resume = submission({"--resume", "--allow_older", "--output_dir=/o"});
+  ASSERT_TRUE(resume.ok()) << resume.status();
+  EXPECT_TRUE(resume->resume());
+  EXPECT_TRUE(resume->allow_older());
+  EXPECT_TRUE(absl::IsInvalidArgument(submission({"--resume"}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(submission({"--allow_older"}).status()));
+}
+
 }  // namespace
 }  // namespace sluice::cli

@@ -43,6 +43,33 @@ JobStatus Running() {
   return status;
 }
 
+TEST(ProgressTest, CheckpointsAreShownOnce) {
+  JobStatus status = Running();
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kPlain, &out);
+  const auto news = [&] {
+    out.str("");
+    printer.Update(status);
+    return out.str();
+  };
+  status.mutable_checkpoint()->set_step(7);
+  status.mutable_checkpoint()->set_dir("/out/checkpoints/step-7");
+  EXPECT_THAT(news(), HasSubstr("resumes from /out/checkpoints/step-7"));
+  EXPECT_THAT(news(), Not(HasSubstr("step-7")));
+  status.mutable_checkpoint()->set_step(1200);
+  status.mutable_checkpoint()->set_dir("/out/checkpoints/step-1200");
+  status.mutable_checkpoint()->set_made(1);
+  EXPECT_THAT(news(), HasSubstr("checkpoint of step 1,200"));
+  EXPECT_THAT(news(), Not(HasSubstr("1,200")));
+  EXPECT_THAT(LiveLine(status, 500), HasSubstr("checkpoint of step 1,200"));
+  status.set_state(JOB_DONE);
+  *status.mutable_result()->mutable_checkpoint() = status.checkpoint();
+  status.mutable_result()->set_resumed_from("/out/checkpoints/step-7");
+  EXPECT_THAT(FinalTable(status),
+              AllOf(HasSubstr("resumed from: /out/checkpoints/step-7"),
+                    HasSubstr("checkpoints: 1 made, 0 failed")));
+}
+
 TEST(ProgressTest, EvaluationWithoutExamplesGetsANote) {
   JobStatus status = Running();
   status.set_state(JOB_DONE);

@@ -1,0 +1,61 @@
+// sluice checkpoint: makes a checkpoint of a running job.
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/commands.h"
+#include "cli/endpoints.h"
+#include "cli/exit_codes.h"
+#include "cli/watch_job.h"
+#include "common/daemon/scheduler_client.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr uint32_t kWaitMs = 5000;
+
+int Checkpoint(const ParsedCommand& command) {
+  if (command.words.empty()) {
+    return ReportError(absl::InvalidArgumentError(
+        "no job id is given; run sluice checkpoint JOB_ID (sluice status lists the ids)"));
+  }
+  const auto address = FindRunningScheduler(command);
+  if (!address.ok()) return ReportError(address.status());
+  const auto client = SchedulerClient::Create(*address);
+  CheckpointJobRequest request;
+  request.set_job_id(command.words[0]);
+  request.set_wait_ms(command.Switch("wait") ? kWaitMs : 0);
+  for (;;) {
+    const auto reply = client->CheckpointJob(request);
+    if (!reply.ok()) return ReportError(reply.status());
+    if (reply->done() && !reply->error().empty()) {
+      return ReportError(absl::InternalError(
+          absl::StrCat("the checkpoint of job ", command.words[0], " failed: ", reply->error())));
+    }
+    if (reply->done()) {
+      std::cout << "checkpoint of step " << reply->step() << ": " << reply->dir() << std::endl;
+      return kDone;
+    }
+    if (request.wait_ms() == 0) {
+      std::cout << "checkpoint " << reply->number() << " of " << command.words[0]
+                << " is asked for" << std::endl;
+      return kDone;
+    }
+    request.set_number(reply->number());
+  }
+}
+
+}  // namespace
+
+Command CheckpointCommand() {
+  CommandSpec spec;
+  spec.name = "checkpoint";
+  spec.summary = "Makes a checkpoint of a running job now, and waits until it is complete.";
+  spec.words = "JOB_ID";
+  spec.max_words = 1;
+  spec.flags = SchedulerFlags();
+  spec.flags.push_back({"wait", FlagKind::kBool, "BOOL", "true", "wait until it is complete"});
+  spec.examples = "  sluice checkpoint adult-3\n";
+  return {spec, &Checkpoint};
+}
+
+}  // namespace sluice::cli

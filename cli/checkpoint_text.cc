@@ -1,0 +1,191 @@
+#include "cli/checkpoint_text.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/progress.h"
+#include "common/base/status_macros.h"
+#include "common/saved_model/checkpoint.h"
+#include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file.h"
+
+namespace sluice::cli {
+namespace {
+
+// The checkpoints of a folder, newest first, and the errors of those whose manifest is damaged.
+struct Found {
+  std::vector<CheckpointInfo> checkpoints;
+  std::vector<absl::Status> damaged;
+};
+
+absl::Status NoCheckpoint(const std::string& dir) {
+  return absl::NotFoundError(absl::StrCat(
+      "there is no checkpoint in ", dir,
+      "; give a job's output_dir, its folder of checkpoints, or one of the folders step-N there"));
+}
+
+std::string WithoutSlashes(std::string dir) {
+  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+  return dir;
+}
+
+bool HasShards(const std::string& dir, Env* env) {
+  const auto names = env->List(dir).value_or(std::vector<std::string>());
+  return std::any_of(names.begin(), names.end(), IsShardFile);
+}
+
+absl::StatusOr<Found> Find(const std::string& given, Env* env) {
+  const std::string dir = WithoutSlashes(given);
+  Found found;
+  if (env->Exists(dir + "/MANIFEST")) {
+    const auto manifest = ReadManifest(dir, env);
+    if (!manifest.ok()) {
+      found.damaged.push_back(manifest.status());
+      return found;
+    }
+    if (!manifest->has_checkpoint()) {
+      return absl::NotFoundError(
+          absl::StrCat(dir, " is a saved model, not a checkpoint; give a folder step-N"));
+    }
+    found.checkpoints.push_back({dir, manifest->global_step(), *manifest});
+    return found;
+  }
+  for (const std::string& root : {dir, dir + "/checkpoints"}) {
+    found.checkpoints = ListCheckpoints(root, env, &found.damaged);
+    if (!found.checkpoints.empty() || !found.damaged.empty()) return found;
+  }
+  if (HasShards(dir, env)) {
+    found.damaged.push_back(absl::DataLossError(absl::StrCat(
+        dir, "/MANIFEST is missing: the checkpoint was not completed, or the file was lost")));
+    return found;
+  }
+  return NoCheckpoint(dir);
+}
+
+uint64_t BytesOf(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const SavedFile& file : manifest.files()) bytes += file.bytes();
+  return bytes;
+}
+
+std::string AgeOf(const CheckpointInfo& checkpoint, absl::Time now) {
+  const double unix_time = checkpoint.manifest.checkpoint().unix_time();
+  if (unix_time <= 0) return "?";
+  return ShortDuration(
+      std::max(0.0, absl::ToDoubleSeconds(now - absl::UnixEpoch()) - unix_time));
+}
+
+std::string TableLine(const CheckpointInfo& checkpoint, const TableConfig& table, Env* env) {
+  uint64_t bytes = 0, files = 0;
+  for (const SavedFile& file : checkpoint.manifest.files()) {
+    uint32_t shard = 0;
+    if (!ParseShardFileName(file.name(), table.name(), &shard)) continue;
+    bytes += file.bytes();
+    ++files;
+  }
+  const bool sparse = table.kind() == TableConfig::SPARSE;
+  const auto count = CountRecords(checkpoint.dir, checkpoint.manifest, table.name(), env);
+  const std::string records =
+      count.ok() ? absl::StrCat(WithCommas(*count), sparse ? " row" : " element",
+                                *count == 1 ? "" : "s")
+                 : absl::StrCat("damaged: ", count.status().message());
+  return absl::StrFormat("  table %-24s %-6s %4d %-6s %10s  %s\n", table.name(),
+                         sparse ? "sparse" : "dense", files, files == 1 ? "file" : "files",
+                         ByteCount(bytes), records);
+}
+
+}  // namespace
+
+std::string CheckpointAge(const CheckpointStatus& status) {
+  std::string text;
+  if (status.step() > 0) {
+    text = absl::StrCat("checkpoint of step ", WithCommas(status.step()), " ",
+                        ShortDuration(status.age_s()), " ago");
+  }
+  if (status.failed() > 0) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", Counted(status.failed(), "checkpoint"),
+                    " failed");
+  }
+  return text;
+}
+
+std::string DescribeCheckpoints(const CheckpointStatus& status) {
+  std::string text = CheckpointAge(status);
+  const auto add = [&text](const std::string& more) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", more);
+  };
+  if (status.step() > 0) add(absl::StrCat(ByteCount(status.bytes()), " in ", status.dir()));
+  if (status.made() > 0)
+    add(absl::StrCat(Counted(status.made(), "checkpoint"), " made, the last in ",
+                     ShortDuration(status.seconds())));
+  if (!status.doing().empty()) add(status.doing());
+  if (!status.last_error().empty()) add(absl::StrCat("last error: ", status.last_error()));
+  return text;
+}
+
+absl::StatusOr<std::string> CheckpointList(const std::string& dir, Env* env, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const Found found, Find(dir, env));
+  std::string text = absl::StrFormat("%12s  %10s  %10s  %s\n", "step", "age", "size", "state");
+  for (const CheckpointInfo& one : found.checkpoints) {
+    const absl::Status checked = CheckCheckpoint(one, env);
+    absl::StrAppendFormat(&text, "%12s  %10s  %10s  %s\n", WithCommas(one.step), AgeOf(one, now),
+                          ByteCount(BytesOf(one.manifest)),
+                          checked.ok() ? absl::StrCat("complete: ", one.dir)
+                                       : absl::StrCat("damaged: ", checked.message()));
+  }
+  for (const absl::Status& damaged : found.damaged)
+    absl::StrAppendFormat(&text, "%12s  %10s  %10s  damaged: %s\n", "?", "?", "?",
+                          damaged.message());
+  return text;
+}
+
+absl::Status VerifyCheckpoints(const std::string& dir, Env* env,
+                               const std::function<void(const std::string& line)>& say) {
+  SLUICE_ASSIGN_OR_RETURN(const Found found, Find(dir, env));
+  absl::Status first;
+  for (const absl::Status& damaged : found.damaged) {
+    say(absl::StrCat("damaged: ", damaged.message()));
+    first.Update(damaged);
+  }
+  for (const CheckpointInfo& one : found.checkpoints) {
+    const absl::Status intact = VerifyCheckpoint(
+        one.dir, env, [&](const std::string& name, const absl::Status& why) {
+          say(absl::StrCat("damaged: ", one.dir, "/", name, ": ", why.message()));
+        });
+    first.Update(intact);
+    say(absl::StrCat(one.dir, ": ", intact.ok() ? "intact" : "damaged", ", step ",
+                     WithCommas(one.step), ", ",
+                     Counted(static_cast<uint64_t>(one.manifest.files_size()), "file"), ", ",
+                     ByteCount(BytesOf(one.manifest))));
+  }
+  return first;
+}
+
+absl::StatusOr<std::string> DescribeCheckpoint(const std::string& dir, Env* env, absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(const Found found, Find(dir, env));
+  if (found.checkpoints.empty()) return found.damaged.front();
+  const CheckpointInfo& one = found.checkpoints.front();
+  const CheckpointState& state = one.manifest.checkpoint();
+  SLUICE_ASSIGN_OR_RETURN(const JobConfig job, ReadModelJob(one.dir, env));
+  std::string text = absl::StrCat(
+      one.dir, "\n  job ", one.manifest.job_id(), " (", job.name(), "), mode ", state.mode(), ", ",
+      Counted(state.worker_num(), "worker"), " x batch ", job.train().batch_size(), ", seed ",
+      job.train().seed(), "\n  global step ", WithCommas(state.global_step()), ", epoch ",
+      state.epoch() + 1, " of ", job.train().epochs());
+  if (state.steps_per_epoch() > 0) {
+    absl::StrAppend(&text, ", ", WithCommas(state.steps_done()), " of ",
+                    WithCommas(state.steps_per_epoch()), " steps of the epoch");
+  }
+  absl::StrAppend(&text, "\n  made ", AgeOf(one, now), " ago, ", ByteCount(BytesOf(one.manifest)),
+                  "\n  examples of complete epochs: ", WithCommas(state.result().examples()), "\n");
+  if (!state.result().resumed_from().empty())
+    absl::StrAppend(&text, "  its job was resumed from ", state.result().resumed_from(), "\n");
+  for (const TableConfig& table : one.manifest.tables())
+    absl::StrAppend(&text, TableLine(one, table, env));
+  return text;
+}
+
+}  // namespace sluice::cli

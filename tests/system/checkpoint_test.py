@@ -1,0 +1,177 @@
+"""Checkpoints of running jobs: made on time and on demand, kept, checked, and never in the way of training."""
+import json
+import re
+import shutil
+import subprocess
+import time
+import unittest
+
+from sluice_testing import BIN, PATIENCE, TIME_SCALE, SluiceTest, wait_until
+
+FLAGS = ["--a_sync=false", "--worker_num=2", "--threads=1", "--batch_size=8", "--set=data.shuffle_lanes=7"]
+LONG = ["--epochs=100000"]
+STEPS = 125  # of an epoch: 2000 lines, batches of 16
+
+
+class CheckpointTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        rows = [(int((i * 7 % 4 < 3) == (i % 5 < 2)), i % 3, "v%d" % (i * i % 331)) for i in range(2000)]
+        self.write_csv("train.csv", rows)
+        self.job = self.small_job(train="train.csv", evaluation="train.csv")
+
+    def folders(self, name="run"):
+        """The folders of complete checkpoints by step, the oldest first."""
+        found = {int(path.parent.name[len("step-"):]): path.parent
+                 for path in (self.tmp / name / "checkpoints").glob("step-*/MANIFEST")}
+        return dict(sorted(found.items()))
+
+    def train(self, *flags, name="run", expect=0):
+        return self.launch("--server_num=2", *FLAGS, "--epochs=8", *flags, job=self.job, name=name, expect=expect)
+
+    def verify(self, folder, expect=0):
+        done = self.run_program("sluice", "ckpt", "verify", folder)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+    # ---------------------------------------------------------------------------------- making and keeping
+
+    def test_checkpoints_do_not_change_training_and_the_newest_are_kept(self):
+        none, _ = self.train("--set=checkpoint.every_s=0", name="none")
+        self.assertEqual(self.folders("none"), {})
+        many, _ = self.train("--set=checkpoint.every_s=0", "--set=checkpoint.every_epochs=2", "--set=checkpoint.keep=3")
+        self.assertEqual(many["model_digest"], none["model_digest"])
+        self.assertEqual([(e["loss"], e["examples"]) for e in many["epochs_log"]],
+                         [(e["loss"], e["examples"]) for e in none["epochs_log"]])
+        steps = list(self.folders())
+        # One may be due while the one before is being written; then it is left out.
+        self.assertLessEqual(len(steps), 3)
+        self.assertEqual(steps[-1], 8 * STEPS, "the job waits for the checkpoint of its last step")
+        for step, folder in self.folders().items():
+            self.assertEqual(step % (2 * STEPS), 0)
+            self.verify(folder)
+        self.assertEqual(sorted(path.name for path in (self.tmp / "run" / "checkpoints").iterdir()),
+                         sorted("step-%d" % step for step in steps), "nothing else is left behind")
+
+    def test_a_checkpoint_on_demand(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        out = self.sluice("submit", log_dir, "--job=%s" % self.job, "--output_dir=%s" % (self.tmp / "run"), *FLAGS, *LONG,
+                          "--detach")
+        job_id = re.search(r"small-\d+", out).group()
+        self.await_job(log_dir, job_id, lambda job: int(job.get("global_step", 0)) > 0 or int(job.get("epoch", 0)) > 0,
+                       "training")
+        made = self.sluice("checkpoint", log_dir, job_id)
+        folders = self.folders()
+        self.assertEqual(len(folders), 1, made)
+        step, folder = next(iter(folders.items()))
+        self.assertIn(str(folder), made)
+        self.verify(folder)
+        status = self.job_status(log_dir, job_id)["checkpoint"]
+        self.assertEqual(int(status["step"]), step)
+        self.assertEqual(int(status["made"]), 1)
+        self.sluice("checkpoint", log_dir, job_id)
+        self.assertGreater(max(self.folders()), step)
+        self.sluice("cancel", log_dir, job_id)
+        done = self.run_program("sluice", "checkpoint", "--log_dir=%s" % log_dir, job_id)
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertIn(job_id, done.stdout)
+
+    # -------------------------------------------------------------------------------------------- damage
+
+    def test_every_damage_to_any_file_is_found_and_named(self):
+        self.train("--epochs=1", "--set=checkpoint.every_epochs=1")
+        whole = next(iter(self.folders().values()))
+        self.assertIn("intact", self.verify(whole).lower())
+        copy = self.tmp / "copy"
+        names = sorted(path.name for path in whole.iterdir())
+        self.assertGreater(len(names), 4)
+
+        def flip(path, at):
+            data = bytearray(path.read_bytes())
+            data[at] ^= 0x10
+            path.write_bytes(data)
+
+        damages = {
+            "truncate": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+            "flip in the middle": lambda path: flip(path, path.stat().st_size // 2),
+            "flip at the start": lambda path: flip(path, 0),
+            "flip at the end": lambda path: flip(path, path.stat().st_size - 2),
+            "delete": lambda path: path.unlink(),
+        }
+        for name in names:
+            for damage, apply in damages.items():
+                with self.subTest("%s: %s" % (name, damage)):
+                    shutil.rmtree(copy, ignore_errors=True)
+                    shutil.copytree(whole, copy)
+                    apply(copy / name)
+                    self.assertIn(name, self.verify(copy, expect=1))
+        self.verify(whole)
+
+    def test_a_damaged_newest_checkpoint_is_refused_by_name_and_an_older_one_taken_when_asked(self):
+        whole, _ = self.train("--set=checkpoint.every_epochs=4", "--set=checkpoint.keep=2")
+        older, newest = list(self.folders().items())
+        self.assertEqual((older[0], newest[0]), (4 * STEPS, 8 * STEPS))
+        shard = max(newest[1].glob("*.shard"), key=lambda path: path.stat().st_size)
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 1
+        shard.write_bytes(data)
+        resume = ["--set=checkpoint.every_epochs=4", "--resume"]
+        _, out = self.train(*resume, expect=None)
+        self.assertIn(shard.name, out)
+        self.assertNotIn('"done"', json.dumps(json.loads((self.tmp / "run" / "result.json").read_text())["status"]))
+        result, out = self.train(*resume, "--allow_older")
+        self.assertEqual(result["model_digest"], whole["model_digest"])
+        self.assertIn(str(older[1]), json.dumps(result))
+        self.assertIn(shard.name, out)
+        # The checkpoint of the last step was made again, and is whole now.
+        self.verify(self.folders()[8 * STEPS])
+        # Without a manifest a folder is no checkpoint.
+        (self.folders()[8 * STEPS] / "MANIFEST").unlink()
+        result, _ = self.train(*resume)
+        self.assertEqual(result["model_digest"], whole["model_digest"])
+
+    def test_a_full_disk_fails_checkpoints_and_not_the_job(self):
+        whole, _ = self.train("--set=checkpoint.every_s=0", name="whole")
+        folder = self.tmp / "disk"
+        folder.mkdir()
+        launch = "%s launch --job=%s --output_dir=%s --log_dir=%s --server_num=2 %s --epochs=8" % (
+            BIN / "sluice", self.job, self.tmp / "run", self.tmp / "log", " ".join(FLAGS))
+        script = ("set -e; mount -t tmpfs -o size=16k none %s || exit 77; "
+                  "%s --set=checkpoint.every_s=0 --set=checkpoint.every_epochs=2 --set=checkpoint.dir=%s/checkpoints; "
+                  "find %s -type f" % (folder, launch, folder, folder))
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=4 * PATIENCE * TIME_SCALE)
+        if done.returncode == 77 or "unshare" in done.stdout:
+            self.skipTest("a small file system cannot be mounted here: %s" % done.stdout.strip())
+        self.assertEqual(done.returncode, 0, done.stdout)
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.assertEqual((result["status"], result["model_digest"]), ("done", whole["model_digest"]))
+        self.assertIn("No space left", json.dumps(result["warnings"]))
+        self.assertNotIn(".shard", done.stdout.split("No space left")[-1], "the unfinished files are removed")
+
+    # ------------------------------------------------------------------------------------------ killing
+
+    def test_killing_the_processes_at_any_time_leaves_only_whole_checkpoints(self):
+        for i, role in enumerate(("pserver", "worker", "scheduler")):
+            with self.subTest(role):
+                name = "killed-%s" % role
+                launcher = self.start_launch("--server_num=2", *FLAGS, *LONG, "--set=checkpoint.every_steps=10", job=self.job,
+                                             name=name)
+
+                def made():
+                    self.assertIsNone(launcher.poll(), (self.tmp / (name + ".out")).read_text())
+                    return self.folders(name)
+
+                wait_until(made, "a checkpoint of " + name)
+                time.sleep(0.05 * i)
+                victim = next(e for e in self.endpoints(name) if e.role == role)
+                subprocess.run(["kill", "-KILL", str(victim.pid)], check=True)
+                self.assertNotEqual(self.exit_code(launcher), 0)
+                self.await_none_left()
+                self.assertGreaterEqual(len(self.folders(name)), 1)
+                for folder in self.folders(name).values():
+                    self.verify(folder)
+
+
+if __name__ == "__main__":
+    unittest.main()
