@@ -203,7 +203,12 @@ class RealEnv : public Env {
     for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
       const std::string part = path.substr(0, end);
       const absl::Status made = MakeNewDir(part);
-      if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+      if (absl::IsAlreadyExists(made)) {
+        // The process that made it may have been killed before it synced it.
+        SLUICE_RETURN_IF_ERROR(SyncFolder(FolderOf(part)));
+      } else if (!made.ok()) {
+        return made;
+      }
       if (end == std::string::npos || end + 1 == path.size()) break;
     }
     struct stat info;

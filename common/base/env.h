@@ -54,8 +54,9 @@ class Env {
   // if the machine crashes afterwards.
   virtual absl::Status RenameFile(const std::string& from, const std::string& to) = 0;
 
-  // Makes the folder and its missing parents, and syncs each into the folder around it. OK when the
-  // folder exists.
+  // Makes the folder and its missing parents. Syncs each into the folder around it, also those that
+  // exist: the process that made them may have been killed before its sync. OK when the folder
+  // exists.
   virtual absl::Status MakeDirs(const std::string& path) = 0;
   // Makes one folder, whose parent exists. ALREADY_EXISTS when the name is taken. When several
   // callers race, even in different processes, exactly one makes it.

@@ -223,21 +223,23 @@ absl::Status WritePrepared(const std::string& dir, const std::string& job_text,
   const std::string path = absl::StrCat(dir, "/", ManifestName(save_id));
   SLUICE_RETURN_IF_ERROR(CheckManifest(path, manifest));
   SLUICE_ASSIGN_OR_RETURN(const std::string text, PrintManifest(path, manifest));
+  // The folder may be one that a killed process made and did not sync; this syncs it.
   SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
   SLUICE_RETURN_IF_ERROR(
       env->WriteFile(absl::StrCat(dir, "/", JobFileName(save_id)), {job_text}));
   return env->WriteFile(path, {text});
 }
 
-// Starts a new file in the folder and makes the folder. A process whose part of the same save has
-// failed removes the folder while it is empty, which can happen between the two calls.
+// Starts a new file in the folder and makes the folder when it is missing. A process whose part of
+// the same save has failed removes the folder while it is empty, which can happen at any moment.
 absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
                                                      const std::string& name, Env* env) {
   constexpr int kAttempts = 3;
-  for (int attempt = 1;; ++attempt) {
-    const absl::Status made = env->MakeDirs(dir);
-    auto file = made.ok() ? env->StartFile(absl::StrCat(dir, "/", name)) : made;
+  for (int attempt = 0;; ++attempt) {
+    auto file = env->StartFile(absl::StrCat(dir, "/", name));
     if (file.ok() || !absl::IsNotFound(file.status()) || attempt == kAttempts) return file;
+    const absl::Status made = env->MakeDirs(dir);
+    if (!made.ok() && !absl::IsNotFound(made)) return made;
   }
 }
 
@@ -341,11 +343,16 @@ absl::Status CommitModel(const std::string& dir, Env* env, const std::string& sa
 }
 
 void RemoveModel(const std::string& dir, Env* env) {
+  // Without its manifest the folder is no model: a crash later leaves no half of one. A rename is
+  // durable before the first file goes, which a removal is not. A full disk may refuse the rename.
+  const std::string manifest = absl::StrCat(dir, "/", kManifest);
+  if (IsOwnFile(env, manifest, FileKind::kManifest) &&
+      !env->RenameFile(manifest, absl::StrCat(dir, "/", ManifestName(""))).ok() &&
+      !env->RemoveFile(manifest).ok()) {
+    return;
+  }
   const auto names = env->List(dir);
   if (!names.ok()) return;
-  // Without its manifest the folder is no model: a crash later leaves no half of one.
-  const std::string manifest = absl::StrCat(dir, "/", kManifest);
-  if (IsOwnFile(env, manifest, FileKind::kManifest) && !env->RemoveFile(manifest).ok()) return;
   for (const std::string& name : *names) {
     const std::string path = absl::StrCat(dir, "/", name);
     const bool job = name == kJob && IsOwnFile(env, path, FileKind::kJobConfig);

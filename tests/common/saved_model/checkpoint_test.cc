@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/saved_model.h"
 #include "tests/common/base/hooked_env.h"
+#include "tests/common/saved_model/small_saves.h"
 
 namespace sluice {
 namespace {
@@ -24,138 +24,26 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr uint64_t kInstance = 77;
-
-// Rows whose floats are all `value`, in the form of a checkpoint.
-class StateRows : public ShardRows {
- public:
-  StateRows(std::vector<uint64_t> keys, float value) : keys_(std::move(keys)), value_(value) {}
-  uint64_t size() const override { return keys_.size(); }
-  absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
-    std::copy_n(keys_.begin() + static_cast<int64_t>(first), n, keys);
-    return absl::OkStatus();
-  }
-  absl::Status ReadRecords(const uint32_t*, size_t n, size_t stride, char* to) override {
-    for (size_t i = 0; i < n; ++i, to += stride) {
-      std::memset(to, 7, kRowHistoryBytes);
-      for (size_t at = kRowHistoryBytes; at < kRowHistoryBytes + 2 * sizeof(float);
-           at += sizeof(float)) {
-        std::memcpy(to + at, &value_, sizeof(value_));
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const std::vector<uint64_t> keys_;
-  const float value_;
-};
-
 class CheckpointTest : public ::testing::Test {
  protected:
   CheckpointTest() {
     std::string pattern = ::testing::TempDir() + "/checkpoint_test.XXXXXX";
     folder_ = ::mkdtemp(pattern.data());
     root_ = folder_ + "/out/checkpoints";
-    google::protobuf::RepeatedPtrField<TableConfig> tables;
-    TableConfig* sparse = tables.Add();
-    sparse->set_name("embedding");
-    sparse->set_kind(TableConfig::SPARSE);
-    sparse->set_num_shards(2);
-    auto* group = sparse->add_columns();
-    group->set_name("deep");
-    group->set_dim(1);
-    group->mutable_optimizer()->mutable_adagrad();
-    TableConfig* dense = tables.Add();
-    dense->set_name("bias");
-    dense->set_kind(TableConfig::DENSE);
-    dense->add_shape(2);
-    dense->mutable_optimizer()->mutable_adagrad();
-    tables_ = *CreateTableLayouts(tables, 1);
   }
   ~CheckpointTest() override { std::filesystem::remove_all(folder_); }
 
-  // What the pservers write.
-  absl::StatusOr<Manifest> WriteShards(uint64_t step, uint64_t number, float value, Env* env) {
-    const std::string dir = CheckpointFolder(root_, step);
-    Manifest manifest;
-    manifest.set_job_id("a-1");
-    manifest.set_global_step(step);
-    manifest.mutable_checkpoint()->set_mode("sync");
-    manifest.mutable_checkpoint()->set_global_step(step);
-    manifest.mutable_checkpoint()->set_unix_time(1e9 + static_cast<double>(number));
-    CutState state;
-    state.facts.emplace().set_closed(step);
-    state.state_floats = 1;
-    const std::vector<float> array(2, value);
-    for (const auto& table : tables_) {
-      *manifest.add_tables() = table->config();
-      for (uint32_t s = 0; s < table->num_shards(); ++s) {
-        std::unique_ptr<ShardCut> cut;
-        if (table->sparse()) {
-          std::vector<uint64_t> keys;
-          for (uint64_t key = 0; key < 20; ++key) {
-            if (table->ShardOf(key) == s) keys.push_back(key);
-          }
-          cut = CutOfRows(*table, s, std::make_unique<StateRows>(keys, value), state);
-        } else {
-          const std::shared_ptr<const float> lent(std::shared_ptr<void>(), array.data());
-          cut = CutOfElements(*table, s, {lent, lent}, state);
-        }
-        auto file = WriteShardFile(dir, *table, s, cut.get(), env,
-                                   CheckpointSaveId(kInstance, number));
-        if (!file.ok()) return file.status();
-        *manifest.add_files() = *file;
-      }
-    }
-    return manifest;
+  absl::StatusOr<Manifest> WriteShards(uint64_t step, uint64_t number) {
+    return WriteSmallShards(root_, tables_, step, number, Env::Real());
   }
-
-  static JobConfig Job(uint64_t number) {
-    JobConfig job;
-    job.set_name(absl::StrCat("job", number));
-    return job;
-  }
-
-  absl::Status Commit(uint64_t step, uint64_t number, const Manifest& manifest, Env* env) {
-    return CommitCheckpoint(CheckpointFolder(root_, step), Job(number), manifest, env,
-                            CheckpointSaveId(kInstance, number));
-  }
-
   absl::Status Save(uint64_t step, uint64_t number, Env* env = Env::Real()) {
-    const auto manifest = WriteShards(step, number, static_cast<float>(number), env);
-    return manifest.ok() ? Commit(step, number, *manifest, env) : manifest.status();
+    return SaveSmallCheckpoint(root_, tables_, step, number, env);
   }
+  uint64_t Loaded() { return LoadedCheckpoint(root_, tables_, Env::Real()); }
 
   absl::StatusOr<CheckpointInfo> Choose(bool allow_older = false) {
     skipped_.clear();
     return ChooseCheckpoint(root_, allow_older, Env::Real(), &skipped_);
-  }
-
-  // The number of the checkpoint that is chosen, all of which is read and is of one save. 0: none.
-  uint64_t Loaded() {
-    const auto chosen = Choose();
-    if (absl::IsNotFound(chosen.status())) return 0;
-    EXPECT_TRUE(chosen.ok()) << chosen.status();
-    if (!chosen.ok()) return 0;
-    const absl::Status intact = VerifyCheckpoint(chosen->dir, Env::Real(), nullptr);
-    EXPECT_TRUE(intact.ok()) << intact;
-    const auto job = ReadModelJob(chosen->dir, Env::Real());
-    EXPECT_TRUE(job.ok()) << job.status();
-    std::set<float> values;
-    for (const auto& table : tables_) {
-      const absl::Status read = VisitShards(chosen->dir, chosen->manifest, table->name(),
-                                            Env::Real(), [&](uint32_t, ShardValues shard) {
-                                              values.insert(shard.weights.begin(),
-                                                            shard.weights.end());
-                                              return absl::OkStatus();
-                                            });
-      EXPECT_TRUE(read.ok()) << read;
-    }
-    EXPECT_THAT(values, SizeIs(1));
-    const auto number = static_cast<uint64_t>(*values.begin());
-    EXPECT_EQ(job->name(), Job(number).name());
-    return number;
   }
 
   std::vector<uint64_t> Steps() {
@@ -177,7 +65,7 @@ class CheckpointTest : public ::testing::Test {
   }
 
   std::string folder_, root_;
-  TableLayouts tables_;
+  const TableLayouts tables_ = SmallTables();
   std::vector<std::string> skipped_;
 };
 
@@ -199,7 +87,7 @@ TEST_F(CheckpointTest, TheNewestCompleteCheckpointIsChosen) {
   EXPECT_THAT(Steps(), IsEmpty());
   ASSERT_TRUE(Save(100, 1).ok());
   ASSERT_TRUE(Save(200, 2).ok());
-  ASSERT_TRUE(WriteShards(300, 3, 3, Env::Real()).ok());  // no manifest
+  ASSERT_TRUE(WriteShards(300, 3).ok());  // no manifest
   std::filesystem::create_directories(root_ + "/step-0400");
   std::filesystem::create_directories(root_ + "/other");
   EXPECT_THAT(Steps(), ElementsAre(200, 100));
@@ -220,10 +108,10 @@ TEST_F(CheckpointTest, ACheckpointMadeLaterIsNewerThanOneOfAHigherStep) {
 }
 
 TEST_F(CheckpointTest, AModelIsNoCheckpoint) {
-  Manifest manifest = *WriteShards(100, 1, 1, Env::Real());
+  Manifest manifest = *WriteShards(100, 1);
   manifest.clear_checkpoint();
   const std::string dir = CheckpointFolder(root_, 100);
-  const auto model = FinishModel(dir, Job(1), manifest, Env::Real());
+  const auto model = FinishModel(dir, SmallJob(1), manifest, Env::Real());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(Steps(), IsEmpty());
   EXPECT_EQ(VerifyCheckpoint(dir, Env::Real(), nullptr).code(), absl::StatusCode::kNotFound);
@@ -231,10 +119,10 @@ TEST_F(CheckpointTest, AModelIsNoCheckpoint) {
 
 TEST_F(CheckpointTest, ACheckpointWithoutAllItsFilesIsNotCommitted) {
   ASSERT_TRUE(Save(100, 1).ok());
-  const Manifest manifest = *WriteShards(100, 2, 2, Env::Real());
+  const Manifest manifest = *WriteShards(100, 2);
   const std::string lost = Path(100, manifest.files(1).name());
   ASSERT_TRUE(Env::Real()->RemoveFile(lost).ok());
-  const absl::Status status = Commit(100, 2, manifest, Env::Real());
+  const absl::Status status = CommitSmallCheckpoint(root_, 100, 2, manifest, Env::Real());
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr(lost));
   EXPECT_EQ(Loaded(), 1u);
@@ -360,8 +248,8 @@ TEST_F(CheckpointTest, OnlyTheNewestStayAndNothingElseIsTouched) {
   Overwrite(root_ + "/step-100/notes.txt", "mine");
   std::filesystem::create_directories(root_ + "/step-150/mine");
   std::filesystem::create_directories(root_ + "/mine");
-  ASSERT_TRUE(WriteShards(160, 9, 9, Env::Real()).ok());  // was given up
-  ASSERT_TRUE(WriteShards(600, 10, 9, Env::Real()).ok());  // may be under way
+  ASSERT_TRUE(WriteShards(160, 9).ok());   // was given up
+  ASSERT_TRUE(WriteShards(600, 10).ok());  // may be under way
   ASSERT_TRUE(RemoveOldCheckpoints(root_, 2, Env::Real()).ok());
   EXPECT_THAT(Steps(), ElementsAre(500, 400));
   EXPECT_THAT(*Env::Real()->List(root_),

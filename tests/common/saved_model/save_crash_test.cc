@@ -8,6 +8,7 @@
 
 #include "common/saved_model/saved_model.h"
 #include "tests/common/base/hooked_env.h"
+#include "tests/common/saved_model/small_saves.h"
 
 namespace sluice {
 namespace {
@@ -21,21 +22,6 @@ class SaveCrashTest : public ::testing::Test {
     std::string pattern = ::testing::TempDir() + "/save_crash_test.XXXXXX";
     root_ = ::mkdtemp(pattern.data());
     dir_ = root_ + "/out/model";
-    google::protobuf::RepeatedPtrField<TableConfig> tables;
-    TableConfig* sparse = tables.Add();
-    sparse->set_name("embedding");
-    sparse->set_kind(TableConfig::SPARSE);
-    sparse->set_num_shards(2);
-    auto* group = sparse->add_columns();
-    group->set_name("deep");
-    group->set_dim(1);
-    group->mutable_optimizer()->mutable_adagrad();
-    TableConfig* dense = tables.Add();
-    dense->set_name("bias");
-    dense->set_kind(TableConfig::DENSE);
-    dense->add_shape(2);
-    dense->mutable_optimizer()->mutable_adam();
-    tables_ = *CreateTableLayouts(tables, 1);
     env_.before = [this](const std::string& what, const std::string&) {
       if (changes_left_-- > 0) return absl::OkStatus();
       died_at_.insert(what);
@@ -45,49 +31,13 @@ class SaveCrashTest : public ::testing::Test {
   }
   ~SaveCrashTest() override { std::filesystem::remove_all(root_); }
 
-  // Saves a model whose values are all `value`, as pservers, rank 0 and the scheduler do together.
-  absl::Status Save(Env* env, const std::string& save_id, float value) {
-    Manifest manifest;
-    manifest.set_job_id(save_id);
-    for (const auto& table : tables_) {
-      *manifest.add_tables() = table->config();
-      for (uint32_t s = 0; s < table->num_shards(); ++s) {
-        ShardValues values;
-        if (table->sparse()) {
-          for (uint64_t key = 0; key < 20; ++key) {
-            if (table->ShardOf(key) == s) values.keys.push_back(key);
-          }
-          values.weights.assign(values.keys.size(), value);
-        } else {
-          values.weights.assign(2, value);
-        }
-        auto file = WriteShardFile(dir_, *table, s, values, env, save_id);
-        if (!file.ok()) return file.status();
-        *manifest.add_files() = *file;
-      }
-    }
-    JobConfig job;
-    job.set_name("job" + save_id);
-    const auto prepared = PrepareModel(dir_, job, manifest, env, save_id);
-    return prepared.ok() ? CommitModel(dir_, env, save_id) : prepared.status();
+  absl::Status Save(Env* env, const std::string& save_id, uint64_t number) {
+    return SaveSmallModel(dir_, tables_, number, save_id, env);
   }
-
-  // Reads and checks every file of the model in the folder, and returns its save_id.
-  std::string Loaded() {
-    const auto manifest = ReadManifest(dir_, Env::Real());
-    EXPECT_TRUE(manifest.ok()) << manifest.status();
-    if (!manifest.ok()) return "";
-    const auto digest = ModelDigest(dir_, *manifest, Env::Real());
-    EXPECT_TRUE(digest.ok()) << digest.status();
-    EXPECT_EQ(digest.value_or(""), manifest->model_digest());
-    const auto job = ReadModelJob(dir_, Env::Real());
-    EXPECT_TRUE(job.ok()) << job.status();
-    if (job.ok()) EXPECT_EQ(job->name(), "job" + manifest->job_id());
-    return manifest->job_id();
-  }
+  std::string Loaded() { return LoadedModel(dir_, Env::Real()); }
 
   std::string root_, dir_;
-  TableLayouts tables_;
+  const TableLayouts tables_ = SmallTables();
   HookedEnv env_;
   int changes_left_ = 0;  // changes of the disk until the crash
   std::set<std::string> died_at_;
@@ -102,23 +52,23 @@ TEST_F(SaveCrashTest, ACrashBetweenAnyTwoStepsLeavesTheOldOrTheNewModel) {
       SCOPED_TRACE(changes);
       std::filesystem::remove_all(root_ + "/out");
       ASSERT_TRUE(Save(Env::Real(), kFirst, 1).ok());
-      ASSERT_EQ(Loaded(), kFirst);
+      ASSERT_EQ(Loaded(), "job1");
       changes_left_ = changes;
       const absl::Status saved = Save(&env_, kSecond, 2);
       finished = changes_left_ > 0;
       const std::string now = Loaded();
       loaded.insert(now);
       // A save that reported success must be there. One that failed may be there or not.
-      if (saved.ok()) EXPECT_EQ(now, kSecond);
+      if (saved.ok()) EXPECT_EQ(now, "job2");
       // The next save cleans up.
       ASSERT_TRUE(Save(Env::Real(), kThird, 3).ok());
-      EXPECT_EQ(Loaded(), kThird);
+      EXPECT_EQ(Loaded(), "job3");
       EXPECT_THAT(*Env::Real()->List(dir_),
                   ::testing::ElementsAre("MANIFEST", "bias-0." + kThird + ".shard",
                                          "embedding-0." + kThird + ".shard",
                                          "embedding-1." + kThird + ".shard", "job.textproto"));
     }
-    EXPECT_THAT(loaded, ::testing::ElementsAre(kFirst, kSecond));
+    EXPECT_THAT(loaded, ::testing::ElementsAre("job1", "job2"));
     EXPECT_THAT(died_at_, ::testing::IsSupersetOf({"mkdir", "remove", "rename", "write"}));
   }
 }
@@ -132,11 +82,11 @@ TEST_F(SaveCrashTest, DiscardModelRemovesOnlyTheUncommittedSave) {
                : absl::OkStatus();
   };
   EXPECT_EQ(Save(&env_, kSecond, 2).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(Loaded(), kFirst);
+  EXPECT_EQ(Loaded(), "job1");
   EXPECT_GT(Env::Real()->List(dir_)->size(), before.size());
   DiscardModel(dir_, Env::Real(), kSecond);
   EXPECT_EQ(*Env::Real()->List(dir_), before);
-  EXPECT_EQ(Loaded(), kFirst);
+  EXPECT_EQ(Loaded(), "job1");
 }
 
 TEST_F(SaveCrashTest, ForeignFilesStayWhateverTheirNames) {
@@ -147,7 +97,7 @@ TEST_F(SaveCrashTest, ForeignFilesStayWhateverTheirNames) {
   EXPECT_THAT(
       *Env::Real()->List(dir_),
       ::testing::IsSupersetOf({"mine.shard", "MANIFEST.old", "job.old.textproto", "x.unfinished"}));
-  EXPECT_EQ(Loaded(), kSecond);
+  EXPECT_EQ(Loaded(), "job2");
 }
 
 TEST_F(SaveCrashTest, CopiesThatPeopleMakeStay) {
@@ -170,7 +120,7 @@ TEST_F(SaveCrashTest, CopiesThatPeopleMakeStay) {
   ASSERT_TRUE(Save(Env::Real(), kSecond, 2).ok());
   for (const auto& [from, to] : copies) EXPECT_TRUE(Env::Real()->Exists(dir_ + "/" + to)) << to;
   EXPECT_FALSE(Env::Real()->Exists(dir_ + "/" + shard));
-  EXPECT_EQ(Loaded(), kSecond);
+  EXPECT_EQ(Loaded(), "job2");
 }
 
 TEST_F(SaveCrashTest, AJobFileOfAnotherSaveIsDataLoss) {
