@@ -56,7 +56,7 @@ absl::Status SchedulerServer::Init() {
   SchedulerLoop::Options loop;
   loop.core = CoreOptions(options_);
   loop.clock = Clock::Real();
-  loop.env = Env::Real();
+  loop.env = options_.env;
   loop.host = HostName();
   loop.process_space = ProcessSpace();
   loop.process_has_ended = &ProcessHasEnded;

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/admin/admin_server.h"
+#include "common/base/env.h"
 #include "common/daemon/identity.h"
 #include "scheduler/scheduler_loop.h"
 #include "scheduler/scheduler_service.h"
@@ -23,6 +24,7 @@ class SchedulerServer {
     Identity identity;
     uint32_t server_num = 0;       // 0: as many as the cluster file lists, at least 1
     uint32_t worker_num = 0;       // 0: that of the cluster file
+    Env* env = nullptr;            // required; for the files of jobs; outlives the server
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
     // Called when a Shutdown call has ended the cluster.

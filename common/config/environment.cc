@@ -63,7 +63,8 @@ const std::vector<Variable>& Variables() {
 }
 
 // Variables for the tests alone. Programs that a test starts inherit and ignore them.
-constexpr const char* kOfTests[] = {"BIN_DIR", "SIMULATED_BIN_DIR", "TEST_BIN_DIR", "TIME_SCALE"};
+constexpr const char* kOfTests[] = {"BIN_DIR", "FAULT_SEED", "SIMULATED_BIN_DIR", "TEST_BIN_DIR",
+                                    "TIME_SCALE"};
 
 // Programs that do not read a variable but have a flag of the same name.
 struct FlagInstead {

@@ -230,16 +230,17 @@ absl::Status WritePrepared(const std::string& dir, const std::string& job_text,
   return env->WriteFile(path, {text});
 }
 
-// Starts a new file in the folder and makes the folder when it is missing. A process whose part of
-// the same save has failed removes the folder while it is empty, which can happen at any moment.
+// Starts a new file in the folder and makes the folder if it is missing. A process whose part of the
+// same save has failed removes the folder while it is empty, which can happen between the calls.
 absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
                                                      const std::string& name, Env* env) {
   constexpr int kAttempts = 3;
-  for (int attempt = 0;; ++attempt) {
-    auto file = env->StartFile(absl::StrCat(dir, "/", name));
+  for (int attempt = 1;; ++attempt) {
+    // MakeDirs syncs every folder of the path, which is slow for each file. WritePrepared calls it
+    // for a folder that exists.
+    const absl::Status made = env->Exists(dir) ? absl::OkStatus() : env->MakeDirs(dir);
+    auto file = made.ok() ? env->StartFile(absl::StrCat(dir, "/", name)) : made;
     if (file.ok() || !absl::IsNotFound(file.status()) || attempt == kAttempts) return file;
-    const absl::Status made = env->MakeDirs(dir);
-    if (!made.ok() && !absl::IsNotFound(made)) return made;
   }
 }
 

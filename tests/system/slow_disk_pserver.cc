@@ -1,17 +1,9 @@
 // slow_disk_pserver: sluice-pserver on a disk where every read of a shard file takes --read_ms.
 #include <chrono>
-#include <iostream>
 #include <thread>
 
-#include "common/daemon/daemon_flags.h"
-#include "common/daemon/listener_flags.h"
-#include "common/daemon/member_flags.h"
-#include "common/daemon/process_log.h"
-#include "common/daemon/stop_signal.h"
-#include "server/available_memory.h"
-#include "server/pserver_daemon.h"
+#include "tests/system/pserver_main.h"
 
-DEFINE_int32(rank, -1, "rank among the pservers");
 DEFINE_int32(read_ms, 100, "milliseconds of one read");
 
 namespace sluice {
@@ -54,31 +46,6 @@ class SlowEnv : public Env {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
-  const auto fail = [](const absl::Status& status) {
-    return sluice::FailToStart(sluice::ROLE_PSERVER, status);
-  };
-  const absl::Status begun = sluice::BeginDaemon("a pserver on a slow disk", &argc, &argv);
-  if (!begun.ok()) return fail(begun);
-  sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
-  sluice::ReadMemberFlags(&flags);
-  sluice::ReadListenerFlags(&flags);
-  const auto identity = sluice::ResolveIdentity(sluice::ROLE_PSERVER, flags);
-  if (!identity.ok()) return fail(identity.status());
-
   sluice::SlowEnv env;
-  sluice::PserverDaemon::Options options;
-  options.identity = *identity;
-  options.clock = sluice::Clock::Real();
-  options.env = &env;
-  options.available_memory = [] { return sluice::AvailableMemory(); };
-  options.log = [](const std::string& line) { std::cout << line << std::endl; };
-  options.on_end = [](absl::Status status) {
-    std::cout << status << std::endl;
-    sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
-  };
-  auto daemon = sluice::PserverDaemon::Start(std::move(options));
-  if (!daemon.ok()) return fail(daemon.status());
-  const int code = sluice::StopSignal::Wait();
-  daemon->reset();
-  return code;
+  return sluice::RunPserver("a pserver on a slow disk", &env, argc, argv);
 }

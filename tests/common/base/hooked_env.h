@@ -1,4 +1,5 @@
-// The real file system with a hook before each change, which can make the disk full, slow or dead.
+// The real file system with a hook before and one after each change, which can make the disk full,
+// slow or dead.
 #pragma once
 
 #include <functional>
@@ -16,6 +17,8 @@ class HookedEnv : public Env {
   // Runs before each change. When it fails, the change is not made and the call returns its status.
   // `what` is "write", "rename", "mkdir", "remove" or "rmdir".
   std::function<absl::Status(const std::string& what, const std::string& path)> before;
+  // Runs after each change that succeeded; may be empty.
+  std::function<void(const std::string& what, const std::string& path)> after;
   // A write that `before` refuses leaves half of its bytes in an unfinished file, as a crash would.
   bool tears_writes = false;
 
@@ -31,10 +34,9 @@ class HookedEnv : public Env {
   }
   absl::Status WriteFile(const std::string& path,
                          absl::Span<const absl::string_view> pieces) override {
-    absl::Status status = before("write", path);
-    if (status.ok()) return real_->WriteFile(path, pieces);
-    if (!pieces.empty()) Tear(path, pieces[0]);
-    return status;
+    return Change(
+        "write", path, [&] { return real_->WriteFile(path, pieces); },
+        pieces.empty() ? "" : pieces[0]);
   }
   absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override {
     auto file = real_->StartFile(path);
@@ -42,28 +44,23 @@ class HookedEnv : public Env {
     return std::make_unique<HookedFile>(this, path, *std::move(file));
   }
   absl::Status RenameFile(const std::string& from, const std::string& to) override {
-    absl::Status status = before("rename", to);
-    return status.ok() ? real_->RenameFile(from, to) : status;
+    return Change("rename", to, [&] { return real_->RenameFile(from, to); });
   }
   absl::Status MakeDirs(const std::string& path) override {
-    absl::Status status = before("mkdir", path);
-    return status.ok() ? real_->MakeDirs(path) : status;
+    return Change("mkdir", path, [&] { return real_->MakeDirs(path); });
   }
   absl::Status MakeNewDir(const std::string& path) override {
-    absl::Status status = before("mkdir", path);
-    return status.ok() ? real_->MakeNewDir(path) : status;
+    return Change("mkdir", path, [&] { return real_->MakeNewDir(path); });
   }
   absl::Status RemoveDir(const std::string& path) override {
-    absl::Status status = before("rmdir", path);
-    return status.ok() ? real_->RemoveDir(path) : status;
+    return Change("rmdir", path, [&] { return real_->RemoveDir(path); });
   }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
     return real_->List(path);
   }
   bool Exists(const std::string& path) override { return real_->Exists(path); }
   absl::Status RemoveFile(const std::string& path) override {
-    absl::Status status = before("remove", path);
-    return status.ok() ? real_->RemoveFile(path) : status;
+    return Change("remove", path, [&] { return real_->RemoveFile(path); });
   }
 
  private:
@@ -77,10 +74,8 @@ class HookedEnv : public Env {
       return file_->Append(bytes);
     }
     absl::Status Finish() override {
-      absl::Status status = env_->before("write", path_);
-      if (status.ok()) return file_->Finish();
-      env_->Tear(path_, first_);
-      return status;
+      return env_->Change(
+          "write", path_, [&] { return file_->Finish(); }, first_);
     }
 
    private:
@@ -89,6 +84,19 @@ class HookedEnv : public Env {
     const std::unique_ptr<NewFile> file_;
     std::string first_;
   };
+
+  // Makes a change between its hooks. `bytes` are what a torn write leaves half of.
+  absl::Status Change(const std::string& what, const std::string& path,
+                      const std::function<absl::Status()>& change, absl::string_view bytes = "") {
+    absl::Status status = before(what, path);
+    if (!status.ok()) {
+      if (what == "write") Tear(path, bytes);
+      return status;
+    }
+    status = change();
+    if (status.ok() && after) after(what, path);
+    return status;
+  }
 
   void Tear(const std::string& path, absl::string_view bytes) {
     if (!tears_writes) return;

@@ -50,8 +50,9 @@ const std::set<std::string> kOfDaemons = {"ADMIN_BIND", "ADVERTISE", "BIND", "CL
                                           "LOG_DIR",    "SCHEDULER"};
 
 TEST(EnvironmentTest, VariablesThatAProgramReadsAreAccepted) {
-  for (const char* name : {"SLUICE_BATCH_SIZE", "SLUICE_A_SYNC", "SLUICE_DEVICE",
-                           "SLUICE_TEST_BIN_DIR", "SLUICEFOO", "MY_SLUICE_FOO"}) {
+  for (const char* name :
+       {"SLUICE_BATCH_SIZE", "SLUICE_A_SYNC", "SLUICE_DEVICE", "SLUICE_FAULT_SEED",
+        "SLUICE_TEST_BIN_DIR", "SLUICEFOO", "MY_SLUICE_FOO"}) {
     EXPECT_EQ(RefusalOf(name, "1"), "");
   }
   for (const char* name : {"SLUICE_RANK", "SLUICE_ADMIN_BIND"})
