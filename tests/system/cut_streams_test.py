@@ -2,15 +2,15 @@
 import json
 import unittest
 
-from cutting_proxy import CuttingProxy
 from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, SluiceTest, free_port
+from fault_proxy import FaultProxy, Truncate
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=5"]}
 
 
 class CutStreamsTest(SluiceTest):
     def run_job(self, name, mode, workers, mean_bytes, *flags):
-        """Trains one epoch of Adult on daemons started by hand; streams break every `mean_bytes` (0: never).
+        """Trains one epoch of Adult on daemons started by hand; streams break every `mean_bytes` or so (0: never).
 
         Returns (result, cuts).
         """
@@ -20,13 +20,13 @@ class CutStreamsTest(SluiceTest):
         common = ["--scheduler=%s" % scheduler, "--log_dir=%s" % log_dir]
         daemons = [self.start("sluice-scheduler", "--bind=%s" % scheduler, "--server_num=2",
                               "--worker_num=%d" % workers, "--log_dir=%s" % log_dir)]
-        proxies = []
+        proxy = FaultProxy(seed=1)
+        if mean_bytes:
+            proxy.set(Truncate(every=mean_bytes))
         for rank in (0, 1):
             port = free_port()
-            proxies.append(CuttingProxy(port, seed=rank + 1, mean_bytes=mean_bytes or 1,
-                                        max_cuts=10**6 if mean_bytes else 0))
             daemons.append(self.start("sluice-pserver", "--rank=%d" % rank, "--bind=127.0.0.1:%d" % port,
-                                      "--advertise=127.0.0.1:%d" % proxies[-1].port, *common))
+                                      "--advertise=127.0.0.1:%d" % proxy.forward(("127.0.0.1", port)), *common))
         for rank in range(workers):
             daemons.append(self.start("sluice-worker", "--rank=%d" % rank, "--threads=1", *common))
         try:
@@ -39,13 +39,12 @@ class CutStreamsTest(SluiceTest):
                 daemon.terminate()
             for daemon in daemons:
                 self.exit_code(daemon)
-            for proxy in proxies:
-                proxy.close()
+            proxy.close()
         result = json.loads((self.tmp / name / "result.json").read_text())
         self.assertEqual(result["status"], "done")
         self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
         self.assertEqual(result["examples_replayed"], 0)
-        return result, sum(proxy.cuts for proxy in proxies)
+        return result, proxy.count(Truncate)
 
     def assert_same_model(self, mode, workers, *flags):
         whole, _ = self.run_job("whole", mode, workers, 0, *flags)

@@ -8,11 +8,11 @@ import json
 import os
 import itertools
 import pathlib
-import shutil
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -20,6 +20,7 @@ import unittest
 BIN = pathlib.Path(os.environ.get("SLUICE_BIN_DIR", "build/release/bin")).resolve()
 TEST_BIN = pathlib.Path(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin")).resolve()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(1, str(ROOT / "tests" / "faults"))  # the fault tools
 TIME_SCALE = float(os.environ.get("SLUICE_TIME_SCALE", "1"))  # sanitized programs are slower
 # Seconds for every wait whose length the product does not promise. Generous: tests that pass do not wait so long.
 PATIENCE = 60
@@ -81,30 +82,6 @@ def processes_naming(text):
         if text in command and "sluice" in command and state != "Z":
             found.append((int(entry.name), command))
     return found
-
-
-def why_no_network_namespaces():
-    """Says why this machine cannot run hosts as network namespaces, "" when it can. Tries each step of such a test.
-
-    A container may let root make a namespace but not enter it (`ip netns exec` mounts /sys) or connect it.
-    """
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "there is no ip command (iproute2)"
-    name = "sluice-try-%d" % os.getpid()
-    peer = "sl%d" % (os.getpid() % 10**7)
-    steps = (("netns", "add", name), ("-n", name, "link", "set", "lo", "up"),
-             ("-n", name, "link", "add", peer + "a", "type", "veth", "peer", "name", peer + "b"),
-             ("netns", "exec", name, "true"))
-    try:
-        for step in steps:
-            tried = subprocess.run(["ip", *step], capture_output=True, text=True)
-            if tried.returncode != 0:
-                return "ip %s failed: %s" % (" ".join(step), " ".join((tried.stderr or tried.stdout).split()))
-    finally:
-        subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
-    return ""
 
 
 def commands_by_hand():

@@ -1,19 +1,19 @@
 """Two hosts as network namespaces: daemons started by hand from the shipped cluster file, and a network that breaks."""
 import json
-import os
 import re
 import subprocess
 import sys
 import time
 import unittest
 
-from sluice_testing import ADULT, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, wait_until, why_no_network_namespaces
+from sluice_testing import ADULT, BIN, PATIENCE, ROOT, TIME_SCALE, SluiceTest, commands_by_hand, wait_until
+from net_namespaces import NetNamespaces, why_no_namespaces
 
 FILE = ROOT / "configs" / "two_hosts_cluster.textproto"
 A, B = "10.77.0.1", "10.77.0.2"
 
 
-REASON = why_no_network_namespaces()
+REASON = why_no_namespaces()
 if REASON:
     print("skipped: " + REASON, file=sys.stderr)
 
@@ -22,30 +22,15 @@ if REASON:
 class TwoHostsTest(SluiceTest):
     def setUp(self):
         super().setUp()
-        self.hosts = {host: "sluice-%s-%d" % (host, os.getpid()) for host in "ab"}
-        self.addCleanup(self.remove_hosts)
-        a, b = self.hosts["a"], self.hosts["b"]
-        for name in (a, b):
-            self.ip("netns", "add", name)
-            self.ip("-n", name, "link", "set", "lo", "up")
-        self.ip("-n", a, "link", "add", "veth-b", "type", "veth", "peer", "name", "veth-a", "netns", b)
-        for name, link, address in ((a, "veth-b", A), (b, "veth-a", B)):
-            self.ip("-n", name, "addr", "add", address + "/24", "dev", link)
-            self.ip("-n", name, "link", "set", link, "up")
+        self.net = NetNamespaces(["a", "b"])
+        self.addCleanup(self.net.close)
+        self.assertEqual((self.net.address("a"), self.net.address("b")), (A, B))
         self.file = self.tmp / "cluster.textproto"
         self.file.write_text(FILE.read_text().replace("10.0.0.1", A).replace("10.0.0.2", B))
 
-    def remove_hosts(self):
-        for name in self.hosts.values():
-            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL, check=False)
-
-    def ip(self, *args):
-        done = subprocess.run(["ip"] + list(args), capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, "ip %s: %s" % (" ".join(args), done.stderr))
-
     def on(self, host, program, *args):
-        """The command line of a program on a host. `ip netns exec` becomes the program, so the pid is the program's."""
-        return ["ip", "netns", "exec", self.hosts[host], str(BIN / program)] + [str(a) for a in args]
+        """The command line of a program on a host."""
+        return self.net.command(host, [BIN / program, *args])
 
     def daemon(self, host, role, *flags):
         out = open(self.tmp / ("%s-%s.out" % (host, role)), "wb")
@@ -123,7 +108,7 @@ class TwoHostsTest(SluiceTest):
                                   stderr=subprocess.STDOUT, cwd=self.tmp)
         self._started.append(submit)
         wait_until(lambda: re.search(r"worker [01]: epoch", (self.tmp / "submit").read_text()), "training")
-        self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "down")
+        self.net.unplug("a")
         cut = time.monotonic()
         self.assertEqual(self.exit_code(submit, within=3 + 30), 1)
         print("the job ended %.1f s after the cut" % (time.monotonic() - cut), file=sys.stderr)
@@ -134,13 +119,13 @@ class TwoHostsTest(SluiceTest):
         wait_until(lambda: [m for m in self.members() if (m["role"], m["rank"]) == ("ROLE_WORKER", 0)
                             and m["alive"] and not m["job_id"]], "worker 0 free")
         # The network heals before host B has given up. Its members register again, and a job runs.
-        self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "up")
+        self.net.plug("a")
         wait_until(lambda: [m["alive"] for m in self.members()] == [True] * 4, "all members back")
         after, _ = self.submit("a", "after", "--a_sync=false", "--epochs=1")
         self.assertEqual(after["status"], "done")
         self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
         # After a lasting cut, host B ends by itself and names what it lost. Host A stops when told to.
-        self.ip("-n", self.hosts["a"], "link", "set", "veth-b", "down")
+        self.net.unplug("a")
         self.assertEqual([self.exit_code(daemons[who]) for who in ("worker 1", "pserver 1")], [1, 1])
         for role in ("worker", "pserver"):
             self.assertIn("the scheduler at %s:7100 has been silent for " % A,

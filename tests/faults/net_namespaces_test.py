@@ -1,0 +1,146 @@
+"""Hosts reach each other, and each fault of the network does what it says."""
+import os
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+from net_namespaces import NetNamespaces, why_no_namespaces
+
+REASON = why_no_namespaces(faults=True)
+if REASON:
+    print("skipped: " + REASON, file=sys.stderr)
+
+PORT = 7100
+WAIT = 20  # seconds until a test gives up
+SILENCE_S = 0.3  # without an answer
+
+
+@unittest.skipIf(REASON, REASON)
+class NetNamespacesTest(unittest.TestCase):
+    def setUp(self):
+        self.net = NetNamespaces(["a", "b", "c"])
+        self.addCleanup(self.net.close)
+
+    def open(self, host, kind=socket.SOCK_DGRAM, timeout=WAIT):
+        made = self.net.call(host, lambda: socket.socket(socket.AF_INET, kind))
+        self.addCleanup(made.close)
+        made.settimeout(timeout)
+        return made
+
+    def listen(self, host, kind=socket.SOCK_DGRAM):
+        made = self.open(host, kind)
+        made.bind((self.net.address(host), PORT))
+        return made
+
+    def arrives(self, sender, receiver, ends):
+        """True when a datagram gets from one host to another; `ends`: {host: its listening socket}."""
+        ends[receiver].settimeout(SILENCE_S)
+        self.open(sender).sendto(b"x", (self.net.address(receiver), PORT))
+        try:
+            return ends[receiver].recv(10) == b"x"
+        except TimeoutError:
+            return False
+
+    def routes(self, ends):
+        return {a + b for a in "abc" for b in "abc" if a != b and self.arrives(a, b, ends)}
+
+    def test_partitions_one_way_and_both_ways(self):
+        ends = {host: self.listen(host) for host in "abc"}
+        everything = {"ab", "ba", "ac", "ca", "bc", "cb"}
+        self.assertEqual(self.routes(ends), everything)
+        self.net.partition("a", "b", one_way=True)
+        self.assertEqual(self.routes(ends), everything - {"ab"})
+        self.net.partition("b", "c")
+        self.assertEqual(self.routes(ends), everything - {"ab", "bc", "cb"})
+        self.net.heal()
+        self.assertEqual(self.routes(ends), everything)
+
+    def test_a_partition_is_silent_for_a_connection(self):
+        listener = self.listen("b", socket.SOCK_STREAM)
+        listener.listen()
+        client = self.open("a", socket.SOCK_STREAM)
+        client.connect((self.net.address("b"), PORT))
+        server, _ = listener.accept()
+        self.addCleanup(server.close)
+        server.settimeout(SILENCE_S)
+        self.net.partition("a", "b")
+        client.sendall(b"late")
+        with self.assertRaises(TimeoutError):
+            server.recv(10)
+        self.net.heal()
+        server.settimeout(WAIT)
+        self.assertEqual(server.recv(10), b"late")  # TCP sends it again
+
+    def test_an_unplugged_host_knows_it(self):
+        self.net.unplug("a")
+        with self.assertRaises(OSError) as raised:
+            self.open("a").sendto(b"x", (self.net.address("b"), PORT))
+        self.assertNotIsInstance(raised.exception, TimeoutError)
+        self.net.plug("a")
+        self.assertTrue(self.arrives("a", "b", {"b": self.listen("b")}))
+
+    def count_arrivals(self, sender, receiver, end, count):
+        """How many of `count` datagrams get from one host to another, whose socket is `end`."""
+        begin, got = self.open(sender), 0
+        for _ in range(count // 100):
+            for _ in range(100):  # few enough for the receiver's buffer
+                begin.sendto(b"x", (self.net.address(receiver), PORT))
+            end.settimeout(SILENCE_S)
+            try:
+                for _ in range(100):
+                    got += len(end.recv(10))
+            except TimeoutError:
+                pass
+        return got
+
+    def test_loss(self):
+        end = self.listen("b")
+        self.net.lose("b", 0.3, sender="a")
+        self.assertTrue(350 < self.count_arrivals("a", "b", end, 600) < 490)  # 420 on average, deviation 11
+        self.assertEqual(self.count_arrivals("c", "b", end, 600), 600)
+
+    def seconds_of(self, size):
+        listener = self.listen("b", socket.SOCK_STREAM)
+        listener.listen()
+        client = self.open("a", socket.SOCK_STREAM)
+        client.connect((self.net.address("b"), PORT))
+        server, _ = listener.accept()
+        listener.close()
+        begin = time.monotonic()
+        client.sendall(b"x" * size)
+        client.close()
+        with server:
+            server.settimeout(WAIT)
+            while server.recv(65536):
+                pass
+        return time.monotonic() - begin
+
+    def test_bandwidth(self):
+        size, bits_per_s = 400000, 5000000
+        least = (size - 40000) * 8 / bits_per_s  # without what may burst
+        self.net.limit("a", bits_per_s)
+        self.assertGreaterEqual(self.seconds_of(size), least)
+        self.net.unlimit("a")
+        self.assertLess(self.seconds_of(size), least)
+
+    def namespaces(self):
+        """Those of this process."""
+        out = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+        return [line for line in out.splitlines() if "-%d-" % os.getpid() in line]
+
+    def test_programs_run_on_their_host_and_nothing_is_left(self):
+        out = subprocess.run(self.net.command("b", ["ip", "-o", "addr"]), capture_output=True, text=True, check=True).stdout
+        self.assertIn(self.net.address("b"), out)
+        self.assertNotIn(self.net.address("a"), out)
+        self.assertEqual(len(self.namespaces()), 4)
+        with self.assertRaises(OSError):
+            NetNamespaces(["a"], network="no network")
+        self.assertEqual(len(self.namespaces()), 4)
+        self.net.close()
+        self.assertEqual(self.namespaces(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
