@@ -11,12 +11,10 @@ import unittest
 
 from sluice_testing import ADULT, TEST_BIN, SluiceTest, free_port, wait_until
 
-EPOCHS = 8
+EPOCHS = 8  # long enough for several checkpoints
 FLAGS = ["--a_sync=false", "--worker_num=1", "--threads=1", "--batch_size=2048",
          "--set=tables={name: 'embedding' num_shards: 1}", "--set=checkpoint.every_s=0"]
-# On a slow disk the one of step 5 may be the only one before that of the last step, for which the job waits.
-CHECKPOINTS = ["--epochs=%d" % EPOCHS, "--set=checkpoint.every_steps=5", "--set=checkpoint.every_epochs=%d" % EPOCHS,
-               "--set=checkpoint.keep=1"]
+CHECKPOINTS = ["--epochs=%d" % EPOCHS, "--set=checkpoint.every_steps=5", "--set=checkpoint.keep=1"]
 SHARDS = 9  # files of a checkpoint or model: one for each table
 
 # (daemon, pattern of paths in the output folder, number of the change whose path matches). Most are of the second
