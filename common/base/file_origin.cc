@@ -73,6 +73,8 @@ bool IsOwnFile(Env* env, const std::string& path, FileKind kind) {
              absl::EndsWith(End(env, path, *size, kHeadBytes), kOwnTraceEnd);
     case FileKind::kShard:
       return absl::StartsWith(head, "SLSHARD");
+    case FileKind::kGeoState:
+      return absl::StartsWith(head, kOwnGeoStateMagic);
     case FileKind::kManifest:
       return *size <= kMostTextBytes && IsManifest(End(env, path, *size, *size));
   }

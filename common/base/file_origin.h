@@ -22,6 +22,7 @@ enum class FileKind {
   kEvents,         // TensorBoard events whose first record is EventFile's
   kTrace,          // a trace whose otherData names Sluice as its producer
   kShard,          // a shard file that begins with its magic
+  kGeoState,       // the file of a Geo rank in a checkpoint: begins with kOwnGeoStateMagic
   kManifest,       // the MANIFEST of a model or a checkpoint: begins with its version, and has a
                    // digest or a CheckpointState
 };
@@ -31,6 +32,8 @@ inline constexpr char kOwnConfigLine[] =
 inline constexpr char kOwnClusterLine[] =
     "# Configuration of a local cluster, written by Sluice, which replaces this file.\n";
 inline constexpr char kOwnEndpointsLine[] = "# role rank address pid admin_address\n";
+// See worker/geo_state_file.h.
+inline constexpr char kOwnGeoStateMagic[] = "SLGEOST1";
 // The end of otherData, which is the end of every trace.
 inline constexpr char kOwnTraceEnd[] = ", \"producer\": \"sluice\"}}\n";
 

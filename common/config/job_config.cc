@@ -36,6 +36,7 @@ void ResolvePaths(const std::string& base_dir, JobConfig* job) {
     file = AbsolutePath(file, base_dir);
   job->mutable_data()->set_cache_dir(AbsolutePath(job->data().cache_dir(), base_dir));
   job->set_initial_model(AbsolutePath(job->initial_model(), base_dir));
+  job->set_initial_checkpoint(AbsolutePath(job->initial_checkpoint(), base_dir));
   job->set_output_dir(AbsolutePath(job->output_dir(), ""));
   job->set_trace_file(AbsolutePath(job->trace_file(), ""));
   // Reading the field through mutable_checkpoint() would set the message.
@@ -111,15 +112,8 @@ void FillCheckpoint(JobConfig* job) {
   if (job->evaluate_only()) return;
   CheckpointConfig* checkpoint = job->mutable_checkpoint();
   SLUICE_DEFAULT(checkpoint, save_final_model, true);
-  if (CanCheckpoint(*job)) {
-    SLUICE_DEFAULT(checkpoint, every_s, kEveryS);
-    SLUICE_DEFAULT(checkpoint, keep, kKeep);
-    return;
-  }
-  // An effective configuration of another mode that is now run in this one has the defaults, which
-  // the validation would refuse.
-  if (checkpoint->every_s() == kEveryS) checkpoint->clear_every_s();
-  if (checkpoint->keep() == kKeep) checkpoint->clear_keep();
+  SLUICE_DEFAULT(checkpoint, every_s, kEveryS);
+  SLUICE_DEFAULT(checkpoint, keep, kKeep);
 }
 
 void FillTrainAndEval(JobConfig* job) {
@@ -260,9 +254,7 @@ Mode ModeOf(const StrategyConfig& strategy) {
   return strategy.a_sync_configs().k_steps() > 0 ? Mode::kGeo : Mode::kAsync;
 }
 
-bool CanCheckpoint(const JobConfig& job) {
-  return !job.evaluate_only() && ModeOf(job.strategy()) == Mode::kSync;
-}
+bool CanCheckpoint(const JobConfig& job) { return !job.evaluate_only(); }
 
 std::string CheckpointRoot(const JobConfig& job) {
   if (std::string dir = job.checkpoint().dir(); !dir.empty()) {

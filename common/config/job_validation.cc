@@ -46,6 +46,7 @@ class JobValidator {
     Strategy();
     AddAll(FindTrainProblems(job_));
     Checkpoints();
+    Recovery();
     Unused();
     return std::move(problems_);
   }
@@ -77,12 +78,26 @@ class JobValidator {
                                "starting with a dot"));
     }
     Range("worker_num", job_.worker_num(), 1, kMaxWorkers);
+    if (!job_.initial_checkpoint().empty()) InitialCheckpoint();
     if (!job_.evaluate_only()) return;
     if (job_.initial_model().empty()) {
       Add("evaluate_only", "true needs a model; set initial_model to the folder of a saved one");
     }
     if (job_.data().eval_files().empty()) {
       Add("evaluate_only", "true needs data; set data.eval_files");
+    }
+  }
+
+  void InitialCheckpoint() {
+    if (!job_.initial_model().empty()) {
+      Add("initial_checkpoint",
+          "contradicts initial_model: tables start from one of them; keep initial_checkpoint for "
+          "values and optimizer state, initial_model for values alone");
+    }
+    if (job_.evaluate_only()) {
+      Add("initial_checkpoint",
+          "contradicts evaluate_only, which trains nothing; evaluate a saved model or the values "
+          "of a checkpoint with initial_model");
     }
   }
 
@@ -353,8 +368,8 @@ class JobValidator {
     if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_, parts_));
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
       Add("strategy.sync_configs.on_worker_loss",
-          "SHRINK is not supported by this build, where a job ends when one of its workers dies; "
-          "use WAIT");
+          "SHRINK is not supported by this build, where another worker takes over the rank of a lost "
+          "one; use WAIT");
     }
   }
 
@@ -362,11 +377,7 @@ class JobValidator {
     const CheckpointConfig& c = job_.checkpoint();
     if (!CanCheckpoint(job_)) {
       const std::string why =
-          job_.evaluate_only()
-              ? "has no effect with evaluate_only, which trains nothing to save; remove it"
-              : absl::StrCat("is not supported in mode ", ModeName(mode_),
-                             " by this build, which makes checkpoints in sync mode only; "
-                             "remove it, or set strategy.a_sync: false");
+          "has no effect with evaluate_only, which trains nothing to save; remove it";
       if (!c.dir().empty()) Add("checkpoint.dir", why);
       if (c.has_every_steps()) Add("checkpoint.every_steps", why);
       if (c.has_every_s()) Add("checkpoint.every_s", why);
@@ -381,6 +392,15 @@ class JobValidator {
     if (c.keep() == 0) {
       Add("checkpoint.keep",
           "0 would remove every checkpoint as soon as it is complete; give 1 or more");
+    }
+  }
+
+  void Recovery() {
+    const RecoveryConfig& r = job_.recovery();
+    if (r.has_wait_s() && !(r.wait_s() > 0 && std::isfinite(r.wait_s()))) {
+      Add("recovery.wait_s",
+          absl::StrCat(r.wait_s(), " is not a time to wait for replacements; give seconds above 0, ",
+                       "or recovery.max_losses: 0 for a job that ends with its first loss"));
     }
   }
 

@@ -26,7 +26,7 @@ std::vector<FreeFields> AllFreeFields() {
   return {
       {JobConfig::descriptor(),
        {"version", "name", "worker_num", "output_dir", "trace_file", "overwrite", "eval",
-        "checkpoint"}},
+         "checkpoint", "initial_checkpoint", "recovery"}},
       // The ranks report the files that they see, which says more than the patterns.
       {DataConfig::descriptor(),
        {"train_files", "eval_files", "max_bad_lines", "cache", "cache_dir", "cache_max_bytes"}},
@@ -35,7 +35,7 @@ std::vector<FreeFields> AllFreeFields() {
         "pin_threads", "device_memory_fraction"}},
       {SyncConfigs::descriptor(), {"on_worker_loss"}},
       // A checkpoint is read by any number of shards.
-      {TableConfig::descriptor(), {"num_shards"}},
+      {TableConfig::descriptor(), {"num_shards", "max_rows"}},
   };
 }
 
@@ -90,12 +90,6 @@ absl::Status CheckSubmission(const SubmitJobRequest& request) {
     return absl::InvalidArgumentError(
         "--resume contradicts evaluate_only, which trains nothing that could be resumed; remove "
         "one of them");
-  }
-  if (!CanCheckpoint(job)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--resume is not supported in mode ", ModeName(ModeOf(job.strategy())),
-        " by this build, which makes checkpoints in sync mode only; remove it, or give "
-        "--a_sync=false"));
   }
   if (CheckpointRoot(job).empty()) {
     return absl::InvalidArgumentError(

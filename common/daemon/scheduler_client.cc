@@ -94,9 +94,11 @@ class GrpcSchedulerClient : public SchedulerClient {
     return Call<FailJobReply>("FailJob", &Scheduler::Stub::FailJob, request, kCallTimeout).status();
   }
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) override {
-    // With allow_older the scheduler reads whole checkpoints.
+    // The scheduler may read whole checkpoints.
     return Call<SubmitJobReply>("SubmitJob", &Scheduler::Stub::SubmitJob, request,
-                                request.resume() ? kResumeTimeout : kCallTimeout);
+                                request.resume() || !request.config().initial_checkpoint().empty()
+                                    ? kResumeTimeout
+                                    : kCallTimeout);
   }
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
     return Call<WatchJobReply>("WatchJob", &Scheduler::Stub::WatchJob, request, Waiting(request));

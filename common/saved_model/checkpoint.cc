@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/base/crc32c.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/manifest_files.h"
@@ -84,6 +85,27 @@ absl::Status VerifyShard(const std::string& dir, const TableConfig& table, const
   }
 }
 
+// Compares the bytes of a file with its checksum in the manifest.
+absl::Status VerifyBytes(const std::string& dir, const SavedFile& file, Env* env) {
+  constexpr uint64_t kReadBytes = 1 << 20;
+  const std::string path = absl::StrCat(dir, "/", file.name());
+  const auto size = env->FileSize(path);
+  const auto damaged = [&](absl::string_view what) {
+    return absl::DataLossError(absl::StrCat(path, what, "; use another checkpoint"));
+  };
+  if (absl::IsNotFound(size.status())) return damaged(" is missing");
+  SLUICE_RETURN_IF_ERROR(size.status());
+  if (*size != file.bytes()) {
+    return damaged(absl::StrCat(" is damaged: it has ", *size, " of ", file.bytes(), " bytes"));
+  }
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < *size; at += kReadBytes) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string bytes, env->ReadRange(path, at, kReadBytes));
+    crc = ExtendCrc32c(crc, bytes.data(), bytes.size());
+  }
+  return crc == file.crc32c() ? absl::OkStatus() : damaged(" is damaged: its checksum is wrong");
+}
+
 }  // namespace
 
 std::string CheckpointFolder(const std::string& root, uint64_t step) {
@@ -133,6 +155,9 @@ absl::Status VerifyCheckpoint(
     SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(dir, *manifest, table));
     for (const SavedFile* file : files) note(file->name(), VerifyShard(dir, table, *file, env));
   }
+  for (const SavedFile& file : manifest->files()) {
+    if (IsWorkerFileName(file.name())) note(file.name(), VerifyBytes(dir, file, env));
+  }
   note("job.textproto", ReadModelJob(dir, env).status());
   return first;
 }
@@ -162,6 +187,35 @@ absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::string& root, bool al
   const char* const fix = allow_older ? "; no checkpoint in that folder is intact"
                                       : "; or resume from an older checkpoint with --allow_older";
   return absl::Status(first.code(), absl::StrCat(first.message(), fix));
+}
+
+absl::StatusOr<CheckpointInfo> FindCheckpoint(const std::string& given, bool verify, Env* env,
+                                              std::vector<std::string>* skipped) {
+  std::string dir = given;
+  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+  if (env->Exists(ManifestPath(dir))) {
+    SLUICE_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(dir, env));
+    if (!manifest.has_checkpoint()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          dir,
+          " is a saved model, which has no optimizer state; give a folder step-N of a job's "
+          "checkpoints, or start from its values with initial_model"));
+    }
+    const uint64_t step = manifest.global_step();
+    CheckpointInfo found{dir, step, std::move(manifest)};
+    SLUICE_RETURN_IF_ERROR(CheckCheckpoint(found, env));
+    return found;
+  }
+  for (const std::string& root : {dir, absl::StrCat(dir, "/checkpoints")}) {
+    Folders folders = FindFolders(root, env);
+    if (folders.checkpoints.empty() && folders.bad.empty()) continue;
+    if (verify) return ChooseCheckpoint(root, /*allow_older=*/true, env, skipped);
+    if (folders.checkpoints.empty()) return folders.bad.front().why;
+    return std::move(folders.checkpoints.front());
+  }
+  return absl::NotFoundError(absl::StrCat("there is no complete checkpoint in ", dir,
+                                          "; give a folder step-N, a folder of checkpoints, or the "
+                                          "output_dir of a job that made some"));
 }
 
 absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,

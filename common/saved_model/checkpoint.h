@@ -59,6 +59,15 @@ absl::Status VerifyCheckpoint(
 absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::string& root, bool allow_older, Env* env,
                                                 std::vector<std::string>* skipped);
 
+// The checkpoint that a new job starts from. `dir` is a checkpoint itself, or a folder of
+// checkpoints or a job's output folder, which stand for their newest intact one. With `verify`
+// every byte of that one is read, and damaged newer ones are described in *skipped (may be null);
+// without it the newest one with a readable manifest is taken. A checkpoint that `dir` itself names
+// gets CheckCheckpoint only. NOT_FOUND: there is no checkpoint. INVALID_ARGUMENT: `dir` is a model.
+// DATA_LOSS names the damaged file.
+absl::StatusOr<CheckpointInfo> FindCheckpoint(const std::string& dir, bool verify, Env* env,
+                                              std::vector<std::string>* skipped);
+
 // Puts a checkpoint in force, when all its shard files are written: checks their sizes, writes the
 // job's file and the manifest (version, job file and checksum are filled in) durably and renames.
 // DATA_LOSS names a shard file that is missing. After an error the earlier checkpoint in DIR, if

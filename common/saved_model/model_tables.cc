@@ -50,30 +50,50 @@ std::string RuleOf(const OptimizerConfig& optimizer) {
 }
 
 absl::Status CheckRule(const std::string& dir, const std::string& what,
-                       const OptimizerConfig& saved, const OptimizerConfig& job) {
+                       const OptimizerConfig& saved, const OptimizerConfig& job,
+                       const std::string& fix) {
   if (saved.rule_case() == job.rule_case()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " of ", dir, " has the optimizer ", RuleOf(saved), "; the job's has ", RuleOf(job),
-      "; resume with the optimizers of the checkpoint"));
+  return absl::InvalidArgumentError(absl::StrCat(what, " of ", dir, " has the optimizer ",
+                                                 RuleOf(saved), "; the job's has ", RuleOf(job),
+                                                 "; ", fix));
 }
 
 }  // namespace
 
 absl::Status CheckRules(const std::string& dir, const Manifest& manifest,
-                        const std::vector<TableConfig>& tables) {
+                        const std::vector<TableConfig>& tables, const std::string& fix) {
   for (const TableConfig& table : tables) {
     for (const TableConfig& saved : manifest.tables()) {
       if (saved.name() != table.name()) continue;
       const std::string what = absl::StrCat("table '", table.name(), "'");
-      SLUICE_RETURN_IF_ERROR(CheckRule(dir, what, saved.optimizer(), table.optimizer()));
+      SLUICE_RETURN_IF_ERROR(CheckRule(dir, what, saved.optimizer(), table.optimizer(), fix));
       for (int c = 0; c < table.columns_size(); ++c) {
         SLUICE_RETURN_IF_ERROR(
             CheckRule(dir, absl::StrCat("column '", table.columns(c).name(), "' of ", what),
-                      saved.columns(c).optimizer(), table.columns(c).optimizer()));
+                      saved.columns(c).optimizer(), table.columns(c).optimizer(), fix));
       }
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckStart(const std::string& dir, const Manifest& manifest,
+                        const std::vector<TableConfig>& tables, std::vector<std::string>* fresh) {
+  std::vector<TableConfig> shared;
+  for (const TableConfig& table : tables) {
+    const bool saved = std::any_of(manifest.tables().begin(), manifest.tables().end(),
+                                   [&](const TableConfig& t) { return t.name() == table.name(); });
+    if (saved) {
+      shared.push_back(table);
+    } else if (fresh != nullptr) {
+      fresh->push_back(table.name());
+    }
+  }
+  // Names the tables of both sides.
+  SLUICE_RETURN_IF_ERROR(CheckTables(dir, manifest, shared.empty() ? tables : shared));
+  return CheckRules(dir, manifest, shared,
+                    "give the optimizers of the checkpoint, or start from its values alone with "
+                    "initial_model");
 }
 
 absl::Status CheckTables(const std::string& dir, const Manifest& manifest,

@@ -17,8 +17,15 @@ absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
 
 // Checks that the optimizers' rules are those of the checkpoint, too, so that their state can be
 // used. REQUIRES: CheckTables accepts the tables. INVALID_ARGUMENT names the first table and column
-// that differ.
+// that differ, and ends with `fix`.
 absl::Status CheckRules(const std::string& dir, const Manifest& manifest,
-                        const std::vector<TableConfig>& tables);
+                        const std::vector<TableConfig>& tables,
+                        const std::string& fix = "resume with the optimizers of the checkpoint");
+
+// Checks that a new job can start from a checkpoint: CheckTables and CheckRules for the tables that
+// both have. INVALID_ARGUMENT also when they have none in common. *fresh gets the names of the
+// job's other tables; may be null.
+absl::Status CheckStart(const std::string& dir, const Manifest& manifest,
+                        const std::vector<TableConfig>& tables, std::vector<std::string>* fresh);
 
 }  // namespace sluice

@@ -6,8 +6,10 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/crc32c.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
@@ -175,6 +177,7 @@ std::optional<FileKind> KindOfName(const std::string& name) {
   if (name == ManifestName("") ||
       (parts.size() == 2 && name == ManifestName(parts[1]) && IsSaveId(parts[1])))
     return FileKind::kManifest;
+  if (IsWorkerFileName(name)) return FileKind::kGeoState;
   if (parts.size() == 3 && IsSaveId(parts[1]) && name == JobFileName(parts[1]))
     return FileKind::kJobConfig;
   return std::nullopt;
@@ -245,6 +248,18 @@ absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
 }
 
 }  // namespace
+
+std::string WorkerFileName(uint32_t rank, const std::string& save_id) {
+  return absl::StrCat("worker-", rank, ".", save_id);
+}
+
+bool IsWorkerFileName(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '.');
+  absl::string_view rank = parts[0];
+  uint32_t number = 0;
+  return parts.size() == 2 && IsSaveId(parts[1]) && absl::ConsumePrefix(&rank, "worker-") &&
+         absl::SimpleAtoi(rank, &number) && name == WorkerFileName(number, parts[1]);
+}
 
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
                                          uint32_t shard, ShardCut* cut, Env* env,

@@ -32,6 +32,10 @@ namespace sluice {
 // The version of the format that is written. ReadManifest accepts the earlier ones, too.
 inline constexpr uint32_t kModelVersion = 3;
 
+// The name of a Geo rank's file in a checkpoint: worker-RANK.SAVE_ID.
+std::string WorkerFileName(uint32_t rank, const std::string& save_id);
+bool IsWorkerFileName(const std::string& name);
+
 // A piece of a shard of a table, in memory.
 struct ShardValues {
   uint64_t first_element = 0;  // dense

@@ -21,6 +21,14 @@ bool PserverNotReady(absl::StatusCode code) {
 
 bool RouteIsStale(absl::StatusCode code) { return code == absl::StatusCode::kFailedPrecondition; }
 
+bool MayGoWellInNextAttempt(absl::StatusCode code) {
+  return GotNoAnswer(code) || code == absl::StatusCode::kAborted;
+}
+
+bool PserverMayBeLost(absl::StatusCode code) {
+  return GotNoAnswer(code) || RouteIsStale(code) || code == absl::StatusCode::kNotFound;
+}
+
 absl::Duration Backoff::Next() {
   pause_ = std::min(std::max(pause_ * 2, kFirstPause), kLongestPause);
   return pause_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr FileKind kKinds[] = {FileKind::kJobConfig, FileKind::kClusterConfig, FileKind::kEndpoints,
                                FileKind::kResult,    FileKind::kEvents,        FileKind::kTrace,
-                               FileKind::kShard,     FileKind::kManifest};
+                               FileKind::kShard,     FileKind::kGeoState,      FileKind::kManifest};
 
 class FileOriginTest : public ::testing::Test {
  protected:
@@ -49,6 +49,7 @@ TEST_F(FileOriginTest, EachKindIsRecognisedByItsContentsAlone) {
       {FileKind::kResult, kResult},
       {FileKind::kTrace, kTrace},
       {FileKind::kShard, "SLSHARD1...."},
+      {FileKind::kGeoState, std::string(kOwnGeoStateMagic) + "...."},
       {FileKind::kManifest, kManifest}};
   for (const auto& [kind, text] : own) {
     const std::string path = Write(text);

@@ -174,9 +174,13 @@ TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder)
   EXPECT_THAT(effective->data().train_files(), ElementsAre("/base/configs/train.csv"));
   EXPECT_THAT(effective->data().eval_files(), ElementsAre("/base/configs/eval-*.csv"));
   EXPECT_EQ(effective->initial_model(), "/abs/model");
+  EXPECT_EQ(effective->initial_checkpoint(), "");
   EXPECT_EQ(effective->output_dir(), (std::filesystem::current_path() / "out/x").string());
   EXPECT_EQ(effective->trace_file(), (std::filesystem::current_path() / "trace.json").string());
   EXPECT_EQ(Effective(GoodJob(), "/base")->output_dir(), "");
+  job.clear_initial_model();
+  job.set_initial_checkpoint("out/checkpoints");
+  EXPECT_EQ(Effective(job, "/base/configs")->initial_checkpoint(), "/base/configs/out/checkpoints");
 }
 
 TEST(JobConfigTest, ModesFollowTheTwoSwitches) {
@@ -216,6 +220,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"evaluate_only", "true"}}, {"evaluate_only", "initial_model"}},
         BadSetting{{{"evaluate_only", "true"}, {"initial_model", "m"}, {"data.eval_files", ""}},
                    {"evaluate_only", "data.eval_files"}},
+        BadSetting{{{"initial_model", "m"}, {"initial_checkpoint", "c"}},
+                   {"initial_checkpoint", "contradicts initial_model"}},
+        BadSetting{{{"evaluate_only", "true"}, {"initial_checkpoint", "c"}},
+                   {"initial_checkpoint", "contradicts evaluate_only"}},
         BadSetting{{{"features", "[]"}}, {"features: "}}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -340,19 +348,13 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Checkpoints, RefusalTest,
     ::testing::Values(
+        BadSetting{{{"recovery.wait_s", "0"}}, {"recovery.wait_s: 0"}},
+        BadSetting{{{"recovery.wait_s", "inf"}}, {"recovery.wait_s: inf"}},
         BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.keep", "0"}}, {"checkpoint.keep: 0"}},
         BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "-1"}},
                    {"checkpoint.every_s: -1"}},
         BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "inf"}},
                    {"checkpoint.every_s: inf"}},
-        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.every_s", "30"}},
-                   {"checkpoint.every_s: ", "mode geo"}},
-        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.every_steps", "30"}},
-                   {"checkpoint.every_steps: ", "mode geo"}},
-        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.every_epochs", "1"}},
-                   {"checkpoint.every_epochs: ", "mode geo"}},
-        BadSetting{{{"strategy.a_sync_configs.k_steps", "5"}, {"checkpoint.dir", "d"}},
-                   {"checkpoint.dir: ", "mode geo"}},
         BadSetting{
             {{"evaluate_only", "true"}, {"initial_model", "m"}, {"checkpoint.every_steps", "1"}},
             {"checkpoint.every_steps: has no effect with evaluate_only"}}));
@@ -376,7 +378,7 @@ TEST(JobConfigTest, CheckpointsHaveDefaultsWhereTheyAreMade) {
   ASSERT_TRUE(effective.ok()) << effective.status();
   EXPECT_EQ(CheckpointRoot(*effective), std::filesystem::current_path().string() + "/relative");
 
-  // An effective configuration can be run again in a mode without checkpoints.
+  // The defaults are those of every mode.
   job.mutable_checkpoint()->clear_dir();
   effective = Effective(job, "/base");
   ASSERT_TRUE(effective.ok()) << effective.status();
@@ -386,8 +388,9 @@ TEST(JobConfigTest, CheckpointsHaveDefaultsWhereTheyAreMade) {
   effective->mutable_data()->clear_shuffle_window();
   const auto geo = Effective(*effective, "/base");
   ASSERT_TRUE(geo.ok()) << geo.status();
-  EXPECT_FALSE(geo->checkpoint().has_every_s());
-  EXPECT_FALSE(CanCheckpoint(*geo));
+  EXPECT_EQ(geo->checkpoint().every_s(), 600);
+  EXPECT_EQ(geo->checkpoint().keep(), 2u);
+  EXPECT_TRUE(CanCheckpoint(*geo));
 }
 
 TEST(JobConfigTest, OptimizersOfMissingPartsAreRefusedWithTheModelsReason) {

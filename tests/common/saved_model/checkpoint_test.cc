@@ -133,7 +133,7 @@ TEST_F(CheckpointTest, EveryDamageOfEveryFileIsFoundAndNamed) {
   ASSERT_TRUE(Save(100, 1).ok());
   ASSERT_TRUE(Save(200, 2).ok());
   const std::vector<std::string> names = *Env::Real()->List(CheckpointFolder(root_, 200));
-  ASSERT_THAT(names, SizeIs(5));  // 3 shards, job.textproto, MANIFEST
+  ASSERT_THAT(names, SizeIs(6));  // 3 shards, a rank's file, job.textproto, MANIFEST
   int found = 0;
   for (const std::string& name : names) {
     const std::string path = Path(200, name), good = Read(path);
@@ -176,7 +176,8 @@ TEST_F(CheckpointTest, EveryDamageOfEveryFileIsFoundAndNamed) {
         ASSERT_THAT(skipped_, SizeIs(1));
         EXPECT_THAT(skipped_[0], HasSubstr(name));
         // Without reading the shards all but changed bytes of theirs is found.
-        if (bad.size() != good.size() || what == "deleted" || !absl::EndsWith(name, ".shard")) {
+        const bool large = absl::EndsWith(name, ".shard") || IsWorkerFileName(name);
+        if (bad.size() != good.size() || what == "deleted" || !large) {
           EXPECT_EQ(newest.status().code(), absl::StatusCode::kDataLoss) << newest.status();
           EXPECT_THAT(std::string(newest.status().message()), HasSubstr(name));
         }
@@ -235,7 +236,7 @@ TEST_F(CheckpointTest, ACrashAtEveryChangeLeavesTheLastGoodCheckpoint) {
         ASSERT_TRUE(RemoveOldCheckpoints(root_, 1, Env::Real()).ok());
         EXPECT_EQ(Loaded(), 3u);
         EXPECT_THAT(*Env::Real()->List(root_), ElementsAre("step-300"));
-        EXPECT_THAT(*Env::Real()->List(root_ + "/step-300"), SizeIs(5));
+        EXPECT_THAT(*Env::Real()->List(root_ + "/step-300"), SizeIs(6));
       }
       EXPECT_THAT(loaded, ElementsAre(1, 2));
     }
@@ -255,7 +256,7 @@ TEST_F(CheckpointTest, OnlyTheNewestStayAndNothingElseIsTouched) {
   EXPECT_THAT(*Env::Real()->List(root_),
               ElementsAre("mine", "step-100", "step-150", "step-400", "step-500", "step-600"));
   EXPECT_THAT(*Env::Real()->List(root_ + "/step-100"), ElementsAre("notes.txt"));
-  EXPECT_THAT(*Env::Real()->List(root_ + "/step-600"), SizeIs(3));
+  EXPECT_THAT(*Env::Real()->List(root_ + "/step-600"), SizeIs(4));
   ASSERT_TRUE(RemoveOldCheckpoints(root_, 0, Env::Real()).ok());
   EXPECT_THAT(Steps(), ElementsAre(500));
 }
@@ -273,6 +274,35 @@ TEST_F(CheckpointTest, AFullDiskLeavesTheEarlierCheckpointAndIsSaid) {
     EXPECT_EQ(Save(200, 2, &env).code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(Loaded(), 1u);
   }
+}
+
+TEST_F(CheckpointTest, FilesOfRanksAreOfTheirSave) {
+  const std::string id = CheckpointSaveId(kSmallInstance, 1);
+  EXPECT_EQ(WorkerFileName(12, id), absl::StrCat("worker-12.", id));
+  EXPECT_TRUE(IsWorkerFileName(WorkerFileName(12, id)));
+  for (const std::string& other :
+       {absl::StrCat("worker-012.", id), absl::StrCat("worker-.", id), std::string("worker-1.old"),
+        absl::StrCat("worker-1.", id, ".x"), std::string("worker-1")}) {
+    EXPECT_FALSE(IsWorkerFileName(other)) << other;
+  }
+  ASSERT_TRUE(Save(100, 1).ok());
+  // Given up: its files go, those of the checkpoint in force stay.
+  ASSERT_TRUE(WriteShards(100, 2).ok());
+  EXPECT_TRUE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 2)))));
+  DiscardModel(CheckpointFolder(root_, 100), Env::Real(), CheckpointSaveId(kSmallInstance, 2));
+  EXPECT_FALSE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 2)))));
+  EXPECT_TRUE(Env::Real()->Exists(Path(100, WorkerFileName(0, id))));
+  // Made again: the earlier save's file goes.
+  ASSERT_TRUE(Save(100, 3).ok());
+  EXPECT_FALSE(Env::Real()->Exists(Path(100, WorkerFileName(0, id))));
+  EXPECT_TRUE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 3)))));
+  // Somebody else's file of that name stays.
+  const std::string foreign = Path(100, WorkerFileName(5, id));
+  Overwrite(foreign, "mine");
+  ASSERT_TRUE(Save(200, 4).ok());
+  ASSERT_TRUE(RemoveOldCheckpoints(root_, 1, Env::Real()).ok());
+  EXPECT_TRUE(Env::Real()->Exists(foreign));
+  EXPECT_FALSE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 3)))));
 }
 
 }  // namespace

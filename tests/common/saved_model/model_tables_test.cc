@@ -69,5 +69,28 @@ TEST(ModelTablesTest, NamesATableThatTheModelLacks) {
               AllOf(HasSubstr("'layer_1/weights'"), HasSubstr("/m"), HasSubstr("1 more table ")));
 }
 
+TEST(ModelTablesTest, ANewJobStartsWithTheTablesThatBothHave) {
+  const std::vector<TableConfig> tables = {Sparse(10), Dense("new", {3})};
+  std::vector<std::string> fresh;
+  EXPECT_TRUE(CheckStart("/c", Saved(), tables, &fresh).ok());
+  EXPECT_EQ(fresh, std::vector<std::string>{"new"});
+  EXPECT_FALSE(CheckTables("/c", Saved(), tables).ok());
+  // Rates and schedules may change, rules and widths may not.
+  TableConfig other = Sparse(10);
+  other.mutable_columns(1)->mutable_optimizer()->set_learning_rate(7);
+  EXPECT_TRUE(CheckStart("/c", Saved(), {other}, nullptr).ok());
+  other.mutable_columns(1)->mutable_optimizer()->mutable_ftrl();
+  const auto text = [](const std::vector<TableConfig>& of_job) {
+    const absl::Status status = CheckStart("/c", Saved(), of_job, nullptr);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(text({other}), AllOf(HasSubstr("column 'embedding' of table 'embedding'"),
+                                   HasSubstr("adam"), HasSubstr("ftrl")));
+  EXPECT_THAT(text({Sparse(8), Dense("new", {3})}),
+              AllOf(HasSubstr("'embedding'"), HasSubstr("(10)"), HasSubstr("(8)")));
+  EXPECT_THAT(text({Dense("new", {3})}), HasSubstr("'new'"));
+}
+
 }  // namespace
 }  // namespace sluice

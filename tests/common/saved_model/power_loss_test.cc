@@ -89,7 +89,7 @@ TEST(PowerLossTest, TheLastGoodCheckpointStays) {
                  ASSERT_TRUE(RemoveOldCheckpoints(kRoot, 1, env).ok());
                  EXPECT_EQ(Loaded(env), 3u);
                  EXPECT_THAT(*env->List(kRoot), ElementsAre("step-300"));
-                 EXPECT_THAT(*env->List(kRoot + "/step-300"), SizeIs(5));
+                 EXPECT_THAT(*env->List(kRoot + "/step-300"), SizeIs(6));
                });
     EXPECT_THAT(loaded, ElementsAre(1, 2));
   }

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/crc32c.h"
+#include "common/base/file_origin.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 
@@ -120,7 +122,7 @@ class StateRows : public ShardRows {
   const float value_;
 };
 
-// What the pservers write.
+// What the pservers write, and a rank in Geo.
 inline absl::StatusOr<Manifest> WriteSmallShards(const std::string& root,
                                                  const TableLayouts& tables, uint64_t step,
                                                  uint64_t number, Env* env) {
@@ -152,6 +154,14 @@ inline absl::StatusOr<Manifest> WriteSmallShards(const std::string& root,
       *manifest.add_files() = *file;
     }
   }
+  // A rank's own file, as Geo has it.
+  const std::string bytes = absl::StrCat(kOwnGeoStateMagic, "of a rank in save ", number);
+  SavedFile* const file = manifest.add_files();
+  file->set_name(WorkerFileName(0, CheckpointSaveId(kSmallInstance, number)));
+  file->set_bytes(bytes.size());
+  file->set_crc32c(Crc32c(bytes.data(), bytes.size()));
+  const absl::Status written = env->WriteFile(absl::StrCat(dir, "/", file->name()), {bytes});
+  if (!written.ok()) return written;
   return manifest;
 }
 

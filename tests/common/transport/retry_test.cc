@@ -16,6 +16,14 @@ TEST(RetryTest, ClassifiesEachStatusCode) {
                                          code == Code::kResourceExhausted)
         << i;
     EXPECT_EQ(RouteIsStale(code), code == Code::kFailedPrecondition) << i;
+    EXPECT_EQ(MayGoWellInNextAttempt(code), code == Code::kUnavailable ||
+                                                code == Code::kDeadlineExceeded ||
+                                                code == Code::kAborted)
+        << i;
+    EXPECT_EQ(PserverMayBeLost(code),
+              code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
+                  code == Code::kNotFound || code == Code::kFailedPrecondition)
+        << i;
   }
   EXPECT_FALSE(GotNoAnswer(absl::OkStatus()));
   EXPECT_TRUE(GotNoAnswer(absl::DeadlineExceededError("late")));

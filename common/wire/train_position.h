@@ -1,0 +1,31 @@
+// Says how far a rank's training has come with one frame: the data behind it, and sums over all it
+// has trained in the epoch. Travels with every push of async and Geo jobs.
+//
+// Thread safety: free functions on values.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/pserver.pb.h"
+
+namespace sluice {
+
+struct TrainPosition {
+  uint64_t task_id = 0, task_end = 0;  // as in Push
+  uint32_t epoch = 0;                  // of the task, from 0
+  // Of this rank in the epoch, up to and including the frame; see TrainTotals.
+  uint64_t examples = 0, steps = 0;
+  double loss_sum = 0, weight_sum = 0;
+};
+
+void SetPosition(const TrainPosition& position, Push* push);
+TrainPosition PositionOf(const Push& push);
+void SetPosition(const TrainPosition& position, RankPosition* rank);
+TrainPosition PositionOf(const RankPosition& rank);
+
+// Makes *least the position that is behind, `at` or *least. When both are at the same frame, it
+// keeps the sums that have more: a part that leaves before the rest of its frame has no loss yet,
+// and all who are asked hold the frame.
+void KeepLeast(const RankPosition& at, RankPosition* least);
+
+}  // namespace sluice
