@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,22 +9,18 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
+#include "common/wire/train_position.h"
 
 namespace sluice {
 namespace {
 
 // Keeps, for each rank, the position that is behind the other.
 void TakeLeast(const ShardFacts& facts, std::vector<RankPosition>* least) {
-  const auto order = [](const RankPosition& at) {
-    return std::make_tuple(at.incarnation(), at.sequence());
-  };
   if (least->empty()) {
     least->assign(facts.ranks().begin(), facts.ranks().end());
     return;
   }
-  for (int r = 0; r < facts.ranks_size(); ++r) {
-    if (order(facts.ranks(r)) < order((*least)[r])) (*least)[r] = facts.ranks(r);
-  }
+  for (int r = 0; r < facts.ranks_size(); ++r) KeepLeast(facts.ranks(r), &(*least)[r]);
 }
 
 }  // namespace

@@ -7,11 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
 
-absl::Status Fenced(const Caller& caller, uint64_t incarnation) {
+absl::Status FencedError(const Caller& caller, uint64_t incarnation) {
   return absl::AbortedError(absl::StrCat("incarnation ", caller.incarnation, " of rank ",
                                          caller.rank, " is fenced by incarnation ", incarnation,
                                          "; this process must stop"));
@@ -28,9 +29,11 @@ JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, 
       frames_(policy.worker_num, policy.mode == Mode::kSync),
       staleness_(policy.worker_num, policy.max_staleness),
       barrier_(view_->active_ranks, closed),
+      commits_(policy.mode == Mode::kSync ? policy.worker_num : 0),
       epochs_ended_(policy.worker_num),
       parked_(kMaxParkedPerWorker * policy.worker_num) {
   if (mode_ == Mode::kSync) frames_.StartAt(closed);
+  for (Commit& commit : commits_) commit.set_sequence(closed);
 }
 
 absl::StatusOr<JobLedger::View> JobLedger::Hello(const Caller& caller) {
@@ -42,11 +45,16 @@ absl::StatusOr<JobLedger::View> JobLedger::Hello(const Caller& caller) {
                                                    " workers"));
   }
   const uint64_t known = frames_.incarnation(caller.rank);
-  if (caller.incarnation < known) return Fenced(caller, known);
+  if (caller.incarnation < known) return FencedError(caller, known);
   if (caller.incarnation == known) return nullptr;
   frames_.Fence(caller.rank, caller.incarnation);
   staleness_.SetIdle(caller.rank);
   return view_;
+}
+
+absl::Status JobLedger::CheckLife(const Caller& caller) const {
+  const uint64_t known = frames_.incarnation(caller.rank);
+  return caller.incarnation < known ? FencedError(caller, known) : absl::OkStatus();
 }
 
 absl::StatusOr<JobLedger::View> JobLedger::Admit(const Caller& caller, uint64_t generation) {
@@ -54,8 +62,7 @@ absl::StatusOr<JobLedger::View> JobLedger::Admit(const Caller& caller, uint64_t 
   if (closed_) {
     return absl::NotFoundError(absl::StrCat("job ", job_id_, " is not open on this pserver"));
   }
-  const uint64_t known = frames_.incarnation(caller.rank);
-  if (caller.incarnation < known) return Fenced(caller, known);
+  SLUICE_RETURN_IF_ERROR(CheckLife(caller));
   if (generation != view_->generation) {
     return absl::FailedPreconditionError(
         absl::StrCat("the request has generation ", generation, ", but job ", job_id_,
@@ -69,6 +76,9 @@ JobLedger::Outcome JobLedger::Complete(Request* request) {
   const uint32_t rank = request->caller.rank;
   Outcome outcome;
   MutexLock lock(&mutex_);
+  // What Fence has reported about this life must stay true.
+  outcome.status = CheckLife(request->caller);
+  if (!outcome.status.ok()) return outcome;
   // Allocate before anything changes: a request without memory then fails as a whole.
   if (header.has_pull()) parked_.MakeRoom();
   bool changed = request->counts && CountFrame(request->caller, header.push());
@@ -129,6 +139,7 @@ absl::Status JobLedger::CommitStep(uint32_t rank, const Commit& commit, Outcome*
   }
   done->close_step = outcome == StepBarrier::Outcome::kClose;
   if (done->close_step) done->checkpoint = wanted_cut_;
+  if (step > commits_[rank].sequence()) commits_[rank] = commit;
   return absl::OkStatus();
 }
 
@@ -149,6 +160,9 @@ void JobLedger::AnswerOrPark(Request* request, Outcome* outcome) {
   const FrameHeader& header = request->frame.header;
   const Pull& pull = header.pull();
   if (header.has_pull()) {
+    // The sender may have been fenced while its request closed a step.
+    outcome->status = CheckLife(request->caller);
+    if (!outcome->status.ok()) return;
     if (pull.applied_sequence() > barrier_.closed() + 1) {
       outcome->status = absl::InvalidArgumentError(
           absl::StrCat("pull of rank ", rank, " waits for step ", pull.applied_sequence(),
@@ -185,6 +199,21 @@ bool JobLedger::Ready(uint32_t rank, const Pull& pull, uint64_t step) const {
 
 ReplyStamp JobLedger::StampFor(uint32_t rank) const {
   return {view_->generation, mode_ == Mode::kSync ? 0 : staleness_.others(rank), cut_};
+}
+
+JobLedger::Fenced JobLedger::Fence(const std::vector<uint64_t>& incarnations) {
+  Fenced fenced;
+  MutexLock lock(&mutex_);
+  for (uint32_t rank = 0; rank < incarnations.size(); ++rank) {
+    if (incarnations[rank] <= frames_.incarnation(rank)) continue;
+    frames_.Fence(rank, incarnations[rank]);
+    staleness_.SetIdle(rank);
+  }
+  fenced.dropped = parked_.Take([this](const ParkedPull& p) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !CheckLife(p.caller).ok();
+  });
+  fenced.commits = commits_;
+  return fenced;
 }
 
 std::vector<ParkedPull> JobLedger::TakeReady() {
@@ -231,6 +260,7 @@ void JobLedger::Fail(const std::string& error) {
 void JobLedger::FillReport(HostedJob* report) {
   MutexLock lock(&mutex_);
   report->set_generation(view_->generation);
+  report->mutable_ranks()->Assign(view_->positions.begin(), view_->positions.end());
   report->set_error(Printable(error_));
   report->set_frames_applied(staleness_.frames());
   if (mode_ == Mode::kSync) {

@@ -73,11 +73,24 @@ class JobLedger {
   // Counts the frame, then records the commit and the end of the epoch. Then takes the parked pulls
   // that this made ready, and parks the request's own pull or stamps its answer. Read values only
   // after this call, so that staleness is never counted too small. INVALID_ARGUMENT: the commit or
-  // the pull names a step that is not open. NOT_FOUND: the job was closed. RESOURCE_EXHAUSTED: too
-  // many pulls wait.
+  // the pull names a step that is not open. ABORTED: the sender was fenced since it was admitted,
+  // and nothing was recorded. NOT_FOUND: the job was closed. RESOURCE_EXHAUSTED: too many pulls
+  // wait.
   Outcome Complete(Request* request);
   // Does the rest of Complete, once the shards have done the work in `done`.
   Outcome Settle(Request* request, const Outcome& done);
+
+  // What Fence has found.
+  struct Fenced {
+    std::vector<ParkedPull> dropped;  // of fenced lives; the caller must refuse them
+    // By rank, sync: the last step that the rank has committed, and the totals of that commit.
+    std::vector<Commit> commits;
+  };
+  // Fences the lives of each rank before incarnations[rank]. From now on, no request of them counts
+  // anything, even if it was admitted before; the shards must then be fenced as well. A rank whose
+  // life ended so is idle for max_staleness. Call TakeReady afterwards: fewer pulls may have to
+  // wait. REQUIRES: one incarnation for each rank.
+  Fenced Fence(const std::vector<uint64_t>& incarnations);
 
   // Removes and returns the parked pulls that are ready now.
   std::vector<ParkedPull> TakeReady();
@@ -101,6 +114,8 @@ class JobLedger {
  private:
   // Returns true when parked pulls may have become ready.
   bool CountFrame(const Caller& caller, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // ABORTED: a later life of the rank is known.
+  absl::Status CheckLife(const Caller& caller) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CommitStep(uint32_t rank, const Commit& commit, Outcome* outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true when every active rank has ended the epoch.
@@ -123,6 +138,7 @@ class JobLedger {
   DeliveryGate frames_ ABSL_GUARDED_BY(mutex_);  // whole frames, for fencing and counting
   StalenessClock staleness_ ABSL_GUARDED_BY(mutex_);
   StepBarrier barrier_ ABSL_GUARDED_BY(mutex_);                 // sync
+  std::vector<Commit> commits_ ABSL_GUARDED_BY(mutex_);         // sync: by rank, the last one
   uint64_t wanted_cut_ ABSL_GUARDED_BY(mutex_) = 0;             // after the open step; 0: none
   uint64_t cut_ ABSL_GUARDED_BY(mutex_) = 0;                    // after the last closed step
   std::vector<uint32_t> epochs_ended_ ABSL_GUARDED_BY(mutex_);  // by rank

@@ -64,10 +64,13 @@ uint32_t LoadThreads(const JobResources& resources) {
 
 std::string Mib(uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); }
 
-// RESOURCE_EXHAUSTED: the dense shards that the route gives to `self` need more than `available`.
+// RESOURCE_EXHAUSTED: the dense shards that the route gives to `self` need more than `available`,
+// with what buffers their updates: in sync the gradients of all workers, which a step keeps until
+// it closes; in async with gradients_to_wait the sum of them, in float64, and their mean. Sparse
+// parts do not count: how many keys a step has is only known from the data.
 absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int64_t self,
-                         uint64_t available) {
-  uint64_t all = 0, most = 0;
+                         const UpdatePolicy& policy, uint64_t available) {
+  uint64_t all = 0, most = 0, elements = 0;
   std::string name;
   for (size_t t = 0; t < layouts.size(); ++t) {
     if (layouts[t]->sparse()) continue;
@@ -75,25 +78,41 @@ absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int64_
     for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
       if (static_cast<int64_t>(route.tables(t).owner(s)) != self) continue;
       bytes += layouts[t]->ShardBytes(s);
+      elements += layouts[t]->ShardElements(s);
     }
     all += bytes;
     if (bytes <= most) continue;
     most = bytes;
     name = layouts[t]->name();
   }
-  if (all <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the job's dense tables need ", Mib(all), " on this pserver, ", Mib(most),
-                   " of it for table '", name, "', and ", Mib(available),
-                   " are available (MemAvailable); make that table smaller, use more pservers, or "
-                   "a machine with more memory"));
+  uint64_t buffers = 0;
+  std::string what;
+  if (policy.mode == Mode::kSync) {
+    buffers = policy.worker_num * elements * sizeof(float);
+    what = absl::StrCat("the gradients that a step of ", policy.worker_num, " workers buffers");
+  } else if (policy.mode == Mode::kAsync && policy.gradients_to_wait > 1) {
+    buffers = elements * (sizeof(double) + sizeof(float));
+    what = "the sums of gradients_to_wait";
+  }
+  if (all + buffers <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the job's dense tables need ", Mib(all + buffers), " on this pserver: ", Mib(all),
+      " for values and optimizer state (", Mib(most), " of it for table '", name, "')",
+      buffers == 0 ? "" : absl::StrCat(" and ", Mib(buffers), " for ", what), "; ", Mib(available),
+      " are available (MemAvailable); make that table smaller, use more pservers, ",
+      policy.mode == Mode::kSync ? "fewer workers, " : "", "or a machine with more memory"));
 }
 
 absl::Status InitialModelError(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("initial_model: ", status.message()));
 }
 
-absl::Status ResumeError(const JobSpec& spec, const absl::Status& status) {
+bool IsNewJob(const JobSpec& spec) { return spec.restore().kind() == Restore::INITIAL; }
+
+absl::Status RestoreError(const JobSpec& spec, const absl::Status& status) {
+  if (IsNewJob(spec)) {
+    return absl::Status(status.code(), absl::StrCat("initial_checkpoint: ", status.message()));
+  }
   return absl::Status(status.code(),
                       absl::StrCat("cannot resume from checkpoint ", spec.restore().directory(),
                                    ": ", status.message()));
@@ -106,8 +125,9 @@ bool HasTablesToLoad(const JobSpec& spec) {
 }
 
 std::string SourceOfTables(const JobSpec& spec) {
-  return spec.has_restore() ? absl::StrCat("checkpoint ", spec.restore().directory())
-                            : absl::StrCat("initial_model ", spec.config().initial_model());
+  if (!spec.has_restore()) return absl::StrCat("initial_model ", spec.config().initial_model());
+  return absl::StrCat(IsNewJob(spec) ? "initial_checkpoint " : "checkpoint ",
+                      spec.restore().directory());
 }
 
 absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& address,
@@ -122,7 +142,7 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   SLUICE_ASSIGN_OR_RETURN(job.layouts, CreateTableLayouts(initial->tables, initial->seed));
   SLUICE_RETURN_IF_ERROR(CheckRoute(job.layouts, spec.route()));
   SLUICE_RETURN_IF_ERROR(CheckMemory(job.layouts, spec.route(), OwnerIndex(spec.route(), address),
-                                     resources.available_memory()));
+                                     job.policy, resources.available_memory()));
   job.view = FirstView(job.layouts, job.policy, spec.route(), address);
   if (!HasTablesToLoad(spec)) return job;
   ModelLoader::Options options;
@@ -130,7 +150,9 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   if (spec.has_restore()) {
     options.directory = spec.restore().directory();
     options.state = true;
-    if (job.policy.mode == Mode::kSync) options.step = job.closed = spec.restore().step();
+    options.new_job = IsNewJob(spec);
+    if (!options.new_job && job.policy.mode == Mode::kSync)
+      options.step = job.closed = spec.restore().step();
   }
   options.threads = LoadThreads(resources);
   options.env = resources.env;
@@ -138,7 +160,8 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   options.progress = progress;
   const absl::Status loaded =
       ModelLoader(std::move(options), job.layouts, &job.view->shards).Load();
-  if (!loaded.ok()) return spec.has_restore() ? ResumeError(spec, loaded) : InitialModelError(loaded);
+  if (!loaded.ok())
+    return spec.has_restore() ? RestoreError(spec, loaded) : InitialModelError(loaded);
   return job;
 }
 

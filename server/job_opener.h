@@ -1,5 +1,5 @@
 // Opens a job on this pserver: checks its route and the memory, makes its shards, and fills them
-// from its initial model, or from the checkpoint that it resumes from.
+// from its initial model, or from the checkpoint that it resumes or starts from.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -26,8 +26,8 @@ class LoadProgress;
 struct JobResources {
   Clock* clock = nullptr;  // outlives the jobs
   Env* env = nullptr;      // reads and writes saved models; outlives the jobs
-  // Bytes that this process can still get. A job whose dense shards, or whose rows of a saved
-  // model, need more is not opened.
+  // Bytes that this process can still get. A job is not opened if its dense shards, with the
+  // gradients that their updates buffer, or its rows of a saved model need more.
   std::function<uint64_t()> available_memory;
   // Limit of one message in bytes. An answer with a longer part could not be sent.
   uint64_t max_message_bytes = uint64_t{64} << 20;

@@ -21,6 +21,7 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
 #include "server/model_loader.h"
+#include "server/no_room.h"
 #include "server/request_parts.h"
 
 namespace sluice {
@@ -49,6 +50,17 @@ bool AllPartsHere(const ReplyWriter& reply) {
   return true;
 }
 
+absl::Status CheckIncarnations(const JobSpec& spec) {
+  const auto known = static_cast<uint32_t>(spec.incarnations_size());
+  if (known == 0 || known == spec.worker_num()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has ", spec.worker_num(),
+                                                 " ranks, but incarnations of ", known));
+}
+
+std::vector<uint64_t> IncarnationsOf(const JobSpec& spec) {
+  return {spec.incarnations().begin(), spec.incarnations().end()};
+}
+
 }  // namespace
 
 JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobResources& resources,
@@ -74,7 +86,11 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
   LoadProgress unseen;
   SLUICE_ASSIGN_OR_RETURN(OpenedJob opened,
                           OpenJob(spec, address, resources, progress ? progress : &unseen));
-  return std::shared_ptr<JobTables>(new JobTables(spec, address, resources, std::move(opened)));
+  SLUICE_RETURN_IF_ERROR(CheckIncarnations(spec));
+  std::shared_ptr<JobTables> job(new JobTables(spec, address, resources, std::move(opened)));
+  // Lives that are over must not speak here either.
+  if (spec.incarnations_size() > 0) job->ledger_.Fence(IncarnationsOf(spec));
+  return job;
 }
 
 absl::Status JobTables::Hello(const Caller& caller) {
@@ -90,17 +106,20 @@ absl::Status JobTables::Handle(const Caller& caller, DecodedFrame frame, PushPar
                                std::unique_ptr<ReplyWriter>* reply) {
   const bool changes =
       frame.header.has_push() || frame.header.has_commit() || frame.header.has_end_epoch();
+  std::string error;
   try {
     return HandleSteps(caller, std::move(frame), scratch, reply);
+  } catch (const NoRoom& why) {
+    error = absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what());
   } catch (const std::bad_alloc&) {
-    const std::string error =
+    error =
         absl::StrCat("no memory for a request of rank ", caller.rank, " in job ", job_id_,
                      " on pserver ", address_, "; use more pservers or a machine with more memory");
-    // Some shards may have the change and others not, and one may have part of it. No retry can
-    // repair that, so the job fails.
-    if (changes) ledger_.Fail(error);
-    return absl::ResourceExhaustedError(error);
   }
+  // Some shards may have the change and others not, and one may have part of it. No retry can
+  // repair that, so the job fails.
+  if (changes) ledger_.Fail(error);
+  return absl::ResourceExhaustedError(error);
 }
 
 absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, PushPart* scratch,
@@ -152,10 +171,13 @@ void JobTables::ChangeShards(const JobLedger::Request& request, const JobLedger:
     const uint64_t step = request.frame.header.commit().sequence();
     SpanTimer span(trace_.get(), TraceBatch::CLOSE_STEP);
     span.set_step(step);
-    view.ForEachShard([step](Shard* shard) { shard->CloseStep(step); });
+    view.ForEachShard(
+        [step](Shard* shard) { NamingTable(*shard, [&] { shard->CloseStep(step); }); });
     if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
   }
-  if (wanted.flush) view.ForEachShard([](Shard* shard) { shard->Flush(); });
+  if (wanted.flush) {
+    view.ForEachShard([](Shard* shard) { NamingTable(*shard, [&] { shard->Flush(); }); });
+  }
 }
 
 void JobTables::AnswerReady(std::vector<ParkedPull> ready) {
@@ -182,11 +204,34 @@ void JobTables::Answer(const Caller& caller, const JobView& view, const Pull& pu
   reply->Finish(stamp.generation, stamp.others, stamp.checkpoint);
 }
 
-absl::Status JobTables::UpdateRoute(const Route& route) {
-  SLUICE_ASSIGN_OR_RETURN(JobLedger::View next,
-                          NextView(*ledger_.view(), layouts_, route, address_));
+absl::Status JobTables::UpdateRoute(const JobSpec& spec) {
+  SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<JobView> next,
+                          NextView(*ledger_.view(), layouts_, spec.route(), address_));
+  SLUICE_RETURN_IF_ERROR(CheckIncarnations(spec));
+  if (spec.incarnations_size() > 0) FenceRanks(IncarnationsOf(spec), next.get());
   ledger_.SetView(std::move(next));
+  // No pull waits for a fenced life any more.
+  AnswerReady(ledger_.TakeReady());
   return absl::OkStatus();
+}
+
+void JobTables::FenceRanks(const std::vector<uint64_t>& incarnations, JobView* view) {
+  // First the ledger: a request that is under way then records no commit and no frame. When a shard
+  // is fenced, it applies nothing more, so the positions read afterwards are final.
+  JobLedger::Fenced fenced = ledger_.Fence(incarnations);
+  view->ForEachShard([&](Shard* shard) {
+    for (uint32_t rank = 0; rank < incarnations.size(); ++rank)
+      shard->Fence(rank, incarnations[rank]);
+  });
+  view->positions = LeastPositions(*view);
+  for (size_t rank = 0; rank < view->positions.size() && rank < fenced.commits.size(); ++rank) {
+    RankPosition& position = view->positions[rank];
+    position.set_committed(fenced.commits[rank].sequence());
+    *position.mutable_totals() = fenced.commits[rank].totals();
+  }
+  const absl::Status status = absl::AbortedError(
+      absl::StrCat("a later life of this rank serves job ", job_id_, "; this process must stop"));
+  for (ParkedPull& p : fenced.dropped) p.reply->Refuse(status, view->generation);
 }
 
 void JobTables::Close() {
@@ -230,6 +275,20 @@ HostedJob JobTables::Report() {
 
 absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& directory,
                                                              const std::string& save_id) {
+  {
+    MutexLock lock(&save_mutex_);
+    while (saving_) saved_.Wait(&save_mutex_);
+    saving_ = true;
+  }
+  absl::StatusOr<std::vector<SavedFile>> files = SaveAlone(directory, save_id);
+  MutexLock lock(&save_mutex_);
+  saving_ = false;
+  saved_.NotifyAll();
+  return files;
+}
+
+absl::StatusOr<std::vector<SavedFile>> JobTables::SaveAlone(const std::string& directory,
+                                                            const std::string& save_id) {
   const SpanTimer span(trace_.get(), TraceBatch::SAVE_SHARDS);
   const JobLedger::View view = ledger_.view();
   cuts_.AwaitEnd();

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/mutex.h"
 #include "common/daemon/trace_recorder.h"
 #include "proto/scheduler.pb.h"
 #include "server/cut_writer.h"
@@ -55,8 +56,11 @@ class JobTables {
 
   // Drops the parked pulls of this stream, which has closed.
   void ForgetStream(uint64_t stream) { ledger_.ForgetStream(stream); }
-  // FAILED_PRECONDITION when the route moves shards to or from this pserver.
-  absl::Status UpdateRoute(const Route& route);
+  // Takes over a later route, and fences the lives of ranks before spec.incarnations. When the
+  // report has the route's generation, no frame or commit of a fenced life is applied any more, and
+  // HostedJob.ranks says what is here of it. FAILED_PRECONDITION when the route moves shards to or
+  // from this pserver. INVALID_ARGUMENT when the route or the incarnations do not fit the job.
+  absl::Status UpdateRoute(const JobSpec& spec);
   // Refuses the parked pulls and all later requests with NOT_FOUND.
   void Close();
 
@@ -65,7 +69,8 @@ class JobTables {
   HostedJob Report();
   // Takes the scheduler's orders about the job's checkpoints.
   void SetCutOrder(const CutOrder& order) { cuts_.SetOrder(order, *ledger_.view()); }
-  // Saves the values without optimizer state. Waits for a checkpoint that is being written.
+  // Saves the values without optimizer state. Waits for a checkpoint that is being written, and for
+  // an earlier call: a rank that replaces another saves under the same names.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
                                                     const std::string& save_id = "");
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
@@ -82,6 +87,10 @@ class JobTables {
 
   absl::Status HandleSteps(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                            std::unique_ptr<ReplyWriter>* reply);
+  // Fences as UpdateRoute does, and fills in the positions of the view, which is not in force yet.
+  void FenceRanks(const std::vector<uint64_t>& incarnations, JobView* view);
+  absl::StatusOr<std::vector<SavedFile>> SaveAlone(const std::string& directory,
+                                                   const std::string& save_id);
   // Step 3. Returns true when the frame counts.
   bool ApplyPush(const Caller& caller, const JobView& view, const FrameHeader& header,
                  PayloadReader* payload, PushPart* scratch, ReplyWriter* reply);
@@ -104,6 +113,10 @@ class JobTables {
   const std::function<uint64_t()> available_memory_;
   JobLedger ledger_;
   JobCuts cuts_;
+
+  Mutex save_mutex_;
+  CondVar saved_;
+  bool saving_ ABSL_GUARDED_BY(save_mutex_) = false;
 };
 
 }  // namespace sluice

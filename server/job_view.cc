@@ -1,6 +1,7 @@
 #include "server/job_view.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -44,10 +45,8 @@ std::shared_ptr<const JobView> FirstView(const TableLayouts& layouts, const Upda
   return view;
 }
 
-absl::StatusOr<std::shared_ptr<const JobView>> NextView(const JobView& view,
-                                                        const TableLayouts& layouts,
-                                                        const Route& route,
-                                                        const std::string& address) {
+absl::StatusOr<std::shared_ptr<JobView>> NextView(const JobView& view, const TableLayouts& layouts,
+                                                  const Route& route, const std::string& address) {
   SLUICE_RETURN_IF_ERROR(CheckRoute(layouts, route));
   const int64_t self = OwnerIndex(route, address);
   for (size_t t = 0; t < layouts.size(); ++t) {
@@ -62,7 +61,27 @@ absl::StatusOr<std::shared_ptr<const JobView>> NextView(const JobView& view,
   }
   auto next = std::make_shared<JobView>(view);
   next->generation = route.generation();
+  next->positions.clear();
   return next;
+}
+
+std::vector<RankPosition> LeastPositions(const JobView& view) {
+  const auto behind = [](const RankPosition& a, const RankPosition& b) {
+    return std::make_pair(a.incarnation(), a.sequence()) <
+           std::make_pair(b.incarnation(), b.sequence());
+  };
+  std::vector<RankPosition> least;
+  view.ForEachShard([&](Shard* shard) {
+    std::vector<RankPosition> held = shard->Positions();
+    if (least.empty()) {
+      least = std::move(held);
+      return;
+    }
+    for (size_t r = 0; r < least.size(); ++r) {
+      if (behind(held[r], least[r])) least[r] = std::move(held[r]);
+    }
+  });
+  return least;
 }
 
 }  // namespace sluice

@@ -24,6 +24,9 @@ struct JobView {
   uint64_t generation = 0;
   std::vector<bool> active_ranks;  // [worker_num]
   ShardTable shards;
+  // By rank: what all shards here held of it when this generation began, the least of them. Empty
+  // while no rank was replaced, or without shards.
+  std::vector<RankPosition> positions;
 
   // Returns null when the shard is on another pserver.
   Shard* FindShard(uint32_t table, uint32_t shard) const { return shards[table][shard].get(); }
@@ -51,11 +54,13 @@ int64_t OwnerIndex(const Route& route, const std::string& address);
 std::shared_ptr<const JobView> FirstView(const TableLayouts& layouts, const UpdatePolicy& policy,
                                          const Route& route, const std::string& address);
 
-// Makes the view of a later route, with the shards and ranks of `view`. INVALID_ARGUMENT as
-// CheckRoute. FAILED_PRECONDITION: the route moves a shard to or from this pserver.
-absl::StatusOr<std::shared_ptr<const JobView>> NextView(const JobView& view,
-                                                        const TableLayouts& layouts,
-                                                        const Route& route,
-                                                        const std::string& address);
+// Makes the view of a later route, with the shards and ranks of `view`, but no positions.
+// INVALID_ARGUMENT as CheckRoute. FAILED_PRECONDITION: the route moves a shard to or from this
+// pserver.
+absl::StatusOr<std::shared_ptr<JobView>> NextView(const JobView& view, const TableLayouts& layouts,
+                                                  const Route& route, const std::string& address);
+
+// By rank: what all shards of the view hold, the least of them. Empty without shards.
+std::vector<RankPosition> LeastPositions(const JobView& view);
 
 }  // namespace sluice

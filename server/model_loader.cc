@@ -15,6 +15,7 @@
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
 #include "common/table/hash_parts.h"
+#include "server/no_room.h"
 
 namespace sluice {
 namespace {
@@ -32,9 +33,11 @@ absl::Status NoMemory(const std::string& directory) {
                    "; use more pservers, or machines with more memory"));
 }
 
-const TableConfig& TableOf(const Manifest& manifest, const std::string& name) {
-  return *std::find_if(manifest.tables().begin(), manifest.tables().end(),
-                       [&](const TableConfig& table) { return table.name() == name; });
+// Null: the model lacks it.
+const TableConfig* TableOf(const Manifest& manifest, const std::string& name) {
+  const auto found = std::find_if(manifest.tables().begin(), manifest.tables().end(),
+                                  [&](const TableConfig& table) { return table.name() == name; });
+  return found == manifest.tables().end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -46,14 +49,18 @@ absl::Status ModelLoader::Load() {
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(options_.directory, options_.env));
   std::vector<TableConfig> tables;
   for (const auto& layout : layouts_) tables.push_back(layout->config());
-  SLUICE_RETURN_IF_ERROR(CheckTables(options_.directory, manifest, tables));
+  if (!options_.new_job) {
+    SLUICE_RETURN_IF_ERROR(CheckTables(options_.directory, manifest, tables));
+  }
   if (options_.state) {
     if (!manifest.has_checkpoint()) {
       return absl::InvalidArgumentError(absl::StrCat(
           options_.directory, " is a model, which has no optimizer state to resume from; give a "
           "checkpoint, or start a new job with initial_model"));
     }
-    SLUICE_RETURN_IF_ERROR(CheckRules(options_.directory, manifest, tables));
+    SLUICE_RETURN_IF_ERROR(options_.new_job
+                               ? CheckStart(options_.directory, manifest, tables, nullptr)
+                               : CheckRules(options_.directory, manifest, tables));
   }
   SLUICE_RETURN_IF_ERROR(Plan(manifest));
   SLUICE_RETURN_IF_ERROR(CheckMemory());
@@ -74,13 +81,20 @@ absl::Status ModelLoader::Load() {
     MutexLock lock(&mutex_);
     SLUICE_RETURN_IF_ERROR(status_);
   }
+  if (options_.new_job) StartFacts(manifest.checkpoint());
   if (options_.state) RestorePositions();
   return absl::OkStatus();
 }
 
 absl::Status ModelLoader::Plan(const Manifest& manifest) {
+  values_only_.assign(layouts_.size(), !options_.state);
   for (size_t t = 0; t < layouts_.size(); ++t) {
-    const TableConfig& saved = TableOf(manifest, layouts_[t]->name());
+    const TableConfig* const found = TableOf(manifest, layouts_[t]->name());
+    if (found == nullptr) {
+      saved_shards_.push_back(0);
+      continue;
+    }
+    const TableConfig& saved = *found;
     saved_shards_.push_back(layouts_[t]->sparse() ? saved.num_shards() : layouts_[t]->num_shards());
     SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(options_.directory, manifest, saved));
     if (!layouts_[t]->sparse() && files.size() != layouts_[t]->num_shards()) {
@@ -152,7 +166,7 @@ void ModelLoader::PlanRuns(const ShardFileReader& file, size_t table) {
   }
 }
 
-absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) const {
+absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) {
   uint32_t floats = 0;
   for (const auto& shard : shards_[table]) {
     if (shard != nullptr) floats = shard->saved_state_floats();
@@ -162,8 +176,11 @@ absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) 
         absl::StrCat(file.path(), " is damaged: ", what, "; use another checkpoint"));
   };
   if (!file.has_state()) return damaged("it belongs to a model, not to a checkpoint");
-  if (file.header().state_floats() != floats) {
-    return damaged(absl::StrCat("it has ", file.header().state_floats(),
+  const uint32_t saved = file.header().state_floats();
+  if (options_.new_job && saved != floats && (saved == 0 || floats == 0)) {
+    values_only_[table] = true;
+  } else if (saved != floats) {
+    return damaged(absl::StrCat("it has ", saved,
                                 " floats of optimizer state for each row or element, but table '",
                                 layouts_[table]->name(), "' has ", floats));
   }
@@ -174,12 +191,28 @@ absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) 
   return absl::OkStatus();
 }
 
+void ModelLoader::StartFacts(const CheckpointState& from) {
+  const bool geo = from.mode() == ModeName(Mode::kGeo);
+  for (auto& [shard, facts] : facts_) {
+    facts.clear_closed();
+    facts.clear_updates();
+    facts.clear_ranks();
+    // Bias correction begins anew with fresh state.
+    if (values_only_[shard.first]) facts.clear_count();
+    if (!geo) continue;
+    // A shard of Geo counts exchanges of many steps.
+    facts.set_schedule_steps(from.global_step() / std::max(1u, from.worker_num()));
+    facts.clear_schedule_frames();
+  }
+}
+
 // If the number of shards differs, each shard gets the furthest position. In sync all are equal.
 void ModelLoader::RestorePositions() {
   const auto schedule = [](const ShardFacts& facts) {
     return std::make_pair(facts.schedule_steps(), facts.schedule_frames());
   };
   for (size_t t = 0; t < layouts_.size(); ++t) {
+    if (saved_shards_[t] == 0) continue;
     ShardFacts furthest;
     for (auto it = facts_.lower_bound({t, 0}); it != facts_.end() && it->first.first == t; ++it) {
       const ShardFacts& facts = it->second;
@@ -231,6 +264,8 @@ void ModelLoader::Work() {
     absl::Status status;
     try {
       status = LoadPiece(*piece, &scratch);
+    } catch (const NoRoom& why) {
+      status = absl::ResourceExhaustedError(absl::StrCat(options_.directory, ": ", why.what()));
     } catch (const std::bad_alloc&) {
       status = NoMemory(options_.directory);
     }
@@ -268,7 +303,7 @@ void ModelLoader::LoadElements(const Piece& piece, const std::vector<float>& val
     const auto array = static_cast<uint32_t>(*at / elements);  // 0: the weights
     const uint64_t element = *at % elements;
     const size_t n = std::min<uint64_t>(values.size() - done, elements - element);
-    if (options_.state) {
+    if (!values_only_[piece.table]) {
       shard->RestoreElements(array, first + element, values.data() + done, n);
     } else if (array == 0) {
       shard->LoadElements(first + element, values.data() + done, n);
@@ -281,7 +316,8 @@ void ModelLoader::LoadElements(const Piece& piece, const std::vector<float>& val
 void ModelLoader::LoadRows(size_t table, const ShardFileReader& file, const std::string& records,
                            RowsByShard* scratch) {
   const uint32_t num_shards = layouts_[table]->num_shards();
-  const size_t behind_key = options_.state ? sizeof(uint64_t) : file.weights_offset();
+  const bool values_only = values_only_[table];
+  const size_t behind_key = values_only ? file.weights_offset() : sizeof(uint64_t);
   if (scratch->rows.size() < num_shards) scratch->rows.resize(num_shards);
   for (size_t offset = 0; offset < records.size(); offset += file.record_bytes()) {
     uint64_t key;
@@ -296,7 +332,7 @@ void ModelLoader::LoadRows(size_t table, const ShardFileReader& file, const std:
   for (const uint32_t shard : scratch->shards) {
     RowsByShard::Rows& rows = scratch->rows[shard];
     Shard* const to = shards_[table][shard].get();
-    if (options_.state) {
+    if (!values_only) {
       to->RestoreRows(rows.keys.data(), rows.records.data(), rows.keys.size());
     } else {
       to->LoadRows(rows.keys.data(), rows.records.data(), rows.keys.size());

@@ -56,6 +56,10 @@ class ModelLoader {
     // values of a model or checkpoint.
     bool state = false;
     std::optional<uint64_t> step;  // with `state`, in sync: the step that the checkpoint is of
+    // With `state`: a new job starts from the checkpoint, so steps and delivery begin at 0, and
+    // tables that the checkpoint lacks keep their initial values. A table whose state only one of
+    // the two has (one job is of mode Geo) gets the values alone.
+    bool new_job = false;
     uint32_t threads = 1;
     Env* env = nullptr;                // required; outlives the loader
     LoadProgress* progress = nullptr;  // required; outlives the loader
@@ -65,6 +69,7 @@ class ModelLoader {
   // `layouts` and `shards` outlive the loader.
   ModelLoader(Options options, const TableLayouts& layouts, const ShardTable* shards);
 
+  // RESOURCE_EXHAUSTED also when a table has more rows than its max_rows.
   // INVALID_ARGUMENT: the model's tables or the checkpoint's optimizers are not those of the job,
   // or a model has no state to restore. DATA_LOSS names the damaged file. CANCELLED:
   // progress->Cancel(). RESOURCE_EXHAUSTED: no memory for the rows. Errors of the Env. After an
@@ -99,7 +104,10 @@ class ModelLoader {
   double ShareHere(size_t table, uint32_t part, uint32_t parts) const;
   // With options_.state: checks that the file has the state that the table's shards need, and that
   // it is of options_.step.
-  absl::Status CheckState(const ShardFileReader& file, size_t table) const;
+  // With options_.new_job: finds out whether the table gets values alone.
+  absl::Status CheckState(const ShardFileReader& file, size_t table);
+  // Sets facts_ to those with which a new job starts.
+  void StartFacts(const CheckpointState& from);
   void RestorePositions();
   absl::Status CheckMemory() const;
 
@@ -118,7 +126,8 @@ class ModelLoader {
   std::vector<std::unique_ptr<ShardFileReader>> files_;
   // With options_.state: facts of files_, by table and the file's shard.
   std::map<std::pair<size_t, uint32_t>, ShardFacts> facts_;
-  std::vector<uint32_t> saved_shards_;  // [table]
+  std::vector<uint32_t> saved_shards_;  // [table]; 0: the checkpoint lacks the table
+  std::vector<bool> values_only_;       // [table]: no state is restored
   std::vector<Piece> pieces_;
   double row_bytes_ = 0;  // of memory, for the rows that are to be loaded
   std::map<std::pair<size_t, uint32_t>, uint32_t> turns_;  // pieces by table and first_shard

@@ -51,7 +51,7 @@ void Pserver::Reconcile(const std::string& self,
     }
     if (hosted.tables != nullptr) {
       hosted.generation = spec.route().generation();
-      const absl::Status moved = hosted.tables->UpdateRoute(spec.route());
+      const absl::Status moved = hosted.tables->UpdateRoute(spec);
       if (!moved.ok()) hosted.error = std::string(moved.message());
     } else if (HasTablesToLoad(spec)) {
       StartOpening(spec, self);

@@ -88,6 +88,12 @@ struct PserverMetrics::Families {
             "Largest number of updates by other workers between a pull and its push")};
   Counters slowest_wait{Counter("sluice_pserver_slowest_wait_seconds_total",
                                 "Seconds that all other ranks waited for the slowest one (sync)")};
+  Gauges cut_bytes{Gauge("sluice_pserver_checkpoint_written_bytes",
+                         "Bytes written so far of the newest checkpoint that is not over")};
+  Gauges cut_memory{Gauge("sluice_pserver_checkpoint_preimage_bytes",
+                          "Most memory that updates used while that checkpoint was written")};
+  Gauges cut_failed{Gauge("sluice_pserver_checkpoint_failed",
+                          "1: this pserver could not write its part of that checkpoint")};
   Gauges process{Gauge("sluice_pserver_memory_bytes", "Resident memory of the process")};
   Gauges streams{Gauge("sluice_pserver_streams", "Open data streams")};
   Counters messages{
@@ -115,6 +121,11 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
     f.staleness_sum.Set(labels, job.staleness().sum());
     f.staleness_max.Set(labels, job.staleness().max());
     f.slowest_wait.Set(labels, job.slowest_wait_s());
+    if (job.has_cut()) {
+      f.cut_bytes.Set(labels, job.cut().written_bytes());
+      f.cut_memory.Set(labels, job.cut().preimage_bytes());
+      f.cut_failed.Set(labels, job.cut().state() == HostedCut::FAILED ? 1 : 0);
+    }
     for (const TableStatus& table : job.tables()) {
       const prometheus::Labels of_table = {{"job", job.job_id()}, {"table", table.name()}};
       f.bytes.Set(of_table, table.bytes());
@@ -125,6 +136,7 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
   for (auto* of_jobs : {&f.frames, &f.staleness_sum, &f.slowest_wait}) of_jobs->RemoveOthers();
   for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.reserved, &f.rows})
     of_jobs->RemoveOthers();
+  for (auto* of_cuts : {&f.cut_bytes, &f.cut_memory, &f.cut_failed}) of_cuts->RemoveOthers();
   f.process.Set({}, memory_bytes);
   // Relaxed: independent sums.
   f.streams.Set({}, counters.streams.load(std::memory_order_relaxed));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/no_room.h"
 
 namespace sluice {
 namespace {
@@ -34,8 +35,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
                             uint64_t incarnation, const Push& push, PayloadReader* payload,
                             PushPart* scratch, ReplyWriter* reply) {
   absl::Status finite;
-  const FrameId frame{rank,          incarnation,    push.sequence(),
-                      push.weight(), push.task_id(), push.task_end()};
+  const FrameId frame{rank, incarnation, push.sequence(), push.weight(), PositionOf(push)};
   const Parts& parts = push.parts();
   for (int i = 0; i < parts.table_size(); ++i) {
     const uint32_t table = parts.table(i), index = parts.shard(i), rows = parts.rows(i);
@@ -53,7 +53,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
     if (result.status == PART_OK) {
       // Copied, because Apply may take the part's own keys.
       const std::vector<uint64_t> keys = push.delta() ? scratch->keys : std::vector<uint64_t>();
-      result = shard->Apply(frame, scratch);
+      NamingTable(*shard, [&] { result = shard->Apply(frame, scratch); });
       scratch->message = PayloadReader();
       if (result.status == PART_OK && push.delta()) {
         const uint32_t n = AnswerRows(layout, index, rows);

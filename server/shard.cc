@@ -50,7 +50,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
       break;
   }
   ++frames_;
-  accepted_[frame.rank] = {frame.incarnation, frame.sequence, frame.task_id, frame.task_end};
+  accepted_[frame.rank] = {frame.incarnation, frame.sequence, frame.position};
   if (sync) {
     Pending& slot = pending_[frame.rank];
     slot.present = true;
@@ -114,8 +114,20 @@ void Shard::Fence(uint32_t rank, uint64_t incarnation) {
   gate_.Fence(rank, incarnation);
 }
 
+std::vector<RankPosition> Shard::Positions() {
+  MutexLock lock(&mutex_);
+  std::vector<RankPosition> positions(accepted_.size());
+  for (uint32_t r = 0; r < accepted_.size(); ++r) {
+    positions[r].set_incarnation(accepted_[r].incarnation);
+    // A restored shard knows its steps, but no frames.
+    positions[r].set_sequence(policy_.mode == Mode::kSync ? gate_.last(r) : accepted_[r].sequence);
+    SetPosition(accepted_[r].data, &positions[r]);
+  }
+  return positions;
+}
+
 uint64_t Shard::ScheduleStep() const {
-  if (policy_.mode == Mode::kSync) return closed_;
+  if (policy_.mode == Mode::kSync) return schedule_base_ + closed_;
   return schedule_base_ + (frames_ == 0 ? 0 : (frames_ - 1) / policy_.worker_num);
 }
 
@@ -148,7 +160,7 @@ ShardFacts Shard::Facts() const {
   facts.set_updates(updates_);
   if (policy_.mode == Mode::kSync) {
     facts.set_closed(closed_);
-    facts.set_schedule_steps(closed_);
+    facts.set_schedule_steps(schedule_base_ + closed_);
   } else {
     const uint64_t frames = frames_ - held_frames_;
     facts.set_schedule_steps(schedule_base_ + frames / policy_.worker_num);
@@ -159,8 +171,7 @@ ShardFacts Shard::Facts() const {
     RankPosition* const rank = facts.add_ranks();
     rank->set_incarnation(at.incarnation);
     rank->set_sequence(at.sequence);
-    rank->set_task_id(at.task_id);
-    rank->set_task_end(at.task_end);
+    SetPosition(at.data, rank);
   }
   return facts;
 }
@@ -170,6 +181,8 @@ void Shard::RestorePosition(const ShardFacts& facts) {
   updates_ = facts.updates();
   if (policy_.mode == Mode::kSync) {
     closed_ = facts.closed();
+    // A job that started from another's checkpoint has a schedule that is ahead of its steps.
+    schedule_base_ = std::max(facts.schedule_steps(), closed_) - closed_;
     gate_.StartAt(closed_);
     return;
   }

@@ -24,6 +24,7 @@
 #include "common/saved_model/shard_image.h"
 #include "common/table/table_layout.h"
 #include "common/wire/frame.h"
+#include "common/wire/train_position.h"
 #include "proto/errors.pb.h"
 #include "proto/model.pb.h"
 #include "server/delivery_gate.h"
@@ -49,8 +50,7 @@ struct FrameId {
   uint64_t incarnation = 0;
   uint64_t sequence = 0;
   double weight = 0;  // n_w
-  // Async: the data behind the frame, as in Push.
-  uint64_t task_id = 0, task_end = 0;
+  TrainPosition position;  // async and Geo
 };
 
 // A decoded part. Its memory is reused from part to part.
@@ -98,6 +98,8 @@ class Shard {
   // Async: applies the gradients that wait for gradients_to_wait.
   void Flush();
   void Fence(uint32_t rank, uint64_t incarnation);
+  // By rank: the last frame accepted. In sync the position has no totals.
+  std::vector<RankPosition> Positions();
 
   // Writes the current values in wire form, as one consistent snapshot. keys: [n]; a dense shard
   // ignores them and writes the whole block.
@@ -192,11 +194,12 @@ class Shard {
   Mutex mutex_;
   // The last frame of a rank.
   struct Position {
-    uint64_t incarnation = 0, sequence = 0, task_id = 0, task_end = 0;
+    uint64_t incarnation = 0, sequence = 0;
+    TrainPosition data;
   };
 
   DeliveryGate gate_ ABSL_GUARDED_BY(mutex_);
-  // Schedule steps before the first of frames_; not in sync.
+  // Schedule steps before the first of frames_; in sync, before step 1.
   uint64_t schedule_base_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;           // accepted, empty ones included
   uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;           // sync: steps applied

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "server/no_room.h"
 #include "server/shard.h"
 
 namespace sluice {
@@ -20,6 +21,7 @@ class SparseShard : public Shard {
   SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy)
       : Shard(std::move(table), index, policy),
         dim_(table_->dim()),
+        most_rows_(ShareOfRows(*table_, this->index())),
         store_(dim_, table_->state_floats(), ReadyPages::OfProcess()),
         sum_(dim_),
         mean_(dim_) {}
@@ -188,13 +190,36 @@ class SparseShard : public Shard {
   }
 
   RowStore::Row RowOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    CheckRoom();
+    // The job has failed, but pushes may still arrive; no insertion may follow: see
+    // RowStore::FindOrInsert.
+    if (no_memory_) throw std::bad_alloc();
+    no_memory_ = true;
     bool created;
     const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
+    no_memory_ = false;
     if (!created) return row;
     row.header->version = cuts_;  // not part of the current cut
     table_->InitialRow(key, row.weights);
     InitState(row);
     return row;
+  }
+
+  // The rows that max_rows leaves to shard `index`.
+  static uint64_t ShareOfRows(const TableLayout& table, uint32_t index) {
+    const uint64_t rows = table.config().max_rows();
+    if (rows == 0) return UINT64_MAX;
+    return rows / table.num_shards() + (index < rows % table.num_shards() ? 1 : 0);
+  }
+
+  // Call before a row is inserted. Throws NoRoom.
+  void CheckRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (store_.size() < most_rows_) return;
+    throw NoRoom(absl::StrCat(
+        "table '", table_->name(), "' has reached its max_rows, ", table_->config().max_rows(),
+        ": shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
+        " rows, its share, and needs another; raise max_rows of the table, or give its features "
+        "fewer values, e.g. with hash_buckets"));
   }
 
   // Call before the row changes.
@@ -224,6 +249,7 @@ class SparseShard : public Shard {
   // Inserts a row with fresh optimizer state; the caller writes the weights. An existing row is
   // returned unchanged.
   RowStore::Row NewRow(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    CheckRoom();
     bool created;
     const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
     if (created) InitState(row);
@@ -340,8 +366,9 @@ class SparseShard : public Shard {
   }
 
   const uint32_t dim_;
+  const uint64_t most_rows_;
   RowStore store_ ABSL_GUARDED_BY(mutex_);
-  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // FillRows was cut short
+  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // an insertion was cut short
   uint32_t cuts_ ABSL_GUARDED_BY(mutex_) = 0;       // begun
   // The pre-images of the current cut, which owns them (null: no cut), and the form of its records.
   PreImages* images_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/saved_model/saved_model.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/server/test_worker.h"
@@ -55,7 +56,7 @@ class JobCutTest : public testing::Test {
   void Push(uint32_t rank, uint64_t sequence) {
     view_->ForEachShard([&](Shard* shard) {
       PushPart part;
-      const FrameId frame{rank, 1, sequence, 1, 40 + rank, sequence};
+      const FrameId frame{rank, 1, sequence, 1, {40 + rank, sequence}};
       if (!shard->table().sparse()) {
         part.rows = 4;
         part.values.assign(4, 1.0f);
@@ -74,6 +75,7 @@ class JobCutTest : public testing::Test {
   FakeClock clock_;
   std::shared_ptr<PreImageBudget> budget_ = std::make_shared<PreImageBudget>(1 << 20);
   std::atomic<int> changes_{0};
+  uint64_t pushes_ = 0;
 };
 
 TEST_F(JobCutTest, ItsFilesAreWrittenOneAfterAnotherAndReported) {
@@ -167,6 +169,92 @@ TEST_F(JobCutTest, AFullDiskIsReportedAndLeavesNothing) {
     EXPECT_TRUE(NothingIsLeft());
     EXPECT_EQ(budget_->taken(), 0u);
     Push(0, static_cast<uint64_t>(fail_at));
+  }
+}
+
+// A folder that cannot be made, and a disk that fails or is read-only at each file in turn.
+TEST_F(JobCutTest, AnErrorOfTheDiskIsReportedAndLeavesNothing) {
+  for (const std::string change : {"mkdir", "write"}) {
+    for (int fail_at = 1; fail_at <= (change == "mkdir" ? 1 : 5); ++fail_at) {
+      SCOPED_TRACE(absl::StrCat(change, " ", fail_at));
+      changes_ = 0;
+      int seen = 0;
+      env_.before = [&](const std::string& what, const std::string& path) {
+        return what == change && ++seen == fail_at
+                   ? absl::InternalError(absl::StrCat(what, " ", path, ": Input/output error"))
+                   : absl::OkStatus();
+      };
+      // A crash of the disk leaves what it has of the file.
+      env_.tears_writes = true;
+      const auto cut = Begin(*view_);
+      while (cut->WriteOne()) {
+      }
+      const HostedCut report = cut->Report();
+      EXPECT_EQ(report.state(), HostedCut::FAILED);
+      EXPECT_THAT(report.error(), testing::AllOf(HasSubstr("Input/output error"), HasSubstr(dir_)));
+      EXPECT_THAT(report.files(), IsEmpty());
+      EXPECT_EQ(changes_, 1);
+      EXPECT_EQ(budget_->taken(), 0u);
+      for (const std::string& name : Env::Real()->List(dir_).value_or(std::vector<std::string>()))
+        EXPECT_TRUE(absl::EndsWith(name, kUnfinishedSuffix)) << name;
+      Push(0, ++pushes_);
+    }
+  }
+}
+
+// The disk stands still while all rows are updated. Updates never wait for it. What they need for
+// the checkpoint comes from the budget; without room the checkpoint fails, and nothing else.
+TEST_F(JobCutTest, ASlowDiskDoesNotDelayUpdates) {
+  constexpr uint64_t kRows = 8000;
+  const auto push_rows = [&](uint64_t sequence) {
+    for (const auto& shard : view_->shards[1]) {
+      PushPart part;
+      for (uint64_t key = 0; key < kRows; ++key) {
+        if (shard->table().ShardOf(key) == shard->index()) part.keys.push_back(key);
+      }
+      part.rows = static_cast<uint32_t>(part.keys.size());
+      part.values.assign(part.keys.size() * 3, 0.5f);
+      ASSERT_EQ(shard->Apply({0, 1, sequence, 1, {}}, &part).status, PART_OK);
+    }
+  };
+  push_rows(1);
+  uint64_t sequence = 1;
+  for (const bool enough : {false, true}) {
+    SCOPED_TRACE(enough);
+    budget_ = std::make_shared<PreImageBudget>(enough ? 16 << 20 : 100 << 10);
+    std::atomic<bool> writing{false}, go_on{false};
+    env_.before = [&](const std::string& what, const std::string&) {
+      if (what != "write") return absl::OkStatus();
+      writing = true;
+      while (!go_on) std::this_thread::yield();
+      return absl::OkStatus();
+    };
+    const auto cut = Begin(*view_);
+    std::thread writer([&] {
+      while (cut->WriteOne()) {
+      }
+    });
+    while (!writing) std::this_thread::yield();
+    for (int round = 0; round < 3; ++round) push_rows(++sequence);  // or it would hang here
+    HostedCut report = cut->Report();
+    EXPECT_EQ(report.state(), HostedCut::WRITING);
+    EXPECT_GT(report.preimage_bytes(), 0u);
+    EXPECT_LE(report.preimage_bytes(), enough ? 16u << 20 : 100u << 10);
+    go_on = true;
+    cut->AwaitEnd();
+    writer.join();
+    report = cut->Report();
+    EXPECT_EQ(budget_->taken(), 0u);
+    if (enough) {
+      EXPECT_EQ(report.state(), HostedCut::WRITTEN) << report.error();
+    } else {
+      EXPECT_EQ(report.state(), HostedCut::FAILED);
+      EXPECT_THAT(report.error(), testing::AllOf(HasSubstr("table 'e'"), HasSubstr("memory")));
+      EXPECT_TRUE(NothingIsLeft());
+    }
+    uint64_t rows = 0;
+    for (const auto& shard : view_->shards[1]) rows += shard->rows();
+    EXPECT_EQ(rows, kRows);
   }
 }
 

@@ -198,6 +198,57 @@ TEST_F(JobLedgerTest, IdleRankDelaysNoOtherRank) {
   EXPECT_THAT(ledger_->TakeReady(), SizeIs(1));
 }
 
+TEST_F(JobLedgerTest, FenceDropsTheParkedPullsOfLivesThatAreOver) {
+  Open(Mode::kSync, 2);
+  TestRequest first = CommitOf(0, 1), last = CommitOf(1, 1);
+  first.request.frame.header.mutable_commit()->mutable_totals()->set_examples(9);
+  EXPECT_TRUE(Complete(&first).parked);
+  const JobLedger::Fenced fenced = ledger_->Fence({4, 1});
+  ASSERT_THAT(fenced.dropped, SizeIs(1));
+  EXPECT_EQ(fenced.dropped[0].caller.incarnation, 1u);
+  ASSERT_THAT(fenced.commits, SizeIs(2));
+  EXPECT_EQ(fenced.commits[0].sequence(), 1u);
+  EXPECT_EQ(fenced.commits[0].totals().examples(), 9u);
+  EXPECT_EQ(fenced.commits[1].sequence(), 0u);
+  // The commit stands, since every pserver holds the push behind it.
+  EXPECT_TRUE(Complete(&last).close_step);
+}
+
+TEST_F(JobLedgerTest, AFencedRequestThatIsUnderWayRecordsNothing) {
+  Open(Mode::kSync, 1);
+  TestRequest late = CommitOf(0, 1);  // admitted before the fence
+  late.request.counts = true;
+  late.request.frame.header.mutable_push()->set_sequence(1);
+  EXPECT_EQ(ledger_->Fence({2}).commits[0].sequence(), 0u);
+  const Outcome outcome = Complete(&late);
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(outcome.close_step);
+  EXPECT_NE(late.reply, nullptr);
+  EXPECT_EQ(Report().frames_applied(), 0u);
+  EXPECT_EQ(ledger_->Fence({2}).commits[0].sequence(), 0u);
+}
+
+TEST_F(JobLedgerTest, AFenceWhileAStepClosesParksNothingOfTheFencedLife) {
+  Open(Mode::kSync, 1);
+  TestRequest commit = CommitOf(0, 1);
+  const Outcome closes = Complete(&commit);
+  ASSERT_TRUE(closes.close_step);
+  EXPECT_EQ(ledger_->Fence({2}).commits[0].sequence(), 1u) << "the commit was recorded before";
+  EXPECT_EQ(Settled(&commit, closes).status.code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(ledger_->Admit(Rank(0, 2), 1).ok());
+}
+
+TEST_F(JobLedgerTest, AFencedRankDelaysNoOtherRank) {
+  Open(Mode::kAsync, 2, 0);
+  Pull(1);
+  Push(0, 1);
+  EXPECT_TRUE(Pull(0).parked);
+  ledger_->Fence({1, 2});
+  EXPECT_THAT(ledger_->TakeReady(), SizeIs(1));
+  EXPECT_EQ(Pull(1).status.code(), absl::StatusCode::kAborted) << "its request was under way";
+  EXPECT_FALSE(Pull(0).parked) << "the late request has not made the rank active again";
+}
+
 TEST_F(JobLedgerTest, EpochIsFlushedWhenEveryRankHasEndedIt) {
   Open(Mode::kAsync, 2);
   EXPECT_FALSE(EndEpoch(0, 0).flush);

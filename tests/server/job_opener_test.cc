@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "server/model_loader.h"
@@ -104,6 +105,37 @@ TEST_F(JobOpenerTest, OnlyDenseShardsOfThisPserverMustFitInMemory) {
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk);
 }
 
+TEST_F(JobOpenerTest, BufferedGradientsMustFitInMemory) {
+  constexpr uint64_t kMiB = 1 << 20;
+  const auto needs = [&](JobSpec spec, uint64_t mib) {
+    spec.mutable_tables(0)->set_shape(0, 2 << 18);  // two blocks of 1 MiB
+    spec.mutable_route()->mutable_tables(0)->add_owner(0);
+    resources_.available_memory = [=] { return mib * kMiB; };
+    EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk) << mib;
+    resources_.available_memory = [=] { return mib * kMiB - 1; };
+    const absl::Status status = Open(spec).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << mib;
+    return std::string(status.message());
+  };
+  // Sync buffers the gradient of each worker until the step closes.
+  for (const uint32_t workers : {1u, 3u}) {
+    EXPECT_THAT(needs(MakeSpec(workers, false, 0), 2 + 2 * workers),
+                testing::AllOf(testing::HasSubstr(absl::StrCat(2 + 2 * workers, ".0 MiB")),
+                               testing::HasSubstr(absl::StrCat(2 * workers, ".0 MiB for")),
+                               testing::HasSubstr("2.0 MiB for values"), testing::HasSubstr("'w'"),
+                               testing::HasSubstr("fewer workers")));
+  }
+  // Momentum has one state float for each element, which is not buffered.
+  JobSpec momentum = MakeSpec(2, false, 0);
+  momentum.mutable_tables(0)->mutable_optimizer()->mutable_momentum();
+  needs(momentum, 4 + 4);
+  EXPECT_THAT(needs(MakeSpec(3, true, 0), 2), testing::Not(testing::HasSubstr("workers")));
+  needs(MakeSpec(3, true, 7), 2);
+  JobSpec waits = MakeSpec(3, true, 0);
+  waits.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_gradients_to_wait(2);
+  EXPECT_THAT(needs(waits, 2 + 6), testing::HasSubstr("gradients_to_wait"));
+}
+
 TEST_F(JobOpenerTest, InitialModelFillsTheShards) {
   const JobSpec spec = MakeSpec(1, true, 0);
   const auto first = Open(spec);
@@ -163,6 +195,14 @@ TEST_F(JobOpenerTest, AJobResumesFromACheckpointWithItsStateAndStep) {
   EXPECT_EQ(second->view->FindShard(0, 0)->LastPushed(0), 30u);
   EXPECT_TRUE(HasTablesToLoad(next));
   EXPECT_EQ(SourceOfTables(next), "checkpoint c/step-30");
+  JobSpec fresh = next;  // a new job: no step is applied yet, and no step is checked
+  fresh.mutable_restore()->clear_step();
+  fresh.mutable_restore()->set_kind(Restore::INITIAL);
+  const auto third = Open(fresh);
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->closed, 0u);
+  EXPECT_EQ(third->view->FindShard(0, 0)->LastPushed(0), 0u);
+  EXPECT_EQ(SourceOfTables(fresh), "initial_checkpoint c/step-30");
   next.mutable_restore()->set_step(31);
   const absl::Status other = Open(next).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kDataLoss);

@@ -385,18 +385,130 @@ TEST_F(JobTablesTest, StalenessIsMeasured) {
 
 TEST_F(JobTablesTest, RefusalOfAnotherGenerationNamesTheCurrentOne) {
   Open(MakeSpec(1, true, 0));
-  Route route = spec_.route();
-  route.set_generation(4);
-  ASSERT_TRUE(job_->UpdateRoute(route).ok());
+  JobSpec spec = spec_;
+  spec.mutable_route()->set_generation(4);
+  ASSERT_TRUE(job_->UpdateRoute(spec).ok());
   const Answer& answer = Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}});
   EXPECT_EQ(answer.code, 9);
   EXPECT_EQ(answer.generation, 4u);
   const Answer& now = Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}, .generation = 4});
   EXPECT_EQ(now.code, 0);
-  route.set_generation(5);
-  route.mutable_tables(1)->set_owner(2, 1);
-  EXPECT_THAT(std::string(job_->UpdateRoute(route).message()),
+  spec.mutable_route()->set_generation(5);
+  spec.mutable_route()->mutable_tables(1)->set_owner(2, 1);
+  EXPECT_THAT(std::string(job_->UpdateRoute(spec).message()),
               HasSubstr("moves shard 2 of table 'e' from"));
+}
+
+// The spec of a later generation in which the ranks' lives begin with these incarnations.
+JobSpec Later(const JobSpec& spec, std::vector<uint64_t> incarnations) {
+  JobSpec later = spec;
+  later.mutable_route()->set_generation(spec.route().generation() + 1);
+  for (const uint64_t one : incarnations) later.add_incarnations(one);
+  return later;
+}
+
+TEST_F(JobTablesTest, ReportsTheLeastThatItsShardsHoldOfAFencedLife) {
+  Open(MakeSpec(2, true, 0));
+  Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}, .task_id = 4, .task_end = 10});
+  Push(0, {.sequence = 2, .dense = {1, 1, 1, 1}, .task_id = 4, .task_end = 20});
+  // The third frame has reached one shard only.
+  PushPart part;
+  part.rows = 4;
+  part.values = {1, 1, 1, 1};
+  FrameId frame{0, 1, 3, 1, {}};
+  frame.position.task_id = 5;
+  ASSERT_EQ(job_->shard_for_test(0, 0)->Apply(frame, &part).status, PART_OK);
+  EXPECT_EQ(job_->Report().ranks_size(), 0) << "no rank was replaced";
+  ASSERT_TRUE(job_->UpdateRoute(Later(spec_, {2, 1})).ok());
+  const HostedJob report = job_->Report();
+  EXPECT_EQ(report.generation(), 2u);
+  ASSERT_EQ(report.ranks_size(), 2);
+  EXPECT_EQ(report.ranks(0).incarnation(), 1u);
+  EXPECT_EQ(report.ranks(0).sequence(), 2u);
+  EXPECT_EQ(report.ranks(0).task_id(), 4u);
+  EXPECT_EQ(report.ranks(0).task_end(), 20u);
+  EXPECT_EQ(report.ranks(1).sequence(), 0u);
+  // The fenced life gets nothing more in, under either generation; the others need the new one.
+  EXPECT_EQ(Push(0, {.sequence = 3, .dense = {8, 8, 8, 8}}).code, 10);
+  EXPECT_EQ(Push(0, {.sequence = 3, .dense = {8, 8, 8, 8}, .generation = 2}).code, 10);
+  EXPECT_EQ(Push(1, {.sequence = 1, .dense = {8, 8, 8, 8}}).code, 9);
+  worker(1).set_generation(2);
+  EXPECT_THAT(worker(1).Dense(), ElementsAre(-0.5f, -0.5f, -0.5f, -0.5f));
+  TestWorker next(spec_, job_, 0, 2);
+  next.Push({.sequence = 1, .dense = {1, 1, 1, 1}, .generation = 2});
+  EXPECT_THAT(worker(1).Dense(), ElementsAre(-1, -1, -1, -1));
+  EXPECT_EQ(job_->Report().ranks(0).sequence(), 2u) << "what was held when it was fenced";
+}
+
+TEST_F(JobTablesTest, IncarnationsMustFitTheRanks) {
+  Open(MakeSpec(2, true, 0));
+  EXPECT_TRUE(absl::IsInvalidArgument(job_->UpdateRoute(Later(spec_, {2}))));
+  EXPECT_EQ(job_->generation(), 1u);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      JobTables::Open(Later(spec_, {2}), kSelf, TestResources(&clock_)).status()));
+}
+
+TEST_F(JobTablesTest, ATableThatIsOpenedLateFencesEarlierLivesToo) {
+  const JobSpec spec = Later(MakeSpec(1, true, 0), {5});
+  job_ = JobTables::Open(spec, kSelf, TestResources(&clock_)).value();
+  EXPECT_EQ(TestWorker(spec, job_, 0, 4).hello().code, 10);
+  EXPECT_EQ(TestWorker(spec, job_, 0, 5).hello().code, 0);
+}
+
+TEST_F(JobTablesTest, FencingAnswersPullsThatWaitedForTheLostRank) {
+  JobSpec spec = MakeSpec(2, true, 0);
+  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
+  Open(spec);
+  worker(0).PullDense();
+  Push(1, {.sequence = 1, .dense = {1, 1, 1, 1}});
+  const uint64_t waits = worker(1).PullDense();
+  EXPECT_FALSE(worker(1).Get(waits).done);
+  ASSERT_TRUE(job_->UpdateRoute(Later(spec_, {2, 1})).ok());
+  EXPECT_TRUE(worker(1).Get(waits).done);
+  EXPECT_EQ(worker(1).Get(waits).code, 0);
+  EXPECT_EQ(worker(1).Get(waits).generation, 2u);
+}
+
+// Rank 0 has committed the first step at one of two pservers and dies. Its next life commits it
+// again at both.
+TEST_F(JobTablesTest, CommitOfALostLifeIsRepeatedWhereItIsMissing) {
+  Open(MakeSpec(2, false, 0));
+  const auto other = JobTables::Open(spec_, kSelf, TestResources(&clock_)).value();
+  TestWorker other_0(spec_, other, 0), other_1(spec_, other, 1);
+  for (TestWorker* w : {&worker(0), &other_0}) w->Push({.sequence = 1, .dense = {2, 2, 2, 2}});
+  const uint64_t parked = worker(0).Commit(1, true, 0, /*examples=*/32);
+  ASSERT_TRUE(job_->UpdateRoute(Later(spec_, {7, 1})).ok());
+  ASSERT_TRUE(other->UpdateRoute(Later(spec_, {7, 1})).ok());
+  EXPECT_EQ(worker(0).Get(parked).code, 10) << "the pull of the fenced life is dropped";
+  EXPECT_EQ(job_->Report().ranks(0).committed(), 1u);
+  EXPECT_EQ(job_->Report().ranks(0).totals().examples(), 32u);
+  EXPECT_EQ(other->Report().ranks(0).committed(), 0u);
+  EXPECT_EQ(other->Report().ranks(0).sequence(), 1u) << "it holds the push that was committed";
+
+  TestWorker again(spec_, job_, 0, 7), other_again(spec_, other, 0, 7);
+  for (TestWorker* w : {&again, &other_again, &worker(1), &other_1}) w->set_generation(2);
+  const uint64_t here = again.Commit(1, true, 0, 32), there = other_again.Commit(1, true, 0, 32);
+  for (TestWorker* w : {&worker(1), &other_1}) {
+    w->Push({.sequence = 1, .dense = {4, 4, 4, 4}, .generation = 2});
+    EXPECT_FALSE(again.Get(here).done && other_again.Get(there).done);
+    EXPECT_TRUE(w->Get(w->Commit(1)).done);
+  }
+  EXPECT_THAT(again.Get(here).dense, ElementsAre(-0.5f, -0.5f, -0.5f, -0.5f));
+  EXPECT_EQ(other_again.Get(there).dense, again.Get(here).dense);
+}
+
+TEST_F(JobTablesTest, ReplayedPushesOfASyncStepAreDuplicates) {
+  Open(MakeSpec(1, false, 0));
+  Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});
+  ASSERT_TRUE(job_->UpdateRoute(Later(spec_, {2})).ok());
+  EXPECT_EQ(job_->Report().ranks(0).committed(), 0u);
+  TestWorker again(spec_, job_, 0, 2);
+  again.set_generation(2);
+  const Answer& pushed =
+      again.Get(again.Push({.sequence = 1, .dense = {2, 2, 2, 2}, .generation = 2}));
+  EXPECT_EQ(pushed.code, 0);
+  EXPECT_THAT(pushed.errors, IsEmpty());
+  EXPECT_THAT(again.Get(again.Commit(1)).dense, ElementsAre(0, 0, 0, 0));
 }
 
 TEST_F(JobTablesTest, PartsOfShardsElsewhereGetAnError) {
@@ -521,6 +633,28 @@ TEST_F(JobTablesTest, WaitingPullsAreBoundedAndForgottenWithTheirStream) {
   worker(0).Disconnect();
   TestWorker again(spec_, job_, 0);
   EXPECT_EQ(again.Get(again.PullDense(1)).code, 0);
+}
+
+// In sync the rows are created when the step closes, which an innocent rank's commit may do.
+TEST_F(JobTablesTest, TheJobFailsWhenATableReachesMaxRows) {
+  for (const bool a_sync : {true, false}) {
+    SCOPED_TRACE(a_sync);
+    workers_.clear();
+    JobSpec spec = MakeSpec(1, a_sync, 0, /*num_shards=*/1);
+    spec.mutable_tables(1)->set_max_rows(2);
+    Open(spec);
+    Push(0, {.sequence = 1, .rows = {{1, {1, 1, 1}}, {2, {1, 1, 1}}}, .commit = a_sync ? 0u : 1u});
+    ASSERT_EQ(job_->Report().error(), "");
+    EXPECT_EQ(job_->Report().rows(), 2u);
+    const Answer& answer =
+        Push(0, {.sequence = 2, .rows = {{3, {1, 1, 1}}}, .commit = a_sync ? 0u : 2u});
+    EXPECT_EQ(answer.code, static_cast<int>(absl::StatusCode::kResourceExhausted));
+    for (const std::string& said : {answer.message, job_->Report().error()}) {
+      EXPECT_THAT(said, testing::AllOf(HasSubstr("table 'e'"), HasSubstr("max_rows"),
+                                       HasSubstr(spec.job_id())));
+    }
+    EXPECT_EQ(job_->Report().rows(), 2u);
+  }
 }
 
 }  // namespace

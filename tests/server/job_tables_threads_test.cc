@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -71,6 +72,42 @@ TEST_F(JobTablesThreadsTest, SyncStepsCloseOnceEach) {
     }
   });
   EXPECT_EQ(job_->Report().rows(), kSteps);
+}
+
+// A rank is fenced while its pushes are under way on its own thread. What is reported of it then
+// never changes any more.
+TEST_F(JobTablesThreadsTest, PositionsOfAFencedRankAreFinal) {
+  const JobSpec spec = MakeSpec(kWorkers, true, 0);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<uint64_t> pushed{0};
+    HostedJob fenced;
+    RunWorkers(spec, [&](TestWorker* worker, uint32_t rank) {
+      if (rank == 1) {
+        while (pushed.load() < static_cast<uint64_t>(round)) std::this_thread::yield();
+        JobSpec later = spec;
+        later.mutable_route()->set_generation(2);
+        for (const uint64_t incarnation : {2, 1, 1, 1}) later.add_incarnations(incarnation);
+        ASSERT_TRUE(job_->UpdateRoute(later).ok());
+        fenced = job_->Report();
+        return;
+      }
+      if (rank != 0) return;
+      for (uint64_t s = 1; s <= kSteps; ++s, ++pushed)
+        worker->Push({.sequence = s, .dense = {1, 1, 1, 1}, .rows = {{s, {1, 1, 1}}},
+                      .in_chunks = s % 2 == 0, .task_id = s});
+    });
+    ASSERT_EQ(fenced.ranks_size(), static_cast<int>(kWorkers));
+    EXPECT_EQ(job_->Report().ranks(0).sequence(), fenced.ranks(0).sequence());
+    uint64_t least = kSteps;
+    for (uint32_t shard = 0; shard < 4; ++shard)
+      least = std::min(least, job_->shard_for_test(1, shard)->Positions()[0].sequence());
+    const uint64_t dense = job_->shard_for_test(0, 0)->Positions()[0].sequence();
+    EXPECT_EQ(fenced.ranks(0).sequence(), std::min(least, dense));
+    EXPECT_LE(dense, least + 1) << "a frame comes to all shards before the next one";
+    TestWorker observer(spec, job_, 0, 2);
+    observer.set_generation(2);
+    EXPECT_EQ(observer.Dense()[0], 1.0f - 0.5f * dense);
+  }
 }
 
 TEST_F(JobTablesThreadsTest, LockStepLetsEveryWorkerFinish) {

@@ -315,5 +315,26 @@ TEST_F(ModelLoaderTest, LoadsAModelOfVersionOne) {
   }
 }
 
+TEST_F(ModelLoaderTest, ATableWithMoreRowsThanMaxRowsIsRefused) {
+  Save(2);
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  for (const auto& table : Tables(4)) *tables.Add() = table->config();
+  for (const uint64_t limit : {uint64_t{kRows} * 2, uint64_t{kRows} / 2}) {
+    tables[0].set_max_rows(limit);
+    const TableLayouts layouts = *CreateTableLayouts(tables, 1);
+    const ShardTable shards = ShardsOf(layouts, 0, 1);
+    const absl::Status status = Load(layouts, shards, 2);
+    EXPECT_EQ(status.code(),
+              limit > kRows ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted)
+        << status;
+    if (status.ok()) continue;
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(HasSubstr("table 'e'"), HasSubstr("max_rows")));
+    uint64_t rows = 0;
+    for (const auto& shard : shards[0]) rows += shard->rows();
+    EXPECT_LE(rows, limit);
+  }
+}
+
 }  // namespace
 }  // namespace sluice

@@ -74,5 +74,24 @@ TEST_F(PserverMetricsTest, ReopenedJobCountsFromZero) {
   EXPECT_THAT(Text(), HasSubstr("sluice_pserver_frames_applied_total{job=\"job-1\"} 2\n"));
 }
 
+TEST_F(PserverMetricsTest, ACheckpointHasSeriesUntilItIsOver) {
+  metrics_.Update({job_}, counters_, 1);
+  EXPECT_THAT(Text(), Not(HasSubstr("checkpoint_failed{")));
+  job_.mutable_cut()->set_state(HostedCut::WRITING);
+  job_.mutable_cut()->set_written_bytes(500);
+  job_.mutable_cut()->set_preimage_bytes(80);
+  metrics_.Update({job_}, counters_, 1);
+  const std::string at = "sluice_pserver_checkpoint_", labels = "{job=\"job-1\"} ";
+  EXPECT_THAT(Text(), testing::AllOf(HasSubstr(at + "written_bytes" + labels + "500\n"),
+                                     HasSubstr(at + "preimage_bytes" + labels + "80\n"),
+                                     HasSubstr(at + "failed" + labels + "0\n")));
+  job_.mutable_cut()->set_state(HostedCut::FAILED);
+  metrics_.Update({job_}, counters_, 1);
+  EXPECT_THAT(Text(), HasSubstr(at + "failed" + labels + "1\n"));
+  job_.clear_cut();
+  metrics_.Update({job_}, counters_, 1);
+  EXPECT_THAT(Text(), Not(HasSubstr("checkpoint_failed{")));
+}
+
 }  // namespace
 }  // namespace sluice

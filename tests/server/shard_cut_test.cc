@@ -159,7 +159,7 @@ class Trained {
       }
     }
     if (mode_ != "sync") return;
-    ForEach([&](Shard* shard) { shard->CloseStep(step); });
+    ForEach([&](Shard* shard) { shard->CloseStep(step - before_); });
   }
 
   template <typename F>
@@ -184,6 +184,18 @@ class Trained {
     return contents;
   }
 
+  // The updates of the first block, by which the bias correction of Adam goes.
+  uint64_t BlockUpdates() {
+    MemoryEnv env;
+    const Shard& shard = *shards_[1][0];
+    const auto file =
+        WriteShardFile("m", shard.table(), 0, shards_[1][0]->BeginCut({true}).get(), &env);
+    EXPECT_TRUE(file.ok()) << file.status();
+    const auto reader = ShardFileReader::Open(&env, "m", shard.table().config(), *file);
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    return (*reader)->header().facts().count();
+  }
+
   // Writes the files of a checkpoint into the folder "m".
   void WriteFiles(Env* env, Manifest* manifest) {
     ForEach([&](Shard* shard) {
@@ -195,12 +207,23 @@ class Trained {
     });
   }
 
-  absl::Status Restore(Env* env, std::optional<uint64_t> step = std::nullopt, bool state = true) {
+  // The job's first step is `before` + 1.
+  void Begun(uint64_t before) { before_ = before; }
+
+  // Begins a new job after `step` from the checkpoint.
+  absl::Status Start(Env* env, uint64_t step) {
+    before_ = step;
+    return Restore(env, std::nullopt, true, true);
+  }
+
+  absl::Status Restore(Env* env, std::optional<uint64_t> step = std::nullopt, bool state = true,
+                       bool new_job = false) {
     LoadProgress progress;
     ModelLoader::Options options;
     options.directory = "m";
     options.state = state;
     options.step = step;
+    options.new_job = new_job;
     options.threads = 2;
     options.env = env;
     options.progress = &progress;
@@ -230,7 +253,7 @@ class Trained {
       for (uint32_t i = 0; i < part.rows; ++i)
         part.values.push_back(HashToUnit(MixHash(i * 3 + step + rank)) - 0.5f);
     }
-    const FrameId frame{rank, 1, sequence_[rank], 1.0 + rank, step, 10 * step};
+    const FrameId frame{rank, 1, sequence_[rank], 1.0 + rank, {step, 10 * step}};
     ASSERT_EQ(shard->Apply(frame, &part).status, PART_OK);
   }
 
@@ -238,6 +261,7 @@ class Trained {
   const TableLayouts tables_;
   ShardTable shards_;
   std::array<uint64_t, kWorkers> sequence_ = {};
+  uint64_t before_ = 0;  // steps of the job whose checkpoint this one started from
 };
 
 // Pserver p's shards of `num_shards` for each p, restored and trained by the same steps.
@@ -258,9 +282,12 @@ Contents TrainedOn(const std::string& mode, const TableLayouts& tables, uint32_t
 }
 
 // Saves the shards as the checkpoint "m".
-void Save(Trained* trained, uint64_t step, Env* env) {
+void Save(Trained* trained, uint64_t step, Env* env, const std::string& mode = "sync") {
   Manifest manifest;
-  manifest.mutable_checkpoint()->set_global_step(step);
+  CheckpointState* const state = manifest.mutable_checkpoint();
+  state->set_global_step(mode == "sync" ? step : step * kWorkers);
+  state->set_worker_num(kWorkers);
+  state->set_mode(mode == "waiting" ? "async" : mode);
   for (const auto& table : trained->tables()) *manifest.add_tables() = table->config();
   trained->WriteFiles(env, &manifest);
   const absl::Status saved =
@@ -344,6 +371,70 @@ TEST(ShardCutTest, ARestoredJobTrainsOnAsIfItHadNeverStopped) {
         EXPECT_TRUE(TrainedOn(mode, Tables(rule, schedule, 7), 2, &env, 5, 9) == wanted);
         EXPECT_TRUE(TrainedOn(mode, Tables(rule, schedule, 1), 1, &env, 5, 9) == wanted);
       }
+    }
+  }
+}
+
+TEST(ShardCutTest, ANewJobTrainsOnAsTheOneThatItStartsFrom) {
+  for (const char* mode : {"sync", "async"}) {
+    for (const char* schedule : kSchedules) {
+      SCOPED_TRACE(absl::StrCat(mode, " ", schedule));
+      Trained first(mode, Tables("adam", schedule, 4));
+      for (uint64_t step = 1; step <= 5; ++step) first.Step(step);
+      MemoryEnv of_first;
+      ASSERT_NO_FATAL_FAILURE(Save(&first, 5, &of_first, mode));
+      for (uint64_t step = 6; step <= 9; ++step) first.Step(step);
+      // A second job, and a third that starts from the second.
+      Trained second(mode, Tables("adam", schedule, 7));
+      ASSERT_TRUE(second.Start(&of_first, 5).ok());
+      for (uint64_t step = 6; step <= 7; ++step) second.Step(step);
+      MemoryEnv of_second;
+      ASSERT_NO_FATAL_FAILURE(Save(&second, 7, &of_second, mode));
+      Trained third(mode, Tables("adam", schedule, 2));
+      ASSERT_TRUE(third.Start(&of_second, 7).ok());
+      for (uint64_t step = 8; step <= 9; ++step) third.Step(step);
+      EXPECT_TRUE(third.Now() == first.Now());
+      if (std::string(mode) == "async") continue;
+      // The second one resumes in the middle: its own steps, and the schedule of both.
+      Trained resumed(mode, Tables("adam", schedule, 7));
+      const absl::Status status = resumed.Restore(&of_second, 2);
+      ASSERT_TRUE(status.ok()) << status;
+      resumed.Begun(5);
+      for (uint64_t step = 8; step <= 9; ++step) resumed.Step(step);
+      EXPECT_TRUE(resumed.Now() == first.Now());
+    }
+  }
+}
+
+TEST(ShardCutTest, ANewJobStartsFromACheckpointOfAnyMode) {
+  for (const std::string from : kModes) {
+    Trained old(from, Tables("adam", "exponential", 4));
+    for (uint64_t step = 1; step <= 5; ++step) old.Step(step);
+    MemoryEnv env;
+    ASSERT_NO_FATAL_FAILURE(Save(&old, 5, &env, from));
+    for (const std::string to : kModes) {
+      SCOPED_TRACE(absl::StrCat(from, " to ", to));
+      Trained fresh(to, Tables("adam", "exponential", 7));
+      const absl::Status status = fresh.Start(&env, 5);
+      ASSERT_TRUE(status.ok()) << status;
+      if ((from == "geo") == (to == "geo")) {
+        EXPECT_TRUE(fresh.Now() == old.Now());
+        EXPECT_EQ(fresh.BlockUpdates(), old.BlockUpdates());
+      } else {
+        // Only one of them has optimizer state: counts and state begin anew with it.
+        Trained values(to, Tables("adam", "exponential", 7));
+        ASSERT_TRUE(values.Restore(&env, std::nullopt, false).ok());
+        EXPECT_TRUE(fresh.Now() == values.Now());
+        EXPECT_EQ(fresh.BlockUpdates(), 0u);
+      }
+      fresh.ForEach([&](Shard* shard) {
+        ShardFacts facts;
+        shard->BeginCut({true}, &facts);
+        EXPECT_EQ(facts.closed(), 0u);
+        EXPECT_EQ(facts.schedule_steps(), 5u);
+        for (const RankPosition& rank : facts.ranks()) EXPECT_EQ(rank.sequence(), 0u);
+      });
+      fresh.Step(6);
     }
   }
 }
@@ -543,6 +634,29 @@ TEST_F(RestoreTest, AnotherRuleStepOrModeIsRefused) {
   EXPECT_THAT(std::string(rule.message()), HasSubstr("column 'deep' of table 'e'"));
   EXPECT_EQ(Restore("adam", 4).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Restore("adam", std::nullopt, "geo").code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(RestoreTest, ANewJobNeedsTheSameRulesAndTakesTheTablesThatThereAre) {
+  const absl::Status rule = Trained("async", Tables("ftrl", "constant", 2)).Start(&env_, 3);
+  EXPECT_EQ(rule.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(rule.message()), HasSubstr("column 'deep' of table 'e'"));
+  MemoryEnv env;
+  Manifest manifest;
+  manifest.mutable_checkpoint()->set_mode("sync");
+  *manifest.add_tables() = trained_.tables()[0]->config();
+  for (const auto& shard : trained_.shards()[0]) {
+    *manifest.add_files() =
+        *WriteShardFile("m", shard->table(), shard->index(), shard->BeginCut({true}).get(), &env,
+                        CheckpointSaveId(1, 1));
+  }
+  ASSERT_TRUE(CommitCheckpoint("m", JobConfig(), manifest, &env, CheckpointSaveId(1, 1)).ok());
+  Trained partly("sync", Tables("adam", "constant", 2)),
+      empty("sync", Tables("adam", "constant", 2));
+  EXPECT_EQ(partly.Restore(&env, 3).code(), absl::StatusCode::kInvalidArgument);
+  const absl::Status status = partly.Start(&env, 3);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(partly.Now().rows == trained_.Now().rows);
+  EXPECT_TRUE(partly.Now().blocks == empty.Now().blocks);
 }
 
 TEST_F(RestoreTest, AModelHasNothingToResumeFrom) {

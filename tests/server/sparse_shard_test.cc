@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/saved_model/saved_model.h"
+#include "server/no_room.h"
 #include "server/shard.h"
 #include "tests/common/saved_model/memory_env.h"
 
@@ -130,6 +132,55 @@ TEST_F(SparseShardTest, AnUpdateMeanwhileDoesNotReachTheCut) {
   const auto saved = Save(cut.get());
   ASSERT_TRUE(saved.ok()) << saved.status();
   EXPECT_EQ(*saved, rows);
+}
+
+// Two shards share 5 rows: 3 and 2.
+TEST(SparseShardLimitTest, AShardTakesItsShareOfMaxRowsAndNoMore) {
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  TableConfig* const table = tables.Add();
+  table->set_name("e");
+  table->set_kind(TableConfig::SPARSE);
+  table->set_num_shards(2);
+  table->set_max_rows(5);
+  table->add_columns()->set_dim(1);
+  table->mutable_columns(0)->mutable_optimizer()->mutable_sgd();
+  const auto layout = (*CreateTableLayouts(tables, 1))[0];
+  for (const uint32_t index : {0u, 1u}) {
+    const uint64_t share = 3 - index;
+    UpdatePolicy policy;
+    const auto shard = MakeSparseShard(layout, index, policy);
+    std::vector<uint64_t> keys;
+    for (uint64_t key = 1; keys.size() < share + 1; ++key) {
+      if (layout->ShardOf(key) == index) keys.push_back(key);
+    }
+    uint64_t sequence = 0;
+    const auto push = [&](std::vector<uint64_t> of_push) {
+      PushPart part;
+      part.rows = static_cast<uint32_t>(of_push.size());
+      part.values.assign(of_push.size(), 1.0f);
+      part.keys = std::move(of_push);
+      return shard->Apply({0, 1, ++sequence, 1.0}, &part).status;
+    };
+    for (uint64_t i = 0; i < share; ++i) EXPECT_EQ(push({keys[i]}), PART_OK);
+    try {
+      push(keys);  // all but the last are there
+      ADD_FAILURE() << "a row beyond the share was taken";
+    } catch (const NoRoom& full) {
+      const std::string text = full.what();
+      EXPECT_NE(text.find("'e'"), std::string::npos) << text;
+      EXPECT_NE(text.find("max_rows, 5"), std::string::npos) << text;
+      EXPECT_NE(text.find(absl::StrCat(share, " rows")), std::string::npos) << text;
+    }
+    EXPECT_EQ(shard->rows(), share);
+    // Rows that are there are still updated and read.
+    EXPECT_EQ(push({keys[0]}), PART_OK);
+    // A load obeys the limit, too.
+    const auto loaded = MakeSparseShard(layout, index, policy);
+    const float weight = 1;
+    const std::vector<const char*> weights(keys.size(), reinterpret_cast<const char*>(&weight));
+    EXPECT_THROW(loaded->LoadRows(keys.data(), weights.data(), keys.size()), NoRoom);
+    EXPECT_EQ(loaded->rows(), share);
+  }
 }
 
 }  // namespace

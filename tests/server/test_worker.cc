@@ -192,13 +192,15 @@ uint64_t TestWorker::Push(const PushArgs& args) {
   return id;
 }
 
-uint64_t TestWorker::Commit(uint64_t sequence, bool pull_dense, uint64_t checkpoint) {
+uint64_t TestWorker::Commit(uint64_t sequence, bool pull_dense, uint64_t checkpoint,
+                            uint64_t examples) {
   FrameHeader header;
   header.set_request_id(next_id_++);
-  header.set_generation(1);
+  header.set_generation(generation_);
   header.set_last(true);
   header.mutable_commit()->set_sequence(sequence);
   header.mutable_commit()->set_checkpoint(checkpoint);
+  header.mutable_commit()->mutable_totals()->set_examples(examples);
   sluice::Pull* pull = header.mutable_pull();
   pull->set_applied_sequence(sequence);
   if (pull_dense) {
@@ -213,7 +215,7 @@ uint64_t TestWorker::Commit(uint64_t sequence, bool pull_dense, uint64_t checkpo
 uint64_t TestWorker::PullDense(uint64_t applied_sequence, bool evaluation, uint64_t for_push) {
   FrameHeader header;
   header.set_request_id(next_id_++);
-  header.set_generation(1);
+  header.set_generation(generation_);
   header.set_last(true);
   sluice::Pull* pull = header.mutable_pull();
   pull->set_applied_sequence(applied_sequence);
@@ -229,7 +231,7 @@ uint64_t TestWorker::PullDense(uint64_t applied_sequence, bool evaluation, uint6
 uint64_t TestWorker::EndEpoch(uint32_t epoch) {
   FrameHeader header;
   header.set_request_id(next_id_++);
-  header.set_generation(1);
+  header.set_generation(generation_);
   header.set_last(true);
   header.mutable_end_epoch()->set_epoch(epoch);
   Send(header, "");
@@ -241,7 +243,7 @@ std::vector<float> TestWorker::Dense() { return Get(PullDense(0, true)).dense; }
 Rows TestWorker::Sparse(const std::vector<uint64_t>& keys) {
   FrameHeader header;
   header.set_request_id(next_id_++);
-  header.set_generation(1);
+  header.set_generation(generation_);
   header.set_last(true);
   sluice::Pull* pull = header.mutable_pull();
   pull->set_evaluation(true);

@@ -79,7 +79,9 @@ class TestWorker {
   };
   // Each returns the request id; Get(id) is its answer so far.
   uint64_t Push(const PushArgs& args);
-  uint64_t Commit(uint64_t sequence, bool pull_dense = true, uint64_t checkpoint = 0);
+  // `examples`: of the commit's totals.
+  uint64_t Commit(uint64_t sequence, bool pull_dense = true, uint64_t checkpoint = 0,
+                  uint64_t examples = 0);
   uint64_t PullDense(uint64_t applied_sequence = 0, bool evaluation = false, uint64_t for_push = 0);
   uint64_t EndEpoch(uint32_t epoch);
   const Answer& Get(uint64_t id) { return stream_->answers[id]; }
@@ -88,6 +90,8 @@ class TestWorker {
   std::vector<float> Dense();
   Rows Sparse(const std::vector<uint64_t>& keys);
 
+  // Of all requests but pushes, from now on.
+  void set_generation(uint64_t generation) { generation_ = generation; }
   // Returns a whole push request as one message.
   Message EncodePush(const PushArgs& args);
   void Disconnect() { handler_->OnClosed(); }
@@ -109,7 +113,7 @@ class TestWorker {
   std::shared_ptr<FakeStream> stream_;
   DataPlaneCounters counters_;
   std::unique_ptr<ExchangeHandler> handler_;
-  uint64_t next_id_ = 1;
+  uint64_t next_id_ = 1, generation_ = 1;
 };
 
 }  // namespace sluice
