@@ -12,8 +12,7 @@ void FillPush(const PushFrame& frame, uint32_t link, Push* push) {
   push->set_weight(frame.weight);
   push->set_delta(frame.delta);
   push->set_more(frame.open);
-  push->set_task_id(frame.task_id);
-  push->set_task_end(frame.task_end);
+  SetPosition(frame.position, push);
   if (link < frame.pulled_others.size()) push->set_pulled_others(frame.pulled_others[link]);
 }
 

@@ -71,11 +71,13 @@ class ParameterClientImpl : public ParameterClient {
     return core_->WaitPushes(0);
   }
 
-  Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint) override {
+  Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint,
+                     TrainTotals totals) override {
     PullOperation::Purpose purpose =
         For(absl::StrCat("commit of step ", global_step, " and pull for step ", global_step + 1));
     purpose.applied_sequence = purpose.commit_sequence = global_step + 1;
     purpose.checkpoint = checkpoint;
+    purpose.totals = std::move(totals);
     return core_->Start(Empty(next) ? MakeBarrier(index(), std::move(purpose))
                                     : MakePull(index(), next, std::move(purpose)),
                         /*to_all=*/true);

@@ -19,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/table/table_layout.h"
 #include "common/transport/transport.h"
+#include "common/wire/train_position.h"
 #include "proto/pserver.pb.h"
 #include "proto/scheduler.pb.h"
 
@@ -57,7 +58,7 @@ struct PushRequest {
   std::vector<Dense> dense;
   std::shared_ptr<const void> owner;
   double weight = 0;  // n_w
-  uint64_t task_id = 0, task_end = 0;
+  TrainPosition position;  // async and Geo
 };
 
 class ParameterClient {
@@ -118,9 +119,11 @@ class ParameterClient {
   // Sync: PushStep pushes global step t (0-based) and waits until every pserver holds it.
   // StartCommit then sends commit(t) together with the pull of step t + 1. If `next` asks for
   // nothing, the ticket completes when t is applied. `checkpoint`, from rank 0 only: not 0 asks
-  // every pserver for the cut of this checkpoint after step t.
+  // every pserver for the cut of this checkpoint after step t. `totals`: of this rank in the epoch,
+  // step t included.
   virtual absl::Status PushStep(uint64_t global_step, PushRequest request) = 0;
-  virtual Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint = 0) = 0;
+  virtual Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint = 0,
+                             TrainTotals totals = TrainTotals()) = 0;
   // Sync: number of the checkpoint whose cut was made after the last closed step, according to the
   // last WaitPull; 0: none. Right after the wait that follows commit(t), this is step t.
   virtual uint64_t checkpoint_seen() const = 0;

@@ -96,6 +96,7 @@ Message PullOperation::Ask(uint32_t link, uint64_t request, const RouteMap& rout
     if (purpose_.commit_sequence > 0) {
       head->mutable_commit()->set_sequence(purpose_.commit_sequence);
       head->mutable_commit()->set_checkpoint(purpose_.checkpoint);
+      *head->mutable_commit()->mutable_totals() = purpose_.totals;
     }
     if (purpose_.end_epoch) head->mutable_end_epoch()->set_epoch(purpose_.epoch);
   }

@@ -36,6 +36,7 @@ class PullOperation {
     uint64_t applied_sequence = 0;  // Pull.applied_sequence
     uint64_t commit_sequence = 0;   // 0: no commit
     uint64_t checkpoint = 0;        // Commit.checkpoint
+    TrainTotals totals;             // Commit.totals
     bool end_epoch = false;
     uint32_t epoch = 0;
   };

@@ -63,8 +63,7 @@ absl::Status PushedTwice(const TableLayout& table) {
 absl::StatusOr<PushFrame> MakePushFrame(const ShardIndex& index, const PushRequest& request) {
   PushFrame frame;
   frame.weight = request.weight;
-  frame.task_id = request.task_id;
-  frame.task_end = request.task_end;
+  frame.position = request.position;
   frame.parts.resize(index.size());
   for (const auto& push : request.sparse) {
     SLUICE_RETURN_IF_ERROR(AddSparse(index, request, push, &frame));

@@ -12,6 +12,7 @@
 #include "client/parameter_client.h"
 #include "client/shard_index.h"
 #include "common/wire/frame.h"
+#include "common/wire/train_position.h"
 
 namespace sluice {
 
@@ -24,7 +25,7 @@ struct PushFrame {
   uint64_t sequence = 0;
   double weight = 0;
   bool delta = false;
-  uint64_t task_id = 0, task_end = 0;
+  TrainPosition position;
   bool open = false;                    // further parts will be added
   std::vector<uint64_t> pulled_others;  // by link
   std::vector<Part> parts;              // by flat shard

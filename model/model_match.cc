@@ -9,6 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_columns.h"
+#include "common/config/job_config.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
 #include "model/features/cell_text.h"
@@ -342,12 +344,45 @@ std::string FirstOf(const std::vector<std::string>& differences) {
 }
 
 // Adds the features that differ to `misfit`, the error of the tables: they may be its cause.
-absl::Status TablesDoNotFit(const absl::Status& misfit, const ModelDifferences& differences) {
+absl::Status TablesDoNotFit(const std::string& field, const absl::Status& misfit,
+                            const ModelDifferences& differences) {
   std::vector<std::string> all = differences.refused;
   all.insert(all.end(), differences.warnings.begin(), differences.warnings.end());
-  return absl::InvalidArgumentError(
-      absl::StrCat("initial_model: ", misfit.message(),
-                   all.empty() ? "" : absl::StrCat(" (", FirstOf(all), ")")));
+  return absl::InvalidArgumentError(absl::StrCat(
+      field, ": ", misfit.message(), all.empty() ? "" : absl::StrCat(" (", FirstOf(all), ")")));
+}
+
+// Compares the features of the job that saved `dir` with those of `job`. `field` is the field that
+// names `dir`, and `tables` the result of the comparison of the tables.
+absl::StatusOr<std::vector<std::string>> CheckFeatures(const std::string& field,
+                                                       const std::string& dir,
+                                                       const absl::Status& tables,
+                                                       const JobConfig& job,
+                                                       const ModelList& models) {
+  const auto of_model = ReadModelJob(dir, Env::Real());
+  ModelDifferences differences;
+  if (of_model.ok()) {
+    auto compared = CompareWithModel(*of_model, job, models);
+    if (compared.ok()) {
+      differences = *std::move(compared);
+    } else {
+      differences.warnings.push_back(
+          absl::StrCat("the features of ", dir,
+                       " cannot be compared with the job's: ", compared.status().message()));
+    }
+  } else {
+    differences.warnings.push_back(absl::StrCat(
+        dir, " does not say which features it was trained with: ", of_model.status().message()));
+  }
+  if (!tables.ok()) return TablesDoNotFit(field, tables, differences);
+  if (!differences.refused.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": the model in ", dir, " does not mean what this job means: ",
+                     FirstOf(differences.refused), "; give the features and columns of ", dir,
+                     "/job.textproto, or a model that was trained with this job's"));
+  }
+  for (std::string& warning : differences.warnings) warning.insert(0, field + ": ");
+  return std::move(differences.warnings);
 }
 
 }  // namespace
@@ -364,34 +399,33 @@ absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
   const auto manifest = ReadManifest(dir, Env::Real());
   if (!manifest.ok()) return std::vector<std::string>();
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
-  const absl::Status tables = CheckTables(dir, *manifest, model->tables());
-  const auto of_model = ReadModelJob(dir, Env::Real());
-  ModelDifferences differences;
-  if (of_model.ok()) {
-    auto compared = CompareWithModel(*of_model, job, models);
-    if (compared.ok()) {
-      differences = *std::move(compared);
-    } else {
-      differences.warnings.push_back(
-          absl::StrCat("initial_model: the features of ", dir,
-                       " cannot be compared with the job's: ", compared.status().message()));
-    }
-  } else {
-    differences.warnings.push_back(absl::StrCat(
-        "initial_model: ", dir,
-        " does not say which features it was trained with: ", of_model.status().message()));
+  return CheckFeatures("initial_model", dir, CheckTables(dir, *manifest, model->tables()), job,
+                       models);
+}
+
+absl::StatusOr<std::vector<std::string>> CheckInitialCheckpoint(const JobConfig& job,
+                                                                const ModelList& models) {
+  if (job.initial_checkpoint().empty()) return std::vector<std::string>();
+  const auto found =
+      FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, Env::Real(), nullptr);
+  if (!found.ok()) return std::vector<std::string>();
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
+  std::vector<std::string> fresh;
+  const absl::Status tables = CheckStart(found->dir, found->manifest, model->tables(), &fresh);
+  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> warnings,
+                          CheckFeatures("initial_checkpoint", found->dir, tables, job, models));
+  for (const std::string& table : fresh) {
+    warnings.push_back(absl::StrCat("initial_checkpoint: table '", table, "' is not in ",
+                                    found->dir, "; it starts with its initial values"));
   }
-  if (!tables.ok()) return TablesDoNotFit(tables, differences);
-  if (!differences.refused.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("initial_model: the model in ", dir, " does not mean what this job means: ",
-                     FirstOf(differences.refused), "; give the features and columns of ", dir,
-                     "/job.textproto, or a model that was trained with this job's"));
+  const bool of_geo = found->manifest.checkpoint().mode() == ModeName(Mode::kGeo);
+  if (of_geo || ModeOf(job.strategy()) == Mode::kGeo) {
+    warnings.push_back(absl::StrCat(
+        "initial_checkpoint: ", of_geo ? found->dir + " is of mode geo" : "this job is of mode geo",
+        ", where the workers hold the optimizer state; the tables start with the values of ",
+        found->dir, " and fresh optimizer state"));
   }
-  for (std::string& warning : differences.warnings) {
-    if (warning.rfind("initial_model: ", 0) != 0) warning.insert(0, "initial_model: ");
-  }
-  return std::move(differences.warnings);
+  return warnings;
 }
 
 }  // namespace sluice

@@ -2,10 +2,10 @@
 // that read the same columns, in the same way and in the same places.
 //
 // Comparing shapes is not enough: two swapped columns have the same shapes. proto/config.proto
-// lists the rules at initial_model.
+// lists the rules at initial_model and initial_checkpoint.
 //
 // Thread safety:
-//   free functions; CheckInitialModel reads the model's files.
+//   free functions; CheckInitialModel and CheckInitialCheckpoint read files.
 #pragma once
 
 #include <string>
@@ -34,5 +34,10 @@ absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, con
 // reports the error.
 absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
                                                            const ModelList& models);
+
+// The same for the job's initial_checkpoint, a folder that FindCheckpoint accepts: also compares
+// the optimizers' rules, and warns of tables that start fresh. Reads no shard files.
+absl::StatusOr<std::vector<std::string>> CheckInitialCheckpoint(const JobConfig& job,
+                                                                const ModelList& models);
 
 }  // namespace sluice

@@ -67,6 +67,7 @@ absl::Status OverrideSparse(const TableConfig& from, TableConfig* to) {
                      Names(to->columns())));
   }
   if (from.num_shards() != 0) to->set_num_shards(from.num_shards());
+  to->set_max_rows(from.max_rows());
   return OverrideColumns(from, to);
 }
 
@@ -75,6 +76,8 @@ absl::Status OverrideDense(const TableConfig& from, TableConfig* to) {
     return Refuse(from, "is dense and has no columns; use initializer and optimizer");
   if (from.num_shards() != 0)
     return Refuse(from, "is dense: num_shards follows from its size; remove it");
+  if (from.max_rows() != 0)
+    return Refuse(from, "is dense and has no rows to limit; remove max_rows");
   const bool same_shape =
       std::equal(from.shape().begin(), from.shape().end(), to->shape().begin(), to->shape().end());
   if (from.shape_size() > 0 && !same_shape) {

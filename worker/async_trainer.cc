@@ -1,5 +1,7 @@
 #include "worker/async_trainer.h"
 
+#include <chrono>
+#include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
@@ -11,6 +13,9 @@ namespace {
 // Smaller gradients go with the rest of their push: a request of their own would cost more than it
 // hides.
 constexpr size_t kEarlyBytes = 256 << 10;
+
+// How often a rank without a batch looks whether a checkpoint asks for its part.
+constexpr std::chrono::milliseconds kLook(100);
 
 // The early pushes of one step; threads of the net add to it.
 struct EarlyPushes {
@@ -100,12 +105,14 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   const size_t depth = context_.config().train().pipeline_depth();
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
+    AnswerCheckpoint();
     while (pulled_.size() < depth) {
       BatchQueue::Item prepared = queue->TryPop();
       if (!prepared) break;
       pulled_.push_back(StartPull(std::move(prepared)));
     }
     if (pulled_.empty()) {
+      while (!queue->AwaitItem(kLook) && !*context_.cancelled) AnswerCheckpoint();
       SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
       if (!prepared) break;
       pulled_.push_back(StartPull(std::move(prepared)));
@@ -118,6 +125,16 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(WaitPushes(plan, depth));
   }
   return WaitPushes(plan, 0);
+}
+
+void AsyncTrainer::AnswerCheckpoint() {
+  const uint64_t number = context_.cuts == nullptr ? 0 : context_.cuts->asked();
+  if (number == 0) return;
+  uint64_t tasks = 0;
+  WorkerState state;
+  *state.mutable_train() = context_.stats->ReportOfTasks(&tasks);
+  state.set_net_state(context_.net->SaveState());
+  context_.cuts->Record(number, tasks, std::move(state));
 }
 
 absl::Status AsyncTrainer::EndEpoch(uint32_t epoch) {

@@ -20,6 +20,7 @@ class AsyncTrainer : public Trainer {
   explicit AsyncTrainer(const JobContext& context) : context_(context), step_(context) {}
   absl::Status Train(const EpochPlan& plan, BatchQueue* queue) override;
   absl::Status EndEpoch(uint32_t epoch) override;
+  void AnswerCheckpoint() override;
 
  private:
   struct Pulled {

@@ -39,6 +39,17 @@ absl::StatusOr<BatchQueue::Item> BatchQueue::Pop() {
   return item;
 }
 
+bool BatchQueue::AwaitItem(std::chrono::milliseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  MutexLock lock(&mutex_);
+  while (items_.empty() && !closed_ && !cancelled_) {
+    const auto left = until - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return false;
+    changed_.WaitFor(&mutex_, left);
+  }
+  return true;
+}
+
 size_t BatchQueue::size() {
   MutexLock lock(&mutex_);
   return items_.size();

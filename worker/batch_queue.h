@@ -4,6 +4,7 @@
 // one thread pops.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <utility>
@@ -32,6 +33,8 @@ class BatchQueue {
   absl::StatusOr<Item> Pop();
   // Does not wait. Null when no item is ready.
   Item TryPop();
+  // Waits until Pop would return at once, at most this long. False when it would not.
+  bool AwaitItem(std::chrono::milliseconds most);
   // Returns the item that Pop would return next, without removing it; null when no item is ready.
   Item Peek();
   size_t size();

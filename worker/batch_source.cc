@@ -72,6 +72,7 @@ absl::StatusOr<bool> TaskBatches::LeaseTask() {
     }
   }
   SLUICE_ASSIGN_OR_RETURN(NextTaskReply reply, AskScheduler(finished.first, finished.second));
+  if (finished.first != 0) context_.stats->TaskAcknowledged(finished.first);
   if (reply.kind() == NextTaskReply::EPOCH_DONE) return false;
   SLUICE_RETURN_IF_ERROR(LoadTask(reply.task()));
   return true;
@@ -82,22 +83,25 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   const FeatureSchema& schema = *context_.model->schema();
   std::shared_ptr<Loaded> loaded = pool_.Take();
   loaded->task = task;
-  BadLines bad;
-  DataSummary summary;
+  WorkerStats::TaskData data;
+  BadLines& bad = data.bad;
   const bool summarize = context_.stats->summarizes();
   SLUICE_ASSIGN_OR_RETURN(
       loaded->examples, ReadExamples(*context_.data, schema, context_.cache.get(),
                                      {task.path(), task.begin(), task.end()}, &loaded->parsed, &bad,
-                                     summarize ? &summary : nullptr));
-  if (summarize) context_.stats->AddSummary(summary);
-  context_.stats->AddBadLines(bad);
+                                     summarize ? &data.summary : nullptr));
+  const uint64_t n = loaded->examples.view.n;
+  // Batches begin at multiples of the batch size, in a resumed task too.
+  if (context_.config().data().drop_last())
+    data.dropped = n % context_.config().train().batch_size();
+  context_.stats->AddTask(task.id(), data);
   if (bad.count > 0)
     context_.log(absl::StrCat(bad.count, " malformed lines skipped: ", bad.Describe()));
   SLUICE_RETURN_IF_ERROR(CheckBadLines(context_, bad));
-  const uint64_t n = loaded->examples.view.n;
   loaded->order =
       std::make_unique<Permutation>(n, CombineHash(EpochSeed(context_, epoch_), task.id()));
-  next_ = std::min<uint64_t>(task.first_offset(), n);
+  // The end that is left out is counted again, also when all else is trained.
+  first_ = next_ = std::min<uint64_t>(task.first_offset(), n - data.dropped);
   loaded_ = std::move(loaded);
   return absl::OkStatus();
 }
@@ -113,7 +117,7 @@ absl::StatusOr<BatchSource::Fill> TaskBatches::Next() {
       // A task without any batch has no push that could report it trained, so report it here. Other
       // tasks are reported when the push of their last batch is acknowledged.
       const DataTask& task = loaded_->task;
-      if (next_ == std::min<uint64_t>(task.first_offset(), n)) TaskTrained(task.id(), next_);
+      if (next_ == first_) TaskTrained(task.id(), next_);
       dropped_ += left;
       loaded_ = nullptr;
     }

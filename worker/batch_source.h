@@ -71,6 +71,7 @@ class TaskBatches : public BatchSource {
   Pool<Loaded> pool_;
   std::shared_ptr<const Loaded> loaded_;  // null: no task is leased
   uint64_t next_ = 0;                     // first offset not yet handed out
+  uint64_t first_ = 0;                    // next_ at the beginning of this task
   uint64_t dropped_ = 0;
   uint64_t calls_ = 0;  // numbers the requests of the epoch
 

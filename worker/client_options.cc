@@ -15,7 +15,10 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
   SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
   options.route = job.route();
   options.pipeline_depth = train.pipeline_depth();
+  // A step may have to wait for a lost worker's replacement, which has a bound of its own.
+  const RecoveryConfig& recovery = job.config().recovery();
   options.limits.timeout = absl::Seconds(train.step_timeout_s());
+  if (recovery.max_losses() > 0) options.limits.timeout += absl::Seconds(recovery.wait_s());
   return options;
 }
 

@@ -2,12 +2,19 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kAhead = 16;  // distance of the prefetch, in keys or rows
+constexpr size_t kStateChunk = 64 << 10;  // floats of state that are saved or restored at a time
+
+// The front of a row's record in a checkpoint; its state follows.
+struct SavedRow {
+  uint64_t key = 0, last_used = 0, count = 0;
+};
 
 GeoExchange View(std::vector<float>* rows, std::vector<std::vector<float>>* dense) {
   GeoExchange view;
@@ -184,6 +191,97 @@ void GeoParameters::Evict() {
   // Sorted downwards, so that TakeSlot takes the lowest slots first and used slots stay together.
   free_.insert(free_.end(), order.begin(), order.end());
   std::sort(free_.begin(), free_.end(), std::greater<uint32_t>());
+}
+
+uint64_t GeoParameters::DenseStateFloats(size_t i) const {
+  return dense_[i]->elements() * dense_[i]->columns()[0].rule->state_floats();
+}
+
+absl::Status GeoParameters::SaveState(GeoStateWriter* to) const {
+  std::vector<float> state;
+  SLUICE_RETURN_IF_ERROR(to->Put(dense_count_));
+  SLUICE_RETURN_IF_ERROR(to->Put(uint64_t{dense_.size()}));
+  for (size_t table = 0; table < dense_.size(); ++table) {
+    const uint64_t floats = DenseStateFloats(table);
+    SLUICE_RETURN_IF_ERROR(to->Put(floats));
+    for (uint64_t at = 0; at < floats; at += state.size()) {
+      state.resize(std::min<uint64_t>(floats - at, kStateChunk));
+      SLUICE_RETURN_IF_ERROR(
+          optimizer_->ReadDenseState(table, at, state.size(), state.data()));
+      SLUICE_RETURN_IF_ERROR(to->Append(state.data(), state.size() * sizeof(float)));
+    }
+  }
+  const size_t floats = row_state_floats();
+  const size_t chunk = std::max<size_t>(kStateChunk / std::max<size_t>(floats, 1), 1);
+  SLUICE_RETURN_IF_ERROR(to->Put(uint64_t{floats}));
+  SLUICE_RETURN_IF_ERROR(to->Put(rows()));
+  for (size_t first = 0; first < info_.size(); first += chunk) {
+    const size_t n = std::min(info_.size() - first, chunk);
+    state.resize(n * floats);
+    SLUICE_RETURN_IF_ERROR(
+        optimizer_->ReadRowState(static_cast<uint32_t>(first), n, state.data()));
+    for (size_t i = 0; i < n; ++i) {
+      const RowInfo& info = info_[first + i];
+      if (!info.taken) continue;
+      SLUICE_RETURN_IF_ERROR(to->Put(SavedRow{info.key, info.last_used, info.count}));
+      SLUICE_RETURN_IF_ERROR(to->Append(state.data() + i * floats, floats * sizeof(float)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GeoParameters::RestoreState(GeoStateReader* from) {
+  std::vector<float> state;
+  uint64_t tables = 0, floats = 0, rows = 0;
+  SLUICE_RETURN_IF_ERROR(from->Get(&dense_count_));
+  SLUICE_RETURN_IF_ERROR(from->Get(&tables));
+  if (tables != dense_.size()) {
+    return from->Damaged(absl::StrCat("it has ", tables, " dense tables, the job ", dense_.size()));
+  }
+  for (size_t table = 0; table < dense_.size(); ++table) {
+    SLUICE_RETURN_IF_ERROR(from->Get(&floats));
+    if (floats != DenseStateFloats(table)) {
+      return from->Damaged(absl::StrCat("it has ", floats, " floats of optimizer state for table '",
+                                        dense_[table]->name(), "', the job ",
+                                        DenseStateFloats(table)));
+    }
+    for (uint64_t at = 0; at < floats; at += state.size()) {
+      state.resize(std::min<uint64_t>(floats - at, kStateChunk));
+      SLUICE_RETURN_IF_ERROR(from->Read(state.data(), state.size() * sizeof(float)));
+      SLUICE_RETURN_IF_ERROR(
+          optimizer_->WriteDenseState(table, at, state.size(), state.data()));
+    }
+  }
+  SLUICE_RETURN_IF_ERROR(from->Get(&floats));
+  SLUICE_RETURN_IF_ERROR(from->Get(&rows));
+  if (floats != row_state_floats() || (sparse_ == nullptr && rows > 0)) {
+    return from->Damaged(absl::StrCat("it has rows of ", floats, " floats of state, the job of ",
+                                      row_state_floats()));
+  }
+  return RestoreRows(rows, from);
+}
+
+absl::Status GeoParameters::RestoreRows(uint64_t rows, GeoStateReader* from) {
+  const size_t floats = row_state_floats();
+  const size_t chunk = std::max<size_t>(kStateChunk / std::max<size_t>(floats, 1), 1);
+  std::vector<float> state;
+  while (rows > 0) {
+    const size_t n = std::min<uint64_t>(rows, chunk);
+    const auto first = static_cast<uint32_t>(info_.size());
+    state.resize(n * floats);
+    for (size_t i = 0; i < n; ++i) {
+      SavedRow row;
+      SLUICE_RETURN_IF_ERROR(from->Get(&row));
+      SLUICE_RETURN_IF_ERROR(from->Read(state.data() + i * floats, floats * sizeof(float)));
+      if (index_.contains(row.key)) return from->Damaged(absl::StrCat("it has key ", row.key, " twice"));
+      RowInfo& info = info_[TakeSlot(row.key)];
+      info.last_used = row.last_used;
+      info.count = row.count;
+    }
+    SLUICE_RETURN_IF_ERROR(optimizer_->WriteRowState(first, n, state.data()));
+    rows -= n;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

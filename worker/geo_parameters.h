@@ -28,6 +28,7 @@
 #include "client/parameter_client.h"
 #include "common/table/table_layout.h"
 #include "proto/scheduler.pb.h"
+#include "worker/geo_state_file.h"
 #include "worker/host_geo_optimizer.h"
 
 namespace sluice {
@@ -87,6 +88,12 @@ class GeoParameters {
                      std::vector<std::vector<float>>* sent_dense,
                      std::vector<std::vector<float>>* server_dense);
 
+  // Write and read what a checkpoint keeps of the local optimizer: its state and update counts.
+  // The values come from the pservers again, so restored rows are stale. Call RestoreState before
+  // the first Find. DATA_LOSS when the file does not fit these tables.
+  absl::Status SaveState(GeoStateWriter* to) const;
+  absl::Status RestoreState(GeoStateReader* from);
+
   uint64_t rows() const { return index_.size(); }
 
  private:
@@ -100,6 +107,10 @@ class GeoParameters {
     uint64_t count = 0;      // updates
   };
   static constexpr uint32_t kNoSlot = UINT32_MAX;
+  // Floats of optimizer state of dense table i, of all its elements, and of a row.
+  uint64_t DenseStateFloats(size_t i) const;
+  size_t row_state_floats() const { return sparse_ == nullptr ? 0 : sparse_->state_floats(); }
+  absl::Status RestoreRows(uint64_t rows, GeoStateReader* from);
   uint32_t TakeSlot(uint64_t key);
   void Evict();
 

@@ -1,6 +1,10 @@
 #include "worker/geo_trainer.h"
 
+#include <chrono>
+
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "worker/geo_state_file.h"
 
 namespace sluice {
 namespace {
@@ -9,6 +13,12 @@ namespace {
 // not depend on how fast answers come. An eighth hides the round trip behind some steps, and seven
 // eighths of the steps still use merged values.
 constexpr uint64_t kMergeFraction = 8;
+
+// How often a rank without a batch looks whether a checkpoint asks for its part.
+constexpr std::chrono::milliseconds kLook(100);
+// A rank that hears nothing from the scheduler trains on after this time, and its checkpoint is
+// void. Longer than the scheduler waits for the others.
+constexpr absl::Duration kMostParked = absl::Minutes(10);
 
 std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
   std::vector<const TableLayout*> layouts;
@@ -124,6 +134,9 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   ++steps_;
   ++unsent_steps_;
   unsent_weight_ += weight;
+  trained_.task_id = found.prepared->batch.task_id;
+  trained_.task_end = found.prepared->batch.task_end;
+  trained_.epoch = plan.epoch;
   if (found.prepared->last_of_task) unsent_.push_back(found.prepared);
   return absl::OkStatus();
 }
@@ -151,10 +164,10 @@ absl::Status GeoTrainer::Send() {
   }
   push.owner = sent;
   push.weight = unsent_weight_;
-  if (!unsent_.empty()) {
-    push.task_id = unsent_.back()->batch.task_id;
-    push.task_end = unsent_.back()->batch.task_end;
-  }
+  push.position = context_.stats->Position();
+  push.position.task_id = trained_.task_id;
+  push.position.task_end = trained_.task_end;
+  push.position.epoch = trained_.epoch;
   sent->answer = context_.client->StartExchange(std::move(push), std::move(current));
   sent->tasks = std::move(unsent_);
   sent_ = std::move(sent);
@@ -185,14 +198,20 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   for (;;) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     if (current_ == nullptr) {
+      while (!queue->AwaitItem(kLook) && !*context_.cancelled) {
+        if (!Asked()) continue;
+        SLUICE_RETURN_IF_ERROR(Flush(plan));
+        Park();
+      }
       SLUICE_ASSIGN_OR_RETURN(current_, FindNext(queue, /*wait=*/true));
     }
     if (current_ == nullptr) break;
     StepTimer step(context_.stats);
     SLUICE_RETURN_IF_ERROR(Arrive(current_.get()));
     const bool send = unsent_steps_ + 1 == k_steps;
-    const bool merge =
-        send ? merge_after == 0 : sent_ != nullptr && unsent_steps_ + 1 == merge_after;
+    const bool park = send && Asked();
+    const bool merge = park || (send ? merge_after == 0
+                                     : sent_ != nullptr && unsent_steps_ + 1 == merge_after);
     // A merge makes rows stale, so the next batch is looked up after it.
     if (!merge) {
       SLUICE_ASSIGN_OR_RETURN(next_, FindNext(queue, /*wait=*/false));
@@ -201,13 +220,60 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(TrainOne(plan, *current_));
     if (send) SLUICE_RETURN_IF_ERROR(Send());
     if (merge) SLUICE_RETURN_IF_ERROR(Merge(plan));
+    if (park) Park();
     current_->prepared = nullptr;  // the pool keeps the rest for reuse
     current_ = std::move(next_);
   }
+  return Flush(plan);
+}
+
+absl::Status GeoTrainer::Flush(const EpochPlan& plan) {
   // Merge an answer still awaited before the tail is sent: only one exchange may be under way.
   SLUICE_RETURN_IF_ERROR(Merge(plan));
   if (unsent_steps_ > 0) SLUICE_RETURN_IF_ERROR(Send());
   return Merge(plan);
+}
+
+absl::StatusOr<SavedFile> GeoTrainer::SaveState(const WorkerCheckpoint& wanted) const {
+  SLUICE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<GeoStateWriter> file,
+      GeoStateWriter::Create(Env::Real(), wanted.directory(), context_.rank, wanted.save_id()));
+  SLUICE_RETURN_IF_ERROR(file->Put(steps_));
+  SLUICE_RETURN_IF_ERROR(parameters_->SaveState(file.get()));
+  return file->Finish();
+}
+
+absl::Status GeoTrainer::Restore(const GeoRestore& restore) {
+  SLUICE_RETURN_IF_ERROR(StartOnce());
+  steps_ = restore.step;
+  if (!restore.file.has_value()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<GeoStateReader> file,
+                          GeoStateReader::Open(Env::Real(), restore.directory, *restore.file));
+  SLUICE_RETURN_IF_ERROR(file->Get(&steps_));
+  SLUICE_RETURN_IF_ERROR(parameters_->RestoreState(file.get()));
+  return file->Finish();
+}
+
+void GeoTrainer::AnswerCheckpoint() {
+  if (!Asked()) return;
+  const WorkerCheckpoint wanted = context_.cuts->wanted();
+  if (!wanted.park()) return;
+  const absl::StatusOr<SavedFile> file = SaveState(wanted);
+  if (!file.ok()) {
+    context_.cuts->RecordError(wanted.number(), Printable(file.status().message()));
+    return;
+  }
+  uint64_t tasks = 0;
+  WorkerState state;
+  *state.mutable_train() = context_.stats->ReportOfTasks(&tasks);
+  state.set_net_state(context_.net->SaveState());
+  *state.mutable_file() = *file;
+  context_.cuts->RecordParked(wanted.number(), tasks, std::move(state));
+}
+
+void GeoTrainer::Park() {
+  AnswerCheckpoint();
+  context_.cuts->AwaitRelease(context_.cancelled, kMostParked);
 }
 
 }  // namespace sluice

@@ -6,6 +6,10 @@
 // merges every answer. Rows that GeoParameters lacks are pulled one batch ahead, but not across a
 // merge, which makes rows stale.
 //
+// For a checkpoint the rank stops after a send, merges its answer at once, writes the state of the
+// local optimizer to its file, and waits until the pservers have begun their cuts. The positions in
+// the pservers' shards then say which data the rank has trained, and the local values are theirs.
+//
 // When the network computes on a device, the local values and the optimizer are there too
 // (DenseNet::MakeGeoOptimizer).
 //
@@ -35,6 +39,8 @@ class GeoTrainer : public Trainer {
   explicit GeoTrainer(const JobContext& context);
   absl::Status Train(const EpochPlan& plan, BatchQueue* queue) override;
   absl::Status EndEpoch(uint32_t epoch) override { return context_.client->EndEpoch(epoch); }
+  absl::Status Restore(const GeoRestore& restore) override;
+  void AnswerCheckpoint() override;
 
  private:
   // A batch whose rows are looked up; the missing ones are being pulled.
@@ -71,6 +77,14 @@ class GeoTrainer : public Trainer {
   absl::Status Send();
   // Waits for the answer of the last Send and merges it, if there is one.
   absl::Status Merge(const EpochPlan& plan);
+  // Sends and merges all that is unsent.
+  absl::Status Flush(const EpochPlan& plan);
+  // A checkpoint asks for this rank's part.
+  bool Asked() const { return context_.cuts != nullptr && context_.cuts->asked() != 0; }
+  // Makes this rank's part of the checkpoint and waits until it may train on. REQUIRES: nothing is
+  // unsent, and no rows are looked up.
+  void Park();
+  absl::StatusOr<SavedFile> SaveState(const WorkerCheckpoint& wanted) const;
 
   const JobContext& context_;
   NetStep step_;
@@ -79,6 +93,7 @@ class GeoTrainer : public Trainer {
   uint64_t unsent_steps_ = 0;
   double unsent_weight_ = 0;
   std::vector<BatchQueue::Item> unsent_;  // batches that end a task, since the last Send
+  TrainPosition trained_;                 // task and epoch of the last batch trained; no sums
   Pool<Sent> sends_;
   std::shared_ptr<Sent> sent_;  // null: no answer is awaited
   Pool<Found> finds_;

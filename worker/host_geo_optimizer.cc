@@ -80,14 +80,16 @@ void HostGeoOptimizer::InitState(uint32_t slot) {
   }
 }
 
+void HostGeoOptimizer::ReserveSlots(size_t room) {
+  if (values_.size() >= room * stride_) return;
+  values_.resize(room * stride_);
+  bases_.resize(room * dim_);
+}
+
 absl::Status HostGeoOptimizer::FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
                                         const float* values) {
   if (n == 0) return absl::OkStatus();
-  const size_t room = size_t{*std::max_element(slots, slots + n)} + 1;
-  if (values_.size() < room * stride_) {
-    values_.resize(room * stride_);
-    bases_.resize(room * dim_);
-  }
+  ReserveSlots(size_t{*std::max_element(slots, slots + n)} + 1);
   for (size_t i = 0; i < n; ++i) {
     std::memcpy(local_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
     std::memcpy(base_row(slots[i]), values + i * dim_, dim_ * sizeof(float));
@@ -163,6 +165,32 @@ absl::Status HostGeoOptimizer::Merge(const uint32_t* slots, size_t n, const GeoE
     MergeValues(dense_[i].local.data(), dense_[i].base.data(), sent.dense[i], server.dense[i],
                 dense_[i].local.size());
   }
+  return absl::OkStatus();
+}
+
+absl::Status HostGeoOptimizer::ReadRowState(uint32_t first, size_t n, float* state) {
+  const size_t floats = stride_ - dim_;
+  for (size_t i = 0; i < n && floats > 0; ++i)
+    std::memcpy(state + i * floats, state_row(first + i), floats * sizeof(float));
+  return absl::OkStatus();
+}
+
+absl::Status HostGeoOptimizer::WriteRowState(uint32_t first, size_t n, const float* state) {
+  const size_t floats = stride_ - dim_;
+  ReserveSlots(first + n);
+  for (size_t i = 0; i < n && floats > 0; ++i)
+    std::memcpy(state_row(first + i), state + i * floats, floats * sizeof(float));
+  return absl::OkStatus();
+}
+
+absl::Status HostGeoOptimizer::ReadDenseState(size_t table, size_t first, size_t n, float* state) {
+  std::copy_n(dense_[table].state.data() + first, n, state);
+  return absl::OkStatus();
+}
+
+absl::Status HostGeoOptimizer::WriteDenseState(size_t table, size_t first, size_t n,
+                                               const float* state) {
+  std::copy_n(state, n, dense_[table].state.data() + first);
   return absl::OkStatus();
 }
 

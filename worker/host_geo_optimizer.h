@@ -27,6 +27,11 @@ class HostGeoOptimizer : public GeoOptimizer {
   absl::Status Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
                      const GeoExchange& server) override;
 
+  absl::Status ReadRowState(uint32_t first, size_t n, float* state) override;
+  absl::Status WriteRowState(uint32_t first, size_t n, const float* state) override;
+  absl::Status ReadDenseState(size_t table, size_t first, size_t n, float* state) override;
+  absl::Status WriteDenseState(size_t table, size_t first, size_t n, const float* state) override;
+
   // Copies the local values of rows to [n][dim].
   void GatherRows(const uint32_t* slots, size_t n, float* values) const;
   // The local values of dense table i, [elements].
@@ -41,6 +46,7 @@ class HostGeoOptimizer : public GeoOptimizer {
   float* state_row(uint32_t slot) { return &values_[slot * stride_ + dim_]; }
   float* base_row(uint32_t slot) { return &bases_[slot * dim_]; }
   void InitState(uint32_t slot);
+  void ReserveSlots(size_t room);
   void UpdateRow(uint32_t slot, const float* gradient, const std::vector<float>& rates,
                  uint64_t count);
 

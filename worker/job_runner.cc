@@ -20,6 +20,9 @@
 namespace sluice {
 namespace {
 constexpr uint32_t kWaitMs = 2000;  // a long poll for the next phase
+// The same after the training of an epoch in async and Geo, when others still train and a
+// checkpoint may ask for this rank's part.
+constexpr uint32_t kShortWaitMs = 200;
 
 TraceBatch::Name SpanName(Phase::Kind kind) {
   switch (kind) {
@@ -140,6 +143,7 @@ absl::Status JobRunner::Run() {
   }
   LogHowItComputes(pin ? &*pin : nullptr);
   if (status.ok()) status = RunPhases();
+  if (MayGoWellInNextAttempt(status.code())) AwaitNextAttempt(status);
   if (!status.ok() && !cancelled_) {
     FailJobRequest request;
     request.set_job_id(job_id());
@@ -151,30 +155,56 @@ absl::Status JobRunner::Run() {
   return status;
 }
 
+void JobRunner::AwaitNextAttempt(const absl::Status& error) {
+  constexpr absl::Duration kLook = absl::Milliseconds(20);
+  if (cancelled_) return;
+  options_.log(absl::StrCat("waits for the job's next attempt: ", error.ToString()));
+  stats_.SetDoing("waiting for the job's next attempt");
+  const absl::Time begin = options_.clock->Now();
+  while (!cancelled_ && options_.clock->Now() - begin < options_.attempt_patience)
+    options_.clock->Sleep(kLook);
+}
+
 absl::Status JobRunner::RunPhases() {
   PhaseReport report;
+  if (options_.assignment.rejoins()) {
+    // The phase of the job may be any, and each needs the data files.
+    stats_.SetDoing("reading the data");
+    SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), Index());
+    report.set_number(1);
+  }
+  Phase::Kind after = Phase::KIND_UNSPECIFIED;
   for (;;) {
     stats_.SetDoing("waiting for the other workers");
-    SLUICE_ASSIGN_OR_RETURN(const Phase phase, NextPhase(report));
+    SLUICE_ASSIGN_OR_RETURN(const Phase phase, NextPhase(report, after));
     if (phase.kind() == Phase::FINISH) return absl::OkStatus();
     SLUICE_ASSIGN_OR_RETURN(report, RunPhase(phase));
+    after = phase.kind();
     report.set_number(phase.number());
   }
 }
 
-absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report) {
+absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kind after) {
   NextPhaseRequest request;
   request.set_job_id(job_id());
   request.set_rank(options_.assignment.rank());
   request.set_incarnation(incarnation());
-  request.set_wait_ms(kWaitMs);
+  const bool answers = after == Phase::TRAIN && context_.mode != Mode::kSync;
+  request.set_wait_ms(answers ? kShortWaitMs : kWaitMs);
   *request.mutable_report() = report;
   SilenceTimer silence;
   for (;;) {
     if (cancelled_) return absl::CancelledError("the job was cancelled");
+    if (answers) trainer_->AnswerCheckpoint();
     absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
     if (reply.ok()) {
-      if (reply->ready()) return reply->phase();
+      if (reply->ready()) {
+        cuts_.GoOn();
+        return reply->phase();
+      }
+      // Nothing changes here before the next phase, so the rank waits for its release at the same
+      // time.
+      if (answers && cuts_.wanted().released()) cuts_.GoOn();
       if (!reply->waiting_for().empty())
         stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
       silence.Answered();
@@ -242,12 +272,18 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
   plan.epoch = phase.epoch();
   plan.first_step = phase.first_step() + phase.skip_steps();
   plan.steps_done = phase.skip_steps();
+  plan.commit_again = phase.commit_again();
+  if (plan.commit_again != 0 && plan.commit_again != plan.first_step) {
+    return absl::InternalError(absl::StrCat("the scheduler asks to repeat the commit of step ",
+                                            plan.commit_again, ", but ", plan.first_step,
+                                            " steps are done"));
+  }
   uint64_t dropped = 0;
   SLUICE_RETURN_IF_ERROR(context_.mode == Mode::kSync ? TrainSteps(plan, phase, &dropped)
                                                       : TrainTasks(plan, &dropped));
   SLUICE_RETURN_IF_ERROR(trainer_->EndEpoch(phase.epoch()));
   TrainReport report = stats_.EpochReport();
-  report.set_dropped(dropped);
+  report.set_dropped(report.dropped() + dropped);
   return report;
 }
 
@@ -255,7 +291,16 @@ absl::Status JobRunner::Resume(const Phase& phase) {
   const WorkerState& state = phase.resume();
   const bool sync = context_.mode == Mode::kSync;
   const uint64_t done = sync ? phase.skip_steps() : state.train().steps();
-  stats_.StartFrom(state.train(), done, phase.first_step());
+  // In async and Geo first_step counts the steps of this epoch, too.
+  const uint64_t before = phase.first_step() - (sync ? 0 : std::min(done, phase.first_step()));
+  stats_.StartFrom(state.train(), done, before);
+  if (context_.mode == Mode::kGeo) {
+    GeoRestore restore;
+    restore.directory = context_.spec->restore().directory();
+    if (state.has_file()) restore.file = state.file();
+    restore.step = phase.first_step();
+    SLUICE_RETURN_IF_ERROR(trainer_->Restore(restore));
+  }
   options_.log(sync ? absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ", done, " of ",
                                    phase.global_steps(), " steps")
                     : absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ",
@@ -303,9 +348,11 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   manifest.set_global_step(phase.global_step());
   manifest.set_epochs(context_.config().train().epochs());
   *manifest.mutable_tables() = context_.spec->tables();
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<SavedFile> files,
-                          context_.client->SaveShards(phase.model_dir(), phase.save_id()));
-  for (const SavedFile& file : files) *manifest.add_files() = file;
+  const auto files = context_.client->SaveShards(phase.model_dir(), phase.save_id());
+  if (PserverMayBeLost(files.status().code()))
+    return absl::AbortedError(files.status().message());
+  SLUICE_RETURN_IF_ERROR(files.status());
+  for (const SavedFile& file : *files) *manifest.add_files() = file;
   // The scheduler commits the model after the job has ended well.
   SLUICE_ASSIGN_OR_RETURN(
       manifest, PrepareModel(phase.model_dir(), context_.config(), std::move(manifest), Env::Real(),

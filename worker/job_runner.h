@@ -28,6 +28,8 @@ class JobRunner {
     int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads
     SchedulerClient* scheduler = nullptr;  // like all pointers here, outlives the runner
     absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
+    // How long to wait for the job's next attempt after an error that a lost member may explain.
+    absl::Duration attempt_patience = absl::Seconds(10);
     Transport* transport = nullptr;
     Clock* clock = nullptr;
     uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
@@ -39,7 +41,8 @@ class JobRunner {
   ~JobRunner();
 
   // Runs until the scheduler says FINISH, or until Cancel. Reports an error to the scheduler, which
-  // then fails the job.
+  // then fails the job. If the loss of a member may explain the error, the runner first waits for
+  // Cancel: the scheduler may know of the loss only later, and then begins another attempt.
   absl::Status Run();
   // Called when the scheduler has taken the job away, and when the process stops.
   void Cancel();
@@ -62,7 +65,10 @@ class JobRunner {
   void LogHowItComputes(const CpuPin* pin) const;  // null: not pinned
   absl::Status Prepare();
   absl::Status RunPhases();
-  absl::StatusOr<Phase> NextPhase(const PhaseReport& report);
+  // Returns when the run is cancelled, or the error is not explained in time.
+  void AwaitNextAttempt(const absl::Status& error);
+  // `after`: the kind of the phase that has ended.
+  absl::StatusOr<Phase> NextPhase(const PhaseReport& report, Phase::Kind after);
   absl::StatusOr<PhaseReport> RunPhase(const Phase& phase);
   absl::StatusOr<IndexReport> Index();
   absl::StatusOr<TrainReport> Train(const Phase& phase);

@@ -67,6 +67,8 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   if (ready && context_.config().optimizers().clip_global_norm() <= 0) {
     gradients.ready = [&](size_t i) { ready(buffers, gradients.weight_sum, i); };
   }
+  // Whoever has only an early part of the frame has its examples, but not its loss.
+  early_ = position_ = PositionBefore(prepared, epoch);
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));
   *weight = gradients.weight_sum;
@@ -76,8 +78,21 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
     context_.stats->AddSkippedStep();
     return std::shared_ptr<StepBuffers>();
   }
+  position_.loss_sum += gradients.loss_sum;
+  position_.weight_sum += gradients.weight_sum;
   ClipGlobalNorm(prepared, buffers.get());
   return buffers;
+}
+
+TrainPosition NetStep::PositionBefore(const PreparedBatch& prepared, uint32_t epoch) const {
+  if (context_.mode != Mode::kAsync) return TrainPosition();
+  TrainPosition position = context_.stats->Position();
+  position.task_id = prepared.batch.task_id;
+  position.task_end = prepared.batch.task_end;
+  position.epoch = epoch;
+  position.examples += prepared.batch.n;
+  ++position.steps;
+  return position;
 }
 
 void NetStep::ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradients) const {
@@ -112,14 +127,14 @@ namespace {
 
 // A push without values. It keeps the gradients and the batch alive until it is acknowledged.
 PushRequest PushHead(const std::shared_ptr<const PreparedBatch>& prepared,
-                     const std::shared_ptr<StepBuffers>& gradients, double weight) {
+                     const std::shared_ptr<StepBuffers>& gradients, double weight,
+                     const TrainPosition& position) {
   PushRequest push;
   push.owner =
       std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
           gradients, prepared);
   push.weight = weight;
-  push.task_id = prepared->batch.task_id;
-  push.task_end = prepared->batch.task_end;
+  push.position = position;
   return push;
 }
 
@@ -128,7 +143,7 @@ PushRequest PushHead(const std::shared_ptr<const PreparedBatch>& prepared,
 PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                               const std::shared_ptr<StepBuffers>& gradients, double weight) const {
   if (gradients == nullptr) return MakeEmptyPush(*prepared);
-  PushRequest push = PushHead(prepared, gradients, weight);
+  PushRequest push = PushHead(prepared, gradients, weight, position_);
   const bool any = prepared->batch.n > 0;
   if (context_.sparse() != nullptr) {
     push.sparse.push_back({context_.sparse()->id(), KeysOf(prepared), gradients->rows.data()});
@@ -144,7 +159,7 @@ PushRequest NetStep::MakePush(const std::shared_ptr<const PreparedBatch>& prepar
 PushRequest NetStep::MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,
                                    const std::shared_ptr<StepBuffers>& gradients, double weight,
                                    size_t i) const {
-  PushRequest push = PushHead(prepared, gradients, weight);
+  PushRequest push = PushHead(prepared, gradients, weight, early_);
   const uint32_t table = static_cast<uint32_t>(context_.model->dense_tables()[i]);
   push.dense.push_back({table, gradients->dense[i].data()});
   return push;
@@ -159,8 +174,7 @@ PushRequest NetStep::MakeEmptyPush(const PreparedBatch& prepared) const {
   }
   for (const int table : context_.model->dense_tables())
     push.dense.push_back({static_cast<uint32_t>(table), nullptr});
-  push.task_id = prepared.batch.task_id;
-  push.task_end = prepared.batch.task_end;
+  push.position = position_;
   return push;
 }
 

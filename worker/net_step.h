@@ -40,12 +40,15 @@ class NetStep {
                                                    NetInput input, double* weight,
                                                    const Ready& ready = nullptr);
 
+  // Async: how far the rank is with the last Run.
+  const TrainPosition& position() const { return position_; }
+
   // Makes the pull of all dense tables, and of the rows of `keys` if there is a sparse table, into
   // `values`.
   PullRequest MakePull(std::shared_ptr<const KeySet> keys, StepBuffers* values) const;
   // MakePush makes the push of all gradients of a batch, and MakeDensePush the push of dense table
   // i (by Model::dense_tables()) alone. Null gradients mean a skipped step: its push has n_w = 0,
-  // no key and no value.
+  // no key and no value. Both belong to the last Run.
   PushRequest MakePush(const std::shared_ptr<const PreparedBatch>& prepared,
                        const std::shared_ptr<StepBuffers>& gradients, double weight) const;
   PushRequest MakeDensePush(const std::shared_ptr<const PreparedBatch>& prepared,
@@ -59,8 +62,13 @@ class NetStep {
   PushRequest MakeEmptyPush(const PreparedBatch& prepared) const;
   void ClipGlobalNorm(const PreparedBatch& prepared, StepBuffers* gradients) const;
 
+  // Async: how far the rank is with `prepared`, without the sums of its step.
+  TrainPosition PositionBefore(const PreparedBatch& prepared, uint32_t epoch) const;
+
   const JobContext& context_;
   Pool<StepBuffers> pool_;
+  // Async: the positions of the last Run's frame, for its parts that leave early and for the rest.
+  TrainPosition early_, position_;
 };
 
 }  // namespace sluice

@@ -7,7 +7,8 @@
 namespace sluice {
 
 void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
-  if (context_.cuts == nullptr || step == plan.first_step) return;
+  // Before the first batch nothing was committed here, unless this rank repeats a commit.
+  if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0)) return;
   const uint64_t number = context_.client->checkpoint_seen();
   if (!context_.cuts->IsNew(number)) return;
   WorkerState state;
@@ -16,13 +17,25 @@ void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
   context_.cuts->Record(number, step, std::move(state));
 }
 
+ParameterClient::Ticket SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next,
+                                                 StepBuffers* values, uint64_t checkpoint) {
+  PullRequest pull;
+  if (next) pull = step_.MakePull(KeysOf(next), values);
+  TrainTotals totals = context_.stats->Totals();
+  totals.set_net_state(context_.net->SaveState());
+  return context_.client->StartCommit(next_step - 1, std::move(pull), checkpoint,
+                                      std::move(totals));
+}
+
 absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
   uint64_t global_step = plan.first_step;
   SLUICE_ASSIGN_OR_RETURN(BatchQueue::Item prepared, queue->Pop());
-  if (!prepared) return absl::OkStatus();
-  std::shared_ptr<StepBuffers> values = step_.TakeBuffers(*prepared);
+  if (!prepared && plan.commit_again == 0) return absl::OkStatus();
+  std::shared_ptr<StepBuffers> values = prepared ? step_.TakeBuffers(*prepared) : nullptr;
   ParameterClient::Ticket ticket =
-      context_.client->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
+      plan.commit_again > 0
+          ? StartCommit(global_step, prepared, values.get(), /*checkpoint=*/0)
+          : context_.client->StartPull(step_.MakePull(KeysOf(prepared), values.get()));
   while (prepared) {
     if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
     StepTimer step(context_.stats);
@@ -43,16 +56,11 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
           context_.client->PushStep(global_step, step_.MakePush(prepared, gradients, weight)));
     }
     SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());
-    // Without a next batch the commit pulls nothing.
-    PullRequest next;
-    if (prepared) {
-      values = step_.TakeBuffers(*prepared);
-      next = step_.MakePull(KeysOf(prepared), values.get());
-    }
+    if (prepared) values = step_.TakeBuffers(*prepared);
     const bool asks = context_.cuts != nullptr && context_.rank == 0;
     const uint64_t checkpoint = asks ? context_.cuts->ForCommit(global_step + 1) : 0;
-    ticket = context_.client->StartCommit(global_step, std::move(next), checkpoint);
     ++global_step;
+    ticket = StartCommit(global_step, prepared, values.get(), checkpoint);
   }
   // When the last step's commit is answered, every shard has applied the step.
   {

@@ -1,6 +1,9 @@
 #include "worker/worker_cut.h"
 
+#include <chrono>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace sluice {
 
@@ -14,6 +17,13 @@ WorkerCuts::WorkerCuts(std::string job_id, uint32_t rank, uint64_t incarnation,
 void WorkerCuts::SetWanted(const WorkerCheckpoint& wanted) {
   MutexLock lock(&mutex_);
   wanted_ = wanted;
+  asked_ = wanted.number() > (cut_ ? cut_->checkpoint() : 0) ? wanted.number() : 0;
+  changed_.NotifyAll();
+}
+
+WorkerCheckpoint WorkerCuts::wanted() const {
+  MutexLock lock(&mutex_);
+  return wanted_;
 }
 
 uint64_t WorkerCuts::ForCommit(uint64_t step) {
@@ -29,16 +39,70 @@ bool WorkerCuts::IsNew(uint64_t number) const {
 }
 
 void WorkerCuts::Record(uint64_t number, uint64_t step, WorkerState state) {
+  WorkerCut cut;
+  cut.set_checkpoint(number);
+  cut.set_step(step);
+  *cut.mutable_state() = std::move(state);
+  Record(std::move(cut));
+}
+
+void WorkerCuts::RecordParked(uint64_t number, uint64_t step, WorkerState state) {
+  WorkerCut cut;
+  cut.set_checkpoint(number);
+  cut.set_step(step);
+  *cut.mutable_state() = std::move(state);
+  cut.set_parked(true);
+  Record(std::move(cut));
+}
+
+void WorkerCuts::RecordError(uint64_t number, const std::string& error) {
+  WorkerCut cut;
+  cut.set_checkpoint(number);
+  cut.set_error(error);
+  Record(std::move(cut));
+}
+
+void WorkerCuts::Record(WorkerCut cut) {
+  cut.set_job_id(job_id_);
+  cut.set_rank(rank_);
+  cut.set_incarnation(incarnation_);
   {
     MutexLock lock(&mutex_);
-    if (number <= (cut_ ? cut_->checkpoint() : 0)) return;
-    WorkerCut& cut = cut_.emplace();
-    cut.set_job_id(job_id_);
-    cut.set_rank(rank_);
-    cut.set_incarnation(incarnation_);
-    cut.set_checkpoint(number);
-    cut.set_step(step);
-    *cut.mutable_state() = std::move(state);
+    if (cut.checkpoint() <= (cut_ ? cut_->checkpoint() : 0)) return;
+    if (wanted_.number() <= cut.checkpoint()) asked_ = 0;
+    cut_ = std::move(cut);
+  }
+  if (report_soon_) report_soon_();
+}
+
+void WorkerCuts::AwaitRelease(const std::atomic<bool>* cancelled, absl::Duration most) {
+  // A cancellation does not wake the wait.
+  constexpr std::chrono::milliseconds kLook(100);
+  const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(most);
+  std::string error;
+  {
+    MutexLock lock(&mutex_);
+    if (!cut_ || !cut_->parked()) return;
+    while (wanted_.number() == cut_->checkpoint() && !wanted_.released() && !*cancelled) {
+      if (std::chrono::steady_clock::now() >= until) {
+        error = absl::StrCat("the rank waited ", absl::FormatDuration(most),
+                             " for the pservers to begin, and trains on");
+        break;
+      }
+      changed_.WaitFor(&mutex_, kLook);
+    }
+  }
+  EndParking(error);
+}
+
+void WorkerCuts::GoOn() { EndParking(""); }
+
+void WorkerCuts::EndParking(const std::string& error) {
+  {
+    MutexLock lock(&mutex_);
+    if (!cut_ || !cut_->parked()) return;
+    cut_->set_parked(false);
+    cut_->set_error(error);
   }
   if (report_soon_) report_soon_();
 }

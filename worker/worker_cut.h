@@ -2,17 +2,21 @@
 //
 // The scheduler's wish comes with any answer to a report (WorkerAssignment.checkpoint). Sync: rank
 // 0 names it in the commit of a step, every rank learns from the pservers that the cut was made,
-// and records its part between that step and the next one. The newest part goes with every report,
-// so a report that is lost costs nothing.
+// and records its part between that step and the next one. Async: every rank is asked, and records
+// its part between two steps; the pservers cut later. Geo: likewise, but the rank then waits
+// ("parked") until the pservers have begun their cuts, and says when it goes on. The newest part
+// goes with every report, so a report that is lost costs nothing.
 //
 // Thread safety: safe from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "proto/scheduler.pb.h"
 
@@ -31,9 +35,23 @@ class WorkerCuts {
   uint64_t ForCommit(uint64_t step);
   // Whether this rank has no part of checkpoint `number` yet, nor of a later one. False for 0.
   bool IsNew(uint64_t number) const;
-  // Records this rank's part of checkpoint `number`. `step`: sync: global steps done. No effect
-  // unless IsNew(number).
+  // Records this rank's part of checkpoint `number`. `step`: as WorkerCut.step. No effect unless
+  // IsNew(number).
   void Record(uint64_t number, uint64_t step, WorkerState state);
+
+  // Async and Geo: the checkpoint that this rank is asked for and has no part of; 0: none. A load.
+  uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
+  WorkerCheckpoint wanted() const;
+  // Geo: as Record, or what kept the rank from making its part. After RecordParked the rank must
+  // not change anything before it calls AwaitRelease or GoOn.
+  void RecordParked(uint64_t number, uint64_t step, WorkerState state);
+  void RecordError(uint64_t number, const std::string& error);
+  // Waits until the parked rank is released, its checkpoint is no longer wanted, or *cancelled, and
+  // then tells that it goes on. After `most` it goes on with an error, which voids its part.
+  // Returns at once when the rank is not parked.
+  void AwaitRelease(const std::atomic<bool>* cancelled, absl::Duration most);
+  // The scheduler itself lets the rank go on: with the next phase.
+  void GoOn();
   // Adds the newest part to a report.
   void AddTo(PollRequest* report) const;
 
@@ -43,7 +61,14 @@ class WorkerCuts {
   const uint64_t incarnation_;
   const std::function<void()> report_soon_;
 
+  void Record(WorkerCut cut);
+  // Ends the parking, with an error unless it is empty.
+  void EndParking(const std::string& error);
+
+  // Relaxed: a wish that may be seen a step later.
+  std::atomic<uint64_t> asked_{0};
   mutable Mutex mutex_;
+  CondVar changed_;  // of wanted_
   WorkerCheckpoint wanted_ ABSL_GUARDED_BY(mutex_);
   uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0;            // by ForCommit
   std::optional<WorkerCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest one

@@ -175,6 +175,8 @@ void WorkerServer::RunJobs() {
         run.threads = assignment_.job().config().train().threads();
       run.scheduler = scheduler_.get();
       run.scheduler_patience = session_->lost_after();
+      // The scheduler notices a loss within a lease, and lost_after() is several leases.
+      run.attempt_patience = session_->lost_after() / 2;
       run.transport = options_.transport;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = Clock::Real();

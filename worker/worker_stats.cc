@@ -116,6 +116,8 @@ void WorkerStats::BeginEpoch(uint32_t epoch) {
   epoch_.Clear();
   behind_.Clear();
   ahead_.clear();
+  tasks_.clear();
+  tasks_acknowledged_ = 0;
   if (in_first_epoch_) *behind_.mutable_summary() = summary_;
   epoch_steps_ = 0;
   examples_at_log_ = 0;
@@ -132,6 +134,7 @@ void WorkerStats::StartFrom(const TrainReport& so_far, uint64_t done, uint64_t s
   if (in_first_epoch_) summary_ = so_far.summary();
   behind_.set_bad_lines(so_far.bad_lines());
   *behind_.mutable_first_bad_lines() = so_far.first_bad_lines();
+  behind_.set_dropped(so_far.dropped());
   if (in_first_epoch_) *behind_.mutable_summary() = so_far.summary();
   epoch_steps_ = done;
   progress_.set_step(steps_before + done);
@@ -250,6 +253,25 @@ void WorkerStats::LeaveBehind(uint64_t steps) {
   ahead_.erase(behind, ahead_.end());
 }
 
+void WorkerStats::AddTask(uint64_t task_id, const TaskData& data) {
+  MutexLock lock(&mutex_);
+  progress_.set_bad_lines(progress_.bad_lines() + data.bad.count);
+  AddTo(data.bad, &epoch_);
+  if (in_first_epoch_) sluice::AddSummary(data.summary, &summary_);
+  tasks_[task_id] = data;
+}
+
+void WorkerStats::TaskAcknowledged(uint64_t task_id) {
+  MutexLock lock(&mutex_);
+  const auto task = tasks_.find(task_id);
+  if (task == tasks_.end()) return;
+  AddTo(task->second.bad, &behind_);
+  if (in_first_epoch_) sluice::AddSummary(task->second.summary, behind_.mutable_summary());
+  behind_.set_dropped(behind_.dropped() + task->second.dropped);
+  ++tasks_acknowledged_;
+  tasks_.erase(task);
+}
+
 bool WorkerStats::summarizes() {
   MutexLock lock(&mutex_);
   return in_first_epoch_;
@@ -323,6 +345,16 @@ uint64_t WorkerStats::Examples() {
   return examples_;
 }
 
+TrainTotals WorkerStats::Totals() {
+  MutexLock lock(&mutex_);
+  TrainTotals totals;
+  totals.set_examples(epoch_.examples());
+  totals.set_loss_sum(epoch_.loss_sum());
+  totals.set_weight_sum(epoch_.weight_sum());
+  totals.set_steps(epoch_.steps());
+  return totals;
+}
+
 TrainReport WorkerStats::EpochReport() {
   MutexLock lock(&mutex_);
   return Report();
@@ -338,6 +370,28 @@ TrainReport WorkerStats::Report() const {
 TrainReport WorkerStats::ReportAfter(uint64_t steps) {
   MutexLock lock(&mutex_);
   LeaveBehind(steps);
+  return ReportBehind();
+}
+
+TrainPosition WorkerStats::Position() {
+  const TrainTotals totals = Totals();
+  TrainPosition position;
+  position.examples = totals.examples();
+  position.steps = totals.steps();
+  position.loss_sum = totals.loss_sum();
+  position.weight_sum = totals.weight_sum();
+  return position;
+}
+
+TrainReport WorkerStats::ReportOfTasks(uint64_t* tasks) {
+  MutexLock lock(&mutex_);
+  *tasks = tasks_acknowledged_;
+  TrainReport report = ReportBehind();
+  report.set_dropped(behind_.dropped());
+  return report;
+}
+
+TrainReport WorkerStats::ReportBehind() const {
   TrainReport report = Report();
   report.set_bad_lines(behind_.bad_lines());
   *report.mutable_first_bad_lines() = behind_.first_bad_lines();

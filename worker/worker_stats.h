@@ -5,12 +5,14 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/base/mutex.h"
 #include "common/daemon/trace_recorder.h"
+#include "common/wire/train_position.h"
 #include "model/data/data_source.h"
 #include "proto/scheduler.pb.h"
 
@@ -63,6 +65,16 @@ class WorkerStats {
   // Adds the summary of data read for the first epoch, perhaps before that epoch began. EpochReport
   // reports it.
   void AddSummary(const DataSummary& summary, uint64_t done_after = 0);
+  // What a data task of async or Geo brought, beside its examples.
+  struct TaskData {
+    BadLines bad;
+    DataSummary summary;
+    uint64_t dropped = 0;  // examples left out by drop_last
+  };
+  // Adds a task that was read for the epoch.
+  void AddTask(uint64_t task_id, const TaskData& data);
+  // The scheduler knows that this task is trained.
+  void TaskAcknowledged(uint64_t task_id);
   // False once the first epoch is over: the data is summarized by then.
   bool summarizes();
   void SetDoing(std::string doing);
@@ -85,17 +97,27 @@ class WorkerStats {
   WorkerProgress Progress();
   // Examples trained in all epochs of the job.
   uint64_t Examples();
+  // What this rank has trained in the current epoch, its earlier lives included.
+  TrainTotals Totals();
   // The report of the current epoch so far.
   TrainReport EpochReport();
   // Returns the report for a checkpoint after the epoch's step `steps`, which is the last one
   // added. It leaves out malformed lines and summaries of data that was read ahead, because a
   // resumed epoch reads that data again.
   TrainReport ReportAfter(uint64_t steps);
+  // Async and Geo: Totals() in the form that pushes carry; the task and the epoch are not set.
+  TrainPosition Position();
+  // Async and Geo: the report for a checkpoint. Malformed lines, summaries and dropped examples are
+  // those of acknowledged tasks only. *tasks: how many tasks were acknowledged in this run of the
+  // epoch.
+  TrainReport ReportOfTasks(uint64_t* tasks);
 
  private:
   uint32_t ReaderTrack() const;
   void BoundLosses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TrainReport Report() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The report with the malformed lines and the summary of behind_.
+  TrainReport ReportBehind() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the data read for the first `steps` steps from ahead_ to behind_.
   void LeaveBehind(uint64_t steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -130,6 +152,9 @@ class WorkerStats {
   };
   std::vector<ReadAhead> ahead_ ABSL_GUARDED_BY(mutex_);
   TrainReport behind_ ABSL_GUARDED_BY(mutex_);
+  // Async and Geo: tasks of the epoch that are not acknowledged, as few as the rank has leased.
+  std::map<uint64_t, TaskData> tasks_ ABSL_GUARDED_BY(mutex_);
+  uint64_t tasks_acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;  // in this run of the epoch
   uint64_t epoch_steps_ ABSL_GUARDED_BY(mutex_) = 0;  // of the epoch, those before a resume too
   uint64_t examples_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t skipped_steps_ ABSL_GUARDED_BY(mutex_) = 0;

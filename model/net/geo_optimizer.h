@@ -57,6 +57,15 @@ class GeoOptimizer {
   // these slots.
   virtual absl::Status Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
                              const GeoExchange& server) = 0;
+
+  // Copy optimizer state, for checkpoints. Rows: of the slots first, first + 1, ..., [n][state
+  // floats of the sparse table]; slots that are written may be new. Dense: n floats of a table's
+  // [state floats][elements] from `first` on.
+  virtual absl::Status ReadRowState(uint32_t first, size_t n, float* state) = 0;
+  virtual absl::Status WriteRowState(uint32_t first, size_t n, const float* state) = 0;
+  virtual absl::Status ReadDenseState(size_t table, size_t first, size_t n, float* state) = 0;
+  virtual absl::Status WriteDenseState(size_t table, size_t first, size_t n,
+                                       const float* state) = 0;
 };
 
 }  // namespace sluice

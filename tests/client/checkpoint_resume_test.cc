@@ -137,10 +137,10 @@ TEST_F(CheckpointResumeTest, ResumeOnAnyNumberOfPserversGivesTheSameBits) {
   const Tables expected = Train(&plain, 0);
   for (const uint64_t at : {uint64_t{0}, uint64_t{5}, kSteps - 1}) {
     SCOPED_TRACE(at);
-    TestCluster cluster(Job(2));
+    TestCluster cluster(Job(4));
     EXPECT_EQ(Train(&cluster, 0, at), expected) << "a cut changed the training";
-    const std::string dir = Commit(&cluster, 2, at + 1);
-    for (const uint32_t pservers : {1u, 2u, 3u}) {
+    const std::string dir = Commit(&cluster, 4, at + 1);
+    for (const uint32_t pservers : {1u, 3u, 4u, 8u}) {
       JobSpec job = Job(pservers);
       job.set_instance(kInstance);
       job.mutable_restore()->set_directory(dir);

@@ -175,6 +175,7 @@ class World {
         gates_(shards_, DeliveryGate(1, by_step_)),
         applied_(shards_),
         newest_(shards_, 1),
+        reported_(shards_),
         streams_(pservers_),
         route_(shards_),
         delivery_(InitialOwners()),
@@ -227,6 +228,9 @@ class World {
     for (uint32_t s = 0; s < shards_; ++s) {
       if (Last(s) != added_) return "released, but a shard has not applied the last frame";
       for (const auto& [life, sequences] : applied_[s]) {
+        const auto reported = reported_[s].find(life);
+        if (reported != reported_[s].end() && reported->second != sequences.size())
+          return "a shard applied a frame of a life after it had reported what it holds of it";
         for (size_t i = 0; i < sequences.size(); ++i) {
           if (sequences[i] != i + 1) return "a shard did not apply each frame once and in order";
         }
@@ -266,6 +270,7 @@ class World {
         return Serve(p, calm);
       case 7:
         if (!calm && Chance(3)) NewLife();
+        if (!calm && Chance(3)) return Replace();
         return "";
       default:
         return Answer(p);
@@ -317,6 +322,31 @@ class World {
       gates_[s].Fence(0, incarnation_);
       newest_[s] = incarnation_;
     }
+  }
+
+  // The scheduler gives the rank to another process. The pservers fence the old life one after
+  // another, while its frames are still under way; the new life begins when all of them have.
+  std::string Replace() {
+    ++generation_;
+    published_ = true;
+    for (uint32_t fenced = 0; fenced < pservers_; ++fenced) {
+      for (int n = random_() % 4; n > 0; --n) {
+        const std::string error = Chance(50) ? Serve(random_() % pservers_, false)
+                                             : SendSome(random_() % pservers_, false);
+        if (!error.empty()) return error;
+      }
+      ++incarnation_;
+      Hello(fenced);
+      --incarnation_;
+    }
+    // What the shards report now is final.
+    if (!by_step_) {
+      for (uint32_t s = 0; s < shards_; ++s) reported_[s][incarnation_] = Last(s);
+    }
+    NewLife();
+    // A sync rank begins after its last commit. Shards may already hold the step that it replays.
+    if (by_step_ && added_ >= first_ && Chance(50)) --added_;
+    return "";
   }
 
   // The worker dies and restarts from its first frame or from the oldest open step.
@@ -452,6 +482,7 @@ class World {
   // together), and the newest life that said hello.
   std::vector<std::map<uint64_t, std::vector<uint64_t>>> applied_;
   std::vector<uint64_t> newest_;
+  std::vector<std::map<uint64_t, uint64_t>> reported_;  // by shard and life: its last frame
   std::vector<StreamState> streams_;
   uint64_t generation_ = 1, known_generation_ = 1, incarnation_ = 1;
   bool published_ = true;

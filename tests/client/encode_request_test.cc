@@ -15,8 +15,7 @@ class EncodeRequestTest : public ::testing::Test {
   EncodeRequestTest() {
     frame_.sequence = 4;
     frame_.weight = 2.5;
-    frame_.task_id = 6;
-    frame_.task_end = 70;
+    frame_.position = {6, 70, 2, 500, 9, 1.5, 490};
     frame_.pulled_others = {0, 9};
     frame_.parts.resize(kFlatShards);
     SetPart(0, 3, 3 * 8, 3 * 8);

@@ -30,13 +30,13 @@ class PushFrameTest : public ::testing::Test {
 
 TEST_F(PushFrameTest, HasAPartForEveryShardInTheCallersArrays) {
   request_.weight = 3;
-  request_.task_id = 4;
-  request_.task_end = 50;
+  request_.position.task_id = 4;
+  request_.position.task_end = 50;
   const auto frame = MakePushFrame(index_, request_);
   ASSERT_TRUE(frame.ok()) << frame.status();
   EXPECT_EQ(frame->weight, 3);
-  EXPECT_EQ(frame->task_id, 4u);
-  EXPECT_EQ(frame->task_end, 50u);
+  EXPECT_EQ(frame->position.task_id, 4u);
+  EXPECT_EQ(frame->position.task_end, 50u);
   ASSERT_EQ(frame->parts.size(), kFlatShards);
   EXPECT_EQ(frame->parts[0].rows, 0u);
   EXPECT_EQ(frame->parts[1].rows, 2u);

@@ -16,12 +16,14 @@ std::string OverrideError(const std::string& more) {
 
 TEST(TableOverridesTest, OverridesChangeWhatTheySet) {
   const auto model = Create(std::string(kModel) + R"(
-    tables { name: "embedding" num_shards: 7 wire_type: BF16
+    tables { name: "embedding" num_shards: 7 max_rows: 900 wire_type: BF16
              columns { name: "embedding" initializer { constant: 0.5 } optimizer { learning_rate: 0.25 } } }
     tables { name: "deep/0/bias" shape: 16 kind: DENSE optimizer { sgd {} } }
     optimizers { all { adagrad {} } })");
   const TableConfig& sparse = Table(*model, "embedding");
   EXPECT_EQ(sparse.num_shards(), 7u);
+  EXPECT_EQ(sparse.max_rows(), 900u);
+  EXPECT_EQ(Table(*model, "deep/0/bias").max_rows(), 0u);
   EXPECT_EQ(sparse.wire_type(), TableConfig::BF16);
   EXPECT_EQ(sparse.columns(1).initializer().constant(), 0.5f);
   EXPECT_EQ(sparse.columns(1).optimizer().rule_case(), OptimizerConfig::kAdagrad);
@@ -40,6 +42,7 @@ TEST(TableOverridesTest, OverridesOfTheModelsShapeAreRefused) {
               HasSubstr("shape [17] is not the model's [16]"));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" num_shards: 2 }"),
               HasSubstr("num_shards"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" max_rows: 2 }"), HasSubstr("max_rows"));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" columns { name: \"x\" } }"),
               HasSubstr("no columns"));
   EXPECT_THAT(

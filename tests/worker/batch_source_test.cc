@@ -135,6 +135,28 @@ TEST_F(BatchSourceTest, DropLastCountsTheDroppedExamplesOfTasks) {
   EXPECT_EQ(scheduler_.finished.size(), 2u);
 }
 
+TEST_F(BatchSourceTest, ResumedTasksDropTheSameExamplesAgain) {
+  config()->mutable_train()->set_batch_size(4);
+  config()->mutable_data()->set_drop_last(true);
+  // Partly trained, trained up to what is left out, and trained wholly as far as is known.
+  scheduler_.tasks = {Task(1, 0, 10, 4), Task(2, 0, 7, 4), Task(3, 0, 6, UINT64_MAX)};
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  uint64_t examples = 0;
+  while (FillNext(&source, &prepared)) {
+    examples += prepared.batch.n;
+    if (prepared.last_of_task) source.TaskTrained(prepared.batch.task_id, prepared.task_examples);
+  }
+  EXPECT_EQ(examples, 4u);
+  EXPECT_EQ(source.dropped(), 2u + 3 + 2);
+  EXPECT_FALSE(*source.ReportTrained());
+  EXPECT_EQ(scheduler_.finished,
+            (std::map<uint64_t, uint64_t>{{1, 8}, {2, 4}, {3, 4}}));
+  uint64_t tasks = 0;
+  EXPECT_EQ(context_.stats->ReportOfTasks(&tasks).dropped(), 7u);
+  EXPECT_EQ(tasks, 3u);
+}
+
 TEST_F(BatchSourceTest, FillsMayRunLateAndInAnyOrder) {
   config()->mutable_train()->set_batch_size(4);
   scheduler_.tasks = {Task(1, 0, 10), Task(2, 10, 16)};

@@ -26,6 +26,16 @@ WorkerAssignment Assignment() {
   return assignment;
 }
 
+TEST(ClientOptionsTest, WaitsAsLongAsALostWorkerMayBeReplaced) {
+  WorkerAssignment assignment = Assignment();
+  RecoveryConfig* const recovery = assignment.mutable_job()->mutable_config()->mutable_recovery();
+  recovery->set_wait_s(30);
+  recovery->set_max_losses(2);
+  EXPECT_EQ(ClientOptionsOf(assignment)->limits.timeout, absl::Seconds(37));
+  recovery->set_max_losses(0);
+  EXPECT_EQ(ClientOptionsOf(assignment)->limits.timeout, absl::Seconds(7));
+}
+
 TEST(ClientOptionsTest, TakesIdentityTablesRouteAndLimitsFromTheAssignment) {
   const auto options = ClientOptionsOf(Assignment());
   ASSERT_TRUE(options.ok()) << options.status();

@@ -142,9 +142,11 @@ class FakeClient : public ParameterClient {
     pushes.push_back(std::move(request));
     return absl::OkStatus();
   }
-  Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint) override {
+  Ticket StartCommit(uint64_t global_step, PullRequest next, uint64_t checkpoint,
+                     TrainTotals totals) override {
     commits.push_back(global_step);
     checkpoints.push_back(checkpoint);
+    commit_totals.push_back(std::move(totals));
     seen_ = checkpoint != 0 ? checkpoint : cuts.count(global_step) > 0 ? cuts[global_step] : 0;
     return StartPull(std::move(next));
   }
@@ -163,6 +165,7 @@ class FakeClient : public ParameterClient {
       buffers.insert(d.values);
       for (int i = 0; i < 2; ++i) dense[i] += scale_ * d.values[i];
     }
+    positions.push_back(delta.position);
     sent_rows.push_back(sent);
     sent_dense.push_back({delta.dense[0].values[0], delta.dense[0].values[1]});
     return Read(current);
@@ -187,9 +190,11 @@ class FakeClient : public ParameterClient {
   std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;
   std::vector<uint64_t> checkpoints;  // of the commits
+  std::vector<TrainTotals> commit_totals;
   // By global step: the checkpoint that another rank's commit of the step asked for.
   std::map<uint64_t, uint64_t> cuts;
   std::vector<uint32_t> ended;
+  std::vector<TrainPosition> positions;  // of deltas
   std::vector<std::map<uint64_t, float>> sent_rows;
   std::vector<std::vector<float>> sent_dense;
 

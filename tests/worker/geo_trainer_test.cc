@@ -3,7 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
 
 #include "client/key_deduplicator.h"
 #include "tests/worker/fakes.h"
@@ -494,6 +501,266 @@ TEST(GeoParametersTest, MovesMadeAfterTheSendSurviveTheMerge) {
   ASSERT_TRUE(store.TakeDelta(&sent, &rows, &dense).ok());
   EXPECT_EQ(rows[0], -1.0f);  // the move, not the delta that was sent
   EXPECT_EQ(dense[0][1], -1.0f);
+}
+
+// ------------------------------------------------------------------------------------ checkpoints
+
+constexpr char kSaveId[] = "0123456789abcdef";
+
+std::string BytesOf(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+class GeoCheckpointTest : public GeoTrainerTest {
+ protected:
+  GeoCheckpointTest()
+      : dir_(absl::StrCat(testing::TempDir(), "/geo_trainer_test.", getpid())),
+        cuts_("job-1", 3, 5, [this] { Reported(); }) {
+    std::filesystem::remove_all(dir_);
+  }
+  ~GeoCheckpointTest() override { std::filesystem::remove_all(dir_); }
+
+  void Init(int k_steps) {
+    GeoTrainerTest::Init(k_steps);
+    context_.rank = 3;
+    context_.cuts = &cuts_;
+    client_->others = 100;
+    client_->rows[7] = 0;
+  }
+  void Ask(uint64_t number, bool released = false, const std::string& folder = "/step-5") {
+    WorkerCheckpoint wanted;
+    wanted.set_number(number);
+    wanted.set_park(true);
+    wanted.set_released(released);
+    wanted.set_directory(dir_ + folder);
+    wanted.set_save_id(kSaveId);
+    cuts_.SetWanted(wanted);
+  }
+  // Called when the rank has something to report. Releases it.
+  void Reported() {
+    PollRequest report;
+    cuts_.AddTo(&report);
+    reports_.push_back(report.cut());
+    if (!report.cut().parked()) return;
+    sent_when_parked_ = client_->sent_rows.size();
+    under_way_when_parked_ = client_->pulls_under_way();
+    steps_when_parked_ = net_->seen_rows.size();
+    if (releases_) Ask(report.cut().checkpoint(), /*released=*/true);
+  }
+  std::vector<std::shared_ptr<PreparedBatch>> Batches(int n) {
+    std::vector<std::shared_ptr<PreparedBatch>> batches;
+    for (int i = 0; i < n; ++i) {
+      batches.push_back(Batch({7}, /*ends_task=*/0));
+      batches.back()->batch.task_id = 1 + i / 4;
+      batches.back()->batch.task_end = 1 + i % 4;
+    }
+    return batches;
+  }
+  void NewTrainer() {
+    net_ = GetParam() ? std::make_unique<OnesDeviceNet>() : std::make_unique<OnesNet>();
+    context_.net = net_.get();
+    trainer_ = std::make_unique<GeoTrainer>(context_);
+  }
+
+  const std::string dir_;
+  WorkerCuts cuts_;
+  bool releases_ = true;
+  std::vector<WorkerCut> reports_;
+  size_t sent_when_parked_ = 0, under_way_when_parked_ = 0, steps_when_parked_ = 0;
+};
+
+TEST_P(GeoCheckpointTest, ARankParksRightAfterAMergeWithNothingUnsent) {
+  Init(8);
+  net_->on_step = [this] {
+    if (net_->seen_rows.size() == 3) Ask(1);
+  };
+  stats_.BeginEpoch(0);
+  Train(Batches(20));
+  ASSERT_EQ(reports_.size(), 2u);
+  EXPECT_TRUE(reports_[0].parked());
+  EXPECT_EQ(reports_[0].checkpoint(), 1u);
+  EXPECT_FALSE(reports_[1].parked());
+  EXPECT_EQ(reports_[1].error(), "");
+  EXPECT_EQ(sent_when_parked_, 1u);
+  EXPECT_EQ(steps_when_parked_, 8u);
+  EXPECT_EQ(under_way_when_parked_, 0u);
+  const WorkerState& state = reports_[0].state();
+  EXPECT_EQ(state.file().name(), absl::StrCat("worker-3.", kSaveId));
+  EXPECT_EQ(state.file().bytes(),
+            std::filesystem::file_size(dir_ + "/step-5/" + state.file().name()));
+  EXPECT_EQ(state.net_state(), "8 steps");
+  // The delta names the last batch trained, which ends no task.
+  EXPECT_EQ(client_->positions[0].task_id, 2u);
+  EXPECT_EQ(client_->positions[0].task_end, 4u);
+  EXPECT_EQ(client_->positions[0].examples, 8u);
+  EXPECT_EQ(client_->positions[0].steps, 8u);
+  // The merge came before the ninth step, and exchanges go on every 8 steps.
+  EXPECT_THAT(net_->seen_rows[8], ElementsAre(96.0f));
+  ASSERT_EQ(client_->sent_rows.size(), 3u);
+  EXPECT_EQ(client_->positions[2].task_id, 5u);
+  EXPECT_EQ(client_->positions[2].examples, 20u);
+}
+
+TEST_P(GeoCheckpointTest, ARankWithoutABatchFlushesAndParks) {
+  Init(8);
+  BatchQueue queue(10);
+  for (const auto& batch : Batches(3)) queue.Push(batch);
+  // The queue ends only after the rank has answered.
+  releases_ = false;
+  std::thread scheduler([&] {
+    while (queue.size() > 0) std::this_thread::yield();
+    Ask(1);
+    for (PollRequest report; !report.cut().parked(); cuts_.AddTo(&report))
+      std::this_thread::yield();
+    Ask(1, /*released=*/true);
+    queue.Close(absl::OkStatus());
+  });
+  const absl::Status status = trainer_->Train(EpochPlan(), &queue);
+  scheduler.join();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(sent_when_parked_, 1u);
+  EXPECT_THAT(client_->sent_rows[0], ElementsAre(Pair(7, -3.0f)));
+  EXPECT_EQ(client_->sent_rows.size(), 1u);
+}
+
+TEST_P(GeoCheckpointTest, ARestoredRankHoldsWhatTheFileHolds) {
+  Init(4);
+  Train({Batch({7, 8}), Batch({9}), Batch({7})});
+  Ask(1);
+  trainer_->AnswerCheckpoint();
+  ASSERT_EQ(reports_.size(), 1u);
+  ASSERT_TRUE(reports_[0].parked());
+  const std::string name = reports_[0].state().file().name();
+  const std::string first = BytesOf(dir_ + "/step-5/" + name);
+
+  NewTrainer();
+  GeoRestore restore;
+  restore.directory = dir_ + "/step-5";
+  restore.file = reports_[0].state().file();
+  ASSERT_TRUE(trainer_->Restore(restore).ok()) << trainer_->Restore(restore);
+  Ask(2, false, "/step-6");
+  trainer_->AnswerCheckpoint();
+  EXPECT_EQ(BytesOf(dir_ + "/step-6/" + name), first);
+  // Values come from the pservers: its rows are stale.
+  client_->rows[9] = 500;
+  client_->pulled_keys.clear();
+  Train({Batch({9})});
+  EXPECT_THAT(net_->seen_rows.back(), ElementsAre(500.0f));
+  EXPECT_THAT(client_->pulled_keys, ElementsAre(9));
+}
+
+TEST_P(GeoCheckpointTest, ADamagedFileIsRefusedAndNoneStartsAfresh) {
+  Init(4);
+  Train(Batches(3));
+  Ask(1);
+  trainer_->AnswerCheckpoint();
+  GeoRestore restore;
+  restore.directory = dir_ + "/step-5";
+  restore.file = reports_[0].state().file();
+  const std::string path = restore.directory + "/" + restore.file->name();
+  std::string bytes = BytesOf(path);
+  bytes[bytes.size() / 2] ^= 1;
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  NewTrainer();
+  const absl::Status damaged = trainer_->Restore(restore);
+  EXPECT_TRUE(absl::IsDataLoss(damaged)) << damaged;
+  EXPECT_THAT(std::string(damaged.message()), testing::HasSubstr(path));
+  NewTrainer();
+  restore.file.reset();
+  restore.step = 40;
+  EXPECT_TRUE(trainer_->Restore(restore).ok());
+}
+
+TEST_P(GeoCheckpointTest, ARankThatCannotWriteSaysSoAndTrainsOn) {
+  Init(4);
+  std::filesystem::create_directories(dir_);
+  std::ofstream(dir_ + "/step-5") << "in the way";
+  net_->on_step = [this] {
+    if (net_->seen_rows.size() == 1) Ask(1);
+  };
+  Train(Batches(9));
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_FALSE(reports_[0].parked());
+  EXPECT_THAT(reports_[0].error(), testing::HasSubstr("step-5"));
+  EXPECT_EQ(client_->sent_rows.size(), 3u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, GeoCheckpointTest, ::testing::Bool());
+
+// Adam's moments and the counts of its bias correction decide the next moves.
+TEST(GeoParametersTest, RestoredStateMakesTheSameMoves) {
+  google::protobuf::RepeatedPtrField<TableConfig> configs;
+  *configs.Add() = SgdTable("rows", TableConfig::SPARSE, 3, 0.1f);
+  *configs.Add() = SgdTable("dense", TableConfig::DENSE, 5, 0.1f);
+  for (OptimizerConfig* optimizer : {configs.Mutable(0)->mutable_columns(0)->mutable_optimizer(),
+                                     configs.Mutable(1)->mutable_optimizer()}) {
+    optimizer->mutable_adam()->set_beta1(0.9);
+    optimizer->mutable_adam()->set_beta2(0.99);
+    optimizer->mutable_adam()->set_epsilon(1e-8);
+  }
+  const TableLayouts layouts = *CreateTableLayouts(configs, 1);
+  const std::vector<const TableLayout*> dense = {layouts[1].get()};
+  KeyDeduplicator dedup;
+  const auto step = [&](GeoParameters* parameters, const std::vector<uint64_t>& keys,
+                        std::map<uint64_t, std::vector<float>>* values, float gradient,
+                        uint64_t schedule_step) {
+    KeySet set;
+    std::vector<uint32_t> index(keys.size());
+    dedup.Run(*layouts[0], keys.data(), keys.size(), &set, index.data());
+    GeoParameters::Rows found;
+    parameters->Find(set, &found);
+    std::vector<float> pulled;
+    for (const uint64_t key : found.missing.keys) {
+      std::vector<float>& row = (*values)[key];
+      row.resize(3);
+      pulled.insert(pulled.end(), row.begin(), row.end());
+    }
+    ASSERT_TRUE(parameters->Fill(&found, pulled.data()).ok());
+    const std::vector<float> rows(3 * set.keys.size(), gradient), tensor(5, gradient);
+    ASSERT_TRUE(parameters->Update(found, rows.data(), {tensor.data()}, schedule_step).ok());
+    std::vector<float> now(rows.size());
+    parameters->Gather(found, now.data());
+    for (size_t i = 0; i < set.keys.size(); ++i)
+      (*values)[set.keys[i]].assign(now.begin() + 3 * i, now.begin() + 3 * i + 3);
+  };
+
+  GeoParameters one(dense, layouts[0].get(), 100);
+  std::map<uint64_t, std::vector<float>> values;
+  const std::vector<float> start = {1, 2, 3, 4, 5};
+  ASSERT_TRUE(one.SetDense({start.data()}).ok());
+  for (uint64_t i = 0; i < 7; ++i) step(&one, {i % 3, 100 + i}, &values, 0.3f * (i + 1), i);
+  const std::string dir = absl::StrCat(testing::TempDir(), "/geo_parameters_test.", getpid());
+  auto writer = GeoStateWriter::Create(Env::Real(), dir, 0, kSaveId);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE(one.SaveState(writer->get()).ok());
+  const auto file = (*writer)->Finish();
+  ASSERT_TRUE(file.ok()) << file.status();
+
+  GeoParameters other(dense, layouts[0].get(), 100);
+  std::map<uint64_t, std::vector<float>> other_values = values;
+  ASSERT_TRUE(other.SetDense({one.dense(0)}).ok());
+  auto reader = GeoStateReader::Open(Env::Real(), dir, *file);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const absl::Status restored = other.RestoreState(reader->get());
+  ASSERT_TRUE(restored.ok()) << restored;
+  EXPECT_TRUE((*reader)->Finish().ok());
+  EXPECT_EQ(other.rows(), one.rows());
+  for (uint64_t i = 0; i < 5; ++i) {
+    step(&one, {i % 3, 104, 500 + i}, &values, -0.2f, 7 + i);
+    step(&other, {i % 3, 104, 500 + i}, &other_values, -0.2f, 7 + i);
+  }
+  EXPECT_EQ(other_values, values);
+  EXPECT_EQ(std::vector<float>(other.dense(0), other.dense(0) + 5),
+            std::vector<float>(one.dense(0), one.dense(0) + 5));
+
+  // A file of other tables.
+  configs.RemoveLast();
+  const TableLayouts fewer = *CreateTableLayouts(configs, 1);
+  GeoParameters without({}, fewer[0].get(), 100);
+  reader = GeoStateReader::Open(Env::Real(), dir, *file);
+  EXPECT_TRUE(absl::IsDataLoss(without.RestoreState(reader->get())));
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

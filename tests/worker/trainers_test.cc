@@ -27,7 +27,8 @@ class TrainersTest : public ::testing::Test {
     context_.cancelled = &cancelled_;
   }
 
-  void Train(Trainer* trainer, const std::vector<size_t>& sizes, uint64_t first_step = 0) {
+  void Train(Trainer* trainer, const std::vector<size_t>& sizes, uint64_t first_step = 0,
+             uint32_t epoch = 0) {
     BatchQueue queue(sizes.size() + 1);
     for (size_t i = 0; i < sizes.size(); ++i) {
       auto prepared = std::make_shared<PreparedBatch>();
@@ -43,6 +44,8 @@ class TrainersTest : public ::testing::Test {
     queue.Close(absl::OkStatus());
     EpochPlan plan;
     plan.first_step = first_step;
+    plan.commit_again = commit_again_;
+    plan.epoch = epoch;
     plan.task_trained = [this](uint64_t task, uint64_t) { trained_.push_back(task); };
     status_ = trainer->Train(plan, &queue);
   }
@@ -56,6 +59,7 @@ class TrainersTest : public ::testing::Test {
   JobContext context_;
   KeyDeduplicator dedup_;
   std::vector<uint64_t> trained_;
+  uint64_t commit_again_ = 0;  // of the plan
   absl::Status status_;
 };
 
@@ -70,6 +74,41 @@ TEST_F(TrainersTest, SyncPushesThenCommitsEveryGlobalStep) {
   EXPECT_EQ(client_.pushes[2].weight, 0);
   EXPECT_EQ(client_.pushes[2].dense[0].values, nullptr);
   EXPECT_TRUE(client_.pushes[2].sparse[0].keys->keys.empty());
+}
+
+TEST_F(TrainersTest, SyncCommitsSayWhatTheRankHasTrained) {
+  SyncTrainer trainer(context_);
+  stats_.BeginEpoch(0);
+  Train(&trainer, {3, 2});
+  ASSERT_TRUE(status_.ok()) << status_;
+  ASSERT_EQ(client_.commit_totals.size(), 2u);
+  EXPECT_EQ(client_.commit_totals[0].examples(), 3u);
+  EXPECT_EQ(client_.commit_totals[0].steps(), 1u);
+  EXPECT_EQ(client_.commit_totals[0].net_state(), "1 steps");
+  EXPECT_EQ(client_.commit_totals[1].examples(), 5u);
+  EXPECT_EQ(client_.commit_totals[1].loss_sum(), stats_.EpochReport().loss_sum());
+  EXPECT_EQ(client_.commit_totals[1].weight_sum(), stats_.EpochReport().weight_sum());
+}
+
+TEST_F(TrainersTest, ASyncRankThatReplacesAnotherFirstRepeatsItsCommit) {
+  SyncTrainer trainer(context_);
+  stats_.BeginEpoch(0);
+  TrainReport before;
+  before.set_examples(40);
+  stats_.StartFrom(before, 4, 6);
+  commit_again_ = 10;
+  Train(&trainer, {3, 2}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.commits, ElementsAre(9, 10, 11));
+  EXPECT_THAT(client_.steps, ElementsAre(10, 11));
+  EXPECT_EQ(client_.commit_totals[0].examples(), 40u);
+  EXPECT_EQ(client_.commit_totals[1].examples(), 43u);
+  // The lost life had done the last step of the epoch.
+  client_.commits.clear();
+  commit_again_ = 12;
+  Train(&trainer, {}, /*first_step=*/12);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_THAT(client_.commits, ElementsAre(11));
 }
 
 class SyncCutsTest : public TrainersTest {
@@ -140,10 +179,24 @@ TEST_F(SyncCutsTest, CutNamedByAnEpochsFirstPullIsNotRecorded) {
   context_.rank = 1;
   SyncTrainer trainer(context_);
   client_.cuts = {{0, 5}};
-  client_.StartCommit(0, PullRequest(), 0);  // this rank missed the answer's name
+  client_.StartCommit(0, PullRequest(), 0, TrainTotals());  // this rank missed the answer's name
   Train(&trainer, {3}, /*first_step=*/1);
   ASSERT_TRUE(status_.ok()) << status_;
   EXPECT_EQ(Cut().checkpoint(), 0u);
+}
+
+TEST_F(SyncCutsTest, CutOfARepeatedCommitIsRecorded) {
+  SyncTrainer trainer(context_);
+  TrainReport before;
+  before.set_examples(40);
+  stats_.StartFrom(before, 4, 6);
+  client_.cuts = {{9, 5}};
+  commit_again_ = 10;
+  Train(&trainer, {3}, /*first_step=*/10);
+  ASSERT_TRUE(status_.ok()) << status_;
+  EXPECT_EQ(Cut().checkpoint(), 5u);
+  EXPECT_EQ(Cut().step(), 10u);
+  EXPECT_EQ(Cut().state().train().examples(), 40u);
 }
 
 TEST_F(TrainersTest, AsyncPushesEveryBatchOnceAndReportsItsTasks) {
@@ -210,7 +263,7 @@ TEST_F(TrainersTest, OverflowedStepPushesAnEmptyFrame) {
     EXPECT_EQ(skipped.sparse[0].keys->offsets.size(),
               client_.pushes[0].sparse[0].keys->offsets.size());
     EXPECT_EQ(skipped.dense[0].values, nullptr);
-    EXPECT_EQ(skipped.task_id, 2u);
+    EXPECT_EQ(skipped.position.task_id, 2u);
     EXPECT_EQ(client_.pushes[2].weight, 1);
     EXPECT_EQ(trained_.size(), sync ? 0u : 3u);
     EXPECT_EQ(stats_.skipped_steps(), sync ? 1u : 2u);
@@ -243,7 +296,11 @@ TEST_F(TrainersTest, AsyncPushesALargeLayerOnceAsSoonAsItIsReady) {
   ASSERT_EQ(client.pushes.size(), 2u);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(client.early[i].weight, client.pushes[i].weight);
-    EXPECT_EQ(client.early[i].task_end, client.pushes[i].task_end);
+    EXPECT_EQ(client.early[i].position.task_id, client.pushes[i].position.task_id);
+    EXPECT_EQ(client.early[i].position.examples, client.pushes[i].position.examples);
+    // The loss of a frame is not known before its end.
+    EXPECT_EQ(client.early[i].position.weight_sum + client.pushes[i].weight,
+              client.pushes[i].position.weight_sum);
     EXPECT_TRUE(client.early[i].sparse.empty());
     ASSERT_EQ(client.early[i].dense.size(), 1u);
     EXPECT_EQ(client.early[i].dense[0].values[0], 1.0f);
@@ -472,6 +529,73 @@ TEST_F(TrainersTest, ProgressReportsTheUseOfTheDevice) {
   // The device claims 1000 busy seconds within less than `wall`.
   EXPECT_GE(use.busy_share(), 1000 / wall);
   EXPECT_TRUE(std::isfinite(use.busy_share()));
+}
+
+TEST_F(TrainersTest, AsyncPushesSayHowFarTheRankIs) {
+  TrainReport so_far;
+  so_far.set_examples(100);
+  so_far.set_steps(20);
+  so_far.set_weight_sum(90);
+  stats_.BeginEpoch(1);
+  stats_.StartFrom(so_far, 20, 0);
+  net_.overflow_steps = {1};
+  AsyncTrainer trainer(context_);
+  Train(&trainer, {3, 2, 4}, /*first_step=*/0, /*epoch=*/1);
+  ASSERT_TRUE(status_.ok()) << status_;
+  ASSERT_EQ(client_.pushes.size(), 3u);
+  const uint64_t examples[] = {103, 105, 109};
+  const double weights[] = {93, 93, 97};  // the second step is skipped
+  for (size_t i = 0; i < 3; ++i) {
+    const TrainPosition& at = client_.pushes[i].position;
+    EXPECT_EQ(at.task_id, i + 1);
+    EXPECT_EQ(at.epoch, 1u);
+    EXPECT_EQ(at.examples, examples[i]);
+    EXPECT_EQ(at.steps, 21 + i);
+    EXPECT_EQ(at.weight_sum, weights[i]);
+  }
+  const TrainPosition totals = stats_.Position();
+  EXPECT_EQ(totals.examples, 109u);
+  EXPECT_EQ(totals.weight_sum, 97);
+}
+
+TEST_F(TrainersTest, SyncPushesHaveNoPosition) {
+  context_.mode = Mode::kSync;
+  SyncTrainer trainer(context_);
+  Train(&trainer, {3});
+  ASSERT_TRUE(status_.ok()) << status_;
+  Push push;
+  SetPosition(client_.pushes[0].position, &push);
+  EXPECT_EQ(push.ByteSizeLong(), 0u);
+}
+
+TEST_F(TrainersTest, AsyncAnswersACheckpointBetweenSteps) {
+  WorkerCuts cuts("job-1", 1, 5, nullptr);
+  context_.cuts = &cuts;
+  stats_.BeginEpoch(0);
+  WorkerStats::TaskData data;
+  data.bad.count = 2;
+  data.dropped = 3;
+  for (const uint64_t task : {8, 9}) stats_.AddTask(task, data);
+  stats_.TaskAcknowledged(8);
+  AsyncTrainer trainer(context_);
+  // The rank is asked in its first step, and trains its second one without waiting.
+  net_.on_step = [&] {
+    WorkerCheckpoint wanted;
+    wanted.set_number(1);
+    cuts.SetWanted(wanted);
+  };
+  Train(&trainer, {3, 2});
+  ASSERT_TRUE(status_.ok()) << status_;
+  PollRequest report;
+  cuts.AddTo(&report);
+  EXPECT_EQ(report.cut().checkpoint(), 1u);
+  EXPECT_EQ(report.cut().step(), 1u) << "acknowledged tasks";
+  EXPECT_EQ(report.cut().state().net_state(), "1 steps");
+  const TrainReport& train = report.cut().state().train();
+  EXPECT_EQ(train.bad_lines(), 2u) << "of acknowledged tasks only";
+  EXPECT_EQ(train.dropped(), 3u);
+  EXPECT_EQ(stats_.EpochReport().bad_lines(), 4u);
+  EXPECT_EQ(client_.pushes.size(), 2u);
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 namespace sluice {
 namespace {
 
@@ -81,6 +84,84 @@ TEST_F(WorkerCutsTest, ReportSoonMayBeNull) {
   WorkerCuts quiet("job-1", 0, 1, nullptr);
   quiet.Record(1, 1, WorkerState());
   EXPECT_FALSE(quiet.IsNew(1));
+}
+
+class ParkedTest : public WorkerCutsTest {
+ protected:
+  void WantParked(uint64_t number, bool released) {
+    WorkerCheckpoint wanted;
+    wanted.set_number(number);
+    wanted.set_park(true);
+    wanted.set_released(released);
+    cuts_.SetWanted(wanted);
+  }
+  WorkerCut Reported() const {
+    PollRequest report;
+    cuts_.AddTo(&report);
+    return report.cut();
+  }
+  std::atomic<bool> cancelled_{false};
+};
+
+TEST_F(ParkedTest, ARankIsAskedUntilItHasAPart) {
+  EXPECT_EQ(cuts_.asked(), 0u);
+  WantParked(3, false);
+  EXPECT_EQ(cuts_.asked(), 3u);
+  cuts_.RecordParked(3, 17, Trained(5));
+  EXPECT_EQ(cuts_.asked(), 0u);
+  WantParked(3, true);
+  EXPECT_EQ(cuts_.asked(), 0u);
+  WantParked(4, false);
+  EXPECT_EQ(cuts_.asked(), 4u);
+  cuts_.RecordError(4, "disk full");
+  EXPECT_EQ(cuts_.asked(), 0u);
+  EXPECT_EQ(Reported().error(), "disk full");
+  EXPECT_FALSE(Reported().parked());
+  cuts_.SetWanted(WorkerCheckpoint());
+  EXPECT_EQ(cuts_.asked(), 0u);
+}
+
+TEST_F(ParkedTest, AParkedRankGoesOnWhenItIsReleasedAndSaysSo) {
+  WantParked(3, false);
+  cuts_.RecordParked(3, 17, Trained(5));
+  EXPECT_TRUE(Reported().parked());
+  EXPECT_EQ(Reported().step(), 17u);
+  EXPECT_EQ(reports_, 1);
+  std::atomic<bool> gone_on{false};
+  std::thread rank([&] {
+    cuts_.AwaitRelease(&cancelled_, absl::Hours(1));
+    gone_on = true;
+  });
+  EXPECT_FALSE(gone_on);
+  EXPECT_TRUE(Reported().parked());
+  WantParked(3, true);
+  rank.join();
+  EXPECT_FALSE(Reported().parked());
+  EXPECT_EQ(Reported().error(), "");
+  EXPECT_EQ(Reported().state().train().examples(), 5u);
+  EXPECT_EQ(reports_, 2);
+  cuts_.AwaitRelease(&cancelled_, absl::Hours(1));  // it is not parked
+  EXPECT_EQ(reports_, 2);
+}
+
+TEST_F(ParkedTest, AWithdrawnWishACancellationOrTheTimeEndTheWait) {
+  WantParked(1, false);
+  cuts_.RecordParked(1, 0, WorkerState());
+  cuts_.SetWanted(WorkerCheckpoint());
+  cuts_.AwaitRelease(&cancelled_, absl::Hours(1));
+  EXPECT_EQ(Reported().error(), "");
+
+  WantParked(2, false);
+  cuts_.RecordParked(2, 0, WorkerState());
+  cancelled_ = true;
+  cuts_.AwaitRelease(&cancelled_, absl::Hours(1));
+  cancelled_ = false;
+
+  WantParked(3, false);
+  cuts_.RecordParked(3, 0, WorkerState());
+  cuts_.AwaitRelease(&cancelled_, absl::ZeroDuration());
+  EXPECT_FALSE(Reported().parked());
+  EXPECT_NE(Reported().error(), "");
 }
 
 }  // namespace

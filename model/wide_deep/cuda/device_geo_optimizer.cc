@@ -388,4 +388,44 @@ absl::Status DeviceGeoOptimizer::Merge(const uint32_t* slots, size_t n, const Ge
   });
 }
 
+absl::Status DeviceGeoOptimizer::Download(const float* from, size_t n, float* to) {
+  if (n == 0) return absl::OkStatus();
+  return device_->Download(reinterpret_cast<const char*>(from), n * sizeof(float),
+                           [&](const char* got) { std::memcpy(to, got, n * sizeof(float)); });
+}
+
+absl::Status DeviceGeoOptimizer::Upload(const float* from, size_t n, float* to) {
+  if (n == 0) return absl::OkStatus();
+  return device_->Run(
+      n * sizeof(float), [&](char* up) { std::memcpy(up, from, n * sizeof(float)); },
+      [&](const char* up, TableOps* ops) {
+        FillArgs args;
+        args.values = In<float>(up, 0);
+        args.n = 1, args.dim = n;
+        args.local = to;
+        ops->Fill(args);
+      });
+}
+
+absl::Status DeviceGeoOptimizer::ReadRowState(uint32_t first, size_t n, float* state) {
+  SLUICE_RETURN_IF_ERROR(lost_);
+  return Download(In<float>(row_state_->data(), 0) + first * state_dim_, n * state_dim_, state);
+}
+
+absl::Status DeviceGeoOptimizer::WriteRowState(uint32_t first, size_t n, const float* state) {
+  SLUICE_RETURN_IF_ERROR(ReserveSlots(first + n));
+  return Upload(state, n * state_dim_, In<float>(row_state_->data(), 0) + first * state_dim_);
+}
+
+absl::Status DeviceGeoOptimizer::ReadDenseState(size_t table, size_t first, size_t n,
+                                                float* state) {
+  const float* const from = In<float>(dense_state_->data(), dense_[table].state_at);
+  return Download(from + first, n, state);
+}
+
+absl::Status DeviceGeoOptimizer::WriteDenseState(size_t table, size_t first, size_t n,
+                                                 const float* state) {
+  return Upload(state, n, In<float>(dense_state_->data(), dense_[table].state_at) + first);
+}
+
 }  // namespace sluice::cuda

@@ -37,6 +37,10 @@ class DeviceGeoOptimizer : public GeoOptimizer {
   absl::Status TakeDelta(const uint32_t* slots, size_t n, const GeoExchange& delta) override;
   absl::Status Merge(const uint32_t* slots, size_t n, const GeoExchange& sent,
                      const GeoExchange& server) override;
+  absl::Status ReadRowState(uint32_t first, size_t n, float* state) override;
+  absl::Status WriteRowState(uint32_t first, size_t n, const float* state) override;
+  absl::Status ReadDenseState(size_t table, size_t first, size_t n, float* state) override;
+  absl::Status WriteDenseState(size_t table, size_t first, size_t n, const float* state) override;
 
   // The values that a step reads. rows: [slots][dim], null before the first slot. dense: tensors at
   // the offsets InputLayout::dense.
@@ -77,6 +81,9 @@ class DeviceGeoOptimizer : public GeoOptimizer {
   void UpdateRows(const GeoUpdate& update, const uint32_t* slots,
                   const std::vector<const float*>& adam, TableOps* ops);
   void UpdateDense(const GeoUpdate& update, TableOps* ops);
+  // Copy floats between the host and device memory.
+  absl::Status Download(const float* from, size_t n, float* to);
+  absl::Status Upload(const float* from, size_t n, float* to);
   // Copy between the caller's tensors and a block of dense values.
   void PackDense(const std::vector<const float*>& values, char* to) const;
   void UnpackDense(const char* from, const std::vector<float*>& values) const;

@@ -124,6 +124,18 @@ TEST(DeviceGeoOptimizerTest, ExchangesMatchTheCpusBits) {
   geo.ExpectEqualBits();
 }
 
+TEST(DeviceGeoOptimizerTest, StateThatIsCopiedOutAndBackIsTheSame) {
+  for (const size_t rule : {0, 3, 4, 6}) {
+    GeoCase geo(Emulated(), {{5, 3}, {2}}, {GeoRules()[rule], GeoRules()[3]}, {1, 4},
+                GeoRules()[rule]);
+    for (uint64_t step = 0; step < 30; ++step) {
+      geo.Step(20 + step, step);
+      if (step % 10 == 5) geo.CopyState();
+    }
+    geo.ExpectEqualBits();
+  }
+}
+
 TEST(DeviceGeoOptimizerTest, AnUpdateNeedsTheGradientsOfAStep) {
   GeoCase geo(Emulated(), {{5}}, {GeoRules()[0]}, {2}, GeoRules()[0]);
   geo.Step(3, 0);

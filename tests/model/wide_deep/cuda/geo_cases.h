@@ -115,6 +115,36 @@ class GeoCase {
     });
   }
 
+  // Copies all optimizer state out in pieces, overwrites it, and copies it back, as a checkpoint
+  // and a resume do.
+  void CopyState() {
+    const auto copy = [](size_t n, auto read, auto write) {
+      std::vector<float> state(n), other(n, 1e9f);
+      const size_t half = n / 2;
+      EXPECT_TRUE(read(0, half, state.data()).ok());
+      EXPECT_TRUE(read(half, n - half, state.data() + half).ok());
+      EXPECT_TRUE(write(0, n, other.data()).ok());
+      EXPECT_TRUE(write(half, n - half, state.data() + half).ok());
+      EXPECT_TRUE(write(0, half, state.data()).ok());
+    };
+    const size_t floats = sparse_->state_floats();
+    for (uint32_t slot = 0; slot < rows_.size() && floats > 0; ++slot) {
+      std::vector<float> state(floats), other(floats, 1e9f);
+      EXPECT_TRUE(device_->ReadRowState(slot, 1, state.data()).ok());
+      EXPECT_TRUE(device_->WriteRowState(slot, 1, other.data()).ok());
+      EXPECT_TRUE(device_->WriteRowState(slot, 1, state.data()).ok());
+    }
+    for (size_t i = 0; i < dense_.size(); ++i) {
+      const size_t n = dense_[i].local.size() * layouts_[i + 1]->columns()[0].rule->state_floats();
+      copy(
+          n,
+          [&](size_t at, size_t m, float* to) { return device_->ReadDenseState(i, at, m, to); },
+          [&](size_t at, size_t m, const float* from) {
+            return device_->WriteDenseState(i, at, m, from);
+          });
+    }
+  }
+
   void ExpectEqualBits() { ExpectLocal(0); }
   void ExpectClose(double tol) { ExpectLocal(tol); }
 
