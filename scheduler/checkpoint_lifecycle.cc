@@ -4,21 +4,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
 
 namespace sluice {
 namespace {
 
-// Global steps that the workers have reported.
+// Global steps that the workers have reported; in async and Geo the mean of their own steps.
 uint64_t ReportedStep(const Job& job, const Membership& members) {
-  uint64_t step = 0;
+  uint64_t most = 0, sum = 0;
   for (const RankSlot& slot : job.ranks) {
     const Member* member = members.ById(slot.member_id());
-    if (member != nullptr && member->progress.job_id() == job.job_id)
-      step = std::max(step, member->progress.step());
+    if (member == nullptr || member->progress.job_id() != job.job_id) continue;
+    most = std::max<uint64_t>(most, member->progress.step());
+    sum += member->progress.step();
   }
-  return step;
+  if (ModeOf(job.config.strategy()) == Mode::kSync) return most;
+  return sum / std::max<size_t>(job.ranks.size(), 1);
 }
 
 CheckpointJobReply ReplyOf(const JobCheckpoints::Outcome& outcome) {
@@ -31,13 +34,14 @@ CheckpointJobReply ReplyOf(const JobCheckpoints::Outcome& outcome) {
   return reply;
 }
 
-OutputAction ActionOf(const Job& job, OutputAction::Kind kind, uint64_t number, absl::Time time) {
+OutputAction ActionOf(const Job& job, OutputAction::Kind kind, uint64_t instance, uint64_t number,
+                      absl::Time time) {
   OutputAction action;
   action.kind = kind;
   action.job_id = job.job_id;
   action.time = time;
   action.config = job.config;
-  action.save_id = CheckpointSaveId(job.spec.instance(), number);
+  action.save_id = CheckpointSaveId(instance, number);
   action.number = number;
   return action;
 }
@@ -46,11 +50,19 @@ OutputAction ActionOf(const Job& job, OutputAction::Kind kind, uint64_t number, 
 
 void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
   if (!CanCheckpoint(job->config)) return;
+  if (job->checkpoints) {
+    job->checkpoints->Restart(job->spec.instance(),
+                              job->resume ? job->resume->state().global_step() : 0, now);
+    job->told_asked = job->checkpoints->asked();
+    return;
+  }
   JobCheckpoints::Options options;
   options.config = job->config.checkpoint();
   options.root = CheckpointRoot(job->config);
   options.worker_num = job->spec.worker_num();
   options.pserver_num = static_cast<uint32_t>(job->pservers.size());
+  options.instance = job->spec.instance();
+  options.mode = ModeOf(job->config.strategy());
   if (job->resume) options.first_step = job->resume->state().global_step();
   job->checkpoints.emplace(std::move(options), now);
   if (job->resume) job->checkpoints->SetNewest(job->resume->manifest, job->resume->age, now);
@@ -58,11 +70,82 @@ void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
   job->told_asked = job->checkpoints->asked();
 }
 
+void CheckpointLifecycle::Interrupt(Job* job, absl::Time now) {
+  if (!job->checkpoints) return;
+  job->checkpoints->Interrupt(now);
+  Apply(job, now);
+}
+
+void CheckpointLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
+  if (!job->checkpoints || job->over()) return;
+  const auto at = std::find(job->pservers.begin(), job->pservers.end(), member.id);
+  if (at != job->pservers.end()) {
+    job->checkpoints->PserverLost(static_cast<uint32_t>(at - job->pservers.begin()), now);
+  } else if (const auto rank = job->rank_of.find(member.id); rank != job->rank_of.end()) {
+    job->checkpoints->RankLost(rank->second, now);
+  }
+  Apply(job, now);
+}
+
+std::unique_ptr<const ResumePoint> CheckpointLifecycle::NewestPoint(const Job& job) const {
+  if (!job.checkpoints || job.checkpoints->newest_manifest() == nullptr) return nullptr;
+  auto point = std::make_unique<ResumePoint>();
+  point->manifest = *job.checkpoints->newest_manifest();
+  point->dir = CheckpointFolder(CheckpointRoot(job.config), point->manifest.global_step());
+  return point;
+}
+
+void CheckpointLifecycle::AddOrder(const Job& job, PollReply* reply) {
+  if (!job.checkpoints) return;
+  CutOrder* const order = reply->add_cuts();
+  order->set_job_id(job.job_id);
+  order->set_instance(job.spec.instance());
+  order->set_over(job.checkpoints->over());
+  order->set_now(job.checkpoints->ordered().number);
+  order->set_step(job.checkpoints->ordered().step);
+}
+
+void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment) {
+  if (!job.checkpoints) return;
+  const JobCheckpoints::Asked& asked = job.checkpoints->asked();
+  const bool sync = ModeOf(job.config.strategy()) == Mode::kSync;
+  if (asked.number == 0 || (sync && assignment->rank() != 0)) return;
+  WorkerCheckpoint* const wanted = assignment->mutable_checkpoint();
+  wanted->set_number(asked.number);
+  wanted->set_at_step(asked.at_step);
+  if (!asked.park) return;
+  wanted->set_park(true);
+  wanted->set_released(asked.released);
+  wanted->set_directory(CheckpointFolder(CheckpointRoot(job.config), asked.step));
+  wanted->set_save_id(CheckpointSaveId(job.spec.instance(), asked.number));
+}
+
+void CheckpointLifecycle::TrainingEnds(Job* job, absl::Time now) {
+  if (!job->checkpoints) return;
+  NoteProgress(job, now);
+  const uint32_t epoch = job->run->phases().current().epoch();
+  job->checkpoints->EpochEnds(epoch, epoch + 1 >= job->config.train().epochs(), now);
+  Apply(job, now);
+}
+
+void CheckpointLifecycle::NoteProgress(Job* job, absl::Time now) const {
+  const uint64_t step = std::max(job->run->least_step(), ReportedStep(*job, *parts_.members));
+  job->checkpoints->NoteStep(step, job->run->step_limit(), now);
+  NoteTraining(job);
+}
+
+void CheckpointLifecycle::NoteTraining(Job* job) const {
+  // A vacant rank makes no part. Its next worker must first rejoin the training phase.
+  const bool all = job->vacant.empty() && job->run->all_training();
+  job->checkpoints->NoteTraining(all, job->run->trains_more());
+}
+
 void CheckpointLifecycle::PhaseChanged(Job* job, absl::Time now) {
   if (!job->checkpoints || !job->run) return;
   const uint64_t per_epoch = job->run->steps_per_epoch();
   job->checkpoints->SetSteps(per_epoch, per_epoch * job->config.train().epochs());
   job->checkpoints->NoteStep(job->run->least_step(), job->run->step_limit(), now);
+  NoteTraining(job);
   job->checkpoints->Plan(now);
   Apply(job, now);
 }
@@ -89,10 +172,16 @@ void CheckpointLifecycle::TakeWorker(const Member& worker, const WorkerCut& cut,
   Apply(job, now);
 }
 
+void CheckpointLifecycle::RankLost(Job* job, uint32_t rank, absl::Time now) {
+  if (!job->checkpoints || job->over()) return;
+  if (job->run) NoteTraining(job);
+  job->checkpoints->RankLost(rank, now);
+  Apply(job, now);
+}
+
 void CheckpointLifecycle::Tick(Job* job, absl::Time now) {
   if (!job->checkpoints || job->over() || !job->run) return;
-  const uint64_t step = std::max(job->run->least_step(), ReportedStep(*job, *parts_.members));
-  job->checkpoints->NoteStep(step, job->run->step_limit(), now);
+  NoteProgress(job, now);
   if (parts_.pauses->Since(job->checkpoints->progressed_at(), now) >= wait_)
     job->checkpoints->GiveUpWaiting(wait_, now);
   job->checkpoints->Plan(now);
@@ -131,11 +220,8 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
         absl::StrCat("job ", job->job_id, " is over, so it makes no checkpoint"));
   }
   if (!CanCheckpoint(job->config)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "job ", job->job_id, " makes no checkpoints: ",
-        job->config.evaluate_only()
-            ? "it only evaluates"
-            : absl::StrCat("mode ", ModeName(ModeOf(job->config.strategy())), " has none")));
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job->job_id, " makes no checkpoints: it only evaluates"));
   }
   if (!job->checkpoints) {
     return absl::FailedPreconditionError(
@@ -153,7 +239,7 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
 void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
   JobCheckpoints& checkpoints = *job->checkpoints;
   if (checkpoints.needs_state()) {
-    checkpoints.SetState(job->run->StateAt(checkpoints.open_step(), now), now);
+    checkpoints.SetState(StateOf(*job, now), now);
     parts_.effects->StatusChanged(job);
   }
   const absl::Time cut_at = checkpoints.begun_at();
@@ -165,11 +251,16 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
     job->warnings.push_back(std::move(warning));
   if (!(checkpoints.asked() == job->told_asked)) {
     job->told_asked = checkpoints.asked();
-    Member* rank_0 = job->ranks.empty() ? nullptr : parts_.members->ById(job->ranks[0].member_id());
-    if (rank_0 != nullptr) parts_.effects->DesiredChanged(rank_0);
+    const bool sync = ModeOf(job->config.strategy()) == Mode::kSync;
+    for (const RankSlot& slot : job->ranks) {
+      if (sync && &slot != &job->ranks[0]) break;
+      if (Member* member = parts_.members->ById(slot.member_id()))
+        parts_.effects->DesiredChanged(member);
+    }
   }
-  if (checkpoints.over() != job->told_over) {
+  if (checkpoints.over() != job->told_over || !(checkpoints.ordered() == job->told_ordered)) {
     job->told_over = checkpoints.over();
+    job->told_ordered = checkpoints.ordered();
     for (const uint64_t id : job->pservers) {
       if (Member* member = parts_.members->ById(id)) parts_.effects->DesiredChanged(member);
     }
@@ -177,18 +268,30 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
   }
 }
 
+absl::StatusOr<CheckpointState> CheckpointLifecycle::StateOf(const Job& job, absl::Time now) const {
+  const uint64_t step = job.checkpoints->open_step();
+  if (ModeOf(job.config.strategy()) == Mode::kSync) return job.run->StateAt(step, now);
+  SLUICE_ASSIGN_OR_RETURN(std::vector<RankPart> parts, job.checkpoints->Parts());
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    // Some shard holds nothing of the rank's present life. What all shards held of the lives before
+    // is where this one began, and some may hold more.
+    if (parts[rank].held.incarnation() != job.ranks[rank].incarnation()) parts[rank].held.Clear();
+  }
+  return job.run->StateOf(step, parts, now);
+}
+
 void CheckpointLifecycle::WriteManifest(const Job& job, Manifest manifest, absl::Time cut_at) {
   manifest.set_job_id(job.job_id);
   *manifest.mutable_tables() = job.spec.tables();
   const uint64_t number = job.checkpoints->over() + 1;
-  OutputAction action = ActionOf(job, OutputAction::kCheckpoint, number, cut_at);
+  OutputAction action = ActionOf(job, OutputAction::kCheckpoint, job.spec.instance(), number, cut_at);
   action.manifest = std::move(manifest);
   parts_.effects->Write(std::move(action));
 }
 
 void CheckpointLifecycle::DiscardFiles(const Job& job, const JobCheckpoints::Discard& discard,
                                        absl::Time now) {
-  OutputAction action = ActionOf(job, OutputAction::kDiscard, discard.number, now);
+  OutputAction action = ActionOf(job, OutputAction::kDiscard, discard.instance, discard.number, now);
   action.manifest.set_global_step(discard.step);
   action.why = discard.why;
   parts_.effects->Write(std::move(action));

@@ -1,13 +1,15 @@
 // Leads the checkpoints of running jobs: passes reports to JobCheckpoints, and tells members and the
 // job's output what it has decided.
 //
-// Only the members concerned are told: rank 0 of a change of what is asked (its assignment), the
-// pservers of numbers that are over (CutOrder).
+// Only the members concerned are told: rank 0 (sync) or all ranks (async, Geo) of a change of what
+// is asked (their assignments), the pservers of cuts to begin and of numbers that are over
+// (CutOrder).
 //
 // Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,13 +33,30 @@ class CheckpointLifecycle {
   // A checkpoint is given up when it makes no progress for `wait`.
   CheckpointLifecycle(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
-  // The job's run has just begun. Does nothing for a job that makes no checkpoints.
+  // A run of the job has just begun: its first one, or that of its next attempt. Does nothing for a
+  // job that makes no checkpoints.
   void Begin(Job* job, absl::Time now);
+  // The job's run has ended early. Gives the open checkpoint up, unless its manifest is being
+  // written.
+  void Interrupt(Job* job, absl::Time now);
+  // A member is lost that the job only needs for an open checkpoint.
+  void MemberLost(Job* job, const Member& member, absl::Time now);
+  // Where a job would continue whose run is interrupted: its newest checkpoint. Null: it has made
+  // none.
+  std::unique_ptr<const ResumePoint> NewestPoint(const Job& job) const;
+  // What members are to be told of the job's checkpoints. `assignment` has its rank.
+  static void AddOrder(const Job& job, PollReply* reply);
+  static void AddAsked(const Job& job, WorkerAssignment* assignment);
   // The job has gone on to another phase.
   void PhaseChanged(Job* job, absl::Time now);
+  // All ranks have ended a training phase, which waits while the job is held (JobRun::Hold).
+  void TrainingEnds(Job* job, absl::Time now);
   // Reports of the job's pservers and workers.
   void TakeHosted(const Member& pserver, const HostedCut& cut, Job* job, absl::Time now);
   void TakeWorker(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
+  // The rank's worker is lost, and another life of the rank goes on. A checkpoint that needs the
+  // lost one's part is given up.
+  void RankLost(Job* job, uint32_t rank, absl::Time now);
   void Tick(Job* job, absl::Time now);
   // The output of a checkpoint is written or has failed. `warning` may be empty.
   void Written(Job* job, uint64_t number, const absl::Status& status, const std::string& warning,
@@ -48,6 +67,9 @@ class CheckpointLifecycle {
   absl::StatusOr<CheckpointJobReply> Demand(Job* job, uint64_t number, absl::Time now);
 
  private:
+  absl::StatusOr<CheckpointState> StateOf(const Job& job, absl::Time now) const;
+  void NoteProgress(Job* job, absl::Time now) const;
+  void NoteTraining(Job* job) const;
   // Acts on what JobCheckpoints has decided.
   void Apply(Job* job, absl::Time now);
   void WriteManifest(const Job& job, Manifest manifest, absl::Time cut_at);

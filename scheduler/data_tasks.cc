@@ -53,6 +53,9 @@ absl::StatusOr<DataTasks> DataTasks::Create(Options options, std::vector<Indexed
   made.leases_.resize(made.tasks_.size());
   made.free_.resize(options.pinned ? options.worker_num : 1);
   made.last_.resize(options.worker_num);
+  made.order_.resize(options.worker_num);
+  made.asked_.resize(options.worker_num);
+  made.acknowledged_.resize(options.worker_num);
   return made;
 }
 
@@ -67,12 +70,43 @@ void DataTasks::BeginEpoch(uint32_t epoch) {
                      [&draw](uint32_t a, uint32_t b) { return draw[a] < draw[b]; });
   }
   std::fill(leases_.begin(), leases_.end(), Lease());
+  if (resumed_.has_value() && epoch == resumed_epoch_) {
+    for (Lease& lease : leases_) lease.state = State::kDone;
+    for (const DataTask& open : *resumed_) {
+      leases_[open.id() - 1].state = State::kFree;
+      leases_[open.id() - 1].first_offset = open.first_offset();
+    }
+  }
   for (auto& queue : free_) queue.clear();
-  for (const uint32_t task : order) free_[options_.pinned ? owner_[task] : 0].push_back(task);
+  for (const uint32_t task : order) {
+    if (leases_[task].state != State::kFree) continue;
+    free_[options_.pinned ? owner_[task] : 0].push_back(task);
+  }
   std::fill(last_.begin(), last_.end(), LastAnswer());
+  for (auto& order : order_) order.clear();
+  asked_.assign(options_.worker_num, false);
+  acknowledged_.assign(options_.worker_num, 0);
+}
+
+absl::Status DataTasks::Resume(uint32_t epoch,
+                               const google::protobuf::RepeatedPtrField<DataTask>& open) {
+  for (const DataTask& task : open) {
+    if (task.id() == 0 || task.id() > tasks_.size()) {
+      return absl::DataLossError(absl::StrCat("data task ", task.id(), " is not finished, but the ",
+                                              "data has ", tasks_.size(), " tasks"));
+    }
+  }
+  resumed_epoch_ = epoch;
+  resumed_.emplace(open.begin(), open.end());
+  return absl::OkStatus();
+}
+
+bool DataTasks::AllAsked() const {
+  return std::all_of(asked_.begin(), asked_.end(), [](bool asked) { return asked; });
 }
 
 absl::StatusOr<NextTaskReply> DataTasks::Next(const NextTaskRequest& request) {
+  asked_[request.rank()] = true;
   LastAnswer& last = last_[request.rank()];
   // A rank that lost the reply asks again. Leasing it another task would leave the first untrained.
   if (request.number() != 0 && request.number() == last.number) return last.reply;
@@ -96,8 +130,50 @@ absl::Status DataTasks::Acknowledge(const NextTaskRequest& request) {
     return absl::FailedPreconditionError(absl::StrCat(
         "task ", id, " of epoch ", request.epoch() + 1, " is not leased to rank ", request.rank()));
   }
+  if (lease.state != State::kDone) lease.acknowledged = ++acknowledged_[request.rank()];
   lease.state = State::kDone;
+  lease.examples = request.finished_examples();
   return absl::OkStatus();
+}
+
+bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order, size_t i,
+                       size_t current, uint64_t* first_offset) const {
+  const Lease& lease = leases_[order[i] - 1];
+  const bool acknowledged = lease.state == State::kDone;
+  // What the shards hold: everything of tasks before the current one, and nothing behind it.
+  *first_offset = lease.first_offset;
+  if (current < order.size() && i < current)
+    *first_offset = acknowledged ? lease.examples : kAllExamples;
+  if (i == current) *first_offset = std::max(lease.first_offset, part.held.task_end());
+  const bool covered = acknowledged && lease.acknowledged <= part.tasks;
+  return !covered || lease.examples > *first_offset;
+}
+
+absl::StatusOr<std::vector<DataTask>> DataTasks::OpenAt(const std::vector<RankPart>& ranks) const {
+  std::vector<std::optional<uint64_t>> open(tasks_.size());  // first offset
+  for (size_t i = 0; i < leases_.size(); ++i) {
+    if (leases_[i].state == State::kFree) open[i] = leases_[i].first_offset;
+  }
+  for (size_t rank = 0; rank < order_.size(); ++rank) {
+    const std::vector<uint64_t>& order = order_[rank];
+    const uint64_t held = ranks[rank].held.task_id();
+    const size_t current = std::find(order.begin(), order.end(), held) - order.begin();
+    if (held != 0 && current == order.size()) {
+      return absl::InternalError(absl::StrCat("the pservers hold frames of rank ", rank, " of task ",
+                                              held, ", which was not leased to it"));
+    }
+    uint64_t offset = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (IsOpen(ranks[rank], order, i, current, &offset)) open[order[i] - 1] = offset;
+    }
+  }
+  std::vector<DataTask> tasks;
+  for (size_t i = 0; i < open.size(); ++i) {
+    if (!open[i].has_value()) continue;
+    tasks.push_back(tasks_[i]);
+    tasks.back().set_first_offset(*open[i]);
+  }
+  return tasks;
 }
 
 NextTaskReply DataTasks::LeaseTo(uint32_t rank) {
@@ -111,9 +187,38 @@ NextTaskReply DataTasks::LeaseTo(uint32_t rank) {
   queue.pop_front();
   leases_[task].state = State::kLeased;
   leases_[task].rank = rank;
+  order_[rank].push_back(tasks_[task].id());
   reply.set_kind(NextTaskReply::TASK);
   *reply.mutable_task() = tasks_[task];
+  reply.mutable_task()->set_first_offset(leases_[task].first_offset);
   return reply;
+}
+
+absl::Status DataTasks::Release(uint32_t rank, const RankPosition& held) {
+  std::vector<uint64_t>& order = order_[rank];
+  const auto at = std::find(order.begin(), order.end(), held.task_id());
+  if (held.task_id() != 0 && at == order.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the pservers hold frames of task ", held.task_id(),
+                     " from a life of rank ", rank, " to which it was not leased"));
+  }
+  const auto first_untrained = held.task_id() == 0 ? order.begin() : at;
+  for (auto id = order.begin(); id != first_untrained; ++id) leases_[*id - 1].state = State::kDone;
+  std::deque<uint32_t>& queue = free_[options_.pinned ? rank : 0];
+  for (auto id = order.end(); id != first_untrained;) {
+    const auto task = static_cast<uint32_t>(*--id - 1);
+    // An acknowledged task is on all shards, or had nothing to train.
+    if (leases_[task].state == State::kDone) continue;
+    leases_[task].state = State::kFree;
+    if (*id == held.task_id())
+      leases_[task].first_offset = std::max(leases_[task].first_offset, held.task_end());
+    queue.push_front(task);
+  }
+  order.clear();
+  last_[rank] = LastAnswer();
+  asked_[rank] = false;
+  acknowledged_[rank] = 0;
+  return absl::OkStatus();
 }
 
 absl::Status DataTasks::CheckEnded(uint32_t rank) const {

@@ -1,6 +1,11 @@
 // The scheduler's record of one job, from its submission until it is forgotten.
 //
 //   QUEUED -> STARTING (pservers open its tables) -> RUNNING (phases) -> over
+//                |                                      |
+//                +-> RECOVERING (a member was lost) <---+     RECOVERING -> RUNNING
+//
+// RECOVERING has two halves: first the job waits for replacements and no pserver holds its tables,
+// then the pservers open the tables of its next attempt (`hosted`).
 //
 // JobAdmission admits a job, and JobLifecycle leads it through these states. First `outcome` is
 // set: the job is over. `state` becomes `outcome` only when result.json is written, so that whoever
@@ -13,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +29,7 @@
 #include "proto/scheduler.pb.h"
 #include "scheduler/job_checkpoints.h"
 #include "scheduler/job_opening.h"
+#include "scheduler/job_recovery.h"
 #include "scheduler/job_run.h"
 #include "scheduler/membership.h"
 #include "scheduler/rank_slot.h"
@@ -31,11 +38,21 @@
 
 namespace sluice {
 
+// A rank whose worker is lost and whose next worker has no assignment yet (RankReplacement).
+struct Vacancy {
+  absl::Time since;
+  std::string why;                // names the lost worker
+  uint64_t lost_incarnation = 0;  // of the lost life
+  bool settled = false;           // it is known where the rank continues
+};
+
 struct Job {
   std::string job_id;
   JobConfig config;  // effective; constant
   JobSpec spec;      // the route is set when it starts; its config names checkpoint.dir
-  std::unique_ptr<const ResumePoint> resume;  // null: begins at the beginning
+  // Where the present attempt begins; null: at the beginning.
+  std::unique_ptr<const ResumePoint> resume;
+  std::string resumed_from;  // folder of the checkpoint that it was submitted with; empty: none
   JobState state = JOB_QUEUED;
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
@@ -49,14 +66,19 @@ struct Job {
   // Starting and later.
   std::vector<RankSlot> ranks;
   absl::flat_hash_map<uint64_t, uint32_t> rank_of;  // by member id
+  std::map<uint32_t, Vacancy> vacant;               // by rank
   std::vector<uint64_t> pservers;                   // member ids
+  std::vector<uint32_t> pserver_ranks;              // of all attempts
   bool hosted = false;                              // pservers shall hold its tables
   JobOpening opening;
-  std::optional<JobRun> run;         // from RUNNING on
-  std::optional<StepReports> steps;  // with the run
-  std::optional<JobCheckpoints> checkpoints;  // with the run, if the job makes checkpoints
+  JobRecovery recovery;
+  std::optional<JobRun> run;         // while RUNNING, and afterwards
+  std::optional<JobResult> before;   // RECOVERING: what the attempt that was lost had come to
+  std::optional<StepReports> steps;  // from the first run on
+  std::optional<JobCheckpoints> checkpoints;  // from the first run on, if it makes checkpoints
   // What rank 0 and the pservers were told of them.
   JobCheckpoints::Asked told_asked;
+  JobCheckpoints::Ordered told_ordered;
   uint64_t told_over = 0;
   bool progress_untold = false;      // workers have reported since watchers were last woken
   absl::Time finishing_since = absl::InfiniteFuture();
@@ -68,6 +90,12 @@ struct Job {
   bool over() const { return outcome != JOB_STATE_UNSPECIFIED; }
   // All phases are done; the job waits only for fresh reports.
   bool finishing() const { return run && run->phases().over(); }
+  // The pservers are to open the tables of an attempt that has not begun to run.
+  bool opening_tables() const {
+    return !over() && (state == JOB_STARTING || (state == JOB_RECOVERING && hosted));
+  }
+  // A member was lost, and replacements are not complete.
+  bool awaits_members() const { return !over() && state == JOB_RECOVERING && !hosted; }
   // No member serves any of its ranks any more.
   bool released() const;
   // Its result is written, no member serves it and no pserver holds its tables.

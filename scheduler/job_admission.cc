@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "scheduler/member_loss.h"
 
 namespace sluice {
 namespace {
@@ -21,12 +22,25 @@ void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
   if (ModeOf(job->config.strategy()) == Mode::kSync) {
     spec.set_global_batch(uint64_t{job->config.train().batch_size()} * spec.worker_num());
   }
-  if (resume == nullptr) return;
+  if (resume == nullptr) {
+    if (job->config.initial_checkpoint().empty()) return;
+    spec.mutable_restore()->set_directory(job->config.initial_checkpoint());
+    spec.mutable_restore()->set_kind(Restore::INITIAL);
+    return;
+  }
   spec.mutable_restore()->set_directory(resume->dir);
   spec.mutable_restore()->set_step(resume->state().global_step());
   // PER_RANK_FILES keeps the number of workers, so the product is the same.
   if (resume->state().global_batch() > 0) spec.set_global_batch(resume->state().global_batch());
+  job->resumed_from = resume->dir;
   job->resume = std::move(resume);
+}
+
+// Workers wait for each other as long as a lost one may be replaced.
+void FillRecovery(absl::Duration wait, Job* job) {
+  RecoveryConfig* const recovery = job->spec.mutable_config()->mutable_recovery();
+  if (!recovery->has_max_losses()) recovery->set_max_losses(kDefaultMaxLosses);
+  if (!recovery->has_wait_s()) recovery->set_wait_s(absl::ToDoubleSeconds(wait));
 }
 
 }  // namespace
@@ -74,11 +88,12 @@ absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
   SLUICE_RETURN_IF_ERROR(parts_.jobs->CheckOutputs(job->config));
   ++next_number_;
   job->spec.set_job_id(job->job_id);
-  job->spec.set_instance(next_instance_++);
+  job->spec.set_instance(parts_.lifecycle->NewInstance());
   *job->spec.mutable_config() = job->config;
   for (const TableConfig& table : tables) *job->spec.add_tables() = table;
   job->spec.set_worker_num(config.worker_num());
   FillCheckpoints(std::move(resume), job.get());
+  FillRecovery(options_.wait, job.get());
   Job* const queued = parts_.jobs->Add(std::move(job));
   parts_.queue->Add(queued);
   return queued->job_id;

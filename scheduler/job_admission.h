@@ -29,7 +29,6 @@ class JobAdmission {
   struct Options {
     uint32_t worker_num = 0;  // worker slots of the cluster; 0: not stated
     absl::Duration wait = absl::Seconds(120);
-    uint64_t first_instance = 1;
   };
   // The parts of the core that admission works on. All outlive it.
   struct Parts {
@@ -64,7 +63,6 @@ class JobAdmission {
   const Options options_;
   const Parts parts_;
   uint64_t next_number_ = 1;
-  uint64_t next_instance_ = options_.first_instance;
 };
 
 }  // namespace sluice

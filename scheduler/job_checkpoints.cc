@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/saved_model/checkpoint.h"
+#include "common/wire/train_position.h"
 
 namespace sluice {
 namespace {
@@ -29,6 +30,7 @@ uint64_t BytesOf(const Manifest& manifest) {
 
 JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
     : options_(std::move(options)),
+      asked_from_(options_.first_step),
       over_at_(now),
       step_(options_.first_step),
       limit_(options_.first_step),
@@ -87,11 +89,53 @@ uint64_t JobCheckpoints::NextDueStep(absl::Time now) const {
   return due;
 }
 
+void JobCheckpoints::NoteTraining(bool all_training, bool more) {
+  all_training_ = all_training;
+  more_training_ = more;
+}
+
+void JobCheckpoints::EpochEnds(uint32_t epoch, bool last, absl::Time now) {
+  now_ = now;
+  const uint32_t every = options_.config.every_epochs();
+  const bool due = demanded_ || (every > 0 && (epoch + 1) % every == 0);
+  if (sync() || stopped_ || interrupted_ || open_ || !all_training_ || !due) return;
+  Ask(now);
+  open_->ends_training = last;
+}
+
+void JobCheckpoints::PlanNow(absl::Time now) {
+  if (open_ || interrupted_ || !all_training_ || !can_begin()) return;
+  const double every_s = options_.config.every_s();
+  const uint64_t every_steps = options_.config.every_steps();
+  const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
+  const bool due_by_steps = every_steps > 0 && step_ / every_steps > asked_from_ / every_steps;
+  if (demanded_ || due_by_time || due_by_steps) Ask(now);
+}
+
+void JobCheckpoints::Ask(absl::Time now) {
+  Begin(std::max<uint64_t>(step_, 1), Stage::kAsking, now);
+  asked_from_ = step_;
+  asked_ = {number(), 0, options_.mode == Mode::kGeo, false, open_->step};
+}
+
+void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
+  open_.emplace();
+  open_->stage = stage;
+  open_->step = step;
+  open_->begun_at = open_->progressed_at = now;
+  open_->hosted.resize(options_.pserver_num);
+  open_->workers.resize(options_.worker_num);
+  open_->tasks.resize(options_.worker_num);
+  open_->went_on.resize(options_.worker_num);
+  demanded_ = false;
+}
+
 void JobCheckpoints::Plan(absl::Time now) {
   now_ = now;
+  if (!sync()) return PlanNow(now);
   const bool behind_the_end = last_step_ > 0 && asked_.at_step > last_step_;
   if (!can_begin() || behind_the_end) asked_ = {};
-  if (open_ || !can_begin()) return;
+  if (open_ || !can_begin() || interrupted_) return;
   const double every_s = options_.config.every_s();
   const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
   if (demanded_ || due_by_time) {
@@ -107,23 +151,19 @@ void JobCheckpoints::Plan(absl::Time now) {
 }
 
 uint64_t JobCheckpoints::Demand(absl::Time now) {
+  // The open one does not include the steps since it began.
+  const uint64_t next = open_ ? number() + 1 : number();
   demanded_ = true;
   Plan(now);
-  // The open one does not include the steps since it began.
-  return open_ ? number() + 1 : number();
+  return next;
 }
 
 bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t step,
                               absl::Time now) {
   now_ = now;
-  if (number != this->number()) return false;
+  if (number != this->number() || interrupted_) return false;
   if (!open_) {
-    open_.emplace();
-    open_->step = step;
-    open_->begun_at = open_->progressed_at = now;
-    open_->hosted.resize(options_.pserver_num);
-    open_->workers.resize(options_.worker_num);
-    demanded_ = false;
+    Begin(step, Stage::kBegun, now);
     NoteStep(step, limit_, now);
   }
   if (open_->committing) return false;
@@ -136,12 +176,17 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
 
 void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
   if (pserver >= options_.pserver_num) return;
+  if (!sync()) return TakeOrdered(pserver, cut, now);
   const std::string who = absl::StrCat("pserver ", pserver);
   // A pserver that could not even begin may not know the step.
   const uint64_t step = cut.state() == HostedCut::FAILED && open_ ? open_->step : cut.step();
   if (!Concerns(cut.checkpoint(), who, step, now)) return;
+  NoteHosted(pserver, cut, now);
+}
+
+void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
   if (cut.state() == HostedCut::FAILED) {
-    CloseOpen(absl::StrCat(who, ": ", cut.error()), /*counts=*/true, now);
+    CloseOpen(absl::StrCat("pserver ", pserver, ": ", cut.error()), /*counts=*/true, now);
     return;
   }
   // Reports can overtake each other.
@@ -156,11 +201,126 @@ void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Ti
 
 void JobCheckpoints::TakeWorker(const WorkerCut& cut, absl::Time now) {
   if (cut.rank() >= options_.worker_num) return;
+  if (!sync()) return TakeAsked(cut, now);
   if (!Concerns(cut.checkpoint(), absl::StrCat("rank ", cut.rank()), cut.step(), now)) return;
   std::optional<WorkerState>& known = open_->workers[cut.rank()];
   if (known) return;
   known = cut.state();
   open_->progressed_at = now;
+}
+
+void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
+  now_ = now;
+  if (open_) {
+    if (open_->committing || Complete(rank)) return;
+    CloseOpen(absl::StrCat("rank ", rank, " was lost before it had made its part"),
+              /*counts=*/true, now);
+    return;
+  }
+  if (asked_.number == 0) return;
+  Outcome outcome;
+  outcome.number = number();
+  outcome.error = absl::StrCat("rank ", rank, " was lost before the checkpoint began");
+  outcomes_.push_back(std::move(outcome));
+  if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+  over_ = number();
+  asked_ = {};
+  demanded_ = false;
+  Plan(now);
+}
+
+bool JobCheckpoints::Complete(uint32_t rank) const {
+  // A cut that begins later would be one of the rank's next worker.
+  if (open_->stage != Stage::kBegun || !open_->workers[rank]) return false;
+  return options_.mode != Mode::kGeo || open_->went_on[rank];
+}
+
+void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
+  now_ = now;
+  if (!open_ || open_->committing || open_->hosted[pserver].state() == HostedCut::WRITTEN) return;
+  CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now);
+}
+
+void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
+  now_ = now;
+  if (!open_ || open_->committing || cut.checkpoint() != number()) return;
+  const uint32_t rank = cut.rank();
+  const std::string who = absl::StrCat("rank ", rank);
+  if (!cut.error().empty()) {
+    CloseOpen(absl::StrCat(who, ": ", cut.error()), /*counts=*/true, now);
+    return;
+  }
+  const bool geo = options_.mode == Mode::kGeo;
+  // Reports can overtake each other: a rank that went on was parked before.
+  if (geo && !cut.parked() && !open_->went_on[rank]) {
+    if (open_->stage != Stage::kBegun) {
+      CloseOpen(absl::StrCat(who, " trained on before all pservers had begun their cuts"),
+                /*counts=*/true, now);
+      return;
+    }
+    open_->went_on[rank] = true;
+    open_->progressed_at = now;
+  }
+  std::optional<WorkerState>& known = open_->workers[rank];
+  if (known) return;
+  known = cut.state();
+  open_->tasks[rank] = cut.step();
+  open_->progressed_at = now;
+  const bool all = std::all_of(open_->workers.begin(), open_->workers.end(),
+                               [](const auto& worker) { return worker.has_value(); });
+  if (!all) return;
+  open_->stage = Stage::kOrdered;
+  ordered_ = {number(), open_->step};
+}
+
+void JobCheckpoints::TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now) {
+  now_ = now;
+  const bool concerns = open_ && !open_->committing && open_->stage != Stage::kAsking &&
+                        cut.checkpoint() == number();
+  if (!concerns) return;
+  NoteHosted(pserver, cut, now);
+  if (!open_ || open_->stage == Stage::kBegun) return;
+  const bool all = std::all_of(
+      open_->hosted.begin(), open_->hosted.end(),
+      [](const HostedCut& one) { return one.state() != HostedCut::STATE_UNSPECIFIED; });
+  if (!all) return;
+  open_->stage = Stage::kBegun;
+  open_->begun_at = now;
+  asked_.released = asked_.park;
+}
+
+absl::StatusOr<std::vector<RankPart>> JobCheckpoints::Parts() const {
+  std::vector<RankPart> parts(options_.worker_num);
+  std::vector<bool> known(options_.worker_num);  // by rank: held is that of some pserver
+  for (uint32_t rank = 0; rank < options_.worker_num; ++rank) {
+    RankPart& part = parts[rank];
+    part.tasks = open_->tasks[rank];
+    part.state = *open_->workers[rank];
+    for (size_t i = 0; i < open_->hosted.size(); ++i) {
+      const HostedCut& cut = open_->hosted[i];
+      // A pserver without shards of the job holds everything.
+      if (cut.least().empty()) continue;
+      if (cut.least_size() != static_cast<int>(options_.worker_num)) {
+        return absl::InternalError(absl::StrCat("pserver ", i, " reported the positions of ",
+                                                cut.least_size(), " of ", options_.worker_num,
+                                                " ranks"));
+      }
+      const RankPosition& held = cut.least(rank);
+      const bool first = !known[rank];
+      known[rank] = true;
+      if (options_.mode == Mode::kGeo && !first && held.sequence() != part.held.sequence()) {
+        return absl::InternalError(absl::StrCat(
+            "the cuts do not belong together: pservers hold frames ", part.held.sequence(), " and ",
+            held.sequence(), " of rank ", rank, ", which was to send nothing"));
+      }
+      if (first) {
+        part.held = held;
+      } else {
+        KeepLeast(held, &part.held);
+      }
+    }
+  }
+  return parts;
 }
 
 void JobCheckpoints::SetState(absl::StatusOr<CheckpointState> state, absl::Time now) {
@@ -177,8 +337,9 @@ std::optional<Manifest> JobCheckpoints::TakeCommit() {
   for (const HostedCut& cut : open_->hosted) {
     if (cut.state() != HostedCut::WRITTEN) return std::nullopt;
   }
-  for (const auto& worker : open_->workers) {
-    if (!worker) return std::nullopt;
+  for (size_t rank = 0; rank < open_->workers.size(); ++rank) {
+    if (!open_->workers[rank]) return std::nullopt;
+    if (options_.mode == Mode::kGeo && !open_->went_on[rank]) return std::nullopt;
   }
   open_->committing = true;
   Manifest& manifest = open_->manifest;
@@ -186,8 +347,10 @@ std::optional<Manifest> JobCheckpoints::TakeCommit() {
   manifest.set_epochs(open_->state->result().epochs());
   *manifest.mutable_checkpoint() = *std::move(open_->state);
   open_->state.emplace();
-  for (auto& worker : open_->workers)
-    *manifest.mutable_checkpoint()->add_workers() = *std::move(worker);
+  for (auto& worker : open_->workers) {
+    if (worker->has_file()) *manifest.add_files() = worker->file();
+    if (sync()) *manifest.mutable_checkpoint()->add_workers() = *std::move(worker);
+  }
   for (HostedCut& cut : open_->hosted) {
     for (SavedFile& file : *cut.mutable_files()) *manifest.add_files() = std::move(file);
   }
@@ -214,6 +377,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.set_made(newest_.made() + 1);
     newest_.clear_last_error();
     newest_cut_at_ = open_->begun_at;
+    complete_ = std::move(open_->manifest);
   } else if (counts) {
     newest_.set_failed(newest_.failed() + 1);
     const std::string said =
@@ -222,8 +386,8 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.set_last_error(said);
   }
   if (!error.empty()) {
-    discards_.push_back({now, {outcome.number, outcome.step, error}});
-    discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, ""}});
+    discards_.push_back({now, {outcome.number, outcome.step, error, instance_}});
+    discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
   }
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
@@ -231,6 +395,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
   over_at_ = now;
   open_.reset();
   asked_ = {};
+  ordered_ = {};
   Plan(now);
 }
 
@@ -241,16 +406,21 @@ absl::Time JobCheckpoints::progressed_at() const {
 std::string JobCheckpoints::Missing() const {
   constexpr size_t kNamed = 8;
   std::vector<std::string> names;
-  for (size_t i = 0; i < open_->hosted.size(); ++i) {
+  for (size_t i = 0; i < open_->hosted.size() && open_->stage != Stage::kAsking; ++i) {
     if (open_->hosted[i].state() != HostedCut::WRITTEN) names.push_back(absl::StrCat("pserver ", i));
   }
   for (size_t i = 0; i < open_->workers.size(); ++i) {
-    if (!open_->workers[i]) names.push_back(absl::StrCat("rank ", i));
+    const bool parked = asked_.released && !open_->went_on[i];
+    if (!open_->workers[i] || parked) names.push_back(absl::StrCat("rank ", i));
   }
   const size_t more = names.size() > kNamed ? names.size() - kNamed : 0;
   names.resize(names.size() - more);
   if (more > 0) names.push_back(absl::StrCat(more, " more"));
   return absl::StrJoin(names, ", ");
+}
+
+void JobCheckpoints::GiveUp(const std::string& why, absl::Time now) {
+  if (open_ && !open_->committing) CloseOpen(why, /*counts=*/true, now);
 }
 
 void JobCheckpoints::GiveUpWaiting(absl::Duration waited, absl::Time now) {
@@ -260,9 +430,30 @@ void JobCheckpoints::GiveUpWaiting(absl::Duration waited, absl::Time now) {
             /*counts=*/true, now);
 }
 
+void JobCheckpoints::Interrupt(absl::Time now) {
+  interrupted_ = true;
+  all_training_ = false;
+  asked_ = {};
+  ordered_ = {};
+  if (open_ && !open_->committing)
+    CloseOpen("the job lost a member before the checkpoint was complete", /*counts=*/false, now);
+}
+
+void JobCheckpoints::Restart(uint64_t instance, uint64_t first_step, absl::Time now) {
+  interrupted_ = false;
+  instance_ = instance;
+  all_training_ = false;
+  more_training_ = true;
+  step_ = limit_ = asked_from_ = first_step;
+  steps_per_s_ = 0;
+  step_at_ = over_at_ = now;
+  Plan(now);
+}
+
 void JobCheckpoints::End(absl::Time now) {
   stopped_ = true;
   asked_ = {};
+  ordered_ = {};
   if (open_ && !open_->committing)
     CloseOpen("the job ended before the checkpoint was complete", /*counts=*/false, now);
 }
@@ -297,6 +488,8 @@ CheckpointStatus JobCheckpoints::status() const {
     status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now_ - newest_cut_at_)));
   if (open_ && open_->committing) {
     status.set_doing(absl::StrCat("completing step ", open_->step));
+  } else if (open_ && open_->stage == Stage::kAsking) {
+    status.set_doing(absl::StrCat("asking the ranks for their parts of step ", open_->step));
   } else if (open_) {
     uint64_t written = 0;
     for (const HostedCut& cut : open_->hosted) written += cut.written_bytes();

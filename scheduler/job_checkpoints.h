@@ -1,12 +1,24 @@
 // Decides when a job makes its checkpoints, and follows each of them until it is over.
 //
-//   idle -> begun (pservers write, ranks report) -> committing -> idle
+//   sync         idle -> begun (pservers write, ranks report) -> committing -> idle
+//   async, Geo   idle -> asking (ranks report) -> ordered (pservers begin their cuts) -> begun
+//                     -> committing -> idle
 //
-// Checkpoints of a job have the numbers 1, 2, ...; there is one at a time. The next one is asked of
-// rank 0, which begins it with the commit of a step (sync). Every pserver then writes its shards,
-// and every rank reports where it is. When all parts are in, TakeCommit gives the manifest to
-// write. A checkpoint that cannot be completed is given up and counted; the job goes on, and the
-// next try has the next number.
+// Checkpoints of a job have the numbers 1, 2, ...; there is one at a time. When all parts are in,
+// TakeCommit gives the manifest to write. A checkpoint that cannot be completed is given up and
+// counted; the job goes on, and the next try has the next number.
+//
+// Sync: the next one is asked of rank 0, which begins it with the commit of a step. Every pserver
+// then writes its shards, and every rank reports where it is.
+//
+// Async: every rank is asked, and reports what it has read of the data. Then all pservers are told
+// to begin their cuts. These may lie some frames apart: the least position of each rank says which
+// data to train again. From the first question until all cuts have begun, the training phase must
+// not end (holds_phase), so that all cuts lie in one epoch.
+//
+// Geo: as async, but a rank that reports is parked with nothing unsent, and goes on when all cuts
+// have begun. So all cuts and the ranks' files belong together. Each rank confirms that it was
+// parked until then: one that went on by itself voids the checkpoint.
 //
 // Invariants:
 // - A number is over (complete or given up) before the next one is asked for.
@@ -27,8 +39,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/config/job_config.h"
 #include "proto/model.pb.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/rank_part.h"
 
 namespace sluice {
 
@@ -40,12 +54,27 @@ class JobCheckpoints {
     uint32_t worker_num = 1;
     uint32_t pserver_num = 1;
     uint64_t first_step = 0;  // global steps done when the job begins
+    uint64_t instance = 0;    // of the job
+    Mode mode = Mode::kSync;
   };
-  // What members are to be told. A change concerns rank 0 (number, at_step) or all pservers (over).
+  // What members are to be told. A change of Asked concerns rank 0 (sync) or all ranks; a change of
+  // Ordered or over() all pservers.
   struct Asked {
-    uint64_t number = 0;  // 0: none is wanted
-    uint64_t at_step = 0;
-    bool operator==(const Asked& o) const { return number == o.number && at_step == o.at_step; }
+    uint64_t number = 0;   // 0: none is wanted
+    uint64_t at_step = 0;  // sync
+    // Geo, and the folder's step.
+    bool park = false, released = false;
+    uint64_t step = 0;
+    bool operator==(const Asked& o) const {
+      return number == o.number && at_step == o.at_step && park == o.park &&
+             released == o.released && step == o.step;
+    }
+  };
+  // Async and Geo: the cut to begin, and its folder's step.
+  struct Ordered {
+    uint64_t number = 0;  // 0: none
+    uint64_t step = 0;
+    bool operator==(const Ordered& o) const { return number == o.number && step == o.step; }
   };
   struct Outcome {
     uint64_t number = 0;
@@ -62,39 +91,81 @@ class JobCheckpoints {
   void SetSteps(uint64_t per_epoch, uint64_t last_step);
   // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch, before
   // it goes on; limit == step: it does not train now.
+  // In async and Geo, `step` is the mean of the ranks, and limit has no meaning.
   void NoteStep(uint64_t step, uint64_t limit, absl::Time now);
+  // Async and Geo: whether all ranks are in one training phase now, and have workers that can make
+  // their parts; and whether a training phase is under way or will come.
+  void NoteTraining(bool all_training, bool more);
+  // Async and Geo: all ranks have ended the training of `epoch` (from 0), and holds_phase decides
+  // whether the phase may end. To be called once an epoch, after NoteTraining.
+  void EpochEnds(uint32_t epoch, bool last, absl::Time now);
   // Decides what is asked next. To be called several times a second and after other events.
   void Plan(absl::Time now);
   // Asks for a checkpoint as soon as possible. Returns its number. REQUIRES: can_begin().
   uint64_t Demand(absl::Time now);
   // False when no more steps will be trained, so that no checkpoint can begin.
-  bool can_begin() const { return !stopped_ && !(last_step_ > 0 && step_ >= last_step_); }
+  bool can_begin() const {
+    if (stopped_) return false;
+    return sync() ? !(last_step_ > 0 && step_ >= last_step_) : more_training_;
+  }
 
   // Reports of pserver 0, 1, ... of the job, and of a rank.
   void TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
   void TakeWorker(const WorkerCut& cut, absl::Time now);
+  // The worker of a rank is lost. The open checkpoint is given up if it needs more of that worker:
+  // its part; in async and Geo anything before all cuts have begun; in Geo that it was parked until
+  // then. Sync: one that was only asked for is over as well, because it may have begun at some
+  // pservers and not at others. The next number takes its place.
+  void RankLost(uint32_t rank, absl::Time now);
+  // The pserver is lost. The open checkpoint is given up if its files are not written.
+  void PserverLost(uint32_t pserver, absl::Time now);
   // A checkpoint has begun, and SetState has not been called for it.
-  bool needs_state() const { return open_ && !open_->state; }
+  bool needs_state() const {
+    return open_ && !open_->state && open_->stage == Stage::kBegun;
+  }
+  // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other:
+  // in Geo they must hold the same frames of each rank.
+  absl::StatusOr<std::vector<RankPart>> Parts() const;
+  // The phase must not end: its cuts have not begun.
+  bool holds_phase() const { return open_ && open_->stage != Stage::kBegun; }
   uint64_t open_step() const { return open_ ? open_->step : 0; }
   absl::Time begun_at() const { return open_ ? open_->begun_at : absl::InfinitePast(); }
-  // What the job was at the step of the checkpoint; an error gives it up.
+  // What the job was at the step of the checkpoint; an error gives it up. In sync, the workers are
+  // added from their reports.
   void SetState(absl::StatusOr<CheckpointState> state, absl::Time now);
   // The manifest of a checkpoint whose parts are all in, once. job_id and tables are missing.
   std::optional<Manifest> TakeCommit();
   // The manifest of checkpoint `number` is written, or could not be.
   void Committed(uint64_t number, const absl::Status& status, absl::Time now);
+  // Gives the open checkpoint up, unless it is being committed.
+  void GiveUp(const std::string& why, absl::Time now);
   // The newest time at which the open checkpoint made progress; InfiniteFuture: none is open, or it
   // is being committed.
   absl::Time progressed_at() const;
   // Gives the open checkpoint up because it makes no progress.
   void GiveUpWaiting(absl::Duration waited, absl::Time now);
+  // The job's run has ended early, and another one will follow: nothing is asked any more, and what
+  // is not being committed is given up without being counted as failed. Reports change nothing until
+  // Restart.
+  void Interrupt(absl::Time now);
+  // The next run of the job begins, as another instance, after `first_step` global steps.
+  void Restart(uint64_t instance, uint64_t first_step, absl::Time now);
+  // The manifest of the newest checkpoint that these runs have completed, without job_id and tables;
+  // null: there is none.
+  const Manifest* newest_manifest() const { return complete_ ? &*complete_ : nullptr; }
+  // The manifest of a checkpoint is being written.
+  bool committing() const { return open_ && open_->committing; }
   // The job is over: what is not being committed is given up, without being counted as failed.
   void End(absl::Time now);
 
   const Asked& asked() const { return asked_; }
+  const Ordered& ordered() const { return ordered_; }
   uint64_t over() const { return over_; }
   // The open checkpoint is that of the job's last step, so the job waits for it.
-  bool finishes_job() const { return open_ && last_step_ > 0 && open_->step == last_step_; }
+  bool finishes_job() const {
+    if (!open_) return false;
+    return sync() ? last_step_ > 0 && open_->step == last_step_ : open_->ends_training;
+  }
   // Null while the checkpoint is not over, or when too many others have followed.
   const Outcome* OutcomeOf(uint64_t number) const;
   // A checkpoint that was given up and whose files are to be removed.
@@ -102,6 +173,7 @@ class JobCheckpoints {
     uint64_t number = 0;
     uint64_t step = 0;
     std::string why;  // it was given up; only the first time
+    uint64_t instance = 0;
   };
   // Each is returned twice: at once, and when pservers that were still writing have stopped.
   std::vector<Discard> TakeDiscards(absl::Time now);
@@ -110,20 +182,35 @@ class JobCheckpoints {
   CheckpointStatus status() const;
 
  private:
+  enum class Stage { kAsking, kOrdered, kBegun };
   struct Open {
+    Stage stage = Stage::kBegun;
     uint64_t step = 0;
+    bool ends_training = false;  // async, Geo: made when the last epoch's training had ended
     absl::Time begun_at, progressed_at;
-    std::vector<HostedCut> hosted;   // by pserver; state unspecified: no report yet
+    std::vector<HostedCut> hosted;  // by pserver; state unspecified: no report yet
     std::vector<std::optional<WorkerState>> workers;
+    std::vector<uint64_t> tasks;  // by rank: RankPart.tasks
+    std::vector<bool> went_on;    // Geo, by rank: it has confirmed its release
     std::optional<CheckpointState> state;
     bool committing = false;
     Manifest manifest;  // once committing
   };
 
+  bool sync() const { return options_.mode == Mode::kSync; }
   uint64_t number() const { return over_ + 1; }  // of the open or the next one
+  void Begin(uint64_t step, Stage stage, absl::Time now);
+  // Async and Geo.
+  void PlanNow(absl::Time now);
+  void Ask(absl::Time now);
+  void TakeAsked(const WorkerCut& cut, absl::Time now);
+  void NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
+  void TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now);
   // Begins checkpoint `number` if it is the next one. False when the report is of no interest.
   bool Concerns(uint64_t number, const std::string& who, uint64_t step, absl::Time now);
   void CloseOpen(const std::string& error, bool counts, absl::Time now);
+  // Whether all is in that the open checkpoint needs from a rank's worker.
+  bool Complete(uint32_t rank) const;
   // The next step after those done by now at which a checkpoint is due by steps or epochs; 0: none.
   uint64_t NextDueStep(absl::Time now) const;
   uint64_t EstimatedStep(absl::Time now) const;
@@ -132,9 +219,14 @@ class JobCheckpoints {
   const Options options_;
   uint64_t over_ = 0;
   Asked asked_;
+  Ordered ordered_;
   std::optional<Open> open_;
+  bool all_training_ = false, more_training_ = true;
+  uint64_t asked_from_ = 0;  // async, Geo: the step when a checkpoint was last asked for
   bool demanded_ = false;
   bool stopped_ = false;   // the job is over
+  bool interrupted_ = false;
+  uint64_t instance_ = options_.instance;
   absl::Time over_at_;  // of the one before, or the beginning
   uint64_t steps_per_epoch_ = 0, last_step_ = 0;
   // How far training is: steps at a time, the rate since the sample before, and where it stops.
@@ -145,6 +237,7 @@ class JobCheckpoints {
 
   std::deque<Outcome> outcomes_;  // the newest
   std::vector<std::pair<absl::Time, Discard>> discards_;  // due at that time
+  std::optional<Manifest> complete_;
   CheckpointStatus newest_;       // step, bytes, seconds, made, failed, last_error, dir
   absl::Time newest_cut_at_;
   std::string warning_;

@@ -11,7 +11,14 @@
 //   6. DropWhenReleased  the last worker has stopped: the pservers drop the tables
 //   7. OutputEnded       the result is written: the state becomes the outcome
 //
-// A member's event that a job cannot survive ends the job (End). Nothing here looks at other jobs.
+// A lost worker's rank is given to another worker (RankReplacement). The loss of a pserver leads
+// from 1 to 4 to a new attempt:
+//
+//   a. RollBack          all ranks are withdrawn, the pservers drop the tables (RECOVERING)
+//   b. Recover           replacements are there, the survivors have stopped: as 1, with a new
+//                        instance, a higher generation and the newest checkpoint; then 2
+//
+// An event that a job cannot survive ends it (End). Nothing here looks at other jobs.
 //
 // Invariants: a worker serves at most one job; only the state of an ended job changes.
 //
@@ -32,6 +39,7 @@
 #include "scheduler/job_queue.h"
 #include "scheduler/membership.h"
 #include "scheduler/pause_detector.h"
+#include "scheduler/rank_replacement.h"
 #include "scheduler/report_requests.h"
 
 namespace sluice {
@@ -42,7 +50,7 @@ class JobLifecycle {
     absl::Duration lease, heartbeat;  // of the members
     absl::Duration wait;              // bound on opening the tables
     absl::Duration report_wait;       // bound on waiting for the last reports
-    uint64_t first_incarnation = 1;
+    uint64_t first_id = 1;  // of incarnations and of instances
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
@@ -58,10 +66,17 @@ class JobLifecycle {
   JobLifecycle(Options options, Parts parts)
       : options_(std::move(options)),
         parts_(parts),
-        checkpoints_(options_.wait, {parts.members, parts.pauses, parts.effects}) {}
+        checkpoints_(options_.wait, {parts.members, parts.pauses, parts.effects}),
+        replacement_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects}) {}
 
   // REQUIRES: the job is queued, all pservers are alive and worker_num workers are free.
   void Start(Job* job, absl::Time now);
+  // Begins the next attempts of the jobs that have all the members they were waiting for, and
+  // reserves free workers for the others. To be called when members have changed, before workers
+  // are given to queued jobs.
+  void RecoverJobs(absl::Time now);
+  // A number that no other instance of a job has.
+  uint64_t NewInstance() { return next_instance_++; }
   // Does nothing when the job is over.
   void End(Job* job, JobState outcome, const std::string& message, absl::Time now);
 
@@ -78,6 +93,8 @@ class JobLifecycle {
   void CheckFinishing(Job* job, absl::Time now);
   // Handles the loss of a member that serves the job.
   void MemberLost(Job* job, const Member& member, absl::Time now);
+  // Gives free workers to jobs with vacant ranks, which come before queued jobs.
+  void FillVacancies(absl::Time now);
   // Takes a rank's part of a checkpoint.
   void TakeCut(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
   // Asks for a checkpoint now (number 0), or for the outcome of an earlier one.
@@ -93,9 +110,28 @@ class JobLifecycle {
                          const std::string& warning, absl::Time now);
 
  private:
+  // Takes workers, places shards, and asks the pservers to open the tables.
+  absl::Status BeginAttempt(Job* job, absl::Time now);
+  // Begins the job's next attempt when its members are there; ends it when they did not come.
+  void Recover(Job* job, absl::Time now);
+  // Ends the present attempt, of which the job keeps only its checkpoints.
+  void RollBack(Job* job, absl::Time now);
+  void CountRollback(Job* job);
+  // Allocates free workers to a job that waits for some.
+  void ReserveWorkers(Job* job);
+  // Gives workers back that the job has reserved.
+  void GiveBackWorkers(Job* job);
+  // Lets a training phase end that no checkpoint needs any more. True when the next phase begins.
+  bool ReleasePhase(Job* job, absl::Time now);
+  void CheckHeld(Job* job, absl::Time now);
+  // Acts on the end of the phase `before`, if it has ended, or on a failure.
+  void PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced, absl::Time now);
   void CheckStarting(Job* job, absl::Time now);
   void Run(Job* job, absl::Time now);
   void AskForReports(Job* job);
+  void ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now);
+  // Does what can be done now for the job's vacant ranks.
+  void AdvanceReplacement(Job* job, absl::Time now);
   // Takes a report that does not name the job; ends the job when the worker has given it up.
   void CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now);
   void Withdraw(RankSlot* slot);
@@ -108,7 +144,10 @@ class JobLifecycle {
   const Options options_;
   const Parts parts_;
   CheckpointLifecycle checkpoints_;
-  uint64_t next_incarnation_ = options_.first_incarnation;
+  RankReplacement replacement_;
+  uint64_t next_incarnation_ = options_.first_id;
+  uint64_t next_instance_ = options_.first_id;
+  std::vector<Job*> recovering_;  // those that await members
 };
 
 }  // namespace sluice

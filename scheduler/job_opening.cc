@@ -15,7 +15,7 @@ std::string PserversTooLate(const Job& job, const std::vector<const Member*>& la
     out->append(DescribeMember(*member));
   };
   const std::string& model =
-      job.resume != nullptr ? job.resume->dir : job.config.initial_model();
+      job.spec.has_restore() ? job.spec.restore().directory() : job.config.initial_model();
   return absl::StrCat(absl::StrJoin(late, " and ", describe), " did not open the tables of job ",
                       job.job_id, model.empty() ? "" : absl::StrCat(" or read more of ", model),
                       " within ", absl::FormatDuration(wait), " (limits.wait_s); see its log");

@@ -62,6 +62,11 @@ bool JobPhases::AllEnded() const {
   return std::all_of(ended_.begin(), ended_.end(), [](bool ended) { return ended; });
 }
 
+bool JobPhases::TrainsMore() const {
+  return std::any_of(phases_.begin() + current_, phases_.end(),
+                     [](const Phase& phase) { return phase.kind() == Phase::TRAIN; });
+}
+
 std::vector<uint32_t> JobPhases::Missing() const {
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < ended_.size(); ++rank) {

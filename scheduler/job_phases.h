@@ -38,6 +38,8 @@ class JobPhases {
   absl::StatusOr<bool> IsNews(uint32_t rank, uint64_t number) const;
   void MarkEnded(uint32_t rank) { ended_[rank] = true; }
   bool AllEnded() const;
+  // A TRAIN phase is the present one, or will come.
+  bool TrainsMore() const;
   std::vector<uint32_t> Missing() const;  // ranks that have not ended the present phase
   // REQUIRES: AllEnded() and not over().
   void Advance();

@@ -62,7 +62,7 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   const bool sync = result_.mode() == ModeName(Mode::kSync);
   // Every pass meets the same bad lines, so only the first pass counts them.
   if (epoch == 0) AddBadLines(bad_);
-  if (result_.epochs_log().empty()) {
+  if (result_.epochs_log().empty() && !summary_lacks_) {
     for (const std::string& warning : WarningsOfTraining(config_, result_.data())) Warn(warning);
     if (config_.data().eval_files().empty()) WarnOfLabel();
   }
@@ -81,6 +81,12 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
   return *log;
 }
 
+void JobResults::SummaryLacks(uint32_t rank) {
+  summary_lacks_ = true;
+  Warn(absl::StrCat("rank ", rank, " was replaced in the first epoch: the counts of the data and of ",
+                    "malformed lines leave out what its lost worker had read"));
+}
+
 void JobResults::BeginEval() {
   eval_ = std::make_unique<EvalAccumulator>();
   eval_bad_ = BadLines();
@@ -95,6 +101,7 @@ absl::Status JobResults::AddEval(const EvalSums& sums, const DataSummary& data) 
 }
 
 void JobResults::WarnOfLabel() {
+  if (summary_lacks_) return;  // half of the counts would mislead
   for (const std::string& warning : WarningsOfLabel(config_, result_.data(), eval_data_))
     Warn(warning);
 }

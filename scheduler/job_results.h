@@ -35,6 +35,11 @@ class JobResults {
   // Goes on from the result of a job that was interrupted, whose checkpoint is `folder`.
   void Resume(const JobResult& so_far, const std::string& folder);
 
+  // Adds examples that parts of the tables contain twice, because they were trained again.
+  void AddReplayed(uint64_t examples) {
+    result_.set_examples_replayed(result_.examples_replayed() + examples);
+  }
+
   // `before`: time that an interrupted run has trained in this epoch.
   void BeginTrain(absl::Time now, absl::Duration before = absl::ZeroDuration());
   // INVALID_ARGUMENT when the data summary is impossible; then nothing was added.
@@ -42,6 +47,10 @@ class JobResults {
   // Closes `epoch` (counted from 0; the log counts from 1). `global_steps`: of the epoch in sync;
   // ignored in other modes, where the workers' steps are summed.
   const EpochResult& EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now);
+
+  // A worker of this rank was lost with the counts of the data that it had read. They are not in the
+  // summary of the training data and the malformed lines.
+  void SummaryLacks(uint32_t rank);
 
   void BeginEval();
   // `data`: the summary of the evaluation data; only the first evaluation's counts.
@@ -79,6 +88,7 @@ class JobResults {
   std::unique_ptr<EvalAccumulator> eval_;
   BadLines eval_bad_;
   bool eval_counted_ = false;
+  bool summary_lacks_ = false;  // see SummaryLacks
   DataSummary eval_data_;  // of the first evaluation
   BadLines all_bad_;
 };

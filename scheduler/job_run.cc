@@ -16,6 +16,15 @@ namespace {
 // at most some heartbeats after its step.
 constexpr size_t kEpochStarts = 8;
 
+void SetTotals(const TrainTotals& totals, WorkerState* state) {
+  TrainReport* const train = state->mutable_train();
+  train->set_examples(totals.examples());
+  train->set_steps(totals.steps());
+  train->set_loss_sum(totals.loss_sum());
+  train->set_weight_sum(totals.weight_sum());
+  if (!totals.net_state().empty()) state->set_net_state(totals.net_state());
+}
+
 }  // namespace
 
 JobRun::JobRun(const Options& options, absl::Time now)
@@ -29,10 +38,12 @@ JobRun::JobRun(const Options& options, absl::Time now)
       resume_(options.resume),
       phases_(ListPhases(config_, resume_ == nullptr ? 0 : resume_->state().epoch()), worker_num_),
       results_(config_, worker_num_),
-      index_(worker_num_) {
+      index_(worker_num_),
+      rejoins_(worker_num_) {
   if (resume_ != nullptr) {
     const CheckpointState& state = resume_->state();
     results_.Resume(state.result(), resume_->dir);
+    results_.AddReplayed(resume_->examples_replayed);
     resume_states_ = StatesOfRanks(state, worker_num_);
     first_step_ = state.global_step() - state.steps_done();
   }
@@ -41,11 +52,37 @@ JobRun::JobRun(const Options& options, absl::Time now)
 
 absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const bool news, phases_.IsNews(rank, report.number()));
+  if (rejoins_[rank].unseen && report.number() == 1 && failure_.ok()) {
+    failure_ = seen_.Take(rank, report.index());
+    rejoins_[rank].unseen = false;
+  }
   if (!news || !failure_.ok()) return false;
   SLUICE_RETURN_IF_ERROR(TakeContent(rank, report));
   if (!failure_.ok()) return false;
   phases_.MarkEnded(rank);
-  if (!phases_.AllEnded()) return false;
+  if (!phases_.AllEnded() || held()) return false;
+  return Advance(now);
+}
+
+bool JobRun::AllEndedTraining() const {
+  return phases_.current().kind() == Phase::TRAIN && phases_.AllEnded();
+}
+
+bool JobRun::TryAdvance(absl::Time now) {
+  return failure_.ok() && !hold_ && AllEndedTraining() && Advance(now);
+}
+
+bool JobRun::all_training() const {
+  const Phase& phase = phases_.current();
+  if (!tasks_ || phase.kind() != Phase::TRAIN || !tasks_->AllAsked()) return false;
+  return std::none_of(rejoins_.begin(), rejoins_.end(), [&](const Rejoined& rejoined) {
+    return rejoined.missed == phase.number();
+  });
+}
+
+bool JobRun::trains_more() const { return phases_.TrainsMore(); }
+
+bool JobRun::Advance(absl::Time now) {
   EndPhase(now);
   if (!failure_.ok()) return false;
   phases_.Advance();
@@ -64,7 +101,9 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
       return absl::OkStatus();
     case Phase::TRAIN:
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
-      return results_.AddTrain(rank, report.train());
+      SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, report.train()));
+      rejoins_[rank].has_pieces = true;
+      return absl::OkStatus();
     case Phase::EVAL:
       return results_.AddEval(report.eval(), report.train().summary());
     case Phase::SAVE:
@@ -102,12 +141,93 @@ void JobRun::BeginTrain(Phase* phase, absl::Time now) {
   if (starts_.size() > kEpochStarts) starts_.pop_front();
   results_.BeginTrain(now, before);
   if (tasks_) tasks_->BeginEpoch(phase->epoch());
-  if (!sync()) return;
+  if (!sync()) {
+    if (resumed) phase->set_first_step(MeanSteps(resume_->state()));
+    return;
+  }
   phase->set_global_steps(steps_per_epoch_);
   phase->set_first_step(first_step_);
   if (resumed) phase->set_skip_steps(resume_->state().steps_done());
-  // Only the first TRAIN phase carries the pieces; ranks keep them for later epochs.
-  if (pieces_.file_size() > 0) phase->mutable_pieces()->Swap(&pieces_);
+}
+
+Phase JobRun::PhaseOf(uint32_t rank) const {
+  Phase phase = phases_.current();
+  const Rejoined& rejoined = rejoins_[rank];
+  // Ranks keep the pieces for later epochs.
+  if (phase.kind() == Phase::TRAIN && !rejoined.has_pieces && pieces_.file_size() > 0)
+    *phase.mutable_pieces() = pieces_;
+  if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
+  if (rejoined.phase != phase.number()) return phase;
+  *phase.mutable_resume() = rejoined.state;
+  if (!sync()) {
+    phase.set_first_step(rejoined.first_step);
+    return phase;
+  }
+  phase.set_skip_steps(rejoined.skip_steps);
+  phase.set_commit_again(rejoined.commit_again);
+  return phase;
+}
+
+absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held,
+                            uint64_t* replayed) {
+  Rejoined rejoined;
+  rejoined.unseen = true;
+  const Phase& phase = phases_.current();
+  if (phase.kind() == Phase::TRAIN && phases_.Ended(rank)) rejoined.missed = phase.number();
+  if (phase.kind() == Phase::TRAIN && !phases_.Ended(rank)) {
+    if (const WorkerState* resume = ResumeOf(rank)) rejoined.state = *resume;
+    if (sync()) {
+      SLUICE_RETURN_IF_ERROR(RejoinSync(held, &rejoined));
+    } else {
+      const RankPosition& least = held.least;
+      const bool this_epoch = least.epoch() == phase.epoch() && least.incarnation() > 0;
+      const bool of_lost = this_epoch && least.incarnation() == lost;
+      const uint64_t begun = rejoined.state.train().steps();
+      const uint64_t before = phase.first_step() > 0
+                                  ? phase.first_step() - std::min(begun, phase.first_step())
+                                  : result().global_step() / worker_num_;
+      rejoined.phase = phase.number();
+      if (of_lost) {
+        SetTotals(least.totals(), &rejoined.state);
+      } else if (const WorkerState* state = BeganWith(rank)) {
+        rejoined.state = *state;
+      }
+      // Geo: the local optimizer state was lost with the worker.
+      rejoined.state.clear_file();
+      rejoined.first_step = before + rejoined.state.train().steps();
+      SLUICE_RETURN_IF_ERROR(tasks_->Release(rank, of_lost ? least : RankPosition()));
+      const RankPosition& most = held.most;
+      if (of_lost && most.incarnation() == lost && most.epoch() == phase.epoch() &&
+          most.totals().examples() > least.totals().examples()) {
+        *replayed += most.totals().examples() - least.totals().examples();
+      }
+    }
+    const bool all_read_again = sync() && rejoined.phase == 0;
+    if (result().epochs_log().empty() && !all_read_again) results_.SummaryLacks(rank);
+  }
+  rejoins_[rank] = std::move(rejoined);
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const {
+  const uint64_t committed = held.committed.committed();
+  if (committed > step_limit()) {
+    return absl::InvalidArgumentError(absl::StrCat("a pserver reports a commit of step ", committed,
+                                                   ", but the epoch ends with step ",
+                                                   step_limit()));
+  }
+  // Steps before this phase, or before the checkpoint that it resumes from, are closed everywhere.
+  if (committed <= least_step()) return absl::OkStatus();
+  rejoined->phase = phases_.current().number();
+  rejoined->skip_steps = committed - first_step_;
+  rejoined->commit_again = committed;
+  SetTotals(held.committed.totals(), &rejoined->state);
+  return absl::OkStatus();
+}
+
+const WorkerState* JobRun::BeganWith(uint32_t rank) const {
+  const Rejoined& rejoined = rejoins_[rank];
+  return rejoined.phase == phases_.current().number() ? &rejoined.state : ResumeOf(rank);
 }
 
 const WorkerState* JobRun::ResumeOf(uint32_t rank) const {
@@ -151,6 +271,50 @@ absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) c
                                               : absl::ToDoubleSeconds(now - start->began));
   *state.mutable_train_files() = seen_.train();
   *state.mutable_result() = start->result;
+  return state;
+}
+
+absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector<RankPart>& ranks,
+                                                absl::Time now) const {
+  const Phase& phase = phases_.current();
+  if (!tasks_ || phase.kind() != Phase::TRAIN || starts_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job was in phase ", PhaseName(phase.kind()), " when the cuts began"));
+  }
+  CheckpointState state;
+  state.set_mode(ModeName(mode_));
+  state.set_global_step(step);
+  state.set_worker_num(worker_num_);
+  state.set_epoch(phase.epoch());
+  state.set_task_bytes(tasks_->task_bytes());
+  state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
+  *state.mutable_train_files() = seen_.train();
+  *state.mutable_result() = starts_.back().result;
+  std::vector<RankPart> parts = ranks;
+  for (uint32_t rank = 0; rank < parts.size(); ++rank) {
+    RankPosition& held = parts[rank].held;
+    WorkerState* const worker = state.add_workers();
+    *worker = parts[rank].state;
+    TrainReport* const train = worker->mutable_train();
+    TrainTotals totals = held.totals();
+    if (held.sequence() == 0 || held.epoch() != phase.epoch()) {
+      // No frame of this life and epoch is on all shards, so the rank has what it began with.
+      held.clear_task_id();
+      totals.Clear();
+      if (const WorkerState* begun = BeganWith(rank)) {
+        totals.set_examples(begun->train().examples());
+        totals.set_steps(begun->train().steps());
+        totals.set_loss_sum(begun->train().loss_sum());
+        totals.set_weight_sum(begun->train().weight_sum());
+      }
+    }
+    train->set_examples(totals.examples());
+    train->set_steps(totals.steps());
+    train->set_loss_sum(totals.loss_sum());
+    train->set_weight_sum(totals.weight_sum());
+  }
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataTask> open, tasks_->OpenAt(parts));
+  for (const DataTask& task : open) *state.add_open_tasks() = task;
   return state;
 }
 
@@ -209,7 +373,8 @@ absl::Status JobRun::EndIndex() {
   }
   DataTasks::Options options;
   options.worker_num = worker_num_;
-  options.task_bytes = config_.data().task_bytes();
+  options.task_bytes =
+      resume_ != nullptr ? resume_->state().task_bytes() : config_.data().task_bytes();
   options.seed = config_.train().seed();
   options.shuffle = !config_.data().has_shuffle() || config_.data().shuffle();
   options.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
@@ -217,11 +382,17 @@ absl::Status JobRun::EndIndex() {
   if (tasks_->tasks().empty()) {
     return absl::FailedPreconditionError("the training data is empty; see data.train_files");
   }
+  if (resume_ == nullptr) return absl::OkStatus();
+  const absl::Status resumed =
+      tasks_->Resume(resume_->state().epoch(), resume_->state().open_tasks());
+  if (!resumed.ok()) {
+    return absl::Status(resumed.code(), absl::StrCat("cannot resume from ", resume_->dir, ": ",
+                                                     resumed.message()));
+  }
   return absl::OkStatus();
 }
 
 absl::Status JobRun::EndTrain(absl::Time now) {
-  phases_.mutable_current()->clear_pieces();  // every rank has them by now
   const Phase& phase = phases_.current();
   if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
   const EpochResult& epoch = results_.EndTrain(phase.epoch(), phase.global_steps(), now);
@@ -275,6 +446,7 @@ void JobRun::DropWork() {
   index_ = {};
   tasks_.reset();
   starts_.clear();
+  pieces_.Clear();
   resume_states_.clear();
   results_.DropSums();
 }

@@ -27,6 +27,12 @@
 
 namespace sluice {
 
+// What the pservers hold together of one rank when its life is over.
+struct HeldOfRank {
+  RankPosition least, most;  // what all shards hold, and one that no pserver is ahead of
+  RankPosition committed;    // sync: that of the pserver with the rank's newest commit
+};
+
 class JobRun {
  public:
   struct Options {
@@ -46,15 +52,30 @@ class JobRun {
   absl::StatusOr<bool> TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now);
   const absl::Status& failure() const { return failure_; }
 
+  // Async and Geo: while held, a training phase that all ranks have ended does not end.
+  void Hold(bool hold) { hold_ = hold; }
+  // All ranks have ended the phase, which is held.
+  bool held() const { return hold_ && AllEndedTraining(); }
+  // Goes on to the next phase if the present one was held and is not any more. True when the next
+  // phase begins; see failure().
+  bool TryAdvance(absl::Time now);
+
   // True when there is a phase for this rank to do.
-  bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank); }
+  bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank) && !rejoins_[rank].unseen; }
   const JobPhases& phases() const { return phases_; }
 
   // FAILED_PRECONDITION outside the training phase of request.epoch.
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
 
-  // Where the rank continues the present phase; null: at its beginning.
+  // The present phase as this rank does it.
+  Phase PhaseOf(uint32_t rank) const;
+  // Where a job that resumes continues the present phase; null: at its beginning.
   const WorkerState* ResumeOf(uint32_t rank) const;
+  // The rank's life `lost` is over, and nothing more of it will be applied. Its tasks that `held`
+  // lacks are free again. The next life first reports the data that it sees, as phase 1, and then
+  // continues the present phase. Adds the examples that are trained again, as far as known, to
+  // `replayed`. INVALID_ARGUMENT: `held` is impossible.
+  absl::Status Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held, uint64_t* replayed);
 
   const JobResult& result() const { return results_.result(); }
   // Sync: steps of an epoch; 0: not known yet.
@@ -66,6 +87,15 @@ class JobRun {
   // What a checkpoint after global step `step` says about the job, but for the workers and the
   // time. FAILED_PRECONDITION when it is too old: only the newest epochs are remembered.
   absl::StatusOr<CheckpointState> StateAt(uint64_t step, absl::Time now) const;
+  // Async and Geo: the same for a checkpoint of the present training phase, the workers included.
+  // ranks: by rank. INTERNAL when the positions are not those of data leased to the ranks.
+  absl::StatusOr<CheckpointState> StateOf(uint64_t step, const std::vector<RankPart>& ranks,
+                                          absl::Time now) const;
+  // Async and Geo: the present life of every rank has begun the present training phase. False for
+  // the rest of a phase that an earlier life has ended.
+  bool all_training() const;
+  // A training phase is under way or will come.
+  bool trains_more() const;
   // Examples of an epoch; 0: not known yet. Sync knows them once the data is counted (malformed
   // lines included), other modes after the first epoch.
   uint64_t examples_expected() const { return examples_expected_; }
@@ -75,6 +105,21 @@ class JobRun {
   std::vector<Scalar> TakeScalars();
 
  private:
+  // How the present life of a rank takes part.
+  struct Rejoined {
+    bool has_pieces = false;  // sync: it has ended a phase that brought pieces_
+    bool unseen = false;      // it has not reported the data that it sees
+    // TRAIN: where it continues the phase with this number; 0: where every rank begins.
+    uint64_t phase = 0;
+    uint64_t skip_steps = 0, commit_again = 0;  // sync
+    uint64_t first_step = 0;                    // async and Geo: Phase.first_step
+    WorkerState state;
+    // An earlier life has ended the training phase with this number; 0: none.
+    uint64_t missed = 0;
+  };
+
+  bool AllEndedTraining() const;
+  bool Advance(absl::Time now);
   void BeginPhase(absl::Time now);
   absl::Status TakeContent(uint32_t rank, const PhaseReport& report);
   // Sets failure_ when the job cannot go on.
@@ -88,6 +133,10 @@ class JobRun {
   // FAILED_PRECONDITION when the epoch trained nothing.
   absl::Status CheckTrained(const EpochResult& epoch) const;
   absl::Status EndEval();
+  absl::Status RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const;
+  // Async and Geo: with what the rank's present life began the present training phase; null: with
+  // nothing.
+  const WorkerState* BeganWith(uint32_t rank) const;
   bool sync() const { return mode_ == Mode::kSync; }
 
   const JobConfig& config_;
@@ -102,7 +151,7 @@ class JobRun {
   SeenFiles seen_;                  // the data files that all ranks see
   std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
   std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
-  DataPieces pieces_;               // sync with GLOBAL, between INDEX and the first TRAIN
+  DataPieces pieces_;               // sync with GLOBAL, from the end of INDEX
   uint64_t steps_per_epoch_ = 0;    // sync
   uint64_t first_step_ = 0;         // sync: first step of the next epoch
   // The newest epochs at their beginning, the oldest first.
@@ -113,8 +162,10 @@ class JobRun {
     double seconds = -1;  // of training in this epoch; -1: it has not ended
   };
   std::deque<EpochStart> starts_;
+  std::vector<Rejoined> rejoins_;  // by rank
   uint64_t examples_expected_ = 0;
   std::vector<Scalar> scalars_;
+  bool hold_ = false;
   absl::Status failure_;
 };
 

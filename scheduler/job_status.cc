@@ -119,14 +119,27 @@ std::string ReadOfModel(const Job& job, const HostedJob& hosted) {
   if (hosted.load_bytes() == 0) return "";
   return absl::StrFormat(" (%.1f of %.1f MiB of %s read)", hosted.loaded_bytes() / kMiB,
                          hosted.load_bytes() / kMiB,
-                         job.resume != nullptr ? "the checkpoint" : "initial_model");
+                         job.spec.has_restore() ? "the checkpoint" : "initial_model");
+}
+
+// Names the ranks whose workers are lost and who have no other one yet.
+std::string VacantRanks(const Job& job) {
+  std::vector<std::string> said;
+  for (const auto& [rank, vacancy] : job.vacant) {
+    const RankSlot& slot = job.ranks[rank];
+    said.push_back(slot.member_id() == 0
+                       ? absl::StrCat("waits for a worker to take over rank ", rank, " (",
+                                      vacancy.why, ")")
+                       : absl::StrCat("gives rank ", rank, " to worker ", slot.worker()));
+  }
+  return absl::StrJoin(said, "; ");
 }
 
 std::string WaitingFor(const Job& job, const Membership& members) {
   if (job.over()) return "";
-  if (job.state == JOB_QUEUED) return job.message;
+  if (job.state == JOB_QUEUED || job.awaits_members()) return job.message;
   std::vector<std::string> missing;
-  if (job.state == JOB_STARTING) {
+  if (job.opening_tables()) {
     for (const uint64_t id : job.pservers) {
       const Member* member = members.ById(id);
       if (member == nullptr || HasOpened(job, *member)) continue;
@@ -140,7 +153,8 @@ std::string WaitingFor(const Job& job, const Membership& members) {
     return missing.empty() ? ""
                            : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
   }
-  return SlowestAndWaits(job, members);
+  const std::string vacant = VacantRanks(job);
+  return vacant.empty() ? SlowestAndWaits(job, members) : vacant;
 }
 
 void AddProgress(const Job& job, const Membership& members, JobStatus* status) {
@@ -225,7 +239,12 @@ JobStatus MakeJobStatus(const Job& job, const Membership& members) {
     AddProgress(job, members, &status);
     status.set_eta_s(job.over() ? 0 : Eta(status));
     *status.mutable_staleness() = SumStaleness(job, members);
+  } else if (job.before) {
+    status.set_global_step(job.before->global_step());
+    status.set_examples(job.before->examples());
+    *status.mutable_epochs_log() = job.before->epochs_log();
   }
+  *status.mutable_recovery() = job.recovery.counts();
   if (job.checkpoints) *status.mutable_checkpoint() = job.checkpoints->status();
   *status.mutable_warnings() = WarningsOf(job);
   *status.mutable_route() = job.spec.route();
@@ -252,6 +271,7 @@ void ArchiveJob(Job* job, const Membership& members) {
   job->archived = std::move(status);
   // Destroy the run before the configuration, which it refers to.
   job->run.reset();
+  job->before.reset();
   job->checkpoints.reset();
   job->resume.reset();
   if (job->steps) job->steps->DropSteps();
@@ -272,9 +292,12 @@ JobResult MakeJobResult(const Job& job, const Membership& members) {
     result = job.run->result();
     *result.mutable_staleness() = SumStaleness(job, members);
   } else {
-    result = JobResults(job.config, 0).result();
+    result = job.before ? *job.before : JobResults(job.config, 0).result();
   }
-  if (job.resume != nullptr) result.set_resumed_from(job.resume->dir);
+  result.set_resumed_from(job.resumed_from);
+  *result.mutable_recovery() = job.recovery.counts();
+  result.set_examples_replayed(result.examples_replayed() +
+                               job.recovery.counts().examples_replayed());
   if (job.checkpoints) {
     *result.mutable_checkpoint() = job.checkpoints->status();
     result.mutable_checkpoint()->clear_doing();

@@ -3,14 +3,37 @@
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
+namespace {
+
+uint64_t MaxLosses(const JobConfig& config) {
+  return config.recovery().has_max_losses() ? config.recovery().max_losses() : kDefaultMaxLosses;
+}
+
+}  // namespace
+
+bool TakenForVacantRank(const Job& job, const Member& worker) {
+  const auto rank = job.rank_of.find(worker.id);
+  return rank != job.rank_of.end() && job.vacant.count(rank->second) > 0;
+}
 
 LossDecision DecideMemberLoss(const Job& job, const Member& lost) {
   LossDecision decision;
   // Once all phases are done, the model is saved and only the last reports are missing.
   if (job.over() || job.finishing()) return decision;
-  decision.kind = LossDecision::kFails;
   decision.message =
       absl::StrCat(DescribeMember(lost), " of job ", job.job_id, ": ", lost.why_gone);
+  const uint64_t most = MaxLosses(job.config);
+  // A worker that was only taken for a vacant rank had nothing to lose.
+  const bool counts = !TakenForVacantRank(job, lost);
+  if (!counts || job.recovery.losses() < most) {
+    const bool replace = lost.self.role() == ROLE_WORKER && !job.awaits_members();
+    decision.kind = replace ? LossDecision::kReplaceRank : LossDecision::kRollback;
+    return decision;
+  }
+  decision.kind = LossDecision::kFails;
+  if (most == 0) return decision;
+  absl::StrAppend(&decision.message, "; the job has survived ", most,
+                  " losses (recovery.max_losses)");
   return decision;
 }
 

@@ -1,12 +1,13 @@
 // Decides what becomes of a job when a member that serves it is lost.
 //
-// A job that still needs the member fails, because nothing replaces a rank or restores a pserver's
-// tables. No other place says what a loss means. A new outcome becomes a new kind here, which
-// JobLifecycle::MemberLost carries out.
+// The rank of a lost worker is given to another one (RankReplacement). The loss of a pserver rolls
+// the job back, since its tables are gone. No other place says what a loss means. A new outcome
+// becomes a new kind here, which JobLifecycle::MemberLost carries out.
 //
 // Thread safety: pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "scheduler/job.h"
@@ -14,13 +15,25 @@
 
 namespace sluice {
 
+// Default of recovery.max_losses, the losses after which the next one ends the job.
+inline constexpr uint32_t kDefaultMaxLosses = 100;
+
 struct LossDecision {
-  enum Kind { kGoesOn, kFails };
+  enum Kind {
+    kGoesOn,       // the job does not need the member any more
+    kReplaceRank,  // another worker gets the rank of this one
+    kRollback,     // all ranks stop, and a new attempt begins at the newest checkpoint
+    kFails,        // the job has lost more members than recovery.max_losses
+  };
   Kind kind = kGoesOn;
-  std::string message;  // kFails: names the member and why it is gone
+  std::string message;  // names the member and why it is gone
 };
 
-// REQUIRES: the job is served by `lost`, which is not alive.
+// True when the worker was taken for a vacant rank and has no assignment yet, so that the job loses
+// nothing with it.
+bool TakenForVacantRank(const Job& job, const Member& worker);
+
+// REQUIRES: the job is served by `lost`, which is not alive. The loss is not counted yet.
 LossDecision DecideMemberLoss(const Job& job, const Member& lost);
 
 }  // namespace sluice

@@ -172,6 +172,14 @@ std::vector<Member*> Membership::Alive(Role role) {
   return alive;
 }
 
+std::vector<const Member*> Membership::Alive(Role role) const {
+  std::vector<const Member*> alive;
+  for (const auto& [key, member] : members_) {
+    if (key.first == role && member.alive) alive.push_back(&member);
+  }
+  return alive;
+}
+
 std::vector<MemberEndedRequest> Membership::Silent(const std::string& process_space,
                                                    absl::Duration silence, absl::Time now) const {
   std::vector<MemberEndedRequest> silent;

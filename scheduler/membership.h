@@ -87,6 +87,7 @@ class Membership {
   std::vector<Member*> All();
   // By ascending rank.
   std::vector<Member*> Alive(Role role);
+  std::vector<const Member*> Alive(Role role) const;
   // Living members of the process space that have not reported for `silence`.
   std::vector<MemberEndedRequest> Silent(const std::string& process_space, absl::Duration silence,
                                          absl::Time now) const;

@@ -17,12 +17,14 @@ namespace sluice {
 class RankSlot {
  public:
   // `worker`: the member's rank in the cluster.
-  RankSlot(uint64_t member_id, uint32_t worker, uint64_t incarnation)
-      : member_id_(member_id), worker_(worker), incarnation_(incarnation) {}
+  // `rejoins`: this life replaces an earlier one of a running job.
+  RankSlot(uint64_t member_id, uint32_t worker, uint64_t incarnation, bool rejoins = false)
+      : member_id_(member_id), worker_(worker), incarnation_(incarnation), rejoins_(rejoins) {}
 
   uint64_t member_id() const { return member_id_; }
   uint32_t worker() const { return worker_; }
   uint64_t incarnation() const { return incarnation_; }
+  bool rejoins() const { return rejoins_; }
   bool serving() const { return state_ == State::kServing; }
   bool released() const { return state_ == State::kReleased; }
 
@@ -48,6 +50,7 @@ class RankSlot {
   uint64_t member_id_;
   uint32_t worker_;
   uint64_t incarnation_;
+  bool rejoins_;
   State state_ = State::kServing;
   uint64_t told_version_ = 0;
   uint64_t withdrawn_version_ = 0;

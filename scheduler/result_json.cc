@@ -120,12 +120,17 @@ std::string Data(const DataSummary& data, const JobConfig& config) {
   return json.Done();
 }
 
-std::string Recovery(const JobResult& result) {
+std::string RecoveryOf(const JobResult& result) {
+  const Recovery& recovery = result.recovery();
   Object json;
-  // The loss of a member ends a job, so these are zero.
-  json.Uint("worker_losses", 0).Uint("pserver_losses", 0).Uint("scheduler_restarts", 0);
-  json.Uint("rollbacks", 0).Uint("examples_replayed", result.examples_replayed());
-  json.Uint("updates_lost", 0).Text("resumed_from", result.resumed_from());
+  json.Uint("worker_losses", recovery.worker_losses());
+  json.Uint("pserver_losses", recovery.pserver_losses());
+  json.Uint("scheduler_restarts", recovery.scheduler_restarts());
+  json.Uint("rollbacks", recovery.rollbacks());
+  json.Uint("steps_rolled_back", recovery.steps_rolled_back());
+  json.Uint("examples_replayed", result.examples_replayed());
+  json.Uint("updates_lost", recovery.updates_lost());
+  json.Text("resumed_from", result.resumed_from()).Text("last", recovery.last());
   return json.Done();
 }
 
@@ -170,8 +175,9 @@ std::string ResultJson(const JobResult& result, const JobConfig& config) {
   json.Raw("data", result.has_data() ? Data(result.data(), config) : "null");
   json.Raw("warnings", Warnings(result));
   if (result.has_hot_rows()) json.Raw("hot_rows", HotRowCache(result.hot_rows()));
-  json.Raw("recovery", Recovery(result));
+  json.Raw("recovery", RecoveryOf(result));
   json.Raw("checkpoints", result.has_checkpoint() ? Checkpoints(result.checkpoint()) : "null");
+  json.Text("initial_checkpoint", config.initial_checkpoint());
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
   return json.Done() + "\n";
 }

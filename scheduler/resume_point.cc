@@ -39,7 +39,8 @@ absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job) {
   const bool sync = ModeOf(job.strategy()) == Mode::kSync;
   if (!point.manifest.has_checkpoint() || state.mode() != ModeName(ModeOf(job.strategy())) ||
       state.worker_num() == 0 || state.workers_size() != static_cast<int>(state.worker_num()) ||
-      state.steps_done() > state.steps_per_epoch() || (sync && state.global_batch() == 0)) {
+      state.steps_done() > state.steps_per_epoch() || (sync && state.global_batch() == 0) ||
+      (!sync && state.task_bytes() == 0)) {
     return absl::DataLossError(
         absl::StrCat("the manifest in ", point.dir,
                      " contradicts itself; remove this folder, or give --allow_older"));
@@ -60,6 +61,12 @@ absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job) {
   return absl::OkStatus();
 }
 
+uint64_t MeanSteps(const CheckpointState& state) {
+  uint64_t steps = state.result().global_step();
+  for (const WorkerState& worker : state.workers()) steps += worker.train().steps();
+  return steps / std::max(state.worker_num(), 1u);
+}
+
 std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t worker_num) {
   std::vector<WorkerState> states(worker_num);
   const uint32_t known = std::min(worker_num, static_cast<uint32_t>(state.workers_size()));
@@ -68,7 +75,10 @@ std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t wo
   const bool sync = state.mode() == ModeName(Mode::kSync);
   TrainReport sum;
   for (const WorkerState& worker : state.workers()) AddReport(worker.train(), sync, &sum);
-  for (WorkerState& one : states) one.clear_train();
+  for (WorkerState& one : states) {
+    one.clear_train();
+    one.clear_file();
+  }
   *states[0].mutable_train() = std::move(sum);
   return states;
 }

@@ -18,6 +18,9 @@ struct ResumePoint {
   std::string dir;    // folder of the checkpoint
   Manifest manifest;  // with the state
   absl::Duration age;
+  std::string initial_checkpoint;  // of the saved job: what it started from; empty: nothing
+  // Async: examples whose updates some shards have and others lack. They are trained again.
+  uint64_t examples_replayed = 0;
 
   const CheckpointState& state() const { return manifest.checkpoint(); }
 };
@@ -27,8 +30,12 @@ struct ResumePoint {
 // state contradicts itself.
 absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job);
 
+// Async and Geo: training steps per worker until the checkpoint, in all epochs.
+uint64_t MeanSteps(const CheckpointState& state);
+
 // The state of each of `worker_num` ranks. With another number of ranks than before, rank 0 gets
-// the sums of all reports.
+// the sums of all reports, and Geo's local optimizer state is left out: it belongs to the ranks'
+// own shares of the work.
 std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t worker_num);
 
 }  // namespace sluice

@@ -28,7 +28,7 @@ JobLifecycle::Options LifecycleOptions(const SchedulerCore::Options& options) {
   lifecycle.heartbeat = options.heartbeat;
   lifecycle.wait = options.wait;
   lifecycle.report_wait = options.report_wait;
-  lifecycle.first_incarnation = options.first_id;
+  lifecycle.first_id = options.first_id;
   lifecycle.place = options.place;
   return lifecycle;
 }
@@ -49,24 +49,18 @@ void AddDesired(Job* job, const Member& member, PollReply* reply) {
   if (member.self.role() == ROLE_PSERVER) {
     if (!job->hosted) return;
     *reply->add_host() = job->spec;
-    if (!job->checkpoints) return;
-    CutOrder* const order = reply->add_cuts();
-    order->set_job_id(job->job_id);
-    order->set_instance(job->spec.instance());
-    order->set_over(job->checkpoints->over());
+    CheckpointLifecycle::AddOrder(*job, reply);
     return;
   }
   const RankSlot& slot = *job->SlotOf(member.id);
-  if (job->state == JOB_STARTING || !slot.serving()) return;
+  if (job->state == JOB_STARTING || job->state == JOB_RECOVERING || !slot.serving()) return;
+  if (job->vacant.count(job->rank_of.at(member.id)) > 0) return;  // the assignment comes later
   WorkerAssignment* assignment = reply->mutable_assignment();
   *assignment->mutable_job() = job->spec;
   assignment->set_rank(job->rank_of.at(member.id));
   assignment->set_incarnation(slot.incarnation());
-  if (!job->checkpoints || assignment->rank() != 0) return;
-  const JobCheckpoints::Asked& asked = job->checkpoints->asked();
-  if (asked.number == 0) return;
-  assignment->mutable_checkpoint()->set_number(asked.number);
-  assignment->mutable_checkpoint()->set_at_step(asked.at_step);
+  assignment->set_rejoins(slot.rejoins());
+  CheckpointLifecycle::AddAsked(*job, assignment);
 }
 
 }  // namespace
@@ -78,7 +72,7 @@ SchedulerCore::SchedulerCore(Options options, absl::Time now)
       pauses_(options_.lease, now),
       lifecycle_(LifecycleOptions(options_),
                  {&members_, &queue_, &jobs_, &requests_, &pauses_, &effects_}),
-      admission_({options_.worker_num, options_.wait, options_.first_id},
+      admission_({options_.worker_num, options_.wait},
                  {&members_, &queue_, &jobs_, &lifecycle_, &pauses_, &effects_}) {}
 
 // ------------------------------------------------------------------------------------- members
@@ -195,7 +189,10 @@ void SchedulerCore::OnMemberLost(const Member& member, absl::Time now) {
 }
 
 void SchedulerCore::Schedule(absl::Time now) {
-  if (!shutting_down()) admission_.Schedule(now);
+  if (shutting_down()) return;
+  lifecycle_.RecoverJobs(now);
+  lifecycle_.FillVacancies(now);
+  admission_.Schedule(now);
 }
 
 // ---------------------------------------------------------------------------- workers of a job
@@ -210,6 +207,10 @@ absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const std::string& j
                                                    ": it has ", job->ranks.size(), " ranks"));
   }
   RankSlot* slot = &job->ranks[rank];
+  if (job->state == JOB_RECOVERING && !job->over()) {
+    return absl::AbortedError(absl::StrCat("rank ", rank, " of job ", job_id,
+                                           " is withdrawn: the job recovers from a loss"));
+  }
   if (slot->incarnation() != incarnation) {
     return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of rank ", rank,
                                            " of job ", job_id, " is fenced: ", slot->incarnation(),
@@ -232,9 +233,7 @@ absl::StatusOr<NextPhaseReply> SchedulerCore::NextPhase(const NextPhaseRequest& 
     lifecycle_.TellEnd(rank.slot);
   } else if (PhaseReady(request)) {
     reply.set_ready(true);
-    *reply.mutable_phase() = job->run->phases().current();
-    if (const WorkerState* resume = job->run->ResumeOf(request.rank()))
-      *reply.mutable_phase()->mutable_resume() = *resume;
+    *reply.mutable_phase() = job->run->PhaseOf(request.rank());
   } else if (job->run) {
     reply.set_waiting_for(job->finishing()
                               ? "the job's last reports"
@@ -277,6 +276,12 @@ absl::Status SchedulerCore::FailJob(const FailJobRequest& request, absl::Time no
   if (!Serves(*job, *member)) {
     return absl::FailedPreconditionError(
         absl::StrCat(DescribeMember(*member), " does not serve job ", job->job_id));
+  }
+  // What a rank saw while a member was lost is no reason to end the job.
+  const RankSlot* const slot = job->SlotOf(member->id);
+  if (!job->over() && (job->state == JOB_RECOVERING || (slot != nullptr && !slot->serving()))) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        DescribeMember(*member), " serves no rank of job ", job->job_id, " at present"));
   }
   lifecycle_.End(
       job, JOB_FAILED,

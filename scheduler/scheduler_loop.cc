@@ -7,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
-#include "scheduler/job_folder.h"
+#include "scheduler/find_initial_checkpoint.h"
 #include "scheduler/find_resume_point.h"
+#include "scheduler/job_folder.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
@@ -255,6 +256,12 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
     SLUICE_ASSIGN_OR_RETURN(
         resume, FindResumePoint(effective, options_.env, options_.clock, &draft.warnings));
   }
+  if (resume != nullptr) {
+    // What is submitted now plays no part; result.json names what the job once started from.
+    draft.config.set_initial_checkpoint(resume->initial_checkpoint);
+  } else {
+    SLUICE_RETURN_IF_ERROR(FindInitialCheckpoint(options_.env, &draft.config, &draft.warnings));
+  }
   options_.log(absl::StrCat("job ", config.name(), " submitted"));
   // One submission at a time: no other may take the number before the job has it.
   MutexLock submit(&submit_mutex_);
@@ -277,7 +284,11 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
     return job_id.status();
   }
   options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", dir, "/job.textproto"));
-  if (!from.empty()) options_.log(absl::StrCat("job ", *job_id, ": continues from ", from));
+  if (!from.empty()) {
+    options_.log(absl::StrCat("job ", *job_id, ": continues from ", from));
+  } else if (!config.initial_checkpoint().empty()) {
+    options_.log(absl::StrCat("job ", *job_id, ": starts from ", config.initial_checkpoint()));
+  }
   SubmitJobReply reply;
   reply.set_job_id(*job_id);
   return reply;

@@ -16,6 +16,7 @@
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/process_space.h"
+#include "scheduler/checkpoint_metrics.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
@@ -94,6 +95,7 @@ absl::Status SchedulerServer::StartAdmin() {
                    .Name("sluice_scheduler_jobs")
                    .Help("Remembered jobs by state")
                    .Register(*registry);
+  const auto checkpoints = std::make_shared<CheckpointMetrics>(registry.get());
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
   admin.registry = registry;
@@ -104,15 +106,16 @@ absl::Status SchedulerServer::StartAdmin() {
   };
   admin.status_text = [this] { return StatusText(); };
   admin.status = [this] { return std::make_unique<ClusterStatus>(loop_->GetStatus()); };
-  admin.refresh_metrics = [this, &members, &jobs] {
+  admin.refresh_metrics = [this, &members, &jobs, checkpoints] {
     const ClusterStatus status = loop_->GetStatus();
+    checkpoints->Update(status);
     std::map<std::string, double> by_role = {{"pserver", 0}, {"worker", 0}};
     for (const MemberStatus& member : status.members()) {
       by_role[RoleName(member.role())] += member.alive();
     }
     for (const auto& [role, n] : by_role) members.Add({{"role", role}}).Set(n);
     std::map<std::string, double> by_state;
-    for (int state = JOB_QUEUED; state <= JOB_CANCELLED; ++state) {
+    for (int state = JOB_QUEUED; state <= JOB_RECOVERING; ++state) {
       by_state[StateWord(static_cast<JobState>(state))] = 0;
     }
     for (const JobStatus& job : status.jobs()) ++by_state[StateWord(job.state())];

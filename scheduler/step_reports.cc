@@ -25,6 +25,8 @@ void StepReports::AddTo(uint64_t seen, WatchJobReply* reply) const {
   reply->set_steps_seen(count_);
 }
 
+void StepReports::Restart() { std::fill(newest_.begin(), newest_.end(), 0); }
+
 void StepReports::DropSteps() {
   recent_ = {};
   newest_ = {};

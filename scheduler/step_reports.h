@@ -27,6 +27,8 @@ class StepReports {
   std::vector<Scalar> TakePoints(bool all) { return curves_.Take(all); }
   // Adds the steps reported after the first `seen`, except those no longer kept.
   void AddTo(uint64_t seen, WatchJobReply* reply) const;
+  // The ranks begin again at an earlier step.
+  void Restart();
   // Drops the steps and keeps only their number.
   void DropSteps();
 

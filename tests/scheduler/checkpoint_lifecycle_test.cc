@@ -279,8 +279,10 @@ TEST_F(CheckpointLifecycleTest, OperatorsAskForACheckpoint) {
   EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.CheckpointJob(job_, 0, c_.now_).status()));
 }
 
-TEST_F(CheckpointLifecycleTest, JobsOfOtherModesMakeNone) {
-  const std::string job = c_.Run(FakeCluster::Config(5, 2));
+TEST_F(CheckpointLifecycleTest, AJobThatOnlyEvaluatesMakesNone) {
+  JobConfig config = FakeCluster::Config(-1, 2);
+  config.set_evaluate_only(true);
+  const std::string job = c_.Run(config);
   EXPECT_FALSE(c_.Status(job).has_checkpoint());
   EXPECT_EQ(c_.desired_[c_.pservers_[0]].cuts_size(), 0);
   EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.CheckpointJob(job, 0, c_.now_).status()));
@@ -403,6 +405,366 @@ TEST_F(CheckpointLifecycleTest, ACheckpointAtTheEndOfAnEpochResumesWithNothingLe
   EXPECT_EQ(phase.first_step(), 10u);
   EXPECT_EQ(phase.skip_steps(), 0u);
   EXPECT_FALSE(phase.has_resume());
+}
+
+// ------------------------------------------------------------------------------- async and Geo
+
+class TaskCheckpointLifecycleTest : public CheckpointLifecycleTest {
+ protected:
+  static JobConfig Config(int k_steps, uint32_t epochs = 2) {
+    JobConfig config = FakeCluster::Config(k_steps, 2, epochs);
+    config.mutable_data()->set_shuffle(false);
+    config.mutable_data()->clear_eval_files();
+    config.mutable_checkpoint()->set_every_s(20);
+    config.mutable_checkpoint()->set_save_final_model(false);
+    config.set_output_dir("/out");
+    return config;
+  }
+  // Runs the job into its first epoch, of 4 tasks.
+  void StartTasks(const JobConfig& config) {
+    job_ = c_.Run(config);
+    ASSERT_NO_FATAL_FAILURE(ReportIndex());
+    c_.PollAll();
+    c_.core_.TakeActions();
+  }
+  void ReportIndex() {
+    for (const uint32_t rank : {0, 1}) {
+      PhaseReport report = Indexed(50, rank);
+      if (rank == 0) {
+        DataFile* file = report.mutable_index()->add_files();
+        file->set_path("train.csv");
+        file->set_bytes(400);
+      }
+      const auto reply = c_.Phase(job_, rank, report);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      if (rank == 1) {
+        ASSERT_EQ(reply->phase().kind(), Phase::TRAIN);
+      }
+    }
+  }
+  void Lease(uint32_t rank, uint64_t finished = 0) {
+    const auto reply = c_.Task(job_, rank, 0, finished);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+  }
+  CutOrder Order(size_t pserver) {
+    const PollReply& told = c_.desired_[c_.pservers_[pserver]];
+    return told.cuts_size() == 0 ? CutOrder() : told.cuts(0);
+  }
+  void ReportPart(uint32_t rank, uint64_t number, bool parked) {
+    ReportWorker(rank, number, /*step=*/0);
+    c_.worker_cuts_[c_.workers_[rank]].set_parked(parked);
+  }
+  // Rank 0 is in task 1, rank 1 in task 2.
+  void ReportCut(size_t pserver, HostedCut::State state, uint64_t number, uint64_t step) {
+    ReportHosted(pserver, state, number, step);
+    HostedCut& cut = c_.hosted_cuts_[c_.pservers_[pserver]];
+    for (const uint32_t rank : {0, 1}) {
+      RankPosition* held = cut.add_least();
+      held->set_incarnation(c_.Incarnation(job_, rank));
+      held->set_sequence(3);
+      held->set_task_id(rank + 1);
+      held->set_task_end(30);
+      held->mutable_totals()->set_examples(30 + rank);
+      held->mutable_totals()->set_steps(4);
+    }
+  }
+  // A job that survives losses.
+  static JobConfig WithRecovery(int k_steps) {
+    JobConfig config = Config(k_steps);
+    config.clear_recovery();
+    return config;
+  }
+  // The process of a member of rank 1 is lost.
+  void Kill(Role role) {
+    MemberEndedRequest ended;
+    ended.set_role(role);
+    ended.set_rank(1);
+    ended.set_pid(1);
+    ended.set_process_space("space");
+    ended.set_reason("its process was killed by signal 9");
+    const uint64_t id = role == ROLE_WORKER ? c_.workers_[1] : c_.pservers_[1];
+    c_.core_.MemberEnded(ended, c_.now_);
+    c_.desired_.erase(id);
+    c_.worker_cuts_.erase(id);
+  }
+  void ReplaceWorker() {
+    c_.workers_[1] = c_.Join(ROLE_WORKER, 1, /*pid=*/2);
+    c_.PollAll();
+  }
+};
+
+TEST_F(TaskCheckpointLifecycleTest, AnAsyncJobIsCutAndDescribedOnceAllRanksTrain) {
+  StartTasks(Config(0));
+  Lease(0);
+  Wait(25);
+  EXPECT_EQ(Asked(0).number(), 0u) << "rank 1 has not begun the epoch";
+  Lease(1);
+  c_.steps_done_ = 6;
+  Wait(1);
+  c_.PollAll();
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_EQ(Asked(rank).number(), 1u);
+    EXPECT_FALSE(Asked(rank).park());
+    EXPECT_EQ(Order(rank).now(), 0u);
+  }
+  for (const uint32_t rank : {0, 1}) ReportPart(rank, 1, false);
+  c_.PollAll();
+  const uint64_t step = Order(0).step();
+  for (const size_t i : {0, 1}) EXPECT_EQ(Order(i).now(), 1u);
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITING, 1, step);
+  c_.PollAll();
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITTEN, 1, step);
+  c_.PollAll();
+  const auto actions = Checkpoints(OutputAction::kCheckpoint);
+  ASSERT_EQ(actions.size(), 1u);
+  const CheckpointState& state = actions[0].manifest.checkpoint();
+  EXPECT_EQ(state.mode(), "async");
+  EXPECT_EQ(state.task_bytes(), 100u);
+  ASSERT_EQ(state.open_tasks_size(), 4);
+  EXPECT_EQ(state.open_tasks(0).first_offset(), 30u);
+  EXPECT_EQ(state.open_tasks(1).first_offset(), 30u);
+  EXPECT_EQ(state.open_tasks(2).first_offset(), 0u);
+  ASSERT_EQ(state.workers_size(), 2);
+  EXPECT_EQ(state.workers(1).train().examples(), 31u);
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  c_.PollAll();
+  EXPECT_EQ(Order(0).over(), 1u);
+  EXPECT_EQ(Order(0).now(), 0u);
+  EXPECT_EQ(Asked(1).number(), 0u);
+  EXPECT_EQ(c_.Status(job_).checkpoint().made(), 1u);
+}
+
+TEST_F(TaskCheckpointLifecycleTest, AnEpochDoesNotEndBetweenTheQuestionAndTheCuts) {
+  for (const bool answered : {true, false}) {
+    StartTasks(Config(0));
+    for (const uint32_t rank : {0, 1}) Lease(rank);
+    Wait(25);
+    ASSERT_EQ(Asked(0).number(), 1u);
+    for (const uint64_t task : {1, 3, 4}) Lease(0, task);
+    Lease(1, 2);
+    ASSERT_TRUE(c_.Phase(job_, 0, Trained(2, 10)).ok());
+    const auto held = c_.Phase(job_, 1, Trained(2, 10));
+    ASSERT_TRUE(held.ok());
+    EXPECT_FALSE(held->ready());
+    if (answered) {
+      for (const uint32_t rank : {0, 1}) ReportPart(rank, 1, false);
+      c_.PollAll();
+      EXPECT_FALSE(c_.Phase(job_, 0)->ready());
+      for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITING, 1, Order(0).step());
+      c_.PollAll();
+    } else {
+      Wait(200);  // limits.wait_s
+      EXPECT_EQ(c_.Status(job_).checkpoint().failed(), 1u);
+    }
+    const auto next = c_.Phase(job_, 0);
+    ASSERT_TRUE(next->ready()) << answered;
+    EXPECT_EQ(next->phase().epoch(), 1u);
+    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    c_.hosted_cuts_.clear();
+    c_.worker_cuts_.clear();
+    Wait(30);
+    c_.WriteOutputs();
+  }
+}
+
+TEST_F(TaskCheckpointLifecycleTest, GeoRanksParkAndAreReleased) {
+  StartTasks(Config(5));
+  for (const uint32_t rank : {0, 1}) Lease(rank);
+  Wait(25);
+  const uint64_t step = 1;
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_TRUE(Asked(rank).park());
+    EXPECT_FALSE(Asked(rank).released());
+    EXPECT_EQ(Asked(rank).directory(), "/out/checkpoints/step-1");
+    EXPECT_EQ(Asked(rank).save_id().size(), 16u);
+    ReportPart(rank, 1, true);
+  }
+  c_.PollAll();
+  EXPECT_EQ(Order(1).now(), 1u);
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITTEN, 1, step);
+  c_.PollAll();
+  EXPECT_TRUE(Asked(0).released());
+  EXPECT_TRUE(Asked(1).released());
+  EXPECT_TRUE(Checkpoints(OutputAction::kCheckpoint).empty());
+  for (const uint32_t rank : {0, 1}) ReportPart(rank, 1, false);
+  c_.PollAll();
+  EXPECT_EQ(Checkpoints(OutputAction::kCheckpoint).size(), 1u);
+}
+
+TEST_F(TaskCheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsLastEpoch) {
+  JobConfig config = Config(0, /*epochs=*/1);
+  config.mutable_checkpoint()->set_every_s(0);
+  config.mutable_checkpoint()->set_every_epochs(1);
+  StartTasks(config);
+  for (const uint32_t rank : {0, 1}) Lease(rank);
+  for (const uint64_t task : {1, 3, 4}) Lease(0, task);
+  Lease(1, 2);
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_.Phase(job_, rank, Trained(2, 10)).ok());
+  c_.PollAll();
+  ASSERT_EQ(Asked(0).number(), 1u);
+  for (const uint32_t rank : {0, 1}) ReportPart(rank, 1, false);
+  c_.PollAll();
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITING, 1, Order(0).step());
+  Wait(5);
+  EXPECT_TRUE(Checkpoints(OutputAction::kEnded).empty());
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITTEN, 1, Order(0).step());
+  Wait(2);
+  const auto actions = Checkpoints(OutputAction::kCheckpoint);
+  ASSERT_EQ(actions.size(), 1u);
+  // All tasks were trained, but the ranks' states cover none of them.
+  EXPECT_EQ(actions[0].manifest.checkpoint().open_tasks_size(), 4);
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  Wait(2);
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.Status(job_).result().status(), "done");
+}
+
+TEST_F(TaskCheckpointLifecycleTest, AHeldEpochEndsWhenARankIsLostAndTheNextCheckpointIsMade) {
+  for (const int k_steps : {0, 5}) {
+    StartTasks(WithRecovery(k_steps));
+    for (const uint32_t rank : {0, 1}) Lease(rank);
+    Wait(25);
+    ASSERT_EQ(Asked(0).number(), 1u);
+    for (const uint64_t task : {1, 3, 4}) Lease(0, task);
+    Lease(1, 2);
+    ASSERT_TRUE(c_.Phase(job_, 0, Trained(2, 10)).ok());
+    ReportPart(0, 1, /*parked=*/k_steps > 0);
+    c_.PollAll();
+    EXPECT_FALSE(c_.Phase(job_, 1, Trained(2, 10))->ready());
+    Kill(ROLE_WORKER);
+    EXPECT_EQ(c_.Status(job_).checkpoint().failed(), 1u);
+    EXPECT_THAT(c_.Status(job_).checkpoint().last_error(), HasSubstr("rank 1"));
+    const auto next = c_.Phase(job_, 0);
+    ASSERT_TRUE(next->ready());
+    EXPECT_EQ(next->phase().epoch(), 1u);
+    c_.PollAll();
+    EXPECT_EQ(Asked(0).number(), 0u) << "a parked rank is no longer wanted";
+    EXPECT_EQ(Order(0).over(), 1u);
+
+    ASSERT_TRUE(c_.Task(job_, 0, 1, 0).ok());
+    Wait(25);
+    EXPECT_EQ(Asked(0).number(), 0u) << "nobody serves rank 1";
+    ReplaceWorker();
+    EXPECT_EQ(c_.Phase(job_, 1, Indexed(50, 1))->phase().epoch(), 1u);
+    Wait(2);
+    EXPECT_EQ(Asked(0).number(), 0u) << "rank 1 does not train yet";
+    ASSERT_TRUE(c_.Task(job_, 1, 1, 0).ok());
+    Wait(2);
+    for (const uint32_t rank : {0, 1}) EXPECT_EQ(Asked(rank).number(), 2u);
+    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
+    c_.worker_cuts_.clear();
+    Wait(30);
+    c_.WriteOutputs();
+    // The next round begins with first processes.
+    MemberEndedRequest ended;
+    ended.set_role(ROLE_WORKER);
+    ended.set_rank(1);
+    ended.set_pid(2);
+    ended.set_process_space("space");
+    c_.core_.MemberEnded(ended, c_.now_);
+    c_.workers_[1] = c_.Join(ROLE_WORKER, 1);
+    c_.PollAll();
+  }
+}
+
+TEST_F(TaskCheckpointLifecycleTest, NoCheckpointIsAskedOfALifeThatDidNotTrainInTheEpoch) {
+  StartTasks(WithRecovery(0));
+  for (const uint32_t rank : {0, 1}) Lease(rank);
+  for (const uint64_t task : {1, 3, 4}) Lease(0, task);
+  Lease(1, 2);
+  ASSERT_TRUE(c_.Phase(job_, 1, Trained(2, 10)).ok());
+  Kill(ROLE_WORKER);
+  ReplaceWorker();
+  EXPECT_FALSE(c_.Phase(job_, 1, Indexed(50, 1))->ready()) << "its earlier life has ended the epoch";
+  Wait(25);
+  EXPECT_EQ(Asked(0).number(), 0u);
+  ASSERT_TRUE(c_.Phase(job_, 0, Trained(2, 10))->ready());
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_.Task(job_, rank, 1, 0).ok());
+  Wait(2);
+  EXPECT_EQ(Asked(1).number(), 1u);
+}
+
+TEST_F(TaskCheckpointLifecycleTest, ACheckpointAfterAReplacementCountsFromWhereTheNewLifeBegan) {
+  StartTasks(WithRecovery(0));
+  for (const uint32_t rank : {0, 1}) Lease(rank);
+  RankPosition least;
+  least.set_incarnation(c_.Incarnation(job_, 1));
+  least.set_sequence(3);
+  least.set_task_id(2);
+  least.set_task_end(30);
+  least.mutable_totals()->set_examples(30);
+  least.mutable_totals()->set_steps(3);
+  RankPosition most = least;
+  most.set_sequence(5);
+  most.set_task_end(50);
+  most.mutable_totals()->set_examples(50);
+  c_.held_[c_.pservers_[0]] = {RankPosition(), least};
+  c_.held_[c_.pservers_[1]] = {RankPosition(), most};
+  Kill(ROLE_WORKER);
+  ReplaceWorker();
+  EXPECT_EQ(c_.Phase(job_, 1, Indexed(50, 1))->phase().resume().train().examples(), 30u);
+  const auto task = c_.Task(job_, 1, 0, 0);
+  EXPECT_EQ(task->task().id(), 2u);
+  EXPECT_EQ(task->task().first_offset(), 30u);
+  Wait(25);
+  for (const uint32_t rank : {0, 1}) {
+    ASSERT_EQ(Asked(rank).number(), 1u);
+    ReportPart(rank, 1, false);
+  }
+  c_.PollAll();
+  // Pserver 0 has a frame of the new life; of pserver 1, the newest is one of the lost life.
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITTEN, 1, Order(0).step());
+  *c_.hosted_cuts_[c_.pservers_[1]].mutable_least(1) = most;
+  c_.PollAll();
+  const auto actions = Checkpoints(OutputAction::kCheckpoint);
+  ASSERT_EQ(actions.size(), 1u);
+  const CheckpointState& state = actions[0].manifest.checkpoint();
+  EXPECT_EQ(state.workers(1).train().examples(), 30u);
+  EXPECT_EQ(state.workers(1).train().steps(), 3u);
+  ASSERT_EQ(state.open_tasks_size(), 4);
+  EXPECT_EQ(state.open_tasks(1).id(), 2u);
+  EXPECT_EQ(state.open_tasks(1).first_offset(), 30u);
+}
+
+TEST_F(TaskCheckpointLifecycleTest, ARollbackContinuesTheOpenTasksOfTheNewestCheckpoint) {
+  StartTasks(WithRecovery(0));
+  for (const uint32_t rank : {0, 1}) Lease(rank);
+  c_.steps_done_ = 6;  // of each worker
+  Wait(25);
+  for (const uint32_t rank : {0, 1}) ReportPart(rank, 1, false);
+  c_.PollAll();
+  for (const size_t i : {0, 1}) ReportCut(i, HostedCut::WRITTEN, 1, Order(0).step());
+  c_.PollAll();
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  c_.steps_done_ = 10;
+  c_.hosted_cuts_.clear();
+  c_.worker_cuts_.clear();
+  Wait(25);
+  ASSERT_EQ(Asked(0).number(), 2u);
+  Kill(ROLE_PSERVER);
+  EXPECT_EQ(c_.State(job_), JOB_RECOVERING);
+  c_.pservers_[1] = c_.Join(ROLE_PSERVER, 1, /*pid=*/2);
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(c_.desired_[c_.pservers_[0]].host(0).restore().directory(), "/out/checkpoints/step-6");
+  const Recovery counts = c_.Status(job_).recovery();
+  EXPECT_EQ(counts.rollbacks(), 1u);
+  EXPECT_EQ(counts.updates_lost(), 12u) << "20 steps of both workers, 8 of them in the checkpoint";
+  EXPECT_EQ(c_.Status(job_).checkpoint().failed(), 0u);
+  EXPECT_EQ(Asked(0).number(), 0u);
+  EXPECT_EQ(Order(0).over(), 2u);
+
+  ASSERT_NO_FATAL_FAILURE(ReportIndex());
+  const Phase phase = c_.Phase(job_, 1)->phase();
+  EXPECT_EQ(phase.resume().train().examples(), 31u);
+  EXPECT_EQ(phase.first_step(), 4u);
+  for (const uint32_t rank : {0, 1}) {
+    const auto task = c_.Task(job_, rank, 0, 0);
+    EXPECT_EQ(task->task().id(), rank + 1);
+    EXPECT_EQ(task->task().first_offset(), 30u);
+  }
+  Wait(25);
+  for (const uint32_t rank : {0, 1}) EXPECT_EQ(Asked(rank).number(), 3u);
 }
 
 }  // namespace

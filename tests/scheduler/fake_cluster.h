@@ -41,6 +41,8 @@ class FakeCluster {
     config.mutable_strategy()->mutable_a_sync_configs()->set_k_steps(k_steps < 0 ? 0 : k_steps);
     config.mutable_data()->set_task_bytes(100);
     config.mutable_data()->add_eval_files("e");
+    // A lost worker ends the job, unless a test wants it replaced.
+    config.mutable_recovery()->set_max_losses(0);
     return config;
   }
 
@@ -85,6 +87,8 @@ class FakeCluster {
       hosted->set_generation(spec.route().generation());
       hosted->mutable_staleness()->set_pushes(3);
       hosted->mutable_staleness()->set_max(2);
+      if (const auto held = held_.find(id); held != held_.end() && spec.incarnations_size() > 0)
+        hosted->mutable_ranks()->Assign(held->second.begin(), held->second.end());
       if (const auto cut = hosted_cuts_.find(id); cut != hosted_cuts_.end())
         *hosted->mutable_cut() = cut->second;
     }
@@ -186,6 +190,8 @@ class FakeCluster {
   // What members report of a checkpoint, by member id.
   std::map<uint64_t, HostedCut> hosted_cuts_;
   std::map<uint64_t, WorkerCut> worker_cuts_;
+  // By pserver: what it reports to hold of each rank once a rank was replaced.
+  std::map<uint64_t, std::vector<RankPosition>> held_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
 };
 

@@ -95,6 +95,21 @@ TEST(JobAdmissionTest, TheQueueIsBounded) {
   EXPECT_TRUE(c.Submit(FakeCluster::Config(0, 1)).ok());
 }
 
+TEST(JobAdmissionTest, PserversAreToldTheInitialCheckpointAndTheJobStartsAtItsFirstStep) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_initial_checkpoint("/yesterday/checkpoints/step-7");
+  const std::string job = c.Run(config);
+  const JobSpec& spec = c.desired_[c.pservers_[0]].host(0);
+  EXPECT_EQ(spec.restore().kind(), Restore::INITIAL);
+  EXPECT_EQ(spec.restore().directory(), "/yesterday/checkpoints/step-7");
+  EXPECT_EQ(c.Status(job).global_step(), 0u);
+  ASSERT_TRUE(c.core_.CancelJob(job, c.now_).ok());
+  c.Run(FakeCluster::Config(0, 1));
+  EXPECT_FALSE(c.desired_[c.pservers_[0]].host(0).has_restore());
+}
+
 TEST(JobAdmissionTest, EachJobHasItsOwnInstance) {
   SchedulerCore::Options options = FakeCluster::Options(1, 2);
   options.first_id = 77;

@@ -136,11 +136,18 @@ TEST_F(LoadingJobTest, CancelDropsTheTablesOfLoadingPservers) {
   EXPECT_EQ(c_.core_.Desired(c_.pservers_[0])->host_size(), 0);
 }
 
-// Leads a fresh cluster with one running job to a phase; phase 0: STARTING.
+// A job that ends with its first loss.
+JobConfig Fragile(int k_steps, uint32_t workers) {
+  JobConfig config = FakeCluster::Config(k_steps, workers);
+  config.mutable_recovery()->set_max_losses(0);
+  return config;
+}
+
+// Leads a fresh cluster with one running job, which is Fragile, to a phase; phase 0: STARTING.
 std::string LeadTo(FakeCluster* c, int phase) {
   c->JoinAll(2, 2);
-  if (phase == 0) return *c->Submit(FakeCluster::Config(-1, 2));
-  const std::string job = c->Run(FakeCluster::Config(-1, 2));
+  if (phase == 0) return *c->Submit(Fragile(-1, 2));
+  const std::string job = c->Run(Fragile(-1, 2));
   for (int number = 1; number < phase; ++number) {
     for (const uint32_t rank : {0, 1}) {
       PhaseReport report = Indexed(50, rank);
@@ -245,7 +252,7 @@ TEST(JobLifecycleTest, AWorkerThatNeverBeginsItsJobEndsIt) {
 TEST(JobLifecycleTest, SurvivorsRunTheNextJob) {
   FakeCluster c(1, 2);
   c.JoinAll(1, 2);
-  c.Run(FakeCluster::Config(0, 2));
+  c.Run(Fragile(0, 2));
   LeaveRequest leave;
   leave.set_member_id(c.workers_[0]);
   leave.set_reason("told to");
@@ -279,7 +286,7 @@ TEST(JobLifecycleTest, ANewcomerWithAUsedRankIsRefusedWithoutHarm) {
 TEST(JobLifecycleTest, ANewcomerTakesTheRankOfAProcessThatHasEnded) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
-  const std::string job = c.Run(FakeCluster::Config(0, 1));
+  const std::string job = c.Run(Fragile(0, 1));
   RegisterRequest newcomer = FakeCluster::Registration(ROLE_WORKER, 0, /*pid=*/9);
   newcomer.set_ended_member_id(c.workers_[0]);
   c.workers_.push_back(c.Join(newcomer));

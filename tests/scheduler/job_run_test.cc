@@ -33,7 +33,7 @@ TEST(JobRunTest, SyncSendsAllPiecesWithTheFirstEpochOnly) {
   JobRun run(&config, 2, kStart);
   ASSERT_TRUE(run.TakeReport(1, Indexed(30, 1), kStart).ok());
   ASSERT_TRUE(*run.TakeReport(0, Indexed(15, 0), kStart));
-  const DataPieces& pieces = run.phases().current().pieces();
+  const DataPieces pieces = run.PhaseOf(0).pieces();
   EXPECT_THAT(pieces.begin(), testing::ElementsAre(0, 1000));
   EXPECT_THAT(pieces.end(), testing::ElementsAre(1000, 2000));
   EXPECT_THAT(pieces.examples(), testing::ElementsAre(15, 30));
@@ -43,7 +43,8 @@ TEST(JobRunTest, SyncSendsAllPiecesWithTheFirstEpochOnly) {
   ASSERT_TRUE(*run.TakeReport(1, Trained(2, 29), kStart));
   EXPECT_EQ(run.phases().current().epoch(), 1u);
   EXPECT_EQ(run.phases().current().global_steps(), 3u);
-  EXPECT_FALSE(run.phases().current().has_pieces());
+  EXPECT_FALSE(run.PhaseOf(0).has_pieces());
+  EXPECT_FALSE(run.PhaseOf(1).has_pieces());
   EXPECT_EQ(run.examples_expected(), 44u);  // one line was malformed
 }
 
@@ -218,6 +219,166 @@ TEST(JobRunTest, TasksAreLeasedOnlyWhileTheEpochIsTrained) {
   ASSERT_TRUE(run.TakeReport(0, Files("a", 10), kStart).ok());
   ask.set_epoch(1);
   EXPECT_TRUE(absl::IsFailedPrecondition(run.NextTask(ask).status()));
+}
+
+// ----------------------------------------------------------------- checkpoints of async and Geo
+
+PhaseReport FileSeen(uint64_t bytes) {
+  PhaseReport report = Files("a", bytes);
+  SeenFile* seen = report.mutable_index()->add_train_seen();
+  seen->set_path("/d/a");
+  seen->set_bytes(bytes);
+  return report;
+}
+
+NextTaskRequest AskTask(uint32_t rank, uint64_t number, uint64_t finished = 0,
+                        uint64_t examples = 0, uint32_t epoch = 0) {
+  NextTaskRequest request;
+  request.set_rank(rank);
+  request.set_number(number);
+  request.set_epoch(epoch);
+  request.set_finished_task(finished);
+  request.set_finished_examples(examples);
+  return request;
+}
+
+// A run of two ranks over one file of 4 tasks, in its first epoch.
+class TaskRunTest : public testing::Test {
+ protected:
+  TaskRunTest() {
+    config_ = FakeCluster::Config(0, 2, 2);
+    config_.mutable_data()->set_shuffle(false);
+    config_.mutable_data()->clear_eval_files();
+  }
+  void Begin(JobRun* run) {
+    ASSERT_TRUE(run->TakeReport(0, FileSeen(400), kStart).ok());
+    PhaseReport seen = FileSeen(400);
+    seen.mutable_index()->clear_files();
+    ASSERT_TRUE(*run->TakeReport(1, seen, kStart));
+    ASSERT_EQ(run->phases().current().kind(), Phase::TRAIN);
+  }
+  static RankPart Part(uint64_t task, uint64_t end, uint64_t examples, uint64_t tasks,
+                       uint32_t epoch = 0) {
+    RankPart part;
+    part.tasks = tasks;
+    part.held.set_sequence(9);
+    part.held.set_task_id(task);
+    part.held.set_task_end(end);
+    part.held.set_epoch(epoch);
+    part.held.mutable_totals()->set_examples(examples);
+    part.held.mutable_totals()->set_steps(examples / 10);
+    part.held.mutable_totals()->set_weight_sum(examples);
+    part.state.mutable_train()->set_examples(12345);  // of another moment
+    part.state.mutable_train()->set_bad_lines(3);
+    return part;
+  }
+
+  JobConfig config_;
+};
+
+TEST_F(TaskRunTest, AHeldEpochEndsWhenItIsReleased) {
+  JobRun run(&config_, 2, kStart);
+  Begin(&run);
+  EXPECT_TRUE(run.trains_more());
+  EXPECT_FALSE(run.all_training());
+  for (const uint32_t rank : {0, 1}) run.NextTask(AskTask(rank, 1)).status().IgnoreError();
+  EXPECT_TRUE(run.all_training());
+  for (uint64_t i = 2; i <= 4; ++i) run.NextTask(AskTask(0, i, i == 2 ? 1 : i)).status().IgnoreError();
+  run.NextTask(AskTask(0, 5)).status().IgnoreError();
+  run.NextTask(AskTask(1, 2, 2)).status().IgnoreError();
+  run.Hold(true);
+  ASSERT_FALSE(*run.TakeReport(0, Trained(2, 20), kStart));
+  EXPECT_FALSE(run.held());
+  ASSERT_FALSE(*run.TakeReport(1, Trained(2, 20), kStart));
+  EXPECT_TRUE(run.held());
+  EXPECT_FALSE(*run.TakeReport(1, Trained(2, 20), kStart)) << "a repeated report";
+  EXPECT_FALSE(run.TryAdvance(kStart));
+  EXPECT_EQ(run.phases().current().epoch(), 0u);
+  run.Hold(false);
+  EXPECT_TRUE(run.TryAdvance(kStart));
+  EXPECT_FALSE(run.TryAdvance(kStart));
+  EXPECT_EQ(run.phases().current().epoch(), 1u);
+  EXPECT_EQ(run.result().examples(), 40u);
+}
+
+TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
+  JobRun run(&config_, 2, kStart);
+  Begin(&run);
+  run.NextTask(AskTask(0, 1)).status().IgnoreError();        // 1
+  run.NextTask(AskTask(1, 1)).status().IgnoreError();        // 2
+  run.NextTask(AskTask(0, 2, 1, 30)).status().IgnoreError();  // 3
+  const auto state =
+      run.StateOf(17, {Part(3, 20, 50, 1), Part(2, 10, 10, 0)}, kStart + absl::Seconds(4));
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->mode(), "async");
+  EXPECT_EQ(state->global_step(), 17u);
+  EXPECT_EQ(state->task_bytes(), 100u);
+  EXPECT_EQ(state->epoch_seconds(), 4);
+  ASSERT_EQ(state->open_tasks_size(), 3);
+  EXPECT_EQ(state->open_tasks(0).id(), 2u);
+  EXPECT_EQ(state->open_tasks(0).first_offset(), 10u);
+  EXPECT_EQ(state->open_tasks(1).id(), 3u);
+  EXPECT_EQ(state->open_tasks(1).first_offset(), 20u);
+  EXPECT_EQ(state->open_tasks(2).id(), 4u);
+  ASSERT_EQ(state->workers_size(), 2);
+  EXPECT_EQ(state->workers(0).train().examples(), 50u);
+  EXPECT_EQ(state->workers(0).train().steps(), 5u);
+  EXPECT_EQ(state->workers(0).train().bad_lines(), 3u);
+  EXPECT_EQ(run.StateOf(17, {Part(2, 1, 1, 0), Part(2, 10, 10, 0)}, kStart).status().code(),
+            absl::StatusCode::kInternal);
+  // What a rank holds of an earlier epoch is nothing of this one.
+  const auto fresh = run.StateOf(17, {Part(99, 7, 70, 0, /*epoch=*/1), Part(2, 10, 10, 0)}, kStart);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_EQ(fresh->workers(0).train().examples(), 0u);
+
+  // With tasks of the saved size, on three workers.
+  ResumePoint point;
+  point.dir = "/c/step-17";
+  *point.manifest.mutable_checkpoint() = *state;
+  point.examples_replayed = 8;
+  config_.set_worker_num(3);
+  config_.mutable_data()->set_task_bytes(0);
+  JobRun resumed({&config_, 3, "", 0, &point}, kStart);
+  ASSERT_TRUE(resumed.TakeReport(0, FileSeen(400), kStart).ok());
+  PhaseReport seen = FileSeen(400);
+  seen.mutable_index()->clear_files();
+  ASSERT_TRUE(resumed.TakeReport(1, seen, kStart).ok());
+  ASSERT_TRUE(*resumed.TakeReport(2, seen, kStart));
+  EXPECT_EQ(resumed.phases().current().first_step(), 3u);  // (5 + 1) / 2
+  ASSERT_NE(resumed.ResumeOf(0), nullptr);
+  EXPECT_EQ(resumed.ResumeOf(0)->train().examples(), 60u);
+  const auto first = resumed.NextTask(AskTask(2, 1));
+  EXPECT_EQ(first->task().id(), 2u);
+  EXPECT_EQ(first->task().first_offset(), 10u);
+  EXPECT_EQ(resumed.result().examples_replayed(), 8u);
+  // A rank that has pushed nothing since keeps what it began with.
+  std::vector<RankPart> parts(3);
+  const auto again = resumed.StateOf(18, parts, kStart);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->workers(0).train().examples(), 60u);
+  EXPECT_EQ(again->workers(1).train().examples(), 0u);
+  ASSERT_EQ(again->open_tasks_size(), 3);
+  EXPECT_EQ(again->open_tasks(0).first_offset(), 10u);
+}
+
+TEST_F(TaskRunTest, ACheckpointOfOtherDataIsRefused) {
+  ResumePoint point;
+  point.dir = "/c/step-17";
+  CheckpointState* state = point.manifest.mutable_checkpoint();
+  state->set_mode("async");
+  state->set_worker_num(2);
+  state->set_task_bytes(100);
+  state->add_workers();
+  state->add_workers();
+  *state->add_train_files() = FileSeen(400).index().train_seen(0);
+  state->add_open_tasks()->set_id(5);
+  JobRun run({&config_, 2, "", 0, &point}, kStart);
+  ASSERT_TRUE(run.TakeReport(0, FileSeen(400), kStart).ok());
+  PhaseReport seen = FileSeen(400);
+  seen.mutable_index()->clear_files();
+  ASSERT_FALSE(*run.TakeReport(1, seen, kStart));
+  EXPECT_TRUE(absl::IsDataLoss(run.failure())) << run.failure();
+  EXPECT_THAT(std::string(run.failure().message()), testing::HasSubstr("/c/step-17"));
 }
 
 }  // namespace

@@ -21,12 +21,47 @@ class MemberLossTest : public testing::Test {
   Member* worker_ = nullptr;
 };
 
-TEST_F(MemberLossTest, AJobThatNeedsTheMemberFailsAndNamesIt) {
+TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
   job_->state = JOB_STARTING;
-  EXPECT_EQ(Decide(), LossDecision::kFails);
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
   SetRunning(job_.get());
-  EXPECT_EQ(Decide(), LossDecision::kFails);
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
   EndPhase(job_.get());
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
+}
+
+TEST_F(MemberLossTest, TheLossOfAPserverRollsTheJobBack) {
+  SetRunning(job_.get());
+  Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
+  members_.MarkGone(pserver, "killed");
+  EXPECT_EQ(DecideMemberLoss(*job_, *pserver).kind, LossDecision::kRollback);
+}
+
+TEST_F(MemberLossTest, AJobThatAwaitsMembersGoesOnWaiting) {
+  job_->state = JOB_RECOVERING;
+  ASSERT_TRUE(job_->awaits_members());
+  EXPECT_EQ(Decide(), LossDecision::kRollback);
+}
+
+TEST_F(MemberLossTest, TheLossAfterTheLastThatIsAllowedIsFatal) {
+  SetRunning(job_.get());
+  job_->config.mutable_recovery()->set_max_losses(2);
+  for (int loss = 0; loss < 2; ++loss) {
+    EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
+    job_->recovery.CountLoss(*worker_, absl::UnixEpoch());
+  }
+  EXPECT_EQ(Decide(), LossDecision::kFails);
+  EXPECT_THAT(DecideMemberLoss(*job_, *worker_).message, testing::HasSubstr("max_losses"));
+  job_->vacant[job_->rank_of.at(worker_->id)] = Vacancy();
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the worker had no assignment yet";
+  job_->vacant.clear();
+  job_->config.clear_recovery();
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
+}
+
+TEST_F(MemberLossTest, AJobThatMayLoseNobodyFailsAndNamesTheMember) {
+  SetRunning(job_.get());
+  job_->config.mutable_recovery()->set_max_losses(0);
   EXPECT_EQ(Decide(), LossDecision::kFails);
   EXPECT_THAT(DecideMemberLoss(*job_, *worker_).message,
               AllOf(testing::HasSubstr("worker 3"), testing::HasSubstr("no heartbeat for 10 s")));

@@ -75,6 +75,14 @@ TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
   EXPECT_EQ(checkpoints.at("newest").string_value(), "/out/checkpoints/step-9");
 }
 
+TEST(ResultJsonTest, NamesTheInitialCheckpoint) {
+  EXPECT_THAT(ResultJson(JobResult()), testing::HasSubstr("\"initial_checkpoint\": \"\""));
+  JobConfig config;
+  config.set_initial_checkpoint("/yesterday/checkpoints/step-7");
+  EXPECT_THAT(ResultJson(JobResult(), config),
+              testing::HasSubstr("\"initial_checkpoint\": \"/yesterday/checkpoints/step-7\""));
+}
+
 TEST(ResultJsonTest, HotRowsArePresentWithACache) {
   JobResult result;
   EXPECT_THAT(ResultJson(result), testing::Not(testing::HasSubstr("hot_rows")));

@@ -106,5 +106,34 @@ TEST(ResumePointTest, WithOtherRanksTheSumsGoToRankZero) {
   }
 }
 
+TEST(ResumePointTest, GeoStateStaysWithTheSameRanksOnly) {
+  ResumePoint point = Point();
+  point.manifest.mutable_checkpoint()->set_mode("geo");
+  for (WorkerState& worker : *point.manifest.mutable_checkpoint()->mutable_workers())
+    worker.mutable_file()->set_name("worker");
+  EXPECT_TRUE(StatesOfRanks(point.state(), 2)[1].has_file());
+  for (const uint32_t ranks : {1, 3}) {
+    const auto states = StatesOfRanks(point.state(), ranks);
+    EXPECT_FALSE(states[0].has_file());
+    EXPECT_EQ(states[0].train().steps(), 8u) << "of all ranks";
+  }
+}
+
+TEST(ResumePointTest, AsyncNeedsItsTasksAndCountsMeanSteps) {
+  ResumePoint point = Point();
+  CheckpointState* state = point.manifest.mutable_checkpoint();
+  state->set_mode("async");
+  state->clear_global_batch();
+  state->clear_steps_done();
+  state->clear_steps_per_epoch();
+  state->mutable_result()->set_global_step(100);
+  EXPECT_EQ(MeanSteps(*state), 54u);  // (100 + 4 + 4) / 2
+  JobConfig config = Config();
+  config.mutable_strategy()->set_a_sync(true);
+  EXPECT_TRUE(absl::IsDataLoss(CheckResumePoint(point, config)));
+  state->set_task_bytes(64);
+  EXPECT_TRUE(CheckResumePoint(point, config).ok());
+}
+
 }  // namespace
 }  // namespace sluice

@@ -238,6 +238,7 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   HostedJob* hosted = pserver.add_hosted();
   hosted->set_job_id(spec.job_id());
   hosted->set_instance(spec.instance());
+  hosted->set_generation(spec.route().generation());
   Report(&loop, pserver);
 
   // Rank 0 ends the first phase and waits for rank 1.

@@ -1,0 +1,107 @@
+#include "scheduler/job_recovery.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/job.h"
+
+namespace sluice {
+namespace {
+
+// Names the pservers, workers and files that the job's next attempt still lacks.
+std::vector<std::string> Missing(const Job& job, const Membership& members) {
+  std::vector<std::string> missing;
+  for (const uint32_t rank : job.pserver_ranks) {
+    const Member* member = members.At(ROLE_PSERVER, rank);
+    if (member != nullptr && member->alive) continue;
+    missing.push_back(absl::StrCat("pserver ", rank, " to register"));
+  }
+  uint32_t workers = 0;
+  for (const Member* worker : members.Alive(ROLE_WORKER)) {
+    if (worker->job_id != job.job_id) continue;
+    ++workers;
+    const auto rank = job.rank_of.find(worker->id);
+    if (rank != job.rank_of.end() && !job.ranks[rank->second].released())
+      missing.push_back(absl::StrCat(DescribeMember(*worker), " to stop"));
+  }
+  if (const uint32_t wanted = job.spec.worker_num(); workers < wanted) {
+    missing.push_back(absl::StrCat(wanted - workers, wanted - workers == 1 ? " worker" : " workers",
+                                   " to register or to be free"));
+  }
+  if (job.checkpoints && job.checkpoints->committing())
+    missing.push_back("the manifest of a checkpoint to be written");
+  return missing;
+}
+
+}  // namespace
+
+void JobRecovery::CountLoss(const Member& lost, absl::Time now) {
+  if (lost.self.role() == ROLE_PSERVER) {
+    counts_.set_pserver_losses(counts_.pserver_losses() + 1);
+  } else {
+    counts_.set_worker_losses(counts_.worker_losses() + 1);
+  }
+  lost_ = absl::StrCat(DescribeMember(lost), ": ", lost.why_gone);
+  counts_.set_last(lost_);
+  since_ = now;
+}
+
+void JobRecovery::NoteReached(uint64_t steps, uint64_t examples) {
+  steps_reached_ = steps;
+  examples_reached_ = examples;
+}
+
+void JobRecovery::CountRollback(uint64_t steps, uint64_t examples, uint64_t steps_of_update) {
+  const uint64_t back = steps_reached_ - std::min(steps, steps_reached_);
+  const uint64_t again = examples_reached_ - std::min(examples, examples_reached_);
+  counts_.set_rollbacks(counts_.rollbacks() + 1);
+  counts_.set_steps_rolled_back(counts_.steps_rolled_back() + back);
+  counts_.set_examples_replayed(counts_.examples_replayed() + again);
+  if (steps_of_update > 0)
+    counts_.set_updates_lost(counts_.updates_lost() + back / steps_of_update);
+  steps_reached_ = examples_reached_ = 0;
+}
+
+void JobRecovery::CountReplayed(uint64_t examples) {
+  counts_.set_examples_replayed(counts_.examples_replayed() + examples);
+}
+
+void JobRecovery::Describe(const std::string& lost, const std::string& outcome) {
+  counts_.set_last(absl::StrCat(lost, "; ", outcome));
+}
+
+std::vector<Scalar> JobRecovery::Points(uint64_t epoch) const {
+  if (losses() == 0 && counts_.rollbacks() == 0) return {};
+  const auto point = [epoch](const char* name, uint64_t count) {
+    return Scalar{absl::StrCat("recovery/", name), epoch, static_cast<double>(count)};
+  };
+  return {point("worker_losses", counts_.worker_losses()),
+          point("pserver_losses", counts_.pserver_losses()),
+          point("rollbacks", counts_.rollbacks()),
+          point("examples_replayed", counts_.examples_replayed()),
+          point("updates_lost", counts_.updates_lost())};
+}
+
+JobRecovery::Decision JobRecovery::Decide(const Job& job, const Membership& members,
+                                          const PauseDetector& pauses, absl::Duration wait,
+                                          absl::Time now) const {
+  const std::vector<std::string> missing = Missing(job, members);
+  Decision decision;
+  if (missing.empty()) {
+    decision.kind = Decision::kBegin;
+    return decision;
+  }
+  const std::string waits = absl::StrCat("waits for ", absl::StrJoin(missing, ", "));
+  if (pauses.Since(since_, now) < wait) {
+    decision.message = absl::StrCat(lost_, "; ", waits);
+    return decision;
+  }
+  decision.kind = Decision::kFail;
+  decision.message = absl::StrCat(lost_, "; gave up after ", absl::FormatDuration(wait),
+                                  " (recovery.wait_s): ", waits);
+  return decision;
+}
+
+}  // namespace sluice

@@ -1,0 +1,63 @@
+// Counts what a job has lost, and decides when its next attempt can begin.
+//
+// After a loss the job waits until every pserver rank is served again, the workers that it keeps
+// have stopped, enough others are free, and no manifest of a checkpoint is being written. It waits
+// at most `wait`, from the last loss on.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/scheduler.pb.h"
+#include "scheduler/membership.h"
+#include "scheduler/output_action.h"
+#include "scheduler/pause_detector.h"
+
+namespace sluice {
+
+struct Job;
+
+class JobRecovery {
+ public:
+  struct Decision {
+    enum Kind { kWait, kBegin, kFail };
+    Kind kind = kWait;
+    std::string message;  // kWait, kFail: what was lost, and what the job waits for
+  };
+
+  // Counts the loss; the wait begins again.
+  void CountLoss(const Member& lost, absl::Time now);
+  // The present attempt ends after this many steps and examples of the job, as far as reported.
+  void NoteReached(uint64_t steps, uint64_t examples);
+  // The next attempt begins after this many steps and examples of the job. `steps_of_update`: steps
+  // of a worker per frame whose effect is lost for good; 0 in sync, where it is repeated.
+  void CountRollback(uint64_t steps, uint64_t examples, uint64_t steps_of_update);
+  // Counts examples that are trained again after the loss of a worker.
+  void CountReplayed(uint64_t examples);
+  // Says what became of the loss that was counted last, or of the loss of `lost`.
+  void Describe(const std::string& outcome) { Describe(lost_, outcome); }
+  void Describe(const std::string& lost, const std::string& outcome);
+
+  // Points of the curves after an epoch (from 1); none while nothing was lost.
+  std::vector<Scalar> Points(uint64_t epoch) const;
+
+  uint64_t losses() const { return counts_.worker_losses() + counts_.pserver_losses(); }
+  const Recovery& counts() const { return counts_; }
+
+  // REQUIRES: `job` owns this recovery and awaits members. Its own workers and those that it has
+  // reserved are allocated to it.
+  Decision Decide(const Job& job, const Membership& members, const PauseDetector& pauses,
+                  absl::Duration wait, absl::Time now) const;
+
+ private:
+  Recovery counts_;
+  std::string lost_;  // the last member lost, and why
+  uint64_t steps_reached_ = 0, examples_reached_ = 0;
+  absl::Time since_ = absl::InfiniteFuture();
+};
+
+}  // namespace sluice

@@ -1,0 +1,133 @@
+#include "scheduler/job_recovery.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "tests/scheduler/job_parts.h"
+
+namespace sluice {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Decision = JobRecovery::Decision;
+
+constexpr absl::Duration kWait = absl::Seconds(30);
+const absl::Time kLoss = absl::UnixEpoch() + absl::Hours(1);
+
+// A job of two pservers and two workers that awaits members.
+class JobRecoveryTest : public testing::Test {
+ protected:
+  JobRecoveryTest() : job_(QueuedFor("a", /*workers=*/2)) {
+    for (const uint32_t rank : {0, 1}) {
+      pservers_[rank] = Join(&members_, ROLE_PSERVER, rank);
+      workers_[rank] = Join(&members_, ROLE_WORKER, rank);
+      job_->pservers.push_back(pservers_[rank]->id);
+      job_->pserver_ranks.push_back(rank);
+      Allocate(job_.get(), workers_[rank]);
+    }
+    job_->state = JOB_RECOVERING;
+  }
+  void Lose(Member* member) {
+    members_.MarkGone(member, "no heartbeat for 10 s");
+    job_->recovery.CountLoss(*member, kLoss);
+  }
+  void StopWorkers() {
+    for (RankSlot& slot : job_->ranks) slot.Release();
+  }
+  Decision Decide(absl::Duration after = absl::ZeroDuration()) {
+    return job_->recovery.Decide(*job_, members_, pauses_, kWait, kLoss + after);
+  }
+
+  Membership members_{Membership::Options()};
+  PauseDetector pauses_{absl::Seconds(10), kLoss};
+  std::unique_ptr<Job> job_;
+  Member* pservers_[2];
+  Member* workers_[2];
+};
+
+TEST_F(JobRecoveryTest, WaitsForEveryPlaceAndForSurvivorsToStop) {
+  Lose(pservers_[1]);
+  Lose(workers_[0]);
+  EXPECT_EQ(Decide().kind, Decision::kWait);
+  EXPECT_THAT(
+      Decide().message,
+      AllOf(HasSubstr("worker 0 (pid 10 on host h): no heartbeat for 10 s"),
+            HasSubstr("pserver 1 to register"), Not(HasSubstr("pserver 0")),
+            HasSubstr("worker 1 (pid 11 on host h) to stop"), HasSubstr("1 worker to register")));
+  StopWorkers();
+  EXPECT_THAT(Decide().message, Not(HasSubstr("to stop")));
+  Join(&members_, ROLE_PSERVER, 1);
+  EXPECT_THAT(Decide().message, Not(HasSubstr("pserver")));
+  Join(&members_, ROLE_WORKER, 0)->job_id = "a";  // reserved
+  EXPECT_EQ(Decide().kind, Decision::kBegin);
+}
+
+TEST_F(JobRecoveryTest, WorkersOfOtherJobsDoNotCount) {
+  Lose(workers_[0]);
+  StopWorkers();
+  Member* const another = Join(&members_, ROLE_WORKER, 0);
+  another->job_id = "b";
+  EXPECT_EQ(Decide().kind, Decision::kWait);
+  another->job_id = "a";
+  EXPECT_EQ(Decide().kind, Decision::kBegin);
+}
+
+TEST_F(JobRecoveryTest, GivesUpAfterTheWaitAndSaysForWhat) {
+  Lose(pservers_[0]);
+  StopWorkers();
+  EXPECT_EQ(Decide(kWait - absl::Seconds(1)).kind, Decision::kWait);
+  EXPECT_EQ(Decide(kWait).kind, Decision::kFail);
+  EXPECT_THAT(Decide(kWait).message, AllOf(HasSubstr("pserver 0"), HasSubstr("recovery.wait_s")));
+  Join(&members_, ROLE_PSERVER, 0);
+  EXPECT_EQ(Decide(2 * kWait).kind, Decision::kBegin);
+}
+
+TEST_F(JobRecoveryTest, CountsWhatARollbackRepeats) {
+  JobRecovery recovery;
+  recovery.CountLoss(*pservers_[0], kLoss);
+  recovery.CountLoss(*workers_[0], kLoss);
+  EXPECT_EQ(recovery.losses(), 2u);
+  recovery.NoteReached(100, 5000);
+  recovery.CountRollback(60, 3000, /*steps_of_update=*/0);
+  EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
+  EXPECT_EQ(recovery.counts().examples_replayed(), 2000u);
+  EXPECT_EQ(recovery.counts().updates_lost(), 0u);
+  // An attempt that never ran loses nothing.
+  recovery.CountRollback(60, 3000, 0);
+  EXPECT_EQ(recovery.counts().rollbacks(), 2u);
+  EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
+  // Reports may be behind the checkpoint.
+  recovery.NoteReached(70, 3500);
+  recovery.CountRollback(80, 4000, 10);
+  EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
+  EXPECT_EQ(recovery.counts().updates_lost(), 0u);
+  recovery.NoteReached(105, 5000);
+  recovery.CountRollback(80, 4000, 10);
+  EXPECT_EQ(recovery.counts().updates_lost(), 2u);
+  recovery.Describe("the job went back");
+  EXPECT_THAT(recovery.counts().last(), AllOf(HasSubstr("worker 0"), HasSubstr("went back")));
+}
+
+TEST_F(JobRecoveryTest, CurvesShowLossesOnceThereAreSome) {
+  EXPECT_THAT(job_->recovery.Points(1), IsEmpty());
+  Lose(pservers_[1]);
+  job_->recovery.NoteReached(100, 800);
+  job_->recovery.CountRollback(60, 480, /*steps_of_update=*/1);
+  std::map<std::string, double> points;
+  for (const Scalar& point : job_->recovery.Points(3)) {
+    EXPECT_EQ(point.step, 3u);
+    points[point.tag] = point.value;
+  }
+  EXPECT_EQ(points["recovery/pserver_losses"], 1);
+  EXPECT_EQ(points["recovery/worker_losses"], 0);
+  EXPECT_EQ(points["recovery/rollbacks"], 1);
+  EXPECT_EQ(points["recovery/examples_replayed"], 320);
+  EXPECT_EQ(points["recovery/updates_lost"], 40);
+}
+
+}  // namespace
+}  // namespace sluice
