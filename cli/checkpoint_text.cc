@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/progress.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/checkpoint.h"
@@ -74,8 +75,13 @@ uint64_t BytesOf(const Manifest& manifest) {
 std::string AgeOf(const CheckpointInfo& checkpoint, absl::Time now) {
   const double unix_time = checkpoint.manifest.checkpoint().unix_time();
   if (unix_time <= 0) return "?";
-  return ShortDuration(
-      std::max(0.0, absl::ToDoubleSeconds(now - absl::UnixEpoch()) - unix_time));
+  return ShortDuration(std::max(0.0, absl::ToDoubleSeconds(now - absl::UnixEpoch()) - unix_time));
+}
+
+uint64_t ExamplesOfEpoch(const CheckpointState& state) {
+  uint64_t examples = 0;
+  for (const WorkerState& worker : state.workers()) examples += worker.train().examples();
+  return examples;
 }
 
 std::string TableLine(const CheckpointInfo& checkpoint, const TableConfig& table, Env* env) {
@@ -89,9 +95,9 @@ std::string TableLine(const CheckpointInfo& checkpoint, const TableConfig& table
   const bool sparse = table.kind() == TableConfig::SPARSE;
   const auto count = CountRecords(checkpoint.dir, checkpoint.manifest, table.name(), env);
   const std::string records =
-      count.ok() ? absl::StrCat(WithCommas(*count), sparse ? " row" : " element",
-                                *count == 1 ? "" : "s")
-                 : absl::StrCat("damaged: ", count.status().message());
+      count.ok()
+          ? absl::StrCat(WithCommas(*count), sparse ? " row" : " element", *count == 1 ? "" : "s")
+          : absl::StrCat("damaged: ", count.status().message());
   return absl::StrFormat("  table %-24s %-6s %4d %-6s %10s  %s\n", table.name(),
                          sparse ? "sparse" : "dense", files, files == 1 ? "file" : "files",
                          ByteCount(bytes), records);
@@ -126,6 +132,21 @@ std::string DescribeCheckpoints(const CheckpointStatus& status) {
   return text;
 }
 
+std::string DescribeRecovery(const Recovery& recovery) {
+  std::vector<std::string> parts;
+  const auto add = [&parts](uint64_t count, const std::string& noun, const std::string& what) {
+    if (count > 0) parts.push_back(Counted(count, noun) + what);
+  };
+  add(recovery.worker_losses(), "worker", " lost");
+  add(recovery.pserver_losses(), "pserver", " lost");
+  add(recovery.scheduler_restarts(), "scheduler restart", "");
+  add(recovery.rollbacks(), "rollback", "");
+  add(recovery.steps_rolled_back(), "step", " rolled back");
+  add(recovery.examples_replayed(), "example", " trained again");
+  add(recovery.updates_lost(), "update", " lost");
+  return absl::StrJoin(parts, ", ");
+}
+
 absl::StatusOr<std::string> CheckpointList(const std::string& dir, Env* env, absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const Found found, Find(dir, env));
   std::string text = absl::StrFormat("%12s  %10s  %10s  %s\n", "step", "age", "size", "state");
@@ -151,8 +172,8 @@ absl::Status VerifyCheckpoints(const std::string& dir, Env* env,
     first.Update(damaged);
   }
   for (const CheckpointInfo& one : found.checkpoints) {
-    const absl::Status intact = VerifyCheckpoint(
-        one.dir, env, [&](const std::string& name, const absl::Status& why) {
+    const absl::Status intact =
+        VerifyCheckpoint(one.dir, env, [&](const std::string& name, const absl::Status& why) {
           say(absl::StrCat("damaged: ", one.dir, "/", name, ": ", why.message()));
         });
     first.Update(intact);
@@ -179,12 +200,22 @@ absl::StatusOr<std::string> DescribeCheckpoint(const std::string& dir, Env* env,
     absl::StrAppend(&text, ", ", WithCommas(state.steps_done()), " of ",
                     WithCommas(state.steps_per_epoch()), " steps of the epoch");
   }
+  if (state.task_bytes() > 0) {
+    absl::StrAppend(&text, ", ", WithCommas(ExamplesOfEpoch(state)), " examples of the epoch, ",
+                    Counted(static_cast<uint64_t>(state.open_tasks_size()), "data task"), " of ",
+                    ByteCount(state.task_bytes()), " not finished");
+  }
   absl::StrAppend(&text, "\n  made ", AgeOf(one, now), " ago, ", ByteCount(BytesOf(one.manifest)),
                   "\n  examples of complete epochs: ", WithCommas(state.result().examples()), "\n");
   if (!state.result().resumed_from().empty())
     absl::StrAppend(&text, "  its job was resumed from ", state.result().resumed_from(), "\n");
   for (const TableConfig& table : one.manifest.tables())
     absl::StrAppend(&text, TableLine(one, table, env));
+  for (const WorkerState& worker : state.workers()) {
+    if (!worker.has_file()) continue;
+    absl::StrAppendFormat(&text, "  local optimizer state in %s, %s\n", worker.file().name(),
+                          ByteCount(worker.file().bytes()));
+  }
   return text;
 }
 

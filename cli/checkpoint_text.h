@@ -1,4 +1,5 @@
-// Texts about checkpoints: those of a job (status, progress) and those in a folder (sluice ckpt).
+// Texts about checkpoints and recovery: those of a job (status, progress), and checkpoints in a
+// folder (sluice ckpt).
 #pragma once
 
 #include <functional>
@@ -17,6 +18,9 @@ namespace sluice::cli {
 std::string CheckpointAge(const CheckpointStatus& status);
 // The same with size, counts, the last error and what is being done, for `sluice status`.
 std::string DescribeCheckpoints(const CheckpointStatus& status);
+// What was lost and done again, e.g. "1 worker lost, 2 rollbacks, 512 examples trained again"; ""
+// when nothing was lost.
+std::string DescribeRecovery(const Recovery& recovery);
 
 // `dir` is a folder of checkpoints, a job's output_dir with one, or a single checkpoint. All
 // functions return NOT_FOUND when it is none of them.

@@ -78,6 +78,14 @@ int Down(const ParsedCommand& command) {
   std::cerr << "sluice: "
             << (status.ok() ? "not all processes stopped in time" : std::string(status.message()))
             << "; ending the rest by signals" << std::endl;
+  // First the supervisor, which would start the others again.
+  std::vector<Endpoint> supervisors;
+  for (const Endpoint& e : endpoints) {
+    if (e.role == kSupervisorRole) supervisors.push_back(e);
+  }
+  SignalAll(supervisors, SIGKILL);
+  AwaitEnd(supervisors, absl::Seconds(5));
+  endpoints = ReadEndpoints(LogDirOf(command));  // with those that it has started meanwhile
   SignalAll(endpoints, SIGTERM);
   if (!AwaitEnd(endpoints, absl::Seconds(5))) SignalAll(endpoints, SIGKILL);
   return AwaitEnd(endpoints, absl::Seconds(5)) ? kDone : kJobFailed;

@@ -41,7 +41,9 @@ bool IsAlive(const Endpoint& endpoint) {
   std::error_code error;
   const auto path =
       std::filesystem::read_symlink(absl::StrCat("/proc/", endpoint.pid, "/exe"), error);
-  return !error && absl::StartsWith(path.filename().string(), "sluice-" + endpoint.role);
+  const std::string name = path.filename().string();
+  if (endpoint.role == kSupervisorRole) return !error && name == "sluice";
+  return !error && absl::StartsWith(name, "sluice-" + endpoint.role);
 }
 
 namespace {

@@ -1,7 +1,7 @@
 // Reads <log_dir>/endpoints.log, which lists the processes of a cluster and their addresses.
 //
 // Format: one line per process, "role rank address pid admin_address", with "-" for a missing
-// address. Lines that begin with # are comments.
+// address. Lines that begin with # are comments. A process that was started again has a later line.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +14,9 @@
 #include "cli/command_line.h"
 
 namespace sluice::cli {
+
+// The role of the process that `sluice up` leaves: it starts dead processes again.
+inline constexpr char kSupervisorRole[] = "supervisor";
 
 struct Endpoint {
   std::string role;

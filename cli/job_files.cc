@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
@@ -105,13 +106,20 @@ absl::Status CheckTraceWritable(const std::string& file) {
 
 }  // namespace
 
+JobConfig JobToCheck(const SubmitJobRequest& request) {
+  JobConfig job = request.config();
+  if (request.resume()) job.clear_initial_checkpoint();
+  return job;
+}
+
 absl::Status CheckWhatIsHere(const JobConfig& job) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), model->schema()));
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
   SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
-  return CheckInitialModel(job, BuiltInSpecs()).status();
+  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs()).status());
+  return CheckInitialCheckpoint(job, BuiltInSpecs()).status();
 }
 
 absl::Status CheckDataIsHere(const JobConfig& job) {
@@ -124,6 +132,9 @@ std::vector<std::string> WarningsOf(const JobConfig& job) {
   std::vector<std::string> warnings = WarnOfFilesNamedAgain(job);
   const auto of_model = CheckInitialModel(job, BuiltInSpecs());
   if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
+  const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs());
+  if (of_checkpoint.ok())
+    warnings.insert(warnings.end(), of_checkpoint->begin(), of_checkpoint->end());
   return warnings;
 }
 
@@ -138,6 +149,17 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
       return absl::InvalidArgumentError(
           absl::StrCat("initial_model: ", model.message(),
                        "; a relative path is resolved against the folder of the job file"));
+    }
+  }
+  if (!job.initial_checkpoint().empty()) {
+    const absl::Status found =
+        FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, Env::Real(), nullptr).status();
+    if (!found.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("initial_checkpoint: ", found.message(),
+                       absl::IsNotFound(found)
+                           ? "; a relative path is resolved against the folder of the job file"
+                           : ""));
     }
   }
   SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(job));

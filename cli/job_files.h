@@ -6,19 +6,24 @@
 
 #include "absl/status/status.h"
 #include "proto/config.pb.h"
+#include "proto/scheduler.pb.h"
 
 namespace sluice::cli {
 
-// Checks a job that runs on this host. Its data and initial model must be readable; its output
-// folder (`default_output` when output_dir is empty) and trace_file must be writable. Then does the
-// checks of CheckWhatIsHere. Leaves nothing behind. INVALID_ARGUMENT names the field, the path and
-// the fix.
+// Returns the job of the submission as the functions below check it. With --resume it has no
+// initial_checkpoint: only the scheduler knows whether that is read at all.
+JobConfig JobToCheck(const SubmitJobRequest& request);
+
+// Checks a job that runs on this host. Its data, initial model and initial checkpoint must be
+// readable; its output folder (`default_output` when output_dir is empty) and trace_file must be
+// writable. Then does the checks of CheckWhatIsHere. Leaves nothing behind. INVALID_ARGUMENT names
+// the field, the path and the fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
 
 // Checks the files of a job that other processes will run, as far as they are on this host. The
 // first training and evaluation files must have the columns that the job reads, and its initial
-// model must fit. INVALID_ARGUMENT names the mismatch. Files that are missing here are left to the
-// workers.
+// model or checkpoint must fit. INVALID_ARGUMENT names the mismatch. Files that are missing here
+// are left to the workers.
 absl::Status CheckWhatIsHere(const JobConfig& job);
 
 // Checks that every pattern of the job's data files matches a file on this host. Use it when the

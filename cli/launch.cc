@@ -1,6 +1,7 @@
 // sluice launch: runs one job on a local cluster.
 #include <atomic>
 #include <cstdio>
+#include <future>
 #include <iostream>
 #include <thread>
 
@@ -25,7 +26,7 @@ namespace {
 constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 
-// Submits the job and follows it. Runs beside the main thread, which waits for signals.
+// Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const SubmitJobRequest& request, absl::Duration lease, LocalCluster* cluster,
            ProgressPrinter* printer, std::atomic<bool>* interrupted) {
   const auto client = SchedulerClient::Create(cluster->scheduler());
@@ -43,7 +44,9 @@ int RunJob(const SubmitJobRequest& request, absl::Duration lease, LocalCluster* 
     watch.job_id = submitted->job_id();
     watch.printer = printer;
     watch.check_cluster = [cluster] { return cluster->CheckProcesses(); };
-    watch.hopeless = [cluster] { return cluster->SchedulerHasEnded(); };
+    watch.on_started = [cluster, note] { cluster->Supervise(note); };
+    watch.explain = [cluster](const std::string& message) { return cluster->Explain(message); };
+    watch.hopeless = [cluster] { return cluster->SchedulerHasEnded() || cluster->gave_up(); };
     watch.interrupted = [interrupted] { return interrupted->load(); };
     watch.cancel_on_interrupt = true;
     // check_cluster notices a scheduler that has ended. One that is silent but alive may have been
@@ -109,14 +112,15 @@ int Launch(const ParsedCommand& command) {
   if (!request.ok()) return ReportError(request.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
-  absl::Status files = CheckJobFiles(*job, "output");
+  absl::Status files = CheckJobFiles(JobToCheck(*request), "output");
   if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
   if (!files.ok()) return ReportError(files);
   if (command.Switch("dry_run")) {
     if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
       return ReportError(there);
     }
-    for (const std::string& warning : WarningsOf(*job)) std::cerr << "warning: " << warning << "\n";
+    for (const std::string& warning : WarningsOf(JobToCheck(*request)))
+      std::cerr << "warning: " << warning << "\n";
     std::cout << ToTextproto(*job);
     return kDone;
   }
@@ -146,18 +150,25 @@ int Launch(const ParsedCommand& command) {
   if (!cluster.ok()) return StopSignal::Wait();
   ProgressPrinter printer(*mode, &std::cout, screen.escapes);
   std::atomic<bool> interrupted{false};
-  std::atomic<int> job_code{kJobFailed};
-  std::thread runner([&] {
-    job_code = RunJob(*request, lease, cluster->get(), &printer, &interrupted);
-    StopSignal::Stop(job_code);
+  std::promise<void> stopped;
+  std::promise<int> exit_code;
+  // This thread lives until the cluster has stopped: a second signal ends the process only while
+  // there is a thread that does not block it.
+  std::thread signals([&] {
+    // The job's exit code; or 129, 130 or 143 when a signal came first.
+    const int code = StopSignal::Wait();
+    interrupted = true;
+    exit_code.set_value(code);
+    stopped.get_future().wait();
   });
-  // The job's exit code; or 129, 130 or 143 when a signal came first.
-  const int code = StopSignal::Wait();
-  interrupted = true;
-  runner.join();
+  const int job_code = RunJob(*request, lease, cluster->get(), &printer, &interrupted);
+  StopSignal::Stop(job_code);
+  const int code = exit_code.get_future().get();
   // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
   (*cluster)->Stop((*cluster)->SchedulerHasEnded() && job_code != kDone ? absl::ZeroDuration()
                                                                         : kStopGrace);
+  stopped.set_value();
+  signals.join();
   return code;
 }
 

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
 #include "common/base/clock.h"
@@ -108,6 +109,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(Options option
 }
 
 LocalCluster::~LocalCluster() {
+  if (released_) children_.clear();
   Stop(absl::ZeroDuration());
   for (const int fd : {keep_read_, keep_write_}) {
     if (fd >= 0) close(fd);
@@ -115,13 +117,17 @@ LocalCluster::~LocalCluster() {
 }
 
 absl::Status LocalCluster::Release() {
-  const std::string bytes(children_.size(), '+');
-  if (write(keep_write_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-    return absl::InternalError(
-        absl::StrCat("cannot tell the processes to keep running: ", std::strerror(errno)));
-  }
-  children_.clear();
+  SLUICE_RETURN_IF_ERROR(TellToStay(children_.size()));
+  released_ = true;
   return absl::OkStatus();
+}
+
+absl::Status LocalCluster::TellToStay(size_t processes) {
+  const std::string bytes(processes, '+');
+  if (write(keep_write_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()))
+    return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("cannot tell the processes to keep running: ", std::strerror(errno)));
 }
 
 absl::Status LocalCluster::Prepare() {
@@ -149,7 +155,8 @@ absl::Status LocalCluster::Prepare() {
       absl::StrCat("cannot write ", file, "; give a writable --log_dir"));
 }
 
-absl::Status LocalCluster::Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags) {
+absl::StatusOr<ChildProcess> LocalCluster::StartProcess(Role role, uint32_t rank,
+                                                        const std::vector<std::string>& flags) {
   const std::string& log_dir = options_.logs->path();
   ChildOptions child;
   child.name = absl::StrCat("sluice-", RoleName(role), " rank ", rank);
@@ -163,8 +170,12 @@ absl::Status LocalCluster::Spawn(Role role, uint32_t rank, const std::vector<std
   child.log_file = absl::StrCat(log_dir, "/", LogFileName(role, rank));
   child.detached = options_.detached;
   child.input = keep_read_;
-  SLUICE_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(std::move(child)));
-  children_.push_back({std::move(process), role, rank});
+  return ChildProcess::Start(std::move(child));
+}
+
+absl::Status LocalCluster::Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags) {
+  SLUICE_ASSIGN_OR_RETURN(ChildProcess process, StartProcess(role, rank, flags));
+  children_.push_back({std::move(process), role, rank, flags, Clock::Real()->Now()});
   return absl::OkStatus();
 }
 
@@ -186,7 +197,29 @@ absl::Status LocalCluster::AwaitScheduler() {
                                                   "; see ", children_[0].process.log_file()));
 }
 
+void LocalCluster::NoteDeaths() {
+  for (Child& child : children_) {
+    const auto status = child.process.Poll();
+    if (child.noted || !status.has_value()) continue;
+    child.noted = true;
+    const std::string cause = absl::StrCat(child.process.name(), " (pid ", child.process.pid(),
+                                           ") ", DescribeExit(*status));
+    deaths_.push_back({child.process.pid(), cause});
+    // A process that has left the cluster was told to, and the scheduler ends its cluster.
+    if (note_ == nullptr || *status == 0 || SchedulerHasEnded()) continue;
+    const absl::Time now = Clock::Real()->Now();
+    const std::optional<absl::Duration> pause = child.policy.Died(child.started, now);
+    child.gave_up = !pause.has_value();
+    gave_up_ = gave_up_ || child.gave_up;
+    if (!pause.has_value()) continue;
+    child.start_at = now + *pause;
+    note_(absl::StrCat(cause, "; it is started again in ", absl::FormatDuration(*pause), " (",
+                       child.process.log_file(), ")"));
+  }
+}
+
 void LocalCluster::TellOfDeaths() {
+  NoteDeaths();
   if (client_ == nullptr || SchedulerHasEnded()) return;
   for (Child& child : children_) {
     const auto status = child.process.Poll();
@@ -208,18 +241,54 @@ void LocalCluster::TellOfDeaths() {
   }
 }
 
+absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
+  const ChildProcess& process = child.process;
+  const std::string tail = TailOfFile(process.log_file(), kTailLines);
+  return absl::InternalError(absl::StrCat(
+      process.name(), " (pid ", process.pid(), ") ", DescribeExit(status),
+      child.gave_up ? absl::StrCat(", its death number ", RestartPolicy::kMostDeaths,
+                                   " within a minute, and is not started again")
+                    : "",
+      "; the end of ", process.log_file(), ":\n", tail.empty() ? "  (it is empty)" : tail));
+}
+
+absl::Status LocalCluster::StartAgain(Child* child) {
+  const absl::Time now = Clock::Real()->Now();
+  if (now < child->start_at) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(child->process, StartProcess(child->role, child->rank, child->flags));
+  child->started = now;
+  child->told = child->noted = false;
+  child->start_at = absl::InfiniteFuture();
+  if (released_) SLUICE_RETURN_IF_ERROR(TellToStay(1));
+  note_(absl::StrCat(child->process.name(), " runs again (pid ", child->process.pid(), ")"));
+  return absl::OkStatus();
+}
+
 absl::Status LocalCluster::CheckProcesses() {
   TellOfDeaths();
-  for (Child& one : children_) {
-    ChildProcess& child = one.process;
-    const auto status = child.Poll();
-    if (!status.has_value()) continue;
-    const std::string tail = TailOfFile(child.log_file(), kTailLines);
-    return absl::InternalError(absl::StrCat(
-        child.name(), " (pid ", child.pid(), ") ", DescribeExit(*status), "; the end of ",
-        child.log_file(), ":\n", tail.empty() ? "  (it is empty)" : tail));
+  absl::Status ended;
+  for (Child& child : children_) {
+    const auto status = child.process.Poll();
+    if (!status.has_value() || !child.noted) continue;
+    const bool stays_dead = note_ == nullptr || child.role == ROLE_SCHEDULER || child.gave_up;
+    absl::Status one = stays_dead ? HowItEnded(child, *status) : StartAgain(&child);
+    ended.Update(one);
   }
-  return absl::OkStatus();
+  return ended;
+}
+
+void LocalCluster::Supervise(std::function<void(const std::string&)> note) {
+  if (note_ == nullptr) note_ = std::move(note);
+}
+
+std::string LocalCluster::Explain(const std::string& message) {
+  TellOfDeaths();
+  for (auto death = deaths_.rbegin(); death != deaths_.rend(); ++death) {
+    for (const char* after : {" ", ")"}) {
+      if (absl::StrContains(message, absl::StrCat("pid ", death->pid, after))) return death->cause;
+    }
+  }
+  return "";
 }
 
 bool LocalCluster::AllEndWithin(absl::Duration time) {
@@ -244,6 +313,7 @@ bool LocalCluster::AllEndWithin(absl::Duration time) {
 }
 
 void LocalCluster::Stop(absl::Duration grace) {
+  note_ = nullptr;  // no other starts
   const auto signal = [this](int number) {
     client_ = nullptr;  // deaths from here on are intended and not reported
     for (Child& child : children_) child.process.Signal(number);

@@ -1,11 +1,13 @@
-// Starts and stops a scheduler, pservers and workers on free ports of this host.
+// Starts and stops a scheduler, pservers and workers on free ports of this host, and starts dead
+// pservers and workers again.
 //
 // Invariants: the binaries of the daemons are in the folder of this executable. The daemons end
 // with this process, whatever ends it. Only those of a detached cluster live on, after Release.
 //
-// Thread safety: one thread at a time; Start runs on the main thread.
+// Thread safety: one thread at a time; Start and CheckProcesses run on the main thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +18,7 @@
 #include "cli/child_process.h"
 #include "cli/command_line.h"
 #include "cli/log_folder.h"
+#include "cli/restart_policy.h"
 #include "cli/worker_devices.h"
 #include "common/daemon/scheduler_client.h"
 #include "proto/config.pb.h"
@@ -43,14 +46,23 @@ class LocalCluster {
   const std::string& scheduler() const { return scheduler_; }
   // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
   // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that
-  // nobody waits for its lease.
+  // nobody waits for its lease. After Supervise: starts pservers and workers that did not exit
+  // cleanly again, and returns INTERNAL only for the scheduler and for a process that dies again
+  // and again (RestartPolicy).
   absl::Status CheckProcesses();
+  // From now on dead processes are started again. `note` gets a line for each death and each start.
+  void Supervise(std::function<void(const std::string&)> note);
+  // Looks for deaths. Returns how the last process ended whose pid `message` names, or "", e.g.
+  // "sluice-worker rank 1 (pid 7) was killed by signal 9 (Killed)".
+  std::string Explain(const std::string& message);
+  // A process died so often that it is not started again.
+  bool gave_up() const { return gave_up_; }
   // Once the scheduler has ended, nothing can end the job.
   bool SchedulerHasEnded() { return !children_.empty() && children_[0].process.Poll().has_value(); }
   // Waits up to `grace` for processes that were told to stop, then ends the rest by signals.
   void Stop(absl::Duration grace);
-  // Lets the processes of a detached cluster outlive this one. INTERNAL when they could not be
-  // told.
+  // Lets the processes of a detached cluster, also those started later, outlive this one. INTERNAL
+  // when they could not be told.
   absl::Status Release();
 
  private:
@@ -59,15 +71,34 @@ class LocalCluster {
   absl::Status Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags);
   absl::Status AwaitScheduler();
   bool AllEndWithin(absl::Duration time);
-  // Tells the scheduler which of its members died and how, once each.
-  void TellOfDeaths();
-
   struct Child {
     ChildProcess process;
     Role role;
     uint32_t rank;
-    bool told = false;  // the scheduler has answered the report of its end, or needs none
+    std::vector<std::string> flags;
+    absl::Time started;
+    bool told = false;   // the scheduler has answered the report of its end, or needs none
+    bool noted = false;  // its end is in deaths_, and the policy has been asked
+    bool gave_up = false;
+    absl::Time start_at = absl::InfiniteFuture();  // again
+    RestartPolicy policy;
   };
+  struct Death {
+    pid_t pid = 0;
+    std::string cause;
+  };
+
+  absl::StatusOr<ChildProcess> StartProcess(Role role, uint32_t rank,
+                                            const std::vector<std::string>& flags);
+  // Tells processes of a released cluster to stay.
+  absl::Status TellToStay(size_t processes);
+  // Records the ends of processes, and decides which are started again.
+  void NoteDeaths();
+  // Tells the scheduler which of its members died and how, once each.
+  void TellOfDeaths();
+  // Starts the process again when it is time.
+  absl::Status StartAgain(Child* child);
+  absl::Status HowItEnded(const Child& child, int status) const;
 
   const Options options_;
   // A pipe to the processes of a detached cluster. Each reads one byte, which tells it to stay; at
@@ -77,6 +108,10 @@ class LocalCluster {
   std::string scheduler_;
   std::unique_ptr<SchedulerClient> client_;  // set once the scheduler's address is known
   std::vector<Child> children_;              // the first is the scheduler
+  std::vector<Death> deaths_;
+  std::function<void(const std::string&)> note_;  // null: dead processes stay dead
+  bool gave_up_ = false;
+  bool released_ = false;
 };
 
 // Returns whether SIGINT, SIGTERM or SIGHUP arrived while it was blocked.

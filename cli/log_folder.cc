@@ -37,6 +37,18 @@ absl::Status CheckOwn(const std::string& file, FileKind kind) {
                    "give another --log_dir"));
 }
 
+// FAILED_PRECONDITION names a process of the cluster in `path` that still runs. `role`: looks only
+// for such a process, if given.
+absl::Status CheckNoneRuns(const std::string& path, const std::string& role = "") {
+  for (const Endpoint& e : ReadEndpoints(path)) {
+    if ((!role.empty() && e.role != role) || !IsAlive(e)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a cluster runs in ", path, " (", e.role, " ", e.rank, ", pid ", e.pid,
+        "); stop it with sluice down --log_dir=", path, ", or give another --log_dir"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
@@ -52,6 +64,8 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
   const std::string cluster_file = path + "/cluster.textproto";
   absl::StatusOr<FileLock> lock = FileLock::Take(cluster_file, &holder);
   if (absl::IsAlreadyExists(lock.status())) {
+    // The supervisor of a cluster holds the lock, too.
+    SLUICE_RETURN_IF_ERROR(CheckNoneRuns(path, kSupervisorRole));
     return absl::FailedPreconditionError(
         absl::StrCat("another sluice launch or up uses ", path,
                      holder > 0 ? absl::StrCat(" (pid ", holder, ")") : "",
@@ -63,12 +77,7 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
   }
   // This check comes after the lock: another launch may have been writing the file until then.
   SLUICE_RETURN_IF_ERROR(CheckOwn(cluster_file, FileKind::kClusterConfig));
-  for (const Endpoint& e : ReadEndpoints(path)) {
-    if (!IsAlive(e)) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a cluster runs in ", path, " (", e.role, " ", e.rank, ", pid ", e.pid,
-        "); stop it with sluice down --log_dir=", path, ", or give another --log_dir"));
-  }
+  SLUICE_RETURN_IF_ERROR(CheckNoneRuns(path));
   return LogFolder(path, *std::move(lock));
 }
 

@@ -55,6 +55,7 @@ std::vector<InputFile> FilesOfModel(const std::string& model_dir) {
 std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_file) {
   std::vector<InputFile> inputs = InputsBesideModel(job, job_file);
   for (InputFile& file : FilesOfModel(job.initial_model())) inputs.push_back(std::move(file));
+  for (InputFile& file : FilesOfModel(job.initial_checkpoint())) inputs.push_back(std::move(file));
   return inputs;
 }
 

@@ -130,8 +130,11 @@ std::string Totals(const JobStatus& status) {
   if (r.examples_replayed() > 0) {
     absl::StrAppend(&text, "examples trained again: ", WithCommas(r.examples_replayed()), "\n");
   }
-  if (!r.resumed_from().empty())
-    absl::StrAppend(&text, "resumed from: ", r.resumed_from(), "\n");
+  const std::string recovery = DescribeRecovery(r.recovery());
+  if (!recovery.empty()) absl::StrAppend(&text, "recovery: ", recovery, "\n");
+  if (!r.resumed_from().empty()) absl::StrAppend(&text, "resumed from: ", r.resumed_from(), "\n");
+  if (r.resumed_from().empty() && !status.config().initial_checkpoint().empty())
+    absl::StrAppend(&text, "started from: ", status.config().initial_checkpoint(), "\n");
   if (r.checkpoint().made() > 0 || r.checkpoint().failed() > 0) {
     absl::StrAppend(&text, "checkpoints: ", WithCommas(r.checkpoint().made()), " made, ",
                     WithCommas(r.checkpoint().failed()), " failed");
@@ -185,6 +188,8 @@ const char* StateName(JobState state) {
       return "failed";
     case JOB_CANCELLED:
       return "cancelled";
+    case JOB_RECOVERING:
+      return "recovering";
     default:
       return "unknown";
   }
@@ -219,6 +224,8 @@ std::string LiveLine(const JobStatus& status, size_t width) {
     parts.push_back(absl::StrCat("workers ", status.workers_alive(), "/", status.worker_num()));
     const std::string checkpoint = CheckpointAge(status.checkpoint());
     if (!checkpoint.empty()) parts.push_back(checkpoint);
+    const std::string recovery = DescribeRecovery(status.recovery());
+    if (!recovery.empty()) parts.push_back(recovery);
     if (status.eta_s() > 0) parts.push_back("ETA " + ShortDuration(status.eta_s()));
   } else if (!status.waiting_for().empty() || !status.message().empty()) {
     parts.push_back(status.waiting_for().empty() ? status.message()
@@ -279,6 +286,7 @@ absl::StatusOr<ProgressMode> ParseProgressMode(const std::string& text, bool liv
 void ProgressPrinter::Update(const JobStatus& status) {
   Warn(status.warnings());
   NoteCheckpoints(status.checkpoint());
+  NoteRecovery(status);
   if (mode_ == ProgressMode::kLive) {
     for (; epochs_shown_ < status.epochs_log_size() &&
            IsComplete(status.epochs_log(epochs_shown_), status);
@@ -343,10 +351,17 @@ void ProgressPrinter::NoteCheckpoints(const CheckpointStatus& checkpoint) {
     Note(absl::StrCat("resumes from ", checkpoint.dir(), ", made ",
                       ShortDuration(checkpoint.age_s()), " ago"));
   } else if (mode_ == ProgressMode::kPlain) {
-    Note(absl::StrCat("checkpoint of step ", WithCommas(checkpoint.step()), " is complete: ",
-                      checkpoint.dir(), " (", ByteCount(checkpoint.bytes()), ", ",
+    Note(absl::StrCat("checkpoint of step ", WithCommas(checkpoint.step()),
+                      " is complete: ", checkpoint.dir(), " (", ByteCount(checkpoint.bytes()), ", ",
                       ShortDuration(checkpoint.seconds()), ")"));
   }
+}
+
+void ProgressPrinter::NoteRecovery(const JobStatus& status) {
+  // While the job recovers, its message says the same.
+  if (status.state() == JOB_RECOVERING || status.recovery().last() == last_loss_) return;
+  last_loss_ = status.recovery().last();
+  Note(absl::StrCat("recovery: ", last_loss_));
 }
 
 void ProgressPrinter::Note(const std::string& line) {

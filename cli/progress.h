@@ -69,6 +69,8 @@ class ProgressPrinter {
   void Warn(const google::protobuf::RepeatedPtrField<std::string>& warnings);
   // Says once what the job resumes from; in plain mode also names each new checkpoint.
   void NoteCheckpoints(const CheckpointStatus& checkpoint);
+  // Says once what became of each loss of a process.
+  void NoteRecovery(const JobStatus& status);
   void PrintChanges(const JobStatus& status);
 
   const ProgressMode mode_;
@@ -76,7 +78,7 @@ class ProgressPrinter {
   std::ostream& out_;
   size_t live_shown_ = 0;  // characters of the live line
   std::set<std::string> warned_;
-  std::string last_change_;
+  std::string last_change_, last_loss_;
   uint64_t checkpoint_shown_ = 0;  // step
   int epochs_shown_ = 0;
 };

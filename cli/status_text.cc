@@ -114,6 +114,8 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job) {
     }
     const std::string checkpoints = DescribeCheckpoints(job.checkpoint());
     if (!checkpoints.empty()) absl::StrAppend(&text, "    ", checkpoints, "\n");
+    if (!job.recovery().last().empty())
+      absl::StrAppend(&text, "    recovery: ", job.recovery().last(), "\n");
     for (const WorkerProgress& worker : job.workers()) {
       absl::StrAppend(&text, "    ", WorkerLine(worker),
                       worker.doing().empty() ? "" : ", " + worker.doing(), "\n");

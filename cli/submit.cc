@@ -69,11 +69,12 @@ int Submit(const ParsedCommand& command) {
     // Only a dry run requires the data: the address may be a forwarded port, and the data may be on
     // the cluster's hosts only.
     if (files.ok() && dry_run) files = CheckDataIsHere(*job);
-    if (files.ok()) files = CheckWhatIsHere(*job);
+    if (files.ok()) files = CheckWhatIsHere(JobToCheck(*request));
     if (!files.ok()) return ReportError(files);
   }
   if (dry_run) {
-    for (const std::string& warning : WarningsOf(*job)) std::cerr << "warning: " << warning << "\n";
+    for (const std::string& warning : WarningsOf(JobToCheck(*request)))
+      std::cerr << "warning: " << warning << "\n";
     std::cout << ToTextproto(*job);
     return kDone;
   }

@@ -1,11 +1,17 @@
 // sluice up: starts a local cluster that stays.
+#include <unistd.h>
+
+#include <fstream>
 #include <iostream>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "cli/commands.h"
+#include "cli/endpoints.h"
 #include "cli/exit_codes.h"
 #include "cli/local_cluster.h"
 #include "cli/progress.h"
+#include "cli/staying_process.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -94,9 +100,38 @@ absl::Status AwaitMembers(LocalCluster* cluster, int members) {
                    absl::FormatDuration(kReadyTimeout), "; see their logs"));
 }
 
+// Names this process in endpoints.log, for `sluice down`.
+absl::Status NameSupervisor(const std::string& log_dir) {
+  std::ofstream out(log_dir + "/endpoints.log", std::ios::app);
+  out << absl::StrCat(kSupervisorRole, " 0 - ", getpid(), " -\n");
+  out.close();
+  if (out) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot write ", log_dir, "/endpoints.log"));
+}
+
+// Starts dead processes of the cluster again until its scheduler has ended or a signal comes.
+int SuperviseUntilEnd(LocalCluster* cluster) {
+  constexpr absl::Duration kLook = absl::Milliseconds(100), kAfterScheduler = absl::Seconds(1);
+  std::string complaint;
+  while (!StopIsPending() && !cluster->SchedulerHasEnded()) {
+    const absl::Status status = cluster->CheckProcesses();
+    if (!status.ok() && status.message() != complaint) {
+      complaint = std::string(status.message());
+      std::cout << complaint << std::endl;
+    }
+    Clock::Real()->Sleep(kLook);
+  }
+  // A member that was just started did not hear of the scheduler's end.
+  if (!StopIsPending()) cluster->Stop(kAfterScheduler);
+  return kDone;
+}
+
 int Up(const ParsedCommand& command) {
   auto options = OptionsFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
+  // The process that starts the cluster stays as its supervisor.
+  StayingProcess supervisor;
+  if (const std::optional<int> code = supervisor.Split()) return *code;
   const std::string log_dir = command.Text("log_dir");
   const int servers = options->config.pservers_size();
   const int workers = static_cast<int>(options->config.worker_num());
@@ -113,6 +148,7 @@ int Up(const ParsedCommand& command) {
   auto cluster = LocalCluster::Start(*std::move(options));
   absl::Status ready =
       cluster.ok() ? AwaitMembers(cluster->get(), servers + workers) : cluster.status();
+  if (ready.ok()) ready = NameSupervisor(log_dir);
   if (ready.ok()) ready = (*cluster)->Release();
   if (absl::IsCancelled(ready)) return StopSignal::Wait();
   if (!ready.ok()) {
@@ -125,7 +161,10 @@ int Up(const ParsedCommand& command) {
             << log_dir << "\n"
             << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag
             << "\n  sluice down" << log_flag << std::endl;
-  return kDone;
+  if (const absl::Status stays = supervisor.Stay(kDone, log_dir + "/supervisorlog.0"); !stays.ok())
+    return ReportError(stays);
+  (*cluster)->Supervise([](const std::string& line) { std::cout << line << std::endl; });
+  return SuperviseUntilEnd(cluster->get());
 }
 
 }  // namespace

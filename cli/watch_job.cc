@@ -36,11 +36,13 @@ class Watch {
   // knows how it ended.
   JobStatus WithCause() {
     if (status_.state() != JOB_FAILED) return status_;
-    CheckCluster();
-    if (broken_.ok()) return status_;
+    if (!o_.explain) CheckCluster();
     // The cause is "sluice-worker rank 1 (pid 7) was killed ...". It is left out when the scheduler
     // was told in time, and its message already says how the process ended.
-    const std::string cause = Cause(), how = cause.substr(cause.find(") ") + 1);
+    std::string cause = o_.explain ? o_.explain(status_.message()) : "";
+    if (cause.empty() && broken_.ok()) return status_;
+    if (cause.empty()) cause = Cause();
+    const std::string how = cause.substr(cause.find(") ") + 1);
     if (!absl::StrContains(status_.message(), how)) {
       absl::StrAppend(status_.mutable_message(), "; ", cause);
     }
@@ -62,6 +64,8 @@ class Watch {
     const auto reply = o_.client->WatchJob(request);
     if (reply.ok()) {
       status_ = reply->status();
+      if (status_.state() != JOB_QUEUED && !started_ && o_.on_started) o_.on_started();
+      started_ = started_ || status_.state() != JOB_QUEUED;
       silence_.Answered();
       steps_seen_ = reply->steps_seen();
       o_.printer->Steps(reply->steps());
@@ -110,6 +114,7 @@ class Watch {
 
   const WatchOptions& o_;
   JobStatus status_;
+  bool started_ = false;  // the job has left the queue
   uint64_t steps_seen_ = 0;
   SilenceTimer silence_;      // of the scheduler
   bool unreachable_ = false;  // the scheduler was silent for too long, or refused the call

@@ -17,6 +17,11 @@ struct WatchOptions {
   // Returns an error when a process of the cluster has ended; the job then has `grace` to end by
   // itself. May be null.
   std::function<absl::Status()> check_cluster;
+  // Called once, when the job has left the queue: all members have registered. May be null.
+  std::function<void()> on_started;
+  // Says how the process ended that the message of a failed job names; "" when it names none. Null:
+  // check_cluster says it.
+  std::function<std::string(const std::string& message)> explain;
   // Returns true when no process is left that could end the job: there is no grace then. May be
   // null.
   std::function<bool()> hopeless;

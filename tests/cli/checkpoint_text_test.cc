@@ -38,6 +38,15 @@ TEST(CheckpointTextTest, AgeAndFailuresAreShown) {
                     HasSubstr("writing step 1300"), HasSubstr("/out/checkpoints/step-1200")));
 }
 
+TEST(CheckpointTextTest, RecoveryNamesOnlyWhatHappened) {
+  Recovery recovery;
+  EXPECT_EQ(DescribeRecovery(recovery), "");
+  recovery.set_pserver_losses(2);
+  recovery.set_rollbacks(1);
+  recovery.set_updates_lost(1500);
+  EXPECT_EQ(DescribeRecovery(recovery), "2 pservers lost, 1 rollback, 1,500 updates lost");
+}
+
 class CheckpointFolderTextTest : public testing::Test {
  protected:
   CheckpointFolderTextTest()
@@ -61,8 +70,8 @@ class CheckpointFolderTextTest : public testing::Test {
     state->set_steps_done(7);
     state->set_steps_per_epoch(10);
     state->set_unix_time(1000.0 + step);
-    const absl::Status made = CommitCheckpoint(Folder(step), job, manifest, Env::Real(),
-                                               CheckpointSaveId(1, step));
+    const absl::Status made =
+        CommitCheckpoint(Folder(step), job, manifest, Env::Real(), CheckpointSaveId(1, step));
     ASSERT_TRUE(made.ok()) << made;
   }
   std::string Folder(uint64_t step) { return CheckpointFolder(dir_ + "/checkpoints", step); }

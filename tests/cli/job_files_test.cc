@@ -127,6 +127,17 @@ TEST_F(JobFilesTest, ModelWithOtherTablesIsRefused) {
   EXPECT_EQ(CheckWhatIsHere(job_), CheckJobFiles(job_, dir_));
 }
 
+TEST_F(JobFilesTest, AFolderWithoutACheckpointIsRefusedUnlessTheJobResumes) {
+  job_.set_initial_checkpoint(dir_ + "/nothing");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_checkpoint: "), HasSubstr(dir_ + "/nothing"),
+                               HasSubstr("job file")));
+  SubmitJobRequest request;
+  *request.mutable_config() = job_;
+  EXPECT_EQ(JobToCheck(request).initial_checkpoint(), dir_ + "/nothing");
+  request.set_resume(true);
+  EXPECT_EQ(JobToCheck(request).initial_checkpoint(), "");
+}
+
 TEST_F(JobFilesTest, OutputBelowAFileIsRefused) {
   for (const std::string& output :
        std::vector<std::string>{dir_ + "/train-1.csv", dir_ + "/train-1.csv/below/it"}) {

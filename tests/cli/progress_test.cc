@@ -65,9 +65,29 @@ TEST(ProgressTest, CheckpointsAreShownOnce) {
   status.set_state(JOB_DONE);
   *status.mutable_result()->mutable_checkpoint() = status.checkpoint();
   status.mutable_result()->set_resumed_from("/out/checkpoints/step-7");
-  EXPECT_THAT(FinalTable(status),
-              AllOf(HasSubstr("resumed from: /out/checkpoints/step-7"),
-                    HasSubstr("checkpoints: 1 made, 0 failed")));
+  EXPECT_THAT(FinalTable(status), AllOf(HasSubstr("resumed from: /out/checkpoints/step-7"),
+                                        HasSubstr("checkpoints: 1 made, 0 failed")));
+}
+
+TEST(ProgressTest, LossesAreShownOnceAndCounted) {
+  JobStatus status = Running();
+  std::ostringstream out;
+  ProgressPrinter printer(ProgressMode::kPlain, &out);
+  const auto news = [&] {
+    out.str("");
+    printer.Update(status);
+    return out.str();
+  };
+  EXPECT_THAT(news(), Not(HasSubstr("recovery")));
+  status.mutable_recovery()->set_worker_losses(1);
+  status.mutable_recovery()->set_examples_replayed(1200);
+  status.mutable_recovery()->set_last("worker 1 was killed; rank 1 goes on as worker 2");
+  EXPECT_THAT(news(), HasSubstr("goes on as worker 2"));
+  EXPECT_THAT(news(), Not(HasSubstr("goes on as worker 2")));
+  EXPECT_THAT(LiveLine(status, 500), HasSubstr("1 worker lost, 1,200 examples trained again"));
+  status.set_state(JOB_DONE);
+  *status.mutable_result()->mutable_recovery() = status.recovery();
+  EXPECT_THAT(FinalTable(status), HasSubstr("recovery: 1 worker lost, 1,200 examples"));
 }
 
 TEST(ProgressTest, EvaluationWithoutExamplesGetsANote) {

@@ -128,6 +128,31 @@ TEST_F(WatchJobTest, MessageOfAFailedJobSaysHowItsProcessEnded) {
   EXPECT_EQ(WatchUntilEnd(options_)->message(), "");
 }
 
+TEST_F(WatchJobTest, AnExplanationIsAddedUnlessTheMessageHasIt) {
+  scheduler_.answers = {JOB_FAILED};
+  options_.check_cluster = [] { return absl::OkStatus(); };
+  std::string asked;
+  options_.explain = [&asked](const std::string& message) {
+    asked += "?" + message;
+    return "sluice-worker rank 1 (pid 7) was killed by signal 9";
+  };
+  const auto status = WatchUntilEnd(options_);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(asked, "?");
+  EXPECT_THAT(status->message(), testing::EndsWith("rank 1 (pid 7) was killed by signal 9"));
+  options_.explain = [](const std::string&) { return ""; };
+  EXPECT_EQ(WatchUntilEnd(options_)->message(), "");
+}
+
+TEST_F(WatchJobTest, TellsOnceThatTheJobHasLeftTheQueue) {
+  scheduler_.answers = {JOB_QUEUED, JOB_QUEUED, JOB_STARTING, JOB_RECOVERING, JOB_RUNNING, JOB_DONE};
+  int started = 0;
+  options_.on_started = [&started] { ++started; };
+  EXPECT_EQ(ReportEnd(WatchUntilEnd(options_)), 0);
+  EXPECT_EQ(started, 1);
+  EXPECT_THAT(out_.str(), HasSubstr("job-1: recovering\n"));
+}
+
 TEST_F(WatchJobTest, InterruptCancelsOnceOrOnlyStopsWatching) {
   scheduler_.answers = {JOB_RUNNING};
   options_.interrupted = [] { return true; };

@@ -1,0 +1,115 @@
+#include "cli/staying_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/exit_codes.h"
+
+namespace sluice::cli {
+namespace {
+
+// The process that stays; read by the signal handler, so lock-free.
+std::atomic<pid_t> g_staying{0};
+
+void PassOn(int number) {
+  const int error = errno;
+  kill(g_staying, number);
+  errno = error;
+}
+
+// Signals that the user has set to be ignored (nohup) stay ignored.
+void PassSignalsOn() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action = {};
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+    action.sa_handler = &PassOn;
+    sigaction(number, &action, nullptr);
+  }
+}
+
+int Fail(const char* what) {
+  std::fprintf(stderr, "sluice: %s: %s\n", what, std::strerror(errno));
+  return kJobFailed;
+}
+
+// Returns the exit code that the process sends, or with which it ends.
+int AwaitCode(int pipe, pid_t process) {
+  unsigned char code = 0;
+  ssize_t n;
+  while ((n = read(pipe, &code, 1)) < 0 && errno == EINTR) {
+  }
+  close(pipe);
+  if (n == 1) return code;
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace
+
+StayingProcess::~StayingProcess() {
+  if (command_ >= 0) close(command_);
+}
+
+std::optional<int> StayingProcess::Split() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return Fail("cannot create a pipe");
+  std::cout.flush();
+  const pid_t command = getpid();
+  const pid_t process = fork();
+  if (process < 0) return Fail("cannot start a process");
+  if (process > 0) {
+    g_staying = process;
+    PassSignalsOn();
+    close(fds[1]);
+    return AwaitCode(fds[0], process);
+  }
+  close(fds[0]);
+  command_ = fds[1];
+  // Ctrl-C in the terminal then reaches only the command, which passes it on.
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // The command may have died before prctl took effect.
+  if (getppid() != command) _exit(128 + SIGTERM);
+  return std::nullopt;
+}
+
+absl::Status StayingProcess::Stay(int exit_code, const std::string& log_file) {
+  const int log = open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (log < 0 || null < 0) {
+    const absl::Status refused = absl::InvalidArgumentError(
+        absl::StrCat("cannot write ", log_file, ": ", std::strerror(errno)));
+    for (const int fd : {log, null}) {
+      if (fd >= 0) close(fd);
+    }
+    return refused;
+  }
+  std::cout.flush();
+  std::fflush(nullptr);
+  // Whoever reads the command's output would otherwise wait for its end.
+  dup2(null, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  close(null);
+  close(log);
+  prctl(PR_SET_PDEATHSIG, 0);
+  const auto code = static_cast<unsigned char>(exit_code);
+  [[maybe_unused]] const ssize_t n = write(command_, &code, 1);  // it may have been killed
+  close(command_);
+  command_ = -1;
+  return absl::OkStatus();
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,37 @@
+// Splits a command in two: the command that the user waits for, and a process that stays.
+//
+// The process that stays does the work. The command passes signals on to it and ends when the
+// process says so, or when it has ended. If the command is killed before, the process gets SIGTERM.
+//
+// Thread safety: one instance per process, used by its main thread. Create it before any thread
+// starts.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace sluice::cli {
+
+class StayingProcess {
+ public:
+  StayingProcess() = default;
+  ~StayingProcess();
+  StayingProcess(const StayingProcess&) = delete;
+  StayingProcess& operator=(const StayingProcess&) = delete;
+
+  // Forks. Returns in both processes: in the one that stays nothing; in the command, when it is to
+  // end, its exit code: that of Stay, or that of a process that has ended before. An error becomes
+  // the exit code kJobFailed and is printed.
+  std::optional<int> Split();
+  // To be called by the process that stays: lets the command end with `exit_code`. From now on what
+  // this process prints is appended to `log_file`, and signals for the command do not reach it.
+  // INVALID_ARGUMENT when the file cannot be written; nothing is changed then.
+  absl::Status Stay(int exit_code, const std::string& log_file);
+
+ private:
+  int command_ = -1;  // pipe to the command; in the process that stays, until Stay
+};
+
+}  // namespace sluice::cli
