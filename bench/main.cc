@@ -75,6 +75,7 @@ int Main() {
   AddDenseBenchmarks(&benchmarks);
   AddSparseBenchmarks(&benchmarks);
   AddModelLoadBenchmarks(&benchmarks);
+  AddCheckpointBenchmarks(&benchmarks);
   AddReaderBenchmarks(&benchmarks);
   AddTrainStepBenchmarks(&benchmarks);
   AddGpuTrainStepBenchmarks(&benchmarks);

@@ -66,6 +66,7 @@ void AddStreamBenchmarks(std::vector<Benchmark>* to);
 void AddDenseBenchmarks(std::vector<Benchmark>* to);
 void AddSparseBenchmarks(std::vector<Benchmark>* to);
 void AddModelLoadBenchmarks(std::vector<Benchmark>* to);
+void AddCheckpointBenchmarks(std::vector<Benchmark>* to);
 void AddReaderBenchmarks(std::vector<Benchmark>* to);
 void AddDedupBenchmarks(std::vector<Benchmark>* to);
 void AddTrainStepBenchmarks(std::vector<Benchmark>* to);
