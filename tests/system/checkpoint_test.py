@@ -155,8 +155,8 @@ class CheckpointTest(SluiceTest):
         for i, role in enumerate(("pserver", "worker", "scheduler")):
             with self.subTest(role):
                 name = "killed-%s" % role
-                launcher = self.start_launch("--server_num=2", *FLAGS, *LONG, "--set=checkpoint.every_steps=10", job=self.job,
-                                             name=name)
+                launcher = self.start_launch("--server_num=2", *FLAGS, *LONG, "--set=checkpoint.every_steps=10",
+                                             "--set=recovery.max_losses=0", job=self.job, name=name)
 
                 def made():
                     self.assertIsNone(launcher.poll(), (self.tmp / (name + ".out")).read_text())

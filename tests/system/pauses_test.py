@@ -69,7 +69,7 @@ class PausesTest(SluiceTest):
 
     def test_a_job_outlives_steps_of_the_clock(self):
         env, set_ahead = self.clock_for_test()
-        launcher, pids = self.start_in_training("run", "--epochs=100000", env=env)
+        launcher, pids = self.start_in_training("run", "--epochs=100000", "--set=recovery.max_losses=0", env=env)
         for hours in (1, 0, -1, 2):
             set_ahead(hours)
             time.sleep(3)  # a few heartbeats and waiting calls

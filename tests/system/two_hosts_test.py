@@ -104,6 +104,7 @@ class TwoHostsTest(SluiceTest):
         daemons = self.start_all("--lease_ms=3000", "--heartbeat_ms=300")
         submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
                                           "--output_dir=%s" % (self.tmp / "cut"), "--a_sync=false", "--epochs=100000",
+                                          "--set=recovery.max_losses=0",
                                           "--progress=plain"), stdout=open(self.tmp / "submit", "wb"),
                                   stderr=subprocess.STDOUT, cwd=self.tmp)
         self._started.append(submit)

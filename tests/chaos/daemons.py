@@ -1,0 +1,124 @@
+"""The daemons of a job, started one by one, with a proxy before each pserver. Daemons that were killed start again.
+
+This stands for a supervisor such as systemd: a process that ended by a signal of the test is started again with the same
+flags; one that ends by itself fails the test.
+"""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(1, str(HERE.parent / "system"))
+sys.path.insert(2, str(HERE.parent / "faults"))
+
+from fault_proxy import Delay, FaultProxy, Reset, Truncate  # noqa: E402
+from sluice_testing import ENDED, PATIENCE, TIME_SCALE, free_port, wait_until  # noqa: E402
+
+RESTART_DELAY_S = 0.2
+STATUS_AGE_S = 0.1
+
+
+class Daemons:
+    """Call tend() often while the job runs."""
+
+    def __init__(self, test, programs, name, pservers, workers, seed, out, stream_bytes=None):
+        """`programs`: the folder of the binaries. `stream_bytes`: streams between workers and pservers break after so
+        many bytes, on average; None: never."""
+        self._test, self._programs, self._name = test, programs, name
+        self.log_dir = test.tmp / (name + ".log")
+        self.log_dir.mkdir()
+        self.scheduler = "127.0.0.1:%d" % free_port()
+        self.proxy = FaultProxy(seed, out)
+        common = ["--scheduler=%s" % self.scheduler, "--log_dir=%s" % self.log_dir]
+        self._commands = {"scheduler 0": ["sluice-scheduler", "--bind=%s" % self.scheduler, "--server_num=%d" % pservers,
+                                          "--worker_num=%d" % workers, "--log_dir=%s" % self.log_dir,
+                                          "--heartbeat_ms=100", "--lease_ms=5000"]}
+        for rank in range(pservers):
+            port = free_port()
+            self._commands["pserver %d" % rank] = [
+                "sluice-pserver", "--rank=%d" % rank, "--bind=127.0.0.1:%d" % port,
+                "--advertise=127.0.0.1:%d" % self.proxy.forward(("127.0.0.1", port)), *common]
+        for rank in range(workers):
+            self._commands["worker %d" % rank] = ["sluice-worker", "--rank=%d" % rank, "--threads=1", *common]
+        self._processes = {name: self._start(name) for name in self._commands}
+        self._dead_since = {}
+        self._status, self._asked = {}, float("-inf")
+        if stream_bytes:
+            self.proxy.set(Reset(every=2 * stream_bytes))
+            self.proxy.set(Truncate(every=2 * stream_bytes))
+            self.proxy.set(Delay(0, jitter=0.001))
+
+    def _start(self, name):
+        program, *flags = self._commands[name]
+        return self._test.start(self._programs / program, *flags, log="%s.%s.out" % (self._name, name.replace(" ", "")))
+
+    def victims(self, roles):
+        """Functions that return the pids of the daemons of these roles, by "role rank", for KillHarness."""
+        return {name: lambda name=name: self._pid(name) for name in self._commands if name.split()[0] in roles}
+
+    def _pid(self, name):
+        process = self._processes[name]
+        return process.pid if process.poll() is None else None
+
+    def tend(self):
+        """Starts again what was killed. Fails when a daemon has ended by itself."""
+        for name, process in self._processes.items():
+            code = process.poll()
+            if code is None:
+                continue
+            self._test.assertEqual(code, -signal.SIGKILL, "%s ended by itself; logs: %s" % (name, self.tail(name)))
+            since = self._dead_since.setdefault(name, time.monotonic())
+            if time.monotonic() - since >= RESTART_DELAY_S:
+                del self._dead_since[name]
+                self._processes[name] = self._start(name)
+
+    def tail(self, name):
+        path = self._test.tmp / ("%s.%s.out" % (self._name, name.replace(" ", "")))
+        return path.read_text(errors="replace")[-2000:]
+
+    def faults(self):
+        """The number of broken streams."""
+        return self.proxy.count(Reset) + self.proxy.count(Truncate)
+
+    def submit(self, *flags):
+        """Submits a job and does not wait for it."""
+        def accepted():
+            done = self._test.run_program(self._programs / "sluice", "submit", "--scheduler=%s" % self.scheduler, "--detach",
+                                          *flags)
+            return done.returncode == 0 or done.stdout
+        answer = wait_until(accepted, "an answer of the scheduler")
+        self._test.assertIs(answer, True, answer)
+
+    def job(self):
+        """The latest known status of the job, at most STATUS_AGE_S old if it can be had; {} before the first one."""
+        if time.monotonic() - self._asked < STATUS_AGE_S:
+            return self._status
+        self._asked = time.monotonic()
+        program = subprocess.run([self._programs / "sluice", "status", "--json", "--scheduler=%s" % self.scheduler],
+                                 capture_output=True, text=True, timeout=PATIENCE * TIME_SCALE)
+        if program.returncode == 0:
+            jobs = json.loads(program.stdout)["jobs"]
+            self._status = jobs[0] if jobs else self._status
+        return self._status
+
+    def examples(self):
+        """The examples that the job is known to have trained."""
+        return int(self.job().get("examples", 0))
+
+    def has_ended(self):
+        """Tends the daemons; true when the job has ended."""
+        self.tend()
+        return self.job().get("state") in ENDED
+
+    def stop(self):
+        """Ends all daemons, which must do so cleanly."""
+        wait_until(lambda: self.tend() or not self._dead_since, "the daemons that were killed last to start again")
+        for process in self._processes.values():
+            process.terminate()
+        codes = {name: self._test.exit_code(process) for name, process in self._processes.items()}
+        self.proxy.close()
+        clean = (0, 128 + signal.SIGTERM, -signal.SIGTERM)  # the last: one that had just been started again
+        self._test.assertEqual({name: code for name, code in codes.items() if code not in clean}, {})

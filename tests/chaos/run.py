@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Runs many rounds of the counting oracle and of same bits, and prints one table.
+
+    tests/chaos/run.py --rounds=200                      200 rounds of counting, 20 of same bits
+    tests/chaos/run.py --rounds=1 --seed=17 --only=counting --modes=async --broken=streams     repeats one round
+"""
+import argparse
+import dataclasses
+import random
+import signal
+import sys
+import unittest
+
+from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, RESUME, STREAMS, SURVIVES, Case, Figures
+from same_bits import BitsCase, SameBitsTest
+
+BROKEN = (NOTHING, STREAMS, LAUNCHER, MEMBERS, EVERYTHING)
+COLUMNS = [field.name for field in dataclasses.fields(Figures)]
+
+
+class Round(SameBitsTest):
+    def __init__(self, case):
+        super().__init__("run_case")
+        self.case, self.figures = case, Figures()
+
+    def run_case(self):
+        self.figures = self.count(self.case) if isinstance(self.case, Case) else self.same_bits(self.case)
+
+
+def why_left_out(mode, broken):
+    """Why this build is not expected to pass such rounds; "" if it is."""
+    if broken in (MEMBERS, EVERYTHING) and not Case.victims:
+        return "CHAOS_SURVIVES names no role whose loss a job survives"
+    if broken == LAUNCHER and mode != "sync" and RESUME not in SURVIVES:
+        return "CHAOS_SURVIVES does not name %s" % RESUME
+    return ""
+
+
+def kinds(arguments):
+    """The kinds of rounds: (what, mode, broken)."""
+    wanted = [("counting", mode, broken) for broken in arguments.broken for mode in arguments.modes]
+    wanted += [("bits", "sync", broken) for broken in arguments.broken if broken in (LAUNCHER, MEMBERS)]
+    found = []
+    for kind in wanted:
+        if arguments.only not in (None, kind[0]):
+            continue
+        reason = why_left_out(*kind[1:])
+        if reason:
+            print("left out: %s %s %s: %s" % (*kind, reason))
+        else:
+            found.append(kind)
+    return found
+
+
+def cases(arguments):
+    """Yields (kind, case): `rounds` of counting and a tenth of that of same bits, the kinds in turn."""
+    all_kinds = kinds(arguments)
+    for what, rounds in (("counting", arguments.rounds), ("bits", (arguments.rounds + 9) // 10)):
+        mine = [kind for kind in all_kinds if kind[0] == what]
+        for i in range(rounds if mine else 0):
+            kind = mine[i % len(mine)]
+            seed = arguments.seed + i
+            yield kind, (Case(seed, *kind[1:], arguments.kills) if what == "counting" else
+                         BitsCase(seed, kind[2], arguments.kills))
+
+
+def print_table(rows):
+    """rows: {kind: [(figures, failed)]}."""
+    print("\n%-9s %-6s %-11s %6s %6s  %s" % ("what", "mode", "broken", "rounds", "failed",
+                                             "  ".join("%8s" % column for column in COLUMNS)))
+    for kind, done in rows.items():
+        sums = ("%8.10g" % round(sum(getattr(figures, column) for figures, _ in done), 1) for column in COLUMNS)
+        print("%-9s %-6s %-11s %6d %6d  %s" % (*kind, len(done), sum(failed for _, failed in done), "  ".join(sums)))
+
+
+def main(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")
+    parser.add_argument("--kills", type=int, default=3, help="in a round that kills")
+    parser.add_argument("--only", choices=("counting", "bits"))
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=list(MODES))
+    parser.add_argument("--broken", type=lambda text: text.split(","), default=list(BROKEN), help=",".join(BROKEN))
+    arguments = parser.parse_args(words)
+    for given, known in ((arguments.modes, MODES), (arguments.broken, BROKEN)):
+        if set(given) - set(known):
+            parser.error("%s: choose from %s" % (",".join(given), ",".join(known)))
+    print("seed %d, %d rounds" % (arguments.seed, arguments.rounds), flush=True)
+    stopped = []
+
+    def stop(number, _):
+        stopped.append(number)
+        sys.exit("stopped by signal %d" % number)  # ends the round, which then ends its processes
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    rows = {}
+    for kind, case in cases(arguments):
+        one, result = Round(case), unittest.TestResult()
+        one.run(result)
+        if stopped:
+            break
+        failures = [text for _, text in result.failures + result.errors]
+        rows.setdefault(kind, []).append((one.figures, bool(failures)))
+        figures = dataclasses.asdict(one.figures)
+        print("%s %s %s, seed %d: %s" % (*kind, case.seed, ", ".join(
+            "%s %.10g" % (name, round(value, 1)) for name, value in figures.items() if value)), flush=True)
+        if failures:
+            print("FAILED; repeat with: tests/chaos/run.py --rounds=1 --seed=%d --kills=%d --only=%s --modes=%s --broken=%s" % (
+                case.seed, case.kills, *kind))
+            print("\n".join(failures), flush=True)
+    print_table(rows)
+    return 1 if stopped or not rows or any(failed for done in rows.values() for _, failed in done) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

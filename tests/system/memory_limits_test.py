@@ -1,0 +1,99 @@
+"""Tables that reach a limit of rows or of memory: the job fails and says why, and the pservers serve the next one."""
+import json
+import pathlib
+import resource
+import unittest
+
+from sluice_testing import TIME_SCALE, SluiceTest, wait_until
+
+LINES = 3000
+KEYS = 2 * LINES  # two features, whose values are all different
+
+
+class MemoryLimitsTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.write_csv("train.csv", [(i % 2, i % 3, "a%d" % i, "b%d" % i) for i in range(LINES)], header="label,x,c,d")
+        self.job = self.small_job(train="train.csv", extra='features { name: "d" categorical {} }')
+
+    def submit(self, log_dir, name, *flags, expect=0):
+        out = self.sluice("submit", log_dir, "--job=%s" % self.job, "--output_dir=%s" % (self.tmp / name), "--epochs=1",
+                          "--threads=1", *flags, expect=expect)
+        return json.loads((self.tmp / name / "result.json").read_text()), out
+
+    def pserver_pids(self, log_dir):
+        return sorted(int(m["pid"]) for m in self.status(log_dir)["members"] if m["role"] == "ROLE_PSERVER")
+
+    def address_space(self, pid):
+        text = pathlib.Path("/proc/%d/status" % pid).read_text()
+        return int(text.split("VmSize:")[1].split()[0]) << 10
+
+    # ------------------------------------------------------------------------------------------- max_rows
+
+    def limit(self, rows, shards=4):
+        return '--set=tables=[{name: "embedding" max_rows: %d num_shards: %d}]' % (rows, shards)
+
+    def test_a_table_that_reaches_max_rows_fails_the_job_alone(self):
+        log_dir = self.up("--server_num=2", "--worker_num=2")
+        before = self.pserver_pids(log_dir)
+        modes = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=7"],
+                 "sums": ["--a_sync=true", "--set=strategy.a_sync_configs.gradients_to_wait=3"]}
+        for mode, flags in modes.items():
+            with self.subTest(mode):
+                result, out = self.submit(log_dir, mode, "--worker_num=2", self.limit(500), *flags, expect=1)
+                self.assertEqual(result["status"], "failed", out)
+                for word in ("table 'embedding'", "max_rows, 500", "125 rows", "raise max_rows"):
+                    self.assertIn(word, result["message"])
+        enough, _ = self.submit(log_dir, "enough", "--worker_num=2", self.limit(4 * KEYS))
+        self.assertEqual(enough["status"], "done")
+        self.assertEqual(self.pserver_pids(log_dir), before, "no pserver has ended")
+
+    def test_rows_that_are_there_do_not_count_again(self):
+        """The limit holds for a model that is loaded, and a model at the limit can be trained on."""
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        free, _ = self.submit(log_dir, "free")
+        model = "--set=initial_model=%s" % (self.tmp / "free" / "model")
+        again, _ = self.submit(log_dir, "again", model, self.limit(KEYS, shards=1))
+        self.assertEqual(again["status"], "done")
+        result, out = self.submit(log_dir, "less", model, self.limit(LINES, shards=1), expect=1)
+        for word in ("initial_model", "table 'embedding'", "max_rows, %d" % LINES):
+            self.assertIn(word, result["message"], out)
+        self.assertNotEqual(free["model_digest"], again["model_digest"])
+
+    def test_a_limit_of_a_dense_table_is_refused(self):
+        done = self.run_program("sluice", "launch", "--job=%s" % self.job, "--server_num=1", "--worker_num=1",
+                                "--output_dir=%s" % (self.tmp / "run"), "--set=tables=[{name: \"deep/0/weight\" max_rows: 5}]")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("max_rows", done.stdout)
+
+    # -------------------------------------------------------------------------------------- address space
+
+    @unittest.skipIf(TIME_SCALE > 1, "a sanitizer reserves address space of its own")
+    def test_a_pserver_without_memory_fails_the_job_and_lives_on(self):
+        """As in a container with a hard limit: the next block of rows cannot be had."""
+        log_dir = self.up("--server_num=1", "--worker_num=1")
+        [pid] = self.pserver_pids(log_dir)
+        small, _ = self.submit(log_dir, "before", "--a_sync=true")
+        self.assertEqual(small["status"], "done")
+        # Wide rows, so that the memory is that of rows rather than of messages: 8 KiB for each.
+        wide = ["--set=model.wide_deep.embedding_dim=2000", "--set=optimizers.embedding={adagrad {}}",
+                '--set=tables=[{name: "embedding" num_shards: 1}]']
+        for mode, flags in (("async", ["--a_sync=true"]), ("sync", ["--a_sync=false"])):
+            with self.subTest(mode):
+                wait_until(lambda: not any(m.get("hosted") for m in self.status(log_dir)["members"]), "no tables are held")
+                used = self.address_space(pid)
+                # Room for streams and messages, and not for 6000 rows of 16 KiB.
+                before = resource.prlimit(pid, resource.RLIMIT_AS, (used + (60 << 20), resource.RLIM_INFINITY))
+                try:
+                    result, out = self.submit(log_dir, mode, *wide, *flags, expect=1)
+                finally:
+                    resource.prlimit(pid, resource.RLIMIT_AS, before)
+                self.assertEqual(result["status"], "failed", out)
+                self.assertIn("no memory for table 'embedding'", result["message"])
+                self.assertEqual(self.pserver_pids(log_dir), [pid])
+                after, _ = self.submit(log_dir, mode + "-after", *wide, *flags)
+                self.assertEqual(after["status"], "done")
+
+
+if __name__ == "__main__":
+    unittest.main()

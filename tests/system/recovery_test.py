@@ -1,0 +1,266 @@
+"""Jobs go on by themselves when workers and pservers die or hang. Sync jobs end with the bits of an undisturbed run."""
+import json
+import os
+import random
+import re
+import signal
+import unittest
+
+from sluice_testing import ADULT, TIME_SCALE, SluiceTest, wait_until
+
+SYNC = ("--a_sync=false",)
+SHAPE = ("--server_num=2", "--worker_num=2")
+EPOCHS = "--epochs=4"
+STEPS = 128  # an epoch of Adult with two workers of batch 128
+EVERY_20 = ("--set", "checkpoint.every_steps=20")
+LEASE = "--lease_ms=3000"
+
+
+class RecoveryTest(SluiceTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
+        print("SLUICE_TEST_SEED=%d" % cls.seed, flush=True)
+
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random("%d %s" % (self.seed, self.id()))
+
+    def output(self, name="run"):
+        return (self.tmp / (name + ".out")).read_text()
+
+    def pid_of(self, role, rank, name="run"):
+        """Of the newest process with this place."""
+        return [e.pid for e in self.endpoints(name) if (e.role, e.rank) == (role, rank)][-1]
+
+    def await_output(self, launcher, pattern, name="run", after=0):
+        def found():
+            match = re.search(pattern, self.output(name)[after:])
+            self.assertTrue(match or launcher.poll() is None, self.output(name))
+            return match
+        return wait_until(found, lambda: "%s in:\n%s" % (pattern, self.output(name)))
+
+    def await_step(self, launcher, step, name="run", after=0):
+        def reached():
+            steps = re.findall(r"step ([\d,]+) loss", self.output(name)[after:])
+            self.assertTrue(launcher.poll() is None, self.output(name))
+            return steps and int(steps[-1].replace(",", "")) >= step
+        wait_until(reached, lambda: "step %d:\n%s" % (step, self.output(name)))
+
+    def kill(self, role, rank, name="run"):
+        pid = self.pid_of(role, rank, name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def await_successor(self, role, rank, pid, name="run"):
+        wait_until(lambda: self.pid_of(role, rank, name) != pid, lambda: "a new %s:\n%s" % (role, self.output(name)))
+
+    def result(self, launcher, name="run", expect=0):
+        self.assertEqual(self.exit_code(launcher, 180), expect, self.output(name))
+        return json.loads((self.tmp / name / "result.json").read_text())
+
+    def undisturbed(self, *flags):
+        return self.launch(*SHAPE, EPOCHS, *flags, name="undisturbed")[0]
+
+    def assert_same(self, result, expected):
+        self.assertEqual(result["status"], "done")
+        self.assertEqual(result["model_digest"], expected["model_digest"])
+        for field in ("epochs", "global_step", "examples"):
+            self.assertEqual(result[field], expected[field], field)
+        self.assertEqual(result["eval"]["auc"], expected["eval"]["auc"])
+        self.assertEqual([e["loss"] for e in result["epochs_log"]], [e["loss"] for e in expected["epochs_log"]])
+
+    def disturbed(self, victims, *flags, name="run"):
+        """Runs the job and kills each of `victims`, a list of lists of (role, rank), at a random step of its own."""
+        launcher = self.start_launch(*SHAPE, EPOCHS, *SYNC, *flags, name=name)
+        after = 0
+        for together in victims:
+            self.await_step(launcher, self.random.randrange(1, 3 * STEPS), name, after)
+            for role, rank in together:
+                self.kill(role, rank, name)
+            after = len(self.output(name))
+            # The job rolls back when it loses a pserver; the rank of a lost worker goes to another worker.
+            rolls_back = any(role == "pserver" for role, _ in together)
+            self.await_output(launcher, "recovering" if rolls_back else "runs again", name, after)
+        return self.result(launcher, name)
+
+    def test_sync_ends_with_the_bits_of_an_undisturbed_run(self):
+        expected = self.undisturbed(*SYNC)
+        for name, victims, flags in (
+                ("pserver", [[("pserver", 1)]], EVERY_20),
+                ("worker", [[("worker", 0)]], EVERY_20),
+                ("both", [[("pserver", 0), ("worker", 1)]], EVERY_20),
+                ("all", [[("pserver", 0), ("pserver", 1), ("worker", 0), ("worker", 1)]], EVERY_20),
+                ("twice", [[("pserver", 0)], [("pserver", 1)]], EVERY_20),
+                ("without", [[("pserver", 1)]], ()),
+                ("without_worker", [[("worker", 1)]], ())):
+            with self.subTest(name):
+                result = self.disturbed(victims, *flags, name=name)
+                self.assert_same(result, expected)
+                recovery = result["recovery"]
+                lost = [role for together in victims for role, _ in together]
+                self.assertEqual(recovery["pserver_losses"], lost.count("pserver"))
+                self.assertEqual(recovery["worker_losses"], lost.count("worker"))
+                if "pserver" in lost:
+                    self.assertGreaterEqual(recovery["rollbacks"], 1)
+                else:
+                    self.assertEqual(recovery["rollbacks"], 0)
+                self.assertEqual(recovery["updates_lost"], 0)
+                self.assertEqual(recovery["resumed_from"], "")
+                self.assertIn("killed by signal 9", recovery["last"])
+                # One line for each death and one for each start.
+                self.assertEqual(len(re.findall(r"^sluice-\w+ rank \d \(pid \d+\) was killed", self.output(name), re.M)),
+                                 len(lost))
+                self.assertEqual(len(re.findall(r"^sluice-\w+ rank \d runs again", self.output(name), re.M)), len(lost))
+                # Nothing is left of checkpoints that were given up.
+                for folder in (self.tmp / name).glob("checkpoints/step-*"):
+                    self.assertTrue((folder / "MANIFEST").exists(), sorted(folder.iterdir()))
+
+    def test_async_and_geo_go_on(self):
+        for name, flags in (("async", ("--a_sync=true",)), ("geo", ("--a_sync=true", "--k_steps=20"))):
+            expected = self.launch(*SHAPE, EPOCHS, *flags, name=name + "_undisturbed")[0]
+            for role in ("pserver", "worker"):
+                with self.subTest("%s %s" % (name, role)):
+                    run = "%s_%s" % (name, role)
+                    launcher = self.start_launch(*SHAPE, EPOCHS, *flags, name=run)
+                    self.await_step(launcher, self.random.randrange(1, 3 * STEPS), run)
+                    self.kill(role, 1, run)
+                    result = self.result(launcher, run)
+                    self.assertEqual(result["recovery"][role + "_losses"], 1)
+                    self.assertEqual(result["examples"], expected["examples"])
+                    self.assertAlmostEqual(result["eval"]["auc"], expected["eval"]["auc"], delta=0.01)
+
+    def test_a_paused_member_is_fenced_and_comes_back(self):
+        expected = self.undisturbed(*SYNC)
+        for role in ("worker", "pserver"):
+            with self.subTest(role):
+                launcher = self.start_launch(*SHAPE, EPOCHS, *SYNC, *EVERY_20, LEASE, name=role)
+                self.await_step(launcher, self.random.randrange(1, 2 * STEPS), role)
+                pid = self.pid_of(role, 1, role)
+                os.kill(pid, signal.SIGSTOP)
+                self.await_output(launcher, r"recover(ing|y): %s 1 .*no heartbeat" % role, role)
+                os.kill(pid, signal.SIGCONT)
+                result = self.result(launcher, role)
+                self.assert_same(result, expected)
+                self.assertEqual(result["recovery"][role + "_losses"], 1)
+                self.assertEqual(self.pid_of(role, 1, role), pid)
+
+    def test_a_loss_while_the_model_is_saved(self):
+        expected = self.undisturbed(*SYNC)
+        launcher = self.start_launch(*SHAPE, EPOCHS, *SYNC, *EVERY_20)
+        self.await_output(launcher, "running, eval, epoch 4")
+        wait_until(lambda: launcher.poll() is not None or "running, save" in self.output(), "the save")
+        if launcher.poll() is None:
+            self.kill("pserver", 0)
+        self.assert_same(self.result(launcher), expected)
+
+    def test_a_worker_that_always_dies_ends_the_job(self):
+        flags = (*SHAPE, "--epochs=100000", *SYNC)
+        # The job has enough first ...
+        launcher = self.start_launch(*flags, "--set", "recovery.max_losses=2", name="losses")
+        self.die_again_and_again(launcher, "losses")
+        self.assertIn("max_losses", self.output("losses").splitlines()[-1])
+        result = self.result(launcher, "losses", expect=1)
+        self.assertEqual(result["status"], "failed")
+        self.assertEqual(result["recovery"]["worker_losses"], 3)
+        # ... or the launcher.
+        launcher = self.start_launch(*flags, name="restarts")
+        self.die_again_and_again(launcher, "restarts")
+        self.assertEqual(self.exit_code(launcher), 1)
+        last = self.output("restarts").splitlines()[-1]
+        self.assertRegex(last, r"sluice-worker rank 1 .*killed by signal 9")
+        self.assertIn("within a minute", self.output("restarts"))
+        self.assertIn("workerlog.1", self.output("restarts"))
+
+    def die_again_and_again(self, launcher, name):
+        self.await_step(launcher, 1, name)
+        killed = set()
+
+        def kill_the_newest():
+            pid = self.pid_of("worker", 1, name)
+            if pid not in killed:
+                killed.add(pid)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            return launcher.poll() is not None
+        wait_until(kill_the_newest, lambda: "the end:\n" + self.output(name))
+
+    def test_a_damaged_checkpoint_ends_the_job_and_is_named(self):
+        launcher = self.start_launch(*SHAPE, "--epochs=100000", *SYNC, "--set", "checkpoint.every_steps=200")
+        self.await_output(launcher, r"checkpoint of step \d+ is complete")
+        os.kill(launcher.pid, signal.SIGSTOP)  # nobody starts the pserver again before the damage is done
+        self.kill("pserver", 1)
+        wait_until(lambda: self.newest_manifests(), "a checkpoint")
+        for folder in (self.tmp / "run" / "checkpoints").glob("step-*"):
+            for file in folder.glob("*"):
+                if file.name not in ("MANIFEST", "job.textproto") and file.stat().st_size > 100:
+                    with open(file, "r+b") as f:
+                        f.seek(file.stat().st_size // 2)
+                        f.write(b"damage!!")
+        os.kill(launcher.pid, signal.SIGCONT)
+        result = self.result(launcher, expect=1)
+        self.assertEqual(result["status"], "failed")
+        self.assertIn("checkpoints/step-", result["message"])
+
+    def newest_manifests(self):
+        return sorted((self.tmp / "run" / "checkpoints").glob("step-*/MANIFEST"))
+
+    def test_a_lasting_cluster_starts_its_dead_again(self):
+        log_dir = self.up(*SHAPE, name="run.log")
+        flags = ("--job=%s" % ADULT, EPOCHS, *SYNC, *EVERY_20)
+        expected = self.undisturbed(*SYNC)
+        job = self.start("sluice", "submit", "--log_dir=%s" % log_dir, "--output_dir=%s" % (self.tmp / "run"), *flags,
+                         log="run.out")
+        self.await_step(job, self.random.randrange(1, 2 * STEPS))
+        killed = {(role, 1): self.kill(role, 1) for role in ("pserver", "worker")}
+        self.assert_same(self.result(job), expected)
+        for (role, rank), pid in killed.items():
+            self.await_successor(role, rank, pid)
+        log = (log_dir / "supervisorlog.0").read_text()
+        for (role, rank), pid in killed.items():
+            self.assertRegex(log, r"sluice-%s rank %d \(pid %d\) was killed" % (role, rank, pid))
+        # The restarted ones stay, run the next job, and end with the cluster.
+        self.sluice("submit", log_dir, *flags, "--output_dir=%s" % (self.tmp / "next"))
+        self.assert_same(json.loads((self.tmp / "next" / "result.json").read_text()), expected)
+        self.assertIn("is down", self.sluice("down", log_dir))
+        self.await_none_left()
+
+    def test_down_ends_a_cluster_whose_scheduler_hangs(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1", name="run.log")
+        os.kill(self.pid_of("scheduler", 0), signal.SIGSTOP)
+        self.run_program("sluice", "down", "--log_dir=%s" % log_dir)
+        self.await_none_left()
+
+    def test_a_cluster_without_its_supervisor_lives_on(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1", name="run.log")
+        os.kill(self.pid_of("supervisor", 0), signal.SIGKILL)
+        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--epochs=1", "--worker_num=1",
+                    "--output_dir=%s" % (self.tmp / "run"))
+        self.assertIn("is down", self.sluice("down", log_dir))
+        self.await_none_left()
+
+    def test_cancel_while_the_job_waits(self):
+        launcher = self.start_launch(*SHAPE, "--epochs=100000", *SYNC, LEASE)
+        self.await_step(launcher, 1)
+        pid = self.pid_of("pserver", 1)
+        os.kill(pid, signal.SIGSTOP)
+        self.await_output(launcher, "recovering: pserver 1")
+        launcher.send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(launcher), 130, self.output())
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.assertEqual(result["status"], "cancelled")
+        self.await_none_left()
+
+    def test_a_replacement_that_does_not_come_ends_the_job(self):
+        launcher = self.start_launch(*SHAPE, "--epochs=100000", *SYNC, LEASE, "--set", "recovery.wait_s=1")
+        self.await_step(launcher, 1)
+        os.kill(self.pid_of("worker", 0), signal.SIGSTOP)
+        result = self.result(launcher, expect=1)
+        self.assertEqual(result["status"], "failed")
+        self.assertIn("recovery.wait_s", result["message"])
+
+
+if __name__ == "__main__":
+    unittest.main()
