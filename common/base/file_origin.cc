@@ -35,9 +35,8 @@ bool IsEvents(absl::string_view head) {
 }
 
 bool IsManifest(absl::string_view text) {
-  return absl::StartsWith(text, "version: ") &&
-         (absl::StrContains(text, "\nmodel_digest: \"") ||
-          absl::StrContains(text, "\ncheckpoint {\n"));
+  return absl::StartsWith(text, "version: ") && (absl::StrContains(text, "\nmodel_digest: \"") ||
+                                                 absl::StrContains(text, "\ncheckpoint {\n"));
 }
 
 std::string End(Env* env, const std::string& path, uint64_t size, uint64_t bytes) {

@@ -368,7 +368,8 @@ class JobValidator {
     if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_, parts_));
     if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
       Add("strategy.sync_configs.on_worker_loss",
-          "SHRINK is not supported by this build, where another worker takes over the rank of a lost "
+          "SHRINK is not supported by this build, where another worker takes over the rank of a "
+          "lost "
           "one; use WAIT");
     }
   }
@@ -399,7 +400,8 @@ class JobValidator {
     const RecoveryConfig& r = job_.recovery();
     if (r.has_wait_s() && !(r.wait_s() > 0 && std::isfinite(r.wait_s()))) {
       Add("recovery.wait_s",
-          absl::StrCat(r.wait_s(), " is not a time to wait for replacements; give seconds above 0, ",
+          absl::StrCat(r.wait_s(),
+                       " is not a time to wait for replacements; give seconds above 0, ",
                        "or recovery.max_losses: 0 for a job that ends with its first loss"));
     }
   }

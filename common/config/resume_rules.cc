@@ -26,7 +26,7 @@ std::vector<FreeFields> AllFreeFields() {
   return {
       {JobConfig::descriptor(),
        {"version", "name", "worker_num", "output_dir", "trace_file", "overwrite", "eval",
-         "checkpoint", "initial_checkpoint", "recovery"}},
+        "checkpoint", "initial_checkpoint", "recovery"}},
       // The ranks report the files that they see, which says more than the patterns.
       {DataConfig::descriptor(),
        {"train_files", "eval_files", "max_bad_lines", "cache", "cache_dir", "cache_max_bytes"}},

@@ -1,7 +1,8 @@
-// Limits that both ends of the scheduler's calls agree on.
+// Limits and rules that both ends of the scheduler's calls agree on.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/time/time.h"
 
@@ -13,9 +14,21 @@ inline absl::Duration SchedulerPatience(absl::Duration lease) {
   return std::max(absl::Seconds(20), 4 * lease);
 }
 
+// Metadata of a SubmitJob call: a number that the caller has drawn at random. A call that is
+// repeated with it, because its answer was lost, returns the job of the first one.
+inline constexpr char kRequestIdKey[] = "sluice-request-id";
+
 // The limit of one message in either direction. limits.max_message_mib does not apply here: it is
 // for the data plane and may be small. The largest message carries the sums of an evaluation, at
 // most 2 x 2^20 bins of 11 bytes.
 inline constexpr int kMaxControlMessageBytes = 64 << 20;
+
+// A scheduler with a state store begins its member ids with its term, so they grow from one
+// scheduler to the next. Without a store nothing orders them, and this bit says so.
+inline constexpr uint64_t kUnorderedMemberId = uint64_t{1} << 63;
+// True when the scheduler that gave `id` is older than the one that gave `known`.
+inline bool IsOlderMemberId(uint64_t id, uint64_t known) {
+  return ((id | known) & kUnorderedMemberId) == 0 && id < known;
+}
 
 }  // namespace sluice

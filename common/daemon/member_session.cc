@@ -184,10 +184,17 @@ class PollingSession : public MemberSession {
 
   // Returns false while another process holds the place.
   absl::StatusOr<bool> RegisterAgain() {
-    SLUICE_ASSIGN_OR_RETURN(const std::optional<RegisterReply> reply, claim_.Ask());
+    google::protobuf::RepeatedPtrField<HeldJob> holds;
+    if (options_.fill_holds) options_.fill_holds(&holds);
+    SLUICE_ASSIGN_OR_RETURN(const std::optional<RegisterReply> reply, claim_.Ask(holds));
     if (!reply.has_value()) return false;
+    if (IsOlderMemberId(reply->member_id(), member_id())) {
+      return absl::UnavailableError(
+          absl::StrCat("an earlier scheduler answered, which knows this process as member ",
+                       reply->member_id(), "; a later one has named it member ", member_id()));
+    }
     // The orders to the member's earlier life no longer hold.
-    if (options_.on_desired && !Stopping()) options_.on_desired(PollReply());
+    if (!reply->adopted() && options_.on_desired && !Stopping()) options_.on_desired(PollReply());
     Adopt(*reply);
     return true;
   }

@@ -40,8 +40,13 @@ class MemberSession {
     // Gets each report that was not answered: the scheduler may or may not have received it. May be
     // null.
     std::function<void(const PollRequest&)> report_lost;
-    // Gets the desired state, at the first reply and at every new version. When its lease runs out,
-    // the member registers again by itself and hands over the empty state of its new life.
+    // Adds what the member serves now, when it registers again because the scheduler does not know
+    // it. May be null: nothing.
+    std::function<void(google::protobuf::RepeatedPtrField<HeldJob>*)> fill_holds;
+    // Gets the desired state, at the first reply and at every new version. When its lease has run
+    // out, the member registers again by itself and hands over the empty state of its new life.
+    // Under another scheduler, which has adopted what the member holds, it hands over nothing then.
+    // A scheduler that is older than the last one (IsOlderMemberId) counts as silent.
     std::function<void(const PollReply&)> on_desired;
     // The last callback; the process should end. OK: the scheduler said stop. UNAVAILABLE: the
     // scheduler was silent too long. ABORTED or ALREADY_EXISTS: another process has taken this role

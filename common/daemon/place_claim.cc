@@ -48,10 +48,13 @@ absl::Status PlaceClaim::Judge(const Incumbent& incumbent) {
                    "another --rank (SLUICE_RANK)"));
 }
 
-absl::StatusOr<std::optional<RegisterReply>> PlaceClaim::Ask() {
-  SLUICE_ASSIGN_OR_RETURN(RegisterReply reply, options_.scheduler->Register(options_.self));
+absl::StatusOr<std::optional<RegisterReply>> PlaceClaim::Ask(
+    const google::protobuf::RepeatedPtrField<HeldJob>& holds) {
+  RegisterRequest self = options_.self;
+  *self.mutable_holds() = holds;
+  SLUICE_ASSIGN_OR_RETURN(RegisterReply reply, options_.scheduler->Register(self));
   if (reply.member_id() == 0 && HasEnded(reply.incumbent())) {
-    RegisterRequest takes_over = options_.self;
+    RegisterRequest takes_over = self;
     takes_over.set_ended_member_id(reply.incumbent().member_id());
     SLUICE_ASSIGN_OR_RETURN(reply, options_.scheduler->Register(takes_over));
   }

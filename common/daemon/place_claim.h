@@ -29,9 +29,11 @@ class PlaceClaim {
   };
   explicit PlaceClaim(Options options) : options_(std::move(options)) {}
 
-  // Asks once. Empty: refused for now; ask again after a pause. ALREADY_EXISTS: the incumbent has
-  // reported since its first refusal. Other errors are those of SchedulerClient::Register.
-  absl::StatusOr<std::optional<RegisterReply>> Ask();
+  // Asks once. `holds`: RegisterRequest.holds. Empty: refused for now; ask again after a pause.
+  // ALREADY_EXISTS: the incumbent has reported since its first refusal. Other errors are those of
+  // SchedulerClient::Register.
+  absl::StatusOr<std::optional<RegisterReply>> Ask(
+      const google::protobuf::RepeatedPtrField<HeldJob>& holds = {});
 
  private:
   bool HasEnded(const Incumbent& incumbent) const;

@@ -19,6 +19,7 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 constexpr absl::Duration kResumeTimeout = absl::Hours(1);
 // A process that is about to end waits only briefly for the answer to its last call.
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(2);
+constexpr absl::Duration kConnectWait = absl::Milliseconds(300);
 constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
@@ -37,6 +38,13 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   // A proxy from the environment must not come between the parts of one cluster.
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+}
+
+// A server that stops cuts off the calls that no handler has answered, and gRPC then knows nothing
+// but the code. Every CANCELLED of a handler has a message.
+bool IsCutOff(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::CANCELLED &&
+         (status.error_message().empty() || status.error_message() == "CANCELLED");
 }
 
 class GrpcSchedulerClient : public SchedulerClient {
@@ -94,11 +102,16 @@ class GrpcSchedulerClient : public SchedulerClient {
     return Call<FailJobReply>("FailJob", &Scheduler::Stub::FailJob, request, kCallTimeout).status();
   }
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) override {
+    return SubmitJobAs("", request);
+  }
+  absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,
+                                             const SubmitJobRequest& request) override {
     // The scheduler may read whole checkpoints.
     return Call<SubmitJobReply>("SubmitJob", &Scheduler::Stub::SubmitJob, request,
                                 request.resume() || !request.config().initial_checkpoint().empty()
                                     ? kResumeTimeout
-                                    : kCallTimeout);
+                                    : kCallTimeout,
+                                request_id);
   }
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
     return Call<WatchJobReply>("WatchJob", &Scheduler::Stub::WatchJob, request, Waiting(request));
@@ -122,6 +135,13 @@ class GrpcSchedulerClient : public SchedulerClient {
   }
 
  private:
+  // gRPC makes a connection only while some thread waits in it, or every 5 s. A call to a peer that
+  // was gone fails at once, so that without this a caller that tries again would not help.
+  void AwaitConnection() {
+    if (channel_->GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY)
+      channel_->WaitForConnected(GrpcDeadline(kConnectWait));
+  }
+
   template <class Request>
   static absl::Duration Waiting(const Request& request) {
     return kCallTimeout + absl::Milliseconds(request.wait_ms());
@@ -129,14 +149,16 @@ class GrpcSchedulerClient : public SchedulerClient {
 
   template <class Reply, class Method, class Request>
   absl::StatusOr<Reply> Call(const char* name, Method method, const Request& request,
-                             absl::Duration timeout) {
+                             absl::Duration timeout, const std::string& request_id = "") {
     grpc::ClientContext context;
+    if (!request_id.empty()) context.AddMetadata(kRequestIdKey, request_id);
     context.set_deadline(GrpcDeadline(timeout));
+    AwaitConnection();
     Reply reply;
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
     if (status.ok()) return reply;
     const absl::Status error = FromGrpcStatus(status);
-    if (GotNoAnswer(error)) {
+    if (GotNoAnswer(error) || IsCutOff(status)) {
       return absl::UnavailableError(
           absl::StrCat("scheduler at ", address_, " did not answer ", name, ": ", error.message()));
     }

@@ -28,8 +28,8 @@ class SchedulerClient {
                                  const std::function<void(const std::string&)>& log) = 0;
 
   // UNAVAILABLE when the scheduler cannot be reached or the deadline passes. Calls that wait at the
-  // scheduler (Poll, NextPhase, WatchJob, CheckpointJob) get their wait_ms on top of the deadline. A
-  // SubmitJob that resumes may take long, because files are read. All calls but SubmitJob, and
+  // scheduler (Poll, NextPhase, WatchJob, CheckpointJob) get their wait_ms on top of the deadline.
+  // A SubmitJob that resumes may take long, because files are read. All calls but SubmitJob, and
   // CheckpointJob without a number, may be retried.
   virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
   virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
@@ -40,6 +40,12 @@ class SchedulerClient {
   virtual absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request) = 0;
   virtual absl::Status FailJob(const FailJobRequest& request) = 0;
   virtual absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) = 0;
+  // Like SubmitJob, but may be repeated with the same request_id (kRequestIdKey).
+  virtual absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,
+                                                     const SubmitJobRequest& request) {
+    (void)request_id;  // a scheduler that a test replaces does not end between two calls
+    return SubmitJob(request);
+  }
   virtual absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) = 0;
   virtual absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest&) {
     return absl::UnimplementedError("this client makes no checkpoints");

@@ -162,9 +162,15 @@ absl::Status VerifyCheckpoint(
   return first;
 }
 
-absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::string& root, bool allow_older, Env* env,
-                                                std::vector<std::string>* skipped) {
+absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
+    const std::string& root, bool allow_older, Env* env, std::vector<std::string>* skipped,
+    const std::function<bool(const Manifest&)>& wanted) {
   Folders folders = FindFolders(root, env);
+  if (wanted) {
+    auto& all = folders.checkpoints;
+    const auto unwanted = [&](const CheckpointInfo& one) { return !wanted(one.manifest); };
+    all.erase(std::remove_if(all.begin(), all.end(), unwanted), all.end());
+  }
   absl::Status first;
   const auto refuse = [&](const absl::Status& why) {
     if (first.ok()) first = why;

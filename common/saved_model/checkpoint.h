@@ -34,10 +34,10 @@ struct CheckpointInfo {
   Manifest manifest;
 };
 
-// The checkpoints under ROOT, newest first: by the time of their cuts, then by their steps. So a job
-// that starts again from an earlier step makes newer ones. Folders that are not named step-N, or
-// have no MANIFEST, or hold a model without state, are left out. Folders whose manifest is damaged
-// are described in *damaged instead (may be null). An absent ROOT has none.
+// The checkpoints under ROOT, newest first: by the time of their cuts, then by their steps. So a
+// job that starts again from an earlier step makes newer ones. Folders that are not named step-N,
+// or have no MANIFEST, or hold a model without state, are left out. Folders whose manifest is
+// damaged are described in *damaged instead (may be null). An absent ROOT has none.
 std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
                                             std::vector<absl::Status>* damaged);
 
@@ -52,12 +52,14 @@ absl::Status VerifyCheckpoint(
     const std::string& dir, Env* env,
     const std::function<void(const std::string& name, const absl::Status& why)>& damage);
 
-// The checkpoint to resume from: the newest one. NOT_FOUND when there is none. DATA_LOSS names the
-// damaged file of the newest one; with `allow_older` damaged ones (every byte is read) are skipped
-// instead, each with an entry in *skipped, and DATA_LOSS means that all are damaged. A folder whose
-// manifest is damaged counts as newest when its step is the highest.
-absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::string& root, bool allow_older, Env* env,
-                                                std::vector<std::string>* skipped);
+// The checkpoint to resume from: the newest one, of those that are `wanted` if that is given.
+// NOT_FOUND when there is none. DATA_LOSS names the damaged file of the newest one; with
+// `allow_older` damaged ones (every byte is read) are skipped instead, each with an entry in
+// *skipped, and DATA_LOSS means that all are damaged. A folder whose manifest is damaged counts as
+// newest when its step is the highest.
+absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
+    const std::string& root, bool allow_older, Env* env, std::vector<std::string>* skipped,
+    const std::function<bool(const Manifest&)>& wanted = nullptr);
 
 // The checkpoint that a new job starts from. `dir` is a checkpoint itself, or a folder of
 // checkpoints or a job's output folder, which stand for their newest intact one. With `verify`

@@ -40,7 +40,8 @@ absl::Status Damaged(const std::string& path, absl::string_view what) {
                                           "; restore the file, or use another copy of the model"));
 }
 
-// The bytes that the last line's checksum covers. Empty when the last line is not one of a checksum.
+// The bytes that the last line's checksum covers. Empty when the last line is not one of a
+// checksum.
 absl::string_view CheckedText(const std::string& text, uint32_t* crc) {
   const size_t line = absl::string_view(text).rfind(kChecksumLine);
   if (line == absl::string_view::npos) return {};

@@ -228,16 +228,15 @@ absl::Status WritePrepared(const std::string& dir, const std::string& job_text,
   SLUICE_ASSIGN_OR_RETURN(const std::string text, PrintManifest(path, manifest));
   // The folder may be one that a killed process made and did not sync; this syncs it.
   SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
-  SLUICE_RETURN_IF_ERROR(
-      env->WriteFile(absl::StrCat(dir, "/", JobFileName(save_id)), {job_text}));
+  SLUICE_RETURN_IF_ERROR(env->WriteFile(absl::StrCat(dir, "/", JobFileName(save_id)), {job_text}));
   return env->WriteFile(path, {text});
 }
 
-// Starts a new file in the folder and makes the folder if it is missing. A process whose part of the
-// same save has failed removes the folder while it is empty, which can happen between the calls.
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
                                                      const std::string& name, Env* env) {
-  constexpr int kAttempts = 3;
+  constexpr int kAttempts = 3;  // the folder can be removed between the calls
   for (int attempt = 1;; ++attempt) {
     // MakeDirs syncs every folder of the path, which is slow for each file. WritePrepared calls it
     // for a folder that exists.
@@ -246,8 +245,6 @@ absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
     if (file.ok() || !absl::IsNotFound(file.status()) || attempt == kAttempts) return file;
   }
 }
-
-}  // namespace
 
 std::string WorkerFileName(uint32_t rank, const std::string& save_id) {
   return absl::StrCat("worker-", rank, ".", save_id);
@@ -270,8 +267,7 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
   }
   SavedFile file;
   file.set_name(ShardFileName(table.name(), shard, save_id));
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> out,
-                          StartFileIn(dir, file.name(), env));
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> out, StartFileIn(dir, file.name(), env));
   std::string chunk;
   while (true) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, cut->Next(&chunk));
@@ -291,9 +287,10 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
   const std::unique_ptr<ShardCut> cut =
       table.sparse()
           ? CutOfRows(table, shard, std::make_unique<RowsOfValues>(values, table.dim()))
-          : CutOfElements(table, shard,
-                          {std::shared_ptr<const float>(std::shared_ptr<void>(),  // `values` owns it
-                                                        values.weights.data())});
+          : CutOfElements(
+                table, shard,
+                {std::shared_ptr<const float>(std::shared_ptr<void>(),  // `values` owns it
+                                              values.weights.data())});
   return WriteShardFile(dir, table, shard, cut.get(), env, save_id);
 }
 
@@ -336,8 +333,9 @@ absl::Status CheckSizes(const std::string& dir, const Manifest& manifest, Env* e
     if (!size.ok() && !absl::IsNotFound(size.status())) return size.status();
     if (size.ok() && *size == file.bytes()) continue;
     return absl::DataLossError(absl::StrCat(
-        path, size.ok() ? absl::StrCat(" is damaged: it has ", *size, " of ", file.bytes(), " bytes")
-                        : " is missing",
+        path,
+        size.ok() ? absl::StrCat(" is damaged: it has ", *size, " of ", file.bytes(), " bytes")
+                  : " is missing",
         "; restore the file, or use another copy"));
   }
   return absl::OkStatus();

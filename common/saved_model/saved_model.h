@@ -43,6 +43,10 @@ struct ShardValues {
   std::vector<float> weights;  // dense: [elements]; sparse: [keys.size()][dim]
 };
 
+// Starts a new file of a save, and makes the folder if it is missing. Another process whose part of
+// the same save has failed may remove the folder while it is empty.
+absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
+                                                     const std::string& name, Env* env);
 // Writes the shard's file (ShardFileName) durably, and creates DIR. Each save into a folder has its
 // own `save_id`. INVALID_ARGUMENT: see shard_image.h. Errors of the cut are returned unchanged.
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
@@ -72,8 +76,8 @@ absl::Status PrepareCheckpoint(const std::string& dir, const JobConfig& job, Man
 absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id = "");
 // Removes the files of a save that will not be committed. The model in force stays.
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id);
-// Removes the model or checkpoint in DIR, its manifest first, the files of unfinished saves, and then
-// DIR if nothing else is in it. Leaves the files of others alone. Removes as much as it can.
+// Removes the model or checkpoint in DIR, its manifest first, the files of unfinished saves, and
+// then DIR if nothing else is in it. Leaves the files of others alone. Removes as much as it can.
 void RemoveModel(const std::string& dir, Env* env);
 // PrepareModel, then CommitModel.
 absl::StatusOr<Manifest> FinishModel(const std::string& dir, const JobConfig& job,

@@ -17,7 +17,8 @@ namespace sluice {
 namespace {
 
 constexpr size_t kPreambleBytes = 8 + sizeof(uint32_t);
-// Far more than a header needs, which holds a name and, in a checkpoint, a few numbers for each rank.
+// Far more than a header needs, which holds a name and, in a checkpoint, a few numbers for each
+// rank.
 constexpr uint32_t kMaxHeaderBytes = 4 << 20;
 // Bounds the number of parts, and the memory that a forged index can claim.
 constexpr uint32_t kMaxRuns = 1 << 10;

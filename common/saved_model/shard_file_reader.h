@@ -2,8 +2,9 @@
 //
 // A record is one element of a dense table (f32), or one row of a sparse table (key, then weights).
 // In a checkpoint a dense file has the records of the weights, then those of each state array; the
-// row of a sparse table is key, last_seen, count, weights and state. DATA_LOSS names the file and, where there is one, the place. Errors of the Env keep their code;
-// the place is added to their message.
+// row of a sparse table is key, last_seen, count, weights and state. DATA_LOSS names the file and,
+// where there is one, the place. Errors of the Env keep their code; the place is added to their
+// message.
 //
 // Format: proto/model.proto.
 //

@@ -1,8 +1,8 @@
 // Makes the bytes of a shard's file piece by piece, for a model, a checkpoint, or for sending the
 // shard elsewhere.
 //
-// Format: proto/model.proto. A model has values alone; a checkpoint has the shard's facts and state,
-// too.
+// Format: proto/model.proto. A model has values alone; a checkpoint has the shard's facts and
+// state, too.
 //
 // Memory: a cut holds one block and, for a sparse shard, 16 bytes per row.
 //
@@ -31,9 +31,9 @@ class ShardCut {
   virtual absl::StatusOr<bool> Next(std::string* chunk) = 0;
 };
 
-// What a cut has beside the values.
+// The contents of a cut beside the values.
 struct CutState {
-  // Of a checkpoint. Absent: a model.
+  // Present in a checkpoint, absent in a model.
   std::optional<ShardFacts> facts;
   // Optimizer state of each row or dense element; 0 in a model.
   uint32_t state_floats = 0;
@@ -50,8 +50,8 @@ class ShardRows {
   // Sets keys[i] to the key of row first + i, for i < n.
   virtual absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) = 0;
   // Copies what follows the key in the record of row rows[i] to `to` + i * stride, for i < n:
-  // weights, as they lie in memory; in a checkpoint last_seen, count, weights and state. Each row is
-  // read once. `to` may have any alignment.
+  // weights, as they lie in memory; in a checkpoint last_seen, count, weights and state. Each row
+  // is read once. `to` may have any alignment.
   virtual absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) = 0;
 };
 
@@ -60,8 +60,8 @@ class ShardRows {
 std::unique_ptr<ShardCut> CutOfRows(const TableLayout& table, uint32_t shard,
                                     std::unique_ptr<ShardRows> rows, CutState state = {});
 // The cut of a dense shard. arrays[0] has its weights, arrays[1 + k] its state array k of
-// state.state_floats; each is [table.ShardElements(shard)], and must not change while the cut lives.
-// `table` must outlive it.
+// state.state_floats; each is [table.ShardElements(shard)], and must not change while the cut
+// lives. `table` must outlive it.
 std::unique_ptr<ShardCut> CutOfElements(const TableLayout& table, uint32_t shard,
                                         std::vector<std::shared_ptr<const float>> arrays,
                                         CutState state = {});

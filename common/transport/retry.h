@@ -34,9 +34,9 @@ bool RouteIsStale(absl::StatusCode code);
 // attempt may go well, so the rank waits for it. Every other error fails the job.
 bool MayGoWellInNextAttempt(absl::StatusCode code);
 
-// A pserver that was asked once, without the retries of a stream, answered as one does that has lost
-// the job: another process has its place (NOT_FOUND), it is gone (UNAVAILABLE, DEADLINE_EXCEEDED), or
-// it has other routes (FAILED_PRECONDITION).
+// A pserver that was asked once, without the retries of a stream, answered as one does that has
+// lost the job: another process has its place (NOT_FOUND), it is gone (UNAVAILABLE,
+// DEADLINE_EXCEEDED), or it has other routes (FAILED_PRECONDITION).
 bool PserverMayBeLost(absl::StatusCode code);
 
 // The pauses between tries: 10 ms, doubled each time, at most 1 s.

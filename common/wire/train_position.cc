@@ -32,12 +32,14 @@ TrainPosition PositionOf(const Push& push) { return Read(push); }
 void SetPosition(const TrainPosition& position, RankPosition* rank) { Fill(position, rank); }
 TrainPosition PositionOf(const RankPosition& rank) { return Read(rank); }
 
+bool IsBehind(const RankPosition& a, const RankPosition& b) {
+  return std::make_pair(a.incarnation(), a.sequence()) <
+         std::make_pair(b.incarnation(), b.sequence());
+}
+
 void KeepLeast(const RankPosition& at, RankPosition* least) {
-  const auto frame = [](const RankPosition& p) {
-    return std::make_pair(p.incarnation(), p.sequence());
-  };
   const bool fuller = at.totals().weight_sum() > least->totals().weight_sum();
-  if (frame(at) < frame(*least) || (frame(at) == frame(*least) && fuller)) *least = at;
+  if (IsBehind(at, *least) || (fuller && !IsBehind(*least, at))) *least = at;
 }
 
 }  // namespace sluice

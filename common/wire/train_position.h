@@ -13,7 +13,7 @@ namespace sluice {
 struct TrainPosition {
   uint64_t task_id = 0, task_end = 0;  // as in Push
   uint32_t epoch = 0;                  // of the task, from 0
-  // Of this rank in the epoch, up to and including the frame; see TrainTotals.
+  // Sums of this rank in the epoch, up to and including the frame; see TrainTotals.
   uint64_t examples = 0, steps = 0;
   double loss_sum = 0, weight_sum = 0;
 };
@@ -22,6 +22,9 @@ void SetPosition(const TrainPosition& position, Push* push);
 TrainPosition PositionOf(const Push& push);
 void SetPosition(const TrainPosition& position, RankPosition* rank);
 TrainPosition PositionOf(const RankPosition& rank);
+
+// True when `a` is at an earlier frame than `b`.
+bool IsBehind(const RankPosition& a, const RankPosition& b);
 
 // Makes *least the position that is behind, `at` or *least. When both are at the same frame, it
 // keeps the sums that have more: a part that leaves before the rest of its frame has no loss yet,

@@ -347,17 +347,18 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Checkpoints, RefusalTest,
-    ::testing::Values(
-        BadSetting{{{"recovery.wait_s", "0"}}, {"recovery.wait_s: 0"}},
-        BadSetting{{{"recovery.wait_s", "inf"}}, {"recovery.wait_s: inf"}},
-        BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.keep", "0"}}, {"checkpoint.keep: 0"}},
-        BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "-1"}},
-                   {"checkpoint.every_s: -1"}},
-        BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "inf"}},
-                   {"checkpoint.every_s: inf"}},
-        BadSetting{
-            {{"evaluate_only", "true"}, {"initial_model", "m"}, {"checkpoint.every_steps", "1"}},
-            {"checkpoint.every_steps: has no effect with evaluate_only"}}));
+    ::testing::Values(BadSetting{{{"recovery.wait_s", "0"}}, {"recovery.wait_s: 0"}},
+                      BadSetting{{{"recovery.wait_s", "inf"}}, {"recovery.wait_s: inf"}},
+                      BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.keep", "0"}},
+                                 {"checkpoint.keep: 0"}},
+                      BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "-1"}},
+                                 {"checkpoint.every_s: -1"}},
+                      BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "inf"}},
+                                 {"checkpoint.every_s: inf"}},
+                      BadSetting{{{"evaluate_only", "true"},
+                                  {"initial_model", "m"},
+                                  {"checkpoint.every_steps", "1"}},
+                                 {"checkpoint.every_steps: has no effect with evaluate_only"}}));
 
 TEST(JobConfigTest, CheckpointsHaveDefaultsWhereTheyAreMade) {
   JobConfig job = GoodJob();

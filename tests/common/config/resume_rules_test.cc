@@ -103,8 +103,8 @@ TEST(ResumeRulesTest, SettingsThatDecideValuesAreRefusedByPath) {
     EXPECT_THAT(std::string(refused.message()), HasSubstr(path));
   }
   EXPECT_THAT(
-      std::string(
-          CheckResume(With({}), With({{"train.batch_size", "256"}, {"worker_num", "4"}})).message()),
+      std::string(CheckResume(With({}), With({{"train.batch_size", "256"}, {"worker_num", "4"}}))
+                      .message()),
       HasSubstr("train.batch_size is 256, but was 512"));
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/base/mutex.h"
+#include "common/daemon/control_plane.h"
 
 namespace sluice {
 namespace {
@@ -31,9 +32,12 @@ class FakeScheduler : public SchedulerClient {
       changed_.NotifyAll();
       return reply;
     }
-    reply.set_member_id(++registered_);
+    reply.set_member_id(first_id_ + ++registered_);
     reply.set_lease_ms(9000);
     reply.set_heartbeat_ms(1000);
+    reply.set_adopted(adopts_);
+    holds_.clear();
+    for (const HeldJob& held : request.holds()) holds_.push_back(held.job_id());
     changed_.NotifyAll();
     return reply;
   }
@@ -110,6 +114,26 @@ class FakeScheduler : public SchedulerClient {
     MutexLock lock(&mutex_);
     return left_id_;
   }
+  // From now on another scheduler answers, whose members' ids come after `first_id`.
+  void Replace(uint64_t first_id) {
+    MutexLock lock(&mutex_);
+    first_id_ = first_id;
+  }
+  // Waits for the n-th registration (from 1).
+  void WaitRegistered(uint64_t n) {
+    MutexLock lock(&mutex_);
+    while (registered_ < n) changed_.Wait(&mutex_);
+  }
+  // From now on members may keep what they hold when they register.
+  void AdoptNext() {
+    MutexLock lock(&mutex_);
+    adopts_ = true;
+  }
+  // The jobs that the last registration named.
+  std::vector<std::string> holds() {
+    MutexLock lock(&mutex_);
+    return holds_;
+  }
 
   absl::Status ready_;
 
@@ -118,10 +142,11 @@ class FakeScheduler : public SchedulerClient {
   const std::string address_ = "127.0.0.1:7000";
   Mutex mutex_;
   CondVar changed_;
-  uint64_t registered_ = 0, left_id_ = 0;
+  uint64_t first_id_ = 0, registered_ = 0, left_id_ = 0;
   int refused_ = 0;
   std::optional<Incumbent> incumbent_;
-  bool left_ = false, sticky_ = false;
+  bool left_ = false, sticky_ = false, adopts_ = false;
+  std::vector<std::string> holds_;
   std::vector<PollRequest> polls_;
   std::deque<absl::StatusOr<PollReply>> answers_;
 };
@@ -258,6 +283,48 @@ TEST_F(MemberSessionTest, RegistersAgainAfterItsLeaseRanOut) {
   EXPECT_EQ(again.seen_version(), 0u);
   EXPECT_EQ(session->member_id(), 2u);
   EXPECT_THAT(desired(), testing::ElementsAre(9, 0)) << "the new life begins without orders";
+}
+
+TEST_F(MemberSessionTest, AnOlderSchedulerCountsAsSilent) {
+  constexpr uint64_t kTerm = uint64_t{1} << 40;
+  scheduler_.Replace(2 * kTerm);
+  auto session = Start(Options());
+  scheduler_.AnswerVersion(9);
+  scheduler_.WaitPoll(1);
+  scheduler_.Replace(kTerm);
+  scheduler_.Answer(absl::NotFoundError("unknown here"));
+  scheduler_.WaitRegistered(3);  // it asks again and again
+  EXPECT_EQ(session->member_id(), 2 * kTerm + 1);
+  EXPECT_THAT(desired(), testing::ElementsAre(9)) << "it goes on with what it has";
+  scheduler_.Replace(3 * kTerm);
+  EXPECT_GT(scheduler_.WaitPoll(2).member_id(), 3 * kTerm);
+}
+
+TEST_F(MemberSessionTest, ASchedulerWithoutAStoreIsNeverTakenForAnOlderOne) {
+  scheduler_.Replace(kUnorderedMemberId + 1000);
+  auto session = Start(Options());
+  scheduler_.WaitPoll(0);
+  for (const uint64_t first_id : {kUnorderedMemberId, uint64_t{1} << 40, kUnorderedMemberId}) {
+    scheduler_.Replace(first_id);
+    const uint64_t before = scheduler_.registered();
+    scheduler_.Answer(absl::NotFoundError("unknown here"));
+    scheduler_.WaitPoll(before);
+    EXPECT_EQ(session->member_id(), first_id + before + 1);
+  }
+}
+
+TEST_F(MemberSessionTest, KeepsWhatANewSchedulerAdopts) {
+  MemberSession::Options options = Options();
+  options.fill_holds = [](auto* holds) { holds->Add()->set_job_id("a-1"); };
+  auto session = Start(std::move(options));
+  EXPECT_TRUE(scheduler_.holds().empty()) << "a new process holds nothing";
+  scheduler_.AnswerVersion(9);
+  scheduler_.WaitPoll(1);
+  scheduler_.AdoptNext();
+  scheduler_.Answer(absl::NotFoundError("a new scheduler"));
+  scheduler_.WaitPoll(2);
+  EXPECT_THAT(scheduler_.holds(), testing::ElementsAre("a-1"));
+  EXPECT_THAT(desired(), testing::ElementsAre(9));
 }
 
 Incumbent SilentFor(double seconds) {

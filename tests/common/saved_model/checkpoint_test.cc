@@ -288,21 +288,25 @@ TEST_F(CheckpointTest, FilesOfRanksAreOfTheirSave) {
   ASSERT_TRUE(Save(100, 1).ok());
   // Given up: its files go, those of the checkpoint in force stay.
   ASSERT_TRUE(WriteShards(100, 2).ok());
-  EXPECT_TRUE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 2)))));
+  EXPECT_TRUE(
+      Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 2)))));
   DiscardModel(CheckpointFolder(root_, 100), Env::Real(), CheckpointSaveId(kSmallInstance, 2));
-  EXPECT_FALSE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 2)))));
+  EXPECT_FALSE(
+      Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 2)))));
   EXPECT_TRUE(Env::Real()->Exists(Path(100, WorkerFileName(0, id))));
   // Made again: the earlier save's file goes.
   ASSERT_TRUE(Save(100, 3).ok());
   EXPECT_FALSE(Env::Real()->Exists(Path(100, WorkerFileName(0, id))));
-  EXPECT_TRUE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 3)))));
+  EXPECT_TRUE(
+      Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 3)))));
   // Somebody else's file of that name stays.
   const std::string foreign = Path(100, WorkerFileName(5, id));
   Overwrite(foreign, "mine");
   ASSERT_TRUE(Save(200, 4).ok());
   ASSERT_TRUE(RemoveOldCheckpoints(root_, 1, Env::Real()).ok());
   EXPECT_TRUE(Env::Real()->Exists(foreign));
-  EXPECT_FALSE(Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 3)))));
+  EXPECT_FALSE(
+      Env::Real()->Exists(Path(100, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 3)))));
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ Manifest CheckpointManifest() {
   manifest.set_version(3);
   manifest.set_job_id("a-1");
   manifest.mutable_checkpoint()->set_global_step(40);
-  manifest.mutable_checkpoint()->add_workers()->set_net_state(std::string("\0\xff\n\"crc32c: 1", 14));
+  manifest.mutable_checkpoint()->add_workers()->set_net_state(
+      std::string("\0\xff\n\"crc32c: 1", 14));
   return manifest;
 }
 

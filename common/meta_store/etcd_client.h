@@ -1,0 +1,60 @@
+// Calls to an etcd cluster: each with a deadline, to one endpoint after another until one answers.
+//
+// A client stays with the endpoint that answered last. It makes one channel for each endpoint, in
+// plain text, without a proxy.
+//
+// Thread safety: safe from any thread.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/etcd.pb.h"
+
+namespace sluice {
+
+class EtcdClient {
+ public:
+  struct Options {
+    std::vector<std::string> endpoints;  // host:port, one or more
+    // How long one endpoint may take to answer.
+    absl::Duration call_timeout = absl::Seconds(2);
+    // How long a call tries all endpoints, again and again. Every endpoint is tried once in any
+    // case.
+    absl::Duration patience = absl::Seconds(10);
+  };
+  explicit EtcdClient(Options options);
+  ~EtcdClient();
+
+  // Errors: UNAVAILABLE when no endpoint answered; the message holds the last reason of each.
+  // Other codes are etcd's verdict on the request, as it gave it. RESOURCE_EXHAUSTED: the quota of
+  // etcd's database is full.
+  absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request);
+
+  // The same for a transaction, for which all endpoints are tried for `patience` if that is less.
+  // Sends it again when an answer was lost, so etcd may carry it out
+  // several times, and even after this call has returned: its comparisons must prevent that.
+  // *repeated is set when an attempt before the answered one may have been carried out.
+  absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request,
+                                                bool* repeated,
+                                                absl::Duration patience = absl::InfiniteDuration());
+
+ private:
+  struct Endpoint;
+  template <class Response, class Method, class Request>
+  absl::StatusOr<Response> Call(Method method, const Request& request, absl::Duration patience,
+                                bool* repeated);
+  void Pause(absl::Duration pause);
+
+  const Options options_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  // The index to begin with. Relaxed: any value will do.
+  std::atomic<size_t> preferred_{0};
+};
+
+}  // namespace sluice

@@ -1,0 +1,257 @@
+#include "common/meta_store/etcd_meta_store.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
+#include "common/meta_store/commit_check.h"
+
+namespace sluice {
+namespace {
+
+using etcdserverpb::Compare;
+using etcdserverpb::RangeRequest;
+using etcdserverpb::RangeResponse;
+using etcdserverpb::RequestOp;
+using etcdserverpb::TxnRequest;
+using etcdserverpb::TxnResponse;
+
+// The numbers of commits are kept for so many terms. A commit that waits for etcd must not lose its
+// number while others acquire terms.
+constexpr uint64_t kKeptTerms = 16;
+// Writes in each of the transactions that a large one is made of. etcd allows 128 operations in a
+// list, less those of the list around it: 16 such transactions and a number.
+constexpr size_t kWritesInList = 64;
+static_assert((MetaStore::kMaxCommitWrites + kWritesInList - 1) / kWritesInList + 1 +
+                      kWritesInList <=
+                  128,
+              "etcd would refuse the largest commit");
+// So often does AcquireTerm try again when somebody else was first.
+constexpr int kTermAttempts = 50;
+// So often does a scan begin again when etcd has compacted the revision that it reads.
+constexpr int kScanAttempts = 5;
+
+// The first key after all keys that begin with `prefix`.
+// REQUIRES: a byte of the prefix is not 0xff.
+std::string PrefixEnd(std::string prefix) {
+  while (static_cast<unsigned char>(prefix.back()) == 0xff) prefix.pop_back();
+  ++prefix.back();
+  return prefix;
+}
+
+void CompareValue(TxnRequest* txn, const std::string& key, uint64_t value) {
+  Compare* compare = txn->add_compare();
+  compare->set_key(key);
+  if (value == 0) {
+    compare->set_target(Compare::VERSION);
+    compare->set_version(0);
+  } else {
+    compare->set_target(Compare::VALUE);
+    compare->set_value(absl::StrCat(value));
+  }
+}
+
+void Put(RequestOp* op, const std::string& key, const std::string& value) {
+  op->mutable_request_put()->set_key(key);
+  op->mutable_request_put()->set_value(value);
+}
+
+}  // namespace
+
+EtcdMetaStore::EtcdMetaStore(Options options)
+    : options_(std::move(options)),
+      term_key_(absl::StrCat(options_.prefix, "/@term")),
+      data_prefix_(absl::StrCat(options_.prefix, "/@data/")),
+      client_(options_.client) {}
+
+bool EtcdMetaStore::IsValidPrefix(absl::string_view prefix) {
+  if (prefix.size() > kMaxPrefixBytes) return false;
+  for (const absl::string_view word : absl::StrSplit(prefix, '/')) {
+    if (word.empty() || !std::all_of(word.begin(), word.end(), [](char c) {
+          return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
+                 c == '-';
+        })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string EtcdMetaStore::CommitKey(uint64_t term) const {
+  return absl::StrCat(options_.prefix, "/@commits/", absl::StrFormat("%020d", term));
+}
+
+absl::StatusOr<uint64_t> EtcdMetaStore::ParseNumber(const RangeResponse& response,
+                                                    const std::string& key) const {
+  if (response.kvs().empty()) return 0;
+  uint64_t number;
+  const std::string& text = response.kvs(0).value();
+  if (response.kvs(0).key() == key && absl::SimpleAtoi(text, &number) && number > 0) return number;
+  return absl::DataLossError(absl::StrCat("the value of ", key,
+                                          " in etcd is not a positive number. Another program has "
+                                          "changed it: restore it, or choose another prefix"));
+}
+
+absl::StatusOr<uint64_t> EtcdMetaStore::AcquireTerm() {
+  MutexLock lock(&mutex_);
+  for (int attempt = 0; attempt < kTermAttempts; ++attempt) {
+    RangeRequest range;
+    range.set_key(term_key_);
+    SLUICE_ASSIGN_OR_RETURN(const RangeResponse found, client_.Range(range));
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t stored, ParseNumber(found, term_key_));
+    const uint64_t term = stored + 1;
+
+    TxnRequest txn;
+    Compare* unchanged = txn.add_compare();
+    unchanged->set_key(term_key_);
+    unchanged->set_target(Compare::MOD);
+    unchanged->set_mod_revision(found.kvs().empty() ? 0 : found.kvs(0).mod_revision());
+    Put(txn.add_success(), term_key_, absl::StrCat(term));
+    auto* old_numbers = txn.add_success()->mutable_request_delete_range();
+    old_numbers->set_key(CommitKey(0));
+    old_numbers->set_range_end(CommitKey(term - std::min(term, kKeptTerms) + 1));
+    bool repeated = false;
+    SLUICE_ASSIGN_OR_RETURN(const TxnResponse response, client_.Txn(txn, &repeated));
+    // When an attempt without an answer was the one that was applied, its term stays unused.
+    if (!response.succeeded()) continue;
+    acquired_ = term;
+    given_ = applied_ = 0;
+    return term;
+  }
+  return absl::UnavailableError(
+      absl::StrCat("others have acquired the terms of ", term_key_, " in etcd ", kTermAttempts,
+                   " times in a row: too many schedulers use this prefix"));
+}
+
+absl::StatusOr<EtcdMetaStore::Stored> EtcdMetaStore::ParseRefusal(const TxnResponse& response,
+                                                                  uint64_t term) const {
+  if (response.responses_size() != 2) {
+    return absl::InternalError(absl::StrCat("etcd answered 2 reads of a transaction with ",
+                                            response.responses_size(), " results"));
+  }
+  Stored stored;
+  SLUICE_ASSIGN_OR_RETURN(stored.term,
+                          ParseNumber(response.responses(0).response_range(), term_key_));
+  SLUICE_ASSIGN_OR_RETURN(stored.number,
+                          ParseNumber(response.responses(1).response_range(), CommitKey(term)));
+  return stored;
+}
+
+absl::StatusOr<bool> EtcdMetaStore::IsApplied(uint64_t term, uint64_t number) {
+  RangeRequest range;
+  range.set_key(CommitKey(term));
+  SLUICE_ASSIGN_OR_RETURN(const RangeResponse found, client_.Range(range));
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t stored, ParseNumber(found, range.key()));
+  return stored == number;
+}
+
+TxnRequest EtcdMetaStore::CommitTxn(uint64_t term, uint64_t number,
+                                    absl::Span<const Write> writes) const {
+  TxnRequest txn;
+  // etcd refuses a transaction that changes a key twice.
+  std::map<absl::string_view, const Write*> last;
+  for (const Write& write : writes) last[write.key] = &write;
+  size_t listed = 0;
+  TxnRequest* list = nullptr;
+  for (const auto& [key, write] : last) {
+    if (listed++ % kWritesInList == 0) list = txn.add_success()->mutable_request_txn();
+    RequestOp* op = list->add_success();
+    const std::string etcd_key = absl::StrCat(data_prefix_, key);
+    if (write->value.has_value()) {
+      Put(op, etcd_key, *write->value);
+    } else {
+      op->mutable_request_delete_range()->set_key(etcd_key);
+    }
+  }
+  Put(txn.add_success(), CommitKey(term), absl::StrCat(number));
+  // The answer that ParseRefusal reads.
+  txn.add_failure()->mutable_request_range()->set_key(term_key_);
+  txn.add_failure()->mutable_request_range()->set_key(CommitKey(term));
+  return txn;
+}
+
+absl::Status EtcdMetaStore::CheckRefusal(uint64_t term, uint64_t number, const Stored& stored,
+                                         bool repeated) const {
+  if (stored.term != term) {
+    if (repeated && stored.number == 0 && stored.term >= term + kKeptTerms) {
+      return absl::UnavailableError(absl::StrCat(
+          "term ", term, " is long over: etcd holds term ", stored.term,
+          ", and no longer whether the last commit under term ", term, " was applied"));
+    }
+    return TermMismatch(term, stored.term);
+  }
+  if (stored.number > applied_ && stored.number < number) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("the value of ", CommitKey(term), " in etcd is ", stored.number,
+                   ", and should be in [", applied_ + 1, ", ", number,
+                   "]. Another program has changed it: restore it, or choose another prefix"));
+}
+
+absl::Status EtcdMetaStore::Commit(uint64_t term, absl::Span<const Write> writes) {
+  MutexLock lock(&mutex_);
+  SLUICE_RETURN_IF_ERROR(CheckCommit(term, acquired_, writes));
+  const uint64_t number = ++given_;
+  TxnRequest txn = CommitTxn(term, number, writes);
+  for (bool repeated = false;;) {
+    txn.clear_compare();
+    CompareValue(&txn, term_key_, term);
+    CompareValue(&txn, CommitKey(term), applied_);
+    const absl::StatusOr<TxnResponse> response =
+        client_.Txn(txn, &repeated, options_.commit_patience);
+    if (absl::IsResourceExhausted(response.status())) {
+      // etcd gives this answer, too, when it has applied the transaction that reached the quota.
+      SLUICE_ASSIGN_OR_RETURN(const bool applied, IsApplied(term, number));
+      if (!applied) return response.status();
+    } else {
+      SLUICE_RETURN_IF_ERROR(response.status());
+      if (!response->succeeded()) {
+        SLUICE_ASSIGN_OR_RETURN(const Stored stored, ParseRefusal(*response, term));
+        // Otherwise an attempt whose answer was lost has been applied.
+        if (stored.number != number) {
+          SLUICE_RETURN_IF_ERROR(CheckRefusal(term, number, stored, repeated));
+          // An earlier commit with an open outcome has been applied. Ours comes after it.
+          applied_ = stored.number;
+          continue;
+        }
+      }
+    }
+    applied_ = number;
+    return absl::OkStatus();
+  }
+}
+
+absl::StatusOr<std::vector<MetaStore::Entry>> EtcdMetaStore::Scan(const std::string& prefix) {
+  const std::string first = absl::StrCat(data_prefix_, prefix);
+  for (int attempt = 0;;) {
+    std::vector<Entry> entries;
+    RangeRequest range;
+    range.set_key(first);
+    range.set_range_end(PrefixEnd(first));
+    range.set_limit(options_.scan_page);
+    while (true) {
+      const absl::StatusOr<RangeResponse> page = client_.Range(range);
+      if (absl::IsOutOfRange(page.status()) && ++attempt < kScanAttempts) break;
+      SLUICE_RETURN_IF_ERROR(page.status());
+      for (const auto& kv : page->kvs()) {
+        if (!absl::StartsWith(kv.key(), first)) {
+          return absl::InternalError(absl::StrCat("etcd answered a read of ", first,
+                                                  " with a key that is not in the range"));
+        }
+        entries.push_back({kv.key().substr(data_prefix_.size()), kv.value()});
+      }
+      if (!page->more() || page->kvs().empty()) return entries;
+      // All pages are read at the revision of the first one. Later responses hold newer revisions.
+      if (range.revision() == 0) range.set_revision(page->header().revision());
+      range.set_key(page->kvs(page->kvs_size() - 1).key() + '\0');
+    }
+  }
+}
+
+}  // namespace sluice

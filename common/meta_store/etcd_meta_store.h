@@ -1,0 +1,88 @@
+// A MetaStore in an etcd cluster (3.4 or later), for schedulers on several hosts.
+//
+// Lost answers:
+// etcd may apply a transaction whose answer never arrives, even long after the call has given up.
+// So every transaction of a term has a number. It applies only directly after the last number that
+// this object knows of, and stores its own. A commit without an answer is sent again under its
+// number, and reads in the store whether an earlier attempt was applied. After the next commit, the
+// attempts of earlier ones can no longer apply.
+//
+// Only while etcd stays silent for `commit_patience` does Commit return UNAVAILABLE, with an open
+// outcome.
+//
+// Format: etcd keys, all values of our own in decimal digits
+//   PREFIX/@term            the newest term
+//   PREFIX/@commits/TERM    the number of the last commit under TERM (20 digits); the newest few
+//                           terms only
+//   PREFIX/@data/KEY        the value of KEY
+// A prefix has no '@', so no cluster's keys lie among another's, whatever their prefixes are.
+//
+// etcd keeps old revisions until it compacts. Run it with --auto-compaction-retention.
+//
+// Thread safety: safe from any thread. A scan does not wait for commits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/base/mutex.h"
+#include "common/meta_store/etcd_client.h"
+#include "common/meta_store/meta_store.h"
+
+namespace sluice {
+
+class EtcdMetaStore : public MetaStore {
+ public:
+  static constexpr size_t kMaxPrefixBytes = 128;
+
+  struct Options {
+    EtcdClient::Options client;
+    std::string prefix;  // of this cluster's keys: IsValidPrefix
+    // Bounds client.patience in a commit, for which decisions wait.
+    absl::Duration commit_patience = absl::InfiniteDuration();
+    int64_t scan_page = 64;  // entries that one call of a scan reads; see kMaxReceivedBytes
+  };
+  // Does not connect: the first call does.
+  explicit EtcdMetaStore(Options options);
+
+  // Words of letters, digits, '.', '_' and '-', joined by '/'; at most kMaxPrefixBytes.
+  static bool IsValidPrefix(absl::string_view prefix);
+
+  // UNAVAILABLE, too, when others acquire terms all the time.
+  absl::StatusOr<uint64_t> AcquireTerm() override;
+  absl::Status Commit(uint64_t term, absl::Span<const Write> writes) override;
+  absl::StatusOr<std::vector<Entry>> Scan(const std::string& prefix) override;
+
+ private:
+  // The findings of a refused transaction.
+  struct Stored {
+    uint64_t term = 0;    // 0: none
+    uint64_t number = 0;  // of the last commit under the own term; 0: none
+  };
+  std::string CommitKey(uint64_t term) const;
+  absl::StatusOr<uint64_t> ParseNumber(const etcdserverpb::RangeResponse& response,
+                                       const std::string& key) const;
+  absl::StatusOr<Stored> ParseRefusal(const etcdserverpb::TxnResponse& response,
+                                      uint64_t term) const;
+  etcdserverpb::TxnRequest CommitTxn(uint64_t term, uint64_t number,
+                                     absl::Span<const Write> writes) const;
+  // Why etcd has refused a commit that it has not applied. OK when an earlier commit with an open
+  // outcome has been applied since.
+  absl::Status CheckRefusal(uint64_t term, uint64_t number, const Stored& stored,
+                            bool repeated) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<bool> IsApplied(uint64_t term, uint64_t number);
+
+  const Options options_;
+  const std::string term_key_, data_prefix_;
+  EtcdClient client_;
+  // Held during calls: commits and terms of one object are to reach etcd one after another.
+  Mutex mutex_;
+  uint64_t acquired_ ABSL_GUARDED_BY(mutex_) = 0;  // newest own term; 0: none
+  // Numbers of commits under that term: the newest one given, and the last one known to be applied.
+  // Those between them have an open outcome.
+  uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0, applied_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,141 @@
+// Debian's etcd in processes of its own: members on free loopback ports, with data in a new folder.
+//
+// Thread safety: one thread, which must outlive the cluster: the processes end with it.
+#pragma once
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/meta_store/etcd_client.h"
+
+namespace sluice {
+
+class EtcdCluster {
+ public:
+  static constexpr char kProgram[] = "/usr/bin/etcd";
+  static bool IsInstalled() { return ::access(kProgram, X_OK) == 0; }
+
+  explicit EtcdCluster(int members, std::vector<std::string> more_flags = {})
+      : more_flags_(std::move(more_flags)) {
+    std::string pattern = ::testing::TempDir() + "/etcd_cluster.XXXXXX";
+    dir_ = ::mkdtemp(pattern.data());
+    const std::vector<int> ports = FreePorts(2 * members);
+    for (int i = 0; i < members; ++i) members_.push_back({ports[2 * i], ports[2 * i + 1], 0});
+    for (int i = 0; i < members; ++i) Start(i);
+  }
+  ~EtcdCluster() {
+    for (int i = 0; i < static_cast<int>(members_.size()); ++i) Kill(i);
+    std::filesystem::remove_all(dir_);
+  }
+
+  std::string endpoint(int i) const { return absl::StrCat("127.0.0.1:", members_[i].client_port); }
+  std::vector<std::string> endpoints() const {
+    std::vector<std::string> all;
+    for (size_t i = 0; i < members_.size(); ++i) all.push_back(endpoint(i));
+    return all;
+  }
+
+  void Start(int i) {
+    Member& member = members_[i];
+    const auto url = [](int port) { return absl::StrCat("http://127.0.0.1:", port); };
+    std::vector<std::string> cluster;
+    for (size_t k = 0; k < members_.size(); ++k)
+      cluster.push_back(absl::StrCat("m", k, "=", url(members_[k].peer_port)));
+    std::vector<std::string> words = {
+        kProgram,
+        absl::StrCat("--name=m", i),
+        absl::StrCat("--data-dir=", dir_, "/m", i),
+        absl::StrCat("--listen-client-urls=", url(member.client_port)),
+        absl::StrCat("--advertise-client-urls=", url(member.client_port)),
+        absl::StrCat("--listen-peer-urls=", url(member.peer_port)),
+        absl::StrCat("--initial-advertise-peer-urls=", url(member.peer_port)),
+        absl::StrCat("--initial-cluster=", absl::StrJoin(cluster, ",")),
+        "--logger=zap",
+        "--log-level=error"};
+    words.insert(words.end(), more_flags_.begin(), more_flags_.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const std::string log = LogFile(i);
+    // Only calls that are safe in the child of a program with threads.
+    member.pid = ::fork();
+    if (member.pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+      ::dup2(fd, STDOUT_FILENO);
+      ::dup2(fd, STDERR_FILENO);
+      ::execv(kProgram, argv.data());
+      ::_exit(127);
+    }
+  }
+  void Kill(int i) {
+    Member& member = members_[i];
+    if (member.pid == 0) return;
+    ::kill(member.pid, SIGKILL);
+    ::waitpid(member.pid, nullptr, 0);
+    member.pid = 0;
+  }
+  void Pause(int i) { ::kill(members_[i].pid, SIGSTOP); }
+  void Continue(int i) { ::kill(members_[i].pid, SIGCONT); }
+
+  // Waits until member i serves linearizable reads.
+  void WaitReady(int i) {
+    EtcdClient::Options options;
+    options.endpoints = {endpoint(i)};
+    options.patience = absl::Seconds(60);
+    EtcdClient client(options);
+    etcdserverpb::RangeRequest range;
+    range.set_key("ready");
+    const auto ready = client.Range(range);
+    std::ifstream log(LogFile(i));
+    ASSERT_TRUE(ready.ok()) << ready.status() << "\n"
+                            << std::string(std::istreambuf_iterator<char>(log), {});
+  }
+
+ private:
+  struct Member {
+    int client_port, peer_port;
+    pid_t pid;  // 0: does not run
+  };
+
+  std::string LogFile(int i) const { return absl::StrCat(dir_, "/log", i); }
+
+  static std::vector<int> FreePorts(int n) {
+    std::vector<int> ports, sockets;
+    for (int i = 0; i < n; ++i) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      sockaddr_in address = {};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      socklen_t size = sizeof(address);
+      EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+      EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+      ports.push_back(ntohs(address.sin_port));
+      sockets.push_back(fd);
+    }
+    for (const int fd : sockets) ::close(fd);
+    return ports;
+  }
+
+  const std::vector<std::string> more_flags_;
+  std::string dir_;
+  std::vector<Member> members_;
+};
+
+}  // namespace sluice
