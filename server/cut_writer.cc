@@ -7,7 +7,9 @@
 namespace sluice {
 
 CutWriter::CutWriter(uint32_t threads)
-    : most_threads_(threads > 0 ? threads : std::thread::hardware_concurrency() > 4 ? 2 : 1) {}
+    : most_threads_(threads > 0                               ? threads
+                    : std::thread::hardware_concurrency() > 4 ? 2
+                                                              : 1) {}
 
 void CutWriter::Add(std::shared_ptr<JobCut> cut) {
   bool refused = false;

@@ -41,8 +41,8 @@ class CutWriter {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<std::shared_ptr<JobCut>> cuts_ ABSL_GUARDED_BY(mutex_);     // in their order
-  std::vector<std::shared_ptr<JobCut>> running_ ABSL_GUARDED_BY(mutex_); // of each thread
+  std::deque<std::shared_ptr<JobCut>> cuts_ ABSL_GUARDED_BY(mutex_);      // in their order
+  std::vector<std::shared_ptr<JobCut>> running_ ABSL_GUARDED_BY(mutex_);  // of each thread
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -3,11 +3,16 @@
 //
 // Thread safety: guarded by the owner's lock.
 //
-// Memory: two numbers per rank.
+// A gate that was restored with its shard (Await) may lack frames that the rank believes delivered.
+// It admits nothing until the rank has said what was acknowledged to it (Hear), once. Then it goes
+// on behind that frame, and the frames in between are lost.
+//
+// Memory: a few numbers per rank.
 //
 // Invariants:
 // - incarnation(rank) never falls.
 // - last(rank) never falls within an incarnation.
+// - Only Hear raises last(rank) by more than one.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +36,7 @@ class DeliveryGate {
     if (incarnation < r.incarnation) return Verdict::kStaleIncarnation;
     Fence(rank, incarnation);
     if (sequence <= r.last) return Verdict::kDuplicate;
-    if (sequence != r.last + 1) return Verdict::kOutOfOrder;
+    if (r.awaited || sequence != r.last + 1) return Verdict::kOutOfOrder;
     r.last = sequence;
     return Verdict::kApply;
   }
@@ -50,6 +55,25 @@ class DeliveryGate {
     for (Rank& r : ranks_) r.last = step;
   }
 
+  // The gate holds the frames of this life of the rank up to `last`, and awaits the rank.
+  // REQUIRES: no frame of the rank yet.
+  void Await(uint32_t rank, uint64_t incarnation, uint64_t last) {
+    ranks_[rank] = {incarnation, last, true};
+  }
+  // The rank knows that its frames up to `acknowledged` were acknowledged. Returns how many of them
+  // are lost. Has no effect when the rank is not awaited, or this life of it is over.
+  uint64_t Hear(uint32_t rank, uint64_t incarnation, uint64_t acknowledged) {
+    Rank& r = ranks_[rank];
+    if (!r.awaited || incarnation < r.incarnation) return 0;
+    Fence(rank, incarnation);
+    r.awaited = false;
+    if (acknowledged <= r.last) return 0;
+    const uint64_t lost = acknowledged - r.last;
+    r.last = acknowledged;
+    return lost;
+  }
+
+  bool awaits(uint32_t rank) const { return ranks_[rank].awaited; }
   uint64_t last(uint32_t rank) const { return ranks_[rank].last; }
   uint64_t incarnation(uint32_t rank) const { return ranks_[rank].incarnation; }
 
@@ -57,6 +81,7 @@ class DeliveryGate {
   struct Rank {
     uint64_t incarnation = 0;
     uint64_t last = 0;
+    bool awaited = false;
   };
   std::vector<Rank> ranks_;
   bool by_step_;

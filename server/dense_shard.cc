@@ -83,9 +83,7 @@ class DenseShard : public Shard {
   }
 
   uint64_t rows() override { return elements_; }
-  uint64_t bytes() override {
-    return 4 * elements_ * (1 + table_->state_floats());
-  }
+  uint64_t bytes() override { return 4 * elements_ * (1 + table_->state_floats()); }
   uint64_t reserved_bytes() override { return bytes(); }
 
  protected:
@@ -102,9 +100,8 @@ class DenseShard : public Shard {
                          " bytes), which updates need while it is saved; use more pservers, or "
                          "machines with more memory")));
       }
-      paid = std::shared_ptr<void>(options.budget.get(), [budget = options.budget, bytes](void*) {
-        budget->Give(bytes);
-      });
+      paid = std::shared_ptr<void>(
+          options.budget.get(), [budget = options.budget, bytes](void*) { budget->Give(bytes); });
     }
     std::vector<std::shared_ptr<const float>> arrays = {LendArray(weights_, paid)};
     for (uint32_t k = 0; k < state.state_floats; ++k) {
@@ -167,10 +164,10 @@ class DenseShard : public Shard {
   static std::shared_ptr<const float> LendArray(const std::shared_ptr<Array>& array,
                                                 std::shared_ptr<void> paid, size_t begin = 0) {
     array->borrowers.fetch_add(1, std::memory_order_relaxed);  // seen by Own: mutex_
-    return std::shared_ptr<const float>(
-        array->values.data() + begin, [lent = array, paid = std::move(paid)](const float*) {
-          lent->borrowers.fetch_sub(1, std::memory_order_release);
-        });
+    return std::shared_ptr<const float>(array->values.data() + begin,
+                                        [lent = array, paid = std::move(paid)](const float*) {
+                                          lent->borrowers.fetch_sub(1, std::memory_order_release);
+                                        });
   }
 
   // Returns the array for writing, after replacing it by a copy if it is lent. New borrowers come

@@ -99,7 +99,7 @@ absl::Status ExchangeHandler::HandleHello(const FrameHeader& header) {
   }
   caller_.rank = hello.rank();
   caller_.incarnation = hello.incarnation();
-  SLUICE_RETURN_IF_ERROR(job->Hello(caller_));
+  SLUICE_RETURN_IF_ERROR(job->Hello(caller_, header.generation(), hello));
   job_id_ = hello.job_id();
   job_ = job;
   ReplyWriter(stream_, header.request_id()).Finish(job->generation(), 0);

@@ -79,10 +79,10 @@ class JobCut {
 
   Mutex mutex_;
   CondVar ended_changed_;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);        // the first error
-  std::vector<Part> parts_ ABSL_GUARDED_BY(mutex_);    // those from next_ on are to be written
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);      // the first error
+  std::vector<Part> parts_ ABSL_GUARDED_BY(mutex_);  // those from next_ on are to be written
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;         // files under way
+  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // files under way
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of files that were begun
   std::vector<SavedFile> files_ ABSL_GUARDED_BY(mutex_);    // complete

@@ -88,6 +88,11 @@ void JobCuts::FillReport(HostedJob* report) {
   if (cut != nullptr) *report->mutable_cut() = cut->Report();
 }
 
+uint64_t JobCuts::newest() {
+  MutexLock lock(&mutex_);
+  return std::max(over_, begun_);
+}
+
 std::shared_ptr<JobCut> JobCuts::cut() {
   MutexLock lock(&mutex_);
   return cut_;

@@ -45,6 +45,8 @@ class JobCuts {
   // Waits until nothing is written any more, also of checkpoints that were given up.
   void AwaitEnd();
   void FillReport(HostedJob* report);
+  // The newest checkpoint that the scheduler has told of or that has begun here; 0: none.
+  uint64_t newest();
 
  private:
   std::shared_ptr<JobCut> cut();
@@ -53,8 +55,8 @@ class JobCuts {
 
   const Options options_;
   Mutex mutex_;
-  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;         // the highest number
-  uint64_t over_ ABSL_GUARDED_BY(mutex_) = 0;          // CutOrder.over
+  uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;           // the highest number
+  uint64_t over_ ABSL_GUARDED_BY(mutex_) = 0;            // CutOrder.over
   std::shared_ptr<JobCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest that is not over; or null
   // Given up, but a file may still be under way.
   std::vector<std::shared_ptr<JobCut>> leaving_ ABSL_GUARDED_BY(mutex_);

@@ -27,6 +27,7 @@ JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, 
       clock_(clock),
       view_(std::move(view)),
       frames_(policy.worker_num, policy.mode == Mode::kSync),
+      awaited_(policy.worker_num),
       staleness_(policy.worker_num, policy.max_staleness),
       barrier_(view_->active_ranks, closed),
       commits_(policy.mode == Mode::kSync ? policy.worker_num : 0),
@@ -57,16 +58,51 @@ absl::Status JobLedger::CheckLife(const Caller& caller) const {
   return caller.incarnation < known ? FencedError(caller, known) : absl::OkStatus();
 }
 
+void JobLedger::AwaitRanks() {
+  MutexLock lock(&mutex_);
+  awaited_.assign(awaited_.size(), true);
+}
+
+absl::StatusOr<JobLedger::View> JobLedger::Awaits(const Caller& caller, uint64_t generation) {
+  MutexLock lock(&mutex_);
+  if (!awaited_[caller.rank]) return nullptr;
+  SLUICE_RETURN_IF_ERROR(CheckLife(caller));
+  SLUICE_RETURN_IF_ERROR(CheckGeneration(generation));
+  return view_;
+}
+
+bool JobLedger::Heard(const Caller& caller, uint64_t sequence, uint32_t epochs_ended) {
+  MutexLock lock(&mutex_);
+  if (!awaited_[caller.rank] || !CheckLife(caller).ok()) return false;
+  awaited_[caller.rank] = false;
+  frames_.Await(caller.rank, caller.incarnation, sequence);
+  frames_.Hear(caller.rank, caller.incarnation, sequence);
+  return epochs_ended > 0 && EndEpoch(caller.rank, epochs_ended - 1);
+}
+
+bool JobLedger::awaits_any() {
+  MutexLock lock(&mutex_);
+  return std::find(awaited_.begin(), awaited_.end(), true) != awaited_.end();
+}
+
+absl::Status JobLedger::CheckGeneration(uint64_t generation) const {
+  if (generation == view_->generation) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the request has generation ", generation, ", but job ", job_id_,
+                   " has generation ", view_->generation, "; fetch the route and send it again"));
+}
+
 absl::StatusOr<JobLedger::View> JobLedger::Admit(const Caller& caller, uint64_t generation) {
   MutexLock lock(&mutex_);
   if (closed_) {
     return absl::NotFoundError(absl::StrCat("job ", job_id_, " is not open on this pserver"));
   }
   SLUICE_RETURN_IF_ERROR(CheckLife(caller));
-  if (generation != view_->generation) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the request has generation ", generation, ", but job ", job_id_,
-                     " has generation ", view_->generation, "; fetch the route and send it again"));
+  SLUICE_RETURN_IF_ERROR(CheckGeneration(generation));
+  if (awaited_[caller.rank]) {
+    return absl::UnavailableError(absl::StrCat("shards of job ", job_id_,
+                                               " that were restored await the hello of rank ",
+                                               caller.rank, "; open a new stream"));
   }
   return view_;
 }
@@ -76,7 +112,7 @@ JobLedger::Outcome JobLedger::Complete(Request* request) {
   const uint32_t rank = request->caller.rank;
   Outcome outcome;
   MutexLock lock(&mutex_);
-  // What Fence has reported about this life must stay true.
+  // The report of Fence about this life must stay true.
   outcome.status = CheckLife(request->caller);
   if (!outcome.status.ok()) return outcome;
   // Allocate before anything changes: a request without memory then fails as a whole.
@@ -263,6 +299,9 @@ void JobLedger::FillReport(HostedJob* report) {
   report->mutable_ranks()->Assign(view_->positions.begin(), view_->positions.end());
   report->set_error(Printable(error_));
   report->set_frames_applied(staleness_.frames());
+  for (uint32_t rank = 0; rank < awaited_.size(); ++rank) {
+    if (awaited_[rank]) report->add_awaited_ranks(rank);
+  }
   if (mode_ == Mode::kSync) {
     report->set_slowest_rank(barrier_.slowest_rank());
     report->set_slowest_wait_s(absl::ToDoubleSeconds(barrier_.slowest_wait()));

@@ -1,5 +1,5 @@
 // Keeps the state of one job that is not in its shards: fencing, counted frames, commits, ends of
-// epochs, and parked pulls.
+// epochs, ranks that are awaited, and parked pulls.
 //
 // Call Admit before anything of a message is applied, and Complete after the whole request is. Each
 // takes the lock once. The ledger never touches a shard and sends nothing.
@@ -51,8 +51,8 @@ class JobLedger {
     // Settle.
     bool close_step = false, flush = false;
     uint64_t checkpoint = 0;  // with close_step: its cut begins right after; 0: none
-    bool parked = false;  // the pull waits, and its reply was taken
-    ReplyStamp stamp;     // for the answer, when neither refused nor parked
+    bool parked = false;      // the pull waits, and its reply was taken
+    ReplyStamp stamp;         // for the answer, when neither refused nor parked
     // Parked pulls that became ready. Answer them even if the request is refused.
     std::vector<ParkedPull> ready;
   };
@@ -66,7 +66,21 @@ class JobLedger {
   // spoken.
   absl::StatusOr<View> Hello(const Caller& caller);
 
+  // The shards have taken over from a lost pserver's, and await every rank.
+  // REQUIRES: no rank has spoken yet.
+  void AwaitRanks();
+  // Returns the view whose shards await the rank (Shard::Hear); null when the rank is not awaited.
+  // FAILED_PRECONDITION: it is awaited, and has another route than this pserver, so that it cannot
+  // know which shards are meant.
+  absl::StatusOr<View> Awaits(const Caller& caller, uint64_t generation);
+  // All shards have heard from the awaited rank. Each of them now holds its frames up to
+  // `sequence`, which are not counted here, and it has ended `epochs_ended` epochs. Returns true
+  // when that was the last rank to end an epoch, so that the shards must be flushed.
+  bool Heard(const Caller& caller, uint64_t sequence, uint32_t epochs_ended);
+  bool awaits_any();
+
   // Returns the job's view, for a message of this generation. NOT_FOUND: the job is closed.
+  // UNAVAILABLE: the rank is awaited, and must say hello on a new stream.
   // ABORTED: the sender is fenced. FAILED_PRECONDITION: the job has another generation.
   absl::StatusOr<View> Admit(const Caller& caller, uint64_t generation);
 
@@ -80,7 +94,7 @@ class JobLedger {
   // Does the rest of Complete, once the shards have done the work in `done`.
   Outcome Settle(Request* request, const Outcome& done);
 
-  // What Fence has found.
+  // The findings of Fence.
   struct Fenced {
     std::vector<ParkedPull> dropped;  // of fenced lives; the caller must refuse them
     // By rank, sync: the last step that the rank has committed, and the totals of that commit.
@@ -107,7 +121,7 @@ class JobLedger {
   // Reports that the job must end with this error. The first error is kept.
   void Fail(const std::string& error);
   // Fills in the ledger's part of the report: generation, error, frames, staleness or the slowest
-  // rank, and what the job waits for.
+  // rank, ranks that are awaited, and what the job waits for.
   void FillReport(HostedJob* report);
   size_t parked();
 
@@ -116,6 +130,8 @@ class JobLedger {
   bool CountFrame(const Caller& caller, const Push& push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // ABORTED: a later life of the rank is known.
   absl::Status CheckLife(const Caller& caller) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // FAILED_PRECONDITION: the view has another generation.
+  absl::Status CheckGeneration(uint64_t generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CommitStep(uint32_t rank, const Commit& commit, Outcome* outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true when every active rank has ended the epoch.
@@ -135,7 +151,8 @@ class JobLedger {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   View view_ ABSL_GUARDED_BY(mutex_);
   std::string error_ ABSL_GUARDED_BY(mutex_);
-  DeliveryGate frames_ ABSL_GUARDED_BY(mutex_);  // whole frames, for fencing and counting
+  DeliveryGate frames_ ABSL_GUARDED_BY(mutex_);        // whole frames, for fencing and counting
+  std::vector<bool> awaited_ ABSL_GUARDED_BY(mutex_);  // by rank
   StalenessClock staleness_ ABSL_GUARDED_BY(mutex_);
   StepBarrier barrier_ ABSL_GUARDED_BY(mutex_);                 // sync
   std::vector<Commit> commits_ ABSL_GUARDED_BY(mutex_);         // sync: by rank, the last one

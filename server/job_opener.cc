@@ -107,9 +107,18 @@ absl::Status InitialModelError(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("initial_model: ", status.message()));
 }
 
+// The shards continue from a checkpoint of this instance of the job.
+bool FromOwnCheckpoint(const JobSpec& spec) { return !spec.takeover().checkpoint().empty(); }
+
 bool IsNewJob(const JobSpec& spec) { return spec.restore().kind() == Restore::INITIAL; }
 
-absl::Status RestoreError(const JobSpec& spec, const absl::Status& status) {
+absl::Status LoadError(const JobSpec& spec, const absl::Status& status) {
+  if (FromOwnCheckpoint(spec)) {
+    return absl::Status(status.code(),
+                        absl::StrCat("cannot restore shards from checkpoint ",
+                                     spec.takeover().checkpoint(), ": ", status.message()));
+  }
+  if (!spec.has_restore()) return InitialModelError(status);
   if (IsNewJob(spec)) {
     return absl::Status(status.code(), absl::StrCat("initial_checkpoint: ", status.message()));
   }
@@ -118,13 +127,37 @@ absl::Status RestoreError(const JobSpec& spec, const absl::Status& status) {
                                    ": ", status.message()));
 }
 
+absl::Status LoadTables(const JobSpec& spec, const JobResources& resources, LoadProgress* progress,
+                        OpenedJob* job) {
+  ModelLoader::Options options;
+  options.directory = spec.config().initial_model();
+  if (FromOwnCheckpoint(spec)) {
+    options.directory = spec.takeover().checkpoint();
+    options.state = options.same_instance = true;
+  } else if (spec.has_restore()) {
+    options.directory = spec.restore().directory();
+    options.state = true;
+    options.new_job = IsNewJob(spec);
+    if (!options.new_job && job->policy.mode == Mode::kSync)
+      options.step = job->closed = spec.restore().step();
+  }
+  options.threads = LoadThreads(resources);
+  options.env = resources.env;
+  options.available_memory = resources.available_memory;
+  options.progress = progress;
+  const absl::Status loaded =
+      ModelLoader(std::move(options), job->layouts, &job->view->shards).Load();
+  return loaded.ok() ? loaded : LoadError(spec, loaded);
+}
+
 }  // namespace
 
 bool HasTablesToLoad(const JobSpec& spec) {
-  return spec.has_restore() || !spec.config().initial_model().empty();
+  return FromOwnCheckpoint(spec) || spec.has_restore() || !spec.config().initial_model().empty();
 }
 
 std::string SourceOfTables(const JobSpec& spec) {
+  if (FromOwnCheckpoint(spec)) return absl::StrCat("checkpoint ", spec.takeover().checkpoint());
   if (!spec.has_restore()) return absl::StrCat("initial_model ", spec.config().initial_model());
   return absl::StrCat(IsNewJob(spec) ? "initial_checkpoint " : "checkpoint ",
                       spec.restore().directory());
@@ -135,6 +168,11 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   if (spec.worker_num() == 0) {
     return absl::InvalidArgumentError(absl::StrCat("job ", spec.job_id(), " has no workers"));
   }
+  if (spec.has_takeover() && spec.incarnations_size() != static_cast<int>(spec.worker_num())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", spec.job_id(), " names the lives of ", spec.incarnations_size(),
+                     " ranks, but shards that are taken over await all ", spec.worker_num()));
+  }
   const auto initial = InitialTablesOf(spec, resources.env);
   if (!initial.ok()) return InitialModelError(initial.status());
   OpenedJob job;
@@ -144,24 +182,12 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   SLUICE_RETURN_IF_ERROR(CheckMemory(job.layouts, spec.route(), OwnerIndex(spec.route(), address),
                                      job.policy, resources.available_memory()));
   job.view = FirstView(job.layouts, job.policy, spec.route(), address);
-  if (!HasTablesToLoad(spec)) return job;
-  ModelLoader::Options options;
-  options.directory = spec.config().initial_model();
-  if (spec.has_restore()) {
-    options.directory = spec.restore().directory();
-    options.state = true;
-    options.new_job = IsNewJob(spec);
-    if (!options.new_job && job.policy.mode == Mode::kSync)
-      options.step = job.closed = spec.restore().step();
+  if (HasTablesToLoad(spec)) SLUICE_RETURN_IF_ERROR(LoadTables(spec, resources, progress, &job));
+  if (spec.has_takeover()) {
+    const std::vector<uint64_t> lives(spec.incarnations().begin(), spec.incarnations().end());
+    job.view->ForEachShard(
+        [&](Shard* shard) { shard->AwaitRanks(lives, spec.takeover().ended()); });
   }
-  options.threads = LoadThreads(resources);
-  options.env = resources.env;
-  options.available_memory = resources.available_memory;
-  options.progress = progress;
-  const absl::Status loaded =
-      ModelLoader(std::move(options), job.layouts, &job.view->shards).Load();
-  if (!loaded.ok())
-    return spec.has_restore() ? RestoreError(spec, loaded) : InitialModelError(loaded);
   return job;
 }
 

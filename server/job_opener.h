@@ -1,5 +1,6 @@
 // Opens a job on this pserver: checks its route and the memory, makes its shards, and fills them
-// from its initial model, or from the checkpoint that it resumes or starts from.
+// from its initial model, or from the checkpoint that it resumes or starts from. Shards that take
+// over from a lost pserver (JobSpec.takeover) continue from the newest checkpoint instead.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -35,8 +36,9 @@ struct JobResources {
   uint32_t load_threads = 0;
   // Writes checkpoints; outlives the jobs. Null: each job has its own.
   CutWriter* cut_writer = nullptr;
-  // Called on any thread when the report on a checkpoint changes; may be null.
-  std::function<void()> on_cut_changed;
+  // Called on any thread when the job's report has news that should not wait: of a checkpoint, or
+  // that every rank has reached shards that were taken over. May be null.
+  std::function<void()> on_report_changed;
 };
 
 struct OpenedJob {

@@ -14,6 +14,8 @@
 // request that ends a step or an epoch takes it once more (6).
 #include "server/job_tables.h"
 
+#include <algorithm>
+#include <map>
 #include <new>
 #include <utility>
 
@@ -75,9 +77,10 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       own_writer_(resources.cut_writer == nullptr ? std::make_unique<CutWriter>() : nullptr),
       writer_(resources.cut_writer == nullptr ? own_writer_.get() : resources.cut_writer),
       available_memory_(resources.available_memory),
+      on_report_changed_(resources.on_report_changed),
       ledger_(job_id_, opened.policy, std::move(opened.view), resources.clock, opened.closed),
       cuts_({spec.config().checkpoint().dir(), instance_, writer_, env_, resources.clock,
-             available_memory_, resources.on_cut_changed}) {}
+             available_memory_, resources.on_report_changed}) {}
 
 absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
                                                            const std::string& address,
@@ -90,15 +93,51 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
   std::shared_ptr<JobTables> job(new JobTables(spec, address, resources, std::move(opened)));
   // Lives that are over must not speak here either.
   if (spec.incarnations_size() > 0) job->ledger_.Fence(IncarnationsOf(spec));
+  if (spec.has_takeover()) job->ledger_.AwaitRanks();
   return job;
 }
 
-absl::Status JobTables::Hello(const Caller& caller) {
+absl::Status JobTables::Hello(const Caller& caller, uint64_t generation,
+                              const sluice::Hello& hello) {
   SLUICE_ASSIGN_OR_RETURN(const JobLedger::View view, ledger_.Hello(caller));
-  if (view == nullptr) return absl::OkStatus();
-  view->ForEachShard([&](Shard* shard) { shard->Fence(caller.rank, caller.incarnation); });
-  // No pull waits for the rank's earlier life any more.
+  if (view != nullptr) {
+    view->ForEachShard([&](Shard* shard) { shard->Fence(caller.rank, caller.incarnation); });
+    // No pull waits for the rank's earlier life any more.
+    AnswerReady(ledger_.TakeReady());
+  }
+  SLUICE_ASSIGN_OR_RETURN(const JobLedger::View awaiting, ledger_.Awaits(caller, generation));
+  return awaiting == nullptr ? absl::OkStatus() : Hear(caller, hello, *awaiting);
+}
+
+absl::Status JobTables::Hear(const Caller& caller, const sluice::Hello& hello,
+                             const JobView& view) {
+  std::map<std::pair<uint32_t, uint32_t>, const RankPosition*> acknowledged;  // by table and shard
+  for (const Acknowledged& frame : hello.acknowledged()) {
+    if (frame.table_size() != frame.shard_size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the hello of rank ", caller.rank, " lists ",
+                                                     frame.table_size(), " tables and ",
+                                                     frame.shard_size(), " shards of one frame"));
+    }
+    for (int i = 0; i < frame.table_size(); ++i)
+      acknowledged[{frame.table(i), frame.shard(i)}] = &frame.position();
+  }
+  uint64_t least = UINT64_MAX;
+  view.ForEachShard([&](Shard* shard) {
+    const auto known = acknowledged.find({shard->table().id(), shard->index()});
+    shard->Hear(caller.rank, caller.incarnation,
+                known == acknowledged.end() ? RankPosition() : *known->second);
+    least = std::min(least, shard->LastPushed(caller.rank));
+  });
+  if (ledger_.Heard(caller, least == UINT64_MAX ? 0 : least, hello.epochs_ended())) {
+    try {
+      Flush(view);
+    } catch (const NoRoom& why) {
+      ledger_.Fail(absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what()));
+      throw;
+    }
+  }
   AnswerReady(ledger_.TakeReady());
+  if (!ledger_.awaits_any() && on_report_changed_) on_report_changed_();
   return absl::OkStatus();
 }
 
@@ -175,9 +214,11 @@ void JobTables::ChangeShards(const JobLedger::Request& request, const JobLedger:
         [step](Shard* shard) { NamingTable(*shard, [&] { shard->CloseStep(step); }); });
     if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
   }
-  if (wanted.flush) {
-    view.ForEachShard([](Shard* shard) { NamingTable(*shard, [&] { shard->Flush(); }); });
-  }
+  if (wanted.flush) Flush(view);
+}
+
+void JobTables::Flush(const JobView& view) {
+  view.ForEachShard([](Shard* shard) { NamingTable(*shard, [&] { shard->Flush(); }); });
 }
 
 void JobTables::AnswerReady(std::vector<ParkedPull> ready) {
@@ -244,6 +285,11 @@ HostedJob JobTables::Report() {
   const JobLedger::View view = ledger_.view();
   HostedJob report;
   report.set_job_id(job_id_);
+  // Before the lost updates: when no rank is awaited, they are complete.
+  ledger_.FillReport(&report);
+  uint64_t lost = 0;
+  view->ForEachShard([&](Shard* shard) { lost += shard->updates_lost(); });
+  report.set_updates_lost(lost);
   for (size_t t = 0; t < layouts_.size(); ++t) {
     TableStatus* table = report.add_tables();
     table->set_name(layouts_[t]->name());
@@ -268,7 +314,6 @@ HostedJob JobTables::Report() {
       report.set_dense_elements(report.dense_elements() + rows);
     }
   }
-  ledger_.FillReport(&report);
   cuts_.FillReport(&report);
   return report;
 }

@@ -36,9 +36,12 @@ class JobTables {
                                                          const JobResources& resources,
                                                          LoadProgress* progress = nullptr);
 
-  // INVALID_ARGUMENT: no such rank. ABORTED: a later life of the rank has spoken. Fences earlier
-  // ones.
-  absl::Status Hello(const Caller& caller);
+  // Begins a stream of `caller`, whose route has this generation. Fences earlier lives of the rank.
+  // Shards that await the rank take over what it says was acknowledged to it. INVALID_ARGUMENT: no
+  // such rank, or lists that do not fit. ABORTED: a later life of the rank has spoken.
+  // FAILED_PRECONDITION: shards await the rank, and it has another generation than the job.
+  absl::Status Hello(const Caller& caller, uint64_t generation,
+                     const sluice::Hello& hello = sluice::Hello());
 
   // Handles one message of a request. The last message takes *reply, which is empty afterwards.
   // After another message, or an error, *reply stays: the caller refuses the request with the
@@ -48,6 +51,7 @@ class JobTables {
   //   INVALID_ARGUMENT     the message is malformed or not for the job's mode, and nothing of it
   //                        was applied; or its commit or pull names a step that is not open
   //   NOT_FOUND            the job was closed
+  //   UNAVAILABLE          restored shards await the sender's hello
   //   RESOURCE_EXHAUSTED   too many pulls wait, or memory ran out; the job fails if that cut a
   //                        change short
   // `scratch` belongs to the stream.
@@ -67,6 +71,8 @@ class JobTables {
   uint64_t instance() const { return instance_; }  // JobSpec.instance
   uint64_t generation() { return ledger_.view()->generation; }
   HostedJob Report();
+  // The newest checkpoint that this job knows of; 0: none.
+  uint64_t newest_cut() { return cuts_.newest(); }
   // Takes the scheduler's orders about the job's checkpoints.
   void SetCutOrder(const CutOrder& order) { cuts_.SetOrder(order, *ledger_.view()); }
   // Saves the values without optimizer state. Waits for a checkpoint that is being written, and for
@@ -91,6 +97,9 @@ class JobTables {
   void FenceRanks(const std::vector<uint64_t>& incarnations, JobView* view);
   absl::StatusOr<std::vector<SavedFile>> SaveAlone(const std::string& directory,
                                                    const std::string& save_id);
+  // Passes on to the shards, which await the rank, what it says was acknowledged to it.
+  absl::Status Hear(const Caller& caller, const sluice::Hello& hello, const JobView& view);
+  static void Flush(const JobView& view);
   // Step 3. Returns true when the frame counts.
   bool ApplyPush(const Caller& caller, const JobView& view, const FrameHeader& header,
                  PayloadReader* payload, PushPart* scratch, ReplyWriter* reply);
@@ -111,6 +120,7 @@ class JobTables {
   const std::unique_ptr<CutWriter> own_writer_;  // null when the process has one for all jobs
   CutWriter* const writer_;
   const std::function<uint64_t()> available_memory_;
+  const std::function<void()> on_report_changed_;  // may be null
   JobLedger ledger_;
   JobCuts cuts_;
 

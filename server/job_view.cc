@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/wire/train_position.h"
 
 namespace sluice {
 
@@ -66,10 +67,6 @@ absl::StatusOr<std::shared_ptr<JobView>> NextView(const JobView& view, const Tab
 }
 
 std::vector<RankPosition> LeastPositions(const JobView& view) {
-  const auto behind = [](const RankPosition& a, const RankPosition& b) {
-    return std::make_pair(a.incarnation(), a.sequence()) <
-           std::make_pair(b.incarnation(), b.sequence());
-  };
   std::vector<RankPosition> least;
   view.ForEachShard([&](Shard* shard) {
     std::vector<RankPosition> held = shard->Positions();
@@ -78,7 +75,7 @@ std::vector<RankPosition> LeastPositions(const JobView& view) {
       return;
     }
     for (size_t r = 0; r < least.size(); ++r) {
-      if (behind(held[r], least[r])) least[r] = std::move(held[r]);
+      KeepLeast(held[r], &least[r]);
     }
   });
   return least;

@@ -54,9 +54,10 @@ absl::Status ModelLoader::Load() {
   }
   if (options_.state) {
     if (!manifest.has_checkpoint()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          options_.directory, " is a model, which has no optimizer state to resume from; give a "
-          "checkpoint, or start a new job with initial_model"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(options_.directory,
+                       " is a model, which has no optimizer state to resume from; give a "
+                       "checkpoint, or start a new job with initial_model"));
     }
     SLUICE_RETURN_IF_ERROR(options_.new_job
                                ? CheckStart(options_.directory, manifest, tables, nullptr)
@@ -196,6 +197,7 @@ void ModelLoader::StartFacts(const CheckpointState& from) {
   for (auto& [shard, facts] : facts_) {
     facts.clear_closed();
     facts.clear_updates();
+    facts.clear_updates_lost();
     facts.clear_ranks();
     // Bias correction begins anew with fresh state.
     if (values_only_[shard.first]) facts.clear_count();
@@ -206,7 +208,8 @@ void ModelLoader::StartFacts(const CheckpointState& from) {
   }
 }
 
-// If the number of shards differs, each shard gets the furthest position. In sync all are equal.
+// If the number of shards differs, each shard gets the furthest position, and no lost updates:
+// these are counted by shard. In sync all are equal.
 void ModelLoader::RestorePositions() {
   const auto schedule = [](const ShardFacts& facts) {
     return std::make_pair(facts.schedule_steps(), facts.schedule_frames());
@@ -226,6 +229,7 @@ void ModelLoader::RestorePositions() {
       if (shard == nullptr) continue;
       const bool same = saved_shards_[t] == layouts_[t]->num_shards();
       shard->RestorePosition(same ? facts_[{t, shard->index()}] : furthest);
+      if (same && options_.same_instance) shard->RestoreRanks(facts_[{t, shard->index()}]);
     }
   }
 }

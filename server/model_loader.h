@@ -60,6 +60,9 @@ class ModelLoader {
     // tables that the checkpoint lacks keep their initial values. A table whose state only one of
     // the two has (one job is of mode Geo) gets the values alone.
     bool new_job = false;
+    // With `state`: the checkpoint is of this instance of the job, so shards also get what they
+    // held of each rank.
+    bool same_instance = false;
     uint32_t threads = 1;
     Env* env = nullptr;                // required; outlives the loader
     LoadProgress* progress = nullptr;  // required; outlives the loader

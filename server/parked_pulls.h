@@ -30,7 +30,7 @@ struct Caller {
 // Facts about the job that the last message of an answer carries.
 struct ReplyStamp {
   uint64_t generation = 0;
-  uint64_t others = 0;  // frames of other ranks applied before the values were read
+  uint64_t others = 0;      // frames of other ranks applied before the values were read
   uint64_t checkpoint = 0;  // whose cut was made after the last closed step; 0: none was
 };
 

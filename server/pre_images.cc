@@ -23,7 +23,8 @@ size_t BucketsFor(uint64_t rows) {
 
 bool PreImageBudget::Take(uint64_t bytes) {
   const uint64_t now = taken_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-  if (now > limit_.load(std::memory_order_relaxed) || (parent_ != nullptr && !parent_->Take(bytes))) {
+  if (now > limit_.load(std::memory_order_relaxed) ||
+      (parent_ != nullptr && !parent_->Take(bytes))) {
     taken_.fetch_sub(bytes, std::memory_order_relaxed);
     return false;
   }
@@ -83,8 +84,8 @@ bool PreImages::AddBuckets() {
 }
 
 bool PreImages::AddPiece() {
-  const size_t bytes =
-      std::max(entry_bytes_, pieces_.empty() ? kFirstPiece : std::min(2 * piece_bytes_, kLargestPiece));
+  const size_t bytes = std::max(
+      entry_bytes_, pieces_.empty() ? kFirstPiece : std::min(2 * piece_bytes_, kLargestPiece));
   if (budget_ != nullptr && !budget_->Take(bytes)) return false;
   taken_ += bytes;
   try {

@@ -15,7 +15,7 @@ namespace {
 
 JobResources With(JobResources resources, CutWriter* writer, const std::function<void()>& change) {
   resources.cut_writer = writer;
-  resources.on_cut_changed = change;
+  resources.on_report_changed = change;
   return resources;
 }
 
@@ -220,11 +220,24 @@ std::vector<HostedJob> Pserver::Report() {
     if (hosted.tables != nullptr) report = hosted.tables->Report();
     report.set_job_id(job_id);
     report.set_instance(hosted.instance);
-    if (hosted.tables == nullptr) report.set_generation(hosted.generation);
+    // The tables have another generation when they could not be given this one.
+    if (hosted.tables == nullptr || !hosted.error.empty()) report.set_generation(hosted.generation);
     if (!hosted.error.empty()) report.set_error(Printable(hosted.error));
     reports.push_back(std::move(report));
   }
   return reports;
+}
+
+void Pserver::FillHolds(google::protobuf::RepeatedPtrField<HeldJob>* holds) {
+  MutexLock lock(&mutex_);
+  for (const auto& [job_id, hosted] : jobs_) {
+    if (hosted.tables == nullptr || !hosted.error.empty()) continue;
+    HeldJob* const held = holds->Add();
+    held->set_job_id(job_id);
+    held->set_instance(hosted.instance);
+    held->set_generation(hosted.generation);
+    held->set_checkpoint(hosted.tables->newest_cut());
+  }
 }
 
 void Pserver::TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces) {

@@ -49,6 +49,8 @@ class Pserver {
   void Stop();
 
   std::vector<HostedJob> Report();
+  // The open jobs.
+  void FillHolds(google::protobuf::RepeatedPtrField<HeldJob>* holds);
   // Moves the jobs' trace spans into a report. GiveBack returns them when the report was lost.
   void TakeTraces(google::protobuf::RepeatedPtrField<TraceBatch>* traces);
   void GiveBack(const google::protobuf::RepeatedPtrField<TraceBatch>& lost);

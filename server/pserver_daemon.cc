@@ -25,8 +25,8 @@ std::string TextOf(const HostedCut& cut) {
   const std::string what = absl::StrCat("checkpoint ", cut.checkpoint(), " of step ", cut.step());
   switch (cut.state()) {
     case HostedCut::WRITTEN:
-      return absl::StrFormat("%s is written: %.1f MiB in %.1f s, and at most %.1f MiB of memory", what,
-                             cut.written_bytes() / 1048576.0, cut.seconds(),
+      return absl::StrFormat("%s is written: %.1f MiB in %.1f s, and at most %.1f MiB of memory",
+                             what, cut.written_bytes() / 1048576.0, cut.seconds(),
                              cut.preimage_bytes() / 1048576.0);
     case HostedCut::FAILED:
       return absl::StrCat(what, " failed: ", cut.error());
@@ -146,6 +146,7 @@ void PserverDaemon::Join() {
     session.report_lost = [this](const PollRequest& request) {
       pserver_.GiveBack(request.traces());
     };
+    session.fill_holds = [this](auto* holds) { pserver_.FillHolds(holds); };
     session.on_desired = [this](const PollReply& reply) {
       MutexLock lock(&mutex_);
       desired_ = reply;

@@ -106,7 +106,7 @@ void Shard::ApplyHeld() {
   ApplySum(held_weight_);
   held_frames_ = 0;
   held_weight_ = 0;
-  std::copy(accepted_.begin(), accepted_.end(), applied_.begin());
+  NothingHeld();
 }
 
 void Shard::Fence(uint32_t rank, uint64_t incarnation) {
@@ -158,6 +158,7 @@ std::string Shard::Name() const {
 ShardFacts Shard::Facts() const {
   ShardFacts facts;
   facts.set_updates(updates_);
+  facts.set_updates_lost(updates_lost_);
   if (policy_.mode == Mode::kSync) {
     facts.set_closed(closed_);
     facts.set_schedule_steps(schedule_base_ + closed_);
@@ -179,6 +180,7 @@ ShardFacts Shard::Facts() const {
 void Shard::RestorePosition(const ShardFacts& facts) {
   MutexLock lock(&mutex_);
   updates_ = facts.updates();
+  updates_lost_ = facts.updates_lost();
   if (policy_.mode == Mode::kSync) {
     closed_ = facts.closed();
     // A job that started from another's checkpoint has a schedule that is ahead of its steps.
@@ -190,6 +192,52 @@ void Shard::RestorePosition(const ShardFacts& facts) {
   // With fewer workers these frames may already make a whole step, which the next frame then
   // completes.
   frames_ = std::min<uint64_t>(facts.schedule_frames(), policy_.worker_num - 1);
+}
+
+void Shard::RestoreRanks(const ShardFacts& facts) {
+  MutexLock lock(&mutex_);
+  for (size_t r = 0; r < accepted_.size() && r < static_cast<size_t>(facts.ranks_size()); ++r) {
+    const RankPosition& rank = facts.ranks(static_cast<int>(r));
+    accepted_[r] = {rank.incarnation(), rank.sequence(), PositionOf(rank)};
+  }
+  NothingHeld();
+}
+
+void Shard::AwaitRanks(const std::vector<uint64_t>& lives,
+                       const google::protobuf::RepeatedPtrField<EndedLife>& ended) {
+  MutexLock lock(&mutex_);
+  for (const EndedLife& life : ended) {
+    if (life.rank() >= accepted_.size()) continue;
+    Position& held = accepted_[life.rank()];
+    if (life.incarnation() < held.incarnation) continue;  // the shard has what it had of that life
+    const uint64_t here = life.incarnation() == held.incarnation ? held.sequence : 0;
+    if (life.sequence() > here) updates_lost_ += life.sequence() - here;
+    held = {life.incarnation(), std::max(here, life.sequence()), TrainPosition()};
+  }
+  for (uint32_t r = 0; r < accepted_.size() && r < lives.size(); ++r) {
+    const bool goes_on = accepted_[r].incarnation == lives[r];
+    gate_.Await(r, lives[r], goes_on ? accepted_[r].sequence : 0);
+  }
+  NothingHeld();
+}
+
+void Shard::Hear(uint32_t rank, uint64_t incarnation, const RankPosition& acknowledged) {
+  MutexLock lock(&mutex_);
+  const uint64_t lost = gate_.Hear(rank, incarnation, acknowledged.sequence());
+  if (lost == 0) return;
+  updates_lost_ += lost;
+  accepted_[rank] = {incarnation, acknowledged.sequence(), PositionOf(acknowledged)};
+  // The rank's frames up to this one are gone, so none of them waits for gradients_to_wait.
+  if (!applied_.empty()) applied_[rank] = accepted_[rank];
+}
+
+void Shard::NothingHeld() {
+  if (!applied_.empty()) std::copy(accepted_.begin(), accepted_.end(), applied_.begin());
+}
+
+uint64_t Shard::updates_lost() {
+  MutexLock lock(&mutex_);
+  return updates_lost_;
 }
 
 PartStatus Shard::DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to) {

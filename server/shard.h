@@ -27,6 +27,7 @@
 #include "common/wire/train_position.h"
 #include "proto/errors.pb.h"
 #include "proto/model.pb.h"
+#include "proto/scheduler.pb.h"
 #include "server/delivery_gate.h"
 #include "server/gradient_sum.h"
 #include "server/pre_images.h"
@@ -49,7 +50,7 @@ struct FrameId {
   uint32_t rank = 0;
   uint64_t incarnation = 0;
   uint64_t sequence = 0;
-  double weight = 0;  // n_w
+  double weight = 0;       // n_w
   TrainPosition position;  // async and Geo
 };
 
@@ -127,9 +128,21 @@ class Shard {
   // state [saved_state_floats()]; throws bad_alloc.
   virtual void RestoreElements(uint32_t array, uint64_t first, const float* values, size_t n) {}
   virtual void RestoreRows(const uint64_t* keys, const char* const* records, size_t n) {}
-  // Restores the position of the schedule and, in sync, of the steps. In other modes workers start
-  // again at sequence 1.
+  // Restores the position of the schedule, the count of lost updates and, in sync, the steps. In
+  // other modes workers start again at sequence 1.
   virtual void RestorePosition(const ShardFacts& facts);
+  // Async and Geo: restores what the shard held of each rank, because the lives in `facts` may go
+  // on.
+  void RestoreRanks(const ShardFacts& facts);
+  // Async and Geo: the shard takes over from one that was lost, and now awaits every rank.
+  // `lives`: by rank, its present life. Counts as lost what the shard lacks of `ended` lives.
+  void AwaitRanks(const std::vector<uint64_t>& lives,
+                  const google::protobuf::RepeatedPtrField<EndedLife>& ended);
+  // The rank tells which frame was the last one acknowledged to it here. If the shard awaits the
+  // rank, it goes on behind that frame, and counts those that it lacks as lost.
+  void Hear(uint32_t rank, uint64_t incarnation, const RankPosition& acknowledged);
+  // HostedJob.updates_lost, of this shard.
+  uint64_t updates_lost();
   // State floats of a row or dense element in a checkpoint. 0 in Geo, where the workers hold the
   // state.
   uint32_t saved_state_floats() const {
@@ -175,6 +188,8 @@ class Shard {
   virtual void AddDelta(const PushPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Applies the gradients that wait for gradients_to_wait.
   void ApplyHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The values hold every frame that was accepted.
+  void NothingHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the learning rates of the columns at this update.
   const std::vector<float>& Rates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t ScheduleStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -199,6 +214,7 @@ class Shard {
   };
 
   DeliveryGate gate_ ABSL_GUARDED_BY(mutex_);
+  uint64_t updates_lost_ ABSL_GUARDED_BY(mutex_) = 0;
   // Schedule steps before the first of frames_; in sync, before step 1.
   uint64_t schedule_base_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;           // accepted, empty ones included

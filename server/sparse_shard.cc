@@ -232,8 +232,8 @@ class SparseShard : public Shard {
 
   // The part of a row's record that follows the key.
   struct RecordForm {
-    bool history = false;     // last_seen and count
-    size_t float_bytes = 0;   // of weights and state
+    bool history = false;    // last_seen and count
+    size_t float_bytes = 0;  // of weights and state
     size_t bytes() const { return (history ? kRowHistoryBytes : 0) + float_bytes; }
   };
   static void WriteRecord(const RowStore::Row& row, const RecordForm& form, char* to) {
@@ -273,11 +273,18 @@ class SparseShard : public Shard {
     if (no_memory_) throw std::bad_alloc();
     no_memory_ = true;
     store_.set_bulk(true);
-    store_.VisitRows(keys, n, dim_ + table_->state_floats(),
-                     [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                       if (row.header == nullptr) row = NewRow(keys[i]);
-                       fill(i, row);
-                     });
+    try {
+      store_.VisitRows(keys, n, dim_ + table_->state_floats(),
+                       [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                         if (row.header == nullptr) row = NewRow(keys[i]);
+                         fill(i, row);
+                       });
+    } catch (const NoRoom&) {
+      // Thrown before an insertion: the store is whole, and other threads find the same limit.
+      no_memory_ = false;
+      store_.set_bulk(false);
+      throw;
+    }
     store_.set_bulk(false);
     no_memory_ = false;
   }

@@ -76,5 +76,38 @@ TEST(DeliveryGateTest, AJobThatResumesBeginsBehindItsStep) {
   EXPECT_EQ(gate.Admit(1, 1, 41), Verdict::kApply);
 }
 
+TEST(DeliveryGateTest, ARestoredGateGoesOnBehindWhatWasAcknowledgedAndCountsTheGap) {
+  DeliveryGate gate(3, false);
+  gate.Await(0, 7, 4);
+  EXPECT_TRUE(gate.awaits(0));
+  EXPECT_EQ(gate.Admit(0, 7, 5), Verdict::kOutOfOrder) << "it has not heard from the rank";
+  EXPECT_EQ(gate.Hear(0, 7, 9), 5u);
+  EXPECT_FALSE(gate.awaits(0));
+  EXPECT_EQ(gate.Admit(0, 7, 9), Verdict::kDuplicate);
+  EXPECT_EQ(gate.Admit(0, 7, 11), Verdict::kOutOfOrder);
+  EXPECT_EQ(gate.Admit(0, 7, 10), Verdict::kApply);
+  EXPECT_EQ(gate.Hear(0, 7, 20), 0u) << "it is asked once";
+  EXPECT_EQ(gate.Admit(0, 7, 21), Verdict::kOutOfOrder);
+  // It holds more than the rank knows, since a reply was lost.
+  gate.Await(1, 3, 8);
+  EXPECT_EQ(gate.Hear(1, 3, 6), 0u);
+  EXPECT_EQ(gate.Admit(1, 3, 7), Verdict::kDuplicate);
+  EXPECT_EQ(gate.Admit(1, 3, 9), Verdict::kApply);
+  // A gate that was not restored accepts no gap.
+  EXPECT_EQ(gate.Hear(2, 3, 6), 0u);
+  EXPECT_EQ(gate.Admit(2, 3, 7), Verdict::kOutOfOrder);
+}
+
+TEST(DeliveryGateTest, ARestoredGateHearsOnlyTheRanksPresentLife) {
+  DeliveryGate gate(1, false);
+  gate.Await(0, 7, 4);
+  EXPECT_EQ(gate.Hear(0, 6, 9), 0u);
+  EXPECT_TRUE(gate.awaits(0));
+  // The next life begins at 1: it cannot say what its predecessor had acknowledged.
+  EXPECT_EQ(gate.Hear(0, 8, 0), 0u);
+  EXPECT_EQ(gate.Admit(0, 7, 5), Verdict::kStaleIncarnation);
+  EXPECT_EQ(gate.Admit(0, 8, 1), Verdict::kApply);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -333,5 +333,39 @@ TEST_F(JobLedgerTest, AJobThatResumesExpectsTheNextStep) {
   EXPECT_TRUE(Complete(&commit).close_step);
 }
 
+TEST_F(JobLedgerTest, ShardsThatAreTakenOverAwaitEveryRankOnce) {
+  Open(Mode::kAsync, 2, /*max_staleness=*/1);
+  ledger_->AwaitRanks();
+  HostedJob report;
+  ledger_->FillReport(&report);
+  EXPECT_THAT(report.awaited_ranks(), testing::ElementsAre(0, 1));
+  ASSERT_TRUE(ledger_->Hello(Rank(0)).ok());
+  EXPECT_EQ(ledger_->Awaits(Rank(0), /*generation=*/2).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(*ledger_->Awaits(Rank(0), 1), view_);
+  EXPECT_FALSE(ledger_->Heard(Rank(0), 40, /*epochs_ended=*/0));
+  EXPECT_EQ(*ledger_->Awaits(Rank(0), 1), nullptr);
+  EXPECT_EQ(*ledger_->Awaits(Rank(0), 2), nullptr) << "another route does not matter any more";
+  EXPECT_TRUE(ledger_->awaits_any());
+  // Frames are counted from there on, so that the bound of staleness holds.
+  Push(0, 40);
+  Push(0, 41);
+  ledger_->FillReport(&report);
+  EXPECT_EQ(report.frames_applied(), 1u);
+  EXPECT_FALSE(ledger_->Heard(Rank(1), 7, 0));
+  EXPECT_FALSE(ledger_->awaits_any());
+  Push(1, 8);
+  ledger_->FillReport(&report);
+  EXPECT_EQ(report.frames_applied(), 2u);
+}
+
+TEST_F(JobLedgerTest, ARankThatEndedItsEpochBeforeATakeoverNeedNotSaySoAgain) {
+  Open(Mode::kAsync, 2);
+  ledger_->AwaitRanks();
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(ledger_->Hello(Rank(rank)).ok());
+  EXPECT_FALSE(ledger_->Heard(Rank(0), 3, /*epochs_ended=*/2));
+  EXPECT_TRUE(ledger_->Heard(Rank(1), 3, /*epochs_ended=*/2)) << "the shards must be flushed";
+}
+
 }  // namespace
 }  // namespace sluice

@@ -93,8 +93,11 @@ TEST_F(JobTablesThreadsTest, PositionsOfAFencedRankAreFinal) {
       }
       if (rank != 0) return;
       for (uint64_t s = 1; s <= kSteps; ++s, ++pushed)
-        worker->Push({.sequence = s, .dense = {1, 1, 1, 1}, .rows = {{s, {1, 1, 1}}},
-                      .in_chunks = s % 2 == 0, .task_id = s});
+        worker->Push({.sequence = s,
+                      .dense = {1, 1, 1, 1},
+                      .rows = {{s, {1, 1, 1}}},
+                      .in_chunks = s % 2 == 0,
+                      .task_id = s});
     });
     ASSERT_EQ(fenced.ranks_size(), static_cast<int>(kWorkers));
     EXPECT_EQ(job_->Report().ranks(0).sequence(), fenced.ranks(0).sequence());

@@ -56,9 +56,11 @@ class Cluster {
     TestWorker::PushArgs push;
     push.sequence = step;
     push.weight = 1.0 + rank;
-    for (uint32_t i = 0; i < 4; ++i) push.dense.push_back(0.1f * static_cast<float>((step + i + rank) % 7));
+    for (uint32_t i = 0; i < 4; ++i)
+      push.dense.push_back(0.1f * static_cast<float>((step + i + rank) % 7));
     for (uint64_t key = step % 5; key < 200; key += 3 + rank)
-      push.rows[key] = {0.01f * static_cast<float>(key % 11), 0.3f, -0.2f * static_cast<float>(step)};
+      push.rows[key] = {0.01f * static_cast<float>(key % 11), 0.3f,
+                        -0.2f * static_cast<float>(step)};
     push.task_id = 50 + rank;
     push.task_end = 10 * step;
     return push;
@@ -217,8 +219,8 @@ TEST_F(PserverCheckpointTest, TheCutIsOfTheStepWhoseCommitAsksForIt) {
   const Rows at_6 = cluster.Values();
 
   // On as many pservers, on one, and on other numbers of shards.
-  for (const auto& [pservers, shards] :
-       {std::make_pair(2u, 4u), std::make_pair(1u, 4u), std::make_pair(2u, 7u), std::make_pair(1u, 1u)}) {
+  for (const auto& [pservers, shards] : {std::make_pair(2u, 4u), std::make_pair(1u, 4u),
+                                         std::make_pair(2u, 7u), std::make_pair(1u, 1u)}) {
     SCOPED_TRACE(testing::Message() << pservers << " pservers, " << shards << " shards");
     Cluster resumed(Resumed(Spec(false, pservers, shards), 3), &env_, &clock_);
     ASSERT_THAT(resumed.errors, Each(""));

@@ -34,8 +34,8 @@ using ::testing::HasSubstr;
 constexpr uint32_t kWorkers = 2;
 constexpr uint64_t kKeys = 6000;
 const char* const kRules[] = {"sgd", "momentum", "adam", "adagrad", "ftrl"};
-const char* const kSchedules[] = {"constant",   "exponential", "inverse_time",    "natural",
-                                  "noam",       "polynomial",  "cosine_restarts", "cosine"};
+const char* const kSchedules[] = {"constant", "exponential", "inverse_time",    "natural",
+                                  "noam",     "polynomial",  "cosine_restarts", "cosine"};
 const char* const kModes[] = {"sync", "async", "waiting", "geo"};
 
 OptimizerConfig Optimizer(const std::string& rule, const std::string& schedule) {
@@ -504,6 +504,72 @@ TEST(ShardCutTest, FramesThatAreHeldBackAreNotInTheCut) {
   EXPECT_EQ(facts.schedule_steps(), 2u);
 }
 
+TEST(ShardCutTest, AShardThatTakesOverCountsWhatItLacksOfEachRank) {
+  for (const uint32_t wait : {1, 3}) {
+    SCOPED_TRACE(testing::Message() << "gradients_to_wait " << wait);
+    UpdatePolicy policy = Policy("async");
+    policy.worker_num = 3;
+    policy.gradients_to_wait = wait;
+    const TableLayouts tables = Tables("sgd", "constant", 1);
+    const auto push = [](Shard* shard, uint32_t rank, uint64_t incarnation, uint64_t sequence) {
+      PushPart part;
+      part.rows = 1;
+      part.keys = {sequence};
+      part.values.assign(8 + 1, 1.0f);
+      return shard->Apply({rank, incarnation, sequence, 1, 7, 10 * sequence}, &part);
+    };
+    const auto acknowledged = [](uint64_t sequence) {
+      RankPosition position;
+      position.set_sequence(sequence);
+      position.set_task_id(7);
+      position.set_task_end(10 * sequence);
+      return position;
+    };
+    const auto before = MakeSparseShard(tables[0], 0, policy);
+    // Two frames of each rank, life 1, of which the cut has all or only the first three.
+    for (uint64_t sequence = 1; sequence <= 2; ++sequence) {
+      for (uint32_t rank = 0; rank < 2; ++rank) push(before.get(), rank, 1, sequence);
+    }
+    ShardFacts facts;
+    before->BeginCut({true}, &facts);
+    facts.set_updates_lost(100);  // before the cut
+    const uint64_t rank_1_held = wait == 1 ? 2 : 1;
+
+    const auto shard = MakeSparseShard(tables[0], 0, policy);
+    shard->RestorePosition(facts);
+    shard->RestoreRanks(facts);
+    google::protobuf::RepeatedPtrField<EndedLife> ended;
+    for (const auto& [incarnation, sequence] : {std::make_pair(1, 5), std::make_pair(3, 4)}) {
+      EndedLife* const life = ended.Add();
+      life->set_rank(1);
+      life->set_incarnation(incarnation);
+      life->set_sequence(sequence);
+    }
+    // Rank 1 lives for the third time now, and rank 2 has done nothing before the cut.
+    shard->AwaitRanks({1, 6, 1}, ended);
+    EXPECT_EQ(shard->updates_lost(), 100 + (5 - rank_1_held) + 4);
+    EXPECT_EQ(push(shard.get(), 0, 1, 3).status, PART_OUT_OF_ORDER) << "it has not heard from it";
+    shard->Hear(0, 1, acknowledged(9));
+    shard->Hear(1, 6, RankPosition());
+    shard->Hear(2, 1, acknowledged(2));
+    EXPECT_EQ(shard->updates_lost(), 109 - rank_1_held + 7 + 2);
+    shard->Hear(0, 1, acknowledged(20));
+    EXPECT_EQ(shard->updates_lost(), 118 - rank_1_held) << "it is asked once";
+    // Its position is that of the last acknowledged frame, in the next cut, too.
+    EXPECT_EQ(shard->Positions()[0].sequence(), 9u);
+    EXPECT_EQ(shard->Positions()[0].task_end(), 90u);
+    EXPECT_EQ(push(shard.get(), 0, 1, 11).status, PART_OUT_OF_ORDER);
+    EXPECT_EQ(push(shard.get(), 0, 1, 10).status, PART_OK);
+    EXPECT_EQ(push(shard.get(), 1, 6, 1).status, PART_OK);
+    EXPECT_EQ(push(shard.get(), 2, 1, 3).status, PART_OK);
+    shard->BeginCut({true}, &facts);
+    EXPECT_EQ(facts.updates_lost(), 118 - rank_1_held);
+    EXPECT_EQ(facts.ranks(0).sequence(), 10u);
+    EXPECT_EQ(facts.ranks(1).incarnation(), 6u);
+    EXPECT_EQ(facts.ranks(2).task_end(), 30u);
+  }
+}
+
 TEST(ShardCutTest, RowsThatCameLaterAreNotInTheCut) {
   Trained trained("async", Tables("adam", "constant", 1));
   Shard* const shard = trained.shards()[0][0].get();
@@ -524,8 +590,7 @@ TEST(ShardCutTest, ASparseShardHasOneCutAtATime) {
   Shard* const shard = trained.shards()[0][0].get();
   std::string chunk;
   auto first = shard->BeginCut();
-  EXPECT_EQ(shard->BeginCut()->Next(&chunk).status().code(),
-            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(shard->BeginCut()->Next(&chunk).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(first->Next(&chunk).ok());
   first = nullptr;
   EXPECT_TRUE(shard->BeginCut()->Next(&chunk).ok());
