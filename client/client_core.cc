@@ -19,7 +19,8 @@ absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(ParameterClient::
   std::unique_ptr<ClientCore> core(new ClientCore(std::move(options), std::move(index)));
   {
     MutexLock lock(&core->mu_);
-    core->ApplyRoute(core->options_.route);
+    After none;  // nothing is open yet
+    core->ApplyRoute(core->options_.route, &none);
   }
   core->loop_.Start();
   return core;
@@ -30,7 +31,8 @@ ClientCore::ClientCore(ParameterClient::Options options, ShardIndex index)
       index_(std::move(index)),
       fetcher_(&index_, options_.get_route, options_.clock),
       loop_(options_.clock, [this] { return OpenStreamsAndFetchRoute(); }),
-      waiter_(options_.clock, options_.limits.timeout, &changed_),
+      waiter_(options_.clock, options_.limits.timeout, &changed_,
+              [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { LookForRoute(); }),
       routes_(&index_),
       window_(&index_),
       operations_(options_.pipeline_depth),
@@ -63,6 +65,11 @@ uint64_t ClientCore::checkpoint_seen() const {
   return checkpoint_seen_;
 }
 
+absl::Time ClientCore::excused_at() const {
+  MutexLock lock(&mu_);
+  return waiter_.excused_at();
+}
+
 Route ClientCore::route() const {
   MutexLock lock(&mu_);
   return routes_.route();
@@ -90,6 +97,7 @@ absl::Status ClientCore::PushEarly(uint32_t table, PushFrame frame) {
     SLUICE_RETURN_IF_ERROR(waiter_.failure());
     if (!window_.open()) SLUICE_RETURN_IF_ERROR(CheckRoom());
     SLUICE_RETURN_IF_ERROR(window_.AddEarly(table, std::move(frame), operations_.pulled_others()));
+    epochs_ended_ = 0;
     Pump(&after);
   }
   after.Run();
@@ -103,6 +111,7 @@ absl::Status ClientCore::Push(PushFrame frame, std::shared_ptr<PullOperation> op
     SLUICE_RETURN_IF_ERROR(waiter_.failure());
     if (!window_.open()) SLUICE_RETURN_IF_ERROR(CheckRoom());
     SLUICE_RETURN_IF_ERROR(window_.Add(std::move(frame), operations_.pulled_others()));
+    epochs_ended_ = 0;
     if (op != nullptr) {
       op->set_after(window_.last());
       *ticket = operations_.Add(std::move(op), window_.last());
@@ -125,6 +134,7 @@ ClientCore::Ticket ClientCore::Start(absl::StatusOr<std::shared_ptr<PullOperatio
     }
     if (!op.ok()) return operations_.AddFailed(op.status());
     if (to_all) (*op)->AddressAll(routes_);
+    if ((*op)->purpose().end_epoch) epochs_ended_ = (*op)->purpose().epoch + 1;
     ticket = operations_.Add(*std::move(op), window_.last());
     Pump(&after);
   }
@@ -170,6 +180,11 @@ absl::Status ClientCore::RefreshRoute() {
       [] { return std::string("route from the scheduler"); });
 }
 
+void ClientCore::NoteGeneration(uint64_t generation) {
+  MutexLock lock(&mu_);
+  if (generation > routes_.generation()) LookForRoute();
+}
+
 void ClientCore::Cancel() {
   MutexLock lock(&mu_);
   waiter_.Fail(absl::CancelledError("the job is over for this worker"));
@@ -181,7 +196,9 @@ std::string ClientCore::WaitingFor() const {
 }
 
 std::string ClientCore::DescribeLink(uint32_t link) const {
-  return absl::StrCat(routes_.Name(link), " (", links_[link]->State(), ")");
+  return absl::StrCat(routes_.Name(link), " (", links_[link]->State(),
+                      routes_.vacant(link) ? "; it is lost, and no process has taken over yet" : "",
+                      ")");
 }
 
 std::string ClientCore::Describe(const PullOperation& op) const {
@@ -198,7 +215,7 @@ std::string ClientCore::DescribePushes() const {
 }
 
 absl::Time ClientCore::OpenStreamsAndFetchRoute() {
-  std::vector<PserverLink*> links;
+  std::vector<std::pair<PserverLink*, Hello>> links;
   uint64_t generation;
   absl::Time due;
   {
@@ -206,15 +223,25 @@ absl::Time ClientCore::OpenStreamsAndFetchRoute() {
     generation = routes_.generation();
     due = waiter_.failure().ok() ? fetcher_.due() : absl::InfiniteFuture();
     for (uint32_t link = 0; link < routes_.links(); ++link) {
-      if (routes_.in_use(link)) links.push_back(links_[link].get());
+      // What a link has acknowledged is known for sure only when its requests are lost.
+      if (routes_.in_use(link) && !open_[link])
+        links.emplace_back(links_[link].get(), HelloTo(link));
     }
   }
   if (due <= options_.clock->Now()) {
     FetchRoute(generation);
     return absl::InfinitePast();  // the route may have brought links to open
   }
-  for (PserverLink* link : links) due = std::min(due, link->ConnectIfDue(generation));
+  for (const auto& [link, hello] : links)
+    due = std::min(due, link->ConnectIfDue(generation, hello));
   return due;
+}
+
+Hello ClientCore::HelloTo(uint32_t link) const {
+  Hello hello;
+  window_.AddAcknowledged(link, &hello);
+  hello.set_epochs_ended(epochs_ended_);
+  return hello;
 }
 
 void ClientCore::FetchRoute(uint64_t generation) {
@@ -223,7 +250,8 @@ void ClientCore::FetchRoute(uint64_t generation) {
   {
     MutexLock lock(&mu_);
     if (route.ok()) {
-      ApplyRoute(*route);
+      ApplyRoute(*route, &after);
+      if (route->vacant_size() > 0) waiter_.Excuse();
       Pump(&after);
     } else if (GotNoAnswer(route.status())) {
       waiter_.NoteRefusal(std::string(route.status().message()));
@@ -235,8 +263,14 @@ void ClientCore::FetchRoute(uint64_t generation) {
   after.Run();
 }
 
-void ClientCore::ApplyRoute(const Route& route) {
+void ClientCore::ApplyRoute(const Route& route, After* after) {
   const RouteMap::Change change = routes_.Apply(route);
+  // A Hello names the shards that the link has, so a link that gains one says hello again.
+  for (uint32_t link = 0; link < links_.size(); ++link) {
+    if (!change.gained[link]) continue;
+    links_[link]->Break(absl::UnavailableError("it serves more shards of the job now"));
+    BreakLink(link, after);
+  }
   for (uint32_t link = links_.size(); link < routes_.links(); ++link) {
     AddLink(routes_.address(link));
   }
@@ -264,6 +298,10 @@ void ClientCore::AddLink(const std::string& address) {
 void ClientCore::WantRoute() {
   fetcher_.Want();
   loop_.Wake();
+}
+
+void ClientCore::LookForRoute() {
+  if (options_.get_route != nullptr) WantRoute();
 }
 
 void ClientCore::Pump(After* after) {
@@ -391,6 +429,7 @@ void ClientCore::OnBroken(uint32_t link) {
   After after;
   {
     MutexLock lock(&mu_);
+    if (!open_[link]) LookForRoute();
     BreakLink(link, &after);
   }
   after.Run();

@@ -45,6 +45,8 @@ class ClientCore : public PserverLink::Listener {
   // See ParameterClient::checkpoint_seen.
   uint64_t checkpoint_seen() const;
   Route route() const;
+  // See Waiter::Excuse.
+  absl::Time excused_at() const;
   // Why the client cannot go on; OK while it can.
   absl::Status failure() const;
 
@@ -60,6 +62,8 @@ class ClientCore : public PserverLink::Listener {
   absl::Status WaitPushes(uint64_t in_flight);
   // Asks for a newer route and waits for the reply, which may be the same route.
   absl::Status RefreshRoute();
+  // See ParameterClient::NoteGeneration.
+  void NoteGeneration(uint64_t generation);
   void Cancel();
   std::string WaitingFor() const;
 
@@ -81,9 +85,13 @@ class ClientCore : public PserverLink::Listener {
   // The loop's work; returns when it is due next.
   absl::Time OpenStreamsAndFetchRoute();
   void FetchRoute(uint64_t generation);
-  void ApplyRoute(const Route& route) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ApplyRoute(const Route& route, After* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddLink(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WantRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A pserver cannot be reached or takes long: another process may have taken over its shards.
+  void LookForRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What a new stream to `link` tells the pserver.
+  Hello HelloTo(uint32_t link) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // RESOURCE_EXHAUSTED when the client already keeps as many frames or operations as it may.
   absl::Status CheckRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -117,6 +125,7 @@ class ClientCore : public PserverLink::Listener {
   OperationTable operations_ ABSL_GUARDED_BY(mu_);
   RequestTable requests_ ABSL_GUARDED_BY(mu_);
   uint64_t checkpoint_seen_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t epochs_ended_ ABSL_GUARDED_BY(mu_) = 0;  // Hello.epochs_ended
 };
 
 }  // namespace sluice

@@ -55,6 +55,7 @@ absl::Status Delivery::OnReply(const Send& send, const std::vector<Error>& error
   for (uint32_t s : send.shards) {
     if (!errors.empty() && has_error(s)) continue;
     Shard& shard = shards_[s];
+    if (send.number < shard.moved_at) continue;
     // A reply counts even after a rewind: the shard has the frame.
     shard.acknowledged = std::max(shard.acknowledged, send.sequence);
     shard.sent = std::max(shard.sent, shard.acknowledged);
@@ -113,7 +114,10 @@ void Delivery::OnRoute(const std::vector<uint32_t>& owner) {
   waiting_count_ = 0;
   for (size_t s = 0; s < shards_.size(); ++s) {
     Shard& shard = shards_[s];
-    if (shard.owner != owner[s]) Rewind(&shard);
+    if (shard.owner != owner[s]) {
+      Rewind(&shard);
+      shard.moved_at = next_number_;
+    }
     shard.owner = owner[s];
     shard.waiting = false;
   }

@@ -11,8 +11,10 @@
 // - acknowledged(s) <= sent(s) <= last().
 // - Between two rewinds, the parts of a shard are sent in ascending order.
 // - sent(s) never exceeds the last part that was made ready.
-// - An acknowledgement always counts. A refusal counts only if the send is newer than the shard's
-//   last rewind, because the rewind has already handled older sends.
+// - An acknowledgement counts if the send went to the shard's present owner. What an earlier owner
+//   has applied may be lost with it, so it is sent again; whoever holds it acknowledges it anew.
+// - A refusal counts only if the send is newer than the shard's last rewind, because the rewind has
+//   already handled older sends.
 //
 // Thread safety: guarded by the owner's lock.
 #pragma once
@@ -89,10 +91,11 @@ class Delivery {
   struct Shard {
     uint32_t owner = 0;
     bool waiting = false;       // for a route
-    uint64_t acknowledged = 0;  // by the shard, wherever it was
+    uint64_t acknowledged = 0;  // by the owner at that time
     uint64_t sent = 0;          // to the present owner
     uint64_t ready = 0;         // may be sent
     uint64_t rewound_at = 0;    // refusals of sends with a smaller number are ignored
+    uint64_t moved_at = 0;      // sends with a smaller number went to an earlier owner
   };
   void Rewind(Shard* shard);
   void Wait(Shard* shard);

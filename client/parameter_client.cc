@@ -102,6 +102,7 @@ class ParameterClientImpl : public ParameterClient {
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
                                                     const std::string& save_id) override;
 
+  void NoteGeneration(uint64_t generation) override { core_->NoteGeneration(generation); }
   void Cancel() override { core_->Cancel(); }
   std::string WaitingFor() const override { return core_->WaitingFor(); }
 
@@ -135,10 +136,12 @@ absl::StatusOr<std::vector<SavedFile>> ParameterClientImpl::SaveShards(const std
   while (true) {
     SLUICE_RETURN_IF_ERROR(core_->failure());
     auto files = SaveShardsOnce(options_.transport, core_->route(), request);
-    const bool stale = RouteIsStale(files.status().code());
-    const bool again = stale || GotNoAnswer(files.status());
-    if (!again || options_.clock->Now() - begin >= options_.limits.timeout) return files;
-    if (stale) SLUICE_RETURN_IF_ERROR(core_->RefreshRoute());
+    // A pserver that does not have the job yet may be about to take over from one that was lost.
+    const bool again = PserverMayBeLost(files.status().code());
+    const absl::Duration waited = options_.clock->Now() - std::max(begin, core_->excused_at());
+    if (!again || waited >= options_.limits.timeout) return files;
+    if (options_.get_route || RouteIsStale(files.status().code()))
+      SLUICE_RETURN_IF_ERROR(core_->RefreshRoute());
     options_.clock->Sleep(kSavePause);
   }
 }

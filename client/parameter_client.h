@@ -3,7 +3,8 @@
 // Frames are delivered exactly once and in order, even when streams break. The client keeps a frame
 // until it is acknowledged and sends it again after a reconnect; delivery.h has the rules.
 //
-// Thread safety: one thread. PushEarly, Cancel and WaitingFor are safe from any thread.
+// Thread safety: one thread. PushEarly, NoteGeneration, Cancel and WaitingFor are safe from any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ struct PushRequest {
   std::vector<Sparse> sparse;
   std::vector<Dense> dense;
   std::shared_ptr<const void> owner;
-  double weight = 0;  // n_w
+  double weight = 0;       // n_w
   TrainPosition position;  // async and Geo
 };
 
@@ -138,6 +139,11 @@ class ParameterClient {
   // Makes every pserver write its shards under `directory`, in files named by `save_id`.
   virtual absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
                                                             const std::string& save_id) = 0;
+
+  // The scheduler has published a route of this generation, which the client fetches if it has an
+  // older one. A rank that sends nothing would not learn of it from the pservers. Safe from any
+  // thread.
+  virtual void NoteGeneration(uint64_t generation) = 0;
 
   // Makes every waiting call, now or later, return CANCELLED soon: the job is over for this worker.
   // Safe from any thread.

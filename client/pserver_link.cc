@@ -65,7 +65,7 @@ bool PserverLink::GoDown(uint64_t connection, const absl::Status& why) {
   return true;
 }
 
-absl::Time PserverLink::ConnectIfDue(uint64_t generation) {
+absl::Time PserverLink::ConnectIfDue(uint64_t generation, const Hello& more) {
   std::unique_ptr<Stream> old;
   uint64_t connection;
   {
@@ -77,11 +77,11 @@ absl::Time PserverLink::ConnectIfDue(uint64_t generation) {
     connection = ++connection_;
   }
   old.reset();  // waits for its callbacks, which belong to an earlier connection
-  Connect(connection, generation);
+  Connect(connection, generation, more);
   return absl::InfiniteFuture();
 }
 
-void PserverLink::Connect(uint64_t connection, uint64_t generation) {
+void PserverLink::Connect(uint64_t connection, uint64_t generation, const Hello& more) {
   {
     MutexLock lock(&mu_);
     phase_ = Phase::kHello;
@@ -96,6 +96,7 @@ void PserverLink::Connect(uint64_t connection, uint64_t generation) {
   header.set_generation(generation);
   header.set_last(true);
   *header.mutable_hello() = options_.hello;
+  header.mutable_hello()->MergeFrom(more);
   {
     MutexLock lock(&mu_);
     stream_ = std::move(stream);

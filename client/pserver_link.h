@@ -60,8 +60,8 @@ class PserverLink {
   // opens it again later. The listener is not called.
   void Break(const absl::Status& why);
   // Opens the stream if it is down and its pause has passed. Returns when to call again;
-  // InfiniteFuture means after the next OnBroken.
-  absl::Time ConnectIfDue(uint64_t generation);
+  // InfiniteFuture means after the next OnBroken. `more`: what the Hello says besides the options.
+  absl::Time ConnectIfDue(uint64_t generation, const Hello& more = Hello());
   // Closes for good and waits for running callbacks.
   void Shutdown();
 
@@ -76,7 +76,7 @@ class PserverLink {
   // False when `connection` is not the present one or is down already.
   bool GoDown(uint64_t connection, const absl::Status& why);
   void GoDownLocked(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Connect(uint64_t connection, uint64_t generation);
+  void Connect(uint64_t connection, uint64_t generation, const Hello& more);
 
   const Options options_;
   mutable Mutex mu_;

@@ -1,5 +1,6 @@
 #include "client/route_map.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,9 +49,18 @@ RouteMap::Change RouteMap::Apply(const Route& route) {
       links_[link_of[pserver]].pserver = pserver;
     }
     change.moved[flat] = owners_[flat] != link_of[pserver];
+    change.gained.resize(links_.size());
+    if (change.moved[flat]) change.gained[link_of[pserver]] = true;
     owners_[flat] = link_of[pserver];
   }
+  change.gained.resize(links_.size());
   return change;
+}
+
+bool RouteMap::vacant(uint32_t link) const {
+  const auto& vacant = route_.vacant();
+  return in_use(link) &&
+         std::find(vacant.begin(), vacant.end(), links_[link].pserver) != vacant.end();
 }
 
 uint32_t RouteMap::LinkTo(const std::string& address) {

@@ -27,8 +27,9 @@ class RouteMap {
   explicit RouteMap(const ShardIndex* index);
 
   struct Change {
-    bool generation = false;  // it differs from the previous one
-    std::vector<bool> moved;  // by flat shard: its link has changed
+    bool generation = false;   // it differs from the previous one
+    std::vector<bool> moved;   // by flat shard: its link has changed
+    std::vector<bool> gained;  // by link: a shard has moved to it
   };
   // Makes `route` the present one.
   // REQUIRES: CheckRoute accepts it.
@@ -42,6 +43,8 @@ class RouteMap {
   const std::string& address(uint32_t link) const { return links_[link].address; }
   // True when the present route has a shard at this link.
   bool in_use(uint32_t link) const { return links_[link].pserver != ShardIndex::kNone; }
+  // True when the present route says that the link's pserver is lost.
+  bool vacant(uint32_t link) const;
   // "pserver 1 at HOST:PORT", for messages.
   std::string Name(uint32_t link) const;
 

@@ -1,6 +1,7 @@
 #include "client/send_window.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,10 +80,28 @@ absl::Status SendWindow::OnReply(const Delivery::Send& send,
                                  const std::vector<Delivery::Error>& errors, Garbage* garbage) {
   const absl::Status status = delivery_.OnReply(send, errors);
   while (!frames_.empty() && frames_.front()->sequence <= delivery_.released()) {
+    released_ = frames_.front()->position;
     garbage->push_back(std::move(frames_.front()));
     frames_.pop_front();
   }
   return status;
+}
+
+void SendWindow::AddAcknowledged(uint32_t link, Hello* hello) const {
+  std::map<uint64_t, Acknowledged*> frames;
+  for (uint32_t flat = 0; flat < index_->size(); ++flat) {
+    const uint64_t sequence = delivery_.acknowledged(flat);
+    if (delivery_.owner(flat) != link || sequence == 0) continue;
+    Acknowledged*& frame_of = frames[sequence];
+    if (frame_of == nullptr) {
+      frame_of = hello->add_acknowledged();
+      frame_of->mutable_position()->set_sequence(sequence);
+      const bool released = sequence <= delivery_.released();
+      SetPosition(released ? released_ : frame(sequence).position, frame_of->mutable_position());
+    }
+    frame_of->add_table(index_->table_of(flat).id());
+    frame_of->add_shard(index_->shard_of(flat));
+  }
 }
 
 }  // namespace sluice

@@ -23,6 +23,8 @@
 
 #include "client/delivery.h"
 #include "client/push_frame.h"
+#include "common/wire/train_position.h"
+#include "proto/pserver.pb.h"
 
 namespace sluice {
 
@@ -62,6 +64,8 @@ class SendWindow {
   const PushFrame& frame(uint64_t sequence) const {
     return *frames_[sequence - frames_.front()->sequence];
   }
+  // Adds what the shards at `link` have acknowledged.
+  void AddAcknowledged(uint32_t link, Hello* hello) const;
   uint64_t last() const { return delivery_.last(); }
   uint64_t unacknowledged() const { return delivery_.last() - delivery_.released(); }
 
@@ -73,6 +77,7 @@ class SendWindow {
   const ShardIndex* const index_;
   Delivery delivery_;
   std::deque<std::shared_ptr<PushFrame>> frames_;
+  TrainPosition released_;  // of frame delivery_.released()
 };
 
 }  // namespace sluice

@@ -14,6 +14,8 @@ namespace {
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 // A wait spins this long, yielding to other threads. It takes about as long to sleep and be woken.
 constexpr std::chrono::microseconds kLookAwake(50);
+// How often a long wait is reported.
+constexpr absl::Duration kLongWait = absl::Seconds(2);
 
 }  // namespace
 
@@ -45,17 +47,23 @@ absl::Status Waiter::Until(Mutex* mu, const std::function<bool()>& done,
   waiting_for_ = what;
   waiting_since_ = begin;
   const auto awake_until = std::chrono::steady_clock::now() + kLookAwake;
+  absl::Time told = begin;
   absl::Status status;
   while (!done()) {
     status = failure_;
     if (!status.ok()) break;
-    const absl::Duration left = timeout_ - (clock_->Now() - begin);
+    const absl::Time now = clock_->Now();
+    const absl::Duration left = timeout_ - (now - std::max(begin, excused_at_));
     if (left <= absl::ZeroDuration()) {
       status = absl::DeadlineExceededError(
           absl::StrCat(what(), " did not come within ", absl::FormatDuration(timeout_),
                        last_refusal_.empty() ? "" : "; last refusal: ", last_refusal_,
                        "; see that pserver's log, or raise train.step_timeout_s"));
       break;
+    }
+    if (on_long_wait_ && now - told >= kLongWait) {
+      told = now;
+      on_long_wait_();
     }
     changed_->Wait(mu, std::min(left, kLook), awake_until);
   }

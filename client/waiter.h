@@ -38,9 +38,14 @@ class ChangeSignal {
 
 class Waiter {
  public:
-  // `clock` and `changed` outlive the waiter. `timeout` bounds each wait.
-  Waiter(Clock* clock, absl::Duration timeout, ChangeSignal* changed)
-      : clock_(clock), timeout_(timeout), changed_(changed) {}
+  // `clock` and `changed` outlive the waiter. `timeout` bounds each wait. `on_long_wait`: called
+  // under the caller's lock, again and again while a wait takes long; may be null.
+  Waiter(Clock* clock, absl::Duration timeout, ChangeSignal* changed,
+         std::function<void()> on_long_wait = nullptr)
+      : clock_(clock),
+        timeout_(timeout),
+        changed_(changed),
+        on_long_wait_(std::move(on_long_wait)) {}
 
   // Waits until done() holds. `mu` is released while waiting and held while either function runs.
   // Returns the client's failure, or DEADLINE_EXCEEDED with what() and the last refusal.
@@ -48,6 +53,11 @@ class Waiter {
                      const std::function<std::string()>& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Waits until done() holds, without a deadline, and ignores failures.
   void UntilDone(Mutex* mu, const std::function<bool()>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // What waits are for takes its time for a known reason: the timeouts of the present wait and of
+  // later ones count from now.
+  void Excuse() { excused_at_ = clock_->Now(); }
+  absl::Time excused_at() const { return excused_at_; }
 
   // Marks the client as failed: from now on every wait returns the first such status.
   void Fail(const absl::Status& status);
@@ -65,6 +75,8 @@ class Waiter {
   Clock* const clock_;
   const absl::Duration timeout_;
   ChangeSignal* const changed_;
+  const std::function<void()> on_long_wait_;
+  absl::Time excused_at_ = absl::InfinitePast();
   absl::Status failure_;
   std::string last_refusal_;
   std::function<std::string()> waiting_for_;  // of the present wait; null: none

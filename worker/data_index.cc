@@ -44,6 +44,14 @@ absl::StatusOr<std::vector<LaneFile>> OpenFiles(const JobContext& context,
   return files;
 }
 
+// All ranks must cut the same pieces, so this depends only on what every rank knows.
+uint64_t PieceBytes(const JobContext& context, const std::vector<LaneFile>& files) {
+  uint64_t bytes = 0;
+  for (const LaneFile& file : files)
+    bytes += file.identity.size * (file.compressed ? kUsualRatio : 1);
+  return LanePieceBytes(bytes, context.config().data().shuffle_lanes());
+}
+
 class PieceCounter {
  public:
   PieceCounter(const JobContext& context, const std::vector<LaneFile>& files)
@@ -87,13 +95,6 @@ class PieceCounter {
   std::vector<CountedPiece> Take() { return std::move(counted_); }
 
  private:
-  // All ranks must cut the same pieces, so this depends only on what every rank knows.
-  static uint64_t PieceBytes(const JobContext& context, const std::vector<LaneFile>& files) {
-    uint64_t bytes = 0;
-    for (const LaneFile& file : files)
-      bytes += file.identity.size * (file.compressed ? kUsualRatio : 1);
-    return LanePieceBytes(bytes, context.config().data().shuffle_lanes());
-  }
   uint64_t EndOf(const LaneFile& file, uint64_t piece) const {
     return std::min((piece + 1) * piece_bytes_, file.identity.size);
   }
@@ -191,6 +192,18 @@ absl::Status IndexTrainingData(const JobContext& context, PieceTable* table, Ind
     file->set_path(table->files[i]);
     file->set_bytes(bytes);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ListTrainingData(const JobContext& context, PieceTable* table) {
+  if (PerRank(context)) {
+    IndexReport ignored;
+    return IndexTrainingData(context, table, &ignored);
+  }
+  table->files = context.files->train();
+  if (context.mode != Mode::kSync) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<LaneFile> files, OpenFiles(context, table->files));
+  table->piece_bytes = PieceBytes(context, files);
   return absl::OkStatus();
 }
 

@@ -19,6 +19,11 @@ namespace sluice {
 // REQUIRES: context.files is set.
 absl::Status IndexTrainingData(const JobContext& context, PieceTable* table, IndexReport* report);
 
+// Puts into *table what IndexTrainingData puts there, for a rank that joins after INDEX. Reads only
+// the beginnings of the files; with PER_RANK_FILES it counts the lines of this rank's files.
+// REQUIRES: context.files is set.
+absl::Status ListTrainingData(const JobContext& context, PieceTable* table);
+
 // Puts the pieces of all ranks into *table. INVALID_ARGUMENT when they do not belong to its files.
 absl::Status UsePieces(const DataPieces& pieces, PieceTable* table);
 

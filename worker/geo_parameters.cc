@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kAhead = 16;  // distance of the prefetch, in keys or rows
+constexpr size_t kAhead = 16;             // distance of the prefetch, in keys or rows
 constexpr size_t kStateChunk = 64 << 10;  // floats of state that are saved or restored at a time
 
 // The front of a row's record in a checkpoint; its state follows.
@@ -206,8 +206,7 @@ absl::Status GeoParameters::SaveState(GeoStateWriter* to) const {
     SLUICE_RETURN_IF_ERROR(to->Put(floats));
     for (uint64_t at = 0; at < floats; at += state.size()) {
       state.resize(std::min<uint64_t>(floats - at, kStateChunk));
-      SLUICE_RETURN_IF_ERROR(
-          optimizer_->ReadDenseState(table, at, state.size(), state.data()));
+      SLUICE_RETURN_IF_ERROR(optimizer_->ReadDenseState(table, at, state.size(), state.data()));
       SLUICE_RETURN_IF_ERROR(to->Append(state.data(), state.size() * sizeof(float)));
     }
   }
@@ -218,8 +217,7 @@ absl::Status GeoParameters::SaveState(GeoStateWriter* to) const {
   for (size_t first = 0; first < info_.size(); first += chunk) {
     const size_t n = std::min(info_.size() - first, chunk);
     state.resize(n * floats);
-    SLUICE_RETURN_IF_ERROR(
-        optimizer_->ReadRowState(static_cast<uint32_t>(first), n, state.data()));
+    SLUICE_RETURN_IF_ERROR(optimizer_->ReadRowState(static_cast<uint32_t>(first), n, state.data()));
     for (size_t i = 0; i < n; ++i) {
       const RowInfo& info = info_[first + i];
       if (!info.taken) continue;
@@ -248,8 +246,7 @@ absl::Status GeoParameters::RestoreState(GeoStateReader* from) {
     for (uint64_t at = 0; at < floats; at += state.size()) {
       state.resize(std::min<uint64_t>(floats - at, kStateChunk));
       SLUICE_RETURN_IF_ERROR(from->Read(state.data(), state.size() * sizeof(float)));
-      SLUICE_RETURN_IF_ERROR(
-          optimizer_->WriteDenseState(table, at, state.size(), state.data()));
+      SLUICE_RETURN_IF_ERROR(optimizer_->WriteDenseState(table, at, state.size(), state.data()));
     }
   }
   SLUICE_RETURN_IF_ERROR(from->Get(&floats));
@@ -273,7 +270,8 @@ absl::Status GeoParameters::RestoreRows(uint64_t rows, GeoStateReader* from) {
       SavedRow row;
       SLUICE_RETURN_IF_ERROR(from->Get(&row));
       SLUICE_RETURN_IF_ERROR(from->Read(state.data() + i * floats, floats * sizeof(float)));
-      if (index_.contains(row.key)) return from->Damaged(absl::StrCat("it has key ", row.key, " twice"));
+      if (index_.contains(row.key))
+        return from->Damaged(absl::StrCat("it has key ", row.key, " twice"));
       RowInfo& info = info_[TakeSlot(row.key)];
       info.last_used = row.last_used;
       info.count = row.count;

@@ -27,13 +27,13 @@ std::string Bytes(const BlockHeader& header) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GeoStateWriter>> GeoStateWriter::Create(
-    Env* env, const std::string& directory, uint32_t rank, const std::string& save_id) {
+absl::StatusOr<std::unique_ptr<GeoStateWriter>> GeoStateWriter::Create(Env* env,
+                                                                       const std::string& directory,
+                                                                       uint32_t rank,
+                                                                       const std::string& save_id) {
   std::unique_ptr<GeoStateWriter> writer(new GeoStateWriter());
   writer->file_.set_name(WorkerFileName(rank, save_id));
-  SLUICE_RETURN_IF_ERROR(env->MakeDirs(directory));
-  SLUICE_ASSIGN_OR_RETURN(writer->out_,
-                          env->StartFile(absl::StrCat(directory, "/", writer->file_.name())));
+  SLUICE_ASSIGN_OR_RETURN(writer->out_, StartFileIn(directory, writer->file_.name(), env));
   SLUICE_RETURN_IF_ERROR(writer->Write(kOwnGeoStateMagic));
   writer->block_.reserve(kBlockBytes);
   return writer;
@@ -86,8 +86,7 @@ absl::StatusOr<std::unique_ptr<GeoStateReader>> GeoStateReader::Open(Env* env,
   if (*size != file.bytes()) {
     return reader->Damaged(absl::StrCat("it has ", *size, " of ", file.bytes(), " bytes"));
   }
-  SLUICE_ASSIGN_OR_RETURN(const std::string magic,
-                          env->ReadRange(reader->path_, 0, kMagicBytes));
+  SLUICE_ASSIGN_OR_RETURN(const std::string magic, env->ReadRange(reader->path_, 0, kMagicBytes));
   if (magic != kOwnGeoStateMagic) return reader->Damaged("it does not begin like such a file");
   reader->at_ = kMagicBytes;
   return reader;

@@ -210,8 +210,8 @@ absl::Status GeoTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
     SLUICE_RETURN_IF_ERROR(Arrive(current_.get()));
     const bool send = unsent_steps_ + 1 == k_steps;
     const bool park = send && Asked();
-    const bool merge = park || (send ? merge_after == 0
-                                     : sent_ != nullptr && unsent_steps_ + 1 == merge_after);
+    const bool merge =
+        park || (send ? merge_after == 0 : sent_ != nullptr && unsent_steps_ + 1 == merge_after);
     // A merge makes rows stale, so the next batch is looked up after it.
     if (!merge) {
       SLUICE_ASSIGN_OR_RETURN(next_, FindNext(queue, /*wait=*/false));

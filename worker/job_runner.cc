@@ -60,11 +60,26 @@ void JobRunner::Cancel() {
   if (client_) client_->Cancel();
 }
 
+void JobRunner::NoteGeneration(uint64_t generation) {
+  MutexLock lock(&mutex_);
+  if (client_) client_->NoteGeneration(generation);
+}
+
 WorkerProgress JobRunner::WithWaiting(WorkerProgress progress) {
   MutexLock lock(&mutex_);
   const std::string waiting = client_ ? client_->WaitingFor() : "";
   if (!waiting.empty()) progress.set_doing(waiting);
+  progress.set_incarnation(incarnation());
   return progress;
+}
+
+bool JobRunner::Holds(HeldJob* held) const {
+  held->set_job_id(job_id());
+  held->set_instance(options_.assignment.job().instance());
+  held->set_rank(options_.assignment.rank());
+  held->set_incarnation(incarnation());
+  held->set_checkpoint(cuts_.newest());
+  return !cancelled_ && !ended_;
 }
 
 absl::Status JobRunner::Prepare() {
@@ -143,11 +158,13 @@ absl::Status JobRunner::Run() {
   }
   LogHowItComputes(pin ? &*pin : nullptr);
   if (status.ok()) status = RunPhases();
+  ended_ = true;
   if (MayGoWellInNextAttempt(status.code())) AwaitNextAttempt(status);
   if (!status.ok() && !cancelled_) {
     FailJobRequest request;
     request.set_job_id(job_id());
-    request.set_member_id(options_.member_id);
+    request.set_member_id(options_.member_id());
+    request.set_incarnation(incarnation());
     request.set_message(Printable(status.message()));
     const absl::Status told = options_.scheduler->FailJob(request);
     if (!told.ok()) options_.log(absl::StrCat("could not report the failure: ", told.ToString()));
@@ -168,10 +185,9 @@ void JobRunner::AwaitNextAttempt(const absl::Status& error) {
 absl::Status JobRunner::RunPhases() {
   PhaseReport report;
   if (options_.assignment.rejoins()) {
-    // The phase of the job may be any, and each needs the data files.
-    stats_.SetDoing("reading the data");
-    SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), Index());
-    report.set_number(1);
+    // The phase of the job may be any, and each needs the data files. The others wait, so nothing
+    // is read that the job knows already.
+    SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), SeeFiles());
   }
   Phase::Kind after = Phase::KIND_UNSPECIFIED;
   for (;;) {
@@ -252,20 +268,28 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
   return report;
 }
 
-absl::StatusOr<IndexReport> JobRunner::Index() {
+absl::StatusOr<IndexReport> JobRunner::SeeFiles() {
   IndexReport report;
   SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config()));
   data_->Expect(context_.files);
   context_.files->Report(&report);
   report.set_host(options_.host);
+  return report;
+}
+
+absl::StatusOr<IndexReport> JobRunner::Index() {
+  SLUICE_ASSIGN_OR_RETURN(IndexReport report, SeeFiles());
   if (context_.config().evaluate_only()) return report;
   SLUICE_RETURN_IF_ERROR(IndexTrainingData(context_, &table_, &report));
+  indexed_ = true;
   return report;
 }
 
 absl::StatusOr<TrainReport> JobRunner::Train(const Phase& phase) {
   // Checks also the files that this rank does not read: all epochs must train on the same data.
   SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
+  if (!indexed_) SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
+  indexed_ = true;
   stats_.BeginEpoch(phase.epoch());
   if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));
   EpochPlan plan;
@@ -349,8 +373,8 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   manifest.set_epochs(context_.config().train().epochs());
   *manifest.mutable_tables() = context_.spec->tables();
   const auto files = context_.client->SaveShards(phase.model_dir(), phase.save_id());
-  if (PserverMayBeLost(files.status().code()))
-    return absl::AbortedError(files.status().message());
+  // A rollback begins another attempt.
+  if (PserverMayBeLost(files.status().code())) return absl::AbortedError(files.status().message());
   SLUICE_RETURN_IF_ERROR(files.status());
   for (const SavedFile& file : *files) *manifest.add_files() = file;
   // The scheduler commits the model after the job has ended well.

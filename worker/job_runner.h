@@ -21,8 +21,8 @@ class JobRunner {
  public:
   struct Options {
     WorkerAssignment assignment;
-    uint64_t member_id = 0;
-    std::string host;  // name of this host, for messages
+    std::function<uint64_t()> member_id;  // of the worker's present life
+    std::string host;                     // name of this host, for messages
     int threads = 1;
     ComputeDevice device;
     int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads
@@ -51,8 +51,13 @@ class JobRunner {
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
   // The scheduler's latest wish for this assignment.
   void SetCheckpoint(const WorkerCheckpoint& wanted) { cuts_.SetWanted(wanted); }
+  // The scheduler's latest route has this generation.
+  void NoteGeneration(uint64_t generation);
   // Adds this rank's part of the newest checkpoint to a report.
   void AddCut(PollRequest* report) const { cuts_.AddTo(report); }
+  // Says which rank this is. False when it does not go on: cancelled, at its end, or waiting for
+  // the job's next attempt.
+  bool Holds(HeldJob* held) const;
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for no trace
   WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   uint64_t Examples() { return stats_.Examples(); }  // trained so far
@@ -70,6 +75,8 @@ class JobRunner {
   // `after`: the kind of the phase that has ended.
   absl::StatusOr<Phase> NextPhase(const PhaseReport& report, Phase::Kind after);
   absl::StatusOr<PhaseReport> RunPhase(const Phase& phase);
+  // Looks at the data files, without reading them.
+  absl::StatusOr<IndexReport> SeeFiles();
   absl::StatusOr<IndexReport> Index();
   absl::StatusOr<TrainReport> Train(const Phase& phase);
   // Goes on with an epoch that an earlier run of the job began.
@@ -80,6 +87,7 @@ class JobRunner {
 
   const Options options_;
   std::atomic<bool> cancelled_{false};  // a flag only, read between steps; it guards no data
+  std::atomic<bool> ended_{false};      // likewise: its phases are over, well or not
   const std::unique_ptr<TraceRecorder> trace_;
   WorkerStats stats_;
   WorkerCuts cuts_;
@@ -89,7 +97,8 @@ class JobRunner {
   JobContext context_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Evaluator> evaluator_;
-  PieceTable table_;  // of the training data; pieces in sync only
+  PieceTable table_;      // of the training data; pieces in sync only
+  bool indexed_ = false;  // table_ lists the training data
 
   Mutex mutex_;
   std::unique_ptr<ParameterClient> client_ ABSL_GUARDED_BY(mutex_);

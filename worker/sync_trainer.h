@@ -24,8 +24,8 @@ class SyncTrainer : public Trainer {
   // Records this rank's part of the checkpoint whose cut the step before `step` made, if it made
   // one and that is news. Right after the answer to that step's commit.
   void RecordCut(const EpochPlan& plan, uint64_t step);
-  // Starts the commit of the step before `next_step`, with the pull of `next` for the step after it.
-  // The pull is empty when `next` is null.
+  // Starts the commit of the step before `next_step`, with the pull of `next` for the step after
+  // it. The pull is empty when `next` is null.
   ParameterClient::Ticket StartCommit(uint64_t next_step, const BatchQueue::Item& next,
                                       StepBuffers* values, uint64_t checkpoint);
 

@@ -30,9 +30,9 @@ struct EpochPlan {
 
 // Where the local optimizer of a resumed Geo rank starts.
 struct GeoRestore {
-  std::string directory;       // of the checkpoint
+  std::string directory;          // of the checkpoint
   std::optional<SavedFile> file;  // of the same rank; absent: there is none
-  uint64_t step = 0;           // of the schedule, without a file
+  uint64_t step = 0;              // of the schedule, without a file
 };
 
 class Trainer {

@@ -1,5 +1,6 @@
 #include "worker/worker_cut.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -105,6 +106,11 @@ void WorkerCuts::EndParking(const std::string& error) {
     cut_->set_error(error);
   }
   if (report_soon_) report_soon_();
+}
+
+uint64_t WorkerCuts::newest() const {
+  MutexLock lock(&mutex_);
+  return std::max({wanted_.number(), given_, cut_ ? cut_->checkpoint() : 0});
 }
 
 void WorkerCuts::AddTo(PollRequest* report) const {

@@ -28,7 +28,7 @@ class WorkerCuts {
   WorkerCuts(std::string job_id, uint32_t rank, uint64_t incarnation,
              std::function<void()> report_soon);
 
-  // What the scheduler wants now; number 0: nothing.
+  // The wish of the scheduler; number 0: none.
   void SetWanted(const WorkerCheckpoint& wanted);
   // Sync, rank 0: the number to name in the commit of global step `step` (from 1); 0: none. Each
   // number is given once, and none after a later one.
@@ -52,6 +52,8 @@ class WorkerCuts {
   void AwaitRelease(const std::atomic<bool>* cancelled, absl::Duration most);
   // The scheduler itself lets the rank go on: with the next phase.
   void GoOn();
+  // The newest checkpoint that this rank knows of; 0: none.
+  uint64_t newest() const;
   // Adds the newest part to a report.
   void AddTo(PollRequest* report) const;
 

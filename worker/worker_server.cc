@@ -78,6 +78,7 @@ void WorkerServer::Join() {
   session.stopping = [this] { return Stopping(); };
   session.fill_report = [this](PollRequest* request) { FillReport(request); };
   session.report_lost = [this](const PollRequest& request) { ReportLost(request); };
+  session.fill_holds = [this](auto* holds) { FillHolds(holds); };
   session.on_desired = [this](const PollReply& reply) { OnDesired(reply); };
   session.on_end = options_.on_end;
   session.log = options_.log;
@@ -121,8 +122,11 @@ void WorkerServer::OnDesired(const PollReply& reply) {
     changed_.NotifyAll();
   }
   if (cancel) cancel->Cancel();
-  // The run goes on; only the checkpoint that is wanted may be another one.
-  if (keep) keep->SetCheckpoint(reply.assignment().checkpoint());
+  // The run goes on; only the checkpoint that is wanted and the route may be others.
+  if (keep) {
+    keep->SetCheckpoint(reply.assignment().checkpoint());
+    keep->NoteGeneration(reply.assignment().job().route().generation());
+  }
 }
 
 void WorkerServer::FillReport(PollRequest* request) {
@@ -139,6 +143,16 @@ void WorkerServer::FillReport(PollRequest* request) {
   // overtake any other report, and the job's end could then arrive before the spans.
   if (runner->trace() != nullptr && request->wait_ms() > 0)
     runner->trace()->Take(request->mutable_traces());
+}
+
+void WorkerServer::FillHolds(google::protobuf::RepeatedPtrField<HeldJob>* holds) {
+  std::shared_ptr<JobRunner> runner;
+  {
+    MutexLock lock(&mutex_);
+    runner = runner_;
+  }
+  HeldJob held;
+  if (runner && runner->Holds(&held)) *holds->Add() = std::move(held);
 }
 
 void WorkerServer::ReportLost(const PollRequest& request) {
@@ -166,7 +180,7 @@ void WorkerServer::RunJobs() {
       if (stopping_) return;
       JobRunner::Options run;
       run.assignment = assignment_;
-      run.member_id = session_->member_id();
+      run.member_id = [this] { return session_->member_id(); };
       run.host = HostName();
       run.threads = options_.threads;
       run.device = options_.device;

@@ -47,6 +47,7 @@ class WorkerServer {
   void LogJob(const std::string& job_id, uint32_t rank, const std::string& line);
   void OnDesired(const PollReply& reply);
   void FillReport(PollRequest* request);
+  void FillHolds(google::protobuf::RepeatedPtrField<HeldJob>* holds);
   void ReportLost(const PollRequest& request);
   void RunJobs();
   std::unique_ptr<google::protobuf::Message> Status();

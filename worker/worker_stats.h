@@ -65,7 +65,7 @@ class WorkerStats {
   // Adds the summary of data read for the first epoch, perhaps before that epoch began. EpochReport
   // reports it.
   void AddSummary(const DataSummary& summary, uint64_t done_after = 0);
-  // What a data task of async or Geo brought, beside its examples.
+  // The findings in a data task of async or Geo, beside its examples.
   struct TaskData {
     BadLines bad;
     DataSummary summary;
@@ -97,7 +97,7 @@ class WorkerStats {
   WorkerProgress Progress();
   // Examples trained in all epochs of the job.
   uint64_t Examples();
-  // What this rank has trained in the current epoch, its earlier lives included.
+  // Counts what this rank has trained in the current epoch, its earlier lives included.
   TrainTotals Totals();
   // The report of the current epoch so far.
   TrainReport EpochReport();

@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/delivery_gate.h"
@@ -102,6 +103,28 @@ TEST(DeliveryTest, FrameInFlightFollowsAMovedShardToItsNewOwner) {
   EXPECT_EQ(delivery.released(), 1u);
 }
 
+TEST(DeliveryTest, AnEarlierOwnersAcknowledgementDoesNotCount) {
+  Delivery delivery({0, 0});
+  delivery.Add(1);
+  delivery.Add(2);
+  delivery.OnOpen(0);
+  delivery.OnOpen(1);
+  const auto first = DrainAll(&delivery, 0);
+  ASSERT_EQ(first.size(), 2u);
+  ASSERT_TRUE(delivery.OnReply(first[0], {}).ok());
+  delivery.OnRoute({0, 1});
+  // Shard 1 was restored elsewhere, perhaps without frame 2.
+  ASSERT_TRUE(delivery.OnReply(first[1], {}).ok());
+  EXPECT_EQ(delivery.acknowledged(0), 2u);
+  EXPECT_EQ(delivery.acknowledged(1), 1u);
+  EXPECT_EQ(delivery.released(), 1u);
+  const auto moved = DrainAll(&delivery, 1);
+  ASSERT_EQ(moved.size(), 1u);
+  EXPECT_EQ(moved[0].sequence, 2u);
+  ASSERT_TRUE(delivery.OnReply(moved[0], {}).ok());
+  EXPECT_EQ(delivery.released(), 2u);
+}
+
 TEST(DeliveryTest, ReconnectSendsEverythingNotAcknowledgedInOrder) {
   Delivery delivery({0});
   delivery.Add(7);  // a sync worker that begins at step 6
@@ -161,7 +184,8 @@ TEST(DeliveryTest, FatalErrorsHaveTheirOwnStatusCodes) {
 // ---------------------------------------------------------------------------------- model check
 
 // Simulates pservers, the streams to them, a scheduler and the lives of one worker. `random`
-// decides every event and fault.
+// decides every event and fault. Without by_step, shards are also restored from copies: a pserver
+// dies, and each of its shards continues, there or elsewhere, as it was at some earlier moment.
 class World {
  public:
   explicit World(uint64_t seed)
@@ -173,7 +197,8 @@ class World {
         first_(by_step_ ? 1 + random_() % 50 : 1),
         owner_(shards_),
         gates_(shards_, DeliveryGate(1, by_step_)),
-        applied_(shards_),
+        held_(shards_),
+        copies_(shards_),
         newest_(shards_, 1),
         reported_(shards_),
         streams_(pservers_),
@@ -222,18 +247,28 @@ class World {
     return owner_;
   }
   bool Chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
-  bool Done() const { return added_ == first_ + frames_ - 1 && delivery_.released() == added_; }
+  bool Done() const {
+    return added_ == first_ + frames_ - 1 && delivery_.released() == added_ && !AwaitingAnywhere();
+  }
 
   std::string Finish() {
     for (uint32_t s = 0; s < shards_; ++s) {
       if (Last(s) != added_) return "released, but a shard has not applied the last frame";
-      for (const auto& [life, sequences] : applied_[s]) {
+      uint64_t missing = 0;
+      for (const auto& [life, sequences] : held_[s].applied) {
         const auto reported = reported_[s].find(life);
-        if (reported != reported_[s].end() && reported->second != sequences.size())
+        if (reported != reported_[s].end() && reported->second < sequences.back())
           return "a shard applied a frame of a life after it had reported what it holds of it";
-        for (size_t i = 0; i < sequences.size(); ++i) {
-          if (sequences[i] != i + 1) return "a shard did not apply each frame once and in order";
+        for (size_t i = 1; i < sequences.size(); ++i) {
+          if (sequences[i] <= sequences[i - 1]) return "a shard applied a frame twice or late";
         }
+      }
+      for (const auto& [life, last] : held_[s].last)
+        missing += last - held_[s].applied[life].size();
+      if (!restored_ && missing > 0) return "a shard did not apply each frame once and in order";
+      if (missing != held_[s].lost) {
+        return "a shard lacks " + std::to_string(missing) + " frames and has counted " +
+               std::to_string(held_[s].lost);
       }
     }
     return "";
@@ -247,9 +282,13 @@ class World {
         AddSome();
         return "";
       case 1:
-        if (!stream.open) {
+        if (!stream.open && Awaiting(p) && known_generation_ != generation_) {
+          // Refused: the rank cannot know which shards are meant, and asks for the route.
+          FetchRoute(calm);
+        } else if (!stream.open) {
           stream.open = true;
           Hello(p);
+          Tell(p);
           delivery_.OnOpen(p);
         }
         return "";
@@ -260,9 +299,12 @@ class World {
         return "";
       case 3:
         if (!calm && Chance(30)) MoveShard();
+        if (!calm && !by_step_ && Chance(20)) CopyShards();
+        if (!calm && !by_step_ && Chance(15)) Restore();
         return "";
       case 4:
-        if (delivery_.needs_route()) FetchRoute(calm);
+        // The scheduler tells the worker when shards have moved to another process.
+        if (delivery_.needs_route() || AwaitingAnywhere()) FetchRoute(calm);
         return "";
       case 5:
         return SendSome(p, calm);
@@ -324,9 +366,70 @@ class World {
     }
   }
 
+  bool Awaiting(uint32_t p) const {
+    for (uint32_t s = 0; s < shards_; ++s) {
+      if (owner_[s] == p && gates_[s].awaits(0)) return true;
+    }
+    return false;
+  }
+  bool AwaitingAnywhere() const {
+    for (uint32_t p = 0; p < pservers_; ++p) {
+      if (Awaiting(p)) return true;
+    }
+    return false;
+  }
+  // The hello of the present life says what was acknowledged to it.
+  void Tell(uint32_t p) {
+    for (uint32_t s = 0; s < shards_; ++s) {
+      if (owner_[s] != p || !gates_[s].awaits(0)) continue;
+      held_[s].lost += gates_[s].Hear(0, incarnation_, delivery_.acknowledged(s));
+      held_[s].last[incarnation_] = gates_[s].last(0);
+    }
+  }
+
+  // A checkpoint, whose shards are cut at different moments. None is made before restored shards
+  // have heard from the rank.
+  void CopyShards() {
+    if (AwaitingAnywhere()) return;
+    for (uint32_t s = 0; s < shards_; ++s) {
+      if (Chance(70)) copies_[s] = held_[s];
+    }
+  }
+
+  // The scheduler takes pserver p for dead, and others go on with its shards from their copies. It
+  // may still be alive, and acknowledge what it then loses to those who do not know that.
+  void Restore() {
+    const uint32_t p = random_() % pservers_;
+    const bool alive = pservers_ > 1 && Chance(40);
+    if (!alive) {
+      Break(p);
+      streams_[p].ghosts.clear();
+    }
+    ++generation_;
+    published_ = true;
+    for (uint32_t s = 0; s < shards_; ++s) {
+      if (owner_[s] != p) continue;
+      restored_ = true;
+      if (alive) zombies_.insert_or_assign(s, Zombie{p, generation_, gates_[s]});
+      owner_[s] = alive ? (p + 1 + random_() % (pservers_ - 1)) % pservers_ : random_() % pservers_;
+      const Held before = held_[s];
+      held_[s] = copies_[s];
+      // What earlier lives had delivered is known, and is not delivered again.
+      for (const auto& [life, last] : before.last) {
+        if (life == incarnation_) continue;
+        held_[s].lost += last - held_[s].last[life];
+        held_[s].last[life] = last;
+      }
+      gates_[s] = DeliveryGate(1, by_step_);
+      gates_[s].Await(0, incarnation_, Last(s));
+      newest_[s] = incarnation_;
+    }
+  }
+
   // The scheduler gives the rank to another process. The pservers fence the old life one after
   // another, while its frames are still under way; the new life begins when all of them have.
   std::string Replace() {
+    if (AwaitingAnywhere()) return "";
     ++generation_;
     published_ = true;
     for (uint32_t fenced = 0; fenced < pservers_; ++fenced) {
@@ -349,8 +452,10 @@ class World {
     return "";
   }
 
-  // The worker dies and restarts from its first frame or from the oldest open step.
+  // The worker dies and restarts from its first frame or from the oldest open step. While restored
+  // shards await it, the whole job would be rolled back instead.
   void NewLife() {
+    if (AwaitingAnywhere()) return;
     for (uint32_t p = 0; p < pservers_; ++p) Break(p);
     ++incarnation_;
     added_ = 0;
@@ -375,6 +480,10 @@ class World {
     if (!published_ && !calm && Chance(50)) {
       delivery_.OnRoute(route_);
       return;
+    }
+    // A stream that carries more shards than before begins anew, with another hello.
+    for (uint32_t s = 0; s < shards_; ++s) {
+      if (route_[s] != owner_[s]) Break(owner_[s]);
     }
     route_ = owner_;
     known_generation_ = generation_;
@@ -410,8 +519,13 @@ class World {
     const Up up = queue.front();
     queue.pop_front();
     Down down{up.send, false, {}};
-    if (up.generation != generation_ && Chance(50)) {
+    const bool other = up.generation != generation_;
+    if (other && (Chance(50) || Awaiting(p))) {
       down.refused = true;
+    } else if (Awaiting(p)) {
+      // It has not said hello since: refused as not ready, so the client opens the stream anew.
+      if (!ghost) Break(p);
+      return "";
     } else {
       for (uint32_t s : up.send.shards) {
         const std::string error = Gate(p, s, up, &down.errors);
@@ -423,6 +537,17 @@ class World {
   }
 
   std::string Gate(uint32_t p, uint32_t s, const Up& up, std::vector<Error>* errors) {
+    const auto zombie = zombies_.find(s);
+    if (zombie != zombies_.end() && zombie->second.pserver == p &&
+        up.generation < zombie->second.until) {
+      DeliveryGate& gate = zombie->second.gate;
+      const DeliveryGate::Verdict verdict = gate.Admit(0, up.incarnation, up.send.sequence);
+      if (verdict == DeliveryGate::Verdict::kOutOfOrder)
+        errors->push_back({s, PART_OUT_OF_ORDER, gate.last(0)});
+      if (verdict == DeliveryGate::Verdict::kStaleIncarnation)
+        errors->push_back({s, PART_STALE_INCARNATION, gate.last(0)});
+      return "";
+    }
     if (owner_[s] != p) {
       errors->push_back({s, PART_WRONG_SHARD, 0});
       return "";
@@ -443,14 +568,17 @@ class World {
   DeliveryGate::Verdict Apply(uint32_t s, uint64_t incarnation, uint64_t sequence) {
     const DeliveryGate::Verdict verdict = gates_[s].Admit(0, incarnation, sequence);
     if (verdict == DeliveryGate::Verdict::kApply) {
-      applied_[s][by_step_ ? 0 : incarnation].push_back(sequence);
+      const uint64_t life = by_step_ ? 0 : incarnation;
+      held_[s].applied[life].push_back(sequence);
+      held_[s].last[life] = sequence;
     }
     return verdict;
   }
-  // The last frame of this life that shard s has applied, according to the reference.
+  // The last frame of this life that shard s has applied or counted as lost, according to the
+  // reference.
   uint64_t Last(uint32_t s) const {
-    const auto it = applied_[s].find(by_step_ ? 0 : incarnation_);
-    return it == applied_[s].end() ? 0 : it->second.back();
+    const auto it = held_[s].last.find(by_step_ ? 0 : incarnation_);
+    return it == held_[s].last.end() ? 0 : it->second;
   }
 
   std::string Answer(uint32_t p) {
@@ -465,7 +593,8 @@ class World {
       if (!status.ok()) return std::string(status.ToString());
     }
     for (uint32_t s = 0; s < shards_; ++s) {
-      if (delivery_.acknowledged(s) > Last(s))
+      const bool here = route_[s] == owner_[s] && !gates_[s].awaits(0);
+      if (here && delivery_.acknowledged(s) > Last(s))
         return "holds a frame for acknowledged that was not applied";
     }
     return "";
@@ -478,10 +607,23 @@ class World {
   const uint64_t first_;
   std::vector<uint32_t> owner_;
   std::vector<DeliveryGate> gates_;  // by shard
-  // The reference, by shard: the sequences applied in each life (with by_step_ in all lives
-  // together), and the newest life that said hello.
-  std::vector<std::map<uint64_t, std::vector<uint64_t>>> applied_;
-  std::vector<uint64_t> newest_;
+  // The reference for one shard, by life (with by_step_ in all lives together): the sequences that
+  // were applied, and the last one that was applied or lost.
+  struct Held {
+    std::map<uint64_t, std::vector<uint64_t>> applied;
+    std::map<uint64_t, uint64_t> last;
+    uint64_t lost = 0;
+  };
+  // A former owner that does not know it. It serves requests of generations before `until`.
+  struct Zombie {
+    uint32_t pserver;
+    uint64_t until;
+    DeliveryGate gate;
+  };
+  std::vector<Held> held_, copies_;     // by shard
+  std::map<uint32_t, Zombie> zombies_;  // by shard: the latest one
+  bool restored_ = false;
+  std::vector<uint64_t> newest_;                        // by shard: the newest life that said hello
   std::vector<std::map<uint64_t, uint64_t>> reported_;  // by shard and life: its last frame
   std::vector<StreamState> streams_;
   uint64_t generation_ = 1, known_generation_ = 1, incarnation_ = 1;

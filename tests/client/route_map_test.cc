@@ -47,6 +47,22 @@ TEST_F(RouteMapTest, OnlyShardsWithAnotherOwnerHaveMoved) {
   EXPECT_EQ(map_.applied(), 3u);
 }
 
+TEST_F(RouteMapTest, LinksThatGainShardsAndLostPserversAreKnown) {
+  map_.Apply(TwoPservers(1));
+  EXPECT_EQ(map_.Apply(TwoPservers(1)).gained, std::vector<bool>(2, false));
+  EXPECT_EQ(map_.Apply(RouteTo(2, {"a", "b"}, {0, 1, 1, 1, 0, 0, 1})).gained,
+            (std::vector<bool>{false, true}));
+  EXPECT_EQ(map_.Apply(RouteTo(3, {"a", "c"}, {0, 1, 1, 1, 0, 0, 1})).gained,
+            (std::vector<bool>{false, false, true}));
+  EXPECT_FALSE(map_.vacant(0));
+  Route route = map_.route();
+  route.add_vacant(1);
+  map_.Apply(route);
+  EXPECT_FALSE(map_.vacant(0));
+  EXPECT_FALSE(map_.vacant(1)) << "the route does not have it any more";
+  EXPECT_TRUE(map_.vacant(2));
+}
+
 TEST_F(RouteMapTest, ProcessThatTakesOverARankGetsItsOwnLink) {
   map_.Apply(TwoPservers(1));
   const uint32_t old_link = map_.owner(2), other = map_.owner(0);

@@ -125,6 +125,43 @@ TEST_F(SendWindowTest, ResendsPartsLostWithAStream) {
   EXPECT_EQ(NextOf(1, 1), (Shards{2, 3, 6}));
 }
 
+TEST_F(SendWindowTest, SaysWhatTheShardsOfALinkHaveAcknowledged) {
+  const auto told = [&](uint32_t link) {
+    Hello hello;
+    window_.AddAcknowledged(link, &hello);
+    return hello.acknowledged();
+  };
+  EXPECT_TRUE(told(0).empty());
+  for (const uint64_t end : {8, 16, 24}) {
+    PushFrame frame = Frame();
+    frame.position.task_id = 5;
+    frame.position.task_end = end;
+    ASSERT_TRUE(window_.Add(std::move(frame), {}).ok());
+  }
+  const auto first = window_.Next(0), second = window_.Next(0), to_b = window_.Next(1);
+  // Shard 5 of "a" lacks the second frame.
+  ASSERT_TRUE(window_.OnReply(*first, {}, &garbage_).ok());
+  ASSERT_TRUE(window_.OnReply(*second, {{5, PART_OUT_OF_ORDER, 1}}, &garbage_).ok());
+  ASSERT_EQ(told(0).size(), 2);
+  EXPECT_EQ(told(0)[0].position().sequence(), 2u);
+  EXPECT_EQ(told(0)[0].position().task_end(), 16u);
+  EXPECT_EQ(told(0)[0].table_size(), 3);
+  EXPECT_EQ(told(0)[1].position().sequence(), 1u);
+  EXPECT_EQ(told(0)[1].position().task_end(), 8u);
+  ASSERT_EQ(told(0)[1].table_size(), 1);
+  EXPECT_EQ(told(0)[1].table(0), kWeights);
+  EXPECT_EQ(told(0)[1].shard(0), 1u);
+  EXPECT_TRUE(told(1).empty());
+  // The position of a frame that was released is still known.
+  ASSERT_TRUE(window_.OnReply(*to_b, {}, &garbage_).ok());
+  EXPECT_EQ(window_.size(), 2u);
+  ASSERT_EQ(told(1).size(), 1);
+  EXPECT_EQ(told(1)[0].position().sequence(), 1u);
+  EXPECT_EQ(told(1)[0].position().task_id(), 5u);
+  EXPECT_EQ(told(1)[0].position().task_end(), 8u);
+  EXPECT_EQ(told(1)[0].shard_size(), 3);
+}
+
 TEST(SendWindowWithoutTablesTest, ReleasesFramesAtOnce) {
   const ShardIndex index{TableLayouts()};
   SendWindow window(&index);

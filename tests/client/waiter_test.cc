@@ -47,6 +47,41 @@ TEST_F(WaiterTest, TimeoutNamesTheConditionAndTheLastRefusal) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("pserver 1 is busy"));
 }
 
+TEST_F(WaiterTest, AnExcuseBeginsTheTimeAnew) {
+  int looks = 0;
+  const absl::Status status = Wait([&] {
+    clock_.Advance(absl::Seconds(16));
+    if (++looks <= 10) waiter_.Excuse();
+    return false;
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(looks, 12);
+  waiter_.Excuse();
+  EXPECT_EQ(waiter_.excused_at(), clock_.Now());
+}
+
+TEST(LongWaitTest, IsReportedAgainAndAgain) {
+  FakeClock clock;
+  Mutex mu;
+  ChangeSignal changed;
+  int reports = 0;
+  Waiter waiter(&clock, absl::Seconds(30), &changed, [&] { ++reports; });
+  const auto wait = [&](absl::Duration step, int looks) {
+    MutexLock lock(&mu);
+    return waiter.Until(
+        &mu,
+        [&] {
+          clock.Advance(step);
+          return --looks == 0;
+        },
+        [] { return std::string("a pull"); });
+  };
+  EXPECT_TRUE(wait(absl::Seconds(1), 2).ok());
+  EXPECT_EQ(reports, 0) << "it was short";
+  EXPECT_TRUE(wait(absl::Seconds(1), 8).ok());
+  EXPECT_EQ(reports, 3);
+}
+
 TEST_F(WaiterTest, ChangeByAnotherThreadEndsTheWait) {
   bool done = false;
   std::thread other([&] {

@@ -150,8 +150,7 @@ TEST_F(BatchSourceTest, ResumedTasksDropTheSameExamplesAgain) {
   EXPECT_EQ(examples, 4u);
   EXPECT_EQ(source.dropped(), 2u + 3 + 2);
   EXPECT_FALSE(*source.ReportTrained());
-  EXPECT_EQ(scheduler_.finished,
-            (std::map<uint64_t, uint64_t>{{1, 8}, {2, 4}, {3, 4}}));
+  EXPECT_EQ(scheduler_.finished, (std::map<uint64_t, uint64_t>{{1, 8}, {2, 4}, {3, 4}}));
   uint64_t tasks = 0;
   EXPECT_EQ(context_.stats->ReportOfTasks(&tasks).dropped(), 7u);
   EXPECT_EQ(tasks, 3u);

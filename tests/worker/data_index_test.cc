@@ -136,6 +136,18 @@ class DataIndexTest : public ::testing::Test {
   JobContext context_;
 };
 
+TEST_F(DataIndexTest, ARankThatJoinsLaterListsTheSameDataWithoutReadingIt) {
+  PieceTable indexed;
+  const IndexReport report = Index(1, 2, &indexed);
+  data_->counts.clear();
+  PieceTable listed;
+  ASSERT_TRUE(ListTrainingData(context_, &listed).ok());
+  EXPECT_EQ(listed.files, indexed.files);
+  EXPECT_EQ(listed.piece_bytes, indexed.piece_bytes);
+  EXPECT_TRUE(data_->counts.empty());
+  EXPECT_TRUE(UsePieces(report.pieces(), &listed).ok());
+}
+
 TEST_F(DataIndexTest, SharesCoverAllFilesOnceAndThePiecesDoNotDependOnTheRanks) {
   const PieceTable one = IndexAll(1);
   ExpectCovered(one);

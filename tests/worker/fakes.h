@@ -178,6 +178,7 @@ class FakeClient : public ParameterClient {
                                                     const std::string&) override {
     return std::vector<SavedFile>();
   }
+  void NoteGeneration(uint64_t) override {}
   void Cancel() override {}
   std::string WaitingFor() const override { return ""; }
   size_t pulls_under_way() const { return answers_.size(); }

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-
 #include "client/key_deduplicator.h"
 #include "tests/worker/fakes.h"
 

@@ -29,9 +29,7 @@ class FailingScheduler : public FakeScheduler {
 // Nobody answers.
 class NoTransport : public Transport {
  public:
-  std::unique_ptr<Stream> Connect(const std::string&, StreamCallbacks) override {
-    return nullptr;
-  }
+  std::unique_ptr<Stream> Connect(const std::string&, StreamCallbacks) override { return nullptr; }
   absl::StatusOr<std::string> Call(const std::string&, const std::string&, const std::string&,
                                    absl::Duration) override {
     return absl::UnavailableError("nobody");
@@ -77,6 +75,7 @@ class JobRunnerTest : public testing::Test {
     options.assignment = Assignment();
     options.scheduler = &scheduler_;
     options.scheduler_patience = absl::ZeroDuration();
+    options.member_id = [] { return uint64_t{1}; };
     options.attempt_patience = patience;
     options.transport = &transport_;
     options.clock = Clock::Real();

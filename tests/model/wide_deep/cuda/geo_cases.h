@@ -137,8 +137,7 @@ class GeoCase {
     for (size_t i = 0; i < dense_.size(); ++i) {
       const size_t n = dense_[i].local.size() * layouts_[i + 1]->columns()[0].rule->state_floats();
       copy(
-          n,
-          [&](size_t at, size_t m, float* to) { return device_->ReadDenseState(i, at, m, to); },
+          n, [&](size_t at, size_t m, float* to) { return device_->ReadDenseState(i, at, m, to); },
           [&](size_t at, size_t m, const float* from) {
             return device_->WriteDenseState(i, at, m, from);
           });
