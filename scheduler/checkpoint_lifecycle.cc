@@ -56,18 +56,41 @@ void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
     job->told_asked = job->checkpoints->asked();
     return;
   }
-  JobCheckpoints::Options options;
-  options.config = job->config.checkpoint();
-  options.root = CheckpointRoot(job->config);
-  options.worker_num = job->spec.worker_num();
-  options.pserver_num = static_cast<uint32_t>(job->pservers.size());
-  options.instance = job->spec.instance();
-  options.mode = ModeOf(job->config.strategy());
+  JobCheckpoints::Options options = OptionsOf(*job);
   if (job->resume) options.first_step = job->resume->state().global_step();
   job->checkpoints.emplace(std::move(options), now);
   if (job->resume) job->checkpoints->SetNewest(job->resume->manifest, job->resume->age, now);
   // The assignments and orders that the members get next say what is asked.
   job->told_asked = job->checkpoints->asked();
+}
+
+JobCheckpoints::Options CheckpointLifecycle::OptionsOf(const Job& job) {
+  JobCheckpoints::Options options;
+  options.config = job.config.checkpoint();
+  options.root = CheckpointRoot(job.config);
+  options.worker_num = job.spec.worker_num();
+  options.pserver_num = static_cast<uint32_t>(job.pservers.size());
+  options.instance = job.spec.instance();
+  options.mode = ModeOf(job.config.strategy());
+  return options;
+}
+
+void CheckpointLifecycle::Adopt(Job* job, absl::Time now) {
+  if (!CanCheckpoint(job->config)) return;
+  JobCheckpoints::Options options = OptionsOf(*job);
+  options.first_step = std::max(job->run->least_step(), ReportedStep(*job, *parts_.members));
+  options.over = job->adoption->checkpoint;
+  const std::string root = options.root;
+  job->checkpoints.emplace(std::move(options), now);
+  job->newest_unusable = job->adoption->newest.status();
+  if (job->adoption->newest.ok() && *job->adoption->newest != nullptr) {
+    const ResumePoint& newest = **job->adoption->newest;
+    const bool own = newest.dir == CheckpointFolder(root, newest.manifest.global_step());
+    job->checkpoints->SetNewest(newest.manifest, newest.age, now, own);
+  }
+  job->told_asked = job->checkpoints->asked();
+  job->told_over = job->checkpoints->over();
+  PhaseChanged(job, now);
 }
 
 void CheckpointLifecycle::Interrupt(Job* job, absl::Time now) {
@@ -93,6 +116,13 @@ std::unique_ptr<const ResumePoint> CheckpointLifecycle::NewestPoint(const Job& j
   point->manifest = *job.checkpoints->newest_manifest();
   point->dir = CheckpointFolder(CheckpointRoot(job.config), point->manifest.global_step());
   return point;
+}
+
+std::string CheckpointLifecycle::NewestOfInstance(const Job& job) {
+  if (!job.checkpoints || job.checkpoints->newest_manifest() == nullptr) return "";
+  if (job.checkpoints->newest_instance() != job.spec.instance()) return "";
+  return CheckpointFolder(CheckpointRoot(job.config),
+                          job.checkpoints->newest_manifest()->global_step());
 }
 
 void CheckpointLifecycle::AddOrder(const Job& job, PollReply* reply) {
@@ -135,8 +165,9 @@ void CheckpointLifecycle::NoteProgress(Job* job, absl::Time now) const {
 }
 
 void CheckpointLifecycle::NoteTraining(Job* job) const {
-  // A vacant rank makes no part. Its next worker must first rejoin the training phase.
-  const bool all = job->vacant.empty() && job->run->all_training();
+  // A vacant rank makes no part. Its next worker must first rejoin the training phase. Shards that
+  // are being taken over make none before they have heard from every rank.
+  const bool all = job->vacant.empty() && job->vacant_pservers.empty() && job->run->all_training();
   job->checkpoints->NoteTraining(all, job->run->trains_more());
 }
 
@@ -179,6 +210,13 @@ void CheckpointLifecycle::RankLost(Job* job, uint32_t rank, absl::Time now) {
   Apply(job, now);
 }
 
+void CheckpointLifecycle::PserverVacant(Job* job, uint32_t index, absl::Time now) {
+  if (!job->checkpoints || job->over()) return;
+  NoteTraining(job);
+  job->checkpoints->GiveUp(absl::StrCat("pserver ", index, " was lost"), now);
+  Apply(job, now);
+}
+
 void CheckpointLifecycle::Tick(Job* job, absl::Time now) {
   if (!job->checkpoints || job->over() || !job->run) return;
   NoteProgress(job, now);
@@ -192,10 +230,7 @@ void CheckpointLifecycle::Written(Job* job, uint64_t number, const absl::Status&
                                   const std::string& warning, absl::Time now) {
   if (!job->checkpoints) return;
   job->checkpoints->Committed(number, status, now);
-  if (!warning.empty() &&
-      std::count(job->warnings.begin(), job->warnings.end(), warning) == 0) {
-    job->warnings.push_back(warning);
-  }
+  if (!warning.empty()) AddWarning(job, warning);
   Apply(job, now);
 }
 
@@ -248,7 +283,7 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
   for (const JobCheckpoints::Discard& discard : checkpoints.TakeDiscards(now))
     DiscardFiles(*job, discard, now);
   if (std::string warning = checkpoints.TakeWarning(); !warning.empty())
-    job->warnings.push_back(std::move(warning));
+    AddWarning(job, std::move(warning));
   if (!(checkpoints.asked() == job->told_asked)) {
     job->told_asked = checkpoints.asked();
     const bool sync = ModeOf(job->config.strategy()) == Mode::kSync;
@@ -284,14 +319,16 @@ void CheckpointLifecycle::WriteManifest(const Job& job, Manifest manifest, absl:
   manifest.set_job_id(job.job_id);
   *manifest.mutable_tables() = job.spec.tables();
   const uint64_t number = job.checkpoints->over() + 1;
-  OutputAction action = ActionOf(job, OutputAction::kCheckpoint, job.spec.instance(), number, cut_at);
+  OutputAction action =
+      ActionOf(job, OutputAction::kCheckpoint, job.spec.instance(), number, cut_at);
   action.manifest = std::move(manifest);
   parts_.effects->Write(std::move(action));
 }
 
 void CheckpointLifecycle::DiscardFiles(const Job& job, const JobCheckpoints::Discard& discard,
                                        absl::Time now) {
-  OutputAction action = ActionOf(job, OutputAction::kDiscard, discard.instance, discard.number, now);
+  OutputAction action =
+      ActionOf(job, OutputAction::kDiscard, discard.instance, discard.number, now);
   action.manifest.set_global_step(discard.step);
   action.why = discard.why;
   parts_.effects->Write(std::move(action));

@@ -1,5 +1,5 @@
-// Leads the checkpoints of running jobs: passes reports to JobCheckpoints, and tells members and the
-// job's output what it has decided.
+// Leads the checkpoints of running jobs: passes reports to JobCheckpoints, and tells members and
+// the job's output what it has decided.
 //
 // Only the members concerned are told: rank 0 (sync) or all ranks (async, Geo) of a change of what
 // is asked (their assignments), the pservers of cuts to begin and of numbers that are over
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,6 +37,10 @@ class CheckpointLifecycle {
   // A run of the job has just begun: its first one, or that of its next attempt. Does nothing for a
   // job that makes no checkpoints.
   void Begin(Job* job, absl::Time now);
+  // A run that an earlier scheduler began goes on, and all its members are there. What that
+  // scheduler had asked for is over. Does nothing for a job that makes no checkpoints. REQUIRES:
+  // job->adoption.
+  void Adopt(Job* job, absl::Time now);
   // The job's run has ended early. Gives the open checkpoint up, unless its manifest is being
   // written.
   void Interrupt(Job* job, absl::Time now);
@@ -44,7 +49,9 @@ class CheckpointLifecycle {
   // Where a job would continue whose run is interrupted: its newest checkpoint. Null: it has made
   // none.
   std::unique_ptr<const ResumePoint> NewestPoint(const Job& job) const;
-  // What members are to be told of the job's checkpoints. `assignment` has its rank.
+  // The folder of the newest checkpoint that the present attempt has completed; empty: none.
+  static std::string NewestOfInstance(const Job& job);
+  // Adds what members are to be told of the job's checkpoints. `assignment` has its rank.
   static void AddOrder(const Job& job, PollReply* reply);
   static void AddAsked(const Job& job, WorkerAssignment* assignment);
   // The job has gone on to another phase.
@@ -57,6 +64,9 @@ class CheckpointLifecycle {
   // The rank's worker is lost, and another life of the rank goes on. A checkpoint that needs the
   // lost one's part is given up.
   void RankLost(Job* job, uint32_t rank, absl::Time now);
+  // The pserver is lost, and another process takes over its shards. The open checkpoint is given up
+  // unless its manifest is being written.
+  void PserverVacant(Job* job, uint32_t index, absl::Time now);
   void Tick(Job* job, absl::Time now);
   // The output of a checkpoint is written or has failed. `warning` may be empty.
   void Written(Job* job, uint64_t number, const absl::Status& status, const std::string& warning,
@@ -67,6 +77,7 @@ class CheckpointLifecycle {
   absl::StatusOr<CheckpointJobReply> Demand(Job* job, uint64_t number, absl::Time now);
 
  private:
+  static JobCheckpoints::Options OptionsOf(const Job& job);
   absl::StatusOr<CheckpointState> StateOf(const Job& job, absl::Time now) const;
   void NoteProgress(Job* job, absl::Time now) const;
   void NoteTraining(Job* job) const;

@@ -1,8 +1,8 @@
 // Collects what an event causes outside the core: files to write, and waiting calls to check.
 //
 // Every change of a member's desired state or of a job's status is noted here. So a version never
-// changes without waking the calls that wait for it. Records that the scheduler must persist belong
-// here, too: they are collected with the decision that they describe.
+// changes without waking the calls that wait for it. The records that the scheduler must persist
+// are collected with the decisions that they describe, too.
 //
 // Thread safety: one thread.
 #pragma once
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "scheduler/job.h"
+#include "scheduler/job_records.h"
 #include "scheduler/membership.h"
 #include "scheduler/output_action.h"
 
@@ -42,6 +43,9 @@ struct WaitKey {
 
 class CoreEffects {
  public:
+  // `clock`: see JobRecords.
+  explicit CoreEffects(std::string clock = "") : records_(std::move(clock)) {}
+
   // Raises the version of the member's desired state.
   void DesiredChanged(Member* member);
   // Wakes the member's calls; each is answered with an error.
@@ -53,6 +57,7 @@ class CoreEffects {
   void JobForgotten(const std::string& job_id);
 
   void Write(OutputAction action) { actions_.push_back(std::move(action)); }
+  JobRecords* records() { return &records_; }
 
   // Everything collected since the last call. A key may occur twice.
   std::vector<OutputAction> TakeActions() { return std::exchange(actions_, {}); }
@@ -60,6 +65,7 @@ class CoreEffects {
 
  private:
   std::vector<OutputAction> actions_;
+  JobRecords records_;
   std::vector<WaitKey> changed_;
 };
 

@@ -66,35 +66,61 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const st
     }
     SLUICE_RETURN_IF_ERROR(made);
   }
-  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(curve->folder_, host, now));
-  SLUICE_RETURN_IF_ERROR(curve->events_->Flush());
+  SLUICE_RETURN_IF_ERROR(curve->Open(now));
   return curve;
+}
+
+absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Continue(Env* env, const std::string& dir,
+                                                                 const std::string& host,
+                                                                 absl::Time now) {
+  std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir, host));
+  curve->continued_ = true;
+  curve->folder_ = dir;
+  // Begin takes the first free number, and the job has kept the folder locked.
+  for (int number = 1; env->Exists(absl::StrCat(dir, "/", kRerun, number)); ++number)
+    curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
+  SLUICE_RETURN_IF_ERROR(curve->Open(now));
+  return curve;
+}
+
+absl::Status CurveFiles::Open(absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(events_, EventFile::Create(folder_, host_, now));
+  return events_->Flush();
 }
 
 absl::Status CurveFiles::Complete() {
   const std::string path = events_->path();
-  std::string name = path.substr(path.rfind('/') + 1);
+  std::vector<std::string> names = {path.substr(path.rfind('/') + 1)};
   events_ = nullptr;
-  if (folder_ != dir_) {
-    // Two jobs that begin in the same second on the same host choose the same name.
-    while (env_->Exists(absl::StrCat(dir_, "/", name))) name += ".1";
-    SLUICE_RETURN_IF_ERROR(env_->RenameFile(path, absl::StrCat(dir_, "/", name)));
+  if (continued_) {
+    SLUICE_ASSIGN_OR_RETURN(names, env_->List(folder_));
+    names.erase(std::remove_if(names.begin(), names.end(),
+                               [&](const std::string& one) { return !IsCurveName(one, host_); }),
+                names.end());
   }
-  RemoveOthers(dir_, name);
-  const std::vector<std::string> names = env_->List(dir_).value_or(std::vector<std::string>());
-  for (const std::string& folder : names) {
+  if (folder_ != dir_) {
+    for (std::string& name : names) {
+      const std::string from = absl::StrCat(folder_, "/", name);
+      // Two jobs that begin in the same second on the same host choose the same name.
+      while (env_->Exists(absl::StrCat(dir_, "/", name))) name += ".1";
+      SLUICE_RETURN_IF_ERROR(env_->RenameFile(from, absl::StrCat(dir_, "/", name)));
+    }
+  }
+  RemoveOthers(dir_, names);
+  const std::vector<std::string> left = env_->List(dir_).value_or(std::vector<std::string>());
+  for (const std::string& folder : left) {
     if (!IsRerunName(folder)) continue;
-    RemoveOthers(absl::StrCat(dir_, "/", folder), "");
+    RemoveOthers(absl::StrCat(dir_, "/", folder), {});
     env_->RemoveDir(absl::StrCat(dir_, "/", folder)).IgnoreError();  // fails unless empty
   }
   return absl::OkStatus();
 }
 
-void CurveFiles::RemoveOthers(const std::string& folder, const std::string& kept) {
+void CurveFiles::RemoveOthers(const std::string& folder, const std::vector<std::string>& kept) {
   for (const std::string& name : env_->List(folder).value_or(std::vector<std::string>())) {
     const std::string path = absl::StrCat(folder, "/", name);
-    if (name == kept || !IsCurveName(name, host_) || !IsOwnFile(env_, path, FileKind::kEvents))
-      continue;
+    const bool keep = std::find(kept.begin(), kept.end(), name) != kept.end();
+    if (keep || !IsCurveName(name, host_) || !IsOwnFile(env_, path, FileKind::kEvents)) continue;
     env_->RemoveFile(path).IgnoreError();
   }
 }

@@ -4,11 +4,15 @@
 // curve, the new one grows in a subfolder `rerun-N`, which TensorBoard shows as a run of its own.
 // Complete replaces the earlier curves with it. If Complete is not called, it stays in `rerun-N`.
 //
+// A job that goes on under another scheduler adds a file beside its first one, in the same folder;
+// TensorBoard draws them as one run.
+//
 // Thread safety: one thread.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,9 +27,13 @@ class CurveFiles {
   // `env` outlives the curve. REQUIRES: `dir` exists.
   static absl::StatusOr<std::unique_ptr<CurveFiles>> Begin(Env* env, const std::string& dir,
                                                            const std::string& host, absl::Time now);
+  // Goes on with the curve that an earlier Begin in `dir` has left, the newest one.
+  static absl::StatusOr<std::unique_ptr<CurveFiles>> Continue(Env* env, const std::string& dir,
+                                                              const std::string& host,
+                                                              absl::Time now);
   EventFile* events() { return events_.get(); }
 
-  // Moves the file to `dir`, then removes the event files that earlier jobs wrote there and in
+  // Moves the curve to `dir`, then removes the event files that earlier jobs wrote there and in
   // `rerun-N` subfolders. Files that cannot be removed stay, and so do copies under names that
   // Sluice does not use. No points may be added afterwards.
   absl::Status Complete();
@@ -33,11 +41,13 @@ class CurveFiles {
  private:
   CurveFiles(Env* env, std::string dir, std::string host)
       : env_(env), dir_(std::move(dir)), host_(std::move(host)) {}
-  void RemoveOthers(const std::string& folder, const std::string& kept);
+  absl::Status Open(absl::Time now);
+  void RemoveOthers(const std::string& folder, const std::vector<std::string>& kept);
 
   Env* const env_;
   const std::string dir_, host_;
-  std::string folder_;  // where the event file is
+  std::string folder_;      // where the event file is
+  bool continued_ = false;  // all curves in folder_ are the job's
   std::unique_ptr<EventFile> events_;
 };
 

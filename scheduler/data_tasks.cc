@@ -140,7 +140,7 @@ bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order,
                        size_t current, uint64_t* first_offset) const {
   const Lease& lease = leases_[order[i] - 1];
   const bool acknowledged = lease.state == State::kDone;
-  // What the shards hold: everything of tasks before the current one, and nothing behind it.
+  // The shards hold everything of tasks before the current one, and nothing behind it.
   *first_offset = lease.first_offset;
   if (current < order.size() && i < current)
     *first_offset = acknowledged ? lease.examples : kAllExamples;
@@ -159,8 +159,8 @@ absl::StatusOr<std::vector<DataTask>> DataTasks::OpenAt(const std::vector<RankPa
     const uint64_t held = ranks[rank].held.task_id();
     const size_t current = std::find(order.begin(), order.end(), held) - order.begin();
     if (held != 0 && current == order.size()) {
-      return absl::InternalError(absl::StrCat("the pservers hold frames of rank ", rank, " of task ",
-                                              held, ", which was not leased to it"));
+      return absl::InternalError(absl::StrCat("the pservers hold frames of rank ", rank,
+                                              " of task ", held, ", which was not leased to it"));
     }
     uint64_t offset = 0;
     for (size_t i = 0; i < order.size(); ++i) {
@@ -198,9 +198,9 @@ absl::Status DataTasks::Release(uint32_t rank, const RankPosition& held) {
   std::vector<uint64_t>& order = order_[rank];
   const auto at = std::find(order.begin(), order.end(), held.task_id());
   if (held.task_id() != 0 && at == order.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the pservers hold frames of task ", held.task_id(),
-                     " from a life of rank ", rank, " to which it was not leased"));
+    return absl::InvalidArgumentError(absl::StrCat("the pservers hold frames of task ",
+                                                   held.task_id(), " from a life of rank ", rank,
+                                                   " to which it was not leased"));
   }
   const auto first_untrained = held.task_id() == 0 ? order.begin() : at;
   for (auto id = order.begin(); id != first_untrained; ++id) leases_[*id - 1].state = State::kDone;

@@ -59,6 +59,8 @@ class DataTasks {
   // the same answer again. FAILED_PRECONDITION when the finished task was not leased to this rank
   // in this epoch.
   absl::StatusOr<NextTaskReply> Next(const NextTaskRequest& request);
+  // The number of the rank's last request of this epoch; 0: none.
+  uint64_t LastNumber(uint32_t rank) const { return last_[rank].number; }
 
   // Ends the leases of a rank whose life is over. `held`: what every shard holds of that life in
   // this epoch; task_id 0: nothing. Its task_id must be one that was leased to that life, else

@@ -43,12 +43,13 @@ absl::StatusOr<uint64_t> ExamplesReplayed(const std::string& dir, const Manifest
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
-    const SubmitJobRequest& request, Env* env, Clock* clock, std::vector<std::string>* warnings) {
+    const SubmitJobRequest& request, Env* env, Clock* clock, std::vector<std::string>* warnings,
+    const std::function<bool(const Manifest&)>& wanted) {
   SLUICE_RETURN_IF_ERROR(CheckSubmission(request));
   const JobConfig& config = request.config();
   const std::string root = CheckpointRoot(config);
   std::vector<std::string> skipped;
-  auto chosen = ChooseCheckpoint(root, request.allow_older(), env, &skipped);
+  auto chosen = ChooseCheckpoint(root, request.allow_older(), env, &skipped, wanted);
   for (std::string& one : skipped) warnings->push_back(std::move(one));
   if (absl::IsNotFound(chosen.status())) {
     warnings->push_back(
@@ -69,10 +70,10 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
   SLUICE_ASSIGN_OR_RETURN(point->examples_replayed,
                           ExamplesReplayed(point->dir, point->manifest, env));
   if (mode == Mode::kGeo && config.worker_num() != point->state().worker_num()) {
-    warnings->push_back(absl::StrCat(
-        "the checkpoint in ", point->dir, " is of ", point->state().worker_num(),
-        " workers, and the job has ", config.worker_num(),
-        ": in Geo, optimizer state belongs to the workers, so it starts at zero"));
+    warnings->push_back(
+        absl::StrCat("the checkpoint in ", point->dir, " is of ", point->state().worker_num(),
+                     " workers, and the job has ", config.worker_num(),
+                     ": in Geo, optimizer state belongs to the workers, so it starts at zero"));
   }
   return point;
 }

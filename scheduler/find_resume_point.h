@@ -3,6 +3,7 @@
 // Thread safety: safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,8 +20,9 @@ namespace sluice {
 // allow_older damaged ones are passed over. Null when there is none: the job starts from the
 // beginning. Both are added to *warnings. INVALID_ARGUMENT names the field that does not fit;
 // DATA_LOSS names the damaged file. Reads files: a few small ones, or with allow_older all of the
-// checkpoint. `request.config` is effective.
+// checkpoint. `request.config` is effective. With `wanted`, others are left out.
 absl::StatusOr<std::unique_ptr<const ResumePoint>> FindResumePoint(
-    const SubmitJobRequest& request, Env* env, Clock* clock, std::vector<std::string>* warnings);
+    const SubmitJobRequest& request, Env* env, Clock* clock, std::vector<std::string>* warnings,
+    const std::function<bool(const Manifest&)>& wanted = nullptr);
 
 }  // namespace sluice

@@ -16,6 +16,13 @@ RankSlot* Job::SlotOf(uint64_t member_id) {
   return rank == rank_of.end() ? nullptr : &ranks[rank->second];
 }
 
+bool AddWarning(Job* job, std::string warning) {
+  std::vector<std::string>& all = job->warnings;
+  if (std::find(all.begin(), all.end(), warning) != all.end()) return false;
+  all.push_back(std::move(warning));
+  return true;
+}
+
 bool Serves(const Job& job, const Member& member) {
   return member.job_id == job.job_id ||
          std::count(job.pservers.begin(), job.pservers.end(), member.id) > 0;
@@ -34,6 +41,7 @@ bool HasOpened(const Job& job, const Member& pserver) {
 }
 
 std::string SaveIdOf(const Job& job) {
+  if (!job.save_id.empty()) return job.save_id;
   if (job.spec.instance() != 0)
     return absl::StrCat(absl::Hex(job.spec.instance(), absl::kZeroPad16));
   // Incarnations begin with the boot number of the scheduler.

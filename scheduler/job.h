@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
 #include "scheduler/job_checkpoints.h"
@@ -46,6 +47,24 @@ struct Vacancy {
   bool settled = false;           // it is known where the rank continues
 };
 
+// An attempt that goes on from an earlier scheduler, until all its members have registered here.
+struct Adoption {
+  absl::Time since;
+  // Where the job's next attempt begins if the members do not come; not OK: there is none.
+  absl::StatusOr<std::unique_ptr<const ResumePoint>> newest;
+  uint64_t checkpoint = 0;  // the newest that a member was told of
+};
+
+// A pserver that is lost, until another process serves its shards and every rank has reached that
+// (ShardTakeover).
+struct PserverVacancy {
+  absl::Time since;           // of its loss, or of the newest progress of its successor
+  std::string why;            // names the lost one
+  bool opened = false;        // the successor has opened the tables
+  uint64_t loaded_bytes = 0;  // HostedJob.loaded_bytes of the successor
+  uint64_t lost_before = 0;   // Recovery.updates_lost before this loss
+};
+
 struct Job {
   std::string job_id;
   JobConfig config;  // effective; constant
@@ -57,7 +76,13 @@ struct Job {
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
   std::vector<std::string> warnings;  // about its submission and its output
-  uint64_t status_version = 1;        // raised by CoreEffects::StatusChanged
+  // Only its record needs these (JobRecords).
+  uint64_t order = 0;               // of submission
+  std::string request_id;           // of the call that submitted it; may be empty
+  bool allow_older = false;         // of that call
+  bool begun = false;               // it has been started once
+  std::vector<uint64_t> instances;  // of all attempts
+  uint64_t status_version = 1;      // raised by CoreEffects::StatusChanged
 
   // Queued.
   uint32_t queue_position = 0;
@@ -65,31 +90,42 @@ struct Job {
 
   // Starting and later.
   std::vector<RankSlot> ranks;
-  absl::flat_hash_map<uint64_t, uint32_t> rank_of;  // by member id
-  std::map<uint32_t, Vacancy> vacant;               // by rank
-  std::vector<uint64_t> pservers;                   // member ids
-  std::vector<uint32_t> pserver_ranks;              // of all attempts
-  bool hosted = false;                              // pservers shall hold its tables
+  absl::flat_hash_map<uint64_t, uint32_t> rank_of;     // by member id
+  std::map<uint32_t, Vacancy> vacant;                  // by rank
+  std::vector<EndedLife> ended;                        // async, Geo: of this attempt
+  std::vector<uint64_t> pservers;                      // member ids; 0: lost, see vacant_pservers
+  std::map<uint32_t, PserverVacancy> vacant_pservers;  // by index in `pservers`
+  std::vector<uint32_t> pserver_ranks;                 // of all attempts
+  bool hosted = false;                                 // pservers shall hold its tables
   JobOpening opening;
   JobRecovery recovery;
+  bool adopted = false;   // the present attempt was begun by an earlier scheduler
+  bool replayed = false;  // so was the present phase; its records may lack something
+  // Why the newest checkpoint of an adopted attempt cannot be read. The job must not silently go
+  // back behind it; a newer one makes this OK.
+  absl::Status newest_unusable;
+  std::optional<Adoption> adoption;  // RUNNING: members of that attempt are still missing
   std::optional<JobRun> run;         // while RUNNING, and afterwards
   std::optional<JobResult> before;   // RECOVERING: what the attempt that was lost had come to
   std::optional<StepReports> steps;  // from the first run on
   std::optional<JobCheckpoints> checkpoints;  // from the first run on, if it makes checkpoints
-  // What rank 0 and the pservers were told of them.
+  // The orders that rank 0 and the pservers were told last.
   JobCheckpoints::Asked told_asked;
   JobCheckpoints::Ordered told_ordered;
   uint64_t told_over = 0;
-  bool progress_untold = false;      // workers have reported since watchers were last woken
+  bool progress_untold = false;  // workers have reported since watchers were last woken
   absl::Time finishing_since = absl::InfiniteFuture();
 
   absl::Time ended_at = absl::InfiniteFuture();
-  JobResult result;  // when over
+  JobResult result;     // when over
+  std::string save_id;  // over when this scheduler began: SaveIdOf its last attempt
   std::optional<JobStatus> archived;
 
   bool over() const { return outcome != JOB_STATE_UNSPECIFIED; }
   // All phases are done; the job waits only for fresh reports.
   bool finishing() const { return run && run->phases().over(); }
+  // No rank and no pserver is vacant.
+  bool complete() const { return vacant.empty() && vacant_pservers.empty(); }
   // The pservers are to open the tables of an attempt that has not begun to run.
   bool opening_tables() const {
     return !over() && (state == JOB_STARTING || (state == JOB_RECOVERING && hosted));
@@ -104,6 +140,9 @@ struct Job {
   RankSlot* SlotOf(uint64_t member_id);
 };
 
+// Adds the warning unless the job has it already: a scheduler that starts again finds what the one
+// before has warned of. True when it was added.
+bool AddWarning(Job* job, std::string warning);
 // True when the member is one of the job's pservers or a worker allocated to the job.
 bool Serves(const Job& job, const Member& member);
 // The member's report on this instance of the job; null when there is none.

@@ -7,12 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "scheduler/job_records.h"
 #include "scheduler/member_loss.h"
 
 namespace sluice {
 namespace {
 
-// What members must know of checkpoints and of the one that the job continues from.
+// Adds what members must know of checkpoints and of the one that the job continues from.
 void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
   JobSpec& spec = job->spec;
   if (CanCheckpoint(job->config)) {
@@ -32,7 +33,6 @@ void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
   spec.mutable_restore()->set_step(resume->state().global_step());
   // PER_RANK_FILES keeps the number of workers, so the product is the same.
   if (resume->state().global_batch() > 0) spec.set_global_batch(resume->state().global_batch());
-  job->resumed_from = resume->dir;
   job->resume = std::move(resume);
 }
 
@@ -62,12 +62,10 @@ absl::Status JobAdmission::CheckWorkers(const JobConfig& config) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
-                                                 const std::vector<TableConfig>& tables,
-                                                 const std::string& default_output,
-                                                 uint64_t first_number,
-                                                 std::vector<std::string> warnings,
-                                                 std::unique_ptr<const ResumePoint> resume) {
+absl::StatusOr<std::unique_ptr<Job>> JobAdmission::Prepare(
+    const JobConfig& config, const std::vector<TableConfig>& tables,
+    const std::string& default_output, uint64_t first_number, std::vector<std::string> warnings,
+    std::unique_ptr<const ResumePoint> resume) {
   SLUICE_RETURN_IF_ERROR(CheckWorkers(config));
   if (parts_.queue->full()) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -77,6 +75,7 @@ absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
   next_number_ = std::max(next_number_, first_number);
   auto job = std::make_unique<Job>();
   job->job_id = absl::StrCat(config.name(), "-", next_number_);
+  job->order = next_order_;
   job->config = config;
   job->warnings = std::move(warnings);
   if (config.output_dir().empty()) {
@@ -86,17 +85,79 @@ absl::StatusOr<std::string> JobAdmission::Submit(const JobConfig& config,
   std::string* const output = job->config.mutable_output_dir();
   while (output->size() > 1 && output->back() == '/') output->pop_back();
   SLUICE_RETURN_IF_ERROR(parts_.jobs->CheckOutputs(job->config));
-  ++next_number_;
+  parts_.lifecycle->SetNewInstance(job.get());
+  FillSpec({tables.begin(), tables.end()}, std::move(resume), job.get());
+  if (job->resume != nullptr) job->resumed_from = job->resume->dir;
+  return job;
+}
+
+void JobAdmission::FillSpec(const google::protobuf::RepeatedPtrField<TableConfig>& tables,
+                            std::unique_ptr<const ResumePoint> resume, Job* job) {
+  job->status_version = options_.first_version;
   job->spec.set_job_id(job->job_id);
-  job->spec.set_instance(parts_.lifecycle->NewInstance());
   *job->spec.mutable_config() = job->config;
-  for (const TableConfig& table : tables) *job->spec.add_tables() = table;
-  job->spec.set_worker_num(config.worker_num());
-  FillCheckpoints(std::move(resume), job.get());
-  FillRecovery(options_.wait, job.get());
+  *job->spec.mutable_tables() = tables;
+  job->spec.set_worker_num(job->config.worker_num());
+  FillCheckpoints(std::move(resume), job);
+  FillRecovery(options_.wait, job);
+}
+
+NextRecord JobAdmission::NextAfter(const Job& job) const {
+  NextRecord next;
+  next.set_job_number(next_number_ + 1);
+  next.set_order(job.order + 1);
+  return next;
+}
+
+Job* JobAdmission::Add(std::unique_ptr<Job> job) {
+  ++next_number_;
+  ++next_order_;
   Job* const queued = parts_.jobs->Add(std::move(job));
   parts_.queue->Add(queued);
-  return queued->job_id;
+  return queued;
+}
+
+Job* JobAdmission::Restore(const JobRecord& record,
+                           absl::StatusOr<std::unique_ptr<const ResumePoint>> resume,
+                           std::optional<RunHandover> handover, absl::Time now) {
+  auto restored = std::make_unique<Job>();
+  Job* const job = restored.get();
+  job->job_id = record.job_id();
+  job->config = record.config();
+  job->order = record.order();
+  job->request_id = record.request_id();
+  job->allow_older = record.allow_older();
+  job->begun = record.begun();
+  for (const std::string& warning : record.warnings()) AddWarning(job, warning);
+  job->instances.assign(record.instances().begin(), record.instances().end());
+  job->pserver_ranks.assign(record.pservers().begin(), record.pservers().end());
+  job->resumed_from = record.resume_from();
+  job->status_version = options_.first_version;
+  parts_.jobs->Add(std::move(restored));
+  if (handover) {
+    const absl::Status adopted = parts_.lifecycle->Adopt(
+        job, record.recovery(), handover->run, std::move(handover->began_at), &resume, now);
+    if (adopted.ok()) return job;
+    AddWarning(job,
+               absl::StrCat("the run of the earlier scheduler cannot go on: ", adopted.message()));
+    parts_.effects->records()->RunRefused(handover->run);
+  }
+  FillSpec(record.tables(), resume.ok() ? *std::move(resume) : nullptr, job);
+  if (record.outcome() != JOB_STATE_UNSPECIFIED) {
+    job->state = record.begun() ? JOB_RUNNING : JOB_QUEUED;
+    job->outcome = record.outcome();
+    job->message = record.message();
+    job->result = record.result();
+    job->save_id = record.save_id();
+    parts_.lifecycle->WriteResultAgain(job, now);
+  } else if (record.begun()) {
+    parts_.lifecycle->Restore(job, record.recovery(), now);
+  } else {
+    parts_.lifecycle->SetNewInstance(job);
+    parts_.effects->records()->Changed(*job);
+    parts_.queue->Add(job);
+  }
+  return job;
 }
 
 ClusterView JobAdmission::ViewCluster() const {

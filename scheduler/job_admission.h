@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "scheduler/job_directory.h"
 #include "scheduler/job_lifecycle.h"
 #include "scheduler/job_queue.h"
+#include "scheduler/job_records.h"
 #include "scheduler/membership.h"
 #include "scheduler/pause_detector.h"
 
@@ -29,6 +31,9 @@ class JobAdmission {
   struct Options {
     uint32_t worker_num = 0;  // worker slots of the cluster; 0: not stated
     absl::Duration wait = absl::Seconds(120);
+    uint64_t first_version = 1;  // of a job's status
+    // The numbers that an earlier scheduler would have given next.
+    uint64_t next_number = 1, next_order = 1;
   };
   // The parts of the core that admission works on. All outlive it.
   struct Parts {
@@ -39,14 +44,27 @@ class JobAdmission {
     const PauseDetector* pauses = nullptr;
     CoreEffects* effects = nullptr;
   };
-  JobAdmission(Options options, Parts parts) : options_(options), parts_(parts) {}
+  JobAdmission(Options options, Parts parts)
+      : options_(options),
+        parts_(parts),
+        next_number_(options.next_number),
+        next_order_(options.next_order) {}
 
-  // Like SchedulerCore::SubmitJob, but only queues the job.
-  absl::StatusOr<std::string> Submit(const JobConfig& config,
-                                     const std::vector<TableConfig>& tables,
-                                     const std::string& default_output, uint64_t first_number,
-                                     std::vector<std::string> warnings,
-                                     std::unique_ptr<const ResumePoint> resume = nullptr);
+  // Makes a job that Add would queue. Its number and order are taken by Add.
+  absl::StatusOr<std::unique_ptr<Job>> Prepare(const JobConfig& config,
+                                               const std::vector<TableConfig>& tables,
+                                               const std::string& default_output,
+                                               uint64_t first_number,
+                                               std::vector<std::string> warnings,
+                                               std::unique_ptr<const ResumePoint> resume);
+  // Queues the job. REQUIRES: it is the last one prepared.
+  Job* Add(std::unique_ptr<Job> job);
+  // Takes over a job of an earlier scheduler. `resume`: where its next attempt begins; not OK: it
+  // cannot begin another. `handover`: the attempt that was running, which is adopted if possible.
+  Job* Restore(const JobRecord& record, absl::StatusOr<std::unique_ptr<const ResumePoint>> resume,
+               std::optional<RunHandover> handover, absl::Time now);
+  // The numbers of the next job, once `job` is added.
+  NextRecord NextAfter(const Job& job) const;
   // Starts the queued jobs that can start, and records why the others wait. Does nothing unless
   // the queue is due.
   void Schedule(absl::Time now);
@@ -60,9 +78,13 @@ class JobAdmission {
   // Records why the job stays queued; ends it when its members were absent for too long.
   void Wait(Job* job, const QueueDecision& decision, uint32_t position, absl::Time now);
 
+  // Fills what follows from the job's config and the place where it continues.
+  void FillSpec(const google::protobuf::RepeatedPtrField<TableConfig>& tables,
+                std::unique_ptr<const ResumePoint> resume, Job* job);
+
   const Options options_;
   const Parts parts_;
-  uint64_t next_number_ = 1;
+  uint64_t next_number_, next_order_;
 };
 
 }  // namespace sluice

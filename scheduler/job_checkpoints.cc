@@ -40,7 +40,9 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
   Plan(now);
 }
 
-void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now) {
+void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
+                               bool own) {
+  if (own) complete_ = manifest;
   newest_.set_step(manifest.global_step());
   newest_.set_bytes(BytesOf(manifest));
   newest_.set_dir(CheckpointFolder(options_.root, manifest.global_step()));
@@ -98,7 +100,11 @@ void JobCheckpoints::EpochEnds(uint32_t epoch, bool last, absl::Time now) {
   now_ = now;
   const uint32_t every = options_.config.every_epochs();
   const bool due = demanded_ || (every > 0 && (epoch + 1) % every == 0);
-  if (sync() || stopped_ || interrupted_ || open_ || !all_training_ || !due) return;
+  if (sync() || stopped_ || interrupted_ || !all_training_ || !due) return;
+  if (open_) {
+    end_due_ = last ? EndDue::kOfTraining : EndDue::kOfEpoch;
+    return;
+  }
   Ask(now);
   open_->ends_training = last;
 }
@@ -109,7 +115,9 @@ void JobCheckpoints::PlanNow(absl::Time now) {
   const uint64_t every_steps = options_.config.every_steps();
   const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
   const bool due_by_steps = every_steps > 0 && step_ / every_steps > asked_from_ / every_steps;
-  if (demanded_ || due_by_time || due_by_steps) Ask(now);
+  if (!demanded_ && !due_by_time && !due_by_steps && end_due_ == EndDue::kNone) return;
+  Ask(now);
+  open_->ends_training = std::exchange(end_due_, EndDue::kNone) == EndDue::kOfTraining;
 }
 
 void JobCheckpoints::Ask(absl::Time now) {
@@ -192,8 +200,7 @@ void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Ti
   // Reports can overtake each other.
   HostedCut& known = open_->hosted[pserver];
   if (known.state() == HostedCut::WRITTEN) return;
-  const bool progress =
-      cut.state() != known.state() || cut.written_bytes() > known.written_bytes();
+  const bool progress = cut.state() != known.state() || cut.written_bytes() > known.written_bytes();
   if (!progress) return;
   known = cut;
   open_->progressed_at = now;
@@ -275,14 +282,14 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
 
 void JobCheckpoints::TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now) {
   now_ = now;
-  const bool concerns = open_ && !open_->committing && open_->stage != Stage::kAsking &&
-                        cut.checkpoint() == number();
+  const bool concerns =
+      open_ && !open_->committing && open_->stage != Stage::kAsking && cut.checkpoint() == number();
   if (!concerns) return;
   NoteHosted(pserver, cut, now);
   if (!open_ || open_->stage == Stage::kBegun) return;
-  const bool all = std::all_of(
-      open_->hosted.begin(), open_->hosted.end(),
-      [](const HostedCut& one) { return one.state() != HostedCut::STATE_UNSPECIFIED; });
+  const bool all =
+      std::all_of(open_->hosted.begin(), open_->hosted.end(),
+                  [](const HostedCut& one) { return one.state() != HostedCut::STATE_UNSPECIFIED; });
   if (!all) return;
   open_->stage = Stage::kBegun;
   open_->begun_at = now;
@@ -378,6 +385,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.clear_last_error();
     newest_cut_at_ = open_->begun_at;
     complete_ = std::move(open_->manifest);
+    complete_instance_ = instance_;
   } else if (counts) {
     newest_.set_failed(newest_.failed() + 1);
     const std::string said =
@@ -407,7 +415,8 @@ std::string JobCheckpoints::Missing() const {
   constexpr size_t kNamed = 8;
   std::vector<std::string> names;
   for (size_t i = 0; i < open_->hosted.size() && open_->stage != Stage::kAsking; ++i) {
-    if (open_->hosted[i].state() != HostedCut::WRITTEN) names.push_back(absl::StrCat("pserver ", i));
+    if (open_->hosted[i].state() != HostedCut::WRITTEN)
+      names.push_back(absl::StrCat("pserver ", i));
   }
   for (size_t i = 0; i < open_->workers.size(); ++i) {
     const bool parked = asked_.released && !open_->went_on[i];
@@ -432,6 +441,7 @@ void JobCheckpoints::GiveUpWaiting(absl::Duration waited, absl::Time now) {
 
 void JobCheckpoints::Interrupt(absl::Time now) {
   interrupted_ = true;
+  end_due_ = EndDue::kNone;
   all_training_ = false;
   asked_ = {};
   ordered_ = {};

@@ -54,10 +54,11 @@ class JobCheckpoints {
     uint32_t worker_num = 1;
     uint32_t pserver_num = 1;
     uint64_t first_step = 0;  // global steps done when the job begins
+    uint64_t over = 0;        // checkpoints up to this number were those of an earlier scheduler
     uint64_t instance = 0;    // of the job
     Mode mode = Mode::kSync;
   };
-  // What members are to be told. A change of Asked concerns rank 0 (sync) or all ranks; a change of
+  // The orders to members. A change of Asked concerns rank 0 (sync) or all ranks; a change of
   // Ordered or over() all pservers.
   struct Asked {
     uint64_t number = 0;   // 0: none is wanted
@@ -85,19 +86,22 @@ class JobCheckpoints {
 
   JobCheckpoints(Options options, absl::Time now);
 
-  // The newest complete checkpoint is one of an earlier run, made `age` before `now`.
-  void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now);
+  // The newest complete checkpoint is one of an earlier run, made `age` before `now`. `own`: it is
+  // one of this job, to which newest_manifest is to lead.
+  void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now, bool own = false);
   // The steps of an epoch and of the whole job, once they are known.
   void SetSteps(uint64_t per_epoch, uint64_t last_step);
-  // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch, before
-  // it goes on; limit == step: it does not train now.
-  // In async and Geo, `step` is the mean of the ranks, and limit has no meaning.
+  // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch,
+  // before it goes on; limit == step: it does not train now. In async and Geo, `step` is the mean
+  // of the ranks, and limit has no meaning.
   void NoteStep(uint64_t step, uint64_t limit, absl::Time now);
   // Async and Geo: whether all ranks are in one training phase now, and have workers that can make
   // their parts; and whether a training phase is under way or will come.
   void NoteTraining(bool all_training, bool more);
   // Async and Geo: all ranks have ended the training of `epoch` (from 0), and holds_phase decides
-  // whether the phase may end. To be called once an epoch, after NoteTraining.
+  // whether the phase may end. To be called once an epoch, after NoteTraining. If an earlier
+  // checkpoint is still open, the one that is due follows it: in the next epoch, or, after the last
+  // one, before the phase ends.
   void EpochEnds(uint32_t epoch, bool last, absl::Time now);
   // Decides what is asked next. To be called several times a second and after other events.
   void Plan(absl::Time now);
@@ -120,18 +124,18 @@ class JobCheckpoints {
   // The pserver is lost. The open checkpoint is given up if its files are not written.
   void PserverLost(uint32_t pserver, absl::Time now);
   // A checkpoint has begun, and SetState has not been called for it.
-  bool needs_state() const {
-    return open_ && !open_->state && open_->stage == Stage::kBegun;
-  }
+  bool needs_state() const { return open_ && !open_->state && open_->stage == Stage::kBegun; }
   // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other:
   // in Geo they must hold the same frames of each rank.
   absl::StatusOr<std::vector<RankPart>> Parts() const;
   // The phase must not end: its cuts have not begun.
-  bool holds_phase() const { return open_ && open_->stage != Stage::kBegun; }
+  bool holds_phase() const {
+    return open_ && (open_->stage != Stage::kBegun || end_due_ == EndDue::kOfTraining);
+  }
   uint64_t open_step() const { return open_ ? open_->step : 0; }
   absl::Time begun_at() const { return open_ ? open_->begun_at : absl::InfinitePast(); }
-  // What the job was at the step of the checkpoint; an error gives it up. In sync, the workers are
-  // added from their reports.
+  // Gives the state of the job at the step of the checkpoint; an error gives it up. In sync, the
+  // workers are added from their reports.
   void SetState(absl::StatusOr<CheckpointState> state, absl::Time now);
   // The manifest of a checkpoint whose parts are all in, once. job_id and tables are missing.
   std::optional<Manifest> TakeCommit();
@@ -145,14 +149,16 @@ class JobCheckpoints {
   // Gives the open checkpoint up because it makes no progress.
   void GiveUpWaiting(absl::Duration waited, absl::Time now);
   // The job's run has ended early, and another one will follow: nothing is asked any more, and what
-  // is not being committed is given up without being counted as failed. Reports change nothing until
-  // Restart.
+  // is not being committed is given up without being counted as failed. Reports change nothing
+  // until Restart.
   void Interrupt(absl::Time now);
   // The next run of the job begins, as another instance, after `first_step` global steps.
   void Restart(uint64_t instance, uint64_t first_step, absl::Time now);
-  // The manifest of the newest checkpoint that these runs have completed, without job_id and tables;
-  // null: there is none.
+  // The manifest of the newest checkpoint that these runs have completed, without job_id and
+  // tables; null: there is none.
   const Manifest* newest_manifest() const { return complete_ ? &*complete_ : nullptr; }
+  // The instance of the run that has completed it.
+  uint64_t newest_instance() const { return complete_instance_; }
   // The manifest of a checkpoint is being written.
   bool committing() const { return open_ && open_->committing; }
   // The job is over: what is not being committed is given up, without being counted as failed.
@@ -183,6 +189,8 @@ class JobCheckpoints {
 
  private:
   enum class Stage { kAsking, kOrdered, kBegun };
+  // A checkpoint that was due at the end of an epoch while another one was open.
+  enum class EndDue { kNone, kOfEpoch, kOfTraining };
   struct Open {
     Stage stage = Stage::kBegun;
     uint64_t step = 0;
@@ -217,14 +225,15 @@ class JobCheckpoints {
   std::string Missing() const;
 
   const Options options_;
-  uint64_t over_ = 0;
+  uint64_t over_ = options_.over;
   Asked asked_;
   Ordered ordered_;
   std::optional<Open> open_;
   bool all_training_ = false, more_training_ = true;
   uint64_t asked_from_ = 0;  // async, Geo: the step when a checkpoint was last asked for
+  EndDue end_due_ = EndDue::kNone;
   bool demanded_ = false;
-  bool stopped_ = false;   // the job is over
+  bool stopped_ = false;  // the job is over
   bool interrupted_ = false;
   uint64_t instance_ = options_.instance;
   absl::Time over_at_;  // of the one before, or the beginning
@@ -235,10 +244,11 @@ class JobCheckpoints {
   double steps_per_s_ = 0;
   absl::Time now_;  // of the newest event
 
-  std::deque<Outcome> outcomes_;  // the newest
+  std::deque<Outcome> outcomes_;                          // the newest
   std::vector<std::pair<absl::Time, Discard>> discards_;  // due at that time
   std::optional<Manifest> complete_;
-  CheckpointStatus newest_;       // step, bytes, seconds, made, failed, last_error, dir
+  uint64_t complete_instance_ = 0;
+  CheckpointStatus newest_;  // step, bytes, seconds, made, failed, last_error, dir
   absl::Time newest_cut_at_;
   std::string warning_;
 };

@@ -75,9 +75,9 @@ absl::Status JobDirectory::CheckOutputs(const JobConfig& config) const {
     }
     if (CanCheckpoint(config) && CanCheckpoint(job->config) &&
         CheckpointRoot(job->config) == CheckpointRoot(config)) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("job ", job->job_id, ", which has not ended, has its checkpoints in the same ",
-                       "folder ", CheckpointRoot(config), "; give another checkpoint.dir"));
+      return absl::AlreadyExistsError(absl::StrCat(
+          "job ", job->job_id, ", which has not ended, has its checkpoints in the same ", "folder ",
+          CheckpointRoot(config), "; give another checkpoint.dir"));
     }
   }
   return absl::OkStatus();

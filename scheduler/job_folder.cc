@@ -29,9 +29,19 @@ absl::Status CheckForeignFiles(Env* env, const JobConfig& config) {
                           "trace_file");
 }
 
+// True when an earlier scheduler has put this save in force.
+bool IsInForce(Env* env, const std::string& model, const std::string& save_id) {
+  const auto manifest = ReadManifest(model, env);
+  return manifest.ok() && !save_id.empty() &&
+         std::any_of(
+             manifest->files().begin(), manifest->files().end(),
+             [&](const SavedFile& file) { return absl::StrContains(file.name(), save_id); });
+}
+
 absl::Status PutInForce(Env* env, const std::string& model, const std::string& save_id) {
   const absl::Status committed = CommitModel(model, env, save_id);
   if (!absl::IsNotFound(committed)) return committed;
+  if (IsInForce(env, model, save_id)) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(
       "the scheduler's host does not see the model that the job saved in ", model, " (",
       committed.message(), "); give an --output_dir that scheduler, pservers and workers share"));
@@ -39,10 +49,20 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
 
 }  // namespace
 
-absl::Status JobFolder::Claim(const JobConfig& config) {
+absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
+  for (;;) {
+    auto lock = FolderLock::Take(dir);
+    if (!absl::IsAlreadyExists(lock.status()) || !again_ || await_ == nullptr || !await_())
+      return lock;
+  }
+}
+
+absl::Status JobFolder::Claim(const OutputAction& action) {
+  const JobConfig& config = action.config;
   const std::string& dir = config.output_dir();
+  again_ = again_ || action.again;
   if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
-  auto lock = FolderLock::Take(dir);
+  auto lock = Lock(dir);
   if (absl::IsAlreadyExists(lock.status())) {
     refused_ = true;
     return absl::AlreadyExistsError(
@@ -65,7 +85,7 @@ absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
   };
   if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return refuse(made);
   if (IsSameFile(dir, config.output_dir())) return absl::OkStatus();  // it is locked
-  auto lock = FolderLock::Take(dir);
+  auto lock = Lock(dir);
   if (absl::IsAlreadyExists(lock.status())) {
     return absl::AlreadyExistsError(
         absl::StrCat("another job, which has not ended, writes to the same checkpoint.dir ", dir,
@@ -77,13 +97,15 @@ absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
 }
 
 absl::Status JobFolder::Begin(const OutputAction& started) {
-  SLUICE_RETURN_IF_ERROR(Claim(started.config));
+  SLUICE_RETURN_IF_ERROR(Claim(started));
   SLUICE_RETURN_IF_ERROR(ClaimCheckpoints(started.config));
   const std::string& dir = started.config.output_dir();
   const std::string text = absl::StrCat(kOwnConfigLine, ToTextproto(started.config));
   const absl::Status written = env_->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
   if (!written.ok()) return NoOutput(dir, written);
-  SLUICE_ASSIGN_OR_RETURN(curve_, CurveFiles::Begin(env_, dir, host_, started.time));
+  SLUICE_ASSIGN_OR_RETURN(curve_, started.again
+                                      ? CurveFiles::Continue(env_, dir, host_, started.time)
+                                      : CurveFiles::Begin(env_, dir, host_, started.time));
   if (started.config.trace_file().empty()) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(trace_,
                           TraceFile::Create(started.config.trace_file(), started.job_id, host_));
@@ -111,15 +133,18 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   const std::string root = CheckpointRoot(checkpoint.config);
   const std::string dir = CheckpointFolder(root, checkpoint.manifest.global_step());
   Manifest manifest = checkpoint.manifest;
-  manifest.mutable_checkpoint()->set_unix_time(
-      absl::ToDoubleSeconds(checkpoint.time - absl::UnixEpoch()));
-  const absl::Status committed = CommitCheckpoint(dir, checkpoint.config, std::move(manifest), env_,
-                                                  checkpoint.save_id);
+  // The newest checkpoint is the one that was made last, even when the time of day was set back.
+  double unix_time = absl::ToDoubleSeconds(checkpoint.time - absl::UnixEpoch());
+  for (const CheckpointInfo& earlier : ListCheckpoints(root, env_, /*damaged=*/nullptr))
+    unix_time = std::max(unix_time, earlier.manifest.checkpoint().unix_time() + 1e-3);
+  manifest.mutable_checkpoint()->set_unix_time(unix_time);
+  const absl::Status committed =
+      CommitCheckpoint(dir, checkpoint.config, std::move(manifest), env_, checkpoint.save_id);
   if (!committed.ok()) {
-    return absl::Status(committed.code(),
-                        absl::StrCat(committed.message(),
-                                     "; the scheduler and all pservers must see the folder ", root,
-                                     ", and it must have room"));
+    return absl::Status(
+        committed.code(),
+        absl::StrCat(committed.message(), "; the scheduler and all pservers must see the folder ",
+                     root, ", and it must have room"));
   }
   const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
   const absl::Status removed = RemoveOldCheckpoints(root, keep, env_);
@@ -151,8 +176,13 @@ std::string JobFolder::TraceWarning(const absl::Status& why) {
 absl::Status JobFolder::End(const OutputAction& ended) {
   trace_ = nullptr;
   if (!lock_ && !refused_) {  // the job ended before Begin
-    const absl::Status claimed = Claim(ended.config);
+    const absl::Status claimed = Claim(ended);
     if (!claimed.ok() && !refused_) return claimed;
+  }
+  if (refused_ && again_ && !lock_) {
+    return absl::AbortedError(
+        absl::StrCat("an earlier scheduler still writes to output_dir ", ended.config.output_dir(),
+                     "; stop it, and start this scheduler again to write the result"));
   }
   if (refused_) return absl::OkStatus();
   const std::string model = ended.config.output_dir() + "/model";
@@ -179,8 +209,12 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   const absl::Status written = WriteResult(ended.config, result);
   SLUICE_RETURN_IF_ERROR(committed);
   SLUICE_RETURN_IF_ERROR(written);
-  if (curve_ == nullptr || !done || ended.config.evaluate_only()) return absl::OkStatus();
-  return curve_->Complete();
+  if (!done || ended.config.evaluate_only()) return absl::OkStatus();
+  if (curve_ == nullptr && ended.again) {
+    SLUICE_ASSIGN_OR_RETURN(
+        curve_, CurveFiles::Continue(env_, ended.config.output_dir(), host_, ended.time));
+  }
+  return curve_ == nullptr ? absl::OkStatus() : curve_->Complete();
 }
 
 absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& result) {

@@ -8,11 +8,13 @@
 // - A job that ends without a model keeps the result of the model's job as model_result.json.
 // - Files that Sluice did not write are replaced only when the job says `overwrite`.
 // - The folder is locked while the job writes to it. A job of another scheduler, or one that names
-//   the folder by another path, fails and leaves it unchanged.
+//   the folder by another path, fails and leaves it unchanged. An earlier scheduler of the same job
+//   (OutputAction.again) gives the folder up as soon as it learns that it is one.
 //
 // Thread safety: one thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,8 +33,14 @@ class JobFolder {
   // The warning that the trace could not be continued, because of `why`.
   static std::string TraceWarning(const absl::Status& why);
 
+  // Called between two tries to lock a folder that an earlier scheduler of the job has not given up
+  // yet: waits a moment. False: do not try again.
+  using AwaitFolder = std::function<bool()>;
+
   // `host` goes into the event file's name; traces use its clock. `env` outlives the folder.
-  JobFolder(Env* env, std::string host) : env_(env), host_(std::move(host)) {}
+  // `await` may be null: one try.
+  JobFolder(Env* env, std::string host, AwaitFolder await = nullptr)
+      : env_(env), host_(std::move(host)), await_(std::move(await)) {}
 
   absl::Status Begin(const OutputAction& started);
   absl::Status AddScalars(const OutputAction& scalars);
@@ -44,16 +52,20 @@ class JobFolder {
   // Removes the files of a checkpoint that was given up, as far as it can.
   void Discard(const OutputAction& checkpoint);
   // May be called for a job that never began. When Begin was refused: OK, and writes nothing.
+  // ABORTED: an earlier scheduler of the job still has the folder, and nothing is written.
   absl::Status End(const OutputAction& ended);
 
  private:
-  absl::Status Claim(const JobConfig& config);
+  absl::Status Claim(const OutputAction& action);
+  absl::StatusOr<FolderLock> Lock(const std::string& dir);
   // Makes and locks checkpoint.dir, if the job names one.
   absl::Status ClaimCheckpoints(const JobConfig& config);
   absl::Status WriteResult(const JobConfig& config, const JobResult& result);
 
   Env* const env_;
   const std::string host_;
+  const AwaitFolder await_;
+  bool again_ = false;  // an earlier scheduler began the job
   std::optional<FolderLock> lock_;
   std::optional<FolderLock> checkpoints_lock_;  // of a folder of checkpoints outside output_dir
   bool refused_ = false;  // another job has the folder, or it holds files that are not Sluice's

@@ -5,18 +5,27 @@
 //   2. CheckStarting     every pserver has opened them and the output folder is ready: the workers
 //                        get their assignments (RUNNING)
 //   3. TakePhaseReport   the ranks lead the job through its phases
-//   4. CheckFinishing    all phases are done, the last reports are in and the checkpoint of the last
-//                        step, if there is one, is over
+//   4. CheckFinishing    all phases are done, the last reports are in, and the checkpoint of the
+//                        last step, if there is one, is over
 //   5. End               outcome and result are fixed, the workers are withdrawn
 //   6. DropWhenReleased  the last worker has stopped: the pservers drop the tables
 //   7. OutputEnded       the result is written: the state becomes the outcome
 //
-// A lost worker's rank is given to another worker (RankReplacement). The loss of a pserver leads
-// from 1 to 4 to a new attempt:
+// A lost worker's rank is given to another worker (RankReplacement), and in async and Geo another
+// process takes over the shards of a lost pserver (ShardTakeover). Other losses lead from 1 to 4 to
+// a new attempt (member_loss.h):
 //
 //   a. RollBack          all ranks are withdrawn, the pservers drop the tables (RECOVERING)
 //   b. Recover           replacements are there, the survivors have stopped: as 1, with a new
 //                        instance, a higher generation and the newest checkpoint; then 2
+//
+// A scheduler that takes over from an earlier one leads a running attempt on from its records:
+//
+//   i.   Adopt           the run is where its records say (RUNNING); its workers' calls are
+//                        answered
+//   ii.  TakeBack        members that still serve the attempt register, and keep what they hold
+//   iii. FinishAdoption  all are there: checkpoints go on. If one does not come, or comes back with
+//                        empty hands, a. follows
 //
 // An event that a job cannot survive ends it (End). Nothing here looks at other jobs.
 //
@@ -37,10 +46,12 @@
 #include "scheduler/core_effects.h"
 #include "scheduler/job_directory.h"
 #include "scheduler/job_queue.h"
+#include "scheduler/job_records.h"
 #include "scheduler/membership.h"
 #include "scheduler/pause_detector.h"
 #include "scheduler/rank_replacement.h"
 #include "scheduler/report_requests.h"
+#include "scheduler/shard_takeover.h"
 
 namespace sluice {
 
@@ -50,7 +61,7 @@ class JobLifecycle {
     absl::Duration lease, heartbeat;  // of the members
     absl::Duration wait;              // bound on opening the tables
     absl::Duration report_wait;       // bound on waiting for the last reports
-    uint64_t first_id = 1;  // of incarnations and of instances
+    uint64_t first_id = 1;            // of incarnations and of instances
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
@@ -67,16 +78,35 @@ class JobLifecycle {
       : options_(std::move(options)),
         parts_(parts),
         checkpoints_(options_.wait, {parts.members, parts.pauses, parts.effects}),
-        replacement_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects}) {}
+        replacement_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects}),
+        takeover_(options_.wait, {parts.members, parts.pauses, parts.effects}) {}
 
   // REQUIRES: the job is queued, all pservers are alive and worker_num workers are free.
   void Start(Job* job, absl::Time now);
+  // Leads a job on that an earlier scheduler began: it awaits members, and its next attempt begins
+  // at `resume`. Members that still run the attempt of the earlier scheduler drop it when they
+  // register. REQUIRES: the job is new here; pserver_ranks and resume are set.
+  void Restore(Job* job, const Recovery& counts, absl::Time now);
+  // As Restore, but the attempt itself goes on. `began_at`: where it began; null: at the beginning.
+  // `newest`: where the next one would begin. Not OK: the records do not say enough; nothing has
+  // changed, and began_at and newest are not used.
+  absl::Status Adopt(Job* job, const Recovery& counts, const StoredRun& run,
+                     std::unique_ptr<const ResumePoint> began_at,
+                     absl::StatusOr<std::unique_ptr<const ResumePoint>>* newest, absl::Time now);
+  // A member has registered with what it holds. True when it serves a job with that.
+  bool TakeBack(Member* member, absl::Time now);
+  // A worker's call shows that the records of an adopted attempt were not complete: it rolls back.
+  // False when the attempt is not an adopted one.
+  bool RefuteAdoption(Job* job, const absl::Status& error, absl::Time now);
+  absl::StatusOr<NextTaskReply> NextTask(Job* job, const NextTaskRequest& request, absl::Time now);
+  // Writes the result of a job that was over when this scheduler began.
+  void WriteResultAgain(Job* job, absl::Time now);
   // Begins the next attempts of the jobs that have all the members they were waiting for, and
   // reserves free workers for the others. To be called when members have changed, before workers
   // are given to queued jobs.
   void RecoverJobs(absl::Time now);
-  // A number that no other instance of a job has.
-  uint64_t NewInstance() { return next_instance_++; }
+  // Gives the job's next attempt a number that no other instance of a job has.
+  void SetNewInstance(Job* job);
   // Does nothing when the job is over.
   void End(Job* job, JobState outcome, const std::string& message, absl::Time now);
 
@@ -93,7 +123,7 @@ class JobLifecycle {
   void CheckFinishing(Job* job, absl::Time now);
   // Handles the loss of a member that serves the job.
   void MemberLost(Job* job, const Member& member, absl::Time now);
-  // Gives free workers to jobs with vacant ranks, which come before queued jobs.
+  // Gives new members to the jobs that lack a worker or a pserver, which come before queued jobs.
   void FillVacancies(absl::Time now);
   // Takes a rank's part of a checkpoint.
   void TakeCut(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
@@ -112,8 +142,19 @@ class JobLifecycle {
  private:
   // Takes workers, places shards, and asks the pservers to open the tables.
   absl::Status BeginAttempt(Job* job, absl::Time now);
+  // The workers of the job's next attempt, in the order of their ranks in the cluster.
+  std::vector<Member*> WorkersFor(const Job& job) const;
   // Begins the job's next attempt when its members are there; ends it when they did not come.
   void Recover(Job* job, absl::Time now);
+  // Whether a member that registers takes a place of the adopted attempt that it had before.
+  // Refused: the place is its own and still free, but it no longer serves it.
+  enum class Claim { kNone, kTaken, kRefused };
+  static Claim TakeBackRank(Job* job, Member* worker);
+  static Claim TakeBackTables(Job* job, const Member& pserver);
+  void FinishAdoption(Job* job, absl::Time now);
+  // The members that are still missing are not awaited any more.
+  void DropAdoption(Job* job);
+  void TellWhoIsMissing(Job* job);
   // Ends the present attempt, of which the job keeps only its checkpoints.
   void RollBack(Job* job, absl::Time now);
   void CountRollback(Job* job);
@@ -132,6 +173,9 @@ class JobLifecycle {
   void ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now);
   // Does what can be done now for the job's vacant ranks.
   void AdvanceReplacement(Job* job, absl::Time now);
+  void TakeOverShards(Job* job, const Member& lost, const std::string& why, absl::Time now);
+  // Does what can be done now for the job's vacant pservers.
+  void AdvanceTakeover(Job* job, absl::Time now);
   // Takes a report that does not name the job; ends the job when the worker has given it up.
   void CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now);
   void Withdraw(RankSlot* slot);
@@ -145,6 +189,7 @@ class JobLifecycle {
   const Parts parts_;
   CheckpointLifecycle checkpoints_;
   RankReplacement replacement_;
+  ShardTakeover takeover_;
   uint64_t next_incarnation_ = options_.first_id;
   uint64_t next_instance_ = options_.first_id;
   std::vector<Job*> recovering_;  // those that await members

@@ -34,8 +34,9 @@ void JobOutput::Add(std::vector<OutputAction> actions) {
 }
 
 JobOutput::Lane* JobOutput::LaneOf(const OutputAction& action) {
-  const bool shared =
-      action.kind != OutputAction::kStarted && lane_of_job_.count(action.job_id) == 0;
+  // The end of a job of an earlier scheduler may have to wait for its folder.
+  const bool shared = action.kind != OutputAction::kStarted && !action.again &&
+                      lane_of_job_.count(action.job_id) == 0;
   Lane*& lane = lane_of_job_[shared ? "" : action.job_id];
   if (lane == nullptr) {
     lane = &lanes_.emplace_back();
@@ -67,7 +68,11 @@ void JobOutput::Run(Lane* lane) {
       action = std::move(lane->queue.front());
       lane->queue.pop_front();
     }
-    if (folder == nullptr) folder = std::make_unique<JobFolder>(options_.env, options_.host);
+    if (folder == nullptr) {
+      const auto end = std::chrono::steady_clock::now() + options_.folder_wait;
+      folder = std::make_unique<JobFolder>(options_.env, options_.host,
+                                           [this, end] { return Pause(end); });
+    }
     if (action.kind != OutputAction::kEnded) {
       Write(action, folder.get(), &failed);
       continue;
@@ -76,6 +81,12 @@ void JobOutput::Run(Lane* lane) {
   }
   MutexLock lock(&mutex_);
   lane->ended = true;
+}
+
+bool JobOutput::Pause(std::chrono::steady_clock::time_point end) {
+  MutexLock lock(&mutex_);
+  if (!stopping_) changed_.WaitFor(&mutex_, std::chrono::milliseconds(100));
+  return !stopping_ && std::chrono::steady_clock::now() < end;
 }
 
 void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* failed) {

@@ -1,12 +1,13 @@
 // Writes the files of jobs (JobFolder). Each job has its own thread and its actions are written in
 // order, so that neither decisions nor calls nor other jobs wait for a slow disk.
 //
-// Memory: one thread for each job between kStarted and kEnded, and one for all jobs that end
-// without having started.
+// Memory: one thread for each job between kStarted and kEnded, one for each end of a job of an
+// earlier scheduler, and one for all jobs that end without having started.
 //
 // Thread safety: safe. Callbacks run on the job's thread.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <list>
@@ -30,18 +31,21 @@ class JobOutput {
   struct Options {
     Env* env = nullptr;  // outlives the output
     std::string host;    // goes into the event file's name; traces use its clock
+    // How long a job that an earlier scheduler began waits for that one to give the folder up.
+    std::chrono::milliseconds folder_wait{30000};
     // The folder is ready: the job may write to it. May be null.
     std::function<void(const std::string& job_id)> on_begun;
     // Called at most once per job, with the first error before its end.
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
     // The trace could not be continued. Called at most once per job, which goes on without it.
     std::function<void(const std::string& job_id, absl::Status)> on_trace_failed;
-    // A checkpoint is in force, or could not be put in force; the job goes on in any case. `warning`
-    // may be empty.
+    // A checkpoint is in force, or could not be put in force; the job goes on in any case.
+    // `warning` may be empty.
     std::function<void(const std::string& job_id, uint64_t number, absl::Status,
                        const std::string& warning)>
         on_checkpoint;
-    // The model is committed and result.json is written, or one of them failed.
+    // The model is committed and result.json is written, or one of them failed. ABORTED: the result
+    // can still be written, but an earlier scheduler of the job has the folder.
     std::function<void(const std::string& job_id, absl::Status)> on_ended;
   };
   explicit JobOutput(Options options) : options_(std::move(options)) {}
@@ -64,6 +68,8 @@ class JobOutput {
   Lane* LaneOf(const OutputAction& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void JoinEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(Lane* lane);
+  // Waits a moment. False when it is `end`, or the output stops.
+  bool Pause(std::chrono::steady_clock::time_point end);
   // Writes an action other than kEnded.
   void Write(const OutputAction& action, JobFolder* folder, bool* failed);
   void End(const OutputAction& action, std::unique_ptr<JobFolder> folder);

@@ -80,6 +80,16 @@ void JobPhases::Advance() {
   std::fill(ended_.begin(), ended_.end(), false);
 }
 
+absl::Status JobPhases::GoTo(uint64_t number) {
+  if (number == 0 || number > phases_.size()) {
+    return absl::DataLossError(
+        absl::StrCat("the job has ", phases_.size(), " phases, but no phase ", number));
+  }
+  current_ = number - 1;
+  std::fill(ended_.begin(), ended_.end(), false);
+  return absl::OkStatus();
+}
+
 const char* PhaseName(Phase::Kind kind) {
   switch (kind) {
     case Phase::INDEX:

@@ -43,6 +43,9 @@ class JobPhases {
   std::vector<uint32_t> Missing() const;  // ranks that have not ended the present phase
   // REQUIRES: AllEnded() and not over().
   void Advance();
+  // The phase with this number is the present one, and no rank has ended it. DATA_LOSS: there is no
+  // such phase.
+  absl::Status GoTo(uint64_t number);
 
  private:
   std::vector<Phase> phases_;

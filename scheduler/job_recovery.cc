@@ -1,6 +1,7 @@
 #include "scheduler/job_recovery.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,20 @@ std::vector<std::string> Missing(const Job& job, const Membership& members) {
 
 }  // namespace
 
+void JobRecovery::Restore(const Recovery& counts, absl::Time now) {
+  counts_ = counts;
+  counts_.set_scheduler_restarts(counts_.scheduler_restarts() + 1);
+  lost_ = "the scheduler was started again";
+  counts_.set_last(lost_);
+  since_ = now;
+}
+
+void JobRecovery::NoteCause(const std::string& cause, absl::Time now) {
+  lost_ = cause;
+  since_ = now;
+  counts_.set_last(cause);
+}
+
 void JobRecovery::CountLoss(const Member& lost, absl::Time now) {
   if (lost.self.role() == ROLE_PSERVER) {
     counts_.set_pserver_losses(counts_.pserver_losses() + 1);
@@ -53,15 +68,24 @@ void JobRecovery::NoteReached(uint64_t steps, uint64_t examples) {
   examples_reached_ = examples;
 }
 
-void JobRecovery::CountRollback(uint64_t steps, uint64_t examples, uint64_t steps_of_update) {
+void JobRecovery::CountRollback(uint64_t steps, uint64_t examples) {
   const uint64_t back = steps_reached_ - std::min(steps, steps_reached_);
   const uint64_t again = examples_reached_ - std::min(examples, examples_reached_);
   counts_.set_rollbacks(counts_.rollbacks() + 1);
   counts_.set_steps_rolled_back(counts_.steps_rolled_back() + back);
   counts_.set_examples_replayed(counts_.examples_replayed() + again);
-  if (steps_of_update > 0)
-    counts_.set_updates_lost(counts_.updates_lost() + back / steps_of_update);
+  counts_.clear_updates_lost();
+  updates_lost_.clear();
   steps_reached_ = examples_reached_ = 0;
+}
+
+bool JobRecovery::NoteLost(uint32_t index, uint64_t updates) {
+  if (updates_lost_.size() <= index) updates_lost_.resize(index + 1);
+  if (updates <= updates_lost_[index]) return false;
+  updates_lost_[index] = updates;
+  counts_.set_updates_lost(
+      std::accumulate(updates_lost_.begin(), updates_lost_.end(), uint64_t{0}));
+  return true;
 }
 
 void JobRecovery::CountReplayed(uint64_t examples) {

@@ -29,13 +29,22 @@ class JobRecovery {
     std::string message;  // kWait, kFail: what was lost, and what the job waits for
   };
 
+  // Goes on from what the job had lost before the scheduler was started again, which counts, too.
+  // The wait begins.
+  void Restore(const Recovery& counts, absl::Time now);
+  // Names the last loss that is not one of a member.
+  void NoteCause(const std::string& cause, absl::Time now);
   // Counts the loss; the wait begins again.
   void CountLoss(const Member& lost, absl::Time now);
   // The present attempt ends after this many steps and examples of the job, as far as reported.
   void NoteReached(uint64_t steps, uint64_t examples);
-  // The next attempt begins after this many steps and examples of the job. `steps_of_update`: steps
-  // of a worker per frame whose effect is lost for good; 0 in sync, where it is repeated.
-  void CountRollback(uint64_t steps, uint64_t examples, uint64_t steps_of_update);
+  // The next attempt begins after this many steps and examples of the job. All else is trained
+  // again, so no update of the attempt that was lost is missing.
+  void CountRollback(uint64_t steps, uint64_t examples);
+  // Pserver `index` of the present attempt reports so many lost updates (HostedJob.updates_lost).
+  // The number never falls, since a shard that is restored once more lacks what it lacked before.
+  // Returns true when that changes the counts.
+  bool NoteLost(uint32_t index, uint64_t updates);
   // Counts examples that are trained again after the loss of a worker.
   void CountReplayed(uint64_t examples);
   // Says what became of the loss that was counted last, or of the loss of `lost`.
@@ -55,7 +64,8 @@ class JobRecovery {
 
  private:
   Recovery counts_;
-  std::string lost_;  // the last member lost, and why
+  std::string lost_;                    // the last member lost, and why
+  std::vector<uint64_t> updates_lost_;  // by pserver
   uint64_t steps_reached_ = 0, examples_reached_ = 0;
   absl::Time since_ = absl::InfiniteFuture();
 };

@@ -1,5 +1,7 @@
 #include "scheduler/job_results.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/hot_row_use.h"
@@ -34,6 +36,29 @@ void JobResults::Resume(const JobResult& so_far, const std::string& folder) {
   result_.set_resumed_from(folder);
   all_bad_.count = so_far.bad_lines();
   eval_counted_ = so_far.has_eval();
+}
+
+ResultState JobResults::Save() const {
+  ResultState state;
+  *state.mutable_result() = result_;
+  state.mutable_stages()->Assign(stages_.begin(), stages_.end());
+  state.set_bad_lines(all_bad_.count);
+  state.mutable_first_bad_lines()->Assign(all_bad_.first.begin(), all_bad_.first.end());
+  state.set_eval_counted(eval_counted_);
+  *state.mutable_eval_data() = eval_data_;
+  state.set_summary_lacks(summary_lacks_);
+  return state;
+}
+
+void JobResults::Restore(const ResultState& state) {
+  result_ = state.result();
+  for (int rank = 0; rank < std::min(state.stages_size(), static_cast<int>(stages_.size())); ++rank)
+    stages_[rank] = state.stages(rank);
+  all_bad_.count = state.bad_lines();
+  all_bad_.first.assign(state.first_bad_lines().begin(), state.first_bad_lines().end());
+  eval_counted_ = state.eval_counted();
+  eval_data_ = state.eval_data();
+  summary_lacks_ = state.summary_lacks();
 }
 
 void JobResults::BeginTrain(absl::Time now, absl::Duration before) {
@@ -83,7 +108,8 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
 
 void JobResults::SummaryLacks(uint32_t rank) {
   summary_lacks_ = true;
-  Warn(absl::StrCat("rank ", rank, " was replaced in the first epoch: the counts of the data and of ",
+  Warn(absl::StrCat("rank ", rank,
+                    " was replaced in the first epoch: the counts of the data and of ",
                     "malformed lines leave out what its lost worker had read"));
 }
 

@@ -14,6 +14,7 @@
 #include "model/data/data_source.h"
 #include "model/eval/eval_accumulator.h"
 #include "proto/scheduler.pb.h"
+#include "proto/state.pb.h"
 
 namespace sluice {
 
@@ -35,6 +36,10 @@ class JobResults {
   // Goes on from the result of a job that was interrupted, whose checkpoint is `folder`.
   void Resume(const JobResult& so_far, const std::string& folder);
 
+  // Everything that is known when no phase has added anything yet, for Restore.
+  ResultState Save() const;
+  void Restore(const ResultState& state);
+
   // Adds examples that parts of the tables contain twice, because they were trained again.
   void AddReplayed(uint64_t examples) {
     result_.set_examples_replayed(result_.examples_replayed() + examples);
@@ -48,8 +53,8 @@ class JobResults {
   // ignored in other modes, where the workers' steps are summed.
   const EpochResult& EndTrain(uint32_t epoch, uint64_t global_steps, absl::Time now);
 
-  // A worker of this rank was lost with the counts of the data that it had read. They are not in the
-  // summary of the training data and the malformed lines.
+  // A worker of this rank was lost with the counts of the data that it had read. They are not in
+  // the summary of the training data and the malformed lines.
   void SummaryLacks(uint32_t rank);
 
   void BeginEval();
@@ -89,7 +94,7 @@ class JobResults {
   BadLines eval_bad_;
   bool eval_counted_ = false;
   bool summary_lacks_ = false;  // see SummaryLacks
-  DataSummary eval_data_;  // of the first evaluation
+  DataSummary eval_data_;       // of the first evaluation
   BadLines all_bad_;
 };
 

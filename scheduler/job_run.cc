@@ -16,6 +16,13 @@ namespace {
 // at most some heartbeats after its step.
 constexpr size_t kEpochStarts = 8;
 
+double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+
+// A time of this clock is not after `now`.
+absl::Time FromSeconds(double seconds, absl::Time now) {
+  return std::min(absl::UnixEpoch() + absl::Seconds(seconds), now);
+}
+
 void SetTotals(const TrainTotals& totals, WorkerState* state) {
   TrainReport* const train = state->mutable_train();
   train->set_examples(totals.examples());
@@ -50,9 +57,63 @@ JobRun::JobRun(const Options& options, absl::Time now)
   BeginPhase(now);
 }
 
+RunState JobRun::Save() const {
+  RunState state;
+  *state.mutable_results() = results_.Save();
+  state.set_first_step(first_step_);
+  state.set_examples_expected(examples_expected_);
+  state.set_began_s(ToSeconds(phase_began_));
+  // That of the present phase is made again. A checkpoint made after this cannot lie in an epoch
+  // before the last one.
+  if (!starts_.empty() && starts_.back().seconds >= 0) {
+    const EpochStart& start = starts_.back();
+    RunState::EpochStart* const saved = state.add_starts();
+    saved->set_epoch(start.epoch);
+    *saved->mutable_result() = start.result;
+    saved->set_began_s(ToSeconds(start.began));
+    saved->set_seconds(start.seconds);
+  }
+  for (const Rejoined& rejoined : rejoins_) {
+    RunState::Life* const life = state.add_lives();
+    life->set_has_trained(rejoined.has_trained);
+    life->set_unseen(rejoined.unseen);
+    life->set_later(rejoined.later);
+    life->set_net_state(rejoined.net_state);
+  }
+  return state;
+}
+
+absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_clock,
+                             absl::Time now) {
+  if (!failure_.ok()) return failure_;
+  const bool indexed = phases_.current().number() == 2;
+  if (!indexed || state.lives_size() != static_cast<int>(worker_num_))
+    return absl::DataLossError("the reports of the data are not complete");
+  SLUICE_RETURN_IF_ERROR(phases_.GoTo(phase));
+  restored_phase_ = phase;
+  results_.Restore(state.results());
+  first_step_ = state.first_step();
+  examples_expected_ = state.examples_expected();
+  scalars_.clear();
+  starts_.clear();
+  for (const RunState::EpochStart& start : state.starts()) {
+    starts_.push_back({start.epoch(), start.result(),
+                       same_clock ? FromSeconds(start.began_s(), now) : now, start.seconds()});
+  }
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
+    const RunState::Life& life = state.lives(static_cast<int>(rank));
+    rejoins_[rank].has_trained = life.has_trained();
+    rejoins_[rank].unseen = life.unseen();
+    rejoins_[rank].later = life.later();
+    rejoins_[rank].net_state = life.net_state();
+  }
+  BeginPhase(same_clock ? FromSeconds(state.began_s(), now) : now);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const bool news, phases_.IsNews(rank, report.number()));
-  if (rejoins_[rank].unseen && report.number() == 1 && failure_.ok()) {
+  if (rejoins_[rank].unseen && report.number() == 0 && report.has_index() && failure_.ok()) {
     failure_ = seen_.Take(rank, report.index());
     rejoins_[rank].unseen = false;
   }
@@ -60,6 +121,8 @@ absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report
   SLUICE_RETURN_IF_ERROR(TakeContent(rank, report));
   if (!failure_.ok()) return false;
   phases_.MarkEnded(rank);
+  // It did the phase, so an earlier scheduler had the report of the data that this run lacks.
+  rejoins_[rank].unseen = false;
   if (!phases_.AllEnded() || held()) return false;
   return Advance(now);
 }
@@ -75,9 +138,8 @@ bool JobRun::TryAdvance(absl::Time now) {
 bool JobRun::all_training() const {
   const Phase& phase = phases_.current();
   if (!tasks_ || phase.kind() != Phase::TRAIN || !tasks_->AllAsked()) return false;
-  return std::none_of(rejoins_.begin(), rejoins_.end(), [&](const Rejoined& rejoined) {
-    return rejoined.missed == phase.number();
-  });
+  return std::none_of(rejoins_.begin(), rejoins_.end(),
+                      [&](const Rejoined& rejoined) { return rejoined.missed == phase.number(); });
 }
 
 bool JobRun::trains_more() const { return phases_.TrainsMore(); }
@@ -102,7 +164,7 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
     case Phase::TRAIN:
       if (tasks_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
       SLUICE_RETURN_IF_ERROR(results_.AddTrain(rank, report.train()));
-      rejoins_[rank].has_pieces = true;
+      rejoins_[rank].has_trained = true;
       return absl::OkStatus();
     case Phase::EVAL:
       return results_.AddEval(report.eval(), report.train().summary());
@@ -116,6 +178,7 @@ absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
 
 void JobRun::BeginPhase(absl::Time now) {
   Phase* phase = phases_.mutable_current();
+  phase_began_ = now;
   switch (phase->kind()) {
     case Phase::TRAIN:
       BeginTrain(phase, now);
@@ -154,10 +217,14 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
   Phase phase = phases_.current();
   const Rejoined& rejoined = rejoins_[rank];
   // Ranks keep the pieces for later epochs.
-  if (phase.kind() == Phase::TRAIN && !rejoined.has_pieces && pieces_.file_size() > 0)
+  if (phase.kind() == Phase::TRAIN && !rejoined.has_trained && pieces_.file_size() > 0)
     *phase.mutable_pieces() = pieces_;
   if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
-  if (rejoined.phase != phase.number()) return phase;
+  if (rejoined.phase != phase.number()) {
+    if (phase.kind() == Phase::TRAIN && rejoined.later && !rejoined.has_trained)
+      ContinueLife(rejoined, &phase);
+    return phase;
+  }
   *phase.mutable_resume() = rejoined.state;
   if (!sync()) {
     phase.set_first_step(rejoined.first_step);
@@ -168,10 +235,21 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
   return phase;
 }
 
+void JobRun::ContinueLife(const Rejoined& rejoined, Phase* phase) const {
+  if (!rejoined.net_state.empty()) phase->mutable_resume()->set_net_state(rejoined.net_state);
+  // Geo: the schedule of the rank's own steps goes on.
+  if (sync() || phase->has_resume()) return;
+  phase->mutable_resume();
+  phase->set_first_step(result().global_step() / worker_num_);
+}
+
 absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held,
                             uint64_t* replayed) {
   Rejoined rejoined;
-  rejoined.unseen = true;
+  rejoined.unseen = rejoined.later = true;
+  const TrainTotals& totals = sync() ? held.committed.totals() : held.least.totals();
+  // Two lives may be lost before the second one has trained.
+  rejoined.net_state = totals.net_state().empty() ? rejoins_[rank].net_state : totals.net_state();
   const Phase& phase = phases_.current();
   if (phase.kind() == Phase::TRAIN && phases_.Ended(rank)) rejoined.missed = phase.number();
   if (phase.kind() == Phase::TRAIN && !phases_.Ended(rank)) {
@@ -194,12 +272,14 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       }
       // Geo: the local optimizer state was lost with the worker.
       rejoined.state.clear_file();
+      if (rejoined.state.net_state().empty()) rejoined.state.set_net_state(rejoined.net_state);
       rejoined.first_step = before + rejoined.state.train().steps();
       SLUICE_RETURN_IF_ERROR(tasks_->Release(rank, of_lost ? least : RankPosition()));
       const RankPosition& most = held.most;
-      if (of_lost && most.incarnation() == lost && most.epoch() == phase.epoch() &&
-          most.totals().examples() > least.totals().examples()) {
-        *replayed += most.totals().examples() - least.totals().examples();
+      const uint64_t from = rejoined.state.train().examples();
+      if (most.incarnation() == lost && most.epoch() == phase.epoch() &&
+          most.totals().examples() > from) {
+        *replayed += most.totals().examples() - from;
       }
     }
     const bool all_read_again = sync() && rejoined.phase == 0;
@@ -350,10 +430,10 @@ absl::Status JobRun::EndSyncIndex() {
   index_.clear();
   if (resume_ == nullptr || steps_per_epoch_ == resume_->state().steps_per_epoch())
     return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
-      " global steps, but had ", resume_->state().steps_per_epoch(),
-      " when the checkpoint was made; the training data has changed"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
+                   " global steps, but had ", resume_->state().steps_per_epoch(),
+                   " when the checkpoint was made; the training data has changed"));
 }
 
 absl::Status JobRun::CheckSameData() const {
@@ -386,8 +466,8 @@ absl::Status JobRun::EndIndex() {
   const absl::Status resumed =
       tasks_->Resume(resume_->state().epoch(), resume_->state().open_tasks());
   if (!resumed.ok()) {
-    return absl::Status(resumed.code(), absl::StrCat("cannot resume from ", resume_->dir, ": ",
-                                                     resumed.message()));
+    return absl::Status(resumed.code(),
+                        absl::StrCat("cannot resume from ", resume_->dir, ": ", resumed.message()));
   }
   return absl::OkStatus();
 }
@@ -438,6 +518,14 @@ absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {
                      request.epoch() + 1, ", but the job is in phase ", phase.number(), " (",
                      PhaseName(phase.kind()), " of epoch ", phase.epoch() + 1, ")"));
   }
+  const uint64_t last = tasks_->LastNumber(request.rank());
+  if (restored_phase_ == phase.number() && request.number() > last + 1) {
+    return absl::DataLossError(absl::StrCat("rank ", request.rank(), " makes its request ",
+                                            request.number(), " for a data task of epoch ",
+                                            phase.epoch() + 1, ", but ", last,
+                                            " is the last that is known"));
+  }
+  rejoins_[request.rank()].unseen = false;  // as at the end of a phase
   return tasks_->Next(request);
 }
 

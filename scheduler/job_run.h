@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/state.pb.h"
 #include "scheduler/data_tasks.h"
 #include "scheduler/job_phases.h"
 #include "scheduler/job_results.h"
@@ -27,7 +28,7 @@
 
 namespace sluice {
 
-// What the pservers hold together of one rank when its life is over.
+// The frames of one rank that the pservers hold together when its life is over.
 struct HeldOfRank {
   RankPosition least, most;  // what all shards hold, and one that no pserver is ahead of
   RankPosition committed;    // sync: that of the pserver with the rank's newest commit
@@ -47,6 +48,13 @@ class JobRun {
   JobRun(const JobConfig* config, uint32_t worker_num, absl::Time now)
       : JobRun(Options{config, worker_num, "", 0, nullptr}, now) {}
 
+  // The state of the run without the reports of INDEX. To be called when a phase has just begun.
+  RunState Save() const;
+  // Goes on in `phase`, at whose beginning another run of the same job was saved. `same_clock`: its
+  // times are of this run's clock. DATA_LOSS: there is no such phase, or the reports do not lead to
+  // it. REQUIRES: a new run that has taken the same reports of INDEX.
+  absl::Status Restore(uint64_t phase, const RunState& state, bool same_clock, absl::Time now);
+
   // Takes a rank's report that a phase has ended. True when the next phase begins. Not OK: the
   // report is refused and changes nothing. REQUIRES: rank < worker_num.
   absl::StatusOr<bool> TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now);
@@ -64,15 +72,18 @@ class JobRun {
   bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank) && !rejoins_[rank].unseen; }
   const JobPhases& phases() const { return phases_; }
 
-  // FAILED_PRECONDITION outside the training phase of request.epoch.
+  // FAILED_PRECONDITION outside the training phase of request.epoch. DATA_LOSS in the phase of
+  // Restore, when the rank has made requests that this run has not seen.
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
+  // The number of the rank's last request of this epoch; 0: none.
+  uint64_t last_request(uint32_t rank) const { return tasks_ ? tasks_->LastNumber(rank) : 0; }
 
   // The present phase as this rank does it.
   Phase PhaseOf(uint32_t rank) const;
   // Where a job that resumes continues the present phase; null: at its beginning.
   const WorkerState* ResumeOf(uint32_t rank) const;
   // The rank's life `lost` is over, and nothing more of it will be applied. Its tasks that `held`
-  // lacks are free again. The next life first reports the data that it sees, as phase 1, and then
+  // lacks are free again. The next life first reports the files that it sees, as phase 0, and then
   // continues the present phase. Adds the examples that are trained again, as far as known, to
   // `replayed`. INVALID_ARGUMENT: `held` is impossible.
   absl::Status Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held, uint64_t* replayed);
@@ -84,7 +95,7 @@ class JobRun {
   uint64_t step_limit() const;
   // Sync: global steps that are surely done: those before the present training phase.
   uint64_t least_step() const;
-  // What a checkpoint after global step `step` says about the job, but for the workers and the
+  // The state of the job for a checkpoint after global step `step`, but for the workers and the
   // time. FAILED_PRECONDITION when it is too old: only the newest epochs are remembered.
   absl::StatusOr<CheckpointState> StateAt(uint64_t step, absl::Time now) const;
   // Async and Geo: the same for a checkpoint of the present training phase, the workers included.
@@ -107,8 +118,10 @@ class JobRun {
  private:
   // How the present life of a rank takes part.
   struct Rejoined {
-    bool has_pieces = false;  // sync: it has ended a phase that brought pieces_
-    bool unseen = false;      // it has not reported the data that it sees
+    bool unseen = false;       // it has not reported the data that it sees
+    bool has_trained = false;  // it has ended a training phase
+    bool later = false;        // an earlier life was lost
+    std::string net_state;     // of the earlier life's network
     // TRAIN: where it continues the phase with this number; 0: where every rank begins.
     uint64_t phase = 0;
     uint64_t skip_steps = 0, commit_again = 0;  // sync
@@ -133,6 +146,8 @@ class JobRun {
   // FAILED_PRECONDITION when the epoch trained nothing.
   absl::Status CheckTrained(const EpochResult& epoch) const;
   absl::Status EndEval();
+  // Tells a later life of a rank, which begins to train with this phase, where the earlier one was.
+  void ContinueLife(const Rejoined& rejoined, Phase* phase) const;
   absl::Status RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const;
   // Async and Geo: with what the rank's present life began the present training phase; null: with
   // nothing.
@@ -157,13 +172,15 @@ class JobRun {
   // The newest epochs at their beginning, the oldest first.
   struct EpochStart {
     uint32_t epoch = 0;
-    JobResult result;   // of the job before this epoch
-    absl::Time began;   // so that the time trained in the epoch is now - began
+    JobResult result;     // of the job before this epoch
+    absl::Time began;     // so that the time trained in the epoch is now - began
     double seconds = -1;  // of training in this epoch; -1: it has not ended
   };
   std::deque<EpochStart> starts_;
   std::vector<Rejoined> rejoins_;  // by rank
   uint64_t examples_expected_ = 0;
+  absl::Time phase_began_;
+  uint64_t restored_phase_ = 0;  // by Restore; 0: it was not called
   std::vector<Scalar> scalars_;
   bool hold_ = false;
   absl::Status failure_;

@@ -117,9 +117,9 @@ std::string SlowestAndWaits(const Job& job, const Membership& members) {
 std::string ReadOfModel(const Job& job, const HostedJob& hosted) {
   constexpr double kMiB = 1 << 20;
   if (hosted.load_bytes() == 0) return "";
-  return absl::StrFormat(" (%.1f of %.1f MiB of %s read)", hosted.loaded_bytes() / kMiB,
-                         hosted.load_bytes() / kMiB,
-                         job.spec.has_restore() ? "the checkpoint" : "initial_model");
+  return absl::StrFormat(
+      " (%.1f of %.1f MiB of %s read)", hosted.loaded_bytes() / kMiB, hosted.load_bytes() / kMiB,
+      job.spec.has_restore() || job.spec.has_takeover() ? "the checkpoint" : "initial_model");
 }
 
 // Names the ranks whose workers are lost and who have no other one yet.
@@ -127,10 +127,32 @@ std::string VacantRanks(const Job& job) {
   std::vector<std::string> said;
   for (const auto& [rank, vacancy] : job.vacant) {
     const RankSlot& slot = job.ranks[rank];
-    said.push_back(slot.member_id() == 0
-                       ? absl::StrCat("waits for a worker to take over rank ", rank, " (",
-                                      vacancy.why, ")")
-                       : absl::StrCat("gives rank ", rank, " to worker ", slot.worker()));
+    said.push_back(
+        slot.member_id() == 0
+            ? absl::StrCat("waits for a worker to take over rank ", rank, " (", vacancy.why, ")")
+            : absl::StrCat("gives rank ", rank, " to worker ", slot.worker()));
+  }
+  return absl::StrJoin(said, "; ");
+}
+
+// Names what the shards of lost pservers wait for.
+std::string VacantPservers(const Job& job, const Membership& members) {
+  std::vector<std::string> said;
+  for (const auto& [index, vacancy] : job.vacant_pservers) {
+    const Member* const member = members.ById(job.pservers[index]);
+    const HostedJob* const hosted = member == nullptr ? nullptr : HostedOf(job, *member);
+    if (member == nullptr) {
+      said.push_back(absl::StrCat("waits for pserver ", job.pserver_ranks[index], " to register (",
+                                  vacancy.why, ")"));
+    } else if (!vacancy.opened) {
+      said.push_back(absl::StrCat("waits for ", DescribeMember(*member),
+                                  hosted == nullptr ? "" : ReadOfModel(job, *hosted),
+                                  " to open the tables"));
+    } else if (hosted != nullptr && hosted->awaited_ranks_size() > 0) {
+      said.push_back(absl::StrCat("waits for ",
+                                  DescribeRank(job, hosted->awaited_ranks(0), members),
+                                  " to reach ", DescribeMember(*member)));
+    }
   }
   return absl::StrJoin(said, "; ");
 }
@@ -144,8 +166,8 @@ std::string WaitingFor(const Job& job, const Membership& members) {
       const Member* member = members.ById(id);
       if (member == nullptr || HasOpened(job, *member)) continue;
       const HostedJob* hosted = HostedOf(job, *member);
-      missing.push_back(
-          absl::StrCat(DescribeMember(*member), hosted == nullptr ? "" : ReadOfModel(job, *hosted)));
+      missing.push_back(absl::StrCat(DescribeMember(*member),
+                                     hosted == nullptr ? "" : ReadOfModel(job, *hosted)));
     }
     if (missing.empty() && !job.opening.output_ready()) {
       return absl::StrCat("the scheduler to prepare output_dir ", job.config.output_dir());
@@ -153,8 +175,9 @@ std::string WaitingFor(const Job& job, const Membership& members) {
     return missing.empty() ? ""
                            : absl::StrCat(absl::StrJoin(missing, " and "), " to open the tables");
   }
-  const std::string vacant = VacantRanks(job);
-  return vacant.empty() ? SlowestAndWaits(job, members) : vacant;
+  std::vector<std::string> vacant = {VacantPservers(job, members), VacantRanks(job)};
+  vacant.erase(std::remove(vacant.begin(), vacant.end(), ""), vacant.end());
+  return vacant.empty() ? SlowestAndWaits(job, members) : absl::StrJoin(vacant, "; ");
 }
 
 void AddProgress(const Job& job, const Membership& members, JobStatus* status) {

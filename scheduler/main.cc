@@ -14,6 +14,8 @@ DEFINE_uint32(worker_num, 0, "number of worker slots; 0: worker_num of the clust
 DEFINE_uint32(lease_ms, 0, "a member that is silent for this long is dead; 0: limits.lease_ms");
 DEFINE_uint32(heartbeat_ms, 0, "time between two reports of a member; 0: limits.heartbeat_ms");
 
+static constexpr int kSuperseded = 5;  // exit code
+
 // Makes malloc return large blocks to the kernel when they are freed. The sums of a running
 // evaluation take 16 MiB and reports of them several MiB. By default each of the many threads'
 // arenas would keep such blocks.
@@ -53,6 +55,11 @@ int main(int argc, char** argv) {
   options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [] { sluice::StopSignal::Stop(0); };
+  // Nobody is to start this process again as long as the newer scheduler lives. One that only was
+  // cut off from its store may be started again.
+  options.on_superseded = [](const absl::Status& why) {
+    sluice::StopSignal::Stop(absl::IsAborted(why) ? kSuperseded : sluice::ExitCodeOf(why));
+  };
   auto server = sluice::SchedulerServer::Start(std::move(options));
   if (!server.ok()) {
     LOG(ERROR) << server.status().message();

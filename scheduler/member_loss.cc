@@ -1,6 +1,7 @@
 #include "scheduler/member_loss.h"
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/shard_takeover.h"
 
 namespace sluice {
 namespace {
@@ -26,8 +27,12 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost) {
   // A worker that was only taken for a vacant rank had nothing to lose.
   const bool counts = !TakenForVacantRank(job, lost);
   if (!counts || job.recovery.losses() < most) {
-    const bool replace = lost.self.role() == ROLE_WORKER && !job.awaits_members();
-    decision.kind = replace ? LossDecision::kReplaceRank : LossDecision::kRollback;
+    decision.kind = LossDecision::kRollback;
+    if (lost.self.role() == ROLE_PSERVER) {
+      if (CanTakeOverShards(job)) decision.kind = LossDecision::kTakeOver;
+    } else if (!job.awaits_members() && (job.vacant_pservers.empty() || !counts)) {
+      decision.kind = LossDecision::kReplaceRank;
+    }
     return decision;
   }
   decision.kind = LossDecision::kFails;

@@ -1,8 +1,11 @@
 // Decides what becomes of a job when a member that serves it is lost.
 //
-// The rank of a lost worker is given to another one (RankReplacement). The loss of a pserver rolls
-// the job back, since its tables are gone. No other place says what a loss means. A new outcome
-// becomes a new kind here, which JobLifecycle::MemberLost carries out.
+// The rank of a lost worker is given to another one (RankReplacement). In async and Geo the shards
+// of a lost pserver are taken over by another process (ShardTakeover), and only they go back to the
+// newest checkpoint. In sync the loss of a pserver rolls the whole job back, and so do losses that
+// come together: a worker while shards are being taken over, or a pserver while it is not yet known
+// where a lost rank continues. No other place says what a loss means. A new outcome becomes a new
+// kind here, which JobLifecycle::MemberLost carries out.
 //
 // Thread safety: pure.
 #pragma once
@@ -22,6 +25,7 @@ struct LossDecision {
   enum Kind {
     kGoesOn,       // the job does not need the member any more
     kReplaceRank,  // another worker gets the rank of this one
+    kTakeOver,     // another process takes over the shards of this pserver
     kRollback,     // all ranks stop, and a new attempt begins at the newest checkpoint
     kFails,        // the job has lost more members than recovery.max_losses
   };

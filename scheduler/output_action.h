@@ -34,6 +34,8 @@ struct OutputAction {
   std::string job_id;
   absl::Time time;   // on the core's clock; SchedulerLoop replaces it with the time of day
   JobConfig config;  // kStarted, kCheckpoint, kDiscard, kEnded
+  // kStarted, kEnded: an earlier scheduler began the job, whose files in the folder go on.
+  bool again = false;
   std::vector<Scalar> scalars;
   TraceReport trace;    // kTrace
   JobResult result;     // kEnded

@@ -1,4 +1,4 @@
-// What a checkpoint of an async or Geo job knows of one rank, once all pservers have begun their
+// One rank in a checkpoint of an async or Geo job, once all pservers have begun their
 // cuts.
 //
 // Thread safety: a value.

@@ -6,14 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/wire/train_position.h"
+#include "scheduler/route_change.h"
 
 namespace sluice {
 namespace {
-
-bool Behind(const RankPosition& a, const RankPosition& b) {
-  return std::make_pair(a.incarnation(), a.sequence()) <
-         std::make_pair(b.incarnation(), b.sequence());
-}
 
 void Add(const HostedJob& hosted, bool first, std::vector<HeldOfRank>* held) {
   for (size_t r = 0; r < held->size(); ++r) {
@@ -24,7 +20,7 @@ void Add(const HostedJob& hosted, bool first, std::vector<HeldOfRank>* held) {
     } else {
       KeepLeast(position, &rank.least);
     }
-    if (first || Behind(rank.most, position)) rank.most = position;
+    if (first || IsBehind(rank.most, position)) rank.most = position;
     // A commit at one pserver says that every pserver holds the rank's push.
     if (position.committed() >= rank.committed.committed()) rank.committed = position;
   }
@@ -62,17 +58,8 @@ void RankReplacement::Lose(Job* job, uint32_t rank, uint64_t incarnation, const 
   if (!assigned) return;
   job->vacant[rank] = {now, why, lost, /*settled=*/!begun};
   job->recovery.Describe(why, absl::StrCat("rank ", rank, " waits for a worker"));
-  if (begun) RaiseGeneration(job);
-}
-
-void RankReplacement::RaiseGeneration(Job* job) {
-  job->spec.clear_incarnations();
-  for (const RankSlot& slot : job->ranks) job->spec.add_incarnations(slot.incarnation());
-  Route* const route = job->spec.mutable_route();
-  route->set_generation(route->generation() + 1);
-  for (const uint64_t id : job->pservers) {
-    if (Member* member = parts_.members->ById(id)) parts_.effects->DesiredChanged(member);
-  }
+  // Fences the rank's earlier life.
+  if (begun) PublishRouteChange(job, parts_.members, parts_.effects);
 }
 
 absl::Status RankReplacement::Advance(Job* job, absl::Time now, std::vector<uint32_t>* settled) {
@@ -120,6 +107,12 @@ absl::Status RankReplacement::Settle(Job* job, uint32_t rank, const HeldOfRank& 
   uint64_t replayed = 0;
   SLUICE_RETURN_IF_ERROR(job->run->Rejoin(rank, vacancy.lost_incarnation, held, &replayed));
   job->recovery.CountReplayed(replayed);
+  EndedLife& ended = job->ended.emplace_back();
+  ended.set_rank(rank);
+  ended.set_incarnation(vacancy.lost_incarnation);
+  // Otherwise some shard holds nothing of the lost life.
+  if (held.least.incarnation() == vacancy.lost_incarnation)
+    ended.set_sequence(held.least.sequence());
   vacancy.settled = true;
   parts_.effects->StatusChanged(job);
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 // Gives the rank of a lost worker to another worker while the job goes on.
 //
-//   1. Lose     the worker is lost: the rank is vacant. It gets a new incarnation, and the job a new
+//   1. Lose     the worker is lost: the rank is vacant. It gets a new incarnation, and the job a
+//   new
 //               generation, in which pservers accept nothing of the earlier life.
 //   2. Advance  a free worker is taken for the rank, as soon as there is one. Prefers the worker's
 //               own successor, a process with the same rank in the cluster.
@@ -58,8 +59,6 @@ class RankReplacement {
   absl::Status Advance(Job* job, absl::Time now, std::vector<uint32_t>* settled);
 
  private:
-  // Fences the ranks' earlier lives: raises the generation.
-  void RaiseGeneration(Job* job);
   void TakeFreeWorker(Job* job, uint32_t rank);
   absl::Status Settle(Job* job, uint32_t rank, const HeldOfRank& held);
   void Assign(Job* job, uint32_t rank);

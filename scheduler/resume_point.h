@@ -25,9 +25,9 @@ struct ResumePoint {
   const CheckpointState& state() const { return manifest.checkpoint(); }
 };
 
-// Checks the checkpoint against a job that CheckResume has passed. INVALID_ARGUMENT when the job has
-// too few epochs, or other workers than data.assignment: PER_RANK_FILES allows. DATA_LOSS when the
-// state contradicts itself.
+// Checks the checkpoint against a job that CheckResume has passed. INVALID_ARGUMENT when the job
+// has too few epochs, or other workers than data.assignment: PER_RANK_FILES allows. DATA_LOSS when
+// the state contradicts itself.
 absl::Status CheckResumePoint(const ResumePoint& point, const JobConfig& job);
 
 // Async and Geo: training steps per worker until the checkpoint, in all epochs.

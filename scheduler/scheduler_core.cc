@@ -33,6 +33,16 @@ JobLifecycle::Options LifecycleOptions(const SchedulerCore::Options& options) {
   return lifecycle;
 }
 
+JobAdmission::Options AdmissionOptions(const SchedulerCore::Options& options) {
+  JobAdmission::Options admission;
+  admission.worker_num = options.worker_num;
+  admission.wait = options.wait;
+  admission.first_version = options.first_version;
+  admission.next_number = std::max<uint64_t>(options.next.job_number(), 1);
+  admission.next_order = std::max<uint64_t>(options.next.order(), 1);
+  return admission;
+}
+
 RegisterReply Refusal(const Member& holder, absl::Time now) {
   RegisterReply reply;
   Incumbent* incumbent = reply.mutable_incumbent();
@@ -68,11 +78,12 @@ void AddDesired(Job* job, const Member& member, PollReply* reply) {
 SchedulerCore::SchedulerCore(Options options, absl::Time now)
     : options_(std::move(options)),
       started_(now),
+      effects_(options_.clock),
       members_(MembershipOptions(options_)),
       pauses_(options_.lease, now),
       lifecycle_(LifecycleOptions(options_),
                  {&members_, &queue_, &jobs_, &requests_, &pauses_, &effects_}),
-      admission_({options_.worker_num, options_.wait},
+      admission_(AdmissionOptions(options_),
                  {&members_, &queue_, &jobs_, &lifecycle_, &pauses_, &effects_}) {}
 
 // ------------------------------------------------------------------------------------- members
@@ -83,7 +94,7 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
     return absl::FailedPreconditionError("the cluster is shutting down and takes no new members");
   }
   Member fenced;
-  SLUICE_ASSIGN_OR_RETURN(const Member* member, members_.Register(request, now, &fenced));
+  SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Register(request, now, &fenced));
   if (member == nullptr) return Refusal(*members_.At(request.role(), request.rank()), now);
   if (fenced.id != 0) OnMemberLost(fenced, now);
   queue_.MembersChanged();
@@ -92,6 +103,7 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
   reply.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
   reply.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
   reply.set_cluster(options_.cluster);
+  reply.set_adopted(lifecycle_.TakeBack(member, now));
   Schedule(now);
   return reply;
 }
@@ -202,15 +214,15 @@ absl::StatusOr<SchedulerCore::Rank> SchedulerCore::FindRank(const std::string& j
                                                             uint64_t incarnation) const {
   Job* job = jobs_.Find(job_id);
   if (job == nullptr || job->archived) return absl::NotFoundError(absl::StrCat("no job ", job_id));
+  if (job->state == JOB_RECOVERING && !job->over()) {
+    return absl::AbortedError(absl::StrCat("rank ", rank, " of job ", job_id,
+                                           " is withdrawn: the job recovers from a loss"));
+  }
   if (rank >= job->ranks.size()) {
     return absl::InvalidArgumentError(absl::StrCat("job ", job_id, " has no rank ", rank,
                                                    ": it has ", job->ranks.size(), " ranks"));
   }
   RankSlot* slot = &job->ranks[rank];
-  if (job->state == JOB_RECOVERING && !job->over()) {
-    return absl::AbortedError(absl::StrCat("rank ", rank, " of job ", job_id,
-                                           " is withdrawn: the job recovers from a loss"));
-  }
   if (slot->incarnation() != incarnation) {
     return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of rank ", rank,
                                            " of job ", job_id, " is fenced: ", slot->incarnation(),
@@ -249,7 +261,8 @@ bool SchedulerCore::PhaseReady(const NextPhaseRequest& request) {
   return job.run && !job.finishing() && job.run->PhaseReady(request.rank());
 }
 
-absl::StatusOr<NextTaskReply> SchedulerCore::NextTask(const NextTaskRequest& request) {
+absl::StatusOr<NextTaskReply> SchedulerCore::NextTask(const NextTaskRequest& request,
+                                                      absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const Rank rank,
                           FindRank(request.job_id(), request.rank(), request.incarnation()));
   Job* const job = rank.job;
@@ -257,7 +270,7 @@ absl::StatusOr<NextTaskReply> SchedulerCore::NextTask(const NextTaskRequest& req
   if (!job->run) {
     return absl::FailedPreconditionError(absl::StrCat("job ", job->job_id, " has not started yet"));
   }
-  return job->run->NextTask(request);
+  return lifecycle_.NextTask(job, request, now);
 }
 
 absl::StatusOr<GetRouteReply> SchedulerCore::GetRoute(const GetRouteRequest& request) {
@@ -277,9 +290,11 @@ absl::Status SchedulerCore::FailJob(const FailJobRequest& request, absl::Time no
     return absl::FailedPreconditionError(
         absl::StrCat(DescribeMember(*member), " does not serve job ", job->job_id));
   }
-  // What a rank saw while a member was lost is no reason to end the job.
+  // An error that a rank saw while a member was lost is no reason to end the job.
   const RankSlot* const slot = job->SlotOf(member->id);
-  if (!job->over() && (job->state == JOB_RECOVERING || (slot != nullptr && !slot->serving()))) {
+  const bool of_slot =
+      slot == nullptr || (slot->serving() && slot->incarnation() == request.incarnation());
+  if (!job->over() && (job->state == JOB_RECOVERING || !of_slot)) {
     return absl::FailedPreconditionError(absl::StrCat(
         DescribeMember(*member), " serves no rank of job ", job->job_id, " at present"));
   }
@@ -298,12 +313,49 @@ absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
                                                      uint64_t first_number, absl::Time now,
                                                      std::vector<std::string> warnings,
                                                      std::unique_ptr<const ResumePoint> resume) {
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Job> job,
+                          PrepareJob(config, tables, default_output, first_number,
+                                     std::move(warnings), std::move(resume)));
+  return AddJob(std::move(job), now);
+}
+
+absl::StatusOr<std::unique_ptr<Job>> SchedulerCore::PrepareJob(
+    const JobConfig& config, const std::vector<TableConfig>& tables,
+    const std::string& default_output, uint64_t first_number, std::vector<std::string> warnings,
+    std::unique_ptr<const ResumePoint> resume) {
   if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
-  SLUICE_ASSIGN_OR_RETURN(std::string job_id, admission_.Submit(config, tables, default_output,
-                                                                first_number, std::move(warnings),
-                                                                std::move(resume)));
+  return admission_.Prepare(config, tables, default_output, first_number, std::move(warnings),
+                            std::move(resume));
+}
+
+std::vector<MetaStore::Write> SchedulerCore::RecordsOf(const Job& job) const {
+  NextRecord next = admission_.NextAfter(job);
+  next.set_cluster(options_.cluster);
+  return {WriteOf(RecordOf(job)), WriteOf(next)};
+}
+
+absl::StatusOr<std::string> SchedulerCore::AddJob(std::unique_ptr<Job> job, absl::Time now) {
+  if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
+  // Schedule may end the job, but does not forget it.
+  const Job* const added = admission_.Add(std::move(job));
   Schedule(now);
-  return job_id;
+  return added->job_id;
+}
+
+std::string SchedulerCore::JobOfRequest(const std::string& request_id) const {
+  for (const auto& job : jobs_.all()) {
+    if (!request_id.empty() && job->request_id == request_id) return job->job_id;
+  }
+  return "";
+}
+
+void SchedulerCore::RestoreJob(const JobRecord& record,
+                               absl::StatusOr<std::unique_ptr<const ResumePoint>> point,
+                               std::optional<RunHandover> run, absl::Time now) {
+  const absl::Status found = point.status();
+  Job* const job = admission_.Restore(record, std::move(point), std::move(run), now);
+  if (!found.ok() && !job->adopted)
+    lifecycle_.End(job, JOB_FAILED, std::string(found.message()), now);
 }
 
 absl::StatusOr<Job*> SchedulerCore::FindForOperator(const std::string& job_id) const {
@@ -343,7 +395,8 @@ bool SchedulerCore::CheckpointOver(const std::string& job_id, uint64_t number) {
   return job == nullptr || job->over() || !job->checkpoints || number <= job->checkpoints->over();
 }
 
-absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now) {
+absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now,
+                                      const std::string& failure) {
   SLUICE_ASSIGN_OR_RETURN(Job* const job, FindForOperator(job_id));
   // The call may be repeated while the job is being cancelled.
   const bool cancelling = job->outcome == JOB_CANCELLED && job->state != JOB_CANCELLED;
@@ -351,7 +404,11 @@ absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now)
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job_id, " has ended already (", job->result.status(), ")"));
   }
-  lifecycle_.End(job, JOB_CANCELLED, "cancelled by the operator", now);
+  if (failure.empty()) {
+    lifecycle_.End(job, JOB_CANCELLED, "cancelled by the operator", now);
+  } else {
+    lifecycle_.End(job, JOB_FAILED, failure, now);
+  }
   Schedule(now);
   return absl::OkStatus();
 }
@@ -448,9 +505,9 @@ void SchedulerCore::CheckpointWritten(const std::string& job_id, uint64_t number
 
 void SchedulerCore::Warn(const std::string& job_id, const std::string& warning) {
   Job* job = jobs_.Find(job_id);
-  if (job == nullptr || job->archived) return;
-  job->warnings.push_back(warning);
+  if (job == nullptr || job->archived || !AddWarning(job, warning)) return;
   if (job->over()) job->result.add_warnings(warning);
+  if (job->state != job->outcome) effects_.records()->Changed(*job);
   effects_.StatusChanged(job);
 }
 

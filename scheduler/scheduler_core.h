@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "scheduler/job_directory.h"
 #include "scheduler/job_lifecycle.h"
 #include "scheduler/job_queue.h"
+#include "scheduler/job_records.h"
 #include "scheduler/membership.h"
 #include "scheduler/pause_detector.h"
 #include "scheduler/report_requests.h"
@@ -57,6 +59,11 @@ class SchedulerCore {
     // The first member id, incarnation and instance of a job. Random, so that a restarted scheduler
     // does not recognize the numbers of its earlier life.
     uint64_t first_id = 1;
+    // The versions of a job's status begin here. A caller that follows a job through a restart of
+    // the scheduler sees them grow.
+    uint64_t first_version = 1;
+    std::string clock;  // names the clock of `now`: that of another core with the same name goes on
+    NextRecord next;    // what an earlier scheduler would have given next; absent: there was none
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
@@ -80,18 +87,38 @@ class SchedulerCore {
   absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest& request, absl::Time now);
   // True when NextPhase would return a phase or an error.
   bool PhaseReady(const NextPhaseRequest& request);
-  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
+  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request, absl::Time now);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
   absl::Status FailJob(const FailJobRequest& request, absl::Time now);
 
   // Calls of operators. The config is effective and the tables are the model's; an empty output_dir
   // becomes `default_output`/<job_id>. The job's number is at least `first_number`. `warnings`
-  // become the first ones of the job. The job continues from `resume`, if given. RESOURCE_EXHAUSTED: JobQueue::kMaxJobs are queued.
+  // become the first ones of the job. The job continues from `resume`, if given.
+  // RESOURCE_EXHAUSTED: JobQueue::kMaxJobs are queued.
   absl::StatusOr<std::string> SubmitJob(const JobConfig& config,
                                         const std::vector<TableConfig>& tables,
                                         const std::string& default_output, uint64_t first_number,
                                         absl::Time now, std::vector<std::string> warnings = {},
                                         std::unique_ptr<const ResumePoint> resume = nullptr);
+  // SubmitJob in two steps, between which the job's record is kept: first PrepareJob and RecordsOf,
+  // then AddJob. One submission at a time.
+  absl::StatusOr<std::unique_ptr<Job>> PrepareJob(
+      const JobConfig& config, const std::vector<TableConfig>& tables,
+      const std::string& default_output, uint64_t first_number,
+      std::vector<std::string> warnings = {}, std::unique_ptr<const ResumePoint> resume = nullptr);
+  std::vector<MetaStore::Write> RecordsOf(const Job& job) const;
+  // FAILED_PRECONDITION: the cluster is shutting down.
+  absl::StatusOr<std::string> AddJob(std::unique_ptr<Job> job, absl::Time now);
+  // The job that was submitted with this request_id; "": none.
+  std::string JobOfRequest(const std::string& request_id) const;
+  // Takes over a job of an earlier scheduler. Its attempt, if that scheduler was running one, goes
+  // on when its members register with it. Otherwise the next attempt begins at `point` (null: the
+  // beginning); not OK: the job fails then. To be called in order of submission, before members
+  // register.
+  void RestoreJob(const JobRecord& record, absl::StatusOr<std::unique_ptr<const ResumePoint>> point,
+                  std::optional<RunHandover> run, absl::Time now);
+  // The run is not taken over: its records are to be deleted.
+  void ForgetRun(const StoredRun& run) { effects_.records()->RunRefused(run); }
   absl::StatusOr<JobStatus> GetJob(const std::string& job_id);
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request);
   absl::StatusOr<uint64_t> JobVersion(const std::string& job_id);
@@ -101,7 +128,9 @@ class SchedulerCore {
                                                    absl::Time now);
   // True when the outcome of checkpoint `number` is known, or CheckpointJob returns an error.
   bool CheckpointOver(const std::string& job_id, uint64_t number);
-  absl::Status CancelJob(const std::string& job_id, absl::Time now);
+  // With a `failure` the job ends as failed.
+  absl::Status CancelJob(const std::string& job_id, absl::Time now,
+                         const std::string& failure = "");
   ClusterStatus GetStatus(absl::Time now);
   void Shutdown(absl::Time now);
 
@@ -118,6 +147,9 @@ class SchedulerCore {
   // Adds a warning to the job's status and, when it is over, to its result.
   void Warn(const std::string& job_id, const std::string& warning);
   std::vector<OutputAction> TakeActions() { return effects_.TakeActions(); }
+  // The records that have changed since the last call. They are to be kept before the actions that
+  // TakeActions returns with them are executed.
+  std::vector<MetaStore::Write> TakeRecords() { return effects_.records()->Take(); }
   // Returns the keys changed since the last call. A key may occur twice.
   std::vector<WaitKey> TakeChanged() { return effects_.TakeChanged(); }
   // True after Shutdown, when every member has left and every output is written, or time is up.

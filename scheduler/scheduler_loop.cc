@@ -5,11 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "scheduler/find_initial_checkpoint.h"
+#include "scheduler/find_restart_point.h"
 #include "scheduler/find_resume_point.h"
 #include "scheduler/job_folder.h"
+#include "scheduler/job_records.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
@@ -33,6 +36,14 @@ std::string LineOf(const OutputAction& action) {
   const JobResult& result = action.result;
   return absl::StrCat(result.status(), result.message().empty() ? "" : ": ", result.message());
 }
+
+// It replaces or removes files in a folder that a newer scheduler may also write to.
+bool ChangesSharedFiles(const OutputAction& action) {
+  return action.kind == OutputAction::kCheckpoint || action.kind == OutputAction::kDiscard ||
+         action.kind == OutputAction::kEnded;
+}
+
+absl::Status TakenOver() { return absl::UnavailableError("a newer scheduler has taken over"); }
 
 }  // namespace
 
@@ -67,6 +78,16 @@ SchedulerLoop::SchedulerLoop(Options options)
     Run([&](SchedulerCore& core, absl::Time) { core.OutputEnded(job_id, status); });
   };
   output_ = std::make_unique<JobOutput>(std::move(output));
+  if (options_.store != nullptr) {
+    StateKeeper::Options keeper;
+    keeper.store = options_.store;
+    keeper.term = options_.term;
+    keeper.log = options_.log;
+    keeper.on_superseded = options_.on_superseded;
+    keeper.cut_off = absl::ToChronoMilliseconds(options_.cut_off);
+    keeper_ = std::make_unique<StateKeeper>(std::move(keeper));
+  }
+  RestoreJobs();
   timer_ = std::thread([this] { TimerLoop(); });
 }
 
@@ -78,7 +99,70 @@ SchedulerLoop::~SchedulerLoop() {
     changed_.NotifyAll();
   }
   timer_.join();
-  output_->Stop();  // its last callbacks still call Run
+  // Everything that waits for its record reaches the output before the output stops. Its last
+  // callbacks still call Run, and the records that these change are committed at the very end.
+  if (keeper_ != nullptr) keeper_->Commit({}).IgnoreError();
+  output_->Stop();
+  keeper_ = nullptr;
+}
+
+void SchedulerLoop::RestoreJobs() {
+  // From now on the store says whose it is.
+  NextRecord next = options_.stored.next;
+  next.set_cluster(options_.core.cluster);
+  if (keeper_ != nullptr) keeper_->Add({WriteOf(next)}, nullptr);
+  std::map<std::string, StoredRun> runs = options_.stored.runs;
+  for (const JobRecord& stored : options_.stored.jobs) {
+    JobRecord record = stored;
+    const bool over = record.outcome() != JOB_STATE_UNSPECIFIED;
+    std::vector<std::string> warnings;
+    absl::StatusOr<std::unique_ptr<const ResumePoint>> point = nullptr;
+    std::optional<RunHandover> run;
+    // Reads files; nobody else uses the loop yet. The members wait meanwhile, so that whole
+    // checkpoints are read only for a job that goes back to one and may pass over damaged ones.
+    if (!over) {
+      run = FindHandover(record, &runs);
+      const auto find = [&](bool verify) {
+        point = FindRestartPoint(record, verify, options_.env, options_.clock, &warnings);
+      };
+      find(/*verify=*/!run.has_value());
+      if (!point.ok() && run.has_value() && record.allow_older()) find(/*verify=*/true);
+    }
+    for (const std::string& warning : warnings) record.add_warnings(warning);
+    options_.job_log(
+        record.job_id(),
+        absl::StrCat("taken over from an earlier scheduler: ",
+                     over                ? "it is over, and its result is written"
+                     : run.has_value()   ? "it goes on when its members register again"
+                     : !point.ok()       ? std::string(point.status().message())
+                     : *point != nullptr ? absl::StrCat("continues from ", (*point)->dir)
+                     : record.begun()    ? "begins again"
+                                         : "queued"));
+    Run([&](SchedulerCore& core, absl::Time now) {
+      core.RestoreJob(record, std::move(point), std::move(run), now);
+    });
+  }
+  for (const auto& left : runs)
+    Run([&](SchedulerCore& core, absl::Time) { core.ForgetRun(left.second); });
+}
+
+std::optional<RunHandover> SchedulerLoop::FindHandover(const JobRecord& record,
+                                                       std::map<std::string, StoredRun>* runs) {
+  auto stored = runs->extract(record.job_id());
+  if (stored.empty()) return std::nullopt;
+  RunHandover handover;
+  handover.run = std::move(stored.mapped());
+  const Restore& restore = handover.run.record.spec().restore();
+  bool adoptable = handover.run.record.phase() > 0;
+  if (adoptable && restore.kind() == Restore::RESUME && !restore.directory().empty()) {
+    auto began_at =
+        ReadRestartPoint(restore.directory(), record.config(), options_.env, options_.clock);
+    adoptable = began_at.ok();
+    if (began_at.ok()) handover.began_at = *std::move(began_at);
+  }
+  if (adoptable) return handover;
+  Run([&](SchedulerCore& core, absl::Time) { core.ForgetRun(handover.run); });
+  return std::nullopt;
 }
 
 void SchedulerLoop::Run(const Event& event) {
@@ -124,8 +208,63 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
     answers.push_back([this, job_id = action.job_id, line] { options_.job_log(job_id, line); });
   }
   // Called under the lock, so that outputs are written in the order of the decisions.
-  output_->Add(std::move(actions));
+  std::vector<MetaStore::Write> records = TakeRecords();
+  if (keeper_ == nullptr) {
+    output_->Add(std::move(actions));
+  } else if (!records.empty() || !actions.empty()) {
+    const bool confirm = std::any_of(actions.begin(), actions.end(), ChangesSharedFiles);
+    StateKeeper::Done write = [this,
+                               actions = std::move(actions)](const absl::Status& kept) mutable {
+      // The newer scheduler writes the files of its jobs.
+      if (!absl::IsAborted(kept)) output_->Add(std::move(actions));
+    };
+    keeper_->Add(std::move(records), std::move(write), confirm);
+  }
   return answers;
+}
+
+std::vector<MetaStore::Write> SchedulerLoop::TakeRecords() {
+  std::vector<MetaStore::Write> kept;
+  // Repeated, since a warning changes the record of its job.
+  for (;;) {
+    std::vector<MetaStore::Write> records = core_.TakeRecords();
+    if (records.empty()) return kept;
+    for (MetaStore::Write& record : records) {
+      const size_t size = record.key.size() + (record.value ? record.value->size() : 0);
+      if (keeper_ == nullptr || size <= MetaStore::kMaxCommitBytes) {
+        kept.push_back(std::move(record));
+        continue;
+      }
+      const RecordOwner owner = OwnerOf(record.key);
+      core_.Warn(owner.job_id,
+                 absl::StrCat("the scheduler cannot keep all that it knows of the job: more than ",
+                              MetaStore::kMaxCommitBytes, " bytes; if it dies, the job ",
+                              owner.of_job ? "goes on from what was kept before"
+                                           : "goes back to its newest checkpoint"));
+      // Without the record of the job itself, the next scheduler would not know the job at all.
+      if (!owner.of_job) kept.push_back({std::move(record.key), std::nullopt});
+    }
+  }
+}
+
+template <typename Reply>
+void SchedulerLoop::AnswerWhenKept(absl::StatusOr<Reply> reply, const Done<Reply>& done,
+                                   bool confirm) {
+  if (keeper_ == nullptr) return done(std::move(reply));
+  StateKeeper::Done answer = [reply = std::move(reply), done](const absl::Status& kept) mutable {
+    // The newer scheduler does not know of this answer.
+    if (absl::IsAborted(kept)) reply = TakenOver();
+    done(std::move(reply));
+  };
+  // Training does not wait for a store that is known to be out of reach. If this scheduler dies
+  // before it is back, the next one notices what its records lack.
+  keeper_->AddAnswer(std::move(answer), confirm);
+}
+
+absl::Status SchedulerLoop::AwaitKept() {
+  // A store that cannot be written does not undo a decision.
+  const bool over = keeper_ != nullptr && absl::IsAborted(keeper_->Commit({}));
+  return over ? TakenOver() : absl::OkStatus();
 }
 
 absl::StatusOr<RegisterReply> SchedulerLoop::Register(const RegisterRequest& request) {
@@ -200,21 +339,24 @@ void SchedulerLoop::NextPhase(const NextPhaseRequest* request, Done<NextPhaseRep
   WaitingCalls::Call waiting;
   waiting.key = WaitKey::Phase(request->job_id());
   waiting.ready = [request](SchedulerCore& core) { return core.PhaseReady(*request); };
-  waiting.finish = [request, done](SchedulerCore& core, absl::Time now) -> Answer {
-    return [done, answer = core.NextPhase(*request, now)]() mutable { done(std::move(answer)); };
+  waiting.finish = [this, request, done](SchedulerCore& core, absl::Time now) -> Answer {
+    return [this, done, answer = core.NextPhase(*request, now)]() mutable {
+      AnswerWhenKept(std::move(answer), done);
+    };
   };
   absl::StatusOr<NextPhaseReply> reply;
   const auto next = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
     reply = core.NextPhase(*request, now);
     *wait_ms = reply.ok() && !reply->ready() ? request->wait_ms() : 0;
   };
-  if (!RunOrWait(next, std::move(waiting))) done(std::move(reply));
+  if (RunOrWait(next, std::move(waiting))) return;
+  AnswerWhenKept(std::move(reply), done);
 }
 
-absl::StatusOr<NextTaskReply> SchedulerLoop::NextTask(const NextTaskRequest& request) {
+void SchedulerLoop::NextTask(const NextTaskRequest& request, Done<NextTaskReply> done) {
   absl::StatusOr<NextTaskReply> reply;
-  Run([&](SchedulerCore& core, absl::Time) { reply = core.NextTask(request); });
-  return reply;
+  Run([&](SchedulerCore& core, absl::Time now) { reply = core.NextTask(request, now); });
+  AnswerWhenKept(std::move(reply), done);
 }
 
 absl::StatusOr<GetRouteReply> SchedulerLoop::GetRoute(const GetRouteRequest& request) {
@@ -227,6 +369,7 @@ absl::Status SchedulerLoop::FailJob(const FailJobRequest& request) {
                             " reports: ", request.message()));
   absl::Status status;
   Run([&](SchedulerCore& core, absl::Time now) { status = core.FailJob(request, now); });
+  SLUICE_RETURN_IF_ERROR(AwaitKept());
   return status;
 }
 
@@ -245,7 +388,52 @@ absl::StatusOr<uint64_t> SchedulerLoop::ReserveFolder(const std::string& name, u
                                    made.message(), "; give a writable --output_dir"));
 }
 
-absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& request) {
+absl::StatusOr<std::string> SchedulerLoop::KeepAndAdd(const JobDraft& draft, uint64_t number,
+                                                      std::unique_ptr<const ResumePoint> resume,
+                                                      const SubmitJobRequest& request,
+                                                      const std::string& request_id) {
+  absl::StatusOr<std::unique_ptr<Job>> job;
+  std::vector<MetaStore::Write> records;
+  Run([&](SchedulerCore& core, absl::Time) {
+    job = core.PrepareJob(draft.config, draft.tables, options_.default_output, number,
+                          draft.warnings, std::move(resume));
+    if (!job.ok()) return;
+    (*job)->request_id = request_id;
+    (*job)->allow_older = request.allow_older();
+    records = core.RecordsOf(**job);
+  });
+  SLUICE_RETURN_IF_ERROR(job.status());
+  absl::Status kept;
+  if (keeper_ != nullptr) kept = keeper_->Commit(records);
+  if (absl::IsAborted(kept)) return TakenOver();
+  absl::Status refused;
+  if (kept.ok()) {
+    absl::StatusOr<std::string> job_id;
+    Run([&](SchedulerCore& core, absl::Time now) { job_id = core.AddJob(*std::move(job), now); });
+    if (job_id.ok() || keeper_ == nullptr) return job_id;
+    refused = job_id.status();
+  } else {
+    refused = absl::FailedPreconditionError(
+        absl::StrCat("the job is refused, because the scheduler cannot keep it: ", kept.message()));
+  }
+  // The store may hold the record in spite of an error, or may still get it. The job has been
+  // refused only when the record is surely gone; otherwise the next scheduler may run it.
+  const absl::Status gone = keeper_->Commit({{records[0].key, std::nullopt}});
+  if (gone.ok()) return refused;
+  if (absl::IsAborted(gone)) return TakenOver();
+  return absl::UnavailableError(
+      absl::StrCat("the scheduler cannot keep its state at present: ", gone.message()));
+}
+
+absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& request,
+                                                        const std::string& request_id) {
+  SubmitJobReply reply;
+  const auto submitted_before = [&] {
+    MutexLock lock(&mutex_);
+    reply.set_job_id(core_.JobOfRequest(request_id));
+    return !reply.job_id().empty();
+  };
+  if (submitted_before()) return reply;
   SLUICE_ASSIGN_OR_RETURN(JobDraft draft, BuildJobDraft(request.config()));
   const JobConfig& config = draft.config;
   // Reads files: not under a lock.
@@ -257,7 +445,7 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
         resume, FindResumePoint(effective, options_.env, options_.clock, &draft.warnings));
   }
   if (resume != nullptr) {
-    // What is submitted now plays no part; result.json names what the job once started from.
+    // The path in the request plays no part now; result.json names what the job once started from.
     draft.config.set_initial_checkpoint(resume->initial_checkpoint);
   } else {
     SLUICE_RETURN_IF_ERROR(FindInitialCheckpoint(options_.env, &draft.config, &draft.warnings));
@@ -265,6 +453,7 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
   options_.log(absl::StrCat("job ", config.name(), " submitted"));
   // One submission at a time: no other may take the number before the job has it.
   MutexLock submit(&submit_mutex_);
+  if (submitted_before()) return reply;
   uint64_t number = 1;
   Run([&](SchedulerCore& core, absl::Time) { number = core.next_number(); });
   std::string dir = config.output_dir();
@@ -274,11 +463,8 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
     dir = absl::StrCat(options_.default_output, "/", config.name(), "-", number);
   }
   const std::string from = resume == nullptr ? "" : resume->dir;
-  absl::StatusOr<std::string> job_id;
-  Run([&](SchedulerCore& core, absl::Time now) {
-    job_id = core.SubmitJob(config, draft.tables, options_.default_output, number, now,
-                            draft.warnings, std::move(resume));
-  });
+  const absl::StatusOr<std::string> job_id =
+      KeepAndAdd(draft, number, std::move(resume), request, request_id);
   if (!job_id.ok()) {
     if (reserved) options_.env->RemoveDir(dir).IgnoreError();
     return job_id.status();
@@ -289,7 +475,6 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
   } else if (!config.initial_checkpoint().empty()) {
     options_.log(absl::StrCat("job ", *job_id, ": starts from ", config.initial_checkpoint()));
   }
-  SubmitJobReply reply;
   reply.set_job_id(*job_id);
   return reply;
 }
@@ -324,9 +509,9 @@ void SchedulerLoop::CheckpointJob(const CheckpointJobRequest* request,
   waiting.ready = [request, asked](SchedulerCore& core) {
     return core.CheckpointOver(request->job_id(), *asked);
   };
-  waiting.finish = [request, asked, done](SchedulerCore& core, absl::Time now) -> Answer {
-    return [done, answer = core.CheckpointJob(request->job_id(), *asked, now)]() mutable {
-      done(std::move(answer));
+  waiting.finish = [this, request, asked, done](SchedulerCore& core, absl::Time now) -> Answer {
+    return [this, done, answer = core.CheckpointJob(request->job_id(), *asked, now)]() mutable {
+      AnswerWhenKept(std::move(answer), done, /*confirm=*/true);
     };
   };
   const auto ask = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
@@ -338,28 +523,52 @@ void SchedulerLoop::CheckpointJob(const CheckpointJobRequest* request,
   const bool waits = RunOrWait(ask, std::move(waiting));
   if (request->number() == 0 && number != 0)
     options_.log(absl::StrCat("job ", request->job_id(), ": checkpoint ", number, " asked for"));
-  if (!waits) done(std::move(reply));
+  if (!waits) AnswerWhenKept(std::move(reply), done, /*confirm=*/true);
 }
 
 absl::Status SchedulerLoop::CancelJob(const CancelJobRequest& request) {
   options_.log(absl::StrCat("job ", request.job_id(), ": cancel"));
   absl::Status status;
-  Run([&](SchedulerCore& core, absl::Time now) { status = core.CancelJob(request.job_id(), now); });
+  Run([&](SchedulerCore& core, absl::Time now) {
+    status = core.CancelJob(request.job_id(), now, Printable(request.failure()));
+  });
+  // The end is kept before it is answered.
+  SLUICE_RETURN_IF_ERROR(AwaitKept());
   return status;
 }
 
 ClusterStatus SchedulerLoop::GetStatus() {
-  MutexLock lock(&mutex_);
-  return core_.GetStatus(options_.clock->Now());
+  ClusterStatus status;
+  {
+    MutexLock lock(&mutex_);
+    status = core_.GetStatus(options_.clock->Now());
+  }
+  const absl::Status trouble = keeper_ == nullptr ? absl::OkStatus() : keeper_->trouble();
+  if (trouble.ok()) return status;
+  MemberStatus* const self = status.add_members();
+  self->set_role(ROLE_SCHEDULER);
+  self->set_host(options_.host);
+  self->set_alive(true);
+  self->set_doing(
+      absl::StrCat("cannot keep its state, so no job can be submitted: ", trouble.message()));
+  return status;
 }
 
-void SchedulerLoop::Shutdown() {
+absl::Status SchedulerLoop::Shutdown() {
+  // Before the members are told to stop: they may be those of a newer scheduler.
+  SLUICE_RETURN_IF_ERROR(AwaitKept());
   bool begins = false;
   Run([&](SchedulerCore& core, absl::Time now) {
     begins = !core.shutting_down();
     core.Shutdown(now);
   });
   if (begins) options_.log("shutting down");
+  return absl::OkStatus();
+}
+
+bool SchedulerLoop::ShuttingDown() {
+  MutexLock lock(&mutex_);
+  return core_.shutting_down();
 }
 
 void SchedulerLoop::WaitEnd() {

@@ -4,14 +4,21 @@
 // Its request must live until then. An event answers the calls that wait for what it has changed,
 // and those whose deadline has passed. A timer looks for passed deadlines ten times a second.
 //
+// The records that an event changes are committed before the files that it causes are written, and
+// before the answer to a submission, a cancellation or a worker's call leaves (StateKeeper). While
+// the store cannot be written, submissions are refused and everything else goes on; the status says
+// so.
+//
 // Thread safety: safe.
 //
-// Lock order: submit_mutex_, then mutex_, then the lock of JobOutput.
+// Lock order: submit_mutex_, then mutex_, then the locks of StateKeeper and JobOutput.
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,7 +29,9 @@
 #include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "scheduler/job_output.h"
+#include "scheduler/job_spec_builder.h"
 #include "scheduler/scheduler_core.h"
+#include "scheduler/state_keeper.h"
 #include "scheduler/waiting_calls.h"
 
 namespace sluice {
@@ -44,6 +53,18 @@ class SchedulerLoop {
     std::string default_output;  // parent of the output folders of jobs that name none
     std::function<void(const std::string&)> log;
     std::function<void(const std::string& job_id, const std::string& line)> job_log;
+    // Where the records are kept, under a term that was acquired from it; null: nowhere. Outlives
+    // the loop. `stored`: what it holds from an earlier scheduler.
+    MetaStore* store = nullptr;
+    uint64_t term = 0;
+    StoredJobs stored;
+    // When the store has not confirmed the term for this long, another scheduler may have taken
+    // over (StateKeeper). Zero: no other one can open the store.
+    absl::Duration cut_off = absl::ZeroDuration();
+    // Called once, when a newer scheduler has the store (ABORTED), or may have it (UNAVAILABLE):
+    // this one must end without a shutdown of the cluster. It answers no more calls that change a
+    // job. May be null.
+    std::function<void(const absl::Status&)> on_superseded;
     // Called once after a shutdown, on a thread of the loop, when SchedulerCore::CanEnd.
     std::function<void()> on_end;
   };
@@ -56,16 +77,23 @@ class SchedulerLoop {
   void Leave(const LeaveRequest& request);
   void MemberEnded(const MemberEndedRequest& request);
   void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done);
-  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
+  void NextTask(const NextTaskRequest& request, Done<NextTaskReply> done);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
+  // These and the following calls return UNAVAILABLE when a newer scheduler has taken over.
   absl::Status FailJob(const FailJobRequest& request);
-  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request);
+  // A repeated call with the same request_id returns the job of the first one; "": a new job.
+  // FAILED_PRECONDITION: the job's record cannot be kept, so it will not run. UNAVAILABLE: it is
+  // not known whether it is kept; the call is to be repeated.
+  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request,
+                                           const std::string& request_id = "");
   void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done);
   void CheckpointJob(const CheckpointJobRequest* request, Done<CheckpointJobReply> done);
   absl::Status CancelJob(const CancelJobRequest& request);
   ClusterStatus GetStatus();
-  void Shutdown();
-  // Returns when the shutdown is complete. on_end may still be running.
+  absl::Status Shutdown();
+  bool ShuttingDown();
+  // REQUIRES: Shutdown was called. Returns when the shutdown is complete. on_end may still be
+  // running.
   void WaitEnd();
   // Answers all waiting calls now, and later ones at once, as if their deadlines had passed.
   void StopWaiting();
@@ -82,6 +110,25 @@ class SchedulerLoop {
   // Like Run. True when the caller waits; then `call`, whose deadline is set here, will answer it.
   bool RunOrWait(const WaitingEvent& event, WaitingCalls::Call call);
   std::vector<Answer> Settle(absl::Time now, bool all) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes over the jobs of an earlier scheduler.
+  void RestoreJobs();
+  // Takes the job's run out of `runs`, and returns it if it can be adopted.
+  std::optional<RunHandover> FindHandover(const JobRecord& record,
+                                          std::map<std::string, StoredRun>* runs);
+  // Answers when what has been decided until now is kept, or cannot be kept at present. With
+  // `confirm` the scheduler's term is confirmed first.
+  template <typename Reply>
+  void AnswerWhenKept(absl::StatusOr<Reply> reply, const Done<Reply>& done, bool confirm = false);
+  // Waits until what has been decided until now is kept, or cannot be kept at present.
+  absl::Status AwaitKept();
+  // The records that have changed. Those that are too large for a store are left out or deleted,
+  // with a warning on their job.
+  std::vector<MetaStore::Write> TakeRecords() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes a job of the draft, keeps its record, and then queues it.
+  absl::StatusOr<std::string> KeepAndAdd(const JobDraft& draft, uint64_t number,
+                                         std::unique_ptr<const ResumePoint> resume,
+                                         const SubmitJobRequest& request,
+                                         const std::string& request_id);
   // Makes the folder `name`-N below default_output and returns N, the first number from `number` on
   // that is free. Safe against another scheduler that does the same at the same time.
   absl::StatusOr<uint64_t> ReserveFolder(const std::string& name, uint64_t number);
@@ -102,6 +149,7 @@ class SchedulerLoop {
   std::atomic<uint64_t> refused_life_{0};  // of the last logged refusal; relaxed: only for the log
   absl::Time named_at_;                    // used only by the timer thread
   std::unique_ptr<JobOutput> output_;
+  std::unique_ptr<StateKeeper> keeper_;  // null: no store
   std::thread timer_;
 };
 

@@ -1,9 +1,14 @@
 #include "scheduler/scheduler_server.h"
 
+#include <netdb.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 
@@ -12,15 +17,47 @@
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/daemon/control_plane.h"
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/process_space.h"
+#include "common/meta_store/open_meta_store.h"
 #include "scheduler/checkpoint_metrics.h"
 #include "scheduler/job_spec_builder.h"
 
 namespace sluice {
 namespace {
+
+// etcd restarts, and elects a leader, in less.
+constexpr absl::Duration kLeastCutOff = absl::Seconds(15);
+
+// Finds out whether nobody listens there. gRPC and the admin server bind the address later, when it
+// is too late to leave an earlier scheduler alone.
+absl::Status CheckCanListen(const std::string& bind) {
+  SLUICE_ASSIGN_OR_RETURN(const Address address, ParseAddress(bind));
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
+                                absl::StrCat(address.port).c_str(), &hints, &found);
+  std::string why = error != 0 ? gai_strerror(error) : "";
+  if (error == 0) {
+    const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
+    const int on = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        ::bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1) != 0) {
+      why = std::strerror(errno);
+    }
+    if (fd >= 0) close(fd);
+    freeaddrinfo(found);
+  }
+  if (why.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", bind, ": ", why,
+                                             "; give another --bind or --admin_bind (port 0 picks "
+                                             "a free one)"));
+}
 
 SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
   const ClusterConfig& cluster = options.identity.cluster;
@@ -34,9 +71,16 @@ SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
   core.lease = absl::Milliseconds(cluster.limits().lease_ms());
   core.heartbeat = absl::Milliseconds(cluster.limits().heartbeat_ms());
   core.wait = absl::Seconds(cluster.limits().wait_s());
-  core.first_id = RandomId();
   core.place = PlaceJob;
+  core.clock = ProcessSpace();  // names the boot, whose monotonic clock it is
   return core;
+}
+
+// A random number for the ids of a scheduler's life. Ids of later terms are greater, so that no id
+// occurs twice, and those of other clusters and of schedulers without a store differ by chance.
+uint64_t FirstId(uint64_t term) {
+  constexpr int kBits = 40;  // the upper half of a term's numbers is enough for all ids of a life
+  return (term << kBits) + (RandomId() & ((uint64_t{1} << (kBits - 1)) - 1)) + 1;
 }
 
 std::string StateWord(JobState state) {
@@ -56,6 +100,7 @@ absl::StatusOr<std::unique_ptr<SchedulerServer>> SchedulerServer::Start(Options 
 absl::Status SchedulerServer::Init() {
   SchedulerLoop::Options loop;
   loop.core = CoreOptions(options_);
+  SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
   loop.clock = Clock::Real();
   loop.env = options_.env;
   loop.host = HostName();
@@ -83,6 +128,54 @@ absl::Status SchedulerServer::Init() {
   const std::string advertised = ToText(address);
   options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->address()));
   return AppendEndpoint(identity, advertised, admin_->address());
+}
+
+absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
+  const Identity& identity = options_.identity;
+  std::string spec = identity.cluster.state_store();
+  if (spec == "none") {
+    loop->core.first_id = RandomId() | kUnorderedMemberId;
+    return absl::OkStatus();
+  }
+  if (spec.empty()) spec = absl::StrCat("rocksdb:", identity.log_dir, "/state");
+  const auto refuse = [&](const absl::Status& why) {
+    return absl::Status(why.code(),
+                        absl::StrCat("cannot use the state_store ", spec, ": ", why.message()));
+  };
+  auto store = OpenMetaStore(spec);
+  if (!store.ok()) return refuse(store.status());
+  store_ = *std::move(store);
+  if (const auto readable = ReadStore(); !readable.ok()) return refuse(readable.status());
+  for (const std::string& bind : {identity.bind, identity.admin_bind})
+    SLUICE_RETURN_IF_ERROR(CheckCanListen(bind));
+  const absl::StatusOr<uint64_t> term = store_->AcquireTerm();
+  if (!term.ok()) return refuse(term.status());
+  // Again: only now has the earlier scheduler written its last record.
+  auto stored = ReadStore();
+  if (!stored.ok()) return refuse(stored.status());
+  options_.log(absl::StrCat("state in ", spec, ", term ", *term, ", ", stored->jobs.size(),
+                            " jobs of an earlier scheduler"));
+  loop->store = store_.get();
+  loop->term = *term;
+  loop->core.next = stored->next;
+  loop->core.first_id = FirstId(*term);
+  loop->core.first_version = FirstId(*term);
+  loop->stored = *std::move(stored);
+  loop->on_superseded = options_.on_superseded;
+  // As long as members wait for a silent scheduler, and a new one needs to adopt them.
+  if (IsSharedMetaStore(spec)) loop->cut_off = std::max(3 * loop->core.lease, kLeastCutOff);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StoredJobs> SchedulerServer::ReadStore() {
+  SLUICE_ASSIGN_OR_RETURN(const auto entries, store_->Scan(""));
+  SLUICE_ASSIGN_OR_RETURN(StoredJobs stored, ParseStoredJobs(entries));
+  const std::string& theirs = stored.next.cluster();
+  const std::string& ours = options_.identity.cluster.name();
+  if (theirs.empty() || ours.empty() || theirs == ours) return stored;
+  return absl::InvalidArgumentError(
+      absl::StrCat("it holds the state of the cluster '", theirs, "', and this one is '", ours,
+                   "'; give this cluster a state_store of its own, or its old `name`"));
 }
 
 absl::Status SchedulerServer::StartAdmin() {
@@ -150,9 +243,10 @@ std::string SchedulerServer::StatusText() {
 
 SchedulerServer::~SchedulerServer() {
   if (listener_ != nullptr) {
+    // Without a store nobody can go on with the jobs, so the cluster ends here.
+    if (store_ == nullptr) loop_->Shutdown().IgnoreError();  // it has no other scheduler to fear
     // Keep listening until the cluster has ended: members learn of the shutdown from their calls.
-    loop_->Shutdown();
-    loop_->WaitEnd();
+    if (loop_->ShuttingDown()) loop_->WaitEnd();
     listener_->Stop();
   }
   // Both servers call the loop, so it goes last.

@@ -1,6 +1,8 @@
 // The scheduler daemon: owns the loop, its gRPC listener and its admin HTTP server.
 //
-// Start order: loop, admin, listener; stop in reverse.
+// Start order: state store, loop, admin, listener; stop in reverse. Whatever can refuse the start
+// is checked before the store is taken over, since that ends the scheduler that has it: the
+// records, the cluster's name and both ports.
 //
 // Thread safety: one thread.
 #pragma once
@@ -13,6 +15,7 @@
 #include "common/admin/admin_server.h"
 #include "common/base/env.h"
 #include "common/daemon/identity.h"
+#include "common/meta_store/meta_store.h"
 #include "scheduler/scheduler_loop.h"
 #include "scheduler/scheduler_service.h"
 
@@ -29,18 +32,27 @@ class SchedulerServer {
     std::function<void(const std::string&)> log;
     // Called when a Shutdown call has ended the cluster.
     std::function<void()> on_end;
+    // Called when a newer scheduler has taken over the state store (ABORTED), or may have done so
+    // (UNAVAILABLE).
+    std::function<void(const absl::Status&)> on_superseded;
   };
   static absl::StatusOr<std::unique_ptr<SchedulerServer>> Start(Options options);
-  // Shuts the cluster down unless that was done. Waits a few seconds at most for members to stop.
+  // Leaves jobs and members to the next scheduler with this state store. Without a store it shuts
+  // the cluster down. Waits a few seconds at most for members to stop, when they have been told to.
   ~SchedulerServer();
 
  private:
   explicit SchedulerServer(Options options) : options_(std::move(options)) {}
   absl::Status Init();
+  // Opens the state store, which ends the terms of earlier schedulers, and reads what they left.
+  absl::Status TakeOver(SchedulerLoop::Options* loop);
+  // Reads what the store holds. INVALID_ARGUMENT: it is the state of another cluster.
+  absl::StatusOr<StoredJobs> ReadStore();
   absl::Status StartAdmin();
   std::string StatusText();
 
   Options options_;
+  std::unique_ptr<MetaStore> store_;  // null: the state is kept nowhere
   std::unique_ptr<SchedulerLoop> loop_;
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<SchedulerListener> listener_;

@@ -56,7 +56,9 @@ class Service : public Scheduler::CallbackService {
   }
   ServerUnaryReactor* NextTask(CallbackServerContext* context, const NextTaskRequest* request,
                                NextTaskReply* reply) override {
-    return Finish(context, loop_->NextTask(*request), reply);
+    ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop_->NextTask(*request, AnswerTo(reactor, reply));
+    return reactor;
   }
   ServerUnaryReactor* GetRoute(CallbackServerContext* context, const GetRouteRequest* request,
                                GetRouteReply* reply) override {
@@ -68,7 +70,11 @@ class Service : public Scheduler::CallbackService {
   }
   ServerUnaryReactor* SubmitJob(CallbackServerContext* context, const SubmitJobRequest* request,
                                 SubmitJobReply* reply) override {
-    return Finish(context, loop_->SubmitJob(*request), reply);
+    const auto id = context->client_metadata().find(kRequestIdKey);
+    const bool has_id = id != context->client_metadata().end();
+    const std::string request_id =
+        has_id ? std::string(id->second.data(), id->second.size()) : std::string();
+    return Finish(context, loop_->SubmitJob(*request, request_id), reply);
   }
   ServerUnaryReactor* WatchJob(CallbackServerContext* context, const WatchJobRequest* request,
                                WatchJobReply* reply) override {
@@ -94,8 +100,7 @@ class Service : public Scheduler::CallbackService {
   }
   ServerUnaryReactor* Shutdown(CallbackServerContext* context, const ShutdownRequest*,
                                ShutdownReply*) override {
-    loop_->Shutdown();
-    return Finish(context, absl::OkStatus());
+    return Finish(context, loop_->Shutdown());
   }
 
  private:

@@ -71,8 +71,8 @@ absl::Status CheckSame(const char* field, const View& a, const View& b,
   if (differences.count == 0) return absl::OkStatus();
   const std::string more =
       differences.count == 1 ? "" : absl::StrCat(" (", differences.count - 1, " more differ)");
-  return absl::FailedPreconditionError(absl::StrCat(
-      differences.first, more, "; ", field, " must be ", must));
+  return absl::FailedPreconditionError(
+      absl::StrCat(differences.first, more, "; ", field, " must be ", must));
 }
 
 }  // namespace

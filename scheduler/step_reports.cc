@@ -19,6 +19,8 @@ void StepReports::Add(uint32_t rank, const WorkerProgress& progress) {
 
 void StepReports::AddTo(uint64_t seen, WatchJobReply* reply) const {
   const uint64_t dropped = count_ - recent_.size();
+  // The caller has seen steps of an earlier scheduler.
+  if (seen > count_) seen = 0;
   for (uint64_t i = std::max(seen, dropped); i < count_; ++i) {
     *reply->add_steps() = recent_[i - dropped];
   }

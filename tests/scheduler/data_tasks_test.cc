@@ -369,9 +369,9 @@ class TrainingModel {
  public:
   TrainingModel(uint32_t seed, DataTasks* tasks, uint32_t ranks, size_t shards, uint64_t wait)
       : random_(seed), tasks_(*tasks), ranks_(ranks), wait_(wait) {
-    for (const DataTask& task : tasks_.tasks())
-      examples_[task.id()] = Draw(3) == 0 ? 0 : Draw(40);
-    for (size_t s = 0; s < shards; ++s) shards_.push_back({std::vector<size_t>(ranks), std::vector<size_t>(ranks), 0});
+    for (const DataTask& task : tasks_.tasks()) examples_[task.id()] = Draw(3) == 0 ? 0 : Draw(40);
+    for (size_t s = 0; s < shards; ++s)
+      shards_.push_back({std::vector<size_t>(ranks), std::vector<size_t>(ranks), 0});
   }
 
   uint64_t Draw(uint64_t n) { return random_() % n; }

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,8 @@ namespace sluice {
 class FakeCluster {
  public:
   explicit FakeCluster(uint32_t pservers = 1, uint32_t workers = 2)
-      : core_(Options(pservers, workers), now_) {}
+      : FakeCluster(Options(pservers, workers)) {}
+  explicit FakeCluster(SchedulerCore::Options options) : core_(std::move(options), now_) {}
 
   static SchedulerCore::Options Options(uint32_t pservers, uint32_t workers) {
     SchedulerCore::Options options;
@@ -91,12 +94,20 @@ class FakeCluster {
         hosted->mutable_ranks()->Assign(held->second.begin(), held->second.end());
       if (const auto cut = hosted_cuts_.find(id); cut != hosted_cuts_.end())
         *hosted->mutable_cut() = cut->second;
+      if (const auto more = hosted_more_.find(id); more != hosted_more_.end()) {
+        if (more->second.has_value()) {
+          hosted->MergeFrom(*more->second);
+        } else {
+          hosted->clear_generation();  // it is opening the tables
+        }
+      }
     }
     if (const auto cut = worker_cuts_.find(id); cut != worker_cuts_.end())
       *request.mutable_cut() = cut->second;
     if (state.has_assignment()) {
       request.mutable_progress()->set_job_id(state.assignment().job().job_id());
       request.mutable_progress()->set_rank(state.assignment().rank());
+      request.mutable_progress()->set_incarnation(state.assignment().incarnation());
       request.mutable_progress()->set_step(steps_done_);
     }
     auto reply = core_.Poll(request, now_);
@@ -151,14 +162,17 @@ class FakeCluster {
     return core_.NextPhase(request, now_);
   }
   absl::StatusOr<NextTaskReply> Task(const std::string& job_id, uint32_t rank, uint32_t epoch,
-                                     uint64_t finished) {
+                                     uint64_t finished, uint64_t number = 0,
+                                     uint64_t examples = 0) {
     NextTaskRequest request;
     request.set_job_id(job_id);
     request.set_rank(rank);
     request.set_incarnation(Incarnation(job_id, rank));
     request.set_epoch(epoch);
     request.set_finished_task(finished);
-    return core_.NextTask(request);
+    request.set_finished_examples(examples);
+    request.set_number(number);
+    return core_.NextTask(request, now_);
   }
   // Pretends to write the outputs, and reports that they are written.
   std::vector<OutputAction> WriteOutputs() {
@@ -190,6 +204,8 @@ class FakeCluster {
   // What members report of a checkpoint, by member id.
   std::map<uint64_t, HostedCut> hosted_cuts_;
   std::map<uint64_t, WorkerCut> worker_cuts_;
+  // What pservers report besides, by member id; nothing: they have not opened the tables.
+  std::map<uint64_t, std::optional<HostedJob>> hosted_more_;
   // By pserver: what it reports to hold of each rank once a rank was replaced.
   std::map<uint64_t, std::vector<RankPosition>> held_;
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
@@ -212,6 +228,12 @@ inline PhaseReport Indexed(uint64_t examples, uint32_t rank = 0, uint32_t ranks 
   index->mutable_pieces()->add_begin(1000 * rank);
   index->mutable_pieces()->add_end(1000 * (rank + 1));
   index->mutable_pieces()->add_examples(examples);
+  return report;
+}
+// The report of a worker that takes over a rank.
+inline PhaseReport SeenAgain(uint64_t examples, uint32_t rank) {
+  PhaseReport report = Indexed(examples, rank);
+  report.set_number(0);
   return report;
 }
 inline PhaseReport Trained(uint64_t number, uint64_t examples) {

@@ -260,9 +260,8 @@ TEST_F(JobCheckpointsTest, OnlyGrowingBytesAreProgress) {
   c.TakeHosted(0, Hosted(HostedCut::WRITTEN, 1, 10, 6), At(4));
   c.TakeHosted(0, Hosted(HostedCut::WRITING, 1, 10, 7), At(5));
   c.GiveUpWaiting(absl::Seconds(120), At(124));
-  EXPECT_THAT(c.OutcomeOf(1)->error,
-              testing::AllOf(HasSubstr("pserver 1, rank 0, rank 1"),
-                             testing::Not(HasSubstr("pserver 0"))));
+  EXPECT_THAT(c.OutcomeOf(1)->error, testing::AllOf(HasSubstr("pserver 1, rank 0, rank 1"),
+                                                    testing::Not(HasSubstr("pserver 0"))));
 }
 
 TEST_F(JobCheckpointsTest, ReportsOfNumbersThatAreOverOrUnknownChangeNothing) {
@@ -519,6 +518,29 @@ TEST_F(TaskCheckpointsTest, TheEndOfAnEpochWaitsForItsCheckpoint) {
     c.TakeHosted(i, Cut(HostedCut::WRITING, 1, 10, Held(1, 1, 1), Held(1, 1, 1)), At(4));
   EXPECT_FALSE(c.holds_phase());
   EXPECT_TRUE(c.finishes_job());
+}
+
+TEST_F(TaskCheckpointsTest, ACheckpointDueAtTheEndOfAnEpochFollowsTheOneThatIsOpen) {
+  for (const bool last : {false, true}) {
+    SCOPED_TRACE(last);
+    JobCheckpoints c = MakeTraining(Mode::kAsync, 0, 10, 2);
+    c.NoteStep(10, 0, At(10));
+    c.Plan(At(10));
+    for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 1, 0), At(11));
+    for (const uint32_t i : {0, 1})
+      c.TakeHosted(i, Cut(HostedCut::WRITING, 1, 10, Held(1, 1, 1), Held(1, 1, 1)), At(11));
+    EXPECT_FALSE(c.holds_phase());
+    c.EpochEnds(1, last, At(12));
+    EXPECT_EQ(c.holds_phase(), last);
+    c.GiveUp("the disk is full", At(13));
+    EXPECT_EQ(c.asked().number, 2u);
+    EXPECT_TRUE(c.holds_phase());
+    EXPECT_EQ(c.finishes_job(), last);
+    // It is made once.
+    c.GiveUp("the disk is full", At(14));
+    EXPECT_EQ(c.asked().number, 0u);
+    EXPECT_FALSE(c.holds_phase());
+  }
 }
 
 TEST_F(TaskCheckpointsTest, SilenceEndsTheHoldAndCountsAsAFailure) {

@@ -99,6 +99,39 @@ class JobFolderTest : public testing::Test {
   std::string trace_file_;
 };
 
+// Until the test ends this, an earlier scheduler has the folder.
+TEST_F(JobFolderTest, AJobOfAnEarlierSchedulerWaitsForItsFolder) {
+  auto earlier = std::make_unique<JobFolder>(&env_, "h");
+  ASSERT_TRUE(earlier->Begin(Action(OutputAction::kStarted, dir_)).ok());
+  int tries = 0;
+  JobFolder next(&env_, "h", [&] {
+    if (++tries == 3) earlier = nullptr;
+    return true;
+  });
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.again = true;
+  EXPECT_TRUE(next.Begin(started).ok());
+  EXPECT_EQ(tries, 3);
+}
+
+TEST_F(JobFolderTest, AResultThatAnEarlierSchedulerKeepsFromBeingWrittenIsAnError) {
+  JobFolder earlier(&env_, "h");
+  ASSERT_TRUE(earlier.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  const auto give_up = [] { return false; };
+  OutputAction ended = Action(OutputAction::kEnded, dir_), started = ended;
+  started.kind = OutputAction::kStarted;
+  ended.result.set_status("done");
+  ended.again = true;
+  EXPECT_TRUE(absl::IsAborted(JobFolder(&env_, "h", give_up).End(ended)));
+  // The end of a job that could not begin again.
+  JobFolder refused(&env_, "h", give_up);
+  started.again = true;
+  ended.again = false;
+  EXPECT_TRUE(absl::IsAlreadyExists(refused.Begin(started)));
+  EXPECT_TRUE(absl::IsAborted(refused.End(ended)));
+  EXPECT_EQ(Read("result.json"), "");
+}
+
 TEST_F(JobFolderTest, WritesConfigurationCurveModelAndResult) {
   ASSERT_TRUE(Run("done", "1a").ok());
   EXPECT_THAT(Read("job.textproto"), HasSubstr("name: \"job\""));
@@ -275,8 +308,7 @@ class CheckpointFolderTest : public JobFolderTest {
   }
   std::vector<uint64_t> Steps() {
     std::vector<uint64_t> steps;
-    for (const CheckpointInfo& one :
-         ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr)) {
+    for (const CheckpointInfo& one : ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr)) {
       EXPECT_TRUE(CheckCheckpoint(one, Env::Real()).ok());
       steps.push_back(one.step);
     }
@@ -291,6 +323,15 @@ TEST_F(CheckpointFolderTest, TheNewestCompleteOnesStay) {
   EXPECT_FALSE(fs::exists(dir_ + "/checkpoints/step-5"));
   const auto newest = ListCheckpoints(dir_ + "/checkpoints", Env::Real(), nullptr).front();
   EXPECT_EQ(newest.manifest.checkpoint().unix_time(), 1003);
+}
+
+TEST_F(CheckpointFolderTest, TheLastOneIsTheNewestWhenTheTimeOfDayIsSetBack) {
+  for (const uint64_t step : {5, 10}) ASSERT_TRUE(Write(step).ok());
+  seconds_ -= 500;
+  ASSERT_TRUE(Write(15).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(15, 10));
+  ASSERT_TRUE(Write(20).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(20, 15));
 }
 
 TEST_F(CheckpointFolderTest, AFullDiskLeavesTheEarlierOnes) {

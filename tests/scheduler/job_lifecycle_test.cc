@@ -475,6 +475,7 @@ std::string RunToTheEnd(FakeCluster* c) {
   PollRequest request;
   request.set_member_id(c->workers_[0]);
   request.mutable_progress()->set_job_id(job);
+  request.mutable_progress()->set_incarnation(c->Incarnation(job, 0));
   for (uint64_t step = 1; step <= 1000; ++step) {
     request.mutable_progress()->add_losses()->set_step(step);
   }
@@ -487,6 +488,7 @@ std::string RunToTheEnd(FakeCluster* c) {
   c->WriteOutputs();
   c->PollAll();
   c->Advance(absl::Milliseconds(100));
+  c->core_.TakeRecords();  // as the loop does after every event
   c->incarnations_.clear();
   return job;
 }

@@ -173,7 +173,9 @@ TEST_F(JobOutputTest, ACheckpointThatFailsIsReportedAndTheJobGoesOn) {
   std::vector<std::pair<uint64_t, absl::Status>> written;
   JobOutput::Options options = Options();
   options.on_checkpoint = [&](const std::string&, uint64_t number, absl::Status status,
-                              const std::string&) { written.push_back({number, status}); };
+                              const std::string&) {
+    written.push_back({number, status});
+  };
   JobOutput output(std::move(options));
   OutputAction good = Action(OutputAction::kCheckpoint, dir_);
   good.config.mutable_strategy()->set_a_sync(false);

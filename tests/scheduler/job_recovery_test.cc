@@ -92,22 +92,18 @@ TEST_F(JobRecoveryTest, CountsWhatARollbackRepeats) {
   recovery.CountLoss(*workers_[0], kLoss);
   EXPECT_EQ(recovery.losses(), 2u);
   recovery.NoteReached(100, 5000);
-  recovery.CountRollback(60, 3000, /*steps_of_update=*/0);
+  recovery.CountRollback(60, 3000);
   EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
   EXPECT_EQ(recovery.counts().examples_replayed(), 2000u);
   EXPECT_EQ(recovery.counts().updates_lost(), 0u);
   // An attempt that never ran loses nothing.
-  recovery.CountRollback(60, 3000, 0);
+  recovery.CountRollback(60, 3000);
   EXPECT_EQ(recovery.counts().rollbacks(), 2u);
   EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
   // Reports may be behind the checkpoint.
   recovery.NoteReached(70, 3500);
-  recovery.CountRollback(80, 4000, 10);
+  recovery.CountRollback(80, 4000);
   EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
-  EXPECT_EQ(recovery.counts().updates_lost(), 0u);
-  recovery.NoteReached(105, 5000);
-  recovery.CountRollback(80, 4000, 10);
-  EXPECT_EQ(recovery.counts().updates_lost(), 2u);
   recovery.Describe("the job went back");
   EXPECT_THAT(recovery.counts().last(), AllOf(HasSubstr("worker 0"), HasSubstr("went back")));
 }
@@ -116,7 +112,7 @@ TEST_F(JobRecoveryTest, CurvesShowLossesOnceThereAreSome) {
   EXPECT_THAT(job_->recovery.Points(1), IsEmpty());
   Lose(pservers_[1]);
   job_->recovery.NoteReached(100, 800);
-  job_->recovery.CountRollback(60, 480, /*steps_of_update=*/1);
+  job_->recovery.NoteLost(0, 40);
   std::map<std::string, double> points;
   for (const Scalar& point : job_->recovery.Points(3)) {
     EXPECT_EQ(point.step, 3u);
@@ -124,9 +120,25 @@ TEST_F(JobRecoveryTest, CurvesShowLossesOnceThereAreSome) {
   }
   EXPECT_EQ(points["recovery/pserver_losses"], 1);
   EXPECT_EQ(points["recovery/worker_losses"], 0);
-  EXPECT_EQ(points["recovery/rollbacks"], 1);
-  EXPECT_EQ(points["recovery/examples_replayed"], 320);
+  EXPECT_EQ(points["recovery/rollbacks"], 0);
   EXPECT_EQ(points["recovery/updates_lost"], 40);
+}
+
+TEST_F(JobRecoveryTest, LostUpdatesAreThoseThatPserversReportLast) {
+  JobRecovery recovery;
+  EXPECT_FALSE(recovery.NoteLost(1, 0));
+  EXPECT_TRUE(recovery.NoteLost(1, 5));
+  EXPECT_TRUE(recovery.NoteLost(0, 2));
+  EXPECT_EQ(recovery.counts().updates_lost(), 7u);
+  EXPECT_FALSE(recovery.NoteLost(1, 3)) << "its successor has not heard from all ranks yet";
+  EXPECT_EQ(recovery.counts().updates_lost(), 7u);
+  EXPECT_TRUE(recovery.NoteLost(1, 9));
+  EXPECT_EQ(recovery.counts().updates_lost(), 11u);
+  // Everything that the next attempt lacks is trained again.
+  recovery.CountRollback(0, 0);
+  EXPECT_EQ(recovery.counts().updates_lost(), 0u);
+  EXPECT_TRUE(recovery.NoteLost(0, 1));
+  EXPECT_EQ(recovery.counts().updates_lost(), 1u);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
+
 #include "tests/scheduler/fake_cluster.h"
 
 namespace sluice {
@@ -46,6 +48,37 @@ TEST(JobRunTest, SyncSendsAllPiecesWithTheFirstEpochOnly) {
   EXPECT_FALSE(run.PhaseOf(0).has_pieces());
   EXPECT_FALSE(run.PhaseOf(1).has_pieces());
   EXPECT_EQ(run.examples_expected(), 44u);  // one line was malformed
+}
+
+TEST(JobRunTest, ARestoredRankThatDoesThePhaseHasReportedItsData) {
+  for (const int k_steps : {-1, 0}) {
+    JobConfig config = FakeCluster::Config(k_steps, 2, 2);
+    config.mutable_data()->clear_eval_files();
+    std::optional<JobRun> run;
+    const auto index = [&] {
+      run.emplace(&config, 2, kStart);
+      PhaseReport first = Indexed(50, 0);
+      if (k_steps == 0) *first.mutable_index()->add_files() = Files("a", 10).index().files(0);
+      ASSERT_TRUE(run->TakeReport(0, first, kStart).ok());
+      ASSERT_TRUE(*run->TakeReport(1, Indexed(50, 1), kStart));
+    };
+    index();
+    RunState saved = run->Save();
+    saved.mutable_lives(1)->set_unseen(true);
+    index();
+    ASSERT_TRUE(run->Restore(2, saved, true, kStart).ok());
+    EXPECT_FALSE(run->PhaseReady(1));
+    NextTaskRequest ask;
+    ask.set_rank(1);
+    ask.set_number(1);
+    if (k_steps == 0) {
+      ASSERT_TRUE(run->NextTask(ask).ok());
+    } else {
+      ASSERT_TRUE(run->TakeReport(1, Trained(2, 50), kStart).ok());
+      ASSERT_TRUE(*run->TakeReport(0, Trained(2, 50), kStart));
+    }
+    EXPECT_TRUE(run->PhaseReady(1));
+  }
 }
 
 TEST(JobRunTest, FilesOfARankStayWithIt) {
@@ -283,7 +316,8 @@ TEST_F(TaskRunTest, AHeldEpochEndsWhenItIsReleased) {
   EXPECT_FALSE(run.all_training());
   for (const uint32_t rank : {0, 1}) run.NextTask(AskTask(rank, 1)).status().IgnoreError();
   EXPECT_TRUE(run.all_training());
-  for (uint64_t i = 2; i <= 4; ++i) run.NextTask(AskTask(0, i, i == 2 ? 1 : i)).status().IgnoreError();
+  for (uint64_t i = 2; i <= 4; ++i)
+    run.NextTask(AskTask(0, i, i == 2 ? 1 : i)).status().IgnoreError();
   run.NextTask(AskTask(0, 5)).status().IgnoreError();
   run.NextTask(AskTask(1, 2, 2)).status().IgnoreError();
   run.Hold(true);
@@ -304,8 +338,8 @@ TEST_F(TaskRunTest, AHeldEpochEndsWhenItIsReleased) {
 TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
   JobRun run(&config_, 2, kStart);
   Begin(&run);
-  run.NextTask(AskTask(0, 1)).status().IgnoreError();        // 1
-  run.NextTask(AskTask(1, 1)).status().IgnoreError();        // 2
+  run.NextTask(AskTask(0, 1)).status().IgnoreError();         // 1
+  run.NextTask(AskTask(1, 1)).status().IgnoreError();         // 2
   run.NextTask(AskTask(0, 2, 1, 30)).status().IgnoreError();  // 3
   const auto state =
       run.StateOf(17, {Part(3, 20, 50, 1), Part(2, 10, 10, 0)}, kStart + absl::Seconds(4));

@@ -30,11 +30,36 @@ TEST_F(MemberLossTest, TheRankOfALostWorkerIsReplaced) {
   EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
 }
 
-TEST_F(MemberLossTest, TheLossOfAPserverRollsTheJobBack) {
+TEST_F(MemberLossTest, TheLossOfAPserverRollsASyncJobBack) {
+  job_->config.mutable_strategy()->set_a_sync(false);
   SetRunning(job_.get());
   Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
   members_.MarkGone(pserver, "killed");
   EXPECT_EQ(DecideMemberLoss(*job_, *pserver).kind, LossDecision::kRollback);
+}
+
+TEST_F(MemberLossTest, InAsyncAndGeoOnlyTheShardsOfALostPserverGoBack) {
+  Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
+  members_.MarkGone(pserver, "killed");
+  const auto decide = [&] { return DecideMemberLoss(*job_, *pserver).kind; };
+  job_->config.mutable_strategy()->set_a_sync(true);
+  job_->state = JOB_STARTING;
+  EXPECT_EQ(decide(), LossDecision::kRollback) << "no attempt is under way";
+  SetRunning(job_.get());
+  EXPECT_EQ(decide(), LossDecision::kTakeOver);
+  job_->vacant[0] = Vacancy();
+  EXPECT_EQ(decide(), LossDecision::kRollback) << "nobody knows yet where the rank continues";
+  job_->vacant[0].settled = true;
+  EXPECT_EQ(decide(), LossDecision::kTakeOver);
+  job_->vacant.clear();
+  // A second one.
+  job_->vacant_pservers[1] = PserverVacancy();
+  EXPECT_EQ(decide(), LossDecision::kTakeOver);
+  EXPECT_EQ(Decide(), LossDecision::kRollback) << "restored shards may not know the rank's life";
+  job_->vacant_pservers.clear();
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank);
+  job_->config.mutable_strategy()->set_a_sync(false);
+  EXPECT_EQ(decide(), LossDecision::kRollback);
 }
 
 TEST_F(MemberLossTest, AJobThatAwaitsMembersGoesOnWaiting) {

@@ -47,7 +47,9 @@ class RankReplacementTest : public testing::Test {
   const WorkerAssignment& AssignmentOf(uint32_t worker) {
     return cluster_->desired_[cluster_->workers_[worker]].assignment();
   }
-  const JobSpec& Hosted(uint32_t pserver) { return cluster_->desired_[cluster_->pservers_[pserver]].host(0); }
+  const JobSpec& Hosted(uint32_t pserver) {
+    return cluster_->desired_[cluster_->pservers_[pserver]].host(0);
+  }
 
   // What a worker tells when it has looked at its files.
   static PhaseReport Seen(uint32_t rank, bool sync) {
@@ -59,6 +61,12 @@ class RankReplacementTest : public testing::Test {
     }
     return report;
   }
+  // The same from a worker that takes over a rank.
+  static PhaseReport SeenAgain(uint32_t rank, bool sync) {
+    PhaseReport report = Seen(rank, sync);
+    report.set_number(0);
+    return report;
+  }
   // Lets both ranks do what the scheduler says, up to phase `number`, which they only begin; 0: to
   // the end of the job. Ranks that nobody serves do nothing.
   void Drive(bool sync, uint64_t number) {
@@ -68,7 +76,7 @@ class RankReplacementTest : public testing::Test {
       for (const uint32_t rank : {0, 1}) {
         const uint64_t life = cluster_->Incarnation(job_, rank);
         if (life_[rank] != life) report_[rank] = PhaseReport();
-        if (life_[rank] != life && Rejoins(rank)) report_[rank] = Seen(rank, sync);
+        if (life_[rank] != life && Rejoins(rank)) report_[rank] = SeenAgain(rank, sync);
         life_[rank] = life;
         const auto reply = cluster_->Phase(job_, rank, report_[rank]);
         if (absl::IsAborted(reply.status())) {  // its worker is lost
@@ -84,7 +92,8 @@ class RankReplacementTest : public testing::Test {
       }
       if (over) return;
     }
-    FAIL() << "the job does not come to phase " << number << ": " << cluster_->Status(job_).DebugString();
+    FAIL() << "the job does not come to phase " << number << ": "
+           << cluster_->Status(job_).DebugString();
   }
   bool Rejoins(uint32_t rank) {
     for (const auto& [id, state] : cluster_->desired_) {
@@ -211,7 +220,7 @@ TEST_F(RankReplacementTest, TheOldLifeIsRefused) {
   Kill(1);
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(absl::IsAborted(cluster_->core_.NextPhase(request, cluster_->now_).status()));
-    EXPECT_TRUE(absl::IsAborted(cluster_->core_.NextTask(task).status()));
+    EXPECT_TRUE(absl::IsAborted(cluster_->core_.NextTask(task, cluster_->now_).status()));
     cluster_->PollAll();
   }
 }
@@ -237,7 +246,7 @@ TEST_F(RankReplacementTest, ASyncRankContinuesAfterItsLastCommitAtAnyPserver) {
   Kill(1);
   cluster_->PollAll();
   EXPECT_FALSE(cluster_->Phase(job_, 1)->ready()) << "first it must tell which files it sees";
-  const auto reply = cluster_->Phase(job_, 1, Seen(1, true));
+  const auto reply = cluster_->Phase(job_, 1, SeenAgain(1, true));
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_TRUE(reply->ready());
   const Phase& phase = reply->phase();
@@ -258,15 +267,17 @@ TEST_F(RankReplacementTest, ASyncRankContinuesAfterItsLastCommitAtAnyPserver) {
 TEST_F(RankReplacementTest, ASyncRankWithoutACommitInTheEpochReplaysItsFirstStep) {
   Begin(Config(-1, /*epochs=*/2));
   ASSERT_NO_FATAL_FAILURE(Drive(true, 4));
-  for (const uint64_t id : cluster_->pservers_) cluster_->held_[id] = {RankPosition(), Committed(5, 50)};
+  for (const uint64_t id : cluster_->pservers_)
+    cluster_->held_[id] = {RankPosition(), Committed(5, 50)};
   Kill(1);
   cluster_->PollAll();
-  const Phase phase = cluster_->Phase(job_, 1, Seen(1, true))->phase();
+  const Phase phase = cluster_->Phase(job_, 1, SeenAgain(1, true))->phase();
   EXPECT_EQ(phase.number(), 4u);
   EXPECT_EQ(phase.first_step(), 5u);
   EXPECT_EQ(phase.skip_steps(), 0u);
   EXPECT_EQ(phase.commit_again(), 0u);
-  EXPECT_FALSE(phase.has_resume());
+  EXPECT_EQ(phase.resume().train().steps(), 0u);
+  EXPECT_EQ(phase.resume().net_state(), "net");
   EXPECT_THAT(phase.pieces().examples(), ElementsAre(50, 50)) << "the earlier life had them";
 }
 
@@ -305,11 +316,44 @@ TEST_F(RankReplacementTest, TasksOfALostRankAreFreeAgainFromTheLeastPositionOn) 
   const NextTaskReply rest = *cluster_->Task(job_, 0, 0, 4);
   EXPECT_EQ(rest.task().id(), 2u);
   EXPECT_EQ(rest.task().first_offset(), 4u);
-  const Phase phase = cluster_->Phase(job_, 1, Seen(1, false))->phase();
+  const Phase phase = cluster_->Phase(job_, 1, SeenAgain(1, false))->phase();
   EXPECT_EQ(phase.resume().train().examples(), 14u);
   EXPECT_EQ(phase.resume().train().steps(), 6u);
   EXPECT_EQ(cluster_->Task(job_, 1, 0, 0)->task().id(), 3u);
   EXPECT_EQ(cluster_->Status(job_).recovery().examples_replayed(), 4u);
+}
+
+TEST_F(RankReplacementTest, ExamplesOfALifeThatOnlySomeShardsKnowCountAsTrainedAgain) {
+  JobConfig config = Config(0);
+  config.mutable_data()->set_shuffle(false);
+  Begin(config);
+  ASSERT_NO_FATAL_FAILURE(Drive(false, 2));
+  EXPECT_EQ(cluster_->Task(job_, 1, 0, 0)->task().id(), 1u);
+  RankPosition first_frame;
+  first_frame.set_incarnation(cluster_->Incarnation(job_, 1));
+  first_frame.set_sequence(1);
+  first_frame.set_task_id(1);
+  first_frame.set_task_end(4);
+  first_frame.mutable_totals()->set_examples(4);
+  first_frame.mutable_totals()->set_steps(1);
+  cluster_->held_[cluster_->pservers_[0]] = {RankPosition(), first_frame};
+  cluster_->held_[cluster_->pservers_[1]] = {RankPosition(), RankPosition()};
+  Kill(1);
+  cluster_->PollAll();
+  EXPECT_EQ(cluster_->Task(job_, 0, 0, 0)->task().first_offset(), 0u);
+  EXPECT_EQ(cluster_->Status(job_).recovery().examples_replayed(), 4u);
+}
+
+TEST_F(RankReplacementTest, ALifeThatBeginsBetweenEpochsContinuesTheStepsOfItsRank) {
+  Begin(Config(5, /*epochs=*/2));
+  ASSERT_NO_FATAL_FAILURE(Drive(false, 3));
+  Kill(1);
+  ASSERT_NO_FATAL_FAILURE(Drive(false, 4));
+  const Phase phase = cluster_->Phase(job_, 1)->phase();
+  EXPECT_EQ(phase.kind(), Phase::TRAIN);
+  EXPECT_TRUE(phase.has_resume());
+  EXPECT_EQ(phase.first_step(), cluster_->Status(job_).global_step() / 2);
+  EXPECT_FALSE(cluster_->Phase(job_, 0)->phase().has_resume());
 }
 
 TEST_F(RankReplacementTest, ANewLifeThatSeesOtherFilesFailsTheJob) {
@@ -317,7 +361,7 @@ TEST_F(RankReplacementTest, ANewLifeThatSeesOtherFilesFailsTheJob) {
   ASSERT_NO_FATAL_FAILURE(Drive(true, 2));
   Kill(1);
   cluster_->PollAll();
-  PhaseReport report = Seen(1, true);
+  PhaseReport report = SeenAgain(1, true);
   report.mutable_index()->mutable_train_seen(0)->set_bytes(7);
   EXPECT_EQ(cluster_->Phase(job_, 1, report)->phase().kind(), Phase::FINISH);
   EXPECT_THAT(Result().message(), HasSubstr("train.csv"));
@@ -333,7 +377,8 @@ TEST_F(RankReplacementTest, WithoutAWorkerTheJobFailsAfterItsBoundAndNamesTheLos
   for (int second = 0; second < 29; ++second) {
     cluster_->PollAll();
     ASSERT_EQ(cluster_->State(job_), JOB_RUNNING) << second;
-    EXPECT_THAT(cluster_->Status(job_).waiting_for(), AllOf(HasSubstr("rank 1"), HasSubstr("worker 1")));
+    EXPECT_THAT(cluster_->Status(job_).waiting_for(),
+                AllOf(HasSubstr("rank 1"), HasSubstr("worker 1")));
     cluster_->Advance(absl::Seconds(1));
   }
   cluster_->PollAll();
@@ -444,7 +489,8 @@ TEST_F(TwoSpareWorkers, PositionsOfEarlierLivesSayNothingOfTheLostOnesTasks) {
   cluster_->held_[cluster_->pservers_[1]] = {RankPosition(), most};
   Kill(1);
   cluster_->PollAll();
-  EXPECT_EQ(cluster_->Phase(job_, 1, Seen(1, false))->phase().resume().train().examples(), 15u);
+  EXPECT_EQ(cluster_->Phase(job_, 1, SeenAgain(1, false))->phase().resume().train().examples(),
+            15u);
   for (const uint64_t id : {2, 3}) EXPECT_EQ(cluster_->Task(job_, 1, 0, 0)->task().id(), id);
   // Pserver 1 still holds only frames of the first life when the second one is lost.
   RankPosition second = least;
@@ -459,7 +505,7 @@ TEST_F(TwoSpareWorkers, PositionsOfEarlierLivesSayNothingOfTheLostOnesTasks) {
   EXPECT_EQ(whole.task().id(), 2u);
   EXPECT_EQ(whole.task().first_offset(), 5u);
   EXPECT_EQ(cluster_->Task(job_, 0, 0, 0)->task().id(), 3u);
-  const Phase phase = cluster_->Phase(job_, 1, Seen(1, false))->phase();
+  const Phase phase = cluster_->Phase(job_, 1, SeenAgain(1, false))->phase();
   EXPECT_EQ(phase.resume().train().examples(), 15u) << "the lost life went on from there";
   EXPECT_EQ(phase.first_step(), 3u);
 }

@@ -22,7 +22,8 @@ class RollbackTest : public testing::Test {
     return config;
   }
 
-  // Leads the job to a phase; phase 0: STARTING, 1: INDEX, 2: TRAIN, 3: EVAL, 4: SAVE, 5: finishing.
+  // Leads the job to a phase; phase 0: STARTING, 1: INDEX, 2: TRAIN, 3: EVAL, 4: SAVE, 5:
+  // finishing.
   void LeadTo(int phase, const JobConfig& config = Config()) {
     job_ = phase == 0 ? *c_.Submit(config) : c_.Run(config);
     EndPhases(phase);
@@ -35,7 +36,9 @@ class RollbackTest : public testing::Test {
       }
     }
   }
-  std::vector<uint64_t>& Ids(Role role) { return role == ROLE_PSERVER ? c_.pservers_ : c_.workers_; }
+  std::vector<uint64_t>& Ids(Role role) {
+    return role == ROLE_PSERVER ? c_.pservers_ : c_.workers_;
+  }
   void Kill(Role role, uint32_t rank, uint32_t pid = 1) {
     MemberEndedRequest ended;
     ended.set_role(role);
@@ -132,6 +135,29 @@ TEST_F(RollbackTest, LossesAtOnceAreOneRollback) {
   EXPECT_EQ(Counts().worker_losses(), 1u);
   EXPECT_EQ(Counts().rollbacks(), 1u);
   Finish();
+}
+
+class SpareWorkerTest : public RollbackTest {
+ protected:
+  SpareWorkerTest() : RollbackTest(/*workers=*/3) {}
+};
+
+TEST_F(SpareWorkerTest, AReservedWorkerServesARankOrIsFreeAgain) {
+  LeadTo(2);
+  Kill(ROLE_PSERVER, 1);
+  Kill(ROLE_WORKER, 0);  // worker 2 is reserved
+  Replace(ROLE_WORKER, 0);
+  Replace(ROLE_PSERVER, 1);
+  c_.PollAll();
+  const JobStatus status = c_.Status(job_);
+  ASSERT_EQ(status.state(), JOB_RUNNING) << status.message();
+  EXPECT_THAT(status.allocated(), testing::ElementsAre(1, 2));
+  // The one that came back is free for other jobs.
+  const ClusterStatus cluster = c_.core_.GetStatus(c_.now_);
+  for (const MemberStatus& member : cluster.members()) {
+    if (member.role() == ROLE_WORKER)
+      EXPECT_EQ(member.job_id(), member.rank() == 0 ? "" : job_) << "worker " << member.rank();
+  }
 }
 
 TEST_F(RollbackTest, AReplacementThatIsLostWhileItOpensTheTablesIsReplaced) {
@@ -260,12 +286,16 @@ TEST_F(RollbackTest, WhatRanksReportOfALossDoesNotEndTheJob) {
   request.set_job_id(job_);
   request.set_member_id(c_.workers_[0]);
   request.set_message("pull 7 from pserver 1 did not come");
+  request.set_incarnation(c_.Incarnation(job_, 0));
   EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.FailJob(request, c_.now_)));
   EXPECT_EQ(c_.State(job_), JOB_RECOVERING);
   Replace(ROLE_PSERVER, 1);
   c_.PollAll();
   ASSERT_EQ(c_.State(job_), JOB_RUNNING);
+  EXPECT_TRUE(absl::IsFailedPrecondition(c_.core_.FailJob(request, c_.now_))) << "late";
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING);
   // In the next attempt its word counts again.
+  request.set_incarnation(c_.Incarnation(job_, 0));
   EXPECT_TRUE(c_.core_.FailJob(request, c_.now_).ok());
   c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_FAILED);
@@ -492,37 +522,6 @@ TEST_F(RollbackToCheckpointTest, TheLastCheckpointIsGivenUpWhenAPserverIsLostBeh
   c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_DONE);
   EXPECT_EQ(c_.Status(job_).result().checkpoint().failed(), 1u);
-}
-
-TEST_F(RollbackTest, AsyncJobsCountTheUpdatesThatAreGone) {
-  for (const int k_steps : {0, 2}) {
-    c_.steps_done_ = 0;
-    job_ = c_.Run(Config(/*epochs=*/1, k_steps));
-    for (const uint32_t rank : {0, 1}) {
-      PhaseReport index = Ended(1);
-      if (rank == 0) {
-        DataFile* file = index.mutable_index()->add_files();
-        file->set_path("train.csv");
-        file->set_bytes(1000);
-      }
-      c_.Phase(job_, rank, index).status().IgnoreError();
-    }
-    c_.steps_done_ = 7;  // of each worker
-    c_.PollAll();
-    Kill(ROLE_PSERVER, 1, k_steps + 1);
-    Replace(ROLE_PSERVER, 1, k_steps + 2);
-    c_.PollAll();
-    ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
-    EXPECT_EQ(Counts().steps_rolled_back(), 14u);
-    EXPECT_EQ(Counts().updates_lost(), k_steps == 0 ? 14u : 7u);
-    ASSERT_TRUE(c_.core_.CancelJob(job_, c_.now_).ok());
-    c_.WriteOutputs();
-    c_.PollAll();
-    Kill(ROLE_PSERVER, 1, k_steps + 2);
-    Replace(ROLE_PSERVER, 1, k_steps + 3);
-    c_.PollAll();
-    c_.incarnations_.clear();
-  }
 }
 
 }  // namespace

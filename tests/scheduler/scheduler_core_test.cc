@@ -193,6 +193,9 @@ TEST(SchedulerCoreTest, ReportedFailureEndsTheJobForAll) {
   request.set_job_id(job);
   request.set_member_id(c.workers_[1]);
   request.set_message("file x is missing");
+  request.set_incarnation(c.Incarnation(job, 1) + 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.FailJob(request, c.now_))) << "of another life";
+  request.set_incarnation(c.Incarnation(job, 1));
   ASSERT_TRUE(c.core_.FailJob(request, c.now_).ok());
   c.WriteOutputs();
   EXPECT_THAT(c.Status(job).message(), AllOf(HasSubstr("worker 1 (pid 1 on host h) of job job-1"),
@@ -254,6 +257,7 @@ TEST(SchedulerCoreTest, SpeedPointsBelongToTheirOwnSteps) {
     WorkerProgress* progress = request.mutable_progress();
     progress->set_job_id(job);
     progress->set_rank(rank);
+    progress->set_incarnation(c.Incarnation(job, rank));
     for (const double speed : speeds) {
       StepLoss* loss = progress->add_losses();
       loss->set_step(step += 10);
@@ -286,6 +290,7 @@ TEST(SchedulerCoreTest, EpochsOfStatusAndResultCountFromOne) {
   PollRequest request;
   request.set_member_id(c.workers_[0]);
   request.mutable_progress()->set_job_id(job);
+  request.mutable_progress()->set_incarnation(c.Incarnation(job, 0));
   request.mutable_progress()->set_epoch(1);
   request.mutable_progress()->set_examples(7);
   ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
@@ -369,6 +374,7 @@ TEST(SchedulerCoreTest, StepsThatAreReportedAgainCountOnce) {
   PollRequest request;
   request.set_member_id(c.workers_[0]);
   request.mutable_progress()->set_job_id(job);
+  request.mutable_progress()->set_incarnation(c.Incarnation(job, 0));
   for (const uint64_t step : {5, 10}) {
     request.mutable_progress()->add_losses()->set_step(step);
     ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
@@ -389,6 +395,7 @@ TEST(SchedulerCoreTest, WatchersGetEachReportedStepOnce) {
     PollRequest request;
     request.set_member_id(c.workers_[0]);
     request.mutable_progress()->set_job_id(job);
+    request.mutable_progress()->set_incarnation(c.Incarnation(job, 0));
     for (uint64_t step = first; step <= last; ++step) {
       request.mutable_progress()->add_losses()->set_step(step);
     }

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/base/env.h"
+#include "tests/common/meta_store/fake_meta_store.h"
 
 namespace sluice {
 namespace {
@@ -79,7 +81,7 @@ TEST(SchedulerLoopTest, PollWaitsUntilTheDesiredStateChanges) {
   loop.Poll(&request, Into(&second));
   std::future<PollAnswer> answer = second.get_future();
   EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-  loop.Shutdown();
+  EXPECT_TRUE(loop.Shutdown().ok());
   EXPECT_TRUE(answer.get()->stop());
 }
 
@@ -305,7 +307,7 @@ TEST(SchedulerLoopTest, EmptyClusterEndsAfterShutdown) {
   SchedulerLoop::Options options = Options();
   options.on_end = [&ended] { ended.set_value(); };
   SchedulerLoop loop(std::move(options));
-  loop.Shutdown();
+  EXPECT_TRUE(loop.Shutdown().ok());
   loop.WaitEnd();
   ended.get_future().get();
 }
@@ -374,6 +376,221 @@ TEST(SchedulerLoopTest, BadConfigurationIsRefusedAtSubmission) {
   SubmitJobRequest request;
   request.mutable_config()->set_name("no/slashes");
   EXPECT_TRUE(absl::IsInvalidArgument(loop.SubmitJob(request).status()));
+}
+
+// ---------------------------------------------------------------------------------- state store
+
+// Schedulers that live one after another on one store.
+class KeptStateTest : public testing::Test {
+ protected:
+  SchedulerLoop::Options NextLife() {
+    SchedulerLoop::Options options = Options();
+    store_ = std::make_unique<FakeMetaStore>(contents_);
+    options.store = store_.get();
+    options.term = *store_->AcquireTerm();
+    options.core.first_id = options.core.first_version = options.term << 40;
+    options.stored = *ParseStoredJobs(*store_->Scan(""));
+    options.core.next = options.stored.next;
+    return options;
+  }
+  std::vector<std::string> StoredIds() {
+    const auto stored = ParseStoredJobs(*FakeMetaStore(contents_).Scan(""));
+    std::vector<std::string> ids;
+    for (const JobRecord& job : stored->jobs) ids.push_back(job.job_id());
+    return ids;
+  }
+  static bool AwaitState(SchedulerLoop* loop, JobState state) {
+    for (int i = 0; i < 1000; ++i) {
+      const ClusterStatus status = loop->GetStatus();
+      if (status.jobs_size() > 0 && status.jobs(0).state() == state) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  const std::shared_ptr<FakeMetaStore::Contents> contents_ =
+      std::make_shared<FakeMetaStore::Contents>();
+  std::unique_ptr<FakeMetaStore> store_;
+};
+
+TEST_F(KeptStateTest, AnAnsweredSubmissionIsKeptAndAnEndRemovesIt) {
+  std::string job_id;
+  {
+    SchedulerLoop loop(NextLife());
+    ASSERT_TRUE(loop.Register(Worker(1)).ok());
+    const auto reply = loop.SubmitJob(SmallJob("a", 1));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    job_id = reply->job_id();
+    EXPECT_EQ(StoredIds(), std::vector<std::string>{job_id});
+  }
+  {
+    SchedulerLoop loop(NextLife());
+    const ClusterStatus status = loop.GetStatus();
+    ASSERT_EQ(status.jobs_size(), 1);
+    EXPECT_EQ(status.jobs(0).job_id(), job_id);
+    EXPECT_EQ(status.jobs(0).state(), JOB_QUEUED);
+    CancelJobRequest cancel;
+    cancel.set_job_id(job_id);
+    ASSERT_TRUE(loop.CancelJob(cancel).ok());
+    ASSERT_TRUE(AwaitState(&loop, JOB_CANCELLED));
+  }
+  EXPECT_TRUE(StoredIds().empty());
+}
+
+TEST_F(KeptStateTest, ARepeatedSubmissionReturnsTheSameJobAlsoAfterARestart) {
+  std::string job_id;
+  {
+    SchedulerLoop loop(NextLife());
+    ASSERT_TRUE(loop.Register(Worker(1)).ok());
+    job_id = loop.SubmitJob(SmallJob("a", 1), "r1")->job_id();
+    EXPECT_EQ(loop.SubmitJob(SmallJob("a", 1), "r1")->job_id(), job_id);
+  }
+  SchedulerLoop loop(NextLife());
+  EXPECT_EQ(loop.SubmitJob(SmallJob("a", 1), "r1")->job_id(), job_id);
+  EXPECT_NE(loop.SubmitJob(SmallJob("a", 1), "r2")->job_id(), job_id);
+  EXPECT_EQ(loop.GetStatus().jobs_size(), 2);
+}
+
+TEST_F(KeptStateTest, AStoreThatCannotBeWrittenRefusesSubmissionsAndHeals) {
+  SchedulerLoop loop(NextLife());
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  store_->SetErrorForTest(absl::ResourceExhaustedError("disk full"));
+  // It is not known whether the store will still take it.
+  const absl::Status refused = loop.SubmitJob(SmallJob("a", 1)).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_NE(refused.message().find("disk full"), absl::string_view::npos);
+  ClusterStatus status = loop.GetStatus();
+  EXPECT_EQ(status.jobs_size(), 0);
+  const auto& self = status.members(status.members_size() - 1);
+  EXPECT_EQ(self.role(), ROLE_SCHEDULER);
+  EXPECT_NE(self.doing().find("disk full"), std::string::npos);
+
+  store_->SetErrorForTest(absl::OkStatus());
+  ASSERT_TRUE(loop.SubmitJob(SmallJob("a", 1)).ok());
+  EXPECT_EQ(StoredIds().size(), 1u);
+  EXPECT_EQ(loop.GetStatus().members_size(), 1);
+}
+
+TEST_F(KeptStateTest, ASubmissionThatIsRefusedLeavesNoRecord) {
+  SchedulerLoop loop(NextLife());
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  store_->LoseNextAnswerForTest();
+  // The check of the term may have lost the answer instead.
+  const absl::Status refused = loop.SubmitJob(SmallJob("a", 1)).status();
+  EXPECT_TRUE(refused.ok() || absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_EQ(StoredIds().size(), refused.ok() ? 1u : 0u);
+}
+
+TEST_F(KeptStateTest, ASubmissionWhoseOutcomeIsOpenCanBeRepeated) {
+  SchedulerLoop loop(NextLife());
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  store_->SetErrorForTest(absl::UnavailableError("etcd did not answer"));
+  EXPECT_TRUE(absl::IsUnavailable(loop.SubmitJob(SmallJob("a", 1), "r1").status()));
+  store_->SetErrorForTest(absl::OkStatus());
+  const auto reply = loop.SubmitJob(SmallJob("a", 1), "r1");
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(StoredIds(), std::vector<std::string>{reply->job_id()});
+}
+
+TEST_F(KeptStateTest, ASubmissionThatIsTooLargeIsRefused) {
+  SchedulerLoop loop(NextLife());
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  SubmitJobRequest large = SmallJob("a", 1);
+  large.mutable_config()->mutable_data()->set_train_files(
+      0, std::string(MetaStore::kMaxCommitBytes, 'x'));
+  EXPECT_TRUE(absl::IsFailedPrecondition(loop.SubmitJob(large).status()));
+  EXPECT_TRUE(loop.SubmitJob(SmallJob("b", 1)).ok());
+  EXPECT_EQ(StoredIds().size(), 1u);
+}
+
+TEST_F(KeptStateTest, TheStoreSaysWhoseItIs) {
+  SchedulerLoop::Options options = NextLife();
+  options.core.cluster = "mine";
+  { SchedulerLoop loop(std::move(options)); }
+  EXPECT_EQ(ParseStoredJobs(*FakeMetaStore(contents_).Scan(""))->next.cluster(), "mine");
+}
+
+// What a worker is told leaves when it is kept.
+TEST_F(KeptStateTest, AnAnswerToAWorkerWaitsForItsRecord) {
+  SchedulerLoop loop(NextLife());
+  RegisterRequest pserver = Worker(2);
+  pserver.set_role(ROLE_PSERVER);
+  pserver.set_address("ps");
+  PollRequest of_pserver, of_worker;
+  of_pserver.set_member_id(loop.Register(pserver)->member_id());
+  of_worker.set_member_id(loop.Register(Worker(1))->member_id());
+  Report(&loop, of_worker);
+  SubmitJobRequest submit = SmallJob("async", 1);
+  submit.mutable_config()->mutable_strategy()->set_a_sync(true);
+  const auto job = loop.SubmitJob(submit);
+  ASSERT_TRUE(job.ok()) << job.status();
+  const PollReply told = Report(&loop, of_pserver);
+  ASSERT_EQ(told.host_size(), 1);
+  HostedJob* hosted = of_pserver.add_hosted();
+  hosted->set_job_id(job->job_id());
+  hosted->set_instance(told.host(0).instance());
+  hosted->set_generation(told.host(0).route().generation());
+  Report(&loop, of_pserver);
+  ASSERT_TRUE(AwaitState(&loop, JOB_RUNNING));
+  NextPhaseRequest next;
+  next.set_job_id(job->job_id());
+  next.set_incarnation(Report(&loop, of_worker).assignment().incarnation());
+  next.mutable_report()->set_number(1);
+  DataFile* const file = next.mutable_report()->mutable_index()->add_files();
+  file->set_path("t");
+  file->set_bytes(1000);
+  NextTaskRequest ask;
+  ask.set_job_id(job->job_id());
+  ask.set_incarnation(next.incarnation());
+  ask.set_number(1);
+
+  const auto waits = [&](auto* promise, const auto& call) {
+    store_->HoldCommitsForTest(true);
+    call();
+    auto answer = promise->get_future();
+    EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+    store_->HoldCommitsForTest(false);
+    const auto reply = answer.get();
+    EXPECT_TRUE(reply.ok()) << reply.status();
+  };
+  std::promise<absl::StatusOr<NextPhaseReply>> phase;
+  waits(&phase, [&] { loop.NextPhase(&next, Into(&phase)); });
+  std::promise<absl::StatusOr<NextTaskReply>> task;
+  waits(&task, [&] { loop.NextTask(ask, Into(&task)); });
+}
+
+TEST_F(KeptStateTest, ASupersededSchedulerAcknowledgesNothing) {
+  SchedulerLoop loop(NextLife());
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  const auto job = loop.SubmitJob(SmallJob("a", 1));
+  ASSERT_TRUE(job.ok()) << job.status();
+  FakeMetaStore newer(contents_);
+  ASSERT_TRUE(newer.AcquireTerm().ok());
+  CancelJobRequest cancel;
+  cancel.set_job_id(job->job_id());
+  EXPECT_TRUE(absl::IsUnavailable(loop.CancelJob(cancel)));
+  FailJobRequest fail;
+  fail.set_job_id(job->job_id());
+  EXPECT_TRUE(absl::IsUnavailable(loop.FailJob(fail)));
+  CheckpointJobRequest checkpoint;
+  checkpoint.set_job_id(job->job_id());
+  EXPECT_TRUE(absl::IsUnavailable(AskForCheckpoint(&loop, checkpoint).status()));
+  EXPECT_TRUE(absl::IsUnavailable(loop.Shutdown()));
+  EXPECT_FALSE(loop.ShuttingDown());
+  EXPECT_EQ(StoredIds(), std::vector<std::string>{job->job_id()});
+}
+
+TEST_F(KeptStateTest, ANewerSchedulerEndsThisOne) {
+  SchedulerLoop::Options options = NextLife();
+  std::promise<void> superseded;
+  options.on_superseded = [&](const absl::Status&) { superseded.set_value(); };
+  SchedulerLoop loop(std::move(options));
+  ASSERT_TRUE(loop.Register(Worker(1)).ok());
+  FakeMetaStore newer(contents_);
+  ASSERT_TRUE(newer.AcquireTerm().ok());
+  EXPECT_TRUE(absl::IsUnavailable(loop.SubmitJob(SmallJob("a", 1)).status()));
+  superseded.get_future().wait();
+  EXPECT_TRUE(StoredIds().empty());
 }
 
 }  // namespace

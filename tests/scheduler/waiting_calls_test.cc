@@ -138,6 +138,7 @@ class World {
     if (state.has_assignment()) {
       request.mutable_progress()->set_job_id(state.assignment().job().job_id());
       request.mutable_progress()->set_rank(state.assignment().rank());
+      request.mutable_progress()->set_incarnation(state.assignment().incarnation());
     }
     const auto take = [this, id](const absl::StatusOr<PollReply>& reply) {
       polling_.erase(id);

@@ -1,0 +1,239 @@
+#include "scheduler/job_records.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kJob[] = "job/";
+constexpr char kNext[] = "next";
+// A commit may be cut in pieces, in the order of the keys. So the record of a phase is there before
+// its tasks, and those of the phase before go away after it has been replaced.
+constexpr char kIndex[] = "index/";
+constexpr char kRun[] = "run/";
+constexpr char kTask[] = "task/";
+static_assert(kRun[0] < kTask[0]);
+
+std::string IndexKey(const std::string& job_id, uint32_t rank) {
+  return absl::StrCat(kIndex, job_id, "/", rank);
+}
+std::string RunKey(const std::string& job_id) { return absl::StrCat(kRun, job_id); }
+std::string TaskKey(const std::string& job_id, uint64_t phase, uint64_t number) {
+  return absl::StrCat(kTask, job_id, "/", phase, "/", absl::Dec(number, absl::kZeroPad10));
+}
+
+// Splits "<prefix><job_id>/<number>" at the last slash.
+bool SplitNumber(const std::string& key, size_t prefix, std::string* job_id, uint64_t* number) {
+  const size_t slash = key.rfind('/');
+  if (slash == std::string::npos || slash < prefix) return false;
+  *job_id = key.substr(prefix, slash - prefix);
+  return absl::SimpleAtoi(key.substr(slash + 1), number);
+}
+
+bool ParseIndex(const MetaStore::Entry& entry, StoredJobs* stored) {
+  std::string job_id;
+  uint64_t rank = 0;
+  if (!SplitNumber(entry.key, sizeof(kIndex) - 1, &job_id, &rank)) return false;
+  StoredRun& run = stored->runs[job_id];
+  run.keys.push_back(entry.key);
+  return run.index[static_cast<uint32_t>(rank)].ParseFromString(entry.value);
+}
+
+// Only one of the reports is kept with its list of files.
+void ShareSeenFiles(StoredRun* run) {
+  IndexReport all;
+  for (const auto& [rank, report] : run->index) {
+    if (report.index().train_seen_size() + report.index().eval_seen_size() > 0)
+      all = report.index();
+  }
+  for (auto& [rank, report] : run->index) {
+    *report.mutable_index()->mutable_train_seen() = all.train_seen();
+    *report.mutable_index()->mutable_eval_seen() = all.eval_seen();
+  }
+}
+
+// The run's record is read before, since its key is less.
+bool ParseTask(const MetaStore::Entry& entry, StoredJobs* stored) {
+  std::string job_and_phase, job_id;
+  uint64_t number = 0, phase = 0;
+  const size_t prefix = sizeof(kTask) - 1;
+  if (!SplitNumber(entry.key, prefix, &job_and_phase, &number) ||
+      !SplitNumber(absl::StrCat(kTask, job_and_phase), prefix, &job_id, &phase)) {
+    return false;
+  }
+  StoredRun& run = stored->runs[job_id];
+  run.keys.push_back(entry.key);
+  // A scheduler that died while it replaced the records may have left some of another phase.
+  if (phase != run.record.phase()) return true;
+  // Without the earlier ones, the later ones mean nothing.
+  if (number != run.tasks.size()) run.record.clear_phase();
+  return run.tasks.emplace_back().ParseFromString(entry.value);
+}
+
+}  // namespace
+
+absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries) {
+  StoredJobs stored;
+  for (const MetaStore::Entry& entry : entries) {
+    bool parsed = true;
+    if (entry.key == kNext) {
+      parsed = stored.next.ParseFromString(entry.value);
+    } else if (absl::StartsWith(entry.key, kJob)) {
+      JobRecord& job = stored.jobs.emplace_back();
+      parsed = job.ParseFromString(entry.value) && entry.key == absl::StrCat(kJob, job.job_id());
+    } else if (absl::StartsWith(entry.key, kIndex)) {
+      parsed = ParseIndex(entry, &stored);
+    } else if (absl::StartsWith(entry.key, kRun)) {
+      RunRecord record;
+      parsed = record.ParseFromString(entry.value) && entry.key == RunKey(record.job_id());
+      StoredRun& run = stored.runs[record.job_id()];
+      run.record = std::move(record);
+      run.keys.push_back(entry.key);
+    } else if (absl::StartsWith(entry.key, kTask)) {
+      parsed = ParseTask(entry, &stored);
+    }
+    if (!parsed) {
+      return absl::DataLossError(absl::StrCat(
+          "the scheduler's state is damaged: the value of ", entry.key,
+          " is no record of this version; restore the store, or give an empty state_store"));
+    }
+  }
+  for (auto& [job_id, run] : stored.runs) ShareSeenFiles(&run);
+  std::sort(stored.jobs.begin(), stored.jobs.end(),
+            [](const JobRecord& a, const JobRecord& b) { return a.order() < b.order(); });
+  stored.next.set_job_number(std::max<uint64_t>(stored.next.job_number(), 1));
+  const uint64_t newest = stored.jobs.empty() ? 0 : stored.jobs.back().order();
+  stored.next.set_order(std::max(stored.next.order(), newest + 1));
+  return stored;
+}
+
+RecordOwner OwnerOf(const std::string& key) {
+  const size_t begin = key.find('/');
+  if (begin == std::string::npos) return {};
+  const size_t end = key.find('/', begin + 1);
+  return {key.substr(begin + 1, end == std::string::npos ? end : end - begin - 1),
+          absl::StartsWith(key, kJob)};
+}
+
+JobRecord RecordOf(const Job& job) {
+  JobRecord record;
+  record.set_job_id(job.job_id);
+  *record.mutable_config() = job.config;
+  *record.mutable_tables() = job.spec.tables();
+  record.set_order(job.order);
+  record.mutable_warnings()->Assign(job.warnings.begin(), job.warnings.end());
+  record.set_begun(job.begun);
+  record.set_allow_older(job.allow_older);
+  record.set_resume_from(job.resumed_from);
+  *record.mutable_recovery() = job.recovery.counts();
+  record.mutable_instances()->Assign(job.instances.begin(), job.instances.end());
+  record.mutable_pservers()->Assign(job.pserver_ranks.begin(), job.pserver_ranks.end());
+  record.set_request_id(job.request_id);
+  if (!job.over()) return record;
+  record.set_outcome(job.outcome);
+  record.set_message(job.message);
+  *record.mutable_result() = job.result;
+  record.set_save_id(SaveIdOf(job));
+  return record;
+}
+
+MetaStore::Write WriteOf(const JobRecord& record) {
+  return {absl::StrCat(kJob, record.job_id()), record.SerializeAsString()};
+}
+
+MetaStore::Write WriteOf(const NextRecord& next) { return {kNext, next.SerializeAsString()}; }
+
+void JobRecords::Dropped(const std::string& job_id) { Delete(absl::StrCat(kJob, job_id)); }
+
+void JobRecords::PhaseBegan(const Job& job) {
+  Run& run = runs_[job.job_id];
+  DeleteTasks(job.job_id, &run);
+  RunRecord record;
+  record.set_job_id(job.job_id);
+  *record.mutable_spec() = job.spec;
+  for (const RankSlot& slot : job.ranks) {
+    RunRecord::Rank* const rank = record.add_ranks();
+    rank->set_worker(slot.worker());
+    rank->set_incarnation(slot.incarnation());
+    rank->set_rejoins(slot.rejoins());
+  }
+  record.mutable_ended()->Assign(job.ended.begin(), job.ended.end());
+  run.phase = job.run->phases().current().number();
+  run.adoptable = true;
+  record.set_phase(run.phase);
+  record.set_clock(clock_);
+  if (run.phase > 1) *record.mutable_state() = job.run->Save();
+  writes_.push_back({RunKey(job.job_id), record.SerializeAsString()});
+}
+
+void JobRecords::Reported(const Job& job, uint32_t rank, const PhaseReport& report) {
+  Run& run = runs_[job.job_id];
+  if (report.has_index()) {
+    PhaseReport kept = report;
+    // All ranks see the same files, so one list is enough.
+    if (!run.indexed.empty()) {
+      kept.mutable_index()->clear_train_seen();
+      kept.mutable_index()->clear_eval_seen();
+    }
+    run.indexed.insert(rank);
+    writes_.push_back({IndexKey(job.job_id, rank), kept.SerializeAsString()});
+    return;
+  }
+  if (!run.adoptable) return;
+  TaskRecord record;
+  record.set_rank(rank);
+  *record.mutable_ended() = report;
+  writes_.push_back({TaskKey(job.job_id, run.phase, run.tasks++), record.SerializeAsString()});
+}
+
+void JobRecords::TaskAsked(const Job& job, const NextTaskRequest& request) {
+  Run& run = runs_[job.job_id];
+  if (!run.adoptable) return;
+  TaskRecord record;
+  *record.mutable_asked() = request;
+  writes_.push_back({TaskKey(job.job_id, run.phase, run.tasks++), record.SerializeAsString()});
+}
+
+void JobRecords::DeleteTasks(const std::string& job_id, Run* run) {
+  for (uint64_t i = 0; i < run->tasks; ++i) Delete(TaskKey(job_id, run->phase, i));
+  run->tasks = 0;
+}
+
+void JobRecords::PhaseLost(const std::string& job_id) {
+  Run& run = runs_[job_id];
+  if (!run.adoptable) return;
+  run.adoptable = false;
+  Delete(RunKey(job_id));
+  DeleteTasks(job_id, &run);
+}
+
+void JobRecords::RunEnded(const std::string& job_id) {
+  if (runs_.count(job_id) == 0) return;
+  PhaseLost(job_id);
+  for (const uint32_t rank : runs_[job_id].indexed) Delete(IndexKey(job_id, rank));
+  runs_.erase(job_id);
+}
+
+void JobRecords::RunAdopted(const std::string& job_id, const StoredRun& stored) {
+  Run run;
+  run.adoptable = true;
+  run.phase = stored.record.phase();
+  run.tasks = stored.tasks.size();
+  const std::string tasks = absl::StrCat(kTask, job_id, "/"),
+                    of_phase = absl::StrCat(tasks, run.phase, "/");
+  for (const std::string& key : stored.keys) {
+    if (absl::StartsWith(key, tasks) && !absl::StartsWith(key, of_phase)) Delete(key);
+  }
+  for (const auto& [rank, report] : stored.index) run.indexed.insert(rank);
+  runs_[job_id] = std::move(run);
+}
+
+void JobRecords::RunRefused(const StoredRun& stored) {
+  for (const std::string& key : stored.keys) Delete(key);
+}
+
+}  // namespace sluice

@@ -1,0 +1,111 @@
+// Encodes what the scheduler keeps of its jobs in its state store
+// (proto/state.proto).
+//
+// A job has a record from before its submission is answered until its result is written. The record
+// says what another scheduler needs to begin the job's next attempt: not where it stands, which its
+// checkpoints say, but what it is and which checkpoints are its own.
+//
+// While an attempt runs, more records say what the scheduler has decided in it, so that another
+// scheduler can adopt it with its members. They are complete as long as the scheduler's answers to
+// the job's workers leave after the records have been kept.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/meta_store/meta_store.h"
+#include "proto/state.pb.h"
+#include "scheduler/job.h"
+
+namespace sluice {
+
+// The attempt that a job was running.
+struct StoredRun {
+  RunRecord record;
+  std::map<uint32_t, PhaseReport> index;  // by rank
+  std::vector<TaskRecord> tasks;          // of record.phase, in order
+  // The keys in the store that belong to the job's run, those of other phases included.
+  std::vector<std::string> keys;
+};
+
+// The jobs that a scheduler finds in its store.
+struct StoredJobs {
+  std::vector<JobRecord> jobs;            // in order of submission
+  std::map<std::string, StoredRun> runs;  // by job_id; record.phase is 0 when there is no RunRecord
+  NextRecord next;                        // job_number and order are at least 1
+};
+
+// A run that another scheduler can adopt.
+struct RunHandover {
+  StoredRun run;
+  std::unique_ptr<const ResumePoint> began_at;  // null: at the beginning of the job
+};
+
+// DATA_LOSS names the key whose value is no record.
+absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries);
+
+// Whose record the value of a key is.
+struct RecordOwner {
+  std::string job_id;   // empty: not of a job
+  bool of_job = false;  // a JobRecord; else a record of the job's run
+};
+RecordOwner OwnerOf(const std::string& key);
+
+JobRecord RecordOf(const Job& job);
+MetaStore::Write WriteOf(const JobRecord& record);
+MetaStore::Write WriteOf(const NextRecord& next);
+
+// Collects the changes of records since they were last taken, in order.
+class JobRecords {
+ public:
+  // `clock` names the clock of the core's times; see RunRecord.
+  explicit JobRecords(std::string clock = "") : clock_(std::move(clock)) {}
+  const std::string& clock() const { return clock_; }
+
+  // The job's record is to say what the job is now.
+  void Changed(const Job& job) { writes_.push_back(WriteOf(RecordOf(job))); }
+  // The job needs no record any more.
+  void Dropped(const std::string& job_id);
+
+  // The job's run has begun, or its next phase has.
+  void PhaseBegan(const Job& job);
+  // The rank's report of INDEX or TRAIN was taken, as the first one of this phase.
+  void Reported(const Job& job, uint32_t rank, const PhaseReport& report);
+  // The request was answered.
+  void TaskAsked(const Job& job, const NextTaskRequest& request);
+  // The present phase of the run cannot be adopted any more.
+  void PhaseLost(const std::string& job_id);
+  // The run is over.
+  void RunEnded(const std::string& job_id);
+  // The run of an earlier scheduler goes on, with the records that it has left.
+  void RunAdopted(const std::string& job_id, const StoredRun& run);
+  // It does not.
+  void RunRefused(const StoredRun& run);
+
+  std::vector<MetaStore::Write> Take() { return std::exchange(writes_, {}); }
+
+ private:
+  // The parts of a job's run that are in the store.
+  struct Run {
+    bool adoptable = false;  // the run record and the tasks
+    uint64_t phase = 0;
+    uint64_t tasks = 0;          // task records of the phase
+    std::set<uint32_t> indexed;  // ranks
+  };
+  void Delete(std::string key) { writes_.push_back({std::move(key), std::nullopt}); }
+  void DeleteTasks(const std::string& job_id, Run* run);
+
+  const std::string clock_;
+  std::vector<MetaStore::Write> writes_;
+  std::map<std::string, Run> runs_;  // by job_id
+};
+
+}  // namespace sluice

@@ -1,0 +1,73 @@
+// Gives the shards of a lost pserver to another process while the job goes on (async and Geo).
+//
+//   1. Lose     the pserver is lost: its place is vacant, and requests to its shards wait.
+//   2. Advance  another process has registered with its rank. It gets the place: the route names
+//   its
+//               address, and the specification says from which checkpoint its shards continue
+//               (JobSpec.takeover). Until a manifest that is being written is complete or has
+//               failed, the newest checkpoint is not known, so this waits for it.
+//   3. Advance  the process has opened the tables. Workers reach it as soon as it has.
+//   4. Advance  every rank has told the shards what was acknowledged to it. The lost updates are
+//               counted, and the place is no longer vacant.
+//
+// Steps 1 to 3 take at most `wait` each, where reading the checkpoint counts from its last
+// progress.
+//
+// Invariants: Job::vacant_pservers has a pserver from 1 to 4. Meanwhile no checkpoint is made, so
+// that the one from which shards continue stays.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "scheduler/core_effects.h"
+#include "scheduler/job.h"
+#include "scheduler/membership.h"
+#include "scheduler/pause_detector.h"
+
+namespace sluice {
+
+// True when the job can go on with its other pservers while the shards of a lost one wait: it is
+// async or Geo, its phases are under way, and it is known where each vacant rank continues.
+bool CanTakeOverShards(const Job& job);
+
+class ShardTakeover {
+ public:
+  // The parts of the core that it works on. All outlive it.
+  struct Parts {
+    Membership* members = nullptr;
+    const PauseDetector* pauses = nullptr;
+    CoreEffects* effects = nullptr;
+  };
+  // `wait`: bound of each step, unless the job has one of its own (recovery.wait_s).
+  ShardTakeover(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
+
+  // Pserver `index` of the job is lost. `why`: names it.
+  // REQUIRES: CanTakeOverShards.
+  void Lose(Job* job, uint32_t index, const std::string& why, absl::Time now);
+  // Takes the pserver's report on the job.
+  void TakeHosted(Job* job, uint32_t index, const HostedJob& hosted);
+  // Does what can be done now for the job's vacant pservers. DEADLINE_EXCEEDED: nobody has taken
+  // over in time, so that the job cannot go on.
+  absl::Status Advance(Job* job, absl::Time now);
+  // The job only waits for its end, and a member is lost. What this leaves unknown stays so.
+  void GiveUp(Job* job);
+
+ private:
+  // Each returns true when its step is done.
+  bool TakeProcess(Job* job, uint32_t index, absl::Time now);
+  bool HasOpenedTables(Job* job, uint32_t index, absl::Time now);
+  bool EveryRankIsHeard(Job* job, uint32_t index);
+  // Tells which pservers of the route are vacant.
+  void UpdateRoute(Job* job);
+  absl::Status TooLate(const Job& job, uint32_t index, absl::Duration wait) const;
+
+  const absl::Duration wait_;
+  const Parts parts_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,427 @@
+// Attempts that outlive their scheduler: the next one adopts them with the members that serve them.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include "tests/scheduler/restart_fixture.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+class AdoptionTest : public RestartTest {
+ protected:
+  AdoptionTest() { adopts_ = true; }
+
+  static JobConfig Config(int k_steps, uint32_t epochs = 2) {
+    JobConfig config = FakeCluster::Config(k_steps, 2, epochs);
+    config.mutable_recovery()->set_max_losses(100);
+    config.mutable_data()->clear_eval_files();
+    return config;
+  }
+  // Runs a job of two workers until they train its first epoch.
+  std::string Train(const JobConfig& config) {
+    c_->JoinAll(2, 2);
+    const std::string job = Run(config);
+    for (const uint32_t rank : {0, 1}) {
+      PhaseReport report = Indexed(50, rank);
+      if (config.strategy().a_sync() && rank == 0) {
+        DataFile* const file = report.mutable_index()->add_files();
+        file->set_path("train.csv");
+        file->set_bytes(1000);
+      }
+      EXPECT_TRUE(c_->Phase(job, rank, report).ok());
+    }
+    EXPECT_EQ(Kind(job, 0), Phase::TRAIN);
+    return job;
+  }
+  Phase::Kind Kind(const std::string& job, uint32_t rank) {
+    const auto reply = c_->Phase(job, rank);
+    return reply.ok() ? reply->phase().kind() : Phase::KIND_UNSPECIFIED;
+  }
+  // What the member holds under the present scheduler.
+  std::vector<HeldJob> Holds(uint64_t id) {
+    std::vector<HeldJob> holds;
+    const PollReply& desired = c_->desired_[id];
+    const auto add = [&](const JobSpec& spec) {
+      HeldJob& held = holds.emplace_back();
+      held.set_job_id(spec.job_id());
+      held.set_instance(spec.instance());
+      held.set_generation(spec.route().generation());
+      return &held;
+    };
+    for (const JobSpec& spec : desired.host()) add(spec)->set_checkpoint(checkpoint_);
+    if (desired.has_assignment()) {
+      HeldJob* const held = add(desired.assignment().job());
+      held->set_rank(desired.assignment().rank());
+      held->set_incarnation(desired.assignment().incarnation());
+    }
+    return holds;
+  }
+  // Restarts the scheduler; the calls of the ranks go on with their incarnations.
+  void Restart() {
+    for (const uint64_t id : c_->pservers_) pserver_holds_.push_back({c_->desired_[id], Holds(id)});
+    for (const uint64_t id : c_->workers_) worker_holds_.push_back({c_->desired_[id], Holds(id)});
+    for (const auto& [key, incarnation] : c_->incarnations_) incarnations_[key] = incarnation;
+    RestartTest::Restart();
+    c_->incarnations_ = incarnations_;
+  }
+  // The member registers again with what it holds. Returns whether it may keep that.
+  bool Return(Role role, uint32_t rank, bool with_holds = true) {
+    auto& [desired, holds] = (role == ROLE_WORKER ? worker_holds_ : pserver_holds_)[rank];
+    RegisterRequest request = FakeCluster::Registration(role, rank);
+    if (with_holds) request.mutable_holds()->Assign(holds.begin(), holds.end());
+    const auto reply = c_->core_.Register(request, c_->now_);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    const uint64_t id = reply->member_id();
+    (role == ROLE_WORKER ? c_->workers_ : c_->pservers_).push_back(id);
+    if (reply->adopted()) {
+      c_->desired_[id] = desired;
+      c_->desired_[id].set_version(0);
+    }
+    return reply->adopted();
+  }
+  void ReturnAll() {
+    for (const uint32_t rank : {0, 1}) {
+      EXPECT_TRUE(Return(ROLE_PSERVER, rank));
+      EXPECT_TRUE(Return(ROLE_WORKER, rank));
+    }
+    c_->PollAll();
+  }
+  bool HasRunRecords() {
+    Keep();
+    for (const auto& [key, value] : records_) {
+      if (key.rfind("job/", 0) != 0 && key != "next") return true;
+    }
+    return false;
+  }
+
+  uint64_t checkpoint_ = 0;  // that pservers know
+  std::vector<std::pair<PollReply, std::vector<HeldJob>>> pserver_holds_, worker_holds_;
+  std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
+};
+
+TEST_F(AdoptionTest, ASyncEpochGoesOnWithTheSameMembers) {
+  const std::string job = Train(Config(-1));
+  const uint64_t instance = c_->desired_[c_->pservers_[0]].host(0).instance();
+  const uint64_t generation = c_->desired_[c_->pservers_[0]].host(0).route().generation();
+  EXPECT_TRUE(c_->Phase(job, 1, Trained(2, 50)).ok());
+  Restart();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_THAT(c_->Status(job).message(), HasSubstr("pserver 1"));
+  // The workers' calls are answered before the members are back.
+  EXPECT_EQ(c_->Phase(job, 0)->phase().global_steps(), 5);
+  EXPECT_FALSE(c_->Phase(job, 1, Trained(2, 50))->ready());
+  ReturnAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_EQ(c_->Status(job).message(), "");
+  const JobSpec& spec = c_->desired_[c_->pservers_[0]].host(0);
+  EXPECT_EQ(spec.instance(), instance);
+  EXPECT_EQ(spec.route().generation(), generation);
+  for (const uint32_t rank : {0, 1}) {
+    const WorkerAssignment& assignment = c_->desired_[c_->workers_[rank]].assignment();
+    EXPECT_EQ(assignment.incarnation(), incarnations_.at({job, rank}));
+  }
+  // What the earlier scheduler was told counts once.
+  EXPECT_TRUE(c_->Phase(job, 0, Trained(2, 50)).ok());
+  for (const uint32_t rank : {0, 1}) EXPECT_EQ(Kind(job, rank), Phase::TRAIN);
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_->Phase(job, rank, Trained(3, 50)).ok());
+  EXPECT_TRUE(c_->Phase(job, 0, Ended(4)).ok());
+  EXPECT_TRUE(c_->Phase(job, 1, Ended(4)).ok());
+  c_->PollAll();
+  const JobResult result = c_->WriteOutputs().back().result;
+  EXPECT_EQ(result.status(), "done");
+  EXPECT_EQ(result.examples(), 200);
+  EXPECT_EQ(result.global_step(), 10);
+  EXPECT_EQ(result.recovery().scheduler_restarts(), 1);
+  EXPECT_EQ(result.recovery().rollbacks(), 0);
+  EXPECT_FALSE(HasRunRecords());
+}
+
+TEST_F(AdoptionTest, AJobCanBeAdoptedInEachPhaseAndAgain) {
+  JobConfig config = Config(-1);
+  config.mutable_data()->add_eval_files("e");
+  c_->JoinAll(2, 2);
+  const std::string job = Run(config);
+  const auto again = [&] {
+    pserver_holds_.clear();
+    worker_holds_.clear();
+    Restart();
+    ReturnAll();
+  };
+  uint64_t number = 0;
+  for (const Phase::Kind kind :
+       {Phase::INDEX, Phase::TRAIN, Phase::EVAL, Phase::TRAIN, Phase::EVAL, Phase::SAVE}) {
+    again();
+    ++number;
+    for (const uint32_t rank : {0, 1}) {
+      EXPECT_EQ(Kind(job, rank), kind);
+      PhaseReport report = Ended(number);
+      if (kind == Phase::INDEX) report = Indexed(50, rank);
+      if (kind == Phase::TRAIN) report = Trained(number, 50);
+      EXPECT_TRUE(c_->Phase(job, rank, report).ok());
+    }
+  }
+  Restart();  // the job is over
+  const JobResult result = c_->WriteOutputs().back().result;
+  EXPECT_EQ(result.status(), "done");
+  EXPECT_EQ(result.epochs_log_size(), 2);
+  EXPECT_EQ(result.examples(), 200);
+  EXPECT_EQ(result.recovery().scheduler_restarts(), 6);
+  EXPECT_EQ(result.recovery().rollbacks(), 0);
+}
+
+TEST_F(AdoptionTest, TasksAreLeasedAndCountedOnce) {
+  for (const int k_steps : {0, 10}) {
+    SCOPED_TRACE(k_steps);
+    pserver_holds_.clear();
+    worker_holds_.clear();
+    records_.clear();
+    Start();
+    const std::string job = Train(Config(k_steps, 1));
+    std::multiset<uint64_t> leased;
+    std::vector<uint64_t> last(2), number(2);
+    const auto ask = [&](uint32_t rank) {
+      const auto reply = c_->Task(job, rank, 0, last[rank], ++number[rank], last[rank] ? 5 : 0);
+      EXPECT_TRUE(reply.ok()) << reply.status();
+      last[rank] = reply->task().id();
+      if (last[rank] != 0) leased.insert(last[rank]);
+      return reply->kind() == NextTaskReply::TASK;
+    };
+    for (int i = 0; i < 2; ++i) ask(0);
+    ask(1);
+    Restart();
+    ask(0);  // before the members are back
+    ReturnAll();
+    // An answer that was lost is given again.
+    const auto repeated = c_->Task(job, 0, 0, 0, number[0]);
+    EXPECT_EQ(repeated->task().id(), last[0]);
+    for (const uint32_t rank : {1, 0}) {
+      while (ask(rank)) continue;
+    }
+    EXPECT_EQ(leased.size(), 10);
+    EXPECT_EQ(std::set<uint64_t>(leased.begin(), leased.end()).size(), 10);
+    for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_->Phase(job, rank, Trained(2, 25)).ok());
+    c_->PollAll();
+    for (const uint32_t rank : {0, 1}) EXPECT_EQ(Kind(job, rank), Phase::SAVE);
+    EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+    EXPECT_EQ(c_->Status(job).recovery().updates_lost(), 0);
+  }
+}
+
+TEST_F(AdoptionTest, AnAnswerThatWasNotRecordedRollsTheJobBack) {
+  const std::string job = Train(Config(0));
+  EXPECT_TRUE(c_->Task(job, 0, 0, 0, 1).ok());
+  Keep();
+  // The store could not be written when these were answered.
+  EXPECT_TRUE(c_->Task(job, 0, 0, 0, 2).ok());
+  EXPECT_TRUE(c_->Task(job, 0, 0, 0, 3).ok());
+  c_->core_.TakeRecords();
+  Restart();
+  ReturnAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_TRUE(absl::IsAborted(c_->Task(job, 0, 0, 0, 4).status()));
+  EXPECT_EQ(c_->State(job), JOB_RECOVERING);
+  c_->PollAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1);
+}
+
+TEST_F(AdoptionTest, AMemberThatReturnsWithEmptyHandsRollsTheJobBack) {
+  for (const Role role : {ROLE_PSERVER, ROLE_WORKER}) {
+    pserver_holds_.clear();
+    worker_holds_.clear();
+    records_.clear();
+    Start();
+    const std::string job = Train(Config(-1));
+    Restart();
+    EXPECT_TRUE(Return(ROLE_PSERVER, 0));
+    EXPECT_TRUE(Return(ROLE_WORKER, 0));
+    EXPECT_FALSE(Return(role, 1, /*with_holds=*/false));
+    EXPECT_EQ(c_->State(job), JOB_RECOVERING);
+    // The attempt is over for the other one, too.
+    EXPECT_FALSE(Return(role == ROLE_WORKER ? ROLE_PSERVER : ROLE_WORKER, 1));
+    c_->PollAll();
+    EXPECT_EQ(c_->State(job), JOB_RUNNING);
+    EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1);
+    EXPECT_EQ(c_->Status(job).recovery().scheduler_restarts(), 1);
+  }
+}
+
+TEST_F(AdoptionTest, AMemberThatDoesNotReturnWithinALeaseRollsTheJobBack) {
+  const std::string job = Train(Config(-1));
+  Restart();
+  EXPECT_TRUE(Return(ROLE_PSERVER, 0));
+  EXPECT_TRUE(Return(ROLE_WORKER, 0));
+  EXPECT_TRUE(Return(ROLE_WORKER, 1));
+  for (int i = 0; i < 11; ++i) {
+    c_->PollAll();
+    EXPECT_EQ(c_->State(job), i < 10 ? JOB_RUNNING : JOB_RECOVERING) << i;
+    c_->Advance(absl::Seconds(1));
+  }
+  EXPECT_THAT(c_->Status(job).message(), HasSubstr("pserver 1"));
+  EXPECT_FALSE(Return(ROLE_PSERVER, 1));
+  c_->PollAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1);
+}
+
+TEST_F(AdoptionTest, AnotherAttemptIsNotAdopted) {
+  const std::string job = Train(Config(-1));
+  Restart();
+  for (auto& [desired, holds] : pserver_holds_) holds[0].set_generation(holds[0].generation() + 1);
+  EXPECT_FALSE(Return(ROLE_PSERVER, 0));
+  EXPECT_EQ(c_->State(job), JOB_RECOVERING);
+}
+
+TEST_F(AdoptionTest, ARankThatWasReplacedInThePhaseIsNotAdopted) {
+  const std::string job = Train(Config(-1));
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_WORKER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_->core_.MemberEnded(ended, c_->now_);
+  Restart();
+  EXPECT_EQ(c_->State(job), JOB_RECOVERING);
+  EXPECT_EQ(c_->Status(job).recovery().worker_losses(), 1);
+}
+
+TEST_F(AdoptionTest, AJobThatIsCancelledMeanwhileEnds) {
+  const std::string job = Train(Config(-1));
+  Restart();
+  EXPECT_TRUE(Return(ROLE_WORKER, 0));
+  ASSERT_TRUE(c_->core_.CancelJob(job, c_->now_).ok());
+  EXPECT_FALSE(Return(ROLE_PSERVER, 0));
+  EXPECT_FALSE(Return(ROLE_WORKER, 1));
+  EXPECT_TRUE(c_->Phase(job, 1)->ready());
+  EXPECT_EQ(c_->Phase(job, 1)->phase().kind(), Phase::FINISH);
+  c_->PollAll();
+  c_->WriteOutputs();
+  EXPECT_EQ(c_->State(job), JOB_CANCELLED);
+  EXPECT_FALSE(HasRunRecords());
+}
+
+TEST_F(AdoptionTest, WithoutACheckpointToGoBackToAFailedAdoptionEndsTheJob) {
+  const std::string job = Train(Config(-1));
+  points_[job] = absl::DataLossError("step-4/wide.0.shard is damaged");
+  Restart();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_TRUE(Return(ROLE_PSERVER, 0));
+  EXPECT_FALSE(Return(ROLE_PSERVER, 1, /*with_holds=*/false));
+  EXPECT_THAT(c_->Status(job).message(), HasSubstr("wide.0.shard"));
+  c_->WriteOutputs();
+  EXPECT_EQ(c_->State(job), JOB_FAILED);
+}
+
+TEST_F(AdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
+  const std::string job = Train(Config(-1));
+  Restart();
+  checkpoint_ = 7;
+  for (auto& [desired, holds] : pserver_holds_) holds[0].set_checkpoint(7);
+  ReturnAll();
+  ASSERT_EQ(c_->desired_[c_->pservers_[0]].cuts_size(), 1);
+  EXPECT_EQ(c_->desired_[c_->pservers_[0]].cuts(0).over(), 7);
+  EXPECT_EQ(c_->core_.CheckpointJob(job, 0, c_->now_)->number(), 8);
+}
+
+TEST_F(AdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {
+  const std::string job = Train(Config(-1));
+  // Rank 1 ends the phase and dies. Another worker takes it over, and the next phase begins before
+  // that one has told what data it sees.
+  EXPECT_TRUE(c_->Phase(job, 1, Trained(2, 50)).ok());
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_WORKER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_->core_.MemberEnded(ended, c_->now_);
+  c_->desired_.erase(c_->workers_[1]);
+  c_->workers_[1] = c_->Join(ROLE_WORKER, 1, /*pid=*/2);
+  c_->PollAll();
+  ASSERT_TRUE(c_->desired_[c_->workers_[1]].assignment().rejoins());
+  EXPECT_TRUE(c_->Phase(job, 0, Trained(2, 50)).ok());
+  PhaseReport seen = Indexed(50, 1);
+  seen.set_number(0);
+  EXPECT_EQ(c_->Phase(job, 1, seen)->phase().number(), 3);
+  Restart();
+  ReturnAll();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  // It does not tell that again.
+  EXPECT_TRUE(c_->Phase(job, 0, Trained(3, 50)).ok());
+  EXPECT_TRUE(c_->Phase(job, 1, Trained(3, 50))->ready());
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+}
+
+TEST_F(AdoptionTest, ARepeatedRequestForATaskIsRecordedOnce) {
+  const std::string job = Train(Config(0));
+  EXPECT_TRUE(c_->Task(job, 0, 0, 0, 1).ok());
+  Keep();
+  const auto before = records_;
+  EXPECT_TRUE(c_->Task(job, 0, 0, 0, 1).ok());
+  Keep();
+  EXPECT_EQ(records_, before);
+}
+
+TEST_F(AdoptionTest, ARecordOfARankThatTheJobLacksIsRefused) {
+  for (const bool asked : {true, false}) {
+    pserver_holds_.clear();
+    worker_holds_.clear();
+    records_.clear();
+    Start();
+    const std::string job = Train(Config(0));
+    TaskRecord task;
+    task.set_rank(1u << 31);
+    if (asked) task.mutable_asked()->set_rank(1u << 31);
+    if (!asked) *task.mutable_ended() = Trained(2, 50);
+    Keep();
+    records_["task/" + job + "/2/0000000000"] = task.SerializeAsString();
+    Restart();
+    EXPECT_EQ(c_->State(job), JOB_RECOVERING);
+  }
+}
+
+TEST_F(AdoptionTest, OnlyThePhaseThatWasReplayedIsDoubted) {
+  const std::string job = Train(Config(-1, /*epochs=*/3));
+  Restart();
+  ReturnAll();
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_->Phase(job, rank, Trained(2, 50)).ok());
+  // A refused report is the rank's mistake now.
+  EXPECT_TRUE(absl::IsInvalidArgument(c_->Phase(job, 0, Trained(7, 50)).status()));
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  // A registration that is repeated still gets the same answer.
+  EXPECT_TRUE(Return(ROLE_WORKER, 0));
+  EXPECT_TRUE(Return(ROLE_PSERVER, 0));
+}
+
+TEST_F(AdoptionTest, AnAdoptedJobDoesNotGoBackBehindADamagedCheckpoint) {
+  const std::string job = Train(Config(-1));
+  points_[job] = absl::DataLossError("step-4/wide.0.shard is damaged");
+  Restart();
+  ReturnAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_PSERVER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_->core_.MemberEnded(ended, c_->now_);
+  c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
+  c_->PollAll();
+  c_->WriteOutputs();
+  EXPECT_EQ(c_->State(job), JOB_FAILED);
+  EXPECT_THAT(c_->Status(job).message(), HasSubstr("wide.0.shard"));
+}
+
+TEST_F(AdoptionTest, ARegistrationThatIsRepeatedGetsTheSameAnswer) {
+  Train(Config(-1));
+  Restart();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Return(ROLE_PSERVER, 0));
+    EXPECT_TRUE(Return(ROLE_WORKER, 0));
+  }
+}
+
+}  // namespace
+}  // namespace sluice
