@@ -18,8 +18,8 @@ namespace sluice::cli {
 std::string CheckpointAge(const CheckpointStatus& status);
 // The same with size, counts, the last error and what is being done, for `sluice status`.
 std::string DescribeCheckpoints(const CheckpointStatus& status);
-// What was lost and done again, e.g. "1 worker lost, 2 rollbacks, 512 examples trained again"; ""
-// when nothing was lost.
+// Says what was lost and done again, e.g. "1 worker lost, 2 rollbacks, 512 examples trained again";
+// "" when nothing was lost.
 std::string DescribeRecovery(const Recovery& recovery);
 
 // `dir` is a folder of checkpoints, a job's output_dir with one, or a single checkpoint. All

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 
@@ -47,6 +49,9 @@ bool IsAlive(const Endpoint& endpoint) {
 }
 
 namespace {
+
+// While members live, somebody may be starting the scheduler again.
+constexpr absl::Duration kStartAgain = absl::Seconds(3);
 
 // Another user's process can neither be signalled nor identified, so it does not count as gone.
 bool IsGone(const Endpoint& endpoint) {
@@ -95,17 +100,24 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
   // Nothing is known about processes of another host.
   if (named || !parsed.ok() || !IsLoopback(parsed->host)) return address;
   const std::string log_dir = LogDirOf(command);
-  const std::vector<Endpoint> endpoints = ReadEndpoints(log_dir);
-  for (const Endpoint& e : endpoints) {
-    if (e.role == "scheduler" && e.address == address && !IsGone(e)) return address;
-  }
-  for (const Endpoint& e : endpoints) {
-    if (!IsAlive(e)) continue;
-    return absl::UnavailableError(
-        absl::StrCat("the scheduler at ", address, ", named in ", log_dir,
-                     "/endpoints.log, has ended, but ", e.role, " ", e.rank, " (pid ", e.pid,
-                     ") still runs; stop the rest with sluice down --log_dir=", log_dir,
-                     ", then start a cluster with sluice up, or give --scheduler=HOST:PORT"));
+  const absl::Time end = Clock::Real()->Now() + kStartAgain;
+  for (;;) {
+    const std::vector<Endpoint> endpoints = ReadEndpoints(log_dir);
+    const auto serves = [&](const Endpoint& e) {
+      return e.role == "scheduler" && e.address == address && !IsGone(e);
+    };
+    if (std::any_of(endpoints.begin(), endpoints.end(), serves)) return address;
+    const auto alive = std::find_if(endpoints.begin(), endpoints.end(), IsAlive);
+    if (alive == endpoints.end()) break;
+    if (Clock::Real()->Now() >= end) {
+      return absl::UnavailableError(absl::StrCat(
+          "the scheduler at ", address, ", named in ", log_dir, "/endpoints.log, has ended, but ",
+          alive->role, " ", alive->rank, " (pid ", alive->pid,
+          ") still runs; start the scheduler again at this address, or stop the rest with sluice "
+          "down --log_dir=",
+          log_dir, ", or give --scheduler=HOST:PORT"));
+    }
+    Clock::Real()->Sleep(absl::Milliseconds(50));
   }
   return absl::UnavailableError(
       absl::StrCat("no cluster is running: the scheduler at ", address, ", named in ", log_dir,

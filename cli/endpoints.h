@@ -41,7 +41,8 @@ std::string LogDirOf(const ParsedCommand& command);
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command);
 
 // Like FindScheduler, but returns UNAVAILABLE when the address comes from the file and the
-// scheduler, a process of this host, has ended.
+// scheduler, a process of this host, has ended. While other processes of its cluster live, it may
+// be being started again, so this waits for it for some seconds.
 absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command);
 
 // The flags that FindScheduler reads.

@@ -1,4 +1,5 @@
 // sluice launch: runs one job on a local cluster.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <future>
@@ -13,6 +14,7 @@
 #include "cli/job_summary.h"
 #include "cli/local_cluster.h"
 #include "cli/output_files.h"
+#include "cli/submit_job.h"
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -27,15 +29,19 @@ constexpr absl::Duration kReadyTimeout = absl::Seconds(30);
 constexpr absl::Duration kStopGrace = absl::Seconds(6);
 
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
-int RunJob(const SubmitJobRequest& request, absl::Duration lease, LocalCluster* cluster,
+int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalCluster* cluster,
            ProgressPrinter* printer, std::atomic<bool>* interrupted) {
   const auto client = SchedulerClient::Create(cluster->scheduler());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
+  cluster->SuperviseScheduler(note);
   if (absl::Status ready = client->WaitReady(kReadyTimeout, note); !ready.ok()) {
     const absl::Status why = cluster->CheckProcesses();
     return ReportError(why.ok() ? ready : why);
   }
-  const auto submitted = client->SubmitJob(request);
+  const absl::Duration patience = std::max(SchedulerPatience(absl::Milliseconds(limits.lease_ms())),
+                                           absl::Duration(absl::Seconds(limits.wait_s())));
+  const auto submitted =
+      SubmitJob(client.get(), request, patience, [cluster] { return cluster->CheckProcesses(); });
   int code = kJobFailed;
   if (submitted.ok()) {
     printer->Note(DescribeOutput(request.config(), submitted->job_id()));
@@ -46,12 +52,12 @@ int RunJob(const SubmitJobRequest& request, absl::Duration lease, LocalCluster* 
     watch.check_cluster = [cluster] { return cluster->CheckProcesses(); };
     watch.on_started = [cluster, note] { cluster->Supervise(note); };
     watch.explain = [cluster](const std::string& message) { return cluster->Explain(message); };
-    watch.hopeless = [cluster] { return cluster->SchedulerHasEnded() || cluster->gave_up(); };
+    watch.hopeless = [cluster] { return cluster->SchedulerIsLost() || cluster->gave_up(); };
     watch.interrupted = [interrupted] { return interrupted->load(); };
     watch.cancel_on_interrupt = true;
     // check_cluster notices a scheduler that has ended. One that is silent but alive may have been
     // stopped for a while.
-    watch.unreachable_after = SchedulerPatience(lease);
+    watch.unreachable_after = patience;
     const auto status = WatchUntilEnd(watch);
     if (status.ok()) printer->Finish(*status);
     code = ReportEnd(status);
@@ -144,7 +150,7 @@ int Launch(const ParsedCommand& command) {
   std::cout << gpus << std::flush;
 
   options->logs = *std::move(logs);
-  const absl::Duration lease = absl::Milliseconds(options->config.limits().lease_ms());
+  const LimitsConfig limits = options->config.limits();
   auto cluster = LocalCluster::Start(*std::move(options));
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
@@ -161,12 +167,12 @@ int Launch(const ParsedCommand& command) {
     exit_code.set_value(code);
     stopped.get_future().wait();
   });
-  const int job_code = RunJob(*request, lease, cluster->get(), &printer, &interrupted);
+  const int job_code = RunJob(*request, limits, cluster->get(), &printer, &interrupted);
   StopSignal::Stop(job_code);
   const int code = exit_code.get_future().get();
   // Nobody tells the members of a dead scheduler to stop, so there is no point in waiting for them.
-  (*cluster)->Stop((*cluster)->SchedulerHasEnded() && job_code != kDone ? absl::ZeroDuration()
-                                                                        : kStopGrace);
+  (*cluster)->Stop((*cluster)->SchedulerIsLost() && job_code != kDone ? absl::ZeroDuration()
+                                                                      : kStopGrace);
   stopped.set_value();
   signals.join();
   return code;

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
+#include "cli/fresh_state.h"
 #include "common/base/clock.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
@@ -146,9 +147,14 @@ absl::Status LocalCluster::Prepare() {
       return absl::InternalError(absl::StrCat("cannot create a pipe: ", std::strerror(errno)));
     keep_read_ = fds[0], keep_write_ = fds[1];
   }
+  const std::string state =
+      (std::filesystem::absolute(options_.logs->path(), error) / "state").string();
+  SLUICE_RETURN_IF_ERROR(ClearState(state));
+  ClusterConfig config = options_.config;
+  config.set_state_store(absl::StrCat("rocksdb:", state));
   const std::string file = options_.logs->cluster_file();
   std::ofstream out(file);
-  out << kOwnClusterLine << ToTextproto(options_.config);
+  out << kOwnClusterLine << ToTextproto(config);
   out.close();
   if (out) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -185,6 +191,8 @@ absl::Status LocalCluster::AwaitScheduler() {
     for (const Endpoint& e : ReadEndpoints(options_.logs->path())) {
       if (e.pid != children_[0].process.pid()) continue;
       scheduler_ = e.address;
+      // Started again, it must be where the others look for it.
+      children_[0].flags = {absl::StrCat("--bind=", scheduler_)};
       client_ = SchedulerClient::Create(scheduler_);
       return absl::OkStatus();
     }
@@ -205,8 +213,10 @@ void LocalCluster::NoteDeaths() {
     const std::string cause = absl::StrCat(child.process.name(), " (pid ", child.process.pid(),
                                            ") ", DescribeExit(*status));
     deaths_.push_back({child.process.pid(), cause});
-    // A process that has left the cluster was told to, and the scheduler ends its cluster.
-    if (note_ == nullptr || *status == 0 || SchedulerHasEnded()) continue;
+    // A process that has left the cluster was told to. The scheduler comes first in the list, so it
+    // is known here whether it is started again; members have no use without it.
+    const bool alone = child.role != ROLE_SCHEDULER && SchedulerIsOver();
+    if (!Supervises(child) || *status == 0 || alone) continue;
     const absl::Time now = Clock::Real()->Now();
     const std::optional<absl::Duration> pause = child.policy.Died(child.started, now);
     child.gave_up = !pause.has_value();
@@ -255,7 +265,17 @@ absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
 absl::Status LocalCluster::StartAgain(Child* child) {
   const absl::Time now = Clock::Real()->Now();
   if (now < child->start_at) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(child->process, StartProcess(child->role, child->rank, child->flags));
+  absl::StatusOr<ChildProcess> process = StartProcess(child->role, child->rank, child->flags);
+  if (!process.ok()) {
+    // The host may lack processes or memory for a moment: one more death of this process.
+    const std::optional<absl::Duration> pause = child->policy.Died(now, now);
+    if (!pause.has_value()) return process.status();
+    child->start_at = now + *pause;
+    note_(absl::StrCat(child->process.name(), " cannot be started: ", process.status().message(),
+                       "; the next try is in ", absl::FormatDuration(*pause)));
+    return absl::OkStatus();
+  }
+  child->process = *std::move(process);
   child->started = now;
   child->told = child->noted = false;
   child->start_at = absl::InfiniteFuture();
@@ -270,15 +290,35 @@ absl::Status LocalCluster::CheckProcesses() {
   for (Child& child : children_) {
     const auto status = child.process.Poll();
     if (!status.has_value() || !child.noted) continue;
-    const bool stays_dead = note_ == nullptr || child.role == ROLE_SCHEDULER || child.gave_up;
+    const bool ended_itself = child.role == ROLE_SCHEDULER && *status == 0;
+    const bool stays_dead = !Supervises(child) || ended_itself || child.gave_up;
     absl::Status one = stays_dead ? HowItEnded(child, *status) : StartAgain(&child);
     ended.Update(one);
   }
   return ended;
 }
 
+bool LocalCluster::SchedulerIsLost() {
+  NoteDeaths();
+  return SchedulerIsOver();
+}
+
+bool LocalCluster::SchedulerIsOver() {
+  return SchedulerHasEnded() && children_[0].noted &&
+         children_[0].start_at == absl::InfiniteFuture();
+}
+
+void LocalCluster::SuperviseScheduler(std::function<void(const std::string&)> note) {
+  if (note_ == nullptr) note_ = std::move(note);
+}
+
 void LocalCluster::Supervise(std::function<void(const std::string&)> note) {
   if (note_ == nullptr) note_ = std::move(note);
+  supervises_members_ = true;
+}
+
+bool LocalCluster::Supervises(const Child& child) const {
+  return note_ != nullptr && (supervises_members_ || child.role == ROLE_SCHEDULER);
 }
 
 std::string LocalCluster::Explain(const std::string& message) {

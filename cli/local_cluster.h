@@ -1,5 +1,6 @@
 // Starts and stops a scheduler, pservers and workers on free ports of this host, and starts dead
-// pservers and workers again.
+// ones again. The scheduler begins with an empty state, and is started again with the one that it
+// has left.
 //
 // Invariants: the binaries of the daemons are in the folder of this executable. The daemons end
 // with this process, whatever ends it. Only those of a detached cluster live on, after Release.
@@ -46,19 +47,22 @@ class LocalCluster {
   const std::string& scheduler() const { return scheduler_; }
   // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
   // the tail of its log. Tells the scheduler of every process that did not exit cleanly, so that
-  // nobody waits for its lease. After Supervise: starts pservers and workers that did not exit
-  // cleanly again, and returns INTERNAL only for the scheduler and for a process that dies again
-  // and again (RestartPolicy).
+  // nobody waits for its lease. After Supervise or SuperviseScheduler: starts processes that did
+  // not exit cleanly again, and returns INTERNAL only for one that dies again and again
+  // (RestartPolicy), and for a scheduler that has ended by itself.
   absl::Status CheckProcesses();
-  // From now on dead processes are started again. `note` gets a line for each death and each start.
+  // From now on a dead scheduler is started again; a member that dies as it starts is of no use.
+  void SuperviseScheduler(std::function<void(const std::string&)> note);
+  // From now on all dead processes are started again. `note` gets a line for each death and each
+  // start.
   void Supervise(std::function<void(const std::string&)> note);
   // Looks for deaths. Returns how the last process ended whose pid `message` names, or "", e.g.
   // "sluice-worker rank 1 (pid 7) was killed by signal 9 (Killed)".
   std::string Explain(const std::string& message);
   // A process died so often that it is not started again.
   bool gave_up() const { return gave_up_; }
-  // Once the scheduler has ended, nothing can end the job.
-  bool SchedulerHasEnded() { return !children_.empty() && children_[0].process.Poll().has_value(); }
+  // The scheduler has ended and is not started again: nothing can end the job.
+  bool SchedulerIsLost();
   // Waits up to `grace` for processes that were told to stop, then ends the rest by signals.
   void Stop(absl::Duration grace);
   // Lets the processes of a detached cluster, also those started later, outlive this one. INTERNAL
@@ -70,6 +74,9 @@ class LocalCluster {
   absl::Status Prepare();
   absl::Status Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags);
   absl::Status AwaitScheduler();
+  bool SchedulerHasEnded() { return !children_.empty() && children_[0].process.Poll().has_value(); }
+  // Like SchedulerIsLost, as of the last NoteDeaths.
+  bool SchedulerIsOver();
   bool AllEndWithin(absl::Duration time);
   struct Child {
     ChildProcess process;
@@ -83,6 +90,8 @@ class LocalCluster {
     absl::Time start_at = absl::InfiniteFuture();  // again
     RestartPolicy policy;
   };
+  // Starts it again when it dies.
+  bool Supervises(const Child& child) const;
   struct Death {
     pid_t pid = 0;
     std::string cause;
@@ -110,6 +119,7 @@ class LocalCluster {
   std::vector<Child> children_;              // the first is the scheduler
   std::vector<Death> deaths_;
   std::function<void(const std::string&)> note_;  // null: dead processes stay dead
+  bool supervises_members_ = false;               // not only the scheduler
   bool gave_up_ = false;
   bool released_ = false;
 };

@@ -1,7 +1,7 @@
 // Decides when a process that has died is started again.
 //
-// The pause before a start is 0.1 s, doubled each time that the process lived less than a minute, at
-// most 5 s. After kMostDeaths within a minute there is no other start.
+// The pause before a start is 0.1 s, doubled each time that the process lived less than a minute,
+// at most 5 s. After kMostDeaths within a minute there is no other start.
 //
 // Thread safety: one thread.
 #pragma once

@@ -11,6 +11,7 @@
 #include "cli/job_flags.h"
 #include "cli/job_summary.h"
 #include "cli/output_files.h"
+#include "cli/submit_job.h"
 #include "cli/watch_job.h"
 #include "common/config/address.h"
 #include "common/config/job_config.h"
@@ -19,6 +20,9 @@
 
 namespace sluice::cli {
 namespace {
+
+// limits.wait_s by default: how long a scheduler that has died may take to answer again.
+constexpr absl::Duration kRestartPatience = absl::Seconds(120);
 
 int Follow(const ParsedCommand& command, SchedulerClient* client, const std::string& job_id,
            ProgressMode mode, const Screen& screen) {
@@ -29,6 +33,7 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
     watch.client = client;
     watch.job_id = job_id;
     watch.printer = &printer;
+    watch.unreachable_after = kRestartPatience;
     watch.interrupted = [&interrupted] { return interrupted.load(); };
     watch.cancel_on_interrupt = command.Switch("cancel_on_interrupt");
     const auto status = WatchUntilEnd(watch);
@@ -84,7 +89,7 @@ int Submit(const ParsedCommand& command) {
   const absl::Status ready = client->WaitReady(
       absl::Seconds(10), [](const std::string& line) { std::cerr << line << std::endl; });
   if (!ready.ok()) return ReportError(ready);
-  const auto submitted = client->SubmitJob(*request);
+  const auto submitted = SubmitJob(client.get(), *request, kRestartPatience, nullptr);
   if (!submitted.ok()) return ReportError(submitted.status());
   PrintJob(absl::StrCat("submitted ", submitted->job_id(), " (", Describe(*job), ")"), *job,
            &std::cout);

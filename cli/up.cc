@@ -109,11 +109,12 @@ absl::Status NameSupervisor(const std::string& log_dir) {
   return absl::InvalidArgumentError(absl::StrCat("cannot write ", log_dir, "/endpoints.log"));
 }
 
-// Starts dead processes of the cluster again until its scheduler has ended or a signal comes.
+// Starts dead processes of the cluster again until its scheduler has ended for good or a signal
+// comes.
 int SuperviseUntilEnd(LocalCluster* cluster) {
   constexpr absl::Duration kLook = absl::Milliseconds(100), kAfterScheduler = absl::Seconds(1);
   std::string complaint;
-  while (!StopIsPending() && !cluster->SchedulerHasEnded()) {
+  while (!StopIsPending() && !cluster->SchedulerIsLost()) {
     const absl::Status status = cluster->CheckProcesses();
     if (!status.ok() && status.message() != complaint) {
       complaint = std::string(status.message());

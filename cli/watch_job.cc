@@ -94,12 +94,20 @@ class Watch {
     deadline_ = std::min(deadline_, Clock::Real()->Now() + o_.grace);
   }
 
+  // Ends the job, which cannot go on. The scheduler then writes its result.
+  bool Fail() {
+    CancelJobRequest request;
+    request.set_job_id(o_.job_id);
+    request.set_failure(Cause());
+    return o_.client->CancelJob(request).ok();
+  }
+
   void CheckCluster() {
     if (!o_.check_cluster || !broken_.ok()) return;
     broken_ = o_.check_cluster();
     if (broken_.ok()) return;
     o_.printer->Note(std::string(broken_.message()));
-    const bool hopeless = o_.hopeless && o_.hopeless();
+    const bool hopeless = o_.hopeless && o_.hopeless() && !Fail();
     deadline_ =
         std::min(deadline_, Clock::Real()->Now() + (hopeless ? absl::ZeroDuration() : o_.grace));
   }

@@ -17,6 +17,8 @@ class FakeScheduler : public SchedulerClient {
   std::vector<absl::StatusOr<JobState>> answers;
   JobState after_cancel = JOB_CANCELLED;
   int cancels = 0;
+  absl::Status cancel_error;
+  std::string failure;  // of the last CancelJob
 
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
     const absl::StatusOr<JobState> answer = answers[std::min(asked_++, answers.size() - 1)];
@@ -26,8 +28,11 @@ class FakeScheduler : public SchedulerClient {
     reply.mutable_status()->set_state(cancels > 0 ? after_cancel : *answer);
     return reply;
   }
-  absl::Status CancelJob(const CancelJobRequest&) override {
+  absl::Status CancelJob(const CancelJobRequest& request) override {
+    failure = request.failure();
+    if (!cancel_error.ok()) return cancel_error;
     ++cancels;
+    if (!failure.empty()) after_cancel = JOB_FAILED;
     return absl::OkStatus();
   }
   const std::string& address() const override { return address_; }
@@ -111,9 +116,22 @@ TEST_F(WatchJobTest, DeadProcessEndsTheWatchAndIsNamed) {
   };
   options_.hopeless = [] { return true; };
   options_.grace = absl::Hours(1);
+  scheduler_.cancel_error = absl::UnavailableError("nobody answers");
   const auto status = WatchUntilEnd(options_);
   EXPECT_THAT(std::string(status.status().message()), HasSubstr("pserver 1 was killed"));
   EXPECT_EQ(ReportEnd(status), 1);
+}
+
+TEST_F(WatchJobTest, AJobThatCannotGoOnFailsAtTheScheduler) {
+  scheduler_.answers = {JOB_RUNNING};
+  options_.check_cluster = [] { return absl::InternalError("worker 1 died 5 times; its log: x"); };
+  options_.hopeless = [] { return true; };
+  options_.grace = absl::Hours(1);
+  const auto status = WatchUntilEnd(options_);
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->state(), JOB_FAILED);
+  EXPECT_THAT(scheduler_.failure, HasSubstr("worker 1 died 5 times"));
+  EXPECT_EQ(ReportEnd(status), kJobFailed);
 }
 
 TEST_F(WatchJobTest, MessageOfAFailedJobSaysHowItsProcessEnded) {
@@ -145,7 +163,8 @@ TEST_F(WatchJobTest, AnExplanationIsAddedUnlessTheMessageHasIt) {
 }
 
 TEST_F(WatchJobTest, TellsOnceThatTheJobHasLeftTheQueue) {
-  scheduler_.answers = {JOB_QUEUED, JOB_QUEUED, JOB_STARTING, JOB_RECOVERING, JOB_RUNNING, JOB_DONE};
+  scheduler_.answers = {JOB_QUEUED,     JOB_QUEUED,  JOB_STARTING,
+                        JOB_RECOVERING, JOB_RUNNING, JOB_DONE};
   int started = 0;
   options_.on_started = [&started] { ++started; };
   EXPECT_EQ(ReportEnd(WatchUntilEnd(options_)), 0);
