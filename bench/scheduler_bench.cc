@@ -270,6 +270,7 @@ class SchedulerLoad {
   void Serve(Member* member, const WorkerAssignment& assignment) {
     member->request.mutable_progress()->set_job_id(assignment.job().job_id());
     member->request.mutable_progress()->set_rank(assignment.rank());
+    member->request.mutable_progress()->set_incarnation(assignment.incarnation());
     member->phase = std::make_unique<NextPhaseRequest>();
     member->phase->set_job_id(assignment.job().job_id());
     member->phase->set_rank(assignment.rank());
