@@ -60,6 +60,13 @@ class ChaosTest(SameBitsTest):
     def test_counts_of_sync_are_exact_when_pservers_die(self):
         self.count(Case(SEED, "sync", MEMBERS, kills=2, victims=(PSERVER,)))
 
+    @needs(PSERVER)
+    def test_updates_lost_says_exactly_what_is_missing_when_pservers_die(self):
+        for mode, k_steps in (("async", 0), ("geo", 1)):
+            found = [self.count(Case(seed, mode, MEMBERS, kills=3, victims=(PSERVER,), k_steps=k_steps))
+                     for seed in (SEED + 2, SEED + 3)]
+            self.assertGreater(sum(figures.lost for figures in found), 0, "nothing was lost that could be counted")
+
     @needs(SCHEDULER)
     def test_counts_are_exact_when_the_scheduler_dies(self):
         for mode in MODES:

@@ -166,6 +166,8 @@ class CheckpointTest(SluiceTest):
                 time.sleep(0.05 * i)
                 victim = next(e for e in self.endpoints(name) if e.role == role)
                 subprocess.run(["kill", "-KILL", str(victim.pid)], check=True)
+                if role == "scheduler":  # it is started again
+                    launcher.kill()
                 self.assertNotEqual(self.exit_code(launcher), 0)
                 self.await_none_left()
                 self.assertGreaterEqual(len(self.folders(name)), 1)

@@ -84,13 +84,6 @@ class FailureTest(SluiceTest):
     def test_killed_pserver_ends_geo(self):
         self.kill_member("geo", "pserver", 1)
 
-    def test_killed_scheduler_ends_the_launch(self):
-        for mode in ("sync", "async"):
-            launcher, endpoints = self.start_long_job(mode)
-            victim = endpoints["scheduler", 0]
-            os.kill(victim.pid, signal.SIGKILL)
-            self.assert_fails_naming(launcher, victim)
-
     def test_worker_that_dies_while_others_wait_for_it_at_a_barrier(self):
         launcher, endpoints = self.start_long_job("sync", LEASE)
         slow = endpoints["worker", 2]

@@ -11,12 +11,12 @@ from sluice_testing import ADULT, SluiceTest, free_port, wait_until
 
 
 class HandStartedTest(SluiceTest):
-    def cluster(self, pservers=1, workers=1, limits=""):
+    def cluster(self, pservers=1, workers=1, limits="", extra=""):
         self.scheduler = "127.0.0.1:%d" % free_port()
         self.pservers = ["127.0.0.1:%d" % free_port() for _ in range(pservers)]
         self.file = self.tmp / "cluster.textproto"
-        self.file.write_text('version: 1\nname: "by-hand"\nscheduler: "%s"\n%sworker_num: %d\nlimits { %s }\n' % (
-            self.scheduler, "".join('pservers: "%s"\n' % p for p in self.pservers), workers, limits))
+        self.file.write_text('version: 1\nname: "by-hand"\nscheduler: "%s"\n%sworker_num: %d\nlimits { %s }\n%s' % (
+            self.scheduler, "".join('pservers: "%s"\n' % p for p in self.pservers), workers, limits, extra))
         self.log_dir = self.tmp / "log"
         return self.file
 
@@ -237,8 +237,8 @@ class HandStartedTest(SluiceTest):
 
     # --------------------------------------------------------------------------------------------------- stopping
 
-    def test_a_signal_to_the_scheduler_stops_the_cluster(self):
-        self.cluster(pservers=2, workers=2)
+    def test_a_signal_to_a_scheduler_without_a_store_stops_the_cluster(self):
+        self.cluster(pservers=2, workers=2, extra='state_store: "none"\n')
         members = [self.daemon("pserver", 0), self.daemon("pserver", 1), self.daemon("worker", 0),
                    self.daemon("worker", 1)]
         scheduler = self.daemon("scheduler")
@@ -265,7 +265,7 @@ class HandStartedTest(SluiceTest):
         self.down(scheduler, pserver, worker)
 
     def test_a_job_after_a_restart_never_uses_tables_of_an_earlier_job_with_its_id(self):
-        self.cluster()
+        self.cluster(extra='state_store: "none"\n')
         scheduler, pserver, worker = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
         sync = ["--scheduler=%s" % self.scheduler, "--job=%s" % ADULT, "--a_sync=false", "--worker_num=1"]
         fresh, _ = self.submit("fresh", "--a_sync=false", "--worker_num=1")

@@ -47,6 +47,7 @@ class SaveKillTest(SluiceTest):
     def start_daemons(self, victim, pattern, when):
         """Starts a scheduler, a pserver and a worker; the victim has the failpoint. Returns them and the address."""
         scheduler = "127.0.0.1:%d" % free_port()
+        shutil.rmtree(self.tmp / "log" / "state", ignore_errors=True)  # the job is resumed by another launch
         log = "--log_dir=%s" % (self.tmp / "log")
         flags = {"scheduler": ["--bind=%s" % scheduler, "--server_num=1", "--worker_num=1"],
                  "pserver": ["--rank=0", "--scheduler=%s" % scheduler, "--bind=127.0.0.1:0"]}

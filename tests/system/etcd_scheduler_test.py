@@ -1,0 +1,166 @@
+"""Schedulers with their state in etcd: one takes over from another that was killed or that still lives, etcd fails for a
+while, and a second scheduler that cannot start leaves the first one alone."""
+import json
+import os
+import re
+import signal
+import unittest
+
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, SluiceTest, free_port, wait_until
+
+ETCD = "/usr/bin/etcd"  # of the Debian package etcd-server
+SUPERSEDED = 5
+
+
+@unittest.skipUnless(os.access(ETCD, os.X_OK), "etcd-server is not installed")
+class EtcdSchedulerTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.etcd_port, peer = free_port(), free_port()
+        client, peers = "http://127.0.0.1:%d" % self.etcd_port, "http://127.0.0.1:%d" % peer
+        self.etcd = self.start(ETCD, "--name=m", "--data-dir=%s" % (self.tmp / "etcd"), "--listen-client-urls=%s" % client,
+                               "--advertise-client-urls=%s" % client, "--listen-peer-urls=%s" % peers,
+                               "--initial-advertise-peer-urls=%s" % peers, "--initial-cluster=m=%s" % peers, "--log-level=error",
+                               log="etcd.out")
+        self.address = "127.0.0.1:%d" % free_port()
+        self.cluster_file = self.write_cluster("first")
+        self.schedulers = 0
+
+    def write_cluster(self, name):
+        file = self.tmp / ("%s.textproto" % name)
+        file.write_text('version: 1\nname: "%s"\nscheduler: "%s"\npservers: "127.0.0.1:0"\nworker_num: 2\n'
+                        'state_store: "etcd:127.0.0.1:%d/test"\n' % (name, self.address, self.etcd_port))
+        return file
+
+    def start_scheduler(self, *flags, cluster=None):
+        """Each has a log folder of its own, as on another host."""
+        self.schedulers += 1
+        log_dir = self.tmp / ("log%d" % self.schedulers)
+        log_dir.mkdir()
+        return self.start("sluice-scheduler", "--cluster=%s" % (cluster or self.cluster_file), "--log_dir=%s" % log_dir, *flags)
+
+    def start_cluster(self, *flags):
+        scheduler = self.start_scheduler(*flags)
+        log_dir = self.tmp / "members"
+        log_dir.mkdir()
+        self.members = [self.start("sluice-" + role, "--cluster=%s" % self.cluster_file, "--rank=%d" % rank, "--log_dir=%s" % log_dir)
+                        for role, rank in (("pserver", 0), ("worker", 0), ("worker", 1))]
+        wait_until(lambda: sum(m["alive"] for m in self.state()["members"]) == 3, "three members")
+        return scheduler
+
+    def state(self):
+        done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % self.address)
+        return json.loads(done.stdout) if done.returncode == 0 else {"members": [], "jobs": []}
+
+    def submit(self, name, *flags):
+        done = self.run_program("sluice", "submit", "--scheduler=%s" % self.address, "--job=%s" % ADULT, "--worker_num=2",
+                                "--output_dir=%s" % (self.tmp / name), "--detach", *flags)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout.split()[-1]
+
+    def job(self, job_id):
+        return next((job for job in self.state()["jobs"] if job["job_id"] == job_id), {})
+
+    def await_training(self, job_id, step=1):
+        """Waits until the job trains with all its members."""
+        def look():
+            job = self.job(job_id)
+            return job.get("state") == "JOB_RUNNING" and job["message"] == "" and int(job["global_step"]) >= step
+        wait_until(look, lambda: "%s trains: %s" % (job_id, self.job(job_id)))
+
+    def result(self, job_id, name):
+        wait_until(lambda: self.job(job_id).get("state") == "JOB_DONE", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
+        return json.loads((self.tmp / name / "result.json").read_text())
+
+    def assert_nothing_lost(self, result, restarts):
+        self.assertEqual(result["recovery"]["scheduler_restarts"], restarts)
+        for field in ("worker_losses", "pserver_losses", "rollbacks", "updates_lost", "examples_replayed"):
+            self.assertEqual(result["recovery"][field], 0, field)
+
+    def test_another_scheduler_takes_over_when_the_first_one_is_killed(self):
+        scheduler = self.start_cluster()
+        expected = self.result(self.submit("undisturbed", "--a_sync=false", "--epochs=4"), "undisturbed")
+        for name, flags in (("sync", ("--a_sync=false",)),
+                            ("async", ("--a_sync=true", "--k_steps=0", "--set", "data.task_bytes=20000"))):
+            with self.subTest(name):
+                job = self.submit(name, "--epochs=4", "--set", "train.log_every=5", *flags)
+                self.await_training(job)
+                scheduler.kill()
+                scheduler.wait()
+                scheduler = self.start_scheduler()
+                result = self.result(job, name)
+                self.assertEqual((result["status"], result["examples"]), ("done", 4 * ADULT_TRAIN_EXAMPLES))
+                self.assert_nothing_lost(result, restarts=1)
+                if name == "sync":
+                    self.assertEqual(result["model_digest"], expected["model_digest"])
+
+    def test_a_live_scheduler_is_fenced_by_its_successor(self):
+        first = self.start_cluster()
+        job = self.submit("run", "--a_sync=false", "--epochs=100000")
+        self.await_training(job)
+        first.send_signal(signal.SIGSTOP)
+        curve = next((self.tmp / "run").glob("events.out.tfevents.*"))
+        size = curve.stat().st_size
+        # The members cannot reach it.
+        second = self.start_scheduler("--bind=127.0.0.1:0")
+        log = self.tmp / "log2" / "schedulerlog.0"
+        wait_until(lambda: log.exists() and "job %s: taken over" % job in log.read_text(), "the second scheduler has the job")
+        first.send_signal(signal.SIGCONT)
+        self.assertEqual(self.exit_code(first), SUPERSEDED)
+        self.assertEqual(curve.stat().st_size, size)
+        self.assertFalse((self.tmp / "run" / "result.json").exists())
+        self.assertEqual(list((self.tmp / "run").glob("checkpoints/step-*/MANIFEST")), [])
+        self.assertEqual([member.poll() for member in self.members], [None] * 3)
+        self.assertIsNone(second.poll())
+        # At the members' address, a third one takes over from the second.
+        third = self.start_scheduler()
+        self.assertEqual(self.exit_code(second), SUPERSEDED)
+        self.await_training(job)
+        self.assertIsNone(third.poll())
+
+    def test_a_job_goes_on_while_etcd_is_away(self):
+        scheduler = self.start_cluster()
+        job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000")
+        self.await_training(job)
+        self.etcd.send_signal(signal.SIGSTOP)
+        in_trouble = lambda: any(m["role"] == "ROLE_SCHEDULER" for m in self.state()["members"])
+        wait_until(in_trouble, "the scheduler says so")
+        step = int(self.job(job)["global_step"])
+        self.await_training(job, step + 200)  # more than the tasks that the workers had
+        self.etcd.send_signal(signal.SIGCONT)
+        wait_until(lambda: not in_trouble(), "the state is written again")
+        self.await_training(job, step + 400)
+        recovery = self.job(job)["recovery"]
+        for field in ("worker_losses", "pserver_losses", "rollbacks", "scheduler_restarts"):
+            self.assertEqual(int(recovery.get(field, 0)), 0, field)
+        self.assertIsNone(scheduler.poll())
+
+    def test_a_scheduler_that_is_cut_off_from_etcd_ends(self):
+        scheduler = self.start_cluster("--lease_ms=2000")
+        self.etcd.send_signal(signal.SIGSTOP)
+        self.assertEqual(self.exit_code(scheduler), 1)
+        self.assertEqual([member.poll() for member in self.members], [None] * 3)
+        self.etcd.send_signal(signal.SIGCONT)
+        self.start_scheduler("--lease_ms=2000")
+        wait_until(lambda: sum(m["alive"] for m in self.state()["members"]) == 3, "three members")
+
+    def test_a_second_scheduler_that_cannot_start_leaves_the_first_one_alone(self):
+        first = self.start_cluster()
+        job = self.submit("run", "--a_sync=false", "--epochs=100000")
+        self.await_training(job)
+        other = self.write_cluster("other")
+        for flags, code, word in (((), 1, self.address),
+                                  (("--cluster=%s" % other, "--bind=127.0.0.1:0"), 2, "first")):
+            log_dir = self.tmp / ("refused%d" % code)
+            log_dir.mkdir()
+            done = self.run_program("sluice-scheduler", *(flags or ("--cluster=%s" % self.cluster_file,)), "--log_dir=%s" % log_dir)
+            self.assertEqual(done.returncode, code, done.stdout)
+            self.assertIn(word, done.stdout)
+        # It still has the store: a submission is kept.
+        self.submit("second", "--a_sync=false", "--epochs=1")
+        self.assertIsNone(first.poll())
+        self.assertFalse(re.search("taken over", (self.tmp / "log1" / "schedulerlog.0").read_text()))
+
+
+if __name__ == "__main__":
+    unittest.main()
