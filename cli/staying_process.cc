@@ -98,7 +98,7 @@ absl::Status StayingProcess::Stay(int exit_code, const std::string& log_file) {
   }
   std::cout.flush();
   std::fflush(nullptr);
-  // Whoever reads the command's output would otherwise wait for its end.
+  // A reader of the command's output would otherwise wait for the end of this process.
   dup2(null, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);

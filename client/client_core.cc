@@ -223,7 +223,7 @@ absl::Time ClientCore::OpenStreamsAndFetchRoute() {
     generation = routes_.generation();
     due = waiter_.failure().ok() ? fetcher_.due() : absl::InfiniteFuture();
     for (uint32_t link = 0; link < routes_.links(); ++link) {
-      // What a link has acknowledged is known for sure only when its requests are lost.
+      // The frames that a link has acknowledged are known for sure only when its requests are lost.
       if (routes_.in_use(link) && !open_[link])
         links.emplace_back(links_[link].get(), HelloTo(link));
     }

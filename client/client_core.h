@@ -90,7 +90,7 @@ class ClientCore : public PserverLink::Listener {
   void WantRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A pserver cannot be reached or takes long: another process may have taken over its shards.
   void LookForRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What a new stream to `link` tells the pserver.
+  // The first message of a new stream to `link`.
   Hello HelloTo(uint32_t link) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // RESOURCE_EXHAUSTED when the client already keeps as many frames or operations as it may.

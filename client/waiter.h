@@ -54,8 +54,8 @@ class Waiter {
   // Waits until done() holds, without a deadline, and ignores failures.
   void UntilDone(Mutex* mu, const std::function<bool()>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  // What waits are for takes its time for a known reason: the timeouts of the present wait and of
-  // later ones count from now.
+  // The answers take their time for a known reason: the timeouts of the present wait and of later
+  // ones count from now.
   void Excuse() { excused_at_ = clock_->Now(); }
   absl::Time excused_at() const { return excused_at_; }
 

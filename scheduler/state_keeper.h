@@ -81,7 +81,7 @@ class StateKeeper {
   void Take(Addition* addition);
   // Writes unwritten_, or confirms the term when there is nothing to write. Uses no lock.
   absl::Status WriteAll();
-  // What the outcome of a commit means for the additions.
+  // Says what the outcome of a commit means for the additions.
   absl::Status Judge(absl::Status outcome);
   void Note(const absl::Status& outcome);
 

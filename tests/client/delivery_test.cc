@@ -414,7 +414,7 @@ class World {
       owner_[s] = alive ? (p + 1 + random_() % (pservers_ - 1)) % pservers_ : random_() % pservers_;
       const Held before = held_[s];
       held_[s] = copies_[s];
-      // What earlier lives had delivered is known, and is not delivered again.
+      // The frames of earlier lives are known, and are not delivered again.
       for (const auto& [life, last] : before.last) {
         if (life == incarnation_) continue;
         held_[s].lost += last - held_[s].last[life];
