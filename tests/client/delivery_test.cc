@@ -442,7 +442,7 @@ class World {
       Hello(fenced);
       --incarnation_;
     }
-    // What the shards report now is final.
+    // The shards report their final counts now.
     if (!by_step_) {
       for (uint32_t s = 0; s < shards_; ++s) reported_[s][incarnation_] = Last(s);
     }

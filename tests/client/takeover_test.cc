@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kPservers = 2, kRanks = 2, kKeys = 400;  // every shard has some of the keys
 
-// What the scheduler does for a job whose pservers are lost.
+// Stands for the scheduler of a job whose pservers are lost.
 class TakeoverTest : public testing::TestWithParam<TestMode> {
  protected:
   TakeoverTest() : job_(MakeJob(GetParam(), kPservers, kRanks)) {

@@ -40,7 +40,7 @@ class AdoptionTest : public RestartTest {
     const auto reply = c_->Phase(job, rank);
     return reply.ok() ? reply->phase().kind() : Phase::KIND_UNSPECIFIED;
   }
-  // What the member holds under the present scheduler.
+  // The jobs that the member holds under the present scheduler.
   std::vector<HeldJob> Holds(uint64_t id) {
     std::vector<HeldJob> holds;
     const PollReply& desired = c_->desired_[id];

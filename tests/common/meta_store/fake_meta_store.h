@@ -22,7 +22,7 @@ namespace sluice {
 
 class FakeMetaStore : public MetaStore {
  public:
-  // What survives an object.
+  // The contents, which survive an object.
   struct Contents {
     Mutex mutex;
     uint64_t term ABSL_GUARDED_BY(mutex) = 0;

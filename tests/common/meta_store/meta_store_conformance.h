@@ -1,4 +1,4 @@
-// What every engine of MetaStore must do. A test program includes this header and names its engines
+// Tests that every engine of MetaStore must pass. A test program includes this and names its engines
 // with INSTANTIATE_TEST_SUITE_P(..., MetaStoreConformance, ...).
 #pragma once
 

@@ -419,7 +419,7 @@ class ModelUnderErrors {
     ASSERT_EQ(entries.size(), 2u);
     EXPECT_EQ(entries.at("a"), entries.at("b"));
     EXPECT_THAT(possible_, ::testing::Contains(entries.at("a")));
-    // What is seen once stays.
+    // A value that was seen once stays.
     possible_ = {entries.at("a")};
   }
 

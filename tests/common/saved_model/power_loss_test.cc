@@ -35,7 +35,7 @@ absl::Status Save(uint64_t step, uint64_t number, Env* env) {
 }
 uint64_t Loaded(Env* env) { return LoadedCheckpoint(kRoot, Tables(), env); }
 
-// What has a manifest is a checkpoint, so it must be a whole one.
+// A folder with a manifest is a checkpoint, so it must be a whole one.
 void ExpectAllIntact(Env* env) {
   std::vector<absl::Status> damaged;
   for (const CheckpointInfo& one : ListCheckpoints(kRoot, env, &damaged)) {

@@ -122,7 +122,7 @@ class StateRows : public ShardRows {
   const float value_;
 };
 
-// What the pservers write, and a rank in Geo.
+// The files that the pservers write, and a rank in Geo.
 inline absl::StatusOr<Manifest> WriteSmallShards(const std::string& root,
                                                  const TableLayouts& tables, uint64_t step,
                                                  uint64_t number, Env* env) {
