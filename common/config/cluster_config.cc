@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/config/address_list.h"
 #include "common/config/device_request.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
@@ -12,17 +13,22 @@
 namespace sluice {
 namespace {
 
-absl::Status CheckEntry(const std::string& field, const std::string& text, bool insecure) {
-  const auto address = ParseAddress(text);
-  if (!address.ok())
-    return absl::InvalidArgumentError(absl::StrCat(field, ": ", address.status().message()));
-  if (!insecure && !IsLoopback(address->host)) {
+absl::Status CheckEntry(const std::string& field, const std::string& text,
+                        const absl::StatusOr<std::vector<Address>>& addresses, bool insecure) {
+  if (!addresses.ok())
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", addresses.status().message()));
+  if (!insecure && !AllLoopback(*addresses)) {
     return absl::InvalidArgumentError(
         absl::StrCat(field, ": '", text,
                      "' is not a loopback address and there is no TLS; if you trust the network, "
                      "set security { insecure: true }"));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Address>> AsList(const absl::StatusOr<Address>& address) {
+  if (!address.ok()) return address.status();
+  return std::vector<Address>{*address};
 }
 
 }  // namespace
@@ -54,24 +60,33 @@ absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
     if (value < low || value > high)
       add(field, ": ", value, " is out of range; give ", low, " to ", high);
   };
-  const auto check = [&](const std::string& field, const std::string& address) {
-    const absl::Status status = CheckEntry(field, address, cluster.security().insecure());
+  const auto check = [&](const std::string& field, const std::string& text,
+                         const absl::StatusOr<std::vector<Address>>& addresses) {
+    const absl::Status status = CheckEntry(field, text, addresses, cluster.security().insecure());
     if (!status.ok()) add(status.message());
   };
   if (cluster.version() > 1) {
     add("version: ", cluster.version(),
         " is newer than this build knows; give 1, or use a newer sluice");
   }
-  if (!cluster.scheduler().empty()) check("scheduler", cluster.scheduler());
-  std::set<std::string> seen;
+  std::set<std::string> seen;  // without those that ask for any free port
+  if (!cluster.scheduler().empty()) {
+    const auto schedulers = ParseAddressList(cluster.scheduler());
+    check("scheduler", cluster.scheduler(), schedulers);
+    if (schedulers.ok()) {
+      for (const Address& address : *schedulers) {
+        if (address.port != 0) seen.insert(ToText(address));
+      }
+    }
+  }
   for (int i = 0; i < cluster.pservers_size(); ++i) {
     const std::string field = absl::StrCat("pservers[", i, "]");
     const std::string& address = cluster.pservers(i);
-    check(field, address);
-    // Port 0 asks for any free port, so several members may give it.
     const auto parsed = ParseAddress(address);
+    check(field, address, AsList(parsed));
+    // Port 0 asks for any free port, so several members may give it.
     const bool any_port = parsed.ok() && parsed->port == 0;
-    if (!any_port && (address == cluster.scheduler() || !seen.insert(address).second)) {
+    if (!any_port && !seen.insert(parsed.ok() ? ToText(*parsed) : address).second) {
       add(field, ": '", address, "' is given twice; every process needs an address of its own");
     }
   }

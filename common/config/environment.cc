@@ -52,6 +52,7 @@ const std::vector<Variable>& Variables() {
         {"SCHEDULER",
          {"submit", "status", "checkpoint", "cancel", "down", "sluice-scheduler", "sluice-pserver",
           "sluice-worker"}},
+        {"STANDBY", {"sluice-scheduler"}},
     };
     for (const ShortOption& option : ShortOptions())
       all->push_back({absl::AsciiStrToUpper(option.name), {"launch", "submit"}});

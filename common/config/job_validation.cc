@@ -366,11 +366,24 @@ class JobValidator {
                               : "0 is impossible; give at least the rows of one batch");
     }
     if (a.has_hot_row_cache()) AddAll(FindHotRowCacheProblems(job_, parts_));
-    if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) {
-      Add("strategy.sync_configs.on_worker_loss",
-          "SHRINK is not supported by this build, where another worker takes over the rank of a "
-          "lost "
-          "one; use WAIT");
+    if (job_.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK) Shrink();
+  }
+
+  void Shrink() {
+    const std::string path = "strategy.sync_configs.on_worker_loss";
+    if (mode_ != Mode::kSync) {
+      Add(path, absl::StrCat("SHRINK contradicts mode ", ModeName(mode_),
+                             ", which goes on while a worker is lost; it is for sync "
+                             "(a_sync=false): remove it"));
+    } else if (job_.data().assignment() == DataConfig::PER_RANK_FILES) {
+      Add(path,
+          "SHRINK contradicts data.assignment PER_RANK_FILES, where the files of a lost worker "
+          "would not be trained; use WAIT or another assignment");
+    }
+    if (job_.recovery().has_max_losses() && job_.recovery().max_losses() == 0) {
+      Add(path,
+          "SHRINK contradicts recovery.max_losses 0, with which the first loss ends the job; "
+          "remove one of them");
     }
   }
 
@@ -403,6 +416,19 @@ class JobValidator {
           absl::StrCat(r.wait_s(),
                        " is not a time to wait for replacements; give seconds above 0, ",
                        "or recovery.max_losses: 0 for a job that ends with its first loss"));
+    }
+    if (r.replicas() > 1) {
+      Add("recovery.replicas",
+          absl::StrCat(r.replicas(), " copies are not supported; give 0 or 1"));
+    }
+    if (r.replicas() == 0) return;
+    if (job_.evaluate_only()) {
+      Add("recovery.replicas", "has no effect with evaluate_only, which trains nothing; remove it");
+    } else if (mode_ == Mode::kSync) {
+      Add("recovery.replicas",
+          "contradicts mode sync, which loses no update anyway: it goes back to its newest "
+          "checkpoint and ends with the same bits; give 0, and a smaller checkpoint.every_steps to "
+          "go back less far");
     }
   }
 

@@ -1,5 +1,7 @@
 #include "common/daemon/identity.h"
 
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/config/address_list.h"
 #include "common/config/environment.h"
 #include "common/config/job_config.h"
 #include "common/daemon/process_info.h"
@@ -44,15 +47,33 @@ absl::Status CheckRole(Role role) {
                    "; start the matching program, or unset the variable"));
 }
 
-absl::StatusOr<bool> Insecure(bool flag) {
+// True when the flag is given, else what the variable says.
+absl::StatusOr<bool> Switch(bool flag, const std::string& variable) {
   if (flag) return true;
-  const Setting setting = FlagOrVariable("", "", "SLUICE_INSECURE");
+  const Setting setting = FlagOrVariable("", "", variable);
   bool value = false;
   if (!setting.value.empty() && !absl::SimpleAtob(setting.value, &value)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("SLUICE_INSECURE: '", setting.value, "' is not a bool; give true or false"));
+        absl::StrCat(variable, ": '", setting.value, "' is not a bool; give true or false"));
   }
   return value;
+}
+
+// Finds out whether a socket of this host can have the address of `host`.
+bool IsThisHost(const std::string& host) {
+  if (host == HostName()) return true;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  bool ours = false;
+  for (const addrinfo* at = found; at != nullptr && !ours; at = at->ai_next) {
+    const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+    ours = fd >= 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0;  // at any free port
+    if (fd >= 0) close(fd);
+  }
+  freeaddrinfo(found);
+  return ours;
 }
 
 // Resolves one identity. The order matters: the rank is checked against the cluster, and the
@@ -64,7 +85,10 @@ class Resolver {
   absl::StatusOr<Identity> Run() {
     SLUICE_RETURN_IF_ERROR(CheckEnvironment(absl::StrCat("sluice-", RoleName(role_))));
     SLUICE_RETURN_IF_ERROR(CheckRole(role_));
-    SLUICE_ASSIGN_OR_RETURN(insecure_, Insecure(flags_.insecure));
+    SLUICE_ASSIGN_OR_RETURN(insecure_, Switch(flags_.insecure, "SLUICE_INSECURE"));
+    if (role_ == ROLE_SCHEDULER) {
+      SLUICE_ASSIGN_OR_RETURN(id_.standby, Switch(flags_.standby, "SLUICE_STANDBY"));
+    }
     id_.role = role_;
     SLUICE_RETURN_IF_ERROR(Cluster());
     SLUICE_RETURN_IF_ERROR(Rank());
@@ -123,7 +147,7 @@ class Resolver {
   }
 
   absl::Status Rank() {
-    if (role_ == ROLE_SCHEDULER) return absl::OkStatus();  // a cluster has one scheduler
+    if (role_ == ROLE_SCHEDULER) return absl::OkStatus();  // one leads, whichever it is
     const Setting setting =
         FlagOrVariable(flags_.rank >= 0 ? absl::StrCat(flags_.rank) : "", "--rank", "SLUICE_RANK");
     if (!setting.value.empty()) {
@@ -162,13 +186,15 @@ class Resolver {
           "the scheduler's address is not known; give --scheduler=HOST:PORT, SLUICE_SCHEDULER, or "
           "a --cluster file");
     }
-    const auto address = ParseAddress(setting.value);
-    if (!address.ok()) return Prefixed(setting.origin, address.status());
-    if (address->port == 0 && role_ != ROLE_SCHEDULER) {
+    const auto addresses = ParseAddressList(setting.value);
+    if (!addresses.ok()) return Prefixed(setting.origin, addresses.status());
+    if (addresses->front().port == 0 && role_ != ROLE_SCHEDULER) {
       return absl::InvalidArgumentError(
           absl::StrCat(setting.origin, ": '", setting.value,
                        "' has no port; give the port that the scheduler listens on"));
     }
+    schedulers_ = *addresses;
+    schedulers_origin_ = setting.origin;
     id_.scheduler = setting.value;
     id_.cluster.set_scheduler(setting.value);
     return absl::OkStatus();
@@ -187,15 +213,31 @@ class Resolver {
     return address;
   }
 
-  // The address that the file gives for this process; "" when it gives none.
-  std::string AddressOfFile() const {
-    if (role_ == ROLE_SCHEDULER) return id_.cluster.scheduler();
-    return id_.rank < id_.cluster.pservers_size() ? id_.cluster.pservers(id_.rank) : "";
+  // The address that the file gives for this process; "" when it gives none. `bind`: the address
+  // that its flag or variable gives; "" when they give none.
+  absl::StatusOr<std::string> AddressOfFile(const std::string& bind) const {
+    if (role_ == ROLE_PSERVER)
+      return id_.rank < id_.cluster.pservers_size() ? id_.cluster.pservers(id_.rank) : "";
+    if (schedulers_.size() < 2) return id_.cluster.scheduler();
+    const auto listens_at = ParseAddress(bind);
+    std::vector<std::string> here;
+    for (const Address& address : schedulers_) {
+      const std::string text = ToText(address);
+      if (listens_at.ok() && ToText(*listens_at) == text) return text;
+      if (listens_at.ok() && listens_at->port != address.port) continue;
+      if (IsThisHost(address.host)) here.push_back(text);
+    }
+    if (here.size() == 1) return here[0];
+    if (!bind.empty()) return "";
+    return absl::InvalidArgumentError(
+        absl::StrCat(schedulers_origin_, ": '", id_.cluster.scheduler(), "' names this host (",
+                     HostName(), ") ", here.empty() ? "not at all" : "more than once",
+                     "; give --bind=HOST:PORT (SLUICE_BIND), one of them"));
   }
 
   absl::Status Bind() {
-    const std::string own = AddressOfFile();
     Setting bind = FlagOrVariable(flags_.bind, "--bind", "SLUICE_BIND");
+    SLUICE_ASSIGN_OR_RETURN(const std::string own, AddressOfFile(bind.value));
     if (bind.value.empty()) bind = {own, absl::StrCat("address in ", file_)};
     if (bind.value.empty()) bind = {"127.0.0.1:0", "default"};
     SLUICE_RETURN_IF_ERROR(CheckBind(bind).status());
@@ -241,6 +283,8 @@ class Resolver {
   const IdentityFlags& flags_;
   std::string file_;
   bool insecure_ = false;
+  std::vector<Address> schedulers_;  // none: their addresses are not known
+  std::string schedulers_origin_;
   Identity id_;
 };
 

@@ -3,8 +3,11 @@
 // Each value comes from its flag, else from its SLUICE_* variable, else from the cluster file, else
 // from a default. The variables are SLUICE_ROLE, SLUICE_RANK (of a member), SLUICE_BIND and
 // SLUICE_ADVERTISE (of a listener), SLUICE_SCHEDULER, SLUICE_CLUSTER, SLUICE_LOG_DIR,
-// SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker) and SLUICE_INSECURE. Variables of a job are
-// refused (common/config/environment.h).
+// SLUICE_ADMIN_BIND, SLUICE_DEVICE (of a worker), SLUICE_STANDBY (of the scheduler) and
+// SLUICE_INSECURE. Variables of a job are refused (common/config/environment.h).
+//
+// Where the file lists several schedulers, a scheduler's own address is the one that --bind (or its
+// variable) names, else the only one whose host is this host.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +27,12 @@ struct IdentityFlags {
   int rank = -1;
   std::string bind;       // host:port to listen on; port 0 picks a free one
   std::string advertise;  // host:port that others connect to; default: bind with the real port
-  std::string scheduler;
+  std::string scheduler;  // one address or several (common/config/address_list.h)
   std::string log_dir;
   std::string admin_bind;  // default 127.0.0.1:0
   std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu
   bool insecure = false;
+  bool standby = false;  // scheduler only
 };
 
 struct Identity {
@@ -36,9 +40,10 @@ struct Identity {
   uint32_t rank = 0;
   std::string bind;
   std::string advertise;  // "" until the port is known
-  std::string scheduler;
+  std::string scheduler;  // one address or several
   std::string log_dir;
   std::string admin_bind;
+  bool standby = false;   // scheduler only: waits until no other one leads
   DeviceRequest device;   // worker only
   ClusterConfig cluster;  // with its defaults filled in
 };

@@ -9,7 +9,9 @@
 #include "common/daemon/identity.h"
 
 DECLARE_int32(rank);
-DEFINE_string(scheduler, "", "host:port of the scheduler (SLUICE_SCHEDULER)");
+DEFINE_string(scheduler, "",
+              "host:port of the scheduler, or of all that may lead, with commas between "
+              "(SLUICE_SCHEDULER)");
 
 namespace sluice {
 

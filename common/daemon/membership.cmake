@@ -4,7 +4,7 @@ sluice_library(process_space SOURCES process_space.cc DEPS absl::strings)
 
 # The scheduler's calls, for members and operators.
 sluice_library(scheduler_client
-  SOURCES scheduler_client.cc
+  SOURCES scheduler_choice.cc scheduler_client.cc
   DEPS sluice_base sluice_grpc_proto sluice_grpc_transport absl::status absl::statusor absl::strings absl::time)
 
 sluice_library(member_session

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
+#include "common/config/address_list.h"
 
 namespace sluice {
 namespace {
@@ -124,13 +126,15 @@ int PortOfScheduler(const std::string& endpoints, uint32_t pid) {
 // Refuses a folder in which the running scheduler of another cluster logs. Compares ports only,
 // because a scheduler has several names but one port.
 absl::Status CheckCluster(const Identity& identity) {
-  const absl::StatusOr<Address> own = ParseAddress(identity.scheduler);
+  const absl::StatusOr<std::vector<Address>> own = ParseAddressList(identity.scheduler);
   if (identity.role == ROLE_SCHEDULER || !own.ok()) return absl::OkStatus();
   const uint32_t pid =
       FileLock::HolderOf(absl::StrCat(identity.log_dir, "/", LogFileName(ROLE_SCHEDULER, 0)));
   if (pid == 0) return absl::OkStatus();
   const int port = PortOfScheduler(identity.log_dir + "/endpoints.log", pid);
-  if (port < 0 || port == own->port) return absl::OkStatus();
+  const bool known = std::any_of(own->begin(), own->end(),
+                                 [port](const Address& address) { return address.port == port; });
+  if (port < 0 || known) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat(identity.log_dir, " is the log folder of another cluster, whose scheduler (pid ",
                    pid, ", port ", port, ") runs; this process belongs to the scheduler at ",

@@ -3,10 +3,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/clock.h"
 #include "common/daemon/control_plane.h"
+#include "common/daemon/scheduler_choice.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_deadline.h"
 #include "common/transport/retry.h"
@@ -21,6 +25,9 @@ constexpr absl::Duration kResumeTimeout = absl::Hours(1);
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(2);
 constexpr absl::Duration kConnectWait = absl::Milliseconds(300);
 constexpr absl::Duration kNamePeersEvery = absl::Seconds(3);
+// How long an answer may be late before a client of several schedulers looks for another one.
+constexpr absl::Duration kOverdue = absl::Seconds(1);
+constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
   grpc::ChannelArguments args;
@@ -47,59 +54,72 @@ bool IsCutOff(const grpc::Status& status) {
          (status.error_message().empty() || status.error_message() == "CANCELLED");
 }
 
+struct Peer {
+  explicit Peer(const std::string& at)
+      : address(at), channel(OpenChannel(at)), stub(Scheduler::NewStub(channel)) {}
+  const std::string address;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<Scheduler::Stub> stub;
+};
+
 class GrpcSchedulerClient : public SchedulerClient {
  public:
-  explicit GrpcSchedulerClient(const std::string& address)
-      : address_(address), channel_(OpenChannel(address)), stub_(Scheduler::NewStub(channel_)) {}
+  explicit GrpcSchedulerClient(const std::string& addresses) : addresses_(addresses) {
+    for (const absl::string_view address : absl::StrSplit(addresses, ','))
+      peers_.push_back(std::make_unique<Peer>(std::string(address)));
+    choice_.emplace(peers_.size());
+  }
 
-  const std::string& address() const override { return address_; }
+  const std::string& address() const override { return addresses_; }
 
   absl::Status WaitReady(absl::Duration wait,
                          const std::function<void(const std::string&)>& log) override {
     Clock* const clock = Clock::Real();
     const absl::Time begin = clock->Now(), end = begin + wait;
     for (absl::Time next = begin + kNamePeersEvery;; next += kNamePeersEvery) {
-      const absl::Duration at_most = std::min(next, end) - clock->Now();
-      if (channel_->WaitForConnected(GrpcDeadline(at_most))) return absl::OkStatus();
+      if (AwaitConnection(std::min(next, end) - clock->Now())) return absl::OkStatus();
       if (clock->Now() >= end) break;
       if (log) {
-        log(absl::StrCat("waiting for the scheduler at ", address_, " (",
+        log(absl::StrCat("waiting for the scheduler at ", addresses_, " (",
                          absl::ToInt64Seconds(clock->Now() - begin), " of ",
                          absl::ToInt64Seconds(wait), " s)"));
       }
     }
     return absl::UnavailableError(absl::StrCat(
-        "scheduler at ", address_, " did not answer within ", absl::FormatDuration(wait),
+        "scheduler at ", addresses_, " did not answer within ", absl::FormatDuration(wait),
         "; start sluice-scheduler there, or correct the address (--scheduler, "
         "SLUICE_SCHEDULER, or `scheduler` in the cluster file)"));
   }
 
   absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) override {
-    return Call<RegisterReply>("Register", &Scheduler::Stub::Register, request, kCallTimeout);
+    return Call<RegisterReply>("Register", &Scheduler::Stub::AsyncRegister, request, kCallTimeout);
   }
   absl::StatusOr<PollReply> Poll(const PollRequest& request) override {
-    return Call<PollReply>("Poll", &Scheduler::Stub::Poll, request, Waiting(request));
+    return Call<PollReply>("Poll", &Scheduler::Stub::AsyncPoll, request, kCallTimeout,
+                           Wait(request));
   }
   absl::Status Leave(const LeaveRequest& request) override {
-    return Call<LeaveReply>("Leave", &Scheduler::Stub::Leave, request, kFarewellTimeout).status();
+    return Call<LeaveReply>("Leave", &Scheduler::Stub::AsyncLeave, request, kFarewellTimeout)
+        .status();
   }
   absl::Status MemberEnded(const MemberEndedRequest& request) override {
-    return Call<MemberEndedReply>("MemberEnded", &Scheduler::Stub::MemberEnded, request,
+    return Call<MemberEndedReply>("MemberEnded", &Scheduler::Stub::AsyncMemberEnded, request,
                                   kFarewellTimeout)
         .status();
   }
   absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest& request) override {
-    return Call<NextPhaseReply>("NextPhase", &Scheduler::Stub::NextPhase, request,
-                                Waiting(request));
+    return Call<NextPhaseReply>("NextPhase", &Scheduler::Stub::AsyncNextPhase, request,
+                                kCallTimeout, Wait(request));
   }
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request) override {
-    return Call<NextTaskReply>("NextTask", &Scheduler::Stub::NextTask, request, kCallTimeout);
+    return Call<NextTaskReply>("NextTask", &Scheduler::Stub::AsyncNextTask, request, kCallTimeout);
   }
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request) override {
-    return Call<GetRouteReply>("GetRoute", &Scheduler::Stub::GetRoute, request, kCallTimeout);
+    return Call<GetRouteReply>("GetRoute", &Scheduler::Stub::AsyncGetRoute, request, kCallTimeout);
   }
   absl::Status FailJob(const FailJobRequest& request) override {
-    return Call<FailJobReply>("FailJob", &Scheduler::Stub::FailJob, request, kCallTimeout).status();
+    return Call<FailJobReply>("FailJob", &Scheduler::Stub::AsyncFailJob, request, kCallTimeout)
+        .status();
   }
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request) override {
     return SubmitJobAs("", request);
@@ -107,78 +127,159 @@ class GrpcSchedulerClient : public SchedulerClient {
   absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,
                                              const SubmitJobRequest& request) override {
     // The scheduler may read whole checkpoints.
-    return Call<SubmitJobReply>("SubmitJob", &Scheduler::Stub::SubmitJob, request,
+    return Call<SubmitJobReply>("SubmitJob", &Scheduler::Stub::AsyncSubmitJob, request,
                                 request.resume() || !request.config().initial_checkpoint().empty()
                                     ? kResumeTimeout
                                     : kCallTimeout,
-                                request_id);
+                                absl::ZeroDuration(), request_id);
   }
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) override {
-    return Call<WatchJobReply>("WatchJob", &Scheduler::Stub::WatchJob, request, Waiting(request));
+    return Call<WatchJobReply>("WatchJob", &Scheduler::Stub::AsyncWatchJob, request, kCallTimeout,
+                               Wait(request));
   }
   absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest& request) override {
-    return Call<CheckpointJobReply>("CheckpointJob", &Scheduler::Stub::CheckpointJob, request,
-                                    Waiting(request));
+    return Call<CheckpointJobReply>("CheckpointJob", &Scheduler::Stub::AsyncCheckpointJob, request,
+                                    kCallTimeout, Wait(request));
+  }
+  absl::Status ScaleJob(const ScaleJobRequest& request) override {
+    return Call<ScaleJobReply>("ScaleJob", &Scheduler::Stub::AsyncScaleJob, request, kCallTimeout)
+        .status();
+  }
+  absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request) override {
+    // A pserver that was told to end makes this call: it must not wait for a hung scheduler.
+    return Call<DrainPserverReply>("DrainPserver", &Scheduler::Stub::AsyncDrainPserver, request,
+                                   kFarewellTimeout);
   }
   absl::Status CancelJob(const CancelJobRequest& request) override {
-    return Call<CancelJobReply>("CancelJob", &Scheduler::Stub::CancelJob, request, kCallTimeout)
+    return Call<CancelJobReply>("CancelJob", &Scheduler::Stub::AsyncCancelJob, request,
+                                kCallTimeout)
         .status();
   }
   absl::StatusOr<ClusterStatus> GetStatus() override {
-    return Call<ClusterStatus>("GetStatus", &Scheduler::Stub::GetStatus, GetStatusRequest(),
+    return Call<ClusterStatus>("GetStatus", &Scheduler::Stub::AsyncGetStatus, GetStatusRequest(),
                                kCallTimeout);
   }
   absl::Status Shutdown() override {
-    return Call<ShutdownReply>("Shutdown", &Scheduler::Stub::Shutdown, ShutdownRequest(),
+    return Call<ShutdownReply>("Shutdown", &Scheduler::Stub::AsyncShutdown, ShutdownRequest(),
                                kCallTimeout)
         .status();
   }
 
  private:
-  // gRPC makes a connection only while some thread waits in it, or every 5 s. A call to a peer that
-  // was gone fails at once, so that without this a caller that tries again would not help.
-  void AwaitConnection() {
-    if (channel_->GetState(/*try_to_connect=*/true) != GRPC_CHANNEL_READY)
-      channel_->WaitForConnected(GrpcDeadline(kConnectWait));
-  }
-
   template <class Request>
-  static absl::Duration Waiting(const Request& request) {
-    return kCallTimeout + absl::Milliseconds(request.wait_ms());
+  static absl::Duration Wait(const Request& request) {
+    return absl::Milliseconds(request.wait_ms());
   }
 
+  std::vector<bool> Connected(bool try_to_connect) const {
+    std::vector<bool> connected;
+    for (const auto& peer : peers_)
+      connected.push_back(peer->channel->GetState(try_to_connect) == GRPC_CHANNEL_READY);
+    return connected;
+  }
+
+  // Waits until the state of each channel has changed, at most `at_most`. gRPC makes a connection
+  // only while some thread waits in it, or every 5 s. A call to a peer that was gone fails at once,
+  // so that without this a caller that tries again would not help.
+  void AwaitChange(absl::Duration at_most) const {
+    grpc::CompletionQueue queue;
+    for (const auto& peer : peers_) {
+      peer->channel->NotifyOnStateChange(peer->channel->GetState(/*try_to_connect=*/true),
+                                         GrpcDeadline(at_most), &queue, nullptr);
+    }
+    void* tag;
+    bool ok;
+    for (size_t i = 0; i < peers_.size(); ++i) queue.Next(&tag, &ok);
+  }
+
+  // Chooses a scheduler that has a connection, and waits for one at most `at_most`.
+  bool AwaitConnection(absl::Duration at_most) {
+    Clock* const clock = Clock::Real();
+    const absl::Time end = clock->Now() + at_most;
+    for (;;) {
+      if (choice_->Choose(Connected(/*try_to_connect=*/true)).has_value()) return true;
+      const absl::Duration left = end - clock->Now();
+      if (left <= absl::ZeroDuration()) return false;
+      AwaitChange(std::min(left, kLookEvery));
+    }
+  }
+
+  // Waits for the only event of `queue`, the answer of `chosen`. When it does not come within
+  // `patience` and another scheduler takes a connection, that one leads, and the call is cancelled.
+  // Returns true then.
+  bool AwaitAnswer(grpc::CompletionQueue* queue, grpc::ClientContext* context, size_t chosen,
+                   absl::Duration patience) {
+    void* tag;
+    bool ok;
+    bool leads_no_longer = false;
+    if (peers_.size() > 1) {
+      while (queue->AsyncNext(&tag, &ok, GrpcDeadline(patience)) ==
+             grpc::CompletionQueue::TIMEOUT) {
+        if (choice_->ChooseOther(chosen, Connected(/*try_to_connect=*/true)).has_value()) {
+          leads_no_longer = true;
+          context->TryCancel();
+          break;
+        }
+        AwaitChange(kLookEvery);
+        patience = kLookEvery;
+      }
+      if (!leads_no_longer) return false;
+    }
+    queue->Next(&tag, &ok);
+    return leads_no_longer;
+  }
+
+  std::string Name(const Peer& peer) const {
+    if (peers_.size() == 1) return absl::StrCat("scheduler at ", addresses_);
+    return absl::StrCat("scheduler at ", peer.address, ", of ", addresses_, ",");
+  }
+
+  // `wait`: how long the scheduler may hold the call back.
   template <class Reply, class Method, class Request>
   absl::StatusOr<Reply> Call(const char* name, Method method, const Request& request,
-                             absl::Duration timeout, const std::string& request_id = "") {
+                             absl::Duration timeout, absl::Duration wait = absl::ZeroDuration(),
+                             const std::string& request_id = "") {
     grpc::ClientContext context;
     if (!request_id.empty()) context.AddMetadata(kRequestIdKey, request_id);
-    context.set_deadline(GrpcDeadline(timeout));
-    AwaitConnection();
+    context.set_deadline(GrpcDeadline(timeout + wait));
+    AwaitConnection(kConnectWait);
+    const size_t chosen = choice_->current();
+    const Peer& peer = *peers_[chosen];
     Reply reply;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    grpc::Status status;
+    grpc::CompletionQueue queue;
+    const auto call = (peer.stub.get()->*method)(&context, request, &queue);
+    call->Finish(&reply, &status, nullptr);
+    const bool leads_no_longer = AwaitAnswer(&queue, &context, chosen, wait + kOverdue);
     if (status.ok()) return reply;
+    if (leads_no_longer && status.error_code() == grpc::StatusCode::CANCELLED) {
+      return absl::UnavailableError(absl::StrCat("scheduler at ", peer.address, " did not answer ",
+                                                 name, ", and another one of ", addresses_,
+                                                 " leads now"));
+    }
     const absl::Status error = FromGrpcStatus(status);
     if (GotNoAnswer(error) || IsCutOff(status)) {
+      choice_->NoAnswer(chosen);
       return absl::UnavailableError(
-          absl::StrCat("scheduler at ", address_, " did not answer ", name, ": ", error.message()));
+          absl::StrCat(Name(peer), " did not answer ", name, ": ", error.message()));
     }
     if (absl::IsUnimplemented(error)) {
-      return absl::UnimplementedError(
-          absl::StrCat("the process at ", address_, " is not a Sluice scheduler of this version (",
-                       name, ": ", error.message(), "); correct the scheduler's address"));
+      return absl::UnimplementedError(absl::StrCat(
+          "the process at ", peer.address, " is not a Sluice scheduler of this version (", name,
+          ": ", error.message(), "); correct the scheduler's address"));
     }
     return error;
   }
 
-  const std::string address_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<Scheduler::Stub> stub_;
+  const std::string addresses_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::optional<SchedulerChoice> choice_;
 };
 
 }  // namespace
 
-std::unique_ptr<SchedulerClient> SchedulerClient::Create(const std::string& address) {
-  return std::make_unique<GrpcSchedulerClient>(address);
+std::unique_ptr<SchedulerClient> SchedulerClient::Create(const std::string& addresses) {
+  return std::make_unique<GrpcSchedulerClient>(addresses);
 }
 
 }  // namespace sluice

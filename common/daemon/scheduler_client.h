@@ -1,6 +1,12 @@
 // The scheduler's calls as plain functions.
 //
-// A client has one channel and a deadline on every call; its errors name the scheduler's address.
+// A client has a deadline on every call; its errors name the scheduler's address.
+//
+// Several schedulers:
+// One of them leads; those that stand by take no connections. A client has a channel to each. It
+// stays with the one that answered last (SchedulerChoice), and looks for another one when that has
+// no connection, or leaves a call unanswered for a second. A call that is cut short for that reason
+// returns UNAVAILABLE, as with a scheduler that dies, and the caller repeats it.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -18,11 +24,13 @@ namespace sluice {
 
 class SchedulerClient {
  public:
-  static std::unique_ptr<SchedulerClient> Create(const std::string& address);
+  // `addresses`: one or several, as in common/config/address_list.h.
+  static std::unique_ptr<SchedulerClient> Create(const std::string& addresses);
   virtual ~SchedulerClient() = default;
+  // All addresses.
   virtual const std::string& address() const = 0;
 
-  // Waits until the scheduler answers, at most `wait`. Every 3 s it tells `log` how long it has
+  // Waits until a scheduler answers, at most `wait`. Every 3 s it tells `log` how long it has
   // waited. UNAVAILABLE names the address and what to do.
   virtual absl::Status WaitReady(absl::Duration wait,
                                  const std::function<void(const std::string&)>& log) = 0;
@@ -49,6 +57,12 @@ class SchedulerClient {
   virtual absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) = 0;
   virtual absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest&) {
     return absl::UnimplementedError("this client makes no checkpoints");
+  }
+  virtual absl::Status ScaleJob(const ScaleJobRequest&) {
+    return absl::UnimplementedError("this client scales no jobs");
+  }
+  virtual absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest&) {
+    return absl::UnimplementedError("this client drains no pservers");
   }
   virtual absl::Status CancelJob(const CancelJobRequest& request) = 0;
   virtual absl::StatusOr<ClusterStatus> GetStatus() = 0;

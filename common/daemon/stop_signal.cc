@@ -105,6 +105,15 @@ void StopSignal::Stop(int exit_code) {
   [[maybe_unused]] const ssize_t written = write(g_stop, &one, sizeof(one));
 }
 
+void StopSignal::AllowMore(int seconds) {
+  alarm(kStopGraceSeconds + static_cast<unsigned>(seconds));
+}
+
+bool StopSignal::IsWanted(int within_ms) {
+  pollfd fds[2] = {{g_signals, POLLIN, 0}, {g_stop, POLLIN, 0}};
+  return poll(fds, 2, within_ms) > 0;  // an interrupted wait is shorter
+}
+
 int StopSignal::Wait() {
   pollfd fds[2] = {{g_signals, POLLIN, 0}, {g_stop, POLLIN, 0}};
   while (poll(fds, 2, -1) < 0 && errno == EINTR) {

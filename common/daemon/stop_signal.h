@@ -17,9 +17,13 @@ class StopSignal {
   static void StopUnlessKept();
   // Ends Wait with `exit_code`; the first call counts.
   static void Stop(int exit_code);
+  // Blocks for at most `within_ms`. Returns true, and then at once, when Wait would return.
+  static bool IsWanted(int within_ms);
   // Blocks until a signal comes or Stop is called. Returns Stop's exit code, or 130, 143 or 129
   // after SIGINT, SIGTERM or SIGHUP.
   static int Wait();
+  // Gives a process that has got a signal `seconds` more to end, from now on.
+  static void AllowMore(int seconds);
 };
 
 }  // namespace sluice

@@ -44,6 +44,7 @@ bool IsVerdict(const absl::Status& status) {
     case absl::StatusCode::kUnauthenticated:
     case absl::StatusCode::kUnimplemented:
     case absl::StatusCode::kOutOfRange:  // a revision that is compacted, or in the future
+    case absl::StatusCode::kNotFound:    // a lease
       return true;
     case absl::StatusCode::kResourceExhausted:
       // "etcdserver: mvcc: database space exceeded". "too many requests" passes.
@@ -59,10 +60,12 @@ struct EtcdClient::Endpoint {
   explicit Endpoint(const std::string& address_)
       : address(address_),
         channel(OpenChannel(address_)),
-        stub(etcdserverpb::KV::NewStub(channel)) {}
+        kv(etcdserverpb::KV::NewStub(channel)),
+        lease(etcdserverpb::Lease::NewStub(channel)) {}
   const std::string address;
   const std::shared_ptr<grpc::Channel> channel;
-  const std::unique_ptr<etcdserverpb::KV::Stub> stub;
+  const std::unique_ptr<etcdserverpb::KV::Stub> kv;
+  const std::unique_ptr<etcdserverpb::Lease::Stub> lease;
 };
 
 EtcdClient::EtcdClient(Options options) : options_(std::move(options)) {
@@ -87,10 +90,11 @@ void EtcdClient::Pause(absl::Duration pause) {
   for (size_t i = 0; i < endpoints_.size(); ++i) queue.Next(&tag, &ok);
 }
 
-template <class Response, class Method, class Request>
-absl::StatusOr<Response> EtcdClient::Call(Method method, const Request& request,
+template <class Response, class Stub, class Method, class Request>
+absl::StatusOr<Response> EtcdClient::Call(Stub stub, Method method, const Request& request,
                                           absl::Duration patience, bool* repeated) {
   Clock* const clock = Clock::Real();
+  patience = std::min(patience, options_.patience);
   const absl::Time end = clock->Now() + patience;
   const size_t n = endpoints_.size();
   const size_t first = preferred_.load(std::memory_order_relaxed);
@@ -105,7 +109,7 @@ absl::StatusOr<Response> EtcdClient::Call(Method method, const Request& request,
     context.AddMetadata("hasleader", "true");
     Response response;
     const absl::Status status =
-        FromGrpcStatus((endpoint.stub.get()->*method)(&context, request, &response));
+        FromGrpcStatus(((endpoint.*stub).get()->*method)(&context, request, &response));
     if (status.ok() || IsVerdict(status)) {
       preferred_.store(i, std::memory_order_relaxed);
       if (status.ok()) return response;
@@ -125,16 +129,37 @@ absl::StatusOr<Response> EtcdClient::Call(Method method, const Request& request,
                    absl::StrJoin(reasons, "; "), "). Start it, or correct the addresses"));
 }
 
+using etcdserverpb::KV;
+using etcdserverpb::Lease;
+
 absl::StatusOr<etcdserverpb::RangeResponse> EtcdClient::Range(
-    const etcdserverpb::RangeRequest& request) {
-  return Call<etcdserverpb::RangeResponse>(&etcdserverpb::KV::Stub::Range, request,
-                                           options_.patience, nullptr);
+    const etcdserverpb::RangeRequest& request, absl::Duration patience) {
+  return Call<etcdserverpb::RangeResponse>(&Endpoint::kv, &KV::Stub::Range, request, patience,
+                                           nullptr);
 }
 
 absl::StatusOr<etcdserverpb::TxnResponse> EtcdClient::Txn(const etcdserverpb::TxnRequest& request,
                                                           bool* repeated, absl::Duration patience) {
-  return Call<etcdserverpb::TxnResponse>(&etcdserverpb::KV::Stub::Txn, request,
-                                         std::min(patience, options_.patience), repeated);
+  return Call<etcdserverpb::TxnResponse>(&Endpoint::kv, &KV::Stub::Txn, request, patience,
+                                         repeated);
+}
+
+absl::StatusOr<etcdserverpb::LeaseGrantResponse> EtcdClient::LeaseGrant(
+    const etcdserverpb::LeaseGrantRequest& request) {
+  return Call<etcdserverpb::LeaseGrantResponse>(&Endpoint::lease, &Lease::Stub::LeaseGrant, request,
+                                                options_.patience, nullptr);
+}
+
+absl::StatusOr<etcdserverpb::LeaseKeepAliveResponse> EtcdClient::LeaseKeepAlive(
+    const etcdserverpb::LeaseKeepAliveRequest& request) {
+  return Call<etcdserverpb::LeaseKeepAliveResponse>(&Endpoint::lease, &Lease::Stub::LeaseKeepAlive,
+                                                    request, options_.patience, nullptr);
+}
+
+absl::Status EtcdClient::LeaseRevoke(const etcdserverpb::LeaseRevokeRequest& request) {
+  return Call<etcdserverpb::LeaseRevokeResponse>(&Endpoint::lease, &Lease::Stub::LeaseRevoke,
+                                                 request, options_.patience, nullptr)
+      .status();
 }
 
 }  // namespace sluice

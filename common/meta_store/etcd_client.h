@@ -31,24 +31,36 @@ class EtcdClient {
   explicit EtcdClient(Options options);
   ~EtcdClient();
 
+  // `patience` bounds that of the options.
+  //
   // Errors: UNAVAILABLE when no endpoint answered; the message holds the last reason of each.
   // Other codes are etcd's verdict on the request, as it gave it. RESOURCE_EXHAUSTED: the quota of
   // etcd's database is full.
-  absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request);
+  absl::StatusOr<etcdserverpb::RangeResponse> Range(
+      const etcdserverpb::RangeRequest& request,
+      absl::Duration patience = absl::InfiniteDuration());
 
-  // The same for a transaction, for which all endpoints are tried for `patience` if that is less.
-  // Sends it again when an answer was lost, so etcd may carry it out
+  // The same for a transaction. Sends it again when an answer was lost, so etcd may carry it out
   // several times, and even after this call has returned: its comparisons must prevent that.
   // *repeated is set when an attempt before the answered one may have been carried out.
   absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request,
                                                 bool* repeated,
                                                 absl::Duration patience = absl::InfiniteDuration());
 
+  // The same for leases. NOT_FOUND: there is no such lease, in a transaction too. A lease whose
+  // answer is lost ends by itself.
+  absl::StatusOr<etcdserverpb::LeaseGrantResponse> LeaseGrant(
+      const etcdserverpb::LeaseGrantRequest& request);
+  absl::StatusOr<etcdserverpb::LeaseKeepAliveResponse> LeaseKeepAlive(
+      const etcdserverpb::LeaseKeepAliveRequest& request);
+  absl::Status LeaseRevoke(const etcdserverpb::LeaseRevokeRequest& request);
+
  private:
   struct Endpoint;
-  template <class Response, class Method, class Request>
-  absl::StatusOr<Response> Call(Method method, const Request& request, absl::Duration patience,
-                                bool* repeated);
+  // `stub`: the endpoint's stub for the service of `method`.
+  template <class Response, class Stub, class Method, class Request>
+  absl::StatusOr<Response> Call(Stub stub, Method method, const Request& request,
+                                absl::Duration patience, bool* repeated);
   void Pause(absl::Duration pause);
 
   const Options options_;

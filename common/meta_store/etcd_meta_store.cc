@@ -58,9 +58,18 @@ void CompareValue(TxnRequest* txn, const std::string& key, uint64_t value) {
   }
 }
 
-void Put(RequestOp* op, const std::string& key, const std::string& value) {
+// The key is as `found` says.
+void CompareRevision(TxnRequest* txn, const std::string& key, const RangeResponse& found) {
+  Compare* unchanged = txn->add_compare();
+  unchanged->set_key(key);
+  unchanged->set_target(Compare::MOD);
+  unchanged->set_mod_revision(found.kvs().empty() ? 0 : found.kvs(0).mod_revision());
+}
+
+void Put(RequestOp* op, const std::string& key, const std::string& value, int64_t lease = 0) {
   op->mutable_request_put()->set_key(key);
   op->mutable_request_put()->set_value(value);
+  op->mutable_request_put()->set_lease(lease);
 }
 
 }  // namespace
@@ -68,8 +77,11 @@ void Put(RequestOp* op, const std::string& key, const std::string& value) {
 EtcdMetaStore::EtcdMetaStore(Options options)
     : options_(std::move(options)),
       term_key_(absl::StrCat(options_.prefix, "/@term")),
+      leader_key_(absl::StrCat(options_.prefix, "/@leader")),
       data_prefix_(absl::StrCat(options_.prefix, "/@data/")),
       client_(options_.client) {}
+
+EtcdMetaStore::~EtcdMetaStore() = default;
 
 bool EtcdMetaStore::IsValidPrefix(absl::string_view prefix) {
   if (prefix.size() > kMaxPrefixBytes) return false;
@@ -99,21 +111,45 @@ absl::StatusOr<uint64_t> EtcdMetaStore::ParseNumber(const RangeResponse& respons
                                           "changed it: restore it, or choose another prefix"));
 }
 
-absl::StatusOr<uint64_t> EtcdMetaStore::AcquireTerm() {
+absl::StatusOr<uint64_t> EtcdMetaStore::AcquireTerm() { return Acquire(/*only_when_free=*/false); }
+
+absl::StatusOr<uint64_t> EtcdMetaStore::AcquireFreeTerm() {
+  return Acquire(/*only_when_free=*/true);
+}
+
+absl::StatusOr<uint64_t> EtcdMetaStore::Acquire(bool only_when_free) {
   MutexLock lock(&mutex_);
+  lease_ = nullptr;
   for (int attempt = 0; attempt < kTermAttempts; ++attempt) {
+    TxnRequest txn;
+    if (only_when_free) {
+      RangeRequest range;
+      range.set_key(leader_key_);
+      SLUICE_ASSIGN_OR_RETURN(const RangeResponse found, client_.Range(range));
+      const bool named = !found.kvs().empty() && !found.kvs(0).value().empty();
+      // With our own lease: an attempt without an answer was applied.
+      const bool ours = named && lease_ != nullptr && found.kvs(0).lease() == lease_->id();
+      if (named && !ours) {
+        return absl::FailedPreconditionError(absl::StrCat(found.kvs(0).value(), " leads"));
+      }
+      CompareRevision(&txn, leader_key_, found);
+    }
+    if (lease_ == nullptr && !options_.name.empty()) {
+      SLUICE_ASSIGN_OR_RETURN(lease_, EtcdLease::Grant(options_.client, options_.lease));
+    }
     RangeRequest range;
     range.set_key(term_key_);
     SLUICE_ASSIGN_OR_RETURN(const RangeResponse found, client_.Range(range));
     SLUICE_ASSIGN_OR_RETURN(const uint64_t stored, ParseNumber(found, term_key_));
     const uint64_t term = stored + 1;
 
-    TxnRequest txn;
-    Compare* unchanged = txn.add_compare();
-    unchanged->set_key(term_key_);
-    unchanged->set_target(Compare::MOD);
-    unchanged->set_mod_revision(found.kvs().empty() ? 0 : found.kvs(0).mod_revision());
+    CompareRevision(&txn, term_key_, found);
     Put(txn.add_success(), term_key_, absl::StrCat(term));
+    if (lease_ != nullptr) {
+      Put(txn.add_success(), leader_key_, options_.name, lease_->id());
+    } else {
+      txn.add_success()->mutable_request_delete_range()->set_key(leader_key_);
+    }
     auto* old_numbers = txn.add_success()->mutable_request_delete_range();
     old_numbers->set_key(CommitKey(0));
     old_numbers->set_range_end(CommitKey(term - std::min(term, kKeptTerms) + 1));
@@ -123,11 +159,43 @@ absl::StatusOr<uint64_t> EtcdMetaStore::AcquireTerm() {
     if (!response.succeeded()) continue;
     acquired_ = term;
     given_ = applied_ = 0;
+    if (lease_ != nullptr) {
+      lease_->Keep([this, term](int64_t id) { return WriteLeader(term, options_.name, id); });
+    }
     return term;
   }
   return absl::UnavailableError(
       absl::StrCat("others have acquired the terms of ", term_key_, " in etcd ", kTermAttempts,
                    " times in a row: too many schedulers use this prefix"));
+}
+
+absl::Status EtcdMetaStore::WriteLeader(uint64_t term, const std::string& name, int64_t lease) {
+  TxnRequest txn;
+  CompareValue(&txn, term_key_, term);
+  Put(txn.add_success(), leader_key_, name, lease);
+  bool repeated = false;
+  SLUICE_ASSIGN_OR_RETURN(const TxnResponse response,
+                          client_.Txn(txn, &repeated, options_.commit_patience));
+  if (response.succeeded()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("term ", term, " is over"));
+}
+
+absl::StatusOr<Leadership::Leader> EtcdMetaStore::Find() {
+  RangeRequest range;
+  range.set_key(leader_key_);
+  SLUICE_ASSIGN_OR_RETURN(const RangeResponse found,
+                          client_.Range(range, options_.commit_patience));
+  Leader leader;
+  if (!found.kvs().empty()) leader.name = found.kvs(0).value();
+  leader.ended = !found.kvs().empty() && leader.name.empty();
+  return leader;
+}
+
+absl::Status EtcdMetaStore::EndCluster(uint64_t term) {
+  MutexLock lock(&mutex_);
+  // From now on nothing writes the name again. Without lease the key outlives this object.
+  if (lease_ != nullptr) lease_->Stop();
+  return WriteLeader(term, "", 0);
 }
 
 absl::StatusOr<EtcdMetaStore::Stored> EtcdMetaStore::ParseRefusal(const TxnResponse& response,

@@ -15,6 +15,8 @@
 //   PREFIX/@commits/TERM    the number of the last commit under TERM (20 digits); the newest few
 //                           terms only
 //   PREFIX/@data/KEY        the value of KEY
+//   PREFIX/@leader          the name of the scheduler with the newest term, until its lease ends;
+//                           empty when that one has ended the cluster
 // A prefix has no '@', so no cluster's keys lie among another's, whatever their prefixes are.
 //
 // etcd keeps old revisions until it compacts. Run it with --auto-compaction-retention.
@@ -23,17 +25,20 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "common/base/mutex.h"
 #include "common/meta_store/etcd_client.h"
+#include "common/meta_store/etcd_lease.h"
+#include "common/meta_store/leadership.h"
 #include "common/meta_store/meta_store.h"
 
 namespace sluice {
 
-class EtcdMetaStore : public MetaStore {
+class EtcdMetaStore : public MetaStore, public Leadership {
  public:
   static constexpr size_t kMaxPrefixBytes = 128;
 
@@ -42,10 +47,16 @@ class EtcdMetaStore : public MetaStore {
     std::string prefix;  // of this cluster's keys: IsValidPrefix
     // Bounds client.patience in a commit, for which decisions wait.
     absl::Duration commit_patience = absl::InfiniteDuration();
+    // The name under which this object leads while it has the newest term, as long as its lease of
+    // this length lives. "": it does not say so, and nobody leads.
+    std::string name;
+    absl::Duration lease = absl::Seconds(10);
     int64_t scan_page = 64;  // entries that one call of a scan reads; see kMaxReceivedBytes
   };
   // Does not connect: the first call does.
   explicit EtcdMetaStore(Options options);
+  // Leads no longer.
+  ~EtcdMetaStore() override;
 
   // Words of letters, digits, '.', '_' and '-', joined by '/'; at most kMaxPrefixBytes.
   static bool IsValidPrefix(absl::string_view prefix);
@@ -55,6 +66,11 @@ class EtcdMetaStore : public MetaStore {
   absl::Status Commit(uint64_t term, absl::Span<const Write> writes) override;
   absl::StatusOr<std::vector<Entry>> Scan(const std::string& prefix) override;
 
+  Leadership* leadership() override { return this; }
+  absl::StatusOr<Leader> Find() override;
+  absl::StatusOr<uint64_t> AcquireFreeTerm() override;
+  absl::Status EndCluster(uint64_t term) override;
+
  private:
   // The findings of a refused transaction.
   struct Stored {
@@ -62,6 +78,9 @@ class EtcdMetaStore : public MetaStore {
     uint64_t number = 0;  // of the last commit under the own term; 0: none
   };
   std::string CommitKey(uint64_t term) const;
+  absl::StatusOr<uint64_t> Acquire(bool only_when_free);
+  // Writes @leader if the newest term is `term`. ABORTED when it is not.
+  absl::Status WriteLeader(uint64_t term, const std::string& name, int64_t lease);
   absl::StatusOr<uint64_t> ParseNumber(const etcdserverpb::RangeResponse& response,
                                        const std::string& key) const;
   absl::StatusOr<Stored> ParseRefusal(const etcdserverpb::TxnResponse& response,
@@ -75,7 +94,7 @@ class EtcdMetaStore : public MetaStore {
   absl::StatusOr<bool> IsApplied(uint64_t term, uint64_t number);
 
   const Options options_;
-  const std::string term_key_, data_prefix_;
+  const std::string term_key_, leader_key_, data_prefix_;
   EtcdClient client_;
   // Held during calls: commits and terms of one object are to reach etcd one after another.
   Mutex mutex_;
@@ -83,6 +102,7 @@ class EtcdMetaStore : public MetaStore {
   // Numbers of commits under that term: the newest one given, and the last one known to be applied.
   // Those between them have an open outcome.
   uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0, applied_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<EtcdLease> lease_ ABSL_GUARDED_BY(mutex_);  // of @leader; null: it says nothing
 };
 
 }  // namespace sluice

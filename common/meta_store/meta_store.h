@@ -38,6 +38,8 @@
 
 namespace sluice {
 
+class Leadership;
+
 class MetaStore {
  public:
   // Keys and values are arbitrary bytes.
@@ -71,6 +73,10 @@ class MetaStore {
   // All entries whose keys begin with `prefix`, in ascending order of their keys' bytes, as of one
   // moment. An empty prefix matches all entries. Needs no term.
   virtual absl::StatusOr<std::vector<Entry>> Scan(const std::string& prefix) = 0;
+
+  // Who leads, among the schedulers of several hosts; null in a store of one process. Lives as long
+  // as the store.
+  virtual Leadership* leadership() { return nullptr; }
 };
 
 }  // namespace sluice

@@ -23,14 +23,16 @@ absl::Status BadSpec(const std::string& spec, absl::string_view problem) {
                    "; give rocksdb:DIR, or etcd:HOST:PORT[,HOST:PORT...]/PREFIX"));
 }
 
-absl::StatusOr<std::unique_ptr<MetaStore>> OpenEtcd(const std::string& spec,
-                                                    absl::string_view text) {
+absl::StatusOr<std::unique_ptr<MetaStore>> OpenEtcd(const std::string& spec, absl::string_view text,
+                                                    const LeaderName& leader) {
   const size_t slash = text.find('/');
   if (slash == absl::string_view::npos) {
     return BadSpec(spec, "a prefix for this cluster's keys is missing");
   }
   EtcdMetaStore::Options options;
   options.commit_patience = kCommitPatience;
+  options.name = leader.name;
+  options.lease = leader.lease;
   options.prefix = std::string(text.substr(slash + 1));
   if (!EtcdMetaStore::IsValidPrefix(options.prefix)) {
     return BadSpec(spec, absl::StrCat("the prefix '", options.prefix,
@@ -51,9 +53,10 @@ absl::StatusOr<std::unique_ptr<MetaStore>> OpenEtcd(const std::string& spec,
 
 bool IsSharedMetaStore(const std::string& spec) { return absl::StartsWith(spec, "etcd:"); }
 
-absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec) {
+absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec,
+                                                         const LeaderName& leader) {
   absl::string_view text = spec;
-  if (absl::ConsumePrefix(&text, "etcd:")) return OpenEtcd(spec, text);
+  if (absl::ConsumePrefix(&text, "etcd:")) return OpenEtcd(spec, text, leader);
   if (!absl::ConsumePrefix(&text, "rocksdb:")) return BadSpec(spec, "it names no known engine");
   if (text.empty()) return BadSpec(spec, "the folder is missing");
   return RocksdbMetaStore::Open(std::string(text));

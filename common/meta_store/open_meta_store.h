@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/meta_store/meta_store.h"
 
 namespace sluice {
@@ -15,9 +16,17 @@ namespace sluice {
 //   rocksdb:DIR                            a folder of this host; made when missing
 //   etcd:HOST:PORT[,HOST:PORT...]/PREFIX   etcd's endpoints, and a prefix of this cluster's own
 //
+// `leader`: how the opener calls itself among those that share the store, and how long it still
+// leads without a sign of life; of no account for other stores.
+//
 // INVALID_ARGUMENT: no such spec. Otherwise the errors of RocksdbMetaStore::Open. The etcd engine
 // does not connect here, but in its first call.
-absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec);
+struct LeaderName {
+  std::string name;  // "": it does not say that it leads
+  absl::Duration lease = absl::Seconds(10);
+};
+absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec,
+                                                         const LeaderName& leader = {});
 
 // True when schedulers on several hosts can use the store that `spec` names.
 bool IsSharedMetaStore(const std::string& spec);

@@ -51,6 +51,65 @@ Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& ps
   return route;
 }
 
+Route MoveShards(const TableLayouts& tables, const Route& before,
+                 const std::vector<std::string>& pservers, uint64_t generation) {
+  Route route = before;
+  route.clear_vacant();
+  route.set_generation(generation);
+  route.mutable_pservers()->Assign(pservers.begin(), pservers.end());
+  // By owner before: the index now, or none.
+  const auto none = static_cast<uint32_t>(pservers.size());
+  std::vector<uint32_t> now(before.pservers_size(), none);
+  for (int i = 0; i < before.pservers_size(); ++i) {
+    const auto at = std::find(pservers.begin(), pservers.end(), before.pservers(i));
+    if (at != pservers.end()) now[i] = static_cast<uint32_t>(at - pservers.begin());
+  }
+  struct Moved {
+    uint64_t bytes;  // 0: of a sparse table
+    uint32_t table, shard;
+  };
+  std::vector<Moved> moved;
+  std::vector<uint64_t> dense(pservers.size()), sparse(pservers.size());
+  std::vector<std::vector<uint64_t>> of_table(tables.size(),
+                                              std::vector<uint64_t>(pservers.size()));
+  const auto give = [&](uint32_t t, uint32_t s, uint32_t owner) {
+    route.mutable_tables(static_cast<int>(t))->set_owner(static_cast<int>(s), owner);
+    if (tables[t]->sparse()) {
+      ++sparse[owner];
+      ++of_table[t][owner];
+    } else {
+      dense[owner] += tables[t]->ShardBytes(s);
+    }
+  };
+  for (uint32_t t = 0; t < tables.size(); ++t) {
+    for (uint32_t s = 0; s < tables[t]->num_shards(); ++s) {
+      const uint32_t owner = now[route.tables(static_cast<int>(t)).owner(static_cast<int>(s))];
+      if (owner != none) {
+        give(t, s, owner);
+      } else {
+        moved.push_back({tables[t]->sparse() ? 0 : tables[t]->ShardBytes(s), t, s});
+      }
+    }
+  }
+  // Stable, as in PlaceShards.
+  std::stable_sort(moved.begin(), moved.end(),
+                   [](const Moved& a, const Moved& b) { return a.bytes > b.bytes; });
+  for (const Moved& one : moved) {
+    const bool is_sparse = tables[one.table]->sparse();
+    const auto less = [&](uint32_t a, uint32_t b) {
+      if (!is_sparse) return dense[a] < dense[b];
+      const std::vector<uint64_t>& of_this = of_table[one.table];
+      return std::pair(of_this[a], sparse[a]) < std::pair(of_this[b], sparse[b]);
+    };
+    uint32_t least = 0;
+    for (uint32_t p = 1; p < pservers.size(); ++p) {
+      if (less(p, least)) least = p;
+    }
+    give(one.table, one.shard, least);
+  }
+  return route;
+}
+
 absl::Status ValidateRoute(const Route& route, const TableLayouts& tables) {
   std::set<std::string> addresses;
   for (const std::string& address : route.pservers()) {

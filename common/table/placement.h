@@ -21,6 +21,15 @@ namespace sluice {
 Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& pservers,
                   uint64_t generation);
 
+// Places every shard of `tables` on `pservers` again, and keeps the shards of `before` where they
+// are as far as it can: a pserver that has the same address in `before` keeps all its shards.
+// Shards of other owners go one by one, those of dense tables biggest first, to the pserver that
+// then has the fewest bytes of dense blocks, or shards of the sparse table; ties go to the pserver
+// with fewer shards of all sparse tables, then to the lowest index. REQUIRES: `pservers` is not
+// empty. `before` fits `tables`, but may have addresses that are empty.
+Route MoveShards(const TableLayouts& tables, const Route& before,
+                 const std::vector<std::string>& pservers, uint64_t generation);
+
 // INVALID_ARGUMENT says where `route` does not fit `tables`: an address that is listed twice, a
 // table or shard without an owner, or an owner that does not exist.
 absl::Status ValidateRoute(const Route& route, const TableLayouts& tables);

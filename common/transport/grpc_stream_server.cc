@@ -105,8 +105,8 @@ class TaskThreads {
 
 class GrpcStreamServer::Impl {
  public:
-  Impl(Options options, StreamHandlerFactory factory)
-      : options_(std::move(options)), factory_(std::move(factory)) {
+  Impl(Options options, StreamHandlerFactory factory) : options_(std::move(options)) {
+    streaming_[kExchangeMethod] = std::move(factory);
     host_.max_queued_bytes = options_.max_queued_bytes;
     host_.on_requested = [this](GrpcServerCall* call, bool accepted) {
       if (accepted) Accept(call);
@@ -118,6 +118,10 @@ class GrpcStreamServer::Impl {
 
   void RegisterUnary(const std::string& method, UnaryHandler handler) {
     unary_[method] = std::move(handler);
+  }
+
+  void RegisterStream(const std::string& method, StreamHandlerFactory factory) {
+    streaming_[method] = std::move(factory);
   }
 
   absl::Status Start() {
@@ -208,7 +212,8 @@ class GrpcStreamServer::Impl {
 
   void Accept(GrpcServerCall* call) {
     const auto unary = unary_.find(call->method());
-    const bool is_stream = call->method() == kExchangeMethod;
+    const auto stream = streaming_.find(call->method());
+    const bool is_stream = stream != streaming_.end();
     absl::Status refusal;
     if (is_stream) {
       refusal = CountStream(call);
@@ -219,7 +224,7 @@ class GrpcStreamServer::Impl {
     if (!refusal.ok()) {
       call->Refuse(refusal);
     } else if (is_stream) {
-      call->ServeStream(factory_);
+      call->ServeStream(stream->second);
     } else {
       call->ServeUnary([this, call, handler = &unary->second](std::string request) {
         unary_threads_->Add([this, call, handler, request = std::move(request)] {
@@ -270,8 +275,9 @@ class GrpcStreamServer::Impl {
   }
 
   const Options options_;
-  const StreamHandlerFactory factory_;
-  std::map<std::string, UnaryHandler> unary_;  // constant after Start
+  // Constant after Start.
+  std::map<std::string, StreamHandlerFactory> streaming_;
+  std::map<std::string, UnaryHandler> unary_;
   GrpcServerCall::Host host_;
   int port_ = 0;
   grpc::AsyncGenericService service_;
@@ -293,6 +299,9 @@ GrpcStreamServer::~GrpcStreamServer() = default;
 
 void GrpcStreamServer::RegisterUnary(const std::string& method, UnaryHandler handler) {
   impl_->RegisterUnary(method, std::move(handler));
+}
+void GrpcStreamServer::RegisterStream(const std::string& method, StreamHandlerFactory factory) {
+  impl_->RegisterStream(method, std::move(factory));
 }
 absl::Status GrpcStreamServer::Start() { return impl_->Start(); }
 int GrpcStreamServer::port() const { return impl_->port(); }

@@ -1,4 +1,4 @@
-// The server's half of the data plane over gRPC: streams of kExchangeMethod, and unary calls.
+// The server's half of the data plane over gRPC: streams, and unary calls.
 //
 // Each stream is pinned to one of `threads` threads, which reads a message, runs OnMessage, and
 // reads the next. A handler that blocks stops the other streams of its thread. Unary handlers run
@@ -40,11 +40,14 @@ class GrpcStreamServer {
     absl::Duration shutdown_timeout = absl::Seconds(2);
   };
 
+  // `factory`: for streams of kExchangeMethod.
   GrpcStreamServer(Options options, StreamHandlerFactory factory);
   ~GrpcStreamServer();  // Shutdown()
 
   // Call it before Start. `method` is the full name, such as "/sluice.Pserver/SaveShards".
   void RegisterUnary(const std::string& method, UnaryHandler handler);
+  // The same for streams of another method.
+  void RegisterStream(const std::string& method, StreamHandlerFactory factory);
 
   // UNAVAILABLE says why the address cannot be bound (in use, not on this host, ...).
   absl::Status Start();

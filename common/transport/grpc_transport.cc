@@ -38,13 +38,14 @@ class ClientCall {
         max_queued_bytes_(max_queued_bytes),
         total_queued_(total_queued) {}
 
-  void Start(const std::shared_ptr<grpc::Channel>& channel, grpc::CompletionQueue* queue) {
+  void Start(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+             grpc::CompletionQueue* queue) {
     on_started_.run = [this](bool ok) { OnStarted(ok); };
     on_read_.run = [this](bool ok) { OnRead(ok); };
     on_written_.run = [this](bool ok) { OnWritten(ok); };
     on_finished_.run = [this](bool) { OnFinished(); };
     grpc::GenericStub stub(channel);
-    call_ = stub.PrepareCall(&context_, kExchangeMethod, queue);
+    call_ = stub.PrepareCall(&context_, method, queue);
     call_->StartCall(&on_started_);
   }
 
@@ -280,7 +281,7 @@ class GrpcTransport::Impl {
     auto call = std::make_unique<ClientCall>(address, std::move(callbacks),
                                              options_.max_queued_bytes, &queued_bytes_);
     grpc::CompletionQueue* queue = queues_[next_queue_++ % queues_.size()].get();
-    call->Start(ChannelTo(address), queue);
+    call->Start(ChannelTo(address), options_.method, queue);
     return std::make_unique<ClientStream>(std::move(call));
   }
 

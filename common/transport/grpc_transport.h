@@ -42,13 +42,14 @@ class GrpcTransport : public Transport {
     absl::Duration connect_timeout = absl::Seconds(10);
     absl::Duration keepalive_time = absl::Seconds(10);
     absl::Duration keepalive_timeout = absl::Seconds(10);
+    std::string method = kExchangeMethod;  // of the streams
   };
 
   GrpcTransport() : GrpcTransport(Options()) {}
   explicit GrpcTransport(Options options);
   ~GrpcTransport() override;
 
-  // Opens a stream of kExchangeMethod. It ends with UNAVAILABLE when nobody answers, the peer dies,
+  // Opens a stream of Options.method. It ends with UNAVAILABLE when nobody answers, the peer dies,
   // or the peer drops the stream.
   std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override;
   absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,

@@ -17,6 +17,8 @@ namespace sluice {
 
 // The method of the data plane's streams (proto/pserver.proto).
 inline constexpr char kExchangeMethod[] = "/sluice.Pserver/Exchange";
+// The method of the streams between pservers (proto/replica.proto).
+inline constexpr char kReplicaMethod[] = "/sluice.Replica/Exchange";
 
 // One end of an open bidirectional stream. Messages arrive in order, or the stream breaks.
 //

@@ -240,6 +240,10 @@ Message EncodeReply(const ReplyHeader& header, Message payload) {
   return Encode(header, std::move(payload));
 }
 
+Message EncodeReplica(const ReplicaHeader& header, Message payload) {
+  return Encode(header, std::move(payload));
+}
+
 const uint8_t* PayloadReader::Piece(size_t n, size_t* piece_size) {
   n = std::min(n, left_);
   if (n == 0) {
@@ -293,12 +297,29 @@ void PayloadReader::Skip(size_t n) {
   for (; n > 0 && size > 0; n -= size) Piece(n, &size);
 }
 
+Message PayloadReader::Share(size_t n) const {
+  Message shared;
+  size_t offset = offset_;
+  for (size_t i = slice_; n > 0; ++i, offset = 0) {
+    const Slice& slice = message_[i];
+    const size_t size = std::min(n, slice.size() - offset);
+    if (size == 0) continue;
+    shared.emplace_back(slice.data() + offset, size, slice.owner());
+    n -= size;
+  }
+  return shared;
+}
+
 absl::StatusOr<DecodedFrame> DecodeFrame(Message message) {
   return Decode<DecodedFrame>(std::move(message));
 }
 
 absl::StatusOr<DecodedReply> DecodeReply(Message message) {
   return Decode<DecodedReply>(std::move(message));
+}
+
+absl::StatusOr<DecodedReplica> DecodeReplica(Message message) {
+  return Decode<DecodedReplica>(std::move(message));
 }
 
 uint16_t FloatToBf16(float value) { return RoundToBf16(value); }

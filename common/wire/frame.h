@@ -1,6 +1,6 @@
 // Encodes and decodes the data plane's messages without copying their values.
 //
-// Format: proto/pserver.proto.
+// Format: proto/pserver.proto; proto/replica.proto has the same frames with another header.
 //
 // Thread safety: free functions, safe from any thread. A PayloadReader belongs to one thread.
 #pragma once
@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/slice.h"
 #include "proto/pserver.pb.h"
+#include "proto/replica.pb.h"
 
 namespace sluice {
 
@@ -23,6 +24,7 @@ inline constexpr size_t kMaxHeaderBytes = 1 << 20;
 // Puts the magic and the header in front of the payload, whose slices are shared, not copied.
 Message EncodeFrame(const FrameHeader& header, Message payload);
 Message EncodeReply(const ReplyHeader& header, Message payload);
+Message EncodeReplica(const ReplicaHeader& header, Message payload);
 
 // Reads bytes in order across slices of any size and alignment, without copying the message.
 class PayloadReader {
@@ -37,6 +39,9 @@ class PayloadReader {
   void Copy(void* to, size_t n);
   // Skips n bytes, or all that remain when they are fewer.
   void Skip(size_t n);
+  // Shares the next n bytes, without a copy, and does not consume them.
+  // REQUIRES: n <= remaining().
+  Message Share(size_t n) const;
   // Takes the next bytes that lie in one piece: at most n, and at least 1 unless n or remaining()
   // is 0.
   const uint8_t* Piece(size_t n, size_t* piece_size);
@@ -58,11 +63,16 @@ struct DecodedReply {
   ReplyHeader header;
   PayloadReader payload;
 };
+struct DecodedReplica {
+  ReplicaHeader header;
+  PayloadReader payload;
+};
 
 // INVALID_ARGUMENT says which bytes are wrong ("first byte 0x16 is not a frame's 0x0d; is the peer
 // a TLS client?").
 absl::StatusOr<DecodedFrame> DecodeFrame(Message message);
 absl::StatusOr<DecodedReply> DecodeReply(Message message);
+absl::StatusOr<DecodedReplica> DecodeReplica(Message message);
 
 // Rounds to the nearest bfloat16, ties to even. NaN stays NaN.
 uint16_t FloatToBf16(float value);

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "tests/common/base/fake_clock.h"
+
 namespace sluice {
 namespace {
 

@@ -26,6 +26,8 @@ TEST(ClusterConfigTest, GoodClustersPass) {
   EXPECT_EQ(
       Refusal("scheduler: '10.0.0.1:7000' pservers: 'host-2:7001' security { insecure: true }"),
       "");
+  EXPECT_EQ(Refusal("scheduler: 'a:7000,b:7000' pservers: 'b:7001' security { insecure: true }"),
+            "");
 }
 
 TEST(ClusterConfigTest, DefaultsMatchTheReference) {
@@ -45,6 +47,9 @@ TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
               HasSubstr("pservers[1]: '127.0.0.1:70' is given twice"));
   EXPECT_THAT(Refusal("scheduler: '127.0.0.1:70' pservers: '127.0.0.1:70'"),
               HasSubstr("pservers[0]"));
+  EXPECT_THAT(Refusal("scheduler: '127.0.0.1:69,127.0.0.1:70' pservers: '127.0.0.1:70'"),
+              HasSubstr("pservers[0]"));
+  EXPECT_THAT(Refusal("scheduler: '127.0.0.1:70,b:70'"), HasSubstr("insecure: true"));
   EXPECT_THAT(Refusal("limits { lease_ms: 1000 heartbeat_ms: 900 }"), HasSubstr("at most 500"));
   EXPECT_THAT(Refusal("limits { max_message_mib: 1 }"), HasSubstr("limits.max_message_mib: 1"));
   EXPECT_THAT(Refusal("limits { wait_s: 0 }"), HasSubstr("limits.wait_s: 0"));

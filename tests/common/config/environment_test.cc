@@ -45,9 +45,9 @@ std::set<std::string> OfJobs() {
   return names;
 }
 
-const std::set<std::string> kOfDaemons = {"ADMIN_BIND", "ADVERTISE", "BIND", "CLUSTER",
-                                          "INSECURE",   "RANK",      "ROLE", "DEVICE",
-                                          "LOG_DIR",    "SCHEDULER"};
+const std::set<std::string> kOfDaemons = {"ADMIN_BIND", "ADVERTISE", "BIND",   "CLUSTER",
+                                          "INSECURE",   "RANK",      "ROLE",   "DEVICE",
+                                          "LOG_DIR",    "SCHEDULER", "STANDBY"};
 
 TEST(EnvironmentTest, VariablesThatAProgramReadsAreAccepted) {
   for (const char* name :

@@ -349,6 +349,9 @@ INSTANTIATE_TEST_SUITE_P(
     Checkpoints, RefusalTest,
     ::testing::Values(BadSetting{{{"recovery.wait_s", "0"}}, {"recovery.wait_s: 0"}},
                       BadSetting{{{"recovery.wait_s", "inf"}}, {"recovery.wait_s: inf"}},
+                      BadSetting{{{"recovery.replicas", "2"}}, {"recovery.replicas: 2"}},
+                      BadSetting{{{"strategy.a_sync", "false"}, {"recovery.replicas", "1"}},
+                                 {"recovery.replicas: contradicts mode sync"}},
                       BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.keep", "0"}},
                                  {"checkpoint.keep: 0"}},
                       BadSetting{{{"strategy.a_sync", "false"}, {"checkpoint.every_s", "-1"}},
@@ -477,7 +480,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"train.pipeline_depth", "65"}},
                    {"train.pipeline_depth: 65 is out of range; give 1 to 64"}},
         BadSetting{{{"strategy.sync_configs.on_worker_loss", "SHRINK"}},
-                   {"on_worker_loss: SHRINK", "use WAIT"}}));
+                   {"on_worker_loss: SHRINK contradicts mode async", "remove it"}},
+        BadSetting{{{"strategy.a_sync", "false"},
+                    {"data.assignment", "PER_RANK_FILES"},
+                    {"strategy.sync_configs.on_worker_loss", "SHRINK"}},
+                   {"on_worker_loss: SHRINK contradicts data.assignment", "use WAIT"}},
+        BadSetting{{{"strategy.a_sync", "false"},
+                    {"recovery.max_losses", "0"},
+                    {"strategy.sync_configs.on_worker_loss", "SHRINK"}},
+                   {"on_worker_loss: SHRINK contradicts recovery.max_losses", "remove one"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     TrainAndTables, RefusalTest,
@@ -511,6 +522,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(JobConfigTest, GoodSettingsOfEachModePass) {
   EXPECT_EQ(Refusal({}), "");
   EXPECT_EQ(Refusal({{"strategy.a_sync", "false"}}), "");
+  EXPECT_EQ(
+      Refusal({{"strategy.a_sync", "false"}, {"strategy.sync_configs.on_worker_loss", "SHRINK"}}),
+      "");
   EXPECT_EQ(Refusal({{kK, "100"}, {"strategy.a_sync_configs.geo_merge", "SUM"}}), "");
   EXPECT_EQ(
       Refusal({{"strategy.a_sync_configs.max_staleness", "3"}, {"train.pipeline_depth", "4"}}), "");

@@ -28,7 +28,7 @@ class IdentityTest : public ::testing::Test {
   }
   void ClearVariables() {
     for (const char* name : {"ROLE", "RANK", "BIND", "ADVERTISE", "SCHEDULER", "CLUSTER", "LOG_DIR",
-                             "ADMIN_BIND", "DEVICE", "INSECURE"}) {
+                             "ADMIN_BIND", "DEVICE", "INSECURE", "STANDBY"}) {
       unsetenv((std::string("SLUICE_") + name).c_str());
     }
   }
@@ -179,6 +179,63 @@ TEST_F(IdentityTest, JobVariablesAreRefusedAndTheSchedulerIgnoresTheRank) {
   for (const Role role : {ROLE_SCHEDULER, ROLE_PSERVER, ROLE_WORKER})
     EXPECT_THAT(Refusal(role), HasSubstr("SLUICE_EPOCHS=3"));
   unsetenv("SLUICE_EPOCHS");
+}
+
+constexpr char kTwoSchedulers[] =
+    "scheduler: '198.51.100.1:7000,127.0.0.1:7000' pservers: '127.0.0.1:0' worker_num: 1 "
+    "security { insecure: true }";
+
+TEST_F(IdentityTest, MembersKnowAllSchedulers) {
+  WriteCluster(kTwoSchedulers);
+  EXPECT_EQ(ResolveIdentity(ROLE_WORKER, flags_)->scheduler, "198.51.100.1:7000,127.0.0.1:7000");
+  flags_.scheduler = "a:1,b:1";
+  EXPECT_EQ(ResolveIdentity(ROLE_PSERVER, flags_)->scheduler, "a:1,b:1");
+  flags_.scheduler = "a:1,b:0";
+  EXPECT_THAT(Refusal(ROLE_WORKER), HasSubstr("--scheduler: 'b:0'"));
+}
+
+TEST_F(IdentityTest, SchedulerOfSeveralIsTheOneOnThisHost) {
+  WriteCluster(kTwoSchedulers);  // 198.51.100.0/24 is for documentation alone
+  const auto here = ResolveIdentity(ROLE_SCHEDULER, flags_);
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_EQ(here->bind, "127.0.0.1:7000");
+  EXPECT_EQ(here->advertise, "127.0.0.1:7000");
+  // All interfaces, with the port of the one on this host.
+  flags_.bind = "0.0.0.0:7000";
+  const auto everywhere = ResolveIdentity(ROLE_SCHEDULER, flags_);
+  ASSERT_TRUE(everywhere.ok()) << everywhere.status();
+  EXPECT_EQ(everywhere->bind, "0.0.0.0:7000");
+  EXPECT_EQ(everywhere->advertise, "127.0.0.1:7000");
+}
+
+TEST_F(IdentityTest, SchedulerOfSeveralIsTheOneThatBindNames) {
+  WriteCluster(
+      "scheduler: '127.0.0.1:7000,127.0.0.1:7001,198.51.100.1:7002' security { insecure: true }");
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr(file_), HasSubstr("--bind")));
+  for (const char* own : {"127.0.0.1:7001", "198.51.100.1:7002"}) {
+    flags_.bind = own;
+    const auto id = ResolveIdentity(ROLE_SCHEDULER, flags_);
+    ASSERT_TRUE(id.ok()) << id.status();
+    EXPECT_EQ(id->bind, own);
+    EXPECT_EQ(id->advertise, own);
+  }
+  // One that the list does not name, such as one behind a port that is forwarded.
+  flags_.bind = "127.0.0.1:7777";
+  EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, flags_)->advertise, "127.0.0.1:7777");
+  WriteCluster("scheduler: '198.51.100.1:7000,198.51.100.2:7000' security { insecure: true }");
+  flags_.bind.clear();
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr("not at all"), HasSubstr("--bind")));
+}
+
+TEST_F(IdentityTest, StandbyIsAFlagOrAVariableOfTheScheduler) {
+  EXPECT_FALSE(ResolveIdentity(ROLE_SCHEDULER, flags_)->standby);
+  setenv("SLUICE_STANDBY", "perhaps", 1);
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr("SLUICE_STANDBY: 'perhaps'"));
+  setenv("SLUICE_STANDBY", "true", 1);
+  EXPECT_TRUE(ResolveIdentity(ROLE_SCHEDULER, flags_)->standby);
+  unsetenv("SLUICE_STANDBY");
+  flags_.standby = true;
+  EXPECT_TRUE(ResolveIdentity(ROLE_SCHEDULER, flags_)->standby);
 }
 
 TEST_F(IdentityTest, MissingClusterFileIsInvalidArgument) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/common/base/fake_clock.h"
 #include "tests/worker/fake_scheduler.h"
 
 namespace sluice {

@@ -126,6 +126,10 @@ TEST_F(ProcessLogTest, FolderOfARunningClusterIsRefusedToAnother) {
     EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), endpoints);
     id_.scheduler = "host-a:7100";  // another name of the same scheduler
     EXPECT_TRUE(AppendEndpoint(id_, "", "").ok());
+    id_.scheduler = "host-b:7200,host-a:7100";
+    EXPECT_TRUE(AppendEndpoint(id_, "", "").ok());
+    id_.scheduler = "host-b:7200,host-a:7300";
+    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(id_, "", "")));
   }
   id_.scheduler = "127.0.0.1:7200";
   EXPECT_TRUE(AppendEndpoint(id_, "", "").ok()) << "no scheduler uses the folder any more";

@@ -19,6 +19,32 @@
 namespace sluice {
 
 class EtcdProxy : public etcdserverpb::KV::Service {
+  // Passes the calls about leases on.
+  class Leases : public etcdserverpb::Lease::Service {
+   public:
+    explicit Leases(const std::shared_ptr<grpc::Channel>& target)
+        : stub_(etcdserverpb::Lease::NewStub(target)) {}
+    grpc::Status LeaseGrant(grpc::ServerContext*, const etcdserverpb::LeaseGrantRequest* request,
+                            etcdserverpb::LeaseGrantResponse* response) override {
+      grpc::ClientContext context;
+      return stub_->LeaseGrant(&context, *request, response);
+    }
+    grpc::Status LeaseRevoke(grpc::ServerContext*, const etcdserverpb::LeaseRevokeRequest* request,
+                             etcdserverpb::LeaseRevokeResponse* response) override {
+      grpc::ClientContext context;
+      return stub_->LeaseRevoke(&context, *request, response);
+    }
+    grpc::Status LeaseKeepAlive(grpc::ServerContext*,
+                                const etcdserverpb::LeaseKeepAliveRequest* request,
+                                etcdserverpb::LeaseKeepAliveResponse* response) override {
+      grpc::ClientContext context;
+      return stub_->LeaseKeepAlive(&context, *request, response);
+    }
+
+   private:
+    const std::unique_ptr<etcdserverpb::Lease::Stub> stub_;
+  };
+
  public:
   enum Fate {
     kPass,
@@ -30,12 +56,14 @@ class EtcdProxy : public etcdserverpb::KV::Service {
 
   // `target` is host:port of the endpoint behind the proxy.
   explicit EtcdProxy(const std::string& target)
-      : stub_(etcdserverpb::KV::NewStub(
-            grpc::CreateChannel(target, grpc::InsecureChannelCredentials()))) {
+      : channel_(grpc::CreateChannel(target, grpc::InsecureChannelCredentials())),
+        stub_(etcdserverpb::KV::NewStub(channel_)),
+        leases_(channel_) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.SetMaxReceiveMessageSize(-1);
     builder.RegisterService(this);
+    builder.RegisterService(&leases_);
     server_ = builder.BuildAndStart();
   }
   ~EtcdProxy() override { server_->Shutdown(); }
@@ -120,7 +148,9 @@ class EtcdProxy : public etcdserverpb::KV::Service {
     return (stub_.get()->*method)(&context, request, response);
   }
 
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<etcdserverpb::KV::Stub> stub_;
+  Leases leases_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   mutable Mutex mutex_;

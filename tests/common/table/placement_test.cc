@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -116,6 +117,50 @@ TEST(PlacementTest, MorePserversThanShardsLeaveSomeEmpty) {
   const TableLayouts all = MixedTables();
   const TableLayouts tables = {all[1]};
   EXPECT_TRUE(ValidateRoute(PlaceShards(tables, Addresses(9), 1), tables).ok());
+}
+
+// By owner in `before`: its shards that another pserver has now.
+std::map<std::string, int> Moved(const Route& before, const Route& now) {
+  std::map<std::string, int> moved;
+  for (int t = 0; t < before.tables_size(); ++t) {
+    for (int s = 0; s < before.tables(t).owner_size(); ++s) {
+      const std::string& from = before.pservers(static_cast<int>(before.tables(t).owner(s)));
+      const std::string& to = now.pservers(static_cast<int>(now.tables(t).owner(s)));
+      if (from != to) ++moved[from];
+    }
+  }
+  return moved;
+}
+
+TEST(MoveShardsTest, OnlyShardsOfAPserverThatIsGoneMove) {
+  const TableLayouts tables = MixedTables();
+  const Route before = PlaceShards(tables, Addresses(3), 1);
+  Route gone = before;
+  gone.set_pservers(1, "");
+  const Route now = MoveShards(tables, gone, {"host0:1", "host2:1"}, 5);
+  ASSERT_TRUE(ValidateRoute(now, tables).ok()) << ValidateRoute(now, tables);
+  EXPECT_EQ(now.generation(), 5u);
+  EXPECT_EQ(Moved(before, now).size(), 1u);
+  EXPECT_GT(Moved(before, now)["host1:1"], 8);
+  // Its shards are shared evenly.
+  const auto loads = Loads(now, tables);
+  EXPECT_LE(std::max(loads[0], loads[1]) - std::min(loads[0], loads[1]), tables[0]->ShardBytes(0));
+  const auto& owners = now.tables(3).owner();
+  EXPECT_EQ(std::count(owners.begin(), owners.end(), 0u), 12);
+}
+
+TEST(MoveShardsTest, ANewPserverGetsTheShardsOfOneThatIsGone) {
+  const TableLayouts tables = MixedTables();
+  Route before = PlaceShards(tables, Addresses(2), 1);
+  const Route moved = MoveShards(tables, before, {"host1:1", "host9:1"}, 2);
+  ASSERT_TRUE(ValidateRoute(moved, tables).ok()) << ValidateRoute(moved, tables);
+  EXPECT_EQ(Moved(before, moved).size(), 1u);
+  EXPECT_GT(Moved(before, moved)["host0:1"], 12);
+  const auto& owners = moved.tables(3).owner();
+  EXPECT_EQ(std::count(owners.begin(), owners.end(), 1u), 12);
+  // With the same pservers nothing moves.
+  const Route again = MoveShards(tables, moved, {"host1:1", "host9:1"}, 2);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(again, moved));
 }
 
 TEST(ValidateRouteTest, NamesThePartThatDoesNotFit) {

@@ -126,7 +126,7 @@ TEST(GrpcTransportTest, PeerThatFallsSilentIsUnavailableAfterKeepalive) {
   auto server = StartServer(scripted.factory());
   TcpRelay relay(server->port());
   GrpcTransport::Options options;
-  options.keepalive_time = options.keepalive_timeout = absl::Milliseconds(100);
+  options.keepalive_time = options.keepalive_timeout = absl::Milliseconds(300);
   GrpcTransport transport(options);
   RecordingClient client(&transport, absl::StrCat("127.0.0.1:", relay.port()));
   client.Send("x");

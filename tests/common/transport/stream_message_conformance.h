@@ -1,6 +1,7 @@
 // Tests that every transport must pass: order, size and memory of messages, threads, unary calls.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -90,7 +91,9 @@ TEST_P(StreamConformanceTest, SlicesAreReleasedOnceSent) {
   ASSERT_TRUE(client.AwaitMessages(1));
   client.Send("flush");
   ASSERT_TRUE(client.AwaitMessages(2));
-  for (int i = 0; i < 20000 && memory.use_count() > 1; ++i) std::this_thread::yield();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (memory.use_count() > 1 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
   EXPECT_EQ(memory.use_count(), 1);
   client.Destroy();
   harness_->Kill();

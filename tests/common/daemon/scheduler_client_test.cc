@@ -1,0 +1,141 @@
+#include "common/daemon/scheduler_client.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/transport/grpc_deadline.h"
+#include "proto/scheduler.grpc.pb.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A scheduler that answers with its own name, unless it is silent.
+class FakeScheduler : public Scheduler::Service {
+ public:
+  explicit FakeScheduler(const std::string& name, const std::string& at = "127.0.0.1:0")
+      : name_(name) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(at, grpc::InsecureServerCredentials(), &port_);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeScheduler() override {
+    SetSilent(false);
+    server_->Shutdown(GrpcDeadline(absl::ZeroDuration()));
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  void SetSilent(bool silent) {
+    MutexLock lock(&mutex_);
+    silent_ = silent;
+    changed_.NotifyAll();
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext* context, const GetStatusRequest*,
+                         ClusterStatus* reply) override {
+    MutexLock lock(&mutex_);
+    while (silent_ && !context->IsCancelled()) changed_.WaitFor(&mutex_, kLook);
+    reply->set_name(name_);
+    return grpc::Status::OK;
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kLook{20};
+  const std::string name_;
+  int port_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  bool silent_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+std::string ClosedPort() {
+  FakeScheduler gone("gone");
+  return gone.address();
+}
+
+// The name of the scheduler that answers, as callers ask: again and again.
+std::string WhoAnswers(SchedulerClient* client) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const auto status = client->GetStatus();
+    if (status.ok()) return status->name();
+    EXPECT_TRUE(absl::IsUnavailable(status.status())) << status.status();
+  }
+  return "nobody";
+}
+
+TEST(SchedulerClientTest, FirstCallFindsTheOneThatLeads) {
+  FakeScheduler leader("leader");
+  for (const std::string& list : {absl::StrCat(ClosedPort(), ",", leader.address()),
+                                  absl::StrCat(leader.address(), ",", ClosedPort())}) {
+    const auto client = SchedulerClient::Create(list);
+    EXPECT_EQ(client->address(), list);
+    const auto status = client->GetStatus();
+    ASSERT_TRUE(status.ok()) << status.status();
+    EXPECT_EQ(status->name(), "leader");
+  }
+}
+
+TEST(SchedulerClientTest, GoesOnWithTheSuccessorOfADeadOne) {
+  const std::string standby = ClosedPort();
+  auto first = std::make_unique<FakeScheduler>("first");
+  const auto client = SchedulerClient::Create(absl::StrCat(first->address(), ",", standby));
+  ASSERT_EQ(WhoAnswers(client.get()), "first");
+  first = nullptr;
+  const auto nobody = client->GetStatus();
+  EXPECT_TRUE(absl::IsUnavailable(nobody.status())) << nobody.status();
+  FakeScheduler second("second", standby);
+  EXPECT_EQ(WhoAnswers(client.get()), "second");
+}
+
+TEST(SchedulerClientTest, LeavesASilentOneWhenAnotherOneLeads) {
+  FakeScheduler first("first"), second("second");
+  const auto client = SchedulerClient::Create(absl::StrCat(first.address(), ",", second.address()));
+  ASSERT_EQ(WhoAnswers(client.get()), "first");
+  first.SetSilent(true);
+  const absl::Time begin = Clock::Real()->Now();
+  const auto cut_short = client->GetStatus();
+  EXPECT_TRUE(absl::IsUnavailable(cut_short.status())) << cut_short.status();
+  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(8)) << "sooner than the call's deadline";
+  EXPECT_EQ(WhoAnswers(client.get()), "second");
+}
+
+TEST(SchedulerClientTest, StaysWithASlowOneWhenNoOtherLeads) {
+  FakeScheduler leader("leader");
+  const auto client = SchedulerClient::Create(absl::StrCat(leader.address(), ",", ClosedPort()));
+  ASSERT_EQ(WhoAnswers(client.get()), "leader");
+  leader.SetSilent(true);
+  std::thread speaks([&] {
+    Clock::Real()->Sleep(absl::Milliseconds(1500));
+    leader.SetSilent(false);
+  });
+  const auto status = client->GetStatus();
+  speaks.join();
+  EXPECT_TRUE(status.ok()) << status.status();
+}
+
+TEST(SchedulerClientTest, NamesAllAddressesWhenNobodyLeads) {
+  const std::string a = ClosedPort(), b = ClosedPort();
+  const auto client = SchedulerClient::Create(absl::StrCat(a, ",", b));
+  const auto status = client->GetStatus();
+  EXPECT_TRUE(absl::IsUnavailable(status.status()));
+  EXPECT_THAT(std::string(status.status().message()), AllOf(HasSubstr(a), HasSubstr(b)));
+  const absl::Status ready = client->WaitReady(absl::Milliseconds(50), nullptr);
+  EXPECT_TRUE(absl::IsUnavailable(ready));
+  EXPECT_THAT(std::string(ready.message()), AllOf(HasSubstr(a), HasSubstr(b)));
+}
+
+}  // namespace
+}  // namespace sluice
