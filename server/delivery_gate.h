@@ -12,7 +12,7 @@
 // Invariants:
 // - incarnation(rank) never falls.
 // - last(rank) never falls within an incarnation.
-// - Only Hear raises last(rank) by more than one.
+// - Only Hear and Restore raise last(rank) by more than one.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,10 @@ class DeliveryGate {
     for (Rank& r : ranks_) r.last = step;
   }
 
+  // The gate becomes equal to another, which awaits nobody.
+  void Restore(uint32_t rank, uint64_t incarnation, uint64_t last) {
+    ranks_[rank] = {incarnation, last, false};
+  }
   // The gate holds the frames of this life of the rank up to `last`, and awaits the rank.
   // REQUIRES: no frame of the rank yet.
   void Await(uint32_t rank, uint64_t incarnation, uint64_t last) {

@@ -144,6 +144,15 @@ class DenseShard : public Shard {
     sum_.Clear();
   }
 
+  HeldSum SumNow() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return {{}, sum_.sums()};
+  }
+  bool SetSum(HeldSum sum) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!sum.sums.empty() && sum.sums.size() != elements_) return false;
+    sum_.Restore(std::move(sum.sums));
+    return true;
+  }
+
   void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     float* const weights = Own(&weights_);
     for (size_t i = 0; i < part.values.size(); ++i) {

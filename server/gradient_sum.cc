@@ -1,6 +1,7 @@
 #include "server/gradient_sum.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/hash.h"
 
@@ -80,6 +81,12 @@ void SparseGradientSum::Mean(size_t i, double total, float* gradient) const {
 void SparseGradientSum::Clear() {
   numbers_.Clear();
   sums_.clear();
+}
+
+void SparseGradientSum::Restore(const std::vector<uint64_t>& keys, std::vector<double> sums) {
+  numbers_.Clear();
+  for (const uint64_t key : keys) numbers_.Of(key);
+  sums_ = std::move(sums);
 }
 
 void SparseGradientMean::Add(const uint64_t* keys, size_t n, const float* gradients,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/optimizer/kernels.h"
@@ -33,6 +34,8 @@ class DenseGradientSum {
   // Writes the sum divided by `total` to gradient [n].
   void Mean(double total, float* gradient) const;
   void Clear() { sums_.clear(); }
+  const std::vector<double>& sums() const { return sums_; }  // [n] or none
+  void Restore(std::vector<double> sums) { sums_ = std::move(sums); }
 
  private:
   std::vector<double> sums_;
@@ -65,6 +68,9 @@ class SparseGradientSum {
   // Writes the sum for keys()[i] divided by `total` to gradient [dim]; zeros when `total` is 0.
   void Mean(size_t i, double total, float* gradient) const;
   void Clear();
+  const std::vector<double>& sums() const { return sums_; }
+  // Makes the sum equal to another one: its keys() and its sums(), [keys][dim].
+  void Restore(const std::vector<uint64_t>& keys, std::vector<double> sums);
 
  private:
   const uint32_t dim_;

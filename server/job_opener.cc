@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/saved_model.h"
+#include "server/copy_reader.h"
 #include "server/model_loader.h"
 
 namespace sluice {
@@ -19,6 +20,7 @@ UpdatePolicy PolicyOf(const JobSpec& spec) {
   UpdatePolicy policy;
   policy.mode = ModeOf(strategy);
   policy.worker_num = spec.worker_num();
+  policy.replicated = spec.follower_size() > 0;
   policy.gradients_to_wait = std::max(1u, a_sync.gradients_to_wait());
   policy.merge_scale = a_sync.geo_merge() == ASyncConfigs::SUM ? 1.0 : 1.0 / spec.worker_num();
   if (policy.mode == Mode::kAsync && a_sync.has_max_staleness()) {
@@ -66,19 +68,24 @@ std::string Mib(uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 104
 
 // RESOURCE_EXHAUSTED: the dense shards that the route gives to `self` need more than `available`,
 // with what buffers their updates: in sync the gradients of all workers, which a step keeps until
-// it closes; in async with gradients_to_wait the sum of them, in float64, and their mean. Sparse
+// it closes; in async with gradients_to_wait the sum of them, in float64, and their mean. With
+// replicas they include the copies that this pserver keeps. Sparse
 // parts do not count: how many keys a step has is only known from the data.
 absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int64_t self,
                          const UpdatePolicy& policy, uint64_t available) {
-  uint64_t all = 0, most = 0, elements = 0;
+  uint64_t all = 0, most = 0, elements = 0, copies = 0;
   std::string name;
   for (size_t t = 0; t < layouts.size(); ++t) {
     if (layouts[t]->sparse()) continue;
     uint64_t bytes = 0;
     for (uint32_t s = 0; s < layouts[t]->num_shards(); ++s) {
-      if (static_cast<int64_t>(route.tables(t).owner(s)) != self) continue;
+      const auto owner = static_cast<int64_t>(route.tables(t).owner(s));
+      const bool copied =
+          policy.replicated && (owner + 1) % std::max(1, route.pservers_size()) == self;
+      if (owner != self && !copied) continue;
       bytes += layouts[t]->ShardBytes(s);
       elements += layouts[t]->ShardElements(s);
+      if (owner != self) copies += layouts[t]->ShardBytes(s);
     }
     all += bytes;
     if (bytes <= most) continue;
@@ -97,10 +104,17 @@ absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int64_
   if (all + buffers <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the job's dense tables need ", Mib(all + buffers), " on this pserver: ", Mib(all),
-      " for values and optimizer state (", Mib(most), " of it for table '", name, "')",
-      buffers == 0 ? "" : absl::StrCat(" and ", Mib(buffers), " for ", what), "; ", Mib(available),
-      " are available (MemAvailable); make that table smaller, use more pservers, ",
+      " for values and optimizer state (", Mib(most), " of it for table '", name, "'",
+      copies == 0 ? "" : absl::StrCat(", and ", Mib(copies), " for the copies of another pserver"),
+      ")", buffers == 0 ? "" : absl::StrCat(" and ", Mib(buffers), " for ", what), "; ",
+      Mib(available), " are available (MemAvailable); make that table smaller, use more pservers, ",
       policy.mode == Mode::kSync ? "fewer workers, " : "", "or a machine with more memory"));
+}
+
+// REQUIRES: ReadsCopies.
+std::string FollowerAddress(const JobSpec& spec, const std::string& address) {
+  const auto self = static_cast<int>(OwnerIndex(spec.route(), address));
+  return spec.route().pservers(static_cast<int>(spec.follower(self)));
 }
 
 absl::Status InitialModelError(const absl::Status& status) {
@@ -152,11 +166,21 @@ absl::Status LoadTables(const JobSpec& spec, const JobResources& resources, Load
 
 }  // namespace
 
-bool HasTablesToLoad(const JobSpec& spec) {
-  return FromOwnCheckpoint(spec) || spec.has_restore() || !spec.config().initial_model().empty();
+bool ReadsCopies(const JobSpec& spec, const std::string& address) {
+  const int64_t self = OwnerIndex(spec.route(), address);
+  if (!spec.has_takeover() || self < 0 || self >= spec.follower_size()) return false;
+  return spec.follower(static_cast<int>(self)) != self;
 }
 
-std::string SourceOfTables(const JobSpec& spec) {
+bool HasTablesToLoad(const JobSpec& spec, const std::string& address) {
+  return ReadsCopies(spec, address) || FromOwnCheckpoint(spec) || spec.has_restore() ||
+         !spec.config().initial_model().empty();
+}
+
+std::string SourceOfTables(const JobSpec& spec, const std::string& address) {
+  if (ReadsCopies(spec, address)) {
+    return absl::StrCat("the copies of the lost shards at ", FollowerAddress(spec, address));
+  }
   if (FromOwnCheckpoint(spec)) return absl::StrCat("checkpoint ", spec.takeover().checkpoint());
   if (!spec.has_restore()) return absl::StrCat("initial_model ", spec.config().initial_model());
   return absl::StrCat(IsNewJob(spec) ? "initial_checkpoint " : "checkpoint ",
@@ -182,7 +206,19 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   SLUICE_RETURN_IF_ERROR(CheckMemory(job.layouts, spec.route(), OwnerIndex(spec.route(), address),
                                      job.policy, resources.available_memory()));
   job.view = FirstView(job.layouts, job.policy, spec.route(), address);
-  if (HasTablesToLoad(spec)) SLUICE_RETURN_IF_ERROR(LoadTables(spec, resources, progress, &job));
+  if (ReadsCopies(spec, address)) {
+    CopyReader::Options options;
+    options.transport = resources.replica_transport;
+    options.follower = FollowerAddress(spec, address);
+    options.job_id = spec.job_id();
+    options.instance = spec.instance();
+    options.pserver = static_cast<uint32_t>(OwnerIndex(spec.route(), address));
+    options.generation = spec.route().generation();
+    options.progress = progress;
+    SLUICE_RETURN_IF_ERROR(CopyReader(std::move(options), *job.view).Read());
+  } else if (HasTablesToLoad(spec, address)) {
+    SLUICE_RETURN_IF_ERROR(LoadTables(spec, resources, progress, &job));
+  }
   if (spec.has_takeover()) {
     const std::vector<uint64_t> lives(spec.incarnations().begin(), spec.incarnations().end());
     job.view->ForEachShard(

@@ -1,6 +1,7 @@
 // Opens a job on this pserver: checks its route and the memory, makes its shards, and fills them
 // from its initial model, or from the checkpoint that it resumes or starts from. Shards that take
-// over from a lost pserver (JobSpec.takeover) continue from the newest checkpoint instead.
+// over from a lost pserver (JobSpec.takeover) continue from copies at its follower, or from the
+// newest checkpoint.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -22,6 +23,7 @@ namespace sluice {
 
 class CutWriter;
 class LoadProgress;
+class Transport;
 
 // Resources of the process that its jobs share. Clock, env and available_memory must be set.
 struct JobResources {
@@ -36,6 +38,11 @@ struct JobResources {
   uint32_t load_threads = 0;
   // Writes checkpoints; outlives the jobs. Null: each job has its own.
   CutWriter* cut_writer = nullptr;
+  // Opens the streams of copies (proto/replica.proto); outlives the jobs. Null: copies are neither
+  // sent nor read.
+  Transport* replica_transport = nullptr;
+  // A follower that confirms nothing for so long is given up.
+  absl::Duration follower_patience = absl::Seconds(5);
   // Called on any thread when the job's report has news that should not wait: of a checkpoint, or
   // that every rank has reached shards that were taken over. May be null.
   std::function<void()> on_report_changed;
@@ -48,10 +55,13 @@ struct OpenedJob {
   uint64_t closed = 0;  // sync: steps already in the shards
 };
 
-// Returns true if the job reads its tables from files before it is open.
-bool HasTablesToLoad(const JobSpec& spec);
+// Returns true if the job reads its tables from files or copies before it is open. `address` is
+// that of this pserver.
+bool HasTablesToLoad(const JobSpec& spec, const std::string& address);
+// Returns true if shards that are taken over continue from copies at the lost pserver's follower.
+bool ReadsCopies(const JobSpec& spec, const std::string& address);
 // Returns the source of the tables in words, such as "initial_model DIR".
-std::string SourceOfTables(const JobSpec& spec);
+std::string SourceOfTables(const JobSpec& spec, const std::string& address);
 
 // `progress` follows the load of the initial model or checkpoint, and can cancel it.
 // INVALID_ARGUMENT, DATA_LOSS and NOT_FOUND say what is wrong with the spec or the model.

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <map>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +81,51 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       on_report_changed_(resources.on_report_changed),
       ledger_(job_id_, opened.policy, std::move(opened.view), resources.clock, opened.closed),
       cuts_({spec.config().checkpoint().dir(), instance_, writer_, env_, resources.clock,
-             available_memory_, resources.on_report_changed}) {}
+             available_memory_, resources.on_report_changed}),
+      copies_(layouts_, opened.policy, resources.on_report_changed) {}
+
+void JobTables::StartReplication(const JobSpec& spec, const JobResources& resources) {
+  if (spec.follower_size() == 0) return;
+  const int64_t self = OwnerIndex(spec.route(), address_);
+  copies_.TakeSpec(spec, self);
+  Replicator::Options options;
+  options.job_id = job_id_;
+  options.instance = instance_;
+  options.transport = resources.replica_transport;
+  options.clock = resources.clock;
+  options.writer = writer_;
+  options.turn = &seed_turn_;
+  options.available_memory = available_memory_;
+  options.await_checkpoint = [this] { cuts_.AwaitEnd(); };
+  options.may_seed = [this] { return !ledger_.awaits_any(); };
+  options.on_change = on_report_changed_;
+  options.patience = resources.follower_patience;
+  const JobLedger::View view = ledger_.view();
+  std::vector<std::shared_ptr<Shard>> shards;
+  for (const auto& table : view->shards) {
+    for (const auto& shard : table) {
+      if (shard != nullptr) shards.push_back(shard);
+    }
+  }
+  {
+    MutexLock lock(&report_mutex_);
+    told_ = view;
+  }
+  replicator_ = std::make_unique<Replicator>(std::move(options), std::move(shards));
+  replicator_->TakeSpec(spec, self);
+}
+
+void JobTables::ForgetStream(uint64_t stream) {
+  ledger_.ForgetStream(stream);
+  if (replicator_ != nullptr) replicator_->ForgetStream(stream);
+}
+
+void JobTables::SetCutOrder(const CutOrder& order) {
+  // Only a cut that begins needs the turn.
+  std::optional<SeedTurn::Claim> claim;
+  if (order.now() > 0) claim.emplace(&seed_turn_);
+  cuts_.SetOrder(order, *ledger_.view());
+}
 
 absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
                                                            const std::string& address,
@@ -94,6 +139,7 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
   // Lives that are over must not speak here either.
   if (spec.incarnations_size() > 0) job->ledger_.Fence(IncarnationsOf(spec));
   if (spec.has_takeover()) job->ledger_.AwaitRanks();
+  job->StartReplication(spec, resources);
   return job;
 }
 
@@ -137,7 +183,9 @@ absl::Status JobTables::Hear(const Caller& caller, const sluice::Hello& hello,
     }
   }
   AnswerReady(ledger_.TakeReady());
-  if (!ledger_.awaits_any() && on_report_changed_) on_report_changed_();
+  if (ledger_.awaits_any()) return absl::OkStatus();
+  if (replicator_ != nullptr) replicator_->SeedSoon();
+  if (on_report_changed_) on_report_changed_();
   return absl::OkStatus();
 }
 
@@ -170,7 +218,9 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
   if (header.has_push()) {
     request.counts =
         ApplyPush(caller, *request.view, header, &request.frame.payload, scratch, reply->get());
+    if (replicator_ != nullptr) replicator_->Pump();
   }
+  if (header.has_push() || header.has_end_epoch()) (*reply)->set_acknowledges();
   if (!header.last()) return absl::OkStatus();
   if (header.has_commit()) {
     request.commit = CheckPushed(*request.view, caller.rank, header.commit().sequence());
@@ -185,7 +235,7 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
   SLUICE_RETURN_IF_ERROR(outcome.status);
   if (outcome.parked) return absl::OkStatus();
   Answer(caller, *request.view, header.pull(), std::move(request.frame.payload), outcome.stamp,
-         reply->get());
+         reply);
   reply->reset();
   return absl::OkStatus();
 }
@@ -214,7 +264,9 @@ void JobTables::ChangeShards(const JobLedger::Request& request, const JobLedger:
         [step](Shard* shard) { NamingTable(*shard, [&] { shard->CloseStep(step); }); });
     if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
   }
-  if (wanted.flush) Flush(view);
+  if (!wanted.flush) return;
+  Flush(view);
+  if (replicator_ != nullptr) replicator_->Pump();
 }
 
 void JobTables::Flush(const JobView& view) {
@@ -224,7 +276,7 @@ void JobTables::Flush(const JobView& view) {
 void JobTables::AnswerReady(std::vector<ParkedPull> ready) {
   for (ParkedPull& p : ready) {
     try {
-      Answer(p.caller, *p.view, p.pull, std::move(p.payload), p.stamp, p.reply.get());
+      Answer(p.caller, *p.view, p.pull, std::move(p.payload), p.stamp, &p.reply);
     } catch (const std::bad_alloc&) {
       // This pull may belong to another worker than the current request. Refuse it here, or it
       // would never be answered.
@@ -237,12 +289,16 @@ void JobTables::AnswerReady(std::vector<ParkedPull> ready) {
 }
 
 void JobTables::Answer(const Caller& caller, const JobView& view, const Pull& pull,
-                       PayloadReader payload, const ReplyStamp& stamp, ReplyWriter* reply) {
+                       PayloadReader payload, const ReplyStamp& stamp,
+                       std::unique_ptr<ReplyWriter>* reply) {
   // An answer without values is an acknowledgement and gets no span.
   SpanTimer span(pull.parts().table_size() > 0 ? trace_.get() : nullptr, TraceBatch::PULL);
   span.set_rank(caller.rank);
-  span.set_bytes(ReadPullParts(view, layouts_, pull.parts(), std::move(payload), reply));
-  reply->Finish(stamp.generation, stamp.others, stamp.checkpoint);
+  span.set_bytes(ReadPullParts(view, layouts_, pull.parts(), std::move(payload), reply->get()));
+  if (replicator_ != nullptr && (*reply)->acknowledges()) {
+    return replicator_->Acknowledge(caller.stream, std::move(*reply), stamp);
+  }
+  (*reply)->Finish(stamp.generation, stamp.others, stamp.checkpoint);
 }
 
 absl::Status JobTables::UpdateRoute(const JobSpec& spec) {
@@ -250,6 +306,16 @@ absl::Status JobTables::UpdateRoute(const JobSpec& spec) {
                           NextView(*ledger_.view(), layouts_, spec.route(), address_));
   SLUICE_RETURN_IF_ERROR(CheckIncarnations(spec));
   if (spec.incarnations_size() > 0) FenceRanks(IncarnationsOf(spec), next.get());
+  if (replicator_ != nullptr) {
+    // Before the report can name the generation: it says that earlier copies are void here.
+    const int64_t self = OwnerIndex(spec.route(), address_);
+    copies_.TakeSpec(spec, self);
+    replicator_->TakeSpec(spec, self);
+    const Replicator::Mark mark = replicator_->MarkNow();
+    MutexLock lock(&report_mutex_);
+    untold_ = next;
+    untold_since_ = mark;
+  }
   ledger_.SetView(std::move(next));
   // No pull waits for a fenced life any more.
   AnswerReady(ledger_.TakeReady());
@@ -279,6 +345,14 @@ void JobTables::Close() {
   const absl::Status status = absl::NotFoundError(absl::StrCat("job ", job_id_, " was closed"));
   for (ParkedPull& p : ledger_.Close()) p.reply->Refuse(status, 0);
   cuts_.Cancel();
+  if (replicator_ != nullptr) replicator_->Close();
+}
+
+void JobTables::HoldBackNews(HostedJob* report) {
+  MutexLock lock(&report_mutex_);
+  if (untold_ != nullptr && replicator_->Kept(untold_since_)) told_ = std::move(untold_);
+  report->set_generation(told_->generation);
+  report->mutable_ranks()->Assign(told_->positions.begin(), told_->positions.end());
 }
 
 HostedJob JobTables::Report() {
@@ -315,6 +389,10 @@ HostedJob JobTables::Report() {
     }
   }
   cuts_.FillReport(&report);
+  if (replicator_ == nullptr) return report;
+  HoldBackNews(&report);
+  replicator_->FillReport(&report);
+  copies_.FillReport(&report);
   return report;
 }
 
@@ -336,6 +414,7 @@ absl::StatusOr<std::vector<SavedFile>> JobTables::SaveAlone(const std::string& d
                                                             const std::string& save_id) {
   const SpanTimer span(trace_.get(), TraceBatch::SAVE_SHARDS);
   const JobLedger::View view = ledger_.view();
+  const SeedTurn::Claim claim(&seed_turn_);
   cuts_.AwaitEnd();
   const CutOptions options{false, writer_->NewBudget(available_memory_())};
   std::vector<SavedFile> files;

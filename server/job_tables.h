@@ -19,11 +19,14 @@
 #include "common/daemon/trace_recorder.h"
 #include "proto/scheduler.pb.h"
 #include "server/cut_writer.h"
+#include "server/job_copies.h"
 #include "server/job_cuts.h"
 #include "server/job_ledger.h"
 #include "server/job_opener.h"
+#include "server/replicator.h"
 #include "server/reply_writer.h"
 #include "server/request_check.h"
+#include "server/seed_turn.h"
 
 namespace sluice {
 
@@ -58,8 +61,8 @@ class JobTables {
   absl::Status Handle(const Caller& caller, DecodedFrame frame, PushPart* scratch,
                       std::unique_ptr<ReplyWriter>* reply);
 
-  // Drops the parked pulls of this stream, which has closed.
-  void ForgetStream(uint64_t stream) { ledger_.ForgetStream(stream); }
+  // Drops the parked pulls and the kept answers of this stream, which has closed.
+  void ForgetStream(uint64_t stream);
   // Takes over a later route, and fences the lives of ranks before spec.incarnations. When the
   // report has the route's generation, no frame or commit of a fenced life is applied any more, and
   // HostedJob.ranks says what is here of it. FAILED_PRECONDITION when the route moves shards to or
@@ -74,12 +77,14 @@ class JobTables {
   // The newest checkpoint that this job knows of; 0: none.
   uint64_t newest_cut() { return cuts_.newest(); }
   // Takes the scheduler's orders about the job's checkpoints.
-  void SetCutOrder(const CutOrder& order) { cuts_.SetOrder(order, *ledger_.view()); }
+  void SetCutOrder(const CutOrder& order);
   // Saves the values without optimizer state. Waits for a checkpoint that is being written, and for
   // an earlier call: a rank that replaces another saves under the same names.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
                                                     const std::string& save_id = "");
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
+  // Those that this pserver keeps as a follower.
+  JobCopies* copies() { return &copies_; }
 
   // Returns null when the shard is not here.
   Shard* shard_for_test(uint32_t table, uint32_t shard) {
@@ -108,7 +113,11 @@ class JobTables {
   // Step 7.
   void AnswerReady(std::vector<ParkedPull> ready);
   void Answer(const Caller& caller, const JobView& view, const Pull& pull, PayloadReader payload,
-              const ReplyStamp& stamp, ReplyWriter* reply);
+              const ReplyStamp& stamp, std::unique_ptr<ReplyWriter>* reply);
+  // Begins to send changes to a follower, if the job has replicas.
+  void StartReplication(const JobSpec& spec, const JobResources& resources);
+  // In the report, a generation and its positions wait until the follower has what they tell.
+  void HoldBackNews(HostedJob* report);
 
   const std::string job_id_;
   const uint64_t instance_;
@@ -123,6 +132,15 @@ class JobTables {
   const std::function<void()> on_report_changed_;  // may be null
   JobLedger ledger_;
   JobCuts cuts_;
+  JobCopies copies_;
+  SeedTurn seed_turn_;
+  std::unique_ptr<Replicator> replicator_;  // null: the job has no replicas
+
+  Mutex report_mutex_;
+  // The newest view, and the changes that must be kept before it is reported; the last view that
+  // was reported.
+  JobLedger::View untold_ ABSL_GUARDED_BY(report_mutex_), told_ ABSL_GUARDED_BY(report_mutex_);
+  Replicator::Mark untold_since_ ABSL_GUARDED_BY(report_mutex_);
 
   Mutex save_mutex_;
   CondVar saved_;

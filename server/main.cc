@@ -1,5 +1,6 @@
 // sluice-pserver: flags to options, then run until told to stop.
 #include <glog/logging.h>
+#include <signal.h>
 
 #include "common/daemon/daemon_flags.h"
 #include "common/daemon/listener_flags.h"
@@ -13,6 +14,9 @@
 DEFINE_int32(rank, -1,
              "rank among the pservers, from 0 (SLUICE_RANK); default: by host name in pservers");
 DEFINE_int32(threads, 2, "threads of the data plane");
+DEFINE_int32(drain_s, 30,
+             "after SIGTERM, wait at most so many seconds until the shards have moved to other "
+             "pservers; 0: end at once, and jobs go back to a checkpoint");
 
 int main(int argc, char** argv) {
   const auto fail = [](const absl::Status& status) {
@@ -24,6 +28,7 @@ int main(int argc, char** argv) {
       &argc, &argv);
   if (!begun.ok()) return fail(begun);
   if (FLAGS_threads < 1) return fail(absl::InvalidArgumentError("--threads must be at least 1"));
+  if (FLAGS_drain_s < 0) return fail(absl::InvalidArgumentError("--drain_s must not be negative"));
   sluice::PrepareDataPlane();
   sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
   sluice::ReadMemberFlags(&flags);
@@ -52,6 +57,12 @@ int main(int argc, char** argv) {
     return sluice::ExitCodeOf(daemon.status());
   }
   const int code = sluice::StopSignal::Wait();
+  // Ctrl-C in a terminal reaches all processes of a cluster: nobody would be left to move shards
+  // to.
+  if (code == 128 + SIGTERM && FLAGS_drain_s > 0) {
+    sluice::StopSignal::AllowMore(FLAGS_drain_s);
+    (*daemon)->Drain(absl::Seconds(FLAGS_drain_s));
+  }
   daemon->reset();
   LOG(INFO) << "stopped with exit code " << code;
   return code;

@@ -43,9 +43,26 @@ class LoadProgress {
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
+  // A load from copies has all of them, and now has them dropped.
+  void HasAllCopies() {
+    int reading = kReading;
+    copies_.compare_exchange_strong(reading, kHasAll);
+  }
+  // The scheduler has given the copies up. True when the load has them all, so that it ends well;
+  // otherwise it must be cancelled.
+  bool CopiesAreVoid() {
+    int reading = kReading;
+    if (copies_.compare_exchange_strong(reading, kVoid)) return false;
+    return reading != kVoid && copies_.exchange(kVoidWithAll) != kVoid;
+  }
+  // True when the load need not wait for the copies to be dropped.
+  bool copies_are_void() const { return copies_.load() == kVoidWithAll; }
+
  private:
+  enum : int { kReading, kHasAll, kVoid, kVoidWithAll };
   std::atomic<uint64_t> planned_{0}, read_{0};
   std::atomic<bool> cancelled_{false};
+  std::atomic<int> copies_{kReading};
 };
 
 class ModelLoader {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/printable.h"
 #include "server/job_opener.h"
+#include "server/replica_handler.h"
 
 namespace sluice {
 namespace {
@@ -40,8 +41,18 @@ void Pserver::Reconcile(const std::string& self,
     Hosted hosted;
     {
       MutexLock lock(&mutex_);
-      // A later route is taken over when it is open.
-      if (opening_.count(spec.job_id()) != 0) continue;
+      const auto opening = opening_.find(spec.job_id());
+      if (opening != opening_.end()) {
+        // A later route is taken over when it is open. But a load from copies that nobody has any
+        // more would never end.
+        if (!ReadsCopies(opening->second->spec, self) || ReadsCopies(spec, self) ||
+            opening->second->progress.CopiesAreVoid()) {
+          continue;
+        }
+        opening->second->progress.Cancel();
+        leaving_.push_back(std::move(opening->second));
+        opening_.erase(opening);
+      }
       const auto it = jobs_.find(spec.job_id());
       if (it != jobs_.end()) hosted = it->second;
     }
@@ -53,7 +64,7 @@ void Pserver::Reconcile(const std::string& self,
       hosted.generation = spec.route().generation();
       const absl::Status moved = hosted.tables->UpdateRoute(spec);
       if (!moved.ok()) hosted.error = std::string(moved.message());
-    } else if (HasTablesToLoad(spec)) {
+    } else if (HasTablesToLoad(spec, self)) {
       StartOpening(spec, self);
       continue;
     } else {
@@ -112,6 +123,7 @@ Pserver::Hosted Pserver::OpenHosted(const JobSpec& spec, const std::string& self
 void Pserver::StartOpening(const JobSpec& spec, const std::string& self) {
   const auto opening = std::make_shared<Opening>();
   opening->spec = spec;
+  opening->self = self;
   MutexLock lock(&mutex_);
   jobs_.erase(spec.job_id());  // an entry that an earlier route failed to open
   opening_[spec.job_id()] = opening;
@@ -202,7 +214,7 @@ HostedJob Pserver::ReportOf(const Opening& opening) {
   report.set_loaded_bytes(opening.progress.read());
   report.set_load_bytes(opening.progress.planned());
   report.set_waiting_for(absl::StrFormat("%s (%.1f of %.1f MiB read)",
-                                         Printable(SourceOfTables(opening.spec)),
+                                         Printable(SourceOfTables(opening.spec, opening.self)),
                                          report.loaded_bytes() / kMiB, report.load_bytes() / kMiB));
   return report;
 }
@@ -277,6 +289,11 @@ absl::StatusOr<std::vector<SavedFile>> Pserver::SaveShards(const SaveShardsReque
 std::unique_ptr<StreamHandler> Pserver::NewHandler(std::shared_ptr<Stream> stream) {
   return std::make_unique<ExchangeHandler>(
       std::move(stream), [this](const std::string& job_id) { return Find(job_id); }, &counters_);
+}
+
+std::unique_ptr<StreamHandler> Pserver::NewReplicaHandler(std::shared_ptr<Stream> stream) {
+  return std::make_unique<ReplicaHandler>(
+      std::move(stream), [this](const std::string& job_id) { return Find(job_id); });
 }
 
 std::shared_ptr<JobTables> Pserver::Find(const std::string& job_id) {

@@ -60,6 +60,8 @@ class Pserver {
 
   // Makes the handler of a new stream. The pserver outlives it.
   std::unique_ptr<StreamHandler> NewHandler(std::shared_ptr<Stream> stream);
+  // The same for streams of copies (kReplicaMethod).
+  std::unique_ptr<StreamHandler> NewReplicaHandler(std::shared_ptr<Stream> stream);
   const DataPlaneCounters& counters() const { return counters_; }
 
   // Returns null when the job is not open here.
@@ -78,6 +80,7 @@ class Pserver {
   // A job that is being opened on its own thread.
   struct Opening {
     JobSpec spec;
+    std::string self;  // this pserver in its route
     LoadProgress progress;
     std::thread thread;  // joined by Reconcile or Stop
     bool ended = false;  // under mutex_: the thread will only call on_change_

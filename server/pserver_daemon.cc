@@ -12,6 +12,7 @@
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
+#include "server/drain.h"
 
 namespace sluice {
 namespace {
@@ -70,9 +71,39 @@ PserverDaemon::~PserverDaemon() {
   if (data_port_ != nullptr) data_port_->Shutdown();
 }
 
-JobResources PserverDaemon::ResourcesOf(const Options& options) {
+void PserverDaemon::Drain(absl::Duration wait) {
+  {
+    MutexLock lock(&mutex_);
+    if (!joined_) return;
+  }
+  DrainOptions drain;
+  drain.scheduler = scheduler_.get();
+  drain.rank = options_.identity.rank;
+  drain.member_id = [this] { return session_->member_id(); };
+  drain.wait = wait;
+  drain.clock = options_.clock;
+  drain.hosts_jobs = [this] { return !pserver_.Report().empty(); };
+  drain.log = options_.log;
+  const absl::Status drained = DrainPserver(drain);
+  options_.log(drained.ok() ? "no job has shards here"
+                            : absl::StrCat("ends with its shards: ", drained.message()));
+}
+
+std::unique_ptr<Transport> PserverDaemon::ReplicaTransport(const Options& options) {
+  const LimitsConfig& limits = options.identity.cluster.limits();
+  GrpcTransport::Options transport;
+  transport.method = kReplicaMethod;
+  transport.threads = 1;
+  if (limits.has_max_message_mib()) {
+    transport.max_message_bytes = static_cast<size_t>(limits.max_message_mib()) << 20;
+  }
+  return std::make_unique<GrpcTransport>(transport);
+}
+
+JobResources PserverDaemon::ResourcesOf(const Options& options, Transport* replica_transport) {
   const LimitsConfig& limits = options.identity.cluster.limits();
   JobResources resources;
+  resources.replica_transport = replica_transport;
   resources.clock = options.clock;
   resources.env = options.env;
   resources.available_memory = options.available_memory;
@@ -96,6 +127,9 @@ absl::Status PserverDaemon::StartDataPort() {
       std::make_unique<GrpcStreamServer>(port, [this](std::shared_ptr<Stream> stream, std::string) {
         return pserver_.NewHandler(std::move(stream));
       });
+  data_port_->RegisterStream(kReplicaMethod, [this](std::shared_ptr<Stream> stream, std::string) {
+    return pserver_.NewReplicaHandler(std::move(stream));
+  });
   data_port_->RegisterUnary(kSaveShardsMethod,
                             [this](const std::string& request) { return SaveShards(request); });
   SLUICE_RETURN_IF_ERROR(data_port_->Start());

@@ -20,6 +20,7 @@
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
 #include "common/transport/grpc_stream_server.h"
+#include "common/transport/grpc_transport.h"
 #include "server/pserver.h"
 #include "server/pserver_metrics.h"
 
@@ -43,12 +44,16 @@ class PserverDaemon {
   // UNAVAILABLE: a port is taken. Does not wait for the scheduler.
   static absl::StatusOr<std::unique_ptr<PserverDaemon>> Start(Options options);
   ~PserverDaemon();
+  // Moves this pserver's shards to others, for at most `wait`, and logs how that ended.
+  void Drain(absl::Duration wait);
 
  private:
   explicit PserverDaemon(Options options)
       : options_(std::move(options)),
-        pserver_(ResourcesOf(options_), [this] { ReconcileSoon(); }) {}
-  static JobResources ResourcesOf(const Options& options);
+        replica_transport_(ReplicaTransport(options_)),
+        pserver_(ResourcesOf(options_, replica_transport_.get()), [this] { ReconcileSoon(); }) {}
+  static std::unique_ptr<Transport> ReplicaTransport(const Options& options);
+  static JobResources ResourcesOf(const Options& options, Transport* replica_transport);
   absl::Status Init();
   absl::Status StartDataPort();
   absl::Status StartAdmin();
@@ -66,6 +71,7 @@ class PserverDaemon {
   bool stopping();
 
   Options options_;
+  const std::unique_ptr<Transport> replica_transport_;  // outlives the jobs
   Pserver pserver_;
   std::unique_ptr<GrpcStreamServer> data_port_;
   std::unique_ptr<SchedulerClient> scheduler_;

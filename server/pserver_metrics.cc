@@ -94,6 +94,12 @@ struct PserverMetrics::Families {
                           "Most memory that updates used while that checkpoint was written")};
   Gauges cut_failed{Gauge("sluice_pserver_checkpoint_failed",
                           "1: this pserver could not write its part of that checkpoint")};
+  Gauges replicated{Gauge("sluice_pserver_replication_complete",
+                          "1: every acknowledged update is on the follower of this pserver, too")};
+  Gauges behind{Gauge("sluice_pserver_replication_updates_behind",
+                      "Updates that the follower has not confirmed")};
+  Gauges copies{Gauge("sluice_pserver_copies_bytes",
+                      "Memory held for the copies of another pserver's shards")};
   Gauges process{Gauge("sluice_pserver_memory_bytes", "Resident memory of the process")};
   Gauges streams{Gauge("sluice_pserver_streams", "Open data streams")};
   Counters messages{
@@ -126,6 +132,13 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
       f.cut_memory.Set(labels, job.cut().preimage_bytes());
       f.cut_failed.Set(labels, job.cut().state() == HostedCut::FAILED ? 1 : 0);
     }
+    if (job.has_replication()) {
+      f.replicated.Set(labels, job.replication().complete() ? 1 : 0);
+      f.behind.Set(labels, job.replication().updates_behind());
+      uint64_t bytes = 0;
+      for (const ShardCopies& copies : job.copies()) bytes += copies.bytes();
+      f.copies.Set(labels, bytes);
+    }
     for (const TableStatus& table : job.tables()) {
       const prometheus::Labels of_table = {{"job", job.job_id()}, {"table", table.name()}};
       f.bytes.Set(of_table, table.bytes());
@@ -137,6 +150,7 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
   for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.reserved, &f.rows})
     of_jobs->RemoveOthers();
   for (auto* of_cuts : {&f.cut_bytes, &f.cut_memory, &f.cut_failed}) of_cuts->RemoveOthers();
+  for (auto* of_replicas : {&f.replicated, &f.behind, &f.copies}) of_replicas->RemoveOthers();
   f.process.Set({}, memory_bytes);
   // Relaxed: independent sums.
   f.streams.Set({}, counters.streams.load(std::memory_order_relaxed));

@@ -31,6 +31,12 @@ void AddValues(Shard* shard, const std::vector<uint64_t>& keys, uint32_t rows, s
 
 }  // namespace
 
+size_t PushPartBytes(const TableLayout& layout, uint32_t rows) {
+  const size_t row_bytes =
+      layout.sparse() ? 8 + size_t{layout.dim()} * layout.wire_bytes() : layout.wire_bytes();
+  return rows * row_bytes;
+}
+
 absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, uint32_t rank,
                             uint64_t incarnation, const Push& push, PayloadReader* payload,
                             PushPart* scratch, ReplyWriter* reply) {
@@ -41,13 +47,13 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
     const uint32_t table = parts.table(i), index = parts.shard(i), rows = parts.rows(i);
     const TableLayout& layout = *layouts[table];
     Shard* shard = view.FindShard(table, index);
+    const size_t bytes = PushPartBytes(layout, rows);
     if (shard == nullptr) {
-      const size_t row_bytes =
-          layout.sparse() ? 8 + size_t{layout.dim()} * layout.wire_bytes() : layout.wire_bytes();
-      payload->Skip(rows * row_bytes);
+      payload->Skip(bytes);
       reply->AddError(table, index, PART_WRONG_SHARD, 0);
       continue;
     }
+    scratch->wire = shard->replicated() ? payload->Share(bytes) : Message();
     ApplyResult result;
     result.status = shard->Decode(rows, payload, scratch);
     if (result.status == PART_OK) {
@@ -55,6 +61,7 @@ absl::Status ApplyPushParts(const JobView& view, const TableLayouts& layouts, ui
       const std::vector<uint64_t> keys = push.delta() ? scratch->keys : std::vector<uint64_t>();
       NamingTable(*shard, [&] { result = shard->Apply(frame, scratch); });
       scratch->message = PayloadReader();
+      scratch->wire.clear();
       if (result.status == PART_OK && push.delta()) {
         const uint32_t n = AnswerRows(layout, index, rows);
         AddValues(shard, keys, n, AnswerBytes(layout, n), reply);

@@ -15,6 +15,9 @@
 
 namespace sluice {
 
+// Bytes of the array of a push part.
+size_t PushPartBytes(const TableLayout& layout, uint32_t rows);
+
 // Takes the parts of the push from the payload. Checks each part, then applies it with its
 // sequence. A part that was not applied gets an error in the reply; an applied delta gets the
 // resulting values. INVALID_ARGUMENT: a value is NaN or Inf, and the job must fail; the other parts

@@ -51,6 +51,9 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   }
   ++frames_;
   accepted_[frame.rank] = {frame.incarnation, frame.sequence, frame.position};
+  if (log_ != nullptr) {
+    log_->AddPart(table_->id(), index_, frame, part->rows, std::move(part->wire));
+  }
   if (sync) {
     Pending& slot = pending_[frame.rank];
     slot.present = true;
@@ -98,7 +101,9 @@ uint64_t Shard::LastPushed(uint32_t rank) {
 
 void Shard::Flush() {
   MutexLock lock(&mutex_);
-  if (held_frames_ > 0) ApplyHeld();
+  if (held_frames_ == 0) return;
+  if (log_ != nullptr) log_->AddFlush(table_->id(), index_);
+  ApplyHeld();
 }
 
 void Shard::ApplyHeld() {
@@ -143,6 +148,77 @@ std::unique_ptr<ShardCut> Shard::BeginCut(const CutOptions& options, ShardFacts*
     }
   }
   return MakeCut(std::move(state), options);
+}
+
+std::unique_ptr<ShardCut> Shard::BeginSeed(std::shared_ptr<ChangeLog> log,
+                                           std::shared_ptr<PreImageBudget> budget, ShardSeed* seed,
+                                           HeldSum* held) {
+  std::shared_ptr<ChangeLog> earlier;  // dropped without the lock
+  MutexLock lock(&mutex_);
+  earlier = std::exchange(log_, std::move(log));
+  if (log_ != nullptr) log_->SetAside(table_->id(), index_);
+  seed->Clear();
+  seed->set_table(table_->id());
+  seed->set_shard(index_);
+  const auto add = [](const std::vector<Position>& positions, auto* to) {
+    for (const Position& at : positions) {
+      RankPosition* const rank = to->Add();
+      rank->set_incarnation(at.incarnation);
+      rank->set_sequence(at.sequence);
+      SetPosition(at.data, rank);
+    }
+  };
+  add(accepted_, seed->mutable_accepted());
+  add(applied_, seed->mutable_applied());
+  for (uint32_t r = 0; r < accepted_.size(); ++r) {
+    seed->add_incarnation(gate_.incarnation(r));
+    seed->add_last(gate_.last(r));
+  }
+  seed->set_schedule_base(schedule_base_);
+  seed->set_frames(frames_);
+  seed->set_updates(updates_);
+  seed->set_updates_lost(updates_lost_);
+  seed->set_held_frames(held_frames_);
+  seed->set_held_weight(held_weight_);
+  *held = HeldSum();
+  if (held_frames_ > 0) *held = SumNow();
+  seed->set_held_keys(held->keys.size());
+  seed->set_held_sums(held->sums.size());
+  CutState state;
+  state.facts = Facts();
+  state.state_floats = saved_state_floats();
+  return MakeCut(std::move(state), {true, std::move(budget)});
+}
+
+absl::Status Shard::RestoreSeed(const ShardSeed& seed, HeldSum held) {
+  MutexLock lock(&mutex_);
+  const auto ranks = static_cast<int>(accepted_.size());
+  if (seed.accepted_size() != ranks || seed.incarnation_size() != ranks ||
+      seed.last_size() != ranks || seed.applied_size() != static_cast<int>(applied_.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the copy of ", Name(), " has ", seed.accepted_size(), " ranks, but the job ",
+                     ranks, "; use the same version of sluice on all hosts"));
+  }
+  const auto take = [](const auto& from, std::vector<Position>* to) {
+    for (size_t r = 0; r < to->size(); ++r) {
+      const RankPosition& rank = from.Get(static_cast<int>(r));
+      (*to)[r] = {rank.incarnation(), rank.sequence(), PositionOf(rank)};
+    }
+  };
+  take(seed.accepted(), &accepted_);
+  take(seed.applied(), &applied_);
+  for (int r = 0; r < ranks; ++r) {
+    gate_.Restore(static_cast<uint32_t>(r), seed.incarnation(r), seed.last(r));
+  }
+  schedule_base_ = seed.schedule_base();
+  frames_ = seed.frames();
+  updates_ = seed.updates();
+  updates_lost_ = seed.updates_lost();
+  held_frames_ = seed.held_frames();
+  held_weight_ = seed.held_weight();
+  if (held_frames_ == 0 || SetSum(std::move(held))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the copy of ", Name(), " has gradients of another size"));
 }
 
 std::unique_ptr<ShardCut> Shard::FailedCut(absl::Status status) {
@@ -218,7 +294,8 @@ void Shard::AwaitRanks(const std::vector<uint64_t>& lives,
     const bool goes_on = accepted_[r].incarnation == lives[r];
     gate_.Await(r, lives[r], goes_on ? accepted_[r].sequence : 0);
   }
-  NothingHeld();
+  // A copy also has the gradients that wait for gradients_to_wait.
+  if (held_frames_ == 0) NothingHeld();
 }
 
 void Shard::Hear(uint32_t rank, uint64_t incarnation, const RankPosition& acknowledged) {

@@ -10,7 +10,7 @@
 // equal shard.
 //
 // Thread safety: safe from any thread. Each shard has one mutex, and calls nothing outside while
-// holding it.
+// holding it, but for the ChangeLog of a shard with a follower.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,11 @@
 #include "common/wire/train_position.h"
 #include "proto/errors.pb.h"
 #include "proto/model.pb.h"
+#include "proto/replica.pb.h"
 #include "proto/scheduler.pb.h"
+#include "server/change_log.h"
 #include "server/delivery_gate.h"
+#include "server/frame_id.h"
 #include "server/gradient_sum.h"
 #include "server/pre_images.h"
 #include "server/row_store.h"
@@ -43,15 +46,8 @@ struct UpdatePolicy {
   double merge_scale = 1;          // Geo
   // Async: how many steps a worker may be ahead of the slowest one. Absent: any number.
   std::optional<uint64_t> max_staleness;
-};
-
-// The frame that a part belongs to.
-struct FrameId {
-  uint32_t rank = 0;
-  uint64_t incarnation = 0;
-  uint64_t sequence = 0;
-  double weight = 0;       // n_w
-  TrainPosition position;  // async and Geo
+  // Changes go to a follower (Shard::BeginSeed).
+  bool replicated = false;
 };
 
 // A decoded part. Its memory is reused from part to part.
@@ -63,6 +59,13 @@ struct PushPart {
   // `values` is scratch space.
   bool in_message = false;
   PayloadReader message;
+  Message wire;  // of a shard with a follower: the part's array as received
+};
+
+// Gradients that wait for gradients_to_wait, as their sum.
+struct HeldSum {
+  std::vector<uint64_t> keys;  // sparse: in the order of their first addition
+  std::vector<double> sums;    // sparse: [keys][dim]; dense: [elements] or none
 };
 
 struct ApplyResult {
@@ -143,6 +146,16 @@ class Shard {
   void Hear(uint32_t rank, uint64_t incarnation, const RankPosition& acknowledged);
   // HostedJob.updates_lost, of this shard.
   uint64_t updates_lost();
+
+  // Begins a cut with state, from which a follower makes an equal shard with RestoreSeed. From the
+  // moment of the cut on, the changes go to `log`, where they are set aside.
+  std::unique_ptr<ShardCut> BeginSeed(std::shared_ptr<ChangeLog> log,
+                                      std::shared_ptr<PreImageBudget> budget, ShardSeed* seed,
+                                      HeldSum* held);
+  // Restores what the image of the cut leaves out; call it after the image was restored. Changes
+  // that follow lead to equal bits. INVALID_ARGUMENT: it is not of such a shard.
+  absl::Status RestoreSeed(const ShardSeed& seed, HeldSum held);
+  bool replicated() const { return policy_.replicated; }
   // State floats of a row or dense element in a checkpoint. 0 in Geo, where the workers hold the
   // state.
   uint32_t saved_state_floats() const {
@@ -186,6 +199,10 @@ class Shard {
   // One update with the mean of the added gradients, if there are any.
   virtual void ApplySum(double total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   virtual void AddDelta(const PushPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // The sum to which AddToSum adds.
+  virtual HeldSum SumNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // False: it does not fit the shard.
+  virtual bool SetSum(HeldSum sum) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Applies the gradients that wait for gradients_to_wait.
   void ApplyHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The values hold every frame that was accepted.
@@ -226,6 +243,7 @@ class Shard {
   // Async, by rank: the last frame accepted, and the last one that is in the values.
   std::vector<Position> accepted_ ABSL_GUARDED_BY(mutex_), applied_ ABSL_GUARDED_BY(mutex_);
   std::vector<float> rates_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ChangeLog> log_ ABSL_GUARDED_BY(mutex_);  // of the newest seed; or null
 };
 
 // The shards of a pserver as [table][shard]; null where a shard is on another pserver.

@@ -140,6 +140,15 @@ class SparseShard : public Shard {
     sum_.Clear();
   }
 
+  HeldSum SumNow() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return {sum_.keys(), sum_.sums()};
+  }
+  bool SetSum(HeldSum sum) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (sum.sums.size() != sum.keys.size() * dim_) return false;
+    sum_.Restore(sum.keys, std::move(sum.sums));
+    return true;
+  }
+
   void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ForRows(part.keys, dim_, [&](size_t i, const RowStore::Row& row) {
       const float* delta = &part.values[i * dim_];

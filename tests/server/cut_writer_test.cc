@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/server/test_worker.h"
 

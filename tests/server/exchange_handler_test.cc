@@ -6,6 +6,7 @@
 #include <new>
 #include <random>
 
+#include "tests/common/base/fake_clock.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {

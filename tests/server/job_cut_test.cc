@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/saved_model.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/server/test_worker.h"
 

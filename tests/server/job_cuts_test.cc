@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/saved_model/checkpoint.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/server/test_worker.h"
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/common/base/fake_clock.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {

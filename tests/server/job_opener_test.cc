@@ -7,6 +7,7 @@
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "server/model_loader.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/server/test_worker.h"
 
@@ -193,8 +194,8 @@ TEST_F(JobOpenerTest, AJobResumesFromACheckpointWithItsStateAndStep) {
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->closed, 30u);
   EXPECT_EQ(second->view->FindShard(0, 0)->LastPushed(0), 30u);
-  EXPECT_TRUE(HasTablesToLoad(next));
-  EXPECT_EQ(SourceOfTables(next), "checkpoint c/step-30");
+  EXPECT_TRUE(HasTablesToLoad(next, kSelf));
+  EXPECT_EQ(SourceOfTables(next, kSelf), "checkpoint c/step-30");
   JobSpec fresh = next;  // a new job: no step is applied yet, and no step is checked
   fresh.mutable_restore()->clear_step();
   fresh.mutable_restore()->set_kind(Restore::INITIAL);
@@ -202,7 +203,7 @@ TEST_F(JobOpenerTest, AJobResumesFromACheckpointWithItsStateAndStep) {
   ASSERT_TRUE(third.ok()) << third.status();
   EXPECT_EQ(third->closed, 0u);
   EXPECT_EQ(third->view->FindShard(0, 0)->LastPushed(0), 0u);
-  EXPECT_EQ(SourceOfTables(fresh), "initial_checkpoint c/step-30");
+  EXPECT_EQ(SourceOfTables(fresh, kSelf), "initial_checkpoint c/step-30");
   next.mutable_restore()->set_step(31);
   const absl::Status other = Open(next).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kDataLoss);

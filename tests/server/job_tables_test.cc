@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "tests/common/base/fake_clock.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/common/base/fake_clock.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {

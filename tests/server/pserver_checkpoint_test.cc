@@ -13,6 +13,7 @@
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "server/pserver.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/server/test_worker.h"
 

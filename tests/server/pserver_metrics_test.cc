@@ -93,5 +93,19 @@ TEST_F(PserverMetricsTest, ACheckpointHasSeriesUntilItIsOver) {
   EXPECT_THAT(Text(), Not(HasSubstr("checkpoint_failed{")));
 }
 
+TEST_F(PserverMetricsTest, AJobWithReplicasShowsHowFarTheyAre) {
+  metrics_.Update({job_}, counters_, 1);
+  EXPECT_THAT(Text(), Not(HasSubstr("replication_complete{")));
+  job_.mutable_replication()->set_complete(true);
+  job_.mutable_replication()->set_updates_behind(3);
+  job_.add_copies()->set_bytes(70);
+  metrics_.Update({job_}, counters_, 1);
+  const std::string labels = "{job=\"job-1\"} ";
+  EXPECT_THAT(Text(), testing::AllOf(
+                          HasSubstr("sluice_pserver_replication_complete" + labels + "1\n"),
+                          HasSubstr("sluice_pserver_replication_updates_behind" + labels + "3\n"),
+                          HasSubstr("sluice_pserver_copies_bytes" + labels + "70\n")));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/saved_model/saved_model.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/saved_model/memory_env.h"
 #include "tests/server/test_worker.h"
 

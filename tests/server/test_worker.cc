@@ -89,6 +89,11 @@ void FakeStream::Send(Message message) {
   if (answer.done) done_.NotifyAll();
 }
 
+bool FakeStream::Has(uint64_t id) {
+  MutexLock lock(&mutex_);
+  return answers[id].done;
+}
+
 const Answer& FakeStream::Wait(uint64_t id) {
   MutexLock lock(&mutex_);
   Answer& answer = answers[id];
@@ -105,6 +110,7 @@ TestWorker::TestWorker(const JobSpec& spec, std::shared_ptr<JobTables> job, uint
   FrameHeader header;
   header.set_request_id(next_id_++);
   header.set_last(true);
+  header.set_generation(spec.route().generation());
   Hello* hello = header.mutable_hello();
   hello->set_protocol(kDataProtocol);
   hello->set_job_id("job-1");

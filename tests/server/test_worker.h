@@ -49,6 +49,7 @@ class FakeStream : public Stream {
   void Close() override { closed = true; }
   // Waits until the answer to a request is complete, and returns it.
   const Answer& Wait(uint64_t id);
+  bool Has(uint64_t id);  // the answer is complete
   bool closed = false;
   std::map<uint64_t, Answer> answers;  // by request id
 

@@ -1,0 +1,61 @@
+// The follower's end of a stream of proto/replica.proto: applies a primary's messages and confirms
+// them, or sends copies to a successor.
+//
+// Thread safety: one thread. The transport calls OnMessage and OnClosed one at a time.
+//
+// Memory: at most kSeedAheadBytes of images wait to be sent to a successor.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/transport/transport.h"
+#include "server/job_copies.h"
+
+namespace sluice {
+
+class JobTables;
+
+// Images may be so far ahead of what their receiver has confirmed.
+inline constexpr uint64_t kSeedAheadBytes = 8 << 20;
+
+class ReplicaHandler : public StreamHandler {
+ public:
+  // Returns null when the job is not open here.
+  using FindJob = std::function<std::shared_ptr<JobTables>(const std::string& job_id)>;
+  // Everything that `find_job` uses must outlive the handler.
+  ReplicaHandler(std::shared_ptr<Stream> stream, FindJob find_job)
+      : stream_(std::move(stream)), find_job_(std::move(find_job)) {}
+  ~ReplicaHandler() override { OnClosed(); }
+
+  void OnMessage(Message message) override;
+  void OnClosed() override;
+
+ private:
+  absl::Status Take(Message message);
+  absl::Status TakeHello(const ReplicaHello& hello);
+  absl::Status TakeChanges(DecodedReplica message, JobCopies* copies);
+  // A successor has confirmed what it has, or gives the copies back.
+  absl::Status TakeConfirmation(const ReplicaHeader& header, JobCopies* copies);
+  absl::Status SendMore();
+  void Send(const ReplicaHeader& header) { stream_->Send(EncodeReplica(header, {})); }
+
+  const std::shared_ptr<Stream> stream_;
+  const FindJob find_job_;
+  bool closed_ = false;
+  // Weak: a stream does not keep the tables of a dropped job.
+  std::weak_ptr<JobTables> job_;
+  bool reads_ = false;  // of a successor
+  JobCopies::Held held_;
+  // For a successor: shards that are still to be sent, and the image under way.
+  std::vector<std::shared_ptr<Shard>> shards_;
+  size_t next_ = 0;
+  std::unique_ptr<SeedSender> sender_;
+  uint64_t sent_bytes_ = 0, taken_bytes_ = 0;
+  bool all_sent_ = false;
+};
+
+}  // namespace sluice

@@ -1,0 +1,68 @@
+// Sends and takes the images of shards that become copies, in the messages of proto/replica.proto.
+//
+// Thread safety: each object belongs to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/saved_model/shard_image.h"
+#include "common/wire/frame.h"
+#include "server/shard.h"
+#include "server/shard_image_reader.h"
+
+namespace sluice {
+
+// The messages of one shard's image.
+class SeedSender {
+ public:
+  // `seed` and `held` are those of the cut (Shard::BeginSeed).
+  SeedSender(std::unique_ptr<ShardCut> cut, ShardSeed seed, HeldSum held)
+      : cut_(std::move(cut)), seed_(std::move(seed)), held_(std::move(held)) {}
+
+  // Sets *message to the next one, and adds the bytes of its piece to *bytes. False at the end.
+  absl::StatusOr<bool> Next(Message* message, uint64_t* bytes);
+
+ private:
+  std::unique_ptr<ShardCut> cut_;  // null when it was read
+  ShardSeed seed_;
+  HeldSum held_;
+  bool begun_ = false;
+};
+
+// Makes shards from such messages.
+class SeedReceiver {
+ public:
+  // Returns a new shard for the image that begins; null when it has no place here.
+  using NewShard = std::function<Shard*(uint32_t table, uint32_t shard)>;
+  explicit SeedReceiver(NewShard new_shard) : new_shard_(std::move(new_shard)) {}
+
+  // True for messages of an image.
+  static bool IsSeed(const ReplicaHeader& header) {
+    return header.has_seed() || header.has_piece();
+  }
+  // Takes one of them. INVALID_ARGUMENT: it does not fit what came before, or the job. Throws
+  // NoRoom and bad_alloc.
+  absl::Status Take(const ReplicaHeader& header, PayloadReader* payload);
+  // Images that are complete, and bytes of all pieces.
+  uint64_t shards() const { return shards_; }
+  uint64_t bytes() const { return bytes_; }
+  // True when no image has begun that is not complete.
+  bool between() const { return reader_ == nullptr; }
+
+ private:
+  absl::Status Begin(const ShardSeed& seed, PayloadReader* payload);
+
+  const NewShard new_shard_;
+  Shard* shard_ = nullptr;
+  std::unique_ptr<ShardImageReader> reader_;  // null between images
+  ShardSeed seed_;
+  HeldSum held_;
+  uint64_t shards_ = 0, bytes_ = 0;
+};
+
+}  // namespace sluice
