@@ -34,13 +34,9 @@ CheckpointJobReply ReplyOf(const JobCheckpoints::Outcome& outcome) {
   return reply;
 }
 
-OutputAction ActionOf(const Job& job, OutputAction::Kind kind, uint64_t instance, uint64_t number,
-                      absl::Time time) {
-  OutputAction action;
-  action.kind = kind;
-  action.job_id = job.job_id;
-  action.time = time;
-  action.config = job.config;
+OutputAction CheckpointActionOf(const Job& job, OutputAction::Kind kind, uint64_t instance,
+                                uint64_t number, absl::Time time) {
+  OutputAction action = ActionOf(job, kind, time);
   action.save_id = CheckpointSaveId(instance, number);
   action.number = number;
   return action;
@@ -51,8 +47,12 @@ OutputAction ActionOf(const Job& job, OutputAction::Kind kind, uint64_t instance
 void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
   if (!CanCheckpoint(job->config)) return;
   if (job->checkpoints) {
-    job->checkpoints->Restart(job->spec.instance(),
-                              job->resume ? job->resume->state().global_step() : 0, now);
+    JobCheckpoints::NextRun run;
+    run.instance = job->spec.instance();
+    run.first_step = job->resume ? job->resume->state().global_step() : 0;
+    run.worker_num = job->spec.worker_num();
+    run.pserver_num = static_cast<uint32_t>(job->pservers.size());
+    job->checkpoints->Restart(run, now);
     job->told_asked = job->checkpoints->asked();
     return;
   }
@@ -75,18 +75,20 @@ JobCheckpoints::Options CheckpointLifecycle::OptionsOf(const Job& job) {
   return options;
 }
 
-void CheckpointLifecycle::Adopt(Job* job, absl::Time now) {
+void CheckpointLifecycle::Adopt(Job* job,
+                                const absl::StatusOr<std::unique_ptr<const ResumePoint>>& newest,
+                                uint64_t over, absl::Time now) {
   if (!CanCheckpoint(job->config)) return;
   JobCheckpoints::Options options = OptionsOf(*job);
   options.first_step = std::max(job->run->least_step(), ReportedStep(*job, *parts_.members));
-  options.over = job->adoption->checkpoint;
+  options.over = over;
   const std::string root = options.root;
   job->checkpoints.emplace(std::move(options), now);
-  job->newest_unusable = job->adoption->newest.status();
-  if (job->adoption->newest.ok() && *job->adoption->newest != nullptr) {
-    const ResumePoint& newest = **job->adoption->newest;
-    const bool own = newest.dir == CheckpointFolder(root, newest.manifest.global_step());
-    job->checkpoints->SetNewest(newest.manifest, newest.age, now, own);
+  job->newest_unusable = newest.status();
+  if (newest.ok() && *newest != nullptr) {
+    const ResumePoint& point = **newest;
+    const bool own = point.dir == CheckpointFolder(root, point.manifest.global_step());
+    job->checkpoints->SetNewest(point.manifest, point.age, now, own);
   }
   job->told_asked = job->checkpoints->asked();
   job->told_over = job->checkpoints->over();
@@ -320,7 +322,7 @@ void CheckpointLifecycle::WriteManifest(const Job& job, Manifest manifest, absl:
   *manifest.mutable_tables() = job.spec.tables();
   const uint64_t number = job.checkpoints->over() + 1;
   OutputAction action =
-      ActionOf(job, OutputAction::kCheckpoint, job.spec.instance(), number, cut_at);
+      CheckpointActionOf(job, OutputAction::kCheckpoint, job.spec.instance(), number, cut_at);
   action.manifest = std::move(manifest);
   parts_.effects->Write(std::move(action));
 }
@@ -328,7 +330,7 @@ void CheckpointLifecycle::WriteManifest(const Job& job, Manifest manifest, absl:
 void CheckpointLifecycle::DiscardFiles(const Job& job, const JobCheckpoints::Discard& discard,
                                        absl::Time now) {
   OutputAction action =
-      ActionOf(job, OutputAction::kDiscard, discard.instance, discard.number, now);
+      CheckpointActionOf(job, OutputAction::kDiscard, discard.instance, discard.number, now);
   action.manifest.set_global_step(discard.step);
   action.why = discard.why;
   parts_.effects->Write(std::move(action));

@@ -2,6 +2,15 @@
 
 namespace sluice {
 
+OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time) {
+  OutputAction action;
+  action.kind = kind;
+  action.job_id = job.job_id;
+  action.time = time;
+  action.config = job.config;
+  return action;
+}
+
 void CoreEffects::DesiredChanged(Member* member) {
   ++member->version;
   changed_.push_back(WaitKey::Desired(member->id));
@@ -12,6 +21,28 @@ void CoreEffects::StatusChanged(Job* job) {
   // The calls that this wakes see the progress as well.
   job->progress_untold = false;
   changed_.push_back(WaitKey::Status(job->job_id));
+}
+
+void CoreEffects::WriteStartedAgain(const Job& job, absl::Time now) {
+  OutputAction started = ActionOf(job, OutputAction::kStarted, now);
+  started.again = true;
+  Write(std::move(started));
+}
+
+void CoreEffects::WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now) {
+  if (points.empty()) return;
+  OutputAction action;
+  action.kind = OutputAction::kScalars;
+  action.job_id = job.job_id;
+  action.time = now;
+  action.scalars = std::move(points);
+  Write(std::move(action));
+}
+
+void CoreEffects::WriteLastScalars(Job* job, absl::Time now) {
+  std::vector<Scalar> points = job->run->TakeScalars();
+  for (Scalar& point : job->steps->TakePoints(/*all=*/true)) points.push_back(std::move(point));
+  WriteScalars(*job, std::move(points), now);
 }
 
 void CoreEffects::JobForgotten(const std::string& job_id) {

@@ -41,6 +41,9 @@ struct WaitKey {
   std::string job_id;
 };
 
+// A write to the job's files; the rest of it follows from its kind.
+OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time);
+
 class CoreEffects {
  public:
   // `clock`: see JobRecords.
@@ -57,6 +60,12 @@ class CoreEffects {
   void JobForgotten(const std::string& job_id);
 
   void Write(OutputAction action) { actions_.push_back(std::move(action)); }
+  // The files of a job go on that an earlier scheduler began.
+  void WriteStartedAgain(const Job& job, absl::Time now);
+  // Adds points to the job's curves.
+  void WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now);
+  // Adds the points that the job's run still has, also incomplete ones. REQUIRES: job->run.
+  void WriteLastScalars(Job* job, absl::Time now);
   JobRecords* records() { return &records_; }
 
   // Everything collected since the last call. A key may occur twice.

@@ -49,6 +49,8 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindRestartPoint(
   if (record.begun() && CanCheckpoint(record.config()) && !record.config().evaluate_only()) {
     SubmitJobRequest request;
     *request.mutable_config() = record.config();
+    // Geo warns of another number of workers than that of the checkpoint.
+    if (record.worker_num() > 0) request.mutable_config()->set_worker_num(record.worker_num());
     request.set_resume(true);
     request.set_allow_older(record.allow_older() && verify);
     // The folder may also hold checkpoints of an earlier job, or of an attempt whose record could

@@ -19,6 +19,8 @@ RankSlot* Job::SlotOf(uint64_t member_id) {
 bool AddWarning(Job* job, std::string warning) {
   std::vector<std::string>& all = job->warnings;
   if (std::find(all.begin(), all.end(), warning) != all.end()) return false;
+  if (all.size() >= kMaxWarnings) return false;
+  if (all.size() + 1 == kMaxWarnings) warning = "further warnings are left out";
   all.push_back(std::move(warning));
   return true;
 }

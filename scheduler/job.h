@@ -2,7 +2,8 @@
 //
 //   QUEUED -> STARTING (pservers open its tables) -> RUNNING (phases) -> over
 //                |                                      |
-//                +-> RECOVERING (a member was lost) <---+     RECOVERING -> RUNNING
+//                +-> RECOVERING (a member was lost,  <--+     RECOVERING -> RUNNING
+//                     or a user wants other members)
 //
 // RECOVERING has two halves: first the job waits for replacements and no pserver holds its tables,
 // then the pservers open the tables of its next attempt (`hosted`).
@@ -28,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/follower_plan.h"
 #include "scheduler/job_checkpoints.h"
 #include "scheduler/job_opening.h"
 #include "scheduler/job_recovery.h"
@@ -47,14 +49,6 @@ struct Vacancy {
   bool settled = false;           // it is known where the rank continues
 };
 
-// An attempt that goes on from an earlier scheduler, until all its members have registered here.
-struct Adoption {
-  absl::Time since;
-  // Where the job's next attempt begins if the members do not come; not OK: there is none.
-  absl::StatusOr<std::unique_ptr<const ResumePoint>> newest;
-  uint64_t checkpoint = 0;  // the newest that a member was told of
-};
-
 // A pserver that is lost, until another process serves its shards and every rank has reached that
 // (ShardTakeover).
 struct PserverVacancy {
@@ -63,6 +57,7 @@ struct PserverVacancy {
   bool opened = false;        // the successor has opened the tables
   uint64_t loaded_bytes = 0;  // HostedJob.loaded_bytes of the successor
   uint64_t lost_before = 0;   // Recovery.updates_lost before this loss
+  bool copies = false;        // the successor continues from copies
 };
 
 struct Job {
@@ -95,16 +90,16 @@ struct Job {
   std::vector<EndedLife> ended;                        // async, Geo: of this attempt
   std::vector<uint64_t> pservers;                      // member ids; 0: lost, see vacant_pservers
   std::map<uint32_t, PserverVacancy> vacant_pservers;  // by index in `pservers`
-  std::vector<uint32_t> pserver_ranks;                 // of all attempts
+  std::vector<uint32_t> pserver_ranks;                 // of the present or the next attempt
+  std::vector<uint32_t> placed_on;                     // by index in spec.route: ranks
+  bool keeps_pservers = false;                         // also draining ones: others lack the room
+  std::optional<FollowerPlan> followers;               // of a job with replicas
   bool hosted = false;                                 // pservers shall hold its tables
   JobOpening opening;
   JobRecovery recovery;
-  bool adopted = false;   // the present attempt was begun by an earlier scheduler
-  bool replayed = false;  // so was the present phase; its records may lack something
   // Why the newest checkpoint of an adopted attempt cannot be read. The job must not silently go
   // back behind it; a newer one makes this OK.
   absl::Status newest_unusable;
-  std::optional<Adoption> adoption;  // RUNNING: members of that attempt are still missing
   std::optional<JobRun> run;         // while RUNNING, and afterwards
   std::optional<JobResult> before;   // RECOVERING: what the attempt that was lost had come to
   std::optional<StepReports> steps;  // from the first run on
@@ -141,7 +136,9 @@ struct Job {
 };
 
 // Adds the warning unless the job has it already: a scheduler that starts again finds what the one
-// before has warned of. True when it was added.
+// before has warned of. The last of kMaxWarnings says that further ones are left out. True when the
+// warnings have changed.
+inline constexpr size_t kMaxWarnings = 100;
 bool AddWarning(Job* job, std::string warning);
 // True when the member is one of the job's pservers or a worker allocated to the job.
 bool Serves(const Job& job, const Member& member);

@@ -21,7 +21,8 @@ void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
     spec.mutable_config()->mutable_checkpoint()->set_dir(CheckpointRoot(job->config));
   }
   if (ModeOf(job->config.strategy()) == Mode::kSync) {
-    spec.set_global_batch(uint64_t{job->config.train().batch_size()} * spec.worker_num());
+    // Also when the job has been scaled: the position in the data counts such batches.
+    spec.set_global_batch(uint64_t{job->config.train().batch_size()} * job->config.worker_num());
   }
   if (resume == nullptr) {
     if (job->config.initial_checkpoint().empty()) return;
@@ -143,6 +144,7 @@ Job* JobAdmission::Restore(const JobRecord& record,
     parts_.effects->records()->RunRefused(handover->run);
   }
   FillSpec(record.tables(), resume.ok() ? *std::move(resume) : nullptr, job);
+  if (record.worker_num() > 0) job->spec.set_worker_num(record.worker_num());
   if (record.outcome() != JOB_STATE_UNSPECIFIED) {
     job->state = record.begun() ? JOB_RUNNING : JOB_QUEUED;
     job->outcome = record.outcome();

@@ -131,10 +131,10 @@ void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
   open_->stage = stage;
   open_->step = step;
   open_->begun_at = open_->progressed_at = now;
-  open_->hosted.resize(options_.pserver_num);
-  open_->workers.resize(options_.worker_num);
-  open_->tasks.resize(options_.worker_num);
-  open_->went_on.resize(options_.worker_num);
+  open_->hosted.resize(pserver_num_);
+  open_->workers.resize(worker_num_);
+  open_->tasks.resize(worker_num_);
+  open_->went_on.resize(worker_num_);
   demanded_ = false;
 }
 
@@ -183,7 +183,7 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
 }
 
 void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
-  if (pserver >= options_.pserver_num) return;
+  if (pserver >= pserver_num_) return;
   if (!sync()) return TakeOrdered(pserver, cut, now);
   const std::string who = absl::StrCat("pserver ", pserver);
   // A pserver that could not even begin may not know the step.
@@ -207,7 +207,7 @@ void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Ti
 }
 
 void JobCheckpoints::TakeWorker(const WorkerCut& cut, absl::Time now) {
-  if (cut.rank() >= options_.worker_num) return;
+  if (cut.rank() >= worker_num_) return;
   if (!sync()) return TakeAsked(cut, now);
   if (!Concerns(cut.checkpoint(), absl::StrCat("rank ", cut.rank()), cut.step(), now)) return;
   std::optional<WorkerState>& known = open_->workers[cut.rank()];
@@ -297,9 +297,9 @@ void JobCheckpoints::TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::T
 }
 
 absl::StatusOr<std::vector<RankPart>> JobCheckpoints::Parts() const {
-  std::vector<RankPart> parts(options_.worker_num);
-  std::vector<bool> known(options_.worker_num);  // by rank: held is that of some pserver
-  for (uint32_t rank = 0; rank < options_.worker_num; ++rank) {
+  std::vector<RankPart> parts(worker_num_);
+  std::vector<bool> known(worker_num_);  // by rank: held is that of some pserver
+  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
     RankPart& part = parts[rank];
     part.tasks = open_->tasks[rank];
     part.state = *open_->workers[rank];
@@ -307,10 +307,9 @@ absl::StatusOr<std::vector<RankPart>> JobCheckpoints::Parts() const {
       const HostedCut& cut = open_->hosted[i];
       // A pserver without shards of the job holds everything.
       if (cut.least().empty()) continue;
-      if (cut.least_size() != static_cast<int>(options_.worker_num)) {
+      if (cut.least_size() != static_cast<int>(worker_num_)) {
         return absl::InternalError(absl::StrCat("pserver ", i, " reported the positions of ",
-                                                cut.least_size(), " of ", options_.worker_num,
-                                                " ranks"));
+                                                cut.least_size(), " of ", worker_num_, " ranks"));
       }
       const RankPosition& held = cut.least(rank);
       const bool first = !known[rank];
@@ -449,12 +448,14 @@ void JobCheckpoints::Interrupt(absl::Time now) {
     CloseOpen("the job lost a member before the checkpoint was complete", /*counts=*/false, now);
 }
 
-void JobCheckpoints::Restart(uint64_t instance, uint64_t first_step, absl::Time now) {
+void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
   interrupted_ = false;
-  instance_ = instance;
+  instance_ = run.instance;
+  worker_num_ = run.worker_num;
+  pserver_num_ = run.pserver_num;
   all_training_ = false;
   more_training_ = true;
-  step_ = limit_ = asked_from_ = first_step;
+  step_ = limit_ = asked_from_ = run.first_step;
   steps_per_s_ = 0;
   step_at_ = over_at_ = now;
   Plan(now);

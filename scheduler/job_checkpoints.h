@@ -152,13 +152,20 @@ class JobCheckpoints {
   // is not being committed is given up without being counted as failed. Reports change nothing
   // until Restart.
   void Interrupt(absl::Time now);
-  // The next run of the job begins, as another instance, after `first_step` global steps.
-  void Restart(uint64_t instance, uint64_t first_step, absl::Time now);
+  // The next run of the job begins, as another instance, after `first_step` global steps, and maybe
+  // with another number of members. REQUIRES: none is being committed.
+  struct NextRun {
+    uint64_t instance = 0;
+    uint64_t first_step = 0;
+    uint32_t worker_num = 1, pserver_num = 1;
+  };
+  void Restart(const NextRun& run, absl::Time now);
   // The manifest of the newest checkpoint that these runs have completed, without job_id and
   // tables; null: there is none.
   const Manifest* newest_manifest() const { return complete_ ? &*complete_ : nullptr; }
   // The instance of the run that has completed it.
   uint64_t newest_instance() const { return complete_instance_; }
+  bool open() const { return open_.has_value(); }
   // The manifest of a checkpoint is being written.
   bool committing() const { return open_ && open_->committing; }
   // The job is over: what is not being committed is given up, without being counted as failed.
@@ -236,6 +243,7 @@ class JobCheckpoints {
   bool stopped_ = false;  // the job is over
   bool interrupted_ = false;
   uint64_t instance_ = options_.instance;
+  uint32_t worker_num_ = options_.worker_num, pserver_num_ = options_.pserver_num;
   absl::Time over_at_;  // of the one before, or the beginning
   uint64_t steps_per_epoch_ = 0, last_step_ = 0;
   // How far training is: steps at a time, the rate since the sample before, and where it stops.

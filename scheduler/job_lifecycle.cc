@@ -14,51 +14,6 @@
 namespace sluice {
 namespace {
 
-// Members that live come back within this time, however short their lease is.
-constexpr absl::Duration kMembersComeBack = absl::Seconds(5);
-
-OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time now) {
-  OutputAction action;
-  action.kind = kind;
-  action.job_id = job.job_id;
-  action.time = now;
-  return action;
-}
-
-const HeldJob* HeldOf(const Job& job, const Member& member) {
-  for (const HeldJob& held : member.self.holds()) {
-    if (held.job_id() == job.job_id && held.instance() == job.spec.instance()) return &held;
-  }
-  return nullptr;
-}
-
-// Makes the run that the records describe.
-absl::Status Replay(const StoredRun& stored, bool same_clock, absl::Time now,
-                    const JobRun::Options& options, std::optional<JobRun>* run) {
-  run->emplace(options, now);
-  if (stored.record.phase() == 0) return absl::DataLossError("there is no record of the run");
-  for (const auto& [rank, report] : stored.index) {
-    if (rank >= options.worker_num) return absl::DataLossError("a rank is out of range");
-    SLUICE_RETURN_IF_ERROR((*run)->TakeReport(rank, report, now).status());
-  }
-  if (stored.record.phase() == 1) return (*run)->failure();
-  SLUICE_RETURN_IF_ERROR(
-      (*run)->Restore(stored.record.phase(), stored.record.state(), same_clock, now));
-  // The phase does not end here: what follows from its end has to happen, too.
-  (*run)->Hold(true);
-  for (const TaskRecord& task : stored.tasks) {
-    if ((task.has_asked() ? task.asked().rank() : task.rank()) >= options.worker_num)
-      return absl::DataLossError("a rank is out of range");
-    if (task.has_asked()) {
-      SLUICE_RETURN_IF_ERROR((*run)->NextTask(task.asked()).status());
-    } else {
-      SLUICE_RETURN_IF_ERROR((*run)->TakeReport(task.rank(), task.ended(), now).status());
-    }
-  }
-  (*run)->Hold(false);
-  return (*run)->failure();
-}
-
 // Adds what the epoch of the last point has cost so far, and how old the newest checkpoint is.
 void AddRecoveryPoints(const Job& job, std::vector<Scalar>* points) {
   if (points->empty()) return;
@@ -80,22 +35,33 @@ std::optional<uint32_t> IndexOf(const Job& job, const Member& pserver) {
 
 // ------------------------------------------------------------------------------------ 1, 2: start
 
+JobLifecycle::JobLifecycle(Options options, Parts parts)
+    : options_(std::move(options)),
+      parts_(parts),
+      checkpoints_(options_.wait, {parts.members, parts.pauses, parts.effects}),
+      attempts_({options_.first_id, options_.place}, {parts.members, parts.queue, parts.effects}),
+      adoption_(options_.lease, {parts.members, parts.jobs, parts.pauses, parts.effects,
+                                 &checkpoints_, &attempts_}),
+      next_attempt_(options_.wait, {parts.members, parts.queue, parts.requests, parts.pauses,
+                                    parts.effects, &checkpoints_, &attempts_, &adoption_}),
+      plans_({parts.members, parts.effects, &checkpoints_, &attempts_}),
+      replacement_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects}),
+      takeover_(options_.wait, {parts.members, parts.pauses, parts.effects}) {}
+
 void JobLifecycle::Start(Job* job, absl::Time now) {
   parts_.queue->Remove(job);
   parts_.jobs->Activate(job);
   job->message.clear();
   job->queue_position = 0;
-  for (const Member* pserver : parts_.members->Alive(ROLE_PSERVER))
+  for (const Member* pserver : parts_.members->UsablePservers())
     job->pserver_ranks.push_back(pserver->self.rank());
-  const absl::Status begun = BeginAttempt(job, now);
-  if (!begun.ok()) return End(job, JOB_FAILED, std::string(begun.message()), now);
+  const absl::Status begun = attempts_.Begin(job, now);
+  if (!begun.ok()) return EndUnless(begun, job, now);
   job->state = JOB_STARTING;
   job->begun = true;
   parts_.effects->records()->Changed(*job);
   parts_.effects->StatusChanged(job);
-  OutputAction started = ActionOf(*job, OutputAction::kStarted, now);
-  started.config = job->config;
-  parts_.effects->Write(std::move(started));
+  parts_.effects->Write(ActionOf(*job, OutputAction::kStarted, now));
 }
 
 void JobLifecycle::Restore(Job* job, const Recovery& counts, absl::Time now) {
@@ -103,156 +69,36 @@ void JobLifecycle::Restore(Job* job, const Recovery& counts, absl::Time now) {
   job->state = JOB_RECOVERING;
   job->recovery.Restore(counts, now);
   if (job->resume != nullptr) job->before = job->resume->state().result();
-  recovering_.push_back(job);
+  next_attempt_.Await(job);
   parts_.queue->MembersChanged();
   parts_.effects->records()->Changed(*job);
   parts_.effects->StatusChanged(job);
-  OutputAction started = ActionOf(*job, OutputAction::kStarted, now);
-  started.config = job->config;
-  started.again = true;
-  parts_.effects->Write(std::move(started));
+  parts_.effects->WriteStartedAgain(*job, now);
 }
 
 absl::Status JobLifecycle::Adopt(Job* job, const Recovery& counts, const StoredRun& run,
                                  std::unique_ptr<const ResumePoint> began_at,
-                                 absl::StatusOr<std::unique_ptr<const ResumePoint>>* newest,
-                                 absl::Time now) {
-  const RunRecord& record = run.record;
-  if (record.ranks_size() != static_cast<int>(record.spec().worker_num()) ||
-      job->pserver_ranks.size() != static_cast<size_t>(record.spec().route().pservers_size())) {
-    return absl::DataLossError("the record of the run is not complete");
-  }
-  JobRun::Options options;
-  options.config = &job->config;
-  options.worker_num = record.spec().worker_num();
-  options.save_id = absl::StrCat(absl::Hex(record.spec().instance(), absl::kZeroPad16));
-  options.global_batch = record.spec().global_batch();
-  options.resume = began_at.get();
-  const absl::Status replayed =
-      Replay(run, record.clock() == parts_.effects->records()->clock(), now, options, &job->run);
-  if (!replayed.ok()) {
-    job->run.reset();
-    return replayed;
-  }
-  parts_.jobs->Activate(job);
-  job->state = JOB_RUNNING;
-  job->adopted = job->replayed = true;
-  job->spec = record.spec();
-  job->resume = std::move(began_at);
-  job->adoption.emplace(Adoption{now, std::move(*newest), 0});
-  job->recovery.Restore(counts, now);
-  for (const RunRecord::Rank& rank : record.ranks())
-    job->ranks.emplace_back(0, rank.worker(), rank.incarnation(), rank.rejoins());
-  job->ended.assign(record.ended().begin(), record.ended().end());
-  job->pservers.assign(job->pserver_ranks.size(), 0);
-  job->hosted = true;
-  job->steps.emplace(job->spec.worker_num());
-  if (job->finishing()) job->finishing_since = now;
-  parts_.effects->records()->RunAdopted(job->job_id, run);
-  parts_.effects->records()->Changed(*job);
-  TellWhoIsMissing(job);
-  OutputAction started = ActionOf(*job, OutputAction::kStarted, now);
-  started.config = job->config;
-  started.again = true;
-  parts_.effects->Write(std::move(started));
-  return absl::OkStatus();
+                                 JobAdoption::Newest* newest, absl::Time now) {
+  return adoption_.Begin(job, counts, run, std::move(began_at), newest, now);
 }
 
 bool JobLifecycle::TakeBack(Member* member, absl::Time now) {
-  bool serves = false;
-  for (Job* job : std::vector<Job*>(parts_.jobs->active())) {
-    if (!job->adopted || job->over()) continue;
-    const Claim claim = member->self.role() == ROLE_WORKER ? TakeBackRank(job, member)
-                                                           : TakeBackTables(job, *member);
-    if (claim == Claim::kRefused) {
-      const absl::Status lost(absl::StatusCode::kAborted,
-                              absl::StrCat(DescribeMember(*member), " no longer serves the job"));
-      RefuteAdoption(job, lost, now);
-    }
-    if (claim != Claim::kTaken) continue;
-    serves = true;
-    if (!job->adoption) continue;  // the call was repeated
-    const HeldJob& held = *HeldOf(*job, *member);
-    job->adoption->checkpoint = std::max<uint64_t>(job->adoption->checkpoint, held.checkpoint());
-    TellWhoIsMissing(job);
-    if (job->message.empty()) FinishAdoption(job, now);
-  }
+  std::vector<JobAdoption::Refuted> refuted;
+  const bool serves = adoption_.TakeBack(member, now, &refuted);
+  for (const auto& [job, why] : refuted) Doubt(job, why, now);
   return serves;
 }
 
-JobLifecycle::Claim JobLifecycle::TakeBackRank(Job* job, Member* worker) {
-  const auto of_worker = [&](const RankSlot& slot) {
-    return slot.member_id() == worker->id ||
-           (job->adoption && slot.member_id() == 0 && slot.worker() == worker->self.rank());
-  };
-  const auto slot = std::find_if(job->ranks.begin(), job->ranks.end(), of_worker);
-  if (slot == job->ranks.end()) return Claim::kNone;
-  const auto rank = static_cast<uint32_t>(slot - job->ranks.begin());
-  const HeldJob* const held = HeldOf(*job, *worker);
-  if (held == nullptr || held->rank() != rank || held->incarnation() != slot->incarnation())
-    return slot->member_id() == 0 ? Claim::kRefused : Claim::kNone;
-  if (slot->member_id() == worker->id) return Claim::kTaken;
-  *slot = RankSlot(worker->id, slot->worker(), slot->incarnation(), slot->rejoins());
-  slot->Assign(worker->version);
-  job->rank_of[worker->id] = rank;
-  worker->job_id = job->job_id;
-  return Claim::kTaken;
-}
-
-JobLifecycle::Claim JobLifecycle::TakeBackTables(Job* job, const Member& pserver) {
-  const auto at =
-      std::find(job->pserver_ranks.begin(), job->pserver_ranks.end(), pserver.self.rank());
-  if (at == job->pserver_ranks.end()) return Claim::kNone;
-  const auto i = static_cast<size_t>(at - job->pserver_ranks.begin());
-  uint64_t& member_id = job->pservers[i];
-  if (member_id != 0 && member_id != pserver.id) return Claim::kNone;
-  const HeldJob* const held = HeldOf(*job, pserver);
-  const Route& route = job->spec.route();
-  if (held == nullptr || held->generation() != route.generation() ||
-      route.pservers(static_cast<int>(i)) != pserver.self.address()) {
-    return member_id == 0 ? Claim::kRefused : Claim::kNone;
-  }
-  member_id = pserver.id;
-  return Claim::kTaken;
-}
-
-void JobLifecycle::TellWhoIsMissing(Job* job) {
-  std::vector<std::string> missing;
-  for (size_t i = 0; i < job->pservers.size(); ++i) {
-    if (job->pservers[i] == 0) missing.push_back(absl::StrCat("pserver ", job->pserver_ranks[i]));
-  }
-  for (const RankSlot& slot : job->ranks) {
-    if (slot.member_id() == 0) missing.push_back(absl::StrCat("worker ", slot.worker()));
-  }
-  job->message = missing.empty() ? ""
-                                 : absl::StrCat("the scheduler was started again; waits for ",
-                                                absl::StrJoin(missing, ", "), " to register again");
-  parts_.effects->StatusChanged(job);
-}
-
-void JobLifecycle::FinishAdoption(Job* job, absl::Time now) {
-  checkpoints_.Adopt(job, now);
-  job->adoption.reset();
-  job->recovery.Describe("the job went on");
-  parts_.effects->records()->Changed(*job);
-  TellPservers(*job);
-  for (const RankSlot& slot : job->ranks)
-    parts_.effects->DesiredChanged(parts_.members->ById(slot.member_id()));
-  parts_.effects->StatusChanged(job);
-}
-
-void JobLifecycle::DropAdoption(Job* job) {
-  if (!job->adoption) return;
-  for (RankSlot& slot : job->ranks) {
-    if (slot.member_id() == 0) slot.Release();
-  }
-  job->adoption.reset();
-}
-
-bool JobLifecycle::RefuteAdoption(Job* job, const absl::Status& error, absl::Time now) {
-  if (!job->replayed || job->over() || job->state != JOB_RUNNING) return false;
-  job->recovery.NoteCause(std::string(error.message()), now);
+void JobLifecycle::RefuteAdoption(Job* job, const absl::Status& why, absl::Time now) {
+  if (job->over() || job->state != JOB_RUNNING) return;
+  plans_.Drop(job, std::string(why.message()));
+  job->recovery.NoteCause(std::string(why.message()), now);
   RollBack(job, now);
+}
+
+bool JobLifecycle::Doubt(Job* job, const absl::Status& error, absl::Time now) {
+  if (!adoption_.doubted(*job)) return false;
+  RefuteAdoption(job, error, now);
   return true;
 }
 
@@ -264,7 +110,7 @@ absl::StatusOr<NextTaskReply> JobLifecycle::NextTask(Job* job, const NextTaskReq
     // A repeated request gets the same answer and changes nothing.
     const bool repeated = request.number() != 0 && request.number() == last;
     if (!repeated) parts_.effects->records()->TaskAsked(*job, request);
-  } else if (RefuteAdoption(job, reply.status(), now)) {
+  } else if (Doubt(job, reply.status(), now)) {
     return absl::AbortedError(reply.status().message());
   }
   return reply;
@@ -275,62 +121,11 @@ void JobLifecycle::WriteResultAgain(Job* job, absl::Time now) {
   job->ended_at = now;
   parts_.effects->StatusChanged(job);
   OutputAction ended = ActionOf(*job, OutputAction::kEnded, now);
-  ended.config = job->config;
+  ended.config.set_worker_num(job->spec.worker_num());
   ended.result = job->result;
   ended.save_id = SaveIdOf(*job);
   ended.again = true;
   parts_.effects->Write(std::move(ended));
-}
-
-void JobLifecycle::SetNewInstance(Job* job) {
-  job->spec.set_instance(next_instance_++);
-  job->instances.push_back(job->spec.instance());
-}
-
-absl::Status JobLifecycle::BeginAttempt(Job* job, absl::Time now) {
-  const uint64_t generation = job->spec.route().generation();
-  std::vector<uint64_t> pservers;
-  std::vector<std::string> addresses;
-  for (const uint32_t rank : job->pserver_ranks) {
-    const Member& pserver = *parts_.members->At(ROLE_PSERVER, rank);
-    pservers.push_back(pserver.id);
-    addresses.push_back(pserver.self.address());
-  }
-  SLUICE_RETURN_IF_ERROR(options_.place(addresses, &job->spec));
-  Route* const route = job->spec.mutable_route();
-  route->set_generation(std::max(route->generation(), generation + 1));
-  job->pservers = std::move(pservers);
-  job->ranks.clear();
-  job->rank_of.clear();
-  job->spec.clear_incarnations();  // pservers know no earlier life in a new instance
-  for (Member* worker : WorkersFor(*job)) {
-    job->rank_of[worker->id] = static_cast<uint32_t>(job->ranks.size());
-    job->ranks.emplace_back(worker->id, worker->self.rank(), next_incarnation_++);
-    worker->job_id = job->job_id;
-  }
-  GiveBackWorkers(job);  // those that are reserved, but got no rank
-  job->opening.Begin(now);
-  job->hosted = true;
-  TellPservers(*job);
-  return absl::OkStatus();
-}
-
-std::vector<Member*> JobLifecycle::WorkersFor(const Job& job) const {
-  // A worker that is reserved for the job must get a rank, or nobody would ever give it back.
-  std::vector<Member*> own, free, chosen;
-  for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
-    if (worker->job_id == job.job_id) own.push_back(worker);
-    if (worker->free()) free.push_back(worker);
-  }
-  for (const auto* from : {&own, &free}) {
-    for (Member* worker : *from) {
-      if (chosen.size() < job.spec.worker_num()) chosen.push_back(worker);
-    }
-  }
-  // Ranks follow the order of the cluster.
-  std::sort(chosen.begin(), chosen.end(),
-            [](const Member* a, const Member* b) { return a->self.rank() < b->self.rank(); });
-  return chosen;
 }
 
 void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Job* job,
@@ -340,7 +135,8 @@ void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Jo
     checkpoints_.TakeHosted(pserver, hosted.cut(), job, now);
     CheckHeld(job, now);
   }
-  if (const auto index = IndexOf(*job, pserver)) takeover_.TakeHosted(job, *index, hosted);
+  if (const auto index = IndexOf(*job, pserver))
+    takeover_.TakeHosted(job, *index, hosted, !adoption_.awaits(*job));
   if (hosted.error().empty()) {
     CheckStarting(job, now);
     AdvanceTakeover(job, now);
@@ -348,8 +144,9 @@ void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Jo
   }
   // Ignore an error about an earlier route.
   if (hosted.generation() != job->spec.route().generation()) return;
-  End(job, JOB_FAILED,
-      absl::StrCat(DescribeMember(pserver), " of job ", job->job_id, ": ", hosted.error()), now);
+  EndUnless(absl::AbortedError(absl::StrCat(DescribeMember(pserver), " of job ", job->job_id, ": ",
+                                            hosted.error())),
+            job, now);
 }
 
 void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
@@ -363,7 +160,7 @@ void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
     case JobOpening::Decision::kRun:
       return Run(job, now);
     case JobOpening::Decision::kFail:
-      return End(job, JOB_FAILED, decision.message, now);
+      return EndUnless(absl::DeadlineExceededError(decision.message), job, now);
   }
 }
 
@@ -371,6 +168,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   job->state = JOB_RUNNING;
   job->message.clear();
   job->before.reset();
+  plans_.Began(job);
   JobRun::Options run;
   run.config = &job->config;
   run.worker_num = job->spec.worker_num();
@@ -379,7 +177,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   run.resume = job->resume.get();
   job->run.emplace(run, now);
   if (job->steps) {
-    job->steps->Restart();
+    job->steps->Restart(job->spec.worker_num());
   } else {
     job->steps.emplace(job->spec.worker_num());
   }
@@ -414,7 +212,7 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
   job->run->Hold(job->checkpoints && !job->config.evaluate_only() &&
                  ModeOf(job->config.strategy()) != Mode::kSync);
   const absl::StatusOr<bool> taken = job->run->TakeReport(rank, report, now);
-  if (!taken.ok() && RefuteAdoption(job, taken.status(), now))
+  if (!taken.ok() && Doubt(job, taken.status(), now))
     return absl::AbortedError(taken.status().message());
   SLUICE_RETURN_IF_ERROR(taken.status());
   bool advanced = *taken;
@@ -442,8 +240,7 @@ void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced
   if (!job->run->failure().ok())
     return End(job, JOB_FAILED, std::string(job->run->failure().message()), now);
   if (!advanced) return;
-  // All that this phase knows was decided here or has been agreed on by all ranks.
-  if (!job->adoption) job->replayed = false;
+  adoption_.PhaseEnded(*job);
   if (job->complete()) {
     parts_.effects->records()->PhaseBegan(*job);
   } else {
@@ -456,7 +253,7 @@ void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced
   checkpoints_.PhaseChanged(job, now);
   std::vector<Scalar> points = job->run->TakeScalars();
   if (before == Phase::TRAIN) AddRecoveryPoints(*job, &points);
-  WriteScalars(*job, std::move(points), now);
+  parts_.effects->WriteScalars(*job, std::move(points), now);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
   CheckFinishing(job, now);
@@ -494,7 +291,7 @@ void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& prog
   if (slot == nullptr || slot->released()) return;
   const bool runs = progress.job_id() == job->job_id;
   if (!runs && slot->ConfirmsStop(worker.seen_version)) {
-    Release(job, slot);
+    attempts_.Release(job, slot);
     DropWhenReleased(job, now);
     return;
   }
@@ -506,7 +303,7 @@ void JobLifecycle::TakeProgress(const Member& worker, const WorkerProgress& prog
   if (progress.incarnation() != slot->incarnation()) return;
   slot->SeenRunning();
   job->steps->Add(static_cast<uint32_t>(slot - job->ranks.data()), progress);
-  WriteScalars(*job, job->steps->TakePoints(/*all=*/false), now);
+  parts_.effects->WriteScalars(*job, job->steps->TakePoints(/*all=*/false), now);
   // Tick passes this on: waking the watchers at each report would be too often with many workers.
   job->progress_untold = true;
 }
@@ -526,12 +323,22 @@ void JobLifecycle::CheckServing(Job* job, const Member& worker, RankSlot* slot, 
 }
 
 void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
-  if (RankSlot* const slot = job->SlotOf(member.id)) Release(job, slot);
-  LossDecision decision = DecideMemberLoss(*job, member);
+  // Its next attempt does not use this pserver.
+  if (member.self.role() == ROLE_PSERVER && job->awaits_members() &&
+      std::count(job->pserver_ranks.begin(), job->pserver_ranks.end(), member.self.rank()) == 0) {
+    return;
+  }
+  if (RankSlot* const slot = job->SlotOf(member.id)) attempts_.Release(job, slot);
+  LossDecision decision = DecideMemberLoss(*job, member, FreeWorkers(job) > 0);
   // The other members may not know of it.
-  if (job->adoption && decision.kind == LossDecision::kReplaceRank)
+  if (adoption_.awaits(*job) && decision.kind == LossDecision::kReplaceRank)
     decision.kind = LossDecision::kRollback;
   if (!job->over() && !TakenForVacantRank(*job, member)) job->recovery.CountLoss(member, now);
+  // Gives reserved workers back, which may be needed now.
+  if (decision.kind != LossDecision::kGoesOn && !TakenForVacantRank(*job, member)) {
+    plans_.Drop(job, absl::StrCat(DescribeMember(member),
+                                  " was lost before the checkpoint for that was complete"));
+  }
   switch (decision.kind) {
     case LossDecision::kGoesOn:
       // A checkpoint of the last step may wait for the member's part.
@@ -547,6 +354,12 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
     case LossDecision::kRollback:
       RollBack(job, now);
       break;
+    case LossDecision::kShrink:
+      // One that waits for its survivors to stop may have more of them than it needs.
+      if (!job->awaits_members() || attempts_.Count(*job) < job->spec.worker_num())
+        next_attempt_.Shrink(job, /*ranks=*/1);
+      RollBack(job, now);
+      break;
     case LossDecision::kFails:
       End(job, JOB_FAILED, decision.message, now);
       break;
@@ -557,11 +370,22 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
   DropWhenReleased(job, now);
 }
 
+uint32_t JobLifecycle::FreeWorkers(Job* job) const {
+  uint32_t free = 0;
+  for (const Member* worker : parts_.members->Alive(ROLE_WORKER)) {
+    // One that is only reserved for the job is given back when its plan is dropped.
+    const bool reserved = !job->awaits_members() && worker->job_id == job->job_id &&
+                          job->SlotOf(worker->id) == nullptr;
+    free += worker->free() || reserved;
+  }
+  return free;
+}
+
 // ------------------------------------------------------------------------------------ replacement
 
 void JobLifecycle::ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now) {
   parts_.effects->records()->PhaseLost(job->job_id);
-  replacement_.Lose(job, rank, next_incarnation_++, why, now);
+  replacement_.Lose(job, rank, attempts_.NewIncarnation(), why, now);
   checkpoints_.RankLost(job, rank, now);
   CheckHeld(job, now);
   AdvanceReplacement(job, now);
@@ -572,7 +396,18 @@ void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
   const absl::Status status = replacement_.Advance(job, now, &settled);
   // Until now the lost life, which may only have been slow, could go on to other steps and cuts.
   for (const uint32_t rank : settled) checkpoints_.RankLost(job, rank, now);
-  if (!status.ok()) End(job, JOB_FAILED, std::string(status.message()), now);
+  // Nobody has come for a worker that had left in order.
+  if (absl::IsDeadlineExceeded(status) && ShrinksOnLoss(*job)) {
+    const auto fewer = static_cast<uint32_t>(std::count_if(
+        job->vacant.begin(), job->vacant.end(),
+        [job](const auto& vacancy) { return job->ranks[vacancy.first].member_id() == 0; }));
+    if (fewer > 0) {
+      next_attempt_.Shrink(job, fewer);
+      job->recovery.NoteCause(std::string(status.message()), now);
+      return RollBack(job, now);
+    }
+  }
+  EndUnless(status, job, now);
 }
 
 void JobLifecycle::FillVacancies(absl::Time now) {
@@ -586,7 +421,7 @@ void JobLifecycle::TakeOverShards(Job* job, const Member& lost, const std::strin
                                   absl::Time now) {
   const uint32_t index = *IndexOf(*job, lost);
   if (!job->newest_unusable.ok() && CheckpointLifecycle::NewestOfInstance(*job).empty())
-    return End(job, JOB_FAILED, std::string(job->newest_unusable.message()), now);
+    return EndUnless(job->newest_unusable, job, now);
   parts_.effects->records()->PhaseLost(job->job_id);
   takeover_.Lose(job, index, why, now);
   checkpoints_.PserverVacant(job, index, now);
@@ -595,141 +430,96 @@ void JobLifecycle::TakeOverShards(Job* job, const Member& lost, const std::strin
 }
 
 void JobLifecycle::AdvanceTakeover(Job* job, absl::Time now) {
-  const absl::Status status = takeover_.Advance(job, now);
-  if (!status.ok()) End(job, JOB_FAILED, std::string(status.message()), now);
+  EndUnless(takeover_.Advance(job, now), job, now);
 }
 
-// -------------------------------------------------------------------------- a, b: next attempt
+// ----------------------------------------------------------------------------------- next attempt
 
 void JobLifecycle::RollBack(Job* job, absl::Time now) {
-  absl::Status restartable;
-  // Another loss while the job waits changes only what it waits for.
-  if (!job->awaits_members()) {
-    parts_.effects->records()->RunEnded(job->job_id);
-    if (job->run) {
-      const JobStatus status = MakeJobStatus(*job, *parts_.members);
-      job->recovery.NoteReached(status.global_step(), status.examples());
-    }
-    job->state = JOB_RECOVERING;
-    job->adopted = job->replayed = false;
-    checkpoints_.Interrupt(job, now);
-    if (job->run) {
-      std::vector<Scalar> points = job->run->TakeScalars();
-      for (Scalar& point : job->steps->TakePoints(/*all=*/true)) points.push_back(std::move(point));
-      WriteScalars(*job, std::move(points), now);
-      job->before = job->run->result();
-      job->run.reset();
-    }
-    if (job->adoption) {
-      restartable = job->adoption->newest.status();
-      // The run, which used the point where it began, is gone.
-      if (restartable.ok()) job->resume = *std::move(job->adoption->newest);
-      DropAdoption(job);
-    }
-    parts_.requests->DropJob(job->job_id);
-    for (RankSlot& slot : job->ranks) {
-      if (slot.serving()) Withdraw(&slot);
-    }
-    job->vacant.clear();
-    job->vacant_pservers.clear();
-    job->ended.clear();
-    job->spec.clear_takeover();
-    job->spec.mutable_route()->clear_vacant();
-    job->hosted = false;
-    TellPservers(*job);
-    const bool output_ready = job->opening.output_ready();
-    job->opening = JobOpening();
-    if (output_ready) job->opening.OutputReady();
-    parts_.effects->PhaseChanged(*job);
-    recovering_.push_back(job);
-  }
-  parts_.queue->MembersChanged();
-  if (!restartable.ok()) return End(job, JOB_FAILED, std::string(restartable.message()), now);
-  Recover(job, now);
-}
-
-void JobLifecycle::CountRollback(Job* job) {
-  uint64_t steps = 0, examples = 0;
-  if (job->resume != nullptr) {
-    const CheckpointState& state = job->resume->state();
-    // In async and Geo the steps of a job are those of all its workers.
-    const bool sync = ModeOf(job->config.strategy()) == Mode::kSync;
-    steps = sync ? state.global_step() : state.result().global_step();
-    examples = state.result().examples();
-    for (const WorkerState& worker : state.workers()) {
-      examples += worker.train().examples();
-      if (!sync) steps += worker.train().steps();
-    }
-  }
-  job->recovery.CountRollback(steps, examples);
-}
-
-void JobLifecycle::RecoverJobs(absl::Time now) {
-  for (Job* job : std::vector<Job*>(recovering_)) Recover(job, now);
-}
-
-void JobLifecycle::ReserveWorkers(Job* job) {
-  const std::vector<Member*> workers = parts_.members->Alive(ROLE_WORKER);
-  auto has = static_cast<uint32_t>(
-      std::count_if(workers.begin(), workers.end(),
-                    [job](const Member* worker) { return worker->job_id == job->job_id; }));
-  for (Member* worker : workers) {
-    if (has >= job->spec.worker_num()) return;
-    if (!worker->free()) continue;
-    worker->job_id = job->job_id;
-    ++has;
-  }
-}
-
-void JobLifecycle::GiveBackWorkers(Job* job) {
-  for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
-    if (worker->job_id != job->job_id) continue;
-    const RankSlot* const slot = job->SlotOf(worker->id);
-    if (slot == nullptr || slot->released()) worker->job_id.clear();
-  }
-  parts_.queue->MembersChanged();
+  EndUnless(next_attempt_.RollBack(job, now), job, now);
 }
 
 void JobLifecycle::Recover(Job* job, absl::Time now) {
-  if (!job->awaits_members()) return;
-  ReserveWorkers(job);
-  const absl::Duration wait = job->config.recovery().has_wait_s()
-                                  ? absl::Seconds(job->config.recovery().wait_s())
-                                  : options_.wait;
-  const JobRecovery::Decision decision =
-      job->recovery.Decide(*job, *parts_.members, *parts_.pauses, wait, now);
-  if (decision.kind == JobRecovery::Decision::kFail)
-    return End(job, JOB_FAILED, decision.message, now);
-  if (decision.kind == JobRecovery::Decision::kWait) {
-    if (job->message != decision.message) parts_.effects->StatusChanged(job);
-    job->message = decision.message;
-    return;
+  EndUnless(next_attempt_.Advance(job, now), job, now);
+}
+
+void JobLifecycle::RecoverJobs(absl::Time now) {
+  for (Job* job : std::vector<Job*>(next_attempt_.waiting())) Recover(job, now);
+}
+
+// ------------------------------------------------------------------------- planned next attempts
+
+void JobLifecycle::DrainingChanged(absl::Time now) {
+  for (Job* job : std::vector<Job*>(parts_.jobs->active())) {
+    plans_.CancelDrain(job);
+    plans_.Drain(job, now);
+    // Nobody is to come for the shards of a lost pserver that is draining.
+    for (const auto& [index, vacancy] : job->vacant_pservers) {
+      if (job->pservers[index] != 0 || parts_.members->UsablePservers().empty()) continue;
+      if (parts_.members->draining().count(job->pserver_ranks[index]) == 0) continue;
+      job->recovery.NoteCause(vacancy.why, now);
+      RollBack(job, now);
+      break;
+    }
   }
-  if (std::unique_ptr<const ResumePoint> newest = checkpoints_.NewestPoint(*job)) {
-    job->resume = std::move(newest);
-    job->newest_unusable = absl::OkStatus();
+}
+
+std::vector<std::string> JobLifecycle::JobsOn(uint32_t pserver) const {
+  std::vector<std::string> jobs;
+  for (const Job* job : parts_.jobs->active()) {
+    if (UsesPserver(*job, pserver)) jobs.push_back(job->job_id);
   }
-  if (!job->newest_unusable.ok())
-    return End(job, JOB_FAILED, std::string(job->newest_unusable.message()), now);
-  if (job->resume != nullptr) {
-    job->spec.mutable_restore()->set_kind(Restore::RESUME);
-    job->spec.mutable_restore()->set_directory(job->resume->dir);
-    job->spec.mutable_restore()->set_step(job->resume->state().global_step());
-    // The first attempt may have started from initial_checkpoint.
-    job->spec.mutable_restore()->set_kind(Restore::RESUME);
+  return jobs;
+}
+
+bool JobLifecycle::UsesPserver(const Job& job, uint32_t rank) const {
+  const std::vector<uint32_t>& ranks = job.pserver_ranks;
+  if (job.over()) return false;
+  if (plans_.MayGoBackTo(job, rank)) return true;
+  return job.hosted && std::count(ranks.begin(), ranks.end(), rank) > 0;
+}
+
+void JobLifecycle::DrainAgain(uint32_t pserver) {
+  for (Job* job : parts_.jobs->active()) {
+    if (UsesPserver(*job, pserver)) plans_.DrainAgain(job);
   }
-  CountRollback(job);
-  job->recovery.Describe(job->resume == nullptr
-                             ? "the job began again at its beginning"
-                             : absl::StrCat("the job went back to ", job->resume->dir));
-  job->message = job->recovery.counts().last();
-  SetNewInstance(job);
-  // Before the attempt makes checkpoints: these are the job's own only once the record says so.
-  parts_.effects->records()->Changed(*job);
-  recovering_.erase(std::find(recovering_.begin(), recovering_.end(), job));
-  parts_.effects->StatusChanged(job);
-  const absl::Status begun = BeginAttempt(job, now);
-  if (!begun.ok()) End(job, JOB_FAILED, std::string(begun.message()), now);
+}
+
+std::string JobLifecycle::WhyAllStay(uint32_t pserver) {
+  std::vector<std::string> reasons;
+  std::vector<const Job*> jobs;
+  for (const Job* job : parts_.jobs->active()) {
+    if (!UsesPserver(*job, pserver)) continue;
+    const std::string* const why = plans_.WhyStays(job);
+    if (why == nullptr) return "";
+    reasons.push_back(absl::StrCat("job ", job->job_id, ": ", *why));
+    jobs.push_back(job);
+  }
+  for (const Job* job : jobs) plans_.ToldWhyStays(job);
+  return absl::StrJoin(reasons, "; ");
+}
+
+void JobLifecycle::AdvancePlan(Job* job, absl::Time now) {
+  const std::optional<AttemptPlans::Due> due = plans_.Take(job, now);
+  if (due) EndUnless(next_attempt_.Replace(job, due->worker_num, due->what, now), job, now);
+}
+
+void JobLifecycle::EndUnless(const absl::Status& status, Job* job, absl::Time now) {
+  if (status.ok() || GoBack(status, job, now)) return;
+  End(job, JOB_FAILED, std::string(status.message()), now);
+}
+
+bool JobLifecycle::GoBack(const absl::Status& why, Job* job, absl::Time now) {
+  // With members that are missing, too, the job would only wait once more.
+  if (job->over() ||
+      (job->awaits_members() && absl::IsDeadlineExceeded(why) && !plans_.CanGoBack(*job))) {
+    return false;
+  }
+  const std::optional<std::string> cause = plans_.GoBack(job, std::string(why.message()));
+  if (!cause) return false;
+  job->recovery.NoteCause(*cause, now);
+  RollBack(job, now);
+  return true;
 }
 
 // ------------------------------------------------------------------------------------- checkpoints
@@ -749,12 +539,15 @@ void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Stat
   checkpoints_.Written(job, number, status, warning, now);
   Recover(job, now);
   AdvanceTakeover(job, now);
+  AdvancePlan(job, now);
   CheckFinishing(job, now);
 }
 
 void JobLifecycle::Tick(Job* job, absl::Time now) {
-  if (job->adoption && parts_.pauses->Since(job->adoption->since, now) >=
-                           std::max(options_.lease, kMembersComeBack)) {
+  if (adoption_.late(*job, now)) {
+    const uint32_t missing = adoption_.MissingWorkers(*job);
+    const uint32_t replaced = std::min(missing, FreeWorkers(job));
+    if (ShrinksOnLoss(*job) && missing > replaced) next_attempt_.Shrink(job, missing - replaced);
     RefuteAdoption(job, absl::DeadlineExceededError(job->message), now);
   }
   checkpoints_.Tick(job, now);
@@ -764,6 +557,9 @@ void JobLifecycle::Tick(Job* job, absl::Time now) {
   Recover(job, now);
   AdvanceTakeover(job, now);
   AdvanceReplacement(job, now);
+  // The job was starting or lacked a member when the pserver was marked.
+  plans_.Drain(job, now);
+  AdvancePlan(job, now);
   CheckFinishing(job, now);
   DropWhenReleased(job, now);
 }
@@ -772,7 +568,7 @@ void JobLifecycle::Tick(Job* job, absl::Time now) {
 
 void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, absl::Time now) {
   if (job->over()) return;
-  DropAdoption(job);
+  adoption_.End(job);
   parts_.effects->records()->RunEnded(job->job_id);
   job->outcome = outcome;
   job->message = message;
@@ -784,53 +580,34 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   // Before the result is written: a job whose record has no outcome is run on.
   parts_.effects->records()->Changed(*job);
   if (parts_.queue->Remove(job)) parts_.jobs->Activate(job);
-  recovering_.erase(std::remove(recovering_.begin(), recovering_.end(), job), recovering_.end());
-  GiveBackWorkers(job);
+  next_attempt_.Forget(job);
+  plans_.Forget(job);
+  attempts_.GiveBack(job);
   parts_.requests->DropJob(job->job_id);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
   if (job->run) {
-    std::vector<Scalar> points = job->run->TakeScalars();
-    for (Scalar& point : job->steps->TakePoints(/*all=*/true)) points.push_back(std::move(point));
-    WriteScalars(*job, std::move(points), now);
+    parts_.effects->WriteLastScalars(job, now);
     job->run->DropWork();
   }
   OutputAction ended = ActionOf(*job, OutputAction::kEnded, now);
-  ended.config = job->config;
+  ended.config.set_worker_num(job->spec.worker_num());
   ended.result = job->result;
   ended.save_id = SaveIdOf(*job);
   parts_.effects->Write(std::move(ended));
   job->vacant_pservers.clear();
   // Workers that were taken for vacant ranks know nothing of the job.
   for (const auto& [rank, vacancy] : std::exchange(job->vacant, {}))
-    Release(job, &job->ranks[rank]);
+    attempts_.Release(job, &job->ranks[rank]);
   // The ranks of a job that is done learn of the end from their next phase, so they stay.
   for (RankSlot& slot : job->ranks) {
-    if (outcome != JOB_DONE && slot.serving()) Withdraw(&slot);
+    if (outcome != JOB_DONE && slot.serving()) attempts_.Withdraw(&slot);
   }
   DropWhenReleased(job, now);
 }
 
 void JobLifecycle::TellEnd(RankSlot* slot) {
-  if (slot->serving()) Withdraw(slot);
-}
-
-void JobLifecycle::Withdraw(RankSlot* slot) {
-  Member* member = parts_.members->ById(slot->member_id());
-  if (member == nullptr) return slot->Withdraw(0);
-  parts_.effects->DesiredChanged(member);
-  slot->Withdraw(member->version);
-}
-
-void JobLifecycle::Release(Job* job, RankSlot* slot) {
-  slot->Release();
-  Member* member = parts_.members->ById(slot->member_id());
-  // The member may be gone, or a newer process may have its role and rank.
-  if (member == nullptr || member->job_id != job->job_id) return;
-  // A survivor stays reserved for the next attempt.
-  if (job->awaits_members() && member->alive) return;
-  member->job_id.clear();
-  parts_.queue->MembersChanged();
+  if (slot->serving()) attempts_.Withdraw(slot);
 }
 
 void JobLifecycle::DropWhenReleased(Job* job, absl::Time now) {
@@ -839,7 +616,7 @@ void JobLifecycle::DropWhenReleased(Job* job, absl::Time now) {
   if (!job->released() && now - job->ended_at < options_.lease) return;
   for (RankSlot& slot : job->ranks) TellEnd(&slot);
   job->hosted = false;
-  TellPservers(*job);
+  attempts_.TellPservers(*job);
 }
 
 void JobLifecycle::OutputEnded(Job* job, const absl::Status& status) {
@@ -860,19 +637,6 @@ void JobLifecycle::OutputEnded(Job* job, const absl::Status& status) {
   // While an earlier scheduler has the folder, the record stays: the next one writes the result.
   if (!absl::IsAborted(status)) parts_.effects->records()->Dropped(job->job_id);
   parts_.effects->StatusChanged(job);
-}
-
-void JobLifecycle::TellPservers(const Job& job) {
-  for (const uint64_t id : job.pservers) {
-    if (Member* member = parts_.members->ById(id)) parts_.effects->DesiredChanged(member);
-  }
-}
-
-void JobLifecycle::WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now) {
-  if (points.empty()) return;
-  OutputAction action = ActionOf(job, OutputAction::kScalars, now);
-  action.scalars = std::move(points);
-  parts_.effects->Write(std::move(action));
 }
 
 }  // namespace sluice

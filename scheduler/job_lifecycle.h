@@ -13,23 +13,13 @@
 //
 // A lost worker's rank is given to another worker (RankReplacement), and in async and Geo another
 // process takes over the shards of a lost pserver (ShardTakeover). Other losses lead from 1 to 4 to
-// a new attempt (member_loss.h):
-//
-//   a. RollBack          all ranks are withdrawn, the pservers drop the tables (RECOVERING)
-//   b. Recover           replacements are there, the survivors have stopped: as 1, with a new
-//                        instance, a higher generation and the newest checkpoint; then 2
-//
-// A scheduler that takes over from an earlier one leads a running attempt on from its records:
-//
-//   i.   Adopt           the run is where its records say (RUNNING); its workers' calls are
-//                        answered
-//   ii.  TakeBack        members that still serve the attempt register, and keep what they hold
-//   iii. FinishAdoption  all are there: checkpoints go on. If one does not come, or comes back with
-//                        empty hands, a. follows
+// a new attempt (member_loss.h, NextAttempt), then to 2. A scheduler that takes over from an
+// earlier one leads a running attempt on from its records (JobAdoption). A user can ask for a new
+// attempt with other members (AttemptPlans).
 //
 // An event that a job cannot survive ends it (End). Nothing here looks at other jobs.
 //
-// Invariants: a worker serves at most one job; only the state of an ended job changes.
+// Invariants: only the state of an ended job changes.
 //
 // Thread safety: one thread.
 #pragma once
@@ -42,12 +32,16 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/attempt_members.h"
+#include "scheduler/attempt_plans.h"
 #include "scheduler/checkpoint_lifecycle.h"
 #include "scheduler/core_effects.h"
+#include "scheduler/job_adoption.h"
 #include "scheduler/job_directory.h"
 #include "scheduler/job_queue.h"
 #include "scheduler/job_records.h"
 #include "scheduler/membership.h"
+#include "scheduler/next_attempt.h"
 #include "scheduler/pause_detector.h"
 #include "scheduler/rank_replacement.h"
 #include "scheduler/report_requests.h"
@@ -74,12 +68,7 @@ class JobLifecycle {
     const PauseDetector* pauses = nullptr;
     CoreEffects* effects = nullptr;
   };
-  JobLifecycle(Options options, Parts parts)
-      : options_(std::move(options)),
-        parts_(parts),
-        checkpoints_(options_.wait, {parts.members, parts.pauses, parts.effects}),
-        replacement_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects}),
-        takeover_(options_.wait, {parts.members, parts.pauses, parts.effects}) {}
+  JobLifecycle(Options options, Parts parts);
 
   // REQUIRES: the job is queued, all pservers are alive and worker_num workers are free.
   void Start(Job* job, absl::Time now);
@@ -87,17 +76,13 @@ class JobLifecycle {
   // at `resume`. Members that still run the attempt of the earlier scheduler drop it when they
   // register. REQUIRES: the job is new here; pserver_ranks and resume are set.
   void Restore(Job* job, const Recovery& counts, absl::Time now);
-  // As Restore, but the attempt itself goes on. `began_at`: where it began; null: at the beginning.
-  // `newest`: where the next one would begin. Not OK: the records do not say enough; nothing has
-  // changed, and began_at and newest are not used.
+  // As Restore, but the attempt itself goes on (JobAdoption::Begin).
   absl::Status Adopt(Job* job, const Recovery& counts, const StoredRun& run,
-                     std::unique_ptr<const ResumePoint> began_at,
-                     absl::StatusOr<std::unique_ptr<const ResumePoint>>* newest, absl::Time now);
+                     std::unique_ptr<const ResumePoint> began_at, JobAdoption::Newest* newest,
+                     absl::Time now);
+  bool adopted(const Job& job) const { return adoption_.adopted(job); }
   // A member has registered with what it holds. True when it serves a job with that.
   bool TakeBack(Member* member, absl::Time now);
-  // A worker's call shows that the records of an adopted attempt were not complete: it rolls back.
-  // False when the attempt is not an adopted one.
-  bool RefuteAdoption(Job* job, const absl::Status& error, absl::Time now);
   absl::StatusOr<NextTaskReply> NextTask(Job* job, const NextTaskRequest& request, absl::Time now);
   // Writes the result of a job that was over when this scheduler began.
   void WriteResultAgain(Job* job, absl::Time now);
@@ -106,7 +91,7 @@ class JobLifecycle {
   // are given to queued jobs.
   void RecoverJobs(absl::Time now);
   // Gives the job's next attempt a number that no other instance of a job has.
-  void SetNewInstance(Job* job);
+  void SetNewInstance(Job* job) { attempts_.SetNewInstance(job); }
   // Does nothing when the job is over.
   void End(Job* job, JobState outcome, const std::string& message, absl::Time now);
 
@@ -129,6 +114,19 @@ class JobLifecycle {
   void TakeCut(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
   // Asks for a checkpoint now (number 0), or for the outcome of an earlier one.
   absl::StatusOr<CheckpointJobReply> Checkpoint(Job* job, uint64_t number, absl::Time now);
+  // The job's next attempt is to have this many workers (AttemptPlans::Scale).
+  absl::Status Scale(Job* job, uint32_t worker_num, absl::Time now) {
+    return plans_.Scale(job, worker_num, now);
+  }
+  // Pservers have been marked as draining, or are not any more: running jobs leave the former.
+  void DrainingChanged(absl::Time now);
+  // An operator asks anew that the jobs on the pserver leave it.
+  void DrainAgain(uint32_t pserver);
+  // The jobs whose tables the pserver holds, is to open, or has to open again if others cannot.
+  std::vector<std::string> JobsOn(uint32_t pserver) const;
+  // Why no job on the draining pserver leaves it. Empty: none is there, or some are to leave. To be
+  // told to the caller.
+  std::string WhyAllStay(uint32_t pserver);
   // Checks what depends on time. Called several times a second.
   void Tick(Job* job, absl::Time now);
 
@@ -140,28 +138,25 @@ class JobLifecycle {
                          const std::string& warning, absl::Time now);
 
  private:
-  // Takes workers, places shards, and asks the pservers to open the tables.
-  absl::Status BeginAttempt(Job* job, absl::Time now);
-  // The workers of the job's next attempt, in the order of their ranks in the cluster.
-  std::vector<Member*> WorkersFor(const Job& job) const;
+  // The attempt cannot go on; the job's next one begins at its newest checkpoint.
+  void RollBack(Job* job, absl::Time now);
+  // The same for an adopted attempt that cannot be led on.
+  void RefuteAdoption(Job* job, const absl::Status& why, absl::Time now);
+  // Refutes it when a worker's call that was refused with `error` shows that the records were not
+  // complete. False when the error is the worker's own mistake.
+  bool Doubt(Job* job, const absl::Status& error, absl::Time now);
   // Begins the job's next attempt when its members are there; ends it when they did not come.
   void Recover(Job* job, absl::Time now);
-  // Whether a member that registers takes a place of the adopted attempt that it had before.
-  // Refused: the place is its own and still free, but it no longer serves it.
-  enum class Claim { kNone, kTaken, kRefused };
-  static Claim TakeBackRank(Job* job, Member* worker);
-  static Claim TakeBackTables(Job* job, const Member& pserver);
-  void FinishAdoption(Job* job, absl::Time now);
-  // The members that are still missing are not awaited any more.
-  void DropAdoption(Job* job);
-  void TellWhoIsMissing(Job* job);
-  // Ends the present attempt, of which the job keeps only its checkpoints.
-  void RollBack(Job* job, absl::Time now);
-  void CountRollback(Job* job);
-  // Allocates free workers to a job that waits for some.
-  void ReserveWorkers(Job* job);
-  // Gives workers back that the job has reserved.
-  void GiveBackWorkers(Job* job);
+  // Goes to the attempt that a user asked for, if it is time.
+  void AdvancePlan(Job* job, absl::Time now);
+  // The job cannot go on when the status is not OK, unless it was to go to an attempt that a user
+  // asked for: then it goes back to the members of before.
+  void EndUnless(const absl::Status& status, Job* job, absl::Time now);
+  // True when the job had members to go back to.
+  bool GoBack(const absl::Status& why, Job* job, absl::Time now);
+  bool UsesPserver(const Job& job, uint32_t rank) const;
+  // Workers that could take a rank of the job now.
+  uint32_t FreeWorkers(Job* job) const;
   // Lets a training phase end that no checkpoint needs any more. True when the next phase begins.
   bool ReleasePhase(Job* job, absl::Time now);
   void CheckHeld(Job* job, absl::Time now);
@@ -178,21 +173,18 @@ class JobLifecycle {
   void AdvanceTakeover(Job* job, absl::Time now);
   // Takes a report that does not name the job; ends the job when the worker has given it up.
   void CheckServing(Job* job, const Member& worker, RankSlot* slot, absl::Time now);
-  void Withdraw(RankSlot* slot);
-  void Release(Job* job, RankSlot* slot);
   // Tells the pservers to drop the tables when no rank serves any more.
   void DropWhenReleased(Job* job, absl::Time now);
-  void TellPservers(const Job& job);
-  void WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now);
 
   const Options options_;
   const Parts parts_;
   CheckpointLifecycle checkpoints_;
+  AttemptMembers attempts_;
+  JobAdoption adoption_;
+  NextAttempt next_attempt_;
+  AttemptPlans plans_;
   RankReplacement replacement_;
   ShardTakeover takeover_;
-  uint64_t next_incarnation_ = options_.first_id;
-  uint64_t next_instance_ = options_.first_id;
-  std::vector<Job*> recovering_;  // those that await members
 };
 
 }  // namespace sluice

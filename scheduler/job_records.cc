@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kJob[] = "job/";
 constexpr char kNext[] = "next";
+constexpr char kDraining[] = "draining";
 // A commit may be cut in pieces, in the order of the keys. So the record of a phase is there before
 // its tasks, and those of the phase before go away after it has been replaced.
 constexpr char kIndex[] = "index/";
@@ -82,6 +83,8 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
     bool parsed = true;
     if (entry.key == kNext) {
       parsed = stored.next.ParseFromString(entry.value);
+    } else if (entry.key == kDraining) {
+      parsed = stored.draining.ParseFromString(entry.value);
     } else if (absl::StartsWith(entry.key, kJob)) {
       JobRecord& job = stored.jobs.emplace_back();
       parsed = job.ParseFromString(entry.value) && entry.key == absl::StrCat(kJob, job.job_id());
@@ -133,6 +136,8 @@ JobRecord RecordOf(const Job& job) {
   record.mutable_instances()->Assign(job.instances.begin(), job.instances.end());
   record.mutable_pservers()->Assign(job.pserver_ranks.begin(), job.pserver_ranks.end());
   record.set_request_id(job.request_id);
+  if (job.spec.worker_num() != job.config.worker_num())
+    record.set_worker_num(job.spec.worker_num());
   if (!job.over()) return record;
   record.set_outcome(job.outcome);
   record.set_message(job.message);
@@ -146,6 +151,10 @@ MetaStore::Write WriteOf(const JobRecord& record) {
 }
 
 MetaStore::Write WriteOf(const NextRecord& next) { return {kNext, next.SerializeAsString()}; }
+
+MetaStore::Write WriteOf(const DrainingRecord& draining) {
+  return {kDraining, draining.SerializeAsString()};
+}
 
 void JobRecords::Dropped(const std::string& job_id) { Delete(absl::StrCat(kJob, job_id)); }
 

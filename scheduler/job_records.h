@@ -41,6 +41,7 @@ struct StoredJobs {
   std::vector<JobRecord> jobs;            // in order of submission
   std::map<std::string, StoredRun> runs;  // by job_id; record.phase is 0 when there is no RunRecord
   NextRecord next;                        // job_number and order are at least 1
+  DrainingRecord draining;
 };
 
 // A run that another scheduler can adopt.
@@ -62,6 +63,7 @@ RecordOwner OwnerOf(const std::string& key);
 JobRecord RecordOf(const Job& job);
 MetaStore::Write WriteOf(const JobRecord& record);
 MetaStore::Write WriteOf(const NextRecord& next);
+MetaStore::Write WriteOf(const DrainingRecord& draining);
 
 // Collects the changes of records since they were last taken, in order.
 class JobRecords {
@@ -74,6 +76,8 @@ class JobRecords {
   void Changed(const Job& job) { writes_.push_back(WriteOf(RecordOf(job))); }
   // The job needs no record any more.
   void Dropped(const std::string& job_id);
+
+  void DrainingChanged(const DrainingRecord& draining) { writes_.push_back(WriteOf(draining)); }
 
   // The job's run has begun, or its next phase has.
   void PhaseBegan(const Job& job);

@@ -47,6 +47,7 @@ void JobRecovery::Restore(const Recovery& counts, absl::Time now) {
 }
 
 void JobRecovery::NoteCause(const std::string& cause, absl::Time now) {
+  planned_.clear();
   lost_ = cause;
   since_ = now;
   counts_.set_last(cause);
@@ -68,10 +69,28 @@ void JobRecovery::NoteReached(uint64_t steps, uint64_t examples) {
   examples_reached_ = examples;
 }
 
-void JobRecovery::CountRollback(uint64_t steps, uint64_t examples) {
+void JobRecovery::Plan(const std::string& what, absl::Time now) {
+  NoteCause(absl::StrCat("the job is ", what), now);
+  planned_ = what;
+}
+
+void JobRecovery::CountShrink(uint32_t ranks) { counts_.set_shrinks(counts_.shrinks() + ranks); }
+
+void JobRecovery::BeginAttempt(uint64_t steps, uint64_t examples, const std::string& dir) {
   const uint64_t back = steps_reached_ - std::min(steps, steps_reached_);
   const uint64_t again = examples_reached_ - std::min(examples, examples_reached_);
-  counts_.set_rollbacks(counts_.rollbacks() + 1);
+  if (!planned_.empty()) {
+    counts_.set_scalings(counts_.scalings() + 1);
+    // A member that was lost while the job waited is named, too.
+    const bool lost = lost_ != absl::StrCat("the job is ", planned_);
+    counts_.set_last(absl::StrCat(lost ? absl::StrCat(lost_, "; ") : "", planned_, " at ",
+                                  dir.empty() ? "its beginning" : dir));
+  } else {
+    counts_.set_rollbacks(counts_.rollbacks() + 1);
+    Describe(dir.empty() ? "the job began again at its beginning"
+                         : absl::StrCat("the job went back to ", dir));
+  }
+  planned_.clear();
   counts_.set_steps_rolled_back(counts_.steps_rolled_back() + back);
   counts_.set_examples_replayed(counts_.examples_replayed() + again);
   counts_.clear_updates_lost();
@@ -97,13 +116,15 @@ void JobRecovery::Describe(const std::string& lost, const std::string& outcome) 
 }
 
 std::vector<Scalar> JobRecovery::Points(uint64_t epoch) const {
-  if (losses() == 0 && counts_.rollbacks() == 0) return {};
+  if (losses() == 0 && counts_.rollbacks() == 0 && counts_.scalings() == 0) return {};
   const auto point = [epoch](const char* name, uint64_t count) {
     return Scalar{absl::StrCat("recovery/", name), epoch, static_cast<double>(count)};
   };
   return {point("worker_losses", counts_.worker_losses()),
           point("pserver_losses", counts_.pserver_losses()),
           point("rollbacks", counts_.rollbacks()),
+          point("shrinks", counts_.shrinks()),
+          point("scalings", counts_.scalings()),
           point("examples_replayed", counts_.examples_replayed()),
           point("updates_lost", counts_.updates_lost())};
 }

@@ -1,4 +1,4 @@
-// Counts what a job has lost, and decides when its next attempt can begin.
+// Counts what a job has lost and how it was changed, and decides when its next attempt can begin.
 //
 // After a loss the job waits until every pserver rank is served again, the workers that it keeps
 // have stopped, enough others are free, and no manifest of a checkpoint is being written. It waits
@@ -32,15 +32,21 @@ class JobRecovery {
   // Goes on from what the job had lost before the scheduler was started again, which counts, too.
   // The wait begins.
   void Restore(const Recovery& counts, absl::Time now);
-  // Names the last loss that is not one of a member.
+  // Names the last loss that is not one of a member. The next attempt is not a planned one.
   void NoteCause(const std::string& cause, absl::Time now);
   // Counts the loss; the wait begins again.
   void CountLoss(const Member& lost, absl::Time now);
   // The present attempt ends after this many steps and examples of the job, as far as reported.
   void NoteReached(uint64_t steps, uint64_t examples);
-  // The next attempt begins after this many steps and examples of the job. All else is trained
-  // again, so no update of the attempt that was lost is missing.
-  void CountRollback(uint64_t steps, uint64_t examples);
+  // The next attempt is one that a user asked for. `what`: e.g. "scaled from 2 to 3 workers". The
+  // wait begins.
+  void Plan(const std::string& what, absl::Time now);
+  // The job goes on without this many of the ranks that it has lost.
+  void CountShrink(uint32_t ranks);
+  // The next attempt begins after this many steps and examples of the job, at the checkpoint in
+  // `dir`; empty: at its beginning. All else is trained again, so no update of the attempt before
+  // is missing. Counts a planned attempt as a scaling, and every other one as a rollback.
+  void BeginAttempt(uint64_t steps, uint64_t examples, const std::string& dir);
   // Pserver `index` of the present attempt reports so many lost updates (HostedJob.updates_lost).
   // The number never falls, since a shard that is restored once more lacks what it lacked before.
   // Returns true when that changes the counts.
@@ -64,7 +70,8 @@ class JobRecovery {
 
  private:
   Recovery counts_;
-  std::string lost_;                    // the last member lost, and why
+  std::string lost_;                    // the last member lost, and why; or what is planned
+  std::string planned_;                 // what the next attempt is for; empty: it makes a loss good
   std::vector<uint64_t> updates_lost_;  // by pserver
   uint64_t steps_reached_ = 0, examples_reached_ = 0;
   absl::Time since_ = absl::InfiniteFuture();

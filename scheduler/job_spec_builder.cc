@@ -29,7 +29,10 @@ absl::Status PlaceJob(const std::vector<std::string>& pservers, JobSpec* spec) {
   ResolveShards(static_cast<uint32_t>(pservers.size()), spec->mutable_tables());
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
                           CreateTableLayouts(spec->tables(), spec->config().train().seed()));
-  *spec->mutable_route() = PlaceShards(layouts, pservers, /*generation=*/1);
+  const Route before = spec->route();
+  *spec->mutable_route() = before.tables().empty()
+                               ? PlaceShards(layouts, pservers, /*generation=*/1)
+                               : MoveShards(layouts, before, pservers, /*generation=*/1);
   return absl::OkStatus();
 }
 

@@ -24,6 +24,7 @@ struct JobDraft {
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted);
 
 // Resolves the shard counts of spec->tables() and places the shards on `pservers` (generation 1).
+// Shards stay at the pservers that have them by spec->route(), if these are among `pservers`.
 absl::Status PlaceJob(const std::vector<std::string>& pservers, JobSpec* spec);
 
 }  // namespace sluice

@@ -353,6 +353,7 @@ MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
   status.set_job_rank(member.progress.rank());
   status.set_doing(member.alive ? member.progress.doing() : member.why_gone);
   status.set_memory_bytes(member.memory_bytes);
+  status.set_draining(member.draining);
   for (const auto& [job_id, hosted] : member.hosted) *status.add_hosted() = hosted;
   return status;
 }

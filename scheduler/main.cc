@@ -13,6 +13,9 @@ DEFINE_uint32(server_num, 0, "number of pservers; 0: as many as the cluster file
 DEFINE_uint32(worker_num, 0, "number of worker slots; 0: worker_num of the cluster file");
 DEFINE_uint32(lease_ms, 0, "a member that is silent for this long is dead; 0: limits.lease_ms");
 DEFINE_uint32(heartbeat_ms, 0, "time between two reports of a member; 0: limits.heartbeat_ms");
+DEFINE_bool(standby, false,
+            "wait while another scheduler leads, and take over when it dies or leaves; needs "
+            "state_store: \"etcd:...\" (SLUICE_STANDBY)");
 
 static constexpr int kSuperseded = 5;  // exit code
 
@@ -33,11 +36,13 @@ int main(int argc, char** argv) {
   const absl::Status begun = sluice::BeginDaemon(
       "coordinates a cluster: members, jobs and data tasks\n"
       "  sluice-scheduler --cluster=configs/two_hosts_cluster.textproto\n"
-      "  sluice-scheduler --bind=127.0.0.1:7100 --server_num=2 --worker_num=2",
+      "  sluice-scheduler --bind=127.0.0.1:7100 --server_num=2 --worker_num=2\n"
+      "  sluice-scheduler --cluster=C --standby    (on each of two hosts)",
       &argc, &argv);
   if (!begun.ok()) return fail(begun);
   sluice::IdentityFlags flags = sluice::ReadDaemonFlags();
   sluice::ReadListenerFlags(&flags);
+  flags.standby = FLAGS_standby;
   auto identity = sluice::ResolveIdentity(sluice::ROLE_SCHEDULER, flags);
   if (!identity.ok()) return fail(identity.status());
   sluice::LimitsConfig* limits = identity->cluster.mutable_limits();
@@ -55,12 +60,17 @@ int main(int argc, char** argv) {
   options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [] { sluice::StopSignal::Stop(0); };
-  // Nobody is to start this process again as long as the newer scheduler lives. One that only was
-  // cut off from its store may be started again.
-  options.on_superseded = [](const absl::Status& why) {
-    sluice::StopSignal::Stop(absl::IsAborted(why) ? kSuperseded : sluice::ExitCodeOf(why));
+  // Nobody is to start this process again as long as the newer scheduler lives, unless it stands by
+  // then. One that only was cut off from its store may be started again.
+  options.on_superseded = [standby = identity->standby](const absl::Status& why) {
+    const bool final = absl::IsAborted(why) && !standby;
+    sluice::StopSignal::Stop(final ? kSuperseded : 1);
+  };
+  options.pause = [](absl::Duration time) {
+    return !sluice::StopSignal::IsWanted(static_cast<int>(absl::ToInt64Milliseconds(time)));
   };
   auto server = sluice::SchedulerServer::Start(std::move(options));
+  if (absl::IsCancelled(server.status())) return sluice::StopSignal::Wait();
   if (!server.ok()) {
     LOG(ERROR) << server.status().message();
     return sluice::ExitCodeOf(server.status());

@@ -1,6 +1,7 @@
 #include "scheduler/member_loss.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_config.h"
 #include "scheduler/shard_takeover.h"
 
 namespace sluice {
@@ -12,12 +13,18 @@ uint64_t MaxLosses(const JobConfig& config) {
 
 }  // namespace
 
+bool ShrinksOnLoss(const Job& job) {
+  return ModeOf(job.config.strategy()) == Mode::kSync &&
+         job.config.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK &&
+         job.spec.worker_num() > 1;
+}
+
 bool TakenForVacantRank(const Job& job, const Member& worker) {
   const auto rank = job.rank_of.find(worker.id);
   return rank != job.rank_of.end() && job.vacant.count(rank->second) > 0;
 }
 
-LossDecision DecideMemberLoss(const Job& job, const Member& lost) {
+LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare) {
   LossDecision decision;
   // Once all phases are done, the model is saved and only the last reports are missing.
   if (job.over() || job.finishing()) return decision;
@@ -29,7 +36,9 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost) {
   if (!counts || job.recovery.losses() < most) {
     decision.kind = LossDecision::kRollback;
     if (lost.self.role() == ROLE_PSERVER) {
-      if (CanTakeOverShards(job)) decision.kind = LossDecision::kTakeOver;
+      if (CanTakeOverShards(job) && !lost.draining) decision.kind = LossDecision::kTakeOver;
+    } else if (counts && ShrinksOnLoss(job) && !lost.left && !spare) {
+      decision.kind = LossDecision::kShrink;
     } else if (!job.awaits_members() && (job.vacant_pservers.empty() || !counts)) {
       decision.kind = LossDecision::kReplaceRank;
     }

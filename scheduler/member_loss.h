@@ -4,8 +4,10 @@
 // of a lost pserver are taken over by another process (ShardTakeover), and only they go back to the
 // newest checkpoint. In sync the loss of a pserver rolls the whole job back, and so do losses that
 // come together: a worker while shards are being taken over, or a pserver while it is not yet known
-// where a lost rank continues. No other place says what a loss means. A new outcome becomes a new
-// kind here, which JobLifecycle::MemberLost carries out.
+// where a lost rank continues. A sync job may also shrink (on_worker_loss), unless the worker has
+// left in order or can be replaced at once. A pserver that is draining is not awaited: its loss
+// rolls the job back, to go on without it. No other place says what a loss means. A new outcome
+// becomes a new kind here, which JobLifecycle::MemberLost carries out.
 //
 // Thread safety: pure.
 #pragma once
@@ -27,17 +29,23 @@ struct LossDecision {
     kReplaceRank,  // another worker gets the rank of this one
     kTakeOver,     // another process takes over the shards of this pserver
     kRollback,     // all ranks stop, and a new attempt begins at the newest checkpoint
+    kShrink,       // the same, without the rank of this worker, which died or fell silent
     kFails,        // the job has lost more members than recovery.max_losses
   };
   Kind kind = kGoesOn;
   std::string message;  // names the member and why it is gone
 };
 
+// True when the job goes on without a worker that it loses, as long as it has others
+// (sync_configs.on_worker_loss: SHRINK).
+bool ShrinksOnLoss(const Job& job);
+
 // True when the worker was taken for a vacant rank and has no assignment yet, so that the job loses
 // nothing with it.
 bool TakenForVacantRank(const Job& job, const Member& worker);
 
 // REQUIRES: the job is served by `lost`, which is not alive. The loss is not counted yet.
-LossDecision DecideMemberLoss(const Job& job, const Member& lost);
+// `spare`: a worker is free that can take a rank at once.
+LossDecision DecideMemberLoss(const Job& job, const Member& lost, bool spare = false);
 
 }  // namespace sluice

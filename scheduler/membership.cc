@@ -65,8 +65,13 @@ absl::StatusOr<Member*> Membership::Register(const RegisterRequest& request, abs
     fenced->why_gone = absl::StrCat("its process has ended; pid ", request.pid(), " on host ",
                                     request.host(), " has taken its place");
   }
+  const bool pserver = request.role() == ROLE_PSERVER;
+  if (const auto mark = draining_.find(request.rank()); pserver && mark != draining_.end()) {
+    if (mark->second.of_process || mark->second.left) draining_.erase(mark);
+  }
   by_id_.erase(slot.id);
   slot = Member();
+  slot.draining = pserver && draining_.count(request.rank()) > 0;
   slot.id = next_id_++;
   by_id_[slot.id] = &slot;
   slot.self = request;
@@ -133,6 +138,14 @@ void Membership::MarkGone(Member* member, std::string why) {
   ++member->version;
 }
 
+void Membership::MarkLeft(Member* member, const std::string& reason) {
+  MarkGone(member, absl::StrCat("has left: ", reason));
+  member->left = true;
+  if (member->self.role() != ROLE_PSERVER) return;
+  const auto mark = draining_.find(member->self.rank());
+  if (mark != draining_.end()) mark->second.left = true;
+}
+
 const Member* Membership::At(Role role, uint32_t rank) const {
   const auto it = members_.find({role, rank});
   return it == members_.end() ? nullptr : &it->second;
@@ -196,11 +209,33 @@ std::vector<MemberEndedRequest> Membership::Silent(const std::string& process_sp
   return silent;
 }
 
+void Membership::Drain(uint32_t rank, DrainMark mark) {
+  Member* const member = At(ROLE_PSERVER, rank);
+  if (member != nullptr && member->left) mark.left = true;
+  const auto [at, added] = draining_.emplace(rank, mark);
+  if (!added && !mark.of_process) at->second.of_process = false;
+  if (member != nullptr) member->draining = true;
+}
+
+void Membership::CancelDrain(uint32_t rank) {
+  draining_.erase(rank);
+  if (Member* const member = At(ROLE_PSERVER, rank)) member->draining = false;
+}
+
+std::vector<const Member*> Membership::UsablePservers() const {
+  std::vector<const Member*> usable = Alive(ROLE_PSERVER);
+  usable.erase(std::remove_if(usable.begin(), usable.end(),
+                              [](const Member* pserver) { return pserver->draining; }),
+               usable.end());
+  return usable;
+}
+
 std::vector<std::string> Membership::MissingPservers() const {
   std::vector<std::string> missing;
   for (uint32_t rank = 0; rank < options_.pserver_num; ++rank) {
     const Member* member = At(ROLE_PSERVER, rank);
     if (member != nullptr && member->alive) continue;
+    if (draining_.count(rank) > 0) continue;
     std::string address;
     // Port 0 means any free port, which is not known before the pserver registers.
     if (rank < options_.pservers.size() && !absl::EndsWith(options_.pservers[rank], ":0"))

@@ -6,6 +6,9 @@
 // - A living member keeps its (role, rank) until its lease runs out, it leaves, or its process is
 //   known to have ended.
 // - When a (role, rank) has had two lives, only the newer one is listened to.
+// - A pserver rank that an operator drains stays so with its next process, unless the earlier one
+//   has left: it was drained for good, so that its successor is a new pserver. A drain that the
+//   process asked for itself ends with that process.
 //
 // Thread safety: one thread.
 #pragma once
@@ -40,9 +43,16 @@ struct Member {
   std::map<std::string, HostedJob> hosted;
   WorkerProgress progress;  // job_id empty: it runs nothing
   uint64_t memory_bytes = 0;
+  bool draining = false;  // pserver: it gets no shards any more
 
   // True for a worker that can be given a job: it has reported that it runs none.
   bool free() const { return alive && polled && job_id.empty() && progress.job_id().empty(); }
+};
+
+// A pserver rank that gets no shards any more.
+struct DrainMark {
+  bool of_process = false;  // its present process asked, because it is to end; else an operator
+  bool left = false;        // its process has left since
 };
 
 // "worker 1 (pid 123 on host h)", "pserver 0 (10.0.0.1:5000, pid 7 on host h)".
@@ -76,6 +86,8 @@ class Membership {
   // Gives every member a full lease from `now` on, because the scheduler itself did not run.
   void ForgiveSilence(absl::Time now) { judged_from_ = now; }
   void MarkGone(Member* member, std::string why);
+  // The member's process ends in order.
+  void MarkLeft(Member* member, const std::string& reason);
 
   // Null when no such member has registered.
   Member* At(Role role, uint32_t rank);
@@ -91,7 +103,15 @@ class Membership {
   // Living members of the process space that have not reported for `silence`.
   std::vector<MemberEndedRequest> Silent(const std::string& process_space, absl::Duration silence,
                                          absl::Time now) const;
-  // Configured members that are not alive, e.g. "pserver 1 (10.0.0.2:5000) to register".
+  // Marks a pserver as draining, also one that has not registered. A mark of an operator stays when
+  // its process asks, too.
+  void Drain(uint32_t rank, DrainMark mark = {});
+  void CancelDrain(uint32_t rank);
+  const std::map<uint32_t, DrainMark>& draining() const { return draining_; }  // by rank
+  // Living pservers that are not draining, by ascending rank.
+  std::vector<const Member*> UsablePservers() const;
+  // Configured members that are not alive, e.g. "pserver 1 (10.0.0.2:5000) to register". Pservers
+  // that are draining are not missed.
   std::vector<std::string> MissingPservers() const;
   std::vector<std::string> MissingWorkers() const;
 
@@ -103,6 +123,7 @@ class Membership {
   absl::Time judged_from_ = absl::InfinitePast();
   std::map<std::pair<Role, uint32_t>, Member> members_;
   absl::flat_hash_map<uint64_t, Member*> by_id_;  // of members_
+  std::map<uint32_t, DrainMark> draining_;
 };
 
 }  // namespace sluice

@@ -128,6 +128,7 @@ std::string RecoveryOf(const JobResult& result) {
   json.Uint("scheduler_restarts", recovery.scheduler_restarts());
   json.Uint("rollbacks", recovery.rollbacks());
   json.Uint("steps_rolled_back", recovery.steps_rolled_back());
+  json.Uint("shrinks", recovery.shrinks()).Uint("scalings", recovery.scalings());
   json.Uint("examples_replayed", result.examples_replayed());
   json.Uint("updates_lost", recovery.updates_lost());
   json.Text("resumed_from", result.resumed_from()).Text("last", recovery.last());
@@ -164,6 +165,7 @@ std::string ResultJson(const JobResult& result, const JobConfig& config) {
   Object json(2);
   json.Text("job", result.job()).Text("mode", result.mode()).Int("k_steps", result.k_steps());
   json.Text("status", result.status()).Text("message", result.message());
+  json.Uint("worker_num", config.worker_num());
   json.Uint("epochs", result.epochs()).Uint("global_step", result.global_step());
   json.Uint("examples", result.examples()).Uint("examples_dropped", result.examples_dropped());
   json.Uint("examples_replayed", result.examples_replayed()).Uint("bad_lines", result.bad_lines());

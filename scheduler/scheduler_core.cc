@@ -84,7 +84,18 @@ SchedulerCore::SchedulerCore(Options options, absl::Time now)
       lifecycle_(LifecycleOptions(options_),
                  {&members_, &queue_, &jobs_, &requests_, &pauses_, &effects_}),
       admission_(AdmissionOptions(options_),
-                 {&members_, &queue_, &jobs_, &lifecycle_, &pauses_, &effects_}) {}
+                 {&members_, &queue_, &jobs_, &lifecycle_, &pauses_, &effects_}),
+      kept_draining_(options_.draining.SerializeAsString()) {
+  // The cluster may be smaller now. Some pserver must be left that jobs can use.
+  uint32_t known = 0;
+  for (const uint32_t rank : options_.draining.pservers()) known += rank < options_.pserver_num;
+  if (known >= options_.pserver_num) return;
+  for (const uint32_t rank : options_.draining.pservers()) {
+    const auto& left = options_.draining.left();
+    const bool has_left = std::count(left.begin(), left.end(), rank) > 0;
+    if (rank < options_.pserver_num) members_.Drain(rank, {/*of_process=*/false, has_left});
+  }
+}
 
 // ------------------------------------------------------------------------------------- members
 
@@ -95,6 +106,7 @@ absl::StatusOr<RegisterReply> SchedulerCore::Register(const RegisterRequest& req
   }
   Member fenced;
   SLUICE_ASSIGN_OR_RETURN(Member * member, members_.Register(request, now, &fenced));
+  KeepDraining();
   if (member == nullptr) return Refusal(*members_.At(request.role(), request.rank()), now);
   if (fenced.id != 0) OnMemberLost(fenced, now);
   queue_.MembersChanged();
@@ -172,8 +184,8 @@ absl::StatusOr<PollReply> SchedulerCore::Desired(uint64_t member_id, uint64_t se
 void SchedulerCore::Leave(const LeaveRequest& request, absl::Time now) {
   absl::StatusOr<Member*> member = members_.Find(request.member_id());
   if (!member.ok()) return;  // gone already
-  members_.MarkGone(*member, absl::StrCat("has left: ", request.reason()));
-  (*member)->left = true;
+  members_.MarkLeft(*member, request.reason());
+  KeepDraining();
   OnMemberLost(**member, now);
   Schedule(now);
   StopPservers(now);
@@ -354,7 +366,7 @@ void SchedulerCore::RestoreJob(const JobRecord& record,
                                std::optional<RunHandover> run, absl::Time now) {
   const absl::Status found = point.status();
   Job* const job = admission_.Restore(record, std::move(point), std::move(run), now);
-  if (!found.ok() && !job->adopted)
+  if (!found.ok() && !lifecycle_.adopted(*job))
     lifecycle_.End(job, JOB_FAILED, std::string(found.message()), now);
 }
 
@@ -411,6 +423,77 @@ absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now,
   }
   Schedule(now);
   return absl::OkStatus();
+}
+
+absl::Status SchedulerCore::ScaleJob(const std::string& job_id, uint32_t worker_num,
+                                     absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(Job* const job, FindForOperator(job_id));
+  SLUICE_RETURN_IF_ERROR(lifecycle_.Scale(job, worker_num, now));
+  // A request that is withdrawn gives workers back.
+  Schedule(now);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DrainPserverReply> SchedulerCore::DrainPserver(const DrainPserverRequest& request,
+                                                              absl::Time now) {
+  if (shutting_down()) return absl::FailedPreconditionError("the cluster is shutting down");
+  const uint32_t rank = request.rank();
+  if (rank >= options_.pserver_num) {
+    return absl::NotFoundError(absl::StrCat("no pserver ", rank, ": the cluster has ",
+                                            options_.pserver_num, "; ranks begin at 0"));
+  }
+  SLUICE_RETURN_IF_ERROR(CheckDrainsItself(request));
+  const std::vector<const Member*> usable = members_.UsablePservers();
+  const bool others = std::any_of(usable.begin(), usable.end(), [rank](const Member* pserver) {
+    return pserver->self.rank() != rank;
+  });
+  // Nothing remains to be done for one that is draining and has no shards any more.
+  const bool done = members_.draining().count(rank) > 0 && lifecycle_.JobsOn(rank).empty();
+  if (!request.cancel() && !others && !done) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("pserver ", rank, " cannot be drained: no other pserver of the cluster is ",
+                     "alive and not draining; start one, or cancel the draining of another"));
+  }
+  if (request.cancel()) {
+    members_.CancelDrain(rank);
+  } else {
+    members_.Drain(rank, {/*of_process=*/request.member_id() != 0});
+  }
+  KeepDraining();
+  // A pserver that repeats its call does not ask anew.
+  if (request.member_id() == 0) lifecycle_.DrainAgain(rank);
+  lifecycle_.DrainingChanged(now);
+  queue_.MembersChanged();
+  Schedule(now);
+  DrainPserverReply reply;
+  for (std::string& job : lifecycle_.JobsOn(rank)) reply.add_jobs(std::move(job));
+  reply.set_failure(lifecycle_.WhyAllStay(rank));
+  return reply;
+}
+
+absl::Status SchedulerCore::CheckDrainsItself(const DrainPserverRequest& request) {
+  if (request.member_id() == 0) return absl::OkStatus();
+  const Member* const holder = members_.At(ROLE_PSERVER, request.rank());
+  if (holder == nullptr || !holder->alive) {
+    return absl::UnavailableError(
+        absl::StrCat("pserver ", request.rank(), " is not registered with this scheduler"));
+  }
+  if (holder->id == request.member_id()) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat("another process serves as ", DescribeMember(*holder), "; it is not drained"));
+}
+
+void SchedulerCore::KeepDraining() {
+  DrainingRecord record;
+  for (const auto& [rank, mark] : members_.draining()) {
+    if (mark.of_process) continue;
+    record.add_pservers(rank);
+    if (mark.left) record.add_left(rank);
+  }
+  std::string text = record.SerializeAsString();
+  if (text == kept_draining_) return;
+  kept_draining_ = std::move(text);
+  effects_.records()->DrainingChanged(record);
 }
 
 ClusterStatus SchedulerCore::GetStatus(absl::Time now) {

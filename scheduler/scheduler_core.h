@@ -64,6 +64,7 @@ class SchedulerCore {
     uint64_t first_version = 1;
     std::string clock;  // names the clock of `now`: that of another core with the same name goes on
     NextRecord next;    // what an earlier scheduler would have given next; absent: there was none
+    DrainingRecord draining;  // of an earlier scheduler
     // Fills num_shards and route of a job that is about to start. Pure.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };
@@ -131,6 +132,16 @@ class SchedulerCore {
   // With a `failure` the job ends as failed.
   absl::Status CancelJob(const std::string& job_id, absl::Time now,
                          const std::string& failure = "");
+  // The job's next attempt begins with this many workers, once a checkpoint is complete. NOT_FOUND,
+  // INVALID_ARGUMENT, FAILED_PRECONDITION: see AttemptPlans::Scale.
+  absl::Status ScaleJob(const std::string& job_id, uint32_t worker_num, absl::Time now);
+  // Marks the pserver as draining, or with `cancel` not any more. Jobs that use it leave it as soon
+  // as they have made a checkpoint; the reply has those that have not. When all of them stay, it
+  // says why, and an operator's next call tries again. NOT_FOUND: there is no such pserver.
+  // FAILED_PRECONDITION: no other one can be used. For a call of the pserver itself (member_id),
+  // ABORTED: another process has its rank; UNAVAILABLE: it is not registered.
+  absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request,
+                                                 absl::Time now);
   ClusterStatus GetStatus(absl::Time now);
   void Shutdown(absl::Time now);
 
@@ -180,6 +191,10 @@ class SchedulerCore {
                                 uint64_t incarnation) const;
   // NOT_FOUND says how to list the jobs.
   absl::StatusOr<Job*> FindForOperator(const std::string& job_id) const;
+  // OK when the process that asks to be drained is the living member of the rank.
+  absl::Status CheckDrainsItself(const DrainPserverRequest& request);
+  // Keeps the marks of operators when they have changed.
+  void KeepDraining();
   // After Shutdown: tells the pservers to stop when the workers have left or their time is up.
   void StopPservers(absl::Time now);
 
@@ -193,6 +208,7 @@ class SchedulerCore {
   JobQueue queue_;
   JobLifecycle lifecycle_;
   JobAdmission admission_;
+  std::string kept_draining_;  // DrainingRecord
   absl::Time shutdown_at_ = absl::InfiniteFuture();
   bool pservers_stop_ = false;
 };

@@ -537,6 +537,34 @@ absl::Status SchedulerLoop::CancelJob(const CancelJobRequest& request) {
   return status;
 }
 
+absl::Status SchedulerLoop::ScaleJob(const ScaleJobRequest& request) {
+  options_.log(
+      absl::StrCat("job ", request.job_id(), ": scale to ", request.worker_num(), " workers"));
+  absl::Status status;
+  Run([&](SchedulerCore& core, absl::Time now) {
+    status = core.ScaleJob(request.job_id(), request.worker_num(), now);
+  });
+  // A newer scheduler does not know of the request.
+  SLUICE_RETURN_IF_ERROR(AwaitKept());
+  return status;
+}
+
+absl::StatusOr<DrainPserverReply> SchedulerLoop::DrainPserver(const DrainPserverRequest& request) {
+  absl::StatusOr<DrainPserverReply> reply;
+  Run([&](SchedulerCore& core, absl::Time now) { reply = core.DrainPserver(request, now); });
+  // The call is repeated to learn how far it is, so only its ends are logged.
+  if (!reply.ok() || reply->jobs().empty() || !reply->failure().empty()) {
+    const std::string end = !reply.ok()                ? std::string(reply.status().message())
+                            : reply->failure().empty() ? "no job has shards there"
+                                                       : reply->failure();
+    options_.log(absl::StrCat("pserver ", request.rank(), ": drain",
+                              request.cancel() ? " cancelled" : "", ": ", end));
+  }
+  // The mark is kept before it is answered.
+  SLUICE_RETURN_IF_ERROR(AwaitKept());
+  return reply;
+}
+
 ClusterStatus SchedulerLoop::GetStatus() {
   ClusterStatus status;
   {

@@ -89,6 +89,8 @@ class SchedulerLoop {
   void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done);
   void CheckpointJob(const CheckpointJobRequest* request, Done<CheckpointJobReply> done);
   absl::Status CancelJob(const CancelJobRequest& request);
+  absl::Status ScaleJob(const ScaleJobRequest& request);
+  absl::StatusOr<DrainPserverReply> DrainPserver(const DrainPserverRequest& request);
   ClusterStatus GetStatus();
   absl::Status Shutdown();
   bool ShuttingDown();

@@ -25,12 +25,20 @@
 #include "common/meta_store/open_meta_store.h"
 #include "scheduler/checkpoint_metrics.h"
 #include "scheduler/job_spec_builder.h"
+#include "scheduler/standby.h"
 
 namespace sluice {
 namespace {
 
 // etcd restarts, and elects a leader, in less.
 constexpr absl::Duration kLeastCutOff = absl::Seconds(15);
+constexpr absl::Duration kShortestLease = absl::Seconds(2);  // of etcd
+
+// Who leads, for the standbys of this scheduler.
+std::string NameOf(const Identity& identity) {
+  if (!identity.advertise.empty()) return identity.advertise;
+  return absl::StrCat("pid ", getpid(), " on host ", HostName());
+}
 
 // Finds out whether nobody listens there. gRPC and the admin server bind the address later, when it
 // is too late to leave an earlier scheduler alone.
@@ -100,6 +108,7 @@ absl::StatusOr<std::unique_ptr<SchedulerServer>> SchedulerServer::Start(Options 
 absl::Status SchedulerServer::Init() {
   SchedulerLoop::Options loop;
   loop.core = CoreOptions(options_);
+  SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
   loop.clock = Clock::Real();
   loop.env = options_.env;
@@ -118,7 +127,7 @@ absl::Status SchedulerServer::Init() {
   };
   loop.on_end = options_.on_end;
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
-  SLUICE_RETURN_IF_ERROR(StartAdmin());
+  serving_.store(loop_.get(), std::memory_order_release);
   const Identity& identity = options_.identity;
   SLUICE_ASSIGN_OR_RETURN(listener_, SchedulerListener::Start(identity.bind, loop_.get()));
   SLUICE_ASSIGN_OR_RETURN(
@@ -133,6 +142,14 @@ absl::Status SchedulerServer::Init() {
 absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   const Identity& identity = options_.identity;
   std::string spec = identity.cluster.state_store();
+  if (identity.standby && !IsSharedMetaStore(spec)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--standby (SLUICE_STANDBY): only schedulers with their state in etcd can stand by for "
+        "each other, and the state_store is ",
+        spec.empty() ? "a folder, by default" : absl::StrCat("'", spec, "'"),
+        "; write state_store: \"etcd:HOST:PORT/PREFIX\" in the cluster file, or start without "
+        "--standby"));
+  }
   if (spec == "none") {
     loop->core.first_id = RandomId() | kUnorderedMemberId;
     return absl::OkStatus();
@@ -142,14 +159,16 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
     return absl::Status(why.code(),
                         absl::StrCat("cannot use the state_store ", spec, ": ", why.message()));
   };
-  auto store = OpenMetaStore(spec);
+  const absl::Duration lease = std::max(loop->core.lease, kShortestLease);
+  auto store = OpenMetaStore(spec, {NameOf(identity), lease});
   if (!store.ok()) return refuse(store.status());
   store_ = *std::move(store);
   if (const auto readable = ReadStore(); !readable.ok()) return refuse(readable.status());
-  for (const std::string& bind : {identity.bind, identity.admin_bind})
-    SLUICE_RETURN_IF_ERROR(CheckCanListen(bind));
-  const absl::StatusOr<uint64_t> term = store_->AcquireTerm();
+  SLUICE_RETURN_IF_ERROR(CheckCanListen(identity.bind));
+  const absl::StatusOr<uint64_t> term = identity.standby ? StandBy(lease) : store_->AcquireTerm();
+  if (absl::IsCancelled(term.status())) return term.status();
   if (!term.ok()) return refuse(term.status());
+  term_ = *term;
   // Again: only now has the earlier scheduler written its last record.
   auto stored = ReadStore();
   if (!stored.ok()) return refuse(stored.status());
@@ -158,13 +177,35 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   loop->store = store_.get();
   loop->term = *term;
   loop->core.next = stored->next;
+  loop->core.draining = stored->draining;
   loop->core.first_id = FirstId(*term);
   loop->core.first_version = FirstId(*term);
   loop->stored = *std::move(stored);
   loop->on_superseded = options_.on_superseded;
-  // As long as members wait for a silent scheduler, and a new one needs to adopt them.
-  if (IsSharedMetaStore(spec)) loop->cut_off = std::max(3 * loop->core.lease, kLeastCutOff);
+  // Without a standby: as long as members wait for a silent scheduler, and a new one needs to adopt
+  // them. A standby takes over when the lease has run out. Then members that can reach both must
+  // leave this one before the standby gives them up.
+  if (IsSharedMetaStore(spec))
+    loop->cut_off = identity.standby ? lease : std::max(3 * loop->core.lease, kLeastCutOff);
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> SchedulerServer::StandBy(absl::Duration lease) {
+  Standby::Options standby;
+  standby.leadership = store_->leadership();
+  standby.clock = Clock::Real();
+  standby.lease = lease;
+  standby.pause = options_.pause;
+  standby.say = [this](const std::string& why) {
+    options_.log(why);
+    MutexLock lock(&mutex_);
+    waits_for_ = why;
+  };
+  const absl::StatusOr<uint64_t> term = Standby(std::move(standby)).AwaitTerm();
+  if (!absl::IsOutOfRange(term.status())) return term;
+  options_.log(std::string(term.status().message()));
+  options_.on_end();
+  return absl::CancelledError(term.status().message());
 }
 
 absl::StatusOr<StoredJobs> SchedulerServer::ReadStore() {
@@ -192,15 +233,11 @@ absl::Status SchedulerServer::StartAdmin() {
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
   admin.registry = registry;
-  admin.ready = [this] {
-    const std::string missing = loop_->NotReady();
-    return missing.empty() ? absl::OkStatus()
-                           : absl::UnavailableError(absl::StrCat("waits for ", missing));
-  };
+  admin.ready = [this] { return NotReady(); };
   admin.status_text = [this] { return StatusText(); };
-  admin.status = [this] { return std::make_unique<ClusterStatus>(loop_->GetStatus()); };
+  admin.status = [this] { return std::make_unique<ClusterStatus>(GetStatus()); };
   admin.refresh_metrics = [this, &members, &jobs, checkpoints] {
-    const ClusterStatus status = loop_->GetStatus();
+    const ClusterStatus status = GetStatus();
     checkpoints->Update(status);
     std::map<std::string, double> by_role = {{"pserver", 0}, {"worker", 0}};
     for (const MemberStatus& member : status.members()) {
@@ -218,8 +255,29 @@ absl::Status SchedulerServer::StartAdmin() {
   return absl::OkStatus();
 }
 
+absl::Status SchedulerServer::NotReady() {
+  SchedulerLoop* const loop = serving_.load(std::memory_order_acquire);
+  if (loop == nullptr) {
+    MutexLock lock(&mutex_);
+    return absl::UnavailableError(waits_for_);
+  }
+  const std::string missing = loop->NotReady();
+  return missing.empty() ? absl::OkStatus()
+                         : absl::UnavailableError(absl::StrCat("waits for ", missing));
+}
+
+ClusterStatus SchedulerServer::GetStatus() {
+  SchedulerLoop* const loop = serving_.load(std::memory_order_acquire);
+  if (loop != nullptr) return loop->GetStatus();
+  ClusterStatus status;
+  status.set_name(options_.identity.cluster.name());
+  return status;
+}
+
 std::string SchedulerServer::StatusText() {
-  const ClusterStatus status = loop_->GetStatus();
+  if (serving_.load(std::memory_order_acquire) == nullptr)
+    return absl::StrCat(NotReady().message(), "\n");
+  const ClusterStatus status = GetStatus();
   std::string text =
       absl::StrFormat("cluster %s, up %.0f s\n\nmembers\n", status.name(), status.uptime_s());
   for (const MemberStatus& m : status.members()) {
@@ -242,17 +300,22 @@ std::string SchedulerServer::StatusText() {
 }
 
 SchedulerServer::~SchedulerServer() {
+  bool ended = false;
   if (listener_ != nullptr) {
     // Without a store nobody can go on with the jobs, so the cluster ends here.
     if (store_ == nullptr) loop_->Shutdown().IgnoreError();  // it has no other scheduler to fear
     // Keep listening until the cluster has ended: members learn of the shutdown from their calls.
-    if (loop_->ShuttingDown()) loop_->WaitEnd();
+    ended = loop_->ShuttingDown();
+    if (ended) loop_->WaitEnd();
     listener_->Stop();
   }
   // Both servers call the loop, so it goes last.
   admin_.reset();
   listener_.reset();
   loop_.reset();
+  // Last of all. A standby, which would take over now, ends too.
+  if (ended && store_ != nullptr && store_->leadership() != nullptr)
+    store_->leadership()->EndCluster(term_).IgnoreError();
 }
 
 }  // namespace sluice

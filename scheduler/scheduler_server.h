@@ -1,19 +1,25 @@
 // The scheduler daemon: owns the loop, its gRPC listener and its admin HTTP server.
 //
-// Start order: state store, loop, admin, listener; stop in reverse. Whatever can refuse the start
-// is checked before the store is taken over, since that ends the scheduler that has it: the
-// records, the cluster's name and both ports.
+// Start order: admin, state store, loop, listener. Whatever can refuse the start is checked before
+// the store is taken over, since that ends the scheduler that has it: the records, the cluster's
+// name and both ports.
+//
+// A standby waits between the first two steps until no other scheduler leads. Nobody listens at its
+// address meanwhile, so that members and operators find the one that leads.
 //
 // Thread safety: one thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/admin/admin_server.h"
 #include "common/base/env.h"
+#include "common/base/mutex.h"
 #include "common/daemon/identity.h"
 #include "common/meta_store/meta_store.h"
 #include "scheduler/scheduler_loop.h"
@@ -35,7 +41,11 @@ class SchedulerServer {
     // Called when a newer scheduler has taken over the state store (ABORTED), or may have done so
     // (UNAVAILABLE).
     std::function<void(const absl::Status&)> on_superseded;
+    // Waits, for a standby. Returns false when the process is to end.
+    std::function<bool(absl::Duration)> pause;
   };
+  // CANCELLED: the process was to end while this was a standby. INVALID_ARGUMENT: it is to be one,
+  // and its state store is not for several schedulers.
   static absl::StatusOr<std::unique_ptr<SchedulerServer>> Start(Options options);
   // Leaves jobs and members to the next scheduler with this state store. Without a store it shuts
   // the cluster down. Waits a few seconds at most for members to stop, when they have been told to.
@@ -48,12 +58,22 @@ class SchedulerServer {
   absl::Status TakeOver(SchedulerLoop::Options* loop);
   // Reads what the store holds. INVALID_ARGUMENT: it is the state of another cluster.
   absl::StatusOr<StoredJobs> ReadStore();
+  // Waits until no other scheduler leads. CANCELLED: the process is to end, and knows so.
+  absl::StatusOr<uint64_t> StandBy(absl::Duration lease);
+  absl::Status NotReady();
+  ClusterStatus GetStatus();
   absl::Status StartAdmin();
   std::string StatusText();
 
   Options options_;
   std::unique_ptr<MetaStore> store_;  // null: the state is kept nowhere
+  uint64_t term_ = 0;
   std::unique_ptr<SchedulerLoop> loop_;
+  // The loop for the admin server, which is started earlier; null until there is one. Release and
+  // acquire: the admin's threads see the loop whole.
+  std::atomic<SchedulerLoop*> serving_{nullptr};
+  Mutex mutex_;
+  std::string waits_for_ ABSL_GUARDED_BY(mutex_) = "waits for the state store";
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<SchedulerListener> listener_;
 };

@@ -93,6 +93,15 @@ class Service : public Scheduler::CallbackService {
                                 CancelJobReply*) override {
     return Finish(context, loop_->CancelJob(*request));
   }
+  ServerUnaryReactor* ScaleJob(CallbackServerContext* context, const ScaleJobRequest* request,
+                               ScaleJobReply*) override {
+    return Finish(context, loop_->ScaleJob(*request));
+  }
+  ServerUnaryReactor* DrainPserver(CallbackServerContext* context,
+                                   const DrainPserverRequest* request,
+                                   DrainPserverReply* reply) override {
+    return Finish(context, loop_->DrainPserver(*request), reply);
+  }
   ServerUnaryReactor* GetStatus(CallbackServerContext* context, const GetStatusRequest*,
                                 ClusterStatus* reply) override {
     *reply = loop_->GetStatus();

@@ -17,6 +17,65 @@ bool CanTakeOverShards(const Job& job) {
                      [](const auto& vacancy) { return vacancy.second.settled; });
 }
 
+absl::Status AssignFollowers(Job* job) {
+  job->spec.clear_follower();
+  job->followers.reset();
+  if (job->config.recovery().replicas() == 0) return absl::OkStatus();
+  const auto pservers = static_cast<uint32_t>(job->spec.route().pservers_size());
+  if (pservers < 2 && !job->begun) {
+    return absl::FailedPreconditionError(
+        "recovery.replicas: 1 needs another pserver that keeps the copies, but the cluster has 1 "
+        "pserver; start at least 2 (--server_num), or set recovery.replicas: 0");
+  }
+  if (pservers < 2) {
+    AddWarning(job, "the job goes on without replicas, since it has only 1 pserver left");
+    return absl::OkStatus();
+  }
+  job->followers.emplace(pservers);
+  const std::vector<uint32_t>& followers = job->followers->followers();
+  job->spec.mutable_follower()->Assign(followers.begin(), followers.end());
+  return absl::OkStatus();
+}
+
+FollowerPlan* ShardTakeover::PlanOf(Job* job) {
+  // An attempt of an earlier scheduler brings its followers along.
+  if (!job->followers && job->spec.follower_size() > 0)
+    job->followers.emplace(job->spec.follower());
+  return job->followers ? &*job->followers : nullptr;
+}
+
+void ShardTakeover::Publish(Job* job) {
+  if (const FollowerPlan* const plan = PlanOf(job)) {
+    const std::vector<uint32_t>& followers = plan->followers();
+    job->spec.mutable_follower()->Assign(followers.begin(), followers.end());
+  }
+  PublishRouteChange(job, parts_.members, parts_.effects);
+  // A rank that sends nothing would not learn of the change from the pservers.
+  for (const RankSlot& slot : job->ranks) {
+    if (Member* worker = parts_.members->ById(slot.member_id()))
+      parts_.effects->DesiredChanged(worker);
+  }
+}
+
+void ShardTakeover::UpdateFollowers(Job* job, uint32_t index, const HostedJob& hosted) {
+  FollowerPlan* const plan = PlanOf(job);
+  if (plan == nullptr || !job->run) return;
+  const uint64_t generation = job->spec.route().generation();
+  bool changed = plan->Note(index, generation, hosted);
+  for (auto& [vacant, vacancy] : job->vacant_pservers) {
+    // The copies that a successor was to read are gone, or it has read them all.
+    if (job->pservers[vacant] != 0 && vacancy.copies && !vacancy.opened &&
+        plan->SourceOf(vacant, generation) == FollowerPlan::Source::kCheckpoint) {
+      changed |= plan->GiveUpCopies(vacant, generation);
+      vacancy.copies = false;
+    }
+  }
+  changed |= plan->Advance(generation);
+  if (!changed) return;
+  parts_.effects->records()->PhaseLost(job->job_id);
+  Publish(job);
+}
+
 void ShardTakeover::Lose(Job* job, uint32_t index, const std::string& why, absl::Time now) {
   job->pservers[index] = 0;
   PserverVacancy& vacancy = job->vacant_pservers[index];
@@ -25,6 +84,11 @@ void ShardTakeover::Lose(Job* job, uint32_t index, const std::string& why, absl:
   vacancy.why = why;
   vacancy.lost_before = job->recovery.counts().updates_lost();
   UpdateRoute(job);
+  // Those that it followed wait for their copies to be void.
+  if (FollowerPlan* const plan = PlanOf(job);
+      plan != nullptr && plan->Lose(index, job->spec.route().generation())) {
+    Publish(job);
+  }
   job->recovery.Describe(
       why, absl::StrCat("pserver ", job->pserver_ranks[index], " waits for another process"));
   parts_.effects->StatusChanged(job);
@@ -38,8 +102,10 @@ void ShardTakeover::UpdateRoute(Job* job) {
   }
 }
 
-void ShardTakeover::TakeHosted(Job* job, uint32_t index, const HostedJob& hosted) {
+void ShardTakeover::TakeHosted(Job* job, uint32_t index, const HostedJob& hosted,
+                               bool may_publish) {
   if (job->recovery.NoteLost(index, hosted.updates_lost())) parts_.effects->StatusChanged(job);
+  if (may_publish) UpdateFollowers(job, index, hosted);
 }
 
 absl::Status ShardTakeover::Advance(Job* job, absl::Time now) {
@@ -54,6 +120,7 @@ absl::Status ShardTakeover::Advance(Job* job, absl::Time now) {
       if (late) return TooLate(*job, index, wait);
     } else if (EveryRankIsHeard(job, index)) {
       job->vacant_pservers.erase(index);
+      if (FollowerPlan* const plan = PlanOf(job)) plan->Return(index);
     }
   }
   return absl::OkStatus();
@@ -63,19 +130,27 @@ bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
   if (job->pservers[index] != 0) return true;
   const Member* const member = parts_.members->At(ROLE_PSERVER, job->pserver_ranks[index]);
   if (member == nullptr || !member->alive) return false;
+  FollowerPlan* const plan = PlanOf(job);
+  FollowerPlan::Source source = FollowerPlan::Source::kCheckpoint;
+  const uint64_t generation = job->spec.route().generation();
+  if (plan != nullptr) source = plan->SourceOf(index, generation);
+  if (source == FollowerPlan::Source::kNotKnown) return false;
+  const bool copies = source == FollowerPlan::Source::kCopies;
   if (job->checkpoints && job->checkpoints->committing()) return false;
+  if (plan != nullptr && !copies) plan->GiveUpCopies(index, generation);
   job->pservers[index] = member->id;
   job->vacant_pservers[index].since = now;
+  job->vacant_pservers[index].copies = copies;
   Takeover* const takeover = job->spec.mutable_takeover();
+  takeover->clear_copies_at();
+  if (copies) {
+    const uint32_t follower = plan->followers()[index];
+    takeover->set_copies_at(job->spec.route().pservers(static_cast<int>(follower)));
+  }
   takeover->set_checkpoint(CheckpointLifecycle::NewestOfInstance(*job));
   takeover->mutable_ended()->Assign(job->ended.begin(), job->ended.end());
   job->spec.mutable_route()->set_pservers(static_cast<int>(index), member->self.address());
-  PublishRouteChange(job, parts_.members, parts_.effects);
-  // A rank that sends nothing would not learn of the change from the other pservers.
-  for (const RankSlot& slot : job->ranks) {
-    if (Member* worker = parts_.members->ById(slot.member_id()))
-      parts_.effects->DesiredChanged(worker);
-  }
+  Publish(job);
   parts_.effects->StatusChanged(job);
   return true;
 }
@@ -108,7 +183,9 @@ bool ShardTakeover::EveryRankIsHeard(Job* job, uint32_t index) {
   job->recovery.Describe(
       vacancy.why,
       absl::StrCat("its shards went on ",
-                   checkpoint.empty() ? "as the job began" : absl::StrCat("from ", checkpoint),
+                   vacancy.copies       ? "from their copies"
+                   : checkpoint.empty() ? "as the job began"
+                                        : absl::StrCat("from ", checkpoint),
                    " at pserver ", job->pserver_ranks[index], " (", member->self.address(), "); ",
                    lost, lost == 1 ? " update is lost" : " updates are lost"));
   parts_.effects->StatusChanged(job);
@@ -120,6 +197,9 @@ void ShardTakeover::GiveUp(Job* job) {
   AddWarning(job,
              "a member was lost before restored shards had heard from every rank; "
              "recovery.updates_lost may be too small");
+  for (const auto& [index, vacancy] : job->vacant_pservers) {
+    if (FollowerPlan* const plan = PlanOf(job)) plan->Return(index);
+  }
   job->vacant_pservers.clear();
 }
 

@@ -3,9 +3,10 @@
 //   1. Lose     the pserver is lost: its place is vacant, and requests to its shards wait.
 //   2. Advance  another process has registered with its rank. It gets the place: the route names
 //   its
-//               address, and the specification says from which checkpoint its shards continue
-//               (JobSpec.takeover). Until a manifest that is being written is complete or has
-//               failed, the newest checkpoint is not known, so this waits for it.
+//               address, and the specification says where its shards continue (JobSpec.takeover):
+//               from the copies of a follower that has them all (FollowerPlan), or from the newest
+//               checkpoint. Until a manifest that is being written is complete or has failed, the
+//               newest checkpoint is not known, so this waits for it.
 //   3. Advance  the process has opened the tables. Workers reach it as soon as it has.
 //   4. Advance  every rank has told the shards what was acknowledged to it. The lost updates are
 //               counted, and the place is no longer vacant.
@@ -15,6 +16,8 @@
 //
 // Invariants: Job::vacant_pservers has a pserver from 1 to 4. Meanwhile no checkpoint is made, so
 // that the one from which shards continue stays.
+//
+// With replicas it also publishes the changes of FollowerPlan.
 //
 // Thread safety: one thread.
 #pragma once
@@ -35,6 +38,11 @@ namespace sluice {
 // async or Geo, its phases are under way, and it is known where each vacant rank continues.
 bool CanTakeOverShards(const Job& job);
 
+// Gives the pservers of an attempt that begins their followers, if the job has replicas.
+// FAILED_PRECONDITION: there is only one pserver. A job that has lost the others to draining goes
+// on without replicas instead, with a warning.
+absl::Status AssignFollowers(Job* job);
+
 class ShardTakeover {
  public:
   // The parts of the core that it works on. All outlive it.
@@ -50,7 +58,9 @@ class ShardTakeover {
   // REQUIRES: CanTakeOverShards.
   void Lose(Job* job, uint32_t index, const std::string& why, absl::Time now);
   // Takes the pserver's report on the job.
-  void TakeHosted(Job* job, uint32_t index, const HostedJob& hosted);
+  // `may_publish`: false while members of an earlier scheduler are missing, so that the route
+  // stays.
+  void TakeHosted(Job* job, uint32_t index, const HostedJob& hosted, bool may_publish);
   // Does what can be done now for the job's vacant pservers. DEADLINE_EXCEEDED: nobody has taken
   // over in time, so that the job cannot go on.
   absl::Status Advance(Job* job, absl::Time now);
@@ -64,6 +74,12 @@ class ShardTakeover {
   bool EveryRankIsHeard(Job* job, uint32_t index);
   // Tells which pservers of the route are vacant.
   void UpdateRoute(Job* job);
+  // The plan of a job with replicas; null: it has none.
+  static FollowerPlan* PlanOf(Job* job);
+  // Publishes the route, with the followers of the plan, to all members of the job.
+  void Publish(Job* job);
+  // Takes the report into the plan, and publishes what follows from it.
+  void UpdateFollowers(Job* job, uint32_t index, const HostedJob& hosted);
   absl::Status TooLate(const Job& job, uint32_t index, absl::Duration wait) const;
 
   const absl::Duration wait_;

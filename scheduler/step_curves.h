@@ -24,6 +24,8 @@ class StepCurves {
   static constexpr size_t kOpenSteps = 4096;
 
   explicit StepCurves(uint32_t worker_num) : worker_num_(worker_num) {}
+  // From now on so many ranks report a step. REQUIRES: all points were taken.
+  void SetWorkers(uint32_t worker_num) { worker_num_ = worker_num; }
   void Add(const StepLoss& loss);
   // Returns the complete points, each once; with `all` also the incomplete ones.
   std::vector<Scalar> Take(bool all);
@@ -38,7 +40,7 @@ class StepCurves {
   using OpenSteps = std::map<uint64_t, Open>;
   void Close(OpenSteps::iterator step);
 
-  const uint32_t worker_num_;
+  uint32_t worker_num_;
   OpenSteps open_;
   std::vector<Scalar> points_;  // since the last Take
 };

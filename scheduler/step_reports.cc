@@ -27,7 +27,10 @@ void StepReports::AddTo(uint64_t seen, WatchJobReply* reply) const {
   reply->set_steps_seen(count_);
 }
 
-void StepReports::Restart() { std::fill(newest_.begin(), newest_.end(), 0); }
+void StepReports::Restart(uint32_t worker_num) {
+  newest_.assign(worker_num, 0);
+  curves_.SetWorkers(worker_num);
+}
 
 void StepReports::DropSteps() {
   recent_ = {};

@@ -27,8 +27,8 @@ class StepReports {
   std::vector<Scalar> TakePoints(bool all) { return curves_.Take(all); }
   // Adds the steps reported after the first `seen`, except those no longer kept.
   void AddTo(uint64_t seen, WatchJobReply* reply) const;
-  // The ranks begin again at an earlier step.
-  void Restart();
+  // The job's next attempt begins at an earlier step, with this many ranks.
+  void Restart(uint32_t worker_num);
   // Drops the steps and keeps only their number.
   void DropSteps();
 

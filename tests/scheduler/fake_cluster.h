@@ -27,7 +27,7 @@ class FakeCluster {
     options.worker_num = workers;
     options.place = [](const std::vector<std::string>& addresses, JobSpec* spec) {
       spec->mutable_route()->set_generation(1);
-      for (const std::string& address : addresses) spec->mutable_route()->add_pservers(address);
+      spec->mutable_route()->mutable_pservers()->Assign(addresses.begin(), addresses.end());
       return absl::OkStatus();
     };
     return options;
@@ -140,6 +140,15 @@ class FakeCluster {
     EXPECT_EQ(State(*job_id), JOB_RUNNING) << core_.GetJob(*job_id)->message();
     return *job_id;
   }
+  // `member_id`: of the pserver that asks itself; 0: an operator asks.
+  absl::StatusOr<DrainPserverReply> Drain(uint32_t rank, bool cancel = false,
+                                          uint64_t member_id = 0) {
+    DrainPserverRequest request;
+    request.set_rank(rank);
+    request.set_cancel(cancel);
+    request.set_member_id(member_id);
+    return core_.DrainPserver(request, now_);
+  }
   JobStatus Status(const std::string& job_id) { return *core_.GetJob(job_id); }
   JobState State(const std::string& job_id) { return Status(job_id).state(); }
 
@@ -201,10 +210,10 @@ class FakeCluster {
   std::vector<uint64_t> pservers_, workers_;
   std::map<uint64_t, PollReply> desired_;
   uint64_t steps_done_ = 0;  // that workers report
-  // What members report of a checkpoint, by member id.
+  // Reports of members about a checkpoint, by member id.
   std::map<uint64_t, HostedCut> hosted_cuts_;
   std::map<uint64_t, WorkerCut> worker_cuts_;
-  // What pservers report besides, by member id; nothing: they have not opened the tables.
+  // Other reports of pservers, by member id; nothing: they have not opened the tables.
   std::map<uint64_t, std::optional<HostedJob>> hosted_more_;
   // By pserver: what it reports to hold of each rank once a rank was replaced.
   std::map<uint64_t, std::vector<RankPosition>> held_;

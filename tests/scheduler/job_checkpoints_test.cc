@@ -630,7 +630,7 @@ TEST_F(TaskCheckpointsTest, AnInterruptedJobAsksAgainWhenItTrainsAgain) {
   c.NoteTraining(true, true);
   c.Plan(At(4));
   EXPECT_EQ(c.asked().number, 0u) << "there is no run";
-  c.Restart(/*instance=*/9, /*first_step=*/0, At(5));
+  c.Restart({/*instance=*/9, /*first_step=*/0, /*worker_num=*/2, /*pserver_num=*/2}, At(5));
   EXPECT_EQ(c.asked().number, 0u);
   c.NoteTraining(true, true);
   c.NoteStep(1, 0, At(6));

@@ -142,5 +142,18 @@ TEST(JobRecordsTest, ARunThatLacksATaskCannotBeAdopted) {
   for (const MetaStore::Write& write : writes) EXPECT_FALSE(write.value.has_value());
 }
 
+TEST(JobRecordsTest, DrainingPserversAreKept) {
+  DrainingRecord draining;
+  draining.add_pservers(3);
+  JobRecords records;
+  records.DrainingChanged(draining);
+  const std::vector<MetaStore::Write> writes = records.Take();
+  ASSERT_EQ(writes.size(), 1);
+  const auto stored = ParseStoredJobs({{writes[0].key, *writes[0].value}});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  EXPECT_EQ(stored->draining.pservers(0), 3);
+  EXPECT_EQ(OwnerOf(writes[0].key).job_id, "");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -92,17 +92,17 @@ TEST_F(JobRecoveryTest, CountsWhatARollbackRepeats) {
   recovery.CountLoss(*workers_[0], kLoss);
   EXPECT_EQ(recovery.losses(), 2u);
   recovery.NoteReached(100, 5000);
-  recovery.CountRollback(60, 3000);
+  recovery.BeginAttempt(60, 3000, "/c/step-60");
   EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
   EXPECT_EQ(recovery.counts().examples_replayed(), 2000u);
   EXPECT_EQ(recovery.counts().updates_lost(), 0u);
   // An attempt that never ran loses nothing.
-  recovery.CountRollback(60, 3000);
+  recovery.BeginAttempt(60, 3000, "/c/step-60");
   EXPECT_EQ(recovery.counts().rollbacks(), 2u);
   EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
   // Reports may be behind the checkpoint.
   recovery.NoteReached(70, 3500);
-  recovery.CountRollback(80, 4000);
+  recovery.BeginAttempt(80, 4000, "/c/step-80");
   EXPECT_EQ(recovery.counts().steps_rolled_back(), 40u);
   recovery.Describe("the job went back");
   EXPECT_THAT(recovery.counts().last(), AllOf(HasSubstr("worker 0"), HasSubstr("went back")));
@@ -135,10 +135,30 @@ TEST_F(JobRecoveryTest, LostUpdatesAreThoseThatPserversReportLast) {
   EXPECT_TRUE(recovery.NoteLost(1, 9));
   EXPECT_EQ(recovery.counts().updates_lost(), 11u);
   // Everything that the next attempt lacks is trained again.
-  recovery.CountRollback(0, 0);
+  recovery.BeginAttempt(0, 0, "");
   EXPECT_EQ(recovery.counts().updates_lost(), 0u);
   EXPECT_TRUE(recovery.NoteLost(0, 1));
   EXPECT_EQ(recovery.counts().updates_lost(), 1u);
+}
+
+TEST_F(JobRecoveryTest, APlannedAttemptIsAScaling) {
+  JobRecovery& recovery = job_->recovery;
+  recovery.NoteReached(100, 5000);
+  recovery.Plan("scaled from 2 to 3 workers", kLoss);
+  EXPECT_THAT(Decide().message, HasSubstr("scaled from 2 to 3 workers; waits for"));
+  recovery.BeginAttempt(80, 4000, "/c/step-80");
+  EXPECT_EQ(recovery.counts().scalings(), 1u);
+  EXPECT_EQ(recovery.counts().rollbacks(), 0u);
+  EXPECT_EQ(recovery.counts().steps_rolled_back(), 20u);
+  EXPECT_EQ(recovery.counts().examples_replayed(), 1000u);
+  EXPECT_EQ(recovery.counts().last(), "scaled from 2 to 3 workers at /c/step-80");
+  // The next one is not planned.
+  Lose(workers_[0]);
+  recovery.CountShrink(1);
+  recovery.BeginAttempt(80, 4000, "/c/step-80");
+  EXPECT_EQ(recovery.counts().scalings(), 1u);
+  EXPECT_EQ(recovery.counts().rollbacks(), 1u);
+  EXPECT_EQ(recovery.counts().shrinks(), 1u);
 }
 
 }  // namespace

@@ -40,6 +40,16 @@ TEST(JobTest, AJobIsServedByItsPserversAndItsWorkers) {
   EXPECT_EQ(job->SlotOf(worker->id), &job->ranks[0]);
 }
 
+TEST(JobTest, WarningsAreBounded) {
+  const std::unique_ptr<Job> job = QueuedFor("a");
+  size_t added = 0;
+  for (int i = 0; i < 500; ++i) added += AddWarning(job.get(), std::to_string(i));
+  EXPECT_EQ(added, kMaxWarnings);
+  EXPECT_EQ(job->warnings.size(), kMaxWarnings);
+  EXPECT_EQ(job->warnings[kMaxWarnings - 2], std::to_string(kMaxWarnings - 2));
+  EXPECT_EQ(job->warnings.back().find_first_of("0123456789"), std::string::npos);
+}
+
 TEST(JobTest, SettledMeansWrittenReleasedAndDropped) {
   const std::unique_ptr<Job> job = QueuedFor("a");
   job->ranks.emplace_back(1, 0, 1);

@@ -106,5 +106,35 @@ TEST_F(MemberLossTest, AnEndedJobKeepsItsOutcome) {
   EXPECT_EQ(Decide(), LossDecision::kGoesOn);
 }
 
+TEST_F(MemberLossTest, ASyncJobMayShrinkAsLongAsItHasOtherWorkers) {
+  job_->config.mutable_strategy()->set_a_sync(false);
+  job_->config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+  SetRunning(job_.get());
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "it is the only one";
+  job_->spec.set_worker_num(2);
+  EXPECT_EQ(Decide(), LossDecision::kShrink);
+  Member lost = *worker_;
+  EXPECT_EQ(DecideMemberLoss(*job_, lost, /*spare=*/true).kind, LossDecision::kReplaceRank);
+  lost.left = true;
+  EXPECT_EQ(DecideMemberLoss(*job_, lost).kind, LossDecision::kReplaceRank);
+  job_->run.reset();
+  job_->state = JOB_RECOVERING;
+  EXPECT_EQ(Decide(), LossDecision::kShrink) << "more than one loss";
+  job_->vacant[0] = Vacancy();
+  EXPECT_NE(Decide(), LossDecision::kShrink) << "the worker had no assignment yet";
+  job_->vacant.clear();
+  job_->config.mutable_strategy()->set_a_sync(true);
+  EXPECT_FALSE(ShrinksOnLoss(*job_));
+}
+
+TEST_F(MemberLossTest, NobodyWaitsForADrainingPserver) {
+  job_->config.mutable_strategy()->set_a_sync(true);
+  SetRunning(job_.get());
+  Member* const pserver = Join(&members_, ROLE_PSERVER, 0);
+  members_.Drain(0);
+  members_.MarkGone(pserver, "killed");
+  EXPECT_EQ(DecideMemberLoss(*job_, *pserver).kind, LossDecision::kRollback);
+}
+
 }  // namespace
 }  // namespace sluice

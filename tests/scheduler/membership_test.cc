@@ -205,5 +205,31 @@ TEST(MembershipTest, MissingMembersAreNamedWithTheirKnownAddresses) {
   EXPECT_EQ(members.MissingWorkers().size(), 2u);
 }
 
+TEST(MembershipTest, ADrainingPserverIsNeitherUsedNorMissed) {
+  Membership members(Options());
+  Member fenced;
+  RegisterRequest request = Worker(0, 1);
+  request.set_role(ROLE_PSERVER);
+  request.set_address("ps0");
+  members.Drain(0);  // before it has registered
+  EXPECT_EQ(members.MissingPservers().size(), 1u);
+  uint64_t id = Join(&members, request, &fenced);
+  EXPECT_TRUE((*members.Find(id))->draining);
+  EXPECT_TRUE(members.UsablePservers().empty());
+  // Its next process is draining, too, unless this one leaves.
+  members.MarkGone(*members.Find(id), "killed");
+  request.set_life(77);
+  id = Join(&members, request, &fenced);
+  EXPECT_TRUE((*members.Find(id))->draining);
+  Member* const left = *members.Find(id);
+  members.MarkLeft(left, "it was told to");
+  EXPECT_EQ(members.MissingPservers().size(), 1u);
+  request.set_life(78);
+  id = Join(&members, request, &fenced);
+  EXPECT_FALSE((*members.Find(id))->draining);
+  EXPECT_TRUE(members.draining().empty());
+  EXPECT_EQ(members.UsablePservers().size(), 1u);
+}
+
 }  // namespace
 }  // namespace sluice

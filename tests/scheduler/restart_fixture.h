@@ -24,6 +24,7 @@ class RestartTest : public testing::Test {
     ++term_;
     options.first_id = options.first_version = term_ << 40;
     options.next = stored.next;
+    options.draining = stored.draining;
     c_ = std::make_unique<FakeCluster>(std::move(options));
     for (const JobRecord& record : stored.jobs) {
       std::optional<RunHandover> run;
@@ -77,6 +78,7 @@ class RestartTest : public testing::Test {
     config.mutable_recovery()->set_max_losses(100);
     return config;
   }
+  bool Draining(int member) { return c_->core_.GetStatus(c_->now_).members(member).draining(); }
   JobRecord Record(const std::string& job_id) {
     JobRecord record;
     EXPECT_TRUE(record.ParseFromString(records_["job/" + job_id]));

@@ -224,5 +224,97 @@ TEST_F(RestartTest, MembersThatDoNotComeBackEndTheJob) {
   EXPECT_THAT(c_->Status(job).message(), HasSubstr("pserver 0 to register"));
 }
 
+TEST_F(RestartTest, ADrainedPserverStaysSo) {
+  c_->JoinAll(2, 2);
+  ASSERT_TRUE(c_->Drain(1).ok());
+  Restart();
+  c_->JoinAll(2, 2);
+  EXPECT_TRUE(c_->core_.GetStatus(c_->now_).members(1).draining());
+  const std::string job = Run(Config());
+  EXPECT_THAT(c_->Status(job).route().pservers(), ElementsAre("ps0"));
+  ASSERT_TRUE(c_->Drain(1, /*cancel=*/true).ok());
+  Restart();
+  c_->JoinAll(2, 2);
+  EXPECT_FALSE(c_->core_.GetStatus(c_->now_).members(1).draining());
+}
+
+TEST_F(RestartTest, ADrainThatAPserverAsksForEndsWithItsProcess) {
+  c_->JoinAll(2, 2);
+  ASSERT_TRUE(c_->Drain(1, /*cancel=*/false, c_->pservers_[1]).ok());
+  EXPECT_TRUE(Draining(1));
+  // It ends without a farewell.
+  c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/1);
+  EXPECT_TRUE(Draining(1)) << "it only repeated its call";
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_PSERVER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_->core_.MemberEnded(ended, c_->now_);
+  c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
+  EXPECT_FALSE(Draining(1));
+  // The whole cluster is stopped and started.
+  ASSERT_TRUE(c_->Drain(1, /*cancel=*/false, c_->pservers_[1]).ok());
+  Restart();
+  c_->JoinAll(2, 2);
+  EXPECT_FALSE(Draining(1));
+}
+
+TEST_F(RestartTest, AProcessMayTakeThePlaceOfADrainedOneThatLeftAnEarlierScheduler) {
+  c_->JoinAll(2, 2);
+  ASSERT_TRUE(c_->Drain(1).ok());
+  // That the pserver asks as well, because it is to end, does not take the operator's mark away.
+  ASSERT_TRUE(c_->Drain(1, /*cancel=*/false, c_->pservers_[1]).ok());
+  Restart();
+  c_->JoinAll(2, 2);
+  EXPECT_TRUE(Draining(1));
+  LeaveRequest leave;
+  leave.set_member_id(c_->pservers_[1]);
+  c_->core_.Leave(leave, c_->now_);
+  Restart();
+  Restart();
+  c_->JoinAll(2, 2);
+  EXPECT_FALSE(Draining(1));
+  Restart();
+  c_->JoinAll(2, 2);
+  EXPECT_FALSE(Draining(1));
+}
+
+TEST_F(RestartTest, AJobThatBeginsAgainAvoidsADrainedPserver) {
+  c_->JoinAll(2, 2);
+  const std::string job = Run(Config());
+  EXPECT_THAT(c_->Drain(1)->jobs(), ElementsAre(job));
+  Restart();
+  c_->JoinAll(2, 2);
+  ASSERT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
+  EXPECT_THAT(c_->Status(job).route().pservers(), ElementsAre("ps0"));
+  EXPECT_TRUE(c_->Drain(1)->jobs().empty());
+}
+
+TEST_F(RestartTest, AJobKeepsItsPresentNumberOfWorkers) {
+  c_->JoinAll(2, 2);
+  JobConfig config = Config();
+  config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+  const std::string job = Run(config);
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_WORKER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_->core_.MemberEnded(ended, c_->now_);
+  c_->PollAll();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
+  Keep();
+  EXPECT_EQ(Record(job).worker_num(), 1);
+  EXPECT_EQ(Record(job).config().worker_num(), 2);
+  Restart();
+  c_->JoinAll(2, 2);
+  ASSERT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
+  EXPECT_EQ(c_->Status(job).worker_num(), 1);
+  EXPECT_EQ(c_->Status(job).recovery().shrinks(), 1);
+  // The steps of the job are still those of two workers.
+  EXPECT_EQ(c_->desired_[c_->pservers_[0]].host(0).global_batch(), 20);
+}
+
 }  // namespace
 }  // namespace sluice

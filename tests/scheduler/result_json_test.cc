@@ -60,14 +60,19 @@ TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
   result.mutable_checkpoint()->set_made(3);
   result.mutable_checkpoint()->set_failed(1);
   result.mutable_checkpoint()->set_dir("/out/checkpoints/step-9");
-  const std::string json = ResultJson(result);
+  result.mutable_recovery()->set_scalings(2);
+  JobConfig config;
+  config.set_worker_num(3);
+  const std::string json = ResultJson(result, config);
   google::protobuf::Struct parsed;
   ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &parsed).ok()) << json;
+  EXPECT_EQ(parsed.fields().at("worker_num").number_value(), 3);
   const auto& recovery = parsed.fields().at("recovery").struct_value().fields();
   for (const char* name : {"worker_losses", "pserver_losses", "scheduler_restarts", "rollbacks",
-                           "examples_replayed", "updates_lost"}) {
+                           "examples_replayed", "updates_lost", "shrinks"}) {
     EXPECT_EQ(recovery.at(name).number_value(), 0) << name;
   }
+  EXPECT_EQ(recovery.at("scalings").number_value(), 2);
   EXPECT_EQ(recovery.at("resumed_from").string_value(), "/out/checkpoints/step-7");
   const auto& checkpoints = parsed.fields().at("checkpoints").struct_value().fields();
   EXPECT_EQ(checkpoints.at("made").number_value(), 3);

@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/env.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/meta_store/fake_meta_store.h"
 
 namespace sluice {
@@ -511,6 +513,35 @@ TEST_F(KeptStateTest, TheStoreSaysWhoseItIs) {
 }
 
 // What a worker is told leaves when it is kept.
+TEST_F(KeptStateTest, ADrainIsKeptWhenItIsAnswered) {
+  SchedulerLoop::Options options = NextLife();
+  options.core.pserver_num = 2;
+  SchedulerLoop loop(std::move(options));
+  for (const uint32_t rank : {0, 1}) {
+    RegisterRequest pserver = Worker(2 + rank);
+    pserver.set_role(ROLE_PSERVER);
+    pserver.set_rank(rank);
+    pserver.set_address(absl::StrCat("ps", rank));
+    ASSERT_TRUE(loop.Register(pserver).ok());
+  }
+  ScaleJobRequest scale;
+  scale.set_job_id("no-job");
+  EXPECT_TRUE(absl::IsNotFound(loop.ScaleJob(scale)));
+  const auto kept = [this] {
+    return ParseStoredJobs(*FakeMetaStore(contents_).Scan(""))->draining.pservers_size();
+  };
+  DrainPserverRequest drain;
+  drain.set_rank(1);
+  ASSERT_TRUE(loop.DrainPserver(drain).ok());
+  EXPECT_EQ(kept(), 1);
+  drain.set_rank(0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(loop.DrainPserver(drain).status()));
+  drain.set_rank(1);
+  drain.set_cancel(true);
+  ASSERT_TRUE(loop.DrainPserver(drain).ok());
+  EXPECT_EQ(kept(), 0);
+}
+
 TEST_F(KeptStateTest, AnAnswerToAWorkerWaitsForItsRecord) {
   SchedulerLoop loop(NextLife());
   RegisterRequest pserver = Worker(2);

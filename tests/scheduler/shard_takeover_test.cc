@@ -440,5 +440,99 @@ TEST_F(TakeoverAndCheckpointsTest, AManifestThatIsBeingWrittenIsAwaited) {
   EXPECT_EQ(RouteNow().vacant_size(), 0);
 }
 
+class ReplicasTest : public ShardTakeoverTest {
+ protected:
+  static JobConfig Replicated() {
+    JobConfig config = Config();
+    config.mutable_recovery()->set_replicas(1);
+    return config;
+  }
+  // What a pserver reports that has complete copies of `primary`.
+  static HostedJob Copies(uint32_t primary) {
+    HostedJob more;
+    more.add_copies()->set_pserver(primary);
+    more.mutable_copies(0)->set_complete(true);
+    return more;
+  }
+};
+
+TEST_F(ReplicasTest, ASuccessorReadsCompleteCopiesAndTheSurvivorIsFollowedAgain) {
+  LeadTo(2, Replicated());
+  const uint64_t before = Hosted(0).route().generation();
+  EXPECT_THAT(Hosted(0).follower(), ElementsAre(1, 0));
+  c_.hosted_more_[c_.pservers_[0]] = Copies(1);
+  c_.PollAll();
+  Kill(ROLE_PSERVER, 1);
+  c_.PollAll();
+  EXPECT_THAT(Hosted(0).follower(), ElementsAre(0, 0)) << "its own copies are void";
+  EXPECT_EQ(Hosted(0).route().generation(), before + 1);
+  Replace(1, Reports(0, {1}));
+  c_.PollAll();
+  EXPECT_EQ(Hosted(1).takeover().copies_at(), "ps0");
+  EXPECT_THAT(Hosted(1).follower(), ElementsAre(0, 0));
+  EXPECT_EQ(Hosted(1).route().generation(), before + 2);
+  c_.hosted_more_[c_.pservers_[1]] = Reports(0);
+  c_.hosted_more_[c_.pservers_[0]] = HostedJob();
+  c_.PollAll();
+  c_.PollAll();
+  EXPECT_THAT(Hosted(0).follower(), ElementsAre(1, 0));
+  EXPECT_THAT(Counts().last(), HasSubstr("from their copies"));
+  EXPECT_EQ(Counts().updates_lost(), 0u);
+}
+
+TEST_F(ReplicasTest, WithoutCompleteCopiesASuccessorReadsTheCheckpoint) {
+  LeadTo(2, Replicated());
+  Kill(ROLE_PSERVER, 1);
+  c_.PollAll();
+  Replace(1, Reports(5, {1}));
+  c_.PollAll();
+  EXPECT_EQ(Hosted(1).takeover().copies_at(), "");
+  EXPECT_EQ(Hosted(1).follower(1), 1u);
+  c_.hosted_more_[c_.pservers_[1]] = Reports(5);
+  c_.PollAll();
+  c_.PollAll();
+  EXPECT_THAT(Hosted(0).follower(), ElementsAre(1, 0));
+  EXPECT_EQ(Counts().updates_lost(), 5u);
+}
+
+TEST_F(ReplicasTest, ASuccessorWhoseFollowerDiesReadsTheCheckpointInstead) {
+  LeadTo(2, Replicated());
+  c_.hosted_more_[c_.pservers_[0]] = Copies(1);
+  c_.PollAll();
+  Kill(ROLE_PSERVER, 1);
+  c_.PollAll();
+  Replace(1, std::nullopt);  // it reads, and has not opened the tables
+  c_.PollAll();
+  EXPECT_EQ(Hosted(1).takeover().copies_at(), "ps0");
+  Kill(ROLE_PSERVER, 0);
+  c_.PollAll();
+  EXPECT_EQ(Hosted(1).follower(1), 1u);
+}
+
+TEST_F(ReplicasTest, APserverThatCannotReachItsFollowerIsReleased) {
+  LeadTo(2, Replicated());
+  const uint64_t before = Hosted(0).route().generation();
+  HostedJob broken;
+  broken.mutable_replication()->set_complete(true);
+  broken.mutable_replication()->set_error("the stream is over");
+  c_.hosted_more_[c_.pservers_[0]] = broken;
+  EXPECT_TRUE(c_.Poll(c_.pservers_[0]).ok());
+  EXPECT_THAT(Hosted(0).follower(), ElementsAre(0, 0));
+  EXPECT_EQ(Hosted(0).route().generation(), before + 1);
+  c_.hosted_more_[c_.pservers_[0]] = HostedJob();
+  c_.PollAll();
+  EXPECT_THAT(Hosted(0).follower(), ElementsAre(1, 0)) << "it is followed again";
+}
+
+TEST_F(ReplicasTest, OnePserverIsRefusedWithTheFix) {
+  FakeCluster one(1, 2);
+  one.JoinAll(1, 2);
+  const std::string job = one.Submit(Replicated()).value();
+  one.PollAll();
+  one.WriteOutputs();
+  EXPECT_EQ(one.State(job), JOB_FAILED);
+  EXPECT_THAT(one.Status(job).message(), AllOf(HasSubstr("replicas"), HasSubstr("--server_num")));
+}
+
 }  // namespace
 }  // namespace sluice

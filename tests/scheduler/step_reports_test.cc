@@ -55,5 +55,16 @@ TEST(StepReportsTest, DroppedStepsStillCount) {
   EXPECT_EQ(count, 3u);
 }
 
+TEST(StepReportsTest, TheNextAttemptMayHaveOtherRanks) {
+  StepReports reports(2);
+  reports.Add(0, Steps(1, 3));
+  reports.TakePoints(/*all=*/true);
+  reports.Restart(/*worker_num=*/3);
+  for (const uint32_t rank : {0, 1}) reports.Add(rank, Steps(2, 2));
+  EXPECT_TRUE(reports.TakePoints(/*all=*/false).empty()) << "one of three has not reported";
+  reports.Add(2, Steps(2, 2));
+  EXPECT_EQ(reports.TakePoints(/*all=*/false).size(), 1u);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,4 +1,6 @@
 // Attempts that outlive their scheduler: the next one adopts them with the members that serve them.
+#include "scheduler/job_adoption.h"
+
 #include <gmock/gmock.h>
 
 #include <set>
@@ -10,9 +12,9 @@ namespace {
 
 using testing::HasSubstr;
 
-class AdoptionTest : public RestartTest {
+class JobAdoptionTest : public RestartTest {
  protected:
-  AdoptionTest() { adopts_ = true; }
+  JobAdoptionTest() { adopts_ = true; }
 
   static JobConfig Config(int k_steps, uint32_t epochs = 2) {
     JobConfig config = FakeCluster::Config(k_steps, 2, epochs);
@@ -102,7 +104,7 @@ class AdoptionTest : public RestartTest {
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
 };
 
-TEST_F(AdoptionTest, ASyncEpochGoesOnWithTheSameMembers) {
+TEST_F(JobAdoptionTest, ASyncEpochGoesOnWithTheSameMembers) {
   const std::string job = Train(Config(-1));
   const uint64_t instance = c_->desired_[c_->pservers_[0]].host(0).instance();
   const uint64_t generation = c_->desired_[c_->pservers_[0]].host(0).route().generation();
@@ -123,7 +125,7 @@ TEST_F(AdoptionTest, ASyncEpochGoesOnWithTheSameMembers) {
     const WorkerAssignment& assignment = c_->desired_[c_->workers_[rank]].assignment();
     EXPECT_EQ(assignment.incarnation(), incarnations_.at({job, rank}));
   }
-  // What the earlier scheduler was told counts once.
+  // Reports to the earlier scheduler count once.
   EXPECT_TRUE(c_->Phase(job, 0, Trained(2, 50)).ok());
   for (const uint32_t rank : {0, 1}) EXPECT_EQ(Kind(job, rank), Phase::TRAIN);
   for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_->Phase(job, rank, Trained(3, 50)).ok());
@@ -139,7 +141,7 @@ TEST_F(AdoptionTest, ASyncEpochGoesOnWithTheSameMembers) {
   EXPECT_FALSE(HasRunRecords());
 }
 
-TEST_F(AdoptionTest, AJobCanBeAdoptedInEachPhaseAndAgain) {
+TEST_F(JobAdoptionTest, AJobCanBeAdoptedInEachPhaseAndAgain) {
   JobConfig config = Config(-1);
   config.mutable_data()->add_eval_files("e");
   c_->JoinAll(2, 2);
@@ -172,7 +174,7 @@ TEST_F(AdoptionTest, AJobCanBeAdoptedInEachPhaseAndAgain) {
   EXPECT_EQ(result.recovery().rollbacks(), 0);
 }
 
-TEST_F(AdoptionTest, TasksAreLeasedAndCountedOnce) {
+TEST_F(JobAdoptionTest, TasksAreLeasedAndCountedOnce) {
   for (const int k_steps : {0, 10}) {
     SCOPED_TRACE(k_steps);
     pserver_holds_.clear();
@@ -210,7 +212,7 @@ TEST_F(AdoptionTest, TasksAreLeasedAndCountedOnce) {
   }
 }
 
-TEST_F(AdoptionTest, AnAnswerThatWasNotRecordedRollsTheJobBack) {
+TEST_F(JobAdoptionTest, AnAnswerThatWasNotRecordedRollsTheJobBack) {
   const std::string job = Train(Config(0));
   EXPECT_TRUE(c_->Task(job, 0, 0, 0, 1).ok());
   Keep();
@@ -228,7 +230,7 @@ TEST_F(AdoptionTest, AnAnswerThatWasNotRecordedRollsTheJobBack) {
   EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1);
 }
 
-TEST_F(AdoptionTest, AMemberThatReturnsWithEmptyHandsRollsTheJobBack) {
+TEST_F(JobAdoptionTest, AMemberThatReturnsWithEmptyHandsRollsTheJobBack) {
   for (const Role role : {ROLE_PSERVER, ROLE_WORKER}) {
     pserver_holds_.clear();
     worker_holds_.clear();
@@ -249,7 +251,7 @@ TEST_F(AdoptionTest, AMemberThatReturnsWithEmptyHandsRollsTheJobBack) {
   }
 }
 
-TEST_F(AdoptionTest, AMemberThatDoesNotReturnWithinALeaseRollsTheJobBack) {
+TEST_F(JobAdoptionTest, AMemberThatDoesNotReturnWithinALeaseRollsTheJobBack) {
   const std::string job = Train(Config(-1));
   Restart();
   EXPECT_TRUE(Return(ROLE_PSERVER, 0));
@@ -267,7 +269,7 @@ TEST_F(AdoptionTest, AMemberThatDoesNotReturnWithinALeaseRollsTheJobBack) {
   EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1);
 }
 
-TEST_F(AdoptionTest, AnotherAttemptIsNotAdopted) {
+TEST_F(JobAdoptionTest, AnotherAttemptIsNotAdopted) {
   const std::string job = Train(Config(-1));
   Restart();
   for (auto& [desired, holds] : pserver_holds_) holds[0].set_generation(holds[0].generation() + 1);
@@ -275,7 +277,7 @@ TEST_F(AdoptionTest, AnotherAttemptIsNotAdopted) {
   EXPECT_EQ(c_->State(job), JOB_RECOVERING);
 }
 
-TEST_F(AdoptionTest, ARankThatWasReplacedInThePhaseIsNotAdopted) {
+TEST_F(JobAdoptionTest, ARankThatWasReplacedInThePhaseIsNotAdopted) {
   const std::string job = Train(Config(-1));
   MemberEndedRequest ended;
   ended.set_role(ROLE_WORKER);
@@ -288,7 +290,7 @@ TEST_F(AdoptionTest, ARankThatWasReplacedInThePhaseIsNotAdopted) {
   EXPECT_EQ(c_->Status(job).recovery().worker_losses(), 1);
 }
 
-TEST_F(AdoptionTest, AJobThatIsCancelledMeanwhileEnds) {
+TEST_F(JobAdoptionTest, AJobThatIsCancelledMeanwhileEnds) {
   const std::string job = Train(Config(-1));
   Restart();
   EXPECT_TRUE(Return(ROLE_WORKER, 0));
@@ -303,7 +305,7 @@ TEST_F(AdoptionTest, AJobThatIsCancelledMeanwhileEnds) {
   EXPECT_FALSE(HasRunRecords());
 }
 
-TEST_F(AdoptionTest, WithoutACheckpointToGoBackToAFailedAdoptionEndsTheJob) {
+TEST_F(JobAdoptionTest, WithoutACheckpointToGoBackToAFailedAdoptionEndsTheJob) {
   const std::string job = Train(Config(-1));
   points_[job] = absl::DataLossError("step-4/wide.0.shard is damaged");
   Restart();
@@ -315,7 +317,7 @@ TEST_F(AdoptionTest, WithoutACheckpointToGoBackToAFailedAdoptionEndsTheJob) {
   EXPECT_EQ(c_->State(job), JOB_FAILED);
 }
 
-TEST_F(AdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
+TEST_F(JobAdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
   const std::string job = Train(Config(-1));
   Restart();
   checkpoint_ = 7;
@@ -326,7 +328,7 @@ TEST_F(AdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
   EXPECT_EQ(c_->core_.CheckpointJob(job, 0, c_->now_)->number(), 8);
 }
 
-TEST_F(AdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {
+TEST_F(JobAdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {
   const std::string job = Train(Config(-1));
   // Rank 1 ends the phase and dies. Another worker takes it over, and the next phase begins before
   // that one has told what data it sees.
@@ -354,7 +356,7 @@ TEST_F(AdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {
   EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
 }
 
-TEST_F(AdoptionTest, ARepeatedRequestForATaskIsRecordedOnce) {
+TEST_F(JobAdoptionTest, ARepeatedRequestForATaskIsRecordedOnce) {
   const std::string job = Train(Config(0));
   EXPECT_TRUE(c_->Task(job, 0, 0, 0, 1).ok());
   Keep();
@@ -364,7 +366,7 @@ TEST_F(AdoptionTest, ARepeatedRequestForATaskIsRecordedOnce) {
   EXPECT_EQ(records_, before);
 }
 
-TEST_F(AdoptionTest, ARecordOfARankThatTheJobLacksIsRefused) {
+TEST_F(JobAdoptionTest, ARecordOfARankThatTheJobLacksIsRefused) {
   for (const bool asked : {true, false}) {
     pserver_holds_.clear();
     worker_holds_.clear();
@@ -382,7 +384,7 @@ TEST_F(AdoptionTest, ARecordOfARankThatTheJobLacksIsRefused) {
   }
 }
 
-TEST_F(AdoptionTest, OnlyThePhaseThatWasReplayedIsDoubted) {
+TEST_F(JobAdoptionTest, OnlyThePhaseThatWasReplayedIsDoubted) {
   const std::string job = Train(Config(-1, /*epochs=*/3));
   Restart();
   ReturnAll();
@@ -395,7 +397,7 @@ TEST_F(AdoptionTest, OnlyThePhaseThatWasReplayedIsDoubted) {
   EXPECT_TRUE(Return(ROLE_PSERVER, 0));
 }
 
-TEST_F(AdoptionTest, AnAdoptedJobDoesNotGoBackBehindADamagedCheckpoint) {
+TEST_F(JobAdoptionTest, AnAdoptedJobDoesNotGoBackBehindADamagedCheckpoint) {
   const std::string job = Train(Config(-1));
   points_[job] = absl::DataLossError("step-4/wide.0.shard is damaged");
   Restart();
@@ -414,13 +416,45 @@ TEST_F(AdoptionTest, AnAdoptedJobDoesNotGoBackBehindADamagedCheckpoint) {
   EXPECT_THAT(c_->Status(job).message(), HasSubstr("wide.0.shard"));
 }
 
-TEST_F(AdoptionTest, ARegistrationThatIsRepeatedGetsTheSameAnswer) {
+TEST_F(JobAdoptionTest, ARegistrationThatIsRepeatedGetsTheSameAnswer) {
   Train(Config(-1));
   Restart();
   for (int i = 0; i < 2; ++i) {
     EXPECT_TRUE(Return(ROLE_PSERVER, 0));
     EXPECT_TRUE(Return(ROLE_WORKER, 0));
   }
+}
+
+TEST_F(JobAdoptionTest, TheSuccessorOfAPserverThatIsLostLaterTakesOverItsShards) {
+  const std::string job = Train(Config(0));
+  Restart();
+  ReturnAll();
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_PSERVER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_->core_.MemberEnded(ended, c_->now_);
+  c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
+  EXPECT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+}
+
+TEST_F(JobAdoptionTest, AWorkerThatDoesNotReturnShrinksAJobThatMayShrink) {
+  JobConfig config = Config(-1);
+  config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+  const std::string job = Train(config);
+  Restart();
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(Return(ROLE_PSERVER, rank));
+  EXPECT_TRUE(Return(ROLE_WORKER, 0));
+  for (int i = 0; i < 11; ++i) {
+    c_->PollAll();
+    c_->Advance(absl::Seconds(1));
+  }
+  c_->PollAll();
+  EXPECT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
+  EXPECT_EQ(c_->Status(job).worker_num(), 1);
+  EXPECT_EQ(c_->Status(job).recovery().shrinks(), 1);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Losses of members that a job survives, in a whole core with fake members.
+#include "scheduler/next_attempt.h"
+
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -12,9 +14,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-class RollbackTest : public testing::Test {
+class NextAttemptTest : public testing::Test {
  protected:
-  explicit RollbackTest(uint32_t workers = 2) : c_(2, workers) { c_.JoinAll(2, workers); }
+  explicit NextAttemptTest(uint32_t workers = 2) : c_(2, workers) { c_.JoinAll(2, workers); }
 
   static JobConfig Config(uint32_t epochs = 1, int k_steps = -1) {
     JobConfig config = FakeCluster::Config(k_steps, 2, epochs);
@@ -73,7 +75,7 @@ class RollbackTest : public testing::Test {
   JobResult result_;
 };
 
-class EveryPhaseTest : public RollbackTest, public testing::WithParamInterface<int> {};
+class EveryPhaseTest : public NextAttemptTest, public testing::WithParamInterface<int> {};
 
 TEST_P(EveryPhaseTest, TheLossOfAPserverLeadsToANewAttempt) {
   LeadTo(GetParam());
@@ -105,7 +107,7 @@ TEST_P(EveryPhaseTest, TheLossOfAPserverLeadsToANewAttempt) {
 
 INSTANTIATE_TEST_SUITE_P(Phases, EveryPhaseTest, testing::Range(0, 5));
 
-class LateLossTest : public RollbackTest, public testing::WithParamInterface<Role> {};
+class LateLossTest : public NextAttemptTest, public testing::WithParamInterface<Role> {};
 
 TEST_P(LateLossTest, DoesNotConcernTheJob) {
   LeadTo(5);
@@ -119,7 +121,7 @@ TEST_P(LateLossTest, DoesNotConcernTheJob) {
 
 INSTANTIATE_TEST_SUITE_P(Roles, LateLossTest, testing::Values(ROLE_PSERVER, ROLE_WORKER));
 
-TEST_F(RollbackTest, LossesAtOnceAreOneRollback) {
+TEST_F(NextAttemptTest, LossesAtOnceAreOneRollback) {
   LeadTo(2);
   Kill(ROLE_PSERVER, 0);
   Kill(ROLE_WORKER, 1);
@@ -137,9 +139,9 @@ TEST_F(RollbackTest, LossesAtOnceAreOneRollback) {
   Finish();
 }
 
-class SpareWorkerTest : public RollbackTest {
+class SpareWorkerTest : public NextAttemptTest {
  protected:
-  SpareWorkerTest() : RollbackTest(/*workers=*/3) {}
+  SpareWorkerTest() : NextAttemptTest(/*workers=*/3) {}
 };
 
 TEST_F(SpareWorkerTest, AReservedWorkerServesARankOrIsFreeAgain) {
@@ -155,12 +157,13 @@ TEST_F(SpareWorkerTest, AReservedWorkerServesARankOrIsFreeAgain) {
   // The one that came back is free for other jobs.
   const ClusterStatus cluster = c_.core_.GetStatus(c_.now_);
   for (const MemberStatus& member : cluster.members()) {
-    if (member.role() == ROLE_WORKER)
+    if (member.role() == ROLE_WORKER) {
       EXPECT_EQ(member.job_id(), member.rank() == 0 ? "" : job_) << "worker " << member.rank();
+    }
   }
 }
 
-TEST_F(RollbackTest, AReplacementThatIsLostWhileItOpensTheTablesIsReplaced) {
+TEST_F(NextAttemptTest, AReplacementThatIsLostWhileItOpensTheTablesIsReplaced) {
   LeadTo(2);
   Kill(ROLE_PSERVER, 1);
   Replace(ROLE_PSERVER, 1);
@@ -177,7 +180,7 @@ TEST_F(RollbackTest, AReplacementThatIsLostWhileItOpensTheTablesIsReplaced) {
   Finish();
 }
 
-TEST_F(RollbackTest, ReplacementsThatDoNotComeInTimeEndTheJob) {
+TEST_F(NextAttemptTest, ReplacementsThatDoNotComeInTimeEndTheJob) {
   JobConfig config = Config();
   config.mutable_recovery()->set_wait_s(5);
   LeadTo(2, config);
@@ -202,7 +205,7 @@ TEST_F(RollbackTest, ReplacementsThatDoNotComeInTimeEndTheJob) {
   EXPECT_EQ(result.recovery().worker_losses(), 1u);
 }
 
-TEST_F(RollbackTest, MoreLossesThanAllowedEndTheJob) {
+TEST_F(NextAttemptTest, MoreLossesThanAllowedEndTheJob) {
   for (const uint32_t most : {0u, 2u}) {
     JobConfig config = Config();
     config.mutable_recovery()->set_max_losses(most);
@@ -224,7 +227,7 @@ TEST_F(RollbackTest, MoreLossesThanAllowedEndTheJob) {
   }
 }
 
-TEST_F(RollbackTest, CancelAndShutdownEndARecovery) {
+TEST_F(NextAttemptTest, CancelAndShutdownEndARecovery) {
   LeadTo(2);
   Kill(ROLE_PSERVER, 1);
   c_.PollAll();
@@ -254,7 +257,7 @@ TEST_F(RollbackTest, CancelAndShutdownEndARecovery) {
   EXPECT_EQ(result.status(), "cancelled");
 }
 
-TEST_F(RollbackTest, APausedWorkerIsFencedWhenItComesBack) {
+TEST_F(NextAttemptTest, APausedWorkerIsFencedWhenItComesBack) {
   LeadTo(2);
   const uint64_t paused = c_.workers_[1], incarnation = c_.Incarnation(job_, 1);
   for (int second = 0; second < 11; ++second) {
@@ -279,7 +282,7 @@ TEST_F(RollbackTest, APausedWorkerIsFencedWhenItComesBack) {
   EXPECT_TRUE(absl::IsAborted(next_phase()));
 }
 
-TEST_F(RollbackTest, WhatRanksReportOfALossDoesNotEndTheJob) {
+TEST_F(NextAttemptTest, WhatRanksReportOfALossDoesNotEndTheJob) {
   LeadTo(2);
   Kill(ROLE_PSERVER, 1);
   FailJobRequest request;
@@ -301,7 +304,7 @@ TEST_F(RollbackTest, WhatRanksReportOfALossDoesNotEndTheJob) {
   EXPECT_EQ(c_.State(job_), JOB_FAILED);
 }
 
-TEST_F(RollbackTest, AnErrorOfTheNextAttemptsTablesEndsTheJob) {
+TEST_F(NextAttemptTest, AnErrorOfTheNextAttemptsTablesEndsTheJob) {
   LeadTo(2);
   const uint64_t lost_instance = Instance();
   Kill(ROLE_PSERVER, 1);
@@ -328,9 +331,9 @@ TEST_F(RollbackTest, AnErrorOfTheNextAttemptsTablesEndsTheJob) {
   EXPECT_THAT(c_.Status(job_).message(), HasSubstr("embedding.0"));
 }
 
-class RollbackAndQueueTest : public RollbackTest {
+class RollbackAndQueueTest : public NextAttemptTest {
  protected:
-  RollbackAndQueueTest() : RollbackTest(/*workers=*/3) {}
+  RollbackAndQueueTest() : NextAttemptTest(/*workers=*/3) {}
 };
 
 TEST_F(RollbackAndQueueTest, ARecoveringJobComesBeforeQueuedOnes) {
@@ -360,7 +363,7 @@ TEST_F(RollbackAndQueueTest, ARecoveringJobComesBeforeQueuedOnes) {
   EXPECT_EQ(c_.State(queued), JOB_RUNNING) << c_.Status(queued).message();
 }
 
-class RollbackToCheckpointTest : public RollbackTest {
+class RollbackToCheckpointTest : public NextAttemptTest {
  protected:
   // Two epochs of five global steps; a checkpoint every three.
   void Train() {
@@ -522,6 +525,117 @@ TEST_F(RollbackToCheckpointTest, TheLastCheckpointIsGivenUpWhenAPserverIsLostBeh
   c_.WriteOutputs();
   EXPECT_EQ(c_.State(job_), JOB_DONE);
   EXPECT_EQ(c_.Status(job_).result().checkpoint().failed(), 1u);
+}
+
+// A sync job of three workers that goes on without those that it loses.
+class ShrinkTest : public NextAttemptTest {
+ protected:
+  ShrinkTest() : NextAttemptTest(/*workers=*/3) {}
+
+  void Start() {
+    JobConfig config = FakeCluster::Config(-1, 3);
+    config.clear_recovery();
+    config.mutable_recovery()->set_wait_s(30);
+    config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+    job_ = c_.Run(config);
+  }
+  void ExpectRunsWith(uint32_t workers) {
+    c_.PollAll();
+    ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+    EXPECT_EQ(c_.Status(job_).worker_num(), workers);
+    EXPECT_EQ(c_.Status(job_).allocated_size(), static_cast<int>(workers));
+    EXPECT_EQ(c_.desired_[c_.pservers_[0]].host(0).worker_num(), workers);
+    EXPECT_EQ(c_.desired_[c_.pservers_[0]].host(0).global_batch(), 30u);
+  }
+};
+
+TEST_F(ShrinkTest, LostWorkersAreNotReplaced) {
+  Start();
+  Kill(ROLE_WORKER, 1);
+  ExpectRunsWith(2);
+  EXPECT_THAT(Counts().last(), AllOf(HasSubstr("worker 1"), HasSubstr("with 2 workers")));
+  EXPECT_EQ(Counts().shrinks(), 1u);
+  EXPECT_EQ(Counts().rollbacks(), 1u);
+  Replace(ROLE_WORKER, 1);
+  ExpectRunsWith(2);
+  // The newcomer is free for other jobs.
+  const std::string other = c_.Run(FakeCluster::Config(-1, 1));
+  EXPECT_EQ(c_.Status(other).allocated(0), 1u);
+}
+
+TEST_F(ShrinkTest, LossesAtOnceShrinkTheJobOnceEach) {
+  Start();
+  Kill(ROLE_WORKER, 0);
+  Kill(ROLE_WORKER, 2);
+  ExpectRunsWith(1);
+  EXPECT_EQ(Counts().shrinks(), 2u);
+  EXPECT_EQ(Counts().rollbacks(), 1u);
+}
+
+TEST_F(ShrinkTest, AWorkerThatLeavesInOrderIsReplaced) {
+  Start();
+  LeaveRequest leave;
+  leave.set_member_id(c_.workers_[1]);
+  c_.core_.Leave(leave, c_.now_);
+  c_.PollAll();
+  EXPECT_EQ(Counts().shrinks(), 0u);
+  Replace(ROLE_WORKER, 1);
+  ExpectRunsWith(3);
+  EXPECT_EQ(Counts().rollbacks(), 0u);
+  // One that does not come back is done without in the end.
+  leave.set_member_id(c_.workers_[1]);
+  c_.core_.Leave(leave, c_.now_);
+  c_.workers_.erase(c_.workers_.begin() + 1);
+  for (int second = 0; second < 35; ++second) {
+    c_.PollAll();
+    c_.Advance(absl::Seconds(1));
+  }
+  ExpectRunsWith(2);
+  EXPECT_EQ(Counts().shrinks(), 1u);
+}
+
+TEST_F(ShrinkTest, AFreeWorkerReplacesALostOne) {
+  Start();
+  Kill(ROLE_WORKER, 1);
+  ExpectRunsWith(2);
+  Replace(ROLE_WORKER, 1);
+  c_.PollAll();
+  Kill(ROLE_WORKER, 2);
+  ExpectRunsWith(2);
+  EXPECT_EQ(Counts().shrinks(), 1u);
+  EXPECT_EQ(Counts().rollbacks(), 1u);
+}
+
+TEST_F(ShrinkTest, TheLastWorkerIsReplaced) {
+  Start();
+  for (const uint32_t rank : {0, 1, 2}) Kill(ROLE_WORKER, rank);
+  c_.PollAll();
+  EXPECT_EQ(c_.State(job_), JOB_RECOVERING);
+  EXPECT_EQ(Counts().shrinks(), 2u);
+  Replace(ROLE_WORKER, 0);
+  ExpectRunsWith(1);
+  Kill(ROLE_WORKER, 0, /*pid=*/2);
+  c_.PollAll();
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING) << "its rank waits";
+  Replace(ROLE_WORKER, 0, /*pid=*/3);
+  ExpectRunsWith(1);
+  EXPECT_EQ(Counts().shrinks(), 2u);
+  EXPECT_EQ(Counts().rollbacks(), 1u);
+}
+
+TEST_F(ShrinkTest, WorkersThatNobodyReplacesInTimeAreDoneWithout) {
+  Start();
+  Kill(ROLE_PSERVER, 1);
+  // It stops cleanly, so that the job keeps it, and never comes back.
+  c_.workers_.pop_back();
+  for (int second = 0; second < 12; ++second) {
+    c_.PollAll();
+    c_.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(Counts().shrinks(), 1u);
+  Replace(ROLE_PSERVER, 1);
+  ExpectRunsWith(2);
+  EXPECT_EQ(Counts().rollbacks(), 1u);
 }
 
 }  // namespace

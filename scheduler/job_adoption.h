@@ -1,0 +1,106 @@
+// Leads a running attempt on that an earlier scheduler began.
+//
+//   1. Begin     the run is where its records say (RUNNING); its workers' calls are answered.
+//   2. TakeBack  members that still serve the attempt register, and keep what they hold.
+//   3. TakeBack  all are there: checkpoints go on.
+//
+// If a member does not come within a lease, or comes back without what it held, the attempt is
+// refuted: the job needs another one. In the phase that the records describe, a worker's call may
+// also show that they were not complete (doubted).
+//
+// Memory: one entry for each adopted attempt, until End.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "scheduler/attempt_members.h"
+#include "scheduler/checkpoint_lifecycle.h"
+#include "scheduler/core_effects.h"
+#include "scheduler/job.h"
+#include "scheduler/job_directory.h"
+#include "scheduler/job_records.h"
+#include "scheduler/membership.h"
+#include "scheduler/pause_detector.h"
+
+namespace sluice {
+
+class JobAdoption {
+ public:
+  // The parts of the core that it works on. All outlive it.
+  struct Parts {
+    Membership* members = nullptr;
+    JobDirectory* jobs = nullptr;
+    const PauseDetector* pauses = nullptr;
+    CoreEffects* effects = nullptr;
+    CheckpointLifecycle* checkpoints = nullptr;
+    AttemptMembers* attempts = nullptr;
+  };
+  // Members have a lease to come back, but at least some seconds.
+  JobAdoption(absl::Duration lease, Parts parts);
+
+  // Adopts the attempt of a job that is new here. `began_at`: where it began; null: at the
+  // beginning. `newest`: where the next one would begin. Not OK: the records do not say enough;
+  // nothing has changed, and began_at and newest are not used.
+  absl::Status Begin(Job* job, const Recovery& counts, const StoredRun& run,
+                     std::unique_ptr<const ResumePoint> began_at,
+                     absl::StatusOr<std::unique_ptr<const ResumePoint>>* newest, absl::Time now);
+  // An attempt whose member came back, but no longer serves it.
+  struct Refuted {
+    Job* job = nullptr;
+    absl::Status why;
+  };
+  // A member has registered with what it holds. True when it serves a job with that. Adds the
+  // attempts that need another one to `refuted`.
+  bool TakeBack(Member* member, absl::Time now, std::vector<Refuted>* refuted);
+
+  // The job's present attempt was begun by an earlier scheduler.
+  bool adopted(const Job& job) const { return attempts_.count(&job) > 0; }
+  // Members of the adopted attempt are still missing.
+  bool awaits(const Job& job) const;
+  // How many of them are workers.
+  uint32_t MissingWorkers(const Job& job) const;
+  // Their time is up.
+  bool late(const Job& job, absl::Time now) const;
+  // The present phase is the one that the records describe, and they may lack something.
+  bool doubted(const Job& job) const;
+  // The job has gone on to another phase.
+  void PhaseEnded(const Job& job);
+
+  // Where the next attempt of a job begins; not OK: there is no such place.
+  using Newest = absl::StatusOr<std::unique_ptr<const ResumePoint>>;
+  // The attempt is over. When members were still awaited, returns where the next one begins.
+  std::optional<Newest> End(Job* job);
+
+ private:
+  struct Awaited {
+    absl::Time since;
+    Newest newest;
+    uint64_t checkpoint = 0;  // the newest that a member was told of
+  };
+  struct Adopted {
+    bool doubted = true;
+    std::optional<Awaited> awaited;
+  };
+  // Whether a member that registers takes a place of the adopted attempt that it had before.
+  // Refused: the place is its own and still free, but it no longer serves it.
+  enum class Claim { kNone, kTaken, kRefused };
+  Claim TakeBackRank(Job* job, Member* worker) const;
+  static Claim TakeBackTables(Job* job, const Member& pserver);
+  void TellWhoIsMissing(Job* job);
+  void Finish(Job* job, Adopted* adopted, absl::Time now);
+
+  const absl::Duration wait_;
+  const Parts parts_;
+  std::map<const Job*, Adopted> attempts_;
+};
+
+}  // namespace sluice

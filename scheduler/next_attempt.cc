@@ -1,0 +1,154 @@
+#include "scheduler/next_attempt.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "scheduler/job_status.h"
+#include "scheduler/member_loss.h"
+
+namespace sluice {
+
+absl::Status NextAttempt::RollBack(Job* job, absl::Time now) {
+  absl::Status restartable;
+  if (!job->awaits_members()) {
+    EndPresent(job, now);
+    // The run, which used the point where it began, is gone.
+    if (std::optional<JobAdoption::Newest> newest = parts_.adoption->End(job)) {
+      restartable = newest->status();
+      if (restartable.ok()) job->resume = *std::move(*newest);
+    }
+    for (RankSlot& slot : job->ranks) {
+      if (slot.serving()) parts_.attempts->Withdraw(&slot);
+    }
+    parts_.attempts->TellPservers(*job);
+    parts_.effects->PhaseChanged(*job);
+    waiting_.push_back(job);
+  }
+  parts_.queue->MembersChanged();
+  SLUICE_RETURN_IF_ERROR(restartable);
+  return Advance(job, now);
+}
+
+absl::Status NextAttempt::Replace(Job* job, uint32_t worker_num, const std::string& what,
+                                  absl::Time now) {
+  job->recovery.Plan(what, now);
+  job->spec.set_worker_num(worker_num);
+  // The next scheduler waits for as many, if this one dies before the attempt begins.
+  parts_.effects->records()->Changed(*job);
+  return RollBack(job, now);
+}
+
+void NextAttempt::Shrink(Job* job, uint32_t ranks) {
+  const uint32_t fewer = std::min(ranks, job->spec.worker_num() - 1);
+  job->spec.set_worker_num(job->spec.worker_num() - fewer);
+  job->recovery.CountShrink(fewer);
+  parts_.effects->records()->Changed(*job);
+}
+
+void NextAttempt::EndPresent(Job* job, absl::Time now) {
+  parts_.effects->records()->RunEnded(job->job_id);
+  if (job->run) {
+    const JobStatus status = MakeJobStatus(*job, *parts_.members);
+    job->recovery.NoteReached(status.global_step(), status.examples());
+  }
+  job->state = JOB_RECOVERING;
+  parts_.checkpoints->Interrupt(job, now);
+  if (job->run) {
+    parts_.effects->WriteLastScalars(job, now);
+    job->before = job->run->result();
+    job->run.reset();
+  }
+  parts_.requests->DropJob(job->job_id);
+  job->vacant.clear();
+  job->vacant_pservers.clear();
+  job->ended.clear();
+  job->spec.clear_takeover();
+  job->spec.mutable_route()->clear_vacant();
+  job->hosted = false;
+  const bool output_ready = job->opening.output_ready();
+  job->opening = JobOpening();
+  if (output_ready) job->opening.OutputReady();
+}
+
+void NextAttempt::CountAttempt(Job* job) {
+  uint64_t steps = 0, examples = 0;
+  if (job->resume != nullptr) {
+    const CheckpointState& state = job->resume->state();
+    // In async and Geo the steps of a job are those of all its workers.
+    const bool sync = ModeOf(job->config.strategy()) == Mode::kSync;
+    steps = sync ? state.global_step() : state.result().global_step();
+    examples = state.result().examples();
+    for (const WorkerState& worker : state.workers()) {
+      examples += worker.train().examples();
+      if (!sync) steps += worker.train().steps();
+    }
+  }
+  const std::string dir = job->resume == nullptr ? "" : job->resume->dir;
+  const uint64_t rollbacks = job->recovery.counts().rollbacks();
+  job->recovery.BeginAttempt(steps, examples, dir);
+  // The ranks are still those of the attempt before.
+  const uint32_t workers = job->spec.worker_num();
+  if (job->recovery.counts().rollbacks() == rollbacks || workers >= job->ranks.size()) return;
+  job->recovery.Describe(absl::StrCat("the job went back to ", dir.empty() ? "its beginning" : dir,
+                                      ", with ", workers, workers == 1 ? " worker" : " workers"));
+}
+
+absl::Status NextAttempt::Advance(Job* job, absl::Time now) {
+  if (!job->awaits_members()) return absl::OkStatus();
+  parts_.attempts->AvoidDraining(job);
+  const uint32_t workers = parts_.attempts->Reserve(job, job->spec.worker_num());
+  const absl::Duration wait =
+      job->config.recovery().has_wait_s() ? absl::Seconds(job->config.recovery().wait_s()) : wait_;
+  const auto decide = [&] {
+    return job->recovery.Decide(*job, *parts_.members, *parts_.pauses, wait, now);
+  };
+  JobRecovery::Decision decision = decide();
+  if (decision.kind == JobRecovery::Decision::kFail && workers < job->spec.worker_num() &&
+      workers > 0 && ShrinksOnLoss(*job)) {
+    Shrink(job, job->spec.worker_num() - workers);
+    decision = decide();
+  }
+  if (decision.kind == JobRecovery::Decision::kFail)
+    return absl::DeadlineExceededError(decision.message);
+  if (decision.kind == JobRecovery::Decision::kWait) {
+    if (job->message != decision.message) parts_.effects->StatusChanged(job);
+    job->message = decision.message;
+    return absl::OkStatus();
+  }
+  SLUICE_RETURN_IF_ERROR(ChooseBeginning(job));
+  CountAttempt(job);
+  job->message = job->recovery.counts().last();
+  parts_.attempts->SetNewInstance(job);
+  // Before the attempt makes checkpoints: these are the job's own only once the record says so.
+  parts_.effects->records()->Changed(*job);
+  parts_.effects->StatusChanged(job);
+  SLUICE_RETURN_IF_ERROR(parts_.attempts->Begin(job, now));
+  Forget(job);
+  return absl::OkStatus();
+}
+
+absl::Status NextAttempt::ChooseBeginning(Job* job) {
+  if (std::unique_ptr<const ResumePoint> newest = parts_.checkpoints->NewestPoint(*job)) {
+    job->resume = std::move(newest);
+    job->newest_unusable = absl::OkStatus();
+  }
+  SLUICE_RETURN_IF_ERROR(job->newest_unusable);
+  if (job->resume == nullptr) return absl::OkStatus();
+  // The first attempt may have started from initial_checkpoint.
+  Restore* const restore = job->spec.mutable_restore();
+  restore->set_kind(Restore::RESUME);
+  restore->set_directory(job->resume->dir);
+  restore->set_step(job->resume->state().global_step());
+  return absl::OkStatus();
+}
+
+void NextAttempt::Forget(const Job* job) {
+  waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), job), waiting_.end());
+}
+
+}  // namespace sluice
