@@ -141,6 +141,8 @@ std::string DescribeRecovery(const Recovery& recovery) {
   add(recovery.pserver_losses(), "pserver", " lost");
   add(recovery.scheduler_restarts(), "scheduler restart", "");
   add(recovery.rollbacks(), "rollback", "");
+  add(recovery.shrinks(), "rank", " given up");
+  add(recovery.scalings(), "change", " of scale");
   add(recovery.steps_rolled_back(), "step", " rolled back");
   add(recovery.examples_replayed(), "example", " trained again");
   add(recovery.updates_lost(), "update", " lost");

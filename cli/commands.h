@@ -19,6 +19,8 @@ Command SubmitCommand();
 Command StatusCommand();
 Command LogsCommand();
 Command CheckpointCommand();
+Command ScaleCommand();
+Command DrainCommand();
 Command CancelCommand();
 Command DownCommand();
 Command PredictCommand();

@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
-#include "common/config/address.h"
+#include "common/config/address_list.h"
 
 namespace sluice::cli {
 
@@ -87,7 +87,7 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
                      " names no scheduler; start a cluster with sluice up, or give "
                      "--scheduler=HOST:PORT or the --log_dir of a running cluster"));
   }
-  const auto parsed = ParseAddress(address);
+  const auto parsed = ParseAddressList(address);
   if (parsed.ok()) return address;
   return absl::InvalidArgumentError(absl::StrCat(origin, ": ", parsed.status().message()));
 }
@@ -96,9 +96,9 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
   SLUICE_ASSIGN_OR_RETURN(const std::string address, FindScheduler(command));
   const char* variable = std::getenv("SLUICE_SCHEDULER");
   const bool named = command.Given("scheduler") || (variable != nullptr && *variable != '\0');
-  const auto parsed = ParseAddress(address);
+  const auto parsed = ParseAddressList(address);
   // Nothing is known about processes of another host.
-  if (named || !parsed.ok() || !IsLoopback(parsed->host)) return address;
+  if (named || !parsed.ok() || !AllLoopback(*parsed)) return address;
   const std::string log_dir = LogDirOf(command);
   const absl::Time end = Clock::Real()->Now() + kStartAgain;
   for (;;) {
@@ -127,8 +127,9 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
 
 std::vector<FlagSpec> SchedulerFlags() {
   return {
-      {"scheduler", FlagKind::kText, "HOST:PORT", "",
-       "address of the scheduler; else SLUICE_SCHEDULER, else from --log_dir"},
+      {"scheduler", FlagKind::kText, "HOST:PORT[,HOST:PORT...]", "",
+       "address of the scheduler, or of all that may lead; else SLUICE_SCHEDULER, else from "
+       "--log_dir"},
       {"log_dir", FlagKind::kText, "DIR", "log",
        "log folder of a cluster on this host (SLUICE_LOG_DIR)"},
   };

@@ -16,9 +16,9 @@ namespace sluice::cli {
 namespace {
 
 std::vector<Command> AllCommands() {
-  return {LaunchCommand(), UpCommand(),         SubmitCommand(), StatusCommand(),
-          LogsCommand(),   CheckpointCommand(), CancelCommand(), DownCommand(),
-          CkptCommand(),   PredictCommand(),    DataCommand()};
+  return {LaunchCommand(),     UpCommand(),      SubmitCommand(), StatusCommand(), LogsCommand(),
+          CheckpointCommand(), ScaleCommand(),   DrainCommand(),  CancelCommand(), DownCommand(),
+          CkptCommand(),       PredictCommand(), DataCommand()};
 }
 
 std::string Overview(const std::vector<Command>& commands) {

@@ -25,7 +25,10 @@ std::string MemberLine(const MemberStatus& m) {
     job = absl::StrJoin(jobs, ",");
   }
   return absl::StrFormat("  %-9s %4d  %-5s %-22s %-14s %7d  %-22s %10s  %-7s %s%s\n",
-                         RoleName(m.role()), m.rank(), m.alive() ? "alive" : "DEAD",
+                         RoleName(m.role()), m.rank(),
+                         !m.alive()     ? "DEAD"
+                         : m.draining() ? "drain"
+                                        : "alive",
                          OrDash(m.address()), OrDash(m.host()), m.pid(), OrDash(m.admin_address()),
                          ByteCount(m.memory_bytes()), OrDash(m.device()), OrDash(job),
                          m.doing().empty() ? "" : ": " + m.doing());

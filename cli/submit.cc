@@ -13,7 +13,7 @@
 #include "cli/output_files.h"
 #include "cli/submit_job.h"
 #include "cli/watch_job.h"
-#include "common/config/address.h"
+#include "common/config/address_list.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/stop_signal.h"
@@ -67,8 +67,8 @@ int Submit(const ParsedCommand& command) {
   if (!address.ok() && !dry_run) return ReportError(address.status());
   // A scheduler at a loopback address runs on this host and writes the output here. A dry run
   // without a scheduler assumes the same.
-  const auto at = ParseAddress(address.ok() ? *address : "");
-  if (!at.ok() || IsLoopback(at->host)) {
+  const auto at = ParseAddressList(address.ok() ? *address : "");
+  if (!at.ok() || AllLoopback(*at)) {
     absl::Status files = CheckOutputIsNoFile(*job);
     if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
     // Only a dry run requires the data: the address may be a forwarded port, and the data may be on

@@ -4,6 +4,8 @@
 
 #include <sstream>
 
+#include "tests/common/base/fake_clock.h"
+
 namespace sluice::cli {
 namespace {
 

@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/common/daemon/refusing_scheduler.h"
+
 namespace sluice::cli {
 namespace {
 
 // Answers the calls in turn, and remembers their ids.
-class FakeScheduler : public SchedulerClient {
+class FakeScheduler : public RefusingScheduler {
  public:
   explicit FakeScheduler(std::vector<absl::Status> answers) : answers_(std::move(answers)) {}
   absl::StatusOr<SubmitJobReply> SubmitJobAs(const std::string& request_id,
@@ -23,30 +25,10 @@ class FakeScheduler : public SchedulerClient {
     return reply;
   }
 
-  const std::string& address() const override { return address_; }
-  absl::Status WaitReady(absl::Duration, const std::function<void(const std::string&)>&) override {
-    return No();
-  }
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override { return No(); }
-  absl::StatusOr<PollReply> Poll(const PollRequest&) override { return No(); }
-  absl::Status Leave(const LeaveRequest&) override { return No(); }
-  absl::Status MemberEnded(const MemberEndedRequest&) override { return No(); }
-  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return No(); }
-  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest&) override { return No(); }
-  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override { return No(); }
-  absl::Status FailJob(const FailJobRequest&) override { return No(); }
-  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override { return No(); }
-  absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest&) override { return No(); }
-  absl::Status CancelJob(const CancelJobRequest&) override { return No(); }
-  absl::StatusOr<ClusterStatus> GetStatus() override { return No(); }
-  absl::Status Shutdown() override { return No(); }
-
   std::vector<std::string> ids_;
 
  private:
-  static absl::Status No() { return absl::UnimplementedError("not used"); }
   const std::vector<absl::Status> answers_;
-  const std::string address_ = "fake";
 };
 
 const absl::Status kSilent = absl::UnavailableError("silent");

@@ -5,6 +5,7 @@
 #include "cli/exit_codes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/daemon/refusing_scheduler.h"
 
 namespace sluice::cli {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Answers WatchJob from `answers`, repeating the last one, and refuses all other calls.
-class FakeScheduler : public SchedulerClient {
+class FakeScheduler : public RefusingScheduler {
  public:
   std::vector<absl::StatusOr<JobState>> answers;
   JobState after_cancel = JOB_CANCELLED;
@@ -35,26 +36,9 @@ class FakeScheduler : public SchedulerClient {
     if (!failure.empty()) after_cancel = JOB_FAILED;
     return absl::OkStatus();
   }
-  const std::string& address() const override { return address_; }
-  absl::Status WaitReady(absl::Duration, const std::function<void(const std::string&)>&) override {
-    return No();
-  }
-  absl::StatusOr<RegisterReply> Register(const RegisterRequest&) override { return No(); }
-  absl::StatusOr<PollReply> Poll(const PollRequest&) override { return No(); }
-  absl::Status Leave(const LeaveRequest&) override { return No(); }
-  absl::Status MemberEnded(const MemberEndedRequest&) override { return No(); }
-  absl::StatusOr<NextPhaseReply> NextPhase(const NextPhaseRequest&) override { return No(); }
-  absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest&) override { return No(); }
-  absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest&) override { return No(); }
-  absl::Status FailJob(const FailJobRequest&) override { return No(); }
-  absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest&) override { return No(); }
-  absl::StatusOr<ClusterStatus> GetStatus() override { return No(); }
-  absl::Status Shutdown() override { return No(); }
 
  private:
-  static absl::Status No() { return absl::UnimplementedError("not in this test"); }
   size_t asked_ = 0;
-  std::string address_ = "fake:1";
 };
 
 class WatchJobTest : public ::testing::Test {

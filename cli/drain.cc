@@ -1,0 +1,79 @@
+// sluice drain: moves the shards of a pserver to others.
+#include <iostream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "cli/commands.h"
+#include "cli/endpoints.h"
+#include "cli/exit_codes.h"
+#include "cli/watch_job.h"
+#include "common/base/clock.h"
+#include "common/daemon/patient_question.h"
+#include "common/daemon/scheduler_client.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr absl::Duration kPause = absl::Milliseconds(300);  // between two questions
+
+int Drain(const ParsedCommand& command) {
+  uint32_t rank = 0;
+  if (command.words.empty() || !absl::SimpleAtoi(command.words[0], &rank)) {
+    return ReportError(absl::InvalidArgumentError(
+        "give the rank of a pserver: sluice drain 1 (sluice status lists the pservers)"));
+  }
+  const auto address = FindRunningScheduler(command);
+  if (!address.ok()) return ReportError(address.status());
+  const auto client = SchedulerClient::Create(*address);
+  DrainPserverRequest request;
+  request.set_rank(rank);
+  request.set_cancel(command.Switch("cancel"));
+  PatientQuestion question(Clock::Real());
+  for (std::string told;;) {
+    const auto reply = client->DrainPserver(request);
+    if (!reply.ok()) {
+      if (!question.MayRepeat(reply.status())) return ReportError(reply.status());
+      Clock::Real()->Sleep(kPause);
+      continue;
+    }
+    question.Answered();
+    if (request.cancel()) {
+      std::cout << "pserver " << rank << " may be used again" << std::endl;
+      return kDone;
+    }
+    if (reply->jobs().empty()) {
+      std::cout << "no job has shards on pserver " << rank << "; it may be stopped" << std::endl;
+      return kDone;
+    }
+    if (!reply->failure().empty()) {
+      return ReportError(absl::FailedPreconditionError(
+          absl::StrCat("pserver ", rank, " keeps its shards: ", reply->failure(),
+                       "; repeat the command to try again")));
+    }
+    const std::string jobs = absl::StrJoin(reply->jobs(), ", ");
+    if (jobs != told) std::cout << "the shards of " << jobs << " move" << std::endl;
+    told = jobs;
+    if (!command.Switch("wait")) return kDone;
+    Clock::Real()->Sleep(kPause);
+  }
+}
+
+}  // namespace
+
+Command DrainCommand() {
+  CommandSpec spec;
+  spec.name = "drain";
+  spec.summary = "Moves the shards of a pserver to others, so that it can be stopped.";
+  spec.words = "RANK";
+  spec.max_words = 1;
+  spec.flags = SchedulerFlags();
+  spec.flags.push_back(
+      {"wait", FlagKind::kBool, "BOOL", "true", "wait until no job has shards there"});
+  spec.flags.push_back({"cancel", FlagKind::kBool, "BOOL", "false", "use the pserver again"});
+  spec.examples = "  sluice drain 1\n  sluice drain 1 --cancel\n";
+  return {spec, &Drain};
+}
+
+}  // namespace sluice::cli
