@@ -3,18 +3,11 @@ import os
 import unittest
 
 import counting_oracle
-from counting_oracle import (EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, RESUME, SCHEDULER, STREAMS, SURVIVES,
-                             WORKER, Case)
+from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, SCHEDULER, STREAMS, WORKER, Case
 from counts import CountedData
 from same_bits import BitsCase, SameBitsTest
 
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-
-
-def needs(*losses):
-    """Skips a test of losses that this build is not known to survive."""
-    lacking = [loss for loss in losses if loss not in SURVIVES]
-    return unittest.skipIf(lacking, "CHAOS_SURVIVES does not name %s: this build ends such a job" % ", ".join(lacking))
 
 
 class ChaosTest(SameBitsTest):
@@ -44,41 +37,32 @@ class ChaosTest(SameBitsTest):
     def test_adult_has_the_same_bits_when_the_launcher_dies_and_the_job_is_resumed(self):
         self.same_bits(BitsCase(SEED, LAUNCHER))
 
-    # What follows needs jobs that survive a loss.
-
-    @needs(RESUME)
     def test_async_and_geo_counts_are_explained_when_the_launcher_dies_and_the_job_is_resumed(self):
         for mode in ("async", "geo"):
             self.count(Case(SEED, mode, LAUNCHER, kills=2))
 
-    @needs(WORKER)
     def test_counts_are_explained_when_workers_die(self):
         for mode in MODES:
             self.count(Case(SEED, mode, MEMBERS, kills=2, victims=(WORKER,)))
 
-    @needs(PSERVER)
     def test_counts_of_sync_are_exact_when_pservers_die(self):
         self.count(Case(SEED, "sync", MEMBERS, kills=2, victims=(PSERVER,)))
 
-    @needs(PSERVER)
     def test_updates_lost_says_exactly_what_is_missing_when_pservers_die(self):
         for mode, k_steps in (("async", 0), ("geo", 1)):
             found = [self.count(Case(seed, mode, MEMBERS, kills=3, victims=(PSERVER,), k_steps=k_steps))
                      for seed in (SEED + 2, SEED + 3)]
             self.assertGreater(sum(figures.lost for figures in found), 0, "nothing was lost that could be counted")
 
-    @needs(SCHEDULER)
     def test_counts_are_exact_when_the_scheduler_dies(self):
         for mode in MODES:
             self.count(Case(SEED, mode, MEMBERS, kills=2, victims=(SCHEDULER,)))
 
-    @needs(WORKER, PSERVER)
     def test_counts_are_explained_when_members_die_and_streams_break(self):
         # What the loss of a pserver costs async and Geo is only estimated.
         for mode, victims in (("sync", (WORKER, PSERVER)), ("async", (WORKER,)), ("geo", (WORKER,))):
             self.count(Case(SEED + 1, mode, EVERYTHING, kills=2, victims=victims))
 
-    @needs(WORKER, PSERVER)
     def test_adult_has_the_same_bits_when_members_die(self):
         self.same_bits(BitsCase(SEED, MEMBERS))
 

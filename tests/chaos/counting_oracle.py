@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import io
 import json
-import os
 import random
 import signal
 import time
@@ -15,14 +14,12 @@ import time
 from counts import CountedData, Recovery, compare, read_values
 from daemons import Daemons
 from kill_harness import KillHarness
-from sluice_testing import PATIENCE, TEST_BIN, TIME_SCALE, SluiceTest, processes_naming, wait_until
+from sluice_testing import PATIENCE, TEST_BIN, TIME_SCALE, SluiceTest, kill_unless_over, processes_naming, wait_until
 
 COUNTING_BIN = TEST_BIN.parent / "counting"  # the programs that know the counting model
 MODES = ("sync", "async", "geo")
 NOTHING, STREAMS, LAUNCHER, MEMBERS, EVERYTHING = "nothing", "streams", "launcher", "members", "everything"
-# The losses that a running job survives, and RESUME: checkpoints of async and Geo jobs. Other losses are not tried.
-WORKER, PSERVER, SCHEDULER, RESUME = "worker", "pserver", "scheduler", "async_resume"
-SURVIVES = tuple(filter(None, os.environ.get("CHAOS_SURVIVES", "worker,pserver,async_resume").split(",")))
+ROLES = WORKER, PSERVER, SCHEDULER = "worker", "pserver", "scheduler"
 ALLOWED = 8 * PATIENCE  # seconds for a job, however often it is disturbed
 
 
@@ -34,7 +31,7 @@ class Case:
     mode: str
     broken: str
     kills: int = 3
-    victims: tuple = tuple(role for role in (WORKER, PSERVER, SCHEDULER) if role in SURVIVES)
+    victims: tuple = ROLES
     k_steps: int = 0  # of Geo; 0: the seed decides
 
 
@@ -80,7 +77,7 @@ class Sizes:
             flags += ["--a_sync=true", "--k_steps=%d" % self.k_steps, "--set=strategy.a_sync_configs.geo_merge=SUM"]
         if case.broken in (LAUNCHER, MEMBERS, EVERYTHING) and case.mode == "sync":
             flags += ["--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=50"]
-        elif case.broken in (LAUNCHER, MEMBERS, EVERYTHING) and RESUME in SURVIVES:
+        elif case.broken in (LAUNCHER, MEMBERS, EVERYTHING):
             flags += ["--set=checkpoint.every_s=0.3"]
         return flags
 
@@ -185,9 +182,6 @@ def kill_launch(test, launcher, all_at_once):
     """Kills a launcher, and with `all_at_once` the processes that it has started; otherwise they end by themselves."""
     launcher.send_signal(signal.SIGKILL)
     for pid, _ in processes_naming(str(test.tmp)) if all_at_once else ():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        kill_unless_over(pid)
     launcher.wait(PATIENCE * TIME_SCALE)
     test.await_none_left()

@@ -49,7 +49,7 @@ class SameBitsTest(CountingTest):
 
     def _flags(self, *more):
         return ["--a_sync=false", "--server_num=%d" % SERVERS, "--worker_num=%d" % WORKERS, "--threads=1", "--epochs=%d" % EPOCHS,
-                "--set=eval.every_epochs=5", "--lease_ms=1000", *more]
+                "--set=eval.every_epochs=5", *more]
 
     def _start(self, name):
         """Starts or resumes a job; returns the launcher, and a function that returns its output."""

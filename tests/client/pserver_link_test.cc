@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/common/base/fake_clock.h"
+
 namespace sluice {
 namespace {
 

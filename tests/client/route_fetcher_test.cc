@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/client/two_tables.h"
+#include "tests/common/base/fake_clock.h"
 
 namespace sluice {
 namespace {

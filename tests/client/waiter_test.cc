@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "tests/common/base/fake_clock.h"
+
 namespace sluice {
 namespace {
 

@@ -119,12 +119,16 @@ class FaultProxyTest(unittest.TestCase):
         client.sendall(DATA)
         self.assertEqual(read_exactly(target, len(DATA)), DATA)
         self.assertGreaterEqual(time.monotonic() - begin, len(DATA) / 40000 - 0.05)
-        begin = time.monotonic()
-        target.sendall(DATA)
-        self.assertEqual(read_exactly(client, len(DATA)), DATA)
-        self.assertLess(time.monotonic() - begin, len(DATA) / 40000)
+
+        def seconds_back():
+            begin = time.monotonic()
+            target.sendall(DATA)
+            self.assertEqual(read_exactly(client, len(DATA)), DATA)
+            return time.monotonic() - begin
+        # The quickest of several: a busy machine may delay one.
+        self.assertLess(min(seconds_back() for _ in range(5)), len(DATA) / 40000)
         proxy.lift(rule)
-        self.assertLess(self.round_trip(client, target, DATA), len(DATA) / 40000)
+        self.assertLess(min(self.round_trip(client, target, DATA) for _ in range(5)), len(DATA) / 40000)
 
     # ---------------------------------------------------------------------------------------------------- breaks
 

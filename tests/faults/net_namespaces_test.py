@@ -123,7 +123,7 @@ class NetNamespacesTest(unittest.TestCase):
         self.net.limit("a", bits_per_s)
         self.assertGreaterEqual(self.seconds_of(size), least)
         self.net.unlimit("a")
-        self.assertLess(self.seconds_of(size), least)
+        self.assertLess(min(self.seconds_of(size) for _ in range(3)), least)  # a busy machine may delay one
 
     def namespaces(self):
         """Those of this process."""

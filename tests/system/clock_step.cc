@@ -16,16 +16,29 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
+
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 // How soon a wait that has begun follows a step.
 constexpr int64_t kLook = kSecond / 50;
 
+// Finds the function that one of ours replaces. `found` is an atomic and not a static variable with
+// an initializer: a thread that waits for another one's initialization calls syscall, and ours
+// would wait for its own again, until the stack is full.
 template <class Function>
-Function* Next(const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+Function* Next(const char* name, std::atomic<Function*>* found) {
+  Function* next = found->load(std::memory_order_relaxed);  // all threads find the same one
+  if (next == nullptr) {
+    next = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+    found->store(next, std::memory_order_relaxed);
+  }
+  return next;
 }
+
+std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime{nullptr};
+std::atomic<long (*)(long, ...)> g_syscall{nullptr};
 
 int64_t Step() {
   static const volatile int64_t* const step = []() -> const volatile int64_t* {
@@ -42,9 +55,8 @@ int64_t Step() {
 }
 
 int64_t MachineNow() {
-  static auto* const next = Next<int(clockid_t, timespec*)>("clock_gettime");
   timespec now;
-  next(CLOCK_REALTIME, &now);
+  Next("clock_gettime", &g_clock_gettime)(CLOCK_REALTIME, &now);
   return now.tv_sec * kSecond + now.tv_nsec;
 }
 
@@ -53,8 +65,8 @@ timespec ToTimespec(int64_t ns) { return {ns / kSecond, ns % kSecond}; }
 }  // namespace
 
 extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
-  static auto* const next = Next<int(clockid_t, timespec*)>("clock_gettime");
-  if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE) return next(clock, now);
+  if (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)
+    return Next("clock_gettime", &g_clock_gettime)(clock, now);
   *now = ToTimespec(MachineNow() + Step());
   return 0;
 }
@@ -73,7 +85,7 @@ extern "C" time_t time(time_t* out) noexcept {
 
 // The futexes of Abseil's waits, which gRPC's timers use, have a time of day as their deadline.
 extern "C" long syscall(long number, ...) noexcept {
-  static auto* const next = Next<long(long, ...)>("syscall");
+  const auto next = Next("syscall", &g_syscall);
   va_list list;
   va_start(list, number);
   long a[6];

@@ -108,10 +108,12 @@ class ClusterTest(SluiceTest):
             up.kill()
             self.exit_code(up)
             # One write tells all daemons to stay, then `up` ends. If it is killed in between, the whole cluster stays.
-            end = time.monotonic() + 2 * TIME_SCALE
-            while processes_naming(str(log_dir)) and time.monotonic() < end:
+            left, since = processes_naming(str(log_dir)), time.monotonic()
+            while left and time.monotonic() < since + 4 * TIME_SCALE:  # until none seems to be about to end
                 time.sleep(0.05)
-            left = processes_naming(str(log_dir))
+                now = processes_naming(str(log_dir))
+                if now != left:
+                    left, since = now, time.monotonic()
             self.assertIn(len(left), (0, 5, 6), left)  # with or without their supervisor
             if left:
                 self._clusters.append(log_dir)

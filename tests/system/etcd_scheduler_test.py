@@ -10,6 +10,7 @@ from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, SluiceTest, free_port, w
 
 ETCD = "/usr/bin/etcd"  # of the Debian package etcd-server
 SUPERSEDED = 5
+EPOCHS = 10  # enough that a job does not end before its scheduler is killed
 
 
 @unittest.skipUnless(os.access(ETCD, os.X_OK), "etcd-server is not installed")
@@ -79,17 +80,17 @@ class EtcdSchedulerTest(SluiceTest):
 
     def test_another_scheduler_takes_over_when_the_first_one_is_killed(self):
         scheduler = self.start_cluster()
-        expected = self.result(self.submit("undisturbed", "--a_sync=false", "--epochs=4"), "undisturbed")
+        expected = self.result(self.submit("undisturbed", "--a_sync=false", "--epochs=%d" % EPOCHS), "undisturbed")
         for name, flags in (("sync", ("--a_sync=false",)),
                             ("async", ("--a_sync=true", "--k_steps=0", "--set", "data.task_bytes=20000"))):
             with self.subTest(name):
-                job = self.submit(name, "--epochs=4", "--set", "train.log_every=5", *flags)
+                job = self.submit(name, "--epochs=%d" % EPOCHS, "--set", "train.log_every=5", *flags)
                 self.await_training(job)
                 scheduler.kill()
                 scheduler.wait()
                 scheduler = self.start_scheduler()
                 result = self.result(job, name)
-                self.assertEqual((result["status"], result["examples"]), ("done", 4 * ADULT_TRAIN_EXAMPLES))
+                self.assertEqual((result["status"], result["examples"]), ("done", EPOCHS * ADULT_TRAIN_EXAMPLES))
                 self.assert_nothing_lost(result, restarts=1)
                 if name == "sync":
                     self.assertEqual(result["model_digest"], expected["model_digest"])

@@ -3,13 +3,14 @@
 recovery_test.py has the jobs that survive.
 """
 import json
+import math
 import os
 import re
 import signal
 import time
 import unittest
 
-from sluice_testing import ADULT, TIME_SCALE, SluiceTest, wait_until
+from sluice_testing import ADULT, SluiceTest, kill_unless_over, wait_until
 
 MODES = {"sync": ["--a_sync=false"], "async": ["--a_sync=true"], "geo": ["--a_sync=true", "--k_steps=20"]}
 BOUND = 30  # seconds from a death or a pause to the launcher's end
@@ -85,7 +86,7 @@ class FailureTest(SluiceTest):
         self.kill_member("geo", "pserver", 1)
 
     def test_worker_that_dies_while_others_wait_for_it_at_a_barrier(self):
-        launcher, endpoints = self.start_long_job("sync", LEASE)
+        launcher, endpoints = self.start_long_job("sync")
         slow = endpoints["worker", 2]
         os.kill(slow.pid, signal.SIGSTOP)
 
@@ -95,7 +96,7 @@ class FailureTest(SluiceTest):
             text = json.loads(done.stdout)["jobs"][0]["waiting_for"]
             waits = re.search(r"waits for commit \d+ of rank 2 \(([\d.]+) s\)", text)
             if waits:
-                return float(waits.group(1)) >= 0.5  # the lease is 5 s
+                return float(waits.group(1)) >= 0.5
             return re.search(r"waits for rank 2 \(worker 2 \(pid %d .* to end phase eval" % slow.pid, text)
         wait_until(others_wait, "the others to wait for the step that it does not close")
         os.kill(slow.pid, signal.SIGKILL)
@@ -116,25 +117,24 @@ class FailureTest(SluiceTest):
         os.kill(hung.pid, signal.SIGSTOP)
         self.assert_fails_naming(launcher, hung)
 
-    def test_a_worker_killed_during_or_after_the_save_delays_nobody(self):
-        for attempt in range(5):
-            name = "run%d" % attempt
-            launcher = self.start_launch("--server_num=1", "--worker_num=2", "--epochs=1", *MODES["sync"], name=name)
-            output = self.tmp / (name + ".out")
-            while launcher.poll() is None and "running, save" not in output.read_text():
-                time.sleep(0.002)
-            victim = next(e for e in self.endpoints(name) if (e.role, e.rank) == ("worker", 1))
-            if launcher.poll() is None:
-                os.kill(victim.pid, signal.SIGKILL)
-                break
-        else:
-            self.fail("every attempt ended before the worker could be killed while the model was saved")
+    def seconds_after_a_kill_in_the_save(self, attempt):
+        """Until the launcher ends. Infinite when the job was over before the worker could be killed."""
+        name = "run%d" % attempt
+        launcher = self.start_launch("--server_num=1", "--worker_num=2", "--epochs=1", *MODES["sync"], name=name)
+        output = self.tmp / (name + ".out")
+        while launcher.poll() is None and "running, save" not in output.read_text():
+            time.sleep(0.002)
+        victim = next(e for e in self.endpoints(name) if (e.role, e.rank) == ("worker", 1))
+        killed = launcher.poll() is None and kill_unless_over(victim.pid)
         then = time.monotonic()
         self.exit_code(launcher)
-        self.assertLess(time.monotonic() - then, 4 * TIME_SCALE, output.read_text())
+        return time.monotonic() - then if killed else math.inf
 
-    def test_a_death_in_a_lasting_cluster_is_noticed_before_the_lease(self):
-        log_dir = self.up("--server_num=1", "--worker_num=2", "--lease_ms=600000")
+    def test_a_worker_killed_during_or_after_the_save_delays_nobody(self):
+        self.assert_once_within(4, self.seconds_after_a_kill_in_the_save)
+
+    def seconds_to_stop_after_a_death(self, attempt):
+        log_dir = self.up("--server_num=1", "--worker_num=2", "--lease_ms=600000", name="cluster%d" % attempt)
         job = self.start("sluice", "submit", "--log_dir=%s" % log_dir, "--job=%s" % ADULT, "--epochs=100000",
                          "--output_dir=%s" % (self.tmp / "run"), *MODES["sync"], *FRAGILE, log="submit.out")
         wait_until(lambda: "running, train" in (self.tmp / "submit.out").read_text(), "the job trains")
@@ -145,10 +145,12 @@ class FailureTest(SluiceTest):
         self.assertIn("pid %d" % victim["pid"], message)
         # The supervisor sees it die; the scheduler looks for the process itself.
         self.assertRegex(message, "its process (was killed by signal 9|has ended)")
-        # The cluster stops without waiting for the dead process.
         then = time.monotonic()
         self.sluice("down", log_dir)
-        self.assertLess(time.monotonic() - then, 4)
+        return time.monotonic() - then
+
+    def test_a_death_in_a_lasting_cluster_is_noticed_before_the_lease_and_delays_no_stop(self):
+        self.assert_once_within(4, self.seconds_to_stop_after_a_death)
 
     def test_killed_launcher_leaves_nothing(self):
         launcher, _ = self.start_long_job("async")

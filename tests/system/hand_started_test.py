@@ -122,6 +122,7 @@ class HandStartedTest(SluiceTest):
     def test_the_scheduler_names_missing_members_and_a_job_gives_up_in_time(self):
         self.cluster(pservers=2, limits="wait_s: 4")
         scheduler = self.daemon("scheduler")
+        wait_until(lambda: "scheduler 0 " in self.log("endpoints.log"), "it listens")  # the members wait for 4 s, too
         worker = self.daemon("worker")
         pserver = self.daemon("pserver", 1)
         wait_until(lambda: "pserver 1 (" in self.log("schedulerlog.0"), "registered")
@@ -215,11 +216,11 @@ class HandStartedTest(SluiceTest):
         scheduler.wait()
         time.sleep(1)  # the members have found nobody and pause before the next try
         scheduler = self.daemon("scheduler", env=env)
-        wait_until(lambda: self.log("schedulerlog.0").count("registered as member") == 4, "both are back", within=20)
+        wait_until(lambda: self.log("schedulerlog.0").count("registered as member") == 4, "both are back")
         self.down(scheduler, pserver, worker)
 
     def test_the_rank_of_a_hanging_process_is_free_after_its_lease(self):
-        self.cluster(limits="lease_ms: 2000 heartbeat_ms: 200")
+        self.cluster(limits="lease_ms: 4000 heartbeat_ms: 200")  # the second must ask before the lease is over
         scheduler, pserver, hung = self.daemon("scheduler"), self.daemon("pserver"), self.daemon("worker")
         wait_until(lambda: re.search(r"worker 0 .*: registered", self.log("schedulerlog.0")), "registered")
         hung.send_signal(signal.SIGSTOP)

@@ -21,9 +21,12 @@ class ModelLoadingTest(SluiceTest):
                            'limits { wait_s: %d }\n' % (self.scheduler, free_port(), WAIT))
         flags = ["--cluster=%s" % cluster, "--log_dir=%s" % (self.tmp / "log")]
         self.start("sluice-scheduler", *flags)
+        # Members wait for it only so long, and the first job for its pserver.
+        wait_until(lambda: (self.tmp / "log" / "endpoints.log").exists(), "the scheduler listens")
         self.pserver = self.start(TEST_BIN / "slow_disk_pserver", *flags, "--rank=0", "--read_ms=%d" % (READ * 1000),
                                   log="pserver.out")
         self.start("sluice-worker", *flags, "--rank=0")
+        wait_until(lambda: sum(m["alive"] for m in self.look()["members"]) == 2, "both members")
 
     def look(self):
         return json.loads(self.sluice("status", self.tmp / "log", "--scheduler=%s" % self.scheduler, "--json"))

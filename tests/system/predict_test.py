@@ -217,6 +217,7 @@ class PredictTest(SluiceTest):
         for workers in (1, 3):
             program = self.start_predict(model, data, workers)
             living = self.start_predict(model, data, 1)
+            living.send_signal(signal.SIGSTOP)  # it must not end first
             program.kill()
             program.wait()
             # The part processes end with the process that started them.
@@ -226,6 +227,7 @@ class PredictTest(SluiceTest):
             self.predict(model, small, "out")
             self.assertEqual([path.name for path in self.tmp.glob("out.*")], ["out.%d.unfinished" % living.pid])
             living.terminate()
+            living.send_signal(signal.SIGCONT)
             self.exit_code(living)
             self.assertEqual(list(self.tmp.glob("out.*")), [])
 

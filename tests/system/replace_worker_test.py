@@ -84,7 +84,7 @@ class ReplaceWorkerTest(SluiceTest):
         self.assertEqual(result["recovery"]["examples_replayed"], 0)
 
     def test_sync_fences_a_worker_that_hangs_for_longer_than_its_lease(self):
-        self.cluster(3, "--lease_ms=3000")
+        self.cluster(3, "--lease_ms=5000")  # no other member of a busy machine is silent for so long
         whole = self.run_undisturbed("sync")
         job_id, process = self.submit("sync", "run")
         hung = self.strike(job_id, self.random.randrange(2), self.random.randrange(1, STEPS // 3), signal.SIGSTOP)

@@ -1,14 +1,12 @@
 """A sync job that is killed and resumed from its checkpoint gives the result of one that was never stopped."""
 import gzip
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 import unittest
 
-from sluice_testing import PATIENCE, TEST_BIN, SluiceTest, processes_naming, wait_until
+from sluice_testing import PATIENCE, TEST_BIN, SluiceTest, kill_unless_over, processes_naming, wait_until
 
 RULES = {
     "sgd": "sgd {} learning_rate: 0.5",
@@ -35,10 +33,7 @@ class ResumeCase(SluiceTest):
     def kill(self, launcher):
         """Kills the launcher and all processes that it has started, at once."""
         for pid, _ in processes_naming(str(self.tmp)):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            kill_unless_over(pid)
         launcher.wait()
         self.await_none_left()
 
@@ -89,15 +84,6 @@ class ResumeTest(ResumeCase):
             # The sums of the ranks are added in the order in which they report.
             bound = 1e-12 if "eval" in what else 1e-4
             self.assertLessEqual(abs(one["loss"] / other["loss"] - 1), bound, "loss of epoch %d" % other["epoch"])
-
-    def assert_models_close(self, a, b, tolerance=1e-6):
-        done = subprocess.run([TEST_BIN / "model_diff", self.tmp / a / "model", self.tmp / b / "model"],
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        lines = [line.split() for line in done.stdout.splitlines()]
-        self.assertGreater(len(lines), 3)
-        for table, difference in lines:
-            self.assertTrue(float(difference) <= tolerance, "%s: %s and %s differ by %s" % (table, a, b, difference))
 
     # ---------------------------------------------------------------------------------------- same bits
 

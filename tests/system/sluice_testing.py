@@ -38,17 +38,32 @@ Endpoint = collections.namedtuple("Endpoint", "role rank address pid")
 _ports = itertools.cycle(range(10000, 30000))
 for _ in range(os.getpid() * 61 % 20000):
     next(_ports)
+_claims = []  # a socket for each port that the running test was given
 
 
 def free_port():
+    """Returns a port that no other test process gets until this test ends."""
     for port in itertools.islice(_ports, 20000):
-        with socket.socket() as s:
-            try:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind("\0sluice test port %d" % port)  # the name is free again when the socket is closed
+            with socket.socket() as s:
                 s.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
     raise AssertionError("no free port")
+
+
+def kill_unless_over(pid, number=signal.SIGKILL):
+    """Sends a signal to a process that may end at any moment. Returns whether the process was still there."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def wait_until(condition, what, within=PATIENCE):
@@ -125,7 +140,9 @@ class SluiceTest(unittest.TestCase):
             self.assertEqual(reports, "")
         finally:
             for pid, _ in processes_naming(str(self.tmp)):
-                os.kill(pid, signal.SIGKILL)
+                kill_unless_over(pid)
+            while _claims:
+                _claims.pop().close()
             self._folder.cleanup()
 
     # ------------------------------------------------------------------------------ running programs
@@ -163,6 +180,16 @@ class SluiceTest(unittest.TestCase):
     def await_none_left(self, within=PATIENCE):
         wait_until(lambda: not processes_naming(str(self.tmp)),
                    lambda: "still running: %s" % processes_naming(str(self.tmp)), within)
+
+    def assert_once_within(self, seconds, measure, attempts=5):
+        """`measure(attempt)` returns the seconds that something took, which one attempt must do in the given time.
+
+        A busy machine delays some attempts; a process that waits for what does not come delays all of them.
+        """
+        took = []
+        while not took or took[-1] >= seconds * TIME_SCALE:
+            self.assertLess(len(took), attempts, "not within %s s: %s" % (seconds * TIME_SCALE, took))
+            took.append(measure(len(took)))
 
     def launch(self, *flags, job=ADULT, name="run", timeout=4 * PATIENCE, expect=0):
         """`sluice launch` with output in tmp/<name>; returns (result.json or None, output text)."""
@@ -235,6 +262,16 @@ class SluiceTest(unittest.TestCase):
         lines = path.read_text().splitlines() if path.exists() else []
         fields = [line.split() for line in lines if not line.startswith("#")]
         return [Endpoint(f[0], int(f[1]), f[2], int(f[3])) for f in fields]
+
+    def assert_models_close(self, a, b, tolerance=1e-6):
+        """Compares the final models of the outputs tmp/<a> and tmp/<b> by the relative norm, table by table."""
+        done = subprocess.run([TEST_BIN / "model_diff", self.tmp / a / "model", self.tmp / b / "model"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        self.assertGreater(len(lines), 3)
+        for table, difference in lines:
+            self.assertTrue(float(difference) <= tolerance, "%s: %s and %s differ by %s" % (table, a, b, difference))
 
     # ------------------------------------------------------------------------------------ small jobs
 

@@ -167,7 +167,9 @@ class TraceTest(SluiceTest):
         out = self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "out"),
                           "--epochs=1000000", "--trace=%s" % path, "--detach")
         job_id = re.search(r"submitted (\S+)", out).group(1)
-        wait_until(lambda: path.exists() and b'"step"' in path.read_bytes(), "spans in the file")
+        # Those of the pserver come with its own report, and none comes after the end of the job.
+        wait_until(lambda: path.exists() and all(word in path.read_bytes() for word in (b'"step"', b'"push"')),
+                   "spans of the worker and of the pserver in the file")
         again = self.sluice("submit", log_dir, "--job=%s" % job, "--output_dir=%s" % (self.tmp / "other"),
                             "--trace=%s" % path, expect=1)
         self.assertRegex(again, r"job %s, .*same trace_file" % job_id)

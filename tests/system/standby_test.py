@@ -1,0 +1,220 @@
+"""Two schedulers with their state in etcd, one of which stands by: it takes over when the leader is killed, stopped or told to
+end, and members and commands that know both addresses follow."""
+import json
+import os
+import signal
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, TIME_SCALE, SluiceTest, free_port, wait_until
+
+ETCD = "/usr/bin/etcd"  # of the Debian package etcd-server
+LEASE_MS = 5000 * TIME_SCALE  # members that a busy machine starves are not to be lost
+LEFT = 1  # exit code of a scheduler that may be started again
+TERMINATED = 143
+
+
+@unittest.skipUnless(os.access(ETCD, os.X_OK), "etcd-server is not installed")
+class StandbyTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.etcd_port, peer = free_port(), free_port()
+        client, peers = "http://127.0.0.1:%d" % self.etcd_port, "http://127.0.0.1:%d" % peer
+        self.etcd = self.start(ETCD, "--name=m", "--data-dir=%s" % (self.tmp / "etcd"), "--listen-client-urls=%s" % client,
+                               "--advertise-client-urls=%s" % client, "--listen-peer-urls=%s" % peers,
+                               "--initial-advertise-peer-urls=%s" % peers, "--initial-cluster=m=%s" % peers, "--log-level=error",
+                               log="etcd.out")
+        self.addresses = ["127.0.0.1:%d" % free_port() for _ in range(2)]
+        self.admin = ["127.0.0.1:%d" % free_port() for _ in range(2)]
+        self.list = ",".join(self.addresses)
+        self.cluster_file = self.tmp / "cluster.textproto"
+        self.cluster_file.write_text(
+            'version: 1\nname: "two"\nscheduler: "%s"\npservers: "127.0.0.1:0"\npservers: "127.0.0.1:0"\nworker_num: 2\n'
+            'limits { lease_ms: %d heartbeat_ms: 200 }\nstate_store: "etcd:127.0.0.1:%d/test"\n' % (
+                self.list, LEASE_MS, self.etcd_port))
+        self.schedulers = [None, None]
+
+    # ------------------------------------------------------------------------------ schedulers
+
+    def start_scheduler(self, i):
+        """Each has a log folder of its own, as on another host. Its log begins anew."""
+        log_dir = self.tmp / ("log%d" % i)
+        log_dir.mkdir(exist_ok=True)
+        (log_dir / "schedulerlog.0").unlink(missing_ok=True)
+        self.schedulers[i] = self.start("sluice-scheduler", "--cluster=%s" % self.cluster_file, "--standby",
+                                        "--bind=%s" % self.addresses[i], "--admin_bind=%s" % self.admin[i],
+                                        "--log_dir=%s" % log_dir)
+        return self.schedulers[i]
+
+    def log(self, i):
+        path = self.tmp / ("log%d" % i) / "schedulerlog.0"
+        return path.read_text() if path.exists() else ""
+
+    def await_leader(self, i):
+        wait_until(lambda: "scheduler at %s" % self.addresses[i] in self.log(i), "scheduler %d leads" % i)
+
+    def await_standby(self, i):
+        """Waits until scheduler i says that the other one leads."""
+        wait_until(lambda: "standby: %s leads" % self.addresses[1 - i] in self.log(i), "scheduler %d stands by" % i)
+
+    def start_both(self):
+        self.start_scheduler(0)
+        self.await_leader(0)
+        self.start_scheduler(1)
+        self.await_standby(1)
+
+    def get(self, i, page):
+        try:
+            with urllib.request.urlopen("http://%s%s" % (self.admin[i], page), timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    # ------------------------------------------------------------------------------ members and jobs
+
+    def start_members(self):
+        log_dir = self.tmp / "members"
+        log_dir.mkdir()
+        self.members = [self.start("sluice-" + role, "--cluster=%s" % self.cluster_file, "--rank=%d" % rank, "--log_dir=%s" % log_dir)
+                        for role in ("pserver", "worker") for rank in range(2)]
+        wait_until(lambda: self.alive() == 4, "four members")
+
+    def status(self):
+        done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % self.list)
+        return json.loads(done.stdout) if done.returncode == 0 else {"members": [], "jobs": []}
+
+    def alive(self):
+        return sum(member["alive"] for member in self.status()["members"])
+
+    def job(self, job_id):
+        return next((job for job in self.status()["jobs"] if job["job_id"] == job_id), {})
+
+    def submit(self, name, *flags):
+        done = self.run_program("sluice", "submit", "--scheduler=%s" % self.list, "--job=%s" % ADULT, "--worker_num=2",
+                                "--output_dir=%s" % (self.tmp / name), "--detach", *flags)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout.split()[-1]
+
+    def await_training(self, job_id, step=1):
+        def look():
+            job = self.job(job_id)
+            return job.get("state") == "JOB_RUNNING" and job["message"] == "" and int(job["global_step"]) >= step
+        wait_until(look, lambda: "%s trains: %s" % (job_id, self.job(job_id)))
+
+    def result(self, job_id, name):
+        wait_until(lambda: self.job(job_id).get("state") == "JOB_DONE", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
+        return json.loads((self.tmp / name / "result.json").read_text())
+
+    def await_first_heartbeat(self, i, begin, what):
+        """Prints how long after `begin` scheduler i leads, and hears of its first member."""
+        times = {}
+
+        def look():
+            log = self.log(i)
+            for event, text in (("leads", "scheduler at "), ("member", "registered as member")):
+                if text in log:
+                    times.setdefault(event, time.monotonic() - begin)
+            return "member" in times
+        wait_until(look, "a member at scheduler %d" % i)
+        print("\n%s: the standby leads after %.1f s and has its first member after %.1f s; the lease is %.1f s" % (
+            what, times["leads"], times["member"], LEASE_MS / 1000))
+
+    # ------------------------------------------------------------------------------ tests
+
+    def test_the_standby_takes_over_when_the_leader_is_killed(self):
+        self.start_both()
+        self.start_members()
+        expected = self.result(self.submit("undisturbed", "--a_sync=false", "--epochs=3"), "undisturbed")
+        leader = 0
+        for name, flags in (("sync", ("--a_sync=false",)),
+                            ("async", ("--a_sync=true", "--k_steps=0", "--set", "data.task_bytes=20000"))):
+            with self.subTest(name):
+                job = self.submit(name, "--epochs=3", "--set", "train.log_every=5", *flags)
+                self.await_training(job)
+                self.schedulers[leader].kill()
+                begin = time.monotonic()
+                self.schedulers[leader].wait()
+                self.await_first_heartbeat(1 - leader, begin, name)
+                # The dead one comes back, and stands by.
+                self.start_scheduler(leader)
+                self.await_standby(leader)
+                leader = 1 - leader
+                result = self.result(job, name)
+                self.assertEqual((result["status"], result["examples"]), ("done", 3 * ADULT_TRAIN_EXAMPLES))
+                self.assertEqual(result["recovery"]["scheduler_restarts"], 1)
+                for field in ("worker_losses", "pserver_losses", "rollbacks", "updates_lost", "examples_replayed"):
+                    self.assertEqual(result["recovery"][field], 0, field)
+                if name == "sync":
+                    self.assertEqual(result["model_digest"], expected["model_digest"])
+        self.assertEqual([member.poll() for member in self.members], [None] * 4)
+
+    def test_a_stopped_leader_is_fenced_and_never_acts(self):
+        self.start_both()
+        self.start_members()
+        job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000",
+                          "--set", "checkpoint.every_s=1")  # one is due when the stopped leader goes on
+        self.await_training(job)
+        stopped = self.schedulers[0]
+        stopped.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        curve = next((self.tmp / "run").glob("events.out.tfevents.*"))
+        before = (self.log(0), curve.stat().st_size)
+        self.await_first_heartbeat(1, begin, "stopped")
+        # Its port is still open, but the members and the commands have left it.
+        wait_until(lambda: self.alive() == 4, "all members")
+        stopped.send_signal(signal.SIGCONT)
+        self.assertEqual(self.exit_code(stopped), LEFT)
+        # "may have taken over" when it was stopped in the middle of a call to etcd.
+        self.assertRegex(self.log(0)[len(before[0]):], "has taken over|may have taken over")
+        self.assertNotIn("checkpoint", self.log(0)[len(before[0]):])
+        self.assertEqual(curve.stat().st_size, before[1])
+        self.assertFalse((self.tmp / "run" / "result.json").exists())
+        self.assertEqual([member.poll() for member in self.members], [None] * 4)
+        # As a supervisor starts it again.
+        self.start_scheduler(0)
+        self.await_standby(0)
+        step = int(self.job(job)["global_step"])
+        self.await_training(job, step + 100)
+        for field in ("worker_losses", "pserver_losses", "rollbacks", "updates_lost"):
+            self.assertEqual(int(self.job(job)["recovery"].get(field, 0)), 0, field)
+        self.assertIsNone(self.schedulers[1].poll())
+
+    def test_a_standby_waits_for_the_leader_to_leave(self):
+        self.start_both()
+        self.assertEqual(self.get(1, "/livez")[0], 200)
+        self.assertEqual(self.get(1, "/readyz"), (503, "not ready: standby: %s leads\n" % self.addresses[0]))
+        self.assertIn("standby", self.get(1, "/statusz")[1])
+        # Told to end, both leave at once.
+        self.schedulers[1].terminate()
+        self.assertEqual(self.exit_code(self.schedulers[1], within=5), TERMINATED)
+        self.start_scheduler(1)
+        self.await_standby(1)
+        time.sleep(LEASE_MS / 1000)
+        self.assertEqual(self.log(1).count("standby:"), 1)
+        self.schedulers[0].terminate()
+        self.assertEqual(self.exit_code(self.schedulers[0]), TERMINATED)
+        self.await_leader(1)
+        self.assertNotIn("standby", self.get(1, "/readyz")[1])
+        # The end of the cluster is the end of both.
+        self.start_scheduler(0)
+        self.await_standby(0)
+        done = self.run_program("sluice", "down", "--scheduler=%s" % self.list)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual([self.exit_code(scheduler) for scheduler in self.schedulers], [0, 0])
+        # It may be started anew.
+        self.start_both()
+
+    def test_a_standby_without_etcd_is_refused(self):
+        for store in ("", 'state_store: "rocksdb:%s"\n' % (self.tmp / "state"), 'state_store: "none"\n'):
+            file = self.tmp / "other.textproto"
+            file.write_text('version: 1\nscheduler: "%s"\npservers: "127.0.0.1:0"\nworker_num: 2\n%s' % (self.addresses[0], store))
+            done = self.run_program("sluice-scheduler", "--cluster=%s" % file, "--standby", "--log_dir=%s" % (self.tmp / "other"))
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("--standby", done.stdout)
+            self.assertIn("state_store", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
