@@ -512,7 +512,7 @@ TEST_F(KeptStateTest, TheStoreSaysWhoseItIs) {
   EXPECT_EQ(ParseStoredJobs(*FakeMetaStore(contents_).Scan(""))->next.cluster(), "mine");
 }
 
-// What a worker is told leaves when it is kept.
+// An answer to a worker leaves when its changes are kept.
 TEST_F(KeptStateTest, ADrainIsKeptWhenItIsAnswered) {
   SchedulerLoop::Options options = NextLife();
   options.core.pserver_num = 2;

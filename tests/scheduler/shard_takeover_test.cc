@@ -447,7 +447,7 @@ class ReplicasTest : public ShardTakeoverTest {
     config.mutable_recovery()->set_replicas(1);
     return config;
   }
-  // What a pserver reports that has complete copies of `primary`.
+  // The report of a pserver that has complete copies of `primary`.
   static HostedJob Copies(uint32_t primary) {
     HostedJob more;
     more.add_copies()->set_pserver(primary);
