@@ -127,7 +127,7 @@ void JobCheckpoints::Ask(absl::Time now) {
 }
 
 void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
-  open_.emplace();
+  open_ = Open();
   open_->stage = stage;
   open_->step = step;
   open_->begun_at = open_->progressed_at = now;
