@@ -12,7 +12,7 @@
 #include "bench/gpu_dedup.h"
 #include "bench/standard_model.h"
 #include "bench/suite.h"
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "model/built_in_models.h"

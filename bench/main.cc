@@ -52,21 +52,7 @@ absl::StatusOr<std::vector<Row>> Measure(const std::vector<const Benchmark*>& be
   return rows;
 }
 
-int Main() {
-  std::regex filter;
-  try {
-    filter = std::regex(FLAGS_filter);
-  } catch (const std::regex_error& error) {
-    std::fprintf(stderr, "--filter=%s is not a regular expression: %s\n", FLAGS_filter.c_str(),
-                 error.what());
-    return 2;
-  }
-  Settings settings;
-  settings.quick = FLAGS_quick;
-  if (settings.quick) settings.repetitions = 3;
-  settings.train_data = FLAGS_train_data;
-  settings.malloc = MallocSettings();
-  if (FLAGS_repetitions > 0) settings.repetitions = FLAGS_repetitions;
+std::vector<Benchmark> AllBenchmarks() {
   std::vector<Benchmark> benchmarks;
   AddKernelBenchmarks(&benchmarks);
   AddRowStoreBenchmarks(&benchmarks);
@@ -82,6 +68,30 @@ int Main() {
   AddDedupBenchmarks(&benchmarks);
   AddTrainBenchmarks(&benchmarks);
   AddSchedulerBenchmarks(&benchmarks);
+  return benchmarks;
+}
+
+Settings SettingsOfFlags() {
+  Settings settings;
+  settings.quick = FLAGS_quick;
+  if (settings.quick) settings.repetitions = 3;
+  settings.train_data = FLAGS_train_data;
+  settings.malloc = MallocSettings();
+  if (FLAGS_repetitions > 0) settings.repetitions = FLAGS_repetitions;
+  return settings;
+}
+
+int Main() {
+  std::regex filter;
+  try {
+    filter = std::regex(FLAGS_filter);
+  } catch (const std::regex_error& error) {
+    std::fprintf(stderr, "--filter=%s is not a regular expression: %s\n", FLAGS_filter.c_str(),
+                 error.what());
+    return 2;
+  }
+  const Settings settings = SettingsOfFlags();
+  const std::vector<Benchmark> benchmarks = AllBenchmarks();
   std::printf("%s\n%s", DescribeMachine(settings).c_str(), TableHeader().c_str());
   std::vector<const Benchmark*> fit;
   int skipped = 0;

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/bench_workers.h"
 #include "bench/suite.h"
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "common/base/hash.h"
 #include "server/row_store.h"
 

@@ -1,9 +1,9 @@
 // sluice cancel: ends a job.
 #include <iostream>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
-#include "cli/exit_codes.h"
 #include "cli/watch_job.h"
 #include "common/daemon/scheduler_client.h"
 

@@ -2,16 +2,20 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
-#include "cli/exit_codes.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
+#include "common/transport/retry.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr uint32_t kWaitMs = 5000;
+constexpr absl::Duration kPause = absl::Milliseconds(300);  // between two questions
 
 int Checkpoint(const ParsedCommand& command) {
   if (command.words.empty()) {
@@ -24,9 +28,20 @@ int Checkpoint(const ParsedCommand& command) {
   CheckpointJobRequest request;
   request.set_job_id(command.words[0]);
   request.set_wait_ms(command.Switch("wait") ? kWaitMs : 0);
+  SilenceTimer silence;
   for (;;) {
     const auto reply = client->CheckpointJob(request);
-    if (!reply.ok()) return ReportError(reply.status());
+    if (!reply.ok()) {
+      if (!GotNoAnswer(reply.status()) ||
+          silence.Unanswered(Clock::Real()->Now()) >= kTakeoverPatience) {
+        return ReportError(reply.status());
+      }
+      // What one scheduler was asked for, the next one does not know.
+      request.set_number(0);
+      Clock::Real()->Sleep(kPause);
+      continue;
+    }
+    silence.Answered();
     if (reply->done() && !reply->error().empty()) {
       return ReportError(absl::InternalError(
           absl::StrCat("the checkpoint of job ", command.words[0], " failed: ", reply->error())));

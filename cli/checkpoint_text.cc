@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/progress.h"
+#include "cli/format.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"

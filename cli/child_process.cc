@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/base/clock.h"
 
 namespace sluice::cli {
 namespace {
@@ -101,14 +100,6 @@ std::optional<int> ChildProcess::Poll() {
   int status;
   if (!status_.has_value() && waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
   return status_;
-}
-
-bool ChildProcess::WaitUntil(absl::Time deadline) {
-  while (!Poll().has_value()) {
-    if (Clock::Real()->Now() >= deadline) return false;
-    Clock::Real()->Sleep(absl::Milliseconds(10));
-  }
-  return true;
 }
 
 void ChildProcess::Signal(int signal) {

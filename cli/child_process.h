@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 
 namespace sluice::cli {
 
@@ -36,8 +35,6 @@ class ChildProcess {
 
   // Returns the wait status once the child has ended. Does not block.
   std::optional<int> Poll();
-  // Returns false when the child still runs at the deadline.
-  bool WaitUntil(absl::Time deadline);
   void Signal(int signal);
 
  private:

@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/checkpoint_text.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/exit_codes.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/config/closest_name.h"

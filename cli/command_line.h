@@ -1,5 +1,5 @@
 // Flags of the subcommands: `sluice COMMAND [--name=value | --name value | --[no]switch]...
-// [word]...`
+// [word]...`, and the exit codes of the commands.
 //
 // Every command has its own flags. An unknown or misspelt flag is an error with a suggestion.
 //
@@ -13,6 +13,14 @@
 #include "absl/status/statusor.h"
 
 namespace sluice::cli {
+
+// The exit codes.
+constexpr int kDone = 0;
+constexpr int kJobFailed = 1;    // the job failed or was cancelled, or a local operation failed
+constexpr int kBadUsage = 2;     // wrong flags, files or configuration
+constexpr int kUnreachable = 3;  // no scheduler answered
+constexpr int kOutputLost = 4;   // done (a job is saved), but some output could not be printed
+// 130, 143 and 129: ended by SIGINT, SIGTERM or SIGHUP.
 
 enum class FlagKind { kText, kNumber, kBool };
 

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
-#include "cli/exit_codes.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"

@@ -5,13 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
-#include "cli/exit_codes.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
-#include "common/daemon/patient_question.h"
 #include "common/daemon/scheduler_client.h"
+#include "common/transport/retry.h"
 
 namespace sluice::cli {
 namespace {
@@ -30,15 +30,18 @@ int Drain(const ParsedCommand& command) {
   DrainPserverRequest request;
   request.set_rank(rank);
   request.set_cancel(command.Switch("cancel"));
-  PatientQuestion question(Clock::Real());
+  SilenceTimer silence;
   for (std::string told;;) {
     const auto reply = client->DrainPserver(request);
     if (!reply.ok()) {
-      if (!question.MayRepeat(reply.status())) return ReportError(reply.status());
+      if (!GotNoAnswer(reply.status()) ||
+          silence.Unanswered(Clock::Real()->Now()) >= kTakeoverPatience) {
+        return ReportError(reply.status());
+      }
       Clock::Real()->Sleep(kPause);
       continue;
     }
-    question.Answered();
+    silence.Answered();
     if (request.cancel()) {
       std::cout << "pserver " << rank << " may be used again" << std::endl;
       return kDone;

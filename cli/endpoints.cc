@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
-#include "common/config/address_list.h"
+#include "common/config/address.h"
 
 namespace sluice::cli {
 

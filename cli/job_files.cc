@@ -15,6 +15,7 @@
 #include "common/saved_model/saved_model.h"
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
+#include "model/data/expand_files.h"
 #include "model/model_match.h"
 #include "model/model_spec.h"
 

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cli/progress.h"
-#include "common/config/job_config.h"
+#include "cli/format.h"
+#include "common/config/mode.h"
 #include "model/built_in_models.h"
-#include "model/data/data_source.h"
+#include "model/data/expand_files.h"
 #include "model/model_spec.h"
 
 namespace sluice::cli {

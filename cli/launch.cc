@@ -7,14 +7,14 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/exit_codes.h"
+#include "cli/format.h"
 #include "cli/job_files.h"
-#include "cli/job_flags.h"
+#include "cli/job_submission.h"
 #include "cli/job_summary.h"
 #include "cli/local_cluster.h"
 #include "cli/output_files.h"
-#include "cli/submit_job.h"
 #include "cli/watch_job.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -108,6 +108,25 @@ absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
   return command.Given("log_dir") ? LogFolder::Take(folder) : LogFolder::TakeOrNext(folder);
 }
 
+// Checks what Launch checks before it starts anything, and prints the effective job.
+int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices) {
+  if (const absl::Status there = CheckDevices(devices); !there.ok()) return ReportError(there);
+  for (const std::string& warning : WarningsOf(JobToCheck(request)))
+    std::cerr << "warning: " << warning << "\n";
+  std::cout << ToTextproto(job);
+  return kDone;
+}
+
+// Prints the job, its cluster and the folder of the logs.
+void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pservers,
+                 const std::string& logs) {
+  const std::string wanted = command.Text("log_dir");
+  PrintJob(absl::StrCat(
+               Describe(job), ", ", Counted(pservers, "pserver"), "; logs in ", logs,
+               logs == wanted ? "" : absl::StrCat(" (", wanted, " belongs to a running cluster)")),
+           job, &std::cout);
+}
+
 int Launch(const ParsedCommand& command) {
   const auto job = JobToLaunch(command);
   if (!job.ok()) return ReportError(job.status());
@@ -121,15 +140,7 @@ int Launch(const ParsedCommand& command) {
   absl::Status files = CheckJobFiles(JobToCheck(*request), "output");
   if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
   if (!files.ok()) return ReportError(files);
-  if (command.Switch("dry_run")) {
-    if (const absl::Status there = CheckDevices(options->devices); !there.ok()) {
-      return ReportError(there);
-    }
-    for (const std::string& warning : WarningsOf(JobToCheck(*request)))
-      std::cerr << "warning: " << warning << "\n";
-    std::cout << ToTextproto(*job);
-    return kDone;
-  }
+  if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices);
   // This comes before any thread starts, because threads inherit the blocked signals.
   StopSignal::Install(false);
   std::string gpus;
@@ -140,13 +151,7 @@ int Launch(const ParsedCommand& command) {
   // This comes after all checks, so that a launch that starts nothing takes no folder.
   auto logs = LogsOf(command);
   if (!logs.ok()) return ReportError(logs.status());
-  PrintJob(absl::StrCat(
-               Describe(*job), ", ", Counted(options->config.pservers_size(), "pserver"),
-               "; logs in ", logs->path(),
-               logs->path() == command.Text("log_dir")
-                   ? ""
-                   : absl::StrCat(" (", command.Text("log_dir"), " belongs to a running cluster)")),
-           *job, &std::cout);
+  PrintLaunch(command, *job, options->config.pservers_size(), logs->path());
   std::cout << gpus << std::flush;
 
   options->logs = *std::move(logs);

@@ -13,15 +13,15 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cli/cluster_folders.h"
 #include "cli/endpoints.h"
-#include "cli/fresh_state.h"
 #include "common/base/clock.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
-#include "common/daemon/process_space.h"
-#include "common/daemon/thread_limit.h"
+#include "common/daemon/process_info.h"
+#include "common/daemon/process_threads.h"
 #include "common/transport/retry.h"
 
 namespace sluice::cli {

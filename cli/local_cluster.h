@@ -17,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/child_process.h"
+#include "cli/cluster_folders.h"
 #include "cli/command_line.h"
-#include "cli/log_folder.h"
 #include "cli/restart_policy.h"
 #include "cli/worker_devices.h"
 #include "common/daemon/scheduler_client.h"
@@ -51,7 +51,8 @@ class LocalCluster {
   // not exit cleanly again, and returns INTERNAL only for one that dies again and again
   // (RestartPolicy), and for a scheduler that has ended by itself.
   absl::Status CheckProcesses();
-  // From now on a dead scheduler is started again; a member that dies as it starts is of no use.
+  // From now on a dead scheduler is started again. Members are not: one that dies while it starts
+  // would die again.
   void SuperviseScheduler(std::function<void(const std::string&)> note);
   // From now on all dead processes are started again. `note` gets a line for each death and each
   // start.

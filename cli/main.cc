@@ -3,14 +3,14 @@
 #include <iostream>
 
 #include "absl/strings/str_format.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/exit_codes.h"
 #include "cli/standard_output.h"
 #include "cli/watch_job.h"
 #include "common/config/closest_name.h"
 #include "common/config/environment.h"
-#include "common/daemon/passive_threads.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/process_threads.h"
 
 namespace sluice::cli {
 namespace {

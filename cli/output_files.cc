@@ -9,7 +9,7 @@
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "common/config/output_folder.h"
-#include "model/data/data_source.h"
+#include "model/data/expand_files.h"
 
 namespace sluice::cli {
 namespace {

@@ -13,11 +13,6 @@
 
 namespace sluice::cli {
 
-std::string WithCommas(uint64_t number);                        // "1,234,567"
-std::string Counted(uint64_t number, const std::string& noun);  // "1 epoch", "1,234 epochs"
-std::string ByteCount(uint64_t bytes);                          // "1.5 MiB"
-std::string ShortDuration(double seconds);                      // "8 s", "3 m 20 s", "2 h 05 m"
-const char* StateName(JobState state);                          // "queued", ...
 bool HasEnded(JobState state);
 
 // Returns "waits for X"; keeps a text that already begins with "wait".

@@ -1,10 +1,10 @@
 // sluice scale: lets a running job go on with another number of workers.
 #include <iostream>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
-#include "cli/exit_codes.h"
-#include "cli/progress.h"
+#include "cli/format.h"
 #include "cli/watch_job.h"
 #include "common/daemon/scheduler_client.h"
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "cli/format.h"
 
 namespace sluice::cli {
 

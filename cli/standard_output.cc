@@ -10,7 +10,7 @@
 #include <cstring>
 #include <iostream>
 
-#include "cli/exit_codes.h"
+#include "cli/command_line.h"
 
 namespace sluice::cli {
 namespace {

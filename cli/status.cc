@@ -1,9 +1,9 @@
 // sluice status: prints the state of a cluster.
 #include <iostream>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
-#include "cli/exit_codes.h"
 #include "cli/status_text.h"
 #include "cli/watch_job.h"
 #include "common/admin/status_json.h"

@@ -1,13 +1,37 @@
-// Formats a cluster's status for people.
+// Formats the status of a cluster and the results of its jobs for people: members and jobs, epochs,
+// evaluations and the training data.
+//
+// Thread safety: pure functions.
 #pragma once
 
 #include <string>
 
+#include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice::cli {
 
 // Members, then jobs with tables, allocation, progress and what they wait for.
 std::string StatusText(const ClusterStatus& status);
+
+// Every line of the table fits in this many columns.
+constexpr size_t kTableWidth = 80;
+
+// Returns a header and one line per epoch, numbered from 1. Columns are as wide as their widest
+// cell. Returns "" when there are no epochs.
+std::string EpochTable(const google::protobuf::RepeatedPtrField<EpochResult>& epochs);
+
+// "0.91426"; "-" when it is undefined.
+std::string AucText(const EvalMetrics& eval, int decimals);
+// "final: AUC 0.91426 (standard error 0.00226) on 16,281 examples\n       log loss ...\n", and a
+// note when the AUC is undefined, or when its binning error is large relative to its standard
+// error.
+std::string EvalText(const EvalMetrics& eval);
+
+// Returns the share of label 1, the features with the most missing values, and those with the most
+// values outside their vocabulary. Lines have at most 80 characters, unless feature names are
+// longer. Returns "" when nothing was summarized. Omits the features when `config` has a different
+// number of them.
+std::string DataText(const DataSummary& data, const JobConfig& config);
 
 }  // namespace sluice::cli

@@ -13,7 +13,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "cli/exit_codes.h"
+#include "cli/command_line.h"
 
 namespace sluice::cli {
 namespace {

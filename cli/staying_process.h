@@ -21,9 +21,9 @@ class StayingProcess {
   StayingProcess(const StayingProcess&) = delete;
   StayingProcess& operator=(const StayingProcess&) = delete;
 
-  // Forks. Returns in both processes: in the one that stays nothing; in the command, when it is to
-  // end, its exit code: that of Stay, or that of a process that has ended before. An error becomes
-  // the exit code kJobFailed and is printed.
+  // Forks. Returns nullopt in the process that stays. In the command, returns the exit code when it
+  // must end: that of Stay, or that of a process that has ended before. An error becomes the exit
+  // code kJobFailed and is printed.
   std::optional<int> Split();
   // To be called by the process that stays: lets the command end with `exit_code`. From now on what
   // this process prints is appended to `log_file`, and signals for the command do not reach it.

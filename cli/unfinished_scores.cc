@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/base/env.h"
-#include "common/daemon/process_space.h"
+#include "common/daemon/process_info.h"
 
 namespace sluice::cli {
 namespace {

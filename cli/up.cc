@@ -6,11 +6,11 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
-#include "cli/exit_codes.h"
+#include "cli/format.h"
 #include "cli/local_cluster.h"
-#include "cli/progress.h"
 #include "cli/staying_process.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"

@@ -5,7 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cli/exit_codes.h"
+#include "cli/command_line.h"
+#include "cli/format.h"
 #include "common/base/clock.h"
 #include "common/transport/retry.h"
 

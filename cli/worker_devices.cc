@@ -5,10 +5,10 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "cli/progress.h"
+#include "cli/format.h"
 #include "common/base/status_macros.h"
 #include "common/config/device_request.h"
-#include "model/job_net_options.h"
+#include "model/model.h"
 
 namespace sluice::cli {
 namespace {

@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/pull_reply.h"
+#include "client/pull_pieces.h"
 #include "common/base/status_macros.h"
 #include "common/transport/retry.h"
 
 namespace sluice {
 
-absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(ParameterClient::Options options) {
+absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(ParameterClientOptions options) {
   if (options.transport == nullptr || options.clock == nullptr) {
     return absl::InvalidArgumentError("ParameterClient needs a transport and a clock");
   }
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<ClientCore>> ClientCore::Create(ParameterClient::
   return core;
 }
 
-ClientCore::ClientCore(ParameterClient::Options options, ShardIndex index)
+ClientCore::ClientCore(ParameterClientOptions options, ShardIndex index)
     : options_(std::move(options)),
       index_(std::move(index)),
       fetcher_(&index_, options_.get_route, options_.clock),

@@ -10,7 +10,7 @@
 //
 // Lock order: mu_, then a lock of a link, of the fetcher or of the loop.
 //
-// Memory: at most Limits::max_frames frames and Limits::max_pulls operations.
+// Memory: at most max_frames frames and max_pulls operations (ParameterClientLimits).
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@
 
 #include "client/background_loop.h"
 #include "client/operation_table.h"
-#include "client/parameter_client.h"
 #include "client/pserver_link.h"
 #include "client/request_table.h"
+#include "client/requests.h"
 #include "client/route_fetcher.h"
 #include "client/route_map.h"
 #include "client/send_window.h"
@@ -32,11 +32,11 @@ namespace sluice {
 
 class ClientCore : public PserverLink::Listener {
  public:
-  using Ticket = ParameterClient::Ticket;
+  using Ticket = PullTicket;
 
   // INVALID_ARGUMENT without a transport or a clock; INTERNAL when the route does not fit the
   // tables.
-  static absl::StatusOr<std::unique_ptr<ClientCore>> Create(ParameterClient::Options options);
+  static absl::StatusOr<std::unique_ptr<ClientCore>> Create(ParameterClientOptions options);
   // Waits until a running get_route has returned.
   ~ClientCore() override;
 
@@ -80,7 +80,7 @@ class ClientCore : public PserverLink::Listener {
     void Run();
   };
 
-  ClientCore(ParameterClient::Options options, ShardIndex index);
+  ClientCore(ParameterClientOptions options, ShardIndex index);
 
   // The loop's work; returns when it is due next.
   absl::Time OpenStreamsAndFetchRoute();
@@ -88,7 +88,8 @@ class ClientCore : public PserverLink::Listener {
   void ApplyRoute(const Route& route, After* after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddLink(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WantRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A pserver cannot be reached or takes long: another process may have taken over its shards.
+  // Call when a pserver cannot be reached or is slow: another process may have taken over its
+  // shards.
   void LookForRoute() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first message of a new stream to `link`.
   Hello HelloTo(uint32_t link) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -109,7 +110,7 @@ class ClientCore : public PserverLink::Listener {
   std::string DescribePushes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string DescribeLink(uint32_t link) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const ParameterClient::Options options_;
+  const ParameterClientOptions options_;
   const ShardIndex index_;
   RouteFetcher fetcher_;
   BackgroundLoop loop_;

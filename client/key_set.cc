@@ -3,6 +3,18 @@
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
+namespace {
+
+// A slot is prefetched this many keys before it is looked up.
+constexpr size_t kAhead = 12;
+
+size_t Capacity(size_t n) {
+  size_t capacity = 64;
+  while (capacity < 2 * n) capacity *= 2;
+  return capacity;
+}
+
+}  // namespace
 
 absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* keys) {
   if (table >= index.tables().size() || !index.tables()[table]->sparse()) {
@@ -18,6 +30,53 @@ absl::Status CheckKeys(const ShardIndex& index, uint32_t table, const KeySet* ke
   return absl::InvalidArgumentError(absl::StrCat("keys for table '", layout.name(),
                                                  "' are not grouped by its ", layout.num_shards(),
                                                  " shards; use KeyDeduplicator"));
+}
+
+void KeyDeduplicator::Run(const TableLayout& table, const uint64_t* keys, size_t n, KeySet* unique,
+                          uint32_t* index) {
+  if (slots_.size() < Capacity(n) || round_ == UINT32_MAX) {
+    slots_.assign(Capacity(n), Slot{});
+    round_ = 0;
+  }
+  ++round_;
+  unique_.resize(n);
+  shards_.resize(n);
+  unique->offsets.assign(table.num_shards() + 1, 0);
+
+  const size_t found = NumberKeys(keys, n, index);
+
+  // Counting sort by shard; it keeps the order of first occurrence within a shard.
+  uint32_t* const offsets = unique->offsets.data();
+  for (size_t u = 0; u < found; ++u) {
+    shards_[u] = table.ShardOf(unique_[u]);
+    ++offsets[shards_[u] + 1];
+  }
+  for (uint32_t s = 0; s < table.num_shards(); ++s) offsets[s + 1] += offsets[s];
+  next_.assign(offsets, offsets + table.num_shards());
+  unique->keys.resize(found);
+  for (size_t u = 0; u < found; ++u) {
+    const uint32_t position = next_[shards_[u]]++;
+    unique->keys[position] = unique_[u];
+    shards_[u] = position;  // from here on the position of key u
+  }
+  for (size_t i = 0; i < n; ++i) index[i] = shards_[index[i]];
+}
+
+size_t KeyDeduplicator::NumberKeys(const uint64_t* keys, size_t n, uint32_t* index) {
+  const size_t mask = slots_.size() - 1;
+  size_t found = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (i + kAhead < n) __builtin_prefetch(&slots_[MixHash(keys[i + kAhead]) & mask], 1);
+    size_t at = MixHash(keys[i]) & mask;
+    while (slots_[at].round == round_ && slots_[at].key != keys[i]) at = (at + 1) & mask;
+    Slot& slot = slots_[at];
+    if (slot.round != round_) {
+      slot = {keys[i], static_cast<uint32_t>(found), round_};
+      unique_[found++] = keys[i];
+    }
+    index[i] = slot.id;
+  }
+  return found;
 }
 
 }  // namespace sluice

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/client_core.h"
-#include "client/make_pull.h"
+#include "client/pull_pieces.h"
 #include "client/save_shards.h"
 #include "common/base/status_macros.h"
 #include "common/transport/retry.h"

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/parameter_client.h"
+#include "client/requests.h"
 #include "client/shard_index.h"
 #include "common/wire/frame.h"
 #include "common/wire/train_position.h"

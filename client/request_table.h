@@ -1,10 +1,11 @@
-// The requests that pservers have not answered yet.
+// The requests that pservers have not answered yet, and their encoding as messages: the parts of a
+// frame, and the parts of a pull.
 //
 // A request carries parts of a frame, parts of an operation, or both. When it is answered, refused
 // or lost, the table tells the send window and the operation, and forgets it.
 //
-// Thread safety: guarded by the owner's lock. The same lock guards the window, the routes and the
-// operations.
+// Thread safety: a RequestTable is guarded by the owner's lock. The same lock guards the window,
+// the routes and the operations. EncodeRequest is safe from any thread.
 //
 // Memory: `garbage` receives the objects that a finished request held, so that the owner can
 // destroy them without its lock.
@@ -20,10 +21,29 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/pull_operation.h"
+#include "client/push_frame.h"
 #include "client/route_map.h"
 #include "client/send_window.h"
+#include "client/shard_index.h"
+#include "common/wire/frame.h"
 
 namespace sluice {
+
+// One request to encode. The objects behind its pointers outlive it.
+struct OutgoingRequest {
+  // request_id and generation, and the fields of the final message only: commit, pull, end_epoch.
+  FrameHeader head;
+  Message pull_keys;                              // the arrays of keys of the pull
+  const PushFrame* frame = nullptr;               // null: no push
+  const std::vector<uint32_t>* shards = nullptr;  // the parts of `frame` to send, ascending
+  uint32_t link = 0;
+};
+
+// Returns the messages in order, cut between parts at kChunkBytes. INVALID_ARGUMENT when a message
+// would be longer than `max_bytes` (0: no limit). The error names the table with the largest part.
+absl::StatusOr<std::vector<Message>> EncodeRequest(const ShardIndex& index,
+                                                   const OutgoingRequest& request,
+                                                   uint64_t max_bytes);
 
 class RequestTable {
  public:

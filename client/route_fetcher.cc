@@ -33,7 +33,7 @@ absl::StatusOr<Route> RouteFetcher::Fetch(uint64_t generation) {
   }
   absl::StatusOr<Route> route = Ask(generation);
   MutexLock lock(&mu_);
-  if (absl::IsUnavailable(route.status())) wanted_ = true;
+  if (GotNoAnswer(route.status())) wanted_ = true;
   if (route.ok() && route->generation() > generation) {
     backoff_.Reset();
     not_before_ = absl::InfinitePast();

@@ -4,31 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/table/placement.h"
 
 namespace sluice {
 
 absl::Status CheckRoute(const ShardIndex& index, const Route& route) {
-  auto bad = [](absl::string_view what) {
-    return absl::InternalError(absl::StrCat("the scheduler's route is wrong: ", what));
-  };
-  const TableLayouts& tables = index.tables();
-  if (route.tables_size() != static_cast<int>(tables.size())) {
-    return bad(absl::StrCat("it has ", route.tables_size(), " tables, the job ", tables.size()));
-  }
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const auto& owner = route.tables(t).owner();
-    if (owner.size() != static_cast<int>(tables[t]->num_shards())) {
-      return bad(absl::StrCat("table '", tables[t]->name(), "' has ", owner.size(),
-                              " shards there and ", tables[t]->num_shards(), " in the job"));
-    }
-    for (uint32_t pserver : owner) {
-      if (pserver >= static_cast<uint32_t>(route.pservers_size())) {
-        return bad(absl::StrCat("table '", tables[t]->name(), "' has a shard at pserver ", pserver,
-                                " of ", route.pservers_size()));
-      }
-    }
-  }
-  return absl::OkStatus();
+  const absl::Status valid = ValidateRoute(route, index.tables());
+  if (valid.ok()) return valid;
+  return absl::InternalError(absl::StrCat("the scheduler's route is wrong: ", valid.message()));
 }
 
 RouteMap::RouteMap(const ShardIndex* index) : index_(index), owners_(index->size(), 0) {}
@@ -39,6 +22,8 @@ RouteMap::Change RouteMap::Apply(const Route& route) {
   change.moved.resize(index_->size());
   route_ = route;
   ++applied_;
+  // Links are never removed, because streams, requests under way and counts by link (ReplyHeader's
+  // `others`) keep their numbers. A link without shards is only marked as unused.
   for (Link& link : links_) link.pserver = ShardIndex::kNone;
   std::vector<uint32_t> link_of(route.pservers_size(), ShardIndex::kNone);
   for (uint32_t flat = 0; flat < index_->size(); ++flat) {
@@ -50,6 +35,8 @@ RouteMap::Change RouteMap::Apply(const Route& route) {
     }
     change.moved[flat] = owners_[flat] != link_of[pserver];
     change.gained.resize(links_.size());
+    // The Hello of a stream names what the link's shards have acknowledged. A link that gains a
+    // shard must therefore say hello anew (ClientCore::ApplyRoute).
     if (change.moved[flat]) change.gained[link_of[pserver]] = true;
     owners_[flat] = link_of[pserver];
   }

@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// INTERNAL unless `route` assigns every shard of every table to a pserver that it lists.
+// INTERNAL unless `route` fits the job's tables (ValidateRoute).
 absl::Status CheckRoute(const ShardIndex& index, const Route& route);
 
 class RouteMap {

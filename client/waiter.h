@@ -54,8 +54,7 @@ class Waiter {
   // Waits until done() holds, without a deadline, and ignores failures.
   void UntilDone(Mutex* mu, const std::function<bool()>& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  // The answers take their time for a known reason: the timeouts of the present wait and of later
-  // ones count from now.
+  // Call when answers are slow for a known reason. The timeout of the present wait starts again.
   void Excuse() { excused_at_ = clock_->Now(); }
   absl::Time excused_at() const { return excused_at_; }
 

@@ -1,9 +1,11 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 
 namespace sluice {
 namespace {
@@ -29,6 +31,32 @@ class ListedModel : public Model {
   const CreateNetFunction create_net_;
 };
 
+MatmulPrecision PrecisionOf(TrainConfig::ComputeType type) {
+  switch (type) {
+    case TrainConfig::BF16:
+      return MatmulPrecision::kBf16;
+    case TrainConfig::TF32:
+      return MatmulPrecision::kTf32;
+    case TrainConfig::FP16:
+      return MatmulPrecision::kFp16;
+    default:
+      return MatmulPrecision::kF32;
+  }
+}
+
+// The largest number of examples in a step of one worker. In sync mode lanes may not divide evenly,
+// so some ranks have one lane, and its share of the batch, more than others.
+size_t LargestTrainBatch(const JobConfig& job) {
+  const uint64_t batch = job.train().batch_size(), ranks = std::max(job.worker_num(), 1u);
+  const uint64_t lanes = job.data().shuffle_lanes();
+  if (ModeOf(job.strategy()) != Mode::kSync || lanes == 0 ||
+      job.data().assignment() != DataConfig::GLOBAL) {
+    return batch;
+  }
+  const uint64_t most_lanes = (lanes + ranks - 1) / ranks;
+  return (batch * ranks * most_lanes + lanes - 1) / lanes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job,
@@ -41,6 +69,28 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job,
   }
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ModelSpec> spec, entry->create_spec(job));
   return std::make_unique<ListedModel>(std::move(spec), entry->create_net);
+}
+
+absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevice& device,
+                                        int threads) {
+  NetOptions options;
+  options.device = device;
+  options.threads = threads;
+  options.max_batch = std::max<size_t>(LargestTrainBatch(job), job.eval().batch_size());
+  if (job.train().has_device_memory_fraction())
+    options.device_memory_fraction = job.train().device_memory_fraction();
+  // Evaluation always computes in float32, so compute_dtype plays no part.
+  if (job.evaluate_only()) return options;
+  options.precision = PrecisionOf(job.train().compute_dtype());
+  const bool cuda_only =
+      options.precision == MatmulPrecision::kTf32 || options.precision == MatmulPrecision::kFp16;
+  if (cuda_only && device.kind == ComputeDevice::kCpu) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.compute_dtype: ", TrainConfig::ComputeType_Name(job.train().compute_dtype()),
+        " needs a CUDA device, but a worker of this job computes on the CPU; give F32 or BF16, or "
+        "give every worker a GPU (sluice launch --gpus=LIST, sluice-worker --device=cuda)"));
+  }
+  return options;
 }
 
 }  // namespace sluice

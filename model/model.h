@@ -1,4 +1,4 @@
-// A job's model as a worker uses it: its features, its tables and its networks.
+// A job's model as a worker uses it: its features, its tables, and its networks and their options.
 //
 // Thread safety:
 //   immutable; each DenseNet belongs to one thread.
@@ -10,6 +10,7 @@
 #include "model/model_spec.h"
 #include "model/net/dense_net.h"
 #include "model/net/net_options.h"
+#include "proto/config.pb.h"
 
 namespace sluice {
 
@@ -23,5 +24,10 @@ class Model : public ModelSpec {
   // devices.
   virtual absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const = 0;
 };
+
+// `job` must be effective (job_config.h). INVALID_ARGUMENT names a field that `device` does not
+// support, and the fix.
+absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevice& device,
+                                        int threads);
 
 }  // namespace sluice

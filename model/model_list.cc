@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "google/protobuf/descriptor.h"
 
 namespace sluice {

@@ -3,8 +3,7 @@
 // A program passes its list wherever a job's model is checked or made. built_in_models.h has the
 // lists of the shipped programs; a test may add a model of its own.
 //
-// Thread safety:
-//   immutable.
+// Thread safety: immutable.
 #pragma once
 
 #include <memory>

@@ -9,11 +9,11 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_columns.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
-#include "model/features/cell_text.h"
+#include "model/features/cell.h"
 #include "model/model_spec.h"
 
 namespace sluice {

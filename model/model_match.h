@@ -4,8 +4,7 @@
 // Comparing shapes is not enough: two swapped columns have the same shapes. proto/config.proto
 // lists the rules at initial_model and initial_checkpoint.
 //
-// Thread safety:
-//   free functions; CheckInitialModel and CheckInitialCheckpoint read files.
+// Thread safety: free functions; CheckInitialModel and CheckInitialCheckpoint read files.
 #pragma once
 
 #include <string>

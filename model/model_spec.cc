@@ -1,10 +1,147 @@
 #include "model/model_spec.h"
 
 #include <algorithm>
+#include <set>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/config_problem.h"
+#include "common/config/job_config.h"
+#include "common/config/mode.h"
+#include "common/optimizer/update_rule.h"
 
 namespace sluice {
+namespace {
+
+// Begins every refusal with the table's name.
+absl::Status Refuse(const TableConfig& table, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("tables: \"", table.name(), "\": ", why));
+}
+
+template <typename Named>
+std::string Names(const Named& items) {
+  return absl::StrJoin(
+      items, ", ", [](std::string* out, const auto& item) { absl::StrAppend(out, item.name()); });
+}
+
+// An optimizer with a rule replaces the derived one; without a rule it changes the fields it sets.
+void OverrideOptimizer(const OptimizerConfig& from, OptimizerConfig* to) {
+  if (from.rule_case() != OptimizerConfig::RULE_NOT_SET) {
+    *to = WithDefaults(from);
+  } else {
+    to->MergeFrom(from);
+  }
+}
+
+absl::Status OverrideColumns(const TableConfig& from, TableConfig* to) {
+  std::set<std::string> seen;
+  for (const ColumnGroup& column : from.columns()) {
+    auto found = std::find_if(to->mutable_columns()->begin(), to->mutable_columns()->end(),
+                              [&](const ColumnGroup& c) { return c.name() == column.name(); });
+    if (found == to->mutable_columns()->end()) {
+      return Refuse(from, absl::StrCat("has no columns \"", column.name(), "\"; it has ",
+                                       Names(to->columns())));
+    }
+    if (!seen.insert(column.name()).second) {
+      return Refuse(from,
+                    absl::StrCat("columns \"", column.name(), "\" are given twice; keep one"));
+    }
+    if (column.dim() != 0 && column.dim() != found->dim()) {
+      return Refuse(from, absl::StrCat("columns \"", column.name(), "\": dim ", column.dim(),
+                                       " is not the model's ", found->dim(),
+                                       "; change the model, or remove dim here"));
+    }
+    if (column.has_initializer()) *found->mutable_initializer() = column.initializer();
+    if (column.has_optimizer()) OverrideOptimizer(column.optimizer(), found->mutable_optimizer());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OverrideSparse(const TableConfig& from, TableConfig* to) {
+  if (from.shape_size() > 0) return Refuse(from, "is sparse and has no shape; remove it");
+  if (from.has_initializer() || from.has_optimizer()) {
+    return Refuse(
+        from,
+        absl::StrCat("is sparse: put initializer and optimizer into columns { name: ... }; it has ",
+                     Names(to->columns())));
+  }
+  if (from.num_shards() != 0) to->set_num_shards(from.num_shards());
+  to->set_max_rows(from.max_rows());
+  return OverrideColumns(from, to);
+}
+
+absl::Status OverrideDense(const TableConfig& from, TableConfig* to) {
+  if (from.columns_size() > 0)
+    return Refuse(from, "is dense and has no columns; use initializer and optimizer");
+  if (from.num_shards() != 0)
+    return Refuse(from, "is dense: num_shards follows from its size; remove it");
+  if (from.max_rows() != 0)
+    return Refuse(from, "is dense and has no rows to limit; remove max_rows");
+  const bool same_shape =
+      std::equal(from.shape().begin(), from.shape().end(), to->shape().begin(), to->shape().end());
+  if (from.shape_size() > 0 && !same_shape) {
+    return Refuse(from, absl::StrCat("shape [", absl::StrJoin(from.shape(), ", "),
+                                     "] is not the model's [", absl::StrJoin(to->shape(), ", "),
+                                     "]; change the model, or remove shape here"));
+  }
+  if (from.has_initializer()) *to->mutable_initializer() = from.initializer();
+  if (from.has_optimizer()) OverrideOptimizer(from.optimizer(), to->mutable_optimizer());
+  return absl::OkStatus();
+}
+
+absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) {
+  if (from.kind() != TableConfig::KIND_UNSPECIFIED && from.kind() != to->kind()) {
+    return Refuse(from,
+                  absl::StrCat("kind ", TableConfig::Kind_Name(from.kind()), " is not the model's ",
+                               TableConfig::Kind_Name(to->kind()), "; remove kind here"));
+  }
+  if (from.update_at() == TableConfig::COLLECTIVE) {
+    return Refuse(from, "update_at COLLECTIVE is reserved; remove update_at");
+  }
+  if (from.update_at() == TableConfig::WORKER && mode != Mode::kGeo) {
+    return Refuse(from, absl::StrCat("update_at WORKER needs Geo, and this job is ", ModeName(mode),
+                                     "; set strategy.a_sync_configs.k_steps, or remove update_at"));
+  }
+  if (from.wire_type() == TableConfig::BF16 && mode == Mode::kGeo) {
+    return Refuse(from, "wire_type BF16 is too coarse for Geo's deltas; use F32");
+  }
+  to->set_wire_type(from.wire_type());
+  return to->kind() == TableConfig::SPARSE ? OverrideSparse(from, to) : OverrideDense(from, to);
+}
+
+absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tables) {
+  std::set<std::string> seen;
+  const auto override_one = [&](const TableConfig& from) {
+    auto found = std::find_if(tables->begin(), tables->end(), [&](const TableConfig& table) {
+      return table.name() == from.name();
+    });
+    if (found == tables->end()) {
+      return Refuse(from, absl::StrCat("the model has no such table; it has ", Names(*tables)));
+    }
+    if (!seen.insert(from.name()).second) return Refuse(from, "is given twice; keep one");
+    return OverrideTable(from, ModeOf(job.strategy()), &*found);
+  };
+  for (int i = 0; i < job.tables_size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(AtField(absl::StrCat("tables[", i, "]"), override_one(job.tables(i))));
+  }
+  return absl::OkStatus();
+}
+
+// Implements `lr_scale: WORKERS`.
+void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) {
+  if (job.optimizers().lr_scale() != OptimizersConfig::WORKERS) return;
+  const float workers = job.has_worker_num() ? static_cast<float>(job.worker_num()) : 1.0f;
+  const auto scale = [workers](OptimizerConfig* o) {
+    o->set_learning_rate(o->learning_rate() * workers);
+  };
+  for (TableConfig& table : *tables) {
+    if (table.kind() == TableConfig::DENSE) scale(table.mutable_optimizer());
+    for (ColumnGroup& column : *table.mutable_columns()) scale(column.mutable_optimizer());
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelSpec>> ModelSpec::Create(const JobConfig& job,
                                                              const ModelList& models) {
@@ -18,6 +155,15 @@ void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<Tab
       table.set_num_shards(std::max<uint32_t>(4 * num_pservers, 16));
     }
   }
+}
+
+absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tables) {
+  if (ModeOf(job.strategy()) == Mode::kGeo) {
+    for (TableConfig& table : *tables) table.set_update_at(TableConfig::WORKER);
+  }
+  SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));
+  ScaleLearningRates(job, tables);
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

@@ -3,14 +3,14 @@
 // The scheduler and the command line need nothing else of a model, so this target links no compute
 // library. Nothing outside model/<name>/ knows a model's options.
 //
-// Thread safety:
-//   immutable.
+// Thread safety: immutable.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/features/feature_schema.h"
 #include "model/model_list.h"
@@ -40,5 +40,15 @@ class ModelSpec {
 
 // Sets num_shards of each sparse table where it is 0: 4 x pservers, at least 16.
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
+
+// Applies the options of the job that every model's tables share, in this order: in Geo, workers
+// update the tables; tables { ... } overrides them; lr_scale: WORKERS multiplies each learning rate
+// by worker_num.
+//
+// An override names its table or column group and may change initializer, optimizer, num_shards,
+// max_rows and wire_type. Kind, shape and dims belong to the model. An optimizer with a rule
+// replaces the derived one; without a rule it only changes the fields that it sets.
+// INVALID_ARGUMENT names the table, the field and the fix.
+absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tables);
 
 }  // namespace sluice

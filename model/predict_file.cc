@@ -10,6 +10,7 @@
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "model/built_in_models.h"
+#include "model/data/expand_files.h"
 #include "model/predictor.h"
 
 namespace sluice {

@@ -1,14 +1,11 @@
 // A saved model in memory, which scores examples without a cluster.
 //
-// Invariants:
-//   The score of an example does not depend on the batch, the part or the number of threads. It
-//   equals the score that evaluation computes from the same values.
+// Invariants: The score of an example does not depend on the batch, the part or the number of
+// threads. It equals the score that evaluation computes from the same values.
 //
-// Memory:
-//   all rows of the model.
+// Memory: all rows of the model.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -37,6 +37,22 @@ inline uint32_t ShardOfKey(uint64_t key, uint32_t num_shards) {
       (static_cast<unsigned __int128>(MixHash(key ^ 0x2545F4914F6CDD1Du)) * num_shards) >> 64);
 }
 
+// Part p of n parts holds the keys with ShardOfKey(key, n) == p. A shard is one of num_shards such
+// parts. So the parts of a saved model and the shards of a job overlap in contiguous runs, for any
+// numbers of parts and shards.
+struct ShardSpan {
+  uint32_t first = 0, last = 0;  // both included
+};
+
+// The shards that can hold keys of part `part` of `parts`, for a table of `num_shards` shards.
+// REQUIRES: part < parts; num_shards > 0.
+inline ShardSpan ShardsOfPart(uint32_t part, uint32_t parts, uint32_t num_shards) {
+  const uint64_t begin = uint64_t{part} * num_shards;
+  const uint64_t end = (uint64_t{part} + 1) * num_shards;
+  return {static_cast<uint32_t>(begin / parts),
+          static_cast<uint32_t>((end + parts - 1) / parts - 1)};
+}
+
 // Uniform in [0, 1), 24 bits.
 inline float HashToUnit(uint64_t h) { return static_cast<float>(h >> 40) * 0x1p-24f; }
 

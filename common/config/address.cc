@@ -1,8 +1,12 @@
 #include "common/config/address.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
 
@@ -45,6 +49,34 @@ bool IsLoopback(const std::string& host) {
   // Digits and dots alone: "127.example.com" is a name, which may lead to any host.
   return absl::StartsWith(host, "127.") &&
          host.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+absl::StatusOr<std::vector<Address>> ParseAddressList(const std::string& text) {
+  std::vector<Address> addresses;
+  const std::vector<std::string> parts = absl::StrSplit(text, ',');
+  for (const std::string& part : parts) {
+    SLUICE_ASSIGN_OR_RETURN(Address address, ParseAddress(part));
+    if (address.port == 0 && parts.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", part, "' in '", text,
+                       "' has no port; give each of several schedulers "
+                       "the port that it listens on"));
+    }
+    const std::string same = ToText(address);
+    if (std::any_of(addresses.begin(), addresses.end(),
+                    [&](const Address& other) { return ToText(other) == same; })) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' names ", same,
+                                                     " twice; every scheduler needs an address of "
+                                                     "its own"));
+    }
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+bool AllLoopback(const std::vector<Address>& addresses) {
+  return std::all_of(addresses.begin(), addresses.end(),
+                     [](const Address& address) { return IsLoopback(address.host); });
 }
 
 }  // namespace sluice

@@ -1,8 +1,14 @@
-// A host:port pair, as flags and files give it.
+// A host:port pair, and the list of a cluster's schedulers, as flags and files give them.
+//
+// A list is host:port[,host:port...]. One of its schedulers leads, and the others stand by.
+//
+// Thread safety:
+//   pure functions.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -19,5 +25,12 @@ absl::StatusOr<Address> ParseAddress(const std::string& text);
 std::string ToText(const Address& address);
 // 127.0.0.0/8, ::1 and localhost.
 bool IsLoopback(const std::string& host);
+
+// At least one address. INVALID_ARGUMENT when a part is no address (ParseAddress) or is given
+// twice, or when one of several has port 0, so that the others could not find it.
+absl::StatusOr<std::vector<Address>> ParseAddressList(const std::string& text);
+
+// True when all hosts of the list are loopback ones (IsLoopback).
+bool AllLoopback(const std::vector<Address>& addresses);
 
 }  // namespace sluice

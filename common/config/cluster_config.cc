@@ -1,11 +1,12 @@
 // Reading, defaults and checks of the cluster file.
 #include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
-#include "common/config/address_list.h"
 #include "common/config/device_request.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
@@ -13,22 +14,90 @@
 namespace sluice {
 namespace {
 
-absl::Status CheckEntry(const std::string& field, const std::string& text,
-                        const absl::StatusOr<std::vector<Address>>& addresses, bool insecure) {
-  if (!addresses.ok())
-    return absl::InvalidArgumentError(absl::StrCat(field, ": ", addresses.status().message()));
-  if (!insecure && !AllLoopback(*addresses)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ": '", text,
-                     "' is not a loopback address and there is no TLS; if you trust the network, "
-                     "set security { insecure: true }"));
+// Collects what is wrong with a cluster file.
+class Problems {
+ public:
+  template <typename... Parts>
+  void Add(const Parts&... parts) {
+    lines_.push_back(absl::StrCat(parts...));
   }
-  return absl::OkStatus();
-}
+  void CheckRange(const char* field, uint64_t value, uint64_t low, uint64_t high) {
+    if (value < low || value > high)
+      Add(field, ": ", value, " is out of range; give ", low, " to ", high);
+  }
+  void CheckEntry(const std::string& field, const std::string& text,
+                  const absl::StatusOr<std::vector<Address>>& addresses, bool insecure) {
+    if (!addresses.ok()) {
+      Add(field, ": ", addresses.status().message());
+    } else if (!insecure && !AllLoopback(*addresses)) {
+      Add(field, ": '", text,
+          "' is not a loopback address and there is no TLS; if you trust the network, set security "
+          "{ insecure: true }");
+    }
+  }
+  absl::Status status() const {
+    return lines_.empty() ? absl::OkStatus()
+                          : absl::InvalidArgumentError(absl::StrJoin(lines_, "\n"));
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
 
 absl::StatusOr<std::vector<Address>> AsList(const absl::StatusOr<Address>& address) {
   if (!address.ok()) return address.status();
   return std::vector<Address>{*address};
+}
+
+void CheckAddresses(const ClusterConfig& cluster, Problems* problems) {
+  const bool insecure = cluster.security().insecure();
+  std::set<std::string> seen;  // without those that ask for any free port
+  if (!cluster.scheduler().empty()) {
+    const auto schedulers = ParseAddressList(cluster.scheduler());
+    problems->CheckEntry("scheduler", cluster.scheduler(), schedulers, insecure);
+    if (schedulers.ok()) {
+      for (const Address& address : *schedulers) {
+        if (address.port != 0) seen.insert(ToText(address));
+      }
+    }
+  }
+  for (int i = 0; i < cluster.pservers_size(); ++i) {
+    const std::string field = absl::StrCat("pservers[", i, "]");
+    const std::string& address = cluster.pservers(i);
+    const auto parsed = ParseAddress(address);
+    problems->CheckEntry(field, address, AsList(parsed), insecure);
+    // Port 0 asks for any free port, so several members may give it.
+    const bool any_port = parsed.ok() && parsed->port == 0;
+    if (!any_port && !seen.insert(parsed.ok() ? ToText(*parsed) : address).second) {
+      problems->Add(field, ": '", address,
+                    "' is given twice; every process needs an address of its own");
+    }
+  }
+}
+
+void CheckWorkers(const ClusterConfig& cluster, Problems* problems) {
+  for (int i = 0; i < cluster.worker_devices_size(); ++i) {
+    const absl::Status device = ParseDeviceRequest(cluster.worker_devices(i)).status();
+    if (!device.ok()) problems->Add("worker_devices[", i, "]: ", device.message());
+  }
+  if (cluster.worker_devices_size() > cluster.worker_num()) {
+    problems->Add("worker_devices: ", cluster.worker_devices_size(), " devices for ",
+                  cluster.worker_num(), " worker slots; raise worker_num, or remove some");
+  }
+  problems->CheckRange("worker_num", cluster.worker_num(), 0, 65536);
+}
+
+void CheckLimits(const LimitsConfig& limits, Problems* problems) {
+  problems->CheckRange("limits.heartbeat_ms", limits.heartbeat_ms(), 10, 60'000);
+  problems->CheckRange("limits.lease_ms", limits.lease_ms(), 100, 3'600'000);
+  if (limits.heartbeat_ms() > limits.lease_ms() / 2) {
+    problems->Add("limits.heartbeat_ms: ", limits.heartbeat_ms(), " is more than half of lease_ms ",
+                  limits.lease_ms(), ", so one late report could end a member; give at most ",
+                  limits.lease_ms() / 2, " (sluice-scheduler has --heartbeat_ms)");
+  }
+  problems->CheckRange("limits.wait_s", limits.wait_s(), 1, 86'400);
+  problems->CheckRange("limits.max_message_mib", limits.max_message_mib(), 5, 2'000);
+  problems->CheckRange("limits.max_streams", limits.max_streams(), 1, 1'000'000);
 }
 
 }  // namespace
@@ -52,66 +121,15 @@ ClusterConfig WithDefaults(ClusterConfig cluster) {
 }
 
 absl::Status ValidateClusterConfig(const ClusterConfig& cluster) {
-  std::vector<std::string> problems;
-  const auto add = [&problems](const auto&... parts) {
-    problems.push_back(absl::StrCat(parts...));
-  };
-  const auto range = [&add](const char* field, uint64_t value, uint64_t low, uint64_t high) {
-    if (value < low || value > high)
-      add(field, ": ", value, " is out of range; give ", low, " to ", high);
-  };
-  const auto check = [&](const std::string& field, const std::string& text,
-                         const absl::StatusOr<std::vector<Address>>& addresses) {
-    const absl::Status status = CheckEntry(field, text, addresses, cluster.security().insecure());
-    if (!status.ok()) add(status.message());
-  };
+  Problems problems;
   if (cluster.version() > 1) {
-    add("version: ", cluster.version(),
-        " is newer than this build knows; give 1, or use a newer sluice");
+    problems.Add("version: ", cluster.version(),
+                 " is newer than this build knows; give 1, or use a newer sluice");
   }
-  std::set<std::string> seen;  // without those that ask for any free port
-  if (!cluster.scheduler().empty()) {
-    const auto schedulers = ParseAddressList(cluster.scheduler());
-    check("scheduler", cluster.scheduler(), schedulers);
-    if (schedulers.ok()) {
-      for (const Address& address : *schedulers) {
-        if (address.port != 0) seen.insert(ToText(address));
-      }
-    }
-  }
-  for (int i = 0; i < cluster.pservers_size(); ++i) {
-    const std::string field = absl::StrCat("pservers[", i, "]");
-    const std::string& address = cluster.pservers(i);
-    const auto parsed = ParseAddress(address);
-    check(field, address, AsList(parsed));
-    // Port 0 asks for any free port, so several members may give it.
-    const bool any_port = parsed.ok() && parsed->port == 0;
-    if (!any_port && !seen.insert(parsed.ok() ? ToText(*parsed) : address).second) {
-      add(field, ": '", address, "' is given twice; every process needs an address of its own");
-    }
-  }
-  for (int i = 0; i < cluster.worker_devices_size(); ++i) {
-    const absl::Status device = ParseDeviceRequest(cluster.worker_devices(i)).status();
-    if (!device.ok()) add("worker_devices[", i, "]: ", device.message());
-  }
-  if (cluster.worker_devices_size() > cluster.worker_num()) {
-    add("worker_devices: ", cluster.worker_devices_size(), " devices for ", cluster.worker_num(),
-        " worker slots; raise worker_num, or remove some");
-  }
-  const LimitsConfig& limits = cluster.limits();
-  range("worker_num", cluster.worker_num(), 0, 65536);
-  range("limits.heartbeat_ms", limits.heartbeat_ms(), 10, 60'000);
-  range("limits.lease_ms", limits.lease_ms(), 100, 3'600'000);
-  if (limits.heartbeat_ms() > limits.lease_ms() / 2) {
-    add("limits.heartbeat_ms: ", limits.heartbeat_ms(), " is more than half of lease_ms ",
-        limits.lease_ms(), ", so one late report could end a member; give at most ",
-        limits.lease_ms() / 2, " (sluice-scheduler has --heartbeat_ms)");
-  }
-  range("limits.wait_s", limits.wait_s(), 1, 86'400);
-  range("limits.max_message_mib", limits.max_message_mib(), 5, 2'000);
-  range("limits.max_streams", limits.max_streams(), 1, 1'000'000);
-  return problems.empty() ? absl::OkStatus()
-                          : absl::InvalidArgumentError(absl::StrJoin(problems, "\n"));
+  CheckAddresses(cluster, &problems);
+  CheckWorkers(cluster, &problems);
+  CheckLimits(cluster.limits(), &problems);
+  return problems.status();
 }
 
 }  // namespace sluice

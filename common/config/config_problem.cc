@@ -2,9 +2,15 @@
 
 #include <cmath>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
+namespace {
+
+constexpr char kPayload[] = "sluice/field";
+
+}  // namespace
 
 void AddIfOutOfRange(const std::string& path, uint64_t value, uint64_t low, uint64_t high,
                      std::vector<ConfigProblem>* problems) {
@@ -32,6 +38,18 @@ void AddInitializerProblems(const std::string& path, const Initializer& initiali
                                         " is impossible; give a finite mean and a finite stddev "
                                         ">= 0")});
   }
+}
+
+absl::Status AtField(const std::string& path, absl::Status status) {
+  // The first path comes from the innermost call and is the most exact one, so it is kept.
+  if (!status.ok() && !status.GetPayload(kPayload).has_value())
+    status.SetPayload(kPayload, absl::Cord(path));
+  return status;
+}
+
+std::string FieldOf(const absl::Status& status) {
+  const auto path = status.GetPayload(kPayload);
+  return path.has_value() ? std::string(*path) : "";
 }
 
 }  // namespace sluice

@@ -1,7 +1,6 @@
 // Where a worker is asked to compute: the value of --device, SLUICE_DEVICE or worker_devices.
 //
-// Thread safety:
-//   plain data.
+// Thread safety: plain data.
 #pragma once
 
 #include <string>

@@ -45,13 +45,13 @@ const std::vector<Variable>& Variables() {
         {"DEVICE", {"launch", "up", "sluice-worker"}},
         {"INSECURE", Daemons()},
         {"LOG_DIR",
-         {"submit", "status", "logs", "checkpoint", "cancel", "down", "sluice-scheduler",
-          "sluice-pserver", "sluice-worker"}},
+         {"submit", "status", "logs", "checkpoint", "cancel", "scale", "drain", "down",
+          "sluice-scheduler", "sluice-pserver", "sluice-worker"}},
         {"RANK", members},
         {"ROLE", Daemons()},
         {"SCHEDULER",
-         {"submit", "status", "checkpoint", "cancel", "down", "sluice-scheduler", "sluice-pserver",
-          "sluice-worker"}},
+         {"submit", "status", "checkpoint", "cancel", "scale", "drain", "down", "sluice-scheduler",
+          "sluice-pserver", "sluice-worker"}},
         {"STANDBY", {"sluice-scheduler"}},
     };
     for (const ShortOption& option : ShortOptions())

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/status_macros.h"
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 
 namespace sluice {
 namespace {

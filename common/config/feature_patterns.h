@@ -7,8 +7,7 @@
 //   given, and the features of a cross may hold a range of the same length, which goes in step. A
 //   wildcard is one '*' in the name; it matches the columns that nothing else in the job uses.
 //
-// Thread safety:
-//   one thread; no file is read here.
+// Thread safety: one thread; no file is read here.
 #pragma once
 
 #include <string>
@@ -28,8 +27,8 @@ class FeaturePatterns {
   explicit FeaturePatterns(JobConfig* job);
 
   // Replaces each feature whose name holds a range by one feature a number. INVALID_ARGUMENT, with
-  // the field's path (field_error.h), if a range is malformed, empty or too long, if ranges that go
-  // in step differ in length, or if two features get the same name.
+  // the field's path (config_problem.h), if a range is malformed, empty or too long, if ranges that
+  // go in step differ in length, or if two features get the same name.
   absl::Status ExpandRanges();
 
   // Whether ExpandWildcards has something to do, and so needs the columns.

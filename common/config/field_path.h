@@ -1,7 +1,6 @@
 // Paths of fields, such as "tables[0].optimizer".
 //
-// Thread safety:
-//   pure functions.
+// Thread safety: pure functions.
 #pragma once
 
 #include <string>

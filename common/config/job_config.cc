@@ -10,9 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/config_problem.h"
 #include "common/config/feature_patterns.h"
-#include "common/config/field_error.h"
 #include "common/config/job_validation.h"
+#include "common/config/mode.h"
 #include "common/config/textproto_file.h"
 #include "common/optimizer/update_rule.h"
 #include "google/protobuf/text_format.h"
@@ -235,24 +236,6 @@ std::string NameFromFile(const std::string& file) {
 }
 
 }  // namespace
-
-const char* ModeName(Mode mode) {
-  switch (mode) {
-    case Mode::kSync:
-      return "sync";
-    case Mode::kAsync:
-      return "async";
-    case Mode::kGeo:
-      return "geo";
-  }
-  return "unknown";
-}
-
-Mode ModeOf(const StrategyConfig& strategy) {
-  // Absent means true.
-  if (strategy.has_a_sync() && !strategy.a_sync()) return Mode::kSync;
-  return strategy.a_sync_configs().k_steps() > 0 ? Mode::kGeo : Mode::kAsync;
-}
 
 bool CanCheckpoint(const JobConfig& job) { return !job.evaluate_only(); }
 

@@ -3,8 +3,8 @@
 // Every error names the file:line:column (if it comes from a file), the field, the value and the
 // fix.
 //
-// Thread safety:
-//   Free functions. Those that read the environment need it to stay unchanged meanwhile.
+// Thread safety: Free functions. Those that read the environment need it to stay unchanged
+// meanwhile.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,6 @@
 #include "proto/config.pb.h"
 
 namespace sluice {
-
-enum class Mode { kSync, kAsync, kGeo };
-const char* ModeName(Mode mode);  // "sync", "async", "geo"
-Mode ModeOf(const StrategyConfig& strategy);
-inline uint32_t KSteps(const StrategyConfig& s) { return s.a_sync_configs().k_steps(); }
 
 // True for a job in whose training checkpoints can be made.
 bool CanCheckpoint(const JobConfig& job);
@@ -67,12 +62,12 @@ absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfi
 // - expands ranges of features and fills in every default;
 // - resolves data paths against `base_dir` ("" is the current folder), and output_dir,
 //   checkpoint.dir and trace_file against the current folder;
-// - validates all that can be checked without data: ranges, contradictions, names.
-// Applying it again changes nothing. Four defaults are left to others: output_dir and
-// checkpoint.dir to the scheduler, which knows the job_id; train.threads to the worker, which knows
-// its host's cores; and data.task_bytes to whoever knows the size of the data. The tables are not
-// derived here. `rules` are those of the job's model. INVALID_ARGUMENT lists all problems, one a
-// line.
+// - validates all that can be checked without data: ranges, contradictions, names. Applying it
+//   again changes nothing. Four defaults are left to others: output_dir and checkpoint.dir to the
+//   scheduler, which knows the job_id; train.threads to the worker, which knows its host's cores;
+//   and data.task_bytes to the scheduler, which learns the size of the data. The tables are not
+//   derived here. `rules` are those of the job's model. INVALID_ARGUMENT lists all problems, one a
+//   line.
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir,
                                              const ModelRules& rules);
 
@@ -81,8 +76,8 @@ using FindColumns = std::function<absl::StatusOr<std::vector<std::string>>(const
 
 // Reads the file, applies the overrides, names a nameless job after its file, expands its features
 // (feature_patterns.h) and makes it effective; then calls `check`, whose errors name their field
-// with AtField (field_error.h). Problems of values from the file say file:line. `columns` is only
-// called when a feature has a wildcard; without `columns` wildcards are refused.
+// with AtField (config_problem.h). Problems of values from the file say file:line. `columns` is
+// only called when a feature has a wildcard; without `columns` wildcards are refused.
 absl::StatusOr<JobConfig> LoadJobConfig(
     const std::string& file, absl::Span<const ConfigOverride> overrides, const ModelRules& rules,
     const std::function<absl::Status(const JobConfig&)>& check = nullptr,

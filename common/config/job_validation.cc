@@ -10,6 +10,7 @@
 #include "common/config/closest_name.h"
 #include "common/config/data_columns.h"
 #include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/config/train_validation.h"
 #include "common/optimizer/update_rule.h"
 

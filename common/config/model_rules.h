@@ -1,10 +1,9 @@
 // The questions that the checks of a job's configuration ask the job's model.
 //
-// common/config knows no model: whoever makes a job effective passes the rules, which the model's
-// folder implements (model/model_list.h finds them by the job's model).
+// common/config knows no model: the caller that makes a job effective passes the rules, which the
+// model's folder implements (model/model_list.h finds them by the job's model).
 //
-// Thread safety:
-//   immutable.
+// Thread safety: immutable.
 #pragma once
 
 #include <string>

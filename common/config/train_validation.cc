@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 
 namespace sluice {
 namespace {

@@ -16,8 +16,8 @@
 #include "common/daemon/daemon_usage.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/process_threads.h"
 #include "common/daemon/stop_signal.h"
-#include "common/daemon/thread_limit.h"
 
 DECLARE_string(log_dir);  // glog's own
 DEFINE_string(cluster, "",

@@ -14,11 +14,9 @@
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
-#include "common/config/address_list.h"
 #include "common/config/environment.h"
 #include "common/config/job_config.h"
 #include "common/daemon/process_info.h"
-#include "common/daemon/process_space.h"
 
 namespace sluice {
 namespace {

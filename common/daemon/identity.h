@@ -27,7 +27,7 @@ struct IdentityFlags {
   int rank = -1;
   std::string bind;       // host:port to listen on; port 0 picks a free one
   std::string advertise;  // host:port that others connect to; default: bind with the real port
-  std::string scheduler;  // one address or several (common/config/address_list.h)
+  std::string scheduler;  // one address or several (common/config/address.h)
   std::string log_dir;
   std::string admin_bind;  // default 127.0.0.1:0
   std::string device;      // worker only, as ParseDeviceRequest takes it; default cpu

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/daemon/process_space.h"
+#include "common/daemon/process_info.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice {

@@ -1,6 +1,9 @@
 sluice_library(role_name SOURCES role_name.cc DEPS sluice_proto)
 
-sluice_library(process_space SOURCES process_space.cc DEPS absl::strings)
+# Facts for reports, without log and flags.
+sluice_library(process_info SOURCES process_info.cc DEPS absl::strings)
+set_source_files_properties(process_info.cc PROPERTIES COMPILE_DEFINITIONS
+  "SLUICE_VERSION=\"${PROJECT_VERSION}\";SLUICE_COMMIT=\"${SLUICE_COMMIT}\"")
 
 # The scheduler's calls, for members and operators.
 sluice_library(scheduler_client
@@ -9,4 +12,4 @@ sluice_library(scheduler_client
 
 sluice_library(member_session
   SOURCES member_session.cc place_claim.cc
-  DEPS sluice_base sluice_proto sluice_process_space sluice_role_name sluice_transport absl::status absl::statusor absl::strings absl::time)
+  DEPS sluice_base sluice_proto sluice_process_info sluice_role_name sluice_transport absl::status absl::statusor absl::strings absl::time)

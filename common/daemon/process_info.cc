@@ -1,9 +1,13 @@
 #include "common/daemon/process_info.h"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
+
+#include "absl/strings/str_cat.h"
 
 namespace sluice {
 
@@ -27,5 +31,29 @@ const char* SluiceVersion() {
 }
 
 void QuietGrpc() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
+
+std::string ProcessSpace() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  char space[128] = "", host[256] = "";
+  if (readlink("/proc/self/ns/pid", space, sizeof(space) - 1) <= 0 || boot.empty()) return "";
+  // Clones of a running machine share its boot id but hardly its host name.
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, "/", boot, "/", space);
+}
+
+bool ProcessHasEnded(uint32_t pid) {
+  if (pid == 0 || static_cast<pid_t>(pid) <= 0) return false;
+  if (kill(static_cast<pid_t>(pid), 0) != 0) return errno == ESRCH;
+  // The process exists, but may be a zombie.
+  // Format, proc(5): "pid (name) state ...". The name may hold any text, even ") ".
+  std::ifstream in(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  if (!std::getline(in, line)) return false;
+  const size_t name_end = line.rfind(") ");
+  if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
+  const char state = line[name_end + 2];
+  return state == 'Z' || state == 'X';
+}
 
 }  // namespace sluice

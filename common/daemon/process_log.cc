@@ -23,7 +23,6 @@
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
-#include "common/config/address_list.h"
 
 namespace sluice {
 namespace {

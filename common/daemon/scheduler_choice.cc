@@ -32,6 +32,8 @@ std::optional<size_t> SchedulerChoice::ChooseOther(size_t silent,
 
 void SchedulerChoice::NoAnswer(size_t index) {
   MutexLock lock(&mutex_);
+  // Several calls share the choice. A call that fails late must not undo a newer choice, which may
+  // have been answered already.
   if (current_ == index) current_ = (index + 1) % schedulers_;
 }
 

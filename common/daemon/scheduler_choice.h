@@ -1,4 +1,4 @@
-// Which of a cluster's schedulers gets the calls: the one that answered last.
+// Chooses which of a cluster's schedulers gets the calls: the one that answered last.
 //
 // Only a scheduler that leads takes connections. One that is cut off from a client, or stopped, may
 // keep its connection without answering.

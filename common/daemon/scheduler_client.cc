@@ -12,7 +12,6 @@
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_choice.h"
 #include "common/transport/grpc_convert.h"
-#include "common/transport/grpc_deadline.h"
 #include "common/transport/retry.h"
 #include "proto/scheduler.grpc.pb.h"
 

@@ -22,9 +22,12 @@
 
 namespace sluice {
 
+// How long a command goes on while no scheduler answers it: longer than a standby takes to lead.
+inline constexpr absl::Duration kTakeoverPatience = absl::Seconds(5);
+
 class SchedulerClient {
  public:
-  // `addresses`: one or several, as in common/config/address_list.h.
+  // `addresses`: one or several, as in common/config/address.h.
   static std::unique_ptr<SchedulerClient> Create(const std::string& addresses);
   virtual ~SchedulerClient() = default;
   // All addresses.

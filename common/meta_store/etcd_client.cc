@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
 #include "common/transport/grpc_convert.h"
-#include "common/transport/grpc_deadline.h"
 #include "common/transport/retry.h"
 #include "proto/etcd.grpc.pb.h"
 

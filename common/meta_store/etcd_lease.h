@@ -38,7 +38,7 @@ class EtcdLease {
   // Keeps the lease alive. `on_renewed` runs on the thread with the id of each new lease. ABORTED
   // from it ends the thread: the keys belong to somebody else.
   void Keep(std::function<absl::Status(int64_t id)> on_renewed);
-  // Keeps it alive no longer; it ends when its length has passed, or with this object.
+  // Stops renewing the lease, which then ends when its length has passed, or with this object.
   void Stop();
 
  private:

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
-#include "common/meta_store/commit_check.h"
+#include "common/meta_store/meta_store.h"
 
 namespace sluice {
 namespace {

@@ -55,7 +55,7 @@ class EtcdMetaStore : public MetaStore, public Leadership {
   };
   // Does not connect: the first call does.
   explicit EtcdMetaStore(Options options);
-  // Leads no longer.
+  // Gives up its lead.
   ~EtcdMetaStore() override;
 
   // Words of letters, digits, '.', '_' and '-', joined by '/'; at most kMaxPrefixBytes.
@@ -87,8 +87,8 @@ class EtcdMetaStore : public MetaStore, public Leadership {
                                       uint64_t term) const;
   etcdserverpb::TxnRequest CommitTxn(uint64_t term, uint64_t number,
                                      absl::Span<const Write> writes) const;
-  // Why etcd has refused a commit that it has not applied. OK when an earlier commit with an open
-  // outcome has been applied since.
+  // Returns why etcd has refused a commit that it has not applied. OK when an earlier commit with
+  // an open outcome has been applied since.
   absl::Status CheckRefusal(uint64_t term, uint64_t number, const Stored& stored,
                             bool repeated) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> IsApplied(uint64_t term, uint64_t number);
@@ -96,7 +96,7 @@ class EtcdMetaStore : public MetaStore, public Leadership {
   const Options options_;
   const std::string term_key_, leader_key_, data_prefix_;
   EtcdClient client_;
-  // Held during calls: commits and terms of one object are to reach etcd one after another.
+  // Held during calls: commits and terms of one object must reach etcd one after another.
   Mutex mutex_;
   uint64_t acquired_ ABSL_GUARDED_BY(mutex_) = 0;  // newest own term; 0: none
   // Numbers of commits under that term: the newest one given, and the last one known to be applied.

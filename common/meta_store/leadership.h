@@ -1,8 +1,8 @@
-// Who leads, of the schedulers on several hosts that share a MetaStore.
+// Tracks which of the schedulers that share a MetaStore leads.
 //
 // The scheduler with the newest term leads as long as it keeps its lease, which ends with its
 // process. Leases only say when another one may take over; terms decide. MetaStore::AcquireTerm
-// takes the term from a leader that lives.
+// takes the term even from a leader that still runs.
 //
 // Thread safety: safe from any thread.
 #pragma once

@@ -20,8 +20,8 @@
 //   etcd's refusals, such as PERMISSION_DENIED, keep their code.
 // After any error other than the first two, the outcome of a commit is open: it may take effect as
 // a whole, until a later commit or AcquireTerm of the same object returns OK and settles it.
-// Committing the same writes again is always correct. A process that ends with an open outcome must
-// have promised neither; its successor sees which it was.
+// Committing the same writes again is always correct. A process must not promise either outcome
+// while it is open: if it ends then, its successor sees which one it was.
 //
 // Thread safety: safe from any thread. Commits and terms of one object run one after another.
 #pragma once
@@ -78,5 +78,15 @@ class MetaStore {
   // as the store.
   virtual Leadership* leadership() { return nullptr; }
 };
+
+// Checks the limits of the writes, and that `term` is `acquired`, the newest term that the object
+// has acquired (0: none). ABORTED when `term` is older, INVALID_ARGUMENT otherwise.
+absl::Status CheckCommit(uint64_t term, uint64_t acquired,
+                         absl::Span<const MetaStore::Write> writes);
+
+// Why a commit under `term` is refused while the store holds the term `stored` (0: none). ABORTED
+// when `stored` is newer. DATA_LOSS when it is older: the store has lost a term that it gave.
+// REQUIRES: stored != term.
+absl::Status TermMismatch(uint64_t term, uint64_t stored);
 
 }  // namespace sluice

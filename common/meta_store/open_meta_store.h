@@ -16,8 +16,8 @@ namespace sluice {
 //   rocksdb:DIR                            a folder of this host; made when missing
 //   etcd:HOST:PORT[,HOST:PORT...]/PREFIX   etcd's endpoints, and a prefix of this cluster's own
 //
-// `leader`: how the opener calls itself among those that share the store, and how long it still
-// leads without a sign of life; of no account for other stores.
+// `leader`: the name of the opener among the schedulers that share the store, and how long it leads
+// without a sign of life. Stores that are not shared ignore it.
 //
 // INVALID_ARGUMENT: no such spec. Otherwise the errors of RocksdbMetaStore::Open. The etcd engine
 // does not connect here, but in its first call.

@@ -15,7 +15,7 @@
 #include "common/base/env.h"
 #include "common/base/file_lock.h"
 #include "common/base/status_macros.h"
-#include "common/meta_store/commit_check.h"
+#include "common/meta_store/meta_store.h"
 
 namespace sluice {
 namespace {

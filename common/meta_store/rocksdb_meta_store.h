@@ -53,7 +53,7 @@ class RocksdbMetaStore : public MetaStore {
 
   const std::string dir_;
   const FolderLock lock_;
-  // Held during reads and writes of the disk: they are to happen one after another.
+  // Held during reads and writes of the disk, which must happen one after another.
   Mutex mutex_;
   std::unique_ptr<rocksdb::DB> db_ ABSL_GUARDED_BY(mutex_);  // null: to be opened by the next call
   uint64_t acquired_ ABSL_GUARDED_BY(mutex_) = 0;            // newest own term; 0: none

@@ -9,9 +9,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "common/base/crc32c.h"
+#include "common/base/file_origin.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
-#include "common/saved_model/manifest_files.h"
+#include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file_reader.h"
 
@@ -27,6 +28,21 @@ bool ParseStep(absl::string_view name, uint64_t* step) {
 }
 
 std::string ManifestPath(const std::string& dir) { return absl::StrCat(dir, "/MANIFEST"); }
+
+// DATA_LOSS: the folder, whose MANIFEST was not found, had one. Looks in the order in which a
+// removal by another process changes the folder, and then for a manifest that was put in force
+// meanwhile.
+absl::Status CheckManifestLost(const std::string& dir, Env* env) {
+  if (env->Exists(absl::StrCat(dir, "/MANIFEST.prepared")) ||
+      !IsOwnFile(env, absl::StrCat(dir, "/job.textproto"), FileKind::kJobConfig) ||
+      env->Exists(ManifestPath(dir))) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(
+      absl::StrCat(ManifestPath(dir),
+                   " is missing from a checkpoint that was complete; restore "
+                   "the file, or remove the folder"));
+}
 
 // A folder whose manifest cannot be read.
 struct BadFolder {
@@ -63,7 +79,9 @@ Folders FindFolders(const std::string& root, Env* env) {
       if (manifest->has_checkpoint())
         folders.checkpoints.push_back({dir, step, *std::move(manifest)});
     } else if (absl::IsNotFound(manifest.status())) {
-      folders.unlisted.emplace_back(step, dir);
+      const absl::Status lost = CheckManifestLost(dir, env);
+      if (lost.ok()) folders.unlisted.emplace_back(step, dir);
+      if (!lost.ok()) folders.bad.push_back({step, dir, lost});
     } else {
       folders.bad.push_back({step, dir, manifest.status()});
     }
@@ -106,6 +124,14 @@ absl::Status VerifyBytes(const std::string& dir, const SavedFile& file, Env* env
   return crc == file.crc32c() ? absl::OkStatus() : damaged(" is damaged: its checksum is wrong");
 }
 
+// The inverse of MixHash: each shift is undone by further shifts, each product by the factor's
+// inverse modulo 2^64.
+uint64_t UndoMixHash(uint64_t x) {
+  x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642B2D24D8EC3u;
+  x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96DE1B173F119089u;
+  return x ^ (x >> 30) ^ (x >> 60);
+}
+
 }  // namespace
 
 std::string CheckpointFolder(const std::string& root, uint64_t step) {
@@ -115,6 +141,15 @@ std::string CheckpointFolder(const std::string& root, uint64_t step) {
 std::string CheckpointSaveId(uint64_t instance, uint64_t number) {
   // MixHash is a bijection: no two numbers of an instance give the same id.
   return absl::StrFormat("%016x", MixHash(MixHash(instance) + number));
+}
+
+std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& save_id) {
+  uint64_t mixed = 0;
+  if (!absl::SimpleHexAtoi(save_id, &mixed)) return std::nullopt;
+  const uint64_t number = UndoMixHash(mixed) - MixHash(instance);
+  // The parser takes other spellings of the number, too.
+  if (CheckpointSaveId(instance, number) != save_id) return std::nullopt;
+  return number;
 }
 
 std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
@@ -142,7 +177,10 @@ absl::Status VerifyCheckpoint(
     if (first.ok()) first = why;
   };
   const absl::StatusOr<Manifest> manifest = ReadManifest(dir, env);
-  if (absl::IsNotFound(manifest.status())) return manifest.status();
+  if (absl::IsNotFound(manifest.status())) {
+    note("MANIFEST", CheckManifestLost(dir, env));
+    return first.ok() ? manifest.status() : first;
+  }
   if (!manifest.ok()) {
     note("MANIFEST", manifest.status());
     return first;

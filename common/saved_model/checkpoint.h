@@ -6,11 +6,17 @@
 // without a valid MANIFEST is not a checkpoint. Saving the same step again leaves the earlier files
 // whole until that rename.
 //
+// Invariants:
+// - A folder holds `job.textproto`, the name that only a complete save gives to the job's file,
+//   together with MANIFEST, or with MANIFEST.prepared while it is removed. Without either it has
+//   lost its manifest: it is damaged, unlike the folder of a save that was cut short.
+//
 // Thread safety: free functions, safe from any thread. Only one process commits into a ROOT.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +33,9 @@ std::string CheckpointFolder(const std::string& root, uint64_t step);
 // The save_id of a job's checkpoint `number`. All processes derive the same one; no two saves into
 // a folder share it.
 std::string CheckpointSaveId(uint64_t instance, uint64_t number);
+// The inverse for one instance: the number whose save_id this would be. An id that another instance
+// has made gives some huge number. Returns nullopt for a text that is no such id.
+std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& save_id);
 
 struct CheckpointInfo {
   std::string dir;
@@ -37,7 +46,7 @@ struct CheckpointInfo {
 // The checkpoints under ROOT, newest first: by the time of their cuts, then by their steps. So a
 // job that starts again from an earlier step makes newer ones. Folders that are not named step-N,
 // or have no MANIFEST, or hold a model without state, are left out. Folders whose manifest is
-// damaged are described in *damaged instead (may be null). An absent ROOT has none.
+// damaged or lost are described in *damaged instead (may be null). An absent ROOT has none.
 std::vector<CheckpointInfo> ListCheckpoints(const std::string& root, Env* env,
                                             std::vector<absl::Status>* damaged);
 
@@ -55,8 +64,8 @@ absl::Status VerifyCheckpoint(
 // The checkpoint to resume from: the newest one, of those that are `wanted` if that is given.
 // NOT_FOUND when there is none. DATA_LOSS names the damaged file of the newest one; with
 // `allow_older` damaged ones (every byte is read) are skipped instead, each with an entry in
-// *skipped, and DATA_LOSS means that all are damaged. A folder whose manifest is damaged counts as
-// newest when its step is the highest.
+// *skipped, and DATA_LOSS means that all are damaged. A folder whose manifest is damaged or lost
+// counts as newest when its step is the highest.
 absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
     const std::string& root, bool allow_older, Env* env, std::vector<std::string>* skipped,
     const std::function<bool(const Manifest&)>& wanted = nullptr);
@@ -79,8 +88,8 @@ absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Mani
 
 // Removes the oldest checkpoints under ROOT beyond `keep` (at least 1), first the manifest, then
 // the rest. Touches only files of checkpoints in folders step-N: files of others and damaged
-// checkpoints stay. What was left by checkpoints that were given up is removed, too, from folders
-// without a manifest whose step is below those of all that are kept.
+// checkpoints stay. Also removes remains of abandoned checkpoints: folders without a manifest below
+// every kept step.
 absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env);
 
 }  // namespace sluice

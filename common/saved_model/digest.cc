@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
-#include "common/saved_model/manifest_files.h"
+#include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
 #include "common/saved_model/shard_file_reader.h"

@@ -13,8 +13,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
-#include "common/saved_model/manifest_files.h"
-#include "common/saved_model/model_text.h"
+#include "common/saved_model/manifest.h"
 #include "common/saved_model/shard_file.h"
 #include "common/saved_model/shard_file_reader.h"
 
@@ -152,6 +151,8 @@ absl::Status NoModel(Env* env, const std::string& dir) {
 std::string ManifestName(const std::string& save_id) {
   return absl::StrCat(kManifest, ".", save_id.empty() ? "prepared" : save_id);
 }
+
+constexpr char kRemovedId[] = "0000000000000000";  // of the job's file while a model is removed
 
 std::string JobFileName(const std::string& save_id) {
   return save_id.empty() ? kJob : absl::StrCat("job.", save_id, ".textproto");
@@ -294,20 +295,6 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
   return WriteShardFile(dir, table, shard, cut.get(), env, save_id);
 }
 
-absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
-                                          const SavedFile& file, uint32_t* shard, Env* env) {
-  SLUICE_ASSIGN_OR_RETURN(const auto reader, ShardFileReader::Open(env, dir, table, file));
-  *shard = reader->header().shard();
-  ShardValues values;
-  values.first_element = reader->header().first_element();
-  ValueReader runs(reader.get(), 0, reader->runs());
-  while (true) {
-    SLUICE_ASSIGN_OR_RETURN(const std::string records, runs.Next(kReadBytes));
-    if (records.empty()) return values;
-    AppendRecords(*reader, records, runs.record_bytes(), &values);
-  }
-}
-
 // Everything is checked before anything is written: ModelDigest reads all shard files.
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
                                       Manifest manifest, Env* env, const std::string& save_id) {
@@ -365,12 +352,17 @@ void RemoveModel(const std::string& dir, Env* env) {
       !env->RemoveFile(manifest).ok()) {
     return;
   }
+  // The job's file must not outlive the manifest under its final name: a checkpoint that has lost
+  // its manifest looks so. It gets the name of an unfinished save first, durably, too.
+  const std::string job = absl::StrCat(dir, "/", kJob);
+  if (IsOwnFile(env, job, FileKind::kJobConfig) &&
+      !env->RenameFile(job, absl::StrCat(dir, "/", JobFileName(kRemovedId))).ok()) {
+    env->RemoveFile(job).IgnoreError();
+  }
   const auto names = env->List(dir);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    const std::string path = absl::StrCat(dir, "/", name);
-    const bool job = name == kJob && IsOwnFile(env, path, FileKind::kJobConfig);
-    if (job || IsOfASave(env, dir, name)) env->RemoveFile(path).IgnoreError();
+    if (IsOfASave(env, dir, name)) env->RemoveFile(absl::StrCat(dir, "/", name)).IgnoreError();
   }
   env->RemoveDir(dir).IgnoreError();  // fails when somebody else's file is there
 }

@@ -29,9 +29,6 @@
 
 namespace sluice {
 
-// The version of the format that is written. ReadManifest accepts the earlier ones, too.
-inline constexpr uint32_t kModelVersion = 3;
-
 // The name of a Geo rank's file in a checkpoint: worker-RANK.SAVE_ID.
 std::string WorkerFileName(uint32_t rank, const std::string& save_id);
 bool IsWorkerFileName(const std::string& name);
@@ -57,10 +54,6 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
 absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayout& table,
                                          uint32_t shard, const ShardValues& values, Env* env,
                                          const std::string& save_id = "");
-// Reads a whole shard, with its rows in the order of the file. DATA_LOSS names the file when it is
-// damaged or missing.
-absl::StatusOr<ShardValues> ReadShardFile(const std::string& dir, const TableConfig& table,
-                                          const SavedFile& file, uint32_t* shard, Env* env);
 
 // Checks the contents of all files and adds their digest to the manifest. Then writes the job's
 // file and the manifest of the save, durably and beside those in force. DATA_LOSS names a shard

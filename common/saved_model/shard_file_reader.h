@@ -26,8 +26,8 @@ namespace sluice {
 class ShardFileReader {
  public:
   // Reads the header and the index, and checks that they fit `table`, the file's size and the
-  // manifest's checksum of the whole file. `env` must outlive the reader. Memory: a few bytes for
-  // each block of 256 KiB.
+  // manifest's checksum of the whole file. `env` must outlive the reader, which keeps a few bytes
+  // for each block of 256 KiB.
   static absl::StatusOr<std::unique_ptr<ShardFileReader>> Open(Env* env, const std::string& dir,
                                                                const TableConfig& table,
                                                                const SavedFile& file);

@@ -112,7 +112,10 @@ Route MoveShards(const TableLayouts& tables, const Route& before,
 
 absl::Status ValidateRoute(const Route& route, const TableLayouts& tables) {
   std::set<std::string> addresses;
-  for (const std::string& address : route.pservers()) {
+  for (int i = 0; i < route.pservers_size(); ++i) {
+    const auto& vacant = route.vacant();
+    if (std::find(vacant.begin(), vacant.end(), static_cast<uint32_t>(i)) != vacant.end()) continue;
+    const std::string& address = route.pservers(i);
     if (!addresses.insert(address).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("route ", route.generation(), ": pserver ", address, " is listed twice"));

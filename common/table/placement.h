@@ -31,7 +31,8 @@ Route MoveShards(const TableLayouts& tables, const Route& before,
                  const std::vector<std::string>& pservers, uint64_t generation);
 
 // INVALID_ARGUMENT says where `route` does not fit `tables`: an address that is listed twice, a
-// table or shard without an owner, or an owner that does not exist.
+// table or shard without an owner, or an owner that does not exist. The address of a vacant pserver
+// may be listed again, because another process may listen there now.
 absl::Status ValidateRoute(const Route& route, const TableLayouts& tables);
 
 }  // namespace sluice

@@ -1,10 +1,11 @@
-// Converts between gRPC's types and ours, for both halves of the gRPC transport.
+// Converts between gRPC's types and ours.
 //
 // Memory: outgoing slices are lent to gRPC, which drops their owner once they are sent or lost.
 // Small slices are copied, which is cheaper. Incoming slices stay in gRPC's receive buffers (8 or
 // 64 KiB each) until the last Slice of their message is dropped.
 #pragma once
 
+#include <grpc/support/time.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/base/slice.h"
 
 namespace sluice {
@@ -35,5 +37,12 @@ struct GrpcEvent {
 // next one for a while, yielding to other threads, before it sleeps: answers come within tens of
 // microseconds, and waking a sleeping thread takes as long. An idle thread sleeps.
 void RunGrpcEvents(grpc::CompletionQueue* queue);
+
+// A deadline on the monotonic clock, since one in the time of day would move with every step of the
+// machine's clock. For ClientContext::set_deadline, Channel::WaitForConnected and Server::Shutdown.
+inline gpr_timespec GrpcDeadline(absl::Duration timeout) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN));
+}
 
 }  // namespace sluice

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/transport/grpc_deadline.h"
+#include "common/transport/grpc_convert.h"
 #include "common/transport/grpc_server_call.h"
 
 namespace sluice {

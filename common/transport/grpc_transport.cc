@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
 #include "common/transport/grpc_convert.h"
-#include "common/transport/grpc_deadline.h"
 
 namespace sluice {
 namespace {

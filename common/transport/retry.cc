@@ -29,6 +29,10 @@ bool PserverMayBeLost(absl::StatusCode code) {
   return GotNoAnswer(code) || RouteIsStale(code) || code == absl::StatusCode::kNotFound;
 }
 
+bool StoreMayRecover(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kResourceExhausted;
+}
+
 absl::Duration Backoff::Next() {
   pause_ = std::min(std::max(pause_ * 2, kFirstPause), kLongestPause);
   return pause_;

@@ -2,7 +2,8 @@
 // a peer has been silent.
 //
 // This is the only place that sorts status codes into those worth another try and those that are
-// final. gRPC's codes are mapped to these in grpc_convert.h.
+// final, with one exception: IsVerdict in meta_store/etcd_client.cc sorts etcd's own errors, which
+// differ in their messages too. gRPC's codes are mapped to these in grpc_convert.h.
 //
 // Thread safety: free functions, safe from any thread. A Backoff and a SilenceTimer are guarded by
 // the owner's lock.
@@ -38,6 +39,10 @@ bool MayGoWellInNextAttempt(absl::StatusCode code);
 // lost the job: another process has its place (NOT_FOUND), it is gone (UNAVAILABLE,
 // DEADLINE_EXCEEDED), or it has other routes (FAILED_PRECONDITION).
 bool PserverMayBeLost(absl::StatusCode code);
+
+// The state store failed for a reason that may pass by itself: it gave no answer (UNAVAILABLE), or
+// it has no room now (RESOURCE_EXHAUSTED).
+bool StoreMayRecover(absl::StatusCode code);
 
 // The pauses between tries: 10 ms, doubled each time, at most 1 s.
 class Backoff {

@@ -26,9 +26,8 @@ TrainPosition PositionOf(const RankPosition& rank);
 // True when `a` is at an earlier frame than `b`.
 bool IsBehind(const RankPosition& a, const RankPosition& b);
 
-// Makes *least the position that is behind, `at` or *least. When both are at the same frame, it
-// keeps the sums that have more: a part that leaves before the rest of its frame has no loss yet,
-// and all who are asked hold the frame.
+// Sets *least to the earlier of `at` and *least. At the same frame, keeps the larger sums: an early
+// part of a frame has no loss yet, and every shard asked holds the frame.
 void KeepLeast(const RankPosition& at, RankPosition* least);
 
 }  // namespace sluice

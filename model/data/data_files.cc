@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "model/data/data_source.h"
+#include "model/data/expand_files.h"
 
 namespace sluice {
 namespace {

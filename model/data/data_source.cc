@@ -8,12 +8,11 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_columns.h"
-#include "model/data/column_binding.h"
-#include "model/data/header_line.h"
+#include "model/data/file_columns.h"
 #include "model/data/line_parser.h"
 #include "model/data/line_reader.h"
 #include "model/data/multi_slot_parser.h"
-#include "model/features/cell_text.h"
+#include "model/features/cell.h"
 
 namespace sluice {
 namespace {

@@ -3,7 +3,8 @@
 // Text is plain, gzip or zstd (recognized by magic bytes). Offsets are those of the decompressed
 // text. A piece holds the lines that start in [begin, end).
 //
-// Thread safety: safe from any thread, except Expect, which must not run beside other calls.
+// Thread safety: a DataSource is safe from any thread, except Expect, which must not run beside
+// other calls.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +18,40 @@
 #include "absl/types/span.h"
 #include "model/data/bad_lines.h"
 #include "model/data/data_files.h"
-#include "model/data/example_stream.h"
+#include "model/features/batch.h"
 #include "model/features/feature_schema.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
 
-// Expands globs; sorted, without duplicates. NOT_FOUND names the pattern that matches nothing, and
-// `base`, against which relative patterns were resolved. PERMISSION_DENIED names the folder that
-// this user may not read; it may hold matches.
-absl::StatusOr<std::vector<std::string>> ExpandFiles(
-    const google::protobuf::RepeatedPtrField<std::string>& patterns,
-    const std::string& base = "the folder of the job file");
+// Reads the lines of part of a file, or of standard input, as examples: in order, piece by piece.
+//
+// Memory: one line buffer, and the piece.
+//
+// Thread safety: one thread.
+class ExampleStream {
+ public:
+  struct Options {
+    std::string path;    // "" is standard input
+    uint64_t begin = 0;  // the lines that start in [begin, end) of the text
+    uint64_t end = UINT64_MAX;
+    std::string id_column;  // "" for none
+  };
+  struct Piece {
+    Batch examples;
+    // For each bad line, the number of examples of the piece before it.
+    std::vector<uint64_t> bad_positions;
+    // With an id_column: the ids of all lines, bad ones too, in order; "" for a line that could not
+    // be split into cells.
+    std::vector<std::string> ids;
+  };
+  virtual ~ExampleStream() = default;
 
-// Warns of files that several entries of train_files (unless evaluate_only) or eval_files name;
-// each is read once. Says nothing of entries that cannot be expanded here.
-std::vector<std::string> WarnOfFilesNamedAgain(const JobConfig& job);
+  // Fills *piece with the next lines, about `bytes` of text. A label may be missing. Adds bad lines
+  // to *bad. False at the end, with an empty piece.
+  virtual absl::StatusOr<bool> Next(uint64_t bytes, Piece* piece, BadLines* bad) = 0;
+};
 
 class DataSource {
  public:

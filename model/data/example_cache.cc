@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -68,6 +69,34 @@ static_assert(sizeof(Header) <= kHeaderBytes);
 uint32_t CrcOf(Header header) {
   header.crc = 0;
   return Crc32c(&header, sizeof(header));
+}
+
+// The bytes of each section, in memory.
+using Contents = std::array<std::pair<const void*, uint64_t>, kSections>;
+
+// Makes the header of the file that holds `contents` one after the other.
+Header MakeHeader(const std::string& digest, const FileIdentity& source,
+                  const ExampleView& examples, uint64_t bad_lines, const Contents& contents) {
+  Header header{};
+  header.version = kVersion;
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  std::memcpy(header.digest, digest.data(), kDigestBytes);
+  header.source_bytes = source.size;
+  header.source_modified_ns = source.modified_ns;
+  header.source_changed_ns = source.changed_ns;
+  header.n = examples.n;
+  header.num_numeric = examples.num_numeric;
+  header.num_slots = examples.num_slots;
+  header.num_keys = contents[kKeys].second / sizeof(uint64_t);
+  header.bad_lines = bad_lines;
+  uint64_t at = kHeaderBytes;
+  for (int s = 0; s < kSections; ++s) {
+    header.sections[s] = {at, contents[s].second, Crc32c(contents[s].first, contents[s].second)};
+    at += (contents[s].second + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  header.file_bytes = at;
+  header.crc = CrcOf(header);
+  return header;
 }
 
 int64_t NowNs() { return absl::ToUnixNanos(Clock::Real()->WallNow()); }
@@ -382,38 +411,22 @@ absl::Status ExampleCache::MakeRoom(uint64_t bytes) {
 absl::Status ExampleCache::Write(const std::string& file, const std::string& digest,
                                  const FileIdentity& source, const ExampleView& examples,
                                  const BadLines& bad, const DataSummary& summary) {
-  Header header{};
-  header.version = kVersion;
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  std::memcpy(header.digest, digest.data(), kDigestBytes);
-  header.source_bytes = source.size;
-  header.source_modified_ns = source.modified_ns;
-  header.source_changed_ns = source.changed_ns;
-  header.n = examples.n;
-  header.num_numeric = examples.num_numeric;
-  header.num_slots = examples.num_slots;
-  header.bad_lines = bad.count;
   const bool one_key = OneKeyASlot(examples);
   const size_t offsets = examples.n * examples.num_slots;
-  header.num_keys = one_key ? offsets : examples.key_offsets[offsets];
+  const uint64_t keys = one_key ? offsets : examples.key_offsets[offsets];
   std::string bad_text;
   for (const std::string& line : bad.first) absl::StrAppend(&bad_text, line, "\n");
   const std::string summary_text = summary.SerializeAsString();
-  const std::pair<const void*, uint64_t> contents[] = {
-      {examples.label, examples.n * 4},
-      {examples.weight, AllOne(examples.weight, examples.n) ? 0 : examples.n * 4},
-      {examples.numeric, examples.n * examples.num_numeric * 4},
-      {examples.key_offsets, one_key ? 0 : (offsets + 1) * 4},
-      {examples.keys, header.num_keys * 8},
-      {bad_text.data(), bad_text.size()},
-      {summary_text.data(), summary_text.size()}};
-  uint64_t at = kHeaderBytes;
-  for (int s = 0; s < kSections; ++s) {
-    header.sections[s] = {at, contents[s].second, Crc32c(contents[s].first, contents[s].second)};
-    at += (contents[s].second + kAlignment - 1) / kAlignment * kAlignment;
-  }
-  header.file_bytes = at;
-  header.crc = CrcOf(header);
+  const Contents contents = {
+      {{examples.label, examples.n * 4},
+       {examples.weight, AllOne(examples.weight, examples.n) ? 0 : examples.n * 4},
+       {examples.numeric, examples.n * examples.num_numeric * 4},
+       {examples.key_offsets, one_key ? 0 : (offsets + 1) * 4},
+       {examples.keys, keys * sizeof(uint64_t)},
+       {bad_text.data(), bad_text.size()},
+       {summary_text.data(), summary_text.size()}}};
+  const Header header = MakeHeader(digest, source, examples, bad.count, contents);
+  const uint64_t bytes = header.file_bytes;
 
   const std::string unfinished = file + kUnfinishedSuffix;
   Descriptor out{open(unfinished.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
@@ -427,14 +440,15 @@ absl::Status ExampleCache::Write(const std::string& file, const std::string& dig
   }
   {
     MutexLock lock(&mutex_);
-    if (const absl::Status room = MakeRoom(at); !room.ok()) {
+    if (const absl::Status room = MakeRoom(bytes); !room.ok()) {
       unlink(unfinished.c_str());
       return room;
     }
   }
-  absl::Status status = ftruncate(out.fd, 0) == 0 && ftruncate(out.fd, static_cast<off_t>(at)) == 0
-                            ? absl::OkStatus()
-                            : FileError(unfinished, "write");
+  absl::Status status =
+      ftruncate(out.fd, 0) == 0 && ftruncate(out.fd, static_cast<off_t>(bytes)) == 0
+          ? absl::OkStatus()
+          : FileError(unfinished, "write");
   if (status.ok()) status = WriteAt(out.fd, unfinished, 0, &header, sizeof(header));
   for (int s = 0; s < kSections && status.ok(); ++s) {
     status = WriteAt(out.fd, unfinished, header.sections[s].offset, contents[s].first,

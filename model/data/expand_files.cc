@@ -1,3 +1,5 @@
+#include "model/data/expand_files.h"
+
 #include <glob.h>
 #include <sys/stat.h>
 
@@ -8,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "model/data/data_source.h"
 
 namespace sluice {
 namespace {

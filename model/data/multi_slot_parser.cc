@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "model/features/cell_text.h"
+#include "model/features/cell.h"
 
 namespace sluice {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "model/features/cell_text.h"
+#include "model/features/cell.h"
 
 namespace sluice {
 namespace {

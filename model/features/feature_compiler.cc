@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "model/features/feature_keys.h"
 
 namespace sluice {

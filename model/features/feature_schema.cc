@@ -9,10 +9,9 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "model/features/cell_text.h"
+#include "model/features/cell.h"
 #include "model/features/feature_compiler.h"
 #include "model/features/feature_keys.h"
-#include "model/features/parse_value.h"
 
 namespace sluice {
 namespace {

@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "model/features/cell_text.h"
-#include "model/features/parse_value.h"
+#include "model/features/cell.h"
 
 namespace sluice {
 absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {

@@ -6,9 +6,6 @@
 #include <cstddef>
 #include <string>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
-
 namespace sluice {
 
 struct ComputeDevice {
@@ -29,7 +26,6 @@ enum class MatmulPrecision {
   kFp16,  // CUDA only; dynamic loss scaling
 };
 // "job", "f32", "tf32", "bf16" or "fp16".
-absl::StatusOr<MatmulPrecision> ParseMatmulPrecision(absl::string_view text);
 const char* NameOf(MatmulPrecision precision);
 
 struct NetOptions {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "common/optimizer/update_rule.h"
 #include "model/features/feature_use.h"
-#include "model/table_overrides.h"
+#include "model/model_spec.h"
 #include "model/wide_deep/wide_deep_rules.h"
 
 namespace sluice {

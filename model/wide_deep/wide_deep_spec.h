@@ -1,7 +1,6 @@
 // The features, tables and shape of a job's wide_deep model.
 //
-// Thread safety:
-//   immutable.
+// Thread safety: immutable.
 #pragma once
 
 #include <memory>

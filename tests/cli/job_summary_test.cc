@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/job_flags.h"
+#include "cli/job_submission.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

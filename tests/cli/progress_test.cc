@@ -108,18 +108,6 @@ TEST(ProgressTest, EvaluationWithoutExamplesGetsANote) {
   EXPECT_THAT(text(), Not(HasSubstr(note)));
 }
 
-TEST(ProgressTest, NumbersAndDurationsAreShort) {
-  EXPECT_EQ(WithCommas(0), "0");
-  EXPECT_EQ(WithCommas(999), "999");
-  EXPECT_EQ(WithCommas(1234567), "1,234,567");
-  EXPECT_EQ(ShortDuration(1.25), "1.2 s");
-  EXPECT_EQ(ShortDuration(59.7), "1 m 00 s");
-  EXPECT_EQ(ShortDuration(200), "3 m 20 s");
-  EXPECT_EQ(ShortDuration(7500), "2 h 05 m");
-  EXPECT_EQ(ShortDuration(-1), "?");
-  EXPECT_EQ(ShortDuration(1.0 / 0.0), "?");
-}
-
 TEST(ProgressTest, LiveLineHasEveryFigureAndFitsItsWidth) {
   EXPECT_EQ(LiveLine(Running(), 500),
             "adult-1 epoch 3/8 train | step 1,204 | 45,210 examples/s | loss 0.3125 | AUC 0.9105 | "
@@ -237,12 +225,6 @@ TEST(ProgressTest, JobThatOnlyEvaluatesHasNoEpochsAndSteps) {
   status.mutable_result()->mutable_eval()->set_examples(2000);
   EXPECT_THAT(FinalTable(status),
               AllOf(HasSubstr("ms-2: done, evaluated 2,000 examples\n"), Not(HasSubstr("epoch"))));
-}
-
-TEST(ProgressTest, CountedNounsAreSingularOrPlural) {
-  EXPECT_EQ(Counted(0, "epoch"), "0 epochs");
-  EXPECT_EQ(Counted(1, "epoch"), "1 epoch");
-  EXPECT_EQ(Counted(1234, "epoch"), "1,234 epochs");
 }
 
 TEST(ProgressTest, WorkerWithoutFiguresHasDashes) {

@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "cli/exit_codes.h"
+#include "cli/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/daemon/refusing_scheduler.h"

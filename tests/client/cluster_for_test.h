@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "client/parameter_client.h"
 #include "server/pserver.h"
 #include "tests/common/transport/in_process_transport.h"

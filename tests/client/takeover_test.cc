@@ -260,7 +260,7 @@ TEST_P(TakeoverTest, PositionsAndLostUpdatesAreInTheNextCheckpoint) {
   EXPECT_EQ(Missing(), 45u);
 }
 
-TEST_P(TakeoverTest, WhatEndedLivesHadDeliveredIsCounted) {
+TEST_P(TakeoverTest, CountsFramesThatEndedLivesDelivered) {
   for (int step = 0; step < 3; ++step) {
     for (const uint32_t rank : {0, 1}) Push(rank);
   }

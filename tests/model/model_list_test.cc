@@ -1,6 +1,6 @@
 #include "model/model_list.h"
 
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "model/built_in_models.h"

@@ -1,9 +1,15 @@
 #include "model/model_spec.h"
 
+#include <string>
+
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/model/wide_deep/spec_for_test.h"
 
 namespace sluice {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(ModelSpecTest, ShardsOfSparseTablesFollowThePservers) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
@@ -17,6 +23,78 @@ TEST(ModelSpecTest, ShardsOfSparseTablesFollowThePservers) {
   tables[0].set_num_shards(0);
   ResolveShards(9, &tables);
   EXPECT_EQ(tables[0].num_shards(), 36u);
+}
+
+std::string OverrideError(const std::string& more) {
+  return Error(std::string(kFeatures) + kModel + more);
+}
+
+TEST(TableOverridesTest, OverridesChangeWhatTheySet) {
+  const auto model = Create(std::string(kModel) + R"(
+    tables { name: "embedding" num_shards: 7 max_rows: 900 wire_type: BF16
+             columns { name: "embedding" initializer { constant: 0.5 } optimizer { learning_rate: 0.25 } } }
+    tables { name: "deep/0/bias" shape: 16 kind: DENSE optimizer { sgd {} } }
+    optimizers { all { adagrad {} } })");
+  const TableConfig& sparse = Table(*model, "embedding");
+  EXPECT_EQ(sparse.num_shards(), 7u);
+  EXPECT_EQ(sparse.max_rows(), 900u);
+  EXPECT_EQ(Table(*model, "deep/0/bias").max_rows(), 0u);
+  EXPECT_EQ(sparse.wire_type(), TableConfig::BF16);
+  EXPECT_EQ(sparse.columns(1).initializer().constant(), 0.5f);
+  EXPECT_EQ(sparse.columns(1).optimizer().rule_case(), OptimizerConfig::kAdagrad);
+  EXPECT_EQ(sparse.columns(1).optimizer().learning_rate(), 0.25f);
+  EXPECT_EQ(sparse.columns(0).optimizer().learning_rate(), 0.01f);
+  EXPECT_EQ(Table(*model, "deep/0/bias").optimizer().rule_case(), OptimizerConfig::kSgd);
+  EXPECT_EQ(Table(*model, "deep/0/bias").optimizer().learning_rate(), 0.01f);
+}
+
+TEST(TableOverridesTest, OverridesOfTheModelsShapeAreRefused) {
+  EXPECT_THAT(OverrideError("tables { name: \"wide\" }"),
+              HasSubstr("no such table; it has embedding, deep/0/weight, deep/0/bias"));
+  EXPECT_THAT(OverrideError("tables { name: \"embedding\" kind: DENSE }"),
+              HasSubstr("kind DENSE is not the model's"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" shape: 17 }"),
+              HasSubstr("shape [17] is not the model's [16]"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" num_shards: 2 }"),
+              HasSubstr("num_shards"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" max_rows: 2 }"), HasSubstr("max_rows"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" columns { name: \"x\" } }"),
+              HasSubstr("no columns"));
+  EXPECT_THAT(
+      OverrideError("tables { name: \"embedding\" columns { name: \"embedding\" dim: 9 } }"),
+      HasSubstr("dim 9 is not the model's 8"));
+  EXPECT_THAT(OverrideError("tables { name: \"embedding\" columns { name: \"deep\" } }"),
+              HasSubstr("it has wide, embedding"));
+  EXPECT_THAT(OverrideError("tables { name: \"embedding\" optimizer { sgd {} } }"),
+              HasSubstr("into columns"));
+  EXPECT_THAT(OverrideError("tables { name: \"embedding\" shape: 4 }"), HasSubstr("no shape"));
+  EXPECT_THAT(OverrideError("tables { name: \"wide/bias\" } tables { name: \"wide/bias\" }"),
+              HasSubstr("given twice"));
+  EXPECT_THAT(
+      OverrideError(
+          "tables { name: \"embedding\" columns { name: \"wide\" } columns { name: \"wide\" } }"),
+      HasSubstr("given twice"));
+}
+
+TEST(TableOverridesTest, WireTypeAndUpdateAtMustFitTheMode) {
+  const std::string geo = "strategy { a_sync_configs { k_steps: 5 } }";
+  EXPECT_THAT(OverrideError(geo + "tables { name: \"embedding\" wire_type: BF16 }"),
+              HasSubstr("use F32"));
+  EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: WORKER }"),
+              HasSubstr("this job is async"));
+  EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: COLLECTIVE }"),
+              HasSubstr("reserved"));
+}
+
+TEST(TableOverridesTest, LearningRatesScaleByWorkersWhenAsked) {
+  const std::string optimizers = "worker_num: 4 optimizers { all { sgd {} learning_rate: 0.5 } ";
+  EXPECT_EQ(Table(*Create(std::string(kModel) + optimizers + "}"), "wide/bias")
+                .optimizer()
+                .learning_rate(),
+            0.5f);
+  const auto scaled = Create(std::string(kModel) + optimizers + "lr_scale: WORKERS }");
+  EXPECT_EQ(Table(*scaled, "wide/bias").optimizer().learning_rate(), 2.0f);
+  EXPECT_EQ(Table(*scaled, "embedding").columns(0).optimizer().learning_rate(), 2.0f);
 }
 
 }  // namespace

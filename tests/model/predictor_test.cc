@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "model/built_in_models.h"
 #include "model/data/data_source.h"
-#include "model/data/header_line.h"
+#include "model/data/file_columns.h"
 #include "model/model_spec.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"

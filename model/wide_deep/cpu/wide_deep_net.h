@@ -1,14 +1,11 @@
 // The CPU backend of wide_deep: embedding lookup, wide sum, MLP (oneDNN), loss, and their
 // gradients.
 //
-// Invariants:
-//   those of DenseNet; no result depends on the number of threads.
+// Invariants: those of DenseNet; no result depends on the number of threads.
 //
-// Memory:
-//   grows with the largest batch seen; a steady state allocates nothing here.
+// Memory: grows with the largest batch seen; a steady state allocates nothing here.
 //
-// Thread safety:
-//   one thread calls; it works with `threads` OpenMP threads.
+// Thread safety: one thread calls; it works with `threads` OpenMP threads.
 #pragma once
 
 #include <memory>

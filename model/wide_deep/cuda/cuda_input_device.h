@@ -1,15 +1,12 @@
 // InputDevice on a CUDA device. Pinned memory is uploaded on the stream for copies. Keys are sorted
 // on a stream of their own, by a CUDA graph.
 //
-// Invariants:
-//   A graph holds the address of its block. The address is part of the graph's key, so each of the
-//   two blocks has its own graph.
+// Invariants: A graph holds the address of its block. The address is part of the graph's key, so
+// each of the two blocks has its own graph.
 //
-// Memory:
-//   device blocks count towards the network's memory.
+// Memory: device blocks count towards the network's memory.
 //
-// Thread safety:
-//   one thread, the network's.
+// Thread safety: one thread, the network's.
 #pragma once
 
 #include <array>

@@ -1,11 +1,9 @@
 // StepOps on a CUDA device: kernels and cuBLAS on one stream.
 //
-// Invariants:
-//   All work is on one stream with its own workspace, so cuBLAS gives the same bits for the same
-//   call. The first failure is kept until TakeStatus.
+// Invariants: All work is on one stream with its own workspace, so cuBLAS gives the same bits for
+// the same call. The first failure is kept until TakeStatus.
 //
-// Thread safety:
-//   one thread, the device current.
+// Thread safety: one thread, the device current.
 #pragma once
 
 #include <memory>

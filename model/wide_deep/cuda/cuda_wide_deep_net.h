@@ -12,17 +12,14 @@
 // values (MakeGeoOptimizer), whose optimizer then runs on the device, too. Graphs hold the address
 // of the dense tensors, but not those of resident rows and of Geo's rows.
 //
-// Invariants:
-//   The same batch gives the same bits on the same device. The invariants of DenseNet do not hold:
-//   bits differ from the CPU's, a logit may differ in the last bits between batches, and gradient
-//   sums are not cut at chunks (README.md).
+// Invariants: The same batch gives the same bits on the same device. The invariants of DenseNet do
+// not hold: bits differ from the CPU's, a logit may differ in the last bits between batches, and
+// gradient sums are not cut at chunks (README.md).
 //
-// Memory:
-//   Device blocks, bounded by options.device_memory_fraction, and pinned blocks. They grow with the
-//   largest batch seen; a steady state allocates nothing.
+// Memory: Device blocks, bounded by options.device_memory_fraction, and pinned blocks. They grow
+// with the largest batch seen; a steady state allocates nothing.
 //
-// Thread safety:
-//   one thread calls at a time; device_stats may be called from any thread.
+// Thread safety: one thread calls at a time; device_stats may be called from any thread.
 #pragma once
 
 #include <array>

@@ -2,12 +2,10 @@
 // gradients that the steps leave. Pulled rows and the server's values are uploaded; deltas are
 // downloaded.
 //
-// Memory:
-//   On the device, the dense tables twice and their state; 2 x dim + state floats for each slot;
-//   and the deltas of an exchange. Room for slots grows by up to half.
+// Memory: On the device, the dense tables twice and their state; 2 x dim + state floats for each
+// slot; and the deltas of an exchange. Room for slots grows by up to half.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <memory>

@@ -1,11 +1,9 @@
 // ResidentRows on a device: one block of slots that does not move. Also finds the values on the
 // device that a step reads instead of bringing them.
 //
-// Memory:
-//   capacity x dim floats, all allocated by Create.
+// Memory: capacity x dim floats, all allocated by Create.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <memory>

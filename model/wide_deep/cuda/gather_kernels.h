@@ -1,8 +1,7 @@
 // Embedding gather, pooling and concatenation, for one element of the deep input. The .cu file
 // loops over the grid; tests loop on the host.
 //
-// Thread safety:
-//   pure functions.
+// Thread safety: pure functions.
 #pragma once
 
 #include "model/net/cuda/half_types.h"

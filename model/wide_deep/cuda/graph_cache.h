@@ -1,14 +1,12 @@
 // CUDA graphs of steps. The work of a phase and shape is captured when it is enqueued for the
 // second time, and from then on launched as one graph.
 //
-// Invariants:
-//   A graph holds the addresses that it was captured with: those in its key, and others. The owner
-//   calls Clear when one of the others changes. The first time runs without capture, since modules
-//   are loaded and plans are made then. At most kMaxEntries keys are kept; the least recently used
-//   one is dropped. A dropped graph that still runs ends first.
+// Invariants: A graph holds the addresses that it was captured with: those in its key, and others.
+// The owner calls Clear when one of the others changes. The first time runs without capture, since
+// modules are loaded and plans are made then. At most kMaxEntries keys are kept; the least recently
+// used one is dropped. A dropped graph that still runs ends first.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

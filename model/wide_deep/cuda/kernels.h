@@ -2,8 +2,7 @@
 //
 // Each call returns at once; cudaGetLastError reports a failed launch.
 //
-// Thread safety:
-//   safe.
+// Thread safety: safe.
 #pragma once
 
 #include "model/net/cuda/kernel_namespace.h"

@@ -1,16 +1,14 @@
 // The work between the matrix products: bias, ReLU and dropout in the forward pass; their backward
 // pass, together with the column sums that are the gradients of biases, output layer and wide part.
 //
-// Invariants:
-//   A column sum is cut into slices of kSliceRows rows. Inside a slice each of kSliceLanes threads
-//   adds every kSliceLanes-th row; the threads' sums are then added in order, and so are the
-//   slices' sums. All sums are in double, so they depend on the batch only.
+// Invariants: A column sum is cut into slices of kSliceRows rows. Inside a slice each of
+// kSliceLanes threads adds every kSliceLanes-th row; the threads' sums are then added in order, and
+// so are the slices' sums. All sums are in double, so they depend on the batch only.
 //
 // Shapes:
 //   B examples are padded to `rows` rows; matrices are row major with `ld` elements a row.
 //
-// Thread safety:
-//   pure functions on elements of their own.
+// Thread safety: pure functions on elements of their own.
 #pragma once
 
 #include "model/net/cuda/half_types.h"

@@ -1,11 +1,9 @@
 // Output layer, wide part, log loss and its gradient for one example, on kWarp lanes.
 //
-// Invariants:
-//   Each lane takes every kWarp-th term. The lanes are added in double as a tree (lane ^ 16, 8, 4,
-//   2, 1).
+// Invariants: Each lane takes every kWarp-th term. The lanes are added in double as a tree (lane ^
+// 16, 8, 4, 2, 1).
 //
-// Thread safety:
-//   pure functions.
+// Thread safety: pure functions.
 #pragma once
 
 #include "model/net/cuda/half_types.h"

@@ -6,8 +6,8 @@
 // digits of each tile, scans the counts (digit major) and places the keys. Each thread counts and
 // places its keys one after another, so equal keys keep their order and nothing is atomic.
 //
-// Thread safety:
-//   each function is called by one thread of a block; the calls of a phase touch different memory.
+// Thread safety: each function is called by one thread of a block; the calls of a phase touch
+// different memory.
 #pragma once
 
 #include <cstdint>

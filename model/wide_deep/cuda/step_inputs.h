@@ -1,17 +1,14 @@
 // The two blocks of input of a network. While a step computes on one block, the batch of the next
 // step is uploaded to the other block and its keys are sorted there.
 //
-// Invariants:
-//   A step reads the current block, which nothing else touches until the step has ended. The other
-//   block holds the batch that was uploaded ahead, if any. A batch is recognised by its addresses;
-//   `staged_` keeps the batch alive, so no other batch can have them.
+// Invariants: A step reads the current block, which nothing else touches until the step has ended.
+// The other block holds the batch that was uploaded ahead, if any. A batch is recognised by its
+// addresses; `staged_` keeps the batch alive, so no other batch can have them.
 //
-// Memory:
-//   the second block is allocated with the first announced batch, and freed for good when the
-//   device has no room for both.
+// Memory: the second block is allocated with the first announced batch, and freed for good when the
+// device has no room for both.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

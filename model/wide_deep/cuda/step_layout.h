@@ -1,12 +1,10 @@
 // The memory layout of a step: offsets into the blocks of input, work memory and output, for padded
 // sizes.
 //
-// Invariants:
-//   Every part begins at a multiple of kAlignment. Parts do not overlap. A layout depends on the
-//   network and the sizes only.
+// Invariants: Every part begins at a multiple of kAlignment. Parts do not overlap. A layout depends
+// on the network and the sizes only.
 //
-// Thread safety:
-//   plain data, pure functions.
+// Thread safety: plain data, pure functions.
 #pragma once
 
 #include <cstddef>

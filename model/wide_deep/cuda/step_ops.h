@@ -5,8 +5,7 @@
 // Pointers are device memory. Sizes are padded; kernels stop at the real sizes of the header. The
 // implementation keeps failures until it is asked for them.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

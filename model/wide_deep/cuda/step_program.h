@@ -8,8 +8,7 @@
 //   all matrices have B = shape.batch rows, including padding, which is 0 in activations and in
 //   gradients.
 //
-// Thread safety:
-//   constant after construction.
+// Thread safety: constant after construction.
 #pragma once
 
 #include "model/wide_deep/cuda/step_layout.h"

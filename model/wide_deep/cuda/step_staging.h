@@ -1,7 +1,6 @@
 // Copies in parallel between the caller's memory and the pinned blocks of a step.
 //
-// Thread safety:
-//   pure functions on the memory that they are given; they use `threads` threads.
+// Thread safety: pure functions on the memory that they are given; they use `threads` threads.
 #pragma once
 
 #include <vector>

@@ -5,11 +5,9 @@
 // header that is uploaded with the values. So one CUDA graph serves batches of nearly the same
 // size.
 //
-// Memory:
-//   borrowed pointers to device memory, in host tests to host memory.
+// Memory: borrowed pointers to device memory, in host tests to host memory.
 //
-// Thread safety:
-//   plain data.
+// Thread safety: plain data.
 #pragma once
 
 #include <cstdint>

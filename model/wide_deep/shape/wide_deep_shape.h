@@ -6,8 +6,7 @@
 //   dense tensors   for each layer: weight [in, out], bias [out] (out = 1 in the last layer);
 //                   wide weight [wide_numeric.size()], if not empty; wide bias [1], if wide_bias
 //
-// Thread safety:
-//   plain data.
+// Thread safety: plain data.
 #pragma once
 
 #include <cstddef>

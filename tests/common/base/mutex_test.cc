@@ -31,21 +31,6 @@ TEST(MutexTest, ExcludesOthers) {
   EXPECT_EQ(counter.value, 4000);
 }
 
-TEST(MutexTest, TryLockFailsWhileAnotherHoldsIt) {
-  Mutex mutex;
-  mutex.Lock();
-  bool locked = true;
-  std::thread([&] {
-    if (mutex.TryLock()) {
-      mutex.Unlock();
-    } else {
-      locked = false;
-    }
-  }).join();
-  EXPECT_FALSE(locked);
-  mutex.Unlock();
-}
-
 TEST(CondVarTest, WakesAWaiterThatThenHoldsTheLock) {
   Counter counter;
   std::thread waiter([&] {

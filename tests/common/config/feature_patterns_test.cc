@@ -1,6 +1,6 @@
 #include "common/config/feature_patterns.h"
 
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "common/config/textproto_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "common/config/textproto_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -181,16 +181,6 @@ TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder)
   job.clear_initial_model();
   job.set_initial_checkpoint("out/checkpoints");
   EXPECT_EQ(Effective(job, "/base/configs")->initial_checkpoint(), "/base/configs/out/checkpoints");
-}
-
-TEST(JobConfigTest, ModesFollowTheTwoSwitches) {
-  StrategyConfig strategy;
-  EXPECT_EQ(ModeOf(strategy), Mode::kAsync);
-  strategy.mutable_a_sync_configs()->set_k_steps(5);
-  EXPECT_EQ(ModeOf(strategy), Mode::kGeo);
-  strategy.set_a_sync(false);
-  EXPECT_EQ(ModeOf(strategy), Mode::kSync);
-  EXPECT_STREQ(ModeName(Mode::kGeo), "geo");
 }
 
 struct BadSetting {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "common/daemon/process_space.h"
+#include "common/daemon/process_info.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "common/transport/grpc_deadline.h"
+#include "common/transport/grpc_convert.h"
 #include "proto/etcd.grpc.pb.h"
 
 namespace sluice {

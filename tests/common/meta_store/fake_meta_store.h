@@ -15,7 +15,6 @@
 #include "absl/strings/match.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "common/meta_store/commit_check.h"
 #include "common/meta_store/meta_store.h"
 
 namespace sluice {

@@ -1,5 +1,5 @@
-// Tests that every engine of MetaStore must pass. A test program includes this and names its engines
-// with INSTANTIATE_TEST_SUITE_P(..., MetaStoreConformance, ...).
+// Tests that every engine of MetaStore must pass. A test program includes this and names its
+// engines with INSTANTIATE_TEST_SUITE_P(..., MetaStoreConformance, ...).
 #pragma once
 
 #include <gmock/gmock.h>

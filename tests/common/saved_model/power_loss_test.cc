@@ -140,7 +140,7 @@ TEST(PowerLossTest, TheOldModelOrTheNewOneStays) {
 }
 
 // A process was killed, and the next one finishes what it began on the same machine.
-TEST(PowerLossTest, WhatAKilledProcessLeftDoesNotHarmTheNextSave) {
+TEST(PowerLossTest, RemainsOfAKilledProcessDoNotHarmTheNextSave) {
   for (uint64_t killed_after = 0;; ++killed_after) {
     SCOPED_TRACE(absl::StrCat("killed after ", killed_after, " steps"));
     bool ended = true;

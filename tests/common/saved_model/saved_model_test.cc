@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/sha256.h"
+#include "tests/common/saved_model/read_shard_file.h"
 
 namespace sluice {
 namespace {

@@ -185,5 +185,15 @@ TEST(ValidateRouteTest, NamesThePartThatDoesNotFit) {
   EXPECT_THAT(message(bad), HasSubstr(bad.pservers(0)));
 }
 
+TEST(ValidateRouteTest, AnotherProcessMayHaveTheAddressOfAVacantPserver) {
+  const TableLayouts tables = MixedTables();
+  Route route = PlaceShards(tables, Addresses(3), 1);
+  route.set_pservers(2, route.pservers(0));
+  route.add_vacant(1);
+  EXPECT_FALSE(ValidateRoute(route, tables).ok()) << "neither of the two is vacant";
+  route.add_vacant(0);
+  EXPECT_TRUE(ValidateRoute(route, tables).ok()) << ValidateRoute(route, tables);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -24,6 +24,8 @@ TEST(RetryTest, ClassifiesEachStatusCode) {
               code == Code::kUnavailable || code == Code::kDeadlineExceeded ||
                   code == Code::kNotFound || code == Code::kFailedPrecondition)
         << i;
+    EXPECT_EQ(StoreMayRecover(code), code == Code::kUnavailable || code == Code::kResourceExhausted)
+        << i;
   }
   EXPECT_FALSE(GotNoAnswer(absl::OkStatus()));
   EXPECT_TRUE(GotNoAnswer(absl::DeadlineExceededError("late")));

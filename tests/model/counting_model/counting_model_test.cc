@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "common/config/job_config.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"

@@ -1,7 +1,6 @@
 // The features and tables of a counting model (counting_model.h).
 //
-// Thread safety:
-//   immutable.
+// Thread safety: immutable.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,3 @@
-#include "model/data/example_stream.h"
 
 #include <unistd.h>
 

@@ -1,9 +1,10 @@
+#include "model/data/expand_files.h"
+
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "gmock/gmock.h"
-#include "model/data/data_source.h"
 #include "tests/model/data/files_for_test.h"
 
 namespace sluice {

@@ -1,6 +1,6 @@
 #include "model/features/feature_compiler.h"
 
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "gmock/gmock.h"
 #include "tests/model/features/schema_for_test.h"
 

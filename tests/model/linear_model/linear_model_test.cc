@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "common/config/job_config.h"
 #include "common/optimizer/update_rule.h"
 #include "gmock/gmock.h"

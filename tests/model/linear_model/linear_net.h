@@ -1,7 +1,6 @@
 // Logistic regression on the CPU: logit = bias + sum of weight x number.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstddef>

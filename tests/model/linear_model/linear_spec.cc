@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/config/field_error.h"
+#include "common/config/config_problem.h"
 #include "common/optimizer/update_rule.h"
 #include "model/features/feature_use.h"
-#include "model/table_overrides.h"
+#include "model/model_spec.h"
 #include "tests/model/linear_model/linear_rules.h"
 
 namespace sluice {

@@ -1,7 +1,6 @@
 // The features and tables of a linear model: one weight a number, and a bias.
 //
-// Thread safety:
-//   immutable.
+// Thread safety: immutable.
 #pragma once
 
 #include <memory>

@@ -7,8 +7,7 @@
 // As on a device, shared memory holds what earlier blocks left. __shfl_xor_sync works among the
 // threads of a warp that call it together.
 //
-// Thread safety:
-//   one thread.
+// Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

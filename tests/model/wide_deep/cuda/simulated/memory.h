@@ -1,12 +1,10 @@
 // Device memory and pinned memory of the simulated devices.
 //
-// Invariants:
-//   New memory is full of garbage (NaN, indices far out of range).
-//   Each block lies between two pages that cannot be touched. At most kAlignment - 1 bytes lie
-//   between its end and the page after it.
-//   Device memory cannot be touched while it is closed, so host code that uses a device address
-//   crashes. Closing costs time for every page, so not every streak of work closes the memory.
-//   Freed memory cannot be touched.
+// Invariants: New memory is full of garbage (NaN, indices far out of range). Each block lies
+// between two pages that cannot be touched. At most kAlignment - 1 bytes lie between its end and
+// the page after it. Device memory cannot be touched while it is closed, so host code that uses a
+// device address crashes. Closing costs time for every page, so not every streak of work closes the
+// memory. Freed memory cannot be touched.
 //
 // Memory: a page of garbage takes memory only once it is written.
 //

@@ -1,0 +1,51 @@
+// The columns of data files: the names that a header line or the configuration gives them, and the
+// places of those that a job needs.
+//
+// Thread safety: free functions, safe from any thread. A reader belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/data/line_parser.h"
+#include "model/data/line_reader.h"
+#include "proto/config.pb.h"
+
+namespace sluice {
+
+// Removes the mark that some editors put before the first line of a text.
+void RemoveByteOrderMark(LineReader::Line* line);
+
+struct HeaderLine {
+  std::vector<std::string> names;  // empty: the file has no lines, or only comments
+  uint64_t end = 0;                // offset in the decompressed text where the examples begin
+  uint64_t lines = 0;              // lines before `end`
+};
+
+// INVALID_ARGUMENT, naming the file, when its header is too long or cannot be split into cells.
+absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path);
+// The same for a reader at the beginning of the text, which it leaves after the header.
+absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader* reader);
+
+// The columns of `data`, in the order of a line. They are those that the format or the
+// configuration names, or those in the header of the first file (of train_files, or else of
+// eval_files). Empty when nothing names them.
+// REQUIRES: the defaults of `data` are filled in.
+absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data);
+
+// Places in FeatureSchema::columns().
+inline constexpr size_t kLabelColumn = 0, kWeightColumn = 1;
+
+// Returns the place of each needed column in `names`, or -1 for one that may be missing: a column
+// without a name, and label and weight unless `need_label`. Columns from `features_end` on are not
+// features. INVALID_ARGUMENT names a missing column, with the closest name, or one that `names` has
+// twice. `where` says whose names they are: "data file F" or "data.csv.columns".
+absl::StatusOr<std::vector<int>> BindColumns(const std::vector<std::string>& needed,
+                                             const std::vector<std::string>& names, bool need_label,
+                                             const std::string& where,
+                                             size_t features_end = SIZE_MAX);
+
+}  // namespace sluice
