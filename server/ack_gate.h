@@ -28,11 +28,16 @@
 // 6. Copies that a successor reads are sealed first: the follower applies and confirms nothing more
 //    for a primary that was only believed dead (CopyRegister::Seal). It then accepts copies only
 //    from pservers that know the route which named the successor.
-// 7. The successor has the copies dropped before it serves anybody (CopyReader). What it
-//    acknowledges alone, they need not have.
-//
-// The report of what a fenced life has left here is an acknowledgement as well, since the scheduler
-// does not let the examples behind it be trained again (JobTables::Report).
+// 7. The successor has the copies dropped before it serves anybody (CopyReader). The copies need
+//    not contain what the successor acknowledges afterwards.
+// 8. HostedJob.generation with its positions is an acknowledgement as well, since the scheduler
+//    does not let the examples behind it be trained again. So a report names a route only when
+//    everything that was applied before the route was taken may be acknowledged
+//    (JobTables::HoldBackNews). The state of this class is told at once, with the route under which
+//    the Replicator works (Replication.generation). Otherwise a pserver in kVoiding that holds a
+//    report back could not say that it waits for rule 4, and would wait forever. A follower is
+//    named again only with a new generation, so what is told of the present route is about the
+//    present copies.
 //
 // Thread safety: guarded by the owner's lock.
 //
@@ -46,6 +51,10 @@ namespace sluice {
 class AckGate {
  public:
   enum class State { kAlone, kSeeding, kHolding, kVoiding };
+  // Changes that have been made: those up to this position of the session.
+  struct Mark {
+    uint64_t session = 0, position = 0;
+  };
 
   State state() const { return state_; }
   // Counts the streams to the follower, each of which numbers its changes from 1.
@@ -89,6 +98,10 @@ class AckGate {
         return false;
     }
     return false;
+  }
+  // Later sessions begin with images, which have all changes of earlier ones.
+  bool MayLeave(const Mark& changes) const {
+    return changes.session != session_ || MayLeave(changes.position);
   }
 
  private:

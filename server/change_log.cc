@@ -98,6 +98,16 @@ void ChangeLog::Release(uint32_t table, uint32_t shard) {
   aside_.erase(aside);
 }
 
+void ChangeLog::Drop(uint32_t table, uint32_t shard) {
+  std::vector<Change> dropped;  // released without the lock
+  MutexLock lock(&mutex_);
+  const auto aside = aside_.find({table, shard});
+  if (aside == aside_.end()) return;
+  for (const Change& change : aside->second) bytes_ -= change.bytes;
+  dropped.swap(aside->second);
+  aside_.erase(aside);
+}
+
 uint64_t ChangeLog::end() {
   MutexLock lock(&mutex_);
   return end_;

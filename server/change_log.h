@@ -9,8 +9,8 @@
 // Memory: at most max_bytes of changes that the follower has not confirmed, as the received slices
 // that hold them. The log closes when there are more.
 //
-// Invariants: positions count the changes of the log, and a change that was dropped has one, too.
-// So nobody takes it for confirmed.
+// Invariants: positions count the changes of the log. Every change has a position, even a dropped
+// one, so a dropped change never counts as confirmed.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 #include "common/base/mutex.h"
 #include "common/base/slice.h"
 #include "proto/replica.pb.h"
-#include "server/frame_id.h"
+#include "server/delivery_gate.h"
 
 namespace sluice {
 
@@ -36,11 +36,13 @@ class ChangeLog {
   // A shard applies the gradients that wait for gradients_to_wait.
   void AddFlush(uint32_t table, uint32_t shard);
 
-  // The image of the shard begins: its changes from now on come behind it. Those that were set
+  // Call when the image of the shard begins. Later changes follow the image. Changes that were set
   // aside before are in the image, and are dropped.
   void SetAside(uint32_t table, uint32_t shard);
-  // The image was sent, and the changes that were set aside follow.
+  // Call when the image was sent. The changes that were set aside follow.
   void Release(uint32_t table, uint32_t shard);
+  // The image was given up: drops the changes that were set aside.
+  void Drop(uint32_t table, uint32_t shard);
   // Adds the message `complete`. REQUIRES: nothing is set aside.
   void AddComplete();
 
@@ -48,7 +50,7 @@ class ChangeLog {
   uint64_t end();
   // Moves the next message to *message, about kChunkBytes at most. False when there is none.
   bool Next(Message* message);
-  // The follower has confirmed this position.
+  // Call when the follower has confirmed this position.
   void Confirm(uint64_t position);
   // Drops everything; nothing is sent any more.
   void Close();

@@ -1,7 +1,7 @@
 // Fills the shards of a lost pserver from the copies at its follower, to the bit.
 //
-// Then it has the copies dropped, before it returns: what its process acknowledges from then on
-// they do not have, and nobody may take them for complete (AckGate).
+// Before returning, it has the copies dropped: they lack what this process acknowledges from now
+// on, so they must not count as complete (AckGate).
 //
 // Thread safety: one thread.
 //

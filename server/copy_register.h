@@ -3,7 +3,8 @@
 // Invariants (ack_gate.h has the reasons):
 // - Copies are taken only for a primary whose follower this pserver is, and only from a sender that
 //   knows a route as new as the one that made it the follower.
-// - Sealed copies never change, and stay complete until they are dropped.
+// - Sealed copies never change, and stay complete until they are dropped. Only the newest successor
+//   may read and drop them: an earlier one may be believed dead.
 // - A route that names another follower, or none, drops the copies.
 //
 // Thread safety: guarded by the owner's lock.
@@ -32,7 +33,7 @@ class CopyRegister {
   }
 
   // A primary begins to send copies, which replace incomplete ones. Returns their number.
-  // FAILED_PRECONDITION: it must not, and may ask again with a newer route.
+  // FAILED_PRECONDITION: the primary must not, but may ask again with a newer route.
   absl::StatusOr<uint64_t> Begin(uint32_t primary, uint64_t generation) {
     Entry& entry = entries_[primary];
     if (absl::Status known = Check(entry, primary, generation); !known.ok()) return known;
@@ -50,7 +51,8 @@ class CopyRegister {
     const Entry* entry = Find(primary, copies);
     return entry != nullptr && !entry->sealed;
   }
-  // They have every update that was acknowledged. REQUIRES: TakesChanges.
+  // Marks the copies as complete: they have every update that was acknowledged.
+  // REQUIRES: TakesChanges.
   void Complete(uint32_t primary, uint64_t copies) {
     if (Find(primary, copies) != nullptr) entries_[primary].complete = true;
   }
@@ -71,13 +73,22 @@ class CopyRegister {
   bool Drop(uint32_t primary, uint64_t copies) {
     return Find(primary, copies) != nullptr && Forget(&entries_[primary]);
   }
+  // OK while a successor that sealed these copies in this generation may read and drop them.
+  // NOT_FOUND: they are gone. FAILED_PRECONDITION: a later successor has sealed them.
+  absl::Status CheckReader(uint32_t primary, uint64_t copies, uint64_t generation) const {
+    const Entry* entry = Find(primary, copies);
+    if (entry == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat("this pserver has no complete copies of pserver ", primary));
+    }
+    return Check(*entry, primary, generation);
+  }
 
   bool complete(uint32_t primary, uint64_t copies) const {
     const Entry* entry = Find(primary, copies);
     return entry != nullptr && entry->complete;
   }
-  // True when the present copies of the primary are complete.
-  bool complete_now(uint32_t primary) const {
+  bool HasCompleteForTest(uint32_t primary) const {
     const auto it = entries_.find(primary);
     return it != entries_.end() && it->second.complete;
   }

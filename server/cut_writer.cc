@@ -36,6 +36,8 @@ void CutWriter::Run() {
       MutexLock lock(&mutex_);
       while (!stopping_ && cuts_.empty()) changed_.Wait(&mutex_);
       if (stopping_) return;
+      // All threads share the front cut, each with a file of its own. So the oldest checkpoint is
+      // complete as early as possible, and gives back the memory of its pre-images.
       cut = cuts_.front();
       running_.push_back(cut);
     }
@@ -43,6 +45,7 @@ void CutWriter::Run() {
     }
     MutexLock lock(&mutex_);
     running_.erase(std::find(running_.begin(), running_.end(), cut));
+    // The first thread that finds no file left removes the cut; others may still write its files.
     const auto at = std::find(cuts_.begin(), cuts_.end(), cut);
     if (at != cuts_.end()) cuts_.erase(at);
   }
@@ -65,6 +68,8 @@ void CutWriter::Stop() {
 
 std::shared_ptr<PreImageBudget> CutWriter::NewBudget(uint64_t available_memory) {
   constexpr uint64_t kLeast = uint64_t{64} << 20;
+  // The other half stays for training itself: new rows, buffered gradients and messages. Memory
+  // that earlier cuts have taken is no longer part of what is available, so it is added.
   budget_.SetLimit(std::max(kLeast, budget_.taken() + available_memory / 2));
   return std::make_shared<PreImageBudget>(UINT64_MAX, &budget_);
 }

@@ -18,7 +18,18 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/wire/train_position.h"
+
 namespace sluice {
+
+// Names the frame that a part belongs to.
+struct FrameId {
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+  uint64_t sequence = 0;
+  double weight = 0;       // n_w
+  TrainPosition position;  // async and Geo
+};
 
 class DeliveryGate {
  public:

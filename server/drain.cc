@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/daemon/patient_question.h"
+#include "common/transport/retry.h"
 
 namespace sluice {
 namespace {
@@ -17,17 +17,20 @@ absl::Status DrainPserver(const DrainOptions& options) {
   // A pserver without tables leaves at once: nothing has to move.
   if (!options.hosts_jobs()) return absl::OkStatus();
   const absl::Time end = options.clock->Now() + options.wait;
-  PatientQuestion question(options.clock);
+  SilenceTimer silence;
   bool told = false;
   for (;;) {
     DrainPserverRequest request;
     request.set_rank(options.rank);
     request.set_member_id(options.member_id());  // another one after it has registered again
     const auto reply = options.scheduler->DrainPserver(request);
-    if (!reply.ok() && !question.MayRepeat(reply.status())) return reply.status();
+    if (!reply.ok() && (!GotNoAnswer(reply.status()) ||
+                        silence.Unanswered(options.clock->Now()) >= kTakeoverPatience)) {
+      return reply.status();
+    }
     std::string left;
     if (reply.ok()) {
-      question.Answered();
+      silence.Answered();
       // The scheduler may have withdrawn the jobs before this process has dropped their tables.
       // Only the scheduler's word counts then: nobody reads these tables any more.
       if (reply->jobs().empty()) return absl::OkStatus();

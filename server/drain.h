@@ -26,8 +26,9 @@ struct DrainOptions {
 
 // Asks the scheduler to drain this pserver, and waits until no job has shards here any more.
 // FAILED_PRECONDITION: no other pserver can take them, or a job could not leave; the message says
-// why. ABORTED: another process has the rank. UNAVAILABLE: no scheduler answers (PatientQuestion).
-// DEADLINE_EXCEEDED: jobs still have shards here after `wait`; the message names them.
+// why. ABORTED: another process has the rank. UNAVAILABLE: no scheduler has answered for
+// kTakeoverPatience. DEADLINE_EXCEEDED: jobs still have shards here after `wait`; the message names
+// them.
 absl::Status DrainPserver(const DrainOptions& options);
 
 }  // namespace sluice

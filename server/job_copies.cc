@@ -72,7 +72,22 @@ absl::StatusOr<JobCopies::Held> JobCopies::Seal(const ReplicaHello& hello) {
   return held;
 }
 
-void JobCopies::Drop(const Held& held, bool tell) {
+absl::Status JobCopies::CheckReader(const Held& held, uint64_t generation) {
+  MutexLock lock(&mutex_);
+  return register_.CheckReader(held.primary, held.number, generation);
+}
+
+absl::Status JobCopies::DropRead(const Held& held, uint64_t generation) {
+  Held dropped;  // freed without the lock
+  MutexLock lock(&mutex_);
+  SLUICE_RETURN_IF_ERROR(register_.CheckReader(held.primary, held.number, generation));
+  register_.Drop(held.primary, held.number);
+  dropped = std::move(copies_[held.primary]);
+  copies_.erase(held.primary);
+  return absl::OkStatus();
+}
+
+void JobCopies::Drop(const Held& held) {
   Held dropped;
   {
     MutexLock lock(&mutex_);
@@ -82,7 +97,7 @@ void JobCopies::Drop(const Held& held, bool tell) {
   }
   dropped.copy->Seal();
   dropped.copy.reset();
-  if (tell) Changed();
+  Changed();
 }
 
 void JobCopies::FillReport(HostedJob* report) {

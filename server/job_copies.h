@@ -35,14 +35,19 @@ class JobCopies {
   };
   // A primary begins to send copies. Errors are those of CopyRegister::Begin.
   absl::StatusOr<Held> Begin(const ReplicaHello& hello);
-  // They have every update that was acknowledged. FAILED_PRECONDITION: they were dropped.
+  // Marks the copies as complete: they have every update that was acknowledged.
+  // FAILED_PRECONDITION: the copies were dropped.
   absl::Status Complete(const Held& held);
   // The stream of the primary is over. Incomplete copies are dropped, complete ones stay.
   void EndOfStream(const Held& held);
-  // A successor reads; they are sealed. Errors are those of CopyRegister::Seal.
+  // Seals the copies, which a successor reads. Errors are those of CopyRegister::Seal.
   absl::StatusOr<Held> Seal(const ReplicaHello& hello);
-  // `tell`: the report should not wait. A successor that has read them reports soon itself.
-  void Drop(const Held& held, bool tell = true);
+  // OK while a successor that sealed them in this generation may read them. Errors are those of
+  // CopyRegister::CheckReader.
+  absl::Status CheckReader(const Held& held, uint64_t generation);
+  // That successor has them all. The report can wait, since it reports soon itself.
+  absl::Status DropRead(const Held& held, uint64_t generation);
+  void Drop(const Held& held);
 
   void FillReport(HostedJob* report);
 

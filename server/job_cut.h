@@ -46,14 +46,15 @@ class JobCut {
 
   // Begins the cuts of the view's shards, O(1) each, under each shard's lock in turn. Called once.
   void Begin(const JobView& view);
-  // Instead of Begin: it cannot be made.
+  // Call instead of Begin when the checkpoint cannot be made.
   void Refuse(absl::Status why);
   // Writes a file that nobody has begun yet. False when there is none: the calls that are under way
   // write the rest.
   bool WriteOne();
-  // Ends it, unless all files are complete: a file under way ends at its next piece.
+  // Cancels the checkpoint unless all its files are complete. A file under way ends at its next
+  // piece.
   void Cancel();
-  // Nothing is written any more.
+  // True when nothing is written any more.
   bool ended();
   void AwaitEnd();
   HostedCut Report();
@@ -69,7 +70,7 @@ class JobCut {
   // The state after a file was written or cut short.
   void EndOne(absl::StatusOr<SavedFile> file);
   void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Removes what was written, if it failed, and tells.
+  // Ends the checkpoint: removes its files if it failed, and calls on_change.
   void Finish();
 
   const Options options_;

@@ -12,10 +12,13 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view) {
   {
     MutexLock lock(&mutex_);
     if (number <= std::max(begun_, over_)) return;
+    // From here on, other calls with this number return.
     begun_ = number;
     earlier = std::move(cut_);
     cut_ = nullptr;
   }
+  // The lock is free while the cuts begin: JobCut::Begin locks every shard in turn, and a report
+  // must not wait for that.
   GiveUp(std::move(earlier));
   JobCut::Options options;
   options.checkpoint = number;
@@ -36,6 +39,8 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view) {
   bool over;
   {
     MutexLock lock(&mutex_);
+    // While the lock was free, the scheduler may have ended this checkpoint (SetOrder), or a later
+    // one may have begun.
     over = number <= over_ || number < begun_;
     if (!over) cut_ = cut;
   }
@@ -62,6 +67,8 @@ void JobCuts::GiveUp(std::shared_ptr<JobCut> cut) {
   if (cut == nullptr) return;
   cut->Cancel();
   MutexLock lock(&mutex_);
+  // A cancelled cut may still be writing a file, and a sparse shard has one cut at a time. AwaitEnd
+  // must therefore wait for this one, too, before a save or an image can cut the shard.
   leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(),
                                 [](const auto& one) { return one->ended(); }),
                  leaving_.end());

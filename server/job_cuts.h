@@ -50,7 +50,7 @@ class JobCuts {
 
  private:
   std::shared_ptr<JobCut> cut();
-  // Gives it up; it may be null.
+  // Cancels `cut`, which may be null.
   void GiveUp(std::shared_ptr<JobCut> cut);
 
   const Options options_;
@@ -58,7 +58,7 @@ class JobCuts {
   uint64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;           // the highest number
   uint64_t over_ ABSL_GUARDED_BY(mutex_) = 0;            // CutOrder.over
   std::shared_ptr<JobCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest that is not over; or null
-  // Given up, but a file may still be under way.
+  // Cuts that were given up while a file was still being written.
   std::vector<std::shared_ptr<JobCut>> leaving_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
+#include "common/config/mode.h"
 #include "common/wire/frame.h"
 #include "proto/scheduler.pb.h"
 #include "server/delivery_gate.h"
@@ -70,8 +71,8 @@ class JobLedger {
   // REQUIRES: no rank has spoken yet.
   void AwaitRanks();
   // Returns the view whose shards await the rank (Shard::Hear); null when the rank is not awaited.
-  // FAILED_PRECONDITION: it is awaited, and has another route than this pserver, so that it cannot
-  // know which shards are meant.
+  // FAILED_PRECONDITION: the rank is awaited, but has another route than this pserver, so it cannot
+  // know which shards await it.
   absl::StatusOr<View> Awaits(const Caller& caller, uint64_t generation);
   // All shards have heard from the awaited rank. Each of them now holds its frames up to
   // `sequence`, which are not counted here, and it has ended `epochs_ended` epochs. Returns true

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "common/saved_model/saved_model.h"
+#include "common/table/placement.h"
 #include "server/copy_reader.h"
 #include "server/model_loader.h"
 
@@ -66,13 +68,76 @@ uint32_t LoadThreads(const JobResources& resources) {
 
 std::string Mib(uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); }
 
+// The number of keys that the feature has; UINT64_MAX: the data decides. 0: it makes no keys.
+uint64_t KeysOfFeature(const Feature& feature) {
+  switch (feature.kind_case()) {
+    case Feature::kNumeric: {
+      const auto boundaries = static_cast<uint64_t>(feature.numeric().boundaries_size());
+      return boundaries == 0 ? 0 : boundaries + 1;
+    }
+    case Feature::kCategorical: {
+      const CategoricalFeature& one = feature.categorical();
+      if (one.vocabulary_size() > 0) return static_cast<uint64_t>(one.vocabulary_size()) + 2;
+      return one.hash_buckets() > 0 ? one.hash_buckets() + 1 : UINT64_MAX;
+    }
+    case Feature::kCross:
+      return feature.cross().hash_buckets() > 0 ? feature.cross().hash_buckets() : UINT64_MAX;
+    default:
+      return 0;
+  }
+}
+
+// The most keys that the workers push in one step of sync, as far as the job tells: a worker pushes
+// each key once. A feature with several values in a cell counts as one with a single value.
+uint64_t KeysOfStep(const JobSpec& spec, uint64_t max_rows) {
+  const uint64_t workers = spec.worker_num();
+  const uint64_t examples =
+      spec.global_batch() > 0
+          ? (spec.global_batch() + workers - 1) / workers
+          : static_cast<uint64_t>(spec.config().train().batch_size());  // of a worker
+  uint64_t keys = 0;
+  for (const Feature& feature : spec.config().features())
+    keys += std::min(examples, KeysOfFeature(feature));
+  return workers * (max_rows == 0 ? keys : std::min(keys, max_rows));
+}
+
+// The gradients of sparse tables that a step of sync may buffer on this pserver.
+struct SparseBuffers {
+  uint64_t bytes = 0;
+  uint64_t most = 0;  // for the table `name`
+  std::string name;
+};
+
+SparseBuffers SparseBuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self) {
+  SparseBuffers buffers;
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    const TableLayout& table = *layouts[t];
+    if (!table.sparse()) continue;
+    uint64_t mine = 0;
+    for (uint32_t s = 0; s < table.num_shards(); ++s)
+      mine += static_cast<int64_t>(
+                  spec.route().tables(static_cast<int>(t)).owner(static_cast<int>(s))) == self;
+    const uint64_t row = sizeof(uint64_t) + table.dim() * sizeof(float);
+    // The hash spreads the keys evenly over the shards.
+    const uint64_t bytes =
+        KeysOfStep(spec, table.config().max_rows()) * row * mine / table.num_shards();
+    buffers.bytes += bytes;
+    if (bytes <= buffers.most) continue;
+    buffers.most = bytes;
+    buffers.name = table.name();
+  }
+  return buffers;
+}
+
 // RESOURCE_EXHAUSTED: the dense shards that the route gives to `self` need more than `available`,
 // with what buffers their updates: in sync the gradients of all workers, which a step keeps until
 // it closes; in async with gradients_to_wait the sum of them, in float64, and their mean. With
-// replicas they include the copies that this pserver keeps. Sparse
-// parts do not count: how many keys a step has is only known from the data.
-absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int64_t self,
+// replicas they include the copies that this pserver keeps. Rows of sparse tables do not count: how
+// many there are is only known from the data. The gradients that a step of sync buffers for them
+// count with the most keys that the job's features can have in its batches.
+absl::Status CheckMemory(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
                          const UpdatePolicy& policy, uint64_t available) {
+  const Route& route = spec.route();
   uint64_t all = 0, most = 0, elements = 0, copies = 0;
   std::string name;
   for (size_t t = 0; t < layouts.size(); ++t) {
@@ -94,20 +159,36 @@ absl::Status CheckMemory(const TableLayouts& layouts, const Route& route, int64_
   }
   uint64_t buffers = 0;
   std::string what;
+  SparseBuffers sparse;
   if (policy.mode == Mode::kSync) {
+    sparse = SparseBuffersOf(spec, layouts, self);
     buffers = policy.worker_num * elements * sizeof(float);
     what = absl::StrCat("the gradients that a step of ", policy.worker_num, " workers buffers");
   } else if (policy.mode == Mode::kAsync && policy.gradients_to_wait > 1) {
     buffers = elements * (sizeof(double) + sizeof(float));
     what = "the sums of gradients_to_wait";
   }
-  if (all + buffers <= available) return absl::OkStatus();
+  const uint64_t needed = all + buffers + sparse.bytes;
+  if (needed <= available) return absl::OkStatus();
+  if (sparse.bytes > all + buffers) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a step of ", policy.worker_num, " workers may buffer ", Mib(sparse.bytes),
+        " of gradients for sparse tables on this pserver (", Mib(sparse.most), " of it for table '",
+        sparse.name, "'), and dense tables need ", Mib(all + buffers), "; ", Mib(available),
+        " are available (MemAvailable); make train.batch_size smaller, give features fewer keys "
+        "(hash_buckets), use more pservers, fewer workers, or a machine with more memory"));
+  }
   return absl::ResourceExhaustedError(absl::StrCat(
       "the job's dense tables need ", Mib(all + buffers), " on this pserver: ", Mib(all),
       " for values and optimizer state (", Mib(most), " of it for table '", name, "'",
       copies == 0 ? "" : absl::StrCat(", and ", Mib(copies), " for the copies of another pserver"),
-      ")", buffers == 0 ? "" : absl::StrCat(" and ", Mib(buffers), " for ", what), "; ",
-      Mib(available), " are available (MemAvailable); make that table smaller, use more pservers, ",
+      ")", buffers == 0 ? "" : absl::StrCat(" and ", Mib(buffers), " for ", what),
+      sparse.bytes == 0
+          ? ""
+          : absl::StrCat(", and up to ", Mib(sparse.bytes),
+                         " for the gradients of sparse tables, such as '", sparse.name, "'"),
+      "; ", Mib(available),
+      " are available (MemAvailable); make that table smaller, use more pservers, ",
       policy.mode == Mode::kSync ? "fewer workers, " : "", "or a machine with more memory"));
 }
 
@@ -202,8 +283,8 @@ absl::StatusOr<OpenedJob> OpenJob(const JobSpec& spec, const std::string& addres
   OpenedJob job;
   job.policy = PolicyOf(spec);
   SLUICE_ASSIGN_OR_RETURN(job.layouts, CreateTableLayouts(initial->tables, initial->seed));
-  SLUICE_RETURN_IF_ERROR(CheckRoute(job.layouts, spec.route()));
-  SLUICE_RETURN_IF_ERROR(CheckMemory(job.layouts, spec.route(), OwnerIndex(spec.route(), address),
+  SLUICE_RETURN_IF_ERROR(ValidateRoute(spec.route(), job.layouts));
+  SLUICE_RETURN_IF_ERROR(CheckMemory(spec, job.layouts, OwnerIndex(spec.route(), address),
                                      job.policy, resources.available_memory()));
   job.view = FirstView(job.layouts, job.policy, spec.route(), address);
   if (ReadsCopies(spec, address)) {

@@ -1,7 +1,8 @@
 // The steps of a message:
 //   1. JobLedger::Admit: its sender is not fenced and knows the generation; it gets the job's view.
 //   2. RequestCheck::Check: it fits the tables, the mode and the limits as a whole.
-//   3. ApplyPush: the parts of its push are applied, shard by shard.
+//   3. ApplyPush: the parts of its push are applied, shard by shard. With replicas,
+//      Replicator::Pump sends these changes to the follower.
 // With the last message of a request:
 //   4. CheckPushed (sync): every shard holds the push that it commits.
 //   5. JobLedger::Complete: one lock. The frame is counted, commit and end of epoch are recorded,
@@ -10,6 +11,8 @@
 //      waited for it. If the step asked for a checkpoint, its cut begins now. JobLedger::Settle
 //      then does the rest of step 5, so that no pull of the next step is answered before the cut.
 //   7. Answer: first the parked pulls that became ready, then the request itself, unless it waits.
+//      With replicas, Replicator::Acknowledge keeps an answer that acknowledges changes until the
+//      follower has them.
 // The job's lock is taken once for each message (1) and once at the end of the request (5). A
 // request that ends a step or an epoch takes it once more (6).
 #include "server/job_tables.h"
@@ -17,7 +20,6 @@
 #include <algorithm>
 #include <map>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -91,6 +93,7 @@ void JobTables::StartReplication(const JobSpec& spec, const JobResources& resour
   Replicator::Options options;
   options.job_id = job_id_;
   options.instance = instance_;
+  options.worker_num = spec.worker_num();
   options.transport = resources.replica_transport;
   options.clock = resources.clock;
   options.writer = writer_;
@@ -121,10 +124,15 @@ void JobTables::ForgetStream(uint64_t stream) {
 }
 
 void JobTables::SetCutOrder(const CutOrder& order) {
-  // Only a cut that begins needs the turn.
-  std::optional<SeedTurn::Claim> claim;
-  if (order.now() > 0) claim.emplace(&seed_turn_);
-  cuts_.SetOrder(order, *ledger_.view());
+  // Only a cut that begins needs the turn, and the order comes again with each answer of the
+  // scheduler.
+  if (order.now() <= cuts_.newest()) return cuts_.SetOrder(order, *ledger_.view());
+  const SeedTurn::Claim claim(&seed_turn_, /*patient=*/false);
+  if (claim.granted()) return cuts_.SetOrder(order, *ledger_.view());
+  // This thread also reports to the scheduler, so it must not wait for a whole image.
+  CutOrder later = order;
+  later.clear_now();
+  cuts_.SetOrder(later, *ledger_.view());
 }
 
 absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
@@ -138,7 +146,10 @@ absl::StatusOr<std::shared_ptr<JobTables>> JobTables::Open(const JobSpec& spec,
   std::shared_ptr<JobTables> job(new JobTables(spec, address, resources, std::move(opened)));
   // Lives that are over must not speak here either.
   if (spec.incarnations_size() > 0) job->ledger_.Fence(IncarnationsOf(spec));
-  if (spec.has_takeover()) job->ledger_.AwaitRanks();
+  bool has_shards = false;
+  job->ledger_.view()->ForEachShard([&](Shard*) { has_shards = true; });
+  // Ranks do not speak to a pserver without shards.
+  if (spec.has_takeover() && has_shards) job->ledger_.AwaitRanks();
   job->StartReplication(spec, resources);
   return job;
 }
@@ -220,7 +231,8 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
         ApplyPush(caller, *request.view, header, &request.frame.payload, scratch, reply->get());
     if (replicator_ != nullptr) replicator_->Pump();
   }
-  if (header.has_push() || header.has_end_epoch()) (*reply)->set_acknowledges();
+  const bool acknowledges = replicator_ != nullptr && (header.has_push() || header.has_end_epoch());
+  if (acknowledges) (*reply)->set_acknowledges(replicator_->ChangesNow());
   if (!header.last()) return absl::OkStatus();
   if (header.has_commit()) {
     request.commit = CheckPushed(*request.view, caller.rank, header.commit().sequence());
@@ -229,6 +241,7 @@ absl::Status JobTables::HandleSteps(const Caller& caller, DecodedFrame frame, Pu
   JobLedger::Outcome outcome = ledger_.Complete(&request);
   if (outcome.close_step || outcome.flush) {
     ChangeShards(request, outcome);
+    if (acknowledges) (*reply)->set_acknowledges(replicator_->ChangesNow());
     outcome = ledger_.Settle(&request, outcome);
   }
   AnswerReady(std::move(outcome.ready));
@@ -295,7 +308,7 @@ void JobTables::Answer(const Caller& caller, const JobView& view, const Pull& pu
   SpanTimer span(pull.parts().table_size() > 0 ? trace_.get() : nullptr, TraceBatch::PULL);
   span.set_rank(caller.rank);
   span.set_bytes(ReadPullParts(view, layouts_, pull.parts(), std::move(payload), reply->get()));
-  if (replicator_ != nullptr && (*reply)->acknowledges()) {
+  if ((*reply)->acknowledges()) {
     return replicator_->Acknowledge(caller.stream, std::move(*reply), stamp);
   }
   (*reply)->Finish(stamp.generation, stamp.others, stamp.checkpoint);
@@ -396,18 +409,37 @@ HostedJob JobTables::Report() {
   return report;
 }
 
+// While it lives, no other call saves the job. Waits for one that does.
+class JobTables::SaveTurn {
+ public:
+  explicit SaveTurn(JobTables* job) : job_(job) {
+    MutexLock lock(&job_->save_mutex_);
+    while (job_->saving_) job_->saved_.Wait(&job_->save_mutex_);
+    job_->saving_ = true;
+  }
+  ~SaveTurn() {
+    MutexLock lock(&job_->save_mutex_);
+    job_->saving_ = false;
+    job_->saved_.NotifyAll();
+  }
+  SaveTurn(const SaveTurn&) = delete;
+  SaveTurn& operator=(const SaveTurn&) = delete;
+
+ private:
+  JobTables* const job_;
+};
+
 absl::StatusOr<std::vector<SavedFile>> JobTables::SaveShards(const std::string& directory,
                                                              const std::string& save_id) {
-  {
-    MutexLock lock(&save_mutex_);
-    while (saving_) saved_.Wait(&save_mutex_);
-    saving_ = true;
+  const SaveTurn turn(this);
+  // An exception would leave the thread that serves the call and end the process.
+  try {
+    return SaveAlone(directory, save_id);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory to save the shards of job ", job_id_,
+                     "; use more pservers or a machine with more memory"));
   }
-  absl::StatusOr<std::vector<SavedFile>> files = SaveAlone(directory, save_id);
-  MutexLock lock(&save_mutex_);
-  saving_ = false;
-  saved_.NotifyAll();
-  return files;
 }
 
 absl::StatusOr<std::vector<SavedFile>> JobTables::SaveAlone(const std::string& directory,

@@ -79,11 +79,12 @@ class JobTables {
   // Takes the scheduler's orders about the job's checkpoints.
   void SetCutOrder(const CutOrder& order);
   // Saves the values without optimizer state. Waits for a checkpoint that is being written, and for
-  // an earlier call: a rank that replaces another saves under the same names.
+  // an earlier call: a rank that replaces another saves under the same names. RESOURCE_EXHAUSTED
+  // names the job when there is no memory to save it.
   absl::StatusOr<std::vector<SavedFile>> SaveShards(const std::string& directory,
                                                     const std::string& save_id = "");
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for none
-  // Those that this pserver keeps as a follower.
+  // The copies that this pserver keeps as a follower.
   JobCopies* copies() { return &copies_; }
 
   // Returns null when the shard is not here.
@@ -116,7 +117,8 @@ class JobTables {
               const ReplyStamp& stamp, std::unique_ptr<ReplyWriter>* reply);
   // Begins to send changes to a follower, if the job has replicas.
   void StartReplication(const JobSpec& spec, const JobResources& resources);
-  // In the report, a generation and its positions wait until the follower has what they tell.
+  // Keeps a new generation and its positions out of the report until the follower has the changes
+  // behind them.
   void HoldBackNews(HostedJob* report);
 
   const std::string job_id_;
@@ -142,6 +144,7 @@ class JobTables {
   JobLedger::View untold_ ABSL_GUARDED_BY(report_mutex_), told_ ABSL_GUARDED_BY(report_mutex_);
   Replicator::Mark untold_since_ ABSL_GUARDED_BY(report_mutex_);
 
+  class SaveTurn;
   Mutex save_mutex_;
   CondVar saved_;
   bool saving_ ABSL_GUARDED_BY(save_mutex_) = false;

@@ -24,8 +24,8 @@ struct JobView {
   uint64_t generation = 0;
   std::vector<bool> active_ranks;  // [worker_num]
   ShardTable shards;
-  // By rank: what all shards here held of it when this generation began, the least of them. Empty
-  // while no rank was replaced, or without shards.
+  // By rank: the least position that a shard here held when this generation began. Empty while no
+  // rank was replaced, or without shards.
   std::vector<RankPosition> positions;
 
   // Returns null when the shard is on another pserver.
@@ -42,25 +42,22 @@ struct JobView {
   }
 };
 
-// INVALID_ARGUMENT: the route's tables and shards are not those of the job.
-absl::Status CheckRoute(const TableLayouts& layouts, const Route& route);
-
 // Returns the index by which the route's owners name `address`; -1 when no shard is there.
 int64_t OwnerIndex(const Route& route, const std::string& address);
 
 // Makes the first view of a job: all ranks are active, and the shards that the route gives to
 // `address` hold their initial values.
-// REQUIRES: CheckRoute accepts the route.
+// REQUIRES: ValidateRoute accepts the route.
 std::shared_ptr<const JobView> FirstView(const TableLayouts& layouts, const UpdatePolicy& policy,
                                          const Route& route, const std::string& address);
 
 // Makes the view of a later route, with the shards and ranks of `view`, but no positions.
-// INVALID_ARGUMENT as CheckRoute. FAILED_PRECONDITION: the route moves a shard to or from this
+// INVALID_ARGUMENT as ValidateRoute. FAILED_PRECONDITION: the route moves a shard to or from this
 // pserver.
 absl::StatusOr<std::shared_ptr<JobView>> NextView(const JobView& view, const TableLayouts& layouts,
                                                   const Route& route, const std::string& address);
 
-// By rank: what all shards of the view hold, the least of them. Empty without shards.
+// By rank: the least position that a shard of the view holds. Empty without shards.
 std::vector<RankPosition> LeastPositions(const JobView& view);
 
 }  // namespace sluice

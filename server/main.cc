@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
-    LOG_IF(INFO, status.ok()) << "the scheduler says stop";
+    LOG_IF(INFO, status.ok()) << "the scheduler told this pserver to stop";
     LOG_IF(ERROR, !status.ok()) << status.message();
     sluice::StopSignal::Stop(sluice::ExitCodeOf(status));
   };

@@ -11,10 +11,10 @@
 #include "absl/strings/str_format.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
-#include "common/saved_model/manifest_files.h"
+#include "common/config/mode.h"
+#include "common/saved_model/manifest.h"
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
-#include "common/table/hash_parts.h"
 #include "server/no_room.h"
 
 namespace sluice {

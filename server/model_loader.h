@@ -1,7 +1,7 @@
 // Fills the shards of one pserver from a saved model or a checkpoint. Reads only the parts of files
 // that can hold their values.
 //
-// Files and shards both divide the keys by their hash (common/table/hash_parts.h), so any number of
+// Files and shards both divide the keys by their hash (common/base/hash.h), so any number of
 // files loads into any number of shards.
 //
 // Memory: the indexes of the files, and a few MiB per thread.
@@ -43,13 +43,13 @@ class LoadProgress {
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
-  // A load from copies has all of them, and now has them dropped.
+  // Call when the load has read all copies and asks the follower to drop them.
   void HasAllCopies() {
     int reading = kReading;
     copies_.compare_exchange_strong(reading, kHasAll);
   }
-  // The scheduler has given the copies up. True when the load has them all, so that it ends well;
-  // otherwise it must be cancelled.
+  // Call when the scheduler has given the copies up. True when the load has all of them and will
+  // succeed; otherwise cancel it.
   bool CopiesAreVoid() {
     int reading = kReading;
     if (copies_.compare_exchange_strong(reading, kVoid)) return false;

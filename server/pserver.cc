@@ -1,5 +1,6 @@
 #include "server/pserver.h"
 
+#include <algorithm>
 #include <new>
 #include <set>
 #include <system_error>
@@ -64,6 +65,9 @@ void Pserver::Reconcile(const std::string& self,
       hosted.generation = spec.route().generation();
       const absl::Status moved = hosted.tables->UpdateRoute(spec);
       if (!moved.ok()) hosted.error = std::string(moved.message());
+    } else if (IsLeaving(spec.job_id())) {
+      // Two at a time might not fit into memory. on_change_ makes the scheduler ask again.
+      continue;
     } else if (HasTablesToLoad(spec, self)) {
       StartOpening(spec, self);
       continue;
@@ -141,6 +145,10 @@ void Pserver::StartOpening(const JobSpec& spec, const std::string& self) {
 
 void Pserver::RunOpening(const std::shared_ptr<Opening>& opening, const std::string& self) {
   Hosted hosted = OpenHosted(opening->spec, self, &opening->progress);
+  const auto end = [&] {
+    opening->ended = true;
+    opened_.NotifyAll();
+  };
   {
     MutexLock lock(&mutex_);
     const auto it = opening_.find(opening->spec.job_id());
@@ -148,13 +156,23 @@ void Pserver::RunOpening(const std::shared_ptr<Opening>& opening, const std::str
       jobs_[it->first] = std::move(hosted);
       leaving_.push_back(std::move(it->second));
       opening_.erase(it);
+      end();
     }
-    opening->ended = true;
-    opened_.NotifyAll();
   }
-  // Free a dropped job's memory before on_change_ makes the drop known.
+  // Free a dropped job's memory before anybody knows of the drop.
   hosted.tables.reset();
+  {
+    MutexLock lock(&mutex_);
+    end();
+  }
   if (on_change_) on_change_();
+}
+
+bool Pserver::IsLeaving(const std::string& job_id) {
+  MutexLock lock(&mutex_);
+  return std::any_of(leaving_.begin(), leaving_.end(), [&](const auto& opening) {
+    return !opening->ended && opening->spec.job_id() == job_id;
+  });
 }
 
 void Pserver::JoinEnded() {

@@ -94,6 +94,8 @@ class Pserver {
   void StartOpening(const JobSpec& spec, const std::string& self);
   void RunOpening(const std::shared_ptr<Opening>& opening, const std::string& self);
   void JoinEnded();
+  // True while a cancelled opening of the job may still use memory.
+  bool IsLeaving(const std::string& job_id);
   static HostedJob ReportOf(const Opening& opening);
 
   CutWriter cut_writer_;  // outlives the jobs

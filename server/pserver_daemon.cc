@@ -36,6 +36,13 @@ std::string TextOf(const HostedCut& cut) {
   }
 }
 
+// Returns the log text of the copies at the follower; "" while the first ones are made.
+std::string TextOf(const Replication& replication) {
+  if (!replication.error().empty())
+    return absl::StrCat("no copies at the follower: ", replication.error());
+  return replication.complete() ? "the follower has copies of all shards" : "";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PserverDaemon>> PserverDaemon::Start(Options options) {
@@ -227,9 +234,12 @@ void PserverDaemon::ReconcileSoon() {
 }
 
 void PserverDaemon::LogJobs() {
-  std::map<std::string, std::string> now, cuts;
+  std::map<std::string, std::string> now, cuts, copies;
   for (const HostedJob& job : pserver_.Report()) {
     if (job.has_cut()) cuts[job.job_id()] = TextOf(job.cut());
+    if (std::string text = TextOf(job.replication()); !text.empty()) {
+      copies[job.job_id()] = std::move(text);
+    }
     std::string& text = now[job.job_id()];
     if (!job.error().empty()) {
       text = job.error();
@@ -257,6 +267,13 @@ void PserverDaemon::LogJobs() {
   }
   LogNews(news);
   logged_cuts_ = std::move(cuts);
+  news.clear();
+  for (const auto& [job_id, text] : copies) {
+    const auto it = logged_copies_.find(job_id);
+    if (it == logged_copies_.end() || it->second != text) news[job_id] = text;
+  }
+  LogNews(news);
+  logged_copies_ = std::move(copies);
 }
 
 void PserverDaemon::LogNews(const std::map<std::string, std::string>& news) {

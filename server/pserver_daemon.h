@@ -79,7 +79,7 @@ class PserverDaemon {
   std::unique_ptr<AdminServer> admin_;
   std::thread reconcile_thread_, join_thread_;
   // Used by the reconcile thread: the last text that was logged about each job.
-  std::map<std::string, std::string> logged_jobs_, logged_cuts_;
+  std::map<std::string, std::string> logged_jobs_, logged_cuts_, logged_copies_;
   std::unique_ptr<MemberSession> session_;  // written by the join thread, read after joined_
 
   Mutex mutex_;

@@ -7,6 +7,7 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "server/job_tables.h"
+#include "server/seed_stream.h"
 
 namespace sluice {
 
@@ -63,6 +64,7 @@ absl::Status ReplicaHandler::TakeHello(const ReplicaHello& hello) {
         absl::StrCat("this instance of job ", hello.job_id(), " is not open on this pserver"));
   }
   reads_ = hello.read();
+  generation_ = hello.generation();
   SLUICE_ASSIGN_OR_RETURN(held_, reads_ ? job->copies()->Seal(hello) : job->copies()->Begin(hello));
   job_ = job;
   if (!reads_) {
@@ -94,8 +96,11 @@ absl::Status ReplicaHandler::TakeChanges(DecodedReplica message, JobCopies* copi
 
 absl::Status ReplicaHandler::TakeConfirmation(const ReplicaHeader& header, JobCopies* copies) {
   taken_bytes_ = header.seed_bytes();
-  if (!header.drop()) return SendMore();
-  copies->Drop(held_, /*tell=*/false);
+  if (!header.drop()) {
+    SLUICE_RETURN_IF_ERROR(copies->CheckReader(held_, generation_));
+    return SendMore();
+  }
+  SLUICE_RETURN_IF_ERROR(copies->DropRead(held_, generation_));
   ReplicaHeader dropped;
   dropped.set_drop(true);
   Send(dropped);

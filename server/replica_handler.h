@@ -14,13 +14,11 @@
 
 #include "common/transport/transport.h"
 #include "server/job_copies.h"
+#include "server/seed_stream.h"
 
 namespace sluice {
 
 class JobTables;
-
-// Images may be so far ahead of what their receiver has confirmed.
-inline constexpr uint64_t kSeedAheadBytes = 8 << 20;
 
 class ReplicaHandler : public StreamHandler {
  public:
@@ -48,7 +46,8 @@ class ReplicaHandler : public StreamHandler {
   bool closed_ = false;
   // Weak: a stream does not keep the tables of a dropped job.
   std::weak_ptr<JobTables> job_;
-  bool reads_ = false;  // of a successor
+  bool reads_ = false;       // of a successor
+  uint64_t generation_ = 0;  // of its route
   JobCopies::Held held_;
   // For a successor: shards that are still to be sent, and the image under way.
   std::vector<std::shared_ptr<Shard>> shards_;

@@ -9,13 +9,19 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/wire/frame.h"
-#include "server/replica_handler.h"
+#include "server/seed_stream.h"
 
 namespace sluice {
 namespace {
 
 // How often the thread looks for a follower that is silent, or a log that has closed itself.
 constexpr std::chrono::milliseconds kLook(50);
+
+// A longer time between two looks shows that this process was stopped.
+constexpr absl::Duration kStopped = absl::Seconds(1);
+
+// A shard's image that was given up so often for a checkpoint is finished before the next one.
+constexpr int kGiveUps = 3;
 
 }  // namespace
 
@@ -54,7 +60,7 @@ uint64_t Replicator::EndOfLog() { return session_ == nullptr ? 0 : session_->log
 
 std::vector<Replicator::Answer> Replicator::TakeReady() {
   std::vector<Answer> ready;
-  while (!kept_.empty() && gate_.MayLeave(kept_.front().position)) {
+  while (!kept_.empty() && gate_.MayLeave(kept_.front().changes)) {
     ready.push_back(std::move(kept_.front()));
     kept_.pop_front();
   }
@@ -70,26 +76,34 @@ void Replicator::Finish(std::vector<Answer> answers) {
 
 void Replicator::Acknowledge(uint64_t stream, std::unique_ptr<ReplyWriter> reply,
                              const ReplyStamp& stamp) {
-  bool refused = false;
+  absl::Status refusal;
   {
     MutexLock lock(&mutex_);
-    // After the changes: the log has them all, and maybe others.
-    const uint64_t position = EndOfLog();
-    const bool keep = !gate_.MayLeave(position) && !stopping_;
-    if (keep && kept_.size() < kMaxKept) {
-      kept_.push_back({position, stream, std::move(reply), stamp});
-      return;
+    const Mark changes = reply->changes();
+    if (!gate_.MayLeave(changes)) {
+      if (stopping_) {
+        // Close has refused those that were kept, and the follower may lack these changes.
+        refusal = Closed();
+      } else if (kept_.size() < options_.worker_num * kKeptPerRank) {
+        // A session's answers have all left when the next one begins.
+        const auto at = std::upper_bound(
+            kept_.begin(), kept_.end(), changes.position,
+            [](uint64_t position, const Answer& a) { return position < a.changes.position; });
+        kept_.insert(at, {changes, stream, std::move(reply), stamp});
+        return;
+      } else {
+        refusal = absl::ResourceExhaustedError(absl::StrCat(
+            "job ", options_.job_id, " has ", kept_.size(),
+            " answers that wait for the follower, which is the limit; wait for answers"));
+      }
     }
-    refused = keep;
   }
-  if (refused) {
-    return reply->Refuse(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "job ", options_.job_id, " has ", kMaxKept,
-            " answers that wait for the follower, which is the limit; wait for answers")),
-        stamp.generation);
-  }
+  if (!refusal.ok()) return reply->Refuse(refusal, stamp.generation);
   reply->Finish(stamp.generation, stamp.others, stamp.checkpoint);
+}
+
+absl::Status Replicator::Closed() const {
+  return absl::NotFoundError(absl::StrCat("job ", options_.job_id, " was closed"));
 }
 
 void Replicator::ForgetStream(uint64_t stream) {
@@ -103,6 +117,11 @@ void Replicator::ForgetStream(uint64_t stream) {
               kept_.end());
 }
 
+Replicator::Mark Replicator::ChangesNow() {
+  MutexLock lock(&mutex_);
+  return {gate_.session(), EndOfLog()};
+}
+
 Replicator::Mark Replicator::MarkNow() {
   MutexLock lock(&mutex_);
   marked_ = true;
@@ -111,7 +130,7 @@ Replicator::Mark Replicator::MarkNow() {
 
 bool Replicator::Kept(const Mark& mark) {
   MutexLock lock(&mutex_);
-  const bool kept = mark.session != gate_.session() || gate_.MayLeave(mark.position);
+  const bool kept = gate_.MayLeave(mark);
   if (kept) marked_ = false;
   return kept;
 }
@@ -166,7 +185,7 @@ void Replicator::Run() {
       broken_ = absl::OkStatus();
       taken_bytes_ = sent_bytes_ = 0;
       answered_ = false;
-      heard_ = options_.clock->Now();
+      heard_ = looked_ = options_.clock->Now();
     }
     absl::Status status;
     try {
@@ -247,6 +266,8 @@ absl::Status Replicator::Seed(const std::shared_ptr<Session>& session) {
   // Nobody pumps before the first image has begun: the log is empty until then.
   session->stream = options_.transport->Connect(address, std::move(callbacks));
   session->stream->Send(EncodeReplica(header, {}));
+  // Before the first image: changes must not be set aside for a follower that does not answer.
+  SLUICE_RETURN_IF_ERROR(AwaitImages(*session, 0, 0));
   for (const auto& shard : shards_) SLUICE_RETURN_IF_ERROR(SeedShard(session.get(), shard.get()));
   uint64_t sent;
   {
@@ -270,10 +291,15 @@ absl::Status Replicator::Seed(const std::shared_ptr<Session>& session) {
 }
 
 absl::Status Replicator::SeedShard(Session* session, Shard* shard) {
-  while (true) {
+  for (int given_up = 0;;) {
     SLUICE_RETURN_IF_ERROR(Check(*session));
     options_.await_checkpoint();
-    if (!options_.turn->TryBegin()) {
+    {
+      MutexLock lock(&mutex_);
+      heard_ = options_.clock->Now();  // a checkpoint may take long, and asks the follower nothing
+    }
+    const bool insists = given_up >= kGiveUps;
+    if (!options_.turn->TryBegin(insists)) {
       MutexLock lock(&mutex_);
       changed_.WaitFor(&mutex_, kLook);
       continue;
@@ -292,11 +318,15 @@ absl::Status Replicator::SeedShard(Session* session, Shard* shard) {
         sent = absl::ResourceExhaustedError("no memory for the image of a shard");
       }
     }
-    options_.turn->End();
     // A checkpoint has begun at the same moment.
     if (absl::IsFailedPrecondition(sent.status())) sent = false;
+    // The changes since then would only fill the log: the next image has them.
+    if (!sent.ok() || !*sent) shard->EndSeed();
+    options_.turn->End();
+    if (insists) Changed();  // a checkpoint may wait for its order
     SLUICE_RETURN_IF_ERROR(sent.status());
     if (!*sent) {
+      ++given_up;
       MutexLock lock(&mutex_);
       changed_.WaitFor(&mutex_, kLook);
       continue;
@@ -328,13 +358,19 @@ absl::StatusOr<bool> Replicator::SendImage(Session* session, SeedSender* sender)
   }
 }
 
+bool Replicator::IsSilent(absl::Time now) {
+  if (now - looked_ > kStopped) heard_ = now;
+  looked_ = now;
+  return now - heard_ > options_.patience;
+}
+
 absl::Status Replicator::AwaitImages(const Session& session, uint64_t sent, uint64_t ahead) {
   while (true) {
     SLUICE_RETURN_IF_ERROR(Check(session));
     MutexLock lock(&mutex_);
     if (answered_ && sent <= taken_bytes_ + ahead) return absl::OkStatus();
     if (ahead > 0 && options_.turn->wanted()) return absl::OkStatus();  // it is given up next
-    if (options_.clock->Now() - heard_ > options_.patience) {
+    if (IsSilent(options_.clock->Now())) {
       return absl::DeadlineExceededError("the follower does not take images");
     }
     changed_.WaitFor(&mutex_, kLook);
@@ -347,7 +383,7 @@ absl::Status Replicator::Watch(const Session& session) {
     MutexLock lock(&mutex_);
     const absl::Time now = options_.clock->Now();
     if (session.log->end() <= gate_.confirmed()) heard_ = now;
-    if (now - heard_ > options_.patience) {
+    if (IsSilent(now)) {
       return absl::DeadlineExceededError(absl::StrCat("the follower at ", address_,
                                                       " has confirmed nothing for ",
                                                       absl::FormatDuration(options_.patience)));
@@ -406,6 +442,7 @@ void Replicator::FillReport(HostedJob* report) {
   MutexLock lock(&mutex_);
   Replication* const replication = report->mutable_replication();
   const AckGate::State state = gate_.state();
+  replication->set_generation(generation_);
   replication->set_complete(state == AckGate::State::kHolding || state == AckGate::State::kVoiding);
   if (state == AckGate::State::kHolding) {
     replication->set_updates_behind(EndOfLog() - std::min(EndOfLog(), gate_.confirmed()));
@@ -427,9 +464,7 @@ void Replicator::Close() {
     MutexLock lock(&mutex_);
     kept.swap(kept_);
   }
-  const absl::Status status =
-      absl::NotFoundError(absl::StrCat("job ", options_.job_id, " was closed"));
-  for (Answer& answer : kept) answer.reply->Refuse(status, 0);
+  for (Answer& answer : kept) answer.reply->Refuse(Closed(), 0);
 }
 
 }  // namespace sluice

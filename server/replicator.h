@@ -11,10 +11,13 @@
 // begins again as soon as a route names a follower.
 //
 // Thread safety: safe from any thread. Nothing is sent under its lock, and no shard is locked under
-// it. The locks of the log and of the job's ledger are.
+// it. Lock order: JobTables::report_mutex_ (HoldBackNews calls Kept), then mutex_, then the lock of
+// the log or of the job's ledger.
 //
-// Memory: at most max_behind_bytes of changes, kSeedAheadBytes of images, and one answer for each
-// request that workers have in flight, at most kMaxKept.
+// Memory: at most max_behind_bytes of changes, kSeedAheadBytes of images, and kKeptPerRank answers
+// for each rank. An answer pins its values: copies of rows, and dense blocks that shards have lent,
+// which makes the next update copy them. Async workers therefore pull apart from their pushes;
+// Geo's answers hold the values of one exchange of each rank.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +49,14 @@ namespace sluice {
 
 class Replicator {
  public:
-  // The most answers that wait at one time. Workers that keep to their windows need far fewer.
-  static constexpr size_t kMaxKept = 1 << 16;
+  // The most answers that wait at one time, by rank of the job: as many as the frames that a worker
+  // may have in flight (ParameterClient::Limits).
+  static constexpr size_t kKeptPerRank = 256;
 
   struct Options {
     std::string job_id;
     uint64_t instance = 0;
+    uint32_t worker_num = 1;
     // These outlive the replicator. Without a transport no follower is ever reached.
     Transport* transport = nullptr;
     Clock* clock = nullptr;
@@ -70,20 +75,20 @@ class Replicator {
 
   // A route is in force in which this pserver is number `self` (-1: none).
   void TakeSpec(const JobSpec& spec, int64_t self);
-  // Shards await no rank any more, so that images may be sent.
+  // Call when the shards no longer await ranks, so that images may be sent.
   void SeedSoon();
 
   // Sends the changes that are in the log.
   void Pump();
-  // Finishes an answer that acknowledges changes made before this call, as soon as it may leave.
+  // Finishes an answer that acknowledges changes, as soon as it may leave.
   void Acknowledge(uint64_t stream, std::unique_ptr<ReplyWriter> reply, const ReplyStamp& stamp);
   // Drops the answers to a stream that has closed.
   void ForgetStream(uint64_t stream);
 
+  using Mark = AckGate::Mark;
+  // The changes made so far, for an answer.
+  Mark ChangesNow();
   // The changes made so far, for Kept.
-  struct Mark {
-    uint64_t session = 0, position = 0;
-  };
   Mark MarkNow();
   // True when the changes before the mark cannot be lost with this process. on_change is called
   // when the answer may have become true.
@@ -108,7 +113,8 @@ class Replicator {
     bool over ABSL_GUARDED_BY(send_mutex) = false;  // the stream is no longer used
   };
   struct Answer {
-    uint64_t position = 0, stream = 0;
+    AckGate::Mark changes;
+    uint64_t stream = 0;
     std::unique_ptr<ReplyWriter> reply;
     ReplyStamp stamp;
   };
@@ -123,6 +129,9 @@ class Replicator {
   absl::Status Check(const Session& session);
   // Waits until the follower has answered, and images of `sent` bytes are at most `ahead` ahead.
   absl::Status AwaitImages(const Session& session, uint64_t sent, uint64_t ahead);
+  // True when the follower has been silent for too long. While this process was stopped, it could
+  // not hear the follower, so that time does not count.
+  bool IsSilent(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for the end of a session whose copies are complete; says why.
   absl::Status Watch(const Session& session);
   void EndSession(const std::shared_ptr<Session>& session, const absl::Status& why);
@@ -130,9 +139,11 @@ class Replicator {
 
   void OnMessage(uint64_t number, Message message);
   void OnClosed(uint64_t number, const absl::Status& status);
-  // The answers that may leave now.
+  // Removes and returns the answers that may leave now.
   std::vector<Answer> TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Finish(std::vector<Answer> answers);
+  // Refuses an answer that waits when the job is closed.
+  absl::Status Closed() const;
   uint64_t EndOfLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Changed() const {
     if (options_.on_change) options_.on_change();
@@ -154,7 +165,8 @@ class Replicator {
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;             // by the follower, on this stream
   uint64_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;          // of images, by the follower
   uint64_t sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0, all_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time heard_ ABSL_GUARDED_BY(mutex_);  // when the follower confirmed something, or had all
+  absl::Time heard_ ABSL_GUARDED_BY(mutex_);   // when the follower confirmed something, or had all
+  absl::Time looked_ ABSL_GUARDED_BY(mutex_);  // when the thread last asked IsSilent
   bool marked_ ABSL_GUARDED_BY(mutex_) = false;  // a mark waits to be kept
   std::string error_ ABSL_GUARDED_BY(mutex_);
   std::deque<Answer> kept_ ABSL_GUARDED_BY(mutex_);  // by position

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "common/transport/transport.h"
 #include "common/wire/frame.h"
+#include "server/ack_gate.h"
 
 namespace sluice {
 
@@ -24,9 +25,13 @@ class ReplyWriter {
       : stream_(std::move(stream)), request_id_(request_id) {}
 
   uint64_t request_id() const { return request_id_; }
-  // The request has pushed, or ended an epoch, so the answer acknowledges changes.
-  void set_acknowledges() { acknowledges_ = true; }
+  // The request has pushed, or ended an epoch, so the answer acknowledges these changes.
+  void set_acknowledges(const AckGate::Mark& changes) {
+    acknowledges_ = true;
+    changes_ = changes;
+  }
   bool acknowledges() const { return acknowledges_; }
+  const AckGate::Mark& changes() const { return changes_; }
 
   // Keeps at most one error per part.
   void AddError(uint32_t table, uint32_t shard, PartStatus status, uint64_t last_sequence);
@@ -54,6 +59,7 @@ class ReplyWriter {
   const std::shared_ptr<Stream> stream_;
   const uint64_t request_id_;
   bool acknowledges_ = false;
+  AckGate::Mark changes_;
   google::protobuf::RepeatedPtrField<PartError> errors_;
   absl::flat_hash_set<uint64_t> erroneous_;  // table << 32 | shard of errors_
   Parts parts_;                              // of the chunk

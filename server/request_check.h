@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/table/table_layout.h"
 #include "proto/pserver.pb.h"
 

@@ -17,6 +17,9 @@
 
 namespace sluice {
 
+// Images may be so far ahead of what their receiver has confirmed.
+inline constexpr uint64_t kSeedAheadBytes = 8 << 20;
+
 // The messages of one shard's image.
 class SeedSender {
  public:
@@ -34,10 +37,10 @@ class SeedSender {
   bool begun_ = false;
 };
 
-// Makes shards from such messages.
+// Makes shards from the messages of their images.
 class SeedReceiver {
  public:
-  // Returns a new shard for the image that begins; null when it has no place here.
+  // Returns a new shard for the image that begins; null when the shard does not belong here.
   using NewShard = std::function<Shard*(uint32_t table, uint32_t shard)>;
   explicit SeedReceiver(NewShard new_shard) : new_shard_(std::move(new_shard)) {}
 
@@ -51,7 +54,7 @@ class SeedReceiver {
   // Images that are complete, and bytes of all pieces.
   uint64_t shards() const { return shards_; }
   uint64_t bytes() const { return bytes_; }
-  // True when no image has begun that is not complete.
+  // True when every image that has begun is complete.
   bool between() const { return reader_ == nullptr; }
 
  private:

@@ -1,5 +1,6 @@
 // Lets checkpoints and saves go before the images for a follower: a sparse shard has one cut at a
-// time, and an image that is given up only begins anew.
+// time, and an image that is given up only begins anew. One that was given up often insists: it is
+// finished first, or frequent checkpoints would keep the copies incomplete forever.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -10,13 +11,16 @@ namespace sluice {
 
 class SeedTurn {
  public:
-  // While it lives, no image is being read. Waits for one that is, for about one piece.
+  // While a granted Claim lives, no image is being read. The constructor waits for an image under
+  // way, which takes about one piece. A `patient` claim also waits for an image that insists; one
+  // that is not patient is not granted then.
   class Claim {
    public:
-    explicit Claim(SeedTurn* turn) : turn_(turn) {
+    explicit Claim(SeedTurn* turn, bool patient = true) : turn_(turn) {
       MutexLock lock(&turn_->mutex_);
       ++turn_->claims_;
-      while (turn_->seeding_) turn_->changed_.Wait(&turn_->mutex_);
+      while (turn_->seeding_ && (patient || !turn_->insists_)) turn_->changed_.Wait(&turn_->mutex_);
+      granted_ = !turn_->seeding_;
     }
     ~Claim() {
       MutexLock lock(&turn_->mutex_);
@@ -25,24 +29,31 @@ class SeedTurn {
     }
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
+    bool granted() const { return granted_; }
 
    private:
     SeedTurn* const turn_;
+    bool granted_ = false;
   };
 
-  // An image begins; false: not now.
-  bool TryBegin() {
+  // Begins an image. False while there are claims. Claims do not interrupt one that insists.
+  bool TryBegin(bool insists = false) {
     MutexLock lock(&mutex_);
     if (claims_ > 0) return false;
     seeding_ = true;
+    insists_ = insists;
     return true;
   }
-  // The image under way must be given up.
+  // True when the image under way must be given up.
   bool wanted() {
+    MutexLock lock(&mutex_);
+    return claims_ > 0 && !insists_;
+  }
+  bool ClaimedForTest() {
     MutexLock lock(&mutex_);
     return claims_ > 0;
   }
-  // The cut of the image is destroyed.
+  // Call when the cut of the image is destroyed.
   void End() {
     MutexLock lock(&mutex_);
     seeding_ = false;
@@ -53,7 +64,7 @@ class SeedTurn {
   Mutex mutex_;
   CondVar changed_;
   int claims_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool seeding_ ABSL_GUARDED_BY(mutex_) = false;
+  bool seeding_ ABSL_GUARDED_BY(mutex_) = false, insists_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sluice

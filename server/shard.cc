@@ -190,6 +190,15 @@ std::unique_ptr<ShardCut> Shard::BeginSeed(std::shared_ptr<ChangeLog> log,
   return MakeCut(std::move(state), {true, std::move(budget)});
 }
 
+void Shard::EndSeed() {
+  std::shared_ptr<ChangeLog> log;  // dropped without the lock
+  {
+    MutexLock lock(&mutex_);
+    log = std::exchange(log_, nullptr);
+  }
+  if (log != nullptr) log->Drop(table_->id(), index_);
+}
+
 absl::Status Shard::RestoreSeed(const ShardSeed& seed, HeldSum held) {
   MutexLock lock(&mutex_);
   const auto ranks = static_cast<int>(accepted_.size());

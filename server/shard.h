@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "common/base/mutex.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/saved_model/shard_image.h"
 #include "common/table/table_layout.h"
 #include "common/wire/frame.h"
@@ -31,7 +31,6 @@
 #include "proto/scheduler.pb.h"
 #include "server/change_log.h"
 #include "server/delivery_gate.h"
-#include "server/frame_id.h"
 #include "server/gradient_sum.h"
 #include "server/pre_images.h"
 #include "server/row_store.h"
@@ -152,6 +151,9 @@ class Shard {
   std::unique_ptr<ShardCut> BeginSeed(std::shared_ptr<ChangeLog> log,
                                       std::shared_ptr<PreImageBudget> budget, ShardSeed* seed,
                                       HeldSum* held);
+  // The image is given up: changes go to no log any more, and those that were set aside are
+  // dropped.
+  void EndSeed();
   // Restores what the image of the cut leaves out; call it after the image was restored. Changes
   // that follow lead to equal bits. INVALID_ARGUMENT: it is not of such a shard.
   absl::Status RestoreSeed(const ShardSeed& seed, HeldSum held);
@@ -201,11 +203,11 @@ class Shard {
   virtual void AddDelta(const PushPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // The sum to which AddToSum adds.
   virtual HeldSum SumNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // False: it does not fit the shard.
+  // False when the sum does not fit the shard.
   virtual bool SetSum(HeldSum sum) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Applies the gradients that wait for gradients_to_wait.
   void ApplyHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The values hold every frame that was accepted.
+  // Notes that the values hold every frame that was accepted.
   void NothingHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the learning rates of the columns at this update.
   const std::vector<float>& Rates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

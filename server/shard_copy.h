@@ -2,7 +2,7 @@
 // to the bit by the primary's changes.
 //
 // Thread safety: safe from any thread. Its mutex is held while a message is applied, and shards are
-// locked under it. Whoever seals the copies therefore waits for a message that is being applied.
+// locked under it. Sealing therefore waits for a message that is being applied.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class ShardCopy {
   absl::Status Apply(const ReplicaHeader& header, PayloadReader payload);
   // OK when all shards are here, so that `complete` can be true.
   absl::Status CheckWhole();
-  // Takes no more changes.
+  // Seals the copies, which then take no more changes.
   void Seal();
 
   uint64_t position();    // of the last change applied

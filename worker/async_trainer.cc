@@ -93,6 +93,13 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
   // If the next batch is ready, its pull leaves in the same exchange.
   BatchQueue::Item next = queue->TryPop();
   if (!next) return context_.client->StartPush(std::move(push));
+  if (context_.config().recovery().replicas() > 0) {
+    // An answer that acknowledges waits for the follower; values need not. The pservers read them
+    // behind the push as well, since both take the same streams in this order.
+    SLUICE_RETURN_IF_ERROR(context_.client->StartPush(std::move(push)));
+    pulled_.push_back(StartPull(std::move(next)));
+    return absl::OkStatus();
+  }
   PullRequest pull;
   Pulled fused = MakePull(std::move(next), &pull);
   SLUICE_RETURN_IF_ERROR(context_.client->StartPush(std::move(push), &pull, &fused.ticket));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "model/eval/eval_accumulator.h"
 #include "worker/job_context.h"
 #include "worker/net_step.h"

@@ -24,7 +24,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "client/parameter_client.h"
 #include "common/table/table_layout.h"
 #include "proto/scheduler.pb.h"

@@ -53,6 +53,8 @@ absl::Status GeoStateWriter::Append(const void* bytes, size_t n) {
 
 absl::Status GeoStateWriter::EndBlock() {
   if (block_.empty()) return absl::OkStatus();
+  // The block's own checksum lets the reader refuse a damaged block before any of it is used. The
+  // checksum of all blocks finds intact blocks that are missing, repeated or out of order.
   const BlockHeader header{static_cast<uint32_t>(block_.size()),
                            Crc32c(block_.data(), block_.size())};
   crc_ = ExtendCrc32c(crc_, block_.data(), block_.size());
@@ -110,6 +112,7 @@ absl::Status GeoStateReader::NextBlock() {
     ended_ = true;
     return absl::OkStatus();
   }
+  // Before anything is allocated: a damaged length could name gigabytes.
   if (header.length > kBlockBytes)
     return Damaged(absl::StrCat("it has a block of ", header.length, " bytes"));
   SLUICE_ASSIGN_OR_RETURN(block_, env_->ReadRange(path_, at_, header.length));

@@ -4,6 +4,7 @@
 
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "worker/geo_state_file.h"
 
 namespace sluice {
@@ -237,7 +238,7 @@ absl::Status GeoTrainer::Flush(const EpochPlan& plan) {
 absl::StatusOr<SavedFile> GeoTrainer::SaveState(const WorkerCheckpoint& wanted) const {
   SLUICE_ASSIGN_OR_RETURN(
       const std::unique_ptr<GeoStateWriter> file,
-      GeoStateWriter::Create(Env::Real(), wanted.directory(), context_.rank, wanted.save_id()));
+      GeoStateWriter::Create(context_.env, wanted.directory(), context_.rank, wanted.save_id()));
   SLUICE_RETURN_IF_ERROR(file->Put(steps_));
   SLUICE_RETURN_IF_ERROR(parameters_->SaveState(file.get()));
   return file->Finish();
@@ -248,7 +249,7 @@ absl::Status GeoTrainer::Restore(const GeoRestore& restore) {
   steps_ = restore.step;
   if (!restore.file.has_value()) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<GeoStateReader> file,
-                          GeoStateReader::Open(Env::Real(), restore.directory, *restore.file));
+                          GeoStateReader::Open(context_.env, restore.directory, *restore.file));
   SLUICE_RETURN_IF_ERROR(file->Get(&steps_));
   SLUICE_RETURN_IF_ERROR(parameters_->RestoreState(file.get()));
   return file->Finish();

@@ -7,12 +7,12 @@
 #include "absl/strings/str_join.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "common/saved_model/saved_model.h"
 #include "common/transport/retry.h"
 #include "model/built_in_models.h"
-#include "model/job_net_options.h"
+#include "model/model.h"
 #include "worker/batch_source.h"
-#include "worker/client_options.h"
 #include "worker/data_index.h"
 #include "worker/lane_batches.h"
 #include "worker/prefetcher.h"
@@ -40,6 +40,24 @@ TraceBatch::Name SpanName(Phase::Kind kind) {
 }
 
 }  // namespace
+
+absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment) {
+  const JobSpec& job = assignment.job();
+  const TrainConfig& train = job.config().train();
+  ParameterClient::Options options;
+  options.job_id = job.job_id();
+  options.instance = job.instance();
+  options.rank = assignment.rank();
+  options.incarnation = assignment.incarnation();
+  SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
+  options.route = job.route();
+  options.pipeline_depth = train.pipeline_depth();
+  // A step may have to wait for a lost worker's replacement, which has a bound of its own.
+  const RecoveryConfig& recovery = job.config().recovery();
+  options.limits.timeout = absl::Seconds(train.step_timeout_s());
+  if (recovery.max_losses() > 0) options.limits.timeout += absl::Seconds(recovery.wait_s());
+  return options;
+}
 
 JobRunner::JobRunner(Options options)
     : options_(std::move(options)),
@@ -117,6 +135,7 @@ absl::Status JobRunner::Prepare() {
   context_.scheduler_patience = options_.scheduler_patience;
   context_.stats = &stats_;
   context_.cuts = &cuts_;
+  context_.env = options_.env;
   context_.cancelled = &cancelled_;
   context_.log = options_.log;
   {
@@ -378,9 +397,9 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   SLUICE_RETURN_IF_ERROR(files.status());
   for (const SavedFile& file : *files) *manifest.add_files() = file;
   // The scheduler commits the model after the job has ended well.
-  SLUICE_ASSIGN_OR_RETURN(
-      manifest, PrepareModel(phase.model_dir(), context_.config(), std::move(manifest), Env::Real(),
-                             phase.save_id()));
+  SLUICE_ASSIGN_OR_RETURN(manifest,
+                          PrepareModel(phase.model_dir(), context_.config(), std::move(manifest),
+                                       context_.env, phase.save_id()));
   SaveReport report;
   report.set_model_dir(phase.model_dir());
   report.set_model_digest(manifest.model_digest());

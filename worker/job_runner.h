@@ -8,6 +8,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/parameter_client.h"
 #include "common/base/cpu_pin.h"
 #include "common/base/mutex.h"
 #include "worker/evaluator.h"
@@ -16,6 +18,11 @@
 #include "worker/trainer.h"
 
 namespace sluice {
+
+// Returns the options of the ParameterClient of a job: the job, rank, tables, route and limits of
+// the assignment. The caller adds transport, clock, get_route and limits.max_message_bytes, which
+// belong to the process. INVALID_ARGUMENT when the job has an invalid table.
+absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment);
 
 class JobRunner {
  public:
@@ -32,6 +39,7 @@ class JobRunner {
     absl::Duration attempt_patience = absl::Seconds(10);
     Transport* transport = nullptr;
     Clock* clock = nullptr;
+    Env* env = Env::Real();          // for the files of checkpoints and models
     uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
     // Called when a report should not wait for its time, such as after a cut. May be null.
     std::function<void()> report_soon;
@@ -49,9 +57,9 @@ class JobRunner {
   // Progress for a report (see WorkerStats), including what a blocked call waits for.
   WorkerProgress TakeProgress() { return WithWaiting(stats_.TakeProgress()); }
   void GiveBack(const WorkerProgress& lost) { stats_.GiveBack(lost); }
-  // The scheduler's latest wish for this assignment.
+  // Call with the scheduler's latest request for this assignment.
   void SetCheckpoint(const WorkerCheckpoint& wanted) { cuts_.SetWanted(wanted); }
-  // The scheduler's latest route has this generation.
+  // Call when the scheduler's latest route has this generation.
   void NoteGeneration(uint64_t generation);
   // Adds this rank's part of the newest checkpoint to a report.
   void AddCut(PollRequest* report) const { cuts_.AddTo(report); }

@@ -67,7 +67,7 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   if (ready && context_.config().optimizers().clip_global_norm() <= 0) {
     gradients.ready = [&](size_t i) { ready(buffers, gradients.weight_sum, i); };
   }
-  // Whoever has only an early part of the frame has its examples, but not its loss.
+  // A shard that holds only an early part has the frame's examples but not its loss.
   early_ = position_ = PositionBefore(prepared, epoch);
   SLUICE_RETURN_IF_ERROR(
       context_.net->TrainStep(input, context_.config().train().seed(), epoch, &gradients));

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "common/base/mutex.h"
 #include "worker/batch_queue.h"
 #include "worker/batch_source.h"

@@ -28,7 +28,7 @@ class WorkerCuts {
   WorkerCuts(std::string job_id, uint32_t rank, uint64_t incarnation,
              std::function<void()> report_soon);
 
-  // The wish of the scheduler; number 0: none.
+  // Takes the scheduler's request; number 0: none.
   void SetWanted(const WorkerCheckpoint& wanted);
   // Sync, rank 0: the number to name in the commit of global step `step` (from 1); 0: none. Each
   // number is given once, and none after a later one.
@@ -50,7 +50,7 @@ class WorkerCuts {
   // then tells that it goes on. After `most` it goes on with an error, which voids its part.
   // Returns at once when the rank is not parked.
   void AwaitRelease(const std::atomic<bool>* cancelled, absl::Duration most);
-  // The scheduler itself lets the rank go on: with the next phase.
+  // Call when the scheduler lets the rank go on by starting the next phase.
   void GoOn();
   // The newest checkpoint that this rank knows of; 0: none.
   uint64_t newest() const;

@@ -6,15 +6,37 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/config/device_request.h"
 #include "model/net/cuda/cuda_device.h"
 #include "model/net/net_options.h"
-#include "worker/device_claim.h"
 
 namespace sluice {
+
+// One worker's exclusive claim on a CUDA device of its host.
+//
+// The claim is a socket name in the kernel, made of the device's UUID. It ends with its process and
+// leaves no file. All users of the host see it, even with a private /tmp (systemd's PrivateTmp). A
+// container with its own network namespace has its own names.
+class DeviceClaim {
+ public:
+  // ALREADY_EXISTS when another holder has it.
+  static absl::StatusOr<DeviceClaim> Take(const std::string& uuid);
+
+  DeviceClaim(DeviceClaim&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+  DeviceClaim& operator=(DeviceClaim&& other) noexcept {
+    std::swap(socket_, other.socket_);
+    return *this;
+  }
+  ~DeviceClaim();
+
+ private:
+  explicit DeviceClaim(int socket) : socket_(socket) {}
+  int socket_;
+};
 
 // Access to the CUDA devices of this host. Tests replace it.
 struct CudaDevices {

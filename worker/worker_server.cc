@@ -192,6 +192,7 @@ void WorkerServer::RunJobs() {
       // The scheduler notices a loss within a lease, and lost_after() is several leases.
       run.attempt_patience = session_->lost_after() / 2;
       run.transport = options_.transport;
+      run.env = options_.env;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
       run.clock = Clock::Real();
       run.report_soon = [this] { session_->ReportSoon(); };

@@ -28,6 +28,7 @@ class WorkerServer {
     ComputeDevice device;            // this worker's own
     bool job_log_folders = false;    // a job's lines also go to <log_dir>/<job_id>/
     Transport* transport = nullptr;  // outlives the server
+    Env* env = Env::Real();          // for the files of checkpoints and models; outlives the server
     std::function<void(const std::string&)> log;
     // Called when the membership could not begin or has ended. The process should then stop with
     // this status.

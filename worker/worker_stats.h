@@ -65,7 +65,7 @@ class WorkerStats {
   // Adds the summary of data read for the first epoch, perhaps before that epoch began. EpochReport
   // reports it.
   void AddSummary(const DataSummary& summary, uint64_t done_after = 0);
-  // The findings in a data task of async or Geo, beside its examples.
+  // Counts of a data task of async or Geo, beside its examples.
   struct TaskData {
     BadLines bad;
     DataSummary summary;

@@ -96,7 +96,7 @@ TEST_F(DrainTest, AStandbyMayTakeOverMeanwhile) {
   const FakeScheduler::Answer none = {absl::UnavailableError("no answer"), {}};
   std::vector<FakeScheduler::Answer> answers(15, none);  // for three seconds
   answers.push_back({{}, {"a"}});
-  answers.insert(answers.end(), 15, none);
+  answers.insert(answers.end(), 15, {absl::DeadlineExceededError("no answer in time"), {}});
   answers.push_back({{}, {}});
   FakeScheduler scheduler(answers);
   EXPECT_TRUE(Drain(&scheduler).ok());

@@ -13,6 +13,7 @@
 #include "common/saved_model/saved_model.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
+#include "tests/common/saved_model/read_shard_file.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {

@@ -103,7 +103,7 @@ TEST_F(JobCutsTest, ACheckpointIsWrittenOnceAndReportedUntilItIsOver) {
   EXPECT_EQ(Now().checkpoint(), 2u);
 }
 
-TEST_F(JobCutsTest, WhatIsOverBeforeItIsCompleteLeavesNothing) {
+TEST_F(JobCutsTest, ACheckpointGivenUpWhileItIsWrittenLeavesNoFiles) {
   go_on_ = false;
   cuts_->Begin(1, 40, *view_);
   while (writing_ == 0) std::this_thread::yield();

@@ -91,6 +91,9 @@ TEST_F(JobOpenerTest, RefusesAnInconsistentSpec) {
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kInvalidArgument);
   spec.mutable_route()->mutable_tables()->RemoveLast();
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kInvalidArgument);
+  spec = MakeSpec(1, true, 0);
+  spec.mutable_route()->mutable_tables(1)->set_owner(0, 1);
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(JobOpenerTest, OnlyDenseShardsOfThisPserverMustFitInMemory) {
@@ -135,6 +138,47 @@ TEST_F(JobOpenerTest, BufferedGradientsMustFitInMemory) {
   JobSpec waits = MakeSpec(3, true, 0);
   waits.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_gradients_to_wait(2);
   EXPECT_THAT(needs(waits, 2 + 6), testing::HasSubstr("gradients_to_wait"));
+}
+
+TEST_F(JobOpenerTest, GradientsOfSparseTablesThatASyncStepBuffersMustFitInMemory) {
+  JobSpec spec = MakeSpec(4, false, 0);
+  spec.set_global_batch(4 << 16);
+  const auto add = [&] { return spec.mutable_config()->add_features(); };
+  add()->mutable_categorical();                          // 65,536 keys a worker
+  add()->mutable_categorical()->set_hash_buckets(1023);  // 1,024
+  add()->mutable_cross()->set_hash_buckets(1 << 20);     // 65,536
+  add()->mutable_numeric();                              // none
+  Feature* const bucketed = add();
+  for (int i = 0; i < 1023; ++i) bucketed->mutable_numeric()->add_boundaries(i);  // 1,024
+  // A key, and a gradient of three numbers; a worker pushes 133,120 of them.
+  uint64_t needed = uint64_t{4} * 133120 * (8 + 3 * 4);
+  const uint64_t dense = 4 * 4 + 4 * 4 * 4;  // table "w" and its buffers
+  const auto fits = [&](uint64_t bytes) {
+    resources_.available_memory = [=] { return bytes; };
+    const absl::Status status = Open(spec).status();
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+    if (!status.ok()) {
+      for (const char* part : {"'e'", "batch_size", "pservers"})
+        EXPECT_THAT(std::string(status.message()), testing::HasSubstr(part));
+    }
+    return status.ok();
+  };
+  EXPECT_TRUE(fits(needed + dense));
+  EXPECT_FALSE(fits(needed + dense - 1));
+  // Another pserver has one of the four shards.
+  spec.mutable_route()->add_pservers("127.0.0.1:7001");
+  spec.mutable_route()->mutable_tables(1)->set_owner(1, 1);
+  needed = needed * 3 / 4;
+  EXPECT_TRUE(fits(needed + dense));
+  EXPECT_FALSE(fits(needed + dense - 1));
+  // No worker can push more keys than the table has rows.
+  spec.mutable_tables(1)->set_max_rows(1000);
+  needed = uint64_t{4} * 1000 * 20 * 3 / 4;
+  EXPECT_TRUE(fits(needed + dense));
+  EXPECT_FALSE(fits(needed + dense - 1));
+  // Without steps nothing is buffered.
+  spec.mutable_config()->mutable_strategy()->set_a_sync(true);
+  EXPECT_TRUE(fits(4 * 4));
 }
 
 TEST_F(JobOpenerTest, InitialModelFillsTheShards) {

@@ -395,6 +395,7 @@ TEST_F(JobTablesTest, RefusalOfAnotherGenerationNamesTheCurrentOne) {
   const Answer& now = Push(0, {.sequence = 1, .dense = {1, 1, 1, 1}, .generation = 4});
   EXPECT_EQ(now.code, 0);
   spec.mutable_route()->set_generation(5);
+  spec.mutable_route()->add_pservers("127.0.0.1:7001");
   spec.mutable_route()->mutable_tables(1)->set_owner(2, 1);
   EXPECT_THAT(std::string(job_->UpdateRoute(spec).message()),
               HasSubstr("moves shard 2 of table 'e' from"));
@@ -454,6 +455,20 @@ TEST_F(JobTablesTest, ATableThatIsOpenedLateFencesEarlierLivesToo) {
   job_ = JobTables::Open(spec, kSelf, TestResources(&clock_)).value();
   EXPECT_EQ(TestWorker(spec, job_, 0, 4).hello().code, 10);
   EXPECT_EQ(TestWorker(spec, job_, 0, 5).hello().code, 0);
+}
+
+TEST_F(JobTablesTest, ASuccessorAwaitsTheRanksOnlyIfItHasShards) {
+  JobSpec spec = Later(MakeSpec(2, true, 0), {3, 4});
+  spec.mutable_takeover();
+  EXPECT_THAT(
+      JobTables::Open(spec, kSelf, TestResources(&clock_)).value()->Report().awaited_ranks(),
+      ElementsAre(0, 1));
+  // Ranks never speak to a pserver without shards.
+  spec.mutable_route()->set_pservers(0, "127.0.0.1:7001");
+  spec.mutable_route()->add_pservers(kSelf);
+  EXPECT_THAT(
+      JobTables::Open(spec, kSelf, TestResources(&clock_)).value()->Report().awaited_ranks(),
+      IsEmpty());
 }
 
 TEST_F(JobTablesTest, FencingAnswersPullsThatWaitedForTheLostRank) {

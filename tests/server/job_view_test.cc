@@ -72,14 +72,13 @@ TEST_F(JobViewTest, RefusesARouteThatMovesAShardToOrFromHere) {
   EXPECT_TRUE(NextView(*elsewhere, layouts_, to, "127.0.0.1:7002").ok());
 }
 
-TEST_F(JobViewTest, RefusesARouteWithOtherTablesOrShards) {
+TEST_F(JobViewTest, RefusesARouteThatDoesNotFitTheTables) {
   const auto first = FirstView(layouts_, policy_, route_, kSelf);
-  Route tables = route_, shards = route_;
+  Route tables = route_, shards = route_, owner = route_;
   tables.add_tables();
   shards.mutable_tables(1)->add_owner(0);
-  EXPECT_TRUE(CheckRoute(layouts_, route_).ok());
-  for (const Route& route : {tables, shards}) {
-    EXPECT_EQ(CheckRoute(layouts_, route).code(), absl::StatusCode::kInvalidArgument);
+  owner.mutable_tables(1)->set_owner(2, 2);
+  for (const Route& route : {tables, shards, owner}) {
     EXPECT_EQ(NextView(*first, layouts_, route, kSelf).status().code(),
               absl::StatusCode::kInvalidArgument);
   }

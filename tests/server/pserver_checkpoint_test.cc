@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@
 #include "server/pserver.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
+#include "tests/common/saved_model/read_shard_file.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {
@@ -322,6 +324,24 @@ TEST_F(PserverCheckpointTest, AFinalSaveWaitsForACheckpointAndHasTheValuesAlone)
   EXPECT_EQ(ReadShardFile(root_ + "/model", dense, (*files)[0], &shard, &env_)->weights,
             cluster.worker(0, 0).Dense());
   EXPECT_LT((*files)[0].bytes(), cluster.Cut(0).files(0).bytes());
+}
+
+TEST_F(PserverCheckpointTest, AFinalSaveWithoutMemoryFailsAndMayBeTriedAgain) {
+  Cluster cluster(Spec(false), &env_, &clock_);
+  cluster.Step(1);
+  env_.before = [](const std::string& what, const std::string&) -> absl::Status {
+    if (what == "write") throw std::bad_alloc();
+    return absl::OkStatus();
+  };
+  const auto save = [&] { return cluster.pserver(0).Find("job-1")->SaveShards(root_ + "/model"); };
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const absl::Status failed = save().status();
+    EXPECT_TRUE(absl::IsResourceExhausted(failed)) << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("job-1"));
+  }
+  EXPECT_THAT(*Env::Real()->List(root_ + "/model"), SizeIs(0)) << "no unfinished file is left";
+  env_.before = [](const std::string&, const std::string&) { return absl::OkStatus(); };
+  EXPECT_TRUE(save().ok());
 }
 
 TEST_F(PserverCheckpointTest, AJobThatCannotResumeSaysWhatIsWrongAndWhere) {

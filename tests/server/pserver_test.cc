@@ -358,18 +358,30 @@ TEST_F(LoadingPserverTest, ReportsALoadInProgressWhileOtherJobsOpen) {
   }
 }
 
-TEST_F(LoadingPserverTest, JobDroppedDuringItsLoadIsGoneAtOnceAndNeverOpens) {
-  Pserver pserver(resources_);
+TEST_F(LoadingPserverTest, JobDroppedDuringItsLoadIsGoneAtOnceAndOpensAgainAfterThat) {
+  bool ended = false;
+  Pserver pserver(resources_, [&] {
+    MutexLock lock(&mutex_);
+    ended = true;
+    changed_.NotifyAll();
+  });
   pserver.Reconcile(kSelf, Desire({loading_}));
   AwaitStop();
   pserver.Reconcile(kSelf, {});
   EXPECT_THAT(pserver.Report(), IsEmpty());
-  // The same job again, while the first try still hangs in its read.
+  // The same job again, while the first try still has its memory and hangs in its read.
+  pserver.Reconcile(kSelf, Desire({loading_}));
+  EXPECT_THAT(pserver.Report(), IsEmpty());
+  GoOn();
+  {
+    MutexLock lock(&mutex_);
+    while (!ended) changed_.Wait(&mutex_);
+  }
+  EXPECT_EQ(pserver.Find("loads"), nullptr);
   pserver.Reconcile(kSelf, Desire({loading_}));
   pserver.WaitUntilOpenForTest();
   const std::shared_ptr<JobTables> second = pserver.Find("loads");
   ASSERT_NE(second, nullptr);
-  GoOn();
   pserver.Stop();
   EXPECT_EQ(pserver.Find("loads"), second);
 }

@@ -1,6 +1,10 @@
-// Model check of replicas: random histories of changes, confirmations, broken streams, deaths,
-// pservers that are only believed dead, takeovers and new copies. Checks the claim of
-// server/ack_gate.h with the three classes that decide: AckGate, CopyRegister and FollowerPlan.
+// Model check of replicas: random histories of changes, confirmations, broken streams, pauses,
+// deaths, pservers that are only believed dead, other changes of the route, takeovers and new
+// copies. Checks the claim of server/ack_gate.h with the three classes that decide: AckGate,
+// CopyRegister and FollowerPlan. Reports are held back as JobTables does it.
+//
+// A takeover from a checkpoint loses acknowledged updates, so each one must have its reason: copies
+// that the scheduler knew as complete must not be passed over or given up without one.
 //
 // A failure prints the seed of its history; REPLICA_MODEL_SEED=N repeats it alone, and
 // REPLICA_MODEL_HISTORIES=N runs so many.
@@ -43,8 +47,18 @@ struct Message {
 struct Process {
   uint32_t index = 0;
   bool alive = true, open = false;
+  bool paused = false;  // it does nothing, but what it has sent is under way
+  bool closed = false;  // it serves the job no more, but requests may still be under way in it
   Spec spec;
   Updates shard;
+  // The route that its reports name, and a later one that waits until the follower has what was
+  // applied before (JobTables::Report).
+  uint64_t told = 0;
+  struct Untold {
+    uint64_t generation = 0, session = 0, position = 0;
+    int newest = 0;  // update
+  };
+  std::optional<Untold> untold;
   // As a primary (Replicator).
   AckGate gate;
   struct Session {
@@ -62,7 +76,8 @@ struct Process {
   // As a follower (JobCopies).
   CopyRegister copies;
   std::map<uint32_t, Updates> held;
-  std::map<uint32_t, int> writers;  // processes
+  std::map<uint32_t, uint64_t> begun;  // number of the latest copies
+  std::map<uint32_t, int> writers;     // processes
   // As a successor (CopyReader).
   enum { kNotToldYet, kReads, kHasAll } opening = kNotToldYet;
   uint64_t read_number = 0;
@@ -82,6 +97,7 @@ class World {
       Open(processes_.back().get(), spec_);
     }
     acknowledged_.resize(n_);
+    known_complete_.resize(n_);
     vacant_.resize(n_);
   }
 
@@ -91,6 +107,7 @@ class World {
   // Nothing breaks any more: after some time all copies must be complete.
   void CalmDown() {
     calm_ = true;
+    for (const auto& process : processes_) process->paused = false;
     for (int i = 0; i < 100 && problem_.empty() && !AllComplete(); ++i) Run(300);
     if (problem_.empty() && !AllComplete()) Problem("copies are not made again");
   }
@@ -126,8 +143,9 @@ class World {
   }
 
   void Step() {
-    const uint32_t what = Draw(100);
+    const uint32_t what = Draw(103);
     Process* const p = Any();
+    if (p->paused && what < 100 && !InTransit(what)) return;
     if (what < 25) {
       Push(p);
     } else if (what < 45) {
@@ -150,9 +168,21 @@ class World {
       Read(p);
     } else if (what < 98) {
       if (!calm_ && Chance(10)) Kill(p);
-    } else {
+    } else if (what < 100) {
       Schedule(Draw(n_));
+    } else if (what < 101) {
+      // Another process has a worker's place, for example.
+      if (!calm_ && Chance(30)) Publish();
+    } else if (what < 102) {
+      if (!calm_ && Chance(10)) BreakBothWays(p);
+      if (!calm_ && Chance(3)) Close(p);
+    } else {
+      p->paused = !calm_ && !p->paused && Chance(30);
     }
+  }
+  // Steps of the network and of the scheduler, which go on while the process is paused.
+  static bool InTransit(uint32_t what) {
+    return (what >= 25 && what < 45) || (what >= 88 && what < 94) || what >= 97;
   }
 
   // -------------------------------------------------------------------------------- primary
@@ -171,7 +201,26 @@ class World {
       }
     }
     if (p->gate.MayLeave(position)) return Acknowledge(p, update);
+    if (p->closed) return;  // refused
     p->unacknowledged.emplace_back(update, position);
+  }
+
+  // The job ends here, as when the scheduler has given the pserver up.
+  void Close(Process* p) {
+    if (!p->alive || !p->open || p->paused) return;
+    p->closed = true;
+    p->reports.clear();
+    p->unacknowledged.clear();
+    if (p->session) BreakSession(p);
+  }
+
+  // No path between a pserver and its follower.
+  void BreakBothWays(Process* p) {
+    if (!p->session || p->session->peer < 0 || p->paused) return;
+    Process* const other = processes_[p->session->peer].get();
+    if (other->paused) return;
+    BreakSession(p);
+    if (other->session && other->session->peer == NumberOf(p)) BreakSession(other);
   }
 
   void Release(Process* p) {
@@ -207,7 +256,7 @@ class World {
   }
 
   void AdvanceSession(Process* p) {
-    if (!p->alive || !p->open) return;
+    if (!p->alive || !p->open || p->closed) return;
     if (p->session && (p->session->refused || p->session->assignment != p->assignments)) {
       return BreakSession(p);
     }
@@ -236,7 +285,7 @@ class World {
     if (session.peer < 0 || session.copies == 0) return;
     // The follower drops incomplete copies when it notices.
     Process* const f = processes_[session.peer].get();
-    if (f->alive && Chance(70) && !f->copies.complete(p->index, session.copies) &&
+    if (f->alive && !f->paused && Chance(70) && !f->copies.complete(p->index, session.copies) &&
         f->copies.Drop(p->index, session.copies)) {
       f->held.erase(p->index);
     }
@@ -248,7 +297,8 @@ class World {
     if (!p->session || p->session->out.empty() || p->session->peer < 0) return;
     Process::Session* const session = &*p->session;
     Process* const f = processes_[session->peer].get();
-    if (!f->alive || !f->open || f == p) {
+    if (f->paused) return;
+    if (!f->alive || !f->open || f->closed || f == p) {
       session->refused = true;
       return;
     }
@@ -257,7 +307,7 @@ class World {
     if (message.kind == Message::kHello) {
       const auto number = f->copies.Begin(p->index, message.number);
       session->refused = !number.ok();
-      if (number.ok()) session->copies = *number;
+      if (number.ok()) session->copies = f->begun[p->index] = *number;
       return;
     }
     if (!f->copies.TakesChanges(p->index, session->copies)) {
@@ -294,16 +344,34 @@ class World {
       ++p->assignments;
       p->broken = false;
     }
+    p->untold = {spec.generation, p->gate.session(), p->session ? p->session->end : 0,
+                 next_update_};
     Release(p);
   }
 
   void Open(Process* p, const Spec& spec) {
     p->open = true;
     Take(p, spec);
+    p->untold.reset();
+    p->told = spec.generation;
+  }
+
+  // The report names a later route as soon as nothing that it tells can be lost.
+  void Tell(Process* p) {
+    if (!p->untold) return;
+    const Process::Untold& untold = *p->untold;
+    if (untold.session == p->gate.session() && !p->gate.MayLeave(untold.position)) return;
+    p->told = untold.generation;
+    // The examples behind these updates are not trained again.
+    for (const int update : p->shard) {
+      if (update <= untold.newest) Acknowledge(p, update);
+    }
+    p->untold.reset();
   }
 
   void TakeSpec(Process* p) {
-    if (!p->alive || !IsMember(p) || p->spec.generation == spec_.generation) return;
+    if (!p->alive || p->closed || !IsMember(p)) return;
+    if (p->spec.generation == spec_.generation) return;
     if (p->open) return Take(p, spec_);
     if (spec_.processes[p->index] != NumberOf(p)) return;
     const bool copies = spec_.followers[p->index] != p->index;
@@ -333,9 +401,13 @@ class World {
                          : p->spec.processes[p->spec.followers[p->index]];
     if (from < 0) return;
     Process* const f = processes_[from].get();
-    if (!f->alive || !f->open) return;
+    if (!f->alive || !f->open || f->closed || f->paused) return;
     if (p->opening == Process::kHasAll) {
-      if (f->copies.Drop(p->index, p->read_number)) f->held.erase(p->index);
+      const absl::Status reads =
+          f->copies.CheckReader(p->index, p->read_number, p->spec.generation);
+      if (absl::IsFailedPrecondition(reads)) return;  // a later successor reads
+      if (reads.ok() && f->copies.Drop(p->index, p->read_number)) f->held.erase(p->index);
+      known_complete_[p->index] = false;
       return Open(p, p->spec);
     }
     const auto number = f->copies.Seal(p->index, p->spec.generation);
@@ -366,7 +438,8 @@ class World {
 
   HostedJob ReportOf(const Process& p) const {
     HostedJob report;
-    report.set_generation(p.open ? p.spec.generation : 0);
+    report.set_generation(p.open ? p.told : 0);
+    report.mutable_replication()->set_generation(p.open ? p.spec.generation : 0);
     const AckGate::State state = p.gate.state();
     report.mutable_replication()->set_complete(state == AckGate::State::kHolding ||
                                                state == AckGate::State::kVoiding);
@@ -375,17 +448,22 @@ class World {
     for (const auto& [primary, held] : p.held) {
       ShardCopies* const copies = report.add_copies();
       copies->set_pserver(primary);
-      copies->set_complete(p.copies.complete_now(primary));
+      copies->set_complete(p.copies.complete(primary, p.begun.at(primary)));
     }
     return report;
   }
   void Report(Process* p) {
-    if (p->alive && IsMember(p) && p->reports.size() < 2) p->reports.push_back(ReportOf(*p));
+    if (!p->alive || p->closed || !IsMember(p) || p->reports.size() >= 2) return;
+    if (p->open) Tell(p);
+    p->reports.push_back(ReportOf(*p));
   }
 
   void Publish() {
     spec_.followers = plan_.followers();
     ++spec_.generation;
+    for (uint32_t i = 0; i < n_; ++i) {
+      if (spec_.followers[i] == i) known_complete_[i] = false;
+    }
   }
 
   void DeliverReport(Process* p) {
@@ -395,9 +473,24 @@ class World {
     const uint32_t i = p->index;
     Vacancy& mine = vacant_[i];
     bool changed = plan_.Note(i, spec_.generation, report);
+    if (changed && p->gate.state() != AckGate::State::kVoiding && !p->closed) {
+      Problem("the copies of pserver ", i, " are void, though it does not wait for that");
+    }
+    for (uint32_t v = 0; v < n_; ++v) {
+      if (v != i && plan_.followers()[v] == i) known_complete_[v] = false;
+    }
+    for (const ShardCopies& copies : report.copies()) {
+      const uint32_t primary = copies.pserver();
+      // Unless a successor has had them dropped meanwhile.
+      if (!copies.complete() || !p->copies.HasCompleteForTest(primary)) continue;
+      if (plan_.followers()[primary] == i) known_complete_[primary] = true;
+    }
     for (uint32_t v = 0; v < n_; ++v) {
       if (vacant_[v].taken && vacant_[v].copies && report.generation() != 0 &&
           plan_.SourceOf(v, spec_.generation) == FollowerPlan::Source::kCheckpoint) {
+        if (known_complete_[v] && plan_.followers()[v] != v) {
+          Problem("the complete copies of pserver ", v, " are given up");
+        }
         changed |= plan_.GiveUpCopies(v, spec_.generation);
         vacant_[v].copies = false;
       }
@@ -415,7 +508,7 @@ class World {
     Vacancy& vacancy = vacant_[i];
     const int number = vacancy.taken || !vacancy.lost ? spec_.processes[i] : vacancy.registered;
     if (number >= 0) {
-      const bool alive = processes_[number]->alive;
+      const bool alive = processes_[number]->alive && !processes_[number]->closed;
       // A lease may expire on a process that lives on.
       if (!alive ? Chance(70) : !calm_ && Chance(2)) return Lose(i);
     }
@@ -430,6 +523,9 @@ class World {
     const FollowerPlan::Source source = plan_.SourceOf(i, spec_.generation);
     if (source == FollowerPlan::Source::kNotKnown) return;
     vacancy.copies = source == FollowerPlan::Source::kCopies;
+    if (!vacancy.copies && known_complete_[i]) {
+      Problem("pserver ", i, " continues from a checkpoint, though its copies are complete");
+    }
     if (!vacancy.copies) plan_.GiveUpCopies(i, spec_.generation);
     vacancy.taken = true;
     spec_.processes[i] = vacancy.registered;
@@ -455,6 +551,9 @@ class World {
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<int, Updates> was_read_;    // by process: its copies that a successor has read
   std::vector<Updates> acknowledged_;  // by pserver: those that must not be lost
+  // By pserver: the follower's newest report has said that its present copies are complete, and
+  // they are not void.
+  std::vector<bool> known_complete_;
   std::vector<Vacancy> vacant_;
   bool calm_ = false;
   int next_update_ = 0;

@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <random>
 #include <thread>
 
 #include "server/job_tables.h"
 #include "server/replica_handler.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/transport/in_process_transport.h"
 #include "tests/server/test_worker.h"
 
@@ -254,6 +257,245 @@ TEST_F(ReplicatorTest, APrimaryThatIsBelievedDeadAcknowledgesNothingOnceTheCopie
   const uint64_t late = Push(0, 2, 1);
   Await([&] { return !primary_->Report().replication().error().empty(); });
   EXPECT_FALSE(workers_[0]->stream()->Has(late));
+}
+
+// A replicator by itself. Its follower answers the hello, and confirms what it is told to.
+class ReplicatorAloneTest : public testing::Test {
+ protected:
+  // Moves by itself at each look, once it may.
+  class MovingClock : public FakeClock {
+   public:
+    absl::Time Now() override {
+      Advance(absl::Milliseconds(step_ms_.load()));
+      return FakeClock::Now();
+    }
+    absl::Time Peek() { return FakeClock::Now(); }
+    void Move(int64_t step_ms) { step_ms_ = step_ms; }
+
+   private:
+    std::atomic<int64_t> step_ms_{0};
+  };
+  struct Follower : StreamHandler {
+    Follower(ReplicatorAloneTest* test, std::shared_ptr<Stream> to)
+        : test(test), stream(std::move(to)) {}
+    void OnMessage(Message message) override {
+      const auto decoded = DecodeReplica(std::move(message));
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      if (decoded->header.has_hello()) ++test->hellos_;
+      if (decoded->header.has_hello() ? !test->answers_hello_ : !test->confirms_) return;
+      bytes += decoded->payload.remaining();
+      ReplicaHeader answer;
+      answer.set_confirmed(std::min<uint64_t>(decoded->header.position(), test->confirms_up_to_));
+      answer.set_seed_bytes(UINT64_MAX);
+      stream->Send(EncodeReplica(answer, {}));
+    }
+    void OnClosed() override {}
+    ReplicatorAloneTest* const test;
+    const std::shared_ptr<Stream> stream;
+    uint64_t bytes = 0;
+  };
+
+  ReplicatorAloneTest() {
+    transport_.Bind(kFollower, [this](std::shared_ptr<Stream> stream, std::string) {
+      return std::make_unique<Follower>(this, std::move(stream));
+    });
+    options_.job_id = "job";
+    options_.transport = &transport_;
+    options_.clock = &clock_;
+    options_.writer = &writer_;
+    options_.turn = &turn_;
+    options_.available_memory = [] { return UINT64_MAX; };
+    options_.await_checkpoint = [this] { ++images_; };
+    options_.may_seed = [] { return true; };
+    options_.on_change = [this] {
+      MutexLock lock(&mutex_);
+      changes_.push_back(clock_.Peek());
+      changed_.NotifyAll();
+    };
+    options_.patience = absl::Seconds(2);
+  }
+  ~ReplicatorAloneTest() override {
+    EndClaim();
+    if (replicator_ != nullptr) replicator_->Close();
+    if (claiming_.joinable()) claiming_.join();
+    transport_.Unbind(kFollower);
+  }
+
+  void Start(std::vector<std::shared_ptr<Shard>> shards = {}) {
+    replicator_ = std::make_unique<Replicator>(options_, std::move(shards));
+    replicator_->TakeSpec(Replicated(1), 0);
+  }
+  std::shared_ptr<Shard> NewShard() {
+    UpdatePolicy policy;
+    policy.replicated = true;
+    return MakeSparseShard(LayoutsOf(MakeSpec(1, true, 0))[1], 0, policy);
+  }
+  static void Change(Shard* shard, uint64_t sequence) {
+    PushPart part;
+    EXPECT_EQ(shard->Apply({0, 1, sequence, 1}, &part).status, PART_OK);
+  }
+  // Each of the first `n` images is interrupted by the claim of a checkpoint. It lives until
+  // EndClaim was called.
+  void ClaimDuringImages(int n) {
+    options_.available_memory = [this, n] {  // asked for when the image begins
+      if (claims_ >= n) return UINT64_MAX;
+      ++claims_;
+      if (claiming_.joinable()) claiming_.join();
+      claiming_ = std::thread([this] {
+        const SeedTurn::Claim claim(&turn_);
+        MutexLock lock(&mutex_);
+        claimed_ = true;
+        changed_.NotifyAll();
+        while (!may_end_) changed_.Wait(&mutex_);
+      });
+      while (!turn_.ClaimedForTest()) std::this_thread::yield();
+      return UINT64_MAX;
+    };
+  }
+  void AwaitClaim() {
+    MutexLock lock(&mutex_);
+    while (!claimed_) changed_.Wait(&mutex_);
+  }
+  void EndClaim() {
+    MutexLock lock(&mutex_);
+    may_end_ = true;
+    changed_.NotifyAll();
+  }
+  // The times of the first `n` changes of the report.
+  std::vector<absl::Time> AwaitChanges(size_t n) {
+    MutexLock lock(&mutex_);
+    for (int i = 0; i < 2000 && changes_.size() < n; ++i)
+      changed_.WaitFor(&mutex_, std::chrono::milliseconds(10));
+    EXPECT_GE(changes_.size(), n);
+    return changes_;
+  }
+  Replication Report() {
+    HostedJob report;
+    replicator_->FillReport(&report);
+    return report.replication();
+  }
+  // Makes an answer wait, and returns where it will be.
+  std::shared_ptr<FakeStream> Acknowledge(uint64_t id, const Replicator::Mark& changes) {
+    auto stream = std::make_shared<FakeStream>();
+    auto reply = std::make_unique<ReplyWriter>(stream, id);
+    reply->set_acknowledges(changes);
+    replicator_->Acknowledge(1, std::move(reply), {1});
+    return stream;
+  }
+
+  InProcessTransport transport_;
+  MovingClock clock_;
+  CutWriter writer_;
+  SeedTurn turn_;
+  std::atomic<int> hellos_{0}, images_{0};
+  std::atomic<uint64_t> confirms_up_to_{UINT64_MAX};
+  std::atomic<bool> answers_hello_{true}, confirms_{false};
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<absl::Time> changes_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int> claims_{0};
+  std::thread claiming_;
+  bool claimed_ ABSL_GUARDED_BY(mutex_) = false, may_end_ ABSL_GUARDED_BY(mutex_) = false;
+  Replicator::Options options_;
+  std::unique_ptr<Replicator> replicator_;
+};
+
+TEST_F(ReplicatorAloneTest, AClosedJobAcknowledgesNothingThatTheFollowerMayLack) {
+  Start();
+  AwaitChanges(1);
+  ASSERT_TRUE(Report().complete());
+  const Replicator::Mark changes = replicator_->ChangesNow();
+  const auto before = Acknowledge(7, changes);
+  EXPECT_FALSE(before->Has(7));
+  std::thread closing([this] { replicator_->Close(); });
+  closing.join();
+  // A request that was under way when the job was closed.
+  const auto late = Acknowledge(8, changes);
+  ASSERT_TRUE(before->Has(7));
+  ASSERT_TRUE(late->Has(8));
+  EXPECT_EQ(before->answers[7].code, static_cast<int>(absl::StatusCode::kNotFound));
+  EXPECT_EQ(late->answers[8].code, static_cast<int>(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ReplicatorAloneTest, AnAnswerWaitsOnlyForTheChangesOfItsRequest) {
+  confirms_ = true;
+  confirms_up_to_ = 2;  // `complete` and the first change
+  auto shard = NewShard();
+  Start({shard});
+  AwaitChanges(1);
+  std::vector<Replicator::Mark> changes;
+  for (uint64_t sequence = 1; sequence <= 2; ++sequence) {
+    Change(shard.get(), sequence);
+    changes.push_back(replicator_->ChangesNow());
+    replicator_->Pump();
+  }
+  // The later request is answered first.
+  const auto second = Acknowledge(2, changes[1]);
+  const auto first = Acknowledge(1, changes[0]);
+  first->Wait(1);
+  EXPECT_EQ(first->answers[1].code, 0);
+  EXPECT_FALSE(second->Has(2));
+}
+
+TEST_F(ReplicatorAloneTest, AnswersThatWaitAreBounded) {
+  options_.worker_num = 2;
+  Start();
+  AwaitChanges(1);
+  const Replicator::Mark changes = replicator_->ChangesNow();
+  std::vector<std::shared_ptr<FakeStream>> streams;
+  for (size_t i = 0; i < 2 * Replicator::kKeptPerRank; ++i) {
+    streams.push_back(Acknowledge(1, changes));
+    EXPECT_FALSE(streams.back()->Has(1));
+  }
+  const auto one_more = Acknowledge(1, changes);
+  ASSERT_TRUE(one_more->Has(1));
+  EXPECT_EQ(one_more->answers[1].code, static_cast<int>(absl::StatusCode::kResourceExhausted));
+}
+
+TEST_F(ReplicatorAloneTest, SetsNoChangesAsideForAFollowerThatDoesNotAnswer) {
+  answers_hello_ = false;
+  auto shard = NewShard();
+  Start({shard});
+  clock_.Move(/*step_ms=*/250);
+  AwaitChanges(1);
+  EXPECT_THAT(Report().error(), HasSubstr("does not take images"));
+  EXPECT_EQ(images_, 0);
+}
+
+TEST_F(ReplicatorAloneTest, AnImageThatIsGivenUpKeepsNoChanges) {
+  confirms_ = true;
+  options_.max_behind_bytes = 1024;
+  ClaimDuringImages(1);
+  auto shard = NewShard();
+  Start({shard});
+  AwaitClaim();
+  for (uint64_t sequence = 1; sequence <= 20; ++sequence) Change(shard.get(), sequence);
+  EndClaim();
+  AwaitChanges(1);
+  EXPECT_TRUE(Report().complete()) << Report().error();
+  EXPECT_EQ(hellos_, 1) << "the log was not closed";
+}
+
+TEST_F(ReplicatorAloneTest, AnImageThatCheckpointsInterruptAgainAndAgainIsFinished) {
+  confirms_ = true;
+  ClaimDuringImages(20);
+  auto shard = NewShard();
+  Start({shard});
+  EndClaim();
+  AwaitChanges(1);
+  if (!Report().complete()) AwaitChanges(2);
+  EXPECT_TRUE(Report().complete());
+  EXPECT_LT(claims_, 10);
+}
+
+TEST_F(ReplicatorAloneTest, APrimaryThatWasStoppedDoesNotTakeItsFollowerForSilent) {
+  Start();
+  AwaitChanges(1);
+  const absl::Time resumed = clock_.Peek() + absl::Hours(1);
+  clock_.Advance(absl::Hours(1));
+  clock_.Move(/*step_ms=*/250);
+  EXPECT_GE(AwaitChanges(2)[1], resumed + options_.patience);
+  EXPECT_THAT(Report().error(), HasSubstr("confirmed nothing"));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "common/optimizer/update_rule.h"
 #include "server/change_log.h"
+#include "server/copy_register.h"
 #include "server/seed_stream.h"
 
 namespace sluice {
@@ -267,6 +268,21 @@ TEST(ChangeLogTest, ClosesWhenTooMuchIsNotConfirmedAndCountsWhatItDrops) {
   EXPECT_FALSE(log.Next(&message));
   log.AddFlush(0, 0);
   EXPECT_EQ(log.end(), 10u);
+}
+
+TEST(CopyRegisterTest, OnlyTheNewestSuccessorMayReadAndDropCopies) {
+  CopyRegister copies;
+  copies.Assign(0, true, 1);
+  const uint64_t number = copies.Begin(0, 1).value();
+  copies.Complete(0, number);
+  EXPECT_EQ(copies.Seal(0, 2).value(), number);
+  EXPECT_TRUE(copies.CheckReader(0, number, 2).ok());
+  // The first successor is believed dead, and another one begins to read.
+  EXPECT_EQ(copies.Seal(0, 4).value(), number);
+  EXPECT_TRUE(absl::IsFailedPrecondition(copies.CheckReader(0, number, 2)));
+  EXPECT_TRUE(copies.CheckReader(0, number, 4).ok());
+  EXPECT_TRUE(copies.Drop(0, number));
+  EXPECT_TRUE(absl::IsNotFound(copies.CheckReader(0, number, 4)));
 }
 
 TEST(ChangeLogTest, ChangesThatAreSetAsideFollowTheImage) {

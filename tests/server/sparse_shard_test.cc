@@ -13,6 +13,7 @@
 #include "server/no_room.h"
 #include "server/shard.h"
 #include "tests/common/saved_model/memory_env.h"
+#include "tests/common/saved_model/read_shard_file.h"
 
 namespace sluice {
 namespace {

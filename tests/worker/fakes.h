@@ -114,6 +114,7 @@ class FakeClient : public ParameterClient {
   }
   const TableLayouts& tables() const override { return layouts_; }
   Ticket StartPull(PullRequest request) override {
+    pushes_before_pull.push_back(pushes.size());
     for (const auto& sparse : request.sparse) {
       buffers.insert(sparse.values);
       pulled_keys.insert(pulled_keys.end(), sparse.keys->keys.begin(), sparse.keys->keys.end());
@@ -129,6 +130,7 @@ class FakeClient : public ParameterClient {
   }
   absl::Status StartPush(PushRequest request, PullRequest* next, Ticket* ticket) override {
     pushes.push_back(std::move(request));
+    fused.push_back(next != nullptr);
     if (next != nullptr) *ticket = StartPull(std::move(*next));
     return absl::OkStatus();
   }
@@ -186,8 +188,10 @@ class FakeClient : public ParameterClient {
   std::map<uint64_t, float> rows;
   std::vector<float> dense;
   float others = 0;  // other workers add this to every row and value before each exchange
-  std::vector<uint64_t> pulled_keys;  // without those of exchanges
-  std::set<const float*> buffers;     // of pulled rows and of dense deltas
+  std::vector<uint64_t> pulled_keys;       // without those of exchanges
+  std::set<const float*> buffers;          // of pulled rows and of dense deltas
+  std::vector<size_t> pushes_before_pull;  // by pull
+  std::vector<bool> fused;                 // by push of StartPush: a pull came with it
   std::vector<PushRequest> pushes, early;
   std::vector<uint64_t> steps, commits;
   std::vector<uint64_t> checkpoints;  // of the commits

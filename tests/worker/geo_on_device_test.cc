@@ -4,7 +4,7 @@
 #include <map>
 #include <random>
 
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "gtest/gtest.h"
 #include "model/wide_deep/cuda/cuda_net.h"
 #include "tests/model/net/cuda/gpu_for_test.h"

@@ -66,7 +66,7 @@ class GeoStateFileTest : public testing::Test {
   }();
 };
 
-TEST_F(GeoStateFileTest, WhatIsWrittenIsReadAndTheManifestCanCheckIt) {
+TEST_F(GeoStateFileTest, ReadsBackTheBytesWithTheirSizeAndChecksum) {
   const SavedFile file = Write();
   EXPECT_EQ(file.name(), absl::StrCat("worker-4.", kSaveId));
   const std::string bytes = Bytes();

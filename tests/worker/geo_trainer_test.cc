@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "tests/worker/fakes.h"
 
 namespace sluice {

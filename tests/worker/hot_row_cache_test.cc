@@ -7,7 +7,7 @@
 
 #include <random>
 
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "tests/worker/fakes.h"
 #include "worker/async_trainer.h"
 

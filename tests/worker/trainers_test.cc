@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "client/key_deduplicator.h"
+#include "client/key_set.h"
 #include "tests/worker/fakes.h"
 #include "worker/async_trainer.h"
 #include "worker/sync_trainer.h"
@@ -227,6 +227,24 @@ TEST_F(TrainersTest, PullsOfTheNextBatchesAreInFlightDuringAStep) {
     for (size_t i = 0; i < 5; ++i) EXPECT_EQ(under_way[i], std::min(depth - 1, 4 - i)) << i;
   }
   net_.on_step = nullptr;
+}
+
+// With replicas, the answer to a push waits for the follower.
+TEST_F(TrainersTest, WithReplicasAPullFollowsThePushInARequestOfItsOwn) {
+  for (const bool replicas : {false, true}) {
+    SCOPED_TRACE(replicas);
+    spec_.mutable_config()->mutable_recovery()->set_replicas(replicas);
+    client_.pushes.clear();
+    client_.pushes_before_pull.clear();
+    client_.fused.clear();
+    trained_.clear();
+    AsyncTrainer trainer(context_);
+    Train(&trainer, {3, 2, 1});
+    ASSERT_TRUE(status_.ok()) << status_;
+    EXPECT_THAT(client_.fused, ElementsAre(!replicas, !replicas, false));
+    EXPECT_THAT(client_.pushes_before_pull, ElementsAre(0, 1, 2)) << "a worker sees its own push";
+    EXPECT_THAT(trained_, ElementsAre(1, 2, 3));
+  }
 }
 
 // All batches are in the queue from the start.
