@@ -62,9 +62,9 @@ class AttemptMembers {
   void GiveBack(Job* job);
   // Tells the rank's worker to stop.
   void Withdraw(RankSlot* slot);
-  // The rank's worker has stopped, or is gone.
+  // Call when the rank's worker has stopped or is gone.
   void Release(Job* job, RankSlot* slot);
-  // The job's pservers are to learn that its specification, or whether it is hosted, has changed.
+  // Tells the job's pservers that its specification, or whether it is hosted, has changed.
   void TellPservers(const Job& job);
 
  private:

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 
 namespace sluice {
 namespace {
@@ -152,6 +152,7 @@ std::string AttemptPlans::Describe(const Job& job, const Plan& plan, const std::
 std::optional<AttemptPlans::Due> AttemptPlans::Take(Job* job, absl::Time now) {
   const auto found = plans_.find(job);
   if (found == plans_.end() || job->over() || !job->checkpoints) return std::nullopt;
+  found->second.checkpoint = job->checkpoints->Followed(found->second.checkpoint);
   const Plan plan = found->second;
   const auto end = [&] {
     Drop(job, "it has trained its last step");

@@ -3,12 +3,11 @@
 //
 //   1. Scale, Drain  the job is asked for a checkpoint. Workers that it will get are reserved.
 //   2. Due           the checkpoint is complete: the next attempt begins from it.
-//
 //   3. Began         the next attempt runs.
 //
 // Until 2 nothing changes for the job. When the checkpoint fails or can no longer be made, or a
 // member of the job is lost meanwhile, the plan is dropped with a warning, and the job goes on.
-// Between 2 and 3 the job can still go back to the members of before (GoBack). A job that could not
+// Between 2 and 3 the job can still return to its former members (GoBack). A job that could not
 // leave a draining pserver is asked again only when an operator calls DrainPserver after having
 // been told why.
 //
@@ -53,34 +52,35 @@ class AttemptPlans {
   // used, unless an earlier plan has failed (DrainAgain). A job that cannot do that now, such as
   // one that is starting, is left alone.
   void Drain(Job* job, absl::Time now);
-  // An operator asks anew. A failure that nobody has been told of stays.
+  // Call when an operator repeats the request. Clears the last failure unless no operator has seen
+  // it.
   void DrainAgain(Job* job);
-  // Why the job stays on a draining pserver; null: it does not, or is still to leave it.
+  // Returns why the job stays on a draining pserver; null if it does not stay or is about to leave.
   const std::string* WhyStays(const Job* job) const;
-  // Somebody has been told that.
+  // Call when an operator has been told this reason.
   void ToldWhyStays(const Job* job);
-  // Nothing is draining any more that the job uses: the plan is dropped unless it scales the job.
+  // Call when none of the job's pservers drains any more. Drops the plan unless it scales the job.
   void CancelDrain(Job* job);
 
   struct Due {
     uint32_t worker_num = 0;
     std::string what;  // e.g. "scaled from 2 to 3 workers"; see JobRecovery::Plan
   };
-  // Returns what the job's next attempt is to be when it is to begin now.
+  // Returns the plan of the job's next attempt when that must begin now.
   std::optional<Due> Take(Job* job, absl::Time now);
 
-  // The job's next attempt runs: it does not go back any more.
+  // Call when the planned attempt runs; the job can no longer return to its former members.
   void Began(Job* job);
-  // It cannot begin. Gives the job the workers and pservers of before, and adds a warning, which it
-  // returns. Nothing: the job's attempt is not a planned one.
+  // Call when the planned attempt cannot begin. Restores the former members and returns the warning
+  // added; nullopt if none was planned.
   std::optional<std::string> GoBack(Job* job, const std::string& why);
-  // The members of before are there, so that the job could go back to them at once.
+  // True when all former members are available.
   bool CanGoBack(const Job& job) const;
-  // The pserver is one of those of before.
+  // True when the pserver served the job before the plan.
   bool MayGoBackTo(const Job& job, uint32_t pserver) const;
 
-  // A member of the job was lost, or the attempt is over for another reason. `detail`: what the
-  // warning leaves out, because it differs from one try to the next.
+  // Call when a member of the job was lost, or the attempt is over for another reason. Drops the
+  // plan with a warning that leaves out `detail`, which differs from one try to the next.
   void Drop(Job* job, const std::string& why, const std::string& detail = "");
   // The job is over.
   void Forget(const Job* job);

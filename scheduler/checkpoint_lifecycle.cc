@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "common/saved_model/checkpoint.h"
+#include "scheduler/resume_point.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +19,8 @@ uint64_t ReportedStep(const Job& job, const Membership& members) {
   uint64_t most = 0, sum = 0;
   for (const RankSlot& slot : job.ranks) {
     const Member* member = members.ById(slot.member_id());
-    if (member == nullptr || member->progress.job_id() != job.job_id) continue;
+    // A late report of an earlier attempt may be ahead of this one.
+    if (member == nullptr || !IsOfLife(job, slot, member->progress)) continue;
     most = std::max<uint64_t>(most, member->progress.step());
     sum += member->progress.step();
   }
@@ -32,6 +36,24 @@ CheckpointJobReply ReplyOf(const JobCheckpoints::Outcome& outcome) {
   reply.set_dir(outcome.dir);
   reply.set_step(outcome.step);
   return reply;
+}
+
+// The present attempt has made this checkpoint.
+bool IsOfRun(const Job& job, const Manifest& manifest) {
+  return IsOfInstances(manifest, {job.spec.instance()});
+}
+
+// The job's pservers, as indices in the route, that hold none of its shards.
+std::vector<uint32_t> WithoutShards(const Job& job) {
+  std::vector<bool> owns(job.pservers.size());
+  for (const TableRoute& table : job.spec.route().tables()) {
+    for (const uint32_t owner : table.owner()) owns[owner] = true;
+  }
+  std::vector<uint32_t> without;
+  for (uint32_t i = 0; i < owns.size(); ++i) {
+    if (!owns[i]) without.push_back(i);
+  }
+  return without;
 }
 
 OutputAction CheckpointActionOf(const Job& job, OutputAction::Kind kind, uint64_t instance,
@@ -52,6 +74,7 @@ void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
     run.first_step = job->resume ? job->resume->state().global_step() : 0;
     run.worker_num = job->spec.worker_num();
     run.pserver_num = static_cast<uint32_t>(job->pservers.size());
+    run.without_shards = WithoutShards(*job);
     job->checkpoints->Restart(run, now);
     job->told_asked = job->checkpoints->asked();
     return;
@@ -59,7 +82,13 @@ void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
   JobCheckpoints::Options options = OptionsOf(*job);
   if (job->resume) options.first_step = job->resume->state().global_step();
   job->checkpoints.emplace(std::move(options), now);
-  if (job->resume) job->checkpoints->SetNewest(job->resume->manifest, job->resume->age, now);
+  if (job->resume) {
+    // An earlier scheduler may have led the job's attempts so far.
+    const bool own = IsOfInstances(job->resume->manifest, job->instances);
+    job->checkpoints->SetNewest(
+        job->resume->manifest, job->resume->age, now,
+        own ? JobCheckpoints::Maker::kThisJob : JobCheckpoints::Maker::kOtherJob);
+  }
   // The assignments and orders that the members get next say what is asked.
   job->told_asked = job->checkpoints->asked();
 }
@@ -70,6 +99,7 @@ JobCheckpoints::Options CheckpointLifecycle::OptionsOf(const Job& job) {
   options.root = CheckpointRoot(job.config);
   options.worker_num = job.spec.worker_num();
   options.pserver_num = static_cast<uint32_t>(job.pservers.size());
+  options.without_shards = WithoutShards(job);
   options.instance = job.spec.instance();
   options.mode = ModeOf(job.config.strategy());
   return options;
@@ -87,8 +117,13 @@ void CheckpointLifecycle::Adopt(Job* job,
   job->newest_unusable = newest.status();
   if (newest.ok() && *newest != nullptr) {
     const ResumePoint& point = **newest;
-    const bool own = point.dir == CheckpointFolder(root, point.manifest.global_step());
-    job->checkpoints->SetNewest(point.manifest, point.age, now, own);
+    JobCheckpoints::Maker maker = JobCheckpoints::Maker::kOtherJob;
+    if (IsOfRun(*job, point.manifest)) {
+      maker = JobCheckpoints::Maker::kThisRun;
+    } else if (point.dir == CheckpointFolder(root, point.manifest.global_step())) {
+      maker = JobCheckpoints::Maker::kThisJob;
+    }
+    job->checkpoints->SetNewest(point.manifest, point.age, now, maker);
   }
   job->told_asked = job->checkpoints->asked();
   job->told_over = job->checkpoints->over();
@@ -246,6 +281,7 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
                                                                absl::Time now) {
   CheckpointJobReply reply;
   if (number != 0 && job->checkpoints) {
+    number = job->checkpoints->Followed(number);
     if (const auto* outcome = job->checkpoints->OutcomeOf(number)) return ReplyOf(*outcome);
     if (number <= job->checkpoints->over()) {
       return absl::NotFoundError(absl::StrCat("the outcome of checkpoint ", number, " of job ",
@@ -259,6 +295,11 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
   if (!CanCheckpoint(job->config)) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job->job_id, " makes no checkpoints: it only evaluates"));
+  }
+  if (!job->checkpoints && job->run) {
+    return absl::UnavailableError(absl::StrCat(
+        "job ", job->job_id, " goes on under another scheduler, and its members are still to ",
+        "register there; ask again in some seconds"));
   }
   if (!job->checkpoints) {
     return absl::FailedPreconditionError(
@@ -310,8 +351,8 @@ absl::StatusOr<CheckpointState> CheckpointLifecycle::StateOf(const Job& job, abs
   if (ModeOf(job.config.strategy()) == Mode::kSync) return job.run->StateAt(step, now);
   SLUICE_ASSIGN_OR_RETURN(std::vector<RankPart> parts, job.checkpoints->Parts());
   for (size_t rank = 0; rank < parts.size(); ++rank) {
-    // Some shard holds nothing of the rank's present life. What all shards held of the lives before
-    // is where this one began, and some may hold more.
+    // Some shard holds nothing of the present life, which began at what all shards held of earlier
+    // lives. Some shards may hold more.
     if (parts[rank].held.incarnation() != job.ranks[rank].incarnation()) parts[rank].held.Clear();
   }
   return job.run->StateOf(step, parts, now);

@@ -37,7 +37,7 @@ class CheckpointLifecycle {
   // A run of the job has just begun: its first one, or that of its next attempt. Does nothing for a
   // job that makes no checkpoints.
   void Begin(Job* job, absl::Time now);
-  // A run that an earlier scheduler began goes on, and all its members are there. `newest`: where
+  // Call when a run that an earlier scheduler began goes on with all its members. `newest`: where
   // the job would begin again. Checkpoints up to number `over` are over, and so is what that
   // scheduler had asked for. Does nothing for a job that makes no checkpoints.
   void Adopt(Job* job, const absl::StatusOr<std::unique_ptr<const ResumePoint>>& newest,
@@ -45,17 +45,18 @@ class CheckpointLifecycle {
   // The job's run has ended early. Gives the open checkpoint up, unless its manifest is being
   // written.
   void Interrupt(Job* job, absl::Time now);
-  // A member is lost that the job only needs for an open checkpoint.
+  // Call when a member is lost that the job needs only for an open checkpoint.
   void MemberLost(Job* job, const Member& member, absl::Time now);
-  // Where a job would continue whose run is interrupted: its newest checkpoint. Null: it has made
-  // none.
+  // Returns the newest checkpoint, from which the job continues after an interruption; null if it
+  // has made none.
   std::unique_ptr<const ResumePoint> NewestPoint(const Job& job) const;
   // The folder of the newest checkpoint that the present attempt has completed; empty: none.
   static std::string NewestOfInstance(const Job& job);
-  // Adds what members are to be told of the job's checkpoints. `assignment` has its rank.
+  // Adds the orders about the job's checkpoints to what members are told. `assignment` has its
+  // rank.
   static void AddOrder(const Job& job, PollReply* reply);
   static void AddAsked(const Job& job, WorkerAssignment* assignment);
-  // The job has gone on to another phase.
+  // Call when the job has gone on to another phase.
   void PhaseChanged(Job* job, absl::Time now);
   // All ranks have ended a training phase, which waits while the job is held (JobRun::Hold).
   void TrainingEnds(Job* job, absl::Time now);

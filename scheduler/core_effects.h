@@ -60,7 +60,7 @@ class CoreEffects {
   void JobForgotten(const std::string& job_id);
 
   void Write(OutputAction action) { actions_.push_back(std::move(action)); }
-  // The files of a job go on that an earlier scheduler began.
+  // Continues the files of a job that an earlier scheduler began.
   void WriteStartedAgain(const Job& job, absl::Time now);
   // Adds points to the job's curves.
   void WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now);
@@ -77,5 +77,16 @@ class CoreEffects {
   JobRecords records_;
   std::vector<WaitKey> changed_;
 };
+
+// Publishes a change of a running job's route or of its ranks' lives: the one way in which both
+// change while the job runs.
+//
+// The generation rises, so that every pserver takes the change over before it admits another
+// request, and requests of the old generation are refused. Workers then fetch the route, and send
+// what the present owners of shards have not acknowledged.
+//
+// Raises the generation of job->spec, names the present life of every rank in it, and tells the
+// pservers. The caller has changed the route or the ranks.
+void PublishRouteChange(Job* job, Membership* members, CoreEffects* effects);
 
 }  // namespace sluice

@@ -66,31 +66,37 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const st
     }
     SLUICE_RETURN_IF_ERROR(made);
   }
-  SLUICE_RETURN_IF_ERROR(curve->Open(now));
+  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(curve->folder_, host, now));
   return curve;
 }
 
-absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Continue(Env* env, const std::string& dir,
-                                                                 const std::string& host,
-                                                                 absl::Time now) {
+std::unique_ptr<CurveFiles> CurveFiles::Continue(Env* env, const std::string& dir,
+                                                 const std::string& host, absl::Time now) {
   std::unique_ptr<CurveFiles> curve(new CurveFiles(env, dir, host));
   curve->continued_ = true;
   curve->folder_ = dir;
   // Begin takes the first free number, and the job has kept the folder locked.
   for (int number = 1; env->Exists(absl::StrCat(dir, "/", kRerun, number)); ++number)
     curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
-  SLUICE_RETURN_IF_ERROR(curve->Open(now));
+  if (auto events = EventFile::Create(curve->folder_, host, now); events.ok())
+    curve->events_ = *std::move(events);
   return curve;
 }
 
-absl::Status CurveFiles::Open(absl::Time now) {
-  SLUICE_ASSIGN_OR_RETURN(events_, EventFile::Create(folder_, host_, now));
+absl::Status CurveFiles::Add(absl::Time now, const std::vector<Scalar>& points) {
+  if (events_ == nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(events_, EventFile::Create(folder_, host_, now));
+  }
+  for (const Scalar& point : points) events_->Add(now, point.step, point.tag, point.value);
   return events_->Flush();
 }
 
 absl::Status CurveFiles::Complete() {
-  const std::string path = events_->path();
-  std::vector<std::string> names = {path.substr(path.rfind('/') + 1)};
+  std::vector<std::string> names;
+  if (!continued_) {
+    const std::string& path = events_->path();
+    names = {path.substr(path.rfind('/') + 1)};
+  }
   events_ = nullptr;
   if (continued_) {
     SLUICE_ASSIGN_OR_RETURN(names, env_->List(folder_));

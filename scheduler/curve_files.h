@@ -4,8 +4,8 @@
 // curve, the new one grows in a subfolder `rerun-N`, which TensorBoard shows as a run of its own.
 // Complete replaces the earlier curves with it. If Complete is not called, it stays in `rerun-N`.
 //
-// A job that goes on under another scheduler adds a file beside its first one, in the same folder;
-// TensorBoard draws them as one run.
+// A job that goes on under another scheduler adds a file beside its first one, in the same folder,
+// with its next points; TensorBoard draws them as one run.
 //
 // Thread safety: one thread.
 #pragma once
@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "common/base/env.h"
 #include "scheduler/event_file.h"
+#include "scheduler/output_action.h"
 
 namespace sluice {
 
@@ -27,11 +28,14 @@ class CurveFiles {
   // `env` outlives the curve. REQUIRES: `dir` exists.
   static absl::StatusOr<std::unique_ptr<CurveFiles>> Begin(Env* env, const std::string& dir,
                                                            const std::string& host, absl::Time now);
-  // Goes on with the curve that an earlier Begin in `dir` has left, the newest one.
-  static absl::StatusOr<std::unique_ptr<CurveFiles>> Continue(Env* env, const std::string& dir,
-                                                              const std::string& host,
-                                                              absl::Time now);
-  EventFile* events() { return events_.get(); }
+  // Continues the newest curve that an earlier Begin left in `dir`. A file that cannot be created
+  // yet, e.g. on a full disk, is created by a later Add.
+  static std::unique_ptr<CurveFiles> Continue(Env* env, const std::string& dir,
+                                              const std::string& host, absl::Time now);
+
+  // Adds points, which readers see at once. An error, e.g. on a full disk, names the file and the
+  // cause: these points are dropped, the file stays readable, and later points can be added.
+  absl::Status Add(absl::Time now, const std::vector<Scalar>& points);
 
   // Moves the curve to `dir`, then removes the event files that earlier jobs wrote there and in
   // `rerun-N` subfolders. Files that cannot be removed stay, and so do copies under names that
@@ -41,14 +45,13 @@ class CurveFiles {
  private:
   CurveFiles(Env* env, std::string dir, std::string host)
       : env_(env), dir_(std::move(dir)), host_(std::move(host)) {}
-  absl::Status Open(absl::Time now);
   void RemoveOthers(const std::string& folder, const std::vector<std::string>& kept);
 
   Env* const env_;
   const std::string dir_, host_;
-  std::string folder_;      // where the event file is
-  bool continued_ = false;  // all curves in folder_ are the job's
-  std::unique_ptr<EventFile> events_;
+  std::string folder_;                 // where the event file is
+  bool continued_ = false;             // all curves in folder_ are the job's
+  std::unique_ptr<EventFile> events_;  // null: continued, and no point could be written yet
 };
 
 }  // namespace sluice

@@ -23,7 +23,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/scheduler.pb.h"
-#include "scheduler/rank_part.h"
 
 namespace sluice {
 
@@ -34,6 +33,13 @@ struct IndexedFile {
 
 // 1/16 of each worker's share of the data, at least 64 KiB and at most 16 MiB.
 uint64_t DefaultTaskBytes(uint64_t total_bytes, uint32_t worker_num);
+
+// One rank in a checkpoint of an async or Geo job, once all pservers have begun their cuts.
+struct RankPart {
+  RankPosition held;   // what every shard holds of the rank's present life, the least of them
+  uint64_t tasks = 0;  // acknowledged data tasks of the epoch that `state` covers
+  WorkerState state;
+};
 
 class DataTasks {
  public:
@@ -68,17 +74,15 @@ class DataTasks {
   // from task_end on, and the tasks leased after it are free again, ahead of all others and in the
   // same order. The rank's next life numbers its requests from 1.
   absl::Status Release(uint32_t rank, const RankPosition& held);
-  // Ids of the tasks leased to the rank's present life in this epoch, in that order, acknowledged
-  // ones too.
-  const std::vector<uint64_t>& LeaseOrder(uint32_t rank) const { return order_[rank]; }
+  const std::vector<uint64_t>& LeaseOrderForTest(uint32_t rank) const { return order_[rank]; }
 
   // True when every rank has asked for a task of this epoch.
   bool AllAsked() const;
   // first_offset of a task all of whose examples are trained.
   static constexpr uint64_t kAllExamples = UINT64_MAX;
   // The tasks that a checkpoint leaves open, given what every shard holds of each rank in this
-  // epoch (held.task_id 0: nothing). Whoever trains each from its first_offset on skips no example,
-  // and repeats only what shards hold beyond `held`. A task is done, and not listed, only when the
+  // epoch (held.task_id 0: nothing). Training each from its first_offset skips no example and
+  // repeats only what shards hold beyond `held`. A task is done, and not listed, only when the
   // rank's state covers it (RankPart.tasks): other tasks must be read again even if they are
   // trained, since what was read of them would be lost. INTERNAL when a rank holds a task that was
   // not leased to it.
@@ -105,7 +109,7 @@ class DataTasks {
 
   absl::Status Acknowledge(const NextTaskRequest& request);
   NextTaskReply LeaseTo(uint32_t rank);
-  // The first example that the rank must train again of its task `i` in LeaseOrder; `current`: the
+  // The first example that the rank must train again of its task order[i]; `current`: the
   // place of the one in which it is. False when the task is done.
   bool IsOpen(const RankPart& part, const std::vector<uint64_t>& order, size_t i, size_t current,
               uint64_t* first_offset) const;
@@ -116,10 +120,12 @@ class DataTasks {
   std::vector<Lease> leases_;    // by task
   // Free tasks in order: one queue, or one per rank when pinned.
   std::vector<std::deque<uint32_t>> free_;
-  std::vector<LastAnswer> last_;              // by rank
-  std::vector<std::vector<uint64_t>> order_;  // by rank, see LeaseOrder
-  std::vector<bool> asked_;                   // by rank: it has asked for a task of this epoch
-  std::vector<uint64_t> acknowledged_;        // by rank: tasks of its present life
+  std::vector<LastAnswer> last_;  // by rank
+  // By rank: ids of the tasks leased to its present life in this epoch, in that order, acknowledged
+  // ones too.
+  std::vector<std::vector<uint64_t>> order_;
+  std::vector<bool> asked_;             // by rank: it has asked for a task of this epoch
+  std::vector<uint64_t> acknowledged_;  // by rank: tasks of its present life
   uint32_t resumed_epoch_ = 0;
   std::optional<std::vector<DataTask>> resumed_;  // tasks left of resumed_epoch_
 };

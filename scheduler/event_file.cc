@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/env.h"
+#include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
@@ -63,26 +64,28 @@ std::string EventRecord(const std::string& data) {
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& dir,
                                                              const std::string& suffix,
                                                              absl::Time now) {
-  const absl::Status made = Env::Real()->MakeDirs(dir);
-  if (!made.ok()) return made;
+  SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(dir));
   const std::string name = absl::StrCat(dir, "/", kPrefix, absl::ToUnixSeconds(now), ".", suffix);
   std::string path = name;
   int fd = -1;
   for (int number = 1; fd < 0; ++number) {
     fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno != EEXIST) {
-      return absl::InternalError(absl::StrCat("cannot create ", path, ": ", std::strerror(errno)));
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
     }
     if (fd < 0) path = absl::StrCat(name, ".", number);
   }
-  ::close(fd);
-  std::unique_ptr<EventFile> file(new EventFile(std::move(path)));
-  file->out_.open(file->path_, std::ios::binary | std::ios::app);
+  std::unique_ptr<EventFile> file(new EventFile(fd, std::move(path)));
   std::string version = EventHead(now, 0);
   AppendBytes(3, "brain.Event:2", &version);
-  file->Write(version);
-  return file;
+  file->added_ = EventRecord(version);
+  const absl::Status begun = file->Flush();
+  if (begun.ok()) return file;
+  ::unlink(file->path_.c_str());  // without a version it is no event file
+  return begun;
 }
+
+EventFile::~EventFile() { ::close(fd_); }
 
 void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag, double value) {
   std::string point;
@@ -96,18 +99,33 @@ void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag,
   AppendBytes(1, point, &summary);
   std::string event = EventHead(wall_time, step);
   AppendBytes(5, summary, &event);
-  Write(event);
-}
-
-void EventFile::Write(const std::string& event) {
-  const std::string record = EventRecord(event);
-  out_.write(record.data(), static_cast<std::streamsize>(record.size()));
+  added_ += EventRecord(event);
 }
 
 absl::Status EventFile::Flush() {
-  out_.flush();
-  if (out_) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("cannot write ", path_, "; is the disk full?"));
+  std::string records;
+  records.swap(added_);
+  // What an earlier failure left behind would follow shorter records.
+  if (torn_ && ::ftruncate(fd_, static_cast<off_t>(end_)) == 0) torn_ = false;
+  if (!torn_ && WriteAt(records, end_)) {
+    end_ += records.size();
+    return absl::OkStatus();
+  }
+  const absl::Status status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
+  torn_ = ::ftruncate(fd_, static_cast<off_t>(end_)) != 0;
+  return status;
+}
+
+bool EventFile::WriteAt(const std::string& bytes, uint64_t offset) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n =
+        ::pwrite(fd_, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ENOSPC;
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
 }
 
 }  // namespace sluice

@@ -9,11 +9,15 @@
 //
 // Source: tensorflow/core/util/event.proto and lib/io/record_writer.h.
 //
+// Invariants:
+// - After each call the file holds whole records: readers stop at a torn one, and would not see
+// what
+//   follows it. A write that fails, e.g. on a full disk, is taken back.
+//
 // Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
 
@@ -28,22 +32,28 @@ class EventFile {
   static constexpr char kPrefix[] = "events.out.tfevents.";  // every name begins with it
 
   // Creates `dir` (with its parents) and in it a new file with a name that TensorBoard recognizes:
-  // events.out.tfevents.<seconds>.<suffix>, followed by a number if that name is taken.
+  // events.out.tfevents.<seconds>.<suffix>, followed by a number if that name is taken. On an error
+  // no file is left.
   static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& dir,
                                                            const std::string& suffix,
                                                            absl::Time now);
+  ~EventFile();
+
   void Add(absl::Time wall_time, uint64_t step, const std::string& tag, double value);
-  // Hands the added points to the operating system, so that readers see them. INTERNAL names the
-  // file if any write has failed since its creation.
+  // Hands the added points to the operating system, so that readers see them. An error names the
+  // file and the cause, and drops the points: later ones can be added.
   absl::Status Flush();
   const std::string& path() const { return path_; }
 
  private:
-  explicit EventFile(std::string path) : path_(std::move(path)) {}
-  void Write(const std::string& event);
+  EventFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  bool WriteAt(const std::string& bytes, uint64_t offset);  // false with errno
 
+  const int fd_;
   const std::string path_;
-  std::ofstream out_;
+  std::string added_;  // records since the last Flush
+  uint64_t end_ = 0;   // of the records in the file
+  bool torn_ = false;  // the file may be longer than end_
 };
 
 // Returns `data` framed as one record of the file.

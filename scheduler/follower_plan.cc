@@ -24,9 +24,11 @@ bool FollowerPlan::Note(uint32_t index, uint64_t generation, const HostedJob& re
     if (copies.complete()) pserver.copies.insert(copies.pserver());
   }
   // It holds back acknowledgements, and cannot reach the follower: it waits for its copies to be
-  // void. An older report may be of an earlier follower.
+  // void. An older report may be of an earlier follower. The report's own generation is held back
+  // with the acknowledgements, so it may never become the present one.
   const Replication& replication = report.replication();
-  if (report.generation() != generation || !replication.complete() || replication.error().empty()) {
+  if (replication.generation() != generation || !replication.complete() ||
+      replication.error().empty()) {
     return false;
   }
   return SetNone(index, generation);
@@ -55,6 +57,14 @@ bool FollowerPlan::Advance(uint64_t generation) {
     changed = true;
   }
   return changed;
+}
+
+bool FollowerPlan::AllComplete() const {
+  for (uint32_t i = 0; i < followers_.size(); ++i) {
+    const uint32_t follower = followers_[i];
+    if (follower == i || pservers_[follower].copies.count(i) == 0) return false;
+  }
+  return true;
 }
 
 FollowerPlan::Source FollowerPlan::SourceOf(uint32_t index, uint64_t generation) const {

@@ -2,8 +2,8 @@
 // them (RecoveryConfig.replicas).
 //
 // The follower of pserver i is pserver i + 1 of the route, and the first one follows the last one.
-// A pserver has none while copies of it are void: they are so from the publication of that route
-// on.
+// A pserver has none while copies of it are void. Copies become void when a route without a
+// follower is published.
 //
 // Invariants (server/ack_gate.h has the whole argument):
 // - Copies are used only if the present route names the follower, the follower reports them as
@@ -46,6 +46,9 @@ class FollowerPlan {
   // Names followers again where that is possible.
   bool Advance(uint64_t generation);
 
+  // True when complete copies of every pserver are known.
+  bool AllComplete() const;
+
   enum class Source {
     kNotKnown,    // wait for a report of the follower
     kCopies,      // followers()[index] has them all
@@ -53,7 +56,7 @@ class FollowerPlan {
   };
   // Says where the successor of the lost pserver `index` finds its shards.
   Source SourceOf(uint32_t index, uint64_t generation) const;
-  // The successor does not read copies: it is told of none, and they are void.
+  // Call when the successor must not read copies; the copies become void.
   bool GiveUpCopies(uint32_t index, uint64_t generation);
 
  private:

@@ -30,6 +30,10 @@ bool Serves(const Job& job, const Member& member) {
          std::count(job.pservers.begin(), job.pservers.end(), member.id) > 0;
 }
 
+bool IsOfLife(const Job& job, const RankSlot& slot, const WorkerProgress& progress) {
+  return progress.job_id() == job.job_id && progress.incarnation() == slot.incarnation();
+}
+
 const HostedJob* HostedOf(const Job& job, const Member& member) {
   const auto it = member.hosted.find(job.job_id);
   // Another instance has the same job_id, but its tables hold other values.

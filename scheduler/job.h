@@ -9,8 +9,8 @@
 // then the pservers open the tables of its next attempt (`hosted`).
 //
 // JobAdmission admits a job, and JobLifecycle leads it through these states. First `outcome` is
-// set: the job is over. `state` becomes `outcome` only when result.json is written, so that whoever
-// sees a job done finds its result. A settled job does not change any more.
+// set: the job is over. `state` becomes `outcome` only when result.json is written, so that a
+// caller that sees a job done finds its result. A settled job does not change any more.
 //
 // Memory: a settled job keeps its newest steps and its run for callers that still follow it.
 // ArchiveJob later keeps only the status.
@@ -57,7 +57,8 @@ struct PserverVacancy {
   bool opened = false;        // the successor has opened the tables
   uint64_t loaded_bytes = 0;  // HostedJob.loaded_bytes of the successor
   uint64_t lost_before = 0;   // Recovery.updates_lost before this loss
-  bool copies = false;        // the successor continues from copies
+  bool copies = false;        // the successor is to read copies, which are not void yet
+  bool had_copies = false;    // it continues from copies, as far as is known
 };
 
 struct Job {
@@ -71,7 +72,7 @@ struct Job {
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
   std::vector<std::string> warnings;  // about its submission and its output
-  // Only its record needs these (JobRecords).
+  // Only the job's record needs these (JobRecords).
   uint64_t order = 0;               // of submission
   std::string request_id;           // of the call that submitted it; may be empty
   bool allow_older = false;         // of that call
@@ -94,7 +95,8 @@ struct Job {
   std::vector<uint32_t> placed_on;                     // by index in spec.route: ranks
   bool keeps_pservers = false;                         // also draining ones: others lack the room
   std::optional<FollowerPlan> followers;               // of a job with replicas
-  bool hosted = false;                                 // pservers shall hold its tables
+  absl::Time copies_missing_since = absl::InfiniteFuture();
+  bool hosted = false;  // pservers shall hold its tables
   JobOpening opening;
   JobRecovery recovery;
   // Why the newest checkpoint of an adopted attempt cannot be read. The job must not silently go
@@ -117,31 +119,33 @@ struct Job {
   std::optional<JobStatus> archived;
 
   bool over() const { return outcome != JOB_STATE_UNSPECIFIED; }
-  // All phases are done; the job waits only for fresh reports.
+  // True when all phases are done and the job waits only for fresh reports.
   bool finishing() const { return run && run->phases().over(); }
-  // No rank and no pserver is vacant.
+  // True when no rank and no pserver is vacant.
   bool complete() const { return vacant.empty() && vacant_pservers.empty(); }
-  // The pservers are to open the tables of an attempt that has not begun to run.
+  // True while the pservers open the tables of an attempt that has not begun to run.
   bool opening_tables() const {
     return !over() && (state == JOB_STARTING || (state == JOB_RECOVERING && hosted));
   }
-  // A member was lost, and replacements are not complete.
+  // True while the job lacks members for its next attempt.
   bool awaits_members() const { return !over() && state == JOB_RECOVERING && !hosted; }
-  // No member serves any of its ranks any more.
+  // True when no member serves any of the job's ranks.
   bool released() const;
-  // Its result is written, no member serves it and no pserver holds its tables.
+  // True when the result is written, no member serves the job and no pserver holds its tables.
   bool settled() const { return over() && state == outcome && !hosted && released(); }
   // The slot of the rank that the member serves or has served; null when there is none.
   RankSlot* SlotOf(uint64_t member_id);
 };
 
-// Adds the warning unless the job has it already: a scheduler that starts again finds what the one
-// before has warned of. The last of kMaxWarnings says that further ones are left out. True when the
-// warnings have changed.
+// Adds the warning unless the job has it already: a restarted scheduler finds the same problems
+// again. The last of kMaxWarnings says that further ones are left out. True when the warnings have
+// changed.
 inline constexpr size_t kMaxWarnings = 100;
 bool AddWarning(Job* job, std::string warning);
 // True when the member is one of the job's pservers or a worker allocated to the job.
 bool Serves(const Job& job, const Member& member);
+// True when the worker's report is one of the present life of its rank.
+bool IsOfLife(const Job& job, const RankSlot& slot, const WorkerProgress& progress);
 // The member's report on this instance of the job; null when there is none.
 const HostedJob* HostedOf(const Job& job, const Member& member);
 // True when the pserver has opened the tables for the present route.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "scheduler/job_records.h"
 #include "scheduler/member_loss.h"
 

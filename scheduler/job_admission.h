@@ -59,8 +59,9 @@ class JobAdmission {
                                                std::unique_ptr<const ResumePoint> resume);
   // Queues the job. REQUIRES: it is the last one prepared.
   Job* Add(std::unique_ptr<Job> job);
-  // Takes over a job of an earlier scheduler. `resume`: where its next attempt begins; not OK: it
-  // cannot begin another. `handover`: the attempt that was running, which is adopted if possible.
+  // Takes over a job of an earlier scheduler. `resume`: where its next attempt begins; not OK if
+  // the job cannot begin another. `handover`: the attempt that was running, which is adopted if
+  // possible.
   Job* Restore(const JobRecord& record, absl::StatusOr<std::unique_ptr<const ResumePoint>> resume,
                std::optional<RunHandover> handover, absl::Time now);
   // The numbers of the next job, once `job` is added.

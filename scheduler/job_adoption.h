@@ -1,4 +1,4 @@
-// Leads a running attempt on that an earlier scheduler began.
+// Continues a running attempt that an earlier scheduler began.
 //
 //   1. Begin     the run is where its records say (RUNNING); its workers' calls are answered.
 //   2. TakeBack  members that still serve the attempt register, and keep what they hold.
@@ -58,26 +58,27 @@ class JobAdoption {
     Job* job = nullptr;
     absl::Status why;
   };
-  // A member has registered with what it holds. True when it serves a job with that. Adds the
-  // attempts that need another one to `refuted`.
+  // Takes the registration of a member that holds something. True when the member serves a job with
+  // it. Adds the attempts that need another one to `refuted`.
   bool TakeBack(Member* member, absl::Time now, std::vector<Refuted>* refuted);
 
   // The job's present attempt was begun by an earlier scheduler.
   bool adopted(const Job& job) const { return attempts_.count(&job) > 0; }
-  // Members of the adopted attempt are still missing.
+  // True while members of the adopted attempt are missing.
   bool awaits(const Job& job) const;
-  // How many of them are workers.
+  // How many of the missing members are workers.
   uint32_t MissingWorkers(const Job& job) const;
-  // Their time is up.
+  // True when the missing members did not return in time.
   bool late(const Job& job, absl::Time now) const;
-  // The present phase is the one that the records describe, and they may lack something.
+  // True while the job is in the recorded phase, whose records may be incomplete.
   bool doubted(const Job& job) const;
-  // The job has gone on to another phase.
+  // Call when the job has gone on to another phase.
   void PhaseEnded(const Job& job);
 
   // Where the next attempt of a job begins; not OK: there is no such place.
   using Newest = absl::StatusOr<std::unique_ptr<const ResumePoint>>;
-  // The attempt is over. When members were still awaited, returns where the next one begins.
+  // Call when the attempt is over. If members were still awaited, returns where the next attempt
+  // begins.
   std::optional<Newest> End(Job* job);
 
  private:
@@ -91,7 +92,7 @@ class JobAdoption {
     std::optional<Awaited> awaited;
   };
   // Whether a member that registers takes a place of the adopted attempt that it had before.
-  // Refused: the place is its own and still free, but it no longer serves it.
+  // kRefused: the place was this member's and is free, but the member no longer serves it.
   enum class Claim { kNone, kTaken, kRefused };
   Claim TakeBackRank(Job* job, Member* worker) const;
   static Claim TakeBackTables(Job* job, const Member& pserver);

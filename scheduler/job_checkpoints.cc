@@ -41,12 +41,14 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
 }
 
 void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
-                               bool own) {
-  if (own) complete_ = manifest;
+                               Maker maker) {
+  if (maker != Maker::kOtherJob) complete_ = manifest;
+  if (maker == Maker::kThisRun) complete_instance_ = instance_;
   newest_.set_step(manifest.global_step());
   newest_.set_bytes(BytesOf(manifest));
   newest_.set_dir(CheckpointFolder(options_.root, manifest.global_step()));
   newest_cut_at_ = now - age;
+  if (maker != Maker::kOtherJob) over_at_ = newest_cut_at_;
 }
 
 void JobCheckpoints::SetSteps(uint64_t per_epoch, uint64_t last_step) {
@@ -115,7 +117,7 @@ void JobCheckpoints::PlanNow(absl::Time now) {
   const uint64_t every_steps = options_.config.every_steps();
   const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
   const bool due_by_steps = every_steps > 0 && step_ / every_steps > asked_from_ / every_steps;
-  if (!demanded_ && !due_by_time && !due_by_steps && end_due_ == EndDue::kNone) return;
+  if (!due_on_demand(now) && !due_by_time && !due_by_steps && end_due_ == EndDue::kNone) return;
   Ask(now);
   open_->ends_training = std::exchange(end_due_, EndDue::kNone) == EndDue::kOfTraining;
 }
@@ -132,10 +134,15 @@ void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
   open_->step = step;
   open_->begun_at = open_->progressed_at = now;
   open_->hosted.resize(pserver_num_);
+  for (const uint32_t pserver : without_shards_)
+    open_->hosted[pserver].set_state(HostedCut::WRITTEN);
   open_->workers.resize(worker_num_);
   open_->tasks.resize(worker_num_);
   open_->went_on.resize(worker_num_);
-  demanded_ = false;
+  open_->demanded = std::exchange(demanded_, false);
+  open_->again = std::exchange(again_, false);
+  open_->writers_stop_at = writers_stop_at_;
+  again_at_ = absl::InfinitePast();
 }
 
 void JobCheckpoints::Plan(absl::Time now) {
@@ -146,7 +153,7 @@ void JobCheckpoints::Plan(absl::Time now) {
   if (open_ || !can_begin() || interrupted_) return;
   const double every_s = options_.config.every_s();
   const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
-  if (demanded_ || due_by_time) {
+  if (due_on_demand(now) || due_by_time) {
     asked_ = {number(), 0};
     return;
   }
@@ -184,6 +191,7 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
 
 void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
   if (pserver >= pserver_num_) return;
+  if (std::count(without_shards_.begin(), without_shards_.end(), pserver) > 0) return;
   if (!sync()) return TakeOrdered(pserver, cut, now);
   const std::string who = absl::StrCat("pserver ", pserver);
   // A pserver that could not even begin may not know the step.
@@ -228,11 +236,12 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   Outcome outcome;
   outcome.number = number();
   outcome.error = absl::StrCat("rank ", rank, " was lost before the checkpoint began");
+  if (demanded_) outcome.followed_by = outcome.number + 1;
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();
   asked_ = {};
-  demanded_ = false;
+  writers_stop_at_ = now + kWritersStop;
   Plan(now);
 }
 
@@ -393,13 +402,21 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.set_last_error(said);
   }
   if (!error.empty()) {
+    // A shard is not saved twice at a time.
+    const bool disturbed = open_->begun_at < open_->writers_stop_at;
+    if (counts && open_->demanded && !open_->again && disturbed) {
+      outcome.followed_by = outcome.number + 1;
+      demanded_ = again_ = true;
+      again_at_ = open_->writers_stop_at;
+    }
+    writers_stop_at_ = now + kWritersStop;
     discards_.push_back({now, {outcome.number, outcome.step, error, instance_}});
     discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
   }
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();
-  over_at_ = now;
+  if (error.empty() || counts) over_at_ = now;
   open_.reset();
   asked_ = {};
   ordered_ = {};
@@ -453,11 +470,12 @@ void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
   instance_ = run.instance;
   worker_num_ = run.worker_num;
   pserver_num_ = run.pserver_num;
+  without_shards_ = run.without_shards;
   all_training_ = false;
   more_training_ = true;
   step_ = limit_ = asked_from_ = run.first_step;
   steps_per_s_ = 0;
-  step_at_ = over_at_ = now;
+  step_at_ = now;
   Plan(now);
 }
 
@@ -467,6 +485,14 @@ void JobCheckpoints::End(absl::Time now) {
   ordered_ = {};
   if (open_ && !open_->committing)
     CloseOpen("the job ended before the checkpoint was complete", /*counts=*/false, now);
+}
+
+uint64_t JobCheckpoints::Followed(uint64_t number) const {
+  // By rising numbers.
+  for (const Outcome& outcome : outcomes_) {
+    if (outcome.number == number && outcome.followed_by != 0) number = outcome.followed_by;
+  }
+  return number;
 }
 
 const JobCheckpoints::Outcome* JobCheckpoints::OutcomeOf(uint64_t number) const {

@@ -39,10 +39,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "proto/model.pb.h"
 #include "proto/scheduler.pb.h"
-#include "scheduler/rank_part.h"
+#include "scheduler/data_tasks.h"
 
 namespace sluice {
 
@@ -53,9 +53,10 @@ class JobCheckpoints {
     std::string root;         // folder of the checkpoints
     uint32_t worker_num = 1;
     uint32_t pserver_num = 1;
-    uint64_t first_step = 0;  // global steps done when the job begins
-    uint64_t over = 0;        // checkpoints up to this number were those of an earlier scheduler
-    uint64_t instance = 0;    // of the job
+    std::vector<uint32_t> without_shards;  // pservers that make no part
+    uint64_t first_step = 0;               // global steps done when the job begins
+    uint64_t over = 0;      // checkpoints up to this number were those of an earlier scheduler
+    uint64_t instance = 0;  // of the job
     Mode mode = Mode::kSync;
   };
   // The orders to members. A change of Asked concerns rank 0 (sync) or all ranks; a change of
@@ -82,13 +83,18 @@ class JobCheckpoints {
     std::string error;  // empty: complete
     std::string dir;
     uint64_t step = 0;
+    uint64_t followed_by = 0;  // it was demanded, and this number takes its place; 0: none does
   };
 
   JobCheckpoints(Options options, absl::Time now);
 
-  // The newest complete checkpoint is one of an earlier run, made `age` before `now`. `own`: it is
-  // one of this job, to which newest_manifest is to lead.
-  void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now, bool own = false);
+  // Who has made a checkpoint. One of this job is the newest_manifest; one of the present run is
+  // also where lost shards continue (newest_instance).
+  enum class Maker : uint8_t { kOtherJob, kThisJob, kThisRun };
+  // The newest complete checkpoint was made `age` before `now`, under an earlier scheduler. The
+  // interval every_s goes on from one of this job.
+  void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
+                 Maker maker = Maker::kOtherJob);
   // The steps of an epoch and of the whole job, once they are known.
   void SetSteps(uint64_t per_epoch, uint64_t last_step);
   // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch,
@@ -105,30 +111,35 @@ class JobCheckpoints {
   void EpochEnds(uint32_t epoch, bool last, absl::Time now);
   // Decides what is asked next. To be called several times a second and after other events.
   void Plan(absl::Time now);
-  // Asks for a checkpoint as soon as possible. Returns its number. REQUIRES: can_begin().
+  // Asks for a checkpoint as soon as possible. Returns its number. REQUIRES: can_begin(). If it
+  // fails soon after another one was given up, whose files pservers may still have been writing, it
+  // is tried once more.
   uint64_t Demand(absl::Time now);
+  // The number that has taken the place of a demanded one; `number` itself when none has.
+  uint64_t Followed(uint64_t number) const;
   // False when no more steps will be trained, so that no checkpoint can begin.
   bool can_begin() const {
     if (stopped_) return false;
     return sync() ? !(last_step_ > 0 && step_ >= last_step_) : more_training_;
   }
 
-  // Reports of pserver 0, 1, ... of the job, and of a rank.
+  // Reports of pserver 0, 1, ... of the job, and of a rank. Those of pservers without shards count
+  // for nothing: in sync, no commit would ever tell such a one to begin its part.
   void TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
   void TakeWorker(const WorkerCut& cut, absl::Time now);
   // The worker of a rank is lost. The open checkpoint is given up if it needs more of that worker:
   // its part; in async and Geo anything before all cuts have begun; in Geo that it was parked until
   // then. Sync: one that was only asked for is over as well, because it may have begun at some
-  // pservers and not at others. The next number takes its place.
+  // pservers and not at others. The next number takes its place, also for one that was demanded.
   void RankLost(uint32_t rank, absl::Time now);
   // The pserver is lost. The open checkpoint is given up if its files are not written.
   void PserverLost(uint32_t pserver, absl::Time now);
-  // A checkpoint has begun, and SetState has not been called for it.
+  // True when a checkpoint has begun and SetState has not been called for it.
   bool needs_state() const { return open_ && !open_->state && open_->stage == Stage::kBegun; }
   // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other:
   // in Geo they must hold the same frames of each rank.
   absl::StatusOr<std::vector<RankPart>> Parts() const;
-  // The phase must not end: its cuts have not begun.
+  // True while the training phase must not end, because its cuts have not begun.
   bool holds_phase() const {
     return open_ && (open_->stage != Stage::kBegun || end_due_ == EndDue::kOfTraining);
   }
@@ -158,6 +169,7 @@ class JobCheckpoints {
     uint64_t instance = 0;
     uint64_t first_step = 0;
     uint32_t worker_num = 1, pserver_num = 1;
+    std::vector<uint32_t> without_shards;  // as in Options
   };
   void Restart(const NextRun& run, absl::Time now);
   // The manifest of the newest checkpoint that these runs have completed, without job_id and
@@ -166,31 +178,33 @@ class JobCheckpoints {
   // The instance of the run that has completed it.
   uint64_t newest_instance() const { return complete_instance_; }
   bool open() const { return open_.has_value(); }
-  // The manifest of a checkpoint is being written.
+  // True while the manifest of a checkpoint is being written.
   bool committing() const { return open_ && open_->committing; }
-  // The job is over: what is not being committed is given up, without being counted as failed.
+  // Call when the job is over. Gives up an open checkpoint that is not being committed, without
+  // counting it as failed.
   void End(absl::Time now);
 
   const Asked& asked() const { return asked_; }
   const Ordered& ordered() const { return ordered_; }
   uint64_t over() const { return over_; }
-  // The open checkpoint is that of the job's last step, so the job waits for it.
+  // True when the open checkpoint is that of the job's last step, so that the job waits for it.
   bool finishes_job() const {
     if (!open_) return false;
     return sync() ? last_step_ > 0 && open_->step == last_step_ : open_->ends_training;
   }
   // Null while the checkpoint is not over, or when too many others have followed.
   const Outcome* OutcomeOf(uint64_t number) const;
-  // A checkpoint that was given up and whose files are to be removed.
+  // A checkpoint that was given up and whose files must be removed.
   struct Discard {
     uint64_t number = 0;
     uint64_t step = 0;
     std::string why;  // it was given up; only the first time
     uint64_t instance = 0;
   };
-  // Each is returned twice: at once, and when pservers that were still writing have stopped.
+  // Returns each discarded checkpoint twice: at once, and when pservers that were still writing
+  // have stopped.
   std::vector<Discard> TakeDiscards(absl::Time now);
-  // A text to warn of, once: the first failure after a success.
+  // Returns, once, the warning about the first failure after a success.
   std::string TakeWarning();
   CheckpointStatus status() const;
 
@@ -210,6 +224,8 @@ class JobCheckpoints {
     std::optional<CheckpointState> state;
     bool committing = false;
     Manifest manifest;  // once committing
+    bool demanded = false, again = false;
+    absl::Time writers_stop_at;  // of those before
   };
 
   bool sync() const { return options_.mode == Mode::kSync; }
@@ -224,7 +240,8 @@ class JobCheckpoints {
   // Begins checkpoint `number` if it is the next one. False when the report is of no interest.
   bool Concerns(uint64_t number, const std::string& who, uint64_t step, absl::Time now);
   void CloseOpen(const std::string& error, bool counts, absl::Time now);
-  // Whether all is in that the open checkpoint needs from a rank's worker.
+  bool due_on_demand(absl::Time now) const { return demanded_ && now >= again_at_; }
+  // True when the open checkpoint needs nothing more from the rank's worker.
   bool Complete(uint32_t rank) const;
   // The next step after those done by now at which a checkpoint is due by steps or epochs; 0: none.
   uint64_t NextDueStep(absl::Time now) const;
@@ -240,11 +257,17 @@ class JobCheckpoints {
   uint64_t asked_from_ = 0;  // async, Geo: the step when a checkpoint was last asked for
   EndDue end_due_ = EndDue::kNone;
   bool demanded_ = false;
-  bool stopped_ = false;  // the job is over
+  bool again_ = false;                                 // the demanded one has failed once
+  absl::Time again_at_ = absl::InfinitePast();         // it is not tried again before
+  absl::Time writers_stop_at_ = absl::InfinitePast();  // of those that were given up
+  bool stopped_ = false;                               // the job is over
   bool interrupted_ = false;
   uint64_t instance_ = options_.instance;
   uint32_t worker_num_ = options_.worker_num, pserver_num_ = options_.pserver_num;
-  absl::Time over_at_;  // of the one before, or the beginning
+  std::vector<uint32_t> without_shards_ = options_.without_shards;
+  // When the interval every_s began: the end of the one before, or the beginning of the job. Losses
+  // do not begin it anew, or a job that often loses members would make no checkpoint.
+  absl::Time over_at_;
   uint64_t steps_per_epoch_ = 0, last_step_ = 0;
   // How far training is: steps at a time, the rate since the sample before, and where it stops.
   uint64_t step_ = 0, limit_ = 0;

@@ -17,8 +17,11 @@ namespace sluice {
 namespace {
 
 absl::Status NoOutput(const std::string& dir, const absl::Status& why) {
-  return absl::Status(why.code(), absl::StrCat("cannot write to output_dir ", dir, ": ",
-                                               why.message(), "; give a writable --output_dir"));
+  const char* const fix = absl::IsResourceExhausted(why)
+                              ? "; free some space, or give another --output_dir"
+                              : "; give a writable --output_dir";
+  return absl::Status(why.code(),
+                      absl::StrCat("cannot write to output_dir ", dir, ": ", why.message(), fix));
 }
 
 // OK when no file that the job will write replaces one that Sluice did not write.
@@ -99,34 +102,64 @@ absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
 absl::Status JobFolder::Begin(const OutputAction& started) {
   SLUICE_RETURN_IF_ERROR(Claim(started));
   SLUICE_RETURN_IF_ERROR(ClaimCheckpoints(started.config));
+  return BeginFiles(started);
+}
+
+absl::Status JobFolder::BeginFiles(const OutputAction& started) {
   const std::string& dir = started.config.output_dir();
-  const std::string text = absl::StrCat(kOwnConfigLine, ToTextproto(started.config));
-  const absl::Status written = env_->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
-  if (!written.ok()) return NoOutput(dir, written);
-  SLUICE_ASSIGN_OR_RETURN(curve_, started.again
-                                      ? CurveFiles::Continue(env_, dir, host_, started.time)
-                                      : CurveFiles::Begin(env_, dir, host_, started.time));
+  const absl::Status written = WriteConfig(started.config);
+  if (!written.ok() && !started.again) return written;
+  if (!written.ok()) Warn(std::string(written.message()));
+  if (started.again) {
+    curve_ = CurveFiles::Continue(env_, dir, host_, started.time);
+  } else {
+    SLUICE_ASSIGN_OR_RETURN(curve_, CurveFiles::Begin(env_, dir, host_, started.time));
+  }
   if (started.config.trace_file().empty()) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(trace_,
-                          TraceFile::Create(started.config.trace_file(), started.job_id, host_));
+  auto trace = TraceFile::Create(started.config.trace_file(), started.job_id, host_);
+  if (!trace.ok() && !started.again) return trace.status();
+  if (!trace.ok()) {
+    EndTrace(trace.status());
+  } else {
+    trace_ = *std::move(trace);
+  }
   return absl::OkStatus();
 }
 
-absl::Status JobFolder::AddScalars(const OutputAction& scalars) {
-  if (curve_ == nullptr) return absl::OkStatus();  // its failure was reported
-  for (const Scalar& point : scalars.scalars) {
-    curve_->events()->Add(scalars.time, point.step, point.tag, point.value);
-  }
-  return curve_->events()->Flush();
+absl::Status JobFolder::WriteConfig(const JobConfig& config) {
+  const std::string& dir = config.output_dir();
+  const std::string text = absl::StrCat(kOwnConfigLine, ToTextproto(config));
+  const absl::Status written = env_->WriteFile(dir + "/job.textproto", {absl::string_view(text)});
+  return written.ok() ? written : NoOutput(dir, written);
 }
 
-absl::Status JobFolder::AddTrace(const OutputAction& spans) {
-  if (trace_ == nullptr) return absl::OkStatus();  // its failure was reported
-  const absl::Status status = trace_->Add(spans.trace);
-  if (status.ok()) return status;
+void JobFolder::AddScalars(const OutputAction& scalars) {
+  if (curve_ == nullptr) return;  // the job could not begin
+  const absl::Status added = curve_->Add(scalars.time, scalars.scalars);
+  if (added.ok() || lacks_points_) return;
+  lacks_points_ = true;
+  Warn(absl::StrCat("the curve lacks points: ", added.message(),
+                    "; it goes on as soon as the file can be written"));
+}
+
+void JobFolder::AddTrace(const OutputAction& spans) {
+  if (trace_ == nullptr) return;  // its failure was reported
+  const absl::Status added = trace_->Add(spans.trace);
+  if (!added.ok()) EndTrace(added);
+}
+
+void JobFolder::EndTrace(const absl::Status& why) {
   trace_ = nullptr;
-  trace_warning_ = TraceWarning(status);
-  return status;
+  Warn(absl::StrCat("the trace ends before the job does: ", why.message()));
+}
+
+void JobFolder::Warn(std::string warning) { warnings_.push_back(std::move(warning)); }
+
+std::vector<std::string> JobFolder::TakeWarnings() {
+  std::vector<std::string> taken(warnings_.begin() + static_cast<ptrdiff_t>(taken_),
+                                 warnings_.end());
+  taken_ = warnings_.size();
+  return taken;
 }
 
 absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* warning) {
@@ -169,10 +202,6 @@ void JobFolder::Discard(const OutputAction& checkpoint) {
   env_->RemoveDir(dir).IgnoreError();  // fails unless the folder is empty
 }
 
-std::string JobFolder::TraceWarning(const absl::Status& why) {
-  return absl::StrCat("the trace ends before the job does: ", why.message());
-}
-
 absl::Status JobFolder::End(const OutputAction& ended) {
   trace_ = nullptr;
   if (!lock_ && !refused_) {  // the job ended before Begin
@@ -188,11 +217,10 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   const std::string model = ended.config.output_dir() + "/model";
   const bool done = ended.result.status() == "done";
   JobResult result = ended.result;
-  // The result may have been made before the trace failed.
-  const auto& warnings = result.warnings();
-  if (!trace_warning_.empty() &&
-      std::find(warnings.begin(), warnings.end(), trace_warning_) == warnings.end()) {
-    result.add_warnings(trace_warning_);
+  // The result may have been made before a file could not be written.
+  for (const std::string& warning : warnings_) {
+    const auto& known = result.warnings();
+    if (std::find(known.begin(), known.end(), warning) == known.end()) result.add_warnings(warning);
   }
   absl::Status committed;
   if (done && !result.model_dir().empty()) {
@@ -210,11 +238,13 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   SLUICE_RETURN_IF_ERROR(committed);
   SLUICE_RETURN_IF_ERROR(written);
   if (!done || ended.config.evaluate_only()) return absl::OkStatus();
-  if (curve_ == nullptr && ended.again) {
-    SLUICE_ASSIGN_OR_RETURN(
-        curve_, CurveFiles::Continue(env_, ended.config.output_dir(), host_, ended.time));
-  }
-  return curve_ == nullptr ? absl::OkStatus() : curve_->Complete();
+  if (curve_ == nullptr && ended.again)
+    curve_ = CurveFiles::Continue(env_, ended.config.output_dir(), host_, ended.time);
+  // The model and the result are in place; an earlier curve beside the new one does no harm.
+  const absl::Status completed = curve_ == nullptr ? absl::OkStatus() : curve_->Complete();
+  if (!completed.ok())
+    Warn(absl::StrCat("earlier curves could not be replaced: ", completed.message()));
+  return absl::OkStatus();
 }
 
 absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& result) {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/env.h"
@@ -30,9 +31,6 @@ namespace sluice {
 
 class JobFolder {
  public:
-  // The warning that the trace could not be continued, because of `why`.
-  static std::string TraceWarning(const absl::Status& why);
-
   // Called between two tries to lock a folder that an earlier scheduler of the job has not given up
   // yet: waits a moment. False: do not try again.
   using AwaitFolder = std::function<bool()>;
@@ -42,12 +40,16 @@ class JobFolder {
   JobFolder(Env* env, std::string host, AwaitFolder await = nullptr)
       : env_(env), host_(std::move(host)), await_(std::move(await)) {}
 
+  // When an earlier scheduler began the job, which trains, only a folder that cannot be claimed is
+  // an error. Files that cannot be written, e.g. on a full disk, are warnings.
   absl::Status Begin(const OutputAction& started);
-  absl::Status AddScalars(const OutputAction& scalars);
-  // Not OK: the trace ends here. The error is returned once, and the result warns of it.
-  absl::Status AddTrace(const OutputAction& spans);
-  // Puts a checkpoint in force and removes the oldest ones. Not OK: it is not in force, and those
-  // before it are whole. *warning: a text when only the removal failed.
+  // Points that cannot be written are dropped with a warning, the first time. The curve goes on as
+  // soon as there is room.
+  void AddScalars(const OutputAction& scalars);
+  // A trace that cannot be written ends, with a warning.
+  void AddTrace(const OutputAction& spans);
+  // Puts a checkpoint in force and removes the oldest ones. On an error the checkpoint is not in
+  // force, and the earlier ones are whole. *warning: a text when only the removal failed.
   absl::Status Checkpoint(const OutputAction& checkpoint, std::string* warning);
   // Removes the files of a checkpoint that was given up, as far as it can.
   void Discard(const OutputAction& checkpoint);
@@ -55,11 +57,20 @@ class JobFolder {
   // ABORTED: an earlier scheduler of the job still has the folder, and nothing is written.
   absl::Status End(const OutputAction& ended);
 
+  // The warnings since the last call. The result has those that came before its end, too.
+  std::vector<std::string> TakeWarnings();
+
  private:
   absl::Status Claim(const OutputAction& action);
   absl::StatusOr<FolderLock> Lock(const std::string& dir);
   // Makes and locks checkpoint.dir, if the job names one.
   absl::Status ClaimCheckpoints(const JobConfig& config);
+  void Warn(std::string warning);
+  absl::Status BeginFiles(const OutputAction& started);
+  // Writes job.textproto.
+  absl::Status WriteConfig(const JobConfig& config);
+  // Ends the trace because of `why`.
+  void EndTrace(const absl::Status& why);
   absl::Status WriteResult(const JobConfig& config, const JobResult& result);
 
   Env* const env_;
@@ -71,7 +82,9 @@ class JobFolder {
   bool refused_ = false;  // another job has the folder, or it holds files that are not Sluice's
   std::unique_ptr<CurveFiles> curve_;
   std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued
-  std::string trace_warning_;         // why it could not be continued; "" if it could
+  bool lacks_points_ = false;         // of the curve: a warning was given
+  std::vector<std::string> warnings_;
+  size_t taken_ = 0;  // so many of them were taken
 };
 
 }  // namespace sluice

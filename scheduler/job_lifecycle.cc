@@ -8,20 +8,23 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "scheduler/job_status.h"
 #include "scheduler/member_loss.h"
 
 namespace sluice {
 namespace {
 
-// Adds what the epoch of the last point has cost so far, and how old the newest checkpoint is.
+// Adds what the losses have cost until the epoch of the last point, as in result.json, and how old
+// the newest checkpoint is.
 void AddRecoveryPoints(const Job& job, std::vector<Scalar>* points) {
   if (points->empty()) return;
   const uint64_t epoch = points->back().step;
-  for (Scalar& point : job.recovery.Points(epoch)) points->push_back(std::move(point));
+  const uint64_t replayed = job.run->result().examples_replayed();
+  for (Scalar& point : job.recovery.Points(epoch, replayed)) points->push_back(std::move(point));
   if (!job.checkpoints) return;
   const CheckpointStatus checkpoint = job.checkpoints->status();
-  if (checkpoint.made() > 0) points->push_back({"checkpoint/age_s", epoch, checkpoint.age_s()});
+  if (checkpoint.step() > 0) points->push_back({"checkpoint/age_s", epoch, checkpoint.age_s()});
 }
 
 // Which of the job's pservers the member is.
@@ -182,8 +185,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
     job->steps.emplace(job->spec.worker_num());
   }
   checkpoints_.Begin(job, now);
-  // A vacant place has no member that could be adopted.
-  if (job->complete()) parts_.effects->records()->PhaseBegan(*job);
+  parts_.effects->records()->PhaseBegan(*job);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
   for (RankSlot& slot : job->ranks) {
@@ -241,11 +243,7 @@ void JobLifecycle::PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced
     return End(job, JOB_FAILED, std::string(job->run->failure().message()), now);
   if (!advanced) return;
   adoption_.PhaseEnded(*job);
-  if (job->complete()) {
-    parts_.effects->records()->PhaseBegan(*job);
-  } else {
-    parts_.effects->records()->PhaseLost(job->job_id);
-  }
+  parts_.effects->records()->PhaseBegan(*job);
   // An epoch's figures and a trace's last spans arrive only with the members' next reports.
   const bool last_spans = job->finishing() && !job->config.trace_file().empty();
   if (before == Phase::TRAIN || last_spans) AskForReports(job);
@@ -422,8 +420,8 @@ void JobLifecycle::TakeOverShards(Job* job, const Member& lost, const std::strin
   const uint32_t index = *IndexOf(*job, lost);
   if (!job->newest_unusable.ok() && CheckpointLifecycle::NewestOfInstance(*job).empty())
     return EndUnless(job->newest_unusable, job, now);
-  parts_.effects->records()->PhaseLost(job->job_id);
   takeover_.Lose(job, index, why, now);
+  parts_.effects->records()->RouteChanged(*job);
   checkpoints_.PserverVacant(job, index, now);
   CheckHeld(job, now);
   AdvanceTakeover(job, now);

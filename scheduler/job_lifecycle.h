@@ -14,7 +14,7 @@
 // A lost worker's rank is given to another worker (RankReplacement), and in async and Geo another
 // process takes over the shards of a lost pserver (ShardTakeover). Other losses lead from 1 to 4 to
 // a new attempt (member_loss.h, NextAttempt), then to 2. A scheduler that takes over from an
-// earlier one leads a running attempt on from its records (JobAdoption). A user can ask for a new
+// earlier one continues a running attempt from its records (JobAdoption). A user can ask for a new
 // attempt with other members (AttemptPlans).
 //
 // An event that a job cannot survive ends it (End). Nothing here looks at other jobs.
@@ -72,16 +72,17 @@ class JobLifecycle {
 
   // REQUIRES: the job is queued, all pservers are alive and worker_num workers are free.
   void Start(Job* job, absl::Time now);
-  // Leads a job on that an earlier scheduler began: it awaits members, and its next attempt begins
-  // at `resume`. Members that still run the attempt of the earlier scheduler drop it when they
-  // register. REQUIRES: the job is new here; pserver_ranks and resume are set.
+  // Continues a job that an earlier scheduler began; the job awaits members, and its next attempt
+  // begins at `resume`. Members that still run the attempt of the earlier scheduler drop it when
+  // they register. REQUIRES: the job is new here; pserver_ranks and resume are set.
   void Restore(Job* job, const Recovery& counts, absl::Time now);
   // As Restore, but the attempt itself goes on (JobAdoption::Begin).
   absl::Status Adopt(Job* job, const Recovery& counts, const StoredRun& run,
                      std::unique_ptr<const ResumePoint> began_at, JobAdoption::Newest* newest,
                      absl::Time now);
   bool adopted(const Job& job) const { return adoption_.adopted(job); }
-  // A member has registered with what it holds. True when it serves a job with that.
+  // Takes the registration of a member that holds something. True when the member serves a job with
+  // it.
   bool TakeBack(Member* member, absl::Time now);
   absl::StatusOr<NextTaskReply> NextTask(Job* job, const NextTaskRequest& request, absl::Time now);
   // Writes the result of a job that was over when this scheduler began.
@@ -114,18 +115,18 @@ class JobLifecycle {
   void TakeCut(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
   // Asks for a checkpoint now (number 0), or for the outcome of an earlier one.
   absl::StatusOr<CheckpointJobReply> Checkpoint(Job* job, uint64_t number, absl::Time now);
-  // The job's next attempt is to have this many workers (AttemptPlans::Scale).
+  // Plans a next attempt with this many workers (AttemptPlans::Scale).
   absl::Status Scale(Job* job, uint32_t worker_num, absl::Time now) {
     return plans_.Scale(job, worker_num, now);
   }
-  // Pservers have been marked as draining, or are not any more: running jobs leave the former.
+  // Call when pservers begin or cease to drain. Running jobs leave those that drain.
   void DrainingChanged(absl::Time now);
   // An operator asks anew that the jobs on the pserver leave it.
   void DrainAgain(uint32_t pserver);
   // The jobs whose tables the pserver holds, is to open, or has to open again if others cannot.
   std::vector<std::string> JobsOn(uint32_t pserver) const;
-  // Why no job on the draining pserver leaves it. Empty: none is there, or some are to leave. To be
-  // told to the caller.
+  // Returns why no job on the draining pserver leaves it, to tell the operator. Empty if no job is
+  // there, or some are about to leave.
   std::string WhyAllStay(uint32_t pserver);
   // Checks what depends on time. Called several times a second.
   void Tick(Job* job, absl::Time now);
@@ -140,19 +141,19 @@ class JobLifecycle {
  private:
   // The attempt cannot go on; the job's next one begins at its newest checkpoint.
   void RollBack(Job* job, absl::Time now);
-  // The same for an adopted attempt that cannot be led on.
+  // The same for an adopted attempt that cannot continue.
   void RefuteAdoption(Job* job, const absl::Status& why, absl::Time now);
-  // Refutes it when a worker's call that was refused with `error` shows that the records were not
-  // complete. False when the error is the worker's own mistake.
+  // Refutes an adopted attempt when a worker's call that was refused with `error` shows that the
+  // records were not complete. False when the error is the worker's own mistake.
   bool Doubt(Job* job, const absl::Status& error, absl::Time now);
   // Begins the job's next attempt when its members are there; ends it when they did not come.
   void Recover(Job* job, absl::Time now);
-  // Goes to the attempt that a user asked for, if it is time.
+  // Moves to the attempt that a user asked for when its checkpoint is complete.
   void AdvancePlan(Job* job, absl::Time now);
-  // The job cannot go on when the status is not OK, unless it was to go to an attempt that a user
-  // asked for: then it goes back to the members of before.
+  // On an error, ends the job. A job moving to a requested attempt returns to its former members
+  // instead.
   void EndUnless(const absl::Status& status, Job* job, absl::Time now);
-  // True when the job had members to go back to.
+  // True when the job had former members to return to.
   bool GoBack(const absl::Status& why, Job* job, absl::Time now);
   bool UsesPserver(const Job& job, uint32_t rank) const;
   // Workers that could take a rank of the job now.

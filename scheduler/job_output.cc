@@ -75,6 +75,7 @@ void JobOutput::Run(Lane* lane) {
     }
     if (action.kind != OutputAction::kEnded) {
       Write(action, folder.get(), &failed);
+      PassOnWarnings(action.job_id, folder.get());
       continue;
     }
     End(action, std::move(folder));
@@ -97,11 +98,10 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
       if (status.ok() && options_.on_begun) options_.on_begun(action.job_id);
       break;
     case OutputAction::kScalars:
-      status = folder->AddScalars(action);
-      break;
+      folder->AddScalars(action);
+      return;
     case OutputAction::kTrace:
-      status = folder->AddTrace(action);
-      if (!status.ok()) options_.on_trace_failed(action.job_id, status);
+      folder->AddTrace(action);
       return;
     case OutputAction::kCheckpoint: {
       std::string warning;
@@ -122,9 +122,14 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
 
 void JobOutput::End(const OutputAction& action, std::unique_ptr<JobFolder> folder) {
   const absl::Status status = folder->End(action);
+  PassOnWarnings(action.job_id, folder.get());
   // Unlock the folder first: whoever hears of the end may start the next job in it.
   folder = nullptr;
   options_.on_ended(action.job_id, status);
+}
+
+void JobOutput::PassOnWarnings(const std::string& job_id, JobFolder* folder) {
+  for (const std::string& warning : folder->TakeWarnings()) options_.on_warning(job_id, warning);
 }
 
 }  // namespace sluice

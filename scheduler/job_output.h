@@ -37,8 +37,8 @@ class JobOutput {
     std::function<void(const std::string& job_id)> on_begun;
     // Called at most once per job, with the first error before its end.
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
-    // The trace could not be continued. Called at most once per job, which goes on without it.
-    std::function<void(const std::string& job_id, absl::Status)> on_trace_failed;
+    // A file of the job, such as its curve or its trace, could not be written. The job goes on.
+    std::function<void(const std::string& job_id, const std::string& warning)> on_warning;
     // A checkpoint is in force, or could not be put in force; the job goes on in any case.
     // `warning` may be empty.
     std::function<void(const std::string& job_id, uint64_t number, absl::Status,
@@ -73,6 +73,7 @@ class JobOutput {
   // Writes an action other than kEnded.
   void Write(const OutputAction& action, JobFolder* folder, bool* failed);
   void End(const OutputAction& action, std::unique_ptr<JobFolder> folder);
+  void PassOnWarnings(const std::string& job_id, JobFolder* folder);
 
   const Options options_;
   Mutex mutex_;

@@ -38,13 +38,13 @@ class JobPhases {
   absl::StatusOr<bool> IsNews(uint32_t rank, uint64_t number) const;
   void MarkEnded(uint32_t rank) { ended_[rank] = true; }
   bool AllEnded() const;
-  // A TRAIN phase is the present one, or will come.
+  // True when a TRAIN phase is the present one or will come.
   bool TrainsMore() const;
   std::vector<uint32_t> Missing() const;  // ranks that have not ended the present phase
   // REQUIRES: AllEnded() and not over().
   void Advance();
-  // The phase with this number is the present one, and no rank has ended it. DATA_LOSS: there is no
-  // such phase.
+  // Makes the phase with this number the present one, which no rank has ended. DATA_LOSS: there is
+  // no such phase.
   absl::Status GoTo(uint64_t number);
 
  private:

@@ -159,8 +159,25 @@ MetaStore::Write WriteOf(const DrainingRecord& draining) {
 void JobRecords::Dropped(const std::string& job_id) { Delete(absl::StrCat(kJob, job_id)); }
 
 void JobRecords::PhaseBegan(const Job& job) {
+  if (!job.vacant.empty()) return PhaseLost(job.job_id);
   Run& run = runs_[job.job_id];
   DeleteTasks(job.job_id, &run);
+  run.phase = job.run->phases().current().number();
+  run.adoptable = true;
+  run.state = run.phase > 1 ? job.run->Save() : RunState();
+  RouteChanged(job);
+}
+
+void JobRecords::RouteChanged(const Job& job) {
+  Run& run = runs_[job.job_id];
+  if (!run.adoptable) return;
+  if (!job.complete()) {
+    // A vacant place has no member that could be adopted. The tasks stay: pservers are replaced
+    // without a change of the run.
+    if (run.recorded) Delete(RunKey(job.job_id));
+    run.recorded = false;
+    return;
+  }
   RunRecord record;
   record.set_job_id(job.job_id);
   *record.mutable_spec() = job.spec;
@@ -171,11 +188,10 @@ void JobRecords::PhaseBegan(const Job& job) {
     rank->set_rejoins(slot.rejoins());
   }
   record.mutable_ended()->Assign(job.ended.begin(), job.ended.end());
-  run.phase = job.run->phases().current().number();
-  run.adoptable = true;
   record.set_phase(run.phase);
   record.set_clock(clock_);
-  if (run.phase > 1) *record.mutable_state() = job.run->Save();
+  if (run.phase > 1) *record.mutable_state() = run.state;
+  run.recorded = true;
   writes_.push_back({RunKey(job.job_id), record.SerializeAsString()});
 }
 
@@ -216,7 +232,8 @@ void JobRecords::PhaseLost(const std::string& job_id) {
   Run& run = runs_[job_id];
   if (!run.adoptable) return;
   run.adoptable = false;
-  Delete(RunKey(job_id));
+  if (run.recorded) Delete(RunKey(job_id));
+  run.recorded = false;
   DeleteTasks(job_id, &run);
 }
 
@@ -229,8 +246,9 @@ void JobRecords::RunEnded(const std::string& job_id) {
 
 void JobRecords::RunAdopted(const std::string& job_id, const StoredRun& stored) {
   Run run;
-  run.adoptable = true;
+  run.adoptable = run.recorded = true;
   run.phase = stored.record.phase();
+  run.state = stored.record.state();
   run.tasks = stored.tasks.size();
   const std::string tasks = absl::StrCat(kTask, job_id, "/"),
                     of_phase = absl::StrCat(tasks, run.phase, "/");

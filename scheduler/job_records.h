@@ -1,5 +1,4 @@
-// Encodes what the scheduler keeps of its jobs in its state store
-// (proto/state.proto).
+// Encodes what the scheduler keeps of its jobs in its state store (proto/state.proto).
 //
 // A job has a record from before its submission is answered until its result is written. The record
 // says what another scheduler needs to begin the job's next attempt: not where it stands, which its
@@ -53,7 +52,7 @@ struct RunHandover {
 // DATA_LOSS names the key whose value is no record.
 absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries);
 
-// Whose record the value of a key is.
+// The owner of the record under a key.
 struct RecordOwner {
   std::string job_id;   // empty: not of a job
   bool of_job = false;  // a JobRecord; else a record of the job's run
@@ -72,26 +71,30 @@ class JobRecords {
   explicit JobRecords(std::string clock = "") : clock_(std::move(clock)) {}
   const std::string& clock() const { return clock_; }
 
-  // The job's record is to say what the job is now.
+  // Writes the job's record as the job is now.
   void Changed(const Job& job) { writes_.push_back(WriteOf(RecordOf(job))); }
-  // The job needs no record any more.
+  // Deletes the job's record.
   void Dropped(const std::string& job_id);
 
   void DrainingChanged(const DrainingRecord& draining) { writes_.push_back(WriteOf(draining)); }
 
-  // The job's run has begun, or its next phase has.
+  // Call when the job's run or its next phase has begun.
   void PhaseBegan(const Job& job);
-  // The rank's report of INDEX or TRAIN was taken, as the first one of this phase.
+  // Call when a pserver of the attempt is lost or replaced, or its followers have changed. The
+  // present phase can be adopted while the job is complete.
+  void RouteChanged(const Job& job);
+  // Call when the rank's first report of this phase, INDEX or TRAIN, was taken.
   void Reported(const Job& job, uint32_t rank, const PhaseReport& report);
-  // The request was answered.
+  // Call when the request was answered.
   void TaskAsked(const Job& job, const NextTaskRequest& request);
-  // The present phase of the run cannot be adopted any more.
+  // Call when a rank of the attempt is lost. The records do not say where its next life continues,
+  // so the present phase can no longer be adopted.
   void PhaseLost(const std::string& job_id);
-  // The run is over.
+  // Call when the run is over.
   void RunEnded(const std::string& job_id);
-  // The run of an earlier scheduler goes on, with the records that it has left.
+  // Call when the run of an earlier scheduler goes on, with the records that it left.
   void RunAdopted(const std::string& job_id, const StoredRun& run);
-  // It does not.
+  // This scheduler does not continue the run; its records are deleted.
   void RunRefused(const StoredRun& run);
 
   std::vector<MetaStore::Write> Take() { return std::exchange(writes_, {}); }
@@ -99,8 +102,10 @@ class JobRecords {
  private:
   // The parts of a job's run that are in the store.
   struct Run {
-    bool adoptable = false;  // the run record and the tasks
+    bool adoptable = false;  // the tasks of the phase are all there
+    bool recorded = false;   // and so is the run record
     uint64_t phase = 0;
+    RunState state;              // at its beginning
     uint64_t tasks = 0;          // task records of the phase
     std::set<uint32_t> indexed;  // ranks
   };

@@ -115,17 +115,22 @@ void JobRecovery::Describe(const std::string& lost, const std::string& outcome) 
   counts_.set_last(absl::StrCat(lost, "; ", outcome));
 }
 
-std::vector<Scalar> JobRecovery::Points(uint64_t epoch) const {
-  if (losses() == 0 && counts_.rollbacks() == 0 && counts_.scalings() == 0) return {};
+std::vector<Scalar> JobRecovery::Points(uint64_t epoch, uint64_t replayed) const {
+  if (losses() == 0 && counts_.rollbacks() == 0 && counts_.scalings() == 0 &&
+      counts_.scheduler_restarts() == 0 && replayed == 0) {
+    return {};
+  }
   const auto point = [epoch](const char* name, uint64_t count) {
     return Scalar{absl::StrCat("recovery/", name), epoch, static_cast<double>(count)};
   };
   return {point("worker_losses", counts_.worker_losses()),
           point("pserver_losses", counts_.pserver_losses()),
+          point("scheduler_restarts", counts_.scheduler_restarts()),
           point("rollbacks", counts_.rollbacks()),
+          point("steps_rolled_back", counts_.steps_rolled_back()),
           point("shrinks", counts_.shrinks()),
           point("scalings", counts_.scalings()),
-          point("examples_replayed", counts_.examples_replayed()),
+          point("examples_replayed", counts_.examples_replayed() + replayed),
           point("updates_lost", counts_.updates_lost())};
 }
 

@@ -29,8 +29,7 @@ class JobRecovery {
     std::string message;  // kWait, kFail: what was lost, and what the job waits for
   };
 
-  // Goes on from what the job had lost before the scheduler was started again, which counts, too.
-  // The wait begins.
+  // Continues with the counts of an earlier scheduler, and counts the restart. The wait begins.
   void Restore(const Recovery& counts, absl::Time now);
   // Names the last loss that is not one of a member. The next attempt is not a planned one.
   void NoteCause(const std::string& cause, absl::Time now);
@@ -57,8 +56,9 @@ class JobRecovery {
   void Describe(const std::string& outcome) { Describe(lost_, outcome); }
   void Describe(const std::string& lost, const std::string& outcome);
 
-  // Points of the curves after an epoch (from 1); none while nothing was lost.
-  std::vector<Scalar> Points(uint64_t epoch) const;
+  // Points of the curves after an epoch (from 1); none while nothing was lost. `replayed`: examples
+  // that the job trained again when it was submitted to continue from a checkpoint.
+  std::vector<Scalar> Points(uint64_t epoch, uint64_t replayed) const;
 
   uint64_t losses() const { return counts_.worker_losses() + counts_.pserver_losses(); }
   const Recovery& counts() const { return counts_; }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "common/daemon/hot_row_use.h"
 #include "model/features/data_summary.h"
 

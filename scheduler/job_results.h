@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/config/job_config.h"
 #include "model/data/data_source.h"
 #include "model/eval/eval_accumulator.h"
 #include "proto/scheduler.pb.h"

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "scheduler/sync_index.h"
 
 namespace sluice {

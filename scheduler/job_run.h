@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/config/mode.h"
 #include "proto/state.pb.h"
 #include "scheduler/data_tasks.h"
 #include "scheduler/job_phases.h"
@@ -62,7 +63,7 @@ class JobRun {
 
   // Async and Geo: while held, a training phase that all ranks have ended does not end.
   void Hold(bool hold) { hold_ = hold; }
-  // All ranks have ended the phase, which is held.
+  // True when all ranks have ended the phase and it is held.
   bool held() const { return hold_ && AllEndedTraining(); }
   // Goes on to the next phase if the present one was held and is not any more. True when the next
   // phase begins; see failure().
@@ -149,8 +150,8 @@ class JobRun {
   // Tells a later life of a rank, which begins to train with this phase, where the earlier one was.
   void ContinueLife(const Rejoined& rejoined, Phase* phase) const;
   absl::Status RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const;
-  // Async and Geo: with what the rank's present life began the present training phase; null: with
-  // nothing.
+  // Async and Geo: the state with which the rank's present life began this training phase; null if
+  // it began without one.
   const WorkerState* BeganWith(uint32_t rank) const;
   bool sync() const { return mode_ == Mode::kSync; }
 

@@ -7,7 +7,7 @@
 #include "common/table/placement.h"
 #include "common/table/table_layout.h"
 #include "model/built_in_models.h"
-#include "model/data/data_source.h"
+#include "model/data/expand_files.h"
 #include "model/model_match.h"
 #include "model/model_spec.h"
 

@@ -18,9 +18,9 @@ struct JobDraft {
   std::vector<TableConfig> tables;    // of the model, shard counts not yet resolved
   std::vector<std::string> warnings;  // see CheckInitialModel
 };
+
 // Reads the manifest and job of initial_model if this host has them; initial_checkpoint is for
-// FindInitialCheckpoint. INVALID_ARGUMENT names the
-// field, its value and the fix.
+// FindInitialCheckpoint. INVALID_ARGUMENT names the field, its value and the fix.
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted);
 
 // Resolves the shard counts of spec->tables() and places the shards on `pservers` (generation 1).

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/config/mode.h"
 
 namespace sluice {
 namespace {
@@ -25,9 +26,9 @@ std::vector<const WorkerProgress*> Progress(const Job& job, const Membership& me
   std::vector<const WorkerProgress*> all;
   for (const RankSlot& slot : job.ranks) {
     const Member* member = members.ById(slot.member_id());
-    if (member != nullptr && member->progress.job_id() == job.job_id) {
+    // A late report of an earlier attempt may be ahead of this one.
+    if (member != nullptr && IsOfLife(job, slot, member->progress))
       all.push_back(&member->progress);
-    }
   }
   return all;
 }

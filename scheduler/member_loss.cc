@@ -1,7 +1,7 @@
 #include "scheduler/member_loss.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "scheduler/shard_takeover.h"
 
 namespace sluice {

@@ -99,6 +99,7 @@ absl::StatusOr<Member*> Membership::Find(uint64_t id) {
 
 void Membership::Report(const PollRequest& request, absl::Time now, Member* member) {
   member->last_seen = now;
+  member->cut_off_at = absl::InfiniteFuture();
   member->polled = true;
   // Reports in flight can overtake each other, and those of the session's helper have no version.
   if (request.seen_version() > member->seen_version) member->seen_version = request.seen_version();
@@ -120,13 +121,26 @@ void Membership::Report(const PollRequest& request, absl::Time now, Member* memb
   member->memory_bytes = request.memory_bytes();
 }
 
+void Membership::NoteCutOff(uint64_t id, absl::Time now) {
+  Member* const member = ById(id);
+  if (member == nullptr || !member->alive) return;
+  // The report that broke may be older than the newest one, which came over another connection.
+  // Then the next report, at most a heartbeat later, says that the member lives.
+  member->cut_off_at = std::min(member->cut_off_at, now);
+}
+
 std::vector<Member*> Membership::Expire(absl::Time now) {
   std::vector<Member*> expired;
   for (auto& [key, member] : members_) {
     if (!member.alive) continue;
-    if (now - std::max(member.last_seen, judged_from_) < options_.lease) continue;
-    MarkGone(&member,
-             absl::StrCat("no heartbeat for ", absl::ToInt64Seconds(now - member.last_seen), " s"));
+    if (now - std::max(member.last_seen, judged_from_) >= options_.lease) {
+      MarkGone(&member, absl::StrCat("no heartbeat for ",
+                                     absl::ToInt64Seconds(now - member.last_seen), " s"));
+    } else if (now - std::max(member.cut_off_at, judged_from_) >= options_.reconnect) {
+      MarkGone(&member, "its connection was closed, and it did not come back");
+    } else {
+      continue;
+    }
     expired.push_back(&member);
   }
   return expired;

@@ -1,5 +1,8 @@
 // Tracks the members of the cluster: one per (role, rank), alive while it reports within its lease.
 //
+// A broken connection shortens the lease: the system of a process that has died closes its
+// connections, which is known long before the lease runs out.
+//
 // Invariants:
 // - A member id is never issued twice, not even after a restart of the scheduler: the first id is
 //   random.
@@ -35,6 +38,7 @@ struct Member {
   bool left = false;     // has called Leave
   std::string why_gone;  // when not alive
   absl::Time last_seen;
+  absl::Time cut_off_at = absl::InfiniteFuture();  // its connection broke, and it is silent since
   bool polled = false;
   uint64_t version = 1;       // of its desired state
   uint64_t seen_version = 0;  // the newest version that it reports to have seen
@@ -66,6 +70,8 @@ class Membership {
     // Addresses of the pservers by rank, as the cluster file lists them; may be empty.
     std::vector<std::string> pservers;
     absl::Duration lease = absl::Seconds(10);
+    // A member whose connection has broken is lost when it does not report within this time.
+    absl::Duration reconnect = absl::InfiniteDuration();
     uint64_t first_id = 1;
   };
   explicit Membership(Options options) : options_(std::move(options)) {}
@@ -81,12 +87,16 @@ class Membership {
   absl::StatusOr<Member*> Find(uint64_t id);
 
   void Report(const PollRequest& request, absl::Time now, Member* member);
-  // Marks the members whose lease has run out as gone, and returns them.
+  // The connection of the member's waiting report has broken: its process may have ended, and the
+  // system closed its sockets. Does nothing unless the member is alive.
+  void NoteCutOff(uint64_t id, absl::Time now);
+  // Marks the members as gone whose lease has run out, or which did not come back after their
+  // connection had broken, and returns them.
   std::vector<Member*> Expire(absl::Time now);
   // Gives every member a full lease from `now` on, because the scheduler itself did not run.
   void ForgiveSilence(absl::Time now) { judged_from_ = now; }
   void MarkGone(Member* member, std::string why);
-  // The member's process ends in order.
+  // Call when the member's process ends in order.
   void MarkLeft(Member* member, const std::string& reason);
 
   // Null when no such member has registered.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "scheduler/job_status.h"
 #include "scheduler/member_loss.h"
 

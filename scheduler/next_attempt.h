@@ -48,7 +48,7 @@ class NextAttempt {
   // `wait`: how long a job waits for members, unless it has a bound of its own (recovery.wait_s).
   NextAttempt(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
-  // Where a call does not return OK, the job cannot go on.
+  // After an error the job cannot go on.
 
   // Ends the present attempt, of which the job keeps only its checkpoints, and begins the next one
   // if it can. Another loss while the job waits changes only what it waits for.
@@ -56,15 +56,15 @@ class NextAttempt {
   // The same for an attempt that could go on, because a user wants another one, with so many
   // workers. `what`: see JobRecovery::Plan.
   absl::Status Replace(Job* job, uint32_t worker_num, const std::string& what, absl::Time now);
-  // The job's next attempt has fewer ranks by this number, but at least one. RollBack is to follow.
+  // Takes this many ranks from the job's next attempt, but leaves at least one. Call RollBack next.
   void Shrink(Job* job, uint32_t ranks);
   // Begins the next attempt of a job that awaits members when they are there. DEADLINE_EXCEEDED:
-  // they did not come in time. Does nothing for other jobs.
+  // the members did not come in time. Does nothing for other jobs.
   absl::Status Advance(Job* job, absl::Time now);
 
-  // The job awaits the members of its next attempt (RECOVERING), without a present one.
+  // Call when the job has no present attempt and awaits the members of its next one (RECOVERING).
   void Await(Job* job) { waiting_.push_back(job); }
-  // It does not, because it is over.
+  // The job no longer waits, because it is over.
   void Forget(const Job* job);
   // The jobs that await members.
   const std::vector<Job*>& waiting() const { return waiting_; }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/wire/train_position.h"
-#include "scheduler/route_change.h"
+#include "scheduler/core_effects.h"
 
 namespace sluice {
 namespace {

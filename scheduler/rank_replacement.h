@@ -1,8 +1,7 @@
 // Gives the rank of a lost worker to another worker while the job goes on.
 //
 //   1. Lose     the worker is lost: the rank is vacant. It gets a new incarnation, and the job a
-//   new
-//               generation, in which pservers accept nothing of the earlier life.
+//               new generation, in which pservers accept nothing of the earlier life.
 //   2. Advance  a free worker is taken for the rank, as soon as there is one. Prefers the worker's
 //               own successor, a process with the same rank in the cluster.
 //   3. Advance  all pservers report the new generation, and with it what they hold of the earlier

@@ -1,4 +1,4 @@
-// One rank of a job: the member that is to serve it, and whether that member does.
+// One rank of a job: the member assigned to it, and whether that member serves it.
 //
 //   SERVING -> WITHDRAWN (told to stop, has not confirmed) -> RELEASED
 //

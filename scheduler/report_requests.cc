@@ -8,6 +8,8 @@ void ReportRequests::Ask(const std::string& job_id, uint64_t member_id, uint64_t
   std::vector<Request>& requests = asked_[member_id];
   for (Request& request : requests) {
     if (request.job_id != job_id) continue;
+    // The job asks again because its figures may have changed since the first request. A report
+    // that has seen only the older version may lack the change, so it no longer counts.
     request.version = version;
     return;
   }

@@ -1,10 +1,14 @@
 #include "scheduler/resume_point.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/job_config.h"
+#include "absl/strings/strip.h"
+#include "common/config/mode.h"
 #include "common/daemon/hot_row_use.h"
+#include "common/saved_model/checkpoint.h"
 #include "model/features/data_summary.h"
 
 namespace sluice {
@@ -81,6 +85,21 @@ std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t wo
   }
   *states[0].mutable_train() = std::move(sum);
   return states;
+}
+
+bool IsOfInstances(const Manifest& manifest, const std::vector<uint64_t>& instances) {
+  // The names of a save's files contain its id, which follows from the instance and a number. The
+  // id of another instance would give a number that no job reaches, but for one in 2^32 of them.
+  constexpr uint64_t kMostCheckpoints = uint64_t{1} << 32;
+  for (const SavedFile& file : manifest.files()) {
+    absl::string_view id = file.name();  // job.SAVE_ID.textproto
+    if (!absl::ConsumePrefix(&id, "job.") || !absl::ConsumeSuffix(&id, ".textproto")) continue;
+    return std::any_of(instances.begin(), instances.end(), [&](uint64_t instance) {
+      const std::optional<uint64_t> number = CheckpointNumber(instance, std::string(id));
+      return number.has_value() && *number >= 1 && *number <= kMostCheckpoints;
+    });
+  }
+  return false;
 }
 
 }  // namespace sluice

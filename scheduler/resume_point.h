@@ -38,4 +38,7 @@ uint64_t MeanSteps(const CheckpointState& state);
 // own shares of the work.
 std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t worker_num);
 
+// True when one of the instances (JobSpec.instance) has made this checkpoint.
+bool IsOfInstances(const Manifest& manifest, const std::vector<uint64_t>& instances);
+
 }  // namespace sluice

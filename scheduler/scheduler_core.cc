@@ -18,6 +18,8 @@ Membership::Options MembershipOptions(const SchedulerCore::Options& options) {
   membership.worker_num = options.worker_num;
   membership.pservers = options.pservers;
   membership.lease = options.lease;
+  // Two reports may be late, and a member that lives connects again within about a second.
+  membership.reconnect = std::max(2 * options.heartbeat, options.lease / 4);
   membership.first_id = options.first_id;
   return membership;
 }
@@ -319,18 +321,6 @@ absl::Status SchedulerCore::FailJob(const FailJobRequest& request, absl::Time no
 
 // ----------------------------------------------------------------------------------- operators
 
-absl::StatusOr<std::string> SchedulerCore::SubmitJob(const JobConfig& config,
-                                                     const std::vector<TableConfig>& tables,
-                                                     const std::string& default_output,
-                                                     uint64_t first_number, absl::Time now,
-                                                     std::vector<std::string> warnings,
-                                                     std::unique_ptr<const ResumePoint> resume) {
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Job> job,
-                          PrepareJob(config, tables, default_output, first_number,
-                                     std::move(warnings), std::move(resume)));
-  return AddJob(std::move(job), now);
-}
-
 absl::StatusOr<std::unique_ptr<Job>> SchedulerCore::PrepareJob(
     const JobConfig& config, const std::vector<TableConfig>& tables,
     const std::string& default_output, uint64_t first_number, std::vector<std::string> warnings,
@@ -377,11 +367,6 @@ absl::StatusOr<Job*> SchedulerCore::FindForOperator(const std::string& job_id) c
       absl::StrCat("no job ", job_id, "; `sluice status` lists the jobs of this cluster"));
 }
 
-absl::StatusOr<JobStatus> SchedulerCore::GetJob(const std::string& job_id) {
-  SLUICE_ASSIGN_OR_RETURN(const Job* job, FindForOperator(job_id));
-  return MakeJobStatus(*job, members_);
-}
-
 absl::StatusOr<WatchJobReply> SchedulerCore::WatchJob(const WatchJobRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const Job* job, FindForOperator(request.job_id()));
   WatchJobReply reply;
@@ -404,7 +389,8 @@ absl::StatusOr<CheckpointJobReply> SchedulerCore::CheckpointJob(const std::strin
 
 bool SchedulerCore::CheckpointOver(const std::string& job_id, uint64_t number) {
   const Job* job = jobs_.Find(job_id);
-  return job == nullptr || job->over() || !job->checkpoints || number <= job->checkpoints->over();
+  return job == nullptr || job->over() || !job->checkpoints ||
+         job->checkpoints->Followed(number) <= job->checkpoints->over();
 }
 
 absl::Status SchedulerCore::CancelJob(const std::string& job_id, absl::Time now,

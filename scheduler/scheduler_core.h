@@ -80,6 +80,8 @@ class SchedulerCore {
   void Leave(const LeaveRequest& request, absl::Time now);
   // Does nothing when another process is the member, or the member is already gone.
   void MemberEnded(const MemberEndedRequest& request, absl::Time now);
+  // The connection over which the member's report waited for an answer has broken.
+  void ConnectionBroke(uint64_t member_id, absl::Time now) { members_.NoteCutOff(member_id, now); }
   // Living members of that process space that have been silent for two heartbeats.
   std::vector<MemberEndedRequest> SilentMembers(const std::string& process_space, absl::Time now);
 
@@ -92,17 +94,13 @@ class SchedulerCore {
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
   absl::Status FailJob(const FailJobRequest& request, absl::Time now);
 
-  // Calls of operators. The config is effective and the tables are the model's; an empty output_dir
-  // becomes `default_output`/<job_id>. The job's number is at least `first_number`. `warnings`
-  // become the first ones of the job. The job continues from `resume`, if given.
+  // Calls of operators. A job is submitted in two steps, between which its record is kept: first
+  // PrepareJob and RecordsOf, then AddJob. One submission at a time.
+  //
+  // The config is effective and the tables are the model's; an empty output_dir becomes
+  // `default_output`/<job_id>. The job's number is at least `first_number`. `warnings` become the
+  // first ones of the job. The job continues from `resume`, if given.
   // RESOURCE_EXHAUSTED: JobQueue::kMaxJobs are queued.
-  absl::StatusOr<std::string> SubmitJob(const JobConfig& config,
-                                        const std::vector<TableConfig>& tables,
-                                        const std::string& default_output, uint64_t first_number,
-                                        absl::Time now, std::vector<std::string> warnings = {},
-                                        std::unique_ptr<const ResumePoint> resume = nullptr);
-  // SubmitJob in two steps, between which the job's record is kept: first PrepareJob and RecordsOf,
-  // then AddJob. One submission at a time.
   absl::StatusOr<std::unique_ptr<Job>> PrepareJob(
       const JobConfig& config, const std::vector<TableConfig>& tables,
       const std::string& default_output, uint64_t first_number,
@@ -118,9 +116,8 @@ class SchedulerCore {
   // register.
   void RestoreJob(const JobRecord& record, absl::StatusOr<std::unique_ptr<const ResumePoint>> point,
                   std::optional<RunHandover> run, absl::Time now);
-  // The run is not taken over: its records are to be deleted.
+  // Deletes the records of a run that this scheduler does not take over.
   void ForgetRun(const StoredRun& run) { effects_.records()->RunRefused(run); }
-  absl::StatusOr<JobStatus> GetJob(const std::string& job_id);
   absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request);
   absl::StatusOr<uint64_t> JobVersion(const std::string& job_id);
   // Asks for a checkpoint of the job (number 0) or for the outcome of an earlier request. The reply
@@ -158,8 +155,8 @@ class SchedulerCore {
   // Adds a warning to the job's status and, when it is over, to its result.
   void Warn(const std::string& job_id, const std::string& warning);
   std::vector<OutputAction> TakeActions() { return effects_.TakeActions(); }
-  // The records that have changed since the last call. They are to be kept before the actions that
-  // TakeActions returns with them are executed.
+  // The records that have changed since the last call. Keep them before executing the actions that
+  // TakeActions returns with them.
   std::vector<MetaStore::Write> TakeRecords() { return effects_.records()->Take(); }
   // Returns the keys changed since the last call. A key may occur twice.
   std::vector<WaitKey> TakeChanged() { return effects_.TakeChanged(); }

@@ -8,12 +8,10 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
-#include "scheduler/find_initial_checkpoint.h"
-#include "scheduler/find_restart_point.h"
-#include "scheduler/find_resume_point.h"
 #include "scheduler/job_folder.h"
 #include "scheduler/job_records.h"
 #include "scheduler/job_spec_builder.h"
+#include "scheduler/starting_point.h"
 
 namespace sluice {
 namespace {
@@ -60,8 +58,7 @@ SchedulerLoop::SchedulerLoop(Options options)
     options_.job_log(job_id, std::string(status.message()));
     Run([&](SchedulerCore& core, absl::Time now) { core.OutputFailed(job_id, status, now); });
   };
-  output.on_trace_failed = [this](const std::string& job_id, absl::Status status) {
-    const std::string warning = JobFolder::TraceWarning(status);
+  output.on_warning = [this](const std::string& job_id, const std::string& warning) {
     options_.job_log(job_id, warning);
     Run([&](SchedulerCore& core, absl::Time) { core.Warn(job_id, warning); });
   };
@@ -320,6 +317,10 @@ void SchedulerLoop::MemberEnded(const MemberEndedRequest& request) {
   options_.log(absl::StrCat(RoleName(request.role()), " ", request.rank(), " (pid ", request.pid(),
                             "): ", request.reason()));
   Run([&](SchedulerCore& core, absl::Time now) { core.MemberEnded(request, now); });
+}
+
+void SchedulerLoop::ConnectionBroke(uint64_t member_id) {
+  Run([&](SchedulerCore& core, absl::Time now) { core.ConnectionBroke(member_id, now); });
 }
 
 void SchedulerLoop::LookAfterSilentMembers() {

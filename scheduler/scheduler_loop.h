@@ -76,6 +76,8 @@ class SchedulerLoop {
   void Poll(const PollRequest* request, Done<PollReply> done);
   void Leave(const LeaveRequest& request);
   void MemberEnded(const MemberEndedRequest& request);
+  // The connection over which the member's Poll waited has broken.
+  void ConnectionBroke(uint64_t member_id);
   void NextPhase(const NextPhaseRequest* request, Done<NextPhaseReply> done);
   void NextTask(const NextTaskRequest& request, Done<NextTaskReply> done);
   absl::StatusOr<GetRouteReply> GetRoute(const GetRouteRequest& request);
@@ -83,7 +85,7 @@ class SchedulerLoop {
   absl::Status FailJob(const FailJobRequest& request);
   // A repeated call with the same request_id returns the job of the first one; "": a new job.
   // FAILED_PRECONDITION: the job's record cannot be kept, so it will not run. UNAVAILABLE: it is
-  // not known whether it is kept; the call is to be repeated.
+  // not known whether the record is kept; repeat the call.
   absl::StatusOr<SubmitJobReply> SubmitJob(const SubmitJobRequest& request,
                                            const std::string& request_id = "");
   void WatchJob(const WatchJobRequest* request, Done<WatchJobReply> done);

@@ -21,7 +21,6 @@
 #include "common/daemon/job_log.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/process_log.h"
-#include "common/daemon/process_space.h"
 #include "common/meta_store/open_meta_store.h"
 #include "scheduler/checkpoint_metrics.h"
 #include "scheduler/job_spec_builder.h"
@@ -163,6 +162,7 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
   auto store = OpenMetaStore(spec, {NameOf(identity), lease});
   if (!store.ok()) return refuse(store.status());
   store_ = *std::move(store);
+  if (options_.wrap_store_for_test) store_ = options_.wrap_store_for_test(std::move(store_));
   if (const auto readable = ReadStore(); !readable.ok()) return refuse(readable.status());
   SLUICE_RETURN_IF_ERROR(CheckCanListen(identity.bind));
   const absl::StatusOr<uint64_t> term = identity.standby ? StandBy(lease) : store_->AcquireTerm();

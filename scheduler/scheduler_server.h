@@ -36,16 +36,18 @@ class SchedulerServer {
     Env* env = nullptr;            // required; for the files of jobs; outlives the server
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;
+    // For tests: wraps the state store as soon as it is open. May be null.
+    std::function<std::unique_ptr<MetaStore>(std::unique_ptr<MetaStore>)> wrap_store_for_test;
     // Called when a Shutdown call has ended the cluster.
     std::function<void()> on_end;
     // Called when a newer scheduler has taken over the state store (ABORTED), or may have done so
     // (UNAVAILABLE).
     std::function<void(const absl::Status&)> on_superseded;
-    // Waits, for a standby. Returns false when the process is to end.
+    // Waits, for a standby. Returns false when the process must end.
     std::function<bool(absl::Duration)> pause;
   };
-  // CANCELLED: the process was to end while this was a standby. INVALID_ARGUMENT: it is to be one,
-  // and its state store is not for several schedulers.
+  // CANCELLED: `pause` returned false while this was a standby. INVALID_ARGUMENT: --standby was
+  // given, but the state store cannot be shared.
   static absl::StatusOr<std::unique_ptr<SchedulerServer>> Start(Options options);
   // Leaves jobs and members to the next scheduler with this state store. Without a store it shuts
   // the cluster down. Waits a few seconds at most for members to stop, when they have been told to.
@@ -58,7 +60,7 @@ class SchedulerServer {
   absl::Status TakeOver(SchedulerLoop::Options* loop);
   // Reads what the store holds. INVALID_ARGUMENT: it is the state of another cluster.
   absl::StatusOr<StoredJobs> ReadStore();
-  // Waits until no other scheduler leads. CANCELLED: the process is to end, and knows so.
+  // Waits until no other scheduler leads. CANCELLED: `pause` returned false.
   absl::StatusOr<uint64_t> StandBy(absl::Duration lease);
   absl::Status NotReady();
   ClusterStatus GetStatus();

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/daemon/control_plane.h"
 #include "common/transport/grpc_convert.h"
-#include "common/transport/grpc_deadline.h"
 #include "proto/scheduler.grpc.pb.h"
 
 namespace sluice {
@@ -24,6 +23,21 @@ Done<Reply> AnswerTo(ServerUnaryReactor* reactor, Reply* reply) {
   };
 }
 
+// A report that waits for news. gRPC tells here of a connection that has broken meanwhile.
+class PollReactor : public ServerUnaryReactor {
+ public:
+  PollReactor(SchedulerLoop* loop, uint64_t member_id) : loop_(loop), member_id_(member_id) {}
+
+  // Also called when the member has given the call up, or its deadline has passed. A member that
+  // lives reports again then.
+  void OnCancel() override { loop_->ConnectionBroke(member_id_); }
+  void OnDone() override { delete this; }
+
+ private:
+  SchedulerLoop* const loop_;
+  const uint64_t member_id_;
+};
+
 class Service : public Scheduler::CallbackService {
  public:
   explicit Service(SchedulerLoop* loop) : loop_(loop) {}
@@ -32,9 +46,9 @@ class Service : public Scheduler::CallbackService {
                                RegisterReply* reply) override {
     return Finish(context, loop_->Register(*request), reply);
   }
-  ServerUnaryReactor* Poll(CallbackServerContext* context, const PollRequest* request,
+  ServerUnaryReactor* Poll(CallbackServerContext*, const PollRequest* request,
                            PollReply* reply) override {
-    ServerUnaryReactor* reactor = context->DefaultReactor();
+    auto* const reactor = new PollReactor(loop_, request->member_id());
     loop_->Poll(request, AnswerTo(reactor, reply));
     return reactor;
   }

@@ -4,11 +4,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/config/job_config.h"
+#include "common/config/mode.h"
 #include "scheduler/checkpoint_lifecycle.h"
-#include "scheduler/route_change.h"
+#include "scheduler/core_effects.h"
 
 namespace sluice {
+namespace {
+
+constexpr absl::Duration kCopiesMayBeMissing = absl::Seconds(60);
+
+}  // namespace
 
 bool CanTakeOverShards(const Job& job) {
   if (job.over() || job.state != JOB_RUNNING || !job.run) return false;
@@ -66,14 +71,16 @@ void ShardTakeover::UpdateFollowers(Job* job, uint32_t index, const HostedJob& h
     // The copies that a successor was to read are gone, or it has read them all.
     if (job->pservers[vacant] != 0 && vacancy.copies && !vacancy.opened &&
         plan->SourceOf(vacant, generation) == FollowerPlan::Source::kCheckpoint) {
+      // Its follower is gone, or could not keep them. Otherwise the successor has had them dropped.
+      if (plan->followers()[vacant] == vacant) vacancy.had_copies = false;
       changed |= plan->GiveUpCopies(vacant, generation);
       vacancy.copies = false;
     }
   }
   changed |= plan->Advance(generation);
   if (!changed) return;
-  parts_.effects->records()->PhaseLost(job->job_id);
   Publish(job);
+  parts_.effects->records()->RouteChanged(*job);
 }
 
 void ShardTakeover::Lose(Job* job, uint32_t index, const std::string& why, absl::Time now) {
@@ -109,7 +116,9 @@ void ShardTakeover::TakeHosted(Job* job, uint32_t index, const HostedJob& hosted
 }
 
 absl::Status ShardTakeover::Advance(Job* job, absl::Time now) {
-  if (job->over() || job->vacant_pservers.empty()) return absl::OkStatus();
+  if (job->over()) return absl::OkStatus();
+  WarnOfMissingCopies(job, now);
+  if (job->vacant_pservers.empty()) return absl::OkStatus();
   const RecoveryConfig& recovery = job->spec.config().recovery();
   const absl::Duration wait = recovery.has_wait_s() ? absl::Seconds(recovery.wait_s()) : wait_;
   std::vector<uint32_t> vacant;
@@ -118,12 +127,32 @@ absl::Status ShardTakeover::Advance(Job* job, absl::Time now) {
     const bool late = parts_.pauses->Since(job->vacant_pservers[index].since, now) >= wait;
     if (!TakeProcess(job, index, now) || !HasOpenedTables(job, index, now)) {
       if (late) return TooLate(*job, index, wait);
-    } else if (EveryRankIsHeard(job, index)) {
-      job->vacant_pservers.erase(index);
-      if (FollowerPlan* const plan = PlanOf(job)) plan->Return(index);
+      continue;
+    }
+    if (EveryRankIsHeard(job, index)) {
+      Settle(job, index);
+      RecordSettled(*job);
+    } else if (parts_.pauses->Since(job->vacant_pservers[index].since, now) >= wait) {
+      AddWarning(job,
+                 absl::StrCat("the restored shards of pserver ", job->pserver_ranks[index],
+                              " had not heard from every rank within ", absl::FormatDuration(wait),
+                              " (recovery.wait_s); recovery.updates_lost may be too small"));
+      Settle(job, index);
+      RecordSettled(*job);
+      parts_.effects->StatusChanged(job);
     }
   }
   return absl::OkStatus();
+}
+
+void ShardTakeover::Settle(Job* job, uint32_t index) {
+  job->vacant_pservers.erase(index);
+  if (FollowerPlan* const plan = PlanOf(job)) plan->Return(index);
+}
+
+void ShardTakeover::RecordSettled(const Job& job) {
+  parts_.effects->records()->Changed(job);  // the lost updates, and what became of the loss
+  parts_.effects->records()->RouteChanged(job);
 }
 
 bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
@@ -140,7 +169,7 @@ bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {
   if (plan != nullptr && !copies) plan->GiveUpCopies(index, generation);
   job->pservers[index] = member->id;
   job->vacant_pservers[index].since = now;
-  job->vacant_pservers[index].copies = copies;
+  job->vacant_pservers[index].copies = job->vacant_pservers[index].had_copies = copies;
   Takeover* const takeover = job->spec.mutable_takeover();
   takeover->clear_copies_at();
   if (copies) {
@@ -168,6 +197,7 @@ bool ShardTakeover::HasOpenedTables(Job* job, uint32_t index, absl::Time now) {
   }
   if (!HasOpened(*job, *member)) return false;
   vacancy.opened = true;
+  vacancy.since = now;
   UpdateRoute(job);
   parts_.effects->StatusChanged(job);
   return true;
@@ -183,7 +213,7 @@ bool ShardTakeover::EveryRankIsHeard(Job* job, uint32_t index) {
   job->recovery.Describe(
       vacancy.why,
       absl::StrCat("its shards went on ",
-                   vacancy.copies       ? "from their copies"
+                   vacancy.had_copies   ? "from their copies"
                    : checkpoint.empty() ? "as the job began"
                                         : absl::StrCat("from ", checkpoint),
                    " at pserver ", job->pserver_ranks[index], " (", member->self.address(), "); ",
@@ -197,10 +227,24 @@ void ShardTakeover::GiveUp(Job* job) {
   AddWarning(job,
              "a member was lost before restored shards had heard from every rank; "
              "recovery.updates_lost may be too small");
-  for (const auto& [index, vacancy] : job->vacant_pservers) {
-    if (FollowerPlan* const plan = PlanOf(job)) plan->Return(index);
+  while (!job->vacant_pservers.empty()) Settle(job, job->vacant_pservers.begin()->first);
+}
+
+void ShardTakeover::WarnOfMissingCopies(Job* job, absl::Time now) {
+  const FollowerPlan* const plan = PlanOf(job);
+  if (plan == nullptr || !job->run || plan->AllComplete()) {
+    job->copies_missing_since = absl::InfiniteFuture();
+    return;
   }
-  job->vacant_pservers.clear();
+  job->copies_missing_since = std::min(job->copies_missing_since, now);
+  if (parts_.pauses->Since(job->copies_missing_since, now) < kCopiesMayBeMissing) return;
+  // The same text each time, so that the job has the warning once.
+  const bool news = AddWarning(
+      job, absl::StrCat("copies of shards (recovery.replicas) were incomplete for ",
+                        absl::FormatDuration(kCopiesMayBeMissing),
+                        "; meanwhile the loss of a pserver loses updates; sluice status and the "
+                        "logs of the pservers name the cause"));
+  if (news) parts_.effects->StatusChanged(job);
 }
 
 absl::Status ShardTakeover::TooLate(const Job& job, uint32_t index, absl::Duration wait) const {

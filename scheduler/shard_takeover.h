@@ -2,22 +2,23 @@
 //
 //   1. Lose     the pserver is lost: its place is vacant, and requests to its shards wait.
 //   2. Advance  another process has registered with its rank. It gets the place: the route names
-//   its
-//               address, and the specification says where its shards continue (JobSpec.takeover):
-//               from the copies of a follower that has them all (FollowerPlan), or from the newest
-//               checkpoint. Until a manifest that is being written is complete or has failed, the
-//               newest checkpoint is not known, so this waits for it.
+//               its address, and the specification says where its shards continue
+//               (JobSpec.takeover): from the copies of a follower that has them all (FollowerPlan),
+//               or from the newest checkpoint. Until a manifest that is being written is complete
+//               or has failed, the newest checkpoint is not known, so this waits for it.
 //   3. Advance  the process has opened the tables. Workers reach it as soon as it has.
 //   4. Advance  every rank has told the shards what was acknowledged to it. The lost updates are
 //               counted, and the place is no longer vacant.
 //
-// Steps 1 to 3 take at most `wait` each, where reading the checkpoint counts from its last
-// progress.
+// Each step takes at most `wait`, where reading the checkpoint counts from its last progress. The
+// job cannot go on without steps 1 to 3. Without step 4 it only does not know how many updates are
+// lost, so it goes on with a warning.
 //
 // Invariants: Job::vacant_pservers has a pserver from 1 to 4. Meanwhile no checkpoint is made, so
 // that the one from which shards continue stays.
 //
-// With replicas it also publishes the changes of FollowerPlan.
+// With replicas it also publishes the changes of FollowerPlan, and warns when copies are missing
+// for long.
 //
 // Thread safety: one thread.
 #pragma once
@@ -62,9 +63,11 @@ class ShardTakeover {
   // stays.
   void TakeHosted(Job* job, uint32_t index, const HostedJob& hosted, bool may_publish);
   // Does what can be done now for the job's vacant pservers. DEADLINE_EXCEEDED: nobody has taken
-  // over in time, so that the job cannot go on.
+  // over in time, so that the job cannot go on. A pserver whose ranks it waited for too long is
+  // given up: it is no longer vacant, and a warning says so.
   absl::Status Advance(Job* job, absl::Time now);
-  // The job only waits for its end, and a member is lost. What this leaves unknown stays so.
+  // Call when a member is lost while the job only waits for its end. A warning says that
+  // recovery.updates_lost may then be too small.
   void GiveUp(Job* job);
 
  private:
@@ -72,6 +75,9 @@ class ShardTakeover {
   bool TakeProcess(Job* job, uint32_t index, absl::Time now);
   bool HasOpenedTables(Job* job, uint32_t index, absl::Time now);
   bool EveryRankIsHeard(Job* job, uint32_t index);
+  // The pserver's place is no longer vacant.
+  static void Settle(Job* job, uint32_t index);
+  void RecordSettled(const Job& job);
   // Tells which pservers of the route are vacant.
   void UpdateRoute(Job* job);
   // The plan of a job with replicas; null: it has none.
@@ -80,6 +86,8 @@ class ShardTakeover {
   void Publish(Job* job);
   // Takes the report into the plan, and publishes what follows from it.
   void UpdateFollowers(Job* job, uint32_t index, const HostedJob& hosted);
+  // Nothing slows training down while copies are made, so a follower may never get them all.
+  void WarnOfMissingCopies(Job* job, absl::Time now);
   absl::Status TooLate(const Job& job, uint32_t index, absl::Duration wait) const;
 
   const absl::Duration wait_;

@@ -1,16 +1,9 @@
 #include "scheduler/standby.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/transport/retry.h"
 
 namespace sluice {
-namespace {
-
-// The store may answer, or have room, later.
-bool MayPass(const absl::Status& error) {
-  return absl::IsUnavailable(error) || absl::IsResourceExhausted(error);
-}
-
-}  // namespace
 
 void Standby::Say(const std::string& who, const std::string& why) {
   if (said_ == who) return;
@@ -31,8 +24,8 @@ absl::StatusOr<uint64_t> Standby::AwaitTerm() {
       return absl::OutOfRangeError("the cluster was shut down");
     } else if (leader.ok() && options_.clock->Now() < away_at + options_.lease) {
       Say("?",
-          "nobody leads, but the state store was out of reach a moment ago; a leader that "
-          "lives has a lease to return");
+          "nobody leads; the state store was unreachable a moment ago, so a leader that still "
+          "runs gets one lease to return");
     } else if (leader.ok()) {
       const absl::StatusOr<uint64_t> term = options_.leadership->AcquireFreeTerm();
       // Another standby may have been faster.
@@ -43,7 +36,7 @@ absl::StatusOr<uint64_t> Standby::AwaitTerm() {
       }
     }
     if (!error.ok()) {
-      if (!MayPass(error)) return error;
+      if (!StoreMayRecover(error.code())) return error;
       away_at = options_.clock->Now();
       Say("!", absl::StrCat("cannot find out who leads: ", error.message()));
     }

@@ -1,8 +1,8 @@
 // Waits as a standby until no other scheduler leads, and takes the term then.
 //
 // The store's lease ends with its leader, so the standby asks who leads again and again. After the
-// store itself has been out of reach, a leader that lives may have lost its lease. It gets the time
-// of a lease to renew it.
+// store itself was unreachable, a leader that still runs may have lost its lease. The standby gives
+// it the time of one lease to renew it.
 //
 // Thread safety: one thread.
 #pragma once
@@ -27,9 +27,9 @@ class Standby {
     Clock* clock = nullptr;            // outlives the standby
     absl::Duration lease;              // of those that lead
     absl::Duration look_every = absl::Milliseconds(200);
-    // Waits. Returns false when this process is to end.
+    // Waits. Returns false when this process must end.
     std::function<bool(absl::Duration)> pause;
-    // Gets the reason for waiting, whenever it is another one.
+    // Gets the reason for waiting whenever it changes.
     std::function<void(const std::string&)> say;
   };
   explicit Standby(Options options) : options_(std::move(options)) {}

@@ -9,10 +9,11 @@
 // store takes them.
 //
 // The term: a commit confirms that no newer scheduler has the store. An addition that asks for it,
-// or that comes more than `check` after the last confirmation, is done after another one, also when
-// it writes nothing. An idle keeper asks every `check`. ABORTED ends the keeper: `on_superseded` is
-// called once, and every addition from then on is done with ABORTED. The same happens when the
-// store fails for `cut_off`: then nobody knows whether there is a newer scheduler.
+// or that comes more than `check` after the last confirmation, completes only after a new
+// confirmation, even if it writes nothing. An idle keeper asks every `check`. ABORTED ends the
+// keeper: `on_superseded` is called once, and every addition from then on is done with ABORTED. The
+// same happens when the store fails for `cut_off`: then nobody knows whether there is a newer
+// scheduler.
 //
 // Invariants: at each success the store holds, for each key, the newest value added before. A value
 // that exceeds the store's limits is replaced by the deletion of its key.

@@ -1,8 +1,42 @@
 #include "scheduler/step_reports.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice {
+
+void StepCurves::Add(const StepLoss& loss) {
+  const auto step = open_.try_emplace(loss.step()).first;
+  Open& open = step->second;
+  open.loss_sum += loss.loss();
+  ++open.ranks;
+  if (loss.examples_per_second() > 0) {
+    open.speed += loss.examples_per_second();
+    ++open.with_speed;
+  }
+  if (open.ranks >= worker_num_) {
+    Close(step);
+  } else if (open_.size() > kOpenSteps) {
+    // Ranks report their steps in order, so the oldest open step has waited longest for the slowest
+    // rank.
+    Close(open_.begin());
+  }
+}
+
+std::vector<Scalar> StepCurves::Take(bool all) {
+  while (all && !open_.empty()) Close(open_.begin());
+  return std::exchange(points_, {});
+}
+
+void StepCurves::Close(OpenSteps::iterator step) {
+  const Open& open = step->second;
+  // The loss is a mean, which stays meaningful when a rank is missing. The speed is a sum, which
+  // would then be too small.
+  points_.push_back({"train/loss", step->first, open.loss_sum / open.ranks});
+  if (open.with_speed == worker_num_)
+    points_.push_back({"train/examples_per_second", step->first, open.speed});
+  open_.erase(step);
+}
 
 void StepReports::Add(uint32_t rank, const WorkerProgress& progress) {
   for (const StepLoss& loss : progress.losses()) {

@@ -28,7 +28,8 @@ class WaitingCalls {
     absl::Time deadline;
     // True when the call can be answered. May become true only when the core reports `key` changed.
     std::function<bool(SchedulerCore&)> ready;
-    // Makes the answer, which is to be called without the owner's lock. May change the core.
+    // Makes the answer, a function that must be called without the owner's lock. May change the
+    // core.
     std::function<Answer(SchedulerCore&, absl::Time)> finish;
   };
 

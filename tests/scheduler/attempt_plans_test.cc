@@ -526,6 +526,11 @@ TEST_F(AttemptPlansTest, ADrainWhoseCheckpointFailsIsTriedAgainByANewRequestOnly
   // This call still belongs to the request that has failed.
   EXPECT_THAT(Drain(1)->failure(), AllOf(HasSubstr(job_), HasSubstr("disk full")));
   EXPECT_EQ(Asked(), 0);
+  // Nothing of the first one is being written any more, so that this failure has another cause.
+  for (int i = 0; i < 11; ++i) {
+    c_.Advance(absl::Seconds(1));
+    c_.PollAll();
+  }
   EXPECT_EQ(Drain(1)->failure(), "");
   c_.PollAll();
   EXPECT_EQ(Asked(), 2);

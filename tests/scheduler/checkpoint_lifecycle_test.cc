@@ -334,7 +334,7 @@ std::unique_ptr<ResumePoint> AfterStep7() {
 }
 
 TEST_F(CheckpointLifecycleTest, AResumedJobContinuesEveryRankAndItsResults) {
-  const auto job = c_.core_.SubmitJob(Config(), {}, "/output", 1, c_.now_, {}, AfterStep7());
+  const auto job = c_.Submit(Config(), AfterStep7());
   ASSERT_TRUE(job.ok()) << job.status();
   job_ = *job;
   c_.PollAll();
@@ -377,7 +377,7 @@ TEST_F(CheckpointLifecycleTest, AResumedJobContinuesEveryRankAndItsResults) {
 TEST_F(CheckpointLifecycleTest, AResumedJobWithOtherDataFails) {
   auto point = AfterStep7();
   point->manifest.mutable_checkpoint()->mutable_train_files(0)->set_sample_crc32c(5);
-  job_ = *c_.core_.SubmitJob(Config(), {}, "/output", 1, c_.now_, {}, std::move(point));
+  job_ = *c_.Submit(Config(), std::move(point));
   c_.PollAll();
   c_.Phase(job_, 0, Indexed(50, 0)).status().IgnoreError();
   c_.Phase(job_, 1, Indexed(50, 1)).status().IgnoreError();
@@ -391,7 +391,7 @@ TEST_F(CheckpointLifecycleTest, ACheckpointAtTheEndOfAnEpochResumesWithNothingLe
   auto point = AfterStep7();
   point->manifest.mutable_checkpoint()->set_global_step(10);
   point->manifest.mutable_checkpoint()->set_steps_done(5);
-  job_ = *c_.core_.SubmitJob(Config(3), {}, "/output", 1, c_.now_, {}, std::move(point));
+  job_ = *c_.Submit(Config(3), std::move(point));
   c_.PollAll();
   c_.Phase(job_, 0, Indexed(50, 0)).status().IgnoreError();
   Phase phase = c_.Phase(job_, 1, Indexed(50, 1))->phase();
@@ -770,6 +770,79 @@ TEST_F(TaskCheckpointLifecycleTest, ARollbackContinuesTheOpenTasksOfTheNewestChe
   Wait(25);
   for (const uint32_t rank : {0, 1}) EXPECT_EQ(Asked(rank).number(), 3u);
 }
+
+TEST_F(CheckpointLifecycleTest, ALateReportOfAnEarlierLifeDoesNotCount) {
+  StartTraining(Config());
+  PollRequest late;
+  late.set_member_id(c_.workers_[0]);
+  late.mutable_progress()->set_job_id(job_);
+  late.mutable_progress()->set_incarnation(c_.Incarnation(job_, 0) - 1);
+  late.mutable_progress()->set_step(10);  // the last one of the job
+  ASSERT_TRUE(c_.core_.Poll(late, c_.now_).ok());
+  c_.Advance(absl::Seconds(1));
+  EXPECT_EQ(c_.Status(job_).global_step(), 0u);
+  EXPECT_TRUE(c_.core_.CheckpointJob(job_, 0, c_.now_).ok());
+}
+
+// A job whose only shard is on the second of two pservers.
+class OnePserverWithShardsTest : public testing::TestWithParam<int> {
+ protected:
+  static SchedulerCore::Options OneShard() {
+    SchedulerCore::Options options = FakeCluster::Options(2, 1);
+    options.place = [](const std::vector<std::string>& addresses, JobSpec* spec) {
+      Route* const route = spec->mutable_route();
+      route->set_generation(1);
+      route->mutable_pservers()->Assign(addresses.begin(), addresses.end());
+      route->clear_tables();
+      route->add_tables()->add_owner(1);
+      return absl::OkStatus();
+    };
+    return options;
+  }
+};
+
+TEST_P(OnePserverWithShardsTest, CompletesItsCheckpoints) {
+  FakeCluster c(OneShard());
+  c.JoinAll(2, 1);
+  JobConfig config = FakeCluster::Config(GetParam(), 1, 2);
+  config.set_output_dir("/out");
+  const std::string job = c.Run(config);
+  PhaseReport report = Indexed(50, 0, 1);
+  DataFile* const file = report.mutable_index()->add_files();
+  file->set_path("train.csv");
+  file->set_bytes(1000);
+  ASSERT_TRUE(c.Phase(job, 0, report).ok());
+  if (GetParam() >= 0) {
+    ASSERT_TRUE(c.Task(job, 0, 0, 0).ok());
+  }
+  ASSERT_TRUE(c.core_.CheckpointJob(job, 0, c.now_).ok());
+  c.Advance(absl::Seconds(1));
+  c.PollAll();
+  const uint64_t step = GetParam() < 0 ? 3 : 1;
+  WorkerCut part;
+  part.set_job_id(job);
+  part.set_incarnation(c.Incarnation(job, 0));
+  part.set_checkpoint(1);
+  part.set_step(GetParam() < 0 ? step : 0);
+  part.set_parked(GetParam() > 0);
+  c.worker_cuts_[c.workers_[0]] = part;
+  c.PollAll();
+  HostedCut cut;
+  cut.set_checkpoint(1);
+  cut.set_state(HostedCut::WRITTEN);
+  cut.set_step(step);
+  cut.add_least();
+  c.hosted_cuts_[c.pservers_[1]] = cut;
+  c.PollAll();
+  c.worker_cuts_[c.workers_[0]].set_parked(false);
+  c.PollAll();
+  int written = 0;
+  for (const OutputAction& action : c.core_.TakeActions())
+    written += action.kind == OutputAction::kCheckpoint;
+  EXPECT_EQ(written, 1) << c.Status(job).checkpoint().DebugString();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, OnePserverWithShardsTest, testing::Values(-1, 0, 2));
 
 }  // namespace
 }  // namespace sluice

@@ -169,10 +169,10 @@ TEST(DataTasksTest, ReleaseFreesWhatTheLifeHasNotTrainedAheadOfTheOthers) {
   EXPECT_EQ(Lease(&tasks, 0, 0, 2).id(), 2u);
   EXPECT_EQ(Lease(&tasks, 1, 0, 1).id(), 3u);
   EXPECT_EQ(Lease(&tasks, 0, 0, 3).id(), 4u);
-  EXPECT_EQ(tasks.LeaseOrder(0), (std::vector<uint64_t>{1, 2, 4}));
+  EXPECT_EQ(tasks.LeaseOrderForTest(0), (std::vector<uint64_t>{1, 2, 4}));
   // Task 1 was never acknowledged, but frames of task 2 follow all of its frames.
   ASSERT_TRUE(tasks.Release(0, Held(2, 7)).ok());
-  EXPECT_TRUE(tasks.LeaseOrder(0).empty());
+  EXPECT_TRUE(tasks.LeaseOrderForTest(0).empty());
   EXPECT_TRUE(tasks.CheckEnded(0).ok());
   const DataTask rest = Lease(&tasks, 1, 0, 2);
   EXPECT_EQ(rest.id(), 2u);
@@ -226,7 +226,7 @@ TEST(DataTasksTest, ReleaseRefusesATaskThatTheLifeNeverHad) {
   EXPECT_EQ(Lease(&tasks, 0, 0, 1).id(), 1u);
   EXPECT_EQ(Lease(&tasks, 1, 0, 1).id(), 2u);
   EXPECT_TRUE(absl::IsInvalidArgument(tasks.Release(0, Held(2, 1))));
-  EXPECT_EQ(tasks.LeaseOrder(0), (std::vector<uint64_t>{1}));
+  EXPECT_EQ(tasks.LeaseOrderForTest(0), (std::vector<uint64_t>{1}));
   EXPECT_FALSE(tasks.CheckEnded(0).ok());
 }
 

@@ -1,6 +1,9 @@
 #include "scheduler/event_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <cstring>
@@ -109,6 +112,58 @@ TEST(EventFileTest, ScalarsAndChecksumsReadBack) {
   float loss;
   std::memcpy(&loss, &bits, 4);
   EXPECT_EQ(loss, 0.25f);
+}
+
+// Files cannot grow beyond `bytes` until the end of the scope: a write to the limit is torn, and
+// the next one fails.
+class LimitedFiles {
+ public:
+  explicit LimitedFiles(rlim_t bytes) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~LimitedFiles() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
+TEST(EventFileTest, AFullDiskDropsPointsAndLeavesWholeRecords) {
+  const std::string dir = testing::TempDir() + "event_file_test_full";
+  std::filesystem::remove_all(dir);
+  const auto file = EventFile::Create(dir, "host", absl::UnixEpoch());
+  ASSERT_TRUE(file.ok()) << file.status();
+  (*file)->Add(absl::UnixEpoch(), 1, "a", 1);
+  ASSERT_TRUE((*file)->Flush().ok());
+  const std::string before = *Env::Real()->ReadFile((*file)->path());
+  {
+    const LimitedFiles full(before.size() + 20);  // less than a record
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      (*file)->Add(absl::UnixEpoch(), 2, "dropped", 2);
+      const absl::Status status = (*file)->Flush();
+      ASSERT_FALSE(status.ok());
+      EXPECT_THAT(std::string(status.message()), testing::HasSubstr((*file)->path()));
+      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("File too large"));
+      EXPECT_EQ(*Env::Real()->ReadFile((*file)->path()), before);
+    }
+  }
+  (*file)->Add(absl::UnixEpoch(), 3, "b", 3);
+  ASSERT_TRUE((*file)->Flush().ok());
+  const std::vector<std::string> records = ReadRecords(*Env::Real()->ReadFile((*file)->path()));
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(Fields(records[2])[2].first, 3u);
+}
+
+TEST(EventFileTest, AFileThatCannotBeginIsNotLeftBehind) {
+  const std::string dir = testing::TempDir() + "event_file_test_none";
+  std::filesystem::remove_all(dir);
+  {
+    const LimitedFiles full(5);
+    EXPECT_FALSE(EventFile::Create(dir, "host", absl::UnixEpoch()).ok());
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir));
 }
 
 TEST(EventFileTest, UnusableFolderIsNamed) {

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +30,10 @@ class FakeCluster {
     options.place = [](const std::vector<std::string>& addresses, JobSpec* spec) {
       spec->mutable_route()->set_generation(1);
       spec->mutable_route()->mutable_pservers()->Assign(addresses.begin(), addresses.end());
+      // One table with a shard on every pserver.
+      spec->mutable_route()->clear_tables();
+      TableRoute* const table = spec->mutable_route()->add_tables();
+      for (uint32_t i = 0; i < addresses.size(); ++i) table->add_owner(i);
       return absl::OkStatus();
     };
     return options;
@@ -129,15 +135,25 @@ class FakeCluster {
     }
   }
 
-  absl::StatusOr<std::string> Submit(const JobConfig& config) {
-    return core_.SubmitJob(config, {}, "/output", 1, now_);
+  // Submits a job of this core, whose record nobody keeps.
+  static absl::StatusOr<std::string> SubmitTo(SchedulerCore* core, const JobConfig& config,
+                                              absl::Time now,
+                                              std::unique_ptr<const ResumePoint> resume = nullptr) {
+    absl::StatusOr<std::unique_ptr<Job>> job =
+        core->PrepareJob(config, {}, "/output", /*first_number=*/1, {}, std::move(resume));
+    if (!job.ok()) return job.status();
+    return core->AddJob(*std::move(job), now);
+  }
+  absl::StatusOr<std::string> Submit(const JobConfig& config,
+                                     std::unique_ptr<const ResumePoint> resume = nullptr) {
+    return SubmitTo(&core_, config, now_, std::move(resume));
   }
   // Submits a job and lets members report until it runs.
   std::string Run(const JobConfig& config) {
     const auto job_id = Submit(config);
     EXPECT_TRUE(job_id.ok()) << job_id.status();
     PollAll();
-    EXPECT_EQ(State(*job_id), JOB_RUNNING) << core_.GetJob(*job_id)->message();
+    EXPECT_EQ(State(*job_id), JOB_RUNNING) << Status(*job_id).message();
     return *job_id;
   }
   // `member_id`: of the pserver that asks itself; 0: an operator asks.
@@ -149,7 +165,11 @@ class FakeCluster {
     request.set_member_id(member_id);
     return core_.DrainPserver(request, now_);
   }
-  JobStatus Status(const std::string& job_id) { return *core_.GetJob(job_id); }
+  JobStatus Status(const std::string& job_id) {
+    WatchJobRequest request;
+    request.set_job_id(job_id);
+    return core_.WatchJob(request)->status();
+  }
   JobState State(const std::string& job_id) { return Status(job_id).state(); }
 
   // Finds the rank's worker by the desired state that it was last told.

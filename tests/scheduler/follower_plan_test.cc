@@ -22,8 +22,10 @@ HostedJob Report(uint64_t generation, std::vector<uint32_t> complete = {}) {
   return report;
 }
 
-HostedJob Broken(uint64_t generation) {
-  HostedJob report = Report(generation);
+// `told`: the generation of a report that is held back; 0: it is not.
+HostedJob Broken(uint64_t generation, uint64_t told = 0) {
+  HostedJob report = Report(told > 0 ? told : generation);
+  report.mutable_replication()->set_generation(generation);
   report.mutable_replication()->set_complete(true);
   report.mutable_replication()->set_error("the stream is over");
   return report;
@@ -65,6 +67,23 @@ TEST(FollowerPlanTest, APserverThatHoldsAcknowledgementsBackIsReleasedAndFollowe
   EXPECT_FALSE(plan.Advance(6)) << "the follower may still have the void copies";
   plan.Note(1, 6, Report(6));
   EXPECT_TRUE(plan.Advance(6));
+  EXPECT_THAT(plan.followers(), ElementsAre(1, 0));
+}
+
+TEST(FollowerPlanTest, APserverWhoseReportIsHeldBackIsReleased) {
+  FollowerPlan plan(2);
+  plan.Note(0, 5, Report(5));
+  plan.Note(1, 5, Report(5));
+  EXPECT_TRUE(plan.Note(0, 5, Broken(5)));
+  // Both ways are broken, and the route has changed before the other one said so.
+  EXPECT_FALSE(plan.Note(1, 6, Broken(5, 5))) << "of the route before";
+  EXPECT_TRUE(plan.Note(1, 6, Broken(6, 5)));
+  EXPECT_THAT(plan.followers(), ElementsAre(0, 1));
+  plan.Note(0, 7, Report(7));
+  plan.Note(1, 7, Report(5));
+  EXPECT_FALSE(plan.Advance(7)) << "a report that is held back says nothing of its copies";
+  plan.Note(1, 7, Report(7));
+  EXPECT_TRUE(plan.Advance(7));
   EXPECT_THAT(plan.followers(), ElementsAre(1, 0));
 }
 

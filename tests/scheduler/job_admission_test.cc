@@ -124,7 +124,7 @@ TEST(JobAdmissionTest, EachJobHasItsOwnInstance) {
         core.Register(FakeCluster::Registration(ROLE_WORKER, rank), absl::UnixEpoch())
             ->member_id());
     ASSERT_TRUE(core.Poll(report, absl::UnixEpoch()).ok());
-    ASSERT_TRUE(core.SubmitJob(FakeCluster::Config(0, 1), {}, "/o", 1, absl::UnixEpoch()).ok());
+    ASSERT_TRUE(FakeCluster::SubmitTo(&core, FakeCluster::Config(0, 1), absl::UnixEpoch()).ok());
   }
   const PollReply desired = *core.Desired(77);
   for (const JobSpec& spec : desired.host()) instances.insert(spec.instance());

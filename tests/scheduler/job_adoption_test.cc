@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "common/saved_model/checkpoint.h"
 #include "tests/scheduler/restart_fixture.h"
 
 namespace sluice {
@@ -20,6 +21,7 @@ class JobAdoptionTest : public RestartTest {
     JobConfig config = FakeCluster::Config(k_steps, 2, epochs);
     config.mutable_recovery()->set_max_losses(100);
     config.mutable_data()->clear_eval_files();
+    config.set_output_dir("/out");
     return config;
   }
   // Runs a job of two workers until they train its first epoch.
@@ -97,6 +99,32 @@ class JobAdoptionTest : public RestartTest {
       if (key.rfind("job/", 0) != 0 && key != "next") return true;
     }
     return false;
+  }
+
+  void Clear() {
+    pserver_holds_.clear();
+    worker_holds_.clear();
+    records_.clear();
+    Start();
+  }
+  // The process of the member ends.
+  void Kill(Role role, uint32_t rank, uint32_t pid = 1) {
+    MemberEndedRequest ended;
+    ended.set_role(role);
+    ended.set_rank(rank);
+    ended.set_pid(pid);
+    ended.set_process_space("space");
+    c_->core_.MemberEnded(ended, c_->now_);
+    c_->desired_.erase((role == ROLE_PSERVER ? c_->pservers_ : c_->workers_)[rank]);
+  }
+  // A checkpoint of step 3 that an attempt has made, as it is read from its folder.
+  static std::unique_ptr<const ResumePoint> Checkpoint(uint64_t instance) {
+    auto point = std::make_unique<ResumePoint>();
+    point->dir = "/out/checkpoints/step-3";
+    point->manifest.set_global_step(3);
+    point->manifest.add_files()->set_name(
+        absl::StrCat("job.", CheckpointSaveId(instance, 4), ".textproto"));
+    return point;
   }
 
   uint64_t checkpoint_ = 0;  // that pservers know
@@ -321,6 +349,7 @@ TEST_F(JobAdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
   const std::string job = Train(Config(-1));
   Restart();
   checkpoint_ = 7;
+  EXPECT_TRUE(absl::IsUnavailable(c_->core_.CheckpointJob(job, 0, c_->now_).status()));
   for (auto& [desired, holds] : pserver_holds_) holds[0].set_checkpoint(7);
   ReturnAll();
   ASSERT_EQ(c_->desired_[c_->pservers_[0]].cuts_size(), 1);
@@ -426,18 +455,23 @@ TEST_F(JobAdoptionTest, ARegistrationThatIsRepeatedGetsTheSameAnswer) {
 }
 
 TEST_F(JobAdoptionTest, TheSuccessorOfAPserverThatIsLostLaterTakesOverItsShards) {
-  const std::string job = Train(Config(0));
-  Restart();
-  ReturnAll();
-  MemberEndedRequest ended;
-  ended.set_role(ROLE_PSERVER);
-  ended.set_rank(1);
-  ended.set_pid(1);
-  ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
-  c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
-  EXPECT_EQ(c_->State(job), JOB_RUNNING);
-  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+  for (const bool of_attempt : {true, false}) {
+    SCOPED_TRACE(of_attempt);
+    Clear();
+    const std::string job = Train(Config(0));
+    const uint64_t instance = c_->desired_[c_->pservers_[0]].host(0).instance();
+    points_[job] = Checkpoint(of_attempt ? instance : instance + 1);
+    Restart();
+    ReturnAll();
+    Kill(ROLE_PSERVER, 1);
+    c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
+    c_->PollAll();
+    EXPECT_EQ(c_->State(job), JOB_RUNNING);
+    EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+    const JobSpec& spec = c_->desired_[c_->pservers_[1]].host(0);
+    ASSERT_TRUE(spec.has_takeover());
+    EXPECT_EQ(spec.takeover().checkpoint(), of_attempt ? "/out/checkpoints/step-3" : "");
+  }
 }
 
 TEST_F(JobAdoptionTest, AWorkerThatDoesNotReturnShrinksAJobThatMayShrink) {
@@ -455,6 +489,131 @@ TEST_F(JobAdoptionTest, AWorkerThatDoesNotReturnShrinksAJobThatMayShrink) {
   EXPECT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
   EXPECT_EQ(c_->Status(job).worker_num(), 1);
   EXPECT_EQ(c_->Status(job).recovery().shrinks(), 1);
+}
+
+TEST_F(JobAdoptionTest, AnAttemptIsAdoptedInThePhaseInWhichAPserverWasReplaced) {
+  const std::string job = Train(Config(0));
+  const uint64_t first = c_->Task(job, 0, 0, 0, 1)->task().id();
+  Kill(ROLE_PSERVER, 1);
+  Keep();
+  EXPECT_EQ(records_.count("run/" + job), 0) << "nobody can be adopted in its place";
+  const uint64_t other = c_->Task(job, 1, 0, 0, 1)->task().id();
+  c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
+  c_->PollAll();
+  const JobSpec spec = c_->desired_[c_->pservers_[0]].host(0);
+  const auto second = c_->Task(job, 0, 0, first, 2, 5);
+  ASSERT_TRUE(second.ok()) << second.status();
+  Restart();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  ReturnAll();
+  EXPECT_EQ(c_->Status(job).message(), "");
+  EXPECT_EQ(c_->desired_[c_->pservers_[1]].host(0).route().generation(), spec.route().generation());
+  const auto repeated = c_->Task(job, 0, 0, first, 2, 5);
+  ASSERT_TRUE(repeated.ok()) << repeated.status();
+  EXPECT_EQ(repeated->task().id(), second->task().id());
+  const auto next = c_->Task(job, 1, 0, other, 2, 5);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(std::set<uint64_t>({first, other, second->task().id(), next->task().id()}).size(), 4u);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+  EXPECT_EQ(c_->Status(job).recovery().pserver_losses(), 1);
+}
+
+TEST_F(JobAdoptionTest, APhaseThatBeganWithoutAPserverIsAdoptedOnceItIsReplaced) {
+  const std::string job = Train(Config(0));
+  Kill(ROLE_PSERVER, 1);
+  for (const uint32_t rank : {0, 1}) {
+    for (uint64_t last = 0, number = 1;; ++number) {
+      const auto task = c_->Task(job, rank, 0, last, number, last == 0 ? 0 : 5);
+      ASSERT_TRUE(task.ok()) << task.status();
+      if (task->kind() != NextTaskReply::TASK) break;
+      last = task->task().id();
+    }
+    EXPECT_TRUE(c_->Phase(job, rank, Trained(2, 25)).ok());
+  }
+  EXPECT_EQ(c_->Phase(job, 0)->phase().epoch(), 1);
+  c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
+  c_->PollAll();
+  Restart();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  ReturnAll();
+  EXPECT_EQ(c_->Phase(job, 0)->phase().epoch(), 1);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+}
+
+TEST_F(JobAdoptionTest, CurvesShowTheRestartAndTheAgeOfTheNewestCheckpoint) {
+  const std::string job = Train(Config(-1));
+  points_[job] = Checkpoint(c_->desired_[c_->pservers_[0]].host(0).instance());
+  Restart();
+  ReturnAll();
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_->Phase(job, rank, Trained(2, 50)).ok());
+  std::set<std::string> tags;
+  for (const OutputAction& action : c_->WriteOutputs()) {
+    for (const Scalar& point : action.scalars) tags.insert(point.tag);
+  }
+  EXPECT_EQ(tags.count("recovery/scheduler_restarts"), 1);
+  EXPECT_EQ(tags.count("checkpoint/age_s"), 1);
+}
+
+// An attempt of two pservers that follow each other is adopted.
+class AdoptedFollowersTest : public JobAdoptionTest {
+ protected:
+  AdoptedFollowersTest() {
+    JobConfig config = Config(0);
+    config.mutable_recovery()->set_replicas(1);
+    job_ = Train(config);
+    Restart();
+    ReturnAll();
+  }
+  const JobSpec& Hosted(uint32_t pserver) { return c_->desired_[c_->pservers_[pserver]].host(0); }
+  // Pserver 0 reports that it has complete copies of pserver 1. `generation`: of its route; 0: the
+  // present one.
+  void ReportCopies(uint64_t generation = 0) {
+    HostedJob more;
+    more.add_copies()->set_pserver(1);
+    more.mutable_copies(0)->set_complete(true);
+    if (generation != 0) more.set_generation(generation);
+    c_->hosted_more_[c_->pservers_[0]] = more;
+  }
+  // Pserver 1 is lost, and another process comes.
+  void LosePserver1() {
+    Kill(ROLE_PSERVER, 1);
+    c_->pservers_[1] = c_->Join(ROLE_PSERVER, 1, /*pid=*/2);
+    c_->PollAll();
+  }
+
+  std::string job_;
+};
+
+TEST_F(AdoptedFollowersTest, TheFollowersGoOn) {
+  EXPECT_THAT(Hosted(0).follower(), testing::ElementsAre(1, 0));
+  const uint64_t generation = Hosted(0).route().generation();
+  c_->PollAll();
+  EXPECT_EQ(Hosted(0).route().generation(), generation) << "nothing has changed";
+  EXPECT_EQ(c_->Status(job_).recovery().rollbacks(), 0);
+}
+
+TEST_F(AdoptedFollowersTest, ASuccessorReadsCopiesThatAreCompleteUnderThePresentRoute) {
+  ReportCopies();
+  c_->PollAll();
+  LosePserver1();
+  EXPECT_EQ(Hosted(1).takeover().copies_at(), "ps0");
+}
+
+TEST_F(AdoptedFollowersTest, CopiesThatAreReportedUnderAnEarlierRouteDoNotCount) {
+  ReportCopies(Hosted(0).route().generation());
+  c_->PollAll();
+  LosePserver1();  // its own follower is gone: the route changes
+  EXPECT_EQ(c_->desired_[c_->pservers_[1]].host_size(), 0) << "waits for a report of the follower";
+  ReportCopies();
+  c_->PollAll();
+  EXPECT_EQ(Hosted(1).takeover().copies_at(), "ps0");
+}
+
+TEST_F(AdoptedFollowersTest, WithoutCompleteCopiesASuccessorReadsTheCheckpoint) {
+  LosePserver1();
+  ASSERT_TRUE(Hosted(1).has_takeover());
+  EXPECT_EQ(Hosted(1).takeover().copies_at(), "");
+  EXPECT_EQ(c_->Status(job_).recovery().rollbacks(), 0);
 }
 
 }  // namespace

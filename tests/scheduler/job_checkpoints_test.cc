@@ -294,12 +294,11 @@ TEST_F(JobCheckpointsTest, ALostRankEndsACheckpointThatMayHaveBegunSomewhere) {
   const uint64_t number = c.Demand(At(1));
   c.RankLost(1, At(2));
   EXPECT_EQ(c.over(), number);
-  ASSERT_NE(c.OutcomeOf(number), nullptr);
-  EXPECT_NE(c.OutcomeOf(number)->error, "");
   EXPECT_EQ(c.status().failed(), 0u);
-  EXPECT_EQ(c.asked().number, 0u) << "whoever has asked knows that it failed";
+  EXPECT_EQ(c.asked().number, number + 1) << "it was demanded";
+  EXPECT_EQ(c.Followed(number), number + 1);
   c.RankLost(1, At(3));
-  EXPECT_EQ(c.over(), number) << "nothing was asked for";
+  EXPECT_EQ(c.Followed(number), number + 2);
   // Its parts are of no interest any more.
   c.TakeHosted(0, Hosted(HostedCut::WRITTEN, number, 5), At(4));
   EXPECT_EQ(c.open_step(), 0u);
@@ -378,6 +377,100 @@ TEST_F(JobCheckpointsTest, AResumedJobGoesOnFromItsStep) {
   EXPECT_EQ(c.status().made(), 0u);
 }
 
+TEST_F(JobCheckpointsTest, ADemandedOneThatMeetsTheWritersOfTheOneBeforeIsTriedOnceMore) {
+  JobCheckpoints c = Make(0);
+  EXPECT_EQ(c.Demand(At(0)), 1u);
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 1, 7), At(1));
+  c.GiveUp("no progress", At(5));
+  EXPECT_EQ(c.Followed(1), 1u) << "it met no other one";
+  EXPECT_EQ(c.Demand(At(6)), 2u);
+  c.TakeHosted(0, Hosted(HostedCut::FAILED, 2, 9), At(7));
+  EXPECT_EQ(c.over(), 2u);
+  EXPECT_EQ(c.Followed(2), 3u);
+  EXPECT_EQ(c.OutcomeOf(3), nullptr);
+  c.Plan(At(14));
+  EXPECT_EQ(c.asked().number, 0u) << "pservers may still be writing";
+  c.Plan(At(15));
+  EXPECT_EQ(c.asked().number, 3u);
+  c.TakeHosted(0, Hosted(HostedCut::FAILED, 3, 11), At(16));
+  EXPECT_EQ(c.Followed(2), 3u) << "only once";
+  c.Plan(At(100));
+  EXPECT_EQ(c.asked().number, 0u);
+}
+
+TEST_F(JobCheckpointsTest, TheIntervalGoesOnFromACheckpointOfThisJob) {
+  for (const auto maker : {JobCheckpoints::Maker::kOtherJob, JobCheckpoints::Maker::kThisJob}) {
+    JobCheckpoints c = Make(0, /*every_s=*/60);
+    Manifest manifest;
+    manifest.set_global_step(34);
+    c.SetNewest(manifest, absl::Seconds(50), At(0), maker);
+    c.Plan(At(9));
+    EXPECT_EQ(c.asked().number, 0u);
+    c.Plan(At(10));
+    EXPECT_EQ(c.asked().number, maker == JobCheckpoints::Maker::kThisJob ? 1u : 0u);
+  }
+}
+
+TEST_F(JobCheckpointsTest, AJobThatLosesMembersMoreOftenThanTheIntervalMakesCheckpoints) {
+  JobCheckpoints c = Make(0, /*every_s=*/60);
+  for (int loss = 1; loss <= 3; ++loss) {
+    c.Plan(At(20 * loss - 1));
+    EXPECT_EQ(c.asked().number, 0u) << loss;
+    c.Interrupt(At(20 * loss));
+    c.Restart({}, At(20 * loss));
+  }
+  EXPECT_EQ(c.asked().number, 1u);
+  // The one that was interrupted is not over: the next attempt makes it.
+  c.TakeWorker(Worker(0, 1, 7), At(61));
+  ASSERT_TRUE(c.open());
+  c.Interrupt(At(62));
+  c.Restart({}, At(63));
+  EXPECT_EQ(c.asked().number, 2u);
+}
+
+TEST_F(JobCheckpointsTest, OnlyACheckpointOfThePresentRunIsOneOfItsInstance) {
+  using Maker = JobCheckpoints::Maker;
+  for (const Maker maker : {Maker::kOtherJob, Maker::kThisJob, Maker::kThisRun}) {
+    JobCheckpoints::Options options;
+    options.instance = 77;
+    JobCheckpoints c(options, kStart);
+    Manifest manifest;
+    manifest.set_global_step(34);
+    c.SetNewest(manifest, absl::Seconds(100), At(0), maker);
+    EXPECT_EQ(c.newest_manifest() != nullptr, maker != Maker::kOtherJob);
+    EXPECT_EQ(c.newest_instance(), maker == Maker::kThisRun ? 77u : 0u);
+  }
+}
+
+TEST_F(JobCheckpointsTest, PserversWithoutShardsMakeNoPart) {
+  JobCheckpoints::Options options;
+  options.config.set_every_steps(7);
+  options.pserver_num = 3;
+  options.without_shards = {1};
+  JobCheckpoints c(options, kStart);
+  c.TakeHosted(0, Hosted(HostedCut::WRITTEN, 1, 7), At(3));
+  c.TakeHosted(1, Hosted(HostedCut::FAILED, 1, 7), At(3));
+  c.SetState(State(7), At(3));
+  c.TakeWorker(Worker(0, 1, 7), At(3));
+  EXPECT_FALSE(c.TakeCommit());
+  c.TakeHosted(2, Hosted(HostedCut::WRITTEN, 1, 7), At(3));
+  const auto manifest = c.TakeCommit();
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->files_size(), 2);
+  c.Committed(1, absl::OkStatus(), At(4));
+  // The next attempt has other pservers.
+  c.Interrupt(At(5));
+  JobCheckpoints::NextRun next;
+  next.pserver_num = 2;
+  c.Restart(next, At(6));
+  c.TakeHosted(0, Hosted(HostedCut::WRITTEN, 2, 14), At(7));
+  c.SetState(State(14), At(7));
+  c.TakeWorker(Worker(0, 2, 14), At(7));
+  EXPECT_FALSE(c.TakeCommit());
+  c.TakeHosted(1, Hosted(HostedCut::WRITTEN, 2, 14), At(7));
+  EXPECT_TRUE(c.TakeCommit());
+}
+
 // ------------------------------------------------------------------------------- async and Geo
 
 RankPosition Held(uint64_t sequence, uint64_t task, uint64_t end) {
@@ -427,6 +520,39 @@ class TaskCheckpointsTest : public JobCheckpointsTest {
     return state;
   }
 };
+
+TEST_F(TaskCheckpointsTest, ADemandedOneThatMeetsTheWritersOfTheOneBeforeIsTriedOnceMore) {
+  JobCheckpoints c = MakeTraining(Mode::kAsync, 0);
+  EXPECT_EQ(c.Demand(At(0)), 1u);
+  c.GiveUp("no progress", At(5));
+  EXPECT_EQ(c.Demand(At(6)), 2u);
+  c.GiveUp("pserver 0 was lost", At(7));
+  EXPECT_EQ(c.Followed(2), 3u);
+  c.Plan(At(14));
+  EXPECT_EQ(c.asked().number, 0u);
+  c.Plan(At(15));
+  EXPECT_EQ(c.asked().number, 3u);
+}
+
+TEST_F(TaskCheckpointsTest, CutsHaveBegunWhenThosePserversWithShardsHaveBegunTheirs) {
+  for (const Mode mode : {Mode::kAsync, Mode::kGeo}) {
+    JobCheckpoints::Options options;
+    options.mode = mode;
+    options.pserver_num = 2;
+    options.without_shards = {0};
+    JobCheckpoints c(options, kStart);
+    c.NoteTraining(/*all_training=*/true, /*more=*/true);
+    c.Demand(At(1));
+    c.TakeWorker(Parked(0, 1), At(1));
+    EXPECT_EQ(c.ordered().number, 1u);
+    EXPECT_FALSE(c.needs_state());
+    c.TakeHosted(1, Hosted(HostedCut::WRITTEN, 1, 1), At(2));
+    EXPECT_TRUE(c.needs_state());
+    c.SetState(StateWithWorkers(1), At(2));
+    if (mode == Mode::kGeo) c.TakeWorker(Parked(0, 1, /*parked=*/false), At(2));
+    EXPECT_TRUE(c.TakeCommit());
+  }
+}
 
 TEST_F(TaskCheckpointsTest, AllRanksAnswerBeforeThePserversAreToldToCut) {
   JobCheckpoints c = MakeTraining(Mode::kAsync, 10);

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,6 +21,7 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -59,7 +62,7 @@ class JobFolderTest : public testing::Test {
     if (begun.ok()) {
       OutputAction points = Action(OutputAction::kScalars, dir);
       points.scalars = {{"train/loss", 1, 0.5}};
-      EXPECT_TRUE(folder.AddScalars(points).ok());
+      folder.AddScalars(points);
     }
     OutputAction ended = Action(OutputAction::kEnded, dir);
     ended.result.set_job(absl::StrCat("job-", save_id));
@@ -210,6 +213,86 @@ TEST_F(JobFolderTest, AFullDiskAtAnyChangeLosesNeitherModelNorResult) {
     EXPECT_TRUE(Read("result.json") == result || Read("model_result.json") == result);
     EXPECT_GE(Curves(dir_).size(), 1u);
   }
+}
+
+TEST_F(JobFolderTest, AFullDiskDropsPointsOfTheCurveWithOneWarning) {
+  JobFolder folder(&env_, "h");
+  ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  ASSERT_EQ(Curves(dir_).size(), 1u);
+  const std::string curve = Curves(dir_)[0], begun = Read(curve);
+  OutputAction points = Action(OutputAction::kScalars, dir_);
+  points.scalars = {{"train/loss", 1, 0.5}};
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{begun.size() + 7, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  folder.AddScalars(points);
+  folder.AddScalars(points);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  const std::vector<std::string> warnings = folder.TakeWarnings();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], AllOf(HasSubstr(dir_ + "/" + curve), HasSubstr("File too large")));
+  EXPECT_EQ(Read(curve), begun);
+  folder.AddScalars(points);
+  EXPECT_GT(Read(curve).size(), begun.size());
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.result.set_status("done");
+  EXPECT_TRUE(folder.End(ended).ok());
+  EXPECT_THAT(folder.TakeWarnings(), testing::IsEmpty());
+  EXPECT_THAT(Read("result.json"), HasSubstr("the curve lacks points"));
+}
+
+TEST_F(JobFolderTest, AFullDiskDoesNotKeepAJobFromGoingOnUnderTheNextScheduler) {
+  trace_file_ = root_ + "/trace.json";
+  {
+    JobFolder earlier(&env_, "h");
+    ASSERT_TRUE(earlier.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  }
+  const std::string config = Read("job.textproto");
+  JobFolder next(&env_, "h");
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.again = true;
+  started.config.set_name("changed");
+  started.config.set_trace_file("/proc/none/trace");
+  full_ = "write ";
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit tiny{7, before.rlim_max};  // no first record of a curve fits
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  const absl::Status begun = next.Begin(started);
+  OutputAction points = Action(OutputAction::kScalars, dir_);
+  points.scalars = {{"train/loss", 1, 0.5}};
+  const std::vector<std::string> warnings = next.TakeWarnings();
+  next.AddScalars(points);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(begun.ok()) << begun;
+  EXPECT_THAT(warnings, testing::ElementsAre(AllOf(HasSubstr(dir_), HasSubstr("no space left")),
+                                             AllOf(HasSubstr("trace"), HasSubstr("/proc/none"))));
+  EXPECT_EQ(Read("job.textproto"), config);
+  EXPECT_EQ(next.TakeWarnings().size(), 1u);
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  full_.clear();
+  next.AddScalars(points);
+  EXPECT_EQ(Curves(dir_).size(), 2u);
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.result.set_status("done");
+  EXPECT_TRUE(next.End(ended).ok());
+  EXPECT_EQ(Curves(dir_).size(), 2u);
+}
+
+TEST_F(JobFolderTest, ACurveThatCannotReplaceAnEarlierOneIsAWarning) {
+  ASSERT_TRUE(Run("done", "1a").ok());
+  JobFolder folder(&env_, "h");
+  ASSERT_TRUE(folder.Begin(Action(OutputAction::kStarted, dir_)).ok());
+  OutputAction ended = Action(OutputAction::kEnded, dir_);
+  ended.result.set_status("done");
+  full_ = "rename ";
+  EXPECT_TRUE(folder.End(ended).ok());
+  EXPECT_THAT(folder.TakeWarnings(), testing::ElementsAre(HasSubstr("no space left")));
+  EXPECT_EQ(Curves(dir_).size(), 1u);
+  EXPECT_EQ(Curves(dir_ + "/rerun-1").size(), 1u);
 }
 
 TEST_F(JobFolderTest, TheNewModelStaysCommittedWhenTheDiskIsFullForTheResult) {

@@ -346,7 +346,7 @@ TEST(JobLifecycleTest, ASchedulerThatWasStoppedLosesNobody) {
     const std::string job = LeadTo(&c, phase);
     c.Advance(absl::Seconds(9));  // their lease is nearly over
     c.Pause(absl::Seconds(300));  // longer than leases and the wait for tables
-    EXPECT_FALSE(c.core_.GetJob(job)->has_result());
+    EXPECT_FALSE(c.Status(job).has_result());
     c.Advance(absl::Milliseconds(9750));
     c.PollAll();
     EXPECT_EQ(c.State(job), JOB_RUNNING) << "phase " << phase << c.Status(job).message();

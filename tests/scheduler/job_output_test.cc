@@ -28,7 +28,9 @@ class JobOutputTest : public testing::Test {
     options.host = "h";
     options.on_begun = [](const std::string&) {};
     options.on_failed = [this](const std::string&, absl::Status s) { Note(s, &failed_); };
-    options.on_trace_failed = [this](const std::string&, absl::Status s) { Note(s, &traces_); };
+    options.on_warning = [this](const std::string&, const std::string& warning) {
+      Note(absl::UnknownError(warning), &warnings_);
+    };
     options.on_ended = [this](const std::string&, absl::Status s) { Note(s, &ended_); };
     return options;
   }
@@ -49,7 +51,7 @@ class JobOutputTest : public testing::Test {
   }
   std::mutex mutex_;
   // Read after Stop.
-  std::vector<absl::Status> failed_, ended_, traces_;
+  std::vector<absl::Status> failed_, ended_, warnings_;
   const std::string dir_;
 };
 
@@ -160,12 +162,12 @@ TEST_F(JobOutputTest, ABrokenTraceIsReportedOnceAndTheJobGoesOn) {
   output.Add({started, good, bad, bad, good, Action(OutputAction::kEnded, dir_)});
   output.Stop();
   EXPECT_TRUE(failed_.empty());
-  EXPECT_EQ(traces_.size(), 1u);
+  ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_TRUE(ended_[0].ok());
   EXPECT_THAT(*Env::Real()->ReadFile(file), testing::HasSubstr(": 17}"));
   // The result was made before the trace failed, but contains the warning.
   const std::string result = *Env::Real()->ReadFile(dir_ + "/result.json");
-  EXPECT_THAT(result, testing::HasSubstr(std::string(traces_[0].message())));
+  EXPECT_THAT(result, testing::HasSubstr(std::string(warnings_[0].message())));
   EXPECT_THAT(result, testing::Not(testing::HasSubstr("\"warnings\": []")));
 }
 

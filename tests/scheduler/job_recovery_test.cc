@@ -109,19 +109,34 @@ TEST_F(JobRecoveryTest, CountsWhatARollbackRepeats) {
 }
 
 TEST_F(JobRecoveryTest, CurvesShowLossesOnceThereAreSome) {
-  EXPECT_THAT(job_->recovery.Points(1), IsEmpty());
+  EXPECT_THAT(job_->recovery.Points(1, /*replayed=*/0), IsEmpty());
   Lose(pservers_[1]);
   job_->recovery.NoteReached(100, 800);
-  job_->recovery.NoteLost(0, 40);
   std::map<std::string, double> points;
-  for (const Scalar& point : job_->recovery.Points(3)) {
+  job_->recovery.BeginAttempt(60, 300, "/c/step-60");
+  job_->recovery.NoteLost(0, 40);
+  for (const Scalar& point : job_->recovery.Points(3, /*replayed=*/7)) {
     EXPECT_EQ(point.step, 3u);
     points[point.tag] = point.value;
   }
   EXPECT_EQ(points["recovery/pserver_losses"], 1);
   EXPECT_EQ(points["recovery/worker_losses"], 0);
-  EXPECT_EQ(points["recovery/rollbacks"], 0);
+  EXPECT_EQ(points["recovery/rollbacks"], 1);
+  EXPECT_EQ(points["recovery/steps_rolled_back"], 40);
+  EXPECT_EQ(points["recovery/examples_replayed"], 507);
   EXPECT_EQ(points["recovery/updates_lost"], 40);
+}
+
+TEST_F(JobRecoveryTest, CurvesShowARestartOfTheSchedulerAndWhatAResumeRepeats) {
+  JobRecovery restarted;
+  restarted.Restore(Recovery(), kLoss);
+  std::map<std::string, double> points;
+  for (const Scalar& point : restarted.Points(1, /*replayed=*/0)) points[point.tag] = point.value;
+  EXPECT_EQ(points["recovery/scheduler_restarts"], 1);
+  points.clear();
+  for (const Scalar& point : JobRecovery().Points(1, /*replayed=*/7))
+    points[point.tag] = point.value;
+  EXPECT_EQ(points["recovery/examples_replayed"], 7);
 }
 
 TEST_F(JobRecoveryTest, LostUpdatesAreThoseThatPserversReportLast) {

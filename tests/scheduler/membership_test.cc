@@ -34,6 +34,47 @@ uint64_t Join(Membership* members, const RegisterRequest& request, Member* fence
   return (*member)->id;
 }
 
+PollRequest ReportOf(uint64_t id) {
+  PollRequest request;
+  request.set_member_id(id);
+  return request;
+}
+
+TEST(MembershipTest, AMemberWhoseConnectionBreaksIsLostUnlessItComesBack) {
+  Membership::Options options = Options();
+  options.reconnect = absl::Seconds(2);
+  Membership members(options);
+  Member fenced;
+  const uint64_t gone = Join(&members, Worker(0, 1), &fenced);
+  const uint64_t back = Join(&members, Worker(1, 2), &fenced);
+  members.NoteCutOff(gone, kStart + absl::Seconds(1));
+  members.NoteCutOff(back, kStart + absl::Seconds(1));
+  members.NoteCutOff(gone, kStart + absl::Milliseconds(2500));  // counts from the first break
+  members.NoteCutOff(99, kStart + absl::Seconds(1));            // unknown
+  members.Report(ReportOf(back), kStart + absl::Seconds(2), members.ById(back));
+  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(2999)).empty());
+  const auto expired = members.Expire(kStart + absl::Seconds(3));
+  ASSERT_EQ(expired.size(), 1u);
+  EXPECT_EQ(expired[0]->id, gone);
+  EXPECT_THAT(expired[0]->why_gone, testing::HasSubstr("connection"));
+  EXPECT_TRUE(members.Find(back).ok());
+  // It has only its lease again.
+  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(11999)).empty());
+  EXPECT_EQ(members.Expire(kStart + absl::Seconds(12)).size(), 1u);
+}
+
+TEST(MembershipTest, APauseOfTheSchedulerGivesTimeToConnectAgain) {
+  Membership::Options options = Options();
+  options.reconnect = absl::Seconds(2);
+  Membership members(options);
+  Member fenced;
+  const uint64_t id = Join(&members, Worker(0, 1), &fenced);
+  members.NoteCutOff(id, kStart + absl::Seconds(1));
+  members.ForgiveSilence(kStart + absl::Seconds(5));
+  EXPECT_TRUE(members.Expire(kStart + absl::Milliseconds(6999)).empty());
+  EXPECT_EQ(members.Expire(kStart + absl::Seconds(7)).size(), 1u);
+}
+
 TEST(MembershipTest, ALivingMemberKeepsItsRank) {
   Membership members(Options());
   Member fenced;

@@ -282,7 +282,7 @@ TEST_F(NextAttemptTest, APausedWorkerIsFencedWhenItComesBack) {
   EXPECT_TRUE(absl::IsAborted(next_phase()));
 }
 
-TEST_F(NextAttemptTest, WhatRanksReportOfALossDoesNotEndTheJob) {
+TEST_F(NextAttemptTest, ErrorsOfRanksThatFollowALossDoNotEndTheJob) {
   LeadTo(2);
   Kill(ROLE_PSERVER, 1);
   FailJobRequest request;

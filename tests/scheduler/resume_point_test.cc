@@ -2,7 +2,8 @@
 
 #include <gmock/gmock.h>
 
-#include "common/config/job_config.h"
+#include "absl/strings/str_cat.h"
+#include "common/saved_model/checkpoint.h"
 
 namespace sluice {
 namespace {
@@ -133,6 +134,27 @@ TEST(ResumePointTest, AsyncNeedsItsTasksAndCountsMeanSteps) {
   EXPECT_TRUE(absl::IsDataLoss(CheckResumePoint(point, config)));
   state->set_task_bytes(64);
   EXPECT_TRUE(CheckResumePoint(point, config).ok());
+}
+
+TEST(IsOfInstancesTest, TheJobsFileTellsWhoMadeACheckpoint) {
+  const std::vector<uint64_t> instances = {7, 9};
+  Manifest manifest;
+  manifest.add_files()->set_name("table-0.shard");
+  EXPECT_FALSE(IsOfInstances(manifest, instances));
+  SavedFile* const file = manifest.add_files();
+  const auto is_own = [&](const std::string& id) {
+    file->set_name(absl::StrCat("job.", id, ".textproto"));
+    return IsOfInstances(manifest, instances);
+  };
+  for (const uint64_t number : {1, 2, 1'000'000}) {
+    EXPECT_TRUE(is_own(CheckpointSaveId(7, number))) << number;
+    EXPECT_TRUE(is_own(CheckpointSaveId(9, number))) << number;
+    EXPECT_FALSE(is_own(CheckpointSaveId(8, number))) << number;
+  }
+  EXPECT_FALSE(is_own(CheckpointSaveId(7, 0))) << "numbers begin at 1";
+  EXPECT_FALSE(is_own("a"));
+  file->set_name("job.textproto");  // a model that is no checkpoint
+  EXPECT_FALSE(IsOfInstances(manifest, instances));
 }
 
 }  // namespace

@@ -23,7 +23,10 @@ SchedulerLoop::Options Options() {
   SchedulerLoop::Options options;
   options.core.pserver_num = 1;
   options.core.worker_num = 1;
-  options.core.place = [](const std::vector<std::string>&, JobSpec*) { return absl::OkStatus(); };
+  options.core.place = [](const std::vector<std::string>&, JobSpec* spec) {
+    spec->mutable_route()->add_tables()->add_owner(0);
+    return absl::OkStatus();
+  };
   options.clock = Clock::Real();
   options.env = Env::Real();
   options.host = "h";
@@ -71,6 +74,31 @@ PollReply Report(SchedulerLoop* loop, const PollRequest& request) {
   return *answer.get_future().get();
 }
 
+// A pserver and a worker, which have registered with `loop`, and their reports.
+struct TwoMembers {
+  explicit TwoMembers(SchedulerLoop* loop_) : loop(loop_) {
+    RegisterRequest pserver = Worker(2);
+    pserver.set_role(ROLE_PSERVER);
+    pserver.set_address("ps");
+    of_pserver.set_member_id(loop->Register(pserver)->member_id());
+    of_worker.set_member_id(loop->Register(Worker(1))->member_id());
+    Report(loop, of_worker);
+  }
+  // The pserver reports the tables of its only job as open.
+  void OpenTables(const std::string& job_id) {
+    const PollReply told = Report(loop, of_pserver);
+    ASSERT_EQ(told.host_size(), 1);
+    HostedJob* hosted = of_pserver.add_hosted();
+    hosted->set_job_id(job_id);
+    hosted->set_instance(told.host(0).instance());
+    hosted->set_generation(told.host(0).route().generation());
+    Report(loop, of_pserver);
+  }
+
+  SchedulerLoop* const loop;
+  PollRequest of_pserver, of_worker;
+};
+
 TEST(SchedulerLoopTest, PollWaitsUntilTheDesiredStateChanges) {
   SchedulerLoop loop(Options());
   PollRequest request;
@@ -97,13 +125,7 @@ CheckpointAnswer AskForCheckpoint(SchedulerLoop* loop, const CheckpointJobReques
 
 TEST(SchedulerLoopTest, ACallForACheckpointWaitsForItsEnd) {
   SchedulerLoop loop(Options());
-  RegisterRequest pserver = Worker(2);
-  pserver.set_role(ROLE_PSERVER);
-  pserver.set_address("ps");
-  PollRequest of_pserver, of_worker;
-  of_pserver.set_member_id(loop.Register(pserver)->member_id());
-  of_worker.set_member_id(loop.Register(Worker(1))->member_id());
-  Report(&loop, of_worker);
+  TwoMembers members(&loop);
   SubmitJobRequest submit = SmallJob("sync", 1);
   submit.mutable_config()->mutable_strategy()->set_a_sync(false);
   const auto job = loop.SubmitJob(submit);
@@ -114,19 +136,13 @@ TEST(SchedulerLoopTest, ACallForACheckpointWaitsForItsEnd) {
   request.set_job_id(job->job_id());
   EXPECT_TRUE(absl::IsFailedPrecondition(AskForCheckpoint(&loop, request).status()));
 
-  const PollReply told = Report(&loop, of_pserver);
-  ASSERT_EQ(told.host_size(), 1);
-  HostedJob* hosted = of_pserver.add_hosted();
-  hosted->set_job_id(job->job_id());
-  hosted->set_instance(told.host(0).instance());
-  hosted->set_generation(told.host(0).route().generation());
-  Report(&loop, of_pserver);
+  ASSERT_NO_FATAL_FAILURE(members.OpenTables(job->job_id()));
   // The output folder is made ready on another thread.
-  while (!Report(&loop, of_worker).has_assignment()) std::this_thread::yield();
+  while (!Report(&loop, members.of_worker).has_assignment()) std::this_thread::yield();
   const auto asked = AskForCheckpoint(&loop, request);  // does not wait
   ASSERT_TRUE(asked.ok()) << asked.status();
   EXPECT_FALSE(asked->done());
-  EXPECT_EQ(Report(&loop, of_worker).assignment().checkpoint().number(), asked->number());
+  EXPECT_EQ(Report(&loop, members.of_worker).assignment().checkpoint().number(), asked->number());
 
   request.set_number(asked->number());
   request.set_wait_ms(30000);
@@ -134,10 +150,11 @@ TEST(SchedulerLoopTest, ACallForACheckpointWaitsForItsEnd) {
   loop.CheckpointJob(&request, Into(&waiting));
   std::future<CheckpointAnswer> end = waiting.get_future();
   EXPECT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
-  hosted->mutable_cut()->set_checkpoint(asked->number());
-  hosted->mutable_cut()->set_state(HostedCut::FAILED);
-  hosted->mutable_cut()->set_error("disk full");
-  Report(&loop, of_pserver);
+  HostedCut* const cut = members.of_pserver.mutable_hosted(0)->mutable_cut();
+  cut->set_checkpoint(asked->number());
+  cut->set_state(HostedCut::FAILED);
+  cut->set_error("disk full");
+  Report(&loop, members.of_pserver);
   const CheckpointAnswer failed = end.get();
   ASSERT_TRUE(failed.ok()) << failed.status();
   EXPECT_TRUE(failed->done());
@@ -544,28 +561,16 @@ TEST_F(KeptStateTest, ADrainIsKeptWhenItIsAnswered) {
 
 TEST_F(KeptStateTest, AnAnswerToAWorkerWaitsForItsRecord) {
   SchedulerLoop loop(NextLife());
-  RegisterRequest pserver = Worker(2);
-  pserver.set_role(ROLE_PSERVER);
-  pserver.set_address("ps");
-  PollRequest of_pserver, of_worker;
-  of_pserver.set_member_id(loop.Register(pserver)->member_id());
-  of_worker.set_member_id(loop.Register(Worker(1))->member_id());
-  Report(&loop, of_worker);
+  TwoMembers members(&loop);
   SubmitJobRequest submit = SmallJob("async", 1);
   submit.mutable_config()->mutable_strategy()->set_a_sync(true);
   const auto job = loop.SubmitJob(submit);
   ASSERT_TRUE(job.ok()) << job.status();
-  const PollReply told = Report(&loop, of_pserver);
-  ASSERT_EQ(told.host_size(), 1);
-  HostedJob* hosted = of_pserver.add_hosted();
-  hosted->set_job_id(job->job_id());
-  hosted->set_instance(told.host(0).instance());
-  hosted->set_generation(told.host(0).route().generation());
-  Report(&loop, of_pserver);
+  ASSERT_NO_FATAL_FAILURE(members.OpenTables(job->job_id()));
   ASSERT_TRUE(AwaitState(&loop, JOB_RUNNING));
   NextPhaseRequest next;
   next.set_job_id(job->job_id());
-  next.set_incarnation(Report(&loop, of_worker).assignment().incarnation());
+  next.set_incarnation(Report(&loop, members.of_worker).assignment().incarnation());
   next.mutable_report()->set_number(1);
   DataFile* const file = next.mutable_report()->mutable_index()->add_files();
   file->set_path("t");

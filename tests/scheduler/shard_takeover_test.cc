@@ -174,6 +174,32 @@ TEST_F(ShardTakeoverTest, ALossWhileTheJobOnlyWaitsForItsEndDoesNotHoldIt) {
   EXPECT_THAT(result.warnings(), testing::Contains(HasSubstr("updates_lost")));
 }
 
+TEST_F(ShardTakeoverTest, ARankThatTheShardsNeverHearFromHoldsTheJobForABoundedTime) {
+  JobConfig config = Config();
+  config.mutable_recovery()->set_wait_s(5);
+  LeadTo(4, config);
+  Kill(ROLE_PSERVER, 0);
+  Replace(0, std::nullopt);
+  const auto pass = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      c_.PollAll();
+      c_.Advance(absl::Seconds(1));
+    }
+  };
+  pass(4);
+  c_.hosted_more_[c_.pservers_[0]] = Reports(1, {1});
+  c_.PollAll();
+  EndPhase(4);
+  pass(4);
+  EXPECT_EQ(c_.State(job_), JOB_RUNNING) << "each step has its own bound";
+  pass(4);
+  const JobResult result = Result();
+  EXPECT_EQ(result.status(), "done");
+  EXPECT_EQ(result.recovery().updates_lost(), 1u);
+  EXPECT_THAT(result.warnings(),
+              testing::Contains(AllOf(HasSubstr("pserver 0"), HasSubstr("updates_lost"))));
+}
+
 TEST_F(ShardTakeoverTest, PserversLostOneAfterAnotherAndTogether) {
   LeadTo(2);
   for (uint32_t loss = 0; loss < 3; ++loss) {
@@ -480,6 +506,45 @@ TEST_F(ReplicasTest, ASuccessorReadsCompleteCopiesAndTheSurvivorIsFollowedAgain)
   EXPECT_EQ(Counts().updates_lost(), 0u);
 }
 
+TEST_F(ReplicasTest, OneWarningSaysThatCopiesAreMissingForLong) {
+  LeadTo(2, Replicated());
+  const auto warnings = [&] { return c_.Status(job_).warnings(); };
+  c_.hosted_more_[c_.pservers_[0]] = Copies(1);
+  c_.hosted_more_[c_.pservers_[1]] = Copies(0);
+  c_.PollAll();
+  const auto pass = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      c_.Advance(absl::Seconds(1));
+      c_.PollAll();
+    }
+  };
+  pass(100);
+  EXPECT_THAT(warnings(), testing::Not(testing::Contains(HasSubstr("copies"))));
+  c_.hosted_more_[c_.pservers_[1]] = HostedJob();
+  pass(50);
+  EXPECT_THAT(warnings(), testing::Not(testing::Contains(HasSubstr("copies"))));
+  pass(100);
+  EXPECT_THAT(warnings(), testing::Contains(HasSubstr("copies")).Times(1));
+}
+
+TEST_F(ReplicasTest, CopiesThatWereReadAndDroppedBeforeTheSuccessorOpensAreNamed) {
+  LeadTo(2, Replicated());
+  c_.hosted_more_[c_.pservers_[0]] = Copies(1);
+  c_.PollAll();
+  Kill(ROLE_PSERVER, 1);
+  c_.PollAll();
+  Replace(1, std::nullopt);
+  c_.PollAll();
+  EXPECT_EQ(Hosted(1).takeover().copies_at(), "ps0");
+  c_.hosted_more_[c_.pservers_[0]] = HostedJob();
+  c_.PollAll();
+  EXPECT_EQ(Hosted(1).follower(1), 1u);
+  c_.hosted_more_[c_.pservers_[1]] = Reports(0);
+  c_.PollAll();
+  c_.PollAll();
+  EXPECT_THAT(Counts().last(), HasSubstr("from their copies"));
+}
+
 TEST_F(ReplicasTest, WithoutCompleteCopiesASuccessorReadsTheCheckpoint) {
   LeadTo(2, Replicated());
   Kill(ROLE_PSERVER, 1);
@@ -513,6 +578,7 @@ TEST_F(ReplicasTest, APserverThatCannotReachItsFollowerIsReleased) {
   LeadTo(2, Replicated());
   const uint64_t before = Hosted(0).route().generation();
   HostedJob broken;
+  broken.mutable_replication()->set_generation(before);
   broken.mutable_replication()->set_complete(true);
   broken.mutable_replication()->set_error("the stream is over");
   c_.hosted_more_[c_.pservers_[0]] = broken;

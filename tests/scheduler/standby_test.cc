@@ -108,7 +108,7 @@ TEST_F(StandbyTest, LeaderHasALeaseToReturnAfterTheStoreWasAway) {
   EXPECT_GE(waited, kLease - absl::Seconds(1));
   EXPECT_LE(waited, kLease + absl::Seconds(1));
   EXPECT_THAT(said_, ElementsAre("standby: a:1 leads", HasSubstr("etcd did not answer"),
-                                 HasSubstr("out of reach"), HasSubstr("taking over")));
+                                 HasSubstr("unreachable"), HasSubstr("taking over")));
 }
 
 TEST_F(StandbyTest, GoesOnWaitingWhenTheTermCannotBeWritten) {
