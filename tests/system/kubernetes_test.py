@@ -1,0 +1,170 @@
+"""The Kubernetes manifests describe a cluster that trains, and whose jobs survive when the kubelet restarts containers."""
+import json
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+import yaml
+
+from sluice_testing import ADULT, BIN, ROOT, SluiceTest, free_port, wait_until
+
+MANIFEST = ROOT / "deploy" / "kubernetes" / "sluice.yaml"
+POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
+
+
+def objects(kind):
+    return [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] == kind]
+
+
+def container_of(workload):
+    container, = workload["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+class Pod:
+    """One container of a StatefulSet: its command, environment and folders as the manifest says, but on loopback."""
+
+    def __init__(self, workload, index, substitute):
+        self.name = "%s-%d" % (workload["metadata"]["name"], index)
+        container = container_of(workload)
+        self.command = [substitute(self.name, word) for word in container["command"] + container["args"]]
+        self.environment = {}
+        for variable in container["env"]:
+            if "value" in variable:
+                self.environment[variable["name"]] = substitute(self.name, variable["value"])
+            else:
+                assert variable["valueFrom"] == {"fieldRef": {"fieldPath": POD_INDEX}}, variable
+                self.environment[variable["name"]] = str(index)
+        self.process = None
+
+
+class KubernetesTest(SluiceTest):
+    def setUp(self):
+        super().setUp()
+        self.config, = objects("ConfigMap")
+        self.cluster = self.config["data"]["cluster.textproto"]
+        self.addresses = re.findall(r'"([\w.-]+:\d+)"', self.cluster)
+
+    # ----------------------------------------------------------------------------------------------- the manifest
+
+    def test_addresses_and_counts_agree(self):
+        workloads = {one["metadata"]["name"]: one for one in objects("StatefulSet")}
+        self.assertEqual(sorted(workloads), ["sluice-pserver", "sluice-scheduler", "sluice-worker"])
+        services = {one["metadata"]["name"]: one["spec"] for one in objects("Service")}
+        expected = []
+        for name in ("sluice-scheduler", "sluice-pserver"):
+            spec = workloads[name]["spec"]
+            port, = services[name]["ports"]
+            bind = {v["name"]: v.get("value") for v in container_of(workloads[name])["env"]}["SLUICE_BIND"]
+            self.assertEqual(bind, "0.0.0.0:%d" % port["port"])
+            expected += ["%s-%d.%s:%d" % (name, i, spec["serviceName"], port["port"]) for i in range(spec["replicas"])]
+            # Pods must find each other before they are ready: readiness waits for all members.
+            self.assertEqual((services[name]["clusterIP"], services[name]["publishNotReadyAddresses"]), ("None", True))
+        self.assertEqual(self.addresses, expected)
+        worker_num = int(re.search(r"worker_num: (\d+)", self.cluster).group(1))
+        self.assertEqual(worker_num, workloads["sluice-worker"]["spec"]["replicas"])
+        for name, workload in workloads.items():
+            spec, pod = workload["spec"], workload["spec"]["template"]
+            self.assertEqual(spec["selector"]["matchLabels"], pod["metadata"]["labels"])
+            self.assertEqual(services[spec["serviceName"]]["selector"], pod["metadata"]["labels"])
+
+    def test_containers_are_restarted_and_can_write_where_they_must(self):
+        for workload in objects("StatefulSet"):
+            with self.subTest(workload["metadata"]["name"]):
+                pod, container = workload["spec"]["template"]["spec"], container_of(workload)
+                self.assertEqual(pod["restartPolicy"], "Always")
+                # --drain_s of a pserver is 30 s, and a daemon ends itself 20 s after a signal.
+                drain = 30 if container["name"] == "pserver" else 0
+                self.assertGreater(pod["terminationGracePeriodSeconds"], drain + 20)
+                claims = [one["metadata"]["name"] for one in workload["spec"].get("volumeClaimTemplates", [])]
+                volumes = {one["name"]: one for one in pod["volumes"]}
+                mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
+                self.assertEqual(set(mounts.values()), set(volumes) | set(claims))
+                self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
+                for path in re.findall(r"=(/[\w/.]+)", " ".join(container["args"])):
+                    self.assertTrue(any(path.startswith(mount) for mount in mounts), path)
+                self.assertIn("persistentVolumeClaim", volumes[mounts["/data"]])
+                if container["name"] == "scheduler":  # its state must outlive the pod
+                    state = re.search(r'state_store: "rocksdb:([^"]+)"', self.cluster).group(1)
+                    self.assertEqual(claims, [mounts[os.path.dirname(state)]])
+                for probe in ("livenessProbe", "readinessProbe"):
+                    if probe in container:
+                        self.assertEqual(container[probe]["httpGet"]["port"], "admin")
+        known = (ROOT / "common" / "daemon" / "identity.h").read_text()
+        for workload in objects("StatefulSet"):
+            for variable in container_of(workload)["env"]:
+                self.assertIn(variable["name"], known)
+
+    # ------------------------------------------------------------------------------------------------- a cluster
+
+    def start_pods(self):
+        ports = {address: free_port() for address in self.addresses}
+        folders = {"/etc/sluice": self.tmp / "etc", "/data": self.tmp / "data", "/var/lib/sluice": self.tmp / "state"}
+        for folder in folders.values():
+            folder.mkdir()
+        self.scheduler = "127.0.0.1:%d" % ports[self.addresses[0]]
+
+        def substitute(pod, text):
+            for address, port in ports.items():
+                text = text.replace(address, "127.0.0.1:%d" % port)
+                if address.startswith(pod + "."):
+                    text = text.replace("0.0.0.0:" + address.split(":")[1], "0.0.0.0:%d" % port)
+            text = text.replace("0.0.0.0:7190", "127.0.0.1:0").replace("/var/log/sluice", str(self.tmp / "log" / pod))
+            for path, folder in folders.items():
+                text = text.replace(path, str(folder))
+            return text
+        (self.tmp / "etc" / "cluster.textproto").write_text(substitute("", self.cluster))
+        self.pods = {}
+        for workload in objects("StatefulSet"):
+            for index in range(workload["spec"]["replicas"]):
+                pod = Pod(workload, index, substitute)
+                self.pods[pod.name] = pod
+        self.tend()
+
+    def tend(self):
+        """Starts what does not run, as the kubelet does."""
+        for pod in self.pods.values():
+            if pod.process is not None and pod.process.poll() is None:
+                continue
+            program, *flags = pod.command
+            with open(self.tmp / (pod.name + ".out"), "ab") as out:
+                pod.process = subprocess.Popen([str(BIN / program), *flags], stdout=out, stderr=subprocess.STDOUT,
+                                               env={**os.environ, **pod.environment}, cwd=self.tmp / "data")
+            self._started.append(pod.process)
+
+    def test_a_job_survives_the_death_of_each_container(self):
+        self.start_pods()
+        out = self.tmp / "submit.out"
+        with open(out, "wb") as file:
+            submit = subprocess.Popen([str(BIN / "sluice"), "submit", "--job=%s" % ADULT, "--scheduler=%s" % self.scheduler,
+                                       "--output_dir=%s" % (self.tmp / "data" / "out"), "--worker_num=2", "--a_sync=true",
+                                       "--epochs=40", "--batch_size=128", "--set=checkpoint.every_s=1", "--progress=plain"],
+                                      stdout=file, stderr=subprocess.STDOUT, cwd=self.tmp)
+        self._started.append(submit)
+
+        def lines():
+            self.tend()
+            self.assertIsNone(submit.poll(), out.read_text())
+            return len(re.findall(r"step ", out.read_text()))
+        for name in ("sluice-worker-0", "sluice-pserver-1", "sluice-scheduler-0"):
+            before = lines()
+            wait_until(lambda: lines() > before + 1, lambda: "progress before %s is killed:\n%s" % (name, out.read_text()))
+            os.kill(self.pods[name].process.pid, signal.SIGKILL)
+            self.pods[name].process.wait()
+
+        def ended():
+            self.tend()
+            return submit.poll() is not None
+        wait_until(ended, lambda: "the job's end:\n%s" % out.read_text(), within=180)
+        self.assertEqual(submit.returncode, 0, out.read_text())
+        result = json.loads((self.tmp / "data" / "out" / "result.json").read_text())
+        self.assertEqual(result["status"], "done")
+        recovery = result["recovery"]
+        self.assertEqual((recovery["worker_losses"], recovery["pserver_losses"], recovery["scheduler_restarts"]), (1, 1, 1),
+                         recovery)
+
+
+if __name__ == "__main__":
+    unittest.main()
