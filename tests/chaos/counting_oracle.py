@@ -12,7 +12,7 @@ import signal
 import time
 
 from counts import CountedData, Recovery, compare, read_values
-from daemons import Daemons
+from daemons import Daemons, ReplicatedDaemons
 from kill_harness import KillHarness
 from sluice_testing import PATIENCE, TEST_BIN, TIME_SCALE, SluiceTest, kill_unless_over, processes_naming, wait_until
 
@@ -26,13 +26,17 @@ ALLOWED = 8 * PATIENCE  # seconds for a job, however often it is disturbed
 @dataclasses.dataclass(frozen=True)
 class Case:
     """What is broken: NOTHING; STREAMS between workers and pservers; the LAUNCHER with all its processes, and then
-    --resume; single MEMBERS, of the roles `victims`, which are started again; or EVERYTHING: streams and members."""
+    --resume; single MEMBERS, of the roles `victims`, which are started again; or EVERYTHING: streams and members.
+
+    With `replicas` (async and Geo) a kill waits until each pserver has a complete copy. If only pservers die, nothing is
+    lost then."""
     seed: int
     mode: str
     broken: str
     kills: int = 3
     victims: tuple = ROLES
     k_steps: int = 0  # of Geo; 0: the seed decides
+    replicas: bool = False
 
 
 @dataclasses.dataclass
@@ -58,6 +62,8 @@ class Sizes:
         self.k_steps = case.k_steps or self.k_steps
         self.pipeline_depth = draw.randint(1, 3) if case.mode == "async" else 1
         self.epochs = {NOTHING: 4, STREAMS: 15, EVERYTHING: 10}.get(case.broken, 30)  # a few seconds of training
+        if case.replicas:  # a copy needs a second pserver; training is slower
+            self.workers, self.pservers, self.epochs = min(2, self.workers), min(3, max(2, self.pservers)), 20
 
     def frame_examples(self):
         return self.batch * max(1, self.k_steps)
@@ -79,7 +85,7 @@ class Sizes:
             flags += ["--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=50"]
         elif case.broken in (LAUNCHER, MEMBERS, EVERYTHING):
             flags += ["--set=checkpoint.every_s=0.3"]
-        return flags
+        return flags + ["--set=recovery.replicas=1"] * case.replicas
 
 
 class CountingTest(SluiceTest):
@@ -87,7 +93,7 @@ class CountingTest(SluiceTest):
         """Runs a case, and fails unless the counts are right; returns its Figures."""
         begin = time.monotonic()
         sizes, data, log = Sizes(case), CountedData(case.seed), io.StringIO()
-        name = "%s-%s-%d" % (case.mode, case.broken, case.seed)
+        name = "%s-%s%s-%d" % (case.mode, case.broken, "-replicas" * case.replicas, case.seed)
         folder = self.tmp / name
         folder.mkdir()
         # An update of one table must be one update of a shard.
@@ -110,6 +116,8 @@ class CountingTest(SluiceTest):
             if case.mode != "sync" and only_pservers:
                 # Nothing is trained again: only the shards of the lost pserver go back.
                 self.assertEqual((result["recovery"]["rollbacks"], recovery.examples_replayed), (0, 0))
+            if case.replicas and only_pservers:
+                self.assertEqual((recovery.updates_lost, found.missing, found.extra), (0, 0, 0), result["recovery"])
             if case.mode == "sync" or recovery.losses == 0 or only_pservers:
                 self.assertEqual(result["examples"], sizes.epochs * len(data.rows))
             return dataclasses.replace(figures, losses=recovery.losses, replayed=recovery.examples_replayed,
@@ -129,9 +137,14 @@ class CountingTest(SluiceTest):
 
     def _train_on_daemons(self, case, sizes, name, flags, log):
         streams = case.broken in (STREAMS, EVERYTHING)
-        daemons = Daemons(self, COUNTING_BIN, name, sizes.pservers, sizes.workers, case.seed, log,
-                          stream_bytes=50000 if streams else None)
+        kind = ReplicatedDaemons if case.replicas else Daemons
+        daemons = kind(self, COUNTING_BIN, name, sizes.pservers, sizes.workers, case.seed, log,
+                       stream_bytes=50000 if streams else None)
         daemons.submit(*flags)
+        if case.broken == STREAMS:
+            third = sizes.epochs * CountedData.FILES * CountedData.LINES / 3
+            wait_until(lambda: daemons.has_ended() or daemons.examples() >= third, "a third of the examples", ALLOWED)
+            daemons.drop_streams()
         made = []
         if case.broken in (MEMBERS, EVERYTHING):
             harness = KillHarness(daemons.victims(case.victims), case.seed, log)

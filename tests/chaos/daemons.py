@@ -14,9 +14,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(1, str(HERE.parent / "system"))
 sys.path.insert(2, str(HERE.parent / "faults"))
 
-from fault_proxy import Delay, FaultProxy, Reset, Truncate  # noqa: E402
+from fault_proxy import Delay, Drop, FaultProxy, HalfClose, Reset, Throttle, Truncate  # noqa: E402
 from sluice_testing import ENDED, PATIENCE, TIME_SCALE, free_port, wait_until  # noqa: E402
 
+BREAKING = (Reset, Truncate, HalfClose)
+STREAM_BYTES_PER_S = 4e6
+DROP_S = 0.2
 RESTART_DELAY_S = 0.2
 STATUS_AGE_S = 0.1
 
@@ -47,9 +50,11 @@ class Daemons:
         self._dead_since = {}
         self._status, self._asked = {}, float("-inf")
         if stream_bytes:
-            self.proxy.set(Reset(every=2 * stream_bytes))
-            self.proxy.set(Truncate(every=2 * stream_bytes))
+            # Not Duplicate: TCP delivers no byte twice, and without TLS nothing would notice it in a message.
+            for kind in BREAKING:
+                self.proxy.set(kind(every=len(BREAKING) * stream_bytes))
             self.proxy.set(Delay(0, jitter=0.001))
+            self.proxy.set(Throttle(STREAM_BYTES_PER_S))
 
     def _start(self, name):
         program, *flags = self._commands[name]
@@ -81,7 +86,13 @@ class Daemons:
 
     def faults(self):
         """The number of broken streams."""
-        return self.proxy.count(Reset) + self.proxy.count(Truncate)
+        return sum(self.proxy.count(kind) for kind in BREAKING)
+
+    def drop_streams(self):
+        """For a moment all bytes between workers and pservers vanish. The streams of that moment stay silent."""
+        rule = self.proxy.set(Drop())
+        time.sleep(DROP_S)
+        self.proxy.lift(rule)
 
     def submit(self, *flags):
         """Submits a job and does not wait for it."""
@@ -122,3 +133,32 @@ class Daemons:
         self.proxy.close()
         clean = (0, 128 + signal.SIGTERM, -signal.SIGTERM)  # the last: one that had just been started again
         self._test.assertEqual({name: code for name, code in codes.items() if code not in clean}, {})
+
+
+class ReplicatedDaemons(Daemons):
+    """Shows no progress while copies are being made, so that each kill waits for complete ones."""
+
+    _AGE_S = 0.3  # between two looks
+    _looked = float("-inf")
+
+    def examples(self):
+        if time.monotonic() - self._looked < self._AGE_S:
+            return 0
+        complete = self._complete()
+        self._looked = time.monotonic()
+        return super().examples() if complete else 0
+
+    def _complete(self):
+        done = self._test.run_program(self._programs / "sluice", "status", "--json", "--scheduler=%s" % self.scheduler)
+        members = json.loads(done.stdout)["members"] if done.returncode == 0 else []
+        pservers = {int(member.get("rank", 0)): member for member in members if member.get("role") == "ROLE_PSERVER"}
+        copied = set()
+        for rank, member in pservers.items():
+            # The scheduler may not know yet that a process was killed.
+            if self._pid("pserver %d" % rank) != int(member.get("pid", 0)):
+                return False
+            for job in member.get("hosted", []):
+                if not job.get("replication", {}).get("complete") or job["replication"].get("error"):
+                    return False
+                copied |= {int(copies.get("pserver", 0)) for copies in job.get("copies", []) if copies.get("complete")}
+        return bool(pservers) and copied == set(pservers)

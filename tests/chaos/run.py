@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs many rounds of the counting oracle and of same bits, and prints one table.
 
-    tests/chaos/run.py --rounds=200                      200 rounds of counting, 20 of same bits
+    tests/chaos/run.py --rounds=200                      200 rounds of counting, 40 with replicas, 20 of same bits
     tests/chaos/run.py --rounds=1 --seed=17 --only=counting --modes=async --broken=streams     repeats one round
 """
 import argparse
@@ -11,7 +11,7 @@ import signal
 import sys
 import unittest
 
-from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, STREAMS, Case, Figures
+from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, STREAMS, Case, Figures
 from same_bits import BitsCase, SameBitsTest
 
 BROKEN = (NOTHING, STREAMS, LAUNCHER, MEMBERS, EVERYTHING)
@@ -30,20 +30,28 @@ class Round(SameBitsTest):
 def kinds(arguments):
     """The kinds of rounds: (what, mode, broken)."""
     wanted = [("counting", mode, broken) for broken in arguments.broken for mode in arguments.modes]
+    # Pservers die, one after another.
+    wanted += [("replicas", mode, MEMBERS) for mode in arguments.modes if mode != "sync" and MEMBERS in arguments.broken]
     wanted += [("bits", "sync", broken) for broken in arguments.broken if broken in (LAUNCHER, MEMBERS)]
     return [kind for kind in wanted if arguments.only in (None, kind[0])]
 
 
 def cases(arguments):
-    """Yields (kind, case): `rounds` of counting and a tenth of that of same bits, the kinds in turn."""
+    """Yields (kind, case): `rounds` of counting, a fifth of that with replicas and a tenth of same bits, the kinds in
+    turn."""
     all_kinds = kinds(arguments)
-    for what, rounds in (("counting", arguments.rounds), ("bits", (arguments.rounds + 9) // 10)):
+    for what, part in (("counting", 1), ("replicas", 5), ("bits", 10)):
+        rounds = -(-arguments.rounds // part)
         mine = [kind for kind in all_kinds if kind[0] == what]
         for i in range(rounds if mine else 0):
             kind = mine[i % len(mine)]
             seed = arguments.seed + i
-            yield kind, (Case(seed, *kind[1:], arguments.kills) if what == "counting" else
-                         BitsCase(seed, kind[2], arguments.kills))
+            if what == "bits":
+                yield kind, BitsCase(seed, kind[2], arguments.kills)
+            elif what == "replicas":
+                yield kind, Case(seed, *kind[1:], arguments.kills, victims=(PSERVER,), replicas=True)
+            else:
+                yield kind, Case(seed, *kind[1:], arguments.kills)
 
 
 def print_table(rows):
@@ -60,7 +68,7 @@ def main(words):
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first round")
     parser.add_argument("--kills", type=int, default=3, help="in a round that kills")
-    parser.add_argument("--only", choices=("counting", "bits"))
+    parser.add_argument("--only", choices=("counting", "replicas", "bits"))
     parser.add_argument("--modes", type=lambda text: text.split(","), default=list(MODES))
     parser.add_argument("--broken", type=lambda text: text.split(","), default=list(BROKEN), help=",".join(BROKEN))
     arguments = parser.parse_args(words)

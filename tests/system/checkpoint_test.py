@@ -1,10 +1,15 @@
 """Checkpoints of running jobs: made on time and on demand, kept, checked, and never in the way of training."""
+import errno
 import json
+import os
+import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import time
 import unittest
+import urllib.request
 
 from sluice_testing import BIN, PATIENCE, TIME_SCALE, SluiceTest, wait_until
 
@@ -125,10 +130,16 @@ class CheckpointTest(SluiceTest):
         self.assertIn(shard.name, out)
         # The checkpoint of the last step was made again, and is whole now.
         self.verify(self.folders()[8 * STEPS])
-        # Without a manifest a folder is no checkpoint.
-        (self.folders()[8 * STEPS] / "MANIFEST").unlink()
-        result, _ = self.train(*resume)
+        # A checkpoint that has lost its manifest is damaged, too.
+        lost = self.folders()[8 * STEPS] / "MANIFEST"
+        lost.unlink()
+        self.assertIn(str(lost), self.verify(self.tmp / "run", expect=1))
+        _, out = self.train(*resume, expect=None)
+        self.assertIn(str(lost), out)
+        self.assertFalse(lost.exists())
+        result, out = self.train(*resume, "--allow_older")
         self.assertEqual(result["model_digest"], whole["model_digest"])
+        self.assertIn(str(lost), out)
 
     def test_a_full_disk_fails_checkpoints_and_not_the_job(self):
         whole, _ = self.train("--set=checkpoint.every_s=0", name="whole")
@@ -148,6 +159,106 @@ class CheckpointTest(SluiceTest):
         self.assertEqual((result["status"], result["model_digest"]), ("done", whole["model_digest"]))
         self.assertIn("No space left", json.dumps(result["warnings"]))
         self.assertNotIn(".shard", done.stdout.split("No space left")[-1], "the unfinished files are removed")
+
+    def start_on_small_disk(self, *flags, earlier=None, name="run"):
+        """Starts `sluice launch` with its output on a small file system that only its processes see, in a copy of the
+        output folder `earlier`. Waits until its curve begins. Returns a process that ends with the launcher's exit
+        code, and the output folder as a path from here, which is good until then. At the end the folder is copied to
+        tmp/<name>."""
+        disk = self.tmp / "disk"
+        disk.mkdir(exist_ok=True)
+        script = "mount -t tmpfs -o size=16m none %s || exit 77; %s; %s launch --job=%s --output_dir=%s --log_dir=%s %s; code=$?; cp -r %s/. %s; exit $code" % (
+            disk, "cp -r %s %s" % (earlier, disk / name) if earlier else ":", BIN / "sluice", self.job, disk / name, self.tmp / (name + ".log"),
+            " ".join(("--server_num=2",) + tuple(FLAGS) + flags), disk / name, self.tmp / name)
+        with open(self.tmp / (name + ".out"), "wb") as out:
+            process = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdout=out, stderr=subprocess.STDOUT,
+                                       cwd=self.tmp)
+        self._started.append(process)
+        folder = pathlib.Path("/proc/%d/root%s" % (process.pid, disk / name))
+
+        def begun():
+            if process.poll() == 77 or "unshare:" in self.output(name):
+                self.skipTest("a small file system cannot be mounted here: %s" % self.output(name))
+            self.assertIsNone(process.poll(), self.output(name))
+            return list(folder.glob("rerun-1/events.*" if earlier else "events.*"))
+
+        wait_until(begun, "the curve begins")
+        return process, folder
+
+    def output(self, name="run"):
+        return (self.tmp / (name + ".out")).read_text()
+
+    @staticmethod
+    def fill(disk):
+        """Fills the file system of a folder; returns the file to remove."""
+        filler = disk / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError as error:
+                assert error.errno == errno.ENOSPC, error
+        return filler
+
+    def metric(self, role, name):
+        """The values of a metric of all processes of a role."""
+        found = []
+        for line in (self.tmp / "run.log" / "endpoints.log").read_text().splitlines():
+            fields = line.split()
+            if fields[0] != role:
+                continue
+            with urllib.request.urlopen("http://%s/metrics" % fields[4], timeout=PATIENCE) as reply:
+                found += [float(value) for value in re.findall(r"^%s(?:\{.*\})? (\S+)$" % name, reply.read().decode(),
+                                                               re.MULTILINE)]
+        return found
+
+    def test_a_full_disk_under_the_output_folder_does_not_fail_the_job(self):
+        # Long enough to see what is awaited below while the disk is full.
+        process, folder = self.start_on_small_disk("--epochs=200", "--set=checkpoint.every_steps=50")
+        curve = next(folder.glob("events.*"))
+        filler = self.fill(folder.parent)
+        log_dir = self.tmp / "run.log"
+        status = self.await_job(
+            log_dir, "small-1", lambda job: any("curve lacks points" in w for w in job["warnings"])
+            and "No space left" in job["checkpoint"]["last_error"], "the disk is full")
+        warning = next(w for w in status["warnings"] if "curve lacks points" in w)
+        for part in (curve.name, "No space left"):
+            self.assertIn(part, warning)
+        self.assertGreater(int(status["checkpoint"]["failed"]), 0)
+        wait_until(lambda: sum(self.metric("scheduler", "sluice_scheduler_checkpoints_failed")) > 0,
+                   "the scheduler's metric of failed checkpoints")
+        wait_until(lambda: 1 in self.metric("pserver", "sluice_pserver_checkpoint_failed"),
+                   "the pserver's metric of a failed checkpoint")
+        full = curve.stat().st_size
+        filler.unlink()
+        wait_until(lambda: curve.stat().st_size > full, "the curve goes on")
+        wait_until(lambda: list(folder.glob("checkpoints/step-*/MANIFEST")), "checkpoints go on")
+        self.assertEqual(self.exit_code(process, within=4 * PATIENCE), 0, self.output())
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.assertEqual(result["status"], "done")
+        self.assertIn(warning, result["warnings"])
+        self.assertTrue((self.tmp / "run" / "model" / "MANIFEST").exists())
+        records = (self.tmp / "run" / curve.name).read_bytes()
+        at = 0
+        while at < len(records):
+            at += 16 + struct.unpack_from("<Q", records, at)[0]
+        self.assertEqual(at, len(records), "all records of the curve are whole")
+
+    def test_a_disk_that_stays_full_fails_the_job_at_its_end_and_keeps_the_earlier_model(self):
+        self.train("--set=checkpoint.every_s=0", name="first")
+        process, folder = self.start_on_small_disk("--epochs=30", "--set=checkpoint.every_s=0",
+                                                   earlier=self.tmp / "first")
+        self.fill(folder.parent)
+        self.assertNotEqual(self.exit_code(process, within=4 * PATIENCE), 0, self.output())
+        last = self.output().splitlines()[-1]
+        for part in ("small-1 failed", str(self.tmp / "disk" / "run" / "model"), "No space left"):
+            self.assertIn(part, last)
+        first, run = self.tmp / "first", self.tmp / "run"
+        for path in (first / "model").iterdir():
+            self.assertEqual((run / "model" / path.name).read_bytes(), path.read_bytes(), path.name)
+        self.assertEqual(len(list((run / "model").iterdir())), len(list((first / "model").iterdir())))
+        self.assertIn((first / "result.json").read_text(),
+                      [path.read_text() for path in run.glob("*result.json")])
 
     # ------------------------------------------------------------------------------------------ killing
 

@@ -1,28 +1,21 @@
 """Schedulers with their state in etcd: one takes over from another that was killed or that still lives, etcd fails for a
 while, and a second scheduler that cannot start leaves the first one alone."""
 import json
-import os
 import re
 import signal
 import unittest
 
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, SluiceTest, free_port, wait_until
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, SluiceTest, free_port, needs_etcd, wait_until
 
-ETCD = "/usr/bin/etcd"  # of the Debian package etcd-server
 SUPERSEDED = 5
 EPOCHS = 10  # enough that a job does not end before its scheduler is killed
 
 
-@unittest.skipUnless(os.access(ETCD, os.X_OK), "etcd-server is not installed")
+@needs_etcd
 class EtcdSchedulerTest(SluiceTest):
     def setUp(self):
         super().setUp()
-        self.etcd_port, peer = free_port(), free_port()
-        client, peers = "http://127.0.0.1:%d" % self.etcd_port, "http://127.0.0.1:%d" % peer
-        self.etcd = self.start(ETCD, "--name=m", "--data-dir=%s" % (self.tmp / "etcd"), "--listen-client-urls=%s" % client,
-                               "--advertise-client-urls=%s" % client, "--listen-peer-urls=%s" % peers,
-                               "--initial-advertise-peer-urls=%s" % peers, "--initial-cluster=m=%s" % peers, "--log-level=error",
-                               log="etcd.out")
+        self.etcd, self.etcd_port = self.start_etcd()
         self.address = "127.0.0.1:%d" % free_port()
         self.cluster_file = self.write_cluster("first")
         self.schedulers = 0

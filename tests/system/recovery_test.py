@@ -1,12 +1,11 @@
 """Jobs go on by themselves when workers and pservers die or hang. Sync jobs end with the bits of an undisturbed run."""
 import json
 import os
-import random
 import re
 import signal
 import unittest
 
-from sluice_testing import ADULT, SluiceTest, kill_unless_over, wait_until
+from sluice_testing import ADULT, DisturbedLaunchTest, kill_unless_over, wait_until
 
 SYNC = ("--a_sync=false",)
 SHAPE = ("--server_num=2", "--worker_num=2")
@@ -21,37 +20,7 @@ ASYNC_AND_GEO = (("async", ("--a_sync=true",)), ("geo", ("--a_sync=true", "--k_s
 OFTEN = ("--set", "checkpoint.every_s=0.5")
 
 
-class RecoveryTest(SluiceTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
-        print("SLUICE_TEST_SEED=%d" % cls.seed, flush=True)
-
-    def setUp(self):
-        super().setUp()
-        self.random = random.Random("%d %s" % (self.seed, self.id()))
-
-    def output(self, name="run"):
-        return (self.tmp / (name + ".out")).read_text()
-
-    def pid_of(self, role, rank, name="run"):
-        """Of the newest process with this place."""
-        return [e.pid for e in self.endpoints(name) if (e.role, e.rank) == (role, rank)][-1]
-
-    def await_output(self, launcher, pattern, name="run", after=0):
-        def found():
-            match = re.search(pattern, self.output(name)[after:])
-            self.assertTrue(match or launcher.poll() is None, self.output(name))
-            return match
-        return wait_until(found, lambda: "%s in:\n%s" % (pattern, self.output(name)))
-
-    def await_step(self, launcher, step, name="run", after=0):
-        def reached():
-            steps = re.findall(r"step ([\d,]+) loss", self.output(name)[after:])
-            self.assertTrue(launcher.poll() is None, self.output(name))
-            return steps and int(steps[-1].replace(",", "")) >= step
-        wait_until(reached, lambda: "step %d:\n%s" % (step, self.output(name)))
-
+class RecoveryTest(DisturbedLaunchTest):
     def kill(self, role, rank, name="run"):
         pid = self.pid_of(role, rank, name)
         os.kill(pid, signal.SIGKILL)
@@ -59,10 +28,6 @@ class RecoveryTest(SluiceTest):
 
     def await_successor(self, role, rank, pid, name="run"):
         wait_until(lambda: self.pid_of(role, rank, name) != pid, lambda: "a new %s:\n%s" % (role, self.output(name)))
-
-    def result(self, launcher, name="run", expect=0):
-        self.assertEqual(self.exit_code(launcher, 180), expect, self.output(name))
-        return json.loads((self.tmp / name / "result.json").read_text())
 
     def undisturbed(self, *flags, epochs=EPOCHS):
         return self.launch(*SHAPE, epochs, *flags, name="undisturbed")[0]
@@ -185,6 +150,37 @@ class RecoveryTest(SluiceTest):
                 for rank in (0, 1):
                     self.kill("pserver", rank, name)
                 self.assert_went_on(self.result(launcher, name), expected, pserver_losses=2)
+
+    def test_a_pserver_without_shards(self):
+        """A model of one shard on two pservers: checkpoints are completed, and the loss of the idle one holds nothing."""
+        self.write_csv("train.csv", [(int(i % 5 < 2), "v%d" % (i * i % 331)) for i in range(2000)], header="label,c")
+        job = self.tmp / "one_shard.textproto"
+        job.write_text("""
+name: "one_shard"
+data { format: CSV train_files: "train.csv" csv { header: true } label { column: "label" } }
+features { name: "c" categorical {} }
+model { wide_deep { wide_numeric: false } }
+tables { name: "embedding" num_shards: 1 }
+optimizers { all { sgd {} learning_rate: 0.1 } }
+train { batch_size: 8 seed: 3 }
+""")
+        for name, flags in (("sync", SYNC), *ASYNC_AND_GEO):
+            with self.subTest(name):
+                result, _ = self.launch(*SHAPE, "--epochs=4", *flags, "--set", "checkpoint.every_epochs=1", job=job, name=name)
+                self.assertGreater(result["checkpoints"]["made"], 0)
+                self.assertEqual(result["checkpoints"]["failed"], 0)
+        for name, flags in ASYNC_AND_GEO:
+            with self.subTest("%s, killed" % name):
+                run = name + "_killed"
+                launcher = self.start_launch(*SHAPE, "--epochs=100", *flags, *OFTEN, job=job, name=run)
+                self.await_step(launcher, 1, run)
+                self.kill("pserver", 1, run)
+                result = self.result(launcher, run)
+                self.assertEqual(result["status"], "done", result["message"])
+                self.assertEqual(result["recovery"]["pserver_losses"], 1)
+                self.assertEqual(result["recovery"]["rollbacks"], 0, result["recovery"]["last"])
+                self.assertEqual(result["recovery"]["updates_lost"], 0)
+                self.assertFalse([w for w in result["warnings"] if "updates_lost" in w])
 
     def lose_a_pserver_in(self, phase, name, *flags):
         """Kills pserver 0 in a phase at the end of a job. Returns the result of the first job that was not over by then."""

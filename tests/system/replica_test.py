@@ -11,11 +11,10 @@ import unittest
 from sluice_testing import ADULT, ROOT, TIME_SCALE, SluiceTest, wait_until
 
 sys.path.insert(1, str(ROOT / "tests" / "chaos"))
-import counting_oracle  # noqa: E402
-from counting_oracle import MEMBERS, PSERVER, Case, CountingTest, Sizes  # noqa: E402
-from daemons import Daemons  # noqa: E402
+from counting_oracle import MEMBERS, PSERVER, Case, CountingTest  # noqa: E402
 
 LEASE_S = 3
+PATIENCE_S = 5  # of a primary with a silent follower (JobResources.follower_patience)
 REPLICAS = "--set=recovery.replicas=1"
 OFTEN = "--set=checkpoint.every_s=0.5"
 MODES = (("async", ("--a_sync=true",)), ("geo", ("--a_sync=true", "--k_steps=10")))
@@ -48,9 +47,9 @@ class ReplicaTest(SluiceTest):
                 found |= {int(copies.get("pserver", 0)) for copies in job.get("copies", []) if copies.get("complete")}
         return found
 
-    def begin(self, name, *flags, pservers=2, epochs=12):
+    def begin(self, name, *flags, pservers=2, epochs=12, lease_s=LEASE_S):
         launcher = self.start_launch("--server_num=%d" % pservers, "--worker_num=2", "--epochs=%d" % epochs, REPLICAS,
-                                     "--lease_ms=%d" % (1000 * LEASE_S), *flags, name=name)
+                                     "--lease_ms=%d" % (1000 * lease_s), *flags, name=name)
         self.await_step(launcher, 1, name)
         self.await_copies(name, pservers)
         return launcher
@@ -118,14 +117,38 @@ class ReplicaTest(SluiceTest):
         self.assertEqual(result["recovery"]["updates_lost"], 0)
         self.assertEqual(result["recovery"]["rollbacks"], 0)
 
+    def test_a_follower_that_is_stopped_for_less_than_its_lease_is_given_up_and_gets_copies_again(self):
+        # Both give each other up, in routes that overlap: the primary that was stopped finds its follower silent, too.
+        launcher = self.begin("silent", "--a_sync=true", "--set=train.step_timeout_s=%d" % (30 * TIME_SCALE), epochs=20,
+                              lease_s=6 * PATIENCE_S)
+        pid = self.pid_of("pserver", 1, "silent")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: re.search("no copies at the follower.*has confirmed nothing", self.pserver_log("silent", 0)),
+                       lambda: "the end of patience:\n%s" % self.pserver_log("silent", 0))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.await_step(launcher, 50, "silent")
+        self.await_copies("silent")
+        result = self.result(launcher, "silent")
+        self.assertEqual(result["recovery"]["pserver_losses"], 0)
+        self.assertEqual(result["recovery"]["updates_lost"], 0)
+        self.assertEqual(result["recovery"]["rollbacks"], 0)
+
+    def pserver_log(self, name, rank):
+        return (self.tmp / (name + ".log") / ("serverlog.%d" % rank)).read_text(errors="replace")
+
     def test_when_both_die_the_shards_go_back_to_a_checkpoint(self):
         launcher = self.begin("both", "--a_sync=true", OFTEN, epochs=20)
+        wait_until(lambda: list((self.tmp / "both" / "checkpoints").glob("step-*/MANIFEST")), "a checkpoint")
         for rank in (0, 1):
             os.kill(self.pid_of("pserver", rank, "both"), signal.SIGKILL)
         self.await_copies_again(launcher, "both")
         result = self.result(launcher, "both")
         self.assertEqual(result["recovery"]["pserver_losses"], 2)
+        self.assertEqual(result["recovery"]["rollbacks"], 0)
         self.assertNotIn("from their copies", result["recovery"]["last"])
+        self.assertRegex(result["recovery"]["last"], r"went on from .*/checkpoints/step-\d+ at pserver \d")
 
     def await_copies_again(self, launcher, name):
         def again():
@@ -140,54 +163,19 @@ class ReplicaTest(SluiceTest):
         self.assertIn("--server_num", done.stdout)
 
 
-class ReplicatedDaemons(Daemons):
-    """Shows no progress while copies are being made, so that each kill waits for complete ones."""
-
-    def examples(self):
-        return super().examples() if self._complete() else 0
-
-    def _complete(self):
-        done = self._test.run_program(self._programs / "sluice", "status", "--json", "--scheduler=%s" % self.scheduler)
-        members = json.loads(done.stdout)["members"] if done.returncode == 0 else []
-        pservers = {int(member.get("rank", 0)): member for member in members if member.get("role") == "ROLE_PSERVER"}
-        copied = set()
-        for rank, member in pservers.items():
-            # The scheduler may not know yet that a process was killed.
-            if self._pid("pserver %d" % rank) != int(member.get("pid", 0)):
-                return False
-            for job in member.get("hosted", []):
-                if not job.get("replication", {}).get("complete") or job["replication"].get("error"):
-                    return False
-                copied |= {int(copies.get("pserver", 0)) for copies in job.get("copies", []) if copies.get("complete")}
-        return bool(pservers) and copied == set(pservers)
-
-
 class CountsTest(CountingTest):
     """Sums are exact although pservers die at random moments, one after another."""
 
     def test_sums_are_exact_when_pservers_die(self):
         seed = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 30)))
         print("CHAOS_SEED=%d" % seed, flush=True)
-        original, sizes_flags = counting_oracle.Daemons, Sizes.flags
-
-        def flags(sizes, case):
-            sizes.pservers, sizes.workers, sizes.epochs = min(3, max(2, sizes.pservers)), min(2, sizes.workers), 12
-            return sizes_flags(sizes, case) + [REPLICAS]
-        counting_oracle.Daemons, Sizes.flags = ReplicatedDaemons, flags
-        try:
-            for mode, k_steps in (("async", 0), ("geo", 1), ("geo", 10)):
-                with self.subTest("%s %d" % (mode, k_steps)):
-                    case = Case(seed + k_steps, mode, MEMBERS, kills=2, victims=(PSERVER,), k_steps=k_steps)
-                    try:
-                        figures = self.count(case)
-                    except AssertionError as error:
-                        results = [path.read_text() for path in self.tmp.glob("%s-*-%d/out/result.json" % (mode, case.seed))]
-                        raise AssertionError("%s\n%s" % (error, [json.loads(text)["recovery"] for text in results]))
-                    self.assertEqual((figures.lost, figures.missing, figures.extra), (0, 0, 0))
-                    print("%s %d: %d kills, %d losses, %.1f s" % (mode, k_steps, figures.kills, figures.losses,
-                                                                  figures.seconds), flush=True)
-        finally:
-            counting_oracle.Daemons, Sizes.flags = original, sizes_flags
+        for mode, k_steps in (("async", 0), ("geo", 1), ("geo", 10)):
+            with self.subTest("%s %d" % (mode, k_steps)):
+                figures = self.count(Case(seed + k_steps, mode, MEMBERS, kills=2, victims=(PSERVER,), k_steps=k_steps,
+                                          replicas=True))
+                self.assertEqual((figures.kills, figures.losses), (2, 2), "the job was over before a kill")
+                print("%s %d: %d kills, %d losses, %.1f s" % (mode, k_steps, figures.kills, figures.losses,
+                                                              figures.seconds), flush=True)
 
 
 if __name__ == "__main__":

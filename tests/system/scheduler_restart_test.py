@@ -2,14 +2,13 @@
 end with the bits of an undisturbed run, async and Geo train each example once; no job is lost, and none runs twice."""
 import json
 import os
-import random
 import re
 import signal
 import time
 import unittest
 
-from sluice_testing import (ADULT, ADULT_TRAIN_EXAMPLES, SluiceTest, free_port, kill_unless_over, processes_naming,
-                            wait_until)
+from sluice_testing import (ADULT, ADULT_TRAIN_EXAMPLES, DisturbedLaunchTest, free_port, kill_unless_over,
+                            processes_naming, wait_until)
 
 STEPS = 128  # an epoch of Adult with two workers of batch 128
 KILLED_BEFORE = 2 * STEPS  # the progress shows a smaller step when the scheduler is killed first
@@ -17,31 +16,15 @@ EPOCHS = 10  # the progress lags behind the job, which must not end before the l
 SHAPE = ("--server_num=2", "--worker_num=2", "--a_sync=false", "--epochs=%d" % EPOCHS, "--set", "checkpoint.every_steps=20")
 
 
-class SchedulerRestartTest(SluiceTest):
-    @classmethod
-    def setUpClass(cls):
-        cls.seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
-        print("SLUICE_TEST_SEED=%d" % cls.seed, flush=True)
-
-    def setUp(self):
-        super().setUp()
-        self.random = random.Random("%d %s" % (self.seed, self.id()))
-
+class SchedulerRestartTest(DisturbedLaunchTest):
     # ---------------------------------------------------------------------------------- under sluice launch
 
-    def output(self, name="run"):
-        return (self.tmp / (name + ".out")).read_text()
-
     def scheduler_pid(self, name="run"):
-        return [e.pid for e in self.endpoints(name) if e.role == "scheduler"][-1]
+        return self.pid_of("scheduler", 0, name)
 
     def kill_at_step(self, launcher, step, name, after=0):
         """Kills the scheduler, and waits until another one has the members."""
-        def reached():
-            steps = re.findall(r"step ([\d,]+) loss", self.output(name)[after:])
-            self.assertIsNone(launcher.poll(), self.output(name))
-            return steps and int(steps[-1].replace(",", "")) >= step
-        wait_until(reached, lambda: "step %d:\n%s" % (step, self.output(name)))
+        self.await_step(launcher, step, name, after)
         pid, seen, curves = self.scheduler_pid(name), len(self.output(name)), len(self.curves(name))
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: self.scheduler_pid(name) != pid, lambda: "a new scheduler:\n%s" % self.output(name))
@@ -50,10 +33,6 @@ class SchedulerRestartTest(SluiceTest):
 
     def curves(self, name):
         return list((self.tmp / name).glob("events.out.tfevents.*"))
-
-    def result(self, launcher, name="run", expect=0):
-        self.assertEqual(self.exit_code(launcher, 180), expect, self.output(name))
-        return json.loads((self.tmp / name / "result.json").read_text())
 
     def test_sync_ends_with_the_bits_of_an_undisturbed_run(self):
         expected, _ = self.launch(*SHAPE, name="undisturbed")

@@ -8,6 +8,8 @@ import json
 import os
 import itertools
 import pathlib
+import random
+import re
 import signal
 import socket
 import struct
@@ -27,6 +29,9 @@ PATIENCE = 60
 ADULT = ROOT / "configs" / "adult_wide_deep.textproto"
 ADULT_TRAIN_EXAMPLES = 32561
 ADULT_TEST_EXAMPLES = 16281
+
+ETCD = "/usr/bin/etcd"  # of the Debian package etcd-server
+needs_etcd = unittest.skipUnless(os.access(ETCD, os.X_OK), "etcd-server is not installed")
 
 ENDED = ("JOB_DONE", "JOB_FAILED", "JOB_CANCELLED")
 
@@ -200,6 +205,16 @@ class SluiceTest(unittest.TestCase):
         path = self.tmp / name / "result.json"
         return (json.loads(path.read_text()) if path.exists() else None), done.stdout
 
+    def start_etcd(self):
+        """Starts an etcd of one member, without data; returns its process and its port."""
+        port, peer = free_port(), free_port()
+        client, peers = "http://127.0.0.1:%d" % port, "http://127.0.0.1:%d" % peer
+        etcd = self.start(ETCD, "--name=m", "--data-dir=%s" % (self.tmp / "etcd"), "--listen-client-urls=%s" % client,
+                          "--advertise-client-urls=%s" % client, "--listen-peer-urls=%s" % peers,
+                          "--initial-advertise-peer-urls=%s" % peers, "--initial-cluster=m=%s" % peers, "--log-level=error",
+                          log="etcd.out")
+        return etcd, port
+
     # ------------------------------------------------------------------------------ the machine's clock
 
     def clock_for_test(self):
@@ -303,3 +318,42 @@ train { batch_size: 8 epochs: 2 seed: 3 }
         path = self.tmp / "small.textproto"
         path.write_text(text)
         return path
+
+
+class DisturbedLaunchTest(SluiceTest):
+    """Disturbs jobs of start_launch at random steps. SLUICE_TEST_SEED repeats a run."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.seed = int(os.environ.get("SLUICE_TEST_SEED", random.randrange(1 << 30)))
+        print("SLUICE_TEST_SEED=%d" % cls.seed, flush=True)
+
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random("%d %s" % (self.seed, self.id()))
+
+    def output(self, name="run"):
+        return (self.tmp / (name + ".out")).read_text()
+
+    def pid_of(self, role, rank, name="run"):
+        """Of the newest process with this place."""
+        return [e.pid for e in self.endpoints(name) if (e.role, e.rank) == (role, rank)][-1]
+
+    def await_output(self, launcher, pattern, name="run", after=0):
+        def found():
+            match = re.search(pattern, self.output(name)[after:])
+            self.assertTrue(match or launcher.poll() is None, self.output(name))
+            return match
+        return wait_until(found, lambda: "%s in:\n%s" % (pattern, self.output(name)))
+
+    def await_step(self, launcher, step, name="run", after=0):
+        def reached():
+            steps = re.findall(r"step ([\d,]+) loss", self.output(name)[after:])
+            self.assertTrue(launcher.poll() is None, self.output(name))
+            return steps and int(steps[-1].replace(",", "")) >= step
+        wait_until(reached, lambda: "step %d:\n%s" % (step, self.output(name)))
+
+    def result(self, launcher, name="run", expect=0):
+        self.assertEqual(self.exit_code(launcher, 180), expect, self.output(name))
+        return json.loads((self.tmp / name / "result.json").read_text())

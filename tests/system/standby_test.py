@@ -1,31 +1,24 @@
 """Two schedulers with their state in etcd, one of which stands by: it takes over when the leader is killed, stopped or told to
 end, and members and commands that know both addresses follow."""
 import json
-import os
 import signal
 import time
 import unittest
 import urllib.error
 import urllib.request
 
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, TIME_SCALE, SluiceTest, free_port, wait_until
+from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, TIME_SCALE, SluiceTest, free_port, needs_etcd, wait_until
 
-ETCD = "/usr/bin/etcd"  # of the Debian package etcd-server
 LEASE_MS = 5000 * TIME_SCALE  # members that a busy machine starves are not to be lost
 LEFT = 1  # exit code of a scheduler that may be started again
 TERMINATED = 143
 
 
-@unittest.skipUnless(os.access(ETCD, os.X_OK), "etcd-server is not installed")
+@needs_etcd
 class StandbyTest(SluiceTest):
     def setUp(self):
         super().setUp()
-        self.etcd_port, peer = free_port(), free_port()
-        client, peers = "http://127.0.0.1:%d" % self.etcd_port, "http://127.0.0.1:%d" % peer
-        self.etcd = self.start(ETCD, "--name=m", "--data-dir=%s" % (self.tmp / "etcd"), "--listen-client-urls=%s" % client,
-                               "--advertise-client-urls=%s" % client, "--listen-peer-urls=%s" % peers,
-                               "--initial-advertise-peer-urls=%s" % peers, "--initial-cluster=m=%s" % peers, "--log-level=error",
-                               log="etcd.out")
+        self.etcd, self.etcd_port = self.start_etcd()
         self.addresses = ["127.0.0.1:%d" % free_port() for _ in range(2)]
         self.admin = ["127.0.0.1:%d" % free_port() for _ in range(2)]
         self.list = ",".join(self.addresses)

@@ -18,6 +18,9 @@ if REASON:
     print("skipped: " + REASON, file=sys.stderr)
 
 
+NO_LOSSES = REASON or why_no_namespaces(faults=True)
+
+
 @unittest.skipIf(REASON, REASON)
 class TwoHostsTest(SluiceTest):
     def setUp(self):
@@ -32,10 +35,13 @@ class TwoHostsTest(SluiceTest):
         """The command line of a program on a host."""
         return self.net.command(host, [BIN / program, *args])
 
-    def daemon(self, host, role, *flags):
+    def daemon(self, host, role, *flags, container=False):
+        """Starts a daemon on a host; with `container` in a pid namespace of its own."""
         out = open(self.tmp / ("%s-%s.out" % (host, role)), "wb")
-        process = subprocess.Popen(self.on(host, "sluice-" + role, *flags, "--cluster=%s" % self.file,
-                                           "--log_dir=%s" % (self.tmp / ("log-" + host))),
+        prefix = ["unshare", "--pid", "--fork", "--kill-child"] if container else []
+        process = subprocess.Popen(self.net.command(host, [*prefix, BIN / ("sluice-" + role), *flags,
+                                                           "--cluster=%s" % self.file,
+                                                           "--log_dir=%s" % (self.tmp / ("log-" + host))]),
                                    stdout=out, stderr=subprocess.STDOUT, cwd=self.tmp)
         out.close()
         self._started.append(process)
@@ -84,6 +90,29 @@ class TwoHostsTest(SluiceTest):
         local, _ = self.launch("--a_sync=false", "--epochs=1", "--server_num=2", "--worker_num=2", name="one")
         self.assertEqual(result["model_digest"], local["model_digest"])
         self.assertEqual(result["eval"], local["eval"])
+
+    def test_the_death_of_a_container_is_noticed_by_its_closed_connection(self):
+        # The scheduler cannot see the processes of a container.
+        self.daemon("a", "scheduler", "--lease_ms=20000", "--heartbeat_ms=300")
+        for host, rank in (("a", 0), ("b", 1)):
+            self.daemon(host, "pserver", "--rank=%d" % rank)
+        self.daemon("a", "worker", "--rank=0")
+        worker = self.daemon("b", "worker", "--rank=1", container=True)
+        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+                                          "--output_dir=%s" % (self.tmp / "out"), "--a_sync=true", "--epochs=20",
+                                          "--worker_num=2", "--progress=plain"),
+                                  stdout=open(self.tmp / "submit", "wb"), stderr=subprocess.STDOUT, cwd=self.tmp)
+        self._started.append(submit)
+        wait_until(lambda: re.search(r"worker 1: epoch", (self.tmp / "submit").read_text()), "worker 1 trains")
+        worker.kill()
+        killed = time.monotonic()
+        worker.wait()
+        self.daemon("b", "worker", "--rank=1", container=True)
+        self.assertEqual(self.exit_code(submit, within=180), 0, (self.tmp / "submit").read_text())
+        recovery = json.loads((self.tmp / "out" / "result.json").read_text())["recovery"]
+        self.assertEqual((recovery["worker_losses"], recovery["rollbacks"]), (1, 0))
+        self.assertIn("connection", recovery["last"])
+        print("the job ended %.1f s after the kill; the lease is 20 s" % (time.monotonic() - killed), file=sys.stderr)
 
     def test_other_addresses_than_loopback_need_insecure(self):
         self.file.write_text(self.file.read_text().replace("insecure: true\n", "insecure: false\n"))
@@ -134,6 +163,58 @@ class TwoHostsTest(SluiceTest):
         code, out = self.run_on("a", "sluice", "down", "--scheduler=%s:7100" % A)
         self.assertEqual(code, 0, out)
         self.assertEqual([self.exit_code(daemons[who]) for who in ("scheduler", "pserver 0", "worker 0")], [0, 0, 0])
+
+    def job(self):
+        """The status of the first job; {} when the scheduler does not answer."""
+        code, out = self.run_on("a", "sluice", "status", "--scheduler=%s:7100" % A, "--json")
+        jobs = json.loads(out)["jobs"] if code == 0 else []
+        return jobs[0] if jobs else {}
+
+    @unittest.skipIf(NO_LOSSES, NO_LOSSES)
+    def test_a_job_outlives_lost_packets_and_partitions(self):
+        lease = 3
+        flags = ["--a_sync=false", "--epochs=40", "--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=100"]
+        daemons = self.start_all("--lease_ms=%d" % (1000 * lease), "--heartbeat_ms=300")
+        submit = subprocess.Popen(self.on("a", "sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s:7100" % A,
+                                          "--output_dir=%s" % (self.tmp / "torn"), *flags),
+                                  stdout=open(self.tmp / "submit", "wb"), stderr=subprocess.STDOUT, cwd=self.tmp)
+        self._started.append(submit)
+
+        def step():
+            self.assertIsNone(submit.poll(), (self.tmp / "submit").read_text())
+            return int(self.job().get("global_step", 0))
+
+        def train_on(steps):
+            begin = step()
+            wait_until(lambda: step() >= begin + steps, lambda: "%d steps more:\n%s" % (steps, self.job()))
+
+        wait_until(lambda: step() > 0, "training")
+        for host in "ab":
+            self.net.lose(host, 0.02)
+        train_on(40)
+        self.net.heal()
+        train_on(40)
+        self.net.partition("a", "b")
+        time.sleep(lease / 3)
+        self.net.heal()
+        train_on(40)
+        recovery = self.job()["recovery"]
+        self.assertEqual([int(recovery.get(key, 0)) for key in ("worker_losses", "pserver_losses", "rollbacks")], [0, 0, 0])
+        # Longer than the lease: the members on host B are lost, and register again.
+        self.net.partition("a", "b")
+        wait_until(lambda: sum(int(self.job()["recovery"].get(key, 0)) for key in ("worker_losses", "pserver_losses")) >= 2,
+                   "the loss of host B")
+        self.net.heal()
+        self.assertEqual(self.exit_code(submit, within=4 * PATIENCE), 0, (self.tmp / "submit").read_text())
+        result = json.loads((self.tmp / "torn" / "result.json").read_text())
+        self.assertEqual(result["status"], "done")
+        self.assertGreaterEqual(result["recovery"]["rollbacks"], 1)
+        self.assertEqual({who: p.poll() for who, p in daemons.items()}, {who: None for who in daemons})
+        code, out = self.run_on("b", "sluice", "down", "--scheduler=%s:7100" % A)
+        self.assertEqual(code, 0, out)
+        local, _ = self.launch(*flags, "--server_num=2", "--worker_num=2", name="one")
+        for field in ("model_digest", "global_step", "examples", "eval"):
+            self.assertEqual(result[field], local[field], field)
 
 
 if __name__ == "__main__":
