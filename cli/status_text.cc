@@ -163,7 +163,7 @@ std::string Figure(double value) {
   for (int i = 0; i < 5; ++i) {
     if (size < kLimits[i]) return absl::StrFormat("%.*f", 5 - i, value);
   }
-  return absl::StrFormat(size < 1e7 ? "%.0f" : "%.1e", value);
+  return size < 1e7 ? absl::StrFormat("%.0f", value) : absl::StrFormat("%.1e", value);
 }
 
 // `number` is the epoch's, counted from 1.
