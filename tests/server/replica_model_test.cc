@@ -263,7 +263,7 @@ class World {
     if (!p->session) {
       if (p->gate.state() != AckGate::State::kSeeding) return;
       p->gate.BeginSession();
-      p->session.emplace();
+      p->session = Process::Session();
       p->session->assignment = p->assignments;
       p->session->peer = p->spec.processes[p->spec.followers[p->index]];
       p->session->out.push_back({Message::kHello, p->spec.generation, 0, {}});
