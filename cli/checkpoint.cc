@@ -36,7 +36,7 @@ int Checkpoint(const ParsedCommand& command) {
           silence.Unanswered(Clock::Real()->Now()) >= kTakeoverPatience) {
         return ReportError(reply.status());
       }
-      // What one scheduler was asked for, the next one does not know.
+      // Another scheduler may answer next, and it does not know the number that this one gave.
       request.set_number(0);
       Clock::Real()->Sleep(kPause);
       continue;

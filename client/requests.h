@@ -1,4 +1,4 @@
-// What a worker gives to its client: the options, and the requests for pulls and pushes.
+// The options of ParameterClient, and its requests for pulls and pushes.
 //
 // Thread safety: plain values.
 #pragma once

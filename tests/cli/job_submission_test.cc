@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
+#include "tests/cli/small_job.h"
 #include "tests/common/daemon/refusing_scheduler.h"
 
 namespace sluice::cli {
@@ -20,19 +21,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr char kJob[] = R"(
-name: "good"
-data { format: CSV train_files: "t.csv" csv { header: true } label { column: "y" } }
-features { name: "age" numeric {} }
-features { name: "job" categorical {} }
-model { wide_deep { hidden_units: 8 embedding_dim: 4 } }
-)";
-
 class JobFlagsTest : public ::testing::Test {
  protected:
   JobFlagsTest()
       : file_(::testing::TempDir() + "job_flags_test_" + std::to_string(getpid()) + ".textproto") {
-    std::ofstream(file_) << kJob;
+    std::ofstream(file_) << kSmallJob;
     spec_.name = "launch";
     spec_.flags = JobFlags();
   }
@@ -59,7 +52,7 @@ TEST_F(JobFlagsTest, ModelProblemsAreFoundWithoutAClusterAndNameTheJobFile) {
       << "features { name: 'x' cross { features: ['job', 'jab'] } }";
   EXPECT_THAT(std::string(Load({}).status().message()),
               AllOf(StartsWith(file_ + ":7: "), HasSubstr("\"jab\"")));
-  std::ofstream(file_) << kJob << "tables { name: 'deep/9/weight' }";
+  std::ofstream(file_) << kSmallJob << "tables { name: 'deep/9/weight' }";
   const absl::Status unknown_table = Load({}).status();
   EXPECT_EQ(unknown_table.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(unknown_table.message()),

@@ -11,6 +11,7 @@
 #include "cli/job_submission.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/cli/small_job.h"
 
 namespace sluice::cli {
 namespace {
@@ -21,20 +22,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-constexpr char kJob[] = R"(
-name: "good"
-data { format: CSV train_files: "t.csv" csv { header: true } label { column: "y" } }
-features { name: "age" numeric {} }
-features { name: "job" categorical {} }
-model { wide_deep { hidden_units: 8 embedding_dim: 4 } }
-)";
-
 class JobSummaryTest : public ::testing::Test {
  protected:
   JobSummaryTest()
       : file_(::testing::TempDir() + "job_summary_test_" + std::to_string(getpid()) +
               ".textproto") {
-    std::ofstream(file_) << kJob;
+    std::ofstream(file_) << kSmallJob;
     spec_.name = "launch";
     spec_.flags = JobFlags();
   }

@@ -453,7 +453,7 @@ TEST_F(FindInitialCheckpointTest, ADamagedOneIsPassedOverInAFolderAndNamed) {
   const absl::Status none = Find(Effective(), dir_);
   EXPECT_TRUE(absl::IsDataLoss(none)) << none;
   EXPECT_THAT(std::string(none.message()), AllOf(HasSubstr("initial_checkpoint"), HasSubstr(name)));
-  // What is named itself is never replaced by another.
+  // A checkpoint that the job names directly is never replaced by another one.
   fs::remove(newer + "/" + name);
   const absl::Status missing = Find(Effective(), newer);
   EXPECT_TRUE(absl::IsDataLoss(missing)) << missing;

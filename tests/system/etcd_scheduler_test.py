@@ -1,18 +1,17 @@
 """Schedulers with their state in etcd: one takes over from another that was killed or that still lives, etcd fails for a
 while, and a second scheduler that cannot start leaves the first one alone."""
-import json
 import re
 import signal
 import unittest
 
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, SluiceTest, free_port, needs_etcd, wait_until
+from sluice_testing import ADULT_TRAIN_EXAMPLES, ClusterJobsTest, free_port, needs_etcd, wait_until
 
 SUPERSEDED = 5
 EPOCHS = 10  # enough that a job does not end before its scheduler is killed
 
 
 @needs_etcd
-class EtcdSchedulerTest(SluiceTest):
+class EtcdSchedulerTest(ClusterJobsTest):
     def setUp(self):
         super().setUp()
         self.etcd, self.etcd_port = self.start_etcd()
@@ -39,32 +38,8 @@ class EtcdSchedulerTest(SluiceTest):
         log_dir.mkdir()
         self.members = [self.start("sluice-" + role, "--cluster=%s" % self.cluster_file, "--rank=%d" % rank, "--log_dir=%s" % log_dir)
                         for role, rank in (("pserver", 0), ("worker", 0), ("worker", 1))]
-        wait_until(lambda: sum(m["alive"] for m in self.state()["members"]) == 3, "three members")
+        wait_until(lambda: sum(m["alive"] for m in self.cluster_status()["members"]) == 3, "three members")
         return scheduler
-
-    def state(self):
-        done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % self.address)
-        return json.loads(done.stdout) if done.returncode == 0 else {"members": [], "jobs": []}
-
-    def submit(self, name, *flags):
-        done = self.run_program("sluice", "submit", "--scheduler=%s" % self.address, "--job=%s" % ADULT, "--worker_num=2",
-                                "--output_dir=%s" % (self.tmp / name), "--detach", *flags)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        return done.stdout.split()[-1]
-
-    def job(self, job_id):
-        return next((job for job in self.state()["jobs"] if job["job_id"] == job_id), {})
-
-    def await_training(self, job_id, step=1):
-        """Waits until the job trains with all its members."""
-        def look():
-            job = self.job(job_id)
-            return job.get("state") == "JOB_RUNNING" and job["message"] == "" and int(job["global_step"]) >= step
-        wait_until(look, lambda: "%s trains: %s" % (job_id, self.job(job_id)))
-
-    def result(self, job_id, name):
-        wait_until(lambda: self.job(job_id).get("state") == "JOB_DONE", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
-        return json.loads((self.tmp / name / "result.json").read_text())
 
     def assert_nothing_lost(self, result, restarts):
         self.assertEqual(result["recovery"]["scheduler_restarts"], restarts)
@@ -117,7 +92,7 @@ class EtcdSchedulerTest(SluiceTest):
         job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000")
         self.await_training(job)
         self.etcd.send_signal(signal.SIGSTOP)
-        in_trouble = lambda: any(m["role"] == "ROLE_SCHEDULER" for m in self.state()["members"])
+        in_trouble = lambda: any(m["role"] == "ROLE_SCHEDULER" for m in self.cluster_status()["members"])
         wait_until(in_trouble, "the scheduler says so")
         step = int(self.job(job)["global_step"])
         self.await_training(job, step + 200)  # more than the tasks that the workers had
@@ -136,7 +111,7 @@ class EtcdSchedulerTest(SluiceTest):
         self.assertEqual([member.poll() for member in self.members], [None] * 3)
         self.etcd.send_signal(signal.SIGCONT)
         self.start_scheduler("--lease_ms=2000")
-        wait_until(lambda: sum(m["alive"] for m in self.state()["members"]) == 3, "three members")
+        wait_until(lambda: sum(m["alive"] for m in self.cluster_status()["members"]) == 3, "three members")
 
     def test_a_second_scheduler_that_cannot_start_leaves_the_first_one_alone(self):
         first = self.start_cluster()

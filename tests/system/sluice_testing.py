@@ -357,3 +357,31 @@ class DisturbedLaunchTest(SluiceTest):
     def result(self, launcher, name="run", expect=0):
         self.assertEqual(self.exit_code(launcher, 180), expect, self.output(name))
         return json.loads((self.tmp / name / "result.json").read_text())
+
+
+class ClusterJobsTest(SluiceTest):
+    """Jobs of a cluster whose daemons the test starts itself. `address`: of its scheduler, or of all that may lead."""
+
+    def cluster_status(self):
+        done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % self.address)
+        return json.loads(done.stdout) if done.returncode == 0 else {"members": [], "jobs": []}
+
+    def submit(self, name, *flags):
+        done = self.run_program("sluice", "submit", "--scheduler=%s" % self.address, "--job=%s" % ADULT, "--worker_num=2",
+                                "--output_dir=%s" % (self.tmp / name), "--detach", *flags)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout.split()[-1]
+
+    def job(self, job_id):
+        return next((job for job in self.cluster_status()["jobs"] if job["job_id"] == job_id), {})
+
+    def await_training(self, job_id, step=1):
+        """Waits until the job trains with all its members."""
+        def look():
+            job = self.job(job_id)
+            return job.get("state") == "JOB_RUNNING" and job["message"] == "" and int(job["global_step"]) >= step
+        wait_until(look, lambda: "%s trains: %s" % (job_id, self.job(job_id)))
+
+    def result(self, job_id, name):
+        wait_until(lambda: self.job(job_id).get("state") == "JOB_DONE", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
+        return json.loads((self.tmp / name / "result.json").read_text())

@@ -1,13 +1,12 @@
 """Two schedulers with their state in etcd, one of which stands by: it takes over when the leader is killed, stopped or told to
 end, and members and commands that know both addresses follow."""
-import json
 import signal
 import time
 import unittest
 import urllib.error
 import urllib.request
 
-from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, TIME_SCALE, SluiceTest, free_port, needs_etcd, wait_until
+from sluice_testing import ADULT_TRAIN_EXAMPLES, TIME_SCALE, ClusterJobsTest, free_port, needs_etcd, wait_until
 
 LEASE_MS = 5000 * TIME_SCALE  # members that a busy machine starves are not to be lost
 LEFT = 1  # exit code of a scheduler that may be started again
@@ -15,18 +14,18 @@ TERMINATED = 143
 
 
 @needs_etcd
-class StandbyTest(SluiceTest):
+class StandbyTest(ClusterJobsTest):
     def setUp(self):
         super().setUp()
         self.etcd, self.etcd_port = self.start_etcd()
         self.addresses = ["127.0.0.1:%d" % free_port() for _ in range(2)]
         self.admin = ["127.0.0.1:%d" % free_port() for _ in range(2)]
-        self.list = ",".join(self.addresses)
+        self.address = ",".join(self.addresses)
         self.cluster_file = self.tmp / "cluster.textproto"
         self.cluster_file.write_text(
             'version: 1\nname: "two"\nscheduler: "%s"\npservers: "127.0.0.1:0"\npservers: "127.0.0.1:0"\nworker_num: 2\n'
             'limits { lease_ms: %d heartbeat_ms: 200 }\nstate_store: "etcd:127.0.0.1:%d/test"\n' % (
-                self.list, LEASE_MS, self.etcd_port))
+                self.address, LEASE_MS, self.etcd_port))
         self.schedulers = [None, None]
 
     # ------------------------------------------------------------------------------ schedulers
@@ -74,31 +73,8 @@ class StandbyTest(SluiceTest):
                         for role in ("pserver", "worker") for rank in range(2)]
         wait_until(lambda: self.alive() == 4, "four members")
 
-    def status(self):
-        done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % self.list)
-        return json.loads(done.stdout) if done.returncode == 0 else {"members": [], "jobs": []}
-
     def alive(self):
-        return sum(member["alive"] for member in self.status()["members"])
-
-    def job(self, job_id):
-        return next((job for job in self.status()["jobs"] if job["job_id"] == job_id), {})
-
-    def submit(self, name, *flags):
-        done = self.run_program("sluice", "submit", "--scheduler=%s" % self.list, "--job=%s" % ADULT, "--worker_num=2",
-                                "--output_dir=%s" % (self.tmp / name), "--detach", *flags)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        return done.stdout.split()[-1]
-
-    def await_training(self, job_id, step=1):
-        def look():
-            job = self.job(job_id)
-            return job.get("state") == "JOB_RUNNING" and job["message"] == "" and int(job["global_step"]) >= step
-        wait_until(look, lambda: "%s trains: %s" % (job_id, self.job(job_id)))
-
-    def result(self, job_id, name):
-        wait_until(lambda: self.job(job_id).get("state") == "JOB_DONE", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
-        return json.loads((self.tmp / name / "result.json").read_text())
+        return sum(member["alive"] for member in self.cluster_status()["members"])
 
     def await_first_heartbeat(self, i, begin, what):
         """Prints how long after `begin` scheduler i leads, and hears of its first member."""
@@ -193,7 +169,7 @@ class StandbyTest(SluiceTest):
         # The end of the cluster is the end of both.
         self.start_scheduler(0)
         self.await_standby(0)
-        done = self.run_program("sluice", "down", "--scheduler=%s" % self.list)
+        done = self.run_program("sluice", "down", "--scheduler=%s" % self.address)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual([self.exit_code(scheduler) for scheduler in self.schedulers], [0, 0])
         # It may be started anew.
