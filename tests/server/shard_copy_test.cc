@@ -14,7 +14,6 @@
 
 #include "common/optimizer/update_rule.h"
 #include "server/change_log.h"
-#include "server/copy_register.h"
 #include "server/seed_stream.h"
 
 namespace sluice {
@@ -252,57 +251,6 @@ TEST(ShardCopyTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(absl::IsInvalidArgument(copy.Apply(header, PayloadReader())));
   copy.Seal();
   EXPECT_TRUE(absl::IsAborted(copy.Apply(ReplicaHeader(), PayloadReader())));
-}
-
-TEST(ChangeLogTest, ClosesWhenTooMuchIsNotConfirmedAndCountsWhatItDrops) {
-  ChangeLog log(2000);
-  log.AddFlush(0, 0);
-  Message message;
-  ASSERT_TRUE(log.Next(&message));
-  EXPECT_FALSE(log.Next(&message));
-  log.Confirm(1);
-  for (int i = 0; i < 7; ++i) log.AddFlush(0, 0);
-  EXPECT_TRUE(log.status().ok());
-  log.AddFlush(0, 0);
-  EXPECT_TRUE(absl::IsResourceExhausted(log.status()));
-  EXPECT_FALSE(log.Next(&message));
-  log.AddFlush(0, 0);
-  EXPECT_EQ(log.end(), 10u);
-}
-
-TEST(CopyRegisterTest, OnlyTheNewestSuccessorMayReadAndDropCopies) {
-  CopyRegister copies;
-  copies.Assign(0, true, 1);
-  const uint64_t number = copies.Begin(0, 1).value();
-  copies.Complete(0, number);
-  EXPECT_EQ(copies.Seal(0, 2).value(), number);
-  EXPECT_TRUE(copies.CheckReader(0, number, 2).ok());
-  // The first successor is believed dead, and another one begins to read.
-  EXPECT_EQ(copies.Seal(0, 4).value(), number);
-  EXPECT_TRUE(absl::IsFailedPrecondition(copies.CheckReader(0, number, 2)));
-  EXPECT_TRUE(copies.CheckReader(0, number, 4).ok());
-  EXPECT_TRUE(copies.Drop(0, number));
-  EXPECT_TRUE(absl::IsNotFound(copies.CheckReader(0, number, 4)));
-}
-
-TEST(ChangeLogTest, ChangesThatAreSetAsideFollowTheImage) {
-  ChangeLog log(1 << 20);
-  log.SetAside(1, 0);
-  log.AddFlush(1, 0);  // in the second image
-  log.SetAside(1, 0);
-  log.AddFlush(1, 0);
-  log.AddFlush(1, 1);
-  EXPECT_EQ(log.end(), 1u);
-  Message message;
-  ASSERT_TRUE(log.Next(&message));
-  EXPECT_EQ(DecodeReplica(message)->header.changes(0).parts().shard(0), 1u);
-  EXPECT_FALSE(log.Next(&message));
-  log.Release(1, 0);
-  ASSERT_TRUE(log.Next(&message));
-  const ReplicaHeader header = DecodeReplica(message)->header;
-  EXPECT_EQ(header.position(), 2u);
-  ASSERT_EQ(header.changes_size(), 1);
-  EXPECT_EQ(header.changes(0).parts().shard_size(), 1);
 }
 
 }  // namespace
