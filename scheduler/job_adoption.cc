@@ -21,6 +21,22 @@ const HeldJob* HeldOf(const Job& job, const Member& member) {
   return nullptr;
 }
 
+// Repeats what the record says.
+absl::Status Replay(const TaskRecord& task, absl::Time now, JobRun* run) {
+  if (task.has_asked()) return run->NextTask(task.asked()).status();
+  if (task.has_lost()) {
+    const LostLife& lost = task.lost();
+    uint64_t replayed = 0;  // already counted
+    return run->Rejoin(task.rank(), lost.incarnation(),
+                       {lost.least(), lost.most(), lost.committed()}, &replayed);
+  }
+  if (task.saw_files()) {
+    run->SawFiles(task.rank());
+    return absl::OkStatus();
+  }
+  return run->TakeReport(task.rank(), task.ended(), now).status();
+}
+
 // Makes the run that the records describe.
 absl::Status Replay(const StoredRun& stored, bool same_clock, absl::Time now,
                     const JobRun::Options& options, std::optional<JobRun>* run) {
@@ -35,15 +51,16 @@ absl::Status Replay(const StoredRun& stored, bool same_clock, absl::Time now,
       (*run)->Restore(stored.record.phase(), stored.record.state(), same_clock, now));
   // The phase does not end here: what follows from its end has to happen, too.
   (*run)->Hold(true);
+  uint64_t lost_lives = 0;
   for (const TaskRecord& task : stored.tasks) {
     if ((task.has_asked() ? task.asked().rank() : task.rank()) >= options.worker_num)
       return absl::DataLossError("a rank is out of range");
-    if (task.has_asked()) {
-      SLUICE_RETURN_IF_ERROR((*run)->NextTask(task.asked()).status());
-    } else {
-      SLUICE_RETURN_IF_ERROR((*run)->TakeReport(task.rank(), task.ended(), now).status());
-    }
+    SLUICE_RETURN_IF_ERROR(Replay(task, now, &**run));
+    lost_lives += task.has_lost();
   }
+  // A commit may be cut, and the run's record is written before those of its tasks.
+  if (lost_lives < stored.record.lost_lives())
+    return absl::DataLossError("there is no record of where a rank continues");
   (*run)->Hold(false);
   return (*run)->failure();
 }

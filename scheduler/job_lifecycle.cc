@@ -213,11 +213,13 @@ absl::Status JobLifecycle::TakePhaseReport(Job* job, uint32_t rank, const PhaseR
   const bool was_held = job->run->held();
   job->run->Hold(job->checkpoints && !job->config.evaluate_only() &&
                  ModeOf(job->config.strategy()) != Mode::kSync);
+  const bool was_unseen = job->run->unseen(rank);
   const absl::StatusOr<bool> taken = job->run->TakeReport(rank, report, now);
   if (!taken.ok() && Doubt(job, taken.status(), now))
     return absl::AbortedError(taken.status().message());
   SLUICE_RETURN_IF_ERROR(taken.status());
   bool advanced = *taken;
+  if (was_unseen && !job->run->unseen(rank)) parts_.effects->records()->SawFiles(*job, rank);
   if (*news && (before == Phase::INDEX || before == Phase::TRAIN))
     parts_.effects->records()->Reported(*job, rank, report);
   if (!was_held && job->run->held()) checkpoints_.TrainingEnds(job, now);
@@ -382,8 +384,8 @@ uint32_t JobLifecycle::FreeWorkers(Job* job) const {
 // ------------------------------------------------------------------------------------ replacement
 
 void JobLifecycle::ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now) {
-  parts_.effects->records()->PhaseLost(job->job_id);
   replacement_.Lose(job, rank, attempts_.NewIncarnation(), why, now);
+  parts_.effects->records()->MembersChanged(*job);
   checkpoints_.RankLost(job, rank, now);
   CheckHeld(job, now);
   AdvanceReplacement(job, now);
@@ -421,7 +423,7 @@ void JobLifecycle::TakeOverShards(Job* job, const Member& lost, const std::strin
   if (!job->newest_unusable.ok() && CheckpointLifecycle::NewestOfInstance(*job).empty())
     return EndUnless(job->newest_unusable, job, now);
   takeover_.Lose(job, index, why, now);
-  parts_.effects->records()->RouteChanged(*job);
+  parts_.effects->records()->MembersChanged(*job);
   checkpoints_.PserverVacant(job, index, now);
   CheckHeld(job, now);
   AdvanceTakeover(job, now);

@@ -159,21 +159,22 @@ MetaStore::Write WriteOf(const DrainingRecord& draining) {
 void JobRecords::Dropped(const std::string& job_id) { Delete(absl::StrCat(kJob, job_id)); }
 
 void JobRecords::PhaseBegan(const Job& job) {
-  if (!job.vacant.empty()) return PhaseLost(job.job_id);
   Run& run = runs_[job.job_id];
   DeleteTasks(job.job_id, &run);
   run.phase = job.run->phases().current().number();
   run.adoptable = true;
   run.state = run.phase > 1 ? job.run->Save() : RunState();
-  RouteChanged(job);
+  MembersChanged(job);
 }
 
-void JobRecords::RouteChanged(const Job& job) {
+void JobRecords::MembersChanged(const Job& job) {
   Run& run = runs_[job.job_id];
   if (!run.adoptable) return;
+  // The reports of INDEX have no order, so they cannot say which of them belong to a lost life.
+  if (run.phase == 1 && !job.vacant.empty()) return PhaseLost(job.job_id);
   if (!job.complete()) {
-    // A vacant place has no member that could be adopted. The tasks stay: pservers are replaced
-    // without a change of the run.
+    // A vacant place has no member that could be adopted. The tasks stay: when the place is taken,
+    // they still say what has happened in this phase.
     if (run.recorded) Delete(RunKey(job.job_id));
     run.recorded = false;
     return;
@@ -189,6 +190,7 @@ void JobRecords::RouteChanged(const Job& job) {
   }
   record.mutable_ended()->Assign(job.ended.begin(), job.ended.end());
   record.set_phase(run.phase);
+  record.set_lost_lives(run.lost_lives);
   record.set_clock(clock_);
   if (run.phase > 1) *record.mutable_state() = run.state;
   run.recorded = true;
@@ -208,24 +210,47 @@ void JobRecords::Reported(const Job& job, uint32_t rank, const PhaseReport& repo
     writes_.push_back({IndexKey(job.job_id, rank), kept.SerializeAsString()});
     return;
   }
-  if (!run.adoptable) return;
   TaskRecord record;
   record.set_rank(rank);
   *record.mutable_ended() = report;
-  writes_.push_back({TaskKey(job.job_id, run.phase, run.tasks++), record.SerializeAsString()});
+  AddTask(job, record);
 }
 
 void JobRecords::TaskAsked(const Job& job, const NextTaskRequest& request) {
-  Run& run = runs_[job.job_id];
-  if (!run.adoptable) return;
   TaskRecord record;
   *record.mutable_asked() = request;
-  writes_.push_back({TaskKey(job.job_id, run.phase, run.tasks++), record.SerializeAsString()});
+  AddTask(job, record);
+}
+
+void JobRecords::LifeSettled(const Job& job, uint32_t rank, uint64_t incarnation,
+                             const HeldOfRank& held) {
+  TaskRecord record;
+  record.set_rank(rank);
+  LostLife* const lost = record.mutable_lost();
+  lost->set_incarnation(incarnation);
+  *lost->mutable_least() = held.least;
+  *lost->mutable_most() = held.most;
+  *lost->mutable_committed() = held.committed;
+  ++runs_[job.job_id].lost_lives;
+  AddTask(job, record);
+}
+
+void JobRecords::SawFiles(const Job& job, uint32_t rank) {
+  TaskRecord record;
+  record.set_rank(rank);
+  record.set_saw_files(true);
+  AddTask(job, record);
+}
+
+void JobRecords::AddTask(const Job& job, const TaskRecord& task) {
+  Run& run = runs_[job.job_id];
+  if (!run.adoptable) return;
+  writes_.push_back({TaskKey(job.job_id, run.phase, run.tasks++), task.SerializeAsString()});
 }
 
 void JobRecords::DeleteTasks(const std::string& job_id, Run* run) {
   for (uint64_t i = 0; i < run->tasks; ++i) Delete(TaskKey(job_id, run->phase, i));
-  run->tasks = 0;
+  run->tasks = run->lost_lives = 0;
 }
 
 void JobRecords::PhaseLost(const std::string& job_id) {
@@ -250,6 +275,7 @@ void JobRecords::RunAdopted(const std::string& job_id, const StoredRun& stored) 
   run.phase = stored.record.phase();
   run.state = stored.record.state();
   run.tasks = stored.tasks.size();
+  for (const TaskRecord& task : stored.tasks) run.lost_lives += task.has_lost();
   const std::string tasks = absl::StrCat(kTask, job_id, "/"),
                     of_phase = absl::StrCat(tasks, run.phase, "/");
   for (const std::string& key : stored.keys) {

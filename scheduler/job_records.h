@@ -80,16 +80,18 @@ class JobRecords {
 
   // Call when the job's run or its next phase has begun.
   void PhaseBegan(const Job& job);
-  // Call when a pserver of the attempt is lost or replaced, or its followers have changed. The
+  // Call when a member of the attempt is lost or replaced, or its followers have changed. The
   // present phase can be adopted while the job is complete.
-  void RouteChanged(const Job& job);
+  void MembersChanged(const Job& job);
+  // Call when a life of the rank is over and it is settled where the next one continues. `held`:
+  // what the pservers hold of it.
+  void LifeSettled(const Job& job, uint32_t rank, uint64_t incarnation, const HeldOfRank& held);
+  // Call when a later life of the rank has reported the files that it sees.
+  void SawFiles(const Job& job, uint32_t rank);
   // Call when the rank's first report of this phase, INDEX or TRAIN, was taken.
   void Reported(const Job& job, uint32_t rank, const PhaseReport& report);
   // Call when the request was answered.
   void TaskAsked(const Job& job, const NextTaskRequest& request);
-  // Call when a rank of the attempt is lost. The records do not say where its next life continues,
-  // so the present phase can no longer be adopted.
-  void PhaseLost(const std::string& job_id);
   // Call when the run is over.
   void RunEnded(const std::string& job_id);
   // Call when the run of an earlier scheduler goes on, with the records that it left.
@@ -107,10 +109,14 @@ class JobRecords {
     uint64_t phase = 0;
     RunState state;              // at its beginning
     uint64_t tasks = 0;          // task records of the phase
+    uint64_t lost_lives = 0;     // how many of them have `lost`
     std::set<uint32_t> indexed;  // ranks
   };
   void Delete(std::string key) { writes_.push_back({std::move(key), std::nullopt}); }
+  void AddTask(const Job& job, const TaskRecord& task);
   void DeleteTasks(const std::string& job_id, Run* run);
+  // The present phase cannot be adopted any more.
+  void PhaseLost(const std::string& job_id);
 
   const std::string clock_;
   std::vector<MetaStore::Write> writes_;

@@ -71,6 +71,10 @@ class JobRun {
 
   // True when there is a phase for this rank to do.
   bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank) && !rejoins_[rank].unseen; }
+  // A later life of the rank has not yet reported the files that it sees.
+  bool unseen(uint32_t rank) const { return rejoins_[rank].unseen; }
+  // Call when an earlier scheduler has taken that report.
+  void SawFiles(uint32_t rank) { rejoins_[rank].unseen = false; }
   const JobPhases& phases() const { return phases_; }
 
   // FAILED_PRECONDITION outside the training phase of request.epoch. DATA_LOSS in the phase of

@@ -107,6 +107,7 @@ absl::Status RankReplacement::Settle(Job* job, uint32_t rank, const HeldOfRank& 
   uint64_t replayed = 0;
   SLUICE_RETURN_IF_ERROR(job->run->Rejoin(rank, vacancy.lost_incarnation, held, &replayed));
   job->recovery.CountReplayed(replayed);
+  parts_.effects->records()->LifeSettled(*job, rank, vacancy.lost_incarnation, held);
   EndedLife& ended = job->ended.emplace_back();
   ended.set_rank(rank);
   ended.set_incarnation(vacancy.lost_incarnation);
@@ -114,6 +115,7 @@ absl::Status RankReplacement::Settle(Job* job, uint32_t rank, const HeldOfRank& 
   if (held.least.incarnation() == vacancy.lost_incarnation)
     ended.set_sequence(held.least.sequence());
   vacancy.settled = true;
+  parts_.effects->records()->Changed(*job);  // the examples that are trained again
   parts_.effects->StatusChanged(job);
   return absl::OkStatus();
 }
@@ -126,6 +128,7 @@ void RankReplacement::Assign(Job* job, uint32_t rank) {
   Member* const member = parts_.members->ById(slot.member_id());
   parts_.effects->DesiredChanged(member);
   slot.Assign(member->version);
+  parts_.effects->records()->MembersChanged(*job);
   parts_.effects->StatusChanged(job);
 }
 

@@ -80,7 +80,7 @@ void ShardTakeover::UpdateFollowers(Job* job, uint32_t index, const HostedJob& h
   changed |= plan->Advance(generation);
   if (!changed) return;
   Publish(job);
-  parts_.effects->records()->RouteChanged(*job);
+  parts_.effects->records()->MembersChanged(*job);
 }
 
 void ShardTakeover::Lose(Job* job, uint32_t index, const std::string& why, absl::Time now) {
@@ -152,7 +152,7 @@ void ShardTakeover::Settle(Job* job, uint32_t index) {
 
 void ShardTakeover::RecordSettled(const Job& job) {
   parts_.effects->records()->Changed(job);  // the lost updates, and what became of the loss
-  parts_.effects->records()->RouteChanged(job);
+  parts_.effects->records()->MembersChanged(job);
 }
 
 bool ShardTakeover::TakeProcess(Job* job, uint32_t index, absl::Time now) {

@@ -305,14 +305,9 @@ TEST_F(JobAdoptionTest, AnotherAttemptIsNotAdopted) {
   EXPECT_EQ(c_->State(job), JOB_RECOVERING);
 }
 
-TEST_F(JobAdoptionTest, ARankThatWasReplacedInThePhaseIsNotAdopted) {
+TEST_F(JobAdoptionTest, AJobWithAVacantRankIsNotAdopted) {
   const std::string job = Train(Config(-1));
-  MemberEndedRequest ended;
-  ended.set_role(ROLE_WORKER);
-  ended.set_rank(1);
-  ended.set_pid(1);
-  ended.set_process_space("space");
-  c_->core_.MemberEnded(ended, c_->now_);
+  Kill(ROLE_WORKER, 1);
   Restart();
   EXPECT_EQ(c_->State(job), JOB_RECOVERING);
   EXPECT_EQ(c_->Status(job).recovery().worker_losses(), 1);
@@ -383,6 +378,154 @@ TEST_F(JobAdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {
   EXPECT_TRUE(c_->Phase(job, 0, Trained(3, 50)).ok());
   EXPECT_TRUE(c_->Phase(job, 1, Trained(3, 50))->ready());
   EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+}
+
+// Rank 1 is replaced while it trains; the scheduler dies in the same phase.
+class ReplacedInThePhase : public JobAdoptionTest {
+ protected:
+  // What the pservers hold of rank 1 when it dies.
+  void Hold(const RankPosition& least, const RankPosition& most) {
+    c_->held_[c_->pservers_[0]] = {RankPosition(), most};
+    c_->held_[c_->pservers_[1]] = {RankPosition(), least};
+  }
+  void Replace(const std::string& job) {
+    Kill(ROLE_WORKER, 1);
+    Keep();
+    EXPECT_EQ(records_.count("run/" + job), 0) << "nobody can be adopted in its place";
+    c_->workers_[1] = c_->Join(ROLE_WORKER, 1, /*pid=*/2);
+    c_->PollAll();
+    EXPECT_TRUE(c_->desired_[c_->workers_[1]].assignment().rejoins());
+  }
+  // The new life tells which files it sees, and gets its phase.
+  Phase Rejoin(const std::string& job) {
+    PhaseReport seen = Indexed(50, 1);
+    seen.set_number(0);
+    const auto reply = c_->Phase(job, 1, seen);
+    EXPECT_TRUE(reply.ok() && reply->ready()) << reply.status();
+    return reply.ok() ? reply->phase() : Phase();
+  }
+  // Rank 1 dies with tasks 1, 2 and 3 of ten, the second one half done, after rank 0 got none.
+  std::string ReplaceWithTasks(int k_steps) {
+    JobConfig config = Config(k_steps, 1);
+    config.mutable_data()->set_shuffle(false);
+    const std::string job = Train(config);
+    for (const uint64_t number : {1, 2, 3})
+      EXPECT_EQ(c_->Task(job, 1, 0, 0, number)->task().id(), number);
+    RankPosition least;
+    least.set_incarnation(c_->Incarnation(job, 1));
+    least.set_sequence(6);
+    least.set_task_id(2);
+    least.set_task_end(4);
+    least.mutable_totals()->set_examples(14);
+    least.mutable_totals()->set_steps(6);
+    RankPosition most = least;
+    most.set_sequence(8);
+    most.mutable_totals()->set_examples(18);
+    Hold(least, most);
+    Replace(job);
+    return job;
+  }
+};
+
+TEST_F(ReplacedInThePhase, TasksGoOnWhereTheLostLifeWas) {
+  for (const int k_steps : {0, 10}) {
+    SCOPED_TRACE(k_steps);
+    Clear();
+    const std::string job = ReplaceWithTasks(k_steps);
+    EXPECT_EQ(Rejoin(job).resume().train().examples(), 14u);
+    const NextTaskReply rest = *c_->Task(job, 1, 0, 0, 1);
+    EXPECT_EQ(rest.task().id(), 2u);
+    EXPECT_EQ(rest.task().first_offset(), 4u);
+    Restart();
+    ASSERT_EQ(c_->State(job), JOB_RUNNING);
+    ReturnAll();
+    EXPECT_EQ(c_->Phase(job, 1)->phase().resume().train().examples(), 14u);
+    std::vector<uint64_t> leased;
+    for (uint64_t last = 2, number = 2;; ++number) {
+      const auto reply = c_->Task(job, 1, 0, last, number, 5);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      if (reply->kind() != NextTaskReply::TASK) break;
+      EXPECT_EQ(reply->task().first_offset(), 0u);
+      leased.push_back(last = reply->task().id());
+    }
+    EXPECT_THAT(leased, testing::ElementsAre(3, 4, 5, 6, 7, 8, 9, 10));
+    EXPECT_EQ(c_->Task(job, 0, 0, 0, 1)->kind(), NextTaskReply::EPOCH_DONE);
+    for (const uint32_t rank : {0, 1})
+      EXPECT_TRUE(c_->Phase(job, rank, Trained(2, rank * 100)).ok());
+    for (const uint32_t rank : {0, 1}) EXPECT_EQ(Kind(job, rank), Phase::SAVE);
+    EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+    EXPECT_EQ(c_->Status(job).recovery().examples_replayed(), 4u);
+  }
+}
+
+TEST_F(ReplacedInThePhase, ASyncRankGoesOnAfterItsLastCommit) {
+  const std::string job = Train(Config(-1));
+  RankPosition committed;
+  committed.set_incarnation(c_->Incarnation(job, 1));
+  committed.set_committed(4);
+  committed.mutable_totals()->set_examples(40);
+  Hold(committed, committed);
+  Replace(job);
+  const Phase phase = Rejoin(job);
+  EXPECT_EQ(phase.skip_steps(), 4u);
+  Restart();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  ReturnAll();
+  EXPECT_EQ(c_->Phase(job, 1)->phase().DebugString(), phase.DebugString());
+  EXPECT_EQ(c_->Phase(job, 0)->phase().skip_steps(), 0u);
+}
+
+TEST_F(ReplacedInThePhase, ALifeThatHasNotSeenItsFilesReportsThemToTheNextScheduler) {
+  const std::string job = ReplaceWithTasks(0);
+  Restart();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  ReturnAll();
+  EXPECT_FALSE(c_->Phase(job, 1)->ready());
+  EXPECT_EQ(Rejoin(job).resume().train().examples(), 14u);
+  EXPECT_EQ(c_->Task(job, 1, 0, 0, 1)->task().id(), 2u);
+}
+
+TEST_F(ReplacedInThePhase, ARankThatIsReplacedTwiceGoesOn) {
+  const std::string job = ReplaceWithTasks(0);
+  Rejoin(job);
+  EXPECT_EQ(c_->Task(job, 1, 0, 0, 1)->task().id(), 2u);
+  Kill(ROLE_WORKER, 1, /*pid=*/2);
+  c_->workers_[1] = c_->Join(ROLE_WORKER, 1, /*pid=*/3);
+  c_->PollAll();
+  Rejoin(job);
+  Restart();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  ReturnAll();
+  const NextTaskReply rest = *c_->Task(job, 1, 0, 0, 1);
+  EXPECT_EQ(rest.task().id(), 2u);
+  EXPECT_EQ(rest.task().first_offset(), 4u);
+  EXPECT_EQ(c_->Status(job).recovery().worker_losses(), 2u);
+}
+
+TEST_F(ReplacedInThePhase, APhaseThatBeganWithAVacantRankIsAdopted) {
+  const std::string job = Train(Config(-1));
+  EXPECT_TRUE(c_->Phase(job, 1, Trained(2, 50)).ok());
+  Kill(ROLE_WORKER, 1);
+  EXPECT_TRUE(c_->Phase(job, 0, Trained(2, 50)).ok());
+  EXPECT_EQ(c_->Phase(job, 0)->phase().number(), 3u);
+  c_->workers_[1] = c_->Join(ROLE_WORKER, 1, /*pid=*/2);
+  c_->PollAll();
+  const Phase phase = Rejoin(job);
+  Restart();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  ReturnAll();
+  EXPECT_EQ(c_->Phase(job, 1)->phase().DebugString(), phase.DebugString());
+}
+
+TEST_F(ReplacedInThePhase, WithoutTheRecordOfTheLossTheJobRollsBack) {
+  const std::string job = ReplaceWithTasks(0);
+  Rejoin(job);
+  Keep();
+  // The commit was cut after the run's record.
+  ASSERT_EQ(records_.erase("task/" + job + "/2/0000000003"), 1u);
+  records_.erase("task/" + job + "/2/0000000004");
+  Start();
+  EXPECT_EQ(c_->State(job), JOB_RECOVERING);
 }
 
 TEST_F(JobAdoptionTest, ARepeatedRequestForATaskIsRecordedOnce) {
