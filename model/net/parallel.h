@@ -4,29 +4,21 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+#include "absl/functional/function_ref.h"
 
 namespace sluice {
 
 // While it lives, oneDNN calls of this thread plan for, and use, `threads` threads.
 class OmpThreads {
  public:
-#ifdef _OPENMP
-  explicit OmpThreads(int threads) : before_(omp_get_max_threads()) {
-    omp_set_num_threads(threads);
-  }
-  ~OmpThreads() { omp_set_num_threads(before_); }
+  explicit OmpThreads(int threads);
+  ~OmpThreads();
+  OmpThreads(const OmpThreads&) = delete;
+  OmpThreads& operator=(const OmpThreads&) = delete;
 
  private:
   const int before_;
-#else
-  explicit OmpThreads(int) {}
-  ~OmpThreads() {}
-#endif
 };
 
 class OneThreadGuard : public OmpThreads {
@@ -37,17 +29,6 @@ class OneThreadGuard : public OmpThreads {
 // Calls body(lane, i) for i in [0, n) and some lane in [0, threads). No two calls share a lane at
 // the same time. The threads belong to the calling thread.
 // REQUIRES: an OneThreadGuard lives; body does not throw.
-template <typename Body>
-void ParallelFor(int threads, size_t n, const Body& body) {
-#ifdef _OPENMP
-  if (threads > 1 && n > 1) {
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-    for (int64_t i = 0; i < static_cast<int64_t>(n); ++i)
-      body(omp_get_thread_num(), static_cast<size_t>(i));
-    return;
-  }
-#endif
-  for (size_t i = 0; i < n; ++i) body(0, i);
-}
+void ParallelFor(int threads, size_t n, absl::FunctionRef<void(int lane, size_t i)> body);
 
 }  // namespace sluice

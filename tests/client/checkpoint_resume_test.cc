@@ -86,7 +86,9 @@ class CheckpointResumeTest : public ::testing::Test {
   static void TrainRank(ParameterClient* client, uint32_t rank, uint64_t first, uint64_t at) {
     for (uint64_t t = first; t < kSteps; ++t) {
       TestValues values(*client, KeysOf(t * 2 + rank));
-      if (t == first) ASSERT_TRUE(client->WaitPull(client->StartPull(values.Pull())).ok());
+      if (t == first) {
+        ASSERT_TRUE(client->WaitPull(client->StartPull(values.Pull())).ok());
+      }
       const absl::Status pushed =
           client->PushStep(t, TestValues::Push(Gradient(*client, t, rank), rank + 1));
       ASSERT_TRUE(pushed.ok()) << pushed;

@@ -209,7 +209,9 @@ TEST_F(ModelLoaderTest, OnlyThePserverThatNeedsADamagedRunFails) {
     const absl::Status status = Load(tables, ShardsOf(tables, p, 4));
     EXPECT_EQ(status.code(), p == 2 ? absl::StatusCode::kDataLoss : absl::StatusCode::kOk)
         << status;
-    if (p == 2) EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+    if (p == 2) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+    }
   }
 }
 
@@ -277,7 +279,9 @@ TEST_F(ModelLoaderTest, LoadsAModelOfVersionOne) {
     if (!IsShardFile(file.name())) continue;
     uint32_t shard;
     const bool sparse = ParseShardFileName(file.name(), "e", &shard);
-    if (!sparse) ASSERT_TRUE(ParseShardFileName(file.name(), "w", &shard));
+    if (!sparse) {
+      ASSERT_TRUE(ParseShardFileName(file.name(), "w", &shard));
+    }
     const ShardValues values = Values(*Tables(3)[sparse ? 0 : 1], shard);
     ShardFileHeader header;
     header.set_table(sparse ? "e" : "w");

@@ -133,7 +133,9 @@ TEST_F(PserverTest, JobWithATraceFileRecordsSpansOfItsFrames) {
     ranks[batch.name(i)].push_back(batch.rank(i));
     bytes[batch.name(i)] += batch.bytes(i);
     step += batch.step(i);
-    if (batch.name(i) == TraceBatch::PUSH) EXPECT_EQ(step, 1);
+    if (batch.name(i) == TraceBatch::PUSH) {
+      EXPECT_EQ(step, 1);
+    }
   }
   EXPECT_THAT(ranks[TraceBatch::PUSH], ElementsAre(0, 1));
   EXPECT_THAT(ranks[TraceBatch::PUSH_PART], testing::Each(1));

@@ -80,7 +80,9 @@ TEST_P(PrefetcherTest, KeepsTheOrderOfTheSourceAndFindsUniqueKeys) {
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(*end, nullptr);
   EXPECT_LE(source.most(), static_cast<int>(GetParam()));
-  if (GetParam() > 1) EXPECT_GT(source.most(), 1);
+  if (GetParam() > 1) {
+    EXPECT_GT(source.most(), 1);
+  }
 }
 
 TEST_P(PrefetcherTest, ErrorComesAfterAllBatchesBeforeIt) {

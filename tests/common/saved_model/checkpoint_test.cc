@@ -234,7 +234,9 @@ TEST_F(CheckpointTest, ACrashAtEveryChangeLeavesTheLastGoodCheckpoint) {
         finished = changes_left > 0;
         const uint64_t now = Loaded();
         loaded.insert(now);
-        if (committed) EXPECT_EQ(now, 2u);
+        if (committed) {
+          EXPECT_EQ(now, 2u);
+        }
         // Neither a save nor a removal that was cut short looks like a checkpoint that lost a file.
         std::vector<absl::Status> damaged;
         ListCheckpoints(root_, Env::Real(), &damaged);

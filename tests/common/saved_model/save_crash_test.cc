@@ -59,7 +59,9 @@ TEST_F(SaveCrashTest, ACrashBetweenAnyTwoStepsLeavesTheOldOrTheNewModel) {
       const std::string now = Loaded();
       loaded.insert(now);
       // A save that reported success must be there. One that failed may be there or not.
-      if (saved.ok()) EXPECT_EQ(now, "job2");
+      if (saved.ok()) {
+        EXPECT_EQ(now, "job2");
+      }
       // The next save cleans up.
       ASSERT_TRUE(Save(Env::Real(), kThird, 3).ok());
       EXPECT_EQ(Loaded(), "job3");

@@ -346,8 +346,9 @@ TEST_F(ShardFileReaderTest, RandomFilesNeverCrash) {
     if (round % 3 == 0) bytes.resize(random() % bytes.size());
     const auto records = Read(&env_, table_, PutWithChecksum(bytes));
     refused += !records.ok();
-    if (!records.ok())
+    if (!records.ok()) {
       ASSERT_EQ(records.status().code(), absl::StatusCode::kDataLoss) << records.status();
+    }
   }
   EXPECT_GT(refused, 2500);
 }

@@ -1,0 +1,36 @@
+# Compiles the headers that most sources include only once, which halves the time of a build. A source still includes
+# what it uses: the clang preset has no precompiled headers, so ./dev check clang fails when an include is missing.
+#
+# gcc uses precompiled headers only for sources that are compiled with the same flags, and warns otherwise (invalid-pch).
+# Sources with flags of their own set SKIP_PRECOMPILE_HEADERS.
+option(SLUICE_PRECOMPILED_HEADERS "Precompile the headers that most sources include" ON)
+
+set(sluice_precompiled_headers
+  <algorithm> <atomic> <condition_variable> <cstdint> <deque> <filesystem> <functional> <map> <memory> <mutex> <optional> <set>
+  <string> <thread> <unordered_map> <utility> <vector>
+  <absl/base/thread_annotations.h> <absl/container/flat_hash_map.h> <absl/container/flat_hash_set.h>
+  <absl/functional/function_ref.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_format.h>
+  <absl/strings/str_join.h> <absl/strings/str_split.h> <absl/time/time.h> <absl/types/span.h>
+  ${PROJECT_BINARY_DIR}/proto/scheduler.pb.h ${PROJECT_BINARY_DIR}/proto/checkpoint.pb.h)
+
+# sluice_precompile(NAME header...): a target whose precompiled headers others use.
+function(sluice_precompile name)
+  file(CONFIGURE OUTPUT ${name}.cc CONTENT "")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  target_link_libraries(${name} PRIVATE sluice_options sluice_proto)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+endfunction()
+
+if(SLUICE_PRECOMPILED_HEADERS)
+  sluice_precompile(sluice_precompiled ${sluice_precompiled_headers})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(sluice_options INTERFACE -fpch-preprocess)  # ccache needs it
+  endif()
+endif()
+
+# sluice_use_precompiled(TARGET FROM): the target uses the precompiled headers of FROM, a target of sluice_precompile.
+function(sluice_use_precompiled target from)
+  if(SLUICE_PRECOMPILED_HEADERS)
+    target_precompile_headers(${target} REUSE_FROM ${from})
+  endif()
+endfunction()
