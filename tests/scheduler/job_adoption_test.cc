@@ -383,7 +383,7 @@ TEST_F(JobAdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {
 // Rank 1 is replaced while it trains; the scheduler dies in the same phase.
 class ReplacedInThePhase : public JobAdoptionTest {
  protected:
-  // What the pservers hold of rank 1 when it dies.
+  // Sets the positions of rank 1 that the pservers report when it dies.
   void Hold(const RankPosition& least, const RankPosition& most) {
     c_->held_[c_->pservers_[0]] = {RankPosition(), most};
     c_->held_[c_->pservers_[1]] = {RankPosition(), least};
