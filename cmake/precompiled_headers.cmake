@@ -11,7 +11,7 @@ set(sluice_precompiled_headers
   <absl/base/thread_annotations.h> <absl/container/flat_hash_map.h> <absl/container/flat_hash_set.h>
   <absl/functional/function_ref.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_format.h>
   <absl/strings/str_join.h> <absl/strings/str_split.h> <absl/time/time.h> <absl/types/span.h>
-  ${PROJECT_BINARY_DIR}/proto/scheduler.pb.h ${PROJECT_BINARY_DIR}/proto/checkpoint.pb.h)
+  <proto/scheduler.pb.h> <proto/checkpoint.pb.h>)
 
 # sluice_precompile(NAME header...): a target whose precompiled headers others use.
 function(sluice_precompile name)
