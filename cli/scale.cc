@@ -41,12 +41,12 @@ int Scale(const ParsedCommand& command) {
 Command ScaleCommand() {
   CommandSpec spec;
   spec.name = "scale";
-  spec.summary = "Lets a running job go on with another number of workers.";
+  spec.summary = "Changes the number of workers of a running job.";
   spec.words = "JOB_ID";
   spec.max_words = 1;
   spec.flags = SchedulerFlags();
   spec.flags.push_back(
-      {"worker_num", FlagKind::kNumber, "N", "", "workers from now on; more of them must be free"});
+      {"worker_num", FlagKind::kNumber, "N", "", "new number; additional workers must be free"});
   spec.examples = "  sluice scale adult-3 --worker_num=4\n";
   return {spec, &Scale};
 }

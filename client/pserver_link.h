@@ -60,7 +60,7 @@ class PserverLink {
   // opens it again later. The listener is not called.
   void Break(const absl::Status& why);
   // Opens the stream if it is down and its pause has passed. Returns when to call again;
-  // InfiniteFuture means after the next OnBroken. `more`: what the Hello says besides the options.
+  // InfiniteFuture means after the next OnBroken. `more`: what else the Hello says.
   absl::Time ConnectIfDue(uint64_t generation, const Hello& more = Hello());
   // Closes for good and waits for running callbacks.
   void Shutdown();

@@ -1,6 +1,6 @@
 # What deploy/bundle/make.sh installs, component `bundle`: programs, the tests that need a GPU, the shared libraries that
-# the loader finds for them, jobs, and the first job's data. Not the C library, which belongs to the host's loader, and
-# nothing of CUDA's: its runtime is in the programs, driver and cuBLAS are the host's.
+# the loader finds for them, jobs, and the first job's data. The C library belongs to the host's loader and is left
+# out. So are CUDA's libraries: its runtime is linked into the programs, and the host provides the driver and cuBLAS.
 if(NOT SLUICE_HAS_CUDA)
   install(CODE [[message(WARNING "this build has no CUDA backend: its bundle does nothing on a GPU, and run.sh test skips "
                                  "(exit 3). Build where the toolkit is; -DSLUICE_WITH_CUDA=ON makes its absence an error")]]

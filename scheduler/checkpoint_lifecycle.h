@@ -37,9 +37,9 @@ class CheckpointLifecycle {
   // A run of the job has just begun: its first one, or that of its next attempt. Does nothing for a
   // job that makes no checkpoints.
   void Begin(Job* job, absl::Time now);
-  // Call when a run that an earlier scheduler began goes on with all its members. `newest`: where
-  // the job would begin again. Checkpoints up to number `over` are over, and so is what that
-  // scheduler had asked for. Does nothing for a job that makes no checkpoints.
+  // Call when a run that an earlier scheduler began continues with all its members. `newest`: where
+  // the job would begin again. Checkpoints up to number `over` have ended, and so have the requests
+  // of that scheduler. Does nothing for a job that makes no checkpoints.
   void Adopt(Job* job, const absl::StatusOr<std::unique_ptr<const ResumePoint>>& newest,
              uint64_t over, absl::Time now);
   // The job's run has ended early. Gives the open checkpoint up, unless its manifest is being

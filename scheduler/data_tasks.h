@@ -36,7 +36,7 @@ uint64_t DefaultTaskBytes(uint64_t total_bytes, uint32_t worker_num);
 
 // One rank in a checkpoint of an async or Geo job, once all pservers have begun their cuts.
 struct RankPart {
-  RankPosition held;   // what every shard holds of the rank's present life, the least of them
+  RankPosition held;   // the rank's least position over all shards, in its present life
   uint64_t tasks = 0;  // acknowledged data tasks of the epoch that `state` covers
   WorkerState state;
 };

@@ -8,8 +8,8 @@
 // Invariants (server/ack_gate.h has the whole argument):
 // - Copies are used only if the present route names the follower, the follower reports them as
 //   complete, and this report is of the present route.
-// - A follower is named again only when it and the primary both report a route in which it was not:
-//   one that is newer than the route of the decision.
+// - A pserver is named follower again only after it and the primary have both reported a route
+//   without it that is newer than the route of the decision.
 //
 // Thread safety: one thread.
 //

@@ -75,7 +75,7 @@ class JobAdoption {
   // Call when the job has gone on to another phase.
   void PhaseEnded(const Job& job);
 
-  // Where the next attempt of a job begins; not OK: there is no such place.
+  // Where the next attempt of a job begins, or why there is no such place.
   using Newest = absl::StatusOr<std::unique_ptr<const ResumePoint>>;
   // Call when the attempt is over. If members were still awaited, returns where the next attempt
   // begins.

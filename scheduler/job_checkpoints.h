@@ -55,7 +55,7 @@ class JobCheckpoints {
     uint32_t pserver_num = 1;
     std::vector<uint32_t> without_shards;  // pservers that make no part
     uint64_t first_step = 0;               // global steps done when the job begins
-    uint64_t over = 0;      // checkpoints up to this number were those of an earlier scheduler
+    uint64_t over = 0;      // checkpoints up to this number belong to an earlier scheduler
     uint64_t instance = 0;  // of the job
     Mode mode = Mode::kSync;
   };
@@ -83,7 +83,7 @@ class JobCheckpoints {
     std::string error;  // empty: complete
     std::string dir;
     uint64_t step = 0;
-    uint64_t followed_by = 0;  // it was demanded, and this number takes its place; 0: none does
+    uint64_t followed_by = 0;  // a demanded one: the number that replaces it; 0: none does
   };
 
   JobCheckpoints(Options options, absl::Time now);
@@ -123,8 +123,8 @@ class JobCheckpoints {
     return sync() ? !(last_step_ > 0 && step_ >= last_step_) : more_training_;
   }
 
-  // Reports of pserver 0, 1, ... of the job, and of a rank. Those of pservers without shards count
-  // for nothing: in sync, no commit would ever tell such a one to begin its part.
+  // Reports of pserver 0, 1, ... of the job, and of a rank. Reports of pservers without shards are
+  // ignored: in sync, no commit tells such a pserver to begin its part.
   void TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
   void TakeWorker(const WorkerCut& cut, absl::Time now);
   // The worker of a rank is lost. The open checkpoint is given up if it needs more of that worker:

@@ -396,7 +396,7 @@ void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
   const absl::Status status = replacement_.Advance(job, now, &settled);
   // Until now the lost life, which may only have been slow, could go on to other steps and cuts.
   for (const uint32_t rank : settled) checkpoints_.RankLost(job, rank, now);
-  // Nobody has come for a worker that had left in order.
+  // A worker left in order, and no replacement came in time.
   if (absl::IsDeadlineExceeded(status) && ShrinksOnLoss(*job)) {
     const auto fewer = static_cast<uint32_t>(std::count_if(
         job->vacant.begin(), job->vacant.end(),
@@ -453,7 +453,7 @@ void JobLifecycle::DrainingChanged(absl::Time now) {
   for (Job* job : std::vector<Job*>(parts_.jobs->active())) {
     plans_.CancelDrain(job);
     plans_.Drain(job, now);
-    // Nobody is to come for the shards of a lost pserver that is draining.
+    // A draining pserver gets no replacement, so nobody takes over its shards if it is lost.
     for (const auto& [index, vacancy] : job->vacant_pservers) {
       if (job->pservers[index] != 0 || parts_.members->UsablePservers().empty()) continue;
       if (parts_.members->draining().count(job->pserver_ranks[index]) == 0) continue;

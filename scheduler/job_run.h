@@ -51,9 +51,9 @@ class JobRun {
 
   // The state of the run without the reports of INDEX. To be called when a phase has just begun.
   RunState Save() const;
-  // Goes on in `phase`, at whose beginning another run of the same job was saved. `same_clock`: its
-  // times are of this run's clock. DATA_LOSS: there is no such phase, or the reports do not lead to
-  // it. REQUIRES: a new run that has taken the same reports of INDEX.
+  // Continues a saved run of the same job from the beginning of `phase`. `same_clock`: the times in
+  // `state` are of this run's clock. DATA_LOSS: there is no such phase, or the reports do not lead
+  // to it. REQUIRES: a new run that has taken the same reports of INDEX.
   absl::Status Restore(uint64_t phase, const RunState& state, bool same_clock, absl::Time now);
 
   // Takes a rank's report that a phase has ended. True when the next phase begins. Not OK: the

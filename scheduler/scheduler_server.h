@@ -1,8 +1,8 @@
 // The scheduler daemon: owns the loop, its gRPC listener and its admin HTTP server.
 //
-// Start order: admin, state store, loop, listener. Whatever can refuse the start is checked before
-// the store is taken over, since that ends the scheduler that has it: the records, the cluster's
-// name and both ports.
+// Start order: admin, state store, loop, listener. Taking over the store ends the scheduler that
+// leads at present. Whatever can refuse the start is therefore checked before: the records, the
+// cluster's name and both ports.
 //
 // A standby waits between the first two steps until no other scheduler leads. Nobody listens at its
 // address meanwhile, so that members and operators find the one that leads.

@@ -1,8 +1,8 @@
 // Decides, on a follower, whose changes its copies take and whether a successor may read them.
 //
 // Invariants (ack_gate.h has the reasons):
-// - Copies are taken only for a primary whose follower this pserver is, and only from a sender that
-//   knows a route as new as the one that made it the follower.
+// - Copies are accepted only from the primary that this pserver follows, and only if the sender
+//   knows a route at least as new as the one that made this pserver the follower.
 // - Sealed copies never change, and stay complete until they are dropped. Only the newest successor
 //   may read and drop them: an earlier one may be believed dead.
 // - A route that names another follower, or none, drops the copies.

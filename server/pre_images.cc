@@ -10,7 +10,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kFirstPiece = 16 << 10, kLargestPiece = 1 << 20;
-// Rows of the shard for each bucket: about as long is a chain when updates reach all rows.
+// Rows of the shard for each bucket, and so the length of a chain when updates reach all rows.
 constexpr uint64_t kRowsABucket = 4;
 
 size_t BucketsFor(uint64_t rows) {

@@ -57,7 +57,7 @@ absl::Status SeedReceiver::Begin(const ShardSeed& seed, PayloadReader* payload) 
 }
 
 absl::Status SeedReceiver::Take(const ReplicaHeader& header, PayloadReader* payload) {
-  // A seed in the middle of an image begins anew: the sender has given the first one up.
+  // A seed in the middle of an image: the sender has given up that image and starts over.
   if (header.has_seed()) return Begin(header.seed(), payload);
   const ShardPiece& piece = header.piece();
   if (reader_ == nullptr || piece.table() != seed_.table() || piece.shard() != seed_.shard()) {

@@ -52,9 +52,9 @@ LaneBatches::LaneBatches(const JobContext& context, const PieceTable& table, uin
   for (Lane& lane : lanes_) lane.SkipTo(LinesAfter(lane, first_step - 1));
 }
 
-// Compressed files are read from front to back: first the pieces that these windows share with the
-// windows before them, then the windows in the order in which the whole epoch reads them, which is
-// that in which their pieces were dealt.
+// Compressed files are read from front to back. The pieces that these windows share with earlier
+// windows come first. Then come the windows in the order in which their pieces were dealt, which is
+// the order of the whole epoch.
 absl::Status LaneBatches::EnterWindows() {
   enters_ = false;
   std::vector<std::pair<uint32_t, Lane*>> split;  // by piece

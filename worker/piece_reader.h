@@ -27,7 +27,7 @@ struct PieceTable {
   std::vector<std::string> files;  // of all ranks, sorted
   std::vector<CountedPiece> pieces;
   uint64_t piece_bytes = 0;  // of every piece but the last one of a file
-  // As the cache of parsed data knows it.
+  // The piece's key in the cache of parsed data.
   DataPiece KeyOf(const CountedPiece& piece) const {
     return {files[piece.file], piece.begin, piece.end,
             piece.end == kTextEnd ? piece_bytes : uint64_t{0}};

@@ -177,9 +177,9 @@ class GrpcSchedulerClient : public SchedulerClient {
     return connected;
   }
 
-  // Waits until the state of each channel has changed, at most `at_most`. gRPC makes a connection
-  // only while some thread waits in it, or every 5 s. A call to a peer that was gone fails at once,
-  // so that without this a caller that tries again would not help.
+  // Waits until the state of each channel has changed, at most `at_most`. gRPC reconnects
+  // only while a thread waits in it, or every 5 s. Without this wait, calls that are tried again
+  // would fail at once, with no new attempt to connect.
   void AwaitChange(absl::Duration at_most) const {
     grpc::CompletionQueue queue;
     for (const auto& peer : peers_) {

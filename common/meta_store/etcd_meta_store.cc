@@ -33,9 +33,9 @@ static_assert((MetaStore::kMaxCommitWrites + kWritesInList - 1) / kWritesInList 
                       kWritesInList <=
                   128,
               "etcd would refuse the largest commit");
-// So often does AcquireTerm try again when somebody else was first.
+// Attempts of AcquireTerm when another scheduler acquires each term first.
 constexpr int kTermAttempts = 50;
-// So often does a scan begin again when etcd has compacted the revision that it reads.
+// Attempts of a scan when etcd compacts the revision that the scan reads.
 constexpr int kScanAttempts = 5;
 
 // The first key after all keys that begin with `prefix`.

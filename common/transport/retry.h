@@ -35,9 +35,9 @@ bool RouteIsStale(absl::StatusCode code);
 // attempt may go well, so the rank waits for it. Every other error fails the job.
 bool MayGoWellInNextAttempt(absl::StatusCode code);
 
-// A pserver that was asked once, without the retries of a stream, answered as one does that has
-// lost the job: another process has its place (NOT_FOUND), it is gone (UNAVAILABLE,
-// DEADLINE_EXCEEDED), or it has other routes (FAILED_PRECONDITION).
+// True when the pserver may no longer hold the job: another process has its place (NOT_FOUND), it
+// is gone (UNAVAILABLE, DEADLINE_EXCEEDED), or it has other routes (FAILED_PRECONDITION). The code
+// must come from a single call, without the retries of a stream.
 bool PserverMayBeLost(absl::StatusCode code);
 
 // The state store failed for a reason that may pass by itself: it gave no answer (UNAVAILABLE), or

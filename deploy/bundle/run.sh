@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sluice from its bundle. Without words it says what there is.
+# Runs Sluice from its bundle. Without arguments, it lists the commands.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -48,7 +48,7 @@ run_tests() {
 run_demo() {
   local data=$PWD/sluice-demo/data examples=${DEMO_EXAMPLES:-2000000}
   [ $# -gt 0 ] || set -- --device=auto --worker_num=1
-  # Made beside and moved, so that what is there is whole.
+  # Written under a temporary name, then renamed, so that the folder is always complete.
   if [ ! -d "$data.$examples" ]; then
     rm -rf "$data.part"
     mkdir -p "$data.part"

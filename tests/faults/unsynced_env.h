@@ -8,8 +8,8 @@
 // machine, where nothing is lost, or LoseUnsynced starts the machine again after a power failure.
 //
 // A power failure keeps what POSIX promises, and chance decides about the rest:
-// - The bytes of a file up to its last sync stay. Of the later ones a part is there, and any sector
-//   of this part may hold zeros.
+// - The bytes of a file up to its last sync stay. A part of the later bytes survives, and any
+//   sector of this part may hold zeros.
 // - The names in a folder at its last sync_folder stay, except those changed later. Each later
 //   change is there or not, whatever happened to the others; a rename is one change. Syncing a file
 //   does not sync its name.

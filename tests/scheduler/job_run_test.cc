@@ -360,7 +360,7 @@ TEST_F(TaskRunTest, ACheckpointNamesTheDataLeftAndARunContinuesThere) {
   EXPECT_EQ(state->workers(0).train().bad_lines(), 3u);
   EXPECT_EQ(run.StateOf(17, {Part(2, 1, 1, 0), Part(2, 10, 10, 0)}, kStart).status().code(),
             absl::StatusCode::kInternal);
-  // What a rank holds of an earlier epoch is nothing of this one.
+  // Positions of an earlier epoch do not count.
   const auto fresh = run.StateOf(17, {Part(99, 7, 70, 0, /*epoch=*/1), Part(2, 10, 10, 0)}, kStart);
   ASSERT_TRUE(fresh.ok()) << fresh.status();
   EXPECT_EQ(fresh->workers(0).train().examples(), 0u);

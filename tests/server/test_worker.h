@@ -91,7 +91,7 @@ class TestWorker {
   std::vector<float> Dense();
   Rows Sparse(const std::vector<uint64_t>& keys);
 
-  // Of all requests but pushes, from now on.
+  // Applies to all later requests except pushes.
   void set_generation(uint64_t generation) { generation_ = generation; }
   // Returns a whole push request as one message.
   Message EncodePush(const PushArgs& args);

@@ -134,7 +134,7 @@ features { name: "weight" numeric { column: "fnlwgt" } }
         data[len(data) // 2] ^= 1
         shard.write_bytes(data)
         self.refused("flipped", shard.name, "damaged", start=copy)
-        # Of a folder the newest intact one is taken.
+        # A folder stands for its newest intact checkpoint.
         result, out = self.train((2,), name="older", start=copies)
         self.assertEqual(result["initial_checkpoint"], str(copies / "step-7"))
         self.assertIn(shard.name, json.dumps(result["warnings"]))
