@@ -13,11 +13,12 @@ import unittest
 from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, TEST_BIN, SluiceTest, free_port, wait_until
 
 EPOCHS = 8  # long enough for several checkpoints
+GEO_EPOCHS = 40  # the worker hears of a checkpoint with its progress reports, while it trains on
 SHAPE = ["--worker_num=1", "--threads=1", "--batch_size=2048", "--set=tables={name: 'embedding' num_shards: 1}",
          "--set=checkpoint.every_s=0"]
-FLAGS = ["--a_sync=false", *SHAPE]
-GEO = ["--a_sync=true", "--k_steps=5", *SHAPE]
-CHECKPOINTS = ["--epochs=%d" % EPOCHS, "--set=checkpoint.every_steps=5", "--set=checkpoint.keep=1"]
+FLAGS = ["--a_sync=false", "--epochs=%d" % EPOCHS, *SHAPE]
+GEO = ["--a_sync=true", "--k_steps=5", "--epochs=%d" % GEO_EPOCHS, *SHAPE]
+CHECKPOINTS = ["--set=checkpoint.every_steps=5", "--set=checkpoint.keep=1"]
 SHARDS = 9  # files of a checkpoint or model: one for each table
 
 # (daemon, pattern of paths in the output folder, number of the change whose path matches). Most are of the second
@@ -90,8 +91,10 @@ class SaveKillTest(SluiceTest):
         """Runs the job in `run` until the victim has killed itself. Then kills all others."""
         daemons, scheduler = self.start_daemons(victim, str(run / pattern), when)
         submit = self.submit(run, scheduler, flags)
-        self.await_death(victim, daemons, submit)
-        self.kill_all((submit, *daemons.values()))
+        try:
+            self.await_death(victim, daemons, submit)
+        finally:
+            self.kill_all((submit, *daemons.values()))
 
     def checkpoints(self, run):
         return sorted(int(path.parent.name[len("step-"):]) for path in (run / "checkpoints").glob("step-*/MANIFEST"))
@@ -129,7 +132,7 @@ class SaveKillTest(SluiceTest):
         return steps
 
     def test_a_kill_at_any_step_leaves_whole_checkpoints_and_models(self):
-        self.launch(*FLAGS, "--server_num=1", "--epochs=1", "--seed=2", name="earlier")
+        self.launch("--a_sync=false", *SHAPE, "--server_num=1", "--epochs=1", "--seed=2", name="earlier")
         result, _ = self.launch(*FLAGS, "--server_num=1", *CHECKPOINTS, name="whole")
         self.digest = result["model_digest"]
         for (victim, pattern, change), when in itertools.product(STEPS, ("before", "after")):
@@ -157,7 +160,7 @@ class SaveKillTest(SluiceTest):
                         done = self.run_program("sluice", "ckpt", "verify", run)
                         self.assertEqual(done.returncode, 0, done.stdout)
                     again, _ = self.launch(*GEO, "--server_num=1", *CHECKPOINTS, "--resume", name="run")
-                    self.assertEqual((again["status"], again["examples"]), ("done", EPOCHS * ADULT_TRAIN_EXAMPLES))
+                    self.assertEqual((again["status"], again["examples"]), ("done", GEO_EPOCHS * ADULT_TRAIN_EXAMPLES))
                     self.assertEqual(bool(again["recovery"]["resumed_from"]), change > 1)
                     self.assertEqual(len(self.checkpoints(run)), 1)
                     self.assertEqual(len(list(run.glob("checkpoints/step-*/worker-0.*"))), 1, "nothing is left over")
