@@ -78,10 +78,9 @@ TEST_F(JobFilesTest, FileNamedBySeveralEntriesIsAWarning) {
 
 TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
   job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
-  EXPECT_THAT(Refusal(),
-              HasSubstr("data.eval_files: no data file matches \"" + dir_ + "/none*.csv\""));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: "), HasSubstr(dir_ + "/none*.csv")));
   job_.mutable_data()->add_train_files(dir_ + "/gone.csv");
-  EXPECT_THAT(Refusal(), HasSubstr("data.train_files: no data file matches"));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.train_files: "), HasSubstr("/gone.csv")));
   job_.set_evaluate_only(true);  // reads no training data
   EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
 }
@@ -89,11 +88,11 @@ TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
 TEST_F(JobFilesTest, MissingColumnIsNamedWithFieldFileAndClosestName) {
   std::ofstream(dir_ + "/test.csv") << "y,xx,z\n1,1,1\n";
   job_.mutable_data()->add_eval_files(dir_ + "/test.csv");
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: data file " + dir_ + "/test.csv"),
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: "), HasSubstr(dir_ + "/test.csv"),
                                HasSubstr("no column \"x\""), HasSubstr("did you mean \"xx\"?")));
   EXPECT_EQ(CheckWhatIsHere(job_).code(), absl::StatusCode::kInvalidArgument);
   std::ofstream(dir_ + "/train-1.csv") << "label,x\n1,1\n";
-  EXPECT_THAT(Refusal(), HasSubstr("data.train_files: data file " + dir_ + "/train-1.csv"));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.train_files: "), HasSubstr(dir_ + "/train-1.csv")));
   job_.set_evaluate_only(true);
   EXPECT_THAT(Refusal(), HasSubstr("data.eval_files"));
 }
@@ -121,9 +120,8 @@ TEST_F(JobFilesTest, ModelWithOtherTablesIsRefused) {
   Manifest none;
   none.set_version(1);
   ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none, Env::Real()).ok());
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"),
-                               HasSubstr("' is not in " + dir_ + "/model, and "),
-                               HasSubstr(" more tables do not fit; give a model")));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"), HasSubstr(dir_ + "/model"),
+                               HasSubstr(" more tables")));
   EXPECT_EQ(CheckWhatIsHere(job_), CheckJobFiles(job_, dir_));
 }
 

@@ -131,7 +131,7 @@ TEST(EvalTextTest, ShowsTheStandardErrorAndOnlyALargeBinningError) {
   EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("AUC 0.91426 (standard error 0.00226)"),
                                     Not(HasSubstr("bins")), Not(HasSubstr("+-"))));
   eval.set_auc_error_bound(0.0003);
-  EXPECT_THAT(EvalText(eval), HasSubstr("bins, and may be off by 3.0e-04"));
+  EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("bins"), HasSubstr("3.0e-04")));
   // Without a standard error, the binning error is compared with a fixed limit.
   eval.clear_auc_standard_error();
   EXPECT_THAT(EvalText(eval), AllOf(HasSubstr("bins"), Not(HasSubstr("standard error"))));
@@ -146,12 +146,11 @@ TEST(EvalTextTest, UndefinedAucIsADashWithTheReason) {
   eval.set_auc_error_bound(1);
   eval.set_auc_undefined("no example has label 1");
   EXPECT_EQ(AucText(eval, 5), "-");
-  EXPECT_THAT(
-      EvalText(eval),
-      AllOf(HasSubstr("final: AUC - on "), HasSubstr("log loss 0.30226"), Not(HasSubstr("bins")),
-            HasSubstr("\nnote: the AUC is undefined: no example has label 1\n")));
+  EXPECT_THAT(EvalText(eval),
+              AllOf(HasSubstr("final: AUC - on "), HasSubstr("log loss 0.30226"),
+                    Not(HasSubstr("bins")), HasSubstr("undefined: no example has label 1\n")));
   eval.clear_auc_undefined();
-  EXPECT_THAT(EvalText(eval), HasSubstr("\nnote: the AUC is undefined\n"));
+  EXPECT_THAT(EvalText(eval), HasSubstr("undefined\n"));
 }
 
 class DataTextTest : public testing::Test {

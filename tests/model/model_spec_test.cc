@@ -50,11 +50,10 @@ TEST(TableOverridesTest, OverridesChangeWhatTheySet) {
 
 TEST(TableOverridesTest, OverridesOfTheModelsShapeAreRefused) {
   EXPECT_THAT(OverrideError("tables { name: \"wide\" }"),
-              HasSubstr("no such table; it has embedding, deep/0/weight, deep/0/bias"));
-  EXPECT_THAT(OverrideError("tables { name: \"embedding\" kind: DENSE }"),
-              HasSubstr("kind DENSE is not the model's"));
+              HasSubstr("embedding, deep/0/weight, deep/0/bias"));
+  EXPECT_THAT(OverrideError("tables { name: \"embedding\" kind: DENSE }"), HasSubstr("kind DENSE"));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" shape: 17 }"),
-              HasSubstr("shape [17] is not the model's [16]"));
+              testing::AllOf(HasSubstr("shape [17]"), HasSubstr("[16]")));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" num_shards: 2 }"),
               HasSubstr("num_shards"));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" max_rows: 2 }"), HasSubstr("max_rows"));
@@ -62,9 +61,9 @@ TEST(TableOverridesTest, OverridesOfTheModelsShapeAreRefused) {
               HasSubstr("no columns"));
   EXPECT_THAT(
       OverrideError("tables { name: \"embedding\" columns { name: \"embedding\" dim: 9 } }"),
-      HasSubstr("dim 9 is not the model's 8"));
+      HasSubstr("dim 9"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" columns { name: \"deep\" } }"),
-              HasSubstr("it has wide, embedding"));
+              HasSubstr("wide, embedding"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" optimizer { sgd {} } }"),
               HasSubstr("into columns"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" shape: 4 }"), HasSubstr("no shape"));
@@ -81,7 +80,7 @@ TEST(TableOverridesTest, WireTypeAndUpdateAtMustFitTheMode) {
   EXPECT_THAT(OverrideError(geo + "tables { name: \"embedding\" wire_type: BF16 }"),
               HasSubstr("use F32"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: WORKER }"),
-              HasSubstr("this job is async"));
+              HasSubstr("async"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" update_at: COLLECTIVE }"),
               HasSubstr("reserved"));
 }

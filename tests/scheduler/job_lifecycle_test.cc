@@ -293,7 +293,7 @@ TEST(JobLifecycleTest, ANewcomerTakesTheRankOfAProcessThatHasEnded) {
   EXPECT_TRUE(absl::IsAborted(c.core_.Desired(c.workers_[0]).status()));
   c.WriteOutputs();
   EXPECT_EQ(c.State(job), JOB_FAILED);
-  EXPECT_THAT(c.Status(job).message(), HasSubstr("its process has ended; pid 9 on host h"));
+  EXPECT_THAT(c.Status(job).message(), HasSubstr("pid 9 on host h"));
   c.PollAll();
   c.Run(FakeCluster::Config(0, 1));
 }

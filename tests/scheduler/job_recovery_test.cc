@@ -55,7 +55,7 @@ TEST_F(JobRecoveryTest, WaitsForEveryPlaceAndForSurvivorsToStop) {
   EXPECT_EQ(Decide().kind, Decision::kWait);
   EXPECT_THAT(
       Decide().message,
-      AllOf(HasSubstr("worker 0 (pid 10 on host h): no heartbeat for 10 s"),
+      AllOf(HasSubstr("worker 0 (pid 10 on host h)"), HasSubstr("10 s"),
             HasSubstr("pserver 1 to register"), Not(HasSubstr("pserver 0")),
             HasSubstr("worker 1 (pid 11 on host h) to stop"), HasSubstr("1 worker to register")));
   StopWorkers();
@@ -160,13 +160,14 @@ TEST_F(JobRecoveryTest, APlannedAttemptIsAScaling) {
   JobRecovery& recovery = job_->recovery;
   recovery.NoteReached(100, 5000);
   recovery.Plan("scaled from 2 to 3 workers", kLoss);
-  EXPECT_THAT(Decide().message, HasSubstr("scaled from 2 to 3 workers; waits for"));
+  EXPECT_THAT(Decide().message, HasSubstr("scaled from 2 to 3 workers"));
   recovery.BeginAttempt(80, 4000, "/c/step-80");
   EXPECT_EQ(recovery.counts().scalings(), 1u);
   EXPECT_EQ(recovery.counts().rollbacks(), 0u);
   EXPECT_EQ(recovery.counts().steps_rolled_back(), 20u);
   EXPECT_EQ(recovery.counts().examples_replayed(), 1000u);
-  EXPECT_EQ(recovery.counts().last(), "scaled from 2 to 3 workers at /c/step-80");
+  EXPECT_THAT(recovery.counts().last(),
+              AllOf(HasSubstr("scaled from 2 to 3 workers"), HasSubstr("/c/step-80")));
   // The next one is not planned.
   Lose(workers_[0]);
   recovery.CountShrink(1);

@@ -205,7 +205,7 @@ TEST(JobRunTest, AnEpochOfOnlyBadLinesNamesTheFirst) {
   ASSERT_TRUE(async.TakeReport(0, trained, kStart).ok());
   EXPECT_THAT(
       std::string(async.failure().message()),
-      testing::HasSubstr("no examples, only 2 malformed lines, the first 1: a:1: no label"));
+      testing::AllOf(testing::HasSubstr("2 malformed lines"), testing::HasSubstr("a:1: no label")));
 
   config.mutable_strategy()->set_a_sync(false);
   JobRun sync(&config, 1, kStart);
@@ -213,7 +213,7 @@ TEST(JobRunTest, AnEpochOfOnlyBadLinesNamesTheFirst) {
   ASSERT_TRUE(sync.TakeReport(0, trained, kStart).ok());
   EXPECT_THAT(
       std::string(sync.failure().message()),
-      testing::HasSubstr("no examples, only 2 malformed lines, the first 1: a:1: no label"));
+      testing::AllOf(testing::HasSubstr("2 malformed lines"), testing::HasSubstr("a:1: no label")));
 
   JobRun none(&config, 1, kStart);
   ASSERT_TRUE(none.TakeReport(0, Indexed(0, 0, 1), kStart).ok());

@@ -241,7 +241,7 @@ TEST(SchedulerCoreTest, StatusSaysWhatAnyPserverWaitsFor) {
     ASSERT_TRUE(c.core_.Poll(request, c.now_).ok());
   }
   EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("slowest: rank 0 (worker 0"));
-  EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("; waits for commit 7 of rank 1 (0.5 s)"));
+  EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("commit 7 of rank 1 (0.5 s)"));
 }
 
 // Each point of the speed sums what the ranks measured over the steps before it, whatever their

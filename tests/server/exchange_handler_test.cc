@@ -104,7 +104,7 @@ TEST_F(ExchangeHandlerTest, RefusesAPayloadThatDoesNotFitItsParts) {
       EncodeFrame(frame.header, {Slice::FromString(std::string(16, '\0'))}));
   const Answer& answer = worker.Get(frame.header.request_id());
   EXPECT_EQ(answer.code, 3);
-  EXPECT_THAT(answer.message, HasSubstr("payload of 16 bytes; its parts need 36"));
+  EXPECT_THAT(answer.message, testing::AllOf(HasSubstr("16 bytes"), HasSubstr("36")));
   EXPECT_THAT(worker.Dense(), ElementsAre(1, 1, 1, 1));
 }
 

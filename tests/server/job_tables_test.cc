@@ -15,6 +15,7 @@
 namespace sluice {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -322,7 +323,8 @@ TEST_F(JobTablesTest, BoundedStalenessParksThePullOfAFastWorker) {
   const uint64_t one = worker(0).PullDense();
   EXPECT_FALSE(worker(0).Get(one).done);  // step 1 needs 1 step of the other
   clock_.Advance(absl::Seconds(1));
-  EXPECT_EQ(job_->Report().waiting_for(), "push 1 of rank 1, for max_staleness of rank 0 (1.0 s)");
+  EXPECT_THAT(job_->Report().waiting_for(),
+              AllOf(HasSubstr("push 1 of rank 1"), HasSubstr("max_staleness"), HasSubstr("1.0 s")));
   EXPECT_TRUE(worker(0).Get(worker(0).PullDense(0, true)).done);  // evaluation does not wait
   Push(1, {.sequence = 1, .dense = {2, 2, 2, 2}});
   EXPECT_TRUE(worker(0).Get(one).done);
@@ -398,7 +400,7 @@ TEST_F(JobTablesTest, RefusalOfAnotherGenerationNamesTheCurrentOne) {
   spec.mutable_route()->add_pservers("127.0.0.1:7001");
   spec.mutable_route()->mutable_tables(1)->set_owner(2, 1);
   EXPECT_THAT(std::string(job_->UpdateRoute(spec).message()),
-              HasSubstr("moves shard 2 of table 'e' from"));
+              AllOf(HasSubstr("shard 2"), HasSubstr("'e'")));
 }
 
 // The spec of a later generation in which the ranks' lives begin with these incarnations.
@@ -550,7 +552,8 @@ TEST_F(JobTablesTest, NanFailsTheJobAndChangesNothing) {
   EXPECT_EQ(answer.errors[0].status(), PART_NOT_FINITE);
   EXPECT_THAT(worker(0).Dense(), ElementsAre(1, 1, 1, 1));
   EXPECT_EQ(job_->Report().rows(), 0u);
-  EXPECT_THAT(job_->Report().error(), HasSubstr("table 'w': push 1 of rank 1 has a NaN or Inf"));
+  EXPECT_THAT(job_->Report().error(),
+              AllOf(HasSubstr("'w'"), HasSubstr("rank 1"), HasSubstr("NaN")));
 }
 
 TEST_F(JobTablesTest, PartOfTheWrongSizeChangesNothing) {
@@ -635,8 +638,9 @@ TEST_F(JobTablesTest, RefusesAPullWithTooManyRowsBeforeItBuildsTheAnswer) {
   };
   const Answer refused = code(84, 70);
   EXPECT_EQ(refused.code, 3);
-  EXPECT_THAT(refused.message, HasSubstr("84 rows of table 'e' shard 0 asks for 67200336 bytes"));
-  EXPECT_THAT(refused.message, HasSubstr("limits.max_message_mib"));
+  EXPECT_THAT(refused.message,
+              AllOf(HasSubstr("84 rows"), HasSubstr("'e'"), HasSubstr("67200336 bytes"),
+                    HasSubstr("limits.max_message_mib")));
 }
 
 TEST_F(JobTablesTest, WaitingPullsAreBoundedAndForgottenWithTheirStream) {

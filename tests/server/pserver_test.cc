@@ -171,8 +171,8 @@ TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndLivesOn) {
   for (int b = 1; b < 4; ++b) spec.mutable_route()->mutable_tables(0)->add_owner(0);
   small.Reconcile(kSelf, Desire({spec}));
   ASSERT_THAT(small.Report(), SizeIs(1));
-  EXPECT_THAT(small.Report()[0].error(), HasSubstr("4.0 MiB of it for table 'w'"));
-  EXPECT_THAT(small.Report()[0].error(), HasSubstr("3.0 MiB are available"));
+  EXPECT_THAT(small.Report()[0].error(), testing::AllOf(HasSubstr("4.0 MiB"), HasSubstr("'w'")));
+  EXPECT_THAT(small.Report()[0].error(), HasSubstr("3.0 MiB"));
   // Shards of another pserver do not count.
   spec.mutable_route()->set_generation(2);
   spec.mutable_route()->add_pservers("127.0.0.1:7001");
@@ -183,7 +183,7 @@ TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndLivesOn) {
   resources.available_memory = []() -> uint64_t { throw std::bad_alloc(); };
   Pserver none(resources);
   none.Reconcile(kSelf, Desire({spec}));
-  EXPECT_THAT(none.Report()[0].error(), HasSubstr("no memory to open job job-1"));
+  EXPECT_THAT(none.Report()[0].error(), testing::AllOf(HasSubstr("no memory"), HasSubstr("job-1")));
 }
 
 TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {

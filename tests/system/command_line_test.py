@@ -191,7 +191,7 @@ class ExitCodeTest(SluiceTest):
         self.assertEqual(self.exit_code(submit), 1)
         self.assertIn("cancelled", (self.tmp / "submit").read_text().splitlines()[-1])
         self.sluice("cancel", log_dir, "adult-7", expect=2)
-        self.assertIn("adult-1 has ended already (cancelled)", self.sluice("cancel", log_dir, "adult-1", expect=1))
+        self.assertRegex(self.sluice("cancel", log_dir, "adult-1", expect=1), "adult-1 .*cancelled")
         said = self.sluice("submit", log_dir, "--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--detach",
                            "--output_dir=%s" % (self.tmp / "out2"))
         self.assertEqual(said.splitlines()[-1], "adult-2")

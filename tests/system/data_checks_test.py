@@ -71,7 +71,7 @@ class OtherHostTest(SluiceTest):
         self.submit("same", evaluation="here/test.csv", expect=0)
         other = rows(40)
         other[20] = (1 - other[20][0],) + other[20][1:]
-        cases = (("train1.csv", rows(40), None, "is missing for rank 1 on host other-host"),
+        cases = (("train1.csv", rows(40), None, "missing for rank 1 on host other-host"),
                  ("train1.csv", None, rows(40), "rank 1 on host other-host sees it"),
                  ("train1.csv", rows(40), rows(41), "bytes for rank 1 on host other-host"),
                  ("train1.csv", rows(40), other, "differs in content"),

@@ -62,7 +62,7 @@ class ModelLoadingTest(SluiceTest):
         self.assertGreater(time.monotonic() - begin, WAIT)
         self.assertGreater(len(read), 3, read)
         self.assertRegex(told, r"pserver 0 .*[0-9.]+ of [0-9.]+ MiB")
-        self.assertRegex(text, r"pserver 0 waits for initial_model %s \([0-9.]+ of [0-9.]+ MiB read\)" % model)
+        self.assertRegex(text, r"pserver 0 .*%s .*[0-9.]+ of [0-9.]+ MiB" % model)
 
         cancelled = self.submit("third", "--set=initial_model=%s" % model, "--detach")
         wait_until(lambda: self.hosted(self.look(), cancelled), "the load")

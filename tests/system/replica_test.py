@@ -148,7 +148,7 @@ class ReplicaTest(SluiceTest):
         self.assertEqual(result["recovery"]["pserver_losses"], 2)
         self.assertEqual(result["recovery"]["rollbacks"], 0)
         self.assertNotIn("from their copies", result["recovery"]["last"])
-        self.assertRegex(result["recovery"]["last"], r"went on from .*/checkpoints/step-\d+ at pserver \d")
+        self.assertRegex(result["recovery"]["last"], r"/checkpoints/step-\d+ .*\bpserver \d")
 
     def await_copies_again(self, launcher, name):
         def again():

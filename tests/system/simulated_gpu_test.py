@@ -41,8 +41,8 @@ class SimulatedGpuTest(SluiceTest):
                 self.assertEqual(result["examples"], ADULT_TRAIN_EXAMPLES)
                 self.assertGreater(result["eval"]["auc"], auc)
                 for rank in (0, 1):
-                    self.assertIn("worker %d on cuda:%d: a simulated device, capability 9.0, driver for CUDA" % (rank, rank), output)
-                    self.assertRegex(self.log(name, rank), r"computes on cuda:%d: .*; products in f32; at most 2.8 GiB" % rank)
+                    self.assertIn("worker %d on cuda:%d: a simulated device" % (rank, rank), output)
+                    self.assertRegex(self.log(name, rank), r"cuda:%d: .*\bf32\b.*\b2\.8 GiB" % rank)
 
     def diff(self, a, b):
         """Returns for each table the norm of the difference divided by the norm."""
@@ -88,7 +88,7 @@ class SimulatedGpuTest(SluiceTest):
                 if name.endswith("16"):
                     self.assertIn("products in " + name, self.log(name))
                 if name == "hot":
-                    self.assertRegex(self.log(name), r"\d+ hot rows of \d+ values in device memory")
+                    self.assertRegex(self.log(name), r"\d+ hot rows .*\bdevice\b")
                     self.assertEqual(result["hot_rows"]["staleness_max"], 6)
 
     def test_workers_take_the_next_free_gpu_and_the_third_is_refused(self):
@@ -112,7 +112,7 @@ class SimulatedGpuTest(SluiceTest):
         self.assertGreater(values["busy_seconds"], 0)
         self.assertTrue(0 < values["bytes"] <= values["limit_bytes"], values)
         self.assertGreater(values["steps_ahead"], 0)
-        wait_until(lambda: re.search(r"GPU \d+% busy, holds [\d.]+ MiB of 2.8 GiB, [1-9][\d,]* of [\d,]+ batches", self.sluice("status", cluster)),
+        wait_until(lambda: re.search(r"GPU \d+%.* of 2\.8 GiB, [1-9][\d,]* of [\d,]+ batches", self.sluice("status", cluster)),
                    lambda: "status tells how busy devices are: " + self.sluice("status", cluster))
         self.sluice("cancel", cluster, "adult-1")
 
@@ -129,7 +129,7 @@ class SimulatedGpuTest(SluiceTest):
         cluster = self.up("--server_num=1", "--worker_num=1", "--gpus=0")
         submit = ["--job=%s" % ADULT, "--worker_num=1", "--epochs=1", "--output_dir=%s" % (self.tmp / "out"), "--wait"]
         said = self.sluice("submit", cluster, *submit, "--set=train.device_memory_fraction=0.01", expect=1)
-        self.assertRegex(said, r"cuda:0: .* needs \d+ bytes and \d+ are in use, but the limit is 2684354 \(device_memory_fraction\)")
+        self.assertRegex(said, r"cuda:0: .*\b2684354\b.*device_memory_fraction")
         self.sluice("submit", cluster, *submit)  # the worker still lives
 
     def test_a_worker_ends_when_its_device_no_longer_answers(self):
@@ -139,8 +139,7 @@ class SimulatedGpuTest(SluiceTest):
                            "--output_dir=%s" % (self.tmp / "out"), expect=1)
         self.assertIn("a simulated error", said)
         wait_until(lambda: not [p for p in processes_naming(str(cluster)) if "sluice-worker" in p[1]], "the worker ends")
-        self.assertIn("cuda:0 no longer answers this process: cudaSetDevice: a simulated error",
-                      (cluster / "workerlog.0").read_text())
+        self.assertRegex((cluster / "workerlog.0").read_text(), "cuda:0 .*cudaSetDevice: a simulated error")
 
     def test_a_job_without_memory_for_a_second_batch_goes_on_and_logs_it_once(self):
         self.simulate("memory_mb=256")

@@ -189,9 +189,9 @@ TEST_F(HotRowCacheTest, BatchThatDoesNotFitIsPulledWhole) {
   EXPECT_EQ(use.hits(), 2u);
   EXPECT_EQ(use.staleness_max(), 3u);
   ASSERT_EQ(log_.size(), 2u);  // logged once
-  EXPECT_THAT(log_[0], HasSubstr("2 hot rows of 1 values in device memory"));
+  EXPECT_THAT(log_[0], testing::AllOf(HasSubstr("2 hot rows"), HasSubstr("device")));
   EXPECT_THAT(log_[1], testing::AllOf(HasSubstr("hot_row_cache.rows = 2"), HasSubstr("3 unique"),
-                                      HasSubstr("max_staleness_steps + 1 = 4 batches")));
+                                      HasSubstr("4 batches")));
 }
 
 TEST_F(HotRowCacheTest, EachEpochStartsWithoutHotRows) {

@@ -63,9 +63,7 @@ class WorkerDeviceTest : public ::testing::Test {
 TEST_F(WorkerDeviceTest, EachWorkerGetsTheNextFreeDevice) {
   const auto first = Take("cuda");
   ASSERT_EQ(Name(first), "cuda:0");
-  EXPECT_EQ(
-      first->line,
-      "computes on cuda:0: Fake, capability 9.0, driver for CUDA 13.0, runtime 13.0, 80.0 GiB");
+  EXPECT_THAT(first->line, AllOf(HasSubstr("cuda:0: Fake"), HasSubstr("80.0 GiB")));
   {
     const auto second = Take("cuda");
     ASSERT_EQ(Name(second), "cuda:1");

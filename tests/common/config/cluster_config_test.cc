@@ -44,7 +44,7 @@ TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
   EXPECT_THAT(Refusal("scheduler: '127.0.0.1'"), HasSubstr("scheduler: '127.0.0.1'"));
   EXPECT_THAT(Refusal("scheduler: '10.0.0.1:7000'"), HasSubstr("insecure: true"));
   EXPECT_THAT(Refusal("pservers: ['127.0.0.1:70', '127.0.0.1:70']"),
-              HasSubstr("pservers[1]: '127.0.0.1:70' is given twice"));
+              HasSubstr("pservers[1]: '127.0.0.1:70'"));
   EXPECT_THAT(Refusal("scheduler: '127.0.0.1:70' pservers: '127.0.0.1:70'"),
               HasSubstr("pservers[0]"));
   EXPECT_THAT(Refusal("scheduler: '127.0.0.1:69,127.0.0.1:70' pservers: '127.0.0.1:70'"),

@@ -271,10 +271,10 @@ TEST(JobConfigTest, SlotsAreChecked) {
   EXPECT_TRUE(Effective(job, "/base").ok());
   job.mutable_data()->mutable_slots(2)->set_dim(2);
   EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
-              HasSubstr("'age' is a slot of 2 values, the columns age.0 to age.1; name one of"));
+              AllOf(HasSubstr("'age'"), HasSubstr("age.0"), HasSubstr("age.1")));
   job.mutable_features(0)->mutable_numeric()->set_column("age.2");
   EXPECT_THAT(std::string(Effective(job, "/base").status().message()),
-              HasSubstr("'age.2' is not among data.slots; did you mean 'age.0'?"));
+              AllOf(HasSubstr("'age.2'"), HasSubstr("data.slots"), HasSubstr("'age.0'")));
   job.mutable_features(0)->mutable_numeric()->set_column("age.1");
   EXPECT_TRUE(Effective(job, "/base").ok());
   job.mutable_data()->add_slots()->set_name("a");
@@ -452,14 +452,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"strategy.a_sync", "false"}, {kHot, "{}"}},
                    {kHot + ": contradicts mode sync", "remove it"}},
         BadSetting{{{kK, "3"}, {kHot, "{}"}}, {kHot + ": contradicts mode geo", "geo_cache_rows"}},
-        BadSetting{{{kHot + ".rows", "0"}},
-                   {kHot + ".rows: 0 is out of range; give 1 to 1000000000"}},
-        BadSetting{{{kHot + ".rows", "1000000001"}}, {kHot + ".rows: 1000000001 is out of range"}},
+        BadSetting{{{kHot + ".rows", "0"}}, {kHot + ".rows: 0", "1 to 1000000000"}},
+        BadSetting{{{kHot + ".rows", "1000000001"}}, {kHot + ".rows: 1000000001"}},
         BadSetting{{{kHot + ".max_staleness_steps", "0"}},
-                   {kHot + ".max_staleness_steps: 0 lets no row be used twice",
-                    "1 step old; give at least 1"}},
+                   {kHot + ".max_staleness_steps: 0", "at least 1"}},
         BadSetting{{{kHot + ".max_staleness_steps", "3"}, {"train.pipeline_depth", "4"}},
-                   {kHot + ".max_staleness_steps: 3 lets no row", "give at least 4"}},
+                   {kHot + ".max_staleness_steps: 3", "at least 4"}},
         BadSetting{{{kHot, "{}"}, {"strategy.a_sync_configs.max_staleness", "2"}},
                    {kHot + ": contradicts max_staleness 2", "remove one"}},
         BadSetting{{{"train.pipeline_depth", "4"}, {"strategy.a_sync_configs.max_staleness", "2"}},
@@ -467,8 +465,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"train.pipeline_depth", "2"}, {kK, "2"}},
                    {"pipeline_depth: 2 contradicts mode geo"}},
         BadSetting{{{"train.pipeline_depth", "0"}}, {"pipeline_depth: 0"}},
-        BadSetting{{{"train.pipeline_depth", "65"}},
-                   {"train.pipeline_depth: 65 is out of range; give 1 to 64"}},
+        BadSetting{{{"train.pipeline_depth", "65"}}, {"train.pipeline_depth: 65", "1 to 64"}},
         BadSetting{{{"strategy.sync_configs.on_worker_loss", "SHRINK"}},
                    {"on_worker_loss: SHRINK contradicts mode async", "remove it"}},
         BadSetting{{{"strategy.a_sync", "false"},
@@ -495,7 +492,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadSetting{{{"optimizers.dense", "{learning_rate: 0.1}"}},
                    {"optimizers.dense: has no rule", "adam {}"}},
         BadSetting{{{"optimizers.wide", "{sgd {} learning_rate: -1}"}},
-                   {"optimizers.wide.learning_rate: must be"}},
+                   {"optimizers.wide.learning_rate: "}},
         BadSetting{{{"optimizers.clip_global_norm", "-1"}}, {"optimizers.clip_global_norm: -1"}},
         BadSetting{{{"tables", "{name: 'e' update_at: COLLECTIVE}"}},
                    {"tables[0].update_at: COLLECTIVE is reserved"}},
@@ -545,15 +542,15 @@ TEST(LoadJobConfigTest, AProblemOfAllOptimizersIsReportedOnce) {
     return std::string(Load(file.path(), overrides).status().message());
   };
   const ConfigOverride rate{"optimizers.all.learning_rate", "-1", "--set"};
-  EXPECT_EQ(message({rate}),
-            "--set: optimizers.all.learning_rate: must be finite and at least 0; it is -1");
+  EXPECT_THAT(message({rate}), AllOf(StartsWith("--set: optimizers.all.learning_rate: "),
+                                     HasSubstr("-1"), Not(HasSubstr("\n"))));
   const ConfigOverride whole{"optimizers", "{ all { sgd {} clip_value: -2 } }", "--set"};
-  EXPECT_THAT(message({whole}), StartsWith("--set: optimizers.all.clip_value: must be"));
+  EXPECT_THAT(message({whole}), StartsWith("--set: optimizers.all.clip_value: "));
   // The file's line, and who has set a part of it.
   const ConfigOverride kind{"features[0].numeric.column", "age", "--set"};
   const ConfigOverride empty{"features[0].name", "", "--set"};
   EXPECT_THAT(message({kind, empty}),
-              ContainsRegex(":[0-9]+ with --set features.0..name: features.0.: has no name"));
+              ContainsRegex(":[0-9]+ with --set features.0..name: features.0.: "));
 }
 
 TEST(LoadJobConfigTest, ErrorsOfTheCallersCheckNameTheirPlace) {

@@ -64,9 +64,10 @@ TEST(OverrideTest, MessagesInBracesReplaceTheOldOnes) {
 
 TEST(OverrideTest, AnEmptyListHasNoElementsAndIsSetAsAWhole) {
   JobConfig job;
-  EXPECT_THAT(
-      std::string(ApplyOverride({"tables[0].name", "x", "--set"}, &job).message()),
-      HasSubstr("'tables' is an empty list; set the list, e.g. --set 'tables={name: ...}'"));
+  const absl::Status status = ApplyOverride({"tables[0].name", "x", "--set"}, &job);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("'tables'"), HasSubstr("tables={name: ...}")));
 }
 
 TEST(OverrideTest, ElementsOfListsAreReachedByIndex) {
@@ -97,21 +98,19 @@ TEST(OverrideTest, WrongPathsSayWhatExistsThere) {
 
 TEST(OverrideTest, WrongValuesSayWhatIsPossible) {
   EXPECT_THAT(Error("train.batch_size", "many", "--batch_size"),
-              AllOf(HasSubstr("--batch_size=many"), HasSubstr("; give a whole number")));
-  EXPECT_THAT(Error("train.epochs", "1e6"), HasSubstr("; give it in digits: 1000000"));
-  EXPECT_THAT(Error("train.epochs", "1.5"), HasSubstr("; give a whole number"));
-  EXPECT_THAT(Error("train.epochs", "nan"), HasSubstr("; give a whole number"));
-  EXPECT_THAT(Error("train.batch_size", "-1"), HasSubstr("; give a number that is not negative"));
-  EXPECT_THAT(Error("train.batch_size", "4294967296"),
-              HasSubstr("; give a smaller number; the field holds up to 4294967295"));
-  EXPECT_THAT(Error("strategy.a_sync_configs.k_steps", "-3000000000"),
-              HasSubstr("; give a larger number; the field holds down to -2147483648"));
+              AllOf(HasSubstr("--batch_size=many"), HasSubstr("whole number")));
+  EXPECT_THAT(Error("train.epochs", "1e6"), HasSubstr("1000000"));
+  EXPECT_THAT(Error("train.epochs", "1.5"), HasSubstr("whole number"));
+  EXPECT_THAT(Error("train.epochs", "nan"), HasSubstr("whole number"));
+  EXPECT_THAT(Error("train.batch_size", "-1"), HasSubstr("negative"));
+  EXPECT_THAT(Error("train.batch_size", "4294967296"), HasSubstr("4294967295"));
+  EXPECT_THAT(Error("strategy.a_sync_configs.k_steps", "-3000000000"), HasSubstr("-2147483648"));
   EXPECT_THAT(Error("strategy.a_sync", "maybe"), HasSubstr("true or false"));
   EXPECT_THAT(Error("data.format", "CVS"), HasSubstr("CSV, TSV"));
   EXPECT_THAT(Error("model.wide_deep.dropout", "x"), HasSubstr("a number"));
   EXPECT_THAT(Error("train", "5"), AllOf(HasSubstr("braces"), HasSubstr("train.batch_size")));
   EXPECT_THAT(Error("train", "{epoch: 1}"), HasSubstr("did you mean 'epochs'?"));
-  EXPECT_THAT(Error("train", "{} name: 'x' data {}"), HasSubstr("also sets other fields"));
+  EXPECT_THAT(Error("train", "{} name: 'x' data {}"), HasSubstr("other fields"));
 }
 
 // k_steps after overriding a file with k_steps: 100.

