@@ -28,8 +28,8 @@ class TcpLoopback {
   static absl::StatusOr<std::unique_ptr<TcpLoopback>> Create(Shape shape);
   ~TcpLoopback();
 
-  // Returns the seconds for `messages` messages with at most `in_flight` unanswered. REQUIRES:
-  // in_flight is 1 when the answers do not fit in a socket's buffers.
+  // Returns the seconds for `messages` messages with at most `in_flight` unanswered.
+  // REQUIRES: in_flight is 1 when the answers do not fit in a socket's buffers.
   double Run(int messages, int in_flight);
 
  private:

@@ -35,7 +35,8 @@ class LogFolder {
 };
 
 // Removes the scheduler's state of an earlier cluster, so that its jobs do not come back.
-// INVALID_ARGUMENT: `dir` is something else, and is left alone. REQUIRES: no scheduler uses it.
+// INVALID_ARGUMENT: `dir` is something else, and is left alone.
+// REQUIRES: no scheduler uses it.
 absl::Status ClearState(const std::string& dir);
 
 }  // namespace sluice::cli

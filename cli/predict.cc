@@ -349,8 +349,8 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
   return options;
 }
 
-// Refuses an output that would replace an input, or another file without --overwrite. REQUIRES:
-// FixInput has listed the data files in `options`.
+// Refuses an output that would replace an input, or another file without --overwrite.
+// REQUIRES: FixInput has listed the data files in `options`.
 absl::Status CheckOutput(const PredictOptions& options) {
   std::vector<InputFile> inputs = FilesOfModel(options.model_dir);
   for (const std::string& file : options.data_files) {

@@ -45,7 +45,8 @@ class SendWindow {
   // INVALID_ARGUMENT when the frame already has one of the parts.
   absl::Status Add(PushFrame frame, const std::vector<uint64_t>& pulled_others);
   // Adds the parts of one dense table to the open frame, or opens the next one with them. They may
-  // be sent, except the last unsent part of each pserver. Errors: see Add.
+  // be sent, except the last unsent part of each pserver.
+  // Errors: see Add.
   absl::Status AddEarly(uint32_t table, PushFrame frame,
                         const std::vector<uint64_t>& pulled_others);
 

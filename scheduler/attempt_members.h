@@ -43,8 +43,9 @@ class AttemptMembers {
   AttemptMembers(Options options, Parts parts) : options_(std::move(options)), parts_(parts) {}
 
   // Takes workers, places shards, and asks the pservers to open the tables. Not OK: they cannot be
-  // placed. REQUIRES: the pservers of job->pserver_ranks are alive, and enough workers are reserved
-  // for the job or free.
+  // placed.
+  // REQUIRES: the pservers of job->pserver_ranks are alive, and enough workers are reserved for the
+  // job or free.
   absl::Status Begin(Job* job, absl::Time now);
   // Gives the job's next attempt a number that no other instance of a job has.
   void SetNewInstance(Job* job);

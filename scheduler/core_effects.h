@@ -64,7 +64,8 @@ class CoreEffects {
   void WriteStartedAgain(const Job& job, absl::Time now);
   // Adds points to the job's curves.
   void WriteScalars(const Job& job, std::vector<Scalar> points, absl::Time now);
-  // Adds the points that the job's run still has, also incomplete ones. REQUIRES: job->run.
+  // Adds the points that the job's run still has, also incomplete ones.
+  // REQUIRES: job->run.
   void WriteLastScalars(Job* job, absl::Time now);
   JobRecords* records() { return &records_; }
 

@@ -25,7 +25,8 @@ namespace sluice {
 
 class CurveFiles {
  public:
-  // `env` outlives the curve. REQUIRES: `dir` exists.
+  // `env` outlives the curve.
+  // REQUIRES: `dir` exists.
   static absl::StatusOr<std::unique_ptr<CurveFiles>> Begin(Env* env, const std::string& dir,
                                                            const std::string& host, absl::Time now);
   // Continues the newest curve that an earlier Begin left in `dir`. A file that cannot be created

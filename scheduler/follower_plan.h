@@ -26,7 +26,8 @@ namespace sluice {
 
 class FollowerPlan {
  public:
-  // Every pserver gets its follower. REQUIRES: at least two pservers.
+  // Every pserver gets its follower.
+  // REQUIRES: at least two pservers.
   explicit FollowerPlan(uint32_t pservers);
   // The plan of an attempt that an earlier scheduler began: JobSpec.follower.
   explicit FollowerPlan(const google::protobuf::RepeatedField<uint32_t>& followers);

@@ -57,7 +57,8 @@ class JobAdmission {
                                                uint64_t first_number,
                                                std::vector<std::string> warnings,
                                                std::unique_ptr<const ResumePoint> resume);
-  // Queues the job. REQUIRES: it is the last one prepared.
+  // Queues the job.
+  // REQUIRES: it is the last one prepared.
   Job* Add(std::unique_ptr<Job> job);
   // Takes over a job of an earlier scheduler. `resume`: where its next attempt begins; not OK if
   // the job cannot begin another. `handover`: the attempt that was running, which is adopted if

@@ -111,9 +111,9 @@ class JobCheckpoints {
   void EpochEnds(uint32_t epoch, bool last, absl::Time now);
   // Decides what is asked next. To be called several times a second and after other events.
   void Plan(absl::Time now);
-  // Asks for a checkpoint as soon as possible. Returns its number. REQUIRES: can_begin(). If it
-  // fails soon after another one was given up, whose files pservers may still have been writing, it
-  // is tried once more.
+  // Asks for a checkpoint as soon as possible. Returns its number. If it fails soon after another
+  // one was given up, whose files pservers may still have been writing, it is tried once more.
+  // REQUIRES: can_begin().
   uint64_t Demand(absl::Time now);
   // The number that has taken the place of a demanded one; `number` itself when none has.
   uint64_t Followed(uint64_t number) const;
@@ -164,7 +164,8 @@ class JobCheckpoints {
   // until Restart.
   void Interrupt(absl::Time now);
   // The next run of the job begins, as another instance, after `first_step` global steps, and maybe
-  // with another number of members. REQUIRES: none is being committed.
+  // with another number of members.
+  // REQUIRES: none is being committed.
   struct NextRun {
     uint64_t instance = 0;
     uint64_t first_step = 0;

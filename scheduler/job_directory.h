@@ -29,8 +29,8 @@ class JobDirectory {
 
   // REQUIRES: no known job has the same id.
   Job* Add(std::unique_ptr<Job> job);
-  // Notes that the job has left the queue, by starting or by ending there. REQUIRES: it is neither
-  // active nor settled.
+  // Notes that the job has left the queue, by starting or by ending there.
+  // REQUIRES: it is neither active nor settled.
   void Activate(Job* job) { active_.push_back(job); }
   // Moves jobs that have settled out of the active ones, then archives and forgets old jobs.
   // Returns the ids of the forgotten jobs.

@@ -74,7 +74,8 @@ class JobLifecycle {
   void Start(Job* job, absl::Time now);
   // Continues a job that an earlier scheduler began; the job awaits members, and its next attempt
   // begins at `resume`. Members that still run the attempt of the earlier scheduler drop it when
-  // they register. REQUIRES: the job is new here; pserver_ranks and resume are set.
+  // they register.
+  // REQUIRES: the job is new here; pserver_ranks and resume are set.
   void Restore(Job* job, const Recovery& counts, absl::Time now);
   // As Restore, but the attempt itself goes on (JobAdoption::Begin).
   absl::Status Adopt(Job* job, const Recovery& counts, const StoredRun& run,
@@ -101,7 +102,8 @@ class JobLifecycle {
   // Takes the report of a worker that is allocated to the job.
   void TakeProgress(const Member& worker, const WorkerProgress& progress, Job* job, absl::Time now);
   // Takes a rank's report that a phase has ended. Not OK: the report is refused and changes
-  // nothing. REQUIRES: rank < worker_num.
+  // nothing.
+  // REQUIRES: rank < worker_num.
   absl::Status TakePhaseReport(Job* job, uint32_t rank, const PhaseReport& report, absl::Time now);
   // Notes that the rank has been told that the job is over.
   void TellEnd(RankSlot* slot);

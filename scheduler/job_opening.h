@@ -33,7 +33,8 @@ class JobOpening {
   void OutputReady() { output_ready_ = true; }
   bool output_ready() const { return output_ready_; }
 
-  // Decides whether the job can run now. REQUIRES: `job` owns this opening and is starting.
+  // Decides whether the job can run now.
+  // REQUIRES: `job` owns this opening and is starting.
   Decision Decide(const Job& job, const Membership& members, const PauseDetector& pauses,
                   absl::Duration wait, absl::Time now);
 

@@ -34,7 +34,8 @@ class JobPhases {
   bool Ended(uint32_t rank) const { return ended_[rank]; }
   // True when this is the rank's first report that the present phase has ended. False for a
   // repetition, such as a report on an earlier phase. INVALID_ARGUMENT for a phase that was not
-  // issued. REQUIRES: rank < worker_num.
+  // issued.
+  // REQUIRES: rank < worker_num.
   absl::StatusOr<bool> IsNews(uint32_t rank, uint64_t number) const;
   void MarkEnded(uint32_t rank) { ended_[rank] = true; }
   bool AllEnded() const;

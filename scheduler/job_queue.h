@@ -47,7 +47,8 @@ class JobQueue {
 
   bool full() const { return jobs_.size() >= kMaxJobs; }
   size_t size() const { return jobs_.size(); }
-  // `job` stays valid while it is queued. REQUIRES: !full().
+  // `job` stays valid while it is queued.
+  // REQUIRES: !full().
   void Add(Job* job);
   // False when the job is not queued.
   bool Remove(Job* job);

@@ -53,11 +53,13 @@ class JobRun {
   RunState Save() const;
   // Continues a saved run of the same job from the beginning of `phase`. `same_clock`: the times in
   // `state` are of this run's clock. DATA_LOSS: there is no such phase, or the reports do not lead
-  // to it. REQUIRES: a new run that has taken the same reports of INDEX.
+  // to it.
+  // REQUIRES: a new run that has taken the same reports of INDEX.
   absl::Status Restore(uint64_t phase, const RunState& state, bool same_clock, absl::Time now);
 
   // Takes a rank's report that a phase has ended. True when the next phase begins. Not OK: the
-  // report is refused and changes nothing. REQUIRES: rank < worker_num.
+  // report is refused and changes nothing.
+  // REQUIRES: rank < worker_num.
   absl::StatusOr<bool> TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now);
   const absl::Status& failure() const { return failure_; }
 

@@ -16,11 +16,13 @@ namespace sluice {
 
 JobStatus MakeJobStatus(const Job& job, const Membership& members);
 MemberStatus MakeMemberStatus(const Member& member, absl::Time now);
-// Returns the result with status and message, as in result.json. REQUIRES: the job is over.
+// Returns the result with status and message, as in result.json.
+// REQUIRES: the job is over.
 JobResult MakeJobResult(const Job& job, const Membership& members);
 
 // Reduces the job to what operators need: id, state and a status without route, features, model and
-// tables. REQUIRES: the job is settled.
+// tables.
+// REQUIRES: the job is settled.
 void ArchiveJob(Job* job, const Membership& members);
 
 // Names the first of `ranks` and the number of the others, e.g. "rank 1 (...) to end phase train".

@@ -30,7 +30,8 @@ class RankSlot {
 
   // This version of the member's desired state asks it to serve the rank.
   void Assign(uint64_t version) { told_version_ = version; }
-  // This version asks it to stop. REQUIRES: serving().
+  // This version asks it to stop.
+  // REQUIRES: serving().
   void Withdraw(uint64_t version);
   void Release() { state_ = State::kReleased; }
 

@@ -22,7 +22,8 @@ class SeenFiles {
   // Compares the training files with those of an interrupted run. FAILED_PRECONDITION as Take.
   // REQUIRES: Take was called.
   absl::Status CheckSameAs(const google::protobuf::RepeatedPtrField<SeenFile>& earlier) const;
-  // The training files that all ranks see. REQUIRES: Take was called.
+  // The training files that all ranks see.
+  // REQUIRES: Take was called.
   const google::protobuf::RepeatedPtrField<SeenFile>& train() const { return first_->train_seen(); }
 
  private:

@@ -26,7 +26,8 @@ class StepCurves {
   static constexpr size_t kOpenSteps = 4096;
 
   explicit StepCurves(uint32_t worker_num) : worker_num_(worker_num) {}
-  // From now on so many ranks report a step. REQUIRES: all points were taken.
+  // From now on so many ranks report a step.
+  // REQUIRES: all points were taken.
   void SetWorkers(uint32_t worker_num) { worker_num_ = worker_num; }
   void Add(const StepLoss& loss);
   // Returns the complete points, each once; with `all` also the incomplete ones.
@@ -54,7 +55,8 @@ class StepReports {
   explicit StepReports(uint32_t worker_num) : newest_(worker_num), curves_(worker_num) {}
 
   // Adds the losses that `rank` has not reported before. A rank that gets no answer sends its
-  // report again, even if the report had arrived. REQUIRES: rank < worker_num.
+  // report again, even if the report had arrived.
+  // REQUIRES: rank < worker_num.
   void Add(uint32_t rank, const WorkerProgress& progress);
   // Returns the complete points of the curves, each once; with `all` also the incomplete ones.
   std::vector<Scalar> TakePoints(bool all) { return curves_.Take(all); }

@@ -75,7 +75,8 @@ class AckGate {
     confirmed_ = 0;
     return ++session_;
   }
-  // `complete` is the next message to the follower. REQUIRES: kSeeding.
+  // `complete` is the next message to the follower.
+  // REQUIRES: kSeeding.
   void Hold() { state_ = State::kHolding; }
   // The follower has confirmed this position of the present session.
   void Confirm(uint64_t position) {

@@ -43,7 +43,8 @@ class ChangeLog {
   void Release(uint32_t table, uint32_t shard);
   // The image was given up: drops the changes that were set aside.
   void Drop(uint32_t table, uint32_t shard);
-  // Adds the message `complete`. REQUIRES: nothing is set aside.
+  // Adds the message `complete`.
+  // REQUIRES: nothing is set aside.
   void AddComplete();
 
   // The position of the last change.

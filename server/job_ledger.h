@@ -104,7 +104,8 @@ class JobLedger {
   // Fences the lives of each rank before incarnations[rank]. From now on, no request of them counts
   // anything, even if it was admitted before; the shards must then be fenced as well. A rank whose
   // life ended so is idle for max_staleness. Call TakeReady afterwards: fewer pulls may have to
-  // wait. REQUIRES: one incarnation for each rank.
+  // wait.
+  // REQUIRES: one incarnation for each rank.
   Fenced Fence(const std::vector<uint64_t>& incarnations);
 
   // Removes and returns the parked pulls that are ready now.

@@ -72,7 +72,8 @@ class Lane {
   // Reads that part.
   absl::Status ReadSplitPart();
   // Appends the lines after those already taken, up to line `to`, to *slices. Reads windows as
-  // needed. REQUIRES: to <= sequence.lines.
+  // needed.
+  // REQUIRES: to <= sequence.lines.
   absl::Status Take(uint64_t to, std::vector<LaneSlice>* slices);
   // Lines of this lane in a full global batch.
   uint64_t share() const { return sequence_.share; }

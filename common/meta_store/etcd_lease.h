@@ -27,7 +27,8 @@ class EtcdLease {
   static constexpr absl::Duration kShortest = absl::Seconds(2);
 
   // Grants a lease of `length`, rounded up, and keeps nothing alive yet. The calls of `client` have
-  // bounds that suit the length. Errors: those of EtcdClient.
+  // bounds that suit the length.
+  // Errors: those of EtcdClient.
   static absl::StatusOr<std::unique_ptr<EtcdLease>> Grant(EtcdClient::Options client,
                                                           absl::Duration length);
   // Ends the lease, and with it its keys. Waits for calls to etcd, for a third of the length each.

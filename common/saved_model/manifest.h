@@ -38,7 +38,8 @@ absl::StatusOr<std::string> PrintModelText(const std::string& path,
 
 // Checks the checksum, which the result does not have, and then the contents (CheckManifest).
 absl::StatusOr<Manifest> ParseManifest(const std::string& path, const std::string& text);
-// With its checksum. REQUIRES: manifest.crc32c() is not set.
+// With its checksum.
+// REQUIRES: manifest.crc32c() is not set.
 absl::StatusOr<std::string> PrintManifest(const std::string& path, const Manifest& manifest);
 
 }  // namespace sluice

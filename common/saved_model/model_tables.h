@@ -15,9 +15,9 @@ namespace sluice {
 absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
                          const std::vector<TableConfig>& tables);
 
-// Checks that the optimizers' rules are those of the checkpoint, too, so that their state can be
-// used. REQUIRES: CheckTables accepts the tables. INVALID_ARGUMENT names the first table and column
-// that differ, and ends with `fix`.
+// Checks that the optimizers' rules are also those of the checkpoint, so that their state can be
+// used. INVALID_ARGUMENT names the first table and column that differ, and ends with `fix`.
+// REQUIRES: CheckTables accepts the tables.
 absl::Status CheckRules(const std::string& dir, const Manifest& manifest,
                         const std::vector<TableConfig>& tables,
                         const std::string& fix = "resume with the optimizers of the checkpoint");

@@ -26,7 +26,8 @@ namespace sluice::cuda {
 class CudaInputDevice : public InputDevice {
  public:
   // Steps run on `compute`; callers may keep values in `pinned`. All arguments must outlive this
-  // object. REQUIRES: the device is current.
+  // object.
+  // REQUIRES: the device is current.
   static absl::StatusOr<std::unique_ptr<CudaInputDevice>> Create(const Stream* up,
                                                                  const Stream* compute,
                                                                  const StepProgram* program,
@@ -44,7 +45,8 @@ class CudaInputDevice : public InputDevice {
   absl::Status Index(size_t block, const StepShape& shape) override;
   absl::Status HoldBack(size_t block) override;
   absl::Status Wait() override;
-  // Time of the block's last Index. REQUIRES: it has ended.
+  // Time of the block's last Index.
+  // REQUIRES: it has ended.
   absl::StatusOr<double> IndexSeconds(size_t block) const { return blocks_[block].index.Seconds(); }
 
  private:

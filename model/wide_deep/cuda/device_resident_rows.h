@@ -16,7 +16,8 @@ namespace sluice::cuda {
 
 class DeviceResidentRows : public ResidentRows {
  public:
-  // dim: floats of a row. REQUIRES: dim > 0.
+  // dim: floats of a row.
+  // REQUIRES: dim > 0.
   static absl::StatusOr<std::unique_ptr<ResidentRows>> Create(std::unique_ptr<TableDevice> device,
                                                               size_t capacity, size_t dim);
   size_t capacity() const override { return capacity_; }
@@ -36,8 +37,9 @@ struct OnDevice {
   const float* rows = nullptr;  // [slots][dim]
   const char* dense = nullptr;  // at InputLayout::dense
 };
-// OUT_OF_RANGE if a slot of the input does not exist. REQUIRES: input.resident is a
-// DeviceResidentRows or null, and input.geo is a DeviceGeoOptimizer or null.
+// OUT_OF_RANGE if a slot of the input does not exist.
+// REQUIRES: input.resident is a DeviceResidentRows or null, and input.geo is a DeviceGeoOptimizer
+// or null.
 absl::StatusOr<OnDevice> ValuesOnDevice(const NetInput& input);
 
 // OUT_OF_RANGE names the first of slots [n] that is not below `capacity`.

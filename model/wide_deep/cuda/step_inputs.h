@@ -26,10 +26,11 @@ class InputDevice {
  public:
   virtual ~InputDevice() = default;
   // Makes room for `up_bytes` of pinned memory and `bytes` on the device. Contents and addresses
-  // may change. RESOURCE_EXHAUSTED names the wanted size and the limit. REQUIRES: no work in flight
-  // uses the block.
+  // may change. RESOURCE_EXHAUSTED names the wanted size and the limit.
+  // REQUIRES: no work in flight uses the block.
   virtual absl::Status Reserve(size_t block, size_t up_bytes, size_t bytes) = 0;
-  // Frees the block's memory. REQUIRES: no work in flight uses the block.
+  // Frees the block's memory.
+  // REQUIRES: no work in flight uses the block.
   virtual void Release(size_t block) = 0;
   virtual char* pinned(size_t block) const = 0;
   virtual char* data(size_t block) const = 0;
@@ -37,8 +38,8 @@ class InputDevice {
   virtual absl::Status Upload(size_t block, const Piece& piece) = 0;
   // Whether the memory is pinned memory of the caller, from which the device can copy directly.
   virtual bool Reaches(const void* from, size_t bytes) const = 0;
-  // Copies `bytes` bytes of such memory to offset `to` of the block. REQUIRES: Reaches, and the
-  // memory stays unchanged until the step has ended.
+  // Copies `bytes` bytes of such memory to offset `to` of the block.
+  // REQUIRES: Reaches, and the memory stays unchanged until the step has ended.
   virtual absl::Status UploadFrom(size_t block, const void* from, size_t to, size_t bytes) = 0;
   // Runs StepProgram::Index on the block once the uploads so far are done.
   virtual absl::Status Index(size_t block, const StepShape& shape) = 0;

@@ -40,7 +40,8 @@ class StepProgram {
   bool has_index(const StepShape& shape) const { return plan_.row_dim > 0 && shape.rows > 0; }
   // Computes the gradients of all tensors and rows, and the result, in parts [0, train_parts()).
   // After each part but the last, the weight gradient of one hidden layer is final, beginning with
-  // the last layer. REQUIRES: Index has ended, and the parts before are on the same stream.
+  // the last layer.
+  // REQUIRES: Index has ended, and the parts before are on the same stream.
   void Train(size_t part, const StepShape& shape, const StepMemory& memory, StepOps* ops) const;
   size_t train_parts() const { return plan_.hidden + 1; }
   // The dense tensor that is final after `part`; -1 after the last part, when all are.
