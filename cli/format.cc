@@ -27,6 +27,7 @@ std::string ByteCount(uint64_t bytes) {
 std::string ShortDuration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   if (seconds < 10) return absl::StrFormat("%.1f s", seconds);
+  // An estimate can be arbitrarily long, and llround must not overflow.
   const auto whole = static_cast<uint64_t>(std::llround(std::min(seconds, 1e15)));
   if (whole < 60) return absl::StrCat(whole, " s");
   if (whole < 3600) return absl::StrFormat("%d m %02d s", whole / 60, whole % 60);

@@ -27,6 +27,7 @@ void ScoreProgress::Update(uint64_t lines) {
     out_ << text << std::endl;
     return;
   }
+  // Blanks overwrite the rest of a longer line.
   const size_t blanks = shown_ > text.size() ? shown_ - text.size() : 0;
   out_ << '\r' << text << std::string(blanks, ' ') << std::flush;
   shown_ = text.size();

@@ -7,6 +7,7 @@
 
 namespace sluice {
 
+// Declared here instead of included, so that only models.inc names the models.
 #define SLUICE_MODEL(Name)                                                           \
   ModelEntry Name##Model();                                                          \
   absl::StatusOr<std::unique_ptr<DenseNet>> Create##Name##Net(const ModelSpec& spec, \

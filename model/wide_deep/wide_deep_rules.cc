@@ -28,8 +28,10 @@ void FindFeatureProblems(const JobConfig& job, std::vector<ConfigProblem>* probl
 
 void WideDeepRules::FillDefaults(JobConfig* job) const {
   WideDeepConfig* config = job->mutable_model()->mutable_wide_deep();
+  // The options of the wide part come first: PartsOf reads them.
   if (!config->has_wide_numeric()) config->set_wide_numeric(true);
   if (!config->has_wide_categorical()) config->set_wide_categorical(true);
+  // FindUnused would refuse an initializer in a job without embeddings.
   if (PartsOf(*job).embedding() &&
       config->embedding_initializer().kind_case() == Initializer::KIND_NOT_SET) {
     config->mutable_embedding_initializer()->mutable_uniform()->set_min(-0.05f);
@@ -40,6 +42,7 @@ void WideDeepRules::FillDefaults(JobConfig* job) const {
 ModelParts WideDeepRules::PartsOf(const JobConfig& job) const {
   const WideDeepConfig& config = job.model().wide_deep();
   const bool deep = !config.hidden_units().empty();
+  // Only features with keys have rows in the sparse table.
   const bool any_deep_keys =
       std::any_of(job.features().begin(), job.features().end(),
                   [](const Feature& feature) { return HasKeys(feature) && feature.in_deep(); });
@@ -47,6 +50,7 @@ ModelParts WideDeepRules::PartsOf(const JobConfig& job) const {
       std::any_of(job.features().begin(), job.features().end(),
                   [](const Feature& feature) { return HasKeys(feature) && feature.in_wide(); });
   ModelParts parts;
+  // wide_numeric also brings the wide bias, so no numeric feature is needed for a dense table.
   if (!deep && !config.wide_numeric()) {
     parts.no_dense =
         "has no effect without hidden_units and with model.wide_deep.wide_numeric false; remove it";
@@ -74,6 +78,7 @@ std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) con
     AddIfOutOfRange(absl::StrCat("model.wide_deep.hidden_units[", i, "]"), config.hidden_units(i),
                     1, kMaxUnits, &problems);
   }
+  // Written as a negation so that NaN is refused.
   if (!(config.dropout() >= 0 && config.dropout() < 1)) {
     problems.push_back(
         {"model.wide_deep.dropout",
@@ -88,6 +93,7 @@ std::vector<ConfigProblem> WideDeepRules::FindProblems(const JobConfig& job) con
                         "is missing; the deep part has categorical features: give their width, "
                         "e.g. 16"});
   }
+  // 0 means unset here, which is right for a job without embeddings.
   if (config.embedding_dim() > kMaxEmbeddingDim) {
     AddIfOutOfRange("model.wide_deep.embedding_dim", config.embedding_dim(), 1, kMaxEmbeddingDim,
                     &problems);

@@ -16,6 +16,7 @@ absl::Status Mismatch(absl::string_view what, size_t given, size_t expected) {
 }  // namespace
 
 absl::Status CheckShape(const WideDeepShape& shape) {
+  // Written as a negation so that NaN is refused.
   if (!(shape.dropout >= 0 && shape.dropout < 1)) {
     return absl::InvalidArgumentError(absl::StrCat("wide_deep.dropout is ", shape.dropout,
                                                    "; it is a probability: 0 <= dropout < 1"));
@@ -33,6 +34,7 @@ absl::Status CheckBatch(const WideDeepShape& shape, const Batch& batch) {
     return Mismatch("numbers", batch.num_numeric, shape.num_numeric);
   if (batch.num_slots != shape.slots.size())
     return Mismatch("slots", batch.num_slots, shape.slots.size());
+  // Backends index key_offsets by example and slot without further checks.
   if (batch.key_offsets.size() != batch.n * batch.num_slots + 1) {
     return Mismatch("key offsets", batch.key_offsets.size(), batch.n * batch.num_slots + 1);
   }
@@ -43,8 +45,10 @@ absl::Status CheckInput(const WideDeepShape& shape, const std::vector<size_t>& e
                         const NetInput& input) {
   const Batch& batch = *input.batch;
   SLUICE_RETURN_IF_ERROR(CheckBatch(shape, batch));
+  // In Geo, values and gradients stay in `geo`, so the caller gives no dense tensors.
   if (input.geo == nullptr && input.dense.size() != elements.size())
     return Mismatch("dense tensors", input.dense.size(), elements.size());
+  // Resident rows are found by slot, all others lie in `rows`. Without keys, neither is read.
   const bool resident = input.resident != nullptr || input.geo != nullptr;
   if (shape.row_dim() > 0 && !batch.keys.empty() &&
       (input.row_index == nullptr || (resident ? input.slots == nullptr : input.rows == nullptr))) {
@@ -59,6 +63,7 @@ absl::Status CheckTrainStep(const WideDeepShape& shape, const std::vector<size_t
   if (input.geo == nullptr && gradients.dense.size() != elements.size()) {
     return Mismatch("dense gradients", gradients.dense.size(), elements.size());
   }
+  // Dropout masks depend on the ids, so that they are the same however a batch is split.
   if (dropout && input.batch->example_id.size() != input.batch->n) {
     return Mismatch("example ids", input.batch->example_id.size(), input.batch->n);
   }
