@@ -67,7 +67,7 @@ double Percentile99(std::vector<double> seconds) {
   return *at;
 }
 
-// A job on one pserver, in a folder of its own, which the destructor removes.
+// A job on one pserver, in its own folder, which the destructor removes.
 class TrainedJob {
  public:
   static absl::StatusOr<std::shared_ptr<TrainedJob>> Make(uint64_t rows) {

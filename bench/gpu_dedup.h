@@ -4,7 +4,7 @@
 //
 // Thread safety: one thread.
 //
-// Only plain types, because nvcc compiles this header, too.
+// Only plain types, because nvcc also compiles this header.
 #pragma once
 
 #include <cstddef>

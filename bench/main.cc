@@ -1,4 +1,4 @@
-// sluice-bench: measures Sluice beside the limits of this machine.
+// sluice-bench: measures Sluice against the limits of this machine.
 #include <gflags/gflags.h>
 
 #include <cstdio>
@@ -130,7 +130,7 @@ int Main() {
 
 int main(int argc, char** argv) {
   constexpr char kUsage[] =
-      "measures Sluice beside the limits of this machine\n"
+      "measures Sluice against the limits of this machine\n"
       "  sluice-bench --filter=kernel/ --json=rows.json";
   gflags::SetUsageMessage(kUsage);
   gflags::SetVersionString(sluice::SluiceVersion());

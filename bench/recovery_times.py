@@ -1,4 +1,4 @@
-"""./dev bench --recovery: how long a job takes to notice the loss of a process and to go on, beside the lease.
+"""./dev bench --recovery: how long a job takes to notice the loss of a process and to continue, next to the lease.
 
 For every mode and role, a process of a running job is killed (the process that started it notices at once) or stopped for
 longer than its lease (only the lease tells). Two times count, from the signal on: until the scheduler has counted the loss
@@ -71,7 +71,7 @@ def losses(job, role):
 
 
 def measure(cluster, role, way):
-    """Seconds until the loss is noticed, and until the job goes on."""
+    """Seconds until the loss is noticed, and until the job continues."""
     before = cluster.await_job(cluster.trains)
     pid = cluster.pid(role, 0 if role == "scheduler" else 1)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-// Measures the rows of the benchmark: each is a figure beside the limit measured in the same run.
+// Measures the rows of the benchmark: each is a figure with the limit measured in the same run.
 //
 // Thread safety: one thread.
 #pragma once

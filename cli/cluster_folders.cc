@@ -84,7 +84,7 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
   const std::string cluster_file = path + "/cluster.textproto";
   absl::StatusOr<FileLock> lock = FileLock::Take(cluster_file, &holder);
   if (absl::IsAlreadyExists(lock.status())) {
-    // The supervisor of a cluster holds the lock, too.
+    // The supervisor of a cluster also holds the lock.
     SLUICE_RETURN_IF_ERROR(CheckNoneRuns(path, kSupervisorRole));
     return absl::FailedPreconditionError(
         absl::StrCat("another sluice launch or up uses ", path,

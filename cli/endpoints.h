@@ -36,7 +36,7 @@ bool IsAlive(const Endpoint& endpoint);
 // SLUICE_LOG_DIR, else the flag's default.
 std::string LogDirOf(const ParsedCommand& command);
 
-// Returns the scheduler's address, or those of all that may lead (common/config/address.h):
+// Returns the scheduler's address, or the addresses of all that may lead (common/config/address.h):
 // --scheduler, else SLUICE_SCHEDULER, else the one in <LogDirOf>/endpoints.log. INVALID_ARGUMENT
 // says how to give the address.
 absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command);

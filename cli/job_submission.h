@@ -24,7 +24,7 @@ std::vector<FlagSpec> JobFlags();
 
 // Returns the effective config of --job. Later sources override earlier ones: the file, SLUICE_*
 // variables, `follows` (settings derived from other flags), flags. INVALID_ARGUMENT for every
-// problem that can be found without a cluster, including those of the model.
+// problem that can be found without a cluster, including problems of the model.
 absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
                                        const std::vector<ConfigOverride>& follows = {});
 

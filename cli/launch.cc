@@ -198,7 +198,7 @@ Command LaunchCommand() {
       "  sluice launch --job=J --gpus=0,1 --cpu_workers=2      # four workers, two of them on "
       "GPUs\n"
       "  sluice launch --job=J --device=auto --worker_num=1    # on a GPU if there is one\n"
-      "  sluice launch --job=J --output_dir=D --resume         # go on from D's newest checkpoint\n"
+      "  sluice launch --job=J --output_dir=D --resume         # from D's newest checkpoint\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &Launch};
 }

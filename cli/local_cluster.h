@@ -3,7 +3,8 @@
 // has left.
 //
 // Invariants: the binaries of the daemons are in the folder of this executable. The daemons end
-// with this process, whatever ends it. Only those of a detached cluster live on, after Release.
+// with this process, whatever ends it. Only the daemons of a detached cluster live on, after
+// Release.
 //
 // Thread safety: one thread at a time; Start and CheckProcesses run on the main thread.
 #pragma once

@@ -248,7 +248,7 @@ absl::StatusOr<PredictSummary> RunHere(const PredictOptions& options, ScoreProgr
 }
 
 // Makes a temporary folder for the parts when the output is a pipe or device, because they cannot
-// be beside it.
+// be next to it.
 absl::StatusOr<std::string> PartsFolder() {
   const char* const set = std::getenv("TMPDIR");
   std::string folder =

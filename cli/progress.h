@@ -53,7 +53,7 @@ class ProgressPrinter {
   // Prints a plain line for each step in `steps`, which workers report every log_every steps.
   // Prints nothing in live mode.
   void Steps(const google::protobuf::RepeatedPtrField<StepLoss>& steps);
-  // Prints a line of its own above the live line.
+  // Prints a separate line above the live line.
   void Note(const std::string& line);
   // Ends the live line; prints the final table.
   void Finish(const JobStatus& status);

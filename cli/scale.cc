@@ -1,4 +1,4 @@
-// sluice scale: lets a running job go on with another number of workers.
+// sluice scale: lets a running job continue with another number of workers.
 #include <iostream>
 
 #include "cli/command_line.h"
@@ -31,7 +31,7 @@ int Scale(const ParsedCommand& command) {
   request.set_worker_num(static_cast<uint32_t>(worker_num));
   const absl::Status scaled = client->ScaleJob(request);
   if (!scaled.ok()) return ReportError(scaled);
-  std::cout << command.words[0] << " makes a checkpoint and goes on from it with "
+  std::cout << command.words[0] << " makes a checkpoint and continues from it with "
             << Counted(request.worker_num(), "worker") << std::endl;
   return kDone;
 }

@@ -22,8 +22,8 @@ class StayingProcess {
   StayingProcess& operator=(const StayingProcess&) = delete;
 
   // Forks. Returns nullopt in the process that stays. In the command, returns the exit code when it
-  // must end: that of Stay, or that of a process that has ended before. An error becomes the exit
-  // code kJobFailed and is printed.
+  // must end: the result of Stay, or the code of a process that has ended before. An error becomes
+  // the exit code kJobFailed and is printed.
   std::optional<int> Split();
   // To be called by the process that stays: lets the command end with `exit_code`. From now on what
   // this process prints is appended to `log_file`, and signals for the command do not reach it.

@@ -1,4 +1,4 @@
-// Claims and removes the unfinished files that `sluice predict` keeps beside its output while it
+// Claims and removes the unfinished files that `sluice predict` keeps next to its output while it
 // scores.
 //
 // Format: FILE.PID.unfinished is the output of one process. FILE.PID.part-N are the outputs of N
@@ -19,7 +19,7 @@ std::string PartPrefix(const std::string& output, pid_t pid);
 inline constexpr char kJoinedParts[] = "all";
 
 // Creates `file` and locks it until this process and its children have ended. The lock
-// protects `file` and the parts beside it from RemoveUnfinishedScores in a process that cannot see
+// protects `file` and the parts next to it from RemoveUnfinishedScores in a process that cannot see
 // this one's pid, such as one in another container. Does nothing where the file cannot be created
 // or locked.
 void ClaimUnfinished(const std::string& file);

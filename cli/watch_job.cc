@@ -95,7 +95,7 @@ class Watch {
     deadline_ = std::min(deadline_, Clock::Real()->Now() + o_.grace);
   }
 
-  // Ends the job, which cannot go on. The scheduler then writes its result.
+  // Ends the job, which cannot continue. The scheduler then writes its result.
   bool Fail() {
     CancelJobRequest request;
     request.set_job_id(o_.job_id);

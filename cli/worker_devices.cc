@@ -30,12 +30,13 @@ absl::StatusOr<uint32_t> WorkersOfGpus(const ParsedCommand& command) {
     if (!command.Given("cpu_workers")) return 0;
     return Refuse(
         Origin(command, "cpu_workers"),
-        "these workers would be in addition to those of --gpus; give --gpus=LIST, or --worker_num");
+        "these workers would be in addition to the workers of --gpus; give --gpus=LIST, or "
+        "--worker_num");
   }
   const std::string origin = Origin(command, "gpus");
   if (command.Given("device")) {
     return Refuse(origin, absl::StrCat("contradicts ", Origin(command, "device"),
-                                       "; give one of them (CPU workers beside GPUs: "
+                                       "; give one of them (CPU workers in addition to GPUs: "
                                        "--cpu_workers=N)"));
   }
   const auto gpus = ParseDeviceList(command.Text("gpus"));
@@ -100,7 +101,7 @@ absl::Status CheckDevices(const WorkerDevices& devices, const ListDevices& list,
   std::string names;
   for (const CudaDeviceInfo& info : *there)
     absl::StrAppend(&names, names.empty() ? "" : ", ", "cuda:", info.ordinal, " (", info.name, ")");
-  // The variable hides and renumbers devices, so the message shows it beside the names.
+  // The variable hides and renumbers devices, so the message shows it next to the names.
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr) absl::StrAppend(&names, " with CUDA_VISIBLE_DEVICES=\"", visible, "\"");
   if (!named.empty() && *named.rbegin() >= static_cast<int>(there->size())) {
@@ -136,12 +137,12 @@ absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& device
 std::vector<FlagSpec> DeviceFlags() {
   return {
       {"device", FlagKind::kText, "DEVICE", "cpu",
-       "where every worker computes: cpu, cuda (each on a GPU of its own), cuda:N, or auto "
+       "where every worker computes: cpu, cuda (each on its own GPU), cuda:N, or auto "
        "(SLUICE_DEVICE)"},
       {"gpus", FlagKind::kText, "LIST", "",
        "one worker on each of these GPUs, e.g. 0,1; sets worker_num"},
       {"cpu_workers", FlagKind::kNumber, "N", "0",
-       "workers on the CPU, in addition to those of --gpus"},
+       "workers on the CPU, in addition to the workers of --gpus"},
   };
 }
 

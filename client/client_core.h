@@ -47,7 +47,7 @@ class ClientCore : public PserverLink::Listener {
   Route route() const;
   // See Waiter::Excuse.
   absl::Time excused_at() const;
-  // Why the client cannot go on; OK while it can.
+  // Why the client cannot continue; OK while it can.
   absl::Status failure() const;
 
   // Sends a frame; sequence 0 stands for the next one. `op` goes with the frame and may be null. It

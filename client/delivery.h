@@ -13,7 +13,7 @@
 // - sent(s) never exceeds the last part that was made ready.
 // - An acknowledgement counts if the send went to the shard's present owner. Frames that only an
 //   earlier owner has applied may be lost with it, so they are sent again. A shard that holds them
-//   acknowledges them anew.
+//   acknowledges them again.
 // - A refusal counts only if the send is newer than the shard's last rewind, because the rewind has
 //   already handled older sends.
 //

@@ -32,9 +32,9 @@ class RouteFetcher {
   // Returns when to call Fetch; InfiniteFuture while no route is wanted.
   absl::Time due() const;
 
-  // Calls get_route; `generation` is that of the present route. Returns a checked route that is not
-  // older (it may be the same). UNAVAILABLE when the scheduler gave no answer or an older route;
-  // the route is then still wanted. Any other error is final.
+  // Calls get_route; `generation` is the generation of the present route. Returns a checked route
+  // that is not older (it may be the same). UNAVAILABLE when the scheduler gave no answer or an
+  // older route; the route is then still wanted. Any other error is final.
   absl::StatusOr<Route> Fetch(uint64_t generation);
 
  private:

@@ -36,7 +36,7 @@ RouteMap::Change RouteMap::Apply(const Route& route) {
     change.moved[flat] = owners_[flat] != link_of[pserver];
     change.gained.resize(links_.size());
     // The Hello of a stream names what the link's shards have acknowledged. A link that gains a
-    // shard must therefore say hello anew (ClientCore::ApplyRoute).
+    // shard must therefore say hello again (ClientCore::ApplyRoute).
     if (change.moved[flat]) change.gained[link_of[pserver]] = true;
     owners_[flat] = link_of[pserver];
   }

@@ -2,7 +2,7 @@
 //
 // A link is a number for one pserver address; the owner opens a stream for each. A route names
 // pservers by rank; Apply resolves ranks to addresses and links, so a process that takes over a
-// rank at another address gets a link of its own. Links are added and never removed: a link's
+// rank at another address gets its own link. Links are added and never removed: a link's
 // number stays valid for the client's life.
 //
 // Thread safety: guarded by the owner's lock.

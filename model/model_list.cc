@@ -42,8 +42,8 @@ ConfigProblem ModelList::NotFound(const ModelConfig& config) const {
     return {"model", absl::StrCat("is missing; add model { ", example, " }")};
   }
   if (config.has_custom() && HasField(name)) {
-    return {"model.custom.name", absl::StrCat("'", name, "' has a field of its own; write model { ",
-                                              name, " { ... } }")};
+    return {"model.custom.name",
+            absl::StrCat("'", name, "' has its own field; write model { ", name, " { ... } }")};
   }
   const std::string known = absl::StrJoin(
       entries_, ", ",

@@ -1,7 +1,7 @@
 // The models that a program knows, and the rules of the model that a job names.
 //
 // A program passes its list wherever a job's model is checked or made. built_in_models.h has the
-// lists of the shipped programs; a test may add a model of its own.
+// lists of the shipped programs; a test may add its own model.
 //
 // Thread safety: immutable.
 #pragma once

@@ -279,7 +279,7 @@ void Comparison::ComparePlace(const char* part, const std::vector<std::string>& 
                                i < a.size() ? a[i] : "missing", " in the model's job and ",
                                i < b.size() ? b[i] : "missing",
                                " in this one (list the features in the model's order)"));
-    return;  // the inputs behind it have moved, too
+    return;  // the inputs behind it have also moved
   }
 }
 

@@ -116,7 +116,7 @@ absl::Status Predictor::Score(const Batch& batch, float* probabilities) {
   input.batch = &batch;
   for (const auto& tensor : dense_) input.dense.push_back(tensor.data());
   if (sparse_ != nullptr) {
-    // Every key gets a row of its own: copying a repeated row is cheaper than finding repeats.
+    // Every key gets its own row: copying a repeated row is cheaper than finding repeats.
     const size_t dim = sparse_->dim(), n = batch.keys.size();
     batch_rows_.resize(n * dim);
     while (row_index_.size() < n) row_index_.push_back(static_cast<uint32_t>(row_index_.size()));

@@ -29,8 +29,8 @@ class AttemptMembers {
  public:
   struct Options {
     uint64_t first_id = 1;  // of incarnations and of instances
-    // Fills num_shards and route of a job that is about to start. Pure. spec->route() is that of
-    // the attempt before, if there was one; its pservers have their present addresses, or "" if
+    // Fills num_shards and route of a job that is about to start. Pure. spec->route() is the route
+    // of the attempt before, if there was one; its pservers have their present addresses, or "" if
     // they are not among `pservers`.
     std::function<absl::Status(const std::vector<std::string>& pservers, JobSpec* spec)> place;
   };

@@ -33,7 +33,7 @@ absl::Status AttemptPlans::CheckScale(const Job& job, uint32_t worker_num) const
     return Refuse(job, "it is queued; cancel it and submit it with another --worker_num");
   if (job.state != JOB_RUNNING || !job.run) return Refuse(job, "it does not run; ask again then");
   if (job.config.evaluate_only())
-    return Refuse(job, "it only evaluates, so it makes no checkpoint to go on from");
+    return Refuse(job, "it only evaluates, so it makes no checkpoint to continue from");
   if (job.config.data().assignment() == DataConfig::PER_RANK_FILES) {
     return Refuse(job, absl::StrCat("data.assignment PER_RANK_FILES needs its ",
                                     Workers(job.spec.worker_num())));
@@ -211,7 +211,7 @@ std::optional<std::string> AttemptPlans::GoBack(Job* job, const std::string& why
   job->pserver_ranks = former.pserver_ranks;
   const std::string drained = Drained(*job);
   std::string warning = absl::StrCat(
-      "the job was not ", former.what, ", and goes on with ", Workers(former.worker_num),
+      "the job was not ", former.what, ", and continues with ", Workers(former.worker_num),
       drained.empty() ? "" : absl::StrCat(" and with ", drained, ", which is draining"), ": ", why);
   if (!drained.empty()) {
     job->keeps_pservers = true;
@@ -249,7 +249,7 @@ void AttemptPlans::Drop(Job* job, const std::string& why, const std::string& det
   if (!drained.empty()) stays_[job] = {detail.empty() ? why : absl::StrCat(why, ": ", detail)};
   const std::string what = Describe(*job, plan, drained);
   if (!what.empty())
-    AddWarning(job, absl::StrCat("the job was not ", what, ", and went on: ", why));
+    AddWarning(job, absl::StrCat("the job was not ", what, ", and continues as it was: ", why));
   parts_.attempts->GiveBack(job);
   parts_.effects->records()->Changed(*job);
   parts_.effects->StatusChanged(job);

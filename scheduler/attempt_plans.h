@@ -6,7 +6,7 @@
 //   3. Began         the next attempt runs.
 //
 // Until 2 nothing changes for the job. When the checkpoint fails or can no longer be made, or a
-// member of the job is lost meanwhile, the plan is dropped with a warning, and the job goes on.
+// member of the job is lost meanwhile, the plan is dropped with a warning, and the job continues.
 // Between 2 and 3 the job can still return to its former members (GoBack). A job that could not
 // leave a draining pserver is asked again only when an operator calls DrainPserver after having
 // been told why.

@@ -298,7 +298,7 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
   }
   if (!job->checkpoints && job->run) {
     return absl::UnavailableError(absl::StrCat(
-        "job ", job->job_id, " goes on under another scheduler, and its members are still to ",
+        "job ", job->job_id, " continues under another scheduler, and its members are still to ",
         "register there; ask again in some seconds"));
   }
   if (!job->checkpoints) {

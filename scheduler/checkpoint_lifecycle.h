@@ -34,8 +34,8 @@ class CheckpointLifecycle {
   // A checkpoint is given up when it makes no progress for `wait`.
   CheckpointLifecycle(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
-  // A run of the job has just begun: its first one, or that of its next attempt. Does nothing for a
-  // job that makes no checkpoints.
+  // A run of the job has just begun: its first one, or the run of its next attempt. Does nothing
+  // for a job that makes no checkpoints.
   void Begin(Job* job, absl::Time now);
   // Call when a run that an earlier scheduler began continues with all its members. `newest`: where
   // the job would begin again. Checkpoints up to number `over` have ended, and so have the requests
@@ -56,14 +56,14 @@ class CheckpointLifecycle {
   // rank.
   static void AddOrder(const Job& job, PollReply* reply);
   static void AddAsked(const Job& job, WorkerAssignment* assignment);
-  // Call when the job has gone on to another phase.
+  // Call when the job has moved on to another phase.
   void PhaseChanged(Job* job, absl::Time now);
   // All ranks have ended a training phase, which waits while the job is held (JobRun::Hold).
   void TrainingEnds(Job* job, absl::Time now);
   // Reports of the job's pservers and workers.
   void TakeHosted(const Member& pserver, const HostedCut& cut, Job* job, absl::Time now);
   void TakeWorker(const Member& worker, const WorkerCut& cut, Job* job, absl::Time now);
-  // The rank's worker is lost, and another life of the rank goes on. A checkpoint that needs the
+  // The rank's worker is lost, and another life of the rank continues. A checkpoint that needs the
   // lost one's part is given up.
   void RankLost(Job* job, uint32_t rank, absl::Time now);
   // The pserver is lost, and another process takes over its shards. The open checkpoint is given up

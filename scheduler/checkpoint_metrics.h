@@ -21,7 +21,7 @@ class CheckpointMetrics {
  public:
   // `registry` outlives this.
   explicit CheckpointMetrics(prometheus::Registry* registry) : registry_(*registry) {}
-  // Sets the series of the jobs in `status`, and removes those of all others.
+  // Sets the series of the jobs in `status`, and removes the series of all others.
   void Update(const ClusterStatus& status);
 
  private:

@@ -2,7 +2,7 @@
 //
 // Every change of a member's desired state or of a job's status is noted here. So a version never
 // changes without waking the calls that wait for it. The records that the scheduler must persist
-// are collected with the decisions that they describe, too.
+// are also collected with the decisions that they describe.
 //
 // Thread safety: one thread.
 #pragma once

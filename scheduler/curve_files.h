@@ -1,11 +1,11 @@
 // Keeps a job's event file apart from those that earlier jobs left in its folder.
 //
 // TensorBoard draws all event files of one folder as one run. When the folder holds an earlier
-// curve, the new one grows in a subfolder `rerun-N`, which TensorBoard shows as a run of its own.
+// curve, the new one grows in a subfolder `rerun-N`, which TensorBoard shows as a separate run.
 // Complete replaces the earlier curves with it. If Complete is not called, it stays in `rerun-N`.
 //
-// A job that goes on under another scheduler adds a file beside its first one, in the same folder,
-// with its next points; TensorBoard draws them as one run.
+// A job that continues under another scheduler adds a file next to its first one, in the same
+// folder, with its next points; TensorBoard draws them as one run.
 //
 // Thread safety: one thread.
 #pragma once

@@ -36,7 +36,7 @@ class FollowerPlan {
   const std::vector<uint32_t>& followers() const { return followers_; }
 
   // The methods below return true when `followers` has changed: publish it with a new generation.
-  // `generation` is always that of the present route.
+  // `generation` is always the generation of the present route.
 
   // Pserver `index` reports.
   bool Note(uint32_t index, uint64_t generation, const HostedJob& report);

@@ -140,8 +140,8 @@ Job* JobAdmission::Restore(const JobRecord& record,
     const absl::Status adopted = parts_.lifecycle->Adopt(
         job, record.recovery(), handover->run, std::move(handover->began_at), &resume, now);
     if (adopted.ok()) return job;
-    AddWarning(job,
-               absl::StrCat("the run of the earlier scheduler cannot go on: ", adopted.message()));
+    AddWarning(
+        job, absl::StrCat("the run of the earlier scheduler cannot continue: ", adopted.message()));
     parts_.effects->records()->RunRefused(handover->run);
   }
   FillSpec(record.tables(), resume.ok() ? *std::move(resume) : nullptr, job);

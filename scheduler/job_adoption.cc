@@ -49,7 +49,7 @@ absl::Status Replay(const StoredRun& stored, bool same_clock, absl::Time now,
   if (stored.record.phase() == 1) return (*run)->failure();
   SLUICE_RETURN_IF_ERROR(
       (*run)->Restore(stored.record.phase(), stored.record.state(), same_clock, now));
-  // The phase does not end here: what follows from its end has to happen, too.
+  // The phase does not end here: what follows from its end also has to happen.
   (*run)->Hold(true);
   uint64_t lost_lives = 0;
   for (const TaskRecord& task : stored.tasks) {
@@ -188,7 +188,7 @@ void JobAdoption::TellWhoIsMissing(Job* job) {
 void JobAdoption::Finish(Job* job, Adopted* adopted, absl::Time now) {
   parts_.checkpoints->Adopt(job, adopted->awaited->newest, adopted->awaited->checkpoint, now);
   adopted->awaited.reset();
-  job->recovery.Describe("the job went on");
+  job->recovery.Describe("the job continued");
   parts_.effects->records()->Changed(*job);
   parts_.attempts->TellPservers(*job);
   for (const RankSlot& slot : job->ranks)

@@ -2,7 +2,7 @@
 //
 //   1. Begin     the run is where its records say (RUNNING); its workers' calls are answered.
 //   2. TakeBack  members that still serve the attempt register, and keep what they hold.
-//   3. TakeBack  all are there: checkpoints go on.
+//   3. TakeBack  all are there: checkpoints continue.
 //
 // If a member does not come within a lease, or comes back without what it held, the attempt is
 // refuted: the job needs another one. In the phase that the records describe, a worker's call may
@@ -72,7 +72,7 @@ class JobAdoption {
   bool late(const Job& job, absl::Time now) const;
   // True while the job is in the recorded phase, whose records may be incomplete.
   bool doubted(const Job& job) const;
-  // Call when the job has gone on to another phase.
+  // Call when the job has moved on to another phase.
   void PhaseEnded(const Job& job);
 
   // Where the next attempt of a job begins, or why there is no such place.

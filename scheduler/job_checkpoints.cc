@@ -267,7 +267,7 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
     return;
   }
   const bool geo = options_.mode == Mode::kGeo;
-  // Reports can overtake each other: a rank that went on was parked before.
+  // Reports can overtake each other: a rank that continued was parked before.
   if (geo && !cut.parked() && !open_->went_on[rank]) {
     if (open_->stage != Stage::kBegun) {
       CloseOpen(absl::StrCat(who, " trained on before all pservers had begun their cuts"),
@@ -398,7 +398,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     newest_.set_failed(newest_.failed() + 1);
     const std::string said =
         absl::StrCat("the checkpoint of step ", outcome.step, " failed: ", error);
-    if (newest_.last_error().empty()) warning_ = absl::StrCat(said, "; the job goes on");
+    if (newest_.last_error().empty()) warning_ = absl::StrCat(said, "; the job continues");
     newest_.set_last_error(said);
   }
   if (!error.empty()) {

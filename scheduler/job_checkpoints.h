@@ -6,7 +6,7 @@
 //
 // Checkpoints of a job have the numbers 1, 2, ...; there is one at a time. When all parts are in,
 // TakeCommit gives the manifest to write. A checkpoint that cannot be completed is given up and
-// counted; the job goes on, and the next try has the next number.
+// counted; the job continues, and the next try has the next number.
 //
 // Sync: the next one is asked of rank 0, which begins it with the commit of a step. Every pserver
 // then writes its shards, and every rank reports where it is.
@@ -16,9 +16,9 @@
 // data to train again. From the first question until all cuts have begun, the training phase must
 // not end (holds_phase), so that all cuts lie in one epoch.
 //
-// Geo: as async, but a rank that reports is parked with nothing unsent, and goes on when all cuts
+// Geo: as async, but a rank that reports is parked with nothing unsent, and continues when all cuts
 // have begun. So all cuts and the ranks' files belong together. Each rank confirms that it was
-// parked until then: one that went on by itself voids the checkpoint.
+// parked until then: one that continued by itself voids the checkpoint.
 //
 // Invariants:
 // - A number is over (complete or given up) before the next one is asked for.
@@ -92,13 +92,13 @@ class JobCheckpoints {
   // also where lost shards continue (newest_instance).
   enum class Maker : uint8_t { kOtherJob, kThisJob, kThisRun };
   // The newest complete checkpoint was made `age` before `now`, under an earlier scheduler. The
-  // interval every_s goes on from one of this job.
+  // interval every_s continues from one of this job.
   void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
                  Maker maker = Maker::kOtherJob);
   // The steps of an epoch and of the whole job, once they are known.
   void SetSteps(uint64_t per_epoch, uint64_t last_step);
   // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch,
-  // before it goes on; limit == step: it does not train now. In async and Geo, `step` is the mean
+  // before it continues; limit == step: it does not train now. In async and Geo, `step` is the mean
   // of the ranks, and limit has no meaning.
   void NoteStep(uint64_t step, uint64_t limit, absl::Time now);
   // Async and Geo: whether all ranks are in one training phase now, and have workers that can make
@@ -188,7 +188,7 @@ class JobCheckpoints {
   const Asked& asked() const { return asked_; }
   const Ordered& ordered() const { return ordered_; }
   uint64_t over() const { return over_; }
-  // True when the open checkpoint is that of the job's last step, so that the job waits for it.
+  // True when the open checkpoint is of the job's last step, so that the job waits for it.
   bool finishes_job() const {
     if (!open_) return false;
     return sync() ? last_step_ > 0 && open_->step == last_step_ : open_->ends_training;
@@ -267,7 +267,7 @@ class JobCheckpoints {
   uint32_t worker_num_ = options_.worker_num, pserver_num_ = options_.pserver_num;
   std::vector<uint32_t> without_shards_ = options_.without_shards;
   // When the interval every_s began: the end of the one before, or the beginning of the job. Losses
-  // do not begin it anew, or a job that often loses members would make no checkpoint.
+  // do not restart it, or a job that often loses members would make no checkpoint.
   absl::Time over_at_;
   uint64_t steps_per_epoch_ = 0, last_step_ = 0;
   // How far training is: steps at a time, the rate since the sample before, and where it stops.

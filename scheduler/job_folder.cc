@@ -139,7 +139,7 @@ void JobFolder::AddScalars(const OutputAction& scalars) {
   if (added.ok() || lacks_points_) return;
   lacks_points_ = true;
   Warn(absl::StrCat("the curve lacks points: ", added.message(),
-                    "; it goes on as soon as the file can be written"));
+                    "; it continues as soon as the file can be written"));
 }
 
 void JobFolder::AddTrace(const OutputAction& spans) {
@@ -240,7 +240,7 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   if (!done || ended.config.evaluate_only()) return absl::OkStatus();
   if (curve_ == nullptr && ended.again)
     curve_ = CurveFiles::Continue(env_, ended.config.output_dir(), host_, ended.time);
-  // The model and the result are in place; an earlier curve beside the new one does no harm.
+  // The model and the result are in place; an earlier curve next to the new one does no harm.
   const absl::Status completed = curve_ == nullptr ? absl::OkStatus() : curve_->Complete();
   if (!completed.ok())
     Warn(absl::StrCat("earlier curves could not be replaced: ", completed.message()));

@@ -43,8 +43,8 @@ class JobFolder {
   // When an earlier scheduler began the job, which trains, only a folder that cannot be claimed is
   // an error. Files that cannot be written, e.g. on a full disk, are warnings.
   absl::Status Begin(const OutputAction& started);
-  // Points that cannot be written are dropped with a warning, the first time. The curve goes on as
-  // soon as there is room.
+  // Points that cannot be written are dropped with a warning, the first time. The curve continues
+  // as soon as there is room.
   void AddScalars(const OutputAction& scalars);
   // A trace that cannot be written ends, with a warning.
   void AddTrace(const OutputAction& spans);
@@ -57,7 +57,7 @@ class JobFolder {
   // ABORTED: an earlier scheduler of the job still has the folder, and nothing is written.
   absl::Status End(const OutputAction& ended);
 
-  // The warnings since the last call. The result has those that came before its end, too.
+  // The warnings since the last call. The result also has those that came before its end.
   std::vector<std::string> TakeWarnings();
 
  private:
@@ -84,7 +84,7 @@ class JobFolder {
   std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued
   bool lacks_points_ = false;         // of the curve: a warning was given
   std::vector<std::string> warnings_;
-  size_t taken_ = 0;  // so many of them were taken
+  size_t taken_ = 0;  // how many of them were taken
 };
 
 }  // namespace sluice

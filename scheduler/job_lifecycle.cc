@@ -394,7 +394,7 @@ void JobLifecycle::ReplaceRank(Job* job, uint32_t rank, const std::string& why, 
 void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
   std::vector<uint32_t> settled;
   const absl::Status status = replacement_.Advance(job, now, &settled);
-  // Until now the lost life, which may only have been slow, could go on to other steps and cuts.
+  // Until now the lost life, which may only have been slow, could continue to other steps and cuts.
   for (const uint32_t rank : settled) checkpoints_.RankLost(job, rank, now);
   // A worker left in order, and no replacement came in time.
   if (absl::IsDeadlineExceeded(status) && ShrinksOnLoss(*job)) {
@@ -510,7 +510,7 @@ void JobLifecycle::EndUnless(const absl::Status& status, Job* job, absl::Time no
 }
 
 bool JobLifecycle::GoBack(const absl::Status& why, Job* job, absl::Time now) {
-  // With members that are missing, too, the job would only wait once more.
+  // If members are missing as well, the job would only wait once more.
   if (job->over() ||
       (job->awaits_members() && absl::IsDeadlineExceeded(why) && !plans_.CanGoBack(*job))) {
     return false;

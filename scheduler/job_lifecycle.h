@@ -77,7 +77,7 @@ class JobLifecycle {
   // they register.
   // REQUIRES: the job is new here; pserver_ranks and resume are set.
   void Restore(Job* job, const Recovery& counts, absl::Time now);
-  // As Restore, but the attempt itself goes on (JobAdoption::Begin).
+  // As Restore, but the attempt itself continues (JobAdoption::Begin).
   absl::Status Adopt(Job* job, const Recovery& counts, const StoredRun& run,
                      std::unique_ptr<const ResumePoint> began_at, JobAdoption::Newest* newest,
                      absl::Time now);
@@ -123,7 +123,7 @@ class JobLifecycle {
   }
   // Call when pservers begin or cease to drain. Running jobs leave those that drain.
   void DrainingChanged(absl::Time now);
-  // An operator asks anew that the jobs on the pserver leave it.
+  // An operator asks again that the jobs on the pserver leave it.
   void DrainAgain(uint32_t pserver);
   // The jobs whose tables the pserver holds, is to open, or has to open again if others cannot.
   std::vector<std::string> JobsOn(uint32_t pserver) const;
@@ -141,7 +141,7 @@ class JobLifecycle {
                          const std::string& warning, absl::Time now);
 
  private:
-  // The attempt cannot go on; the job's next one begins at its newest checkpoint.
+  // The attempt cannot continue; the job's next one begins at its newest checkpoint.
   void RollBack(Job* job, absl::Time now);
   // The same for an adopted attempt that cannot continue.
   void RefuteAdoption(Job* job, const absl::Status& why, absl::Time now);

@@ -37,9 +37,9 @@ class JobOutput {
     std::function<void(const std::string& job_id)> on_begun;
     // Called at most once per job, with the first error before its end.
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
-    // A file of the job, such as its curve or its trace, could not be written. The job goes on.
+    // A file of the job, such as its curve or its trace, could not be written. The job continues.
     std::function<void(const std::string& job_id, const std::string& warning)> on_warning;
-    // A checkpoint is in force, or could not be put in force; the job goes on in any case.
+    // A checkpoint is in force, or could not be put in force; the job continues in any case.
     // `warning` may be empty.
     std::function<void(const std::string& job_id, uint64_t number, absl::Status,
                        const std::string& warning)>

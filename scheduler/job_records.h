@@ -31,7 +31,7 @@ struct StoredRun {
   RunRecord record;
   std::map<uint32_t, PhaseReport> index;  // by rank
   std::vector<TaskRecord> tasks;          // of record.phase, in order
-  // The keys in the store that belong to the job's run, those of other phases included.
+  // The keys in the store that belong to the job's run, including the keys of other phases.
   std::vector<std::string> keys;
 };
 
@@ -94,7 +94,7 @@ class JobRecords {
   void TaskAsked(const Job& job, const NextTaskRequest& request);
   // Call when the run is over.
   void RunEnded(const std::string& job_id);
-  // Call when the run of an earlier scheduler goes on, with the records that it left.
+  // Call when the run of an earlier scheduler continues, with the records that it left.
   void RunAdopted(const std::string& job_id, const StoredRun& run);
   // This scheduler does not continue the run; its records are deleted.
   void RunRefused(const StoredRun& run);

@@ -81,7 +81,7 @@ void JobRecovery::BeginAttempt(uint64_t steps, uint64_t examples, const std::str
   const uint64_t again = examples_reached_ - std::min(examples, examples_reached_);
   if (!planned_.empty()) {
     counts_.set_scalings(counts_.scalings() + 1);
-    // A member that was lost while the job waited is named, too.
+    // A member that was lost while the job waited is also named.
     const bool lost = lost_ != absl::StrCat("the job is ", planned_);
     counts_.set_last(absl::StrCat(lost ? absl::StrCat(lost_, "; ") : "", planned_, " at ",
                                   dir.empty() ? "its beginning" : dir));

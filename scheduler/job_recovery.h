@@ -40,13 +40,13 @@ class JobRecovery {
   // The next attempt is one that a user asked for. `what`: e.g. "scaled from 2 to 3 workers". The
   // wait begins.
   void Plan(const std::string& what, absl::Time now);
-  // The job goes on without this many of the ranks that it has lost.
+  // The job continues without this many of the ranks that it has lost.
   void CountShrink(uint32_t ranks);
   // The next attempt begins after this many steps and examples of the job, at the checkpoint in
   // `dir`; empty: at its beginning. All else is trained again, so no update of the attempt before
   // is missing. Counts a planned attempt as a scaling, and every other one as a rollback.
   void BeginAttempt(uint64_t steps, uint64_t examples, const std::string& dir);
-  // Pserver `index` of the present attempt reports so many lost updates (HostedJob.updates_lost).
+  // Pserver `index` of the present attempt reports this many lost updates (HostedJob.updates_lost).
   // The number never falls, since a shard that is restored once more lacks what it lacked before.
   // Returns true when that changes the counts.
   bool NoteLost(uint32_t index, uint64_t updates);

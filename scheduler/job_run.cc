@@ -238,7 +238,7 @@ Phase JobRun::PhaseOf(uint32_t rank) const {
 
 void JobRun::ContinueLife(const Rejoined& rejoined, Phase* phase) const {
   if (!rejoined.net_state.empty()) phase->mutable_resume()->set_net_state(rejoined.net_state);
-  // Geo: the schedule of the rank's own steps goes on.
+  // Geo: the schedule of the rank's own steps continues.
   if (sync() || phase->has_resume()) return;
   phase->mutable_resume();
   phase->set_first_step(result().global_step() / worker_num_);
@@ -337,7 +337,7 @@ absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) c
                                   [&](const EpochStart& one) { return one.epoch == epoch; });
   if (start == starts_.end()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("its reports arrived late: the job has gone on from epoch ", epoch + 1,
+        absl::StrCat("its reports arrived late: the job has moved on from epoch ", epoch + 1,
                      " to epoch ", phases_.current().epoch() + 1));
   }
   CheckpointState state;

@@ -1,7 +1,7 @@
 // Leads a running job from phase to phase, driven by the reports of its ranks.
 //
 // A JobRun knows ranks, but no members, addresses or queues. A report that makes it impossible to
-// go on sets failure(); the owner decides what happens then.
+// continue sets failure(); the owner decides what happens then.
 //
 // Invariants: a repeated report changes nothing.
 //
@@ -32,7 +32,7 @@ namespace sluice {
 // The frames of one rank that the pservers hold together when its life is over.
 struct HeldOfRank {
   RankPosition least, most;  // what all shards hold, and one that no pserver is ahead of
-  RankPosition committed;    // sync: that of the pserver with the rank's newest commit
+  RankPosition committed;    // sync: at the pserver with the rank's newest commit
 };
 
 class JobRun {
@@ -106,7 +106,7 @@ class JobRun {
   // time. FAILED_PRECONDITION when it is too old: only the newest epochs are remembered.
   absl::StatusOr<CheckpointState> StateAt(uint64_t step, absl::Time now) const;
   // Async and Geo: the same for a checkpoint of the present training phase, the workers included.
-  // ranks: by rank. INTERNAL when the positions are not those of data leased to the ranks.
+  // ranks: by rank. INTERNAL when the positions are not in data leased to the ranks.
   absl::StatusOr<CheckpointState> StateOf(uint64_t step, const std::vector<RankPart>& ranks,
                                           absl::Time now) const;
   // Async and Geo: the present life of every rank has begun the present training phase. False for
@@ -142,11 +142,11 @@ class JobRun {
   bool Advance(absl::Time now);
   void BeginPhase(absl::Time now);
   absl::Status TakeContent(uint32_t rank, const PhaseReport& report);
-  // Sets failure_ when the job cannot go on.
+  // Sets failure_ when the job cannot continue.
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
   absl::Status EndSyncIndex();
-  // FAILED_PRECONDITION when the data is not that of the job that is continued.
+  // FAILED_PRECONDITION when the data is not the data of the job that is continued.
   absl::Status CheckSameData() const;
   void BeginTrain(Phase* phase, absl::Time now);
   absl::Status EndTrain(absl::Time now);

@@ -6,7 +6,7 @@
 // come together: a worker while shards are being taken over, or a pserver while it is not yet known
 // where a lost rank continues. A sync job may also shrink (on_worker_loss), unless the worker has
 // left in order or can be replaced at once. A pserver that is draining is not awaited: its loss
-// rolls the job back, to go on without it. No other place says what a loss means. A new outcome
+// rolls the job back, to continue without it. No other place says what a loss means. A new outcome
 // becomes a new kind here, which JobLifecycle::MemberLost carries out.
 //
 // Thread safety: pure.
@@ -36,7 +36,7 @@ struct LossDecision {
   std::string message;  // names the member and why it is gone
 };
 
-// True when the job goes on without a worker that it loses, as long as it has others
+// True when the job continues without a worker that it loses, as long as it has others
 // (sync_configs.on_worker_loss: SHRINK).
 bool ShrinksOnLoss(const Job& job);
 

@@ -114,7 +114,7 @@ class Membership {
   std::vector<MemberEndedRequest> Silent(const std::string& process_space, absl::Duration silence,
                                          absl::Time now) const;
   // Marks a pserver as draining, also one that has not registered. A mark of an operator stays when
-  // its process asks, too.
+  // its process also asks.
   void Drain(uint32_t rank, DrainMark mark = {});
   void CancelDrain(uint32_t rank);
   const std::map<uint32_t, DrainMark>& draining() const { return draining_; }  // by rank

@@ -6,8 +6,8 @@
 //                higher generation and the newest checkpoint.
 //
 // The next attempt avoids pservers that are draining, unless the job keeps its pservers. A job that
-// shrinks (on_worker_loss) and whose lost workers are not replaced in time goes on with those that
-// it has.
+// shrinks (on_worker_loss) and whose lost workers are not replaced in time continues with those
+// that it has.
 //
 // JobRecovery says what a job waits for, and for how long.
 //
@@ -45,15 +45,15 @@ class NextAttempt {
     AttemptMembers* attempts = nullptr;
     JobAdoption* adoption = nullptr;
   };
-  // `wait`: how long a job waits for members, unless it has a bound of its own (recovery.wait_s).
+  // `wait`: how long a job waits for members, unless it has its own bound (recovery.wait_s).
   NextAttempt(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
-  // After an error the job cannot go on.
+  // After an error the job cannot continue.
 
   // Ends the present attempt, of which the job keeps only its checkpoints, and begins the next one
   // if it can. Another loss while the job waits changes only what it waits for.
   absl::Status RollBack(Job* job, absl::Time now);
-  // The same for an attempt that could go on, because a user wants another one, with so many
+  // The same for an attempt that could continue, because a user wants another one, with this many
   // workers. `what`: see JobRecovery::Plan.
   absl::Status Replace(Job* job, uint32_t worker_num, const std::string& what, absl::Time now);
   // Takes this many ranks from the job's next attempt, but leaves at least one. Call RollBack next.

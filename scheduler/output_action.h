@@ -34,14 +34,15 @@ struct OutputAction {
   std::string job_id;
   absl::Time time;   // on the core's clock; SchedulerLoop replaces it with the time of day
   JobConfig config;  // kStarted, kCheckpoint, kDiscard, kEnded
-  // kStarted, kEnded: an earlier scheduler began the job, whose files in the folder go on.
+  // kStarted, kEnded: an earlier scheduler began the job, whose files in the folder continue.
   bool again = false;
   std::vector<Scalar> scalars;
   TraceReport trace;    // kTrace
   JobResult result;     // kEnded
   std::string save_id;  // kEnded: Phase.save_id of the job, "" when it never started;
                         // kCheckpoint, kDiscard
-  // kCheckpoint, whose `time` is that of the cut, and kDiscard, whose manifest has only the step.
+  // kCheckpoint, whose `time` is the time of the cut, and kDiscard, whose manifest has only the
+  // step.
   uint64_t number = 0;
   Manifest manifest;
   std::string why;  // kDiscard: the reason; empty when it was given before

@@ -1,7 +1,7 @@
 // Detects that the scheduler itself was stopped, so that this time counts against nobody.
 //
 // A stopped scheduler (SIGSTOP, a suspended machine) hears no heartbeats, and its monotonic clock
-// may go on. Its timer ticks several times a second, so a gap between two ticks shows the pause.
+// may continue. Its timer ticks several times a second, so a gap between two ticks shows the pause.
 //
 // Thread safety: one thread.
 #pragma once

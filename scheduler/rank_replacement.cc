@@ -123,7 +123,7 @@ absl::Status RankReplacement::Settle(Job* job, uint32_t rank, const HeldOfRank& 
 void RankReplacement::Assign(Job* job, uint32_t rank) {
   RankSlot& slot = job->ranks[rank];
   job->recovery.Describe(job->vacant[rank].why,
-                         absl::StrCat("rank ", rank, " goes on as worker ", slot.worker()));
+                         absl::StrCat("rank ", rank, " continues as worker ", slot.worker()));
   job->vacant.erase(rank);
   Member* const member = parts_.members->ById(slot.member_id());
   parts_.effects->DesiredChanged(member);

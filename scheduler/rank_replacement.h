@@ -1,4 +1,4 @@
-// Gives the rank of a lost worker to another worker while the job goes on.
+// Gives the rank of a lost worker to another worker while the job continues.
 //
 //   1. Lose     the worker is lost: the rank is vacant. It gets a new incarnation, and the job a
 //               new generation, in which pservers accept nothing of the earlier life.
@@ -44,7 +44,7 @@ class RankReplacement {
     const PauseDetector* pauses = nullptr;
     CoreEffects* effects = nullptr;
   };
-  // `wait`: bound of the replacement of a rank, unless the job has one of its own
+  // `wait`: bound of the replacement of a rank, unless the job has its own
   // (recovery.wait_s).
   RankReplacement(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
@@ -53,8 +53,8 @@ class RankReplacement {
   // REQUIRES: the rank's slot is released.
   void Lose(Job* job, uint32_t rank, uint64_t incarnation, const std::string& why, absl::Time now);
   // Does what can be done now for the job's vacant ranks, and adds the ranks that have gone through
-  // step 3 to `settled`. Not OK: the job cannot go on, because time is up (DEADLINE_EXCEEDED) or a
-  // pserver's report is impossible.
+  // step 3 to `settled`. Not OK: the job cannot continue, because time is up (DEADLINE_EXCEEDED) or
+  // a pserver's report is impossible.
   absl::Status Advance(Job* job, absl::Time now, std::vector<uint32_t>* settled);
 
  private:

@@ -109,7 +109,7 @@ std::string FeatureData(const Feature& feature, const FeatureSummary& summary, u
 std::string Data(const DataSummary& data, const JobConfig& config) {
   std::string features;
   for (int i = 0; i < std::min(data.features_size(), config.features_size()); ++i) {
-    if (config.features(i).has_cross()) continue;  // crosses have no cells of their own
+    if (config.features(i).has_cross()) continue;  // crosses have no cells themselves
     absl::StrAppend(&features, features.empty() ? "" : ",", "\n      ",
                     FeatureData(config.features(i), data.features(i), data.examples()));
   }

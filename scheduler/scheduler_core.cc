@@ -446,7 +446,7 @@ absl::StatusOr<DrainPserverReply> SchedulerCore::DrainPserver(const DrainPserver
     members_.Drain(rank, {/*of_process=*/request.member_id() != 0});
   }
   KeepDraining();
-  // A pserver that repeats its call does not ask anew.
+  // A pserver that repeats its call does not ask again.
   if (request.member_id() == 0) lifecycle_.DrainAgain(rank);
   lifecycle_.DrainingChanged(now);
   queue_.MembersChanged();

@@ -62,7 +62,7 @@ class SchedulerCore {
     // The versions of a job's status begin here. A caller that follows a job through a restart of
     // the scheduler sees them grow.
     uint64_t first_version = 1;
-    std::string clock;  // names the clock of `now`: that of another core with the same name goes on
+    std::string clock;  // names the clock of `now`: another core with the same name continues it
     NextRecord next;    // what an earlier scheduler would have given next; absent: there was none
     DrainingRecord draining;  // of an earlier scheduler
     // Fills num_shards and route of a job that is about to start. Pure.

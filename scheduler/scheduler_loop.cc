@@ -130,7 +130,7 @@ void SchedulerLoop::RestoreJobs() {
         record.job_id(),
         absl::StrCat("taken over from an earlier scheduler: ",
                      over                ? "it is over, and its result is written"
-                     : run.has_value()   ? "it goes on when its members register again"
+                     : run.has_value()   ? "it continues when its members register again"
                      : !point.ok()       ? std::string(point.status().message())
                      : *point != nullptr ? absl::StrCat("continues from ", (*point)->dir)
                      : record.begun()    ? "begins again"
@@ -236,7 +236,7 @@ std::vector<MetaStore::Write> SchedulerLoop::TakeRecords() {
       core_.Warn(owner.job_id,
                  absl::StrCat("the scheduler cannot keep all that it knows of the job: more than ",
                               MetaStore::kMaxCommitBytes, " bytes; if it dies, the job ",
-                              owner.of_job ? "goes on from what was kept before"
+                              owner.of_job ? "continues from what was kept before"
                                            : "goes back to its newest checkpoint"));
       // Without the record of the job itself, the next scheduler would not know the job at all.
       if (!owner.of_job) kept.push_back({std::move(record.key), std::nullopt});

@@ -6,8 +6,8 @@
 //
 // The records that an event changes are committed before the files that it causes are written, and
 // before the answer to a submission, a cancellation or a worker's call leaves (StateKeeper). While
-// the store cannot be written, submissions are refused and everything else goes on; the status says
-// so.
+// the store cannot be written, submissions are refused and everything else continues; the status
+// says so.
 //
 // Thread safety: safe.
 //

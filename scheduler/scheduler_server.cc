@@ -216,7 +216,7 @@ absl::StatusOr<StoredJobs> SchedulerServer::ReadStore() {
   if (theirs.empty() || ours.empty() || theirs == ours) return stored;
   return absl::InvalidArgumentError(
       absl::StrCat("it holds the state of the cluster '", theirs, "', and this one is '", ours,
-                   "'; give this cluster a state_store of its own, or its old `name`"));
+                   "'; give this cluster its own state_store, or its old `name`"));
 }
 
 absl::Status SchedulerServer::StartAdmin() {
@@ -302,7 +302,7 @@ std::string SchedulerServer::StatusText() {
 SchedulerServer::~SchedulerServer() {
   bool ended = false;
   if (listener_ != nullptr) {
-    // Without a store nobody can go on with the jobs, so the cluster ends here.
+    // Without a store nobody can continue with the jobs, so the cluster ends here.
     if (store_ == nullptr) loop_->Shutdown().IgnoreError();  // it has no other scheduler to fear
     // Keep listening until the cluster has ended: members learn of the shutdown from their calls.
     ended = loop_->ShuttingDown();

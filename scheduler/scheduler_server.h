@@ -32,7 +32,7 @@ class SchedulerServer {
   struct Options {
     Identity identity;
     uint32_t server_num = 0;       // 0: as many as the cluster file lists, at least 1
-    uint32_t worker_num = 0;       // 0: that of the cluster file
+    uint32_t worker_num = 0;       // 0: as in the cluster file
     Env* env = nullptr;            // required; for the files of jobs; outlives the server
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;

@@ -19,7 +19,7 @@ class SeenFiles {
   // the first file that differs and how (missing, size, content), and how many more differ.
   // Modification times are ignored, because copies of a file may differ in them.
   absl::Status Take(uint32_t rank, const IndexReport& report);
-  // Compares the training files with those of an interrupted run. FAILED_PRECONDITION as Take.
+  // Compares the training files with the files of an interrupted run. FAILED_PRECONDITION as Take.
   // REQUIRES: Take was called.
   absl::Status CheckSameAs(const google::protobuf::RepeatedPtrField<SeenFile>& earlier) const;
   // The training files that all ranks see.

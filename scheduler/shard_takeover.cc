@@ -33,7 +33,7 @@ absl::Status AssignFollowers(Job* job) {
         "pserver; start at least 2 (--server_num), or set recovery.replicas: 0");
   }
   if (pservers < 2) {
-    AddWarning(job, "the job goes on without replicas, since it has only 1 pserver left");
+    AddWarning(job, "the job continues without replicas, since it has only 1 pserver left");
     return absl::OkStatus();
   }
   job->followers.emplace(pservers);
@@ -212,7 +212,7 @@ bool ShardTakeover::EveryRankIsHeard(Job* job, uint32_t index) {
   const std::string& checkpoint = job->spec.takeover().checkpoint();
   job->recovery.Describe(
       vacancy.why,
-      absl::StrCat("its shards went on ",
+      absl::StrCat("its shards continued ",
                    vacancy.had_copies   ? "from their copies"
                    : checkpoint.empty() ? "as the job began"
                                         : absl::StrCat("from ", checkpoint),

@@ -1,4 +1,4 @@
-// Gives the shards of a lost pserver to another process while the job goes on (async and Geo).
+// Gives the shards of a lost pserver to another process while the job continues (async and Geo).
 //
 //   1. Lose     the pserver is lost: its place is vacant, and requests to its shards wait.
 //   2. Advance  another process has registered with its rank. It gets the place: the route names
@@ -11,8 +11,8 @@
 //               counted, and the place is no longer vacant.
 //
 // Each step takes at most `wait`, where reading the checkpoint counts from its last progress. The
-// job cannot go on without steps 1 to 3. Without step 4 it only does not know how many updates are
-// lost, so it goes on with a warning.
+// job cannot continue without steps 1 to 3. Without step 4 it only does not know how many updates
+// are lost, so it continues with a warning.
 //
 // Invariants: Job::vacant_pservers has a pserver from 1 to 4. Meanwhile no checkpoint is made, so
 // that the one from which shards continue stays.
@@ -35,7 +35,7 @@
 
 namespace sluice {
 
-// True when the job can go on with its other pservers while the shards of a lost one wait: it is
+// True when the job can continue with its other pservers while the shards of a lost one wait: it is
 // async or Geo, its phases are under way, and it is known where each vacant rank continues.
 bool CanTakeOverShards(const Job& job);
 
@@ -52,7 +52,7 @@ class ShardTakeover {
     const PauseDetector* pauses = nullptr;
     CoreEffects* effects = nullptr;
   };
-  // `wait`: bound of each step, unless the job has one of its own (recovery.wait_s).
+  // `wait`: bound of each step, unless the job has its own (recovery.wait_s).
   ShardTakeover(absl::Duration wait, Parts parts) : wait_(wait), parts_(parts) {}
 
   // Pserver `index` of the job is lost. `why`: names it.
@@ -63,7 +63,7 @@ class ShardTakeover {
   // stays.
   void TakeHosted(Job* job, uint32_t index, const HostedJob& hosted, bool may_publish);
   // Does what can be done now for the job's vacant pservers. DEADLINE_EXCEEDED: nobody has taken
-  // over in time, so that the job cannot go on. A pserver whose ranks it waited for too long is
+  // over in time, so that the job cannot continue. A pserver whose ranks it waited for too long is
   // given up: it is no longer vacant, and a warning says so.
   absl::Status Advance(Job* job, absl::Time now);
   // Call when a member is lost while the job only waits for its end. A warning says that

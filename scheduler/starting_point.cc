@@ -43,7 +43,7 @@ absl::StatusOr<uint64_t> ExamplesReplayed(const std::string& dir, const Manifest
   return replayed;
 }
 
-// The point at which `job` goes on from a checkpoint.
+// The point at which `job` continues from a checkpoint.
 // Errors: see CheckResumePoint.
 absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
                                                      const std::string& initial_checkpoint,

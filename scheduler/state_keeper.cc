@@ -149,7 +149,7 @@ void StateKeeper::Note(const absl::Status& outcome) {
     options_.on_superseded(was_cut_off_ ? absl::UnavailableError(outcome.message()) : outcome);
   } else {
     options_.log(absl::StrCat("cannot write the scheduler's state: ", outcome.message(),
-                              "; jobs go on, but none can be submitted"));
+                              "; jobs continue, but none can be submitted"));
   }
 }
 

@@ -21,7 +21,7 @@
 // Memory: the newest value of each key that the store has not taken.
 //
 // Thread safety: safe. Callbacks run on the keeper's thread, one at a time, in the order of Add
-// (those of AddAnswer may be earlier); they may call Add.
+// (callbacks of AddAnswer may be earlier); they may call Add.
 #pragma once
 
 #include <chrono>

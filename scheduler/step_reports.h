@@ -26,7 +26,7 @@ class StepCurves {
   static constexpr size_t kOpenSteps = 4096;
 
   explicit StepCurves(uint32_t worker_num) : worker_num_(worker_num) {}
-  // From now on so many ranks report a step.
+  // From now on this many ranks report a step.
   // REQUIRES: all points were taken.
   void SetWorkers(uint32_t worker_num) { worker_num_ = worker_num; }
   void Add(const StepLoss& loss);

@@ -11,7 +11,7 @@ namespace {
 
 // A header may have at most kMaxHeaderBytes, and a change takes far less than 256 bytes of it.
 constexpr size_t kChangesAMessage = 2048;
-// The bytes of a change beside its values.
+// The bytes of a change in addition to its values.
 constexpr uint64_t kChangeOverhead = 256;
 
 RankPosition PositionOf(const FrameId& frame) {

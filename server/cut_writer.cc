@@ -36,7 +36,7 @@ void CutWriter::Run() {
       MutexLock lock(&mutex_);
       while (!stopping_ && cuts_.empty()) changed_.Wait(&mutex_);
       if (stopping_) return;
-      // All threads share the front cut, each with a file of its own. So the oldest checkpoint is
+      // All threads share the front cut, each with its own file. So the oldest checkpoint is
       // complete as early as possible, and gives back the memory of its pre-images.
       cut = cuts_.front();
       running_.push_back(cut);

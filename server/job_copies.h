@@ -33,16 +33,16 @@ class JobCopies {
     uint64_t number = 0;
     std::shared_ptr<ShardCopy> copy;
   };
-  // A primary begins to send copies. Errors are those of CopyRegister::Begin.
+  // A primary begins to send copies. Errors come from CopyRegister::Begin.
   absl::StatusOr<Held> Begin(const ReplicaHello& hello);
   // Marks the copies as complete: they have every update that was acknowledged.
   // FAILED_PRECONDITION: the copies were dropped.
   absl::Status Complete(const Held& held);
   // The stream of the primary is over. Incomplete copies are dropped, complete ones stay.
   void EndOfStream(const Held& held);
-  // Seals the copies, which a successor reads. Errors are those of CopyRegister::Seal.
+  // Seals the copies, which a successor reads. Errors come from CopyRegister::Seal.
   absl::StatusOr<Held> Seal(const ReplicaHello& hello);
-  // OK while a successor that sealed them in this generation may read them. Errors are those of
+  // OK while a successor that sealed them in this generation may read them. Errors come from
   // CopyRegister::CheckReader.
   absl::Status CheckReader(const Held& held, uint64_t generation);
   // That successor has them all. The report can wait, since it reports soon itself.

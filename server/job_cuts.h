@@ -37,7 +37,7 @@ class JobCuts {
 
   // Begins checkpoint `number` with what the shards hold now, after `step`. Does nothing when this
   // number or a later one has begun or is over. An earlier checkpoint that is still written is
-  // given up. An error is reported as that of the checkpoint; the job goes on.
+  // given up. An error is reported as an error of the checkpoint; the job continues.
   void Begin(uint64_t number, uint64_t step, const JobView& view);
   void SetOrder(const CutOrder& order, const JobView& view);
   // Gives up what is not complete.

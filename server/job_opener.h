@@ -56,7 +56,7 @@ struct OpenedJob {
 };
 
 // Returns true if the job reads its tables from files or copies before it is open. `address` is
-// that of this pserver.
+// the address of this pserver.
 bool HasTablesToLoad(const JobSpec& spec, const std::string& address);
 // Returns true if shards that are taken over continue from copies at the lost pserver's follower.
 bool ReadsCopies(const JobSpec& spec, const std::string& address);

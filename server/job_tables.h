@@ -32,8 +32,8 @@ namespace sluice {
 
 class JobTables {
  public:
-  // Opens the shards that the route gives to `address`, with initial values or those of the job's
-  // initial model or checkpoint. `progress` may be null. Errors are those of OpenJob.
+  // Opens the shards that the route gives to `address`, with initial values or the values of the
+  // job's initial model or checkpoint. `progress` may be null. Errors come from OpenJob.
   static absl::StatusOr<std::shared_ptr<JobTables>> Open(const JobSpec& spec,
                                                          const std::string& address,
                                                          const JobResources& resources,

@@ -52,7 +52,7 @@ absl::StatusOr<std::shared_ptr<JobView>> NextView(const JobView& view, const Tab
   // The new view shares the shards, so requests admitted with the old one change the same values.
   auto next = std::make_shared<JobView>(view);
   next->generation = route.generation();
-  // They were those of the old generation. JobTables::FenceRanks reads them anew, after the fence.
+  // They were those of the old generation. JobTables::FenceRanks reads them again, after the fence.
   next->positions.clear();
   return next;
 }

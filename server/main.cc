@@ -15,7 +15,7 @@ DEFINE_int32(rank, -1,
              "rank among the pservers, from 0 (SLUICE_RANK); default: by host name in pservers");
 DEFINE_int32(threads, 2, "threads of the data plane");
 DEFINE_int32(drain_s, 30,
-             "after SIGTERM, wait at most so many seconds until the shards have moved to other "
+             "after SIGTERM, wait at most this many seconds until the shards have moved to other "
              "pservers; 0: end at once, and jobs go back to a checkpoint");
 
 int main(int argc, char** argv) {

@@ -24,7 +24,7 @@ namespace {
 // rows are copied.
 constexpr size_t kReadBytes = 256 << 10;
 
-// The least memory per row beside its floats: header and index (row_store.h).
+// The least memory per row in addition to its floats: header and index (row_store.h).
 constexpr double kRowOverhead = 24 + 10;
 
 absl::Status NoMemory(const std::string& directory) {
@@ -199,7 +199,7 @@ void ModelLoader::StartFacts(const CheckpointState& from) {
     facts.clear_updates();
     facts.clear_updates_lost();
     facts.clear_ranks();
-    // Bias correction begins anew with fresh state.
+    // Bias correction starts again with fresh state.
     if (values_only_[shard.first]) facts.clear_count();
     if (!geo) continue;
     // A shard of Geo counts exchanges of many steps.

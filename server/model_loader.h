@@ -6,7 +6,7 @@
 //
 // Memory: the indexes of the files, and a few MiB per thread.
 //
-// Thread safety: one thread. Load starts threads of its own, which have ended when it returns.
+// Thread safety: one thread. Load starts its own threads, which have ended when it returns.
 #pragma once
 
 #include <atomic>

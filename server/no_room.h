@@ -1,7 +1,7 @@
 // Thrown when a table cannot take a change: memory has run out, or the change needs a row beyond
 // TableConfig.max_rows.
 //
-// NoRoom is a bad_alloc, so code that handles a change cut short by memory handles it, too. Its
+// NoRoom is a bad_alloc, so code that handles a change cut short by memory also handles it. Its
 // text names the table and says what to do.
 //
 // Thread safety: as std::exception.

@@ -1,4 +1,4 @@
-// Keeps the rows of a sparse shard as they were at a cut while updates go on: an update of a row
+// Keeps the rows of a sparse shard as they were at a cut while updates continue: an update of a row
 // that the cut still needs saves the row's record first.
 //
 // Memory: the saved records, 16 bytes more for each, and 2 bytes for each row of the shard once one

@@ -1,7 +1,7 @@
 // Holds all jobs of one pserver process: opens and drops them as the scheduler desires, and finds
 // them for streams.
 //
-// A job with an initial model or a checkpoint to resume from is opened on a thread of its own. Its
+// A job with an initial model or a checkpoint to resume from is opened on a separate thread. Its
 // load then delays neither progress reports, nor other jobs, nor its own cancellation.
 //
 // Thread safety: safe from any thread. Call Reconcile from one thread at a time.
@@ -35,7 +35,7 @@ class Pserver {
   ~Pserver() { Stop(); }
 
   // Opens the missing jobs, drops the others, and takes over routes. Other instances of the same
-  // job_id are dropped, too. Returns while jobs that read their tables from files are still being
+  // job_id are also dropped. Returns while jobs that read their tables from files are still being
   // opened. A job that cannot be opened is reported with its error until it is dropped. `self`: the
   // name of this pserver in routes.
   void Reconcile(const std::string& self,

@@ -95,7 +95,7 @@ struct PserverMetrics::Families {
   Gauges cut_failed{Gauge("sluice_pserver_checkpoint_failed",
                           "1: this pserver could not write its part of that checkpoint")};
   Gauges replicated{Gauge("sluice_pserver_replication_complete",
-                          "1: every acknowledged update is on the follower of this pserver, too")};
+                          "1: every acknowledged update is also on the follower of this pserver")};
   Gauges behind{Gauge("sluice_pserver_replication_updates_behind",
                       "Updates that the follower has not confirmed")};
   Gauges copies{Gauge("sluice_pserver_copies_bytes",

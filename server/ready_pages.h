@@ -38,7 +38,7 @@ class ReadyPages {
     User(const User&) = delete;
     User& operator=(const User&) = delete;
 
-    // Tells the thread that this user will take pages soon. The first Take announces, too.
+    // Tells the thread that this user will take pages soon. The first Take also announces.
     void Announce();
     // Returns kHugePage bytes, zeroed and already in memory; no data when no page is ready. Does
     // not wait.

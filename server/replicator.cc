@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kLook(50);
 // A longer time between two looks shows that this process was stopped.
 constexpr absl::Duration kStopped = absl::Seconds(1);
 
-// Once checkpoints have interrupted a shard's image so many times, the image is finished first.
+// Once checkpoints have interrupted a shard's image this many times, the image is finished first.
 constexpr int kGiveUps = 3;
 
 }  // namespace

@@ -5,7 +5,7 @@
 //   2. Pump sends what is in the log.
 //   3. Acknowledge sends an answer at once, or keeps it until the follower has confirmed.
 //
-// A thread connects to the follower, sends the images of the shards while training goes on, then
+// A thread connects to the follower, sends the images of the shards while training continues, then
 // declares the copies complete. When the stream breaks, or the follower is silent for `patience` or
 // too many bytes behind, it gives the copies up, waits until the scheduler has (AckGate), and
 // begins again as soon as a route names a follower.

@@ -23,7 +23,7 @@ bool ReplyWriter::has_error(PartStatus status) const {
 }
 
 void ReplyWriter::StartPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes) {
-  // A chunk ends at a part border; a part larger than a chunk gets a chunk of its own.
+  // A chunk ends at a part border; a part larger than a chunk gets its own chunk.
   if (chunk_bytes_ + bytes > kChunkBytes && parts_.table_size() > 0) {
     ReplyHeader header;
     Message payload = TakeChunk(&header);

@@ -12,9 +12,9 @@ namespace {
 
 // A sum of larger weights could overflow a double.
 constexpr double kMaxWeight = 1e200;
-// No message holds so many bytes; sums of parts below this limit do not overflow.
+// No message holds this many bytes; sums of parts below this limit do not overflow.
 constexpr uint64_t kMaxPartsBytes = uint64_t{1} << 62;
-// Room in a message beside the values of its one part.
+// Room in a message in addition to the values of its one part.
 constexpr uint64_t kHeaderRoom = 4096;
 
 absl::Status CheckParts(const TableLayouts& layouts, const Parts& parts, bool push,

@@ -15,9 +15,9 @@
 // - Blocks have 2 MiB, or more if rows are large. Blocks, and each 2 MiB of an index, are huge
 //   pages from ReadyPages, so that no insertion waits for the kernel to find and zero one.
 // - The first block has small pages, so that a small shard stays small. Memory that is begun when
-//   no huge page is ready has small pages, too; the kernel may make them huge once they are full.
-// - Index: 8 bytes per slot at a load of 0.4 to 0.75, thus 10.7 to 19.7 bytes per row. This holds
-//   while it grows, too, because the old index is given back as it is copied.
+//   no huge page is ready also has small pages; the kernel may make them huge once they are full.
+// - Index: 8 bytes per slot at a load of 0.4 to 0.75, thus 10.7 to 19.7 bytes per row. This also
+//   holds while it grows, because the old index is given back as it is copied.
 //
 // Bytes per row in all are 24 + 4 x (dim + state_floats) + 10.7 to 19.7:
 //   dim 16, Adam      227 to 236, of which 200 are payload (key, weights, state)
@@ -134,7 +134,7 @@ class RowStore {
   // right one. Null when there is none.
   uint8_t* Guess(uint32_t tag) const;
   void Place(Index* index, uint32_t tag, uint32_t id);
-  // Chooses the pages of `index` up to that of `slot`.
+  // Chooses the pages of `index` up to the page of `slot`.
   void Begin(Index* index, size_t slot);
   void StartGrowth();
   void MoveSome();

@@ -23,7 +23,7 @@ inline constexpr uint64_t kSeedAheadBytes = 8 << 20;
 // The messages of one shard's image.
 class SeedSender {
  public:
-  // `seed` and `held` are those of the cut (Shard::BeginSeed).
+  // `seed` and `held` belong to the cut (Shard::BeginSeed).
   SeedSender(std::unique_ptr<ShardCut> cut, ShardSeed seed, HeldSum held)
       : cut_(std::move(cut)), seed_(std::move(seed)), held_(std::move(held)) {}
 

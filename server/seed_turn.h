@@ -1,5 +1,5 @@
 // Lets checkpoints and saves go before the images for a follower: a sparse shard has one cut at a
-// time, and an image that is given up only begins anew. One that was given up often insists: it is
+// time, and an image that is given up only begins again. One that was given up often insists: it is
 // finished first, or frequent checkpoints would keep the copies incomplete forever.
 //
 // Thread safety: safe from any thread.

@@ -4,9 +4,9 @@
 // applies it, or buffers it for its step (sync), and records its sequence in the same critical
 // section.
 //
-// A cut (BeginCut) is the shard at one moment, which is written to a file while updates go on. An
-// update first copies the values that it changes, if the cut still needs them. A checkpoint's cut
-// also has the optimizer state and the shard's facts (ShardFacts), from which Restore* make an
+// A cut (BeginCut) is the shard at one moment, which is written to a file while updates continue.
+// An update first copies the values that it changes, if the cut still needs them. A checkpoint's
+// cut also has the optimizer state and the shard's facts (ShardFacts), from which Restore* make an
 // equal shard.
 //
 // Thread safety: safe from any thread. Each shard has one mutex, and calls nothing outside while
@@ -112,7 +112,7 @@ class Shard {
   virtual Slice Lend() { return Slice(); }
 
   // Begins a cut of the shard as it is now, in O(1). The cut is read outside the lock while updates
-  // go on, and the shard outlives it. A sparse shard has one cut at a time, until the cut is
+  // continue, and the shard outlives it. A sparse shard has one cut at a time, until the cut is
   // destroyed. The cut fails with RESOURCE_EXHAUSTED when the budget does not suffice, and with
   // FAILED_PRECONDITION when a sparse shard has another cut. `facts` may be null; it gets the facts
   // of the cut, which a cut of values does not hold.
@@ -141,7 +141,7 @@ class Shard {
   void AwaitRanks(const std::vector<uint64_t>& lives,
                   const google::protobuf::RepeatedPtrField<EndedLife>& ended);
   // The rank tells which frame was the last one acknowledged to it here. If the shard awaits the
-  // rank, it goes on behind that frame, and counts those that it lacks as lost.
+  // rank, it continues behind that frame, and counts those that it lacks as lost.
   void Hear(uint32_t rank, uint64_t incarnation, const RankPosition& acknowledged);
   // HostedJob.updates_lost, of this shard.
   uint64_t updates_lost();

@@ -1,6 +1,6 @@
 // Fills a new shard from the image of another one, piece by piece as ShardCut gives them.
 //
-// Format: proto/model.proto; the image is that of a checkpoint's file.
+// Format: proto/model.proto; the image is the same as in a checkpoint's file.
 //
 // Thread safety: one thread.
 #pragma once

@@ -24,7 +24,7 @@ StepBarrier::Outcome StepBarrier::Commit(uint32_t rank, uint64_t step, absl::Tim
     return Outcome::kWaiting;
   }
   // The last rank alone is charged, and only for the time since the commit before its own: until
-  // then the step waited for others, too.
+  // then the step also waited for others.
   if (active_ > 1) self.waited_for += now - previous_commit_;
   return Outcome::kClose;
 }

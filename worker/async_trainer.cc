@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// Smaller gradients go with the rest of their push: a request of their own would cost more than it
+// Smaller gradients go with the rest of their push: a separate request would cost more than it
 // hides.
 constexpr size_t kEarlyBytes = 256 << 10;
 

@@ -36,8 +36,8 @@ namespace sluice {
 class GeoParameters {
  public:
   // `sparse` may be null. Layouts outlive GeoParameters. At most `max_rows` rows stay after an
-  // exchange, beside those with unsent moves. `values` holds the values of these tables where the
-  // network computes; null: GeoParameters keeps them in the worker's memory.
+  // exchange, in addition to those with unsent moves. `values` holds the values of these tables
+  // where the network computes; null: GeoParameters keeps them in the worker's memory.
   GeoParameters(std::vector<const TableLayout*> dense, const TableLayout* sparse, uint64_t max_rows,
                 std::unique_ptr<GeoOptimizer> values = nullptr);
 

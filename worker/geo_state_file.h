@@ -55,8 +55,8 @@ class GeoStateWriter {
 
 class GeoStateReader {
  public:
-  // `file`: as Finish returned it. DATA_LOSS names the file when its size is another one or its
-  // beginning is not that of such a file.
+  // `file`: as Finish returned it. DATA_LOSS names the file when its size differs or it does
+  // not begin like such a file.
   static absl::StatusOr<std::unique_ptr<GeoStateReader>> Open(Env* env,
                                                               const std::string& directory,
                                                               const SavedFile& file);

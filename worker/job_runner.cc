@@ -52,7 +52,7 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
   SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
   options.route = job.route();
   options.pipeline_depth = train.pipeline_depth();
-  // A step may have to wait for a lost worker's replacement, which has a bound of its own.
+  // A step may have to wait for a lost worker's replacement, which has its own bound.
   const RecoveryConfig& recovery = job.config().recovery();
   options.limits.timeout = absl::Seconds(train.step_timeout_s());
   if (recovery.max_losses() > 0) options.limits.timeout += absl::Seconds(recovery.wait_s());
@@ -334,7 +334,7 @@ absl::Status JobRunner::Resume(const Phase& phase) {
   const WorkerState& state = phase.resume();
   const bool sync = context_.mode == Mode::kSync;
   const uint64_t done = sync ? phase.skip_steps() : state.train().steps();
-  // In async and Geo first_step counts the steps of this epoch, too.
+  // In async and Geo first_step also counts the steps of this epoch.
   const uint64_t before = phase.first_step() - (sync ? 0 : std::min(done, phase.first_step()));
   stats_.StartFrom(state.train(), done, before);
   if (context_.mode == Mode::kGeo) {

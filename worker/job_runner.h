@@ -63,7 +63,7 @@ class JobRunner {
   void NoteGeneration(uint64_t generation);
   // Adds this rank's part of the newest checkpoint to a report.
   void AddCut(PollRequest* report) const { cuts_.AddTo(report); }
-  // Says which rank this is. False when it does not go on: cancelled, at its end, or waiting for
+  // Says which rank this is. False when it does not continue: cancelled, at its end, or waiting for
   // the job's next attempt.
   bool Holds(HeldJob* held) const;
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for no trace

@@ -79,7 +79,7 @@ absl::Status Lane::ReadWindow() {
     if (first < last)
       parts.push_back({part_examples_, first, last, CombineHash(piece.file, piece.begin)});
     at = end;
-    // The next window goes on in this part, so its examples stay.
+    // The next window continues in this part, so its examples stay.
     if (end < part_end) break;
     part_examples_ = Examples();
     part_begin_ = part_end;

@@ -54,7 +54,7 @@ struct LaneSlice {
 
 class Lane {
  public:
-  // All arguments outlive the lane. `pieces` are those of the table that `reader` reads.
+  // All arguments outlive the lane. `pieces` belong to the table that `reader` reads.
   Lane(const LaneSequence& sequence, const LaneOptions& options,
        const std::vector<CountedPiece>& pieces, PieceReader* reader)
       : sequence_(sequence), options_(options), pieces_(pieces), reader_(reader) {}

@@ -1,8 +1,8 @@
 // Sync: draws the batches of a rank from the lanes that it serves.
 //
-// The order is that of lane_plan.h, so all ranks together train the global batches that one worker
-// would train. A lane reads its next window when a step needs it. Lanes do so at different steps,
-// and reading runs ahead of training by the batches of the prefetcher.
+// The order is defined in lane_plan.h, so all ranks together train the global batches that one
+// worker would train. A lane reads its next window when a step needs it. Lanes do so at different
+// steps, and reading runs ahead of training by the batches of the prefetcher.
 //
 // Memory: about one window and one piece for each lane of the rank, whatever the size of the data.
 //

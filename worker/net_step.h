@@ -23,7 +23,7 @@ class NetStep {
   std::shared_ptr<StepBuffers> TakeBuffers(const PreparedBatch& prepared);
 
   // Called on a thread of the net when the gradient of dense table i (by Model::dense_tables()) is
-  // final, while the step goes on.
+  // final, while the step continues.
   using Ready =
       std::function<void(const std::shared_ptr<StepBuffers>& gradients, double weight, size_t i)>;
 

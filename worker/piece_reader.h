@@ -1,6 +1,6 @@
 // Sync: reads the pieces of a rank's lanes, each when its first line is needed.
 //
-// The reader keeps the last piece, because the next lane goes on in it when a lane is full. So a
+// The reader keeps the last piece, because the next lane continues in it when a lane is full. So a
 // rank reads each piece once an epoch. The rank that has the first line of a piece counts its
 // malformed lines and, in the first epoch, summarizes its data.
 //
@@ -44,7 +44,8 @@ class PieceReader {
 
   // The examples of the piece that `part` is in. FAILED_PRECONDITION when there are more malformed
   // lines than the job allows, or when the piece no longer has the number of lines counted before.
-  // `done_after`: an epoch that is resumed after so many of its steps does not read the part again.
+  // `done_after`: an epoch that is resumed after this many of its steps does not read the part
+  // again.
   absl::StatusOr<Examples> Read(const LanePart& part, uint64_t done_after);
 
  private:

@@ -4,7 +4,7 @@
 // 0 names it in the commit of a step, every rank learns from the pservers that the cut was made,
 // and records its part between that step and the next one. Async: every rank is asked, and records
 // its part between two steps; the pservers cut later. Geo: likewise, but the rank then waits
-// ("parked") until the pservers have begun their cuts, and says when it goes on. The newest part
+// ("parked") until the pservers have begun their cuts, and says when it continues. The newest part
 // goes with every report, so a report that is lost costs nothing.
 //
 // Thread safety: safe from any thread.
@@ -47,10 +47,10 @@ class WorkerCuts {
   void RecordParked(uint64_t number, uint64_t step, WorkerState state);
   void RecordError(uint64_t number, const std::string& error);
   // Waits until the parked rank is released, its checkpoint is no longer wanted, or *cancelled, and
-  // then tells that it goes on. After `most` it goes on with an error, which voids its part.
+  // then tells that it continues. After `most` it continues with an error, which voids its part.
   // Returns at once when the rank is not parked.
   void AwaitRelease(const std::atomic<bool>* cancelled, absl::Duration most);
-  // Call when the scheduler lets the rank go on by starting the next phase.
+  // Call when the scheduler lets the rank continue by starting the next phase.
   void GoOn();
   // The newest checkpoint that this rank knows of; 0: none.
   uint64_t newest() const;

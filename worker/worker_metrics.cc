@@ -92,9 +92,9 @@ struct WorkerMetrics::DeviceGauges {
 
   Gauges& all;
   const std::string name;
-  prometheus::Gauge& busy_seconds =
-      Add("busy_seconds",
-          "Seconds of this job's kernels on the device, without copies and kernels beside a step");
+  prometheus::Gauge& busy_seconds = Add("busy_seconds",
+                                        "Seconds of this job's kernels on the device, without "
+                                        "copies and kernels that overlap a step");
   prometheus::Gauge& busy_share =
       Add("busy_share", "Busy seconds as a share of the wall time of the last log_every steps");
   prometheus::Gauge& bytes = Add("bytes", "Device memory held for this job");

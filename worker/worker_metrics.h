@@ -26,8 +26,8 @@ class WorkerMetrics {
   explicit WorkerMetrics(const ComputeDevice& device);
   ~WorkerMetrics();
   std::shared_ptr<prometheus::Registry> registry() const;
-  // `progress` is that of the running job, all zero when idle; `totals` count since the process
-  // began.
+  // `progress` is the progress of the running job, all zero when idle; `totals` count since the
+  // process began.
   void Set(const WorkerProgress& progress, const WorkerTotals& totals);
 
  private:

@@ -122,7 +122,7 @@ void WorkerServer::OnDesired(const PollReply& reply) {
     changed_.NotifyAll();
   }
   if (cancel) cancel->Cancel();
-  // The run goes on; only the checkpoint that is wanted and the route may be others.
+  // The run continues; only the checkpoint that is wanted and the route may be others.
   if (keep) {
     keep->SetCheckpoint(reply.assignment().checkpoint());
     keep->NoteGeneration(reply.assignment().job().route().generation());

@@ -49,7 +49,7 @@ class WorkerStats {
   // this rank in the run that made the checkpoint. `steps_before`: steps of the epochs before this
   // one.
   void StartFrom(const TrainReport& so_far, uint64_t done, uint64_t steps_before);
-  // Adds one step of `examples` examples; loss_sum and weight_sum are those of NetGradients.
+  // Adds one step of `examples` examples; loss_sum and weight_sum are as in NetGradients.
   void AddStep(uint64_t examples, double loss_sum, double weight_sum);
   // Counts a step that overflowed (fp16) and was not used. AddStep counts it too, with sums of 0.
   void AddSkippedStep();
@@ -65,7 +65,7 @@ class WorkerStats {
   // Adds the summary of data read for the first epoch, perhaps before that epoch began. EpochReport
   // reports it.
   void AddSummary(const DataSummary& summary, uint64_t done_after = 0);
-  // Counts of a data task of async or Geo, beside its examples.
+  // Counts of a data task of async or Geo, in addition to its examples.
   struct TaskData {
     BadLines bad;
     DataSummary summary;
@@ -81,7 +81,7 @@ class WorkerStats {
   // Progress reports how full `queue`, between readers and training, is; null: not training. The
   // queue must live until WatchQueue is called again.
   void WatchQueue(BatchQueue* queue);
-  // Makes the calling thread reader `i` of its job: its spans have a track of their own.
+  // Makes the calling thread reader `i` of its job: its spans have their own track.
   static void NameReader(uint32_t i);
   // Progress reports the device of `net`; null: none. The net must live until WatchNet is called
   // again.

@@ -100,7 +100,7 @@ absl::Status SyncFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// A file that is written beside its final place and then renamed to it. The order matters: if the
+// A file that is written next to its final place and then renamed to it. The order matters: if the
 // rename reached the disk before the bytes, a crash could leave an empty file under the name.
 class UnfinishedFile : public NewFile {
  public:

@@ -43,7 +43,8 @@ class Env {
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
 
   // Makes the file hold the pieces, one after another. On any failure the file keeps what it held
-  // before: the bytes are written beside it and synced, then renamed, then the folder is synced.
+  // before: the bytes are written to a file next to it and synced, then renamed, then the folder is
+  // synced.
   virtual absl::Status WriteFile(const std::string& path,
                                  absl::Span<const absl::string_view> pieces) = 0;
   // The same for pieces that need not be in memory together. This base class keeps them all until

@@ -17,7 +17,7 @@ struct OutputTarget {
 };
 OutputTarget ResolveOutput(const std::string& path);
 
-// The name beside `path` under which this process writes the file until it is whole. Every call
+// The name next to `path` under which this process writes the file until it is whole. Every call
 // with the same path returns the same name.
 std::string UnfinishedName(const std::string& path);
 

@@ -11,7 +11,7 @@ namespace sluice {
 namespace {
 
 // OpenSSL's digest fails only when memory runs out or when the machine's configuration disables
-// SHA-256. The process cannot go on then: no model could get its digest.
+// SHA-256. The process cannot continue then: no model could get its digest.
 void Require(bool ok) {
   if (ok) return;
   std::fputs("OpenSSL provides no SHA-256; check the machine's openssl.cnf\n", stderr);

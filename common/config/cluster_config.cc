@@ -69,8 +69,7 @@ void CheckAddresses(const ClusterConfig& cluster, Problems* problems) {
     // Port 0 asks for any free port, so several members may give it.
     const bool any_port = parsed.ok() && parsed->port == 0;
     if (!any_port && !seen.insert(parsed.ok() ? ToText(*parsed) : address).second) {
-      problems->Add(field, ": '", address,
-                    "' is given twice; every process needs an address of its own");
+      problems->Add(field, ": '", address, "' is given twice; every process needs its own address");
     }
   }
 }

@@ -117,7 +117,7 @@ std::string WhatToDo(const std::string& program, const std::string& variable,
   }
   if (IsOfJob(variable)) return "it belongs to a job: unset it here, and set it for sluice submit";
   if (variable == "SCHEDULER") {
-    return "this command starts a scheduler of its own: unset it, or use sluice submit for a "
+    return "this command starts its own scheduler: unset it, or use sluice submit for a "
            "running cluster";
   }
   if (variable == "DEVICE")

@@ -16,9 +16,9 @@ namespace sluice {
 // - not read by `program`, though a user could expect it to be: the message says what to do.
 //
 // `launch`, `up` and `submit` refuse every variable that they do not read. A daemon refuses the
-// variables of a job but not those of other daemons, since one file may hold the variables of all
-// daemons of a host. The other commands only refuse variables that share a name with one of their
-// flags.
+// variables of a job but not the variables of other daemons, since one file may hold the variables
+// of all daemons of a host. The other commands only refuse variables that share a name with one of
+// their flags.
 absl::Status CheckEnvironment(const std::string& program);
 
 // Whether `program` reads `variable` ("RANK", without the prefix).

@@ -28,7 +28,7 @@ absl::Status Refuse(const std::string& text, const std::string& why) {
 struct Range {
   std::string before, after;
   uint64_t first = 0, last = 0;
-  int digits = 0;  // numbers are padded to so many; 0: no padding
+  int digits = 0;  // numbers are padded to this many; 0: no padding
 
   size_t size() const { return last - first + 1; }
   std::string At(size_t i) const {

@@ -23,7 +23,7 @@ constexpr size_t kMaxFeatures = 100'000;
 
 class FeaturePatterns {
  public:
-  // `job` must outlive this object. Its features are those of the file until they are expanded.
+  // `job` must outlive this object. Its features are as in the file until they are expanded.
   explicit FeaturePatterns(JobConfig* job);
 
   // Replaces each feature whose name holds a range by one feature a number. INVALID_ARGUMENT, with

@@ -66,7 +66,7 @@ absl::Status ApplyOverrides(absl::Span<const ConfigOverride> overrides, JobConfi
 //   again changes nothing. Four defaults are left to others: output_dir and checkpoint.dir to the
 //   scheduler, which knows the job_id; train.threads to the worker, which knows its host's cores;
 //   and data.task_bytes to the scheduler, which learns the size of the data. The tables are not
-//   derived here. `rules` are those of the job's model. INVALID_ARGUMENT lists all problems, one a
+//   derived here. `rules` come from the job's model. INVALID_ARGUMENT lists all problems, one a
 //   line.
 absl::StatusOr<JobConfig> EffectiveJobConfig(JobConfig job, const std::string& base_dir,
                                              const ModelRules& rules);

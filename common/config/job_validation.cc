@@ -166,7 +166,7 @@ class JobValidator {
       if (csv.columns(i).empty() || !seen.insert(csv.columns(i)).second) {
         Add(absl::StrCat("data.csv.columns[", i, "]"),
             absl::StrCat("'", csv.columns(i),
-                         "' is empty or given twice; give every column a name of its own"));
+                         "' is empty or given twice; give every column its own name"));
       }
     }
     if (job_.data().label().column().empty()) {
@@ -296,7 +296,7 @@ class JobValidator {
   void Optimizers() {
     const OptimizersConfig& o = job_.optimizers();
     Optimizer("optimizers.all", o.all());
-    // FillOptimizers copies `all` to the parts without an optimizer of their own: a copy's problems
+    // FillOptimizers copies `all` to the parts without their own optimizer: a copy's problems
     // are reported once, at `all`.
     const std::string all = o.all().SerializeAsString();
     const auto own = [&](const char* path, bool has, const OptimizerConfig& optimizer) {
@@ -374,7 +374,7 @@ class JobValidator {
     const std::string path = "strategy.sync_configs.on_worker_loss";
     if (mode_ != Mode::kSync) {
       Add(path, absl::StrCat("SHRINK contradicts mode ", ModeName(mode_),
-                             ", which goes on while a worker is lost; it is for sync "
+                             ", which continues while a worker is lost; it is for sync "
                              "(a_sync=false): remove it"));
     } else if (job_.data().assignment() == DataConfig::PER_RANK_FILES) {
       Add(path,

@@ -14,7 +14,7 @@
 
 namespace sluice {
 
-// The groups of parameters that have an optimizer of their own (OptimizersConfig). A text is empty
+// The groups of parameters that have their own optimizer (OptimizersConfig). A text is empty
 // when the model of the job has the group. Otherwise it says why the group is missing and what to
 // do about options that need it: "has no effect ...; remove it".
 struct ModelParts {

@@ -18,7 +18,7 @@ std::string WithoutSlashes(std::string dir) {
 }
 
 // Earlier versions printed the effective configuration without kOwnConfigLine. Three signs together
-// identify such a file: its exact form, an output_dir that names this folder, and a result beside
+// identify such a file: its exact form, an output_dir that names this folder, and a result next to
 // it. A file that a person wrote, formatted or moved here lacks one of them.
 bool IsEffectiveConfigOf(Env* env, const std::string& dir, const std::string& path) {
   if (!IsOwnFile(env, dir + "/result.json", FileKind::kResult)) return false;

@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Problems of strategy.a_sync_configs.hot_row_cache. `parts` are those of the job's model.
+// Problems of strategy.a_sync_configs.hot_row_cache. `parts` come from the job's model.
 // REQUIRES: `job` has this field.
 std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts);
 // Problems of train and eval.batch_size.

@@ -27,7 +27,7 @@ DEFINE_string(admin_bind, "",
               "(SLUICE_ADMIN_BIND)");
 DEFINE_bool(insecure, false, "allow addresses other than loopback without TLS (SLUICE_INSECURE)");
 DEFINE_bool(job_log_folders, true,
-            "also write the log lines of each job into a folder of its own under --log_dir");
+            "also write the log lines of each job into a separate folder under --log_dir");
 DEFINE_bool(die_with_parent, false, "stop when the parent process ends");
 DEFINE_bool(stop_unless_kept, false,
             "stop when standard input ends before its first byte (used by sluice up)");

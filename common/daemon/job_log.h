@@ -1,4 +1,4 @@
-// Writes lines about one job to a log of its own, <log_dir>/<job_id>/<file>.
+// Writes lines about one job to a separate log, <log_dir>/<job_id>/<file>.
 //
 // The file is opened for each line, so it may be moved or deleted at any time.
 //

@@ -34,7 +34,7 @@ PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
 
 // One thread polls. Its call waits at the scheduler for a new desired state and also serves as the
 // heartbeat. That call cannot be cut short, so a helper thread sends the reports of ReportSoon
-// beside it. When such a report changes the desired state, the waiting poll returns it.
+// meanwhile. When such a report changes the desired state, the waiting poll returns it.
 class PollingSession : public MemberSession {
  public:
   PollingSession(Options options, const RegisterReply& registered)

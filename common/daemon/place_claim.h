@@ -30,7 +30,7 @@ class PlaceClaim {
   explicit PlaceClaim(Options options) : options_(std::move(options)) {}
 
   // Asks once. `holds`: RegisterRequest.holds. Empty: refused for now; ask again after a pause.
-  // ALREADY_EXISTS: the incumbent has reported since its first refusal. Other errors are those of
+  // ALREADY_EXISTS: the incumbent has reported since its first refusal. Other errors come from
   // SchedulerClient::Register.
   absl::StatusOr<std::optional<RegisterReply>> Ask(
       const google::protobuf::RepeatedPtrField<HeldJob>& holds = {});

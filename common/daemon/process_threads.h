@@ -9,12 +9,12 @@
 namespace sluice {
 
 // Makes compute threads sleep, not spin, while they wait for one another. By default libgomp spins.
-// That is fast while each thread has a core of its own. Once several processes share the cores, it
+// That is fast while each thread has its own core. Once several processes share the cores, it
 // makes everything many times slower. libgomp reads its settings when it is loaded, before main.
 //
 // Call it first in main, with main's argv. When OMP_WAIT_POLICY is not set, sets it to passive and
 // executes the program again in this process, under the same name and pid. Where that fails, the
-// program goes on as it is and is slower at worst.
+// program continues as it is and is slower at worst.
 void UsePassiveThreads(char** argv);
 
 // The threads that a daemon needs for a small job.

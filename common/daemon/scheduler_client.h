@@ -22,7 +22,8 @@
 
 namespace sluice {
 
-// How long a command goes on while no scheduler answers it: longer than a standby takes to lead.
+// How long a command keeps trying while no scheduler answers it: longer than a standby takes to
+// lead.
 inline constexpr absl::Duration kTakeoverPatience = absl::Seconds(5);
 
 class SchedulerClient {

@@ -2,8 +2,8 @@
 //
 // Thread safety: safe from any thread.
 //
-// Memory: at most `capacity` spans wait, including those of lost reports; further spans are counted
-// and dropped.
+// Memory: at most `capacity` spans wait, including the spans of lost reports; further spans are
+// counted and dropped.
 #pragma once
 
 #include <chrono>

@@ -31,7 +31,7 @@ class EtcdClient {
   explicit EtcdClient(Options options);
   ~EtcdClient();
 
-  // `patience` bounds that of the options.
+  // `patience` is a bound on the patience in the options.
   //
   // Errors: UNAVAILABLE when no endpoint answered; the message holds the last reason of each.
   // Other codes are etcd's verdict on the request, as it gave it. RESOURCE_EXHAUSTED: the quota of

@@ -23,8 +23,8 @@ using etcdserverpb::RequestOp;
 using etcdserverpb::TxnRequest;
 using etcdserverpb::TxnResponse;
 
-// The numbers of commits are kept for so many terms. A commit that waits for etcd must not lose its
-// number while others acquire terms.
+// The numbers of commits are kept for this many terms. A commit that waits for etcd must not lose
+// its number while others acquire terms.
 constexpr uint64_t kKeptTerms = 16;
 // Writes in each of the transactions that a large one is made of. etcd allows 128 operations in a
 // list, less those of the list around it: 16 such transactions and a number.
@@ -274,7 +274,7 @@ absl::Status EtcdMetaStore::Commit(uint64_t term, absl::Span<const Write> writes
     const absl::StatusOr<TxnResponse> response =
         client_.Txn(txn, &repeated, options_.commit_patience);
     if (absl::IsResourceExhausted(response.status())) {
-      // etcd gives this answer, too, when it has applied the transaction that reached the quota.
+      // etcd also gives this answer when it has applied the transaction that reached the quota.
       SLUICE_ASSIGN_OR_RETURN(const bool applied, IsApplied(term, number));
       if (!applied) return response.status();
     } else {

@@ -61,7 +61,7 @@ class EtcdMetaStore : public MetaStore, public Leadership {
   // Words of letters, digits, '.', '_' and '-', joined by '/'; at most kMaxPrefixBytes.
   static bool IsValidPrefix(absl::string_view prefix);
 
-  // UNAVAILABLE, too, when others acquire terms all the time.
+  // UNAVAILABLE also when others acquire terms all the time.
   absl::StatusOr<uint64_t> AcquireTerm() override;
   absl::Status Commit(uint64_t term, absl::Span<const Write> writes) override;
   absl::StatusOr<std::vector<Entry>> Scan(const std::string& prefix) override;

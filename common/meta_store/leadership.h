@@ -28,7 +28,7 @@ class Leadership {
   virtual absl::StatusOr<Leader> Find() = 0;
   // MetaStore::AcquireTerm, but only when nobody leads. FAILED_PRECONDITION: somebody does.
   virtual absl::StatusOr<uint64_t> AcquireFreeTerm() = 0;
-  // Tells those that wait for the term that the cluster has ended.
+  // Tells the schedulers that wait for the term that the cluster has ended.
   // Errors: those of MetaStore::Commit.
   virtual absl::Status EndCluster(uint64_t term) = 0;
 };

@@ -63,7 +63,7 @@ rocksdb::Options SmallOptions() {
 }
 
 // Without CURRENT, RocksDB takes a folder for a new one, and deletes the tables in it unless there
-// is a log, too. A crash while a new store is made leaves no CURRENT either, but there are no
+// is also a log. A crash while a new store is made leaves no CURRENT either, but there are no
 // tables yet.
 absl::Status CheckTablesHaveCurrent(const std::string& dir) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, Env::Real()->List(dir));
@@ -82,14 +82,14 @@ absl::Status CheckTablesHaveCurrent(const std::string& dir) {
 
 absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> RocksdbMetaStore::Open(const std::string& dir) {
   SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(dir));
-  // RocksDB has a lock of its own, but does not say who holds it.
+  // RocksDB has its own lock, but does not say who holds it.
   absl::StatusOr<FolderLock> lock = FolderLock::Take(dir);
   if (absl::IsAlreadyExists(lock.status())) {
     const uint32_t pid = FileLock::HolderOf(dir);
     return absl::AlreadyExistsError(
         absl::StrCat("the scheduler's state in ", dir, " is in use by ",
                      pid > 0 ? absl::StrCat("the process with pid ", pid) : "another process",
-                     ". Stop that scheduler first, or give this one a folder of its own"));
+                     ". Stop that scheduler first, or give this one its own folder"));
   }
   SLUICE_RETURN_IF_ERROR(lock.status());
   std::unique_ptr<RocksdbMetaStore> store(new RocksdbMetaStore(dir, *std::move(lock)));
@@ -118,7 +118,7 @@ absl::Status RocksdbMetaStore::OpenDb() {
 
 // After a failed write, or a failed job in the background, RocksDB refuses all writes, and the end
 // of its log is in an unknown state. The next call opens it again, which drops an incomplete record
-// and begins a new log. (DB::Resume may go on in the old log, behind the incomplete record.)
+// and begins a new log. (DB::Resume may continue in the old log, behind the incomplete record.)
 absl::Status RocksdbMetaStore::WriteSynced(rocksdb::WriteBatch* batch) {
   rocksdb::WriteOptions synced;
   synced.sync = true;
@@ -202,7 +202,7 @@ absl::Status RocksdbMetaStore::Error(absl::string_view operation,
   if (absl::StrContains(text, "lock hold by current process") ||
       absl::StrContains(text, "While lock file")) {
     return absl::AlreadyExistsError(absl::StrCat(
-        what, ". Stop the scheduler that uses the folder, or give this one a folder of its own"));
+        what, ". Stop the scheduler that uses the folder, or give this one its own folder"));
   }
   return absl::UnavailableError(what);
 }

@@ -3,7 +3,7 @@
 // One object at a time, in any process, holds the folder. A commit is synced to disk before it
 // returns.
 //
-// Memory: a few MiB beside the state. RocksDB has three threads in the background.
+// Memory: a few MiB in addition to the state. RocksDB has three threads in the background.
 //
 // Format: a RocksDB with the keys
 //   @term       the newest term, in decimal digits

@@ -20,7 +20,7 @@
 
 namespace sluice {
 
-// The numbers that an update needs beside its arrays (w the weights, g the gradient).
+// The numbers that an update needs in addition to its arrays (w the weights, g the gradient).
 struct SgdStep {
   float rate, weight_decay;
 };

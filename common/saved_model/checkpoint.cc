@@ -147,7 +147,7 @@ std::optional<uint64_t> CheckpointNumber(uint64_t instance, const std::string& s
   uint64_t mixed = 0;
   if (!absl::SimpleHexAtoi(save_id, &mixed)) return std::nullopt;
   const uint64_t number = UndoMixHash(mixed) - MixHash(instance);
-  // The parser takes other spellings of the number, too.
+  // The parser also takes other spellings of the number.
   if (CheckpointSaveId(instance, number) != save_id) return std::nullopt;
   return number;
 }

@@ -1,6 +1,6 @@
 // The manifest of a saved model: its text, the checks of its contents, and the files that it lists.
 //
-// Format: textproto, as the job's file beside it. From version 3 on the last line of a manifest is
+// Format: textproto, as the job's file next to it. From version 3 on the last line of a manifest is
 // `crc32c: N`, the CRC-32C of all bytes before it.
 //
 // Thread safety: free functions, safe from any thread.
@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// The version of the format that is written. CheckManifest accepts the earlier ones, too.
+// The version of the format that is written. CheckManifest also accepts the earlier ones.
 inline constexpr uint32_t kModelVersion = 3;
 
 // The table's files; element i is the file of shard i and points into `manifest`. DATA_LOSS names a

@@ -116,7 +116,7 @@ absl::Status CheckTables(const std::string& dir, const Manifest& manifest,
                 : absl::StrCat(", and ", more, more == 1 ? " more table does" : " more tables do",
                                " not fit"),
       "; give a model that was trained with this job's features and widths, or change the job's to "
-      "those of the model"));
+      "match the model"));
 }
 
 }  // namespace sluice

@@ -221,7 +221,7 @@ absl::StatusOr<std::string> AddJobFile(const std::string& dir, const JobConfig& 
   return text;
 }
 
-// Writes the job's file and the manifest of a save beside those in force.
+// Writes the job's file and the manifest of a save next to the ones in force.
 absl::Status WritePrepared(const std::string& dir, const std::string& job_text,
                            const Manifest& manifest, Env* env, const std::string& save_id) {
   const std::string path = absl::StrCat(dir, "/", ManifestName(save_id));
@@ -353,7 +353,7 @@ void RemoveModel(const std::string& dir, Env* env) {
     return;
   }
   // The job's file must not outlive the manifest under its final name: a checkpoint that has lost
-  // its manifest looks so. It gets the name of an unfinished save first, durably, too.
+  // its manifest looks so. It also gets the name of an unfinished save first, durably.
   const std::string job = absl::StrCat(dir, "/", kJob);
   if (IsOwnFile(env, job, FileKind::kJobConfig) &&
       !env->RenameFile(job, absl::StrCat(dir, "/", JobFileName(kRemovedId))).ok()) {

@@ -1,7 +1,7 @@
 // Reads and writes saved models.
 //
 // A save has three steps. Each pserver writes its shards. Then one process prepares the model: it
-// writes the new manifest beside the one in force. Then one rename commits it. The names of a
+// writes the new manifest next to the one in force. Then one rename commits it. The names of a
 // save's files contain its id, so the earlier model in the folder stays whole until the commit. A
 // crash at any moment leaves either the old model or the new one.
 //
@@ -56,7 +56,7 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
                                          const std::string& save_id = "");
 
 // Checks the contents of all files and adds their digest to the manifest. Then writes the job's
-// file and the manifest of the save, durably and beside those in force. DATA_LOSS names a shard
+// file and the manifest of the save, durably and next to the ones in force. DATA_LOSS names a shard
 // that was not written.
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
                                       Manifest manifest, Env* env, const std::string& save_id = "");

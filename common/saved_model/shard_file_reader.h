@@ -1,10 +1,10 @@
 // Reads a shard file, whole or in runs, and checks everything that it returns.
 //
 // A record is one element of a dense table (f32), or one row of a sparse table (key, then weights).
-// In a checkpoint a dense file has the records of the weights, then those of each state array; the
-// row of a sparse table is key, last_seen, count, weights and state. DATA_LOSS names the file and,
-// where there is one, the place. Errors of the Env keep their code; the place is added to their
-// message.
+// In a checkpoint a dense file has the records of the weights, then the records of each state
+// array; the row of a sparse table is key, last_seen, count, weights and state. DATA_LOSS names the
+// file and, where there is one, the place. Errors of the Env keep their code; the place is added to
+// their message.
 //
 // Format: proto/model.proto.
 //
@@ -116,7 +116,7 @@ class ValueReader {
  public:
   ValueReader(const ShardFileReader* file, uint32_t begin, uint32_t end);
   size_t record_bytes() const { return record_bytes_; }
-  // As RunReader::Next. State is read, too, and its checksums are checked.
+  // As RunReader::Next. State is also read, and its checksums are checked.
   absl::StatusOr<std::string> Next(size_t max_bytes);
 
  private:

@@ -1,8 +1,8 @@
 // Makes the bytes of a shard's file piece by piece, for a model, a checkpoint, or for sending the
 // shard elsewhere.
 //
-// Format: proto/model.proto. A model has values alone; a checkpoint has the shard's facts and
-// state, too.
+// Format: proto/model.proto. A model has values alone; a checkpoint also has the shard's
+// facts and state.
 //
 // Memory: a cut holds one block and, for a sparse shard, 16 bytes per row.
 //
@@ -31,7 +31,7 @@ class ShardCut {
   virtual absl::StatusOr<bool> Next(std::string* chunk) = 0;
 };
 
-// The contents of a cut beside the values.
+// The contents of a cut in addition to the values.
 struct CutState {
   // Present in a checkpoint, absent in a model.
   std::optional<ShardFacts> facts;

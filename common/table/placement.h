@@ -23,7 +23,7 @@ Route PlaceShards(const TableLayouts& tables, const std::vector<std::string>& ps
 
 // Places every shard of `tables` on `pservers` again, and keeps the shards of `before` where they
 // are as far as it can: a pserver that has the same address in `before` keeps all its shards.
-// Shards of other owners go one by one, those of dense tables biggest first, to the pserver that
+// Shards of other owners go one by one, shards of dense tables biggest first, to the pserver that
 // then has the fewest bytes of dense blocks, or shards of the sparse table; ties go to the pserver
 // with fewer shards of all sparse tables, then to the lowest index.
 // REQUIRES: `pservers` is not empty. `before` fits `tables`, but may have addresses that are empty.

@@ -198,7 +198,7 @@ absl::Status TableLayout::InitSparse() {
   if (config_.shape_size() > 0 || config_.has_initializer() || config_.has_optimizer()) {
     return Refuse(
         config_,
-        "a sparse table has no shape, initializer or optimizer of its own; set them in columns");
+        "a sparse table itself has no shape, initializer or optimizer; set them in columns");
   }
   if (config_.columns_size() == 0)
     return Refuse(config_, "a sparse table needs columns { name dim ... }");

@@ -26,7 +26,7 @@ class GrpcServerCall::Handle : public Stream {
     }
   }
 
-  // A Send under way holds a reference of its own to the call, so Detach need not wait for it.
+  // A Send under way holds its own reference to the call, so Detach need not wait for it.
   void Detach() {
     MutexLock lock(&mutex_);
     call_ = nullptr;

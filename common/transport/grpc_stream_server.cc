@@ -251,7 +251,7 @@ class GrpcStreamServer::Impl {
       MutexLock lock(&mutex_);
       streams_.erase(call);
     }
-    // Delete before counting down: Shutdown goes on as soon as the count is zero.
+    // Delete before counting down: Shutdown continues as soon as the count is zero.
     delete call;
     MutexLock lock(&mutex_);
     if (--calls_ == 0) changed_.NotifyAll();

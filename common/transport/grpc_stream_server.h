@@ -2,7 +2,7 @@
 //
 // Each stream is pinned to one of `threads` threads, which reads a message, runs OnMessage, and
 // reads the next. A handler that blocks stops the other streams of its thread. Unary handlers run
-// on threads of their own.
+// on separate threads.
 //
 // Thread safety: one thread. open_streams, queued_bytes, and Send and Close of a handler's stream
 // are safe from any thread. Shutdown must not run in a handler.

@@ -53,8 +53,8 @@ class Transport {
   // Opens the stream in the background. Sends are queued meanwhile; a failure comes as on_closed.
   virtual std::unique_ptr<Stream> Connect(const std::string& address,
                                           StreamCallbacks callbacks) = 0;
-  // Makes one unary call beside the streams: serialized request in, serialized reply out. `method`
-  // is the full name, such as "/sluice.Pserver/SaveShards".
+  // Makes one unary call in addition to the streams: serialized request in, serialized reply out.
+  // `method` is the full name, such as "/sluice.Pserver/SaveShards".
   virtual absl::StatusOr<std::string> Call(const std::string& address, const std::string& method,
                                            const std::string& request, absl::Duration timeout) = 0;
 };

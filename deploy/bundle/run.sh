@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 help() {
   cat <<'T'
 run.sh test                tests that need a GPU: exit 0 all passed, 1 one failed, 3 skipped where there is no GPU
-run.sh bench [FLAGS]       examples a second of a step and of a job on GPU 0 beside the GPU's floor, unique keys of a batch on the CPU
+run.sh bench [FLAGS]       examples a second of a step and of a job on GPU 0 next to the GPU's floor, unique keys of a batch on the CPU
                            and on GPU 0; rows also in gpu.json
 run.sh demo [FLAGS]        makes data in ./sluice-demo (DEMO_EXAMPLES lines, default 2000000) and trains the standard
                            model on it; FLAGS are of sluice launch, default --device=auto --worker_num=1

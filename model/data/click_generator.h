@@ -1,6 +1,6 @@
 // Generates any number of seeded lines of Criteo-like click data with a known attainable AUC.
 //
-// The cardinalities and shares of missing values are those of Criteo's public data set. The model
+// The cardinalities and shares of missing values are taken from Criteo's public data set. The model
 // is logit = bias + sum of w_k * log(1 + count k) + one hidden weight for each category value, and
 // label ~ Bernoulli(sigmoid(logit)).
 //

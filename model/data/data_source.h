@@ -1,10 +1,10 @@
 // Reads training and evaluation data: files, pieces of files, and their examples.
 //
-// Text is plain, gzip or zstd (recognized by magic bytes). Offsets are those of the decompressed
+// Text is plain, gzip or zstd (recognized by magic bytes). Offsets are in the decompressed
 // text. A piece holds the lines that start in [begin, end).
 //
-// Thread safety: a DataSource is safe from any thread, except Expect, which must not run beside
-// other calls.
+// Thread safety: a DataSource is safe from any thread, except Expect, which must not run
+// concurrently with other calls.
 #pragma once
 
 #include <cstdint>

@@ -98,7 +98,7 @@ class ExampleCache {
   absl::flat_hash_map<std::string, FileIdentity> verified_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Identifies everything that decides which examples a text is parsed into. `schema` is that of the
+// Identifies everything that decides which examples a text is parsed into. `schema` belongs to the
 // job's model.
 std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema);
 

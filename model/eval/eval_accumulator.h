@@ -5,7 +5,7 @@
 // bits. A loss is capped at 2^20 and a weight at 2^30. Sums are exact while the weights of a class
 // add up to less than 2^42.
 //
-// Source: the AUC's standard error is that of Hanley and McNeil 1982, "The meaning and use of the
+// Source: the AUC's standard error follows Hanley and McNeil 1982, "The meaning and use of the
 // area under a ROC curve", equations 1 and 2.
 //
 // Thread safety: one thread.

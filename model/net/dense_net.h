@@ -68,7 +68,7 @@ struct NetGradients {
 // The use of a device by a network; zeros on the CPU.
 struct DeviceStats {
   double busy_seconds = 0;     // of this network's kernels; without copies, waits for them, and
-                               // kernels that run beside a step
+                               // kernels that overlap a step
   uint64_t bytes_in_use = 0;   // device memory held
   uint64_t bytes_limit = 0;    // limit of the device memory
   uint64_t skipped_steps = 0;  // steps that overflowed
@@ -111,8 +111,8 @@ class DenseNet {
   // The best memory for `rows` of inputs and gradients; rows elsewhere are copied once more on the
   // host. Null when any memory is equally good (CPU).
   virtual std::shared_ptr<HostMemory> host_memory() { return nullptr; }
-  // Returns the state that training needs beside the values, such as the loss scale of FP16, for a
-  // checkpoint after the last step. Empty: none.
+  // Returns the state that training needs in addition to the values, such as the loss scale of
+  // FP16, for a checkpoint after the last step. Empty: none.
   virtual std::string SaveState() const { return ""; }
   // Restores the result of SaveState, before the first step. A network without such a state ignores
   // it. INVALID_ARGUMENT when `state` is not one.

@@ -48,8 +48,8 @@ class GeoOptimizer {
   // state if fresh[i]. A slot may be new; memory then grows to hold all slots below it too.
   virtual absl::Status FillRows(const uint32_t* slots, const uint8_t* fresh, size_t n,
                                 const float* values) = 0;
-  // Updates the rows and all dense tables from the given gradients. On a device it uses those of
-  // the last TrainStep on these values, and only once.
+  // Updates the rows and all dense tables from the given gradients. On a device it uses the
+  // gradients of the last TrainStep on these values, and only once.
   virtual absl::Status Update(const GeoUpdate& update) = 0;
   // Writes local - base of the rows and of the dense tables to `delta`.
   virtual absl::Status TakeDelta(const uint32_t* slots, size_t n, const GeoExchange& delta) = 0;

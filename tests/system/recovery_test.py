@@ -121,7 +121,7 @@ class RecoveryTest(DisturbedLaunchTest):
     def await_takeover(self, launcher, losses, name):
         """Waits until the shards of all lost pservers are served again and have heard from every rank."""
         self.await_job_of(launcher, lambda job: int(job["recovery"].get("pserver_losses", 0)) == losses and
-                          "its shards went on" in job["recovery"]["last"], "a takeover", name)
+                          "its shards" in job["recovery"]["last"], "a takeover", name)
 
     def test_pservers_are_lost_one_after_another_and_then_a_worker(self):
         for name, flags in ASYNC_AND_GEO:
@@ -247,7 +247,7 @@ train { batch_size: 8 seed: 3 }
         self.kill("worker", 1, "losses")
         for losses in (1, 2):
             # Only a worker that has the rank is a loss.
-            self.await_output(launcher, r"(?s)(rank 1 goes on as worker 1.*){%d}" % losses, "losses")
+            self.await_output(launcher, r"(?s)(rank 1 \S+ as worker 1.*){%d}" % losses, "losses")
             self.kill("worker", 1, "losses")
         result = self.result(launcher, "losses", expect=1)
         self.assertIn("max_losses", self.output("losses").splitlines()[-1])

@@ -59,7 +59,7 @@ class ReplaceWorkerTest(SluiceTest):
 
     def await_replacement(self, job_id, losses):
         self.await_job(self.log_dir, job_id, lambda job: int(job["recovery"].get("worker_losses", 0)) == losses and
-                       "goes on as worker" in job["recovery"]["last"], "a worker to take over")
+                       "as worker" in job["recovery"]["last"], "a worker to take over")
 
     def assert_same(self, result, whole):
         self.assertEqual(result["model_digest"], whole["model_digest"])

@@ -3,7 +3,7 @@
 // The scale starts at 128, doubles after 1,000 good steps in a row, and halves after 2 overflows
 // without a good step between them. It is always a power of two, so that scaling back is exact.
 //
-// Source: Micikevicius et al. 2018, section 3.2; the numbers are those of Paddle's GradScaler.
+// Source: Micikevicius et al. 2018, section 3.2; the numbers are from Paddle's GradScaler.
 //
 // Thread safety: one thread.
 #pragma once

@@ -81,7 +81,7 @@ struct UpdateArgs {
   RuleStep step;
   const uint32_t* slots = nullptr;
   const float* gradient = nullptr;  // [n][stride]
-  uint64_t n = 0, dim = 0;          // dim is that of the group, which starts at `begin` of a row
+  uint64_t n = 0, dim = 0;  // dim is the width of the group, which starts at `begin` of a row
   uint64_t stride = 0, begin = 0;
   uint64_t state_stride = 0, state_begin = 0;  // floats of a row's state; first one of the group
   const float* adam = nullptr;    // [n][2]: AdamStep's step and v_scale of each row; null: `step`

@@ -1,6 +1,6 @@
 // Launches the kernels in table_kernels.cu from plain C++.
 //
-// The arguments are those of table_kernels.h. Each function returns at once; cudaGetLastError
+// The arguments are as in table_kernels.h. Each function returns at once; cudaGetLastError
 // reports a failed launch.
 //
 // Thread safety: free functions, safe from any thread.

@@ -13,7 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kTile = Mlp::kTile;
-// A row is prefetched so many examples before it is used.
+// A row is prefetched this many examples before it is used.
 constexpr size_t kAhead = 2;
 
 size_t Tiles(size_t n) { return (n + kTile - 1) / kTile; }

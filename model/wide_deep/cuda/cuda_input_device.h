@@ -1,5 +1,5 @@
 // InputDevice on a CUDA device. Pinned memory is uploaded on the stream for copies. Keys are sorted
-// on a stream of their own, by a CUDA graph.
+// on a separate stream, by a CUDA graph.
 //
 // Invariants: A graph holds the address of its block. The address is part of the graph's key, so
 // each of the two blocks has its own graph.

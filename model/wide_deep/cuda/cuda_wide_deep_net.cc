@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<DenseNet>> CreateCudaNet(const WideDeepShape& sha
 namespace cuda {
 namespace {
 
-// Before the first batch, memory is reserved for one unique row in so many keys.
+// Before the first batch, memory is reserved for one unique row in this many keys.
 constexpr size_t kRowsOfKeys = 4;
 
 Element ElementOf(MatmulPrecision precision) {
@@ -245,7 +245,7 @@ absl::Status CudaWideDeepNet::Train(const NetInput& input, uint64_t seed, uint32
   SLUICE_RETURN_IF_ERROR(RunTraining(shape, out, values.dense, geo,
                                      straight ? gradients->rows : nullptr, input.num_rows));
   SLUICE_RETURN_IF_ERROR(train_span_.end.Record(compute_));
-  inputs_->BringNext();  // before any wait, so that it runs beside this step
+  inputs_->BringNext();  // before any wait, so that it runs in parallel with this step
   // With fp16 no gradient is final before the result says that nothing overflowed.
   gradients->weight_sum = weight_sum;
   const bool early = precision_ != MatmulPrecision::kFp16 && !geo;

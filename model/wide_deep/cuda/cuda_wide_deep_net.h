@@ -5,12 +5,12 @@
 //   while the step before it computes.
 // - Dense tensors and rows follow on the stream for copies.
 // - Forward and backward pass run on the compute stream.
-// - Each layer's weight gradient is downloaded on a stream of its own once its product has ended.
+// - Each layer's weight gradient is downloaded on a separate stream once its product has ended.
 // - The call returns when all downloads are done.
 //
 // Rows may stay on the device and be read by slot (MakeResidentRows). Parameters may be Geo's local
-// values (MakeGeoOptimizer), whose optimizer then runs on the device, too. Graphs hold the address
-// of the dense tensors, but not those of resident rows and of Geo's rows.
+// values (MakeGeoOptimizer), whose optimizer then also runs on the device. Graphs hold the address
+// of the dense tensors, but not the addresses of resident rows and of Geo's rows.
 //
 // Invariants: The same batch gives the same bits on the same device. The invariants of DenseNet do
 // not hold: bits differ from the CPU's, a logit may differ in the last bits between batches, and

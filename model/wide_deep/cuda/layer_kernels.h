@@ -8,7 +8,7 @@
 // Shapes:
 //   B examples are padded to `rows` rows; matrices are row major with `ld` elements a row.
 //
-// Thread safety: pure functions on elements of their own.
+// Thread safety: pure functions, each on its own elements.
 #pragma once
 
 #include "model/net/cuda/half_types.h"

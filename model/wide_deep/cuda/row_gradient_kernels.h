@@ -7,7 +7,7 @@
 // chunk). FinishRow adds the parts of such rows in order, in double, and writes 0 for rows that no
 // key touches.
 //
-// Thread safety: pure functions on elements of their own.
+// Thread safety: pure functions, each on its own elements.
 #pragma once
 
 #include "model/wide_deep/cuda/step_view.h"

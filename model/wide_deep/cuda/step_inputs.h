@@ -21,7 +21,8 @@
 namespace sluice::cuda {
 
 // The calls that blocks 0 and 1 make to a device. CudaInputDevice runs them on the device; tests
-// run them on the host. Uploads run in order and sorts run in order; both run beside the steps.
+// run them on the host. Uploads run in order and sorts run in order; both run in parallel with the
+// steps.
 class InputDevice {
  public:
   virtual ~InputDevice() = default;
@@ -66,8 +67,8 @@ class StepInputs {
   absl::Status Begin(const NetInput& input, bool training);
   // Uploads the rest of the input. Work that the step launches after this call finds all of it.
   absl::Status AddValues(const NetInput& input, const StepHeader& header);
-  // Uploads the announced batch to the other block, beside the step. A batch that fails, or that
-  // has no examples, is dropped: its step uploads it again.
+  // Uploads the announced batch to the other block, in parallel with the step. A batch that fails,
+  // or that has no examples, is dropped: its step uploads it again.
   void BringNext();
 
   // The current block on the device.

@@ -1,6 +1,6 @@
 // The order of a step's kernels and products, and the arguments of each. Training consists of
-// Index, which only needs the batch and may run beside another step, and of parts that also need
-// the values. A forward pass is a single part.
+// Index, which only needs the batch and may run in parallel with another step, and of parts that
+// also need the values. A forward pass is a single part.
 //
 // Everything is a pure function of shape and pointers, so it can be captured in a CUDA graph.
 //
