@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/suite.h"
+#include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "google/protobuf/text_format.h"
@@ -65,7 +66,8 @@ class Reader {
     SLUICE_ASSIGN_OR_RETURN(reader->data_, DataSource::Create(job.data(), reader->schema_));
     job.mutable_data()->set_cache(true);
     job.mutable_data()->set_cache_dir(folder + "/cache");
-    reader->cache_ = MakeExampleCache(job, *reader->schema_, [](const std::string&) {});
+    reader->cache_ = MakeExampleCache(job, *reader->schema_, Env::Real(), Clock::Real(),
+                                      [](const std::string&) {});
     BadLines bad;
     for (int pass = 0; pass < 2; ++pass) {
       SLUICE_ASSIGN_OR_RETURN(reader->mapped_,

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/endpoints.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
@@ -17,7 +18,7 @@ int Cancel(const ParsedCommand& command) {
   }
   const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
-  const auto client = SchedulerClient::Create(*address);
+  const auto client = SchedulerClient::Create(*address, Clock::Real());
   CancelJobRequest request;
   request.set_job_id(command.words[0]);
   const absl::Status status = client->CancelJob(request);

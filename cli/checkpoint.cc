@@ -24,7 +24,7 @@ int Checkpoint(const ParsedCommand& command) {
   }
   const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
-  const auto client = SchedulerClient::Create(*address);
+  const auto client = SchedulerClient::Create(*address, Clock::Real());
   CheckpointJobRequest request;
   request.set_job_id(command.words[0]);
   request.set_wait_ms(command.Switch("wait") ? kWaitMs : 0);

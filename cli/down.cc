@@ -36,7 +36,7 @@ absl::Status AwaitSilence(const std::string& address) {
   const absl::Time deadline = Clock::Real()->Now() + kStopTimeout;
   while (Clock::Real()->Now() < deadline) {
     // Each try uses a new channel: one that was connected would pause before it reconnects.
-    if (!SchedulerClient::Create(address)->GetStatus().ok()) return absl::OkStatus();
+    if (!SchedulerClient::Create(address, Clock::Real())->GetStatus().ok()) return absl::OkStatus();
     Clock::Real()->Sleep(absl::Milliseconds(50));
   }
   return absl::InternalError(absl::StrCat("the scheduler at ", address,
@@ -64,7 +64,7 @@ int Down(const ParsedCommand& command) {
     std::cout << "no process of the cluster in " << LogDirOf(command) << " is running" << std::endl;
     return kDone;
   }
-  const absl::Status status = SchedulerClient::Create(*address)->Shutdown();
+  const absl::Status status = SchedulerClient::Create(*address, Clock::Real())->Shutdown();
   if (!status.ok() && endpoints.empty()) return ReportError(status);
   // The scheduler ends after all its members.
   if (status.ok() && endpoints.empty()) {

@@ -26,7 +26,7 @@ int Drain(const ParsedCommand& command) {
   }
   const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
-  const auto client = SchedulerClient::Create(*address);
+  const auto client = SchedulerClient::Create(*address, Clock::Real());
   DrainPserverRequest request;
   request.set_rank(rank);
   request.set_cancel(command.Switch("cancel"));

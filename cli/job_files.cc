@@ -119,8 +119,8 @@ absl::Status CheckWhatIsHere(const JobConfig& job) {
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
   SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
-  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs()).status());
-  return CheckInitialCheckpoint(job, BuiltInSpecs()).status();
+  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), Env::Real()).status());
+  return CheckInitialCheckpoint(job, BuiltInSpecs(), Env::Real()).status();
 }
 
 absl::Status CheckDataIsHere(const JobConfig& job) {
@@ -131,9 +131,9 @@ absl::Status CheckDataIsHere(const JobConfig& job) {
 
 std::vector<std::string> WarningsOf(const JobConfig& job) {
   std::vector<std::string> warnings = WarnOfFilesNamedAgain(job);
-  const auto of_model = CheckInitialModel(job, BuiltInSpecs());
+  const auto of_model = CheckInitialModel(job, BuiltInSpecs(), Env::Real());
   if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
-  const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs());
+  const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), Env::Real());
   if (of_checkpoint.ok())
     warnings.insert(warnings.end(), of_checkpoint->begin(), of_checkpoint->end());
   return warnings;

@@ -16,6 +16,7 @@
 #include "cli/local_cluster.h"
 #include "cli/output_files.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/daemon/control_plane.h"
@@ -31,7 +32,7 @@ constexpr absl::Duration kStopGrace = absl::Seconds(6);
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalCluster* cluster,
            ProgressPrinter* printer, std::atomic<bool>* interrupted) {
-  const auto client = SchedulerClient::Create(cluster->scheduler());
+  const auto client = SchedulerClient::Create(cluster->scheduler(), Clock::Real());
   const auto note = [printer](const std::string& line) { printer->Note(line); };
   cluster->SuperviseScheduler(note);
   if (absl::Status ready = client->WaitReady(kReadyTimeout, note); !ready.ok()) {
@@ -46,6 +47,7 @@ int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalClu
   if (submitted.ok()) {
     printer->Note(DescribeOutput(request.config(), submitted->job_id()));
     WatchOptions watch;
+    watch.clock = Clock::Real();
     watch.client = client.get();
     watch.job_id = submitted->job_id();
     watch.printer = printer;
@@ -92,6 +94,7 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
   SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices, DevicesOfWorkers(command, job.worker_num()));
   SLUICE_RETURN_IF_ERROR(CheckJobOnDevices(job, devices));
   LocalCluster::Options options;
+  options.clock = Clock::Real();
   options.config = LoopbackCluster("127.0.0.1:0", static_cast<int>(server_num),
                                    static_cast<int>(job.worker_num()));
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));

@@ -15,7 +15,6 @@
 #include "absl/strings/str_cat.h"
 #include "cli/cluster_folders.h"
 #include "cli/endpoints.h"
-#include "common/base/clock.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -181,24 +180,24 @@ absl::StatusOr<ChildProcess> LocalCluster::StartProcess(Role role, uint32_t rank
 
 absl::Status LocalCluster::Spawn(Role role, uint32_t rank, const std::vector<std::string>& flags) {
   SLUICE_ASSIGN_OR_RETURN(ChildProcess process, StartProcess(role, rank, flags));
-  children_.push_back({std::move(process), role, rank, flags, Clock::Real()->Now()});
+  children_.push_back({std::move(process), role, rank, flags, options_.clock->Now()});
   return absl::OkStatus();
 }
 
 absl::Status LocalCluster::AwaitScheduler() {
-  const absl::Time deadline = Clock::Real()->Now() + options_.start_timeout;
-  while (Clock::Real()->Now() < deadline) {
+  const absl::Time deadline = options_.clock->Now() + options_.start_timeout;
+  while (options_.clock->Now() < deadline) {
     for (const Endpoint& e : ReadEndpoints(options_.logs->path())) {
       if (e.pid != children_[0].process.pid()) continue;
       scheduler_ = e.address;
       // Started again, it must be where the others look for it.
       children_[0].flags = {absl::StrCat("--bind=", scheduler_)};
-      client_ = SchedulerClient::Create(scheduler_);
+      client_ = SchedulerClient::Create(scheduler_, options_.clock);
       return absl::OkStatus();
     }
     SLUICE_RETURN_IF_ERROR(CheckProcesses());
     if (StopIsPending()) return absl::CancelledError("interrupted");
-    Clock::Real()->Sleep(absl::Milliseconds(10));
+    options_.clock->Sleep(absl::Milliseconds(10));
   }
   return absl::DeadlineExceededError(absl::StrCat("the scheduler did not listen within ",
                                                   absl::FormatDuration(options_.start_timeout),
@@ -217,7 +216,7 @@ void LocalCluster::NoteDeaths() {
     // is known here whether it is started again; members have no use without it.
     const bool alone = child.role != ROLE_SCHEDULER && SchedulerIsOver();
     if (!Supervises(child) || *status == 0 || alone) continue;
-    const absl::Time now = Clock::Real()->Now();
+    const absl::Time now = options_.clock->Now();
     const std::optional<absl::Duration> pause = child.policy.Died(child.started, now);
     child.gave_up = !pause.has_value();
     gave_up_ = gave_up_ || child.gave_up;
@@ -263,7 +262,7 @@ absl::Status LocalCluster::HowItEnded(const Child& child, int status) const {
 }
 
 absl::Status LocalCluster::StartAgain(Child* child) {
-  const absl::Time now = Clock::Real()->Now();
+  const absl::Time now = options_.clock->Now();
   if (now < child->start_at) return absl::OkStatus();
   absl::StatusOr<ChildProcess> process = StartProcess(child->role, child->rank, child->flags);
   if (!process.ok()) {
@@ -332,7 +331,7 @@ std::string LocalCluster::Explain(const std::string& message) {
 }
 
 bool LocalCluster::AllEndWithin(absl::Duration time) {
-  absl::Time deadline = Clock::Real()->Now() + time;
+  absl::Time deadline = options_.clock->Now() + time;
   bool last = false;
   // Polls the children together instead of waiting for each in turn, so that the scheduler hears of
   // a death while it waits for the others.
@@ -341,14 +340,14 @@ bool LocalCluster::AllEndWithin(absl::Duration time) {
     const bool all = std::all_of(children_.begin(), children_.end(),
                                  [](Child& child) { return child.process.Poll().has_value(); });
     if (all) return true;
-    const absl::Time now = Clock::Real()->Now();
+    const absl::Time now = options_.clock->Now();
     if (!last && SchedulerHasEnded()) {
       // The scheduler ends after all members that answer, so a member that is left hangs.
       last = true;
       deadline = std::min(deadline, now + kAfterScheduler);
     }
     if (now >= deadline) return false;
-    Clock::Real()->Sleep(absl::Milliseconds(10));
+    options_.clock->Sleep(absl::Milliseconds(10));
   }
 }
 

@@ -22,6 +22,7 @@
 #include "cli/command_line.h"
 #include "cli/restart_policy.h"
 #include "cli/worker_devices.h"
+#include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
 #include "proto/config.pb.h"
 
@@ -30,6 +31,7 @@ namespace sluice::cli {
 class LocalCluster {
  public:
   struct Options {
+    Clock* clock = nullptr;  // required; outlives the cluster
     ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::optional<LogFolder> logs;  // must be set
     int threads = 1;                // compute threads of a worker

@@ -327,6 +327,7 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
         "--max_bad_lines=", command.Number("max_bad_lines"), " is out of range; give 0 or more"));
   }
   PredictOptions options;
+  options.env = Env::Real();
   options.model_dir = command.Text("model");
   for (const std::string& list : command.All("data")) {
     for (const absl::string_view file : absl::StrSplit(list, ',', absl::SkipEmpty())) {

@@ -6,6 +6,7 @@
 #include "cli/endpoints.h"
 #include "cli/format.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
@@ -25,7 +26,7 @@ int Scale(const ParsedCommand& command) {
   }
   const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
-  const auto client = SchedulerClient::Create(*address);
+  const auto client = SchedulerClient::Create(*address, Clock::Real());
   ScaleJobRequest request;
   request.set_job_id(command.words[0]);
   request.set_worker_num(static_cast<uint32_t>(worker_num));

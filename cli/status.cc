@@ -7,6 +7,7 @@
 #include "cli/status_text.h"
 #include "cli/watch_job.h"
 #include "common/admin/status_json.h"
+#include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
@@ -15,7 +16,7 @@ namespace {
 int Status(const ParsedCommand& command) {
   const auto address = FindRunningScheduler(command);
   if (!address.ok()) return ReportError(address.status());
-  const auto status = SchedulerClient::Create(*address)->GetStatus();
+  const auto status = SchedulerClient::Create(*address, Clock::Real())->GetStatus();
   if (!status.ok()) return ReportError(status.status());
   if (!command.Switch("json")) {
     std::cout << StatusText(*status);

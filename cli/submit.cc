@@ -12,6 +12,7 @@
 #include "cli/job_summary.h"
 #include "cli/output_files.h"
 #include "cli/watch_job.h"
+#include "common/base/clock.h"
 #include "common/config/address.h"
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
@@ -29,6 +30,7 @@ int Follow(const ParsedCommand& command, SchedulerClient* client, const std::str
   std::atomic<bool> interrupted{false};
   std::thread watcher([&] {
     WatchOptions watch;
+    watch.clock = Clock::Real();
     watch.client = client;
     watch.job_id = job_id;
     watch.printer = &printer;
@@ -84,7 +86,7 @@ int Submit(const ParsedCommand& command) {
   }
   const bool wait = command.Switch("wait") && !command.Switch("detach");
   if (wait) StopSignal::Install(false);
-  const auto client = SchedulerClient::Create(*address);
+  const auto client = SchedulerClient::Create(*address, Clock::Real());
   const absl::Status ready = client->WaitReady(
       absl::Seconds(10), [](const std::string& line) { std::cerr << line << std::endl; });
   if (!ready.ok()) return ReportError(ready);

@@ -65,6 +65,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
   SLUICE_ASSIGN_OR_RETURN(WorkerDevices devices,
                           DevicesOfWorkers(command, static_cast<uint32_t>(workers)));
   LocalCluster::Options options;
+  options.clock = Clock::Real();
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
   options.config.mutable_security()->set_insecure(command.Switch("insecure"));
@@ -79,7 +80,7 @@ absl::StatusOr<LocalCluster::Options> OptionsFromFlags(const ParsedCommand& comm
 
 // Waits until every process has registered.
 absl::Status AwaitMembers(LocalCluster* cluster, int members) {
-  const auto client = SchedulerClient::Create(cluster->scheduler());
+  const auto client = SchedulerClient::Create(cluster->scheduler(), Clock::Real());
   const absl::Time deadline = Clock::Real()->Now() + kReadyTimeout;
   int alive = 0;
   while (Clock::Real()->Now() < deadline) {

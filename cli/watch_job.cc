@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command_line.h"
 #include "cli/format.h"
-#include "common/base/clock.h"
 #include "common/transport/retry.h"
 
 namespace sluice::cli {
@@ -23,7 +22,7 @@ class Watch {
     for (;;) {
       Ask();
       if (HasEnded(status_.state())) return WithCause();
-      if (unreachable_ || Clock::Real()->Now() >= deadline_) return GaveUp();
+      if (unreachable_ || o_.clock->Now() >= deadline_) return GaveUp();
       if (o_.interrupted && o_.interrupted() && !asked_to_stop_) {
         if (!o_.cancel_on_interrupt) return status_;
         Cancel();
@@ -76,13 +75,13 @@ class Watch {
     error_ = reply.status();
     // A refusal (no such job) does not get better.
     unreachable_ =
-        !GotNoAnswer(error_) || silence_.Unanswered(Clock::Real()->Now()) >= o_.unreachable_after;
+        !GotNoAnswer(error_) || silence_.Unanswered(o_.clock->Now()) >= o_.unreachable_after;
     if (absl::IsNotFound(error_) && !status_.job_id().empty()) {
       error_ = absl::AbortedError(absl::StrCat(
           "the scheduler at ", o_.client->address(), " no longer knows job ", o_.job_id,
           ": either it was restarted and the job is lost, or the job ended long ago"));
     }
-    Clock::Real()->Sleep(absl::Milliseconds(100));
+    o_.clock->Sleep(absl::Milliseconds(100));
   }
 
   void Cancel() {
@@ -92,7 +91,7 @@ class Watch {
     request.set_job_id(o_.job_id);
     const absl::Status status = o_.client->CancelJob(request);
     if (!status.ok()) error_ = status;
-    deadline_ = std::min(deadline_, Clock::Real()->Now() + o_.grace);
+    deadline_ = std::min(deadline_, o_.clock->Now() + o_.grace);
   }
 
   // Ends the job, which cannot continue. The scheduler then writes its result.
@@ -109,8 +108,7 @@ class Watch {
     if (broken_.ok()) return;
     o_.printer->Note(std::string(broken_.message()));
     const bool hopeless = o_.hopeless && o_.hopeless() && !Fail();
-    deadline_ =
-        std::min(deadline_, Clock::Real()->Now() + (hopeless ? absl::ZeroDuration() : o_.grace));
+    deadline_ = std::min(deadline_, o_.clock->Now() + (hopeless ? absl::ZeroDuration() : o_.grace));
   }
 
   absl::StatusOr<JobStatus> GaveUp() {

@@ -6,11 +6,13 @@
 
 #include "absl/status/statusor.h"
 #include "cli/progress.h"
+#include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
 
 struct WatchOptions {
+  Clock* clock = nullptr;  // required
   SchedulerClient* client = nullptr;
   std::string job_id;
   ProgressPrinter* printer = nullptr;

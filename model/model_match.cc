@@ -358,8 +358,8 @@ absl::StatusOr<std::vector<std::string>> CheckFeatures(const std::string& field,
                                                        const std::string& dir,
                                                        const absl::Status& tables,
                                                        const JobConfig& job,
-                                                       const ModelList& models) {
-  const auto of_model = ReadModelJob(dir, Env::Real());
+                                                       const ModelList& models, Env* env) {
+  const auto of_model = ReadModelJob(dir, env);
   ModelDifferences differences;
   if (of_model.ok()) {
     auto compared = CompareWithModel(*of_model, job, models);
@@ -393,27 +393,27 @@ absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, con
 }
 
 absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
-                                                           const ModelList& models) {
+                                                           const ModelList& models, Env* env) {
   const std::string& dir = job.initial_model();
   if (dir.empty()) return std::vector<std::string>();
-  const auto manifest = ReadManifest(dir, Env::Real());
+  const auto manifest = ReadManifest(dir, env);
   if (!manifest.ok()) return std::vector<std::string>();
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
   return CheckFeatures("initial_model", dir, CheckTables(dir, *manifest, model->tables()), job,
-                       models);
+                       models, env);
 }
 
 absl::StatusOr<std::vector<std::string>> CheckInitialCheckpoint(const JobConfig& job,
-                                                                const ModelList& models) {
+                                                                const ModelList& models, Env* env) {
   if (job.initial_checkpoint().empty()) return std::vector<std::string>();
-  const auto found =
-      FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, Env::Real(), nullptr);
+  const auto found = FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, env, nullptr);
   if (!found.ok()) return std::vector<std::string>();
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
   std::vector<std::string> fresh;
   const absl::Status tables = CheckStart(found->dir, found->manifest, model->tables(), &fresh);
-  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> warnings,
-                          CheckFeatures("initial_checkpoint", found->dir, tables, job, models));
+  SLUICE_ASSIGN_OR_RETURN(
+      std::vector<std::string> warnings,
+      CheckFeatures("initial_checkpoint", found->dir, tables, job, models, env));
   for (const std::string& table : fresh) {
     warnings.push_back(absl::StrCat("initial_checkpoint: table '", table, "' is not in ",
                                     found->dir, "; it starts with its initial values"));

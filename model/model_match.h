@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 #include "model/model_list.h"
 #include "proto/config.pb.h"
 
@@ -32,11 +33,11 @@ absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, con
 // initial_model, and also when its manifest cannot be read here: whoever loads the model then
 // reports the error.
 absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
-                                                           const ModelList& models);
+                                                           const ModelList& models, Env* env);
 
 // The same for the job's initial_checkpoint, a folder that FindCheckpoint accepts: also compares
 // the optimizers' rules, and warns of tables that start fresh. Reads no shard files.
 absl::StatusOr<std::vector<std::string>> CheckInitialCheckpoint(const JobConfig& job,
-                                                                const ModelList& models);
+                                                                const ModelList& models, Env* env);
 
 }  // namespace sluice

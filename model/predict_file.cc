@@ -229,8 +229,8 @@ absl::StatusOr<PredictSummary> PredictFile(const PredictOptions& given) {
   PredictOptions options = given;
   SLUICE_RETURN_IF_ERROR(CheckOptions(options));
   if (options.seen == nullptr) SLUICE_RETURN_IF_ERROR(FixInput(&options));
-  SLUICE_ASSIGN_OR_RETURN(const auto predictor,
-                          Predictor::Load(options.model_dir, options.threads, BuiltInModels()));
+  SLUICE_ASSIGN_OR_RETURN(const auto predictor, Predictor::Load(options.model_dir, options.threads,
+                                                                BuiltInModels(), options.env));
   SLUICE_ASSIGN_OR_RETURN(const auto source,
                           DataSource::Create(predictor->job().data(), predictor->model().schema()));
   source->Expect(options.seen);

@@ -43,10 +43,11 @@ absl::StatusOr<std::shared_ptr<const TableLayout>> FindTable(const std::string& 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& model_dir,
-                                                           int threads, const ModelList& models) {
-  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir, Env::Real()));
+                                                           int threads, const ModelList& models,
+                                                           Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(model_dir, env));
   std::unique_ptr<Predictor> predictor(new Predictor);
-  SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir, Env::Real()));
+  SLUICE_ASSIGN_OR_RETURN(predictor->job_, ReadModelJob(model_dir, env));
   SLUICE_ASSIGN_OR_RETURN(predictor->model_, Model::Create(predictor->job_, models));
   const Model& model = *predictor->model_;
   SLUICE_ASSIGN_OR_RETURN(predictor->net_, model.CreateNet(CpuNet(threads, kBatch)));
@@ -54,22 +55,22 @@ absl::StatusOr<std::unique_ptr<Predictor>> Predictor::Load(const std::string& mo
                           CreateTableLayouts(manifest.tables(), predictor->job_.train().seed()));
   for (int t : model.dense_tables()) {
     SLUICE_ASSIGN_OR_RETURN(auto table, FindTable(model_dir, saved, model.tables()[t]));
-    SLUICE_RETURN_IF_ERROR(predictor->LoadDense(model_dir, manifest, *table));
+    SLUICE_RETURN_IF_ERROR(predictor->LoadDense(model_dir, manifest, *table, env));
   }
   if (model.sparse_table() >= 0) {
     SLUICE_ASSIGN_OR_RETURN(auto table,
                             FindTable(model_dir, saved, model.tables()[model.sparse_table()]));
-    SLUICE_RETURN_IF_ERROR(predictor->LoadSparse(model_dir, manifest, std::move(table)));
+    SLUICE_RETURN_IF_ERROR(predictor->LoadSparse(model_dir, manifest, std::move(table), env));
   }
   return predictor;
 }
 
 absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manifest,
-                                  const TableLayout& table) {
+                                  const TableLayout& table, Env* env) {
   std::vector<float> tensor(table.elements());
   uint64_t loaded = 0;
   SLUICE_RETURN_IF_ERROR(VisitShards(
-      dir, manifest, table.name(), Env::Real(), [&](uint32_t, ShardValues shard) -> absl::Status {
+      dir, manifest, table.name(), env, [&](uint32_t, ShardValues shard) -> absl::Status {
         const uint64_t n = shard.weights.size();
         if (shard.first_element > tensor.size() || n > tensor.size() - shard.first_element) {
           return Damaged(dir, table.name(), "a block lies outside the tensor");
@@ -87,17 +88,15 @@ absl::Status Predictor::LoadDense(const std::string& dir, const Manifest& manife
 }
 
 absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manifest,
-                                   std::shared_ptr<const TableLayout> table) {
+                                   std::shared_ptr<const TableLayout> table, Env* env) {
   sparse_ = std::move(table);
   // Reserving first avoids growth while loading, which would hold the rows twice.
-  SLUICE_ASSIGN_OR_RETURN(const uint64_t rows,
-                          CountRecords(dir, manifest, sparse_->name(), Env::Real()));
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t rows, CountRecords(dir, manifest, sparse_->name(), env));
   if (rows > UINT32_MAX) return Damaged(dir, sparse_->name(), "has more than 2^32 rows");
   row_ids_.reserve(rows);
   values_.reserve(rows * sparse_->dim());
   return VisitShards(
-      dir, manifest, sparse_->name(), Env::Real(),
-      [&](uint32_t, ShardValues piece) -> absl::Status {
+      dir, manifest, sparse_->name(), env, [&](uint32_t, ShardValues piece) -> absl::Status {
         if (piece.weights.size() != piece.keys.size() * sparse_->dim()) {
           return Damaged(dir, sparse_->name(), "a shard's rows do not have the table's dim");
         }

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 #include "common/table/table_layout.h"
 #include "model/data/data_source.h"
 #include "model/model.h"
@@ -30,11 +31,11 @@ class Predictor {
   // Most examples that PredictFile scores at once.
   static constexpr size_t kBatch = 2048;
 
-  // Loads the saved model in the folder `model_dir`; `models` must have its kind of model.
-  // NOT_FOUND if the folder is not a model; DATA_LOSS if it is damaged or its tables differ from
-  // its job's.
+  // Loads the saved model in the folder `model_dir`; `models` must have its kind of model. `env` is
+  // used during the call only. NOT_FOUND if the folder is not a model; DATA_LOSS if it is damaged
+  // or its tables differ from its job's.
   static absl::StatusOr<std::unique_ptr<Predictor>> Load(const std::string& model_dir, int threads,
-                                                         const ModelList& models);
+                                                         const ModelList& models, Env* env);
 
   const JobConfig& job() const { return job_; }
   const Model& model() const { return *model_; }
@@ -44,10 +45,10 @@ class Predictor {
 
  private:
   Predictor() = default;
-  absl::Status LoadDense(const std::string& dir, const Manifest& manifest,
-                         const TableLayout& table);
+  absl::Status LoadDense(const std::string& dir, const Manifest& manifest, const TableLayout& table,
+                         Env* env);
   absl::Status LoadSparse(const std::string& dir, const Manifest& manifest,
-                          std::shared_ptr<const TableLayout> table);
+                          std::shared_ptr<const TableLayout> table, Env* env);
 
   JobConfig job_;
   std::unique_ptr<Model> model_;
@@ -61,6 +62,7 @@ class Predictor {
 };
 
 struct PredictOptions {
+  Env* env = nullptr;  // required; for the files of the model
   std::string model_dir;
   // Files or globs, scored in this order; the files of one glob in the order of their names. A file
   // that is named twice is scored twice. "-" is standard input; it must be the only entry, with

@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<CurveFiles>> CurveFiles::Begin(Env* env, const st
     }
     SLUICE_RETURN_IF_ERROR(made);
   }
-  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(curve->folder_, host, now));
+  SLUICE_ASSIGN_OR_RETURN(curve->events_, EventFile::Create(env, curve->folder_, host, now));
   return curve;
 }
 
@@ -78,14 +78,14 @@ std::unique_ptr<CurveFiles> CurveFiles::Continue(Env* env, const std::string& di
   // Begin takes the first free number, and the job has kept the folder locked.
   for (int number = 1; env->Exists(absl::StrCat(dir, "/", kRerun, number)); ++number)
     curve->folder_ = absl::StrCat(dir, "/", kRerun, number);
-  if (auto events = EventFile::Create(curve->folder_, host, now); events.ok())
+  if (auto events = EventFile::Create(env, curve->folder_, host, now); events.ok())
     curve->events_ = *std::move(events);
   return curve;
 }
 
 absl::Status CurveFiles::Add(absl::Time now, const std::vector<Scalar>& points) {
   if (events_ == nullptr) {
-    SLUICE_ASSIGN_OR_RETURN(events_, EventFile::Create(folder_, host_, now));
+    SLUICE_ASSIGN_OR_RETURN(events_, EventFile::Create(env_, folder_, host_, now));
   }
   for (const Scalar& point : points) events_->Add(now, point.step, point.tag, point.value);
   return events_->Flush();

@@ -61,10 +61,10 @@ std::string EventRecord(const std::string& data) {
   return record;
 }
 
-absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const std::string& dir,
+absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std::string& dir,
                                                              const std::string& suffix,
                                                              absl::Time now) {
-  SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(dir));
+  SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
   const std::string name = absl::StrCat(dir, "/", kPrefix, absl::ToUnixSeconds(now), ".", suffix);
   std::string path = name;
   int fd = -1;

@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/env.h"
 
 namespace sluice {
 
@@ -33,8 +34,8 @@ class EventFile {
 
   // Creates `dir` (with its parents) and in it a new file with a name that TensorBoard recognizes:
   // events.out.tfevents.<seconds>.<suffix>, followed by a number if that name is taken. On an error
-  // no file is left.
-  static absl::StatusOr<std::unique_ptr<EventFile>> Create(const std::string& dir,
+  // no file is left. `env` is used during the call only.
+  static absl::StatusOr<std::unique_ptr<EventFile>> Create(Env* env, const std::string& dir,
                                                            const std::string& suffix,
                                                            absl::Time now);
   ~EventFile();

@@ -116,7 +116,7 @@ absl::Status JobFolder::BeginFiles(const OutputAction& started) {
     SLUICE_ASSIGN_OR_RETURN(curve_, CurveFiles::Begin(env_, dir, host_, started.time));
   }
   if (started.config.trace_file().empty()) return absl::OkStatus();
-  auto trace = TraceFile::Create(started.config.trace_file(), started.job_id, host_);
+  auto trace = TraceFile::Create(env_, started.config.trace_file(), started.job_id, host_);
   if (!trace.ok() && !started.again) return trace.status();
   if (!trace.ok()) {
     EndTrace(trace.status());

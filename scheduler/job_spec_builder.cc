@@ -13,13 +13,13 @@
 
 namespace sluice {
 
-absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted) {
+absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, Env* env) {
   JobDraft draft;
   SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, "", BuiltInSpecs()));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
                           ModelSpec::Create(draft.config, BuiltInSpecs()));
   draft.tables = model->tables();
-  SLUICE_ASSIGN_OR_RETURN(draft.warnings, CheckInitialModel(draft.config, BuiltInSpecs()));
+  SLUICE_ASSIGN_OR_RETURN(draft.warnings, CheckInitialModel(draft.config, BuiltInSpecs(), env));
   for (std::string& warning : WarnOfFilesNamedAgain(draft.config))
     draft.warnings.push_back(std::move(warning));
   return draft;

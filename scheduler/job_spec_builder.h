@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -21,7 +22,7 @@ struct JobDraft {
 
 // Reads the manifest and job of initial_model if this host has them; initial_checkpoint is for
 // FindInitialCheckpoint. INVALID_ARGUMENT names the field, its value and the fix.
-absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted);
+absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, Env* env);
 
 // Resolves the shard counts of spec->tables() and places the shards on `pservers` (generation 1).
 // Shards stay at the pservers that have them by spec->route(), if these are among `pservers`.

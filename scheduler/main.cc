@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
   options.identity = *identity;
   options.server_num = FLAGS_server_num;
   options.worker_num = FLAGS_worker_num;
+  options.clock = sluice::Clock::Real();
   options.env = sluice::Env::Real();
   options.job_log_folders = FLAGS_job_log_folders;
   options.log = [](const std::string& line) { LOG(INFO) << line; };

@@ -109,7 +109,7 @@ absl::Status SchedulerServer::Init() {
   loop.core = CoreOptions(options_);
   SLUICE_RETURN_IF_ERROR(StartAdmin());
   SLUICE_RETURN_IF_ERROR(TakeOver(&loop));
-  loop.clock = Clock::Real();
+  loop.clock = options_.clock;
   loop.env = options_.env;
   loop.host = HostName();
   loop.process_space = ProcessSpace();
@@ -120,8 +120,8 @@ absl::Status SchedulerServer::Init() {
   loop.job_log = [this](const std::string& job_id, const std::string& line) {
     options_.log(absl::StrCat("job ", job_id, ": ", line));
     if (!options_.job_log_folders) return;
-    const absl::Status written =
-        AppendToJobLog(options_.identity.log_dir, job_id, ROLE_SCHEDULER, 0, line);
+    const absl::Status written = AppendToJobLog(options_.identity.log_dir, job_id, ROLE_SCHEDULER,
+                                                0, options_.clock->WallNow(), line);
     if (!written.ok()) options_.log(std::string(written.message()));
   };
   loop.on_end = options_.on_end;
@@ -135,7 +135,7 @@ absl::Status SchedulerServer::Init() {
   if (address.port == 0) address.port = static_cast<uint16_t>(listener_->port());
   const std::string advertised = ToText(address);
   options_.log(absl::StrCat("scheduler at ", advertised, ", admin at ", admin_->address()));
-  return AppendEndpoint(identity, advertised, admin_->address());
+  return AppendEndpoint(options_.env, identity, advertised, admin_->address());
 }
 
 absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
@@ -159,7 +159,7 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
                         absl::StrCat("cannot use the state_store ", spec, ": ", why.message()));
   };
   const absl::Duration lease = std::max(loop->core.lease, kShortestLease);
-  auto store = OpenMetaStore(spec, {NameOf(identity), lease});
+  auto store = OpenMetaStore(spec, options_.env, options_.clock, {NameOf(identity), lease});
   if (!store.ok()) return refuse(store.status());
   store_ = *std::move(store);
   if (options_.wrap_store_for_test) store_ = options_.wrap_store_for_test(std::move(store_));
@@ -193,7 +193,7 @@ absl::Status SchedulerServer::TakeOver(SchedulerLoop::Options* loop) {
 absl::StatusOr<uint64_t> SchedulerServer::StandBy(absl::Duration lease) {
   Standby::Options standby;
   standby.leadership = store_->leadership();
-  standby.clock = Clock::Real();
+  standby.clock = options_.clock;
   standby.lease = lease;
   standby.pause = options_.pause;
   standby.say = [this](const std::string& why) {

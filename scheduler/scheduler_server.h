@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/admin/admin_server.h"
+#include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "common/daemon/identity.h"
@@ -33,6 +34,7 @@ class SchedulerServer {
     Identity identity;
     uint32_t server_num = 0;       // 0: as many as the cluster file lists, at least 1
     uint32_t worker_num = 0;       // 0: as in the cluster file
+    Clock* clock = nullptr;        // required; outlives the server
     Env* env = nullptr;            // required; for the files of jobs; outlives the server
     bool job_log_folders = false;  // a job's lines also go to <log_dir>/<job_id>/
     std::function<void(const std::string&)> log;

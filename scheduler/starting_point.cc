@@ -141,7 +141,7 @@ absl::Status FindInitialCheckpoint(Env* env, JobConfig* config,
   }
   config->set_initial_checkpoint(found->dir);
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> differences,
-                          CheckInitialCheckpoint(*config, BuiltInSpecs()));
+                          CheckInitialCheckpoint(*config, BuiltInSpecs(), env));
   warnings->insert(warnings->end(), differences.begin(), differences.end());
   return absl::OkStatus();
 }

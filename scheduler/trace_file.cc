@@ -107,12 +107,12 @@ absl::Status CannotWrite(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& path,
+absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Env* env, const std::string& path,
                                                              const std::string& job_id,
                                                              const std::string& host,
                                                              uint64_t max_spans) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
-  if (!folder.empty()) SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(folder));
+  if (!folder.empty()) SLUICE_RETURN_IF_ERROR(env->MakeDirs(folder));
   const OutputTarget target = ResolveOutput(path);
   if (target.in_place) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(const std::string& 
   file->unfinished_ = unfinished;
   flock(fd, LOCK_EX | LOCK_NB);  // some file systems have no locks: others are then not kept away
   SLUICE_RETURN_IF_ERROR(file->Write(kBegin));
-  if (!Env::Real()->Exists(target.path)) SLUICE_RETURN_IF_ERROR(file->Publish());
+  if (!env->Exists(target.path)) SLUICE_RETURN_IF_ERROR(file->Publish());
   return file;
 }
 

@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/base/env.h"
 #include "scheduler/output_action.h"
 
 namespace sluice {
@@ -37,9 +38,9 @@ class TraceFile {
   static constexpr uint64_t kMaxSpans = 2'000'000;
 
   // Creates the file and its folder. An earlier trace at `path` stays until the first report is
-  // written. `host`: the host whose clock the file uses. ALREADY_EXISTS: another job writes the
-  // file.
-  static absl::StatusOr<std::unique_ptr<TraceFile>> Create(const std::string& path,
+  // written. `env` is used during the call only. `host`: the host whose clock the file uses.
+  // ALREADY_EXISTS: another job writes the file.
+  static absl::StatusOr<std::unique_ptr<TraceFile>> Create(Env* env, const std::string& path,
                                                            const std::string& job_id,
                                                            const std::string& host,
                                                            uint64_t max_spans = kMaxSpans);

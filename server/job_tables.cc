@@ -76,7 +76,7 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       env_(resources.env),
       layouts_(std::move(opened.layouts)),
       check_(job_id_, layouts_, opened.policy.mode, resources.max_message_bytes),
-      trace_(MakeTraceRecorder(spec)),
+      trace_(MakeTraceRecorder(spec, resources.clock)),
       own_writer_(resources.cut_writer == nullptr ? std::make_unique<CutWriter>() : nullptr),
       writer_(resources.cut_writer == nullptr ? own_writer_.get() : resources.cut_writer),
       available_memory_(resources.available_memory),

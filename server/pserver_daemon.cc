@@ -54,11 +54,11 @@ absl::StatusOr<std::unique_ptr<PserverDaemon>> PserverDaemon::Start(Options opti
 absl::Status PserverDaemon::Init() {
   SLUICE_RETURN_IF_ERROR(StartDataPort());
   SLUICE_RETURN_IF_ERROR(StartAdmin());
-  SLUICE_RETURN_IF_ERROR(
-      AppendEndpoint(options_.identity, options_.identity.advertise, admin_->address()));
+  SLUICE_RETURN_IF_ERROR(AppendEndpoint(options_.env, options_.identity,
+                                        options_.identity.advertise, admin_->address()));
   options_.log(absl::StrCat("pserver ", options_.identity.rank, " serves at ",
                             options_.identity.advertise, ", admin at http://", admin_->address()));
-  scheduler_ = SchedulerClient::Create(options_.identity.scheduler);
+  scheduler_ = SchedulerClient::Create(options_.identity.scheduler, options_.clock);
   reconcile_thread_ = std::thread([this] { Reconcile(); });
   join_thread_ = std::thread([this] { Join(); });
   return absl::OkStatus();
@@ -175,11 +175,12 @@ bool PserverDaemon::stopping() {
 void PserverDaemon::Join() {
   const Identity& identity = options_.identity;
   absl::Status status = WaitForScheduler(
-      scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
+      scheduler_.get(), options_.clock, absl::Seconds(identity.cluster.limits().wait_s()),
       [this] { return stopping(); }, options_.log);
   if (status.ok()) {
     MemberSession::Options session;
     session.scheduler = scheduler_.get();
+    session.clock = options_.clock;
     session.self = RegistrationOf(identity, admin_->address());
     session.wait = kRegisterWait;
     session.stopping = [this] { return stopping(); };
@@ -281,8 +282,8 @@ void PserverDaemon::LogNews(const std::map<std::string, std::string>& news) {
     options_.log(absl::StrCat("job ", job_id, ": ", text));
     if (!options_.job_log_folders) continue;
     const Identity& self = options_.identity;
-    const absl::Status written =
-        AppendToJobLog(self.log_dir, job_id, ROLE_PSERVER, self.rank, text);
+    const absl::Status written = AppendToJobLog(self.log_dir, job_id, ROLE_PSERVER, self.rank,
+                                                options_.clock->WallNow(), text);
     if (!written.ok()) options_.log(std::string(written.message()));
   }
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "common/transport/retry.h"
@@ -55,10 +54,10 @@ absl::StatusOr<NextTaskReply> TaskBatches::AskScheduler(uint64_t finished, uint6
       request.set_number(++calls_);  // the call was answered with WAIT; the next one is a new call
       silence.Answered();
     } else if (!GotNoAnswer(reply.status()) ||
-               silence.Unanswered(Clock::Real()->Now()) > context_.scheduler_patience) {
+               silence.Unanswered(context_.clock->Now()) > context_.scheduler_patience) {
       return reply.status();
     }
-    Clock::Real()->Sleep(absl::Milliseconds(100));
+    context_.clock->Sleep(absl::Milliseconds(100));
   }
 }
 

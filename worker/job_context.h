@@ -10,6 +10,7 @@
 #include <string>
 
 #include "client/parameter_client.h"
+#include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/config/mode.h"
 #include "common/daemon/scheduler_client.h"
@@ -39,7 +40,8 @@ struct JobContext {
   absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
   WorkerStats* stats = nullptr;
   WorkerCuts* cuts = nullptr;  // null: this rank takes part in no checkpoints
-  Env* env = Env::Real();      // for the files of checkpoints and models
+  Clock* clock = nullptr;
+  Env* env = nullptr;  // for the files of checkpoints and models
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(const std::string&)> log;
 

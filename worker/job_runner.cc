@@ -61,7 +61,7 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
 
 JobRunner::JobRunner(Options options)
     : options_(std::move(options)),
-      trace_(MakeTraceRecorder(options_.assignment.job())),
+      trace_(MakeTraceRecorder(options_.assignment.job(), options_.clock)),
       stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
              options_.assignment.job().config().train().log_every(), options_.log, trace_.get()),
       cuts_(options_.assignment.job().job_id(), options_.assignment.rank(),
@@ -128,13 +128,15 @@ absl::Status JobRunner::Prepare() {
   context_.incarnation = options_.assignment.incarnation();
   context_.model = model_.get();
   context_.data = data_.get();
-  context_.cache = MakeExampleCache(config, *model_->schema(), options_.log);
+  context_.cache =
+      MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
   context_.net = net_.get();
   context_.client = created.get();
   context_.scheduler = options_.scheduler;
   context_.scheduler_patience = options_.scheduler_patience;
   context_.stats = &stats_;
   context_.cuts = &cuts_;
+  context_.clock = options_.clock;
   context_.env = options_.env;
   context_.cancelled = &cancelled_;
   context_.log = options_.log;

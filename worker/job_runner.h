@@ -39,7 +39,7 @@ class JobRunner {
     absl::Duration attempt_patience = absl::Seconds(10);
     Transport* transport = nullptr;
     Clock* clock = nullptr;
-    Env* env = Env::Real();          // for the files of checkpoints and models
+    Env* env = nullptr;              // for the files of checkpoints and models
     uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
     // Called when a report should not wait for its time, such as after a cut. May be null.
     std::function<void()> report_soon;

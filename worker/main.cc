@@ -71,6 +71,8 @@ int main(int argc, char** argv) {
   options.device = device->device;
   options.job_log_folders = FLAGS_job_log_folders;
   options.transport = &transport;
+  options.clock = sluice::Clock::Real();
+  options.env = sluice::Env::Real();
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [](absl::Status status) {
     if (!status.ok()) LOG(ERROR) << status.message();

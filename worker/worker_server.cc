@@ -48,9 +48,9 @@ absl::Status WorkerServer::Init() {
   admin.registry = metrics_->registry();
   admin.refresh_metrics = [this] { RefreshMetrics(); };
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
-  SLUICE_RETURN_IF_ERROR(AppendEndpoint(identity, "-", admin_->address()));
+  SLUICE_RETURN_IF_ERROR(AppendEndpoint(options_.env, identity, "-", admin_->address()));
 
-  scheduler_ = SchedulerClient::Create(identity.scheduler);
+  scheduler_ = SchedulerClient::Create(identity.scheduler, options_.clock);
   job_thread_ = std::thread([this] { RunJobs(); });
   join_thread_ = std::thread([this] { Join(); });
   return absl::OkStatus();
@@ -64,7 +64,7 @@ bool WorkerServer::Stopping() {
 void WorkerServer::Join() {
   const Identity& identity = options_.identity;
   const absl::Status ready = WaitForScheduler(
-      scheduler_.get(), absl::Seconds(identity.cluster.limits().wait_s()),
+      scheduler_.get(), options_.clock, absl::Seconds(identity.cluster.limits().wait_s()),
       [this] { return Stopping(); }, options_.log);
   if (!ready.ok()) {
     if (!Stopping()) options_.on_end(ready);
@@ -72,6 +72,7 @@ void WorkerServer::Join() {
   }
   MemberSession::Options session;
   session.scheduler = scheduler_.get();
+  session.clock = options_.clock;
   session.self = RegistrationOf(identity, admin_->address());
   session.self.set_device(NameOf(options_.device));
   session.wait = kRegisterWait;
@@ -194,7 +195,7 @@ void WorkerServer::RunJobs() {
       run.transport = options_.transport;
       run.env = options_.env;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;
-      run.clock = Clock::Real();
+      run.clock = options_.clock;
       run.report_soon = [this] { session_->ReportSoon(); };
       run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](
                     const std::string& line) { LogJob(job_id, rank, line); };
@@ -225,8 +226,8 @@ void WorkerServer::RunJobs() {
 void WorkerServer::LogJob(const std::string& job_id, uint32_t rank, const std::string& line) {
   options_.log(line);
   if (!options_.job_log_folders) return;
-  const absl::Status written =
-      AppendToJobLog(options_.identity.log_dir, job_id, ROLE_WORKER, rank, line);
+  const absl::Status written = AppendToJobLog(options_.identity.log_dir, job_id, ROLE_WORKER, rank,
+                                              options_.clock->WallNow(), line);
   if (!written.ok()) options_.log(std::string(written.message()));
 }
 

@@ -12,6 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/admin/admin_server.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/member_session.h"
@@ -28,7 +30,8 @@ class WorkerServer {
     ComputeDevice device;            // this worker's own
     bool job_log_folders = false;    // a job's lines also go to <log_dir>/<job_id>/
     Transport* transport = nullptr;  // outlives the server
-    Env* env = Env::Real();          // for the files of checkpoints and models; outlives the server
+    Clock* clock = nullptr;          // required; outlives the server
+    Env* env = nullptr;              // required; for the files of jobs; outlives the server
     std::function<void(const std::string&)> log;
     // Called when the membership could not begin or has ended. The process should then stop with
     // this status.

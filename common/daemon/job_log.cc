@@ -9,13 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/base/clock.h"
 #include "common/daemon/identity.h"
 
 namespace sluice {
 
 absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_id, Role role,
-                            uint32_t rank, const std::string& line) {
+                            uint32_t rank, absl::Time now, const std::string& line) {
   const std::string folder = absl::StrCat(log_dir, "/", job_id);
   const std::string path = absl::StrCat(folder, "/", LogFileName(role, rank));
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
@@ -29,8 +28,7 @@ absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_i
     return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
   // One write in append mode keeps the line whole among the lines of other writers.
   const std::string text = absl::StrCat(
-      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", Clock::Real()->WallNow(), absl::LocalTimeZone()), " ",
-      line, "\n");
+      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", now, absl::LocalTimeZone()), " ", line, "\n");
   const ssize_t written = write(fd, text.data(), text.size());
   const int why = errno;
   close(fd);

@@ -11,13 +11,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
 
-// `rank` is a worker's rank in the job, or the process's own rank for the other roles. UNAVAILABLE
-// names the file and says why it cannot be written.
+// `rank` is a worker's rank in the job, or the process's own rank for the other roles. `now` is the
+// time of day. UNAVAILABLE names the file and says why it cannot be written.
 absl::Status AppendToJobLog(const std::string& log_dir, const std::string& job_id, Role role,
-                            uint32_t rank, const std::string& line);
+                            uint32_t rank, absl::Time now, const std::string& line);
 
 }  // namespace sluice

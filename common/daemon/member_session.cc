@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
@@ -26,7 +25,7 @@ PlaceClaim::Options ClaimOf(const MemberSession::Options& options) {
   PlaceClaim::Options claim;
   claim.scheduler = options.scheduler;
   claim.self = options.self;
-  claim.clock = Clock::Real();
+  claim.clock = options.clock;
   claim.process_has_ended = options.process_has_ended;
   claim.log = options.log;
   return claim;
@@ -162,7 +161,7 @@ class PollingSession : public MemberSession {
         continue;
       }
       if (!GotNoAnswer(status)) return End(status);
-      const absl::Duration silent = silence.Unanswered(Clock::Real()->Now());
+      const absl::Duration silent = silence.Unanswered(options_.clock->Now());
       if (silent >= lost_after_) {
         return End(absl::UnavailableError(absl::StrCat(
             "the scheduler at ", options_.scheduler->address(), " has been silent for ",
@@ -237,22 +236,22 @@ class PollingSession : public MemberSession {
 
 }  // namespace
 
-absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
+absl::Status WaitForScheduler(SchedulerClient* scheduler, Clock* clock, absl::Duration wait,
                               const std::function<bool()>& stopping,
                               const std::function<void(const std::string&)>& log) {
-  const absl::Time begin = Clock::Real()->Now();
+  const absl::Time begin = clock->Now();
   absl::Time next_log = begin + kNamePeersEvery;
   for (;;) {
     if (stopping()) return absl::CancelledError("stopped before the scheduler answered");
-    const absl::Duration left = begin + wait - Clock::Real()->Now();
+    const absl::Duration left = begin + wait - clock->Now();
     const absl::Status ready = scheduler->WaitReady(std::min(left, kStopEvery), nullptr);
     if (ready.ok()) return absl::OkStatus();
     if (left <= kStopEvery) break;
-    if (Clock::Real()->Now() < next_log) continue;
+    if (clock->Now() < next_log) continue;
     next_log += kNamePeersEvery;
     log(absl::StrCat("waiting for the scheduler at ", scheduler->address(), " (",
-                     absl::ToInt64Seconds(Clock::Real()->Now() - begin), " of ",
-                     absl::ToInt64Seconds(wait), " s)"));
+                     absl::ToInt64Seconds(clock->Now() - begin), " of ", absl::ToInt64Seconds(wait),
+                     " s)"));
   }
   return absl::UnavailableError(absl::StrCat(
       "scheduler at ", scheduler->address(), " did not answer within ", absl::FormatDuration(wait),
@@ -261,7 +260,7 @@ absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
 }
 
 absl::StatusOr<std::unique_ptr<MemberSession>> MemberSession::Start(Options options) {
-  Clock* const clock = Clock::Real();
+  Clock* const clock = options.clock;
   absl::Time end = clock->Now() + options.wait;
   SLUICE_RETURN_IF_ERROR(options.scheduler->WaitReady(options.wait, options.log));
   PlaceClaim claim(ClaimOf(options));

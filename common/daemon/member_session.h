@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/daemon/process_info.h"
 #include "common/daemon/scheduler_client.h"
 
@@ -23,6 +24,7 @@ class MemberSession {
  public:
   struct Options {
     SchedulerClient* scheduler = nullptr;  // outlives the session
+    Clock* clock = nullptr;                // required; outlives the session
     RegisterRequest self;
     absl::Duration wait = absl::Seconds(120);  // how long Start waits for the scheduler
     // The session ends (on_end) when the scheduler has been silent for so long since the first
@@ -70,7 +72,7 @@ class MemberSession {
 
 // Waits until the scheduler answers, at most `wait`, and logs every 3 s that it still waits.
 // CANCELLED soon after `stopping` returns true. UNAVAILABLE names the scheduler and what to do.
-absl::Status WaitForScheduler(SchedulerClient* scheduler, absl::Duration wait,
+absl::Status WaitForScheduler(SchedulerClient* scheduler, Clock* clock, absl::Duration wait,
                               const std::function<bool()>& stopping,
                               const std::function<void(const std::string&)>& log);
 

@@ -18,7 +18,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/env.h"
 #include "common/base/file_lock.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
@@ -188,7 +187,7 @@ void LogAndTell(const std::string& line) {
   WriteAll(STDERR_FILENO, text.data(), text.size());
 }
 
-absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
+absl::Status AppendEndpoint(Env* env, const Identity& identity, const std::string& address,
                             const std::string& admin_address) {
   SLUICE_RETURN_IF_ERROR(CreateFolder(identity.log_dir));
   SLUICE_RETURN_IF_ERROR(CheckCluster(identity));
@@ -204,7 +203,7 @@ absl::Status AppendEndpoint(const Identity& identity, const std::string& address
   flock(fd, LOCK_EX);
   struct stat info;
   const bool empty = fstat(fd, &info) == 0 && info.st_size == 0;
-  const bool foreign = !empty && !IsOwnFile(Env::Real(), path, FileKind::kEndpoints);
+  const bool foreign = !empty && !IsOwnFile(env, path, FileKind::kEndpoints);
   if (empty) text.insert(0, kOwnEndpointsLine);
   if (!foreign) WriteAll(fd, text.data(), text.size());
   close(fd);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/base/env.h"
 #include "common/daemon/identity.h"
 
 namespace sluice {
@@ -19,7 +20,7 @@ absl::Status OpenLog(const Identity& identity, const char* argv0);
 // Appends a line "role rank address pid admin_address" to <log_dir>/endpoints.log, with "-" for an
 // empty address. ALREADY_EXISTS: Sluice did not write that file, or the scheduler of another
 // cluster logs in this folder; `sluice down` of that cluster would end this process with its own.
-absl::Status AppendEndpoint(const Identity& identity, const std::string& address,
+absl::Status AppendEndpoint(Env* env, const Identity& identity, const std::string& address,
                             const std::string& admin_address);
 
 // Writes a line that the person who starts the process should see: to the log, and to stderr unless

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/clock.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_choice.h"
 #include "common/transport/grpc_convert.h"
@@ -63,7 +62,8 @@ struct Peer {
 
 class GrpcSchedulerClient : public SchedulerClient {
  public:
-  explicit GrpcSchedulerClient(const std::string& addresses) : addresses_(addresses) {
+  GrpcSchedulerClient(const std::string& addresses, Clock* clock)
+      : addresses_(addresses), clock_(clock) {
     for (const absl::string_view address : absl::StrSplit(addresses, ','))
       peers_.push_back(std::make_unique<Peer>(std::string(address)));
     choice_.emplace(peers_.size());
@@ -73,14 +73,13 @@ class GrpcSchedulerClient : public SchedulerClient {
 
   absl::Status WaitReady(absl::Duration wait,
                          const std::function<void(const std::string&)>& log) override {
-    Clock* const clock = Clock::Real();
-    const absl::Time begin = clock->Now(), end = begin + wait;
+    const absl::Time begin = clock_->Now(), end = begin + wait;
     for (absl::Time next = begin + kNamePeersEvery;; next += kNamePeersEvery) {
-      if (AwaitConnection(std::min(next, end) - clock->Now())) return absl::OkStatus();
-      if (clock->Now() >= end) break;
+      if (AwaitConnection(std::min(next, end) - clock_->Now())) return absl::OkStatus();
+      if (clock_->Now() >= end) break;
       if (log) {
         log(absl::StrCat("waiting for the scheduler at ", addresses_, " (",
-                         absl::ToInt64Seconds(clock->Now() - begin), " of ",
+                         absl::ToInt64Seconds(clock_->Now() - begin), " of ",
                          absl::ToInt64Seconds(wait), " s)"));
       }
     }
@@ -193,11 +192,10 @@ class GrpcSchedulerClient : public SchedulerClient {
 
   // Chooses a scheduler that has a connection, and waits for one at most `at_most`.
   bool AwaitConnection(absl::Duration at_most) {
-    Clock* const clock = Clock::Real();
-    const absl::Time end = clock->Now() + at_most;
+    const absl::Time end = clock_->Now() + at_most;
     for (;;) {
       if (choice_->Choose(Connected(/*try_to_connect=*/true)).has_value()) return true;
-      const absl::Duration left = end - clock->Now();
+      const absl::Duration left = end - clock_->Now();
       if (left <= absl::ZeroDuration()) return false;
       AwaitChange(std::min(left, kLookEvery));
     }
@@ -271,14 +269,16 @@ class GrpcSchedulerClient : public SchedulerClient {
   }
 
   const std::string addresses_;
+  Clock* const clock_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::optional<SchedulerChoice> choice_;
 };
 
 }  // namespace
 
-std::unique_ptr<SchedulerClient> SchedulerClient::Create(const std::string& addresses) {
-  return std::make_unique<GrpcSchedulerClient>(addresses);
+std::unique_ptr<SchedulerClient> SchedulerClient::Create(const std::string& addresses,
+                                                         Clock* clock) {
+  return std::make_unique<GrpcSchedulerClient>(addresses, clock);
 }
 
 }  // namespace sluice

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -28,8 +29,8 @@ inline constexpr absl::Duration kTakeoverPatience = absl::Seconds(5);
 
 class SchedulerClient {
  public:
-  // `addresses`: one or several, as in common/config/address.h.
-  static std::unique_ptr<SchedulerClient> Create(const std::string& addresses);
+  // `addresses`: one or several, as in common/config/address.h. `clock` outlives the client.
+  static std::unique_ptr<SchedulerClient> Create(const std::string& addresses, Clock* clock);
   virtual ~SchedulerClient() = default;
   // All addresses.
   virtual const std::string& address() const = 0;

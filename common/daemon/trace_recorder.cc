@@ -3,14 +3,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/clock.h"
 
 namespace sluice {
 
-TraceRecorder::TraceRecorder(std::string job_id, size_t capacity)
+TraceRecorder::TraceRecorder(std::string job_id, Clock* clock, size_t capacity)
     : job_id_(std::move(job_id)),
       capacity_(capacity),
-      wall_begin_(Clock::Real()->WallNow()),
+      wall_begin_(clock->WallNow()),
       steady_begin_(std::chrono::steady_clock::now()) {}
 
 int64_t TraceRecorder::ToUnixMicros(TraceSpan::Time time) const {
@@ -98,9 +97,9 @@ void TraceRecorder::GiveBack(TraceBatch lost) {
   lost_.push_back(std::move(lost));
 }
 
-std::unique_ptr<TraceRecorder> MakeTraceRecorder(const JobSpec& job) {
+std::unique_ptr<TraceRecorder> MakeTraceRecorder(const JobSpec& job, Clock* clock) {
   if (job.config().trace_file().empty()) return nullptr;
-  return std::make_unique<TraceRecorder>(job.job_id());
+  return std::make_unique<TraceRecorder>(job.job_id(), clock);
 }
 
 }  // namespace sluice

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "proto/scheduler.pb.h"
 
@@ -36,7 +37,8 @@ struct TraceSpan {
 class TraceRecorder {
  public:
   static constexpr size_t kCapacity = 65536;
-  explicit TraceRecorder(std::string job_id, size_t capacity = kCapacity);
+  // `clock` is used during the call only.
+  TraceRecorder(std::string job_id, Clock* clock, size_t capacity = kCapacity);
 
   // Returns the track with this name, creating it if needed.
   uint32_t Track(const std::string& name);
@@ -80,7 +82,7 @@ class TraceRecorder {
 };
 
 // Returns the recorder for a process of this job; null when the job asks for no trace.
-std::unique_ptr<TraceRecorder> MakeTraceRecorder(const JobSpec& job);
+std::unique_ptr<TraceRecorder> MakeTraceRecorder(const JobSpec& job, Clock* clock);
 
 // Adds its lifetime as a span; does nothing when `recorder` is null.
 class SpanTimer {

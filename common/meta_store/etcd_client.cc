@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/base/clock.h"
 #include "common/transport/grpc_convert.h"
 #include "common/transport/retry.h"
 #include "proto/etcd.grpc.pb.h"
@@ -92,9 +91,8 @@ void EtcdClient::Pause(absl::Duration pause) {
 template <class Response, class Stub, class Method, class Request>
 absl::StatusOr<Response> EtcdClient::Call(Stub stub, Method method, const Request& request,
                                           absl::Duration patience, bool* repeated) {
-  Clock* const clock = Clock::Real();
   patience = std::min(patience, options_.patience);
-  const absl::Time end = clock->Now() + patience;
+  const absl::Time end = options_.clock->Now() + patience;
   const size_t n = endpoints_.size();
   const size_t first = preferred_.load(std::memory_order_relaxed);
   std::vector<std::string> reasons(n);
@@ -119,7 +117,7 @@ absl::StatusOr<Response> EtcdClient::Call(Stub stub, Method method, const Reques
     reasons[i] = absl::StrCat(endpoint.address, ": ", status.message());
     if ((attempt + 1) % n != 0) continue;
     // All endpoints have been tried once more.
-    const absl::Duration left = end - clock->Now();
+    const absl::Duration left = end - options_.clock->Now();
     if (left <= absl::ZeroDuration()) break;
     Pause(std::min(backoff.Next(), left));
   }

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "proto/etcd.pb.h"
 
 namespace sluice {
@@ -21,6 +22,7 @@ namespace sluice {
 class EtcdClient {
  public:
   struct Options {
+    Clock* clock = nullptr;              // required; outlives the client
     std::vector<std::string> endpoints;  // host:port, one or more
     // How long one endpoint may take to answer.
     absl::Duration call_timeout = absl::Seconds(2);

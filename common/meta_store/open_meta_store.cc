@@ -24,12 +24,13 @@ absl::Status BadSpec(const std::string& spec, absl::string_view problem) {
 }
 
 absl::StatusOr<std::unique_ptr<MetaStore>> OpenEtcd(const std::string& spec, absl::string_view text,
-                                                    const LeaderName& leader) {
+                                                    Clock* clock, const LeaderName& leader) {
   const size_t slash = text.find('/');
   if (slash == absl::string_view::npos) {
     return BadSpec(spec, "a prefix for this cluster's keys is missing");
   }
   EtcdMetaStore::Options options;
+  options.client.clock = clock;
   options.commit_patience = kCommitPatience;
   options.name = leader.name;
   options.lease = leader.lease;
@@ -53,13 +54,13 @@ absl::StatusOr<std::unique_ptr<MetaStore>> OpenEtcd(const std::string& spec, abs
 
 bool IsSharedMetaStore(const std::string& spec) { return absl::StartsWith(spec, "etcd:"); }
 
-absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec,
-                                                         const LeaderName& leader) {
+absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec, Env* env,
+                                                         Clock* clock, const LeaderName& leader) {
   absl::string_view text = spec;
-  if (absl::ConsumePrefix(&text, "etcd:")) return OpenEtcd(spec, text, leader);
+  if (absl::ConsumePrefix(&text, "etcd:")) return OpenEtcd(spec, text, clock, leader);
   if (!absl::ConsumePrefix(&text, "rocksdb:")) return BadSpec(spec, "it names no known engine");
   if (text.empty()) return BadSpec(spec, "the folder is missing");
-  return RocksdbMetaStore::Open(std::string(text));
+  return RocksdbMetaStore::Open(env, std::string(text));
 }
 
 }  // namespace sluice

@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
 #include "common/meta_store/meta_store.h"
 
 namespace sluice {
@@ -17,7 +19,8 @@ namespace sluice {
 //   etcd:HOST:PORT[,HOST:PORT...]/PREFIX   etcd's endpoints, and a prefix of this cluster's own
 //
 // `leader`: the name of the opener among the schedulers that share the store, and how long it leads
-// without a sign of life. Stores that are not shared ignore it.
+// without a sign of life. Stores that are not shared ignore it. `env` and `clock` outlive the
+// store.
 //
 // INVALID_ARGUMENT: no such spec. Otherwise the errors of RocksdbMetaStore::Open. The etcd engine
 // does not connect here, but in its first call.
@@ -25,7 +28,8 @@ struct LeaderName {
   std::string name;  // "": it does not say that it leads
   absl::Duration lease = absl::Seconds(10);
 };
-absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec,
+absl::StatusOr<std::unique_ptr<MetaStore>> OpenMetaStore(const std::string& spec, Env* env,
+                                                         Clock* clock,
                                                          const LeaderName& leader = {});
 
 // True when schedulers on several hosts can use the store that `spec` names.

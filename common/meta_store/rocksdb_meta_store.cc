@@ -12,7 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/env.h"
 #include "common/base/file_lock.h"
 #include "common/base/status_macros.h"
 #include "common/meta_store/meta_store.h"
@@ -65,8 +64,8 @@ rocksdb::Options SmallOptions() {
 // Without CURRENT, RocksDB takes a folder for a new one, and deletes the tables in it unless there
 // is also a log. A crash while a new store is made leaves no CURRENT either, but there are no
 // tables yet.
-absl::Status CheckTablesHaveCurrent(const std::string& dir) {
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, Env::Real()->List(dir));
+absl::Status CheckTablesHaveCurrent(Env* env, const std::string& dir) {
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> names, env->List(dir));
   std::string table;
   for (const std::string& name : names) {
     if (name == "CURRENT") return absl::OkStatus();
@@ -80,8 +79,9 @@ absl::Status CheckTablesHaveCurrent(const std::string& dir) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> RocksdbMetaStore::Open(const std::string& dir) {
-  SLUICE_RETURN_IF_ERROR(Env::Real()->MakeDirs(dir));
+absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> RocksdbMetaStore::Open(Env* env,
+                                                                         const std::string& dir) {
+  SLUICE_RETURN_IF_ERROR(env->MakeDirs(dir));
   // RocksDB has its own lock, but does not say who holds it.
   absl::StatusOr<FolderLock> lock = FolderLock::Take(dir);
   if (absl::IsAlreadyExists(lock.status())) {
@@ -92,20 +92,20 @@ absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> RocksdbMetaStore::Open(const s
                      ". Stop that scheduler first, or give this one its own folder"));
   }
   SLUICE_RETURN_IF_ERROR(lock.status());
-  std::unique_ptr<RocksdbMetaStore> store(new RocksdbMetaStore(dir, *std::move(lock)));
+  std::unique_ptr<RocksdbMetaStore> store(new RocksdbMetaStore(env, dir, *std::move(lock)));
   MutexLock mutex(&store->mutex_);
   SLUICE_RETURN_IF_ERROR(store->OpenDb());
   return store;
 }
 
-RocksdbMetaStore::RocksdbMetaStore(std::string dir, FolderLock lock)
-    : dir_(std::move(dir)), lock_(std::move(lock)) {}
+RocksdbMetaStore::RocksdbMetaStore(Env* env, std::string dir, FolderLock lock)
+    : env_(env), dir_(std::move(dir)), lock_(std::move(lock)) {}
 
 RocksdbMetaStore::~RocksdbMetaStore() = default;
 
 absl::Status RocksdbMetaStore::OpenDb() {
   if (db_ != nullptr) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(CheckTablesHaveCurrent(dir_));
+  SLUICE_RETURN_IF_ERROR(CheckTablesHaveCurrent(env_, dir_));
   rocksdb::DB* db = nullptr;
   rocksdb::Status status = rocksdb::DB::Open(SmallOptions(), dir_, &db);
   std::unique_ptr<rocksdb::DB> opened(db);

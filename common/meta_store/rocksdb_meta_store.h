@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/env.h"
 #include "common/base/folder_lock.h"
 #include "common/base/mutex.h"
 #include "common/meta_store/meta_store.h"
@@ -31,12 +32,13 @@ namespace sluice {
 
 class RocksdbMetaStore : public MetaStore {
  public:
-  // Opens the store in the folder. Makes the folder and its parents when they are missing.
+  // Opens the store in the folder. Makes the folder and its parents when they are missing. `env`,
+  // which outlives the store, only makes and lists folders: RocksDB reads and writes its own files.
   //
   // ALREADY_EXISTS: another object holds the folder; the message names its process. DATA_LOSS: the
   // folder is damaged. RESOURCE_EXHAUSTED: the disk is full. PERMISSION_DENIED, UNAVAILABLE and
   // others: the folder cannot be made, read or written.
-  static absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> Open(const std::string& dir);
+  static absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> Open(Env* env, const std::string& dir);
   ~RocksdbMetaStore() override;
 
   absl::StatusOr<uint64_t> AcquireTerm() override;
@@ -44,13 +46,14 @@ class RocksdbMetaStore : public MetaStore {
   absl::StatusOr<std::vector<Entry>> Scan(const std::string& prefix) override;
 
  private:
-  RocksdbMetaStore(std::string dir, FolderLock lock);
+  RocksdbMetaStore(Env* env, std::string dir, FolderLock lock);
 
   absl::Status OpenDb() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteSynced(rocksdb::WriteBatch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<uint64_t> ReadTerm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Error(absl::string_view operation, const rocksdb::Status& status) const;
 
+  Env* const env_;
   const std::string dir_;
   const FolderLock lock_;
   // Held during reads and writes of the disk, which must happen one after another.

@@ -99,8 +99,6 @@ Header MakeHeader(const std::string& digest, const FileIdentity& source,
   return header;
 }
 
-int64_t NowNs() { return absl::ToUnixNanos(Clock::Real()->WallNow()); }
-
 absl::Status FileError(const std::string& file, const char* action) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", file));
 }
@@ -291,6 +289,8 @@ struct ExampleCache::Mapped {
 ExampleCache::ExampleCache(Options options)
     : options_(std::move(options)), started_ns_(NowNs()), writes_(options_.write) {}
 
+int64_t ExampleCache::NowNs() const { return absl::ToUnixNanos(options_.clock->WallNow()); }
+
 std::string ExampleCache::FileOf(const DataPiece& piece, std::string* digest) const {
   *digest = Sha256Hex(absl::StrCat(kVersion, "\n", options_.fingerprint.size(), "\n",
                                    options_.fingerprint, "\n", piece.begin, "\n", piece.end, "\n",
@@ -470,7 +470,7 @@ bool ExampleCache::Store(const DataPiece& piece, const FileIdentity& source,
   if (bad.count > kMostBadLines || NowNs() - source.modified_ns < kSettledNs) return false;
   std::string digest;
   const std::string file = FileOf(piece, &digest);
-  absl::Status status = Env::Real()->MakeDirs(options_.dir);
+  absl::Status status = options_.env->MakeDirs(options_.dir);
   if (status.ok()) status = Write(file, digest, source, examples, bad, summary);
   if (status.ok() || absl::IsAlreadyExists(status)) return status.ok();
   {
@@ -501,10 +501,13 @@ std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema) {
 }
 
 std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const FeatureSchema& schema,
+                                               Env* env, Clock* clock,
                                                std::function<void(const std::string&)> log) {
   const DataConfig& data = job.data();
   if (data.has_cache() && !data.cache()) return nullptr;
   ExampleCache::Options options;
+  options.env = env;
+  options.clock = clock;
   options.dir = data.cache_dir();
   if (options.dir.empty())
     options.dir = std::filesystem::path(job.output_dir()).parent_path() / "data_cache";

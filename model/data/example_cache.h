@@ -25,6 +25,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/clock.h"
+#include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "model/data/data_source.h"
 #include "model/data/text_reader.h"
@@ -52,6 +54,8 @@ struct Examples {
 class ExampleCache {
  public:
   struct Options {
+    Env* env = nullptr;      // required; outlives the cache
+    Clock* clock = nullptr;  // required; outlives the cache
     std::string dir;
     bool write = true;        // false: only existing files are used
     uint64_t max_bytes = 0;   // 0: half of the space that is free without the cache
@@ -84,6 +88,7 @@ class ExampleCache {
                      const ExampleView& examples, const BadLines& bad, const DataSummary& summary);
   // RESOURCE_EXHAUSTED when max_bytes leaves no room for `bytes` more.
   absl::Status MakeRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int64_t NowNs() const;
   void LogIgnored(const std::string& file, const absl::Status& why);
 
   const Options options_;
@@ -102,8 +107,9 @@ class ExampleCache {
 // job's model.
 std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema);
 
-// Null when the job wants no cache. `log` outlives it.
+// Null when the job wants no cache. `env`, `clock` and `log` outlive it.
 std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const FeatureSchema& schema,
+                                               Env* env, Clock* clock,
                                                std::function<void(const std::string&)> log);
 
 // Returns the examples of a piece from the cache (null: none), or parses them into *scratch and

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "cli/command_line.h"
+#include "common/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/daemon/refusing_scheduler.h"
@@ -44,6 +45,7 @@ class FakeScheduler : public RefusingScheduler {
 class WatchJobTest : public ::testing::Test {
  protected:
   WatchJobTest() {
+    options_.clock = Clock::Real();
     options_.client = &scheduler_;
     options_.job_id = "job-1";
     options_.printer = &printer_;

@@ -219,7 +219,7 @@ class CheckInitialModelTest : public ::testing::Test {
   absl::StatusOr<std::vector<std::string>> Check(const Edits& edits) {
     JobConfig job = Effective(Edited(edits));
     job.set_initial_model(dir_);
-    return CheckInitialModel(job, BuiltInSpecs());
+    return CheckInitialModel(job, BuiltInSpecs(), Env::Real());
   }
 
   const std::string dir_ = ::testing::TempDir() + "check_initial_model_test";
@@ -227,9 +227,9 @@ class CheckInitialModelTest : public ::testing::Test {
 
 TEST_F(CheckInitialModelTest, AMissingModelIsNotReportedHere) {
   JobConfig job = Effective(kJob);
-  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs()), IsEmpty());
+  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs(), Env::Real()), IsEmpty());
   job.set_initial_model(dir_ + "/none");
-  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs()), IsEmpty());
+  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs(), Env::Real()), IsEmpty());
 }
 
 TEST_F(CheckInitialModelTest, AMatchingModelReturnsItsWarnings) {

@@ -128,6 +128,7 @@ class PredictorTest : public ::testing::Test {
 
   PredictOptions Options(std::vector<std::string> data_files) const {
     PredictOptions options;
+    options.env = Env::Real();
     options.model_dir = ModelDir();
     options.data_files = std::move(data_files);
     options.output_file = dir_ + "/scores";
@@ -205,7 +206,7 @@ TEST_F(PredictorTest, LabelColumnMayBeMissing) {
 }
 
 TEST_F(PredictorTest, UnknownKeysHaveTheirInitialRows) {
-  auto predictor = Predictor::Load(ModelDir(), 1, BuiltInModels());
+  auto predictor = Predictor::Load(ModelDir(), 1, BuiltInModels(), Env::Real());
   ASSERT_TRUE(predictor.ok()) << predictor.status();
   Batch batch;
   batch.Reset(1, 2);
@@ -389,7 +390,7 @@ TEST_F(PredictorTest, DamagedShardIsRefusedByName) {
     file.seekp(-2, std::ios::end);
     file.put('!');
   }
-  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels()).status();
+  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels(), Env::Real()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("deep.1.weight"));
 }
@@ -401,7 +402,7 @@ TEST_F(PredictorTest, TablesOfAnotherJobAreRefused) {
   ASSERT_NE(at, std::string::npos);
   text.replace(at, 16, "embedding_dim: 9");
   std::ofstream(ModelDir() + "/job.textproto") << text;
-  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels()).status();
+  const absl::Status status = Predictor::Load(ModelDir(), 1, BuiltInModels(), Env::Real()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
 }
 

@@ -91,7 +91,7 @@ TEST(EventFileTest, ScalarsAndChecksumsReadBack) {
   const std::string dir = testing::TempDir() + "event_file_test";
   std::filesystem::remove_all(dir);
   const absl::Time now = absl::FromUnixMillis(1700000000500);
-  auto file = EventFile::Create(dir + "/deep", "host", now);
+  auto file = EventFile::Create(Env::Real(), dir + "/deep", "host", now);
   ASSERT_TRUE(file.ok()) << file.status();
   (*file)->Add(now, 300, "train/loss", 0.25);
   (*file)->Add(now, 1, "eval/auc", 0.91);
@@ -133,7 +133,7 @@ class LimitedFiles {
 TEST(EventFileTest, AFullDiskDropsPointsAndLeavesWholeRecords) {
   const std::string dir = testing::TempDir() + "event_file_test_full";
   std::filesystem::remove_all(dir);
-  const auto file = EventFile::Create(dir, "host", absl::UnixEpoch());
+  const auto file = EventFile::Create(Env::Real(), dir, "host", absl::UnixEpoch());
   ASSERT_TRUE(file.ok()) << file.status();
   (*file)->Add(absl::UnixEpoch(), 1, "a", 1);
   ASSERT_TRUE((*file)->Flush().ok());
@@ -161,7 +161,7 @@ TEST(EventFileTest, AFileThatCannotBeginIsNotLeftBehind) {
   std::filesystem::remove_all(dir);
   {
     const LimitedFiles full(5);
-    EXPECT_FALSE(EventFile::Create(dir, "host", absl::UnixEpoch()).ok());
+    EXPECT_FALSE(EventFile::Create(Env::Real(), dir, "host", absl::UnixEpoch()).ok());
   }
   EXPECT_TRUE(std::filesystem::is_empty(dir));
 }
@@ -169,7 +169,7 @@ TEST(EventFileTest, AFileThatCannotBeginIsNotLeftBehind) {
 TEST(EventFileTest, UnusableFolderIsNamed) {
   const std::string file = testing::TempDir() + "event_file_test_plain";
   ASSERT_TRUE(Env::Real()->WriteFile(file, {absl::string_view("x")}).ok());
-  const auto events = EventFile::Create(file + "/sub", "host", absl::UnixEpoch());
+  const auto events = EventFile::Create(Env::Real(), file + "/sub", "host", absl::UnixEpoch());
   ASSERT_FALSE(events.ok());
   EXPECT_NE(events.status().message().find("event_file_test_plain"), absl::string_view::npos);
 }

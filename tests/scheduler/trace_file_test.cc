@@ -26,7 +26,7 @@ class TraceFileTest : public testing::Test {
     std::filesystem::remove_all(dir_);
   }
   std::unique_ptr<TraceFile> Create(uint64_t max_spans = TraceFile::kMaxSpans) {
-    auto file = TraceFile::Create(path_, "job-1", "here", max_spans);
+    auto file = TraceFile::Create(Env::Real(), path_, "job-1", "here", max_spans);
     EXPECT_TRUE(file.ok()) << file.status();
     return *std::move(file);
   }
@@ -185,17 +185,18 @@ TEST_F(TraceFileTest, AnEarlierTraceStaysUntilTheFirstReport) {
 TEST_F(TraceFileTest, AFileThatAnotherJobWritesUnderAnotherPathIsRefused) {
   auto file = Create();
   std::filesystem::create_directory_symlink(dir_ + "/sub", dir_ + "/link");
-  EXPECT_EQ(TraceFile::Create(dir_ + "/link/trace.json", "job-2", "here").status().code(),
-            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(
+      TraceFile::Create(Env::Real(), dir_ + "/link/trace.json", "job-2", "here").status().code(),
+      absl::StatusCode::kAlreadyExists);
   file = nullptr;
-  EXPECT_TRUE(TraceFile::Create(dir_ + "/link/trace.json", "job-2", "here").ok());
+  EXPECT_TRUE(TraceFile::Create(Env::Real(), dir_ + "/link/trace.json", "job-2", "here").ok());
 }
 
 TEST_F(TraceFileTest, AFileThatCannotBeCreatedIsNamed) {
   ASSERT_TRUE(Env::Real()->MakeDirs(path_).ok());
-  const auto file = TraceFile::Create(path_, "job", "here");
+  const auto file = TraceFile::Create(Env::Real(), path_, "job", "here");
   EXPECT_THAT(std::string(file.status().message()), HasSubstr(path_));
-  EXPECT_FALSE(TraceFile::Create("/proc/none/trace", "job", "here").ok());
+  EXPECT_FALSE(TraceFile::Create(Env::Real(), "/proc/none/trace", "job", "here").ok());
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
   options.identity = *identity;
   options.server_num = FLAGS_server_num;
   options.worker_num = FLAGS_worker_num;
+  options.clock = sluice::Clock::Real();
   options.env = &env;
   options.wrap_store_for_test = [&env](std::unique_ptr<sluice::MetaStore> store) {
     return std::make_unique<FailpointStore>(std::move(store), &env);

@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   sluice::WorkerServer::Options options;
   options.identity = *identity;
   options.transport = &transport;
+  options.clock = sluice::Clock::Real();
   options.env = &env;
   options.log = [](const std::string& line) { std::cout << line << std::endl; };
   options.on_end = [](absl::Status status) {

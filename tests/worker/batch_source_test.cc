@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "common/base/clock.h"
 #include "tests/worker/fake_scheduler.h"
 #include "tests/worker/numbered_data.h"
 
@@ -21,6 +22,7 @@ class BatchSourceTest : public ::testing::Test {
     context_.model = &model_;
     context_.data = &data_;
     context_.scheduler = &scheduler_;
+    context_.clock = Clock::Real();
     context_.stats = &stats_;
     context_.cancelled = &cancelled_;
     context_.log = [](const std::string&) {};

@@ -180,7 +180,8 @@ TEST_F(DataIndexTest, PiecesReadAsManyLinesAsWereCounted) {
 // longer pieces. Neither may change the pieces of this job, which decide the order of its examples.
 TEST_F(DataIndexTest, PiecesDoNotDependOnCachesOfOtherJobs) {
   const PieceTable cold = IndexAll(1);
-  context_.cache = MakeExampleCache(spec_.config(), *model_->schema(), context_.log);
+  context_.cache =
+      MakeExampleCache(spec_.config(), *model_->schema(), Env::Real(), Clock::Real(), context_.log);
   const auto cache = [&](const DataPiece& piece) {
     Batch batch;
     BadLines bad;
@@ -204,7 +205,8 @@ TEST_F(DataIndexTest, PiecesDoNotDependOnCachesOfOtherJobs) {
 }
 
 TEST_F(DataIndexTest, CachedPiecesAreCountedWithoutReadingText) {
-  context_.cache = MakeExampleCache(spec_.config(), *model_->schema(), context_.log);
+  context_.cache =
+      MakeExampleCache(spec_.config(), *model_->schema(), Env::Real(), Clock::Real(), context_.log);
   const PieceTable table = IndexAll(1);
   for (const CountedPiece& piece : table.pieces) {
     Batch batch;

@@ -83,6 +83,7 @@ class GeoTrainerTest : public ::testing::TestWithParam<bool> {
     context_.model = &model_;
     context_.net = net_.get();
     context_.client = client_.get();
+    context_.env = Env::Real();
     context_.stats = &stats_;
     context_.cancelled = &cancelled_;
     trainer_ = std::make_unique<GeoTrainer>(context_);

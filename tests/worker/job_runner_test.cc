@@ -80,6 +80,7 @@ class JobRunnerTest : public testing::Test {
     options.attempt_patience = patience;
     options.transport = &transport_;
     options.clock = Clock::Real();
+    options.env = Env::Real();
     options.log = [](const std::string&) {};
     return std::make_unique<JobRunner>(std::move(options));
   }

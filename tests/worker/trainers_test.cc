@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "client/key_set.h"
+#include "common/base/clock.h"
 #include "tests/worker/fakes.h"
 #include "worker/async_trainer.h"
 #include "worker/sync_trainer.h"
@@ -448,7 +449,7 @@ TEST(WorkerStatsTest, ResumedEpochContinuesFromItsCheckpoint) {
 }
 
 TEST(WorkerStatsTest, StagesAndStepsBecomeSpans) {
-  TraceRecorder trace("job");
+  TraceRecorder trace("job", Clock::Real());
   WorkerStats stats("job", 0, 100, nullptr, &trace);
   stats.BeginEpoch(0);
   {

@@ -9,8 +9,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace sluice {
 namespace {
+
+const absl::Time kNow = absl::FromUnixMillis(1700000000500);
 
 std::vector<std::string> Lines(const std::string& path) {
   std::ifstream in(path);
@@ -29,9 +33,9 @@ class JobLogTest : public testing::Test {
 };
 
 TEST_F(JobLogTest, LinesCarryTheTimeAndGoToTheFileOfRoleAndRank) {
-  ASSERT_TRUE(AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 3, "begins").ok());
-  ASSERT_TRUE(AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 3, "ends").ok());
-  ASSERT_TRUE(AppendToJobLog(folder_, "ads-2", ROLE_PSERVER, 0, "opens").ok());
+  ASSERT_TRUE(AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 3, kNow, "begins").ok());
+  ASSERT_TRUE(AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 3, kNow, "ends").ok());
+  ASSERT_TRUE(AppendToJobLog(folder_, "ads-2", ROLE_PSERVER, 0, kNow, "opens").ok());
   const std::vector<std::string> lines = Lines(folder_ + "/ads-1/workerlog.3");
   ASSERT_EQ(lines.size(), 2u);
   const std::regex form(R"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} (begins|ends))");
@@ -45,7 +49,7 @@ TEST_F(JobLogTest, LinesOfManyThreadsStayWhole) {
     threads.emplace_back([this, t] {
       for (int i = 0; i < 50; ++i) {
         EXPECT_TRUE(
-            AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, std::string(100, 'a' + t)).ok());
+            AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, kNow, std::string(100, 'a' + t)).ok());
       }
     });
   }
@@ -61,7 +65,7 @@ TEST_F(JobLogTest, LinesOfManyThreadsStayWhole) {
 TEST_F(JobLogTest, FolderThatCannotBeCreatedIsNamed) {
   std::filesystem::create_directories(folder_);
   std::ofstream(folder_ + "/ads-1") << "a file";
-  const absl::Status status = AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, "x");
+  const absl::Status status = AppendToJobLog(folder_, "ads-1", ROLE_WORKER, 0, kNow, "x");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(status.message()).find("ads-1/workerlog.0"), std::string::npos);
 }

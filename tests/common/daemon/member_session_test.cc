@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/daemon/control_plane.h"
 
@@ -156,6 +157,7 @@ class MemberSessionTest : public testing::Test {
   MemberSession::Options Options() {
     MemberSession::Options options;
     options.scheduler = &scheduler_;
+    options.clock = Clock::Real();
     options.self.set_role(ROLE_WORKER);
     options.retry_pause = options.place_pause = absl::Milliseconds(1);
     options.fill_report = [](PollRequest* request) { request->set_memory_bytes(77); };

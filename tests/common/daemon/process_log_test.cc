@@ -9,6 +9,7 @@
 #include <functional>
 #include <sstream>
 
+#include "common/base/env.h"
 #include "common/base/file_lock.h"
 #include "common/daemon/identity.h"
 #include "gmock/gmock.h"
@@ -104,9 +105,9 @@ TEST_F(ProcessLogTest, LogOfALivingProcessIsNotTouched) {
 }
 
 TEST_F(ProcessLogTest, EndpointsLogHasOneHeaderAndOneLinePerProcess) {
-  ASSERT_TRUE(AppendEndpoint(id_, "127.0.0.1:7001", "127.0.0.1:9001").ok());
+  ASSERT_TRUE(AppendEndpoint(Env::Real(), id_, "127.0.0.1:7001", "127.0.0.1:9001").ok());
   id_.role = ROLE_WORKER;
-  ASSERT_TRUE(AppendEndpoint(id_, "", "127.0.0.1:9002").ok());
+  ASSERT_TRUE(AppendEndpoint(Env::Real(), id_, "", "127.0.0.1:9002").ok());
   const std::string pid = std::to_string(getpid());
   EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"),
             "# role rank address pid admin_address\npserver 2 127.0.0.1:7001 " + pid +
@@ -116,29 +117,30 @@ TEST_F(ProcessLogTest, EndpointsLogHasOneHeaderAndOneLinePerProcess) {
 TEST_F(ProcessLogTest, FolderOfARunningClusterIsRefusedToAnother) {
   Identity scheduler = id_;
   scheduler.role = ROLE_SCHEDULER;
-  ASSERT_TRUE(AppendEndpoint(scheduler, "10.0.0.1:7100", "").ok());
+  ASSERT_TRUE(AppendEndpoint(Env::Real(), scheduler, "10.0.0.1:7100", "").ok());
   const std::string endpoints = Read(id_.log_dir + "/endpoints.log");
   {
     const auto lock = FileLock::Take(id_.log_dir + "/schedulerlog.0");
     ASSERT_TRUE(lock.ok()) << lock.status();
     id_.scheduler = "127.0.0.1:7200";
-    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(id_, "", "")));
+    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(Env::Real(), id_, "", "")));
     EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), endpoints);
     id_.scheduler = "host-a:7100";  // another name of the same scheduler
-    EXPECT_TRUE(AppendEndpoint(id_, "", "").ok());
+    EXPECT_TRUE(AppendEndpoint(Env::Real(), id_, "", "").ok());
     id_.scheduler = "host-b:7200,host-a:7100";
-    EXPECT_TRUE(AppendEndpoint(id_, "", "").ok());
+    EXPECT_TRUE(AppendEndpoint(Env::Real(), id_, "", "").ok());
     id_.scheduler = "host-b:7200,host-a:7300";
-    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(id_, "", "")));
+    EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(Env::Real(), id_, "", "")));
   }
   id_.scheduler = "127.0.0.1:7200";
-  EXPECT_TRUE(AppendEndpoint(id_, "", "").ok()) << "no scheduler uses the folder any more";
+  EXPECT_TRUE(AppendEndpoint(Env::Real(), id_, "", "").ok())
+      << "no scheduler uses the folder any more";
 }
 
 TEST_F(ProcessLogTest, ForeignEndpointsFileIsLeftAsItIs) {
   std::filesystem::create_directories(id_.log_dir);
   std::ofstream(id_.log_dir + "/endpoints.log") << "mine\n";
-  EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(id_, "127.0.0.1:7001", "")));
+  EXPECT_TRUE(absl::IsAlreadyExists(AppendEndpoint(Env::Real(), id_, "127.0.0.1:7001", "")));
   EXPECT_EQ(Read(id_.log_dir + "/endpoints.log"), "mine\n");
 }
 
@@ -147,7 +149,8 @@ TEST_F(ProcessLogTest, UnusableFolderIsRefusedWithItsNameAndTheFix) {
   std::ofstream(root_ + "/file") << "in the way";
   id_.log_dir = root_ + "/file/x";
   EXPECT_THAT(std::string(OpenLog(id_, "test").message()), HasSubstr(id_.log_dir));
-  EXPECT_THAT(std::string(AppendEndpoint(id_, "a:1", "").message()), HasSubstr("--log_dir"));
+  EXPECT_THAT(std::string(AppendEndpoint(Env::Real(), id_, "a:1", "").message()),
+              HasSubstr("--log_dir"));
 }
 
 }  // namespace

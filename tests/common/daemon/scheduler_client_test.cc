@@ -80,7 +80,7 @@ TEST(SchedulerClientTest, FirstCallFindsTheOneThatLeads) {
   FakeScheduler leader("leader");
   for (const std::string& list : {absl::StrCat(ClosedPort(), ",", leader.address()),
                                   absl::StrCat(leader.address(), ",", ClosedPort())}) {
-    const auto client = SchedulerClient::Create(list);
+    const auto client = SchedulerClient::Create(list, Clock::Real());
     EXPECT_EQ(client->address(), list);
     const auto status = client->GetStatus();
     ASSERT_TRUE(status.ok()) << status.status();
@@ -91,7 +91,8 @@ TEST(SchedulerClientTest, FirstCallFindsTheOneThatLeads) {
 TEST(SchedulerClientTest, GoesOnWithTheSuccessorOfADeadOne) {
   const std::string standby = ClosedPort();
   auto first = std::make_unique<FakeScheduler>("first");
-  const auto client = SchedulerClient::Create(absl::StrCat(first->address(), ",", standby));
+  const auto client =
+      SchedulerClient::Create(absl::StrCat(first->address(), ",", standby), Clock::Real());
   ASSERT_EQ(WhoAnswers(client.get()), "first");
   first = nullptr;
   const auto nobody = client->GetStatus();
@@ -102,7 +103,8 @@ TEST(SchedulerClientTest, GoesOnWithTheSuccessorOfADeadOne) {
 
 TEST(SchedulerClientTest, LeavesASilentOneWhenAnotherOneLeads) {
   FakeScheduler first("first"), second("second");
-  const auto client = SchedulerClient::Create(absl::StrCat(first.address(), ",", second.address()));
+  const auto client =
+      SchedulerClient::Create(absl::StrCat(first.address(), ",", second.address()), Clock::Real());
   ASSERT_EQ(WhoAnswers(client.get()), "first");
   first.SetSilent(true);
   const absl::Time begin = Clock::Real()->Now();
@@ -114,7 +116,8 @@ TEST(SchedulerClientTest, LeavesASilentOneWhenAnotherOneLeads) {
 
 TEST(SchedulerClientTest, StaysWithASlowOneWhenNoOtherLeads) {
   FakeScheduler leader("leader");
-  const auto client = SchedulerClient::Create(absl::StrCat(leader.address(), ",", ClosedPort()));
+  const auto client =
+      SchedulerClient::Create(absl::StrCat(leader.address(), ",", ClosedPort()), Clock::Real());
   ASSERT_EQ(WhoAnswers(client.get()), "leader");
   leader.SetSilent(true);
   std::thread speaks([&] {
@@ -128,7 +131,7 @@ TEST(SchedulerClientTest, StaysWithASlowOneWhenNoOtherLeads) {
 
 TEST(SchedulerClientTest, NamesAllAddressesWhenNobodyLeads) {
   const std::string a = ClosedPort(), b = ClosedPort();
-  const auto client = SchedulerClient::Create(absl::StrCat(a, ",", b));
+  const auto client = SchedulerClient::Create(absl::StrCat(a, ",", b), Clock::Real());
   const auto status = client->GetStatus();
   EXPECT_TRUE(absl::IsUnavailable(status.status()));
   EXPECT_THAT(std::string(status.status().message()), AllOf(HasSubstr(a), HasSubstr(b)));

@@ -24,7 +24,7 @@ Batches TakeFrom(TraceRecorder* recorder) {
 }
 
 TEST(TraceRecorderTest, BatchHoldsTheSpansSinceTheLastOne) {
-  TraceRecorder recorder("job-1");
+  TraceRecorder recorder("job-1", Clock::Real());
   const uint32_t reading = recorder.Track("reading"), training = recorder.Track("training");
   EXPECT_EQ(recorder.Track("reading"), reading);
   const TraceSpan::Time begin = std::chrono::steady_clock::now();
@@ -57,7 +57,7 @@ TEST(TraceRecorderTest, BatchHoldsTheSpansSinceTheLastOne) {
 }
 
 TEST(TraceRecorderTest, DroppedSpansAreCounted) {
-  TraceRecorder recorder("job", 3);
+  TraceRecorder recorder("job", Clock::Real(), 3);
   for (int i = 0; i < 5; ++i) recorder.Add(Span(std::chrono::steady_clock::now(), 1, i));
   Batches batches = TakeFrom(&recorder);
   ASSERT_EQ(batches.size(), 1);
@@ -75,7 +75,7 @@ TEST(TraceRecorderTest, DroppedSpansAreCounted) {
 }
 
 TEST(TraceRecorderTest, LostBatchIsSentAgainUnderItsNumber) {
-  TraceRecorder recorder("job", 4);
+  TraceRecorder recorder("job", Clock::Real(), 4);
   recorder.Add(Span(std::chrono::steady_clock::now(), 1, 1));
   const Batches lost = TakeFrom(&recorder);
   recorder.Add(Span(std::chrono::steady_clock::now(), 1, 2));
@@ -93,7 +93,7 @@ TEST(TraceRecorderTest, LostBatchIsSentAgainUnderItsNumber) {
 }
 
 TEST(TraceRecorderTest, ThreadsHaveTracksOfTheirOwn) {
-  TraceRecorder recorder("job");
+  TraceRecorder recorder("job", Clock::Real());
   const auto add = [&recorder] {
     for (int i = 0; i < 1000; ++i) {
       SpanTimer span(&recorder, TraceBatch::PUSH);
@@ -111,10 +111,10 @@ TEST(TraceRecorderTest, ThreadsHaveTracksOfTheirOwn) {
 
 TEST(TraceRecorderTest, JobWithoutATraceFileHasNone) {
   JobSpec job;
-  EXPECT_EQ(MakeTraceRecorder(job), nullptr);
+  EXPECT_EQ(MakeTraceRecorder(job, Clock::Real()), nullptr);
   { const SpanTimer nothing(nullptr, TraceBatch::PUSH); }
   job.mutable_config()->set_trace_file("t");
-  EXPECT_NE(MakeTraceRecorder(job), nullptr);
+  EXPECT_NE(MakeTraceRecorder(job, Clock::Real()), nullptr);
 }
 
 }  // namespace

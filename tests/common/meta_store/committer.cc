@@ -8,13 +8,14 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/env.h"
 #include "common/meta_store/rocksdb_meta_store.h"
 #include "tests/common/meta_store/committed_entries.h"
 
 int main(int argc, char** argv) {
   using namespace sluice;
   if (argc != 2) return 2;
-  auto store = RocksdbMetaStore::Open(argv[1]);
+  auto store = RocksdbMetaStore::Open(Env::Real(), argv[1]);
   if (!store.ok()) {
     std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
     return 1;

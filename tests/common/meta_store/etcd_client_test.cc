@@ -78,6 +78,7 @@ std::function<grpc::Status(int)> Always(grpc::StatusCode code, const std::string
 
 EtcdClient::Options Options(std::vector<std::string> endpoints) {
   EtcdClient::Options options;
+  options.clock = Clock::Real();
   options.endpoints = std::move(endpoints);
   return options;
 }

@@ -22,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/clock.h"
 #include "common/meta_store/etcd_client.h"
 
 namespace sluice {
@@ -97,6 +98,7 @@ class EtcdCluster {
   // Waits until member i serves linearizable reads.
   void WaitReady(int i) {
     EtcdClient::Options options;
+    options.clock = Clock::Real();
     options.endpoints = {endpoint(i)};
     options.patience = absl::Seconds(60);
     EtcdClient client(options);

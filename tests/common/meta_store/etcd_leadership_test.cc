@@ -36,6 +36,7 @@ class EtcdLeadershipTest : public ::testing::Test {
 
   std::unique_ptr<EtcdMetaStore> Open(const std::string& name, const std::string& endpoint = "") {
     EtcdMetaStore::Options options;
+    options.client.clock = Clock::Real();
     options.client.endpoints = {endpoint.empty() ? etcd_->endpoint(0) : endpoint};
     options.client.call_timeout = absl::Seconds(20);
     options.client.patience = absl::Seconds(60);
@@ -133,6 +134,7 @@ TEST_F(EtcdLeadershipTest, LeaderSaysSoAgainWhenItsLeaseHasRunOut) {
   const uint64_t term = *a->AcquireTerm();
   // As etcd does it when a leader was stopped for too long.
   EtcdClient::Options options;
+  options.clock = Clock::Real();
   options.endpoints = etcd_->endpoints();
   EtcdClient raw(options);
   etcdserverpb::RangeRequest range;

@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "common/base/clock.h"
 #include "tests/common/meta_store/etcd_cluster.h"
 #include "tests/common/meta_store/etcd_proxy.h"
 #include "tests/common/meta_store/meta_store_conformance.h"
@@ -34,6 +35,7 @@ std::string NewPrefix() {
 
 EtcdMetaStore::Options Options(std::vector<std::string> endpoints, const std::string& prefix) {
   EtcdMetaStore::Options options;
+  options.client.clock = Clock::Real();
   options.client.endpoints = std::move(endpoints);
   // Far more than a busy machine needs.
   options.client.call_timeout = absl::Seconds(20);
@@ -89,6 +91,7 @@ class EtcdMetaStoreTest : public ::testing::Test {
     impatient_ = std::make_unique<EtcdMetaStore>(impatient);
     direct_ = std::make_unique<EtcdMetaStore>(Options(SharedEtcd()->endpoints(), prefix_));
     EtcdClient::Options client;
+    client.clock = Clock::Real();
     client.endpoints = SharedEtcd()->endpoints();
     raw_ = std::make_unique<EtcdClient>(client);
   }

@@ -14,7 +14,7 @@ TEST(OpenMetaStoreTest, OpensAFolder) {
   std::string pattern = ::testing::TempDir() + "/open_meta_store_test.XXXXXX";
   const std::string dir = ::mkdtemp(pattern.data());
   {
-    const auto store = OpenMetaStore("rocksdb:" + dir + "/state");
+    const auto store = OpenMetaStore("rocksdb:" + dir + "/state", Env::Real(), Clock::Real());
     ASSERT_TRUE(store.ok()) << store.status();
     EXPECT_EQ(*(*store)->AcquireTerm(), 1u);
   }
@@ -25,7 +25,7 @@ TEST(OpenMetaStoreTest, OpensAFolder) {
 TEST(OpenMetaStoreTest, OpensEtcdWithoutConnecting) {
   for (const char* spec : {"etcd:127.0.0.1:1/sluice", "etcd:a:2379,b:2379,[::1]:2379/team/sluice-1",
                            "etcd:a:1/A.b_c"}) {
-    EXPECT_TRUE(OpenMetaStore(spec).ok()) << spec;
+    EXPECT_TRUE(OpenMetaStore(spec, Env::Real(), Clock::Real()).ok()) << spec;
   }
 }
 
@@ -54,7 +54,7 @@ TEST(OpenMetaStoreTest, RefusesOtherSpecsByName) {
       "etcd:a:1/" + std::string(129, 'p'),
   };
   for (const std::string& spec : specs) {
-    const absl::Status status = OpenMetaStore(spec).status();
+    const absl::Status status = OpenMetaStore(spec, Env::Real(), Clock::Real()).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << spec << ": " << status;
     EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("'" + spec + "'"));
   }

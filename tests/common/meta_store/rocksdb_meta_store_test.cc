@@ -66,7 +66,7 @@ std::string NewFolder() {
 }
 
 std::unique_ptr<RocksdbMetaStore> Open(const std::string& dir) {
-  auto store = RocksdbMetaStore::Open(dir);
+  auto store = RocksdbMetaStore::Open(Env::Real(), dir);
   EXPECT_TRUE(store.ok()) << store.status();
   return store.ok() ? *std::move(store) : nullptr;
 }
@@ -84,7 +84,7 @@ class RocksdbStoreUnderTest : public StoreUnderTest {
  public:
   ~RocksdbStoreUnderTest() override { fs::remove_all(dir_); }
   absl::StatusOr<std::unique_ptr<MetaStore>> Open() override {
-    return RocksdbMetaStore::Open(dir_ + "/a/b");
+    return RocksdbMetaStore::Open(Env::Real(), dir_ + "/a/b");
   }
   bool has_concurrent_clients() const override { return false; }
 
@@ -194,7 +194,7 @@ TEST_F(RocksdbMetaStoreTest, CommitsSurviveKill) {
 TEST_F(RocksdbMetaStoreTest, FolderInUseIsRefusedNamingItsHolder) {
   Committer committer(dir_);
   ASSERT_GT(committer.Next(), 0u);
-  const absl::Status refused = RocksdbMetaStore::Open(dir_).status();
+  const absl::Status refused = RocksdbMetaStore::Open(Env::Real(), dir_).status();
   EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr(dir_));
   // A sandbox may hide the locks of other processes.
@@ -208,7 +208,7 @@ TEST_F(RocksdbMetaStoreTest, FolderInUseIsRefusedNamingItsHolder) {
   const auto store = Open(dir_);
   ASSERT_NE(store, nullptr);
   const uint64_t term = *store->AcquireTerm();
-  EXPECT_TRUE(absl::IsAlreadyExists(RocksdbMetaStore::Open(dir_).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(RocksdbMetaStore::Open(Env::Real(), dir_).status()));
   EXPECT_TRUE(store->Commit(term, {{"a", "1"}}).ok());
 }
 
@@ -315,7 +315,7 @@ TEST_F(RocksdbMetaStoreTest, DamagedFolderIsDataLossAndIsLeftAlone) {
     fs::copy(intact, damaged);
     const std::string path = FileIn(damaged, cases[i].begin, cases[i].end);
     cases[i].damage(path);
-    const absl::Status status = RocksdbMetaStore::Open(damaged).status();
+    const absl::Status status = RocksdbMetaStore::Open(Env::Real(), damaged).status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(damaged));
     // Once the file is restored, everything is there.
@@ -334,7 +334,7 @@ TEST_F(RocksdbMetaStoreTest, TablesWithoutCurrentAreDataLoss) {
   const std::string table = FileIn(dir_, "", ".sst");
   fs::remove(dir_ + "/CURRENT");
   fs::remove(FileIn(dir_, "", ".log"));
-  const absl::Status status = RocksdbMetaStore::Open(dir_).status();
+  const absl::Status status = RocksdbMetaStore::Open(Env::Real(), dir_).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(dir_));
   EXPECT_TRUE(fs::exists(table));
@@ -351,7 +351,7 @@ TEST_F(RocksdbMetaStoreTest, StartInterruptedBeforeTheFirstCommitIsNoDamage) {
 
 TEST_F(RocksdbMetaStoreTest, FolderThatCannotBeMadeIsRefused) {
   WriteFile(root_ + "/file", "text");
-  const absl::Status status = RocksdbMetaStore::Open(root_ + "/file/state").status();
+  const absl::Status status = RocksdbMetaStore::Open(Env::Real(), root_ + "/file/state").status();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), HasSubstr(root_ + "/file"));
 }
@@ -557,7 +557,7 @@ TEST_F(RocksdbMetaStoreTest, FullDiskRefusesANewStore) {
   SmallDisk disk(root_ + "/disk", 1 << 20);
   if (!disk.problem().empty()) GTEST_SKIP() << disk.problem();
   disk.Fill();
-  const absl::Status status = RocksdbMetaStore::Open(root_ + "/disk/state").status();
+  const absl::Status status = RocksdbMetaStore::Open(Env::Real(), root_ + "/disk/state").status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   disk.Free();
   const auto store = Open(root_ + "/disk/state");

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "common/base/clock.h"
+#include "common/base/env.h"
 #include "gmock/gmock.h"
 #include "model/data/data_source.h"
 #include "model/data/example_cache.h"
@@ -194,7 +195,8 @@ TEST_F(ReadUnchangedTest, FileThatChangesWhileItIsReadIsAnError) {
 TEST_F(ReadUnchangedTest, CachedExamplesOfAChangedFileAreAnError) {
   const auto schema = SchemaForTest(job_);
   const auto data = Source(schema);
-  const auto cache = MakeExampleCache(job_, *schema, [](const std::string&) {});
+  const auto cache =
+      MakeExampleCache(job_, *schema, Env::Real(), Clock::Real(), [](const std::string&) {});
   Batch scratch;
   BadLines bad;
   for (const bool cached : {false, true}) {

@@ -54,7 +54,7 @@ class ExampleCacheTest : public ::testing::Test {
   }
 
   std::unique_ptr<ExampleCache> Cache() {
-    return MakeExampleCache(job_, *SchemaForTest(job_),
+    return MakeExampleCache(job_, *SchemaForTest(job_), Env::Real(), Clock::Real(),
                             [this](const std::string& line) { log_.push_back(line); });
   }
 
