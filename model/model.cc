@@ -22,6 +22,9 @@ class ListedModel : public Model {
   const std::vector<TableConfig>& tables() const override { return spec_->tables(); }
   int sparse_table() const override { return spec_->sparse_table(); }
   const std::vector<int>& dense_tables() const override { return spec_->dense_tables(); }
+  std::map<std::string, std::vector<std::string>> ordered_inputs() const override {
+    return spec_->ordered_inputs();
+  }
   absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const override {
     return create_net_(*spec_, options);
   }

@@ -1,6 +1,8 @@
 #include "model/model_match.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -129,9 +131,9 @@ class Comparison {
   void CompareBoundaries(const std::string& what, const NumericFeature& a, const NumericFeature& b);
   void CompareNumeric(const std::string& name, const NumericFeature& a, const NumericFeature& b);
   void CompareCategorical(const std::string& name, const Feature& a, const Feature& b);
-  // Dense weights belong to positions, so the inputs of both parts must be in the same order.
+  // Dense weights belong to positions, so the inputs of each part must be in the same order.
   absl::Status ComparePlaces();
-  void ComparePlace(const char* part, const std::vector<std::string>& a,
+  void ComparePlace(const std::string& part, const std::vector<std::string>& a,
                     const std::vector<std::string>& b);
   // Compares the places in the line of columns that the configuration names.
   void CompareColumnOrder();
@@ -251,26 +253,17 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
 }
 
 absl::Status Comparison::ComparePlaces() {
-  std::vector<std::string> deep[2], wide[2];
+  std::map<std::string, std::array<std::vector<std::string>, 2>> parts;
   for (const int side : {0, 1}) {
     SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
                             ModelSpec::Create(side == 0 ? a_ : b_, models_));
-    const FeatureSchema& schema = *model->schema();
-    for (const FeatureSchema::Slot& slot : schema.slots()) {
-      if (slot.in_deep) deep[side].push_back(absl::StrCat("the embedding of ", Text(slot.name)));
-    }
-    for (const FeatureSchema::Numeric& numeric : schema.numerics()) {
-      const std::string number = absl::StrCat("the number of ", Text(numeric.name));
-      if (numeric.in_deep) deep[side].push_back(number);
-      if (numeric.in_wide) wide[side].push_back(number);
-    }
+    for (const auto& [part, inputs] : model->ordered_inputs()) parts[part][side] = inputs;
   }
-  ComparePlace("deep", deep[0], deep[1]);
-  ComparePlace("wide", wide[0], wide[1]);
+  for (const auto& [part, inputs] : parts) ComparePlace(part, inputs[0], inputs[1]);
   return absl::OkStatus();
 }
 
-void Comparison::ComparePlace(const char* part, const std::vector<std::string>& a,
+void Comparison::ComparePlace(const std::string& part, const std::vector<std::string>& a,
                               const std::vector<std::string>& b) {
   const size_t most = std::max(a.size(), b.size());
   for (size_t i = 0; i < most; ++i) {

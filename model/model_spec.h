@@ -6,6 +6,7 @@
 // Thread safety: immutable.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ class ModelSpec {
   virtual int sparse_table() const = 0;
   // Indices in tables() of the dense tables, in the network's order.
   virtual const std::vector<int>& dense_tables() const = 0;
+
+  // For each part of the model whose dense weights belong to the positions of its inputs: its
+  // inputs in this order, such as "the number of \"age\"". Saved values only fit a job with the
+  // same inputs (model_match.h). The parts have names for messages, such as "deep".
+  virtual std::map<std::string, std::vector<std::string>> ordered_inputs() const = 0;
 };
 
 // Sets num_shards of each sparse table where it is 0: 4 x pservers, at least 16.

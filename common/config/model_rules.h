@@ -25,6 +25,8 @@ struct ModelParts {
   bool dense() const { return no_dense.empty(); }
   bool embedding() const { return no_embedding.empty(); }
   bool wide() const { return no_wide.empty(); }
+  // The model has a sparse table: these two groups are its columns.
+  bool sparse() const { return embedding() || wide(); }
 };
 
 // The features of every `job` have their defaults. FindProblems and FindUnused get a job with all

@@ -36,7 +36,7 @@ class TrainValidator {
           "async (k_steps=0): remove it");
       return;
     }
-    if (!parts.embedding() && !parts.wide()) {
+    if (!parts.sparse()) {
       Add(path,
           "has no effect: the model has no sparse table, since no categorical, bucketed or crossed "
           "feature is used; remove it");

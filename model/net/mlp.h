@@ -1,4 +1,5 @@
-// Computes the layers of the deep part on the CPU, forward and backward, by tiles of rows.
+// Computes the layers of a multilayer perceptron on the CPU, forward and backward, by tiles of
+// rows.
 //
 // weight_gradients.h sums the weight gradients; the sums of the biases and of the output layer are
 // double, by tile. With bf16 a training step rounds the operands of its products to bf16. Sums,

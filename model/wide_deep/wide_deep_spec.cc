@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/optimizer/update_rule.h"
+#include "model/features/cell.h"
 #include "model/features/feature_use.h"
 #include "model/model_spec.h"
 #include "model/wide_deep/wide_deep_rules.h"
@@ -145,6 +146,19 @@ absl::Status WideDeepSpec::DeriveShape(const JobConfig& job) {
         "no feature has keys in the wide part, and no other part is on; set in_wide on one");
   }
   return absl::OkStatus();
+}
+
+std::map<std::string, std::vector<std::string>> WideDeepSpec::ordered_inputs() const {
+  std::vector<std::string> deep, wide;
+  for (const FeatureSchema::Slot& slot : schema_->slots()) {
+    if (slot.in_deep) deep.push_back(absl::StrCat("the embedding of ", QuotedCell(slot.name)));
+  }
+  for (const FeatureSchema::Numeric& numeric : schema_->numerics()) {
+    const std::string number = absl::StrCat("the number of ", QuotedCell(numeric.name));
+    if (numeric.in_deep) deep.push_back(number);
+    if (numeric.in_wide) wide.push_back(number);
+  }
+  return {{"deep", std::move(deep)}, {"wide", std::move(wide)}};
 }
 
 void WideDeepSpec::AddDense(const std::string& name, std::vector<uint64_t> shape,

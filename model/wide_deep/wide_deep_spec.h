@@ -3,6 +3,7 @@
 // Thread safety: immutable.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ class WideDeepSpec : public ModelSpec {
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return sparse_table_; }
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
+  std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
   const WideDeepShape& shape() const { return shape_; }
 
  private:

@@ -54,6 +54,7 @@ class FakeModel : public Model {
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return 0; }
   const std::vector<int>& dense_tables() const override { return dense_; }
+  std::map<std::string, std::vector<std::string>> ordered_inputs() const override { return {}; }
   absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions&) const override {
     return absl::UnimplementedError("the fake net is made by the test");
   }

@@ -6,6 +6,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/optimizer/update_rule.h"
+#include "model/features/cell.h"
 #include "model/features/feature_use.h"
 #include "model/model_spec.h"
 
@@ -48,6 +49,13 @@ absl::StatusOr<std::unique_ptr<ModelSpec>> CountingSpec::Create(const JobConfig&
   }
   SLUICE_RETURN_IF_ERROR(CompleteTables(job, &spec->tables_));
   return spec;
+}
+
+std::map<std::string, std::vector<std::string>> CountingSpec::ordered_inputs() const {
+  std::vector<std::string> numbers;
+  for (const FeatureSchema::Numeric& numeric : schema_->numerics())
+    numbers.push_back(absl::StrCat("the number of ", QuotedCell(numeric.name)));
+  return {{"wide", std::move(numbers)}};
 }
 
 }  // namespace sluice

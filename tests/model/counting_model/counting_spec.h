@@ -3,7 +3,9 @@
 // Thread safety: immutable.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,6 +22,7 @@ class CountingSpec : public ModelSpec {
   const std::vector<TableConfig>& tables() const override { return tables_; }
   int sparse_table() const override { return 0; }
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
+  std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
 
  private:
   CountingSpec() = default;

@@ -15,11 +15,13 @@
 #include "google/protobuf/text_format.h"
 #include "model/built_in_models.h"
 #include "model/model.h"
+#include "model/model_match.h"
 #include "model/net/dense_net.h"
 
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -191,6 +193,19 @@ TEST(LinearModelTest, TablesTakeFromTheJobWhatEveryModelsTablesDo) {
   EXPECT_EQ(model->tables()[0].optimizer().learning_rate(), 1.0f);
   EXPECT_EQ(model->tables()[1].optimizer().learning_rate(), 0.25f);
   EXPECT_EQ(model->tables()[1].update_at(), TableConfig::WORKER);
+}
+
+TEST(LinearModelTest, ASavedModelOfNumbersInAnotherOrderIsRefused) {
+  const auto job = Effective("");
+  ASSERT_TRUE(job.ok()) << job.status();
+  JobConfig swapped = *job;
+  swapped.mutable_features()->SwapElements(0, 1);
+  const auto found = CompareWithModel(*job, swapped, Models());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(found->refused, ElementsAre(AllOf(HasSubstr("\"a\""), HasSubstr("\"b\""))));
+  const auto same = CompareWithModel(*job, *job, Models());
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_TRUE(same->refused.empty());
 }
 
 TEST(LinearModelTest, GradientsAreTheDifferencesOfTheLoss) {

@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
 #include "common/optimizer/update_rule.h"
+#include "model/features/cell.h"
 #include "model/features/feature_use.h"
 #include "model/model_spec.h"
 #include "tests/model/linear_model/linear_rules.h"
@@ -41,6 +43,13 @@ void LinearSpec::AddTable(const JobConfig& job, const char* name, size_t size,
       WithDefaults(optimizers.has_dense() ? optimizers.dense() : optimizers.all());
   dense_tables_.push_back(static_cast<int>(tables_.size()));
   tables_.push_back(std::move(table));
+}
+
+std::map<std::string, std::vector<std::string>> LinearSpec::ordered_inputs() const {
+  std::vector<std::string> numbers;
+  for (const FeatureSchema::Numeric& numeric : schema_->numerics())
+    numbers.push_back(absl::StrCat("the number of ", QuotedCell(numeric.name)));
+  return {{"wide", std::move(numbers)}};
 }
 
 }  // namespace sluice

@@ -3,7 +3,9 @@
 // Thread safety: immutable.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +23,7 @@ class LinearSpec : public ModelSpec {
   int sparse_table() const override { return -1; }
   // The weights, then the bias when has_bias().
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
+  std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
   bool has_bias() const { return tables_.size() == 2; }
 
  private:

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 TEST(WideDeepSpecTest, DerivesTablesFromFeatures) {
   const auto model = Create(kModel);
@@ -29,6 +30,14 @@ TEST(WideDeepSpecTest, DerivesTablesFromFeatures) {
   EXPECT_EQ(sparse.columns(0).dim(), 1);
   EXPECT_EQ(sparse.columns(1).name(), "embedding");
   EXPECT_EQ(sparse.columns(1).dim(), 8);
+}
+
+TEST(WideDeepSpecTest, InputsAreOrderedAsTheDenseWeightsAre) {
+  EXPECT_THAT(
+      Create(kModel)->ordered_inputs(),
+      ElementsAre(Pair("deep", ElementsAre("the embedding of \"job\"", "the embedding of \"tags\"",
+                                           "the number of \"age\"", "the number of \"hours\"")),
+                  Pair("wide", ElementsAre("the number of \"age\""))));
 }
 
 TEST(WideDeepSpecTest, UnusedFeaturesHaveNoSlotButStillServeCrosses) {
