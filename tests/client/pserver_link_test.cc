@@ -2,39 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/client/scripted_transport.h"
 #include "tests/common/base/fake_clock.h"
 
 namespace sluice {
 namespace {
-
-// A transport whose other end is the test.
-class ScriptedTransport : public Transport {
- public:
-  class ScriptedStream : public Stream {
-   public:
-    ScriptedStream(ScriptedTransport* transport, int number)
-        : transport_(transport), number_(number) {}
-    void Send(Message message) override {
-      transport_->sent.push_back({number_, DecodeFrame(std::move(message))->header});
-    }
-    void Close() override {}
-
-   private:
-    ScriptedTransport* const transport_;
-    const int number_;
-  };
-  std::unique_ptr<Stream> Connect(const std::string& address, StreamCallbacks callbacks) override {
-    streams.push_back(std::move(callbacks));
-    return std::make_unique<ScriptedStream>(this, static_cast<int>(streams.size()) - 1);
-  }
-  absl::StatusOr<std::string> Call(const std::string&, const std::string&, const std::string&,
-                                   absl::Duration) override {
-    return absl::UnimplementedError("no calls");
-  }
-
-  std::vector<StreamCallbacks> streams;
-  std::vector<std::pair<int, FrameHeader>> sent;  // with the number of the stream
-};
 
 class PserverLinkTest : public ::testing::Test, public PserverLink::Listener {
  protected:
@@ -59,14 +31,6 @@ class PserverLinkTest : public ::testing::Test, public PserverLink::Listener {
   void OnHelloRefused(uint32_t link, const ReplyHeader& header) override {
     heard_.push_back("refused " + std::to_string(header.code()));
   }
-  // Delivers a reply on stream `stream`.
-  void Reply(int stream, uint64_t request_id, absl::StatusCode code = absl::StatusCode::kOk) {
-    ReplyHeader header;
-    header.set_request_id(request_id);
-    header.set_code(static_cast<int>(code));
-    header.set_last(true);
-    transport_.streams[stream].on_message(EncodeReply(header, {}));
-  }
   void Send(uint64_t request_id) {
     FrameHeader header;
     header.set_request_id(request_id);
@@ -89,20 +53,20 @@ class PserverLinkTest : public ::testing::Test, public PserverLink::Listener {
 
 TEST_F(PserverLinkTest, SendsHelloFirstAndRequestsOnceAccepted) {
   EXPECT_EQ(link_.ConnectIfDue(7), absl::InfiniteFuture());
-  ASSERT_EQ(transport_.sent.size(), 1u);
-  EXPECT_EQ(transport_.sent[0].second.hello().job_id(), "job-1");
-  EXPECT_EQ(transport_.sent[0].second.generation(), 7u);
+  ASSERT_EQ(transport_.sent().size(), 1u);
+  EXPECT_EQ(transport_.sent()[0].header.hello().job_id(), "job-1");
+  EXPECT_EQ(transport_.sent()[0].header.generation(), 7u);
   Send(1);
-  EXPECT_EQ(transport_.sent.size(), 1u) << "lost: the link is not open";
+  EXPECT_EQ(transport_.sent().size(), 1u) << "lost: the link is not open";
   EXPECT_FALSE(link_.open());
-  Reply(0, 0);
+  transport_.Reply(0, 0);
   EXPECT_TRUE(link_.open());
   Send(2);
   Send(3);
-  ASSERT_EQ(transport_.sent.size(), 3u);
-  EXPECT_EQ(transport_.sent[1].second.request_id(), 2u);
-  EXPECT_EQ(transport_.sent[2].second.request_id(), 3u);
-  Reply(0, 2);
+  ASSERT_EQ(transport_.sent().size(), 3u);
+  EXPECT_EQ(transport_.sent()[1].header.request_id(), 2u);
+  EXPECT_EQ(transport_.sent()[2].header.request_id(), 3u);
+  transport_.Reply(0, 2);
   EXPECT_EQ(heard_, (Heard{"open 4", "reply 2"}));
 }
 
@@ -110,60 +74,60 @@ TEST_F(PserverLinkTest, ReopensABrokenStreamAfterGrowingPauses) {
   absl::Duration last = absl::ZeroDuration();
   for (int stream = 0; stream < 4; ++stream) {
     ConnectWhenDue();
-    transport_.streams[stream].on_closed(absl::UnavailableError("gone"));
+    transport_.stream(stream).on_closed(absl::UnavailableError("gone"));
     const absl::Duration pause = link_.ConnectIfDue(1) - clock_.Now();
     EXPECT_GT(pause, last);
     last = pause;
   }
   ConnectWhenDue();
-  Reply(4, 0);
-  transport_.streams[4].on_closed(absl::OkStatus());
+  transport_.Reply(4, 0);
+  transport_.stream(4).on_closed(absl::OkStatus());
   EXPECT_LT(link_.ConnectIfDue(1) - clock_.Now(), absl::Milliseconds(20)) << "it was open";
   EXPECT_EQ(heard_.back(), "broken 4");
 }
 
 TEST_F(PserverLinkTest, IgnoresCallbacksOfEarlierStreams) {
   ConnectWhenDue();
-  transport_.streams[0].on_closed(absl::UnavailableError("gone"));
+  transport_.stream(0).on_closed(absl::UnavailableError("gone"));
   ConnectWhenDue();
   heard_.clear();
-  Reply(0, 0);
-  transport_.streams[0].on_closed(absl::OkStatus());
+  transport_.Reply(0, 0);
+  transport_.stream(0).on_closed(absl::OkStatus());
   EXPECT_EQ(heard_, Heard());
-  Reply(1, 0);
-  Reply(0, 9);
+  transport_.Reply(1, 0);
+  transport_.Reply(0, 9);
   EXPECT_EQ(heard_, (Heard{"open 4"}));
 }
 
 TEST_F(PserverLinkTest, RetriesARefusedHelloOnlyIfThePserverMayBecomeReady) {
   ConnectWhenDue();
-  Reply(0, 0, absl::StatusCode::kNotFound);
+  transport_.Reply(0, 0, absl::StatusCode::kNotFound);
   EXPECT_EQ(heard_, (Heard{"broken 4"}));
   ConnectWhenDue();
-  Reply(1, 0, absl::StatusCode::kAborted);
+  transport_.Reply(1, 0, absl::StatusCode::kAborted);
   EXPECT_EQ(heard_.back(),
             "refused " + std::to_string(static_cast<int>(absl::StatusCode::kAborted)));
 }
 
 TEST_F(PserverLinkTest, BreakDropsQueuedMessagesWithoutCallingTheListener) {
   ConnectWhenDue();
-  Reply(0, 0);
+  transport_.Reply(0, 0);
   FrameHeader header;
   header.set_request_id(5);
   link_.Enqueue(EncodeFrame(header, {}));
   link_.Break(absl::NotFoundError("the job is not open"));
   link_.Flush();
-  EXPECT_EQ(transport_.sent.size(), 1u) << "only Hello";
+  EXPECT_EQ(transport_.sent().size(), 1u) << "only Hello";
   EXPECT_EQ(heard_, (Heard{"open 4"}));
   EXPECT_FALSE(link_.open());
   ConnectWhenDue();
-  EXPECT_EQ(transport_.streams.size(), 2u);
+  EXPECT_EQ(transport_.streams(), 2u);
 }
 
 TEST_F(PserverLinkTest, MalformedReplyBreaksTheStream) {
   ConnectWhenDue();
-  Reply(0, 0);
-  transport_.streams[0].on_message({Slice::FromString("what is this")});
+  transport_.Reply(0, 0);
+  transport_.stream(0).on_message({Slice::FromString("what is this")});
   EXPECT_EQ(heard_.back(), "broken 4");
 }
 
