@@ -14,27 +14,13 @@
 #include "server/replica_handler.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/transport/in_process_transport.h"
+#include "tests/server/replicated_job.h"
 #include "tests/server/test_worker.h"
 
 namespace sluice {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr char kFollower[] = "127.0.0.1:7001";
-constexpr char kSuccessor[] = "127.0.0.1:7002";
-
-// Table "w" and the shards of "e" belong to pserver 0; pserver 1 only follows.
-JobSpec Replicated(uint32_t workers, int k_steps = 0, uint32_t gradients_to_wait = 0) {
-  JobSpec spec = MakeSpec(workers, true, k_steps);
-  spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_gradients_to_wait(
-      gradients_to_wait);
-  spec.mutable_route()->add_pservers(kFollower);
-  spec.add_follower(1);
-  spec.add_follower(0);
-  for (uint32_t r = 0; r < workers; ++r) spec.add_incarnations(1);
-  return spec;
-}
 
 class ReplicatorTest : public testing::Test {
  protected:
