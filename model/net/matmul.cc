@@ -1,6 +1,10 @@
 #include "model/net/matmul.h"
 
+#include <cstring>
+
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
+#include "model/net/layer_loops.h"
 #include "model/net/parallel.h"
 
 namespace sluice {
@@ -26,14 +30,39 @@ dnnl::primitive_attr OwnScratchpad() {
   return attributes;
 }
 
+bool OneDnnMultipliesBf16() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  return (isa & needed) == needed;
+}
+
+// bf16 is the upper half of an f32.
+void Widen(const uint16_t* from, size_t n, float* to) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = uint32_t{from[i]} << 16;
+    std::memcpy(&to[i], &bits, sizeof bits);
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& s, int lanes) {
+Matmul::Matmul(const Shape& shape) : shape_(shape), widen_(shape.bf16 && !OneDnnMultipliesBf16()) {}
+
+absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& shape, int lanes) {
+  std::unique_ptr<Matmul> matmul(new Matmul(shape));
+  SLUICE_RETURN_IF_ERROR(matmul->MakePlan(lanes));
+  return matmul;
+}
+
+absl::Status Matmul::MakePlan(int lanes) {
+  const Shape& s = shape_;
   // oneDNN plans a primitive for the number of threads that OpenMP would use at that moment.
   const OneThreadGuard one_thread;
   try {
-    const auto f32 = memory::data_type::f32, type = s.bf16 ? memory::data_type::bf16 : f32;
-    const memory::desc a = Matrix(s.m, s.k, s.a_transposed, s.lda, type);
+    const auto f32 = memory::data_type::f32;
+    const auto type = s.bf16 && !widen_ ? memory::data_type::bf16 : f32;
+    const int64_t lda = !widen_ ? s.lda : s.a_transposed ? s.m : s.k;
+    const memory::desc a = Matrix(s.m, s.k, s.a_transposed, lda, type);
     const memory::desc b = s.b_packed
                                ? memory::desc({s.k, s.n}, type, memory::format_tag::any)
                                : Matrix(s.k, s.n, s.b_transposed, s.b_transposed ? s.k : s.n, type);
@@ -45,15 +74,14 @@ absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& s, int lanes
       attributes.set_post_ops(add);
     }
     const dnnl::matmul::primitive_desc plan({a, b, c}, attributes, CpuEngine());
-    std::unique_ptr<Matmul> matmul(new Matmul);
-    matmul->primitive_ = dnnl::matmul(plan);
+    primitive_ = dnnl::matmul(plan);
     dnnl::reorder::primitive_desc pack;
     const memory::desc plain = Matrix(s.k, s.n, s.b_transposed, s.b_transposed ? s.k : s.n, f32);
     if (s.b_packed) {
       pack = dnnl::reorder::primitive_desc(CpuEngine(), plain, CpuEngine(), plan.weights_desc(),
                                            OwnScratchpad());
-      matmul->pack_ = dnnl::reorder(pack);
-      matmul->packed_bytes_ = plan.weights_desc().get_size();
+      pack_ = dnnl::reorder(pack);
+      packed_bytes_ = plan.weights_desc().get_size();
     }
     for (int i = 0; i < lanes; ++i) {
       Lane lane;
@@ -72,9 +100,14 @@ absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& s, int lanes
                           {DNNL_ARG_TO, lane.b},
                           {DNNL_ARG_SCRATCHPAD, memory(pack.scratchpad_desc(), CpuEngine())}};
       }
-      matmul->lanes_.push_back(std::move(lane));
+      if (widen_) {
+        lane.wide_a.resize(s.m * s.k);
+        lane.wide_b.resize(s.k * s.n);
+        if (s.b_packed) lane.rounded_b.resize(s.k * s.n);
+      }
+      lanes_.push_back(std::move(lane));
     }
-    return matmul;
+    return absl::OkStatus();
   } catch (const dnnl::error& e) {
     return absl::InternalError(
         absl::StrFormat("oneDNN cannot multiply [%d, %d] by [%d, %d] in %s: %s", s.m, s.k, s.k, s.n,
@@ -84,6 +117,12 @@ absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& s, int lanes
 
 void Matmul::Pack(int lane, const float* b, void* packed) {
   Lane& l = lanes_[lane];
+  if (widen_) {
+    // Rounded here as oneDNN's reorder to bf16 does it.
+    BestLayerLoops().to_bf16(b, l.rounded_b.data(), l.rounded_b.size());
+    Widen(l.rounded_b.data(), l.rounded_b.size(), l.wide_b.data());
+    b = l.wide_b.data();
+  }
   l.plain.set_data_handle(const_cast<float*>(b));
   l.b.set_data_handle(packed);
   pack_.execute(l.stream, l.pack_args);
@@ -92,6 +131,20 @@ void Matmul::Pack(int lane, const float* b, void* packed) {
 
 void Matmul::Run(int lane, const void* a, const void* b, float* c) {
   Lane& l = lanes_[lane];
+  if (widen_) {
+    const int64_t rows = shape_.a_transposed ? shape_.k : shape_.m;
+    const int64_t columns = shape_.a_transposed ? shape_.m : shape_.k;
+    for (int64_t i = 0; i < rows; ++i) {
+      Widen(static_cast<const uint16_t*>(a) + i * shape_.lda, columns,
+            l.wide_a.data() + i * columns);
+    }
+    a = l.wide_a.data();
+    // A packed B has been widened by Pack.
+    if (!shape_.b_packed) {
+      Widen(static_cast<const uint16_t*>(b), l.wide_b.size(), l.wide_b.data());
+      b = l.wide_b.data();
+    }
+  }
   l.a.set_data_handle(const_cast<void*>(a));
   l.b.set_data_handle(const_cast<void*>(b));
   l.c.set_data_handle(c);

@@ -1,6 +1,7 @@
 // Computes C = A x B for one fixed shape with oneDNN, on several threads at a time.
 //
-// Each thread has its own lane. Operands are f32, or bf16 with f32 sums.
+// Each thread has its own lane. Operands are f32, or bf16 with f32 sums. oneDNN multiplies bf16 only
+// on processors with AVX-512; on others the operands are widened to f32, which changes no factor.
 //
 // Invariants: one thread computes one call, and the shape fixes the kernel. So an element of C
 // depends only on its row of A and on B (with accumulate also on its previous value).
@@ -16,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "dnnl.hpp"
 
@@ -56,9 +58,15 @@ class Matmul {
     dnnl::stream stream;
     dnnl::memory a, b, c, plain;
     std::unordered_map<int, dnnl::memory> args, pack_args;
+    // Only with widen_: A without gaps between its rows, and B (Pack: B rounded to bf16).
+    std::vector<float> wide_a, wide_b;
+    std::vector<uint16_t> rounded_b;
   };
-  Matmul() = default;
+  explicit Matmul(const Shape& shape);
+  absl::Status MakePlan(int lanes);
 
+  const Shape shape_;
+  const bool widen_;  // the operands are bf16, but oneDNN's are f32
   dnnl::matmul primitive_;
   dnnl::reorder pack_;  // empty unless b_packed
   size_t packed_bytes_ = 0;
