@@ -51,8 +51,8 @@ int Checkpoint(const ParsedCommand& command) {
       return kDone;
     }
     if (request.wait_ms() == 0) {
-      std::cout << "checkpoint " << reply->number() << " of " << command.words[0] << " is asked for"
-                << std::endl;
+      std::cout << "checkpoint " << reply->number() << " of " << command.words[0]
+                << " was requested" << std::endl;
       return kDone;
     }
     request.set_number(reply->number());

@@ -188,7 +188,8 @@ Command DataCommand() {
       {"zipf", FlagKind::kText, "Z", "1.05",
        "skew of the categories: the value of rank r occurs 1 / r^Z as often as the first"},
       {"cardinality", FlagKind::kNumber, "N", "",
-       "most distinct values of a category; else 3 to 10,131,227, as in Criteo's data"},
+       "at most this many distinct values per category; default: 3 to 10,131,227, as in Criteo's "
+       "data"},
       {"positive_rate", FlagKind::kText, "P", "0.25", "expected share of label 1"},
       {"gzip", FlagKind::kBool, "", "",
        "compress with gzip; names in a folder end in .gz, a single file is named as given"},

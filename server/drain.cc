@@ -42,9 +42,9 @@ absl::Status DrainPserver(const DrainOptions& options) {
     const absl::Time now = options.clock->Now();
     if (now >= end) {
       if (!reply.ok()) return reply.status();
-      return absl::DeadlineExceededError(absl::StrCat(
-          left, " still had shards here after ", absl::FormatDuration(options.wait),
-          " (--drain_s); the loss of this pserver makes them go back to a checkpoint"));
+      return absl::DeadlineExceededError(
+          absl::StrCat(left, " still had shards here after ", absl::FormatDuration(options.wait),
+                       " (--drain_s); their jobs recover as from the loss of this pserver"));
     }
     options.clock->Sleep(std::min(kPause, end - now));
   }

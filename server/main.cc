@@ -16,7 +16,7 @@ DEFINE_int32(rank, -1,
 DEFINE_int32(threads, 2, "threads of the data plane");
 DEFINE_int32(drain_s, 30,
              "after SIGTERM, wait at most this many seconds until the shards have moved to other "
-             "pservers; 0: end at once, and jobs go back to a checkpoint");
+             "pservers; 0: end at once, and jobs recover as from a loss");
 
 int main(int argc, char** argv) {
   const auto fail = [](const absl::Status& status) {

@@ -8,8 +8,8 @@
 //
 // Metrics are named sluice_<role>_<what>_<unit>, and counters end in _total:
 // sluice_pserver_frames_applied_total, sluice_pserver_memory_bytes,
-// sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Their labels are job, table
-// and state, never keys or anything else without a bound.
+// sluice_scheduler_jobs{state="running"}, sluice_worker_examples_total. Their labels are job,
+// table, state, stage, role and device, never keys or anything else unbounded.
 //
 // Thread safety: one thread. Callbacks run on the server's threads, several at once, until the
 // server is destroyed.
