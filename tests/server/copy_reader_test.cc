@@ -18,7 +18,7 @@ namespace {
 
 using absl::StatusCode;
 
-// What the follower does with one stream.
+// How the follower behaves on one stream.
 struct Turn {
   StatusCode refusal = StatusCode::kOk;  // not OK: its answer to the hello
   bool silent = false;                   // it never answers the hello
