@@ -5,6 +5,7 @@
 
 #include "bench/suite.h"
 #include "dnnl.hpp"
+#include "model/net/matmul.h"
 #include "model/net/parallel.h"
 
 namespace sluice::bench {
@@ -26,7 +27,9 @@ struct GemmFloor::Products {
   Products(size_t batch_size, Type type, int thread_num)
       : batch(batch_size), threads(thread_num), engine(dnnl::engine::kind::cpu, 0), stream(engine) {
     const OmpThreads planned_for(threads);
-    const auto given = type == Type::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
+    // Without bf16 products a job multiplies f32, so these are its floor.
+    const bool half = type == Type::kBf16 && Matmul::HasBf16Products();
+    const auto given = half ? memory::data_type::bf16 : memory::data_type::f32;
     const int64_t n = static_cast<int64_t>(batch);
     for (int l = 0; l < 3; ++l) {
       const int64_t in = kWidths[l], out = kWidths[l + 1];

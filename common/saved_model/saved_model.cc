@@ -353,7 +353,7 @@ void RemoveModel(const std::string& dir, Env* env) {
     return;
   }
   // The job's file must not outlive the manifest under its final name: a checkpoint that has lost
-  // its manifest looks so. It also gets the name of an unfinished save first, durably.
+  // its manifest looks so. It is first renamed to a name of an unfinished save, durably.
   const std::string job = absl::StrCat(dir, "/", kJob);
   if (IsOwnFile(env, job, FileKind::kJobConfig) &&
       !env->RenameFile(job, absl::StrCat(dir, "/", JobFileName(kRemovedId))).ok()) {

@@ -1,6 +1,7 @@
 #include "model/net/matmul.h"
 
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
@@ -30,10 +31,18 @@ dnnl::primitive_attr OwnScratchpad() {
   return attributes;
 }
 
-bool OneDnnMultipliesBf16() {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  return (isa & needed) == needed;
+// Operands on their way from bf16 to f32. They belong to the thread, because there may be hundreds
+// of plans (WeightGradients) but a thread multiplies once at a time. They only grow.
+struct WideOperands {
+  std::vector<float> a, b;
+  std::vector<uint16_t> rounded;
+};
+
+WideOperands& Wide(size_t a, size_t b) {
+  static thread_local WideOperands wide;
+  if (wide.a.size() < a) wide.a.resize(a);
+  if (wide.b.size() < b) wide.b.resize(b);
+  return wide;
 }
 
 // bf16 is the upper half of an f32.
@@ -46,7 +55,13 @@ void Widen(const uint16_t* from, size_t n, float* to) {
 
 }  // namespace
 
-Matmul::Matmul(const Shape& shape) : shape_(shape), widen_(shape.bf16 && !OneDnnMultipliesBf16()) {}
+bool Matmul::HasBf16Products() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+  return (isa & needed) == needed;
+}
+
+Matmul::Matmul(const Shape& shape) : shape_(shape), widen_(shape.bf16 && !HasBf16Products()) {}
 
 absl::StatusOr<std::unique_ptr<Matmul>> Matmul::Create(const Shape& shape, int lanes) {
   std::unique_ptr<Matmul> matmul(new Matmul(shape));
@@ -100,11 +115,6 @@ absl::Status Matmul::MakePlan(int lanes) {
                           {DNNL_ARG_TO, lane.b},
                           {DNNL_ARG_SCRATCHPAD, memory(pack.scratchpad_desc(), CpuEngine())}};
       }
-      if (widen_) {
-        lane.wide_a.resize(s.m * s.k);
-        lane.wide_b.resize(s.k * s.n);
-        if (s.b_packed) lane.rounded_b.resize(s.k * s.n);
-      }
       lanes_.push_back(std::move(lane));
     }
     return absl::OkStatus();
@@ -119,9 +129,12 @@ void Matmul::Pack(int lane, const float* b, void* packed) {
   Lane& l = lanes_[lane];
   if (widen_) {
     // Rounded here as oneDNN's reorder to bf16 does it.
-    BestLayerLoops().to_bf16(b, l.rounded_b.data(), l.rounded_b.size());
-    Widen(l.rounded_b.data(), l.rounded_b.size(), l.wide_b.data());
-    b = l.wide_b.data();
+    const size_t n = shape_.k * shape_.n;
+    WideOperands& wide = Wide(0, n);
+    if (wide.rounded.size() < n) wide.rounded.resize(n);
+    BestLayerLoops().to_bf16(b, wide.rounded.data(), n);
+    Widen(wide.rounded.data(), n, wide.b.data());
+    b = wide.b.data();
   }
   l.plain.set_data_handle(const_cast<float*>(b));
   l.b.set_data_handle(packed);
@@ -134,15 +147,15 @@ void Matmul::Run(int lane, const void* a, const void* b, float* c) {
   if (widen_) {
     const int64_t rows = shape_.a_transposed ? shape_.k : shape_.m;
     const int64_t columns = shape_.a_transposed ? shape_.m : shape_.k;
+    const size_t size_b = shape_.b_packed ? 0 : shape_.k * shape_.n;  // Pack widened a packed B
+    WideOperands& wide = Wide(rows * columns, size_b);
     for (int64_t i = 0; i < rows; ++i) {
-      Widen(static_cast<const uint16_t*>(a) + i * shape_.lda, columns,
-            l.wide_a.data() + i * columns);
+      Widen(static_cast<const uint16_t*>(a) + i * shape_.lda, columns, wide.a.data() + i * columns);
     }
-    a = l.wide_a.data();
-    // A packed B has been widened by Pack.
+    a = wide.a.data();
     if (!shape_.b_packed) {
-      Widen(static_cast<const uint16_t*>(b), l.wide_b.size(), l.wide_b.data());
-      b = l.wide_b.data();
+      Widen(static_cast<const uint16_t*>(b), size_b, wide.b.data());
+      b = wide.b.data();
     }
   }
   l.a.set_data_handle(const_cast<void*>(a));

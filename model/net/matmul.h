@@ -1,12 +1,14 @@
 // Computes C = A x B for one fixed shape with oneDNN, on several threads at a time.
 //
-// Each thread has its own lane. Operands are f32, or bf16 with f32 sums. oneDNN multiplies bf16 only
-// on processors with AVX-512; on others the operands are widened to f32, which changes no factor.
+// Each thread has its own lane. Operands are f32, or bf16 with f32 sums. oneDNN multiplies bf16
+// only on processors with AVX-512; on others the operands are widened to f32, which changes no
+// factor.
 //
 // Invariants: one thread computes one call, and the shape fixes the kernel. So an element of C
 // depends only on its row of A and on B (with accumulate also on its previous value).
 //
-// Memory: allocated by Create. Run and Pack allocate nothing themselves.
+// Memory: allocated by Create. Run and Pack allocate nothing themselves, except where operands are
+// widened: then each thread keeps buffers as large as its largest operands.
 //
 // Thread safety: one thread for each lane. Create is safe from any thread.
 #pragma once
@@ -42,6 +44,9 @@ class Matmul {
     }
   };
 
+  // Whether oneDNN multiplies bf16 on this processor; otherwise Matmul widens the operands.
+  static bool HasBf16Products();
+
   // INTERNAL, naming the shape, when oneDNN refuses it.
   static absl::StatusOr<std::unique_ptr<Matmul>> Create(const Shape& shape, int lanes);
 
@@ -58,9 +63,6 @@ class Matmul {
     dnnl::stream stream;
     dnnl::memory a, b, c, plain;
     std::unordered_map<int, dnnl::memory> args, pack_args;
-    // Only with widen_: A without gaps between its rows, and B (Pack: B rounded to bf16).
-    std::vector<float> wide_a, wide_b;
-    std::vector<uint16_t> rounded_b;
   };
   explicit Matmul(const Shape& shape);
   absl::Status MakePlan(int lanes);

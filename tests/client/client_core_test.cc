@@ -130,7 +130,9 @@ TEST_F(ClientCoreTest, WorkBeyondTheLimitsIsRefusedButAnOpenFrameIsFinished) {
   EXPECT_TRUE(absl::IsResourceExhausted(core->Push(Frame(), nullptr, nullptr)));
   EXPECT_EQ(core->last_sequence(), 1u);
   const ClientCore::Ticket pull = core->Start(Pull(*core, 0));
-  EXPECT_EQ(transport_.Await(6).stream, 0u);
+  const auto request = transport_.Await(6);
+  ASSERT_TRUE(request.header.has_pull());
+  EXPECT_EQ(request.stream, 0u);
   EXPECT_TRUE(absl::IsResourceExhausted(core->Wait(core->Start(Pull(*core, 0)))));
   // Answers make room.
   for (const auto& sent : transport_.sent()) {

@@ -4,6 +4,8 @@
 // Thread safety: safe from any thread.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -57,12 +59,14 @@ class ScriptedTransport : public Transport {
     MutexLock lock(&mutex_);
     return sent_;
   }
-  // Waits for message `number`, from 0, and returns it; an empty one if it does not come.
+  // Waits for message `number`, from 0, and returns it; the test fails if it does not come.
   Sent Await(size_t number) {
     MutexLock lock(&mutex_);
     for (int i = 0; i < 2000 && sent_.size() <= number; ++i)
       changed_.WaitFor(&mutex_, std::chrono::milliseconds(10));
-    return sent_.size() <= number ? Sent() : sent_[number];
+    if (sent_.size() > number) return sent_[number];
+    ADD_FAILURE() << "message " << number << " did not come";
+    return Sent();
   }
 
  private:

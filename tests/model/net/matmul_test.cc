@@ -1,7 +1,9 @@
 #include "model/net/matmul.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,6 +25,12 @@ uint16_t ToBf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
+std::vector<uint16_t> ToBf16(const std::vector<float>& values) {
+  std::vector<uint16_t> half;
+  for (const float value : values) half.push_back(ToBf16(value));
+  return half;
+}
+
 // Compares with plain loops in double, with B plain and packed, and C set and added to.
 void ExpectOneProduct(const Matmul::Shape& s) {
   auto matmul = Matmul::Create(s, 1);
@@ -32,10 +40,13 @@ void ExpectOneProduct(const Matmul::Shape& s) {
   std::vector<float> c(s.m * s.n, s.accumulate ? 2.5f : std::nanf(""));
   std::vector<char> packed((*matmul)->packed_bytes());
   if (s.b_packed) (*matmul)->Pack(0, b.data(), packed.data());
-  std::vector<uint16_t> half(a.size());
-  for (size_t i = 0; i < a.size(); ++i) half[i] = ToBf16(a[i]);
-  (*matmul)->Run(0, s.bf16 ? static_cast<const void*>(half.data()) : a.data(),
-                 s.b_packed ? static_cast<const void*>(packed.data()) : b.data(), c.data());
+  const std::vector<uint16_t> half_a = ToBf16(a), half_b = ToBf16(b);
+  const auto operand = [&s](const std::vector<float>& values, const std::vector<uint16_t>& half) {
+    return s.bf16 ? static_cast<const void*>(half.data()) : values.data();
+  };
+  (*matmul)->Run(0, operand(a, half_a),
+                 s.b_packed ? static_cast<const void*>(packed.data()) : operand(b, half_b),
+                 c.data());
   // bf16 keeps 8 bits of each factor; they are at most 0.5.
   const double tolerance = s.bf16 ? 1e-3 * std::sqrt(s.k) + 1e-3 : 1e-5;
   for (int64_t i = 0; i < s.m; ++i) {
@@ -53,15 +64,16 @@ void ExpectOneProduct(const Matmul::Shape& s) {
 }
 
 void ExpectProduct(Matmul::Shape s) {
-  for (const bool packed : {false, true}) {
-    for (const bool accumulate : {false, true}) {
-      s.b_packed = packed;
-      s.accumulate = accumulate;
-      ExpectOneProduct(s);
+  for (const bool bf16 : {false, true}) {
+    for (const bool packed : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        s.bf16 = bf16;
+        s.b_packed = packed;
+        s.accumulate = accumulate;
+        ExpectOneProduct(s);
+      }
     }
   }
-  s.bf16 = true;
-  ExpectOneProduct(s);
 }
 
 Matmul::Shape MakeShape(int64_t m, int64_t k, int64_t n) {
@@ -83,6 +95,13 @@ TEST(MatmulTest, AgreesWithPlainLoops) {
       ExpectProduct(s);
     }
   }
+}
+
+// CTest also runs these tests with this limit, and would not notice a library that ignores it.
+TEST(MatmulTest, OneDnnKeepsToTheInstructionsOfTheEnvironment) {
+  const char* const limit = std::getenv("DNNL_MAX_CPU_ISA");
+  if (limit == nullptr || std::string(limit) != "AVX2") GTEST_SKIP() << "no such limit is set";
+  EXPECT_FALSE(Matmul::HasBf16Products());
 }
 
 TEST(MatmulTest, LanesRunConcurrently) {
