@@ -69,9 +69,9 @@ class ResumeTest(ResumeCase):
         self.write_csv("eval.csv", self.rows[:500])
         self.job = self.small_job(train="train.csv", evaluation="eval.csv")
 
-    def flags(self, *more, workers=2, pservers=2):
+    def flags(self, *more, workers=2, pservers=2, epochs=EPOCHS):
         return ["--a_sync=false", "--worker_num=%d" % workers, "--server_num=%d" % pservers, "--threads=1",
-                "--epochs=%d" % EPOCHS, "--batch_size=8", "--set=data.shuffle_lanes=7", "--set=data.shuffle_window=100",
+                "--epochs=%d" % epochs, "--batch_size=8", "--set=data.shuffle_lanes=7", "--set=data.shuffle_window=100",
                 "--set=eval.every_epochs=3", "--set=checkpoint.every_s=0", *more]
 
     def assert_same(self, result, expected, what=("model_digest", "eval")):
@@ -138,15 +138,16 @@ class ResumeTest(ResumeCase):
 
     def test_other_numbers_of_pservers_and_workers(self):
         every = "--set=checkpoint.every_steps=90"
-        flags = self.flags(every, workers=3, pservers=4)
-        whole, _ = self.launch(*flags, job=self.job, name="whole")
-        step = self.train_and_kill(*flags, name="run", after=600)
+        step = self.train_and_kill(*self.flags(every, workers=3, pservers=4), name="run", after=600)
+        # One to two epochs more. Roundings add up, and the bound between numbers of workers is one for an epoch.
+        epochs = step // STEPS + 2
+        whole, _ = self.launch(*self.flags(every, workers=3, pservers=4, epochs=epochs), job=self.job, name="whole")
         for pservers in (1, 3, 8):
             for workers in (3, 1, 5):
                 name = "on-%d-%d" % (pservers, workers)
                 with self.subTest(name):
                     shutil.copytree(self.tmp / "run", self.tmp / name)
-                    again = self.flags(every, workers=workers, pservers=pservers)
+                    again = self.flags(every, workers=workers, pservers=pservers, epochs=epochs)
                     result = self.resume(*again, name=name, step=step)
                     if workers == 3:
                         self.assert_same(result, whole)
