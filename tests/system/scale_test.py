@@ -87,7 +87,8 @@ class ScaleTest(SluiceTest):
         self.sluice("scale", self.log_dir, job_id, "--worker_num=4")
         self.await_workers(job_id, 4)
         self.assert_counted(self.end(process, "run"), scalings=1)
-        self.assert_models_close("run", "whole")
+        # The bound between numbers of workers, 1e-6, is one for an epoch; here the roundings of up to 60 add up.
+        self.assert_models_close("run", "whole", tolerance=1e-5)
 
     def test_what_cannot_be_scaled_or_drained_is_refused(self):
         self.cluster(workers=2, pservers=1)
