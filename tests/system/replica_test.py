@@ -124,7 +124,8 @@ class ReplicaTest(SluiceTest):
         pid = self.pid_of("pserver", 1, "silent")
         os.kill(pid, signal.SIGSTOP)
         try:
-            wait_until(lambda: re.search("no copies at the follower.*has confirmed nothing", self.pserver_log("silent", 0)),
+            # For its silence; or, if nothing was unconfirmed when it was stopped, for the keepalive of its stream.
+            wait_until(lambda: "no copies at the follower" in self.pserver_log("silent", 0),
                        lambda: "the end of patience:\n%s" % self.pserver_log("silent", 0))
         finally:
             os.kill(pid, signal.SIGCONT)
