@@ -32,7 +32,7 @@ class LocalCluster {
  public:
   struct Options {
     Clock* clock = nullptr;  // required; outlives the cluster
-    ClusterConfig config;  // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
+    ClusterConfig config;    // scheduler "127.0.0.1:0" or a fixed port; pservers "127.0.0.1:0" each
     std::optional<LogFolder> logs;  // must be set
     int threads = 1;                // compute threads of a worker
     int server_threads = 2;         // data-plane threads of a pserver
