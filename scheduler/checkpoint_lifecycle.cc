@@ -170,16 +170,20 @@ void CheckpointLifecycle::AddOrder(const Job& job, PollReply* reply) {
   order->set_over(job.checkpoints->over());
   order->set_now(job.checkpoints->ordered().number);
   order->set_step(job.checkpoints->ordered().step);
+  if (job.removal)
+    order->mutable_commits()->Assign(job.removal->commits.begin(), job.removal->commits.end());
 }
 
 void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment) {
   if (!job.checkpoints) return;
   const JobCheckpoints::Asked& asked = job.checkpoints->asked();
   const bool sync = ModeOf(job.config.strategy()) == Mode::kSync;
-  if (asked.number == 0 || (sync && assignment->rank() != 0)) return;
+  const bool only_first = sync && !asked.after_loss;
+  if (asked.number == 0 || (only_first && assignment->rank() != 0)) return;
   WorkerCheckpoint* const wanted = assignment->mutable_checkpoint();
   wanted->set_number(asked.number);
   wanted->set_at_step(asked.at_step);
+  wanted->set_after_loss(asked.after_loss);
   if (!asked.park) return;
   wanted->set_park(true);
   wanted->set_released(asked.released);
@@ -245,6 +249,18 @@ void CheckpointLifecycle::RankLost(Job* job, uint32_t rank, absl::Time now) {
   if (job->run) NoteTraining(job);
   job->checkpoints->RankLost(rank, now);
   Apply(job, now);
+}
+
+void CheckpointLifecycle::Hold(Job* job, absl::Time now) {
+  job->checkpoints->Hold();
+  Apply(job, now);
+}
+
+uint64_t CheckpointLifecycle::CutAfterLoss(Job* job, uint64_t step,
+                                           std::map<uint32_t, WorkerState> lost, absl::Time now) {
+  const uint64_t number = job->checkpoints->CutAfterLoss(step, std::move(lost), now);
+  Apply(job, now);
+  return number;
 }
 
 void CheckpointLifecycle::PserverVacant(Job* job, uint32_t index, absl::Time now) {
@@ -328,10 +344,11 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
   if (std::string warning = checkpoints.TakeWarning(); !warning.empty())
     AddWarning(job, std::move(warning));
   if (!(checkpoints.asked() == job->told_asked)) {
+    const bool after_loss = job->told_asked.after_loss || checkpoints.asked().after_loss;
+    const bool only_first = ModeOf(job->config.strategy()) == Mode::kSync && !after_loss;
     job->told_asked = checkpoints.asked();
-    const bool sync = ModeOf(job->config.strategy()) == Mode::kSync;
     for (const RankSlot& slot : job->ranks) {
-      if (sync && &slot != &job->ranks[0]) break;
+      if (only_first && &slot != &job->ranks[0]) break;
       if (Member* member = parts_.members->ById(slot.member_id()))
         parts_.effects->DesiredChanged(member);
     }

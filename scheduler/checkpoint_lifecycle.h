@@ -1,14 +1,15 @@
 // Leads the checkpoints of running jobs: passes reports to JobCheckpoints, and tells members and
 // the job's output what it has decided.
 //
-// Only the members concerned are told: rank 0 (sync) or all ranks (async, Geo) of a change of what
-// is asked (their assignments), the pservers of cuts to begin and of numbers that are over
-// (CutOrder).
+// Only the members concerned are told: rank 0 (sync) or all ranks (async, Geo, and sync after a
+// loss) of a change of what is asked (their assignments), the pservers of cuts to begin and of
+// numbers that are over (CutOrder).
 //
 // Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -66,6 +67,11 @@ class CheckpointLifecycle {
   // The rank's worker is lost, and another life of the rank continues. A checkpoint that needs the
   // lost one's part is given up.
   void RankLost(Job* job, uint32_t rank, absl::Time now);
+  // A sync job will continue without a lost rank, from a checkpoint after the last step that
+  // closes: nothing else is asked for until then (JobCheckpoints::Hold, CutAfterLoss).
+  void Hold(Job* job, absl::Time now);
+  uint64_t CutAfterLoss(Job* job, uint64_t step, std::map<uint32_t, WorkerState> lost,
+                        absl::Time now);
   // The pserver is lost, and another process takes over its shards. The open checkpoint is given up
   // unless its manifest is being written.
   void PserverVacant(Job* job, uint32_t index, absl::Time now);

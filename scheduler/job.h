@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,14 @@ struct Vacancy {
   std::string why;                // names the lost worker
   uint64_t lost_incarnation = 0;  // of the lost life
   bool settled = false;           // it is known where the rank continues
+};
+
+// Ranks without which the job will continue (RankRemoval). They are vacant until then.
+struct Removal {
+  absl::Time since;          // of the last loss
+  std::set<uint32_t> ranks;  // that the next attempt leaves out; it waits for the other vacant ones
+  uint64_t checkpoint = 0;   // from which the next attempt begins; 0: not asked for yet
+  std::vector<LostCommit> commits;  // that count on every pserver
 };
 
 // A pserver that is lost, until another process serves its shards and every rank has reached that
@@ -86,8 +95,9 @@ struct Job {
 
   // Starting and later.
   std::vector<RankSlot> ranks;
-  absl::flat_hash_map<uint64_t, uint32_t> rank_of;     // by member id
-  std::map<uint32_t, Vacancy> vacant;                  // by rank
+  absl::flat_hash_map<uint64_t, uint32_t> rank_of;  // by member id
+  std::map<uint32_t, Vacancy> vacant;               // by rank
+  std::optional<Removal> removal;
   std::vector<EndedLife> ended;                        // async, Geo: of this attempt
   std::vector<uint64_t> pservers;                      // member ids; 0: lost, see vacant_pservers
   std::map<uint32_t, PserverVacancy> vacant_pservers;  // by index in `pservers`

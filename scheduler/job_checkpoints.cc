@@ -148,6 +148,7 @@ void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
 void JobCheckpoints::Plan(absl::Time now) {
   now_ = now;
   if (!sync()) return PlanNow(now);
+  if (held_) return PlanAfterLoss(now);
   const bool behind_the_end = last_step_ > 0 && asked_.at_step > last_step_;
   if (!can_begin() || behind_the_end) asked_ = {};
   if (open_ || !can_begin() || interrupted_) return;
@@ -163,6 +164,32 @@ void JobCheckpoints::Plan(absl::Time now) {
   // reports are on their way. Only an earlier step replaces it, e.g. once the steps of an epoch are
   // known.
   if (asked_.number == 0 || due < asked_.at_step) asked_ = {number(), due};
+}
+
+uint64_t JobCheckpoints::CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerState> lost,
+                                      absl::Time now) {
+  after_loss_ = {step, std::move(lost)};
+  Plan(now);
+  return number();
+}
+
+void JobCheckpoints::PlanAfterLoss(absl::Time now) {
+  if (!open_) asked_ = {};
+  if (open_ || !after_loss_ || interrupted_ || stopped_ || now < again_at_) return;
+  Begin(after_loss_->step, Stage::kAsking, now);
+  open_->after_loss = open_->demanded = true;
+  for (const auto& [rank, state] : after_loss_->lost) open_->workers[rank] = state;
+  asked_ = {number(), open_->step};
+  asked_.after_loss = true;
+  OrderWhenAnswered();
+}
+
+void JobCheckpoints::OrderWhenAnswered() {
+  for (const auto& worker : open_->workers) {
+    if (!worker) return;
+  }
+  open_->stage = Stage::kOrdered;
+  ordered_ = {number(), open_->step};
 }
 
 uint64_t JobCheckpoints::Demand(absl::Time now) {
@@ -192,7 +219,7 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
 void JobCheckpoints::TakeHosted(uint32_t pserver, const HostedCut& cut, absl::Time now) {
   if (pserver >= pserver_num_) return;
   if (std::count(without_shards_.begin(), without_shards_.end(), pserver) > 0) return;
-  if (!sync()) return TakeOrdered(pserver, cut, now);
+  if (by_order()) return TakeOrdered(pserver, cut, now);
   const std::string who = absl::StrCat("pserver ", pserver);
   // A pserver that could not even begin may not know the step.
   const uint64_t step = cut.state() == HostedCut::FAILED && open_ ? open_->step : cut.step();
@@ -216,7 +243,7 @@ void JobCheckpoints::NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Ti
 
 void JobCheckpoints::TakeWorker(const WorkerCut& cut, absl::Time now) {
   if (cut.rank() >= worker_num_) return;
-  if (!sync()) return TakeAsked(cut, now);
+  if (by_order()) return TakeAsked(cut, now);
   if (!Concerns(cut.checkpoint(), absl::StrCat("rank ", cut.rank()), cut.step(), now)) return;
   std::optional<WorkerState>& known = open_->workers[cut.rank()];
   if (known) return;
@@ -226,6 +253,7 @@ void JobCheckpoints::TakeWorker(const WorkerCut& cut, absl::Time now) {
 
 void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   now_ = now;
+  after_loss_.reset();
   if (open_) {
     if (open_->committing || Complete(rank)) return;
     CloseOpen(absl::StrCat("rank ", rank, " was lost before it had made its part"),
@@ -266,6 +294,12 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
     CloseOpen(absl::StrCat(who, ": ", cut.error()), /*counts=*/true, now);
     return;
   }
+  if (sync() && cut.step() != open_->step) {
+    CloseOpen(absl::StrCat(who, " made its part after step ", cut.step(), ", not after step ",
+                           open_->step),
+              /*counts=*/true, now);
+    return;
+  }
   const bool geo = options_.mode == Mode::kGeo;
   // Reports can overtake each other: a rank that continued was parked before.
   if (geo && !cut.parked() && !open_->went_on[rank]) {
@@ -282,11 +316,7 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
   known = cut.state();
   open_->tasks[rank] = cut.step();
   open_->progressed_at = now;
-  const bool all = std::all_of(open_->workers.begin(), open_->workers.end(),
-                               [](const auto& worker) { return worker.has_value(); });
-  if (!all) return;
-  open_->stage = Stage::kOrdered;
-  ordered_ = {number(), open_->step};
+  OrderWhenAnswered();
 }
 
 void JobCheckpoints::TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now) {
@@ -413,6 +443,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     discards_.push_back({now, {outcome.number, outcome.step, error, instance_}});
     discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
   }
+  if (open_->after_loss && outcome.followed_by == 0) after_loss_.reset();
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();
@@ -461,12 +492,13 @@ void JobCheckpoints::Interrupt(absl::Time now) {
   all_training_ = false;
   asked_ = {};
   ordered_ = {};
+  after_loss_.reset();
   if (open_ && !open_->committing)
     CloseOpen("the job lost a member before the checkpoint was complete", /*counts=*/false, now);
 }
 
 void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
-  interrupted_ = false;
+  interrupted_ = held_ = false;
   instance_ = run.instance;
   worker_num_ = run.worker_num;
   pserver_num_ = run.pserver_num;

@@ -11,6 +11,10 @@
 // Sync: the next one is asked of rank 0, which begins it with the commit of a step. Every pserver
 // then writes its shards, and every rank reports where it is.
 //
+// Sync, when the job continues without lost ranks (RankRemoval): as in async. Every other rank is
+// asked for its part after the last step that closes, and the pservers are told to begin their cuts
+// when all parts are in, so that the step has closed everywhere.
+//
 // Async: every rank is asked, and reports what it has read of the data. Then all pservers are told
 // to begin their cuts. These may lie some frames apart: the least position of each rank says which
 // data to train again. From the first question until all cuts have begun, the training phase must
@@ -31,6 +35,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,12 +72,13 @@ class JobCheckpoints {
     // Geo, and the folder's step.
     bool park = false, released = false;
     uint64_t step = 0;
+    bool after_loss = false;  // sync: of all ranks, after exactly at_step
     bool operator==(const Asked& o) const {
       return number == o.number && at_step == o.at_step && park == o.park &&
-             released == o.released && step == o.step;
+             released == o.released && step == o.step && after_loss == o.after_loss;
     }
   };
-  // Async and Geo: the cut to begin, and its folder's step.
+  // Async and Geo, and sync after a loss: the cut to begin, and its folder's step.
   struct Ordered {
     uint64_t number = 0;  // 0: none
     uint64_t step = 0;
@@ -132,6 +138,15 @@ class JobCheckpoints {
   // then. Sync: one that was only asked for is over as well, because it may have begun at some
   // pservers and not at others. The next number takes its place, also for one that was demanded.
   void RankLost(uint32_t rank, absl::Time now);
+  // Sync: the job will continue without a lost rank. Until Restart nothing is asked for, except by
+  // CutAfterLoss. An open checkpoint continues.
+  void Hold() { held_ = true; }
+  // Asks for a checkpoint after global step `step`, the last one that closes. `lost`: the states of
+  // the ranks that cannot report any more. Returns its number. If it fails soon after another one
+  // was given up, it is tried once more, as a demanded one. RankLost withdraws it unless it needs
+  // nothing more from that rank.
+  // REQUIRES: Hold was called, and none is open.
+  uint64_t CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerState> lost, absl::Time now);
   // The pserver is lost. The open checkpoint is given up if its files are not written.
   void PserverLost(uint32_t pserver, absl::Time now);
   // True when a checkpoint has begun and SetState has not been called for it.
@@ -217,6 +232,7 @@ class JobCheckpoints {
     Stage stage = Stage::kBegun;
     uint64_t step = 0;
     bool ends_training = false;  // async, Geo: made when the last epoch's training had ended
+    bool after_loss = false;     // by CutAfterLoss
     absl::Time begun_at, progressed_at;
     std::vector<HostedCut> hosted;  // by pserver; state unspecified: no report yet
     std::vector<std::optional<WorkerState>> workers;
@@ -232,6 +248,11 @@ class JobCheckpoints {
   bool sync() const { return options_.mode == Mode::kSync; }
   uint64_t number() const { return over_ + 1; }  // of the open or the next one
   void Begin(uint64_t step, Stage stage, absl::Time now);
+  // True when the ranks are asked first and the cuts begin by order.
+  bool by_order() const { return !sync() || (open_ && open_->after_loss); }
+  void PlanAfterLoss(absl::Time now);
+  // Tells the pservers to begin their cuts once all ranks have answered.
+  void OrderWhenAnswered();
   // Async and Geo.
   void PlanNow(absl::Time now);
   void Ask(absl::Time now);
@@ -255,6 +276,12 @@ class JobCheckpoints {
   Ordered ordered_;
   std::optional<Open> open_;
   bool all_training_ = false, more_training_ = true;
+  struct AfterLoss {
+    uint64_t step = 0;
+    std::map<uint32_t, WorkerState> lost;
+  };
+  bool held_ = false;                    // by Hold
+  std::optional<AfterLoss> after_loss_;  // until it is over
   uint64_t asked_from_ = 0;  // async, Geo: the step when a checkpoint was last asked for
   EndDue end_due_ = EndDue::kNone;
   bool demanded_ = false;

@@ -49,6 +49,7 @@ JobLifecycle::JobLifecycle(Options options, Parts parts)
                                     parts.effects, &checkpoints_, &attempts_, &adoption_}),
       plans_({parts.members, parts.effects, &checkpoints_, &attempts_}),
       replacement_(options_.wait, {parts.members, parts.queue, parts.pauses, parts.effects}),
+      removal_(options_.wait, {parts.members, parts.pauses, parts.effects, &checkpoints_}),
       takeover_(options_.wait, {parts.members, parts.pauses, parts.effects}) {}
 
 void JobLifecycle::Start(Job* job, absl::Time now) {
@@ -346,15 +347,33 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
       if (!job->over()) takeover_.GiveUp(job);
       break;
     case LossDecision::kReplaceRank:
-      ReplaceRank(job, job->rank_of.at(member.id), decision.message, now);
+      if (job->removal) {
+        // Its last steps are needed as well, and the next attempt waits for a worker in its place.
+        RemoveRank(job, job->rank_of.at(member.id), /*leave_out=*/false, decision.message, now);
+      } else {
+        ReplaceRank(job, job->rank_of.at(member.id), decision.message, now);
+      }
       break;
     case LossDecision::kTakeOver:
       TakeOverShards(job, member, decision.message, now);
       break;
     case LossDecision::kRollback:
-      RollBack(job, now);
+      if (job->removal) {
+        ShrinkAndRollBack(job, job->removal->ranks.size(), decision.message, now);
+      } else {
+        RollBack(job, now);
+      }
       break;
     case LossDecision::kShrink:
+      if (!adoption_.awaits(*job) && (job->removal || RankRemoval::CanBegin(*job).ok())) {
+        RemoveRank(job, job->rank_of.at(member.id), /*leave_out=*/true, decision.message, now);
+        break;
+      }
+      // An attempt that runs could have continued at another moment.
+      if (job->run && !adoption_.awaits(*job)) {
+        ShrinkAndRollBack(job, 1, std::string(RankRemoval::CanBegin(*job).message()), now);
+        break;
+      }
       // One that waits for its survivors to stop may have more of them than it needs.
       if (!job->awaits_members() || attempts_.Count(*job) < job->spec.worker_num())
         next_attempt_.Shrink(job, /*ranks=*/1);
@@ -391,21 +410,57 @@ void JobLifecycle::ReplaceRank(Job* job, uint32_t rank, const std::string& why, 
   AdvanceReplacement(job, now);
 }
 
+void JobLifecycle::RemoveRank(Job* job, uint32_t rank, bool leave_out, const std::string& why,
+                              absl::Time now) {
+  replacement_.Lose(job, rank, attempts_.NewIncarnation(), why, now);
+  parts_.effects->records()->MembersChanged(*job);
+  removal_.Lose(job, rank, leave_out, why, now);
+  AdvanceRemoval(job, now);
+}
+
+void JobLifecycle::AdvanceRemoval(Job* job, absl::Time now) {
+  if (job->over() || job->state != JOB_RUNNING) return;
+  const absl::StatusOr<bool> done = removal_.Advance(job, now);
+  const size_t ranks = job->removal->ranks.size();
+  if (!done.ok()) return ShrinkAndRollBack(job, ranks, std::string(done.status().message()), now);
+  if (!*done) return;
+  job->removal.reset();
+  next_attempt_.Shrink(job, static_cast<uint32_t>(ranks));
+  job->recovery.WaitFrom(now);
+  job->recovery.ContinueInPlace();
+  RollBack(job, now);
+}
+
+void JobLifecycle::ShrinkAndRollBack(Job* job, size_t ranks, const std::string& why,
+                                     absl::Time now) {
+  job->removal.reset();
+  next_attempt_.Shrink(job, static_cast<uint32_t>(ranks));
+  job->recovery.WaitFrom(now);
+  AddWarning(job, absl::StrCat("the job lost a worker and could not continue where it was, so it ",
+                               "went back to its newest checkpoint: ", why));
+  RollBack(job, now);
+}
+
 void JobLifecycle::AdvanceReplacement(Job* job, absl::Time now) {
+  if (job->removal) return AdvanceRemoval(job, now);
   std::vector<uint32_t> settled;
   const absl::Status status = replacement_.Advance(job, now, &settled);
   // Until now the lost life, which may only have been slow, could continue to other steps and cuts.
   for (const uint32_t rank : settled) checkpoints_.RankLost(job, rank, now);
   // A worker left in order, and no replacement came in time.
   if (absl::IsDeadlineExceeded(status) && ShrinksOnLoss(*job)) {
-    const auto fewer = static_cast<uint32_t>(std::count_if(
-        job->vacant.begin(), job->vacant.end(),
-        [job](const auto& vacancy) { return job->ranks[vacancy.first].member_id() == 0; }));
-    if (fewer > 0) {
-      next_attempt_.Shrink(job, fewer);
-      job->recovery.NoteCause(std::string(status.message()), now);
-      return RollBack(job, now);
+    std::vector<uint32_t> fewer;
+    for (const auto& [rank, vacancy] : job->vacant) {
+      if (job->ranks[rank].member_id() == 0 && fewer.size() + 1 < job->spec.worker_num())
+        fewer.push_back(rank);
     }
+    const std::string why(status.message());
+    const absl::Status in_place = RankRemoval::CanBegin(*job);
+    if (!fewer.empty()) job->recovery.NoteCause(why, now);
+    if (!fewer.empty() && !in_place.ok())
+      return ShrinkAndRollBack(job, fewer.size(), std::string(in_place.message()), now);
+    for (const uint32_t rank : fewer) removal_.Lose(job, rank, /*leave_out=*/true, why, now);
+    if (!fewer.empty()) return AdvanceRemoval(job, now);
   }
   EndUnless(status, job, now);
 }
@@ -436,6 +491,8 @@ void JobLifecycle::AdvanceTakeover(Job* job, absl::Time now) {
 // ----------------------------------------------------------------------------------- next attempt
 
 void JobLifecycle::RollBack(Job* job, absl::Time now) {
+  if (job->removal)
+    return ShrinkAndRollBack(job, job->removal->ranks.size(), job->recovery.counts().last(), now);
   EndUnless(next_attempt_.RollBack(job, now), job, now);
 }
 
@@ -537,6 +594,7 @@ absl::StatusOr<CheckpointJobReply> JobLifecycle::Checkpoint(Job* job, uint64_t n
 void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,
                                      const std::string& warning, absl::Time now) {
   checkpoints_.Written(job, number, status, warning, now);
+  if (job->removal) AdvanceRemoval(job, now);
   Recover(job, now);
   AdvanceTakeover(job, now);
   AdvancePlan(job, now);
@@ -596,6 +654,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   ended.save_id = SaveIdOf(*job);
   parts_.effects->Write(std::move(ended));
   job->vacant_pservers.clear();
+  job->removal.reset();
   // Workers that were taken for vacant ranks know nothing of the job.
   for (const auto& [rank, vacancy] : std::exchange(job->vacant, {}))
     attempts_.Release(job, &job->ranks[rank]);

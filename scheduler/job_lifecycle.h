@@ -11,11 +11,12 @@
 //   6. DropWhenReleased  the last worker has stopped: the pservers drop the tables
 //   7. OutputEnded       the result is written: the state becomes the outcome
 //
-// A lost worker's rank is given to another worker (RankReplacement), and in async and Geo another
-// process takes over the shards of a lost pserver (ShardTakeover). Other losses lead from 1 to 4 to
-// a new attempt (member_loss.h, NextAttempt), then to 2. A scheduler that takes over from an
-// earlier one continues a running attempt from its records (JobAdoption). A user can ask for a new
-// attempt with other members (AttemptPlans).
+// A lost worker's rank is given to another worker (RankReplacement), or a sync job continues
+// without it (RankRemoval). In async and Geo another process takes over the shards of a lost
+// pserver (ShardTakeover). Other losses lead from 1 to 4 to a new attempt (member_loss.h,
+// NextAttempt), then to 2. A scheduler that takes over from an earlier one continues a running
+// attempt from its records (JobAdoption). A user can ask for a new attempt with other members
+// (AttemptPlans).
 //
 // An event that a job cannot survive ends it (End). Nothing here looks at other jobs.
 //
@@ -43,6 +44,7 @@
 #include "scheduler/membership.h"
 #include "scheduler/next_attempt.h"
 #include "scheduler/pause_detector.h"
+#include "scheduler/rank_removal.h"
 #include "scheduler/rank_replacement.h"
 #include "scheduler/report_requests.h"
 #include "scheduler/shard_takeover.h"
@@ -169,6 +171,12 @@ class JobLifecycle {
   void Run(Job* job, absl::Time now);
   void AskForReports(Job* job);
   void ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now);
+  // The job continues without the lost rank, where it is if that is possible. `leave_out`: see
+  // RankRemoval::Lose.
+  void RemoveRank(Job* job, uint32_t rank, bool leave_out, const std::string& why, absl::Time now);
+  // Without this many ranks, it goes back to its newest checkpoint for this reason.
+  void ShrinkAndRollBack(Job* job, size_t ranks, const std::string& why, absl::Time now);
+  void AdvanceRemoval(Job* job, absl::Time now);
   // Does what can be done now for the job's vacant ranks.
   void AdvanceReplacement(Job* job, absl::Time now);
   void TakeOverShards(Job* job, const Member& lost, const std::string& why, absl::Time now);
@@ -187,6 +195,7 @@ class JobLifecycle {
   NextAttempt next_attempt_;
   AttemptPlans plans_;
   RankReplacement replacement_;
+  RankRemoval removal_;
   ShardTakeover takeover_;
 };
 

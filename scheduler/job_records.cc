@@ -136,8 +136,13 @@ JobRecord RecordOf(const Job& job) {
   record.mutable_instances()->Assign(job.instances.begin(), job.instances.end());
   record.mutable_pservers()->Assign(job.pserver_ranks.begin(), job.pserver_ranks.end());
   record.set_request_id(job.request_id);
-  if (job.spec.worker_num() != job.config.worker_num())
-    record.set_worker_num(job.spec.worker_num());
+  // The next scheduler does not wait for ranks that this job is about to leave out.
+  const auto left_out = static_cast<uint32_t>(job.removal ? job.removal->ranks.size() : 0);
+  record.mutable_recovery()->set_shrinks(record.recovery().shrinks() + left_out);
+  if (const uint32_t workers = job.spec.worker_num() - left_out;
+      workers != job.config.worker_num()) {
+    record.set_worker_num(workers);
+  }
   if (!job.over()) return record;
   record.set_outcome(job.outcome);
   record.set_message(job.message);

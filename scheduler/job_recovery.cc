@@ -77,6 +77,8 @@ void JobRecovery::Plan(const std::string& what, absl::Time now) {
 void JobRecovery::CountShrink(uint32_t ranks) { counts_.set_shrinks(counts_.shrinks() + ranks); }
 
 void JobRecovery::BeginAttempt(uint64_t steps, uint64_t examples, const std::string& dir) {
+  // In place, steps that were reached and are not done had only been computed.
+  if (in_place_) steps_reached_ = examples_reached_ = 0;
   const uint64_t back = steps_reached_ - std::min(steps, steps_reached_);
   const uint64_t again = examples_reached_ - std::min(examples, examples_reached_);
   if (!planned_.empty()) {
@@ -85,12 +87,15 @@ void JobRecovery::BeginAttempt(uint64_t steps, uint64_t examples, const std::str
     const bool lost = lost_ != absl::StrCat("the job is ", planned_);
     counts_.set_last(absl::StrCat(lost ? absl::StrCat(lost_, "; ") : "", planned_, " at ",
                                   dir.empty() ? "its beginning" : dir));
+  } else if (in_place_) {
+    Describe(absl::StrCat("the job continued after step ", steps));
   } else {
     counts_.set_rollbacks(counts_.rollbacks() + 1);
     Describe(dir.empty() ? "the job began again at its beginning"
                          : absl::StrCat("the job went back to ", dir));
   }
   planned_.clear();
+  in_place_ = false;
   counts_.set_steps_rolled_back(counts_.steps_rolled_back() + back);
   counts_.set_examples_replayed(counts_.examples_replayed() + again);
   counts_.clear_updates_lost();

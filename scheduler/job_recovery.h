@@ -42,9 +42,17 @@ class JobRecovery {
   void Plan(const std::string& what, absl::Time now);
   // The job continues without this many of the ranks that it has lost.
   void CountShrink(uint32_t ranks);
+  // The wait for members begins now: the present attempt went on for a while after the loss.
+  void WaitFrom(absl::Time now) { since_ = now; }
+  // The next attempt begins where the present one has ended: nothing that was applied is undone or
+  // trained again.
+  void ContinueInPlace() { in_place_ = true; }
+  bool planned() const { return !planned_.empty(); }
+  bool in_place() const { return in_place_; }
   // The next attempt begins after this many steps and examples of the job, at the checkpoint in
   // `dir`; empty: at its beginning. All else is trained again, so no update of the attempt before
-  // is missing. Counts a planned attempt as a scaling, and every other one as a rollback.
+  // is missing. Counts a planned attempt as a scaling, one in place as nothing, and every other one
+  // as a rollback.
   void BeginAttempt(uint64_t steps, uint64_t examples, const std::string& dir);
   // Pserver `index` of the present attempt reports this many lost updates (HostedJob.updates_lost).
   // The number never falls, since a shard that is restored once more lacks what it lacked before.
@@ -72,6 +80,7 @@ class JobRecovery {
   Recovery counts_;
   std::string lost_;                    // the last member lost, and why; or what is planned
   std::string planned_;                 // what the next attempt is for; empty: it makes a loss good
+  bool in_place_ = false;               // by ContinueInPlace
   std::vector<uint64_t> updates_lost_;  // by pserver
   uint64_t steps_reached_ = 0, examples_reached_ = 0;
   absl::Time since_ = absl::InfiniteFuture();

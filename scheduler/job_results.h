@@ -55,6 +55,9 @@ class JobResults {
   // A worker of this rank was lost with the counts of the data that it had read. They are not in
   // the summary of the training data and the malformed lines.
   void SummaryLacks(uint32_t rank);
+  // The same, without a warning.
+  void SetSummaryLacks() { summary_lacks_ = true; }
+  bool summary_lacks() const { return summary_lacks_; }
 
   void BeginEval();
   // `data`: the summary of the evaluation data; only the first evaluation's counts.

@@ -52,6 +52,7 @@ JobRun::JobRun(const Options& options, absl::Time now)
     const CheckpointState& state = resume_->state();
     results_.Resume(state.result(), resume_->dir);
     results_.AddReplayed(resume_->examples_replayed);
+    if (state.summary_lacks()) results_.SetSummaryLacks();
     resume_states_ = StatesOfRanks(state, worker_num_);
     first_step_ = state.global_step() - state.steps_done();
   }
@@ -328,6 +329,21 @@ uint64_t JobRun::step_limit() const {
   return first_step_ + (phase.kind() == Phase::TRAIN ? phase.global_steps() : 0);
 }
 
+WorkerState JobRun::StateOfLost(uint32_t rank, uint64_t step, const TrainTotals& totals) const {
+  WorkerState state;
+  // The last step of an epoch still belongs to it, as in StateAt.
+  const uint64_t epoch = steps_per_epoch_ == 0 ? 0 : (step - 1) / steps_per_epoch_;
+  if (resume_ != nullptr && epoch == resume_->state().epoch()) state = resume_states_[rank];
+  SetTotals(totals, &state);
+  return state;
+}
+
+bool JobRun::LoseSummary() {
+  const bool first_epoch = result().epochs_log().empty();
+  if (first_epoch) results_.SetSummaryLacks();
+  return first_epoch;
+}
+
 absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) const {
   if (step == 0 || steps_per_epoch_ == 0)
     return absl::InternalError(absl::StrCat("no epoch has step ", step));
@@ -352,6 +368,7 @@ absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) c
                                               : absl::ToDoubleSeconds(now - start->began));
   *state.mutable_train_files() = seen_.train();
   *state.mutable_result() = start->result;
+  state.set_summary_lacks(results_.summary_lacks());
   return state;
 }
 
@@ -371,6 +388,7 @@ absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector
   state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
   *state.mutable_train_files() = seen_.train();
   *state.mutable_result() = starts_.back().result;
+  state.set_summary_lacks(results_.summary_lacks());
   std::vector<RankPart> parts = ranks;
   for (uint32_t rank = 0; rank < parts.size(); ++rank) {
     RankPosition& held = parts[rank].held;

@@ -95,6 +95,13 @@ class JobRun {
   // `replayed`. INVALID_ARGUMENT: `held` is impossible.
   absl::Status Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held, uint64_t* replayed);
 
+  // Sync: the state of a rank after global step `step`, when only the sums of its commit of that
+  // step are left of it.
+  WorkerState StateOfLost(uint32_t rank, uint64_t step, const TrainTotals& totals) const;
+  // The counts of the data will leave out what the worker of a lost rank had read. True when that
+  // is so: in the first epoch.
+  bool LoseSummary();
+
   const JobResult& result() const { return results_.result(); }
   // Sync: steps of an epoch; 0: not known yet.
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
@@ -102,6 +109,8 @@ class JobRun {
   uint64_t step_limit() const;
   // Sync: global steps that are surely done: those before the present training phase.
   uint64_t least_step() const;
+  // Sync: the global steps that the attempt found done.
+  uint64_t began_after() const { return resume_ == nullptr ? 0 : resume_->state().global_step(); }
   // The state of the job for a checkpoint after global step `step`, but for the workers and the
   // time. FAILED_PRECONDITION when it is too old: only the newest epochs are remembered.
   absl::StatusOr<CheckpointState> StateAt(uint64_t step, absl::Time now) const;

@@ -127,6 +127,13 @@ std::string ReadOfModel(const Job& job, const HostedJob& hosted) {
 std::string VacantRanks(const Job& job) {
   std::vector<std::string> said;
   for (const auto& [rank, vacancy] : job.vacant) {
+    if (job.removal) {
+      said.push_back(absl::StrCat(job.removal->ranks.count(rank) > 0
+                                      ? "prepares to continue without rank "
+                                      : "prepares to wait for a worker as rank ",
+                                  rank, " (", vacancy.why, ")"));
+      continue;
+    }
     const RankSlot& slot = job.ranks[rank];
     said.push_back(
         slot.member_id() == 0

@@ -14,9 +14,10 @@ uint64_t MaxLosses(const JobConfig& config) {
 }  // namespace
 
 bool ShrinksOnLoss(const Job& job) {
+  const size_t left_out = job.removal ? job.removal->ranks.size() : 0;
   return ModeOf(job.config.strategy()) == Mode::kSync &&
          job.config.strategy().sync_configs().on_worker_loss() == SyncConfigs::SHRINK &&
-         job.spec.worker_num() > 1;
+         job.spec.worker_num() > left_out + 1;
 }
 
 bool TakenForVacantRank(const Job& job, const Member& worker) {

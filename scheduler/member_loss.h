@@ -29,7 +29,8 @@ struct LossDecision {
     kReplaceRank,  // another worker gets the rank of this one
     kTakeOver,     // another process takes over the shards of this pserver
     kRollback,     // all ranks stop, and a new attempt begins at the newest checkpoint
-    kShrink,       // the same, without the rank of this worker, which died or fell silent
+    kShrink,       // a new attempt without the rank of this worker, which died or fell silent; it
+                   // begins where the present one ends (RankRemoval), or else as a rollback
     kFails,        // the job has lost more members than recovery.max_losses
   };
   Kind kind = kGoesOn;

@@ -66,6 +66,7 @@ void NextAttempt::EndPresent(Job* job, absl::Time now) {
   }
   parts_.requests->DropJob(job->job_id);
   job->vacant.clear();
+  job->removal.reset();
   job->vacant_pservers.clear();
   job->ended.clear();
   job->spec.clear_takeover();
@@ -90,13 +91,17 @@ void NextAttempt::CountAttempt(Job* job) {
     }
   }
   const std::string dir = job->resume == nullptr ? "" : job->resume->dir;
-  const uint64_t rollbacks = job->recovery.counts().rollbacks();
+  const bool planned = job->recovery.planned();
+  const bool in_place = job->recovery.in_place();
   job->recovery.BeginAttempt(steps, examples, dir);
   // The ranks are still those of the attempt before.
   const uint32_t workers = job->spec.worker_num();
-  if (job->recovery.counts().rollbacks() == rollbacks || workers >= job->ranks.size()) return;
-  job->recovery.Describe(absl::StrCat("the job went back to ", dir.empty() ? "its beginning" : dir,
-                                      ", with ", workers, workers == 1 ? " worker" : " workers"));
+  if (planned || workers >= job->ranks.size()) return;
+  const std::string where =
+      in_place ? absl::StrCat("continued after step ", steps)
+               : absl::StrCat("went back to ", dir.empty() ? "its beginning" : dir);
+  job->recovery.Describe(
+      absl::StrCat("the job ", where, ", with ", workers, workers == 1 ? " worker" : " workers"));
 }
 
 absl::Status NextAttempt::Advance(Job* job, absl::Time now) {

@@ -6,8 +6,8 @@
 //                higher generation and the newest checkpoint.
 //
 // The next attempt avoids pservers that are draining, unless the job keeps its pservers. A job that
-// shrinks (on_worker_loss) and whose lost workers are not replaced in time continues with those
-// that it has.
+// shrinks (on_worker_loss) begins it at a checkpoint that was made for it (RankRemoval), if it can.
+// If lost workers are not replaced in time while it waits, it continues with those that it has.
 //
 // JobRecovery says what a job waits for, and for how long.
 //
@@ -56,7 +56,8 @@ class NextAttempt {
   // The same for an attempt that could continue, because a user wants another one, with this many
   // workers. `what`: see JobRecovery::Plan.
   absl::Status Replace(Job* job, uint32_t worker_num, const std::string& what, absl::Time now);
-  // Takes this many ranks from the job's next attempt, but leaves at least one. Call RollBack next.
+  // Takes this many ranks from the job's next attempt, but leaves at least one. Call RollBack next;
+  // nothing is undone if the newest checkpoint was made for this (RankRemoval).
   void Shrink(Job* job, uint32_t ranks);
   // Begins the next attempt of a job that awaits members when they are there. DEADLINE_EXCEEDED:
   // the members did not come in time. Does nothing for other jobs.

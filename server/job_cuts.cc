@@ -7,7 +7,8 @@
 
 namespace sluice {
 
-void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view) {
+void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view,
+                    const absl::Status& possible) {
   std::shared_ptr<JobCut> earlier;
   {
     MutexLock lock(&mutex_);
@@ -30,7 +31,9 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view) {
   options.clock = options_.clock;
   options.on_change = options_.on_change;
   auto cut = std::make_shared<JobCut>(std::move(options));
-  if (options_.root.empty()) {
+  if (!possible.ok()) {
+    cut->Refuse(possible);
+  } else if (options_.root.empty()) {
     cut->Refuse(absl::FailedPreconditionError(
         "the job has no folder for checkpoints; set checkpoint.dir or output_dir"));
   } else {
@@ -52,7 +55,7 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view) {
   if (options_.on_change) options_.on_change();
 }
 
-void JobCuts::SetOrder(const CutOrder& order, const JobView& view) {
+void JobCuts::SetOrder(const CutOrder& order, const JobView& view, const absl::Status& possible) {
   std::shared_ptr<JobCut> over;
   {
     MutexLock lock(&mutex_);
@@ -60,7 +63,7 @@ void JobCuts::SetOrder(const CutOrder& order, const JobView& view) {
     if (cut_ != nullptr && cut_->checkpoint() <= over_) over.swap(cut_);
   }
   GiveUp(std::move(over));
-  if (order.now() > 0) Begin(order.now(), order.step(), view);
+  if (order.now() > 0) Begin(order.now(), order.step(), view, possible);
 }
 
 void JobCuts::GiveUp(std::shared_ptr<JobCut> cut) {

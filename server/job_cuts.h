@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/mutex.h"
@@ -37,9 +38,12 @@ class JobCuts {
 
   // Begins checkpoint `number` with what the shards hold now, after `step`. Does nothing when this
   // number or a later one has begun or is over. An earlier checkpoint that is still written is
-  // given up. An error is reported as an error of the checkpoint; the job continues.
-  void Begin(uint64_t number, uint64_t step, const JobView& view);
-  void SetOrder(const CutOrder& order, const JobView& view);
+  // given up. An error, such as a `possible` that is not OK, is reported as an error of the
+  // checkpoint; the job continues.
+  void Begin(uint64_t number, uint64_t step, const JobView& view,
+             const absl::Status& possible = absl::OkStatus());
+  void SetOrder(const CutOrder& order, const JobView& view,
+                const absl::Status& possible = absl::OkStatus());
   // Gives up what is not complete.
   void Cancel();
   // Waits until nothing is written any more, also of checkpoints that were given up.

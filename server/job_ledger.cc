@@ -31,6 +31,7 @@ JobLedger::JobLedger(std::string job_id, const UpdatePolicy& policy, View view, 
       staleness_(policy.worker_num, policy.max_staleness),
       barrier_(view_->active_ranks, closed),
       commits_(policy.mode == Mode::kSync ? policy.worker_num : 0),
+      commits_before_(commits_.size()),
       epochs_ended_(policy.worker_num),
       parked_(kMaxParkedPerWorker * policy.worker_num) {
   if (mode_ == Mode::kSync) frames_.StartAt(closed);
@@ -137,15 +138,35 @@ JobLedger::Outcome JobLedger::Complete(Request* request) {
 JobLedger::Outcome JobLedger::Settle(Request* request, const Outcome& done) {
   Outcome outcome;
   MutexLock lock(&mutex_);
-  if (done.close_step) {
-    barrier_.Closed();
-    cut_ = done.checkpoint;
-    wanted_cut_ = 0;
-  }
+  if (done.close_step) CloseStep(done);
   if (request->frame.header.has_pull()) parked_.MakeRoom();
   outcome.ready = TakeReadyLocked();
   AnswerOrPark(request, &outcome);
   return outcome;
+}
+
+void JobLedger::CloseStep(const Outcome& done) {
+  barrier_.Closed();
+  cut_ = done.checkpoint;
+  wanted_cut_ = 0;
+}
+
+JobLedger::Outcome JobLedger::CommitForLost(uint32_t rank, const Commit& commit) {
+  Outcome outcome;
+  MutexLock lock(&mutex_);
+  outcome.status = CommitStep(rank, commit, &outcome);
+  return outcome;
+}
+
+std::vector<ParkedPull> JobLedger::StepClosed(const Outcome& done) {
+  MutexLock lock(&mutex_);
+  CloseStep(done);
+  return TakeReadyLocked();
+}
+
+uint64_t JobLedger::closed_step() {
+  MutexLock lock(&mutex_);
+  return barrier_.closed();
 }
 
 bool JobLedger::CountFrame(const Caller& caller, const Push& push) {
@@ -175,7 +196,10 @@ absl::Status JobLedger::CommitStep(uint32_t rank, const Commit& commit, Outcome*
   }
   done->close_step = outcome == StepBarrier::Outcome::kClose;
   if (done->close_step) done->checkpoint = wanted_cut_;
-  if (step > commits_[rank].sequence()) commits_[rank] = commit;
+  if (step > commits_[rank].sequence()) {
+    commits_before_[rank] = std::move(commits_[rank]);
+    commits_[rank] = commit;
+  }
   return absl::OkStatus();
 }
 
@@ -249,6 +273,7 @@ JobLedger::Fenced JobLedger::Fence(const std::vector<uint64_t>& incarnations) {
     return !CheckLife(p.caller).ok();
   });
   fenced.commits = commits_;
+  fenced.commits_before = commits_before_;
   return fenced;
 }
 

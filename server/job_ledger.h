@@ -98,8 +98,8 @@ class JobLedger {
   // The findings of Fence.
   struct Fenced {
     std::vector<ParkedPull> dropped;  // of fenced lives; the caller must refuse them
-    // By rank, sync: the last step that the rank has committed, and the totals of that commit.
-    std::vector<Commit> commits;
+    // By rank, sync: the rank's last commit, and the one before it.
+    std::vector<Commit> commits, commits_before;
   };
   // Fences the lives of each rank before incarnations[rank]. From now on, no request of them counts
   // anything, even if it was admitted before; the shards must then be fenced as well. A rank whose
@@ -107,6 +107,15 @@ class JobLedger {
   // wait.
   // REQUIRES: one incarnation for each rank.
   Fenced Fence(const std::vector<uint64_t>& incarnations);
+
+  // Sync: records a commit of a rank whose life has been fenced. Every shard holds its push. A
+  // repeated commit changes nothing. With outcome.close_step, apply the step and call StepClosed.
+  // INVALID_ARGUMENT: the commit names a step that is not open.
+  Outcome CommitForLost(uint32_t rank, const Commit& commit);
+  // Opens the next step after CommitForLost, and returns the parked pulls that are ready now.
+  std::vector<ParkedPull> StepClosed(const Outcome& done);
+  // Sync: the last step that has closed.
+  uint64_t closed_step();
 
   // Removes and returns the parked pulls that are ready now.
   std::vector<ParkedPull> TakeReady();
@@ -136,6 +145,8 @@ class JobLedger {
   absl::Status CheckGeneration(uint64_t generation) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CommitStep(uint32_t rank, const Commit& commit, Outcome* outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The shards have done what `done` asks for when a step closes.
+  void CloseStep(const Outcome& done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns true when every active rank has ended the epoch.
   bool EndEpoch(uint32_t rank, uint32_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<ParkedPull> TakeReadyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -156,8 +167,9 @@ class JobLedger {
   DeliveryGate frames_ ABSL_GUARDED_BY(mutex_);        // whole frames, for fencing and counting
   std::vector<bool> awaited_ ABSL_GUARDED_BY(mutex_);  // by rank
   StalenessClock staleness_ ABSL_GUARDED_BY(mutex_);
-  StepBarrier barrier_ ABSL_GUARDED_BY(mutex_);                 // sync
-  std::vector<Commit> commits_ ABSL_GUARDED_BY(mutex_);         // sync: by rank, the last one
+  StepBarrier barrier_ ABSL_GUARDED_BY(mutex_);  // sync
+  // Sync: by rank, the last one and the one before it.
+  std::vector<Commit> commits_ ABSL_GUARDED_BY(mutex_), commits_before_ ABSL_GUARDED_BY(mutex_);
   uint64_t wanted_cut_ ABSL_GUARDED_BY(mutex_) = 0;             // after the open step; 0: none
   uint64_t cut_ ABSL_GUARDED_BY(mutex_) = 0;                    // after the last closed step
   std::vector<uint32_t> epochs_ended_ ABSL_GUARDED_BY(mutex_);  // by rank

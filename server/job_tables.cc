@@ -75,6 +75,7 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       address_(address),
       env_(resources.env),
       layouts_(std::move(opened.layouts)),
+      mode_(opened.policy.mode),
       check_(job_id_, layouts_, opened.policy.mode, resources.max_message_bytes),
       trace_(MakeTraceRecorder(spec, resources.clock)),
       own_writer_(resources.cut_writer == nullptr ? std::make_unique<CutWriter>() : nullptr),
@@ -124,11 +125,18 @@ void JobTables::ForgetStream(uint64_t stream) {
 }
 
 void JobTables::SetCutOrder(const CutOrder& order) {
+  if (mode_ == Mode::kSync && order.commits_size() > 0) {
+    // A step that closes now may ask for a checkpoint that is over.
+    CutOrder over = order;
+    over.clear_now();
+    cuts_.SetOrder(over, *ledger_.view());
+    for (const LostCommit& lost : order.commits()) CommitForLost(lost.rank(), lost.commit());
+  }
   // Only a cut that begins needs the turn, and the order comes again with each answer of the
   // scheduler.
   if (order.now() <= cuts_.newest()) return cuts_.SetOrder(order, *ledger_.view());
   const SeedTurn::Claim claim(&seed_turn_, /*patient=*/false);
-  if (claim.granted()) return cuts_.SetOrder(order, *ledger_.view());
+  if (claim.granted()) return cuts_.SetOrder(order, *ledger_.view(), CanCutAfter(order.step()));
   // This thread also reports to the scheduler, so it must not wait for a whole image.
   CutOrder later = order;
   later.clear_now();
@@ -269,17 +277,44 @@ bool JobTables::ApplyPush(const Caller& caller, const JobView& view, const Frame
 
 void JobTables::ChangeShards(const JobLedger::Request& request, const JobLedger::Outcome& wanted) {
   const JobView& view = *request.view;
-  if (wanted.close_step) {
-    const uint64_t step = request.frame.header.commit().sequence();
-    SpanTimer span(trace_.get(), TraceBatch::CLOSE_STEP);
-    span.set_step(step);
-    view.ForEachShard(
-        [step](Shard* shard) { NamingTable(*shard, [&] { shard->CloseStep(step); }); });
-    if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
-  }
+  if (wanted.close_step) CloseStep(view, request.frame.header.commit().sequence(), wanted);
   if (!wanted.flush) return;
   Flush(view);
   if (replicator_ != nullptr) replicator_->Pump();
+}
+
+void JobTables::CloseStep(const JobView& view, uint64_t step, const JobLedger::Outcome& wanted) {
+  SpanTimer span(trace_.get(), TraceBatch::CLOSE_STEP);
+  span.set_step(step);
+  view.ForEachShard([step](Shard* shard) { NamingTable(*shard, [&] { shard->CloseStep(step); }); });
+  if (wanted.checkpoint > 0) cuts_.Begin(wanted.checkpoint, step, view);
+}
+
+void JobTables::CommitForLost(uint32_t rank, const Commit& commit) {
+  const JobLedger::View view = ledger_.view();
+  const uint64_t step = commit.sequence();
+  if (rank >= view->active_ranks.size() || !CheckPushed(*view, rank, step).ok()) return;
+  const JobLedger::Outcome outcome = ledger_.CommitForLost(rank, commit);
+  if (!outcome.close_step) return;
+  std::string error;
+  try {
+    CloseStep(*view, step, outcome);
+  } catch (const NoRoom& why) {
+    error = absl::StrCat("job ", job_id_, " on pserver ", address_, ": ", why.what());
+  } catch (const std::bad_alloc&) {
+    error = absl::StrCat("no memory for step ", step, " of job ", job_id_, " on pserver ", address_,
+                         "; use more pservers or a machine with more memory");
+  }
+  // Some shards may have the step and others not, as in Handle.
+  if (!error.empty()) return ledger_.Fail(error);
+  AnswerReady(ledger_.StepClosed(outcome));
+}
+
+absl::Status JobTables::CanCutAfter(uint64_t step) {
+  if (mode_ != Mode::kSync || ledger_.closed_step() == step) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the cut is to be made after step ", step,
+                                                    ", but step ", ledger_.closed_step(),
+                                                    " is the last one that has closed"));
 }
 
 void JobTables::Flush(const JobView& view) {
@@ -348,6 +383,7 @@ void JobTables::FenceRanks(const std::vector<uint64_t>& incarnations, JobView* v
     RankPosition& position = view->positions[rank];
     position.set_committed(fenced.commits[rank].sequence());
     *position.mutable_totals() = fenced.commits[rank].totals();
+    *position.mutable_totals_before() = fenced.commits_before[rank].totals();
   }
   const absl::Status status = absl::AbortedError(
       absl::StrCat("a later life of this rank serves job ", job_id_, "; this process must stop"));

@@ -76,7 +76,7 @@ class JobTables {
   HostedJob Report();
   // The newest checkpoint that this job knows of; 0: none.
   uint64_t newest_cut() { return cuts_.newest(); }
-  // Takes the scheduler's orders about the job's checkpoints.
+  // Takes the scheduler's orders about the job's checkpoints and about commits of lost ranks.
   void SetCutOrder(const CutOrder& order);
   // Saves the values without optimizer state. Waits for a checkpoint that is being written, and for
   // an earlier call: a rank that replaces another saves under the same names. RESOURCE_EXHAUSTED
@@ -111,6 +111,13 @@ class JobTables {
                  PayloadReader* payload, PushPart* scratch, ReplyWriter* reply);
   // Step 6.
   void ChangeShards(const JobLedger::Request& request, const JobLedger::Outcome& wanted);
+  // Applies the step on every shard; its cut, if it has one, begins right after.
+  void CloseStep(const JobView& view, uint64_t step, const JobLedger::Outcome& wanted);
+  // Does what the lost rank's own commit would have done. A commit that cannot count here is left
+  // out: the scheduler then gives the cut up for which it needs this commit.
+  void CommitForLost(uint32_t rank, const Commit& commit);
+  // OK unless a cut after `step` would hold another step's values.
+  absl::Status CanCutAfter(uint64_t step);
   // Step 7.
   void AnswerReady(std::vector<ParkedPull> ready);
   void Answer(const Caller& caller, const JobView& view, const Pull& pull, PayloadReader payload,
@@ -126,6 +133,7 @@ class JobTables {
   const std::string address_;
   Env* const env_;
   const TableLayouts layouts_;
+  const Mode mode_;
   const RequestCheck check_;
   const std::unique_ptr<TraceRecorder> trace_;
   const std::unique_ptr<CutWriter> own_writer_;  // null when the process has one for all jobs

@@ -6,15 +6,23 @@
 
 namespace sluice {
 
+SyncTrainer::SyncTrainer(const JobContext& context)
+    : context_(context),
+      keeps_state_(context.config().strategy().sync_configs().on_worker_loss() ==
+                   SyncConfigs::SHRINK),
+      step_(context) {}
+
 void SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step) {
   // Before the first batch nothing was committed here, unless this rank repeats a commit.
   if (context_.cuts == nullptr || (step == plan.first_step && plan.commit_again == 0)) return;
   const uint64_t number = context_.client->checkpoint_seen();
-  if (!context_.cuts->IsNew(number)) return;
+  const bool makes_part = context_.cuts->IsNew(number);
+  if (!makes_part && !keeps_state_) return;
   WorkerState state;
   *state.mutable_train() = context_.stats->ReportAfter(plan.steps_done + (step - plan.first_step));
   state.set_net_state(context_.net->SaveState());
-  context_.cuts->Record(number, step, std::move(state));
+  if (makes_part) context_.cuts->Record(number, step, state);
+  if (keeps_state_) context_.cuts->KeepState(step, std::move(state));
 }
 
 ParameterClient::Ticket SyncTrainer::StartCommit(uint64_t next_step, const BatchQueue::Item& next,

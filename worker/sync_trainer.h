@@ -16,13 +16,14 @@ namespace sluice {
 
 class SyncTrainer : public Trainer {
  public:
-  explicit SyncTrainer(const JobContext& context) : context_(context), step_(context) {}
+  explicit SyncTrainer(const JobContext& context);
   absl::Status Train(const EpochPlan& plan, BatchQueue* queue) override;
   absl::Status EndEpoch(uint32_t epoch) override { return context_.client->EndEpoch(epoch); }
 
  private:
-  // Records this rank's part of the checkpoint whose cut the step before `step` made, if it made
-  // one and that is news. Right after the answer to that step's commit.
+  // Call right after the answer to the commit of the step before `step`. Records this rank's part
+  // of the checkpoint whose cut that step made, if it made one and that is news. A job that
+  // continues without lost workers also keeps the state after that step.
   void RecordCut(const EpochPlan& plan, uint64_t step);
   // Starts the commit of the step before `next_step`, with the pull of `next` for the step after
   // it. The pull is empty when `next` is null.
@@ -30,6 +31,7 @@ class SyncTrainer : public Trainer {
                                       StepBuffers* values, uint64_t checkpoint);
 
   const JobContext& context_;
+  const bool keeps_state_;  // sync_configs.on_worker_loss: SHRINK
   NetStep step_;
 };
 

@@ -16,10 +16,36 @@ WorkerCuts::WorkerCuts(std::string job_id, uint32_t rank, uint64_t incarnation,
       report_soon_(std::move(report_soon)) {}
 
 void WorkerCuts::SetWanted(const WorkerCheckpoint& wanted) {
-  MutexLock lock(&mutex_);
-  wanted_ = wanted;
-  asked_ = wanted.number() > (cut_ ? cut_->checkpoint() : 0) ? wanted.number() : 0;
-  changed_.NotifyAll();
+  std::optional<WorkerCut> part;
+  {
+    MutexLock lock(&mutex_);
+    wanted_ = wanted;
+    asked_ = wanted.number() > (cut_ ? cut_->checkpoint() : 0) ? wanted.number() : 0;
+    changed_.NotifyAll();
+    part = PartAfterLoss();
+  }
+  if (part) Record(*std::move(part));
+}
+
+void WorkerCuts::KeepState(uint64_t step, WorkerState state) {
+  std::optional<WorkerCut> part;
+  {
+    MutexLock lock(&mutex_);
+    kept_step_ = step;
+    kept_ = std::move(state);
+    part = PartAfterLoss();
+  }
+  if (part) Record(*std::move(part));
+}
+
+std::optional<WorkerCut> WorkerCuts::PartAfterLoss() const {
+  const bool kept = kept_step_ != 0 && wanted_.at_step() == kept_step_;
+  if (!wanted_.after_loss() || !kept) return std::nullopt;
+  WorkerCut part;
+  part.set_checkpoint(wanted_.number());
+  part.set_step(kept_step_);
+  *part.mutable_state() = kept_;
+  return part;
 }
 
 WorkerCheckpoint WorkerCuts::wanted() const {
@@ -29,7 +55,7 @@ WorkerCheckpoint WorkerCuts::wanted() const {
 
 uint64_t WorkerCuts::ForCommit(uint64_t step) {
   MutexLock lock(&mutex_);
-  if (wanted_.number() <= given_ || step < wanted_.at_step()) return 0;
+  if (wanted_.number() <= given_ || step < wanted_.at_step() || wanted_.after_loss()) return 0;
   given_ = wanted_.number();
   return given_;
 }

@@ -2,8 +2,11 @@
 //
 // The scheduler's wish comes with any answer to a report (WorkerAssignment.checkpoint). Sync: rank
 // 0 names it in the commit of a step, every rank learns from the pservers that the cut was made,
-// and records its part between that step and the next one. Async: every rank is asked, and records
-// its part between two steps; the pservers cut later. Geo: likewise, but the rank then waits
+// and records its part between that step and the next one. After the loss of a rank without which
+// the job continues, every rank is asked for its part after the last step that closes. It may have
+// pushed the next step by then, so it keeps its state after each step that has closed. Async: every
+// rank is asked, and records its part between two steps; the pservers cut later. Geo: likewise, but
+// the rank then waits
 // ("parked") until the pservers have begun their cuts, and says when it continues. The newest part
 // goes with every report, so a report that is lost costs nothing.
 //
@@ -39,6 +42,10 @@ class WorkerCuts {
   // IsNew(number).
   void Record(uint64_t number, uint64_t step, WorkerState state);
 
+  // Sync: keeps this rank's state after global step `step`, the newest that has closed, in place of
+  // an earlier one. Records it when the scheduler asks for the part after this step.
+  void KeepState(uint64_t step, WorkerState state);
+
   // Async and Geo: the checkpoint that this rank is asked for and has no part of; 0: none. A load.
   uint64_t asked() const { return asked_.load(std::memory_order_relaxed); }
   WorkerCheckpoint wanted() const;
@@ -64,6 +71,8 @@ class WorkerCuts {
   const std::function<void()> report_soon_;
 
   void Record(WorkerCut cut);
+  // The part that is asked for after a loss, if it is the state that was kept; nullopt: it is not.
+  std::optional<WorkerCut> PartAfterLoss() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the parking, with an error unless it is empty.
   void EndParking(const std::string& error);
 
@@ -74,6 +83,8 @@ class WorkerCuts {
   WorkerCheckpoint wanted_ ABSL_GUARDED_BY(mutex_);
   uint64_t given_ ABSL_GUARDED_BY(mutex_) = 0;            // by ForCommit
   std::optional<WorkerCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest one
+  uint64_t kept_step_ ABSL_GUARDED_BY(mutex_) = 0;        // 0: nothing is kept
+  WorkerState kept_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

@@ -471,6 +471,71 @@ TEST_F(JobCheckpointsTest, PserversWithoutShardsMakeNoPart) {
   EXPECT_TRUE(c.TakeCommit());
 }
 
+// ---------------------------------------------------------------------------- sync, after a loss
+
+TEST_F(JobCheckpointsTest, AfterALossTheOthersAreAskedBeforeThePserversCut) {
+  JobCheckpoints c = Make(/*every_steps=*/3);
+  EXPECT_EQ(c.asked().number, 1u);
+  c.Hold();
+  c.RankLost(1, At(1));
+  c.Plan(At(2));
+  EXPECT_EQ(c.asked().number, 0u) << "nothing else is asked for";
+  WorkerState lost;
+  lost.mutable_train()->set_examples(77);
+  EXPECT_EQ(c.CutAfterLoss(7, {{1, lost}}, At(3)), 2u);
+  EXPECT_EQ(c.asked().number, 2u);
+  EXPECT_EQ(c.asked().at_step, 7u);
+  EXPECT_TRUE(c.asked().after_loss);
+  EXPECT_EQ(c.ordered().number, 0u);
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 7), At(3));
+  EXPECT_FALSE(c.needs_state()) << "no pserver was told to begin";
+  c.TakeWorker(Worker(0, 2, 7), At(4));
+  EXPECT_EQ(c.ordered().number, 2u);
+  EXPECT_EQ(c.ordered().step, 7u);
+  for (const uint32_t pserver : {0, 1})
+    c.TakeHosted(pserver, Hosted(HostedCut::WRITTEN, 2, 7), At(5));
+  ASSERT_TRUE(c.needs_state());
+  c.SetState(State(7), At(5));
+  const std::optional<Manifest> manifest = c.TakeCommit();
+  ASSERT_TRUE(manifest.has_value());
+  ASSERT_EQ(manifest->checkpoint().workers_size(), 2);
+  EXPECT_EQ(manifest->checkpoint().workers(1).train().examples(), 77u);
+  c.Committed(2, absl::OkStatus(), At(6));
+  EXPECT_EQ(c.newest_manifest()->global_step(), 7u);
+  c.Plan(At(60));
+  EXPECT_EQ(c.asked().number, 0u) << "the next run makes the next one";
+  c.Restart({/*instance=*/2, /*first_step=*/7, /*worker_num=*/1, /*pserver_num=*/2, {}}, At(61));
+  EXPECT_EQ(c.asked().number, 3u);
+}
+
+TEST_F(JobCheckpointsTest, AfterALossAPartOfAnotherStepEndsTheCheckpoint) {
+  JobCheckpoints c = Make(/*every_steps=*/0);
+  c.Hold();
+  c.CutAfterLoss(7, {{1, WorkerState()}}, At(1));
+  c.TakeWorker(Worker(0, 1, 6), At(2));
+  ASSERT_NE(c.OutcomeOf(1), nullptr);
+  EXPECT_NE(c.OutcomeOf(1)->error, "");
+  EXPECT_EQ(c.Followed(1), 1u);
+  c.Plan(At(30));
+  EXPECT_EQ(c.asked().number, 0u);
+}
+
+TEST_F(JobCheckpointsTest, AnotherLossWithdrawsTheCheckpointAfterTheFirstOne) {
+  JobCheckpoints c = Make(/*every_steps=*/3);
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 1, 3), At(1));
+  c.Hold();
+  c.RankLost(1, At(1));
+  c.CutAfterLoss(7, {{1, WorkerState()}}, At(1));
+  c.RankLost(0, At(2));
+  EXPECT_EQ(c.over(), 2u);
+  c.Plan(At(30));
+  EXPECT_EQ(c.asked().number, 0u) << "nor is it tried again when the writers have stopped";
+  EXPECT_EQ(c.CutAfterLoss(6, {{0, WorkerState()}, {1, WorkerState()}}, At(31)), 3u);
+  EXPECT_EQ(c.ordered().number, 3u) << "nobody is left to be asked";
+  EXPECT_EQ(c.ordered().step, 6u);
+}
+
+// Checkpoints of an async or Geo job with two pservers and two ranks.
 // ------------------------------------------------------------------------------- async and Geo
 
 RankPosition Held(uint64_t sequence, uint64_t task, uint64_t end) {
@@ -482,7 +547,6 @@ RankPosition Held(uint64_t sequence, uint64_t task, uint64_t end) {
   return held;
 }
 
-// Checkpoints of an async or Geo job with two pservers and two ranks.
 class TaskCheckpointsTest : public JobCheckpointsTest {
  protected:
   static JobCheckpoints MakeTraining(Mode mode, uint64_t every_steps, double every_s = 0,

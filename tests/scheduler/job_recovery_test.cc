@@ -177,5 +177,33 @@ TEST_F(JobRecoveryTest, APlannedAttemptIsAScaling) {
   EXPECT_EQ(recovery.counts().shrinks(), 1u);
 }
 
+TEST_F(JobRecoveryTest, AnAttemptThatBeginsWhereTheOneBeforeEndedIsNoRollback) {
+  JobRecovery& recovery = job_->recovery;
+  Lose(workers_[0]);
+  recovery.NoteReached(100, 5000);
+  recovery.CountShrink(1);
+  recovery.ContinueInPlace();
+  // A step that was computed and not applied was reached as well.
+  recovery.BeginAttempt(99, 4950, "/c/step-99");
+  EXPECT_EQ(recovery.counts().shrinks(), 1u);
+  EXPECT_EQ(recovery.counts().rollbacks(), 0u);
+  EXPECT_EQ(recovery.counts().steps_rolled_back(), 0u);
+  EXPECT_EQ(recovery.counts().examples_replayed(), 0u);
+  EXPECT_THAT(recovery.counts().last(), AllOf(HasSubstr("worker 0"), HasSubstr("step 99")));
+  // The next one is a rollback again.
+  recovery.NoteReached(100, 5000);
+  recovery.BeginAttempt(99, 4950, "/c/step-99");
+  EXPECT_EQ(recovery.counts().rollbacks(), 1u);
+  EXPECT_EQ(recovery.counts().examples_replayed(), 50u);
+}
+
+TEST_F(JobRecoveryTest, TheWaitBeginsWhenTheAttemptEnds) {
+  Lose(workers_[0]);
+  EXPECT_EQ(Decide(kWait).kind, Decision::kFail);
+  job_->recovery.WaitFrom(kLoss + kWait);
+  EXPECT_EQ(Decide(kWait).kind, Decision::kWait);
+  EXPECT_EQ(Decide(2 * kWait).kind, Decision::kFail);
+}
+
 }  // namespace
 }  // namespace sluice

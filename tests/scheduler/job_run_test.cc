@@ -244,6 +244,47 @@ TEST(JobRunTest, TooManyBadLinesOfAllRanksFailAfterTheFirstEpoch) {
   EXPECT_FALSE(sync.failure().ok());
 }
 
+// What is left of a lost rank: its sums, on top of those of the attempt's beginning that a commit
+// does not bring.
+TEST(JobRunTest, TheStateOfALostRankIsThatOfItsCommit) {
+  const JobConfig config = FakeCluster::Config(-1, 2, /*epochs=*/3);
+  ResumePoint point;
+  CheckpointState* const saved = point.manifest.mutable_checkpoint();
+  saved->set_mode("sync");
+  saved->set_global_step(7);
+  saved->set_worker_num(2);
+  saved->set_epoch(1);
+  saved->set_steps_done(2);
+  saved->set_steps_per_epoch(5);
+  saved->set_summary_lacks(true);
+  for (const uint64_t examples : {20, 21}) {
+    WorkerState* const worker = saved->add_workers();
+    worker->mutable_train()->set_examples(examples);
+    worker->mutable_train()->set_bad_lines(3);
+    worker->set_net_state("saved");
+  }
+  saved->add_train_files()->set_path("train.csv");
+  saved->mutable_train_files(0)->set_bytes(2000);
+  JobRun run({&config, 2, "", 20, &point}, kStart);
+  EXPECT_EQ(run.began_after(), 7u);
+  for (const uint32_t rank : {0, 1})
+    ASSERT_TRUE(run.TakeReport(rank, Indexed(50, rank), kStart).ok());
+  ASSERT_TRUE(run.failure().ok()) << run.failure();
+  TrainTotals totals;
+  totals.set_examples(41);
+  totals.set_steps(4);
+  WorkerState state = run.StateOfLost(1, /*step=*/9, totals);
+  EXPECT_EQ(state.train().examples(), 41u);
+  EXPECT_EQ(state.train().steps(), 4u);
+  EXPECT_EQ(state.train().bad_lines(), 3u) << "of this epoch, before the attempt";
+  EXPECT_EQ(state.net_state(), "saved");
+  totals.set_net_state("newer");
+  state = run.StateOfLost(1, /*step=*/11, totals);
+  EXPECT_EQ(state.train().bad_lines(), 0u) << "the next epoch";
+  EXPECT_EQ(state.net_state(), "newer");
+  EXPECT_TRUE(run.StateAt(9, kStart)->summary_lacks()) << "as in the checkpoint before";
+}
+
 TEST(JobRunTest, TasksAreLeasedOnlyWhileTheEpochIsTrained) {
   JobConfig config = FakeCluster::Config(0, 1);
   JobRun run(&config, 1, kStart);

@@ -115,6 +115,9 @@ TEST_F(MemberLossTest, ASyncJobMayShrinkAsLongAsItHasOtherWorkers) {
   EXPECT_EQ(Decide(), LossDecision::kShrink);
   Member lost = *worker_;
   EXPECT_EQ(DecideMemberLoss(*job_, lost, /*spare=*/true).kind, LossDecision::kReplaceRank);
+  job_->removal.emplace().ranks = {1};
+  EXPECT_EQ(Decide(), LossDecision::kReplaceRank) << "the other one is being left out";
+  job_->removal.reset();
   lost.left = true;
   EXPECT_EQ(DecideMemberLoss(*job_, lost).kind, LossDecision::kReplaceRank);
   job_->run.reset();

@@ -527,7 +527,8 @@ TEST_F(RollbackToCheckpointTest, TheLastCheckpointIsGivenUpWhenAPserverIsLostBeh
   EXPECT_EQ(c_.Status(job_).result().checkpoint().failed(), 1u);
 }
 
-// A sync job of three workers that goes on without those that it loses.
+// A sync job of three workers that goes on without those that it loses before it trains, so that it
+// has no place to continue from but its beginning (rank_removal_test.cc has the others).
 class ShrinkTest : public NextAttemptTest {
  protected:
   ShrinkTest() : NextAttemptTest(/*workers=*/3) {}
@@ -554,6 +555,7 @@ TEST_F(ShrinkTest, LostWorkersAreNotReplaced) {
   Kill(ROLE_WORKER, 1);
   ExpectRunsWith(2);
   EXPECT_THAT(Counts().last(), AllOf(HasSubstr("worker 1"), HasSubstr("with 2 workers")));
+  EXPECT_THAT(c_.Status(job_).warnings(0), HasSubstr("index"));
   EXPECT_EQ(Counts().shrinks(), 1u);
   EXPECT_EQ(Counts().rollbacks(), 1u);
   Replace(ROLE_WORKER, 1);

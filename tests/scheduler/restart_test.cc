@@ -316,5 +316,33 @@ TEST_F(RestartTest, AJobKeepsItsPresentNumberOfWorkers) {
   EXPECT_EQ(c_->desired_[c_->pservers_[0]].host(0).global_batch(), 20);
 }
 
+// The scheduler dies while the job prepares to continue without a rank.
+TEST_F(RestartTest, ARankThatIsBeingLeftOutIsNotWaitedFor) {
+  adopts_ = true;
+  c_->JoinAll(2, 2);
+  JobConfig config = Config();
+  config.mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(SyncConfigs::SHRINK);
+  const std::string job = Run(config);
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_->Phase(job, rank, Indexed(50, rank)).ok());
+  RankPosition held;
+  held.set_committed(3);
+  for (const uint64_t id : c_->pservers_) c_->held_[id] = {held, held};
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_WORKER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_->core_.MemberEnded(ended, c_->now_);
+  c_->PollAll();
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_EQ(c_->Status(job).recovery().shrinks(), 0) << "it has not continued yet";
+  Restart();
+  c_->JoinAll(2, 1);
+  ASSERT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
+  EXPECT_EQ(c_->Status(job).worker_num(), 1);
+  EXPECT_EQ(c_->Status(job).recovery().shrinks(), 1);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1) << "it went back";
+}
+
 }  // namespace
 }  // namespace sluice

@@ -103,6 +103,22 @@ TEST_F(JobCutsTest, ACheckpointIsWrittenOnceAndReportedUntilItIsOver) {
   EXPECT_EQ(Now().checkpoint(), 2u);
 }
 
+TEST_F(JobCutsTest, ACutThatIsNotPossibleFailsItsCheckpointOnly) {
+  CutOrder order;
+  order.set_now(1);
+  order.set_step(40);
+  cuts_->SetOrder(order, *view_, absl::FailedPreconditionError("step 39 is the last one"));
+  EXPECT_EQ(Now().checkpoint(), 1u);
+  EXPECT_EQ(Now().state(), HostedCut::FAILED);
+  EXPECT_EQ(Now().error(), "step 39 is the last one");
+  cuts_->SetOrder(order, *view_);
+  EXPECT_EQ(Now().state(), HostedCut::FAILED) << "the number has been used";
+  order.set_now(2);
+  cuts_->SetOrder(order, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().state(), HostedCut::WRITTEN);
+}
+
 TEST_F(JobCutsTest, ACheckpointGivenUpWhileItIsWrittenLeavesNoFiles) {
   go_on_ = false;
   cuts_->Begin(1, 40, *view_);

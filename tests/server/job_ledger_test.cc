@@ -215,6 +215,60 @@ TEST_F(JobLedgerTest, FenceDropsTheParkedPullsOfLivesThatAreOver) {
   EXPECT_TRUE(Complete(&last).close_step);
 }
 
+TEST_F(JobLedgerTest, ACommitForALostRankClosesTheStepOnce) {
+  Open(Mode::kSync, 2);
+  sluice::Commit lost;
+  lost.set_sequence(1);
+  lost.mutable_totals()->set_examples(9);
+  TestRequest first = CommitOf(0, 1);
+  EXPECT_TRUE(Complete(&first).parked);
+  ledger_->Fence({1, 4});
+  const Outcome closes = ledger_->CommitForLost(1, lost);
+  EXPECT_TRUE(closes.close_step);
+  EXPECT_FALSE(ledger_->CommitForLost(1, lost).close_step) << "repeated while the shards apply it";
+  EXPECT_EQ(ledger_->closed_step(), 0u);
+  EXPECT_THAT(ledger_->StepClosed(closes), SizeIs(1)) << "the pull of the other rank";
+  EXPECT_EQ(ledger_->closed_step(), 1u);
+  const Outcome again = ledger_->CommitForLost(1, lost);
+  EXPECT_TRUE(again.status.ok()) << "repeated when the step has closed";
+  EXPECT_FALSE(again.close_step);
+  EXPECT_EQ(ledger_->Fence({1, 4}).commits[1].totals().examples(), 9u);
+}
+
+TEST_F(JobLedgerTest, AStepWithACommitForALostRankWaitsForTheOthers) {
+  Open(Mode::kSync, 3);
+  sluice::Commit lost;
+  lost.set_sequence(1);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(ledger_->CommitForLost(1, lost).close_step);
+  TestRequest first = CommitOf(0, 1), last = CommitOf(2, 1);
+  EXPECT_TRUE(Complete(&first).parked);
+  const Outcome closes = Complete(&last);
+  ASSERT_TRUE(closes.close_step);
+  EXPECT_THAT(Settled(&last, closes).ready, SizeIs(1));
+  // The next step does not close without the lost rank.
+  TestRequest next_0 = CommitOf(0, 2), next_2 = CommitOf(2, 2);
+  EXPECT_TRUE(Complete(&next_0).parked);
+  EXPECT_TRUE(Complete(&next_2).parked);
+  lost.set_sequence(3);
+  EXPECT_EQ(ledger_->CommitForLost(1, lost).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ledger_->closed_step(), 1u);
+}
+
+TEST_F(JobLedgerTest, TheLastTwoCommitsOfARankAreKnown) {
+  Open(Mode::kSync, 1);
+  for (const uint64_t step : {1, 2, 3}) {
+    TestRequest commit = CommitOf(0, step);
+    commit.request.frame.header.mutable_commit()->mutable_totals()->set_examples(10 * step);
+    const Outcome closes = Complete(&commit);
+    ASSERT_TRUE(closes.close_step);
+    Settled(&commit, closes);
+  }
+  const JobLedger::Fenced fenced = ledger_->Fence({2});
+  EXPECT_EQ(fenced.commits[0].totals().examples(), 30u);
+  EXPECT_EQ(fenced.commits_before[0].sequence(), 2u);
+  EXPECT_EQ(fenced.commits_before[0].totals().examples(), 20u);
+}
+
 TEST_F(JobLedgerTest, AFencedRequestThatIsUnderWayRecordsNothing) {
   Open(Mode::kSync, 1);
   TestRequest late = CommitOf(0, 1);  // admitted before the fence

@@ -515,6 +515,69 @@ TEST_F(JobTablesTest, CommitOfALostLifeIsRepeatedWhereItIsMissing) {
   EXPECT_EQ(other_again.Get(there).dense, again.Get(here).dense);
 }
 
+// Rank 1 has committed the first step at one of two pservers and dies. The job continues without
+// it.
+TEST_F(JobTablesTest, CommitOfALostRankIsCompletedWhereItIsMissing) {
+  Open(MakeSpec(2, false, 0));
+  const auto other = JobTables::Open(spec_, kSelf, TestResources(&clock_)).value();
+  TestWorker other_0(spec_, other, 0), other_1(spec_, other, 1);
+  for (TestWorker* w : {&worker(1), &other_1}) w->Push({.sequence = 1, .dense = {2, 2, 2, 2}});
+  worker(1).Commit(1, true, 0, /*examples=*/32);
+  const uint64_t fenced_step = 2;
+  for (TestWorker* w : {&worker(1), &other_1}) {
+    const Answer& early = w->Get(w->Push({.sequence = fenced_step, .dense = {8, 8, 8, 8}}));
+    EXPECT_EQ(early.code, 0) << "it is only buffered";
+  }
+  for (const auto& job : {job_, other}) ASSERT_TRUE(job->UpdateRoute(Later(spec_, {1, 7})).ok());
+  for (TestWorker* w : {&worker(0), &other_0}) w->set_generation(2);
+  CutOrder order;
+  LostCommit* const lost = order.add_commits();
+  lost->set_rank(1);
+  lost->mutable_commit()->set_sequence(1);
+  lost->mutable_commit()->mutable_totals()->set_examples(32);
+  // At one pserver the other rank commits before the order comes, at the other one afterwards.
+  job_->SetCutOrder(order);
+  for (TestWorker* w : {&worker(0), &other_0})
+    w->Push({.sequence = 1, .dense = {4, 4, 4, 4}, .generation = 2});
+  const uint64_t here = worker(0).Commit(1), there = other_0.Commit(1);
+  EXPECT_TRUE(worker(0).Get(here).done);
+  EXPECT_FALSE(other_0.Get(there).done);
+  for (int i = 0; i < 2; ++i) {
+    for (const auto& job : {job_, other}) job->SetCutOrder(order);
+  }
+  EXPECT_TRUE(other_0.Get(there).done);
+  EXPECT_THAT(worker(0).Get(here).dense, ElementsAre(-0.5f, -0.5f, -0.5f, -0.5f));
+  EXPECT_EQ(other_0.Get(there).dense, worker(0).Get(here).dense);
+  // Nothing of the next step is applied.
+  worker(0).Push({.sequence = 2, .dense = {4, 4, 4, 4}, .generation = 2});
+  EXPECT_FALSE(worker(0).Get(worker(0).Commit(2)).done);
+  EXPECT_THAT(worker(0).Dense(), ElementsAre(-0.5f, -0.5f, -0.5f, -0.5f));
+}
+
+TEST_F(JobTablesTest, ALostCommitWithoutItsPushOrOfAnUnknownRankIsLeftOut) {
+  Open(MakeSpec(2, false, 0));
+  CutOrder order;
+  for (const uint32_t rank : {1, 9}) {
+    order.add_commits()->set_rank(rank);
+    order.mutable_commits()->rbegin()->mutable_commit()->set_sequence(1);
+  }
+  job_->SetCutOrder(order);
+  Push(0, {.sequence = 1, .dense = {4, 4, 4, 4}});
+  EXPECT_FALSE(worker(0).Get(worker(0).Commit(1)).done);
+}
+
+TEST_F(JobTablesTest, ACutAfterAStepThatIsNotTheLastClosedOneIsRefused) {
+  Open(MakeSpec(1, false, 0));
+  Push(0, {.sequence = 1, .dense = {4, 4, 4, 4}});
+  worker(0).Commit(1);
+  CutOrder order;
+  order.set_now(1);
+  order.set_step(2);
+  job_->SetCutOrder(order);
+  EXPECT_EQ(job_->Report().cut().state(), HostedCut::FAILED);
+  EXPECT_THAT(job_->Report().cut().error(), HasSubstr("step 1"));
+}
+
 TEST_F(JobTablesTest, ReplayedPushesOfASyncStepAreDuplicates) {
   Open(MakeSpec(1, false, 0));
   Push(0, {.sequence = 1, .dense = {2, 2, 2, 2}});

@@ -12,6 +12,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 
 class TrainersTest : public ::testing::Test {
@@ -143,6 +144,35 @@ TEST_F(SyncCutsTest, Rank0AsksWithTheStepsCommitAndRecordsItsPartAfterIt) {
   EXPECT_EQ(Cut().state().train().steps(), 2u);
   EXPECT_EQ(Cut().state().train().examples(), 5u) << "the steps up to the cut and no other";
   EXPECT_EQ(Cut().state().net_state(), "2 steps");
+}
+
+TEST_F(SyncCutsTest, AJobThatMayShrinkKeepsTheStateAfterEachClosedStep) {
+  WorkerCheckpoint wanted;
+  wanted.set_number(4);
+  wanted.set_after_loss(true);
+  for (const bool shrinks : {false, true}) {
+    if (shrinks) {
+      spec_.mutable_config()->mutable_strategy()->mutable_sync_configs()->set_on_worker_loss(
+          SyncConfigs::SHRINK);
+    }
+    SyncTrainer trainer(context_);
+    // A step in the middle, and, as asked later, the last one.
+    wanted.set_at_step(shrinks ? 12 : 14);
+    cuts_.SetWanted(wanted);
+    Train(&trainer, {3, 2, 4, 6}, /*first_step=*/10);
+    ASSERT_TRUE(status_.ok()) << status_;
+    EXPECT_THAT(client_.checkpoints, Each(0u)) << "no commit names it";
+    if (!shrinks) EXPECT_EQ(Cut().checkpoint(), 0u);
+    stats_.BeginEpoch(0);
+  }
+  EXPECT_EQ(Cut().checkpoint(), 4u);
+  EXPECT_EQ(Cut().step(), 12u);
+  EXPECT_EQ(Cut().state().train().examples(), 5u);
+  wanted.set_number(5);
+  wanted.set_at_step(14);
+  cuts_.SetWanted(wanted);
+  EXPECT_EQ(Cut().checkpoint(), 5u);
+  EXPECT_EQ(Cut().state().train().examples(), 15u);
 }
 
 TEST_F(SyncCutsTest, CutAfterTheLastStepOfAnEpoch) {

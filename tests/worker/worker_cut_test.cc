@@ -49,6 +49,43 @@ TEST_F(WorkerCutsTest, DoesNotNameACheckpointThatIsNoLongerWanted) {
   EXPECT_EQ(cuts_.ForCommit(9), 2u) << "its step has passed";
 }
 
+TEST_F(WorkerCutsTest, AfterALossTheStateOfTheStepThatIsAskedForIsRecorded) {
+  WorkerCheckpoint wanted;
+  wanted.set_number(3);
+  wanted.set_at_step(5);
+  wanted.set_after_loss(true);
+  for (const bool asked_first : {true, false}) {
+    SCOPED_TRACE(asked_first);
+    WorkerCuts cuts("job-1", 2, 9, nullptr);
+    PollRequest report;
+    if (asked_first) cuts.SetWanted(wanted);
+    cuts.KeepState(4, Trained(40));
+    EXPECT_EQ(cuts.ForCommit(5), 0u) << "no commit names it";
+    cuts.AddTo(&report);
+    EXPECT_FALSE(report.has_cut());
+    cuts.KeepState(5, Trained(50));
+    if (!asked_first) cuts.SetWanted(wanted);
+    cuts.AddTo(&report);
+    EXPECT_EQ(report.cut().checkpoint(), 3u);
+    EXPECT_EQ(report.cut().step(), 5u);
+    EXPECT_EQ(report.cut().state().train().examples(), 50u);
+    EXPECT_EQ(report.cut().state().net_state(), "net");
+  }
+}
+
+TEST_F(WorkerCutsTest, AfterALossNothingIsRecordedOfAnotherStep) {
+  WorkerCheckpoint wanted;
+  wanted.set_number(3);
+  wanted.set_after_loss(true);
+  cuts_.SetWanted(wanted);  // a step that does not exist
+  wanted.set_at_step(5);
+  cuts_.KeepState(6, Trained(60));
+  cuts_.SetWanted(wanted);
+  PollRequest report;
+  cuts_.AddTo(&report);
+  EXPECT_FALSE(report.has_cut());
+}
+
 TEST_F(WorkerCutsTest, EveryReportHasTheNewestPart) {
   PollRequest report;
   cuts_.AddTo(&report);

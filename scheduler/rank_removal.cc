@@ -1,0 +1,131 @@
+#include "scheduler/rank_removal.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
+
+namespace sluice {
+
+absl::Status RankRemoval::CanBegin(const Job& job) {
+  if (job.state != JOB_RUNNING || !job.run)
+    return absl::FailedPreconditionError("it did not run at that moment");
+  const Phase::Kind kind = job.run->phases().current().kind();
+  if (kind != Phase::TRAIN && kind != Phase::EVAL) {
+    return absl::FailedPreconditionError(absl::StrCat("it was in phase ", PhaseName(kind)));
+  }
+  if (!job.checkpoints) return absl::FailedPreconditionError("it can make no checkpoint now");
+  if (!job.vacant_pservers.empty()) return absl::FailedPreconditionError("it lacks a pserver");
+  return absl::OkStatus();
+}
+
+void RankRemoval::Lose(Job* job, uint32_t rank, bool leave_out, const std::string& why,
+                       absl::Time now) {
+  if (!job->removal) job->removal.emplace();
+  Removal& removal = *job->removal;
+  removal.since = now;
+  if (leave_out) removal.ranks.insert(rank);
+  // The last step may be another one now.
+  removal.checkpoint = 0;
+  removal.commits.clear();
+  job->recovery.Describe(why, absl::StrCat("the job prepares to continue without rank ",
+                                           absl::StrJoin(removal.ranks, ", ")));
+  // First, so that nothing is asked for in place of what is given up.
+  parts_.checkpoints->Hold(job, now);
+  parts_.checkpoints->RankLost(job, rank, now);
+  parts_.effects->records()->Changed(*job);
+  parts_.effects->StatusChanged(job);
+}
+
+absl::StatusOr<bool> RankRemoval::Advance(Job* job, absl::Time now) {
+  Removal& removal = *job->removal;
+  JobCheckpoints& checkpoints = *job->checkpoints;
+  if (removal.checkpoint != 0) {
+    removal.checkpoint = checkpoints.Followed(removal.checkpoint);
+    if (checkpoints.over() < removal.checkpoint) return false;
+    const JobCheckpoints::Outcome* const outcome = checkpoints.OutcomeOf(removal.checkpoint);
+    if (outcome != nullptr && outcome->error.empty()) return true;
+    return absl::AbortedError(outcome == nullptr
+                                  ? "the outcome of its checkpoint is not known"
+                                  : absl::StrCat("its checkpoint failed: ", outcome->error));
+  }
+  const std::optional<std::vector<HeldOfRank>> held = HeldByPservers(*job, *parts_.members);
+  if (!held) {
+    const RecoveryConfig& recovery = job->spec.config().recovery();
+    const absl::Duration wait = recovery.has_wait_s() ? absl::Seconds(recovery.wait_s()) : wait_;
+    if (parts_.pauses->Since(removal.since, now) < wait) return false;
+    return absl::DeadlineExceededError(
+        absl::StrCat("the pservers did not report what they hold of the lost rank within ",
+                     absl::FormatDuration(wait), " (see their logs)"));
+  }
+  SLUICE_ASSIGN_OR_RETURN(const End end, EndOf(*job, *held));
+  return Cut(job, end, now);
+}
+
+absl::StatusOr<RankRemoval::End> RankRemoval::EndOf(const Job& job,
+                                                    const std::vector<HeldOfRank>& held) {
+  End end;
+  end.step = UINT64_MAX;
+  for (const auto& [rank, vacancy] : job.vacant)
+    end.step = std::min<uint64_t>(end.step, held[rank].committed.committed());
+  if (end.step < job.run->least_step() || end.step > job.run->step_limit()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pservers report step ", end.step, " as the last one of the lost rank, ",
+        "but the job is between steps ", job.run->least_step(), " and ", job.run->step_limit()));
+  }
+  for (const auto& [rank, vacancy] : job.vacant) {
+    const RankPosition& committed = held[rank].committed;
+    if (committed.committed() > end.step + 1) {
+      return absl::InvalidArgumentError(absl::StrCat("the pservers report commits ", end.step,
+                                                     " and ", committed.committed(),
+                                                     " as the last ones of lost ranks"));
+    }
+    end.totals[rank] =
+        committed.committed() == end.step ? committed.totals() : committed.totals_before();
+  }
+  return end;
+}
+
+absl::StatusOr<bool> RankRemoval::Cut(Job* job, const End& end, absl::Time now) {
+  JobCheckpoints& checkpoints = *job->checkpoints;
+  // The attempt has applied nothing.
+  if (end.step == job->run->began_after()) return true;
+  OrderCommits(job, end);
+  // Reports of a cut that had begun before the fence may be under way.
+  for (const auto& [rank, vacancy] : job->vacant) parts_.checkpoints->RankLost(job, rank, now);
+  // One that needs nothing more from the lost ranks. It may be the one that the job needs.
+  if (checkpoints.open()) return false;
+  const Manifest* const newest = checkpoints.newest_manifest();
+  if (newest != nullptr && newest->global_step() == end.step) return true;
+  if (job->run->LoseSummary()) {
+    AddWarning(job, absl::StrCat("the job continued without a rank that it had lost in the first ",
+                                 "epoch: the counts of the data and of malformed lines leave out ",
+                                 "what the lost worker had read"));
+  }
+  std::map<uint32_t, WorkerState> states;
+  for (const auto& [rank, totals] : end.totals)
+    states[rank] = job->run->StateOfLost(rank, end.step, totals);
+  job->removal->checkpoint =
+      parts_.checkpoints->CutAfterLoss(job, end.step, std::move(states), now);
+  return false;
+}
+
+void RankRemoval::OrderCommits(Job* job, const End& end) {
+  std::vector<LostCommit>& commits = job->removal->commits;
+  if (!commits.empty()) return;
+  for (const auto& [rank, totals] : end.totals) {
+    LostCommit& lost = commits.emplace_back();
+    lost.set_rank(rank);
+    lost.mutable_commit()->set_sequence(end.step);
+    *lost.mutable_commit()->mutable_totals() = totals;
+  }
+  for (const uint64_t id : job->pservers) {
+    if (Member* member = parts_.members->ById(id)) parts_.effects->DesiredChanged(member);
+  }
+}
+
+}  // namespace sluice
