@@ -110,6 +110,8 @@ std::string CheckpointAge(const CheckpointStatus& status) {
   if (status.step() > 0) {
     text = absl::StrCat("checkpoint of step ", WithCommas(status.step()), " ",
                         ShortDuration(status.age_s()), " ago");
+  } else if (status.failed() > 0 && status.age_s() > 0) {
+    text = absl::StrCat("no checkpoint in ", ShortDuration(status.age_s()));
   }
   if (status.failed() > 0) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", Counted(status.failed(), "checkpoint"),

@@ -174,16 +174,19 @@ std::string LiveLine(const JobStatus& status, size_t width) {
   if (const EvalMetrics* eval = LastEval(status))
     parts.push_back(absl::StrCat("AUC ", AucText(*eval, 4)));
   if (status.staleness().pushes() > 0) parts.push_back(Staleness(status.staleness()));
+  const std::string recovery = DescribeRecovery(status.recovery());
   if (status.state() == JOB_RUNNING) {
     parts.push_back(absl::StrCat("workers ", status.workers_alive(), "/", status.worker_num()));
     const std::string checkpoint = CheckpointAge(status.checkpoint());
     if (!checkpoint.empty()) parts.push_back(checkpoint);
-    const std::string recovery = DescribeRecovery(status.recovery());
     if (!recovery.empty()) parts.push_back(recovery);
     if (status.eta_s() > 0) parts.push_back("ETA " + ShortDuration(status.eta_s()));
-  } else if (!status.waiting_for().empty() || !status.message().empty()) {
-    parts.push_back(status.waiting_for().empty() ? status.message()
-                                                 : WaitText(status.waiting_for()));
+  } else {
+    if (!status.waiting_for().empty() || !status.message().empty()) {
+      parts.push_back(status.waiting_for().empty() ? status.message()
+                                                   : WaitText(status.waiting_for()));
+    }
+    if (!recovery.empty()) parts.push_back(recovery);
   }
   std::string line = absl::StrJoin(parts, " | ");
   if (line.size() > width && status.state() == JOB_RUNNING) line = ShortLiveLine(status);

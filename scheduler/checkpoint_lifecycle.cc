@@ -82,6 +82,7 @@ void CheckpointLifecycle::Begin(Job* job, absl::Time now) {
   JobCheckpoints::Options options = OptionsOf(*job);
   if (job->resume) options.first_step = job->resume->state().global_step();
   job->checkpoints.emplace(std::move(options), now);
+  job->checkpoints->Continue(job->checkpoints_before, now);
   if (job->resume) {
     // An earlier scheduler may have led the job's attempts so far.
     const bool own = IsOfInstances(job->resume->manifest, job->instances);
@@ -114,6 +115,7 @@ void CheckpointLifecycle::Adopt(Job* job,
   options.over = over;
   const std::string root = options.root;
   job->checkpoints.emplace(std::move(options), now);
+  job->checkpoints->Continue(job->checkpoints_before, now);
   job->newest_unusable = newest.status();
   if (newest.ok() && *newest != nullptr) {
     const ResumePoint& point = **newest;
@@ -266,12 +268,14 @@ uint64_t CheckpointLifecycle::CutAfterLoss(Job* job, uint64_t step,
 void CheckpointLifecycle::PserverVacant(Job* job, uint32_t index, absl::Time now) {
   if (!job->checkpoints || job->over()) return;
   NoteTraining(job);
-  job->checkpoints->GiveUp(absl::StrCat("pserver ", index, " was lost"), now);
+  job->checkpoints->ShardsLost(index, now);
   Apply(job, now);
 }
 
 void CheckpointLifecycle::Tick(Job* job, absl::Time now) {
-  if (!job->checkpoints || job->over() || !job->run) return;
+  if (!job->checkpoints || job->over()) return;
+  // The age of the newest one grows meanwhile.
+  if (!job->run) return job->checkpoints->Plan(now);
   NoteProgress(job, now);
   if (parts_.pauses->Since(job->checkpoints->progressed_at(), now) >= wait_)
     job->checkpoints->GiveUpWaiting(wait_, now);
@@ -333,7 +337,12 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
 void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
   JobCheckpoints& checkpoints = *job->checkpoints;
   if (checkpoints.needs_state()) {
-    checkpoints.SetState(StateOf(*job, now), now);
+    absl::StatusOr<CheckpointState> state = StateOf(*job, now);
+    // Those that the run itself has counted are in the result already.
+    const uint64_t replayed = job->recovery.counts().examples_replayed();
+    if (state.ok() && replayed > 0)
+      state->mutable_result()->mutable_recovery()->set_examples_replayed(replayed);
+    checkpoints.SetState(std::move(state), now);
     parts_.effects->StatusChanged(job);
   }
   const absl::Time cut_at = checkpoints.begun_at();
@@ -353,6 +362,8 @@ void CheckpointLifecycle::Apply(Job* job, absl::Time now) {
         parts_.effects->DesiredChanged(member);
     }
   }
+  if (checkpoints.over() != job->told_over && !job->over())
+    parts_.effects->records()->Changed(*job);
   if (checkpoints.over() != job->told_over || !(checkpoints.ordered() == job->told_ordered)) {
     job->told_over = checkpoints.over();
     job->told_ordered = checkpoints.ordered();
@@ -382,6 +393,7 @@ void CheckpointLifecycle::WriteManifest(const Job& job, Manifest manifest, absl:
   OutputAction action =
       CheckpointActionOf(job, OutputAction::kCheckpoint, job.spec.instance(), number, cut_at);
   action.manifest = std::move(manifest);
+  action.damaged = job.damaged;
   parts_.effects->Write(std::move(action));
 }
 

@@ -1,4 +1,4 @@
-// The Prometheus metrics of the checkpoints of jobs that are not over.
+// The Prometheus metrics of the checkpoints and losses of jobs that are not over.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -25,6 +25,8 @@ class CheckpointMetrics {
   void Update(const ClusterStatus& status);
 
  private:
+  void SetRecovery(const std::string& job, const Recovery& recovery)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Set(const std::string& job, const std::string& name, const std::string& help, double value)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

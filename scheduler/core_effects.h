@@ -41,6 +41,12 @@ struct WaitKey {
   std::string job_id;
 };
 
+// A line for the scheduler's log.
+struct JobLine {
+  std::string job_id;
+  std::string text;
+};
+
 // A write to the job's files; the rest of it follows from its kind.
 OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time);
 
@@ -59,6 +65,7 @@ class CoreEffects {
   // The scheduler no longer knows the job.
   void JobForgotten(const std::string& job_id);
 
+  void Log(const Job& job, std::string text) { lines_.push_back({job.job_id, std::move(text)}); }
   void Write(OutputAction action) { actions_.push_back(std::move(action)); }
   // Continues the files of a job that an earlier scheduler began.
   void WriteStartedAgain(const Job& job, absl::Time now);
@@ -71,10 +78,12 @@ class CoreEffects {
 
   // Everything collected since the last call. A key may occur twice.
   std::vector<OutputAction> TakeActions() { return std::exchange(actions_, {}); }
+  std::vector<JobLine> TakeLines() { return std::exchange(lines_, {}); }
   std::vector<WaitKey> TakeChanged() { return std::exchange(changed_, {}); }
 
  private:
   std::vector<OutputAction> actions_;
+  std::vector<JobLine> lines_;
   JobRecords records_;
   std::vector<WaitKey> changed_;
 };

@@ -77,6 +77,8 @@ struct Job {
   // Where the present attempt begins; null: at the beginning.
   std::unique_ptr<const ResumePoint> resume;
   std::string resumed_from;  // folder of the checkpoint that it was submitted with; empty: none
+  // Damaged checkpoints that were passed over, by their save_ids: they do not count towards `keep`.
+  std::vector<std::string> damaged;
   JobState state = JOB_QUEUED;
   JobState outcome = JOB_STATE_UNSPECIFIED;
   std::string message;
@@ -116,6 +118,7 @@ struct Job {
   std::optional<JobResult> before;   // RECOVERING: what the attempt that was lost had come to
   std::optional<StepReports> steps;  // from the first run on
   std::optional<JobCheckpoints> checkpoints;  // from the first run on, if it makes checkpoints
+  CheckpointStatus checkpoints_before;        // under earlier schedulers (JobRecord.checkpoints)
   // The orders that rank 0 and the pservers were told last.
   JobCheckpoints::Asked told_asked;
   JobCheckpoints::Ordered told_ordered;

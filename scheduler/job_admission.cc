@@ -14,6 +14,13 @@
 namespace sluice {
 namespace {
 
+void NoteDamaged(const ResumePoint& resume, Job* job) {
+  for (const std::string& save_id : resume.damaged) {
+    if (std::count(job->damaged.begin(), job->damaged.end(), save_id) == 0)
+      job->damaged.push_back(save_id);
+  }
+}
+
 // Adds what members must know of checkpoints and of the one that the job continues from.
 void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
   JobSpec& spec = job->spec;
@@ -33,6 +40,8 @@ void FillCheckpoints(std::unique_ptr<const ResumePoint> resume, Job* job) {
   }
   spec.mutable_restore()->set_directory(resume->dir);
   spec.mutable_restore()->set_step(resume->state().global_step());
+  NoteDamaged(*resume, job);
+  job->recovery.Continue(resume->state().result().recovery());
   // PER_RANK_FILES keeps the number of workers, so the product is the same.
   if (resume->state().global_batch() > 0) spec.set_global_batch(resume->state().global_batch());
   job->resume = std::move(resume);
@@ -134,14 +143,20 @@ Job* JobAdmission::Restore(const JobRecord& record,
   job->instances.assign(record.instances().begin(), record.instances().end());
   job->pserver_ranks.assign(record.pservers().begin(), record.pservers().end());
   job->resumed_from = record.resume_from();
+  job->damaged.assign(record.damaged().begin(), record.damaged().end());
+  job->checkpoints_before = record.checkpoints();
+  job->recovery.NoteReached(record.steps_reached(), record.examples_reached());
   job->status_version = options_.first_version;
   parts_.jobs->Add(std::move(restored));
   if (handover) {
+    if (resume.ok() && *resume != nullptr) NoteDamaged(**resume, job);
     const absl::Status adopted = parts_.lifecycle->Adopt(
         job, record.recovery(), handover->run, std::move(handover->began_at), &resume, now);
     if (adopted.ok()) return job;
-    AddWarning(
-        job, absl::StrCat("the run of the earlier scheduler cannot continue: ", adopted.message()));
+    const std::string why =
+        absl::StrCat("the run of the earlier scheduler cannot continue: ", adopted.message());
+    AddWarning(job, why);
+    parts_.effects->Log(*job, why);
     parts_.effects->records()->RunRefused(handover->run);
   }
   FillSpec(record.tables(), resume.ok() ? *std::move(resume) : nullptr, job);

@@ -36,7 +36,8 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
       limit_(options_.first_step),
       step_at_(now),
       now_(now),
-      newest_cut_at_(now) {
+      newest_cut_at_(now),
+      first_run_at_(now) {
   Plan(now);
 }
 
@@ -49,6 +50,13 @@ void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, abs
   newest_.set_dir(CheckpointFolder(options_.root, manifest.global_step()));
   newest_cut_at_ = now - age;
   if (maker != Maker::kOtherJob) over_at_ = newest_cut_at_;
+}
+
+void JobCheckpoints::Continue(const CheckpointStatus& before, absl::Time now) {
+  newest_.set_made(before.made());
+  newest_.set_failed(before.failed());
+  newest_.set_last_error(before.last_error());
+  if (before.step() == 0) first_run_at_ = now - absl::Seconds(before.age_s());
 }
 
 void JobCheckpoints::SetSteps(uint64_t per_epoch, uint64_t last_step) {
@@ -113,11 +121,10 @@ void JobCheckpoints::EpochEnds(uint32_t epoch, bool last, absl::Time now) {
 
 void JobCheckpoints::PlanNow(absl::Time now) {
   if (open_ || interrupted_ || !all_training_ || !can_begin()) return;
-  const double every_s = options_.config.every_s();
   const uint64_t every_steps = options_.config.every_steps();
-  const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
   const bool due_by_steps = every_steps > 0 && step_ / every_steps > asked_from_ / every_steps;
-  if (!due_on_demand(now) && !due_by_time && !due_by_steps && end_due_ == EndDue::kNone) return;
+  if (!due_on_demand(now) && !due_by_time(now) && !due_by_steps && end_due_ == EndDue::kNone)
+    return;
   Ask(now);
   open_->ends_training = std::exchange(end_due_, EndDue::kNone) == EndDue::kOfTraining;
 }
@@ -152,9 +159,7 @@ void JobCheckpoints::Plan(absl::Time now) {
   const bool behind_the_end = last_step_ > 0 && asked_.at_step > last_step_;
   if (!can_begin() || behind_the_end) asked_ = {};
   if (open_ || !can_begin() || interrupted_) return;
-  const double every_s = options_.config.every_s();
-  const bool due_by_time = every_s > 0 && now - over_at_ >= absl::Seconds(every_s);
-  if (due_on_demand(now) || due_by_time) {
+  if (due_on_demand(now) || due_by_time(now)) {
     asked_ = {number(), 0};
     return;
   }
@@ -257,7 +262,7 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   if (open_) {
     if (open_->committing || Complete(rank)) return;
     CloseOpen(absl::StrCat("rank ", rank, " was lost before it had made its part"),
-              /*counts=*/true, now);
+              /*counts=*/true, now, /*of_loss=*/true);
     return;
   }
   if (asked_.number == 0) return;
@@ -282,7 +287,15 @@ bool JobCheckpoints::Complete(uint32_t rank) const {
 void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
   now_ = now;
   if (!open_ || open_->committing || open_->hosted[pserver].state() == HostedCut::WRITTEN) return;
-  CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now);
+  CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
+            /*of_loss=*/true);
+}
+
+void JobCheckpoints::ShardsLost(uint32_t pserver, absl::Time now) {
+  now_ = now;
+  if (!open_ || open_->committing) return;
+  CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
+            /*of_loss=*/true);
 }
 
 void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
@@ -408,7 +421,8 @@ void JobCheckpoints::Committed(uint64_t number, const absl::Status& status, absl
   CloseOpen(std::string(status.message()), /*counts=*/true, now);
 }
 
-void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time now) {
+void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time now,
+                               bool of_loss) {
   Outcome outcome;
   outcome.number = number();
   outcome.error = error;
@@ -447,7 +461,10 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();
-  if (error.empty() || counts) over_at_ = now;
+  if (error.empty() || (counts && !of_loss)) over_at_ = now;
+  // Not later than if the interval began again.
+  if (of_loss)
+    by_time_from_ = std::min(writers_stop_at_, now + absl::Seconds(options_.config.every_s()));
   open_.reset();
   asked_ = {};
   ordered_ = {};
@@ -512,6 +529,7 @@ void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
 }
 
 void JobCheckpoints::End(absl::Time now) {
+  now_ = now;
   stopped_ = true;
   asked_ = {};
   ordered_ = {};
@@ -553,8 +571,11 @@ std::string JobCheckpoints::TakeWarning() { return std::exchange(warning_, ""); 
 
 CheckpointStatus JobCheckpoints::status() const {
   CheckpointStatus status = newest_;
-  if (status.step() > 0)
-    status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now_ - newest_cut_at_)));
+  const CheckpointConfig& config = options_.config;
+  const bool due = config.every_s() > 0 || config.every_steps() > 0 || config.every_epochs() > 0;
+  const absl::Time since = status.step() > 0 ? newest_cut_at_ : first_run_at_;
+  if (status.step() > 0 || due)
+    status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now_ - since)));
   if (open_ && open_->committing) {
     status.set_doing(absl::StrCat("completing step ", open_->step));
   } else if (open_ && open_->stage == Stage::kAsking) {

@@ -101,6 +101,8 @@ class JobCheckpoints {
   // interval every_s continues from one of this job.
   void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
                  Maker maker = Maker::kOtherJob);
+  // Continues the counts of an earlier scheduler, and the time in which the job has made none.
+  void Continue(const CheckpointStatus& before, absl::Time now);
   // The steps of an epoch and of the whole job, once they are known.
   void SetSteps(uint64_t per_epoch, uint64_t last_step);
   // Notes that `step` global steps are done. Training stops at `limit`, the end of its epoch,
@@ -149,6 +151,9 @@ class JobCheckpoints {
   uint64_t CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerState> lost, absl::Time now);
   // The pserver is lost. The open checkpoint is given up if its files are not written.
   void PserverLost(uint32_t pserver, absl::Time now);
+  // Async and Geo: another process takes over the shards of the pserver, which is lost. The open
+  // checkpoint is given up unless it is being committed.
+  void ShardsLost(uint32_t pserver, absl::Time now);
   // True when a checkpoint has begun and SetState has not been called for it.
   bool needs_state() const { return open_ && !open_->state && open_->stage == Stage::kBegun; }
   // Async and Geo, when needs_state(): by rank. INTERNAL when the pservers contradict each other:
@@ -222,6 +227,7 @@ class JobCheckpoints {
   std::vector<Discard> TakeDiscards(absl::Time now);
   // Returns, once, the warning about the first failure after a success.
   std::string TakeWarning();
+  // age_s: until there is a checkpoint, the age of the job, if some rule asks for checkpoints.
   CheckpointStatus status() const;
 
  private:
@@ -261,8 +267,13 @@ class JobCheckpoints {
   void TakeOrdered(uint32_t pserver, const HostedCut& cut, absl::Time now);
   // Begins checkpoint `number` if it is the next one. False when the report is of no interest.
   bool Concerns(uint64_t number, const std::string& who, uint64_t step, absl::Time now);
-  void CloseOpen(const std::string& error, bool counts, absl::Time now);
+  // counts: as failed, if there is an error. of_loss: because of the loss of a member.
+  void CloseOpen(const std::string& error, bool counts, absl::Time now, bool of_loss = false);
   bool due_on_demand(absl::Time now) const { return demanded_ && now >= again_at_; }
+  bool due_by_time(absl::Time now) const {
+    const absl::Duration every = absl::Seconds(options_.config.every_s());
+    return every > absl::ZeroDuration() && now - over_at_ >= every && now >= by_time_from_;
+  }
   // True when the open checkpoint needs nothing more from the rank's worker.
   bool Complete(uint32_t rank) const;
   // The next step after those done by now at which a checkpoint is due by steps or epochs; 0: none.
@@ -296,6 +307,9 @@ class JobCheckpoints {
   // When the interval every_s began: the end of the one before, or the beginning of the job. Losses
   // do not restart it, or a job that often loses members would make no checkpoint.
   absl::Time over_at_;
+  // Until then pservers may still be writing the checkpoint that the newest loss has ended. At most
+  // an interval after that loss.
+  absl::Time by_time_from_ = absl::InfinitePast();
   uint64_t steps_per_epoch_ = 0, last_step_ = 0;
   // How far training is: steps at a time, the rate since the sample before, and where it stops.
   uint64_t step_ = 0, limit_ = 0;
@@ -309,6 +323,7 @@ class JobCheckpoints {
   uint64_t complete_instance_ = 0;
   CheckpointStatus newest_;  // step, bytes, seconds, made, failed, last_error, dir
   absl::Time newest_cut_at_;
+  absl::Time first_run_at_;  // of the job, as far as is known
   std::string warning_;
 };
 

@@ -180,7 +180,7 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
                      root, ", and it must have room"));
   }
   const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
-  const absl::Status removed = RemoveOldCheckpoints(root, keep, env_);
+  const absl::Status removed = RemoveOldCheckpoints(root, keep, env_, checkpoint.damaged);
   if (!removed.ok())
     *warning = absl::StrCat("old checkpoints could not be removed: ", removed.message());
   return absl::OkStatus();

@@ -15,16 +15,24 @@
 namespace sluice {
 namespace {
 
-// Adds what the losses have cost until the epoch of the last point, as in result.json, and how old
-// the newest checkpoint is.
+// Says what the losses have cost until now, as in result.json, and how old the newest checkpoint
+// is. `epoch`: from 1.
+// REQUIRES: job.run.
+std::vector<Scalar> RecoveryPoints(const Job& job, uint64_t epoch) {
+  std::vector<Scalar> points =
+      job.recovery.Points(epoch, /*replayed=*/job.run->result().examples_replayed());
+  if (!job.checkpoints) return points;
+  const CheckpointStatus checkpoint = job.checkpoints->status();
+  if (checkpoint.step() > 0 || checkpoint.age_s() > 0)
+    points.push_back({"checkpoint/age_s", epoch, checkpoint.age_s()});
+  return points;
+}
+
+// Adds them to the points of an epoch that has ended.
 void AddRecoveryPoints(const Job& job, std::vector<Scalar>* points) {
   if (points->empty()) return;
-  const uint64_t epoch = points->back().step;
-  const uint64_t replayed = job.run->result().examples_replayed();
-  for (Scalar& point : job.recovery.Points(epoch, replayed)) points->push_back(std::move(point));
-  if (!job.checkpoints) return;
-  const CheckpointStatus checkpoint = job.checkpoints->status();
-  if (checkpoint.step() > 0) points->push_back({"checkpoint/age_s", epoch, checkpoint.age_s()});
+  for (Scalar& point : RecoveryPoints(job, points->back().step))
+    points->push_back(std::move(point));
 }
 
 // Which of the job's pservers the member is.
@@ -95,6 +103,8 @@ bool JobLifecycle::TakeBack(Member* member, absl::Time now) {
 
 void JobLifecycle::RefuteAdoption(Job* job, const absl::Status& why, absl::Time now) {
   if (job->over() || job->state != JOB_RUNNING) return;
+  parts_.effects->Log(
+      *job, absl::StrCat("the run of the earlier scheduler cannot continue: ", why.message()));
   plans_.Drop(job, std::string(why.message()));
   job->recovery.NoteCause(std::string(why.message()), now);
   RollBack(job, now);
@@ -186,6 +196,9 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
     job->steps.emplace(job->spec.worker_num());
   }
   checkpoints_.Begin(job, now);
+  // The attempt has just been counted.
+  const Recovery& counts = job->recovery.counts();
+  if (counts.rollbacks() + counts.scalings() > 0) WriteRecoveryPoints(*job, now);
   parts_.effects->records()->PhaseBegan(*job);
   parts_.effects->StatusChanged(job);
   parts_.effects->PhaseChanged(*job);
@@ -196,6 +209,14 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
     slot.Assign(member->version);
   }
   AdvanceReplacement(job, now);
+}
+
+void JobLifecycle::WriteRecoveryPoints(const Job& job, absl::Time now) {
+  if (!job.run || job.over()) return;
+  uint32_t epoch = job.run->phases().current().epoch();
+  // A run that continues first reads the data again, which is no epoch.
+  if (job.resume != nullptr) epoch = std::max(epoch, job.resume->state().epoch());
+  parts_.effects->WriteScalars(job, RecoveryPoints(job, epoch + 1), now);
 }
 
 void JobLifecycle::OutputBegun(Job* job, absl::Time now) {
@@ -334,7 +355,15 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
   // The other members may not know of it.
   if (adoption_.awaits(*job) && decision.kind == LossDecision::kReplaceRank)
     decision.kind = LossDecision::kRollback;
-  if (!job->over() && !TakenForVacantRank(*job, member)) job->recovery.CountLoss(member, now);
+  if (!job->over() && !TakenForVacantRank(*job, member)) {
+    job->recovery.CountLoss(member, now);
+    WriteRecoveryPoints(*job, now);
+    // The next scheduler cannot learn it from a job that lacks a member.
+    if (job->run) {
+      const JobStatus status = MakeJobStatus(*job, *parts_.members);
+      job->recovery.NoteReached(status.global_step(), status.examples());
+    }
+  }
   // Gives reserved workers back, which may be needed now.
   if (decision.kind != LossDecision::kGoesOn && !TakenForVacantRank(*job, member)) {
     plans_.Drop(job, absl::StrCat(DescribeMember(member),
@@ -594,6 +623,7 @@ absl::StatusOr<CheckpointJobReply> JobLifecycle::Checkpoint(Job* job, uint64_t n
 void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,
                                      const std::string& warning, absl::Time now) {
   checkpoints_.Written(job, number, status, warning, now);
+  if (status.ok()) WriteRecoveryPoints(*job, now);
   if (job->removal) AdvanceRemoval(job, now);
   Recover(job, now);
   AdvanceTakeover(job, now);

@@ -170,6 +170,8 @@ class JobLifecycle {
   void CheckStarting(Job* job, absl::Time now);
   void Run(Job* job, absl::Time now);
   void AskForReports(Job* job);
+  // Adds what losses have cost so far to the curves, between the ends of epochs.
+  void WriteRecoveryPoints(const Job& job, absl::Time now);
   void ReplaceRank(Job* job, uint32_t rank, const std::string& why, absl::Time now);
   // The job continues without the lost rank, where it is if that is possible. `leave_out`: see
   // RankRemoval::Lose.

@@ -13,15 +13,18 @@ constexpr char kJob[] = "job/";
 constexpr char kNext[] = "next";
 constexpr char kDraining[] = "draining";
 // A commit may be cut in pieces, in the order of the keys. So the record of a phase is there before
-// its tasks, and those of the phase before go away after it has been replaced.
+// its tasks, and those of the phase before go away after it has been replaced. The beginning of a
+// run is there before the run.
+constexpr char kBegan[] = "began/";
 constexpr char kIndex[] = "index/";
 constexpr char kRun[] = "run/";
 constexpr char kTask[] = "task/";
-static_assert(kRun[0] < kTask[0]);
+static_assert(kBegan[0] < kRun[0] && kRun[0] < kTask[0]);
 
 std::string IndexKey(const std::string& job_id, uint32_t rank) {
   return absl::StrCat(kIndex, job_id, "/", rank);
 }
+std::string BeganKey(const std::string& job_id) { return absl::StrCat(kBegan, job_id); }
 std::string RunKey(const std::string& job_id) { return absl::StrCat(kRun, job_id); }
 std::string TaskKey(const std::string& job_id, uint64_t phase, uint64_t number) {
   return absl::StrCat(kTask, job_id, "/", phase, "/", absl::Dec(number, absl::kZeroPad10));
@@ -75,7 +78,32 @@ bool ParseTask(const MetaStore::Entry& entry, StoredJobs* stored) {
   return run.tasks.emplace_back().ParseFromString(entry.value);
 }
 
+// REQUIRES: job.resume.
+BeginningRecord BeginningRecordOf(const Job& job) {
+  BeginningRecord record;
+  record.set_job_id(job.job_id);
+  record.set_instance(job.spec.instance());
+  record.set_directory(job.resume->dir);
+  *record.mutable_state() = job.resume->state();
+  record.set_initial_checkpoint(job.resume->initial_checkpoint);
+  record.set_examples_replayed(job.resume->examples_replayed);
+  return record;
+}
+
 }  // namespace
+
+std::unique_ptr<const ResumePoint> BeginningOf(const StoredRun& run) {
+  const BeginningRecord& began = run.began;
+  // A commit that was cut may have left the record of another attempt.
+  if (began.instance() == 0 || began.instance() != run.record.spec().instance()) return nullptr;
+  auto point = std::make_unique<ResumePoint>();
+  point->dir = began.directory();
+  point->initial_checkpoint = began.initial_checkpoint();
+  point->examples_replayed = began.examples_replayed();
+  point->manifest.set_global_step(began.state().global_step());
+  *point->manifest.mutable_checkpoint() = began.state();
+  return point;
+}
 
 absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries) {
   StoredJobs stored;
@@ -88,6 +116,12 @@ absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& 
     } else if (absl::StartsWith(entry.key, kJob)) {
       JobRecord& job = stored.jobs.emplace_back();
       parsed = job.ParseFromString(entry.value) && entry.key == absl::StrCat(kJob, job.job_id());
+    } else if (absl::StartsWith(entry.key, kBegan)) {
+      BeginningRecord began;
+      parsed = began.ParseFromString(entry.value) && entry.key == BeganKey(began.job_id());
+      StoredRun& run = stored.runs[began.job_id()];
+      run.began = std::move(began);
+      run.keys.push_back(entry.key);
     } else if (absl::StartsWith(entry.key, kIndex)) {
       parsed = ParseIndex(entry, &stored);
     } else if (absl::StartsWith(entry.key, kRun)) {
@@ -136,6 +170,12 @@ JobRecord RecordOf(const Job& job) {
   record.mutable_instances()->Assign(job.instances.begin(), job.instances.end());
   record.mutable_pservers()->Assign(job.pserver_ranks.begin(), job.pserver_ranks.end());
   record.set_request_id(job.request_id);
+  *record.mutable_checkpoints() =
+      job.checkpoints ? job.checkpoints->status() : job.checkpoints_before;
+  record.mutable_checkpoints()->clear_doing();
+  record.set_steps_reached(job.recovery.steps_reached());
+  record.set_examples_reached(job.recovery.examples_reached());
+  record.mutable_damaged()->Assign(job.damaged.begin(), job.damaged.end());
   // The next scheduler does not wait for ranks that this job is about to leave out.
   const auto left_out = static_cast<uint32_t>(job.removal ? job.removal->ranks.size() : 0);
   record.mutable_recovery()->set_shrinks(record.recovery().shrinks() + left_out);
@@ -169,6 +209,10 @@ void JobRecords::PhaseBegan(const Job& job) {
   run.phase = job.run->phases().current().number();
   run.adoptable = true;
   run.state = run.phase > 1 ? job.run->Save() : RunState();
+  if (run.phase == 1 && job.resume != nullptr) {
+    run.began = true;
+    writes_.push_back({BeganKey(job.job_id), BeginningRecordOf(job).SerializeAsString()});
+  }
   MembersChanged(job);
 }
 
@@ -270,6 +314,7 @@ void JobRecords::PhaseLost(const std::string& job_id) {
 void JobRecords::RunEnded(const std::string& job_id) {
   if (runs_.count(job_id) == 0) return;
   PhaseLost(job_id);
+  if (runs_[job_id].began) Delete(BeganKey(job_id));
   for (const uint32_t rank : runs_[job_id].indexed) Delete(IndexKey(job_id, rank));
   runs_.erase(job_id);
 }
@@ -277,6 +322,7 @@ void JobRecords::RunEnded(const std::string& job_id) {
 void JobRecords::RunAdopted(const std::string& job_id, const StoredRun& stored) {
   Run run;
   run.adoptable = run.recorded = true;
+  run.began = stored.began.instance() != 0;
   run.phase = stored.record.phase();
   run.state = stored.record.state();
   run.tasks = stored.tasks.size();

@@ -31,6 +31,7 @@ struct StoredRun {
   RunRecord record;
   std::map<uint32_t, PhaseReport> index;  // by rank
   std::vector<TaskRecord> tasks;          // of record.phase, in order
+  BeginningRecord began;                  // instance 0: there is none
   // The keys in the store that belong to the job's run, including the keys of other phases.
   std::vector<std::string> keys;
 };
@@ -48,6 +49,10 @@ struct RunHandover {
   StoredRun run;
   std::unique_ptr<const ResumePoint> began_at;  // null: at the beginning of the job
 };
+
+// The point at which the run has begun, without the checkpoint's tables and files. Null when that
+// was the beginning of the job, or is not recorded.
+std::unique_ptr<const ResumePoint> BeginningOf(const StoredRun& run);
 
 // DATA_LOSS names the key whose value is no record.
 absl::StatusOr<StoredJobs> ParseStoredJobs(const std::vector<MetaStore::Entry>& entries);
@@ -106,6 +111,7 @@ class JobRecords {
   struct Run {
     bool adoptable = false;  // the tasks of the phase are all there
     bool recorded = false;   // and so is the run record
+    bool began = false;      // there is a record of its beginning
     uint64_t phase = 0;
     RunState state;              // at its beginning
     uint64_t tasks = 0;          // task records of the phase

@@ -65,8 +65,9 @@ void JobRecovery::CountLoss(const Member& lost, absl::Time now) {
 }
 
 void JobRecovery::NoteReached(uint64_t steps, uint64_t examples) {
-  steps_reached_ = steps;
-  examples_reached_ = examples;
+  // After a restart of the scheduler, members may report less than its records say.
+  steps_reached_ = std::max(steps_reached_, steps);
+  examples_reached_ = std::max(examples_reached_, examples);
 }
 
 void JobRecovery::Plan(const std::string& what, absl::Time now) {

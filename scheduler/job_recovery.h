@@ -29,13 +29,18 @@ class JobRecovery {
     std::string message;  // kWait, kFail: what was lost, and what the job waits for
   };
 
+  // The job was submitted to continue from a checkpoint. Takes over how many examples its model was
+  // trained on again; the other counts describe the saved job's run, and begin at 0.
+  void Continue(const Recovery& of_checkpoint) {
+    counts_.set_examples_replayed(of_checkpoint.examples_replayed());
+  }
   // Continues with the counts of an earlier scheduler, and counts the restart. The wait begins.
   void Restore(const Recovery& counts, absl::Time now);
   // Names the last loss that is not one of a member. The next attempt is not a planned one.
   void NoteCause(const std::string& cause, absl::Time now);
   // Counts the loss; the wait begins again.
   void CountLoss(const Member& lost, absl::Time now);
-  // The present attempt ends after this many steps and examples of the job, as far as reported.
+  // The present attempt has come to this many steps and examples of the job, as far as reported.
   void NoteReached(uint64_t steps, uint64_t examples);
   // The next attempt is one that a user asked for. `what`: e.g. "scaled from 2 to 3 workers". The
   // wait begins.
@@ -70,6 +75,8 @@ class JobRecovery {
 
   uint64_t losses() const { return counts_.worker_losses() + counts_.pserver_losses(); }
   const Recovery& counts() const { return counts_; }
+  uint64_t steps_reached() const { return steps_reached_; }
+  uint64_t examples_reached() const { return examples_reached_; }
 
   // REQUIRES: `job` owns this recovery and awaits members. Its own workers and those that it has
   // reserved are allocated to it.

@@ -45,7 +45,8 @@ struct OutputAction {
   // step.
   uint64_t number = 0;
   Manifest manifest;
-  std::string why;  // kDiscard: the reason; empty when it was given before
+  std::vector<std::string> damaged;  // kCheckpoint: Job.damaged
+  std::string why;                   // kDiscard: the reason; empty when it was given before
 };
 
 }  // namespace sluice

@@ -139,6 +139,8 @@ std::string Checkpoints(const CheckpointStatus& status) {
   Object json;
   json.Uint("made", status.made()).Uint("failed", status.failed());
   json.Text("newest", status.dir()).Uint("step", status.step());
+  const bool dated = status.step() > 0 || status.age_s() > 0;
+  json.Raw("age_s", dated ? Number(status.age_s()) : "null");
   json.Uint("bytes", status.bytes()).Real("seconds", status.seconds());
   json.Text("last_error", status.last_error());
   return json.Done();

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 #include "common/config/mode.h"
 #include "common/daemon/hot_row_use.h"
 #include "common/saved_model/checkpoint.h"
@@ -92,12 +92,14 @@ bool IsOfInstances(const Manifest& manifest, const std::vector<uint64_t>& instan
   // id of another instance would give a number that no job reaches, but for one in 2^32 of them.
   constexpr uint64_t kMostCheckpoints = uint64_t{1} << 32;
   for (const SavedFile& file : manifest.files()) {
-    absl::string_view id = file.name();  // job.SAVE_ID.textproto
-    if (!absl::ConsumePrefix(&id, "job.") || !absl::ConsumeSuffix(&id, ".textproto")) continue;
-    return std::any_of(instances.begin(), instances.end(), [&](uint64_t instance) {
-      const std::optional<uint64_t> number = CheckpointNumber(instance, std::string(id));
-      return number.has_value() && *number >= 1 && *number <= kMostCheckpoints;
-    });
+    const std::vector<std::string> parts = absl::StrSplit(file.name(), '.');
+    for (const std::string& id : parts) {
+      const auto made = [&](uint64_t instance) {
+        const std::optional<uint64_t> number = CheckpointNumber(instance, id);
+        return number.has_value() && *number >= 1 && *number <= kMostCheckpoints;
+      };
+      if (std::any_of(instances.begin(), instances.end(), made)) return true;
+    }
   }
   return false;
 }

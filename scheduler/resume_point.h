@@ -21,6 +21,7 @@ struct ResumePoint {
   std::string initial_checkpoint;  // of the saved job: what it started from; empty: nothing
   // Async: examples whose updates some shards have and others lack. They are trained again.
   uint64_t examples_replayed = 0;
+  std::vector<std::string> damaged;  // save_ids of newer checkpoints that were passed over
 
   const CheckpointState& state() const { return manifest.checkpoint(); }
 };
@@ -38,7 +39,8 @@ uint64_t MeanSteps(const CheckpointState& state);
 // own shares of the work.
 std::vector<WorkerState> StatesOfRanks(const CheckpointState& state, uint32_t worker_num);
 
-// True when one of the instances (JobSpec.instance) has made this checkpoint.
+// True when one of the instances (JobSpec.instance) has made this checkpoint. Only the names of its
+// files are used.
 bool IsOfInstances(const Manifest& manifest, const std::vector<uint64_t>& instances);
 
 }  // namespace sluice

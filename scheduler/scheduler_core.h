@@ -155,6 +155,7 @@ class SchedulerCore {
   // Adds a warning to the job's status and, when it is over, to its result.
   void Warn(const std::string& job_id, const std::string& warning);
   std::vector<OutputAction> TakeActions() { return effects_.TakeActions(); }
+  std::vector<JobLine> TakeLines() { return effects_.TakeLines(); }
   // The records that have changed since the last call. Keep them before executing the actions that
   // TakeActions returns with them.
   std::vector<MetaStore::Write> TakeRecords() { return effects_.records()->Take(); }

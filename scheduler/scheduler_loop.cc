@@ -146,18 +146,31 @@ void SchedulerLoop::RestoreJobs() {
 std::optional<RunHandover> SchedulerLoop::FindHandover(const JobRecord& record,
                                                        std::map<std::string, StoredRun>* runs) {
   auto stored = runs->extract(record.job_id());
-  if (stored.empty()) return std::nullopt;
   RunHandover handover;
-  handover.run = std::move(stored.mapped());
+  if (!stored.empty()) handover.run = std::move(stored.mapped());
+  absl::Status adoptable;
+  if (handover.run.record.phase() == 0) {
+    adoptable = absl::NotFoundError(
+        "there is no complete record of it, because it lacked a member, had not begun yet, or "
+        "could not be recorded");
+  } else {
+    handover.began_at = BeginningOf(handover.run);
+  }
   const Restore& restore = handover.run.record.spec().restore();
-  bool adoptable = handover.run.record.phase() > 0;
-  if (adoptable && restore.kind() == Restore::RESUME && !restore.directory().empty()) {
+  const bool resumed = restore.kind() == Restore::RESUME && !restore.directory().empty();
+  // A record that was too large for the store is not there.
+  if (adoptable.ok() && resumed && handover.began_at == nullptr) {
     auto began_at =
         ReadRestartPoint(restore.directory(), record.config(), options_.env, options_.clock);
-    adoptable = began_at.ok();
+    adoptable = began_at.status();
     if (began_at.ok()) handover.began_at = *std::move(began_at);
   }
-  if (adoptable) return handover;
+  if (adoptable.ok()) return handover;
+  if (record.begun()) {
+    options_.job_log(
+        record.job_id(),
+        absl::StrCat("the run of the earlier scheduler cannot continue: ", adoptable.message()));
+  }
   Run([&](SchedulerCore& core, absl::Time) { core.ForgetRun(handover.run); });
   return std::nullopt;
 }
@@ -199,11 +212,12 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
     action.time = wall - (now - action.time);
     action.trace.received = wall - (now - action.trace.received);
   }
-  for (const OutputAction& action : actions) {
-    const std::string line = LineOf(action);
-    if (line.empty()) continue;
-    answers.push_back([this, job_id = action.job_id, line] { options_.job_log(job_id, line); });
-  }
+  const auto log = [&](const std::string& job_id, const std::string& line) {
+    if (line.empty()) return;
+    answers.push_back([this, job_id, line] { options_.job_log(job_id, line); });
+  };
+  for (const JobLine& line : core_.TakeLines()) log(line.job_id, line.text);
+  for (const OutputAction& action : actions) log(action.job_id, LineOf(action));
   // Called under the lock, so that outputs are written in the order of the decisions.
   std::vector<MetaStore::Write> records = TakeRecords();
   if (keeper_ == nullptr) {

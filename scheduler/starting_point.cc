@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
                                                      const JobConfig& job, Clock* clock) {
   auto point = std::make_unique<ResumePoint>();
   point->dir = std::move(found.dir);
+  point->damaged = std::move(found.damaged);
   point->manifest = std::move(found.manifest);
   point->initial_checkpoint = initial_checkpoint;
   point->age = clock->WallNow() - absl::UnixEpoch() - absl::Seconds(point->state().unix_time());

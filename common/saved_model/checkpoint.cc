@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/base/crc32c.h"
 #include "common/base/file_origin.h"
@@ -14,6 +15,7 @@
 #include "common/base/status_macros.h"
 #include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file.h"
 #include "common/saved_model/shard_file_reader.h"
 
 namespace sluice {
@@ -90,6 +92,30 @@ Folders FindFolders(const std::string& root, Env* env) {
   std::sort(folders.bad.begin(), folders.bad.end(),
             [](const BadFolder& a, const BadFolder& b) { return a.step > b.step; });
   return folders;
+}
+
+// The save that has made the checkpoint; empty: its manifest does not say so.
+std::string SaveIdOf(const Manifest& manifest) {
+  for (const SavedFile& file : manifest.files()) {
+    absl::string_view id = file.name();  // job.SAVE_ID.textproto
+    if (absl::ConsumePrefix(&id, "job.") && absl::ConsumeSuffix(&id, ".textproto"))
+      return std::string(id);
+  }
+  return "";
+}
+
+// False when the folder's files are of saves that are not wanted.
+bool MayBeWanted(const BadFolder& bad, const std::function<bool(const Manifest&)>& wanted,
+                 Env* env) {
+  const auto names = env->List(bad.dir);
+  if (!names.ok()) return true;
+  Manifest manifest;
+  for (const std::string& name : *names) {
+    const std::vector<std::string> parts = absl::StrSplit(name, '.');
+    if (std::any_of(parts.begin(), parts.end(), IsSaveId)) manifest.add_files()->set_name(name);
+  }
+  // Without such a file the folder may be of any save.
+  return manifest.files().empty() || wanted(manifest);
 }
 
 absl::Status VerifyShard(const std::string& dir, const TableConfig& table, const SavedFile& file,
@@ -208,8 +234,12 @@ absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
     auto& all = folders.checkpoints;
     const auto unwanted = [&](const CheckpointInfo& one) { return !wanted(one.manifest); };
     all.erase(std::remove_if(all.begin(), all.end(), unwanted), all.end());
+    auto& bad = folders.bad;
+    const auto other = [&](const BadFolder& one) { return !MayBeWanted(one, wanted, env); };
+    bad.erase(std::remove_if(bad.begin(), bad.end(), other), bad.end());
   }
   absl::Status first;
+  std::vector<std::string> damaged;
   const auto refuse = [&](const absl::Status& why) {
     if (first.ok()) first = why;
     if (allow_older && skipped != nullptr) skipped->push_back(std::string(why.message()));
@@ -222,8 +252,13 @@ absl::StatusOr<CheckpointInfo> ChooseCheckpoint(
     if (!first.ok() && !allow_older) break;
     const absl::Status status = allow_older ? VerifyCheckpoint(checkpoint.dir, env, nullptr)
                                             : CheckCheckpoint(checkpoint, env);
-    if (status.ok()) return std::move(checkpoint);
+    if (status.ok()) {
+      checkpoint.damaged = std::move(damaged);
+      return std::move(checkpoint);
+    }
     refuse(status);
+    if (std::string id = SaveIdOf(checkpoint.manifest); absl::IsDataLoss(status) && !id.empty())
+      damaged.push_back(std::move(id));
   }
   if (first.ok()) {
     return absl::NotFoundError(absl::StrCat("there is no complete checkpoint in ", root));
@@ -268,16 +303,18 @@ absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Mani
   return CommitModel(dir, env, save_id);
 }
 
-absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env) {
+absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env,
+                                  const std::vector<std::string>& damaged) {
   const Folders folders = FindFolders(root, env);
   keep = std::max(1u, keep);
   if (folders.checkpoints.empty()) return absl::OkStatus();
   uint64_t lowest = UINT64_MAX;  // step of those that stay
   absl::Status status;
-  for (size_t i = 0; i < folders.checkpoints.size(); ++i) {
-    const CheckpointInfo& checkpoint = folders.checkpoints[i];
-    if (i < keep) {
+  uint32_t intact = 0;
+  for (const CheckpointInfo& checkpoint : folders.checkpoints) {
+    if (intact < keep) {
       lowest = std::min(lowest, checkpoint.step);
+      intact += std::count(damaged.begin(), damaged.end(), SaveIdOf(checkpoint.manifest)) == 0;
       continue;
     }
     RemoveModel(checkpoint.dir, env);

@@ -41,6 +41,8 @@ struct CheckpointInfo {
   std::string dir;
   uint64_t step = 0;
   Manifest manifest;
+  // Of ChooseCheckpoint with allow_older: the save_ids of the damaged checkpoints that it skipped.
+  std::vector<std::string> damaged;
 };
 
 // The checkpoints under ROOT, newest first: by the time of their cuts, then by their steps. So a
@@ -61,7 +63,9 @@ absl::Status VerifyCheckpoint(
     const std::string& dir, Env* env,
     const std::function<void(const std::string& name, const absl::Status& why)>& damage);
 
-// The checkpoint to resume from: the newest one, of those that are `wanted` if that is given.
+// The checkpoint to resume from: the newest one, of those that are `wanted` if that is given. A
+// folder whose manifest cannot be read is `wanted` when a manifest with only the names of its files
+// would be; without any file whose name tells its save, it is.
 // NOT_FOUND when there is none. DATA_LOSS names the damaged file of the newest one; with
 // `allow_older` damaged ones (every byte is read) are skipped instead, each with an entry in
 // *skipped, and DATA_LOSS means that all are damaged. A folder whose manifest is damaged or lost
@@ -87,9 +91,10 @@ absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Mani
                               Env* env, const std::string& save_id);
 
 // Removes the oldest checkpoints under ROOT beyond `keep` (at least 1), first the manifest, then
-// the rest. Touches only files of checkpoints in folders step-N: files of others and damaged
-// checkpoints stay. Also removes remains of abandoned checkpoints: folders without a manifest below
-// every kept step.
-absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env);
+// the rest. Those whose save_id is in `damaged` do not count towards `keep`. Touches only files of
+// checkpoints in folders step-N: files of others and damaged checkpoints stay. Also removes remains
+// of abandoned checkpoints: folders without a manifest below every kept step.
+absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env,
+                                  const std::vector<std::string>& damaged = {});
 
 }  // namespace sluice

@@ -26,6 +26,8 @@ TEST(CheckpointTextTest, AgeAndFailuresAreShown) {
   status.set_failed(2);
   status.set_last_error("disk full");
   EXPECT_THAT(CheckpointAge(status), HasSubstr("2 checkpoints failed"));
+  status.set_age_s(600);
+  EXPECT_THAT(CheckpointAge(status), HasSubstr("10 m"));
   status.set_step(1200);
   status.set_age_s(35);
   status.set_bytes(3 << 20);

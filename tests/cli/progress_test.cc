@@ -85,7 +85,12 @@ TEST(ProgressTest, LossesAreShownOnceAndCounted) {
   EXPECT_THAT(news(), HasSubstr("as worker 2"));
   EXPECT_THAT(news(), Not(HasSubstr("as worker 2")));
   EXPECT_THAT(LiveLine(status, 500), HasSubstr("1 worker lost, 1,200 examples"));
+  status.set_state(JOB_RECOVERING);
+  status.set_message("waits for pserver 1");
+  EXPECT_THAT(LiveLine(status, 500),
+              AllOf(HasSubstr("waits for pserver 1"), HasSubstr("1 worker lost")));
   status.set_state(JOB_DONE);
+  EXPECT_THAT(LiveLine(status, 500), HasSubstr("1 worker lost"));
   *status.mutable_result()->mutable_recovery() = status.recovery();
   EXPECT_THAT(FinalTable(status), HasSubstr("recovery: 1 worker lost, 1,200 examples"));
 }

@@ -230,6 +230,34 @@ TEST_F(CheckpointLifecycleTest, TheEndOfTheJobGivesAnOpenCheckpointUp) {
   EXPECT_EQ(actions.back().result.checkpoint().made(), 0u);
 }
 
+TEST_F(CheckpointLifecycleTest, CurvesShowACheckpointALossAndARollbackAtOnce) {
+  JobConfig config = Config();
+  config.mutable_recovery()->set_max_losses(5);
+  StartTraining(config);
+  const auto tags = [this] {
+    std::map<std::string, std::pair<uint64_t, double>> found;
+    for (const OutputAction& action : c_.core_.TakeActions()) {
+      for (const Scalar& point : action.scalars) found[point.tag] = {point.step, point.value};
+    }
+    return found;
+  };
+  ASSERT_EQ(Complete(1, 3).size(), 1u);
+  c_.core_.CheckpointWritten(job_, 1, absl::OkStatus(), "", c_.now_);
+  EXPECT_EQ(tags().count("checkpoint/age_s"), 1u);
+  MemberEndedRequest ended;
+  ended.set_role(ROLE_PSERVER);
+  ended.set_rank(1);
+  ended.set_pid(1);
+  ended.set_process_space("space");
+  c_.core_.MemberEnded(ended, c_.now_);
+  c_.desired_.erase(c_.pservers_[1]);
+  EXPECT_EQ(tags()["recovery/pserver_losses"], std::make_pair(uint64_t{1}, 1.0));
+  c_.pservers_[1] = c_.Join(ROLE_PSERVER, 1, /*pid=*/2);
+  c_.PollAll();
+  ASSERT_EQ(c_.State(job_), JOB_RUNNING) << c_.Status(job_).message();
+  EXPECT_EQ(tags()["recovery/rollbacks"], std::make_pair(uint64_t{1}, 1.0));
+}
+
 TEST_F(CheckpointLifecycleTest, TheJobWaitsForTheCheckpointOfItsLastStep) {
   JobConfig config = Config(1);
   config.mutable_checkpoint()->clear_every_steps();
@@ -331,6 +359,23 @@ std::unique_ptr<ResumePoint> AfterStep7() {
     worker->set_net_state(absl::StrCat("net ", examples));
   }
   return point;
+}
+
+TEST_F(CheckpointLifecycleTest, ExamplesThatWereReplayedAreCountedOnFromTheCheckpoint) {
+  auto point = AfterStep7();
+  point->manifest.mutable_checkpoint()->mutable_result()->mutable_recovery()->set_examples_replayed(
+      40);
+  const auto job = c_.Submit(Config(), std::move(point));
+  ASSERT_TRUE(job.ok()) << job.status();
+  job_ = *job;
+  c_.PollAll();
+  EXPECT_EQ(c_.Status(job_).recovery().examples_replayed(), 40u);
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_.Phase(job_, rank, Indexed(50, rank)).ok());
+  c_.PollAll();
+  c_.core_.TakeActions();
+  const auto actions = Complete(1, 9);
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(actions[0].manifest.checkpoint().result().recovery().examples_replayed(), 40u);
 }
 
 TEST_F(CheckpointLifecycleTest, AResumedJobContinuesEveryRankAndItsResults) {

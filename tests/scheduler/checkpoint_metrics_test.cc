@@ -23,12 +23,24 @@ TEST(CheckpointMetricsTest, JobsThatAreNotOverHaveSeries) {
   JobStatus* const job = status.add_jobs();
   job->set_job_id("job-1");
   job->set_state(JOB_RUNNING);
-  EXPECT_THAT(text(status), Not(HasSubstr("job-1"))) << "it makes no checkpoints";
+  job->mutable_recovery()->set_worker_losses(2);
+  job->mutable_recovery()->set_updates_lost(70);
+  const std::string recovery = "sluice_scheduler_recovery_";
+  EXPECT_THAT(text(status), AllOf(HasSubstr(recovery + "worker_losses{job=\"job-1\"} 2\n"),
+                                  HasSubstr(recovery + "pserver_losses{job=\"job-1\"} 0\n"),
+                                  HasSubstr(recovery + "rollbacks{job=\"job-1\"} 0\n"),
+                                  HasSubstr(recovery + "steps_rolled_back{job=\"job-1\"} 0\n"),
+                                  HasSubstr(recovery + "examples_replayed{job=\"job-1\"} 0\n"),
+                                  HasSubstr(recovery + "updates_lost{job=\"job-1\"} 70\n"),
+                                  Not(HasSubstr("sluice_scheduler_checkpoint"))))
+      << "it makes no checkpoints";
   job->mutable_checkpoint()->set_failed(2);
   const std::string at = "sluice_scheduler_checkpoint", labels = "{job=\"job-1\"} ";
   EXPECT_THAT(text(status),
               AllOf(HasSubstr(at + "s_made" + labels + "0\n"),
                     HasSubstr(at + "s_failed" + labels + "2\n"), Not(HasSubstr("age_seconds{"))));
+  job->mutable_checkpoint()->set_age_s(900);
+  EXPECT_THAT(text(status), HasSubstr(at + "_age_seconds" + labels + "900\n"));
   job->mutable_checkpoint()->set_made(1);
   job->mutable_checkpoint()->set_step(30);
   job->mutable_checkpoint()->set_age_s(12);

@@ -202,6 +202,46 @@ TEST_F(JobAdoptionTest, AJobCanBeAdoptedInEachPhaseAndAgain) {
   EXPECT_EQ(result.recovery().rollbacks(), 0);
 }
 
+// Newer checkpoints have replaced the one at which the attempt has begun.
+TEST_F(JobAdoptionTest, AnAttemptNeedsNoFolderOfTheCheckpointAtWhichItBegan) {
+  auto point = std::make_unique<ResumePoint>();
+  point->dir = "/out/checkpoints/step-7";
+  point->initial_checkpoint = "/before";
+  CheckpointState* const state = point->manifest.mutable_checkpoint();
+  state->set_mode("sync");
+  state->set_global_step(7);
+  state->set_worker_num(2);
+  state->set_global_batch(20);
+  state->set_epoch(1);
+  state->set_steps_done(2);
+  state->set_steps_per_epoch(5);
+  *state->mutable_train_files() = Indexed(50).index().train_seen();
+  state->mutable_result()->set_examples(100);
+  state->mutable_result()->set_global_step(5);
+  for (int rank = 0; rank < 2; ++rank) state->add_workers()->mutable_train()->set_examples(20);
+  c_->JoinAll(2, 2);
+  const std::string job = Run(Config(-1), std::move(point));
+  for (const uint32_t rank : {0, 1}) ASSERT_TRUE(c_->Phase(job, rank, Indexed(50, rank)).ok());
+  for (int i = 0; i < 2; ++i) {  // the record serves each later scheduler
+    pserver_holds_.clear();
+    worker_holds_.clear();
+    Restart();
+    ReturnAll();
+    ASSERT_EQ(Kind(job, 0), Phase::TRAIN);
+    EXPECT_EQ(c_->Phase(job, 0)->phase().skip_steps(), 2);
+    EXPECT_EQ(c_->Phase(job, 0)->phase().resume().train().examples(), 20);
+  }
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 0);
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_->Phase(job, rank, Trained(2, 50)).ok());
+  for (const uint32_t rank : {0, 1}) EXPECT_TRUE(c_->Phase(job, rank, Ended(3)).ok());
+  c_->PollAll();
+  const JobResult result = c_->WriteOutputs().back().result;
+  EXPECT_EQ(result.status(), "done");
+  EXPECT_EQ(result.examples(), 200);
+  EXPECT_EQ(result.resumed_from(), "/out/checkpoints/step-7");
+  EXPECT_FALSE(HasRunRecords());
+}
+
 TEST_F(JobAdoptionTest, TasksAreLeasedAndCountedOnce) {
   for (const int k_steps : {0, 10}) {
     SCOPED_TRACE(k_steps);
@@ -291,6 +331,9 @@ TEST_F(JobAdoptionTest, AMemberThatDoesNotReturnWithinALeaseRollsTheJobBack) {
     c_->Advance(absl::Seconds(1));
   }
   EXPECT_THAT(c_->Status(job).message(), HasSubstr("pserver 1"));
+  const std::vector<JobLine> lines = c_->core_.TakeLines();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0].text, HasSubstr("pserver 1"));
   EXPECT_FALSE(Return(ROLE_PSERVER, 1));
   c_->PollAll();
   EXPECT_EQ(c_->State(job), JOB_RUNNING);
@@ -350,6 +393,44 @@ TEST_F(JobAdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
   ASSERT_EQ(c_->desired_[c_->pservers_[0]].cuts_size(), 1);
   EXPECT_EQ(c_->desired_[c_->pservers_[0]].cuts(0).over(), 7);
   EXPECT_EQ(c_->core_.CheckpointJob(job, 0, c_->now_)->number(), 8);
+}
+
+TEST_F(JobAdoptionTest, CountsOfCheckpointsAndTheirAgeGoOn) {
+  JobConfig config = Config(-1);
+  config.mutable_checkpoint()->set_every_s(600);
+  const std::string job = Train(config);
+  for (int i = 0; i < 30; ++i) {
+    c_->PollAll();
+    c_->Advance(absl::Seconds(1));
+  }
+  HostedCut& cut = c_->hosted_cuts_[c_->pservers_[0]];
+  cut.set_checkpoint(1);
+  cut.set_step(2);
+  cut.set_state(HostedCut::FAILED);
+  cut.set_error("disk full");
+  c_->PollAll();
+  ASSERT_EQ(c_->Status(job).checkpoint().failed(), 1u);
+  Restart();
+  ReturnAll();
+  const CheckpointStatus status = c_->Status(job).checkpoint();
+  EXPECT_EQ(status.failed(), 1u);
+  EXPECT_THAT(status.last_error(), HasSubstr("disk full"));
+  EXPECT_GE(status.age_s(), 30);
+}
+
+TEST_F(JobAdoptionTest, ALossBeforeTheRestartTellsWhatTheRollbackRepeats) {
+  const std::string job = Train(Config(-1));
+  c_->steps_done_ = 4;
+  c_->PollAll();
+  Kill(ROLE_WORKER, 1);
+  Restart();
+  ASSERT_EQ(c_->State(job), JOB_RECOVERING);
+  c_->JoinAll(2, 2);
+  ASSERT_EQ(c_->State(job), JOB_RUNNING);
+  EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1u);
+  EXPECT_EQ(c_->Status(job).recovery().steps_rolled_back(), 4u);
+  Keep();
+  EXPECT_EQ(Record(job).steps_reached(), 0u) << "by the next attempt";
 }
 
 TEST_F(JobAdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {

@@ -206,6 +206,29 @@ TEST_F(JobCheckpointsTest, AFailureIsCountedAndTheNextTryHasTheNextNumber) {
   EXPECT_NE(c.TakeWarning(), "");
 }
 
+TEST_F(JobCheckpointsTest, UntilTheFirstOneTheAgeIsThatOfTheJob) {
+  for (const bool due : {false, true}) {
+    JobCheckpoints c = Make(0, /*every_s=*/due ? 60 : 0);
+    c.Plan(At(90));
+    EXPECT_EQ(c.status().age_s(), due ? 90 : 0);
+  }
+  CheckpointStatus before;
+  before.set_made(2);
+  before.set_failed(3);
+  before.set_age_s(100);
+  JobCheckpoints c = Make(0, /*every_s=*/60);
+  c.Continue(before, At(0));
+  c.Plan(At(5));
+  EXPECT_EQ(c.status().age_s(), 105);
+  EXPECT_EQ(c.status().made(), 2u);
+  EXPECT_EQ(c.status().failed(), 3u);
+  Complete(&c, 1, 7, At(10), At(12));
+  EXPECT_EQ(c.status().age_s(), 2);
+  EXPECT_EQ(c.status().made(), 3u);
+  c.End(At(20));
+  EXPECT_EQ(c.status().age_s(), 10);
+}
+
 TEST_F(JobCheckpointsTest, FilesOfAFailureAreRemovedAtOnceAndWhenWritersHaveStopped) {
   JobCheckpoints c = Make(10);
   c.TakeHosted(0, Hosted(HostedCut::FAILED, 1, 10), At(2));
@@ -788,6 +811,36 @@ TEST_F(TaskCheckpointsTest, ARankLostBeforeAllCutsHaveBegunEndsTheCheckpoint) {
       EXPECT_EQ(c.asked().number, 2u);
     }
   }
+}
+
+TEST_F(TaskCheckpointsTest, ALossDoesNotRestartTheInterval) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kGeo}) {
+    for (const bool of_pserver : {false, true}) {
+      if (mode == Mode::kSync && of_pserver) continue;  // the job rolls back
+      JobCheckpoints c = MakeTraining(mode, 0, 100);
+      c.Plan(At(100));
+      ASSERT_EQ(c.asked().number, 1u);
+      c.TakeWorker(Parked(0, 1), At(101));
+      ASSERT_TRUE(c.open());
+      if (of_pserver) {
+        c.ShardsLost(1, At(102));
+      } else {
+        c.RankLost(1, At(102));
+      }
+      EXPECT_EQ(c.status().failed(), 1u);
+      c.Plan(At(111));
+      EXPECT_EQ(c.asked().number, 0u) << "pservers may still write the one before";
+      c.Plan(At(112));
+      EXPECT_EQ(c.asked().number, 2u);
+    }
+  }
+  JobCheckpoints c = MakeTraining(Mode::kAsync, 0, /*every_s=*/2);
+  c.Plan(At(2));
+  c.RankLost(1, At(3));
+  c.Plan(At(4));
+  EXPECT_EQ(c.asked().number, 0u);
+  c.Plan(At(5));
+  EXPECT_EQ(c.asked().number, 2u) << "a short interval is not made longer";
 }
 
 TEST_F(TaskCheckpointsTest, AnAsyncCheckpointWhoseCutsHaveBegunNeedsNoRankAnyMore) {

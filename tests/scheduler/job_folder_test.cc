@@ -408,6 +408,15 @@ TEST_F(CheckpointFolderTest, TheNewestCompleteOnesStay) {
   EXPECT_EQ(newest.manifest.checkpoint().unix_time(), 1003);
 }
 
+TEST_F(CheckpointFolderTest, KnownDamagedOnesDoNotCountAmongThoseThatStay) {
+  for (const uint64_t step : {5, 10}) ASSERT_TRUE(Write(step).ok());
+  OutputAction action = OfStep(15);
+  action.damaged = {CheckpointSaveId(9, 10)};
+  std::string warning;
+  ASSERT_TRUE(folder_.Checkpoint(action, &warning).ok());
+  EXPECT_THAT(Steps(), testing::ElementsAre(15, 10, 5));
+}
+
 TEST_F(CheckpointFolderTest, TheLastOneIsTheNewestWhenTheTimeOfDayIsSetBack) {
   for (const uint64_t step : {5, 10}) ASSERT_TRUE(Write(step).ok());
   seconds_ -= 500;

@@ -142,6 +142,31 @@ TEST(JobRecordsTest, ARunThatLacksATaskCannotBeAdopted) {
   for (const MetaStore::Write& write : writes) EXPECT_FALSE(write.value.has_value());
 }
 
+TEST(JobRecordsTest, TheBeginningIsOneOfTheSameAttempt) {
+  RunRecord run;
+  run.set_job_id("a-1");
+  run.set_phase(3);
+  run.mutable_spec()->set_instance(5);
+  BeginningRecord began;
+  began.set_job_id("a-1");
+  began.set_directory("/c/step-9");
+  began.mutable_state()->set_global_step(9);
+  const auto beginning = [&](uint64_t instance) {
+    began.set_instance(instance);
+    const auto stored = ParseStoredJobs(
+        {{"began/a-1", began.SerializeAsString()}, {"run/a-1", run.SerializeAsString()}});
+    EXPECT_TRUE(stored.ok()) << stored.status();
+    EXPECT_EQ(stored->runs.at("a-1").keys.size(), 2);
+    return BeginningOf(stored->runs.at("a-1"));
+  };
+  EXPECT_EQ(beginning(4), nullptr);
+  const auto point = beginning(5);
+  ASSERT_NE(point, nullptr);
+  EXPECT_EQ(point->dir, "/c/step-9");
+  EXPECT_EQ(point->state().global_step(), 9);
+  EXPECT_EQ(point->manifest.global_step(), 9);
+}
+
 TEST(JobRecordsTest, DrainingPserversAreKept) {
   DrainingRecord draining;
   draining.add_pservers(3);

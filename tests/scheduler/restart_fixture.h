@@ -31,6 +31,7 @@ class RestartTest : public testing::Test {
       if (auto left = stored.runs.extract(record.job_id()); adopts_ && !left.empty()) {
         run.emplace();
         run->run = std::move(left.mapped());
+        run->began_at = BeginningOf(run->run);
       }
       absl::StatusOr<std::unique_ptr<const ResumePoint>> point = nullptr;
       if (const auto found = points_.find(record.job_id()); found != points_.end())
@@ -60,15 +61,15 @@ class RestartTest : public testing::Test {
     Start();
     Keep();
   }
-  std::string Submit(const JobConfig& config) {
-    auto job = c_->core_.PrepareJob(config, {}, "/output", 1);
+  std::string Submit(const JobConfig& config, std::unique_ptr<const ResumePoint> resume = nullptr) {
+    auto job = c_->core_.PrepareJob(config, {}, "/output", 1, {}, std::move(resume));
     EXPECT_TRUE(job.ok()) << job.status();
     for (const MetaStore::Write& write : c_->core_.RecordsOf(**job))
       records_[write.key] = *write.value;
     return *c_->core_.AddJob(*std::move(job), c_->now_);
   }
-  std::string Run(const JobConfig& config) {
-    const std::string job_id = Submit(config);
+  std::string Run(const JobConfig& config, std::unique_ptr<const ResumePoint> resume = nullptr) {
+    const std::string job_id = Submit(config, std::move(resume));
     c_->PollAll();
     EXPECT_EQ(c_->State(job_id), JOB_RUNNING);
     return job_id;

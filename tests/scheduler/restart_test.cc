@@ -75,8 +75,10 @@ TEST_F(RestartTest, ABegunJobGoesOnFromItsCheckpoint) {
   state->set_global_batch(20);
   state->add_workers();
   state->add_workers();
+  point->damaged = {"of-step-8"};
   points_[job] = std::unique_ptr<const ResumePoint>(std::move(point));
   Restart();
+  EXPECT_THAT(Record(job).damaged(), testing::ElementsAre("of-step-8"));
   c_->JoinAll(2, 2);
   ASSERT_EQ(c_->State(job), JOB_RUNNING) << c_->Status(job).message();
   const Restore& restore = c_->desired_[c_->pservers_[0]].host(0).restore();
@@ -84,6 +86,9 @@ TEST_F(RestartTest, ABegunJobGoesOnFromItsCheckpoint) {
   EXPECT_EQ(restore.step(), 4);
   EXPECT_EQ(restore.kind(), Restore::RESUME);
   EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1);
+  points_.clear();
+  Restart();
+  EXPECT_THAT(Record(job).damaged(), testing::ElementsAre("of-step-8"));
 }
 
 TEST_F(RestartTest, AJobThatCannotGoOnFailsAndSaysWhy) {

@@ -60,6 +60,8 @@ TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
   result.mutable_checkpoint()->set_made(3);
   result.mutable_checkpoint()->set_failed(1);
   result.mutable_checkpoint()->set_dir("/out/checkpoints/step-9");
+  EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"age_s\": null"));
+  result.mutable_checkpoint()->set_age_s(12.5);
   result.mutable_recovery()->set_scalings(2);
   JobConfig config;
   config.set_worker_num(3);
@@ -78,6 +80,7 @@ TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
   EXPECT_EQ(checkpoints.at("made").number_value(), 3);
   EXPECT_EQ(checkpoints.at("failed").number_value(), 1);
   EXPECT_EQ(checkpoints.at("newest").string_value(), "/out/checkpoints/step-9");
+  EXPECT_EQ(checkpoints.at("age_s").number_value(), 12.5);
 }
 
 TEST(ResultJsonTest, NamesTheInitialCheckpoint) {

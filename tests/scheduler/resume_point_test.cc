@@ -136,7 +136,7 @@ TEST(ResumePointTest, AsyncNeedsItsTasksAndCountsMeanSteps) {
   EXPECT_TRUE(CheckResumePoint(point, config).ok());
 }
 
-TEST(IsOfInstancesTest, TheJobsFileTellsWhoMadeACheckpoint) {
+TEST(IsOfInstancesTest, TheNamesOfFilesTellWhoMadeACheckpoint) {
   const std::vector<uint64_t> instances = {7, 9};
   Manifest manifest;
   manifest.add_files()->set_name("table-0.shard");
@@ -152,6 +152,8 @@ TEST(IsOfInstancesTest, TheJobsFileTellsWhoMadeACheckpoint) {
     EXPECT_FALSE(is_own(CheckpointSaveId(8, number))) << number;
   }
   EXPECT_FALSE(is_own(CheckpointSaveId(7, 0))) << "numbers begin at 1";
+  file->set_name(absl::StrCat("a.b-0.", CheckpointSaveId(9, 3), ".shard"));
+  EXPECT_TRUE(IsOfInstances(manifest, instances));
   EXPECT_FALSE(is_own("a"));
   file->set_name("job.textproto");  // a model that is no checkpoint
   EXPECT_FALSE(IsOfInstances(manifest, instances));

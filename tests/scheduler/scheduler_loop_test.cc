@@ -559,6 +559,65 @@ TEST_F(KeptStateTest, ADrainIsKeptWhenItIsAnswered) {
   EXPECT_EQ(kept(), 0);
 }
 
+// A job of an earlier scheduler, whose attempt has begun at a checkpoint that is there no more.
+class ResumedRunTest : public KeptStateTest {
+ protected:
+  ResumedRunTest() {
+    JobRecord job;
+    job.set_job_id("a-1");
+    *job.mutable_config() = SmallJob("a", 1).config();
+    job.mutable_config()->set_output_dir(Options().default_output + "/a-1");
+    job.mutable_config()->mutable_strategy()->set_a_sync(false);
+    job.set_order(1);
+    job.set_begun(true);
+    job.add_pservers(0);
+    RunRecord run;
+    run.set_job_id("a-1");
+    run.set_phase(1);
+    JobSpec* const spec = run.mutable_spec();
+    spec->set_job_id("a-1");
+    spec->set_instance(7);
+    spec->set_worker_num(1);
+    spec->mutable_route()->add_pservers("ps");
+    spec->mutable_restore()->set_directory("/gone/step-9");
+    run.add_ranks()->set_incarnation(3);
+    began_.set_job_id("a-1");
+    began_.set_instance(7);
+    began_.set_directory("/gone/step-9");
+    began_.mutable_state()->set_worker_num(1);
+    began_.mutable_state()->add_workers();
+    Keep("job/a-1", job.SerializeAsString());
+    Keep("run/a-1", run.SerializeAsString());
+  }
+  void Keep(const std::string& key, const std::string& value) {
+    FakeMetaStore store(contents_);
+    ASSERT_TRUE(store.Commit(*store.AcquireTerm(), {{key, value}}).ok());
+  }
+  // The state of the job under the next scheduler, which logs to *log.
+  JobState NextState(std::string* log) {
+    SchedulerLoop::Options options = NextLife();
+    options.job_log = [log](const std::string&, const std::string& line) {
+      absl::StrAppend(log, line, "\n");
+    };
+    SchedulerLoop loop(std::move(options));
+    return loop.GetStatus().jobs(0).state();
+  }
+
+  BeginningRecord began_;
+};
+
+TEST_F(ResumedRunTest, ItIsAdoptedWithTheRecordOfItsBeginning) {
+  Keep("began/a-1", began_.SerializeAsString());
+  std::string log;
+  EXPECT_EQ(NextState(&log), JOB_RUNNING) << log;
+}
+
+TEST_F(ResumedRunTest, WithoutTheRecordOrTheFolderItGoesBackAndTheLogSaysWhy) {
+  std::string log;
+  EXPECT_EQ(NextState(&log), JOB_RECOVERING);
+  EXPECT_NE(log.find("/gone/step-9"), std::string::npos) << log;
+}
+
 TEST_F(KeptStateTest, AnAnswerToAWorkerWaitsForItsRecord) {
   SchedulerLoop loop(NextLife());
   TwoMembers members(&loop);

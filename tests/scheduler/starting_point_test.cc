@@ -313,6 +313,16 @@ TEST_F(FindRestartPointTest, ADamagedOneIsNamedOrPassedOverWhereAllowed) {
   EXPECT_EQ(warnings_.size(), 1);
 }
 
+TEST_F(FindRestartPointTest, ADamagedOneOfAnotherJobIsNoneOfThisOnes) {
+  const std::string own = Make(7, 2, 1000), other = Make(5, 4, 2000);
+  const std::string shard = absl::StrCat(other, "/a-0.", CheckpointSaveId(5, 4), ".shard");
+  std::ofstream(shard) << "?";
+  fs::resize_file(other + "/MANIFEST", 20);
+  EXPECT_EQ(Find(), own);
+  fs::remove(shard);  // now it may be of any job
+  EXPECT_THAT(Find(), testing::HasSubstr("DATA_LOSS"));
+}
+
 TEST_F(FindRestartPointTest, AJobWithoutCheckpointsStartsAgain) {
   record_.mutable_config()->set_evaluate_only(true);
   Make(7, 2, 1000);

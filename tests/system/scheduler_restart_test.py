@@ -237,6 +237,30 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         wait_until(lambda: self.state()["members"], "an answer")
         self.assertEqual(self.state()["jobs"], [])
 
+    def test_a_resumed_job_is_adopted_when_newer_checkpoints_have_replaced_the_one_it_resumed_from(self):
+        self.cluster()
+        job = self.submit("run", "--epochs=100000")
+        wait_until(lambda: int((self.job(job) or {}).get("global_step", 0)) > 0, "it trains")
+        self.at("checkpoint", job)
+        self.at("cancel", job)
+        self.await_state(job, "JOB_CANCELLED")
+        first = next((self.tmp / "run" / "checkpoints").glob("step-*"))
+        job = self.submit("run", "--epochs=100000", "--resume")
+        self.await_state(job, "JOB_RUNNING")
+        for _ in range(2):
+            step = int(self.job(job)["global_step"])
+            wait_until(lambda: int(self.job(job)["global_step"]) > step, "it trains")
+            self.at("checkpoint", job)
+        wait_until(lambda: not first.exists(), "the removal of the first checkpoint")
+        self.restart()
+        self.await_adopted(job)
+        seen = self.job(job)["recovery"]
+        self.assertEqual((seen["scheduler_restarts"], seen["rollbacks"]), ("1", "0"), seen)
+        self.at("cancel", job)
+        self.await_state(job, "JOB_CANCELLED")
+        result = json.loads((self.tmp / "run" / "result.json").read_text())
+        self.assertEqual(result["recovery"]["resumed_from"], str(first))
+
     def test_a_signal_stops_the_scheduler_alone_and_down_cancels_the_jobs(self):
         self.cluster()
         job = self.submit("run", "--epochs=100000")

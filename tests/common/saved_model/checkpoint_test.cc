@@ -271,6 +271,48 @@ TEST_F(CheckpointTest, OnlyTheNewestStayAndNothingElseIsTouched) {
   EXPECT_THAT(Steps(), ElementsAre(500));
 }
 
+TEST_F(CheckpointTest, KnownDamagedOnesDoNotCountAmongThoseThatStay) {
+  for (uint64_t number = 1; number <= 3; ++number) ASSERT_TRUE(Save(number * 100, number).ok());
+  const std::string file = Path(300, WorkerFileName(0, CheckpointSaveId(kSmallInstance, 3)));
+  std::string bytes = Read(file);
+  bytes.back() ^= 1;
+  Overwrite(file, bytes);
+  const auto chosen = Choose(/*allow_older=*/true);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->step, 200u);
+  EXPECT_THAT(chosen->damaged, ElementsAre(CheckpointSaveId(kSmallInstance, 3)));
+  ASSERT_TRUE(Save(400, 4).ok());
+  ASSERT_TRUE(RemoveOldCheckpoints(root_, 2, Env::Real(), chosen->damaged).ok());
+  EXPECT_THAT(Steps(), ElementsAre(400, 300, 200));
+  // A later save of the same step is another one.
+  ASSERT_TRUE(Save(300, 5).ok());
+  ASSERT_TRUE(RemoveOldCheckpoints(root_, 2, Env::Real(), chosen->damaged).ok());
+  EXPECT_THAT(Steps(), ElementsAre(300, 400));
+}
+
+TEST_F(CheckpointTest, ADamagedFolderOfAnotherSaveIsNotWanted) {
+  ASSERT_TRUE(Save(100, 1).ok());
+  ASSERT_TRUE(Save(200, 2).ok());
+  const auto choose = [&](uint64_t number) {
+    const std::string id = CheckpointSaveId(kSmallInstance, number);
+    return ChooseCheckpoint(
+        root_, /*allow_older=*/false, Env::Real(), nullptr,
+        [id](const Manifest& manifest) { return absl::StrContains(manifest.files(0).name(), id); });
+  };
+  for (const bool lost : {false, true}) {
+    if (lost) {
+      std::filesystem::remove(Path(200, "MANIFEST"));
+    } else {
+      Overwrite(Path(200, "MANIFEST"), "?");
+    }
+    const auto first = choose(1);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_EQ(first->step, 100u);
+    EXPECT_TRUE(absl::IsDataLoss(choose(2).status()));
+    EXPECT_TRUE(absl::IsNotFound(choose(3).status()));
+  }
+}
+
 TEST_F(CheckpointTest, AFullDiskLeavesTheEarlierCheckpointAndIsSaid) {
   ASSERT_TRUE(Save(100, 1).ok());
   HookedEnv env;
