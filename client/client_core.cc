@@ -251,7 +251,8 @@ void ClientCore::FetchRoute(uint64_t generation) {
     MutexLock lock(&mu_);
     if (route.ok()) {
       ApplyRoute(*route, &after);
-      if (route->vacant_size() > 0) waiter_.Excuse();
+      // The generation rises with each loss of a worker, whose replacement has its own bound.
+      if (route->vacant_size() > 0 || route->generation() > generation) waiter_.Excuse();
       Pump(&after);
     } else if (GotNoAnswer(route.status())) {
       waiter_.NoteRefusal(std::string(route.status().message()));

@@ -81,16 +81,15 @@ absl::StatusOr<std::unique_ptr<GeoStateReader>> GeoStateReader::Open(Env* env,
                                                                      const std::string& directory,
                                                                      const SavedFile& file) {
   std::unique_ptr<GeoStateReader> reader(
-      new GeoStateReader(env, absl::StrCat(directory, "/", file.name())));
+      new GeoStateReader(env, absl::StrCat(directory, "/", file.name()), file.crc32c()));
   const absl::StatusOr<uint64_t> size = env->FileSize(reader->path_);
   if (absl::IsNotFound(size.status())) return reader->Damaged("it is missing");
   if (!size.ok()) return size.status();
   if (*size != file.bytes()) {
     return reader->Damaged(absl::StrCat("it has ", *size, " of ", file.bytes(), " bytes"));
   }
-  SLUICE_ASSIGN_OR_RETURN(const std::string magic, env->ReadRange(reader->path_, 0, kMagicBytes));
+  SLUICE_ASSIGN_OR_RETURN(const std::string magic, reader->NextBytes(kMagicBytes));
   if (magic != kOwnGeoStateMagic) return reader->Damaged("it does not begin like such a file");
-  reader->at_ = kMagicBytes;
   return reader;
 }
 
@@ -99,12 +98,18 @@ absl::Status GeoStateReader::Damaged(const std::string& what) const {
       absl::StrCat(path_, " is damaged: ", what, "; use another checkpoint"));
 }
 
+absl::StatusOr<std::string> GeoStateReader::NextBytes(size_t n) {
+  SLUICE_ASSIGN_OR_RETURN(std::string bytes, env_->ReadRange(path_, at_, n));
+  at_ += bytes.size();
+  file_crc_ = ExtendCrc32c(file_crc_, bytes.data(), bytes.size());
+  return bytes;
+}
+
 absl::Status GeoStateReader::NextBlock() {
   BlockHeader header;
-  SLUICE_ASSIGN_OR_RETURN(const std::string head, env_->ReadRange(path_, at_, sizeof(header)));
+  SLUICE_ASSIGN_OR_RETURN(const std::string head, NextBytes(sizeof(header)));
   if (head.size() < sizeof(header)) return Damaged("it ends early");
   std::memcpy(&header, head.data(), sizeof(header));
-  at_ += sizeof(header);
   block_.clear();
   taken_ = 0;
   if (header.length == 0) {
@@ -115,12 +120,12 @@ absl::Status GeoStateReader::NextBlock() {
   // Before anything is allocated: a damaged length could name gigabytes.
   if (header.length > kBlockBytes)
     return Damaged(absl::StrCat("it has a block of ", header.length, " bytes"));
-  SLUICE_ASSIGN_OR_RETURN(block_, env_->ReadRange(path_, at_, header.length));
+  SLUICE_ASSIGN_OR_RETURN(block_, NextBytes(header.length));
   if (block_.size() < header.length) return Damaged("it ends early");
   if (Crc32c(block_.data(), block_.size()) != header.crc)
-    return Damaged(absl::StrCat("the block at byte ", at_, " has a wrong checksum"));
+    return Damaged(
+        absl::StrCat("the block at byte ", at_ - header.length, " has a wrong checksum"));
   crc_ = ExtendCrc32c(crc_, block_.data(), block_.size());
-  at_ += header.length;
   return absl::OkStatus();
 }
 
@@ -143,7 +148,11 @@ absl::Status GeoStateReader::Read(void* to, size_t n) {
 absl::Status GeoStateReader::Finish() {
   if (taken_ == block_.size() && !ended_) SLUICE_RETURN_IF_ERROR(NextBlock());
   if (!ended_ || taken_ < block_.size()) return Damaged("it holds more than was expected");
-  return absl::OkStatus();
+  if (file_crc_ == expected_crc_) return absl::OkStatus();
+  return Damaged(absl::StrCat("its checksum is ", absl::Hex(file_crc_, absl::kZeroPad8),
+                              " and not ", absl::Hex(expected_crc_, absl::kZeroPad8),
+                              " as in the checkpoint's MANIFEST; it may be the file of another "
+                              "rank or checkpoint"));
 }
 
 }  // namespace sluice

@@ -55,8 +55,8 @@ class GeoStateWriter {
 
 class GeoStateReader {
  public:
-  // `file`: as Finish returned it. DATA_LOSS names the file when its size differs or it does
-  // not begin like such a file.
+  // `file`: as GeoStateWriter::Finish returned it, and as the manifest has it. DATA_LOSS names the
+  // file when its size differs or it does not begin like such a file.
   static absl::StatusOr<std::unique_ptr<GeoStateReader>> Open(Env* env,
                                                               const std::string& directory,
                                                               const SavedFile& file);
@@ -66,21 +66,27 @@ class GeoStateReader {
   absl::Status Get(T* value) {
     return Read(value, sizeof(*value));
   }
-  // DATA_LOSS unless everything was read and the end is intact.
+  // The last call. DATA_LOSS unless everything was read, the end is intact, and the whole file has
+  // the checksum of `file`: an intact file of another rank or checkpoint has another one.
   absl::Status Finish();
   absl::Status Damaged(const std::string& what) const;
 
  private:
-  GeoStateReader(Env* env, std::string path) : env_(env), path_(std::move(path)) {}
+  GeoStateReader(Env* env, std::string path, uint32_t file_crc)
+      : env_(env), path_(std::move(path)), expected_crc_(file_crc) {}
+  // Returns the next n bytes of the file, or fewer at its end.
+  absl::StatusOr<std::string> NextBytes(size_t n);
   absl::Status NextBlock();
 
   Env* const env_;
   const std::string path_;
-  uint64_t at_ = 0;  // offset of the next block
+  const uint32_t expected_crc_;  // of the whole file
+  uint64_t at_ = 0;              // bytes of the file that were read
+  uint32_t file_crc_ = 0;        // of these bytes
   std::string block_;
   size_t taken_ = 0;  // of block_
   bool ended_ = false;
-  uint32_t crc_ = 0;
+  uint32_t crc_ = 0;  // of all blocks' bytes
 };
 
 }  // namespace sluice

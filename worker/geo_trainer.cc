@@ -17,9 +17,6 @@ constexpr uint64_t kMergeFraction = 8;
 
 // How often a rank without a batch looks whether a checkpoint asks for its part.
 constexpr std::chrono::milliseconds kLook(100);
-// A rank that hears nothing from the scheduler trains on after this time, and its checkpoint is
-// void. Longer than the scheduler waits for the others.
-constexpr absl::Duration kMostParked = absl::Minutes(10);
 
 std::vector<const TableLayout*> DenseLayouts(const JobContext& context) {
   std::vector<const TableLayout*> layouts;
@@ -274,7 +271,7 @@ void GeoTrainer::AnswerCheckpoint() {
 
 void GeoTrainer::Park() {
   AnswerCheckpoint();
-  context_.cuts->AwaitRelease(context_.cancelled, kMostParked);
+  context_.cuts->AwaitRelease(context_.cancelled, context_.scheduler_silent);
 }
 
 }  // namespace sluice

@@ -38,6 +38,7 @@ struct JobContext {
   ParameterClient* client = nullptr;
   SchedulerClient* scheduler = nullptr;
   absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
+  std::function<bool()> scheduler_silent;                 // as in JobRunner::Options
   WorkerStats* stats = nullptr;
   WorkerCuts* cuts = nullptr;  // null: this rank takes part in no checkpoints
   Clock* clock = nullptr;

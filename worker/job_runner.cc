@@ -52,7 +52,8 @@ absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment&
   SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
   options.route = job.route();
   options.pipeline_depth = train.pipeline_depth();
-  // A step may have to wait for a lost worker's replacement, which has its own bound.
+  // A step may have to wait for a lost worker's replacement, which has its own bound. The client
+  // starts the timeout again with each loss.
   const RecoveryConfig& recovery = job.config().recovery();
   options.limits.timeout = absl::Seconds(train.step_timeout_s());
   if (recovery.max_losses() > 0) options.limits.timeout += absl::Seconds(recovery.wait_s());
@@ -134,6 +135,7 @@ absl::Status JobRunner::Prepare() {
   context_.client = created.get();
   context_.scheduler = options_.scheduler;
   context_.scheduler_patience = options_.scheduler_patience;
+  context_.scheduler_silent = options_.scheduler_silent;
   context_.stats = &stats_;
   context_.cuts = &cuts_;
   context_.clock = options_.clock;

@@ -37,6 +37,9 @@ class JobRunner {
     absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
     // How long to wait for the job's next attempt after an error that a lost member may explain.
     absl::Duration attempt_patience = absl::Seconds(10);
+    // True when the scheduler has not answered for so long that a parked Geo rank trains on. May be
+    // null: never.
+    std::function<bool()> scheduler_silent;
     Transport* transport = nullptr;
     Clock* clock = nullptr;
     Env* env = nullptr;              // for the files of checkpoints and models

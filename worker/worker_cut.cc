@@ -102,20 +102,19 @@ void WorkerCuts::Record(WorkerCut cut) {
   if (report_soon_) report_soon_();
 }
 
-void WorkerCuts::AwaitRelease(const std::atomic<bool>* cancelled, absl::Duration most) {
-  // A cancellation does not wake the wait.
+void WorkerCuts::AwaitRelease(const std::atomic<bool>* cancelled,
+                              const std::function<bool()>& silent) {
+  // Neither a cancellation nor silence wakes the wait.
   constexpr std::chrono::milliseconds kLook(100);
-  const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(most);
   std::string error;
-  {
+  while (error.empty()) {
+    const bool gives_up = silent && silent();
     MutexLock lock(&mutex_);
     if (!cut_ || !cut_->parked()) return;
-    while (wanted_.number() == cut_->checkpoint() && !wanted_.released() && !*cancelled) {
-      if (std::chrono::steady_clock::now() >= until) {
-        error = absl::StrCat("the rank waited ", absl::FormatDuration(most),
-                             " for the pservers to begin, and trains on");
-        break;
-      }
+    if (wanted_.number() != cut_->checkpoint() || wanted_.released() || *cancelled) break;
+    if (gives_up) {
+      error = "the scheduler was silent while the rank waited for the pservers, so it trains on";
+    } else {
       changed_.WaitFor(&mutex_, kLook);
     }
   }

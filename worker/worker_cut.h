@@ -19,7 +19,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "proto/scheduler.pb.h"
 
@@ -54,9 +53,11 @@ class WorkerCuts {
   void RecordParked(uint64_t number, uint64_t step, WorkerState state);
   void RecordError(uint64_t number, const std::string& error);
   // Waits until the parked rank is released, its checkpoint is no longer wanted, or *cancelled, and
-  // then tells that it continues. After `most` it continues with an error, which voids its part.
-  // Returns at once when the rank is not parked.
-  void AwaitRelease(const std::atomic<bool>* cancelled, absl::Duration most);
+  // then tells that it continues. The scheduler bounds the wait (limits.wait_s) as long as it
+  // answers. When `silent` returns true (may be null), the rank continues with an error. That voids
+  // the checkpoint, which is complete only when every rank has continued without one. Returns at
+  // once when the rank is not parked.
+  void AwaitRelease(const std::atomic<bool>* cancelled, const std::function<bool()>& silent);
   // Call when the scheduler lets the rank continue by starting the next phase.
   void GoOn();
   // The newest checkpoint that this rank knows of; 0: none.

@@ -192,6 +192,8 @@ void WorkerServer::RunJobs() {
       run.scheduler_patience = session_->lost_after();
       // The scheduler notices a loss within a lease, and lost_after() is several leases.
       run.attempt_patience = session_->lost_after() / 2;
+      // A lease, or 5 s: by then a restarted scheduler has heard from its members.
+      run.scheduler_silent = [this] { return session_->silent() >= session_->lost_after() / 4; };
       run.transport = options_.transport;
       run.env = options_.env;
       run.max_message_bytes = uint64_t{options_.identity.cluster.limits().max_message_mib()} << 20;

@@ -72,6 +72,11 @@ class PollingSession : public MemberSession {
 
   absl::Duration lost_after() const override { return lost_after_; }
 
+  absl::Duration silent() const override {
+    MutexLock lock(&mutex_);
+    return silence_.silent(options_.clock->Now());
+  }
+
   void ReportSoon() override {
     MutexLock lock(&mutex_);
     report_soon_ = true;
@@ -133,8 +138,16 @@ class PollingSession : public MemberSession {
     if (options_.on_end) options_.on_end(std::move(why));
   }
 
+  void Answered() {
+    MutexLock lock(&mutex_);
+    silence_.Answered();
+  }
+  absl::Duration Unanswered() {
+    MutexLock lock(&mutex_);
+    return silence_.Unanswered(options_.clock->Now());
+  }
+
   void PollLoop() {
-    SilenceTimer silence;
     bool register_again = false;
     while (!Stopping()) {
       absl::Status status;
@@ -142,7 +155,7 @@ class PollingSession : public MemberSession {
         const absl::StatusOr<bool> registered = RegisterAgain();
         status = registered.status();
         if (registered.ok() && !*registered) {
-          silence.Answered();
+          Answered();
           if (!Pause(options_.place_pause)) return;
           continue;
         }
@@ -150,7 +163,7 @@ class PollingSession : public MemberSession {
         status = PollOnce();
       }
       if (status.ok()) {
-        silence.Answered();
+        Answered();
         register_again = false;
         if (told_to_stop_) return End(absl::OkStatus());
         continue;
@@ -161,7 +174,7 @@ class PollingSession : public MemberSession {
         continue;
       }
       if (!GotNoAnswer(status)) return End(status);
-      const absl::Duration silent = silence.Unanswered(options_.clock->Now());
+      const absl::Duration silent = Unanswered();
       if (silent >= lost_after_) {
         return End(absl::UnavailableError(absl::StrCat(
             "the scheduler at ", options_.scheduler->address(), " has been silent for ",
@@ -223,8 +236,9 @@ class PollingSession : public MemberSession {
 
   Mutex fill_mutex_;  // held around fill_report and report_lost; never together with mutex_
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  SilenceTimer silence_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool cut_off_ ABSL_GUARDED_BY(mutex_) = false;

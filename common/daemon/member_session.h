@@ -66,6 +66,8 @@ class MemberSession {
   virtual uint64_t member_id() const = 0;
   // How long calls to the scheduler may go unanswered before the member gives up.
   virtual absl::Duration lost_after() const = 0;
+  // How long the scheduler has been silent, since the first unanswered call; zero while it answers.
+  virtual absl::Duration silent() const = 0;
   // Reports soon instead of at the next heartbeat. Call it when the reported state has changed.
   virtual void ReportSoon() = 0;
 };

@@ -67,6 +67,10 @@ class SilenceTimer {
   // A call returned without an answer at `now`, a monotonic time. Returns how long the peer has
   // been silent: zero for the first such call.
   absl::Duration Unanswered(absl::Time now);
+  // How long the peer has been silent at `now`: zero when it answered the last call.
+  absl::Duration silent(absl::Time now) const {
+    return since_.has_value() ? now - *since_ : absl::ZeroDuration();
+  }
 
  private:
   std::optional<absl::Time> since_;

@@ -63,6 +63,10 @@ class ChaosTest(SameBitsTest):
         for mode, victims in (("sync", (WORKER, PSERVER)), ("async", (WORKER,)), ("geo", (WORKER,))):
             self.count(Case(SEED + 1, mode, EVERYTHING, kills=2, victims=victims))
 
+    def test_replicas_lose_nothing_when_any_member_dies_and_streams_break(self):
+        for mode in ("async", "geo"):
+            self.count(Case(SEED, mode, EVERYTHING, kills=2, replicas=True))
+
     def test_adult_has_the_same_bits_when_members_die(self):
         self.same_bits(BitsCase(SEED, MEMBERS))
 

@@ -11,10 +11,12 @@ import signal
 import sys
 import unittest
 
-from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, STREAMS, Case, Figures
+from counting_oracle import EVERYTHING, LAUNCHER, MEMBERS, MODES, NOTHING, PSERVER, ROLES, STREAMS, Case, Figures
 from same_bits import BitsCase, SameBitsTest
 
 BROKEN = (NOTHING, STREAMS, LAUNCHER, MEMBERS, EVERYTHING)
+# Who dies in rounds with replicas, one after another.
+REPLICAS_VICTIMS = {STREAMS: (), MEMBERS: (PSERVER,), EVERYTHING: ROLES}
 COLUMNS = [field.name for field in dataclasses.fields(Figures)]
 
 
@@ -30,8 +32,8 @@ class Round(SameBitsTest):
 def kinds(arguments):
     """The kinds of rounds: (what, mode, broken)."""
     wanted = [("counting", mode, broken) for broken in arguments.broken for mode in arguments.modes]
-    # Pservers die, one after another.
-    wanted += [("replicas", mode, MEMBERS) for mode in arguments.modes if mode != "sync" and MEMBERS in arguments.broken]
+    wanted += [("replicas", mode, broken) for broken in arguments.broken if broken in REPLICAS_VICTIMS
+               for mode in arguments.modes if mode != "sync"]
     wanted += [("bits", "sync", broken) for broken in arguments.broken if broken in (LAUNCHER, MEMBERS)]
     return [kind for kind in wanted if arguments.only in (None, kind[0])]
 
@@ -49,7 +51,7 @@ def cases(arguments):
             if what == "bits":
                 yield kind, BitsCase(seed, kind[2], arguments.kills)
             elif what == "replicas":
-                yield kind, Case(seed, *kind[1:], arguments.kills, victims=(PSERVER,), replicas=True)
+                yield kind, Case(seed, *kind[1:], arguments.kills, victims=REPLICAS_VICTIMS[kind[2]], replicas=True)
             else:
                 yield kind, Case(seed, *kind[1:], arguments.kills)
 

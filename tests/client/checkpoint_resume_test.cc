@@ -2,10 +2,15 @@
 // checkpoint gives the same bits as one that was never stopped.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
+#include <map>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/shard_file_reader.h"
 #include "tests/client/cluster_for_test.h"
 #include "tests/common/transport/faulty_transport.h"
 
@@ -46,6 +51,53 @@ Tables ReadAll(ParameterClient* client) {
   return {all.rows, all.dense};
 }
 
+// Everything that a checkpoint has of the tables, but for their division into files.
+struct SavedTables {
+  // By table, and by the row's key or the number of the block: the bytes of weights, optimizer
+  // state and counts.
+  std::map<std::pair<std::string, uint64_t>, std::string> records;
+  std::map<std::string, std::vector<uint64_t>> facts;  // by table: those that all shards share
+  bool operator==(const SavedTables& o) const { return records == o.records && facts == o.facts; }
+};
+
+SavedTables ReadSaved(const std::string& dir, const Manifest& manifest) {
+  SavedTables saved;
+  for (const TableConfig& table : manifest.tables()) {
+    for (const SavedFile& file : manifest.files()) {
+      if (file.name().rfind(table.name() + "-", 0) != 0) continue;
+      const auto reader = ShardFileReader::Open(Env::Real(), dir, table, file);
+      EXPECT_TRUE(reader.ok()) << reader.status();
+      const ShardFacts& facts = (*reader)->header().facts();
+      const std::vector<uint64_t> shared = {facts.closed(), facts.schedule_steps(),
+                                            facts.schedule_frames()};
+      EXPECT_EQ(saved.facts.emplace(table.name(), shared).first->second, shared) << file.name();
+      RunReader runs(reader->get(), 0, (*reader)->runs());
+      std::string block;
+      while (true) {
+        const auto records = runs.Next(1 << 20);
+        EXPECT_TRUE(records.ok()) << records.status();
+        if (!records.ok() || records->empty()) break;
+        if (!(*reader)->sparse()) {
+          block += *records;
+          continue;
+        }
+        const size_t bytes = (*reader)->record_bytes();
+        for (size_t at = 0; at < records->size(); at += bytes) {
+          uint64_t key;
+          std::memcpy(&key, records->data() + at, sizeof(key));
+          EXPECT_TRUE(
+              saved.records.emplace(std::pair(table.name(), key), records->substr(at, bytes))
+                  .second);
+        }
+      }
+      if ((*reader)->sparse()) continue;
+      block += absl::StrCat("count ", facts.count());
+      saved.records[{table.name(), (*reader)->header().shard()}] = block;
+    }
+  }
+  return saved;
+}
+
 class CheckpointResumeTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -54,8 +106,8 @@ class CheckpointResumeTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
 
-  JobSpec Job(uint32_t pservers) const {
-    JobSpec job = MakeJob(TestMode::kSync, pservers, 2);
+  JobSpec Job(uint32_t pservers, uint32_t workers = 2) const {
+    JobSpec job = MakeJob(TestMode::kSync, pservers, workers);
     job.mutable_config()->mutable_checkpoint()->set_dir(root_);
     OptimizerConfig* rows = job.mutable_tables(kEmb)->mutable_columns(0)->mutable_optimizer();
     rows->mutable_adam()->set_beta1(0.9f);
@@ -70,14 +122,15 @@ class CheckpointResumeTest : public ::testing::Test {
     return job;
   }
 
-  // Trains the steps [first, kSteps) of two ranks. Rank 0 asks for the checkpoint with the commit
-  // of step `at`, and both must see it after that step and no other.
+  // Trains the steps [first, kSteps) of all ranks. Rank 0 asks for the checkpoint with the commit
+  // of step `at`, and all must see it after that step and no other.
   static Tables Train(TestCluster* cluster, uint64_t first, uint64_t at = UINT64_MAX,
                       Transport* transport = nullptr) {
     std::vector<std::unique_ptr<ParameterClient>> clients;
-    for (uint32_t r = 0; r < 2; ++r) clients.push_back(cluster->Client(r, transport));
+    const uint32_t ranks = cluster->job().worker_num();
+    for (uint32_t r = 0; r < ranks; ++r) clients.push_back(cluster->Client(r, transport));
     std::vector<std::thread> threads;
-    for (uint32_t rank = 0; rank < 2; ++rank) {
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] { TrainRank(clients[rank].get(), rank, first, at); });
     }
     for (std::thread& thread : threads) thread.join();
@@ -103,9 +156,11 @@ class CheckpointResumeTest : public ::testing::Test {
     ASSERT_TRUE(ended.ok()) << ended;
   }
 
-  // Waits until all pservers have written their part, then commits the checkpoint.
-  std::string Commit(TestCluster* cluster, uint32_t pservers, uint64_t step) {
-    const std::string dir = CheckpointFolder(root_, step);
+  // Waits until all pservers have written their part, then commits the checkpoint. Returns its
+  // folder.
+  std::string Commit(TestCluster* cluster, uint32_t pservers, uint64_t step,
+                     SavedTables* saved = nullptr) {
+    const std::string dir = CheckpointFolder(cluster->job().config().checkpoint().dir(), step);
     Manifest manifest;
     manifest.set_job_id(cluster->job().job_id());
     manifest.set_global_step(step);
@@ -128,7 +183,18 @@ class CheckpointResumeTest : public ::testing::Test {
         CommitCheckpoint(dir, cluster->job().config(), manifest, Env::Real(),
                          CheckpointSaveId(kInstance, kCheckpoint));
     EXPECT_TRUE(status.ok()) << status;
+    if (saved != nullptr) *saved = ReadSaved(dir, manifest);
     return dir;
+  }
+  // Makes a checkpoint of step `step` at once, without training.
+  void CutNow(TestCluster* cluster, uint32_t pservers, uint64_t step) {
+    google::protobuf::RepeatedPtrField<CutOrder> orders;
+    CutOrder* const order = orders.Add();
+    order->set_job_id(cluster->job().job_id());
+    order->set_instance(kInstance);
+    order->set_now(kCheckpoint);
+    order->set_step(step);
+    for (uint32_t p = 0; p < pservers; ++p) cluster->pserver(p)->SetCutOrders(orders);
   }
 
   std::string root_;
@@ -149,6 +215,40 @@ TEST_F(CheckpointResumeTest, ResumeOnAnyNumberOfPserversGivesTheSameBits) {
       job.mutable_restore()->set_step(at + 1);
       TestCluster resumed(job);
       EXPECT_EQ(Train(&resumed, at + 1), expected) << pservers << " pservers";
+    }
+  }
+}
+
+// Each row and block has the same weights, optimizer state and count, and each table the same
+// position of its schedule, before any step is trained.
+TEST_F(CheckpointResumeTest, ACheckpointRightAfterAResumeHasTheSameRowsAndBlocks) {
+  constexpr uint64_t kStep = 9;
+  TestCluster cluster(Job(4, 3));
+  Train(&cluster, 0, kStep - 1);
+  SavedTables expected;
+  const std::string dir = Commit(&cluster, 4, kStep, &expected);
+  ASSERT_GT(expected.records.size(), 30u);
+  ASSERT_EQ(expected.facts["emb"], std::vector<uint64_t>({kStep, kStep, 0}));
+  for (const uint32_t pservers : {1u, 3u, 8u}) {
+    for (const uint32_t workers : {1u, 5u}) {
+      for (const uint32_t shards : {16u, 5 * pservers}) {
+        SCOPED_TRACE(testing::Message() << pservers << " pservers, " << workers << " workers, "
+                                        << shards << " shards");
+        JobSpec job = Job(pservers, workers);
+        job.mutable_tables(kEmb)->set_num_shards(shards);
+        TableRoute* const owners = job.mutable_route()->mutable_tables(kEmb);
+        owners->clear_owner();
+        for (uint32_t s = 0; s < shards; ++s) owners->add_owner(s % pservers);
+        job.mutable_restore()->set_directory(dir);
+        job.mutable_restore()->set_step(kStep);
+        job.mutable_config()->mutable_checkpoint()->set_dir(root_ + "/again");
+        TestCluster resumed(job);
+        CutNow(&resumed, pservers, kStep);
+        SavedTables saved;
+        Commit(&resumed, pservers, kStep, &saved);
+        EXPECT_TRUE(saved == expected);
+        std::filesystem::remove_all(root_ + "/again");
+      }
     }
   }
 }

@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "tests/client/scripted_transport.h"
@@ -188,6 +191,43 @@ TEST_F(ClientCoreTest, RefreshRouteTakesTheSameRouteAndNeedsAScheduler) {
   const auto alone = ClientCore::Create(Options());
   ASSERT_TRUE(alone.ok()) << alone.status();
   EXPECT_TRUE(absl::IsFailedPrecondition((*alone)->RefreshRoute()));
+}
+
+// As when a worker is lost, and its replacement, too: in sync the others wait for both.
+TEST_F(ClientCoreTest, EachNewGenerationStartsTheTimeoutAgain) {
+  std::atomic<uint64_t> generation{1};
+  ParameterClientOptions options = Options();
+  options.limits.timeout = absl::Seconds(180);
+  options.get_route = [&generation] { return TwoPservers(generation); };
+  const auto core = Open(std::move(options));
+  const ClientCore::Ticket pull = core->Start(Pull(*core, 0));
+  const ScriptedTransport::Sent request = transport_.Await(2);
+  std::atomic<bool> over{false};
+  absl::Status status;
+  std::thread caller([&] {
+    status = core->Wait(pull);
+    over = true;
+  });
+  const auto await = [](const std::function<bool()>& condition) {
+    for (int i = 0; i < 10000 && !condition(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return condition();
+  };
+  EXPECT_TRUE(await([&] { return !core->WaitingFor().empty(); }));
+  // The same generation is no news.
+  clock_.Advance(absl::Seconds(10));
+  for (const uint64_t next : {2, 3, 4}) {
+    generation = next;
+    clock_.Advance(absl::Seconds(110));
+    EXPECT_TRUE(await([&] { return core->excused_at() == clock_.Now() || over; }));
+    EXPECT_FALSE(over) << "generation " << next;
+  }
+  clock_.Advance(absl::Seconds(170));
+  EXPECT_FALSE(over);
+  clock_.Advance(absl::Seconds(11));
+  EXPECT_TRUE(await([&] { return over.load(); })) << "no loss excuses the wait any more";
+  caller.join();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
 }
 
 TEST_F(ClientCoreTest, OnlyANewerGenerationAsksForARoute) {

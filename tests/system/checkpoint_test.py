@@ -11,9 +11,11 @@ import time
 import unittest
 import urllib.request
 
-from sluice_testing import BIN, PATIENCE, TIME_SCALE, SluiceTest, wait_until
+from sluice_testing import BIN, ENDED, PATIENCE, TEST_BIN, TIME_SCALE, SluiceTest, free_port, wait_until
 
 FLAGS = ["--a_sync=false", "--worker_num=2", "--threads=1", "--batch_size=8", "--set=data.shuffle_lanes=7"]
+GEO_FLAGS = ["--a_sync=true", "--k_steps=5", "--worker_num=2", "--threads=1", "--batch_size=8",
+             "--set=data.task_bytes=2500"]
 LONG = ["--epochs=100000"]
 STEPS = 125  # of an epoch: 2000 lines, batches of 16
 
@@ -96,8 +98,13 @@ class CheckpointTest(SluiceTest):
             data[at] ^= 0x10
             path.write_bytes(data)
 
+        def another(path):
+            return path.with_name(names[names.index(path.name) - 1])
+
         damages = {
             "truncate": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+            "zero": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+            "another file in its place": lambda path: shutil.copyfile(another(path), path),
             "flip in the middle": lambda path: flip(path, path.stat().st_size // 2),
             "flip at the start": lambda path: flip(path, 0),
             "flip at the end": lambda path: flip(path, path.stat().st_size - 2),
@@ -140,6 +147,65 @@ class CheckpointTest(SluiceTest):
         result, out = self.train(*resume, "--allow_older")
         self.assertEqual(result["model_digest"], whole["model_digest"])
         self.assertIn(str(lost), out)
+
+    def swap(self, one, other):
+        """Exchanges the contents of two files."""
+        first, second = one.read_bytes(), other.read_bytes()
+        self.assertNotEqual(first, second)
+        one.write_bytes(second)
+        other.write_bytes(first)
+
+    def resume_damaged(self, name, whole, damage, files, *flags):
+        """Resumes a copy of the output folder `whole` in which `damage(checkpoint folder)` was done. The job must fail
+        and name one of the files."""
+        shutil.copytree(whole, self.tmp / name)
+        damage(list(self.folders(name).values())[-1])
+        _, out = self.launch(*flags, "--resume", job=self.job, name=name, expect=1)
+        self.assertTrue(any(file in out for file in files), out)
+        self.assertIn("damaged", out)
+
+    def test_zeroed_and_swapped_shard_files_are_refused_by_name(self):
+        flags = ["--server_num=2", *FLAGS, "--set=checkpoint.every_epochs=1"]
+        self.launch(*flags, "--epochs=1", job=self.job, name="whole")
+        folder = next(iter(self.folders("whole").values()))
+        shards = sorted(folder.glob("*.shard"), key=lambda path: path.stat().st_size)
+        self.assertGreater(len(shards), 1)
+        flags.append("--epochs=2")
+        for i, shard in enumerate(shards):
+            other = shards[i - 1]
+            names = (shard.name, other.name)
+            with self.subTest(shard.name):
+                self.resume_damaged("zeroed-%d" % i, self.tmp / "whole",
+                                    lambda at: (at / names[0]).write_bytes(bytes(shard.stat().st_size)), names[:1], *flags)
+                self.resume_damaged("swapped-%d" % i, self.tmp / "whole",
+                                    lambda at: self.swap(at / names[0], at / names[1]), names, *flags)
+
+    def test_damaged_and_swapped_files_of_geo_ranks_are_refused_by_name(self):
+        flags = ["--server_num=2", "--worker_num=2", "--threads=1", "--batch_size=8", "--set=data.task_bytes=2500",
+                 "--set=strategy.a_sync_configs.k_steps=5", "--set=optimizers.all={adam {} learning_rate: 0.01}",
+                 "--set=checkpoint.every_steps=100", "--set=checkpoint.keep=2"]
+        self.launch(*flags, "--epochs=6", job=self.job, name="whole")
+        earlier, folder = list(self.folders("whole").values())[-2:]
+        files = sorted(folder.glob("worker-*"))
+        self.assertEqual(len(files), 2)
+        # Both ranks have seen every key, so nothing but the checksum in the manifest tells the files apart.
+        self.assertEqual(len({path.stat().st_size for path in files}), 1)
+        names = [path.name for path in files]
+        flags.append("--epochs=8")
+        for i, name in enumerate(names):
+            with self.subTest(name):
+                self.resume_damaged("zeroed-%d" % i, self.tmp / "whole",
+                                    lambda at: (at / name).write_bytes(bytes(files[i].stat().st_size)), [name], *flags)
+                # An intact file of the same rank in an earlier checkpoint.
+                older = next(earlier.glob("worker-%d.*" % i))
+                self.assertEqual(older.stat().st_size, files[i].stat().st_size)
+                self.resume_damaged("older-%d" % i, self.tmp / "whole", lambda at: shutil.copyfile(older, at / name), [name],
+                                    *flags)
+        self.resume_damaged("swapped", self.tmp / "whole", lambda at: self.swap(at / names[0], at / names[1]), names, *flags)
+        # Nothing else keeps the job from going on.
+        shutil.copytree(self.tmp / "whole", self.tmp / "intact")
+        result, _ = self.launch(*flags, "--resume", job=self.job, name="intact")
+        self.assertEqual((result["status"], result["epochs"]), ("done", 8))
 
     def test_a_full_disk_fails_checkpoints_and_not_the_job(self):
         whole, _ = self.train("--set=checkpoint.every_s=0", name="whole")
@@ -200,10 +266,10 @@ class CheckpointTest(SluiceTest):
                 assert error.errno == errno.ENOSPC, error
         return filler
 
-    def metric(self, role, name):
+    def metric(self, role, name, run="run"):
         """The values of a metric of all processes of a role."""
         found = []
-        for line in (self.tmp / "run.log" / "endpoints.log").read_text().splitlines():
+        for line in (self.tmp / (run + ".log") / "endpoints.log").read_text().splitlines():
             fields = line.split()
             if fields[0] != role:
                 continue
@@ -243,6 +309,96 @@ class CheckpointTest(SluiceTest):
         while at < len(records):
             at += 16 + struct.unpack_from("<Q", records, at)[0]
         self.assertEqual(at, len(records), "all records of the curve are whole")
+
+    def start_on_bad_disk(self, name, victim, failpoint, pattern, *flags):
+        """Starts daemons and submits a job with output in tmp/<name>. As long as the returned file exists, changes of the
+        victim to files of checkpoints that match the pattern fail or are slow, as `failpoint` says. Returns the file and
+        the log folder."""
+        scheduler = "127.0.0.1:%d" % free_port()
+        bad, log_dir = self.tmp / "bad", self.tmp / (name + ".log")
+        bad.write_text("")
+        log_dir.mkdir()
+        environment = dict(os.environ, FAILPOINT=failpoint, FAILPOINT_WHILE=str(bad),
+                           FAILPOINT_PATH=str(self.tmp / name / "checkpoints" / "step-*" / pattern))
+        daemons = {"scheduler": ["--bind=%s" % scheduler, "--server_num=2", "--worker_num=2"]}
+        for rank in range(2):
+            daemons["pserver %d" % rank] = ["--rank=%d" % rank, "--scheduler=%s" % scheduler, "--bind=127.0.0.1:0"]
+            daemons["worker %d" % rank] = ["--rank=%d" % rank, "--scheduler=%s" % scheduler]
+        for daemon, arguments in daemons.items():
+            role = daemon.split()[0]
+            program = TEST_BIN / ("failpoint_" + role) if daemon == victim else "sluice-" + role
+            self.start(program, *arguments, "--log_dir=%s" % log_dir, log="%s.%s.out" % (name, daemon.replace(" ", "")),
+                       env=environment if daemon == victim else None)
+        wait_until(lambda: any(e.role == "scheduler" for e in self.endpoints(name)), "the scheduler listens")
+        # The commands do not take a process of another name for the scheduler of endpoints.log.
+        os.environ["SLUICE_SCHEDULER"] = scheduler
+        self.addCleanup(os.environ.pop, "SLUICE_SCHEDULER", None)
+        out = self.sluice("submit", log_dir, "--job=%s" % self.job, "--output_dir=%s" % (self.tmp / name), "--detach",
+                          *flags)
+        self.assertIn("small-1", out)
+        return bad, log_dir
+
+    def finish_on_mended_disk(self, name, bad, log_dir):
+        """Mends the disk, waits for the end of the job and stops the daemons. Returns result.json."""
+        bad.unlink()
+        wait_until(lambda: self.job_status(log_dir, "small-1")["state"] in ENDED, "the end of the job", 4 * PATIENCE)
+        self.sluice("down", log_dir)
+        del os.environ["SLUICE_SCHEDULER"]
+        result = json.loads((self.tmp / name / "result.json").read_text())
+        self.assertEqual(result["status"], "done", result.get("message"))
+        return result
+
+    def test_an_io_error_fails_checkpoints_and_not_the_job(self):
+        cases = {"pserver": ("pserver 0", "*.shard", FLAGS), "scheduler": ("scheduler", "MANIFEST*", FLAGS),
+                 "worker": ("worker 0", "worker-*", GEO_FLAGS)}
+        whole, _ = self.train("--epochs=100", "--set=checkpoint.every_s=0", name="whole")
+        for role, (victim, pattern, flags) in cases.items():
+            with self.subTest(role):
+                bad, log_dir = self.start_on_bad_disk(role, victim, "fail", pattern, *flags, "--epochs=100",
+                                                      "--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=50")
+                failed = self.await_job(log_dir, "small-1", lambda job: int(job.get("checkpoint", {}).get("failed", 0)) > 1,
+                                        "failed checkpoints")
+                self.assertIn("Input/output error", failed["checkpoint"]["last_error"])
+                self.assertTrue(any("Input/output error" in warning for warning in failed["warnings"]), failed["warnings"])
+                text = self.sluice("status", log_dir)
+                for part in ("checkpoints failed", "Input/output error"):
+                    self.assertIn(part, text)
+                wait_until(lambda: sum(self.metric("scheduler", "sluice_scheduler_checkpoints_failed", role)) > 0,
+                           "the scheduler's metric of failed checkpoints")
+                if role == "pserver":
+                    wait_until(lambda: 1 in self.metric("pserver", "sluice_pserver_checkpoint_failed", role),
+                               "the pserver's metric of a failed checkpoint")
+                self.assertEqual(self.folders(role), {})
+                self.await_job(log_dir, "small-1", lambda job: int(job["examples"]) > int(failed["examples"]),
+                               "training goes on")
+                result = self.finish_on_mended_disk(role, bad, log_dir)
+                self.assertGreater(result["checkpoints"]["failed"], 1)
+                self.assertGreater(result["checkpoints"]["made"], 0)
+                self.assertTrue(any("Input/output error" in warning for warning in result["warnings"]), result["warnings"])
+                self.assertEqual(result["epochs"], 100)
+                if flags is FLAGS:
+                    self.assertEqual(result["model_digest"], whole["model_digest"])
+                for folder in (self.tmp / role / "checkpoints").iterdir():
+                    self.verify(folder)  # nothing is left of those that failed
+
+    def test_a_slow_disk_delays_a_checkpoint_and_not_the_training(self):
+        bad, log_dir = self.start_on_bad_disk("run", "pserver 0", "slow:1000", "*.shard", *FLAGS, "--epochs=300",
+                                              "--set=checkpoint.every_s=0", "--set=checkpoint.every_steps=50")
+        begun = self.await_job(log_dir, "small-1", lambda job: "writing step" in job.get("checkpoint", {}).get("doing", ""),
+                               "a checkpoint is being written")
+        doing = begun["checkpoint"]["doing"].split(" (")[0]
+        step = int(doing.split()[-1])
+        later = self.await_job(log_dir, "small-1", lambda job: int(job["global_step"]) > step + 100, "training goes on")
+        self.assertIn(doing, later["checkpoint"]["doing"], "the same checkpoint is still being written")
+        self.assertIn(doing, self.sluice("status", log_dir))
+        made = self.await_job(log_dir, "small-1", lambda job: int(job["checkpoint"].get("made", 0)) > 0, "the checkpoint")
+        self.assertEqual(int(made["checkpoint"]["step"]), step)
+        self.assertGreater(made["checkpoint"]["seconds"], 1)
+        self.assertGreater(max(self.metric("scheduler", "sluice_scheduler_checkpoint_seconds")), 1)
+        result = self.finish_on_mended_disk("run", bad, log_dir)
+        self.assertEqual((result["checkpoints"]["failed"], result["warnings"]), (0, []))
+        for folder in self.folders().values():
+            self.verify(folder)
 
     def test_a_disk_that_stays_full_fails_the_job_at_its_end_and_keeps_the_earlier_model(self):
         self.train("--set=checkpoint.every_s=0", name="first")

@@ -1,8 +1,10 @@
 // A failpoint in a daemon of the tests: it kills its own process before or after one change of
-// files.
+// files, or the disk is bad for a while.
 //
-// Three environment variables of the process say which:
-//   FAILPOINT        before:N or after:N, N from 1; counts the changes whose path matches
+// Four environment variables of the process say which:
+//   FAILPOINT        before:N or after:N, N from 1, kills; N counts the changes whose path matches.
+//                    fail: these changes fail with EIO. slow:MS: each takes MS milliseconds longer
+//   FAILPOINT_WHILE  fail and slow: a file; the disk is bad as long as it exists
 //   FAILPOINT_PATH   a shell's pattern for the whole path, in which * does not match '/'; default:
 //                    every path
 //   FAILPOINT_LOG    a file that gets a line "N WHAT PATH" before each change that matches
@@ -18,12 +20,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -40,12 +46,17 @@ inline void SetFailpoint(HookedEnv* env) {
   const std::string failpoint = variable("FAILPOINT", "");
   const std::string pattern = variable("FAILPOINT_PATH", "");
   const std::string log = variable("FAILPOINT_LOG", "");
+  const std::string bad_while = variable("FAILPOINT_WHILE", "");
   absl::string_view number = failpoint;
   const bool after = absl::ConsumePrefix(&number, "after:");
+  const bool slow = absl::ConsumePrefix(&number, "slow:");
+  const bool fails = failpoint == "fail";
+  const bool kills = after || absl::ConsumePrefix(&number, "before:");
   uint64_t at = 0;
-  if (!failpoint.empty() && ((!after && !absl::ConsumePrefix(&number, "before:")) ||
-                             !absl::SimpleAtoi(number, &at) || at == 0)) {
-    std::cerr << "FAILPOINT must be before:N or after:N, not " << failpoint << std::endl;
+  if (!failpoint.empty() && !fails &&
+      ((!kills && !slow) || !absl::SimpleAtoi(number, &at) || at == 0)) {
+    std::cerr << "FAILPOINT must be before:N, after:N, fail or slow:MS, not " << failpoint
+              << std::endl;
     std::exit(2);
   }
   const auto matches = [pattern](const std::string& path) {
@@ -71,7 +82,11 @@ inline void SetFailpoint(HookedEnv* env) {
       }
       ::close(fd);
     }
-    if (!after) kill_at(current);
+    if (kills && !after) kill_at(current);
+    if ((fails || slow) && ::access(bad_while.c_str(), F_OK) == 0) {
+      if (fails) return absl::ErrnoToStatus(EIO, absl::StrCat(what, " ", path));
+      std::this_thread::sleep_for(std::chrono::milliseconds(at));
+    }
     return absl::OkStatus();
   };
   if (!after) return;

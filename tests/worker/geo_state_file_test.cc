@@ -1,5 +1,6 @@
 #include "worker/geo_state_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -27,16 +28,16 @@ class GeoStateFileTest : public testing::Test {
   ~GeoStateFileTest() override { fs::remove_all(dir_); }
 
   // Two blocks and a half.
-  SavedFile Write() {
+  SavedFile Write(uint64_t number = 77) {
     auto writer = GeoStateWriter::Create(Env::Real(), dir_ + "/step-3", 4, kSaveId);
     EXPECT_TRUE(writer.ok()) << writer.status();
-    EXPECT_TRUE((*writer)->Put(uint64_t{77}).ok());
+    EXPECT_TRUE((*writer)->Put(number).ok());
     EXPECT_TRUE((*writer)->Append(values_.data(), values_.size() * sizeof(float)).ok());
     const auto file = (*writer)->Finish();
     EXPECT_TRUE(file.ok()) << file.status();
     return *file;
   }
-  absl::Status Read(const SavedFile& file, size_t missing = 0) {
+  absl::Status Read(const SavedFile& file, size_t missing = 0, uint64_t expected = 77) {
     auto reader = GeoStateReader::Open(Env::Real(), dir_ + "/step-3", file);
     if (!reader.ok()) return reader.status();
     uint64_t number = 0;
@@ -45,7 +46,7 @@ class GeoStateFileTest : public testing::Test {
     if (status.ok()) status = (*reader)->Read(values.data(), values.size() * sizeof(float));
     if (status.ok()) status = (*reader)->Finish();
     if (!status.ok()) return status;
-    EXPECT_EQ(number, 77u);
+    EXPECT_EQ(number, expected);
     EXPECT_EQ(values, std::vector<float>(values_.begin(), values_.end() - missing));
     return absl::OkStatus();
   }
@@ -103,10 +104,30 @@ TEST_F(GeoStateFileTest, EveryDamageIsFound) {
     as_found.set_bytes(n);
     EXPECT_TRUE(absl::IsDataLoss(Read(as_found))) << n;
   }
+  Replace(std::string(whole.size(), '\0'));
+  EXPECT_TRUE(absl::IsDataLoss(Read(file)));
+  Replace(whole + "x");
+  EXPECT_TRUE(absl::IsDataLoss(Read(file)));
   fs::remove(path());
   EXPECT_TRUE(absl::IsDataLoss(Read(file)));
   Replace(whole);
   EXPECT_TRUE(Read(file).ok());
+}
+
+TEST_F(GeoStateFileTest, AnIntactFileOfAnotherRankOrCheckpointIsDamage) {
+  const SavedFile other = Write(/*number=*/78);
+  const std::string bytes_of_other = Bytes();
+  const SavedFile file = Write();
+  ASSERT_EQ(other.bytes(), file.bytes());
+  ASSERT_NE(other.crc32c(), file.crc32c());
+  Replace(bytes_of_other);
+  EXPECT_TRUE(Read(other, /*missing=*/0, /*expected=*/78).ok());
+  const absl::Status status = Read(file, /*missing=*/0, /*expected=*/78);
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  for (const std::string& part : {path(), absl::StrCat(absl::Hex(file.crc32c(), absl::kZeroPad8)),
+                                  absl::StrCat(absl::Hex(other.crc32c(), absl::kZeroPad8))}) {
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(part));
+  }
 }
 
 TEST_F(GeoStateFileTest, ContentsThatAreLongerOrShorterThanExpectedAreDamage) {

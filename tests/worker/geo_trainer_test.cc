@@ -454,6 +454,23 @@ TEST_P(GeoCheckpointTest, ARankParksRightAfterAMergeWithNothingUnsent) {
   EXPECT_EQ(client_->positions[2].examples, 20u);
 }
 
+TEST_P(GeoCheckpointTest, AParkedRankTrainsOnWhenTheSchedulerIsSilent) {
+  Init(8);
+  releases_ = false;
+  context_.scheduler_silent = [] { return true; };
+  net_->on_step = [this] {
+    if (net_->seen_rows.size() == 3) Ask(1);
+  };
+  stats_.BeginEpoch(0);
+  Train(Batches(20));
+  ASSERT_EQ(reports_.size(), 2u);
+  EXPECT_TRUE(reports_[0].parked());
+  EXPECT_EQ(steps_when_parked_, 8u);
+  EXPECT_FALSE(reports_[1].parked());
+  EXPECT_NE(reports_[1].error(), "") << "its part is void";
+  EXPECT_EQ(client_->sent_rows.size(), 3u);
+}
+
 TEST_P(GeoCheckpointTest, ARankWithoutABatchFlushesAndParks) {
   Init(8);
   BatchQueue queue(10);

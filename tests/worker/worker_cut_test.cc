@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 namespace sluice {
@@ -166,7 +167,7 @@ TEST_F(ParkedTest, AParkedRankGoesOnWhenItIsReleasedAndSaysSo) {
   EXPECT_EQ(reports_, 1);
   std::atomic<bool> gone_on{false};
   std::thread rank([&] {
-    cuts_.AwaitRelease(&cancelled_, absl::Hours(1));
+    cuts_.AwaitRelease(&cancelled_, nullptr);
     gone_on = true;
   });
   EXPECT_FALSE(gone_on);
@@ -177,28 +178,53 @@ TEST_F(ParkedTest, AParkedRankGoesOnWhenItIsReleasedAndSaysSo) {
   EXPECT_EQ(Reported().error(), "");
   EXPECT_EQ(Reported().state().train().examples(), 5u);
   EXPECT_EQ(reports_, 2);
-  cuts_.AwaitRelease(&cancelled_, absl::Hours(1));  // it is not parked
+  cuts_.AwaitRelease(&cancelled_, nullptr);  // it is not parked
   EXPECT_EQ(reports_, 2);
 }
 
-TEST_F(ParkedTest, AWithdrawnWishACancellationOrTheTimeEndTheWait) {
+TEST_F(ParkedTest, AWithdrawnWishOrACancellationEndsTheWait) {
   WantParked(1, false);
   cuts_.RecordParked(1, 0, WorkerState());
   cuts_.SetWanted(WorkerCheckpoint());
-  cuts_.AwaitRelease(&cancelled_, absl::Hours(1));
+  cuts_.AwaitRelease(&cancelled_, nullptr);
   EXPECT_EQ(Reported().error(), "");
 
   WantParked(2, false);
   cuts_.RecordParked(2, 0, WorkerState());
   cancelled_ = true;
-  cuts_.AwaitRelease(&cancelled_, absl::Hours(1));
-  cancelled_ = false;
+  cuts_.AwaitRelease(&cancelled_, nullptr);
+  EXPECT_EQ(Reported().error(), "");
+}
 
+TEST_F(ParkedTest, ARankTrainsOnWhenTheSchedulerIsSilentAndItsPartIsVoid) {
   WantParked(3, false);
   cuts_.RecordParked(3, 0, WorkerState());
-  cuts_.AwaitRelease(&cancelled_, absl::ZeroDuration());
+  std::atomic<bool> silent{false}, gone_on{false};
+  std::thread rank([&] {
+    cuts_.AwaitRelease(&cancelled_, [&] { return silent.load(); });
+    gone_on = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  EXPECT_FALSE(gone_on) << "the scheduler answers";
+  silent = true;
+  rank.join();
   EXPECT_FALSE(Reported().parked());
   EXPECT_NE(Reported().error(), "");
+  EXPECT_EQ(reports_, 2);
+  // What the scheduler says later does not make the part valid again.
+  WantParked(3, true);
+  cuts_.AwaitRelease(&cancelled_, nullptr);
+  cuts_.GoOn();
+  EXPECT_NE(Reported().error(), "");
+}
+
+TEST_F(ParkedTest, AReleaseThatHasComeCountsEvenIfTheSchedulerIsSilentNow) {
+  WantParked(3, false);
+  cuts_.RecordParked(3, 0, WorkerState());
+  WantParked(3, true);
+  cuts_.AwaitRelease(&cancelled_, [] { return true; });
+  EXPECT_FALSE(Reported().parked());
+  EXPECT_EQ(Reported().error(), "");
 }
 
 }  // namespace

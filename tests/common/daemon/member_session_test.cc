@@ -253,6 +253,21 @@ TEST_F(MemberSessionTest, OneUnansweredCallDoesNotCountAsSilence) {
   EXPECT_EQ(scheduler_.WaitPoll(2).seen_version(), 3u);
 }
 
+TEST_F(MemberSessionTest, SilenceLastsFromTheFirstUnansweredCallToTheNextAnswer) {
+  auto session = Start(Options());
+  scheduler_.AnswerVersion(2);
+  scheduler_.WaitPoll(1);
+  EXPECT_EQ(session->silent(), absl::ZeroDuration());
+  for (size_t call = 2; call < 4; ++call) {
+    scheduler_.Answer(absl::UnavailableError("broken"));
+    scheduler_.WaitPoll(call);
+  }
+  EXPECT_GT(session->silent(), absl::ZeroDuration());
+  scheduler_.AnswerVersion(3);
+  scheduler_.WaitPoll(4);
+  EXPECT_EQ(session->silent(), absl::ZeroDuration());
+}
+
 TEST_F(MemberSessionTest, UnansweredReportIsGivenBack) {
   MemberSession::Options options = Options();
   std::vector<uint64_t> lost;
