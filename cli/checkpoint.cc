@@ -22,7 +22,7 @@ int Checkpoint(const ParsedCommand& command) {
     return ReportError(absl::InvalidArgumentError(
         "no job id is given; run sluice checkpoint JOB_ID (sluice status lists the ids)"));
   }
-  const auto address = FindRunningScheduler(command);
+  const auto address = FindRunningScheduler(command, Clock::Real());
   if (!address.ok()) return ReportError(address.status());
   const auto client = SchedulerClient::Create(*address, Clock::Real());
   CheckpointJobRequest request;

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/endpoints.h"
-#include "common/base/env.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
@@ -20,8 +19,8 @@ constexpr int kMostClusters = 1000;
 
 // Earlier versions wrote cluster.textproto without kOwnClusterLine. Such a file is recognized
 // by its exact form and by pservers at port 0, which no cluster started by hand has.
-bool IsClusterOfAnEarlierVersion(const std::string& file) {
-  const auto text = Env::Real()->ReadFile(file);
+bool IsClusterOfAnEarlierVersion(Env* env, const std::string& file) {
+  const auto text = env->ReadFile(file);
   const auto config = ReadClusterConfig(file);
   return text.ok() && config.ok() && config->name() == "local" &&
          std::all_of(config->pservers().begin(), config->pservers().end(),
@@ -29,9 +28,9 @@ bool IsClusterOfAnEarlierVersion(const std::string& file) {
          ToTextproto(*config) == *text;
 }
 
-absl::Status CheckOwn(const std::string& file, FileKind kind) {
-  if (CheckReplaceable(Env::Real(), file, kind, false, "log_dir").ok()) return absl::OkStatus();
-  if (kind == FileKind::kClusterConfig && IsClusterOfAnEarlierVersion(file))
+absl::Status CheckOwn(Env* env, const std::string& file, FileKind kind) {
+  if (CheckReplaceable(env, file, kind, false, "log_dir").ok()) return absl::OkStatus();
+  if (kind == FileKind::kClusterConfig && IsClusterOfAnEarlierVersion(env, file))
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(file,
@@ -71,7 +70,7 @@ bool IsState(const fs::path& dir) {
 
 }  // namespace
 
-absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
+absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path, Env* env) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
   if (error) {
@@ -79,7 +78,7 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
                                                    error.message(), "; give a writable --log_dir"));
   }
   // This check comes before the lock, so that a refused folder gets no new file.
-  SLUICE_RETURN_IF_ERROR(CheckOwn(path + "/endpoints.log", FileKind::kEndpoints));
+  SLUICE_RETURN_IF_ERROR(CheckOwn(env, path + "/endpoints.log", FileKind::kEndpoints));
   uint32_t holder = 0;
   const std::string cluster_file = path + "/cluster.textproto";
   absl::StatusOr<FileLock> lock = FileLock::Take(cluster_file, &holder);
@@ -96,15 +95,15 @@ absl::StatusOr<LogFolder> LogFolder::Take(const std::string& path) {
         absl::StrCat(lock.status().message(), "; give a writable --log_dir"));
   }
   // This check comes after the lock: another launch may have been writing the file until then.
-  SLUICE_RETURN_IF_ERROR(CheckOwn(cluster_file, FileKind::kClusterConfig));
+  SLUICE_RETURN_IF_ERROR(CheckOwn(env, cluster_file, FileKind::kClusterConfig));
   SLUICE_RETURN_IF_ERROR(CheckNoneRuns(path));
   return LogFolder(path, *std::move(lock));
 }
 
-absl::StatusOr<LogFolder> LogFolder::TakeOrNext(const std::string& path) {
-  absl::StatusOr<LogFolder> folder = Take(path);
+absl::StatusOr<LogFolder> LogFolder::TakeOrNext(const std::string& path, Env* env) {
+  absl::StatusOr<LogFolder> folder = Take(path, env);
   for (int i = 2; i <= kMostClusters && absl::IsFailedPrecondition(folder.status()); ++i) {
-    folder = Take(absl::StrCat(path, "-", i));
+    folder = Take(absl::StrCat(path, "-", i), env);
   }
   return folder;
 }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/env.h"
 #include "common/base/file_lock.h"
 
 namespace sluice::cli {
@@ -20,9 +21,9 @@ class LogFolder {
   // Creates the folder when it is missing and keeps its contents. FAILED_PRECONDITION when another
   // cluster uses it. INVALID_ARGUMENT when it cannot be used, or when Sluice did not write its
   // cluster.textproto or endpoints.log, which a cluster would replace.
-  static absl::StatusOr<LogFolder> Take(const std::string& path);
+  static absl::StatusOr<LogFolder> Take(const std::string& path, Env* env);
   // Takes `path`, or the first of path-2, path-3, ... that no other cluster uses.
-  static absl::StatusOr<LogFolder> TakeOrNext(const std::string& path);
+  static absl::StatusOr<LogFolder> TakeOrNext(const std::string& path, Env* env);
 
   const std::string& path() const { return path_; }
   // The cluster's ClusterConfig, which its processes read.

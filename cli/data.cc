@@ -130,7 +130,7 @@ int Generate(const ParsedCommand& command) {
   if (status.ok()) status = ReadOutputFlags(command, &files);
   files.replace = command.Switch("overwrite");
   for (size_t f = 0; status.ok() && f < files.paths.size(); ++f)
-    status = CheckOutputFile("--output", files.paths[f], files.replace, {});
+    status = CheckOutputFile("--output", files.paths[f], files.replace, {}, Env::Real());
   if (!status.ok()) return ReportError(status);
   std::vector<std::string> unfinished;
   for (const std::string& path : files.paths)
@@ -195,7 +195,7 @@ Command DataCommand() {
        "compress with gzip; names in a folder end in .gz, a single file is named as given"},
       {"zstd", FlagKind::kBool, "", "",
        "compress with zstd; names in a folder end in .zst, a single file is named as given"},
-      {"threads", FlagKind::kNumber, "N", "", "threads that write; else one per core"},
+      {"threads", FlagKind::kNumber, "N", "", "writer threads; default: one per core"},
       {"overwrite", FlagKind::kBool, "", "", "replace files that exist"},
   };
   spec.examples =

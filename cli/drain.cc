@@ -24,7 +24,7 @@ int Drain(const ParsedCommand& command) {
     return ReportError(absl::InvalidArgumentError(
         "give the rank of a pserver: sluice drain 1 (sluice status lists the pservers)"));
   }
-  const auto address = FindRunningScheduler(command);
+  const auto address = FindRunningScheduler(command, Clock::Real());
   if (!address.ok()) return ReportError(address.status());
   const auto client = SchedulerClient::Create(*address, Clock::Real());
   DrainPserverRequest request;

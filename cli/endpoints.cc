@@ -12,7 +12,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/address.h"
 
@@ -92,7 +91,7 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command) {
   return absl::InvalidArgumentError(absl::StrCat(origin, ": ", parsed.status().message()));
 }
 
-absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
+absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command, Clock* clock) {
   SLUICE_ASSIGN_OR_RETURN(const std::string address, FindScheduler(command));
   const char* variable = std::getenv("SLUICE_SCHEDULER");
   const bool named = command.Given("scheduler") || (variable != nullptr && *variable != '\0');
@@ -100,7 +99,7 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
   // Nothing is known about processes of another host.
   if (named || !parsed.ok() || !AllLoopback(*parsed)) return address;
   const std::string log_dir = LogDirOf(command);
-  const absl::Time end = Clock::Real()->Now() + kStartAgain;
+  const absl::Time end = clock->Now() + kStartAgain;
   for (;;) {
     const std::vector<Endpoint> endpoints = ReadEndpoints(log_dir);
     const auto serves = [&](const Endpoint& e) {
@@ -109,7 +108,7 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
     if (std::any_of(endpoints.begin(), endpoints.end(), serves)) return address;
     const auto alive = std::find_if(endpoints.begin(), endpoints.end(), IsAlive);
     if (alive == endpoints.end()) break;
-    if (Clock::Real()->Now() >= end) {
+    if (clock->Now() >= end) {
       return absl::UnavailableError(absl::StrCat(
           "the scheduler at ", address, ", named in ", log_dir, "/endpoints.log, has ended, but ",
           alive->role, " ", alive->rank, " (pid ", alive->pid,
@@ -117,7 +116,7 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
           "down --log_dir=",
           log_dir, ", or give --scheduler=HOST:PORT"));
     }
-    Clock::Real()->Sleep(absl::Milliseconds(50));
+    clock->Sleep(absl::Milliseconds(50));
   }
   return absl::UnavailableError(
       absl::StrCat("no cluster is running: the scheduler at ", address, ", named in ", log_dir,
@@ -128,8 +127,8 @@ absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command) {
 std::vector<FlagSpec> SchedulerFlags() {
   return {
       {"scheduler", FlagKind::kText, "HOST:PORT[,HOST:PORT...]", "",
-       "address of the scheduler, or of all that may lead; else SLUICE_SCHEDULER, else from "
-       "--log_dir"},
+       "address of the scheduler, or of all that may lead; default: SLUICE_SCHEDULER, then "
+       "the scheduler of --log_dir"},
       {"log_dir", FlagKind::kText, "DIR", "log",
        "log folder of a cluster on this host (SLUICE_LOG_DIR)"},
   };

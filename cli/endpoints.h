@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/command_line.h"
+#include "common/base/clock.h"
 
 namespace sluice::cli {
 
@@ -43,8 +44,8 @@ absl::StatusOr<std::string> FindScheduler(const ParsedCommand& command);
 
 // Like FindScheduler, but returns UNAVAILABLE when the address comes from the file and the
 // scheduler, a process of this host, has ended. While other processes of its cluster live, it may
-// be being started again, so this waits for it for some seconds.
-absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command);
+// be being started again, so this waits for it for a few seconds of `clock`.
+absl::StatusOr<std::string> FindRunningScheduler(const ParsedCommand& command, Clock* clock);
 
 // The flags that FindScheduler reads.
 std::vector<FlagSpec> SchedulerFlags();

@@ -113,14 +113,14 @@ JobConfig JobToCheck(const SubmitJobRequest& request) {
   return job;
 }
 
-absl::Status CheckWhatIsHere(const JobConfig& job) {
+absl::Status CheckWhatIsHere(const JobConfig& job, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   SLUICE_ASSIGN_OR_RETURN(const auto data, DataSource::Create(job.data(), model->schema()));
   if (!job.evaluate_only())
     SLUICE_RETURN_IF_ERROR(CheckColumns("data.train_files", *data, job.data().train_files()));
   SLUICE_RETURN_IF_ERROR(CheckColumns("data.eval_files", *data, job.data().eval_files()));
-  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), Env::Real()).status());
-  return CheckInitialCheckpoint(job, BuiltInSpecs(), Env::Real()).status();
+  SLUICE_RETURN_IF_ERROR(CheckInitialModel(job, BuiltInSpecs(), env).status());
+  return CheckInitialCheckpoint(job, BuiltInSpecs(), env).status();
 }
 
 absl::Status CheckDataIsHere(const JobConfig& job) {
@@ -129,23 +129,23 @@ absl::Status CheckDataIsHere(const JobConfig& job) {
   return CheckMatches("data.eval_files", job.data().eval_files());
 }
 
-std::vector<std::string> WarningsOf(const JobConfig& job) {
+std::vector<std::string> WarningsOf(const JobConfig& job, Env* env) {
   std::vector<std::string> warnings = WarnOfFilesNamedAgain(job);
-  const auto of_model = CheckInitialModel(job, BuiltInSpecs(), Env::Real());
+  const auto of_model = CheckInitialModel(job, BuiltInSpecs(), env);
   if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
-  const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), Env::Real());
+  const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), env);
   if (of_checkpoint.ok())
     warnings.insert(warnings.end(), of_checkpoint->begin(), of_checkpoint->end());
   return warnings;
 }
 
-absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output) {
+absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env) {
   if (!job.evaluate_only()) {
     SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
   }
   SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
   if (!job.initial_model().empty()) {
-    const absl::Status model = ReadManifest(job.initial_model(), Env::Real()).status();
+    const absl::Status model = ReadManifest(job.initial_model(), env).status();
     if (absl::IsNotFound(model)) {
       return absl::InvalidArgumentError(
           absl::StrCat("initial_model: ", model.message(),
@@ -154,7 +154,7 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
   }
   if (!job.initial_checkpoint().empty()) {
     const absl::Status found =
-        FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, Env::Real(), nullptr).status();
+        FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, env, nullptr).status();
     if (!found.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("initial_checkpoint: ", found.message(),
@@ -163,7 +163,7 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
                            : ""));
     }
   }
-  SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(job));
+  SLUICE_RETURN_IF_ERROR(CheckWhatIsHere(job, env));
   const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
   SLUICE_RETURN_IF_ERROR(
       CheckWritable(output, [&](const std::string& why) { return NoOutput(output, why); }));

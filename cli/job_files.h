@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/base/env.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
 
@@ -18,13 +19,13 @@ JobConfig JobToCheck(const SubmitJobRequest& request);
 // readable; its output folder (`default_output` when output_dir is empty) and trace_file must be
 // writable. Then does the checks of CheckWhatIsHere. Leaves nothing behind. INVALID_ARGUMENT names
 // the field, the path and the fix.
-absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output);
+absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env);
 
 // Checks the files of a job that other processes will run, as far as they are on this host. The
 // first training and evaluation files must have the columns that the job reads, and its initial
 // model or checkpoint must fit. INVALID_ARGUMENT names the mismatch. Files that are missing here
 // are left to the workers.
-absl::Status CheckWhatIsHere(const JobConfig& job);
+absl::Status CheckWhatIsHere(const JobConfig& job, Env* env);
 
 // Checks that every pattern of the job's data files matches a file on this host. Use it when the
 // scheduler listens on a loopback address, so that the workers run here. They may read files that
@@ -33,7 +34,7 @@ absl::Status CheckWhatIsHere(const JobConfig& job);
 absl::Status CheckDataIsHere(const JobConfig& job);
 
 // Returns, for a dry run, the warnings that the job's status would show later, one line each.
-std::vector<std::string> WarningsOf(const JobConfig& job);
+std::vector<std::string> WarningsOf(const JobConfig& job, Env* env);
 
 // Checks the outputs of a job that other processes will run, possibly as another user. output_dir
 // must not be a file or lie below one; trace_file must not be a folder or lie below a file.

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/command_line.h"
+#include "common/base/clock.h"
 #include "common/config/job_config.h"
 #include "common/daemon/scheduler_client.h"
 #include "proto/config.pb.h"
@@ -34,10 +35,11 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
 absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& command,
                                                      const JobConfig& job);
 
-// Repeats the call until it is answered, at most for `patience`; the job is submitted once at most.
-// Between two calls `check_cluster` is called (may be null), whose error ends this.
+// Repeats the call until it is answered, at most for `patience` of `clock`; the job is submitted
+// once at most. Between two calls `check_cluster` is called (may be null), whose error ends this.
 absl::StatusOr<SubmitJobReply> SubmitJob(SchedulerClient* client, const SubmitJobRequest& request,
                                          absl::Duration patience,
-                                         const std::function<absl::Status()>& check_cluster);
+                                         const std::function<absl::Status()>& check_cluster,
+                                         Clock* clock);
 
 }  // namespace sluice::cli

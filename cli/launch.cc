@@ -41,8 +41,9 @@ int RunJob(const SubmitJobRequest& request, const LimitsConfig& limits, LocalClu
   }
   const absl::Duration patience = std::max(SchedulerPatience(absl::Milliseconds(limits.lease_ms())),
                                            absl::Duration(absl::Seconds(limits.wait_s())));
-  const auto submitted =
-      SubmitJob(client.get(), request, patience, [cluster] { return cluster->CheckProcesses(); });
+  const auto submitted = SubmitJob(
+      client.get(), request, patience, [cluster] { return cluster->CheckProcesses(); },
+      Clock::Real());
   int code = kJobFailed;
   if (submitted.ok()) {
     printer->Note(DescribeOutput(request.config(), submitted->job_id()));
@@ -108,13 +109,14 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
 // its own.
 absl::StatusOr<LogFolder> LogsOf(const ParsedCommand& command) {
   const std::string folder = command.Text("log_dir");
-  return command.Given("log_dir") ? LogFolder::Take(folder) : LogFolder::TakeOrNext(folder);
+  return command.Given("log_dir") ? LogFolder::Take(folder, Env::Real())
+                                  : LogFolder::TakeOrNext(folder, Env::Real());
 }
 
 // Checks what Launch checks before it starts anything, and prints the effective job.
 int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDevices& devices) {
   if (const absl::Status there = CheckDevices(devices); !there.ok()) return ReportError(there);
-  for (const std::string& warning : WarningsOf(JobToCheck(request)))
+  for (const std::string& warning : WarningsOf(JobToCheck(request), Env::Real()))
     std::cerr << "warning: " << warning << "\n";
   std::cout << ToTextproto(job);
   return kDone;
@@ -140,8 +142,8 @@ int Launch(const ParsedCommand& command) {
   if (!request.ok()) return ReportError(request.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
-  absl::Status files = CheckJobFiles(JobToCheck(*request), "output");
-  if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
+  absl::Status files = CheckJobFiles(JobToCheck(*request), "output", Env::Real());
+  if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
   if (!files.ok()) return ReportError(files);
   if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices);
   // This comes before any thread starts, because threads inherit the blocked signals.

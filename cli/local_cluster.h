@@ -3,7 +3,7 @@
 // has left.
 //
 // Invariants: the binaries of the daemons are in the folder of this executable. The daemons end
-// with this process, whatever ends it. Only the daemons of a detached cluster live on, after
+// with this process, whatever ends it. Only the daemons of a detached cluster keep running, after
 // Release.
 //
 // Thread safety: one thread at a time; Start and CheckProcesses run on the main thread.

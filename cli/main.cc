@@ -23,7 +23,8 @@ std::vector<Command> AllCommands() {
 
 std::string Overview(const std::vector<Command>& commands) {
   std::string text =
-      "sluice: trains wide-and-deep models on parameter servers\n\nCommands (each has --help; "
+      "sluice: trains models with large embedding tables on parameter servers\n\nCommands (each "
+      "has --help; "
       "sluice --version):\n";
   for (const Command& command : commands) {
     absl::StrAppendFormat(&text, "  %-10s  %s\n", command.spec.name, command.spec.summary);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/env.h"
 #include "common/base/file_origin.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
@@ -42,20 +41,20 @@ absl::Status CheckTraceIsNoOther(const std::string& trace, const std::vector<Out
 
 }  // namespace
 
-std::vector<InputFile> FilesOfModel(const std::string& model_dir) {
+std::vector<InputFile> FilesOfModel(const std::string& model_dir, Env* env) {
   std::vector<InputFile> files;
   if (model_dir.empty()) return files;
-  for (const std::string& name :
-       Env::Real()->List(model_dir).value_or(std::vector<std::string>())) {
+  for (const std::string& name : env->List(model_dir).value_or(std::vector<std::string>())) {
     files.push_back({"a file of the model", absl::StrCat(model_dir, "/", name)});
   }
   return files;
 }
 
-std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_file) {
+std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_file, Env* env) {
   std::vector<InputFile> inputs = InputsBesideModel(job, job_file);
-  for (InputFile& file : FilesOfModel(job.initial_model())) inputs.push_back(std::move(file));
-  for (InputFile& file : FilesOfModel(job.initial_checkpoint())) inputs.push_back(std::move(file));
+  for (InputFile& file : FilesOfModel(job.initial_model(), env)) inputs.push_back(std::move(file));
+  for (InputFile& file : FilesOfModel(job.initial_checkpoint(), env))
+    inputs.push_back(std::move(file));
   return inputs;
 }
 
@@ -71,8 +70,8 @@ absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
   return absl::OkStatus();
 }
 
-absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_file) {
-  const std::vector<InputFile> inputs = InputsOf(job, job_file);
+absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_file, Env* env) {
+  const std::vector<InputFile> inputs = InputsOf(job, job_file, env);
   // A job may save its model over its initial model: the old model is replaced only when the new
   // one is complete.
   const std::vector<InputFile> beside_model = InputsBesideModel(job, job_file);
@@ -86,22 +85,21 @@ absl::Status CheckJobKeepsInputs(const JobConfig& job, const std::string& job_fi
   return CheckTraceIsNoOther(job.trace_file(), outputs);
 }
 
-absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file) {
-  SLUICE_RETURN_IF_ERROR(CheckJobKeepsInputs(job, job_file));
+absl::Status CheckJobOutputs(const JobConfig& job, const std::string& job_file, Env* env) {
+  SLUICE_RETURN_IF_ERROR(CheckJobKeepsInputs(job, job_file, env));
   if (!job.output_dir().empty()) {
-    SLUICE_RETURN_IF_ERROR(
-        AsBadUsage(CheckOutputFolder(Env::Real(), job.output_dir(), job.overwrite())));
+    SLUICE_RETURN_IF_ERROR(AsBadUsage(CheckOutputFolder(env, job.output_dir(), job.overwrite())));
   }
   if (job.trace_file().empty()) return absl::OkStatus();
-  return AsBadUsage(CheckReplaceable(Env::Real(), job.trace_file(), FileKind::kTrace,
-                                     job.overwrite(), "trace_file"));
+  return AsBadUsage(
+      CheckReplaceable(env, job.trace_file(), FileKind::kTrace, job.overwrite(), "trace_file"));
 }
 
 absl::Status CheckOutputFile(const std::string& flag, const std::string& output, bool overwrite,
-                             const std::vector<InputFile>& inputs) {
+                             const std::vector<InputFile>& inputs, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckIsNoInput(flag, output, inputs));
   if (ResolveOutput(output).in_place) return absl::OkStatus();
-  return AsBadUsage(CheckNothingThere(Env::Real(), output, overwrite, flag));
+  return AsBadUsage(CheckNothingThere(env, output, overwrite, flag));
 }
 
 }  // namespace sluice::cli

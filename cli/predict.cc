@@ -353,7 +353,7 @@ absl::StatusOr<PredictOptions> OptionsFromFlags(const ParsedCommand& command) {
 // Refuses an output that would replace an input, or another file without --overwrite.
 // REQUIRES: FixInput has listed the data files in `options`.
 absl::Status CheckOutput(const PredictOptions& options) {
-  std::vector<InputFile> inputs = FilesOfModel(options.model_dir);
+  std::vector<InputFile> inputs = FilesOfModel(options.model_dir, options.env);
   for (const std::string& file : options.data_files) {
     inputs.push_back(file == "-" ? InputFile{"standard input", "/dev/stdin"}
                                  : InputFile{"a file of --data", file});
@@ -361,11 +361,11 @@ absl::Status CheckOutput(const PredictOptions& options) {
   const OutputTarget target = ResolveOutput(options.output_file);
   // A terminal or pipe can be input and output at once.
   if (target.in_place) return absl::OkStatus();
-  return CheckOutputFile("--output", options.output_file, options.replace, inputs);
+  return CheckOutputFile("--output", options.output_file, options.replace, inputs, options.env);
 }
 
-// Prints a note for each file that occurs more than once. That is no error: it may be intended, or
-// come from overlapping patterns.
+// Prints a note for each file that occurs more than once. This is not an error: it may be intended,
+// or patterns may overlap.
 void NoteFilesNamedAgain(const PredictOptions& options) {
   std::vector<std::string> files = options.data_files;
   std::sort(files.begin(), files.end());
@@ -399,7 +399,7 @@ int Predict(const ParsedCommand& command) {
   progress.Clear();
   if (!summary.ok()) return ReportError(summary.status());
   const OutputTarget target = ResolveOutput(options->output_file);
-  if (!target.in_place) RemoveUnfinishedScores(target.path);
+  if (!target.in_place) RemoveUnfinishedScores(target.path, Env::Real());
   const BadLines& bad = summary->bad;
   if (bad.count > 0) {
     std::cerr << "sluice: " << Counted(bad.count, "line") << (bad.count == 1 ? " is" : " are")
@@ -431,7 +431,7 @@ Command PredictCommand() {
       {"worker_num", FlagKind::kNumber, "N", "1",
        "number of processes; the output does not depend on it"},
       {"max_bad_lines", FlagKind::kNumber, "N", "",
-       "fail when more lines are malformed; else the limit of the model's job"},
+       "fail when more lines are malformed; default: the limit of the model's job"},
       {"progress", FlagKind::kText, "auto|live|plain", "auto",
        "one live line, or plain lines, on standard error"},
   };

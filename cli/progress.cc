@@ -284,7 +284,7 @@ void ProgressPrinter::PrintChanges(const JobStatus& status) {
   last_change_ = change;
 }
 
-// Returns the text that blanks the terminal's line behind its first `shown` characters.
+// Returns the text that blanks the terminal's line after its first `shown` characters.
 std::string ProgressPrinter::Eraser(size_t shown) const {
   if (escapes_) return "\x1b[K";
   return std::string(live_shown_ > shown ? live_shown_ - shown : 0, ' ');

@@ -24,7 +24,7 @@ int Scale(const ParsedCommand& command) {
         absl::InvalidArgumentError("give --worker_num=N, the number of workers from now on, at "
                                    "least 1"));
   }
-  const auto address = FindRunningScheduler(command);
+  const auto address = FindRunningScheduler(command, Clock::Real());
   if (!address.ok()) return ReportError(address.status());
   const auto client = SchedulerClient::Create(*address, Clock::Real());
   ScaleJobRequest request;

@@ -14,7 +14,7 @@ namespace sluice::cli {
 namespace {
 
 int Status(const ParsedCommand& command) {
-  const auto address = FindRunningScheduler(command);
+  const auto address = FindRunningScheduler(command, Clock::Real());
   if (!address.ok()) return ReportError(address.status());
   const auto status = SchedulerClient::Create(*address, Clock::Real())->GetStatus();
   if (!status.ok()) return ReportError(status.status());

@@ -58,28 +58,29 @@ int Submit(const ParsedCommand& command) {
   const Screen screen = StandardScreen();
   const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
   if (!mode.ok()) return ReportError(mode.status());
-  if (const absl::Status kept = CheckJobKeepsInputs(*job, command.Text("job")); !kept.ok()) {
+  if (const absl::Status kept = CheckJobKeepsInputs(*job, command.Text("job"), Env::Real());
+      !kept.ok()) {
     return ReportError(kept);
   }
   const auto request = SubmissionFromFlags(command, *job);
   if (!request.ok()) return ReportError(request.status());
   const bool dry_run = command.Switch("dry_run");
-  const auto address = FindRunningScheduler(command);
+  const auto address = FindRunningScheduler(command, Clock::Real());
   if (!address.ok() && !dry_run) return ReportError(address.status());
   // A scheduler at a loopback address runs on this host and writes the output here. A dry run
   // without a scheduler assumes the same.
   const auto at = ParseAddressList(address.ok() ? *address : "");
   if (!at.ok() || AllLoopback(*at)) {
     absl::Status files = CheckOutputIsNoFile(*job);
-    if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"));
+    if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
     // Only a dry run requires the data: the address may be a forwarded port, and the data may be on
     // the cluster's hosts only.
     if (files.ok() && dry_run) files = CheckDataIsHere(*job);
-    if (files.ok()) files = CheckWhatIsHere(JobToCheck(*request));
+    if (files.ok()) files = CheckWhatIsHere(JobToCheck(*request), Env::Real());
     if (!files.ok()) return ReportError(files);
   }
   if (dry_run) {
-    for (const std::string& warning : WarningsOf(JobToCheck(*request)))
+    for (const std::string& warning : WarningsOf(JobToCheck(*request), Env::Real()))
       std::cerr << "warning: " << warning << "\n";
     std::cout << ToTextproto(*job);
     return kDone;
@@ -90,7 +91,8 @@ int Submit(const ParsedCommand& command) {
   const absl::Status ready = client->WaitReady(
       absl::Seconds(10), [](const std::string& line) { std::cerr << line << std::endl; });
   if (!ready.ok()) return ReportError(ready);
-  const auto submitted = SubmitJob(client.get(), *request, kRestartPatience, nullptr);
+  const auto submitted =
+      SubmitJob(client.get(), *request, kRestartPatience, nullptr, Clock::Real());
   if (!submitted.ok()) return ReportError(submitted.status());
   PrintJob(absl::StrCat("submitted ", submitted->job_id(), " (", Describe(*job), ")"), *job,
            &std::cout);

@@ -16,7 +16,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/base/env.h"
 #include "common/daemon/process_info.h"
 
 namespace sluice::cli {
@@ -43,8 +42,8 @@ bool IsScore(absl::string_view text) {
 
 // Returns whether the file is empty, or each complete line in its first kHeadBytes is a score, with
 // or without an id before it.
-bool HoldsScores(const std::string& path) {
-  const auto head = Env::Real()->ReadRange(path, 0, kHeadBytes);
+bool HoldsScores(Env* env, const std::string& path) {
+  const auto head = env->ReadRange(path, 0, kHeadBytes);
   if (!head.ok()) return false;
   const size_t end = head->rfind('\n');
   if (end == std::string::npos) return head->empty();
@@ -54,7 +53,7 @@ bool HoldsScores(const std::string& path) {
   return true;
 }
 
-bool IsLeft(const std::string& path) {
+bool IsLeft(Env* env, const std::string& path) {
   // A link or a pipe of this name is not Sluice's. O_NOFOLLOW refuses the link; O_NONBLOCK avoids
   // waiting for the pipe's writer.
   const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -63,7 +62,7 @@ bool IsLeft(const std::string& path) {
   const bool free = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
                     flock(fd, LOCK_EX | LOCK_NB) == 0;
   close(fd);
-  return free && HoldsScores(path);
+  return free && HoldsScores(env, path);
 }
 
 // The unfinished files of one process, by name.
@@ -74,11 +73,11 @@ struct OfProcess {
 };
 
 // The keys are the pids in the names.
-std::map<std::string, OfProcess> FindUnfinished(const std::string& folder,
+std::map<std::string, OfProcess> FindUnfinished(Env* env, const std::string& folder,
                                                 const std::string& name) {
   std::map<std::string, OfProcess> found;
   const std::string prefix = name + ".";
-  for (const std::string& entry : Env::Real()->List(folder).value_or(std::vector<std::string>())) {
+  for (const std::string& entry : env->List(folder).value_or(std::vector<std::string>())) {
     absl::string_view rest = entry;
     if (!absl::ConsumePrefix(&rest, prefix)) continue;
     const absl::string_view pid = rest.substr(0, rest.find('.'));
@@ -110,20 +109,20 @@ void ClaimUnfinished(const std::string& file) {
   // The file stays open, so that the lock lasts until this process and its children have ended.
 }
 
-void RemoveUnfinishedScores(const std::string& output) {
+void RemoveUnfinishedScores(const std::string& output, Env* env) {
   const size_t slash = output.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : output.substr(0, slash + 1);
   const std::string name = slash == std::string::npos ? output : output.substr(slash + 1);
-  for (const auto& [pid, process] : FindUnfinished(folder, name)) {
+  for (const auto& [pid, process] : FindUnfinished(env, folder, name)) {
     uint32_t number = 0;
     if (!absl::SimpleAtoi(pid, &number) || !ProcessHasEnded(number)) continue;
     // A part has no lock once it is complete, so part-all tells whether its process lives.
-    if (process.has_parts && (process.joined.empty() || !IsLeft(process.joined))) continue;
+    if (process.has_parts && (process.joined.empty() || !IsLeft(env, process.joined))) continue;
     for (const std::string& file : process.files) {
-      if (IsLeft(file)) unlink(file.c_str());
+      if (IsLeft(env, file)) unlink(file.c_str());
     }
     // part-all goes last, so that the next run finds the parts that this one could not remove.
-    if (!process.joined.empty() && IsLeft(process.joined)) unlink(process.joined.c_str());
+    if (!process.joined.empty() && IsLeft(env, process.joined)) unlink(process.joined.c_str());
   }
 }
 

@@ -12,6 +12,8 @@
 
 #include <string>
 
+#include "common/base/env.h"
+
 namespace sluice::cli {
 
 // Returns the prefix of the names of `output`'s parts, for process `pid`.
@@ -28,6 +30,6 @@ void ClaimUnfinished(const std::string& file);
 // removed only when all of this holds: its name is exactly of the format, its process has ended,
 // no process has it locked, it is a regular file of this user, and it holds scores or nothing.
 // Parts are removed together with their part-all, and only where there is one.
-void RemoveUnfinishedScores(const std::string& output);
+void RemoveUnfinishedScores(const std::string& output, Env* env);
 
 }  // namespace sluice::cli

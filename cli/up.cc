@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "cli/background_process.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/endpoints.h"
 #include "cli/format.h"
 #include "cli/local_cluster.h"
-#include "cli/staying_process.h"
 #include "cli/watch_job.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -132,7 +132,7 @@ int Up(const ParsedCommand& command) {
   auto options = OptionsFromFlags(command);
   if (!options.ok()) return ReportError(options.status());
   // The process that starts the cluster stays as its supervisor.
-  StayingProcess supervisor;
+  BackgroundProcess supervisor;
   if (const std::optional<int> code = supervisor.Split()) return *code;
   const std::string log_dir = command.Text("log_dir");
   const int servers = options->config.pservers_size();
@@ -144,7 +144,7 @@ int Up(const ParsedCommand& command) {
       !there.ok()) {
     return ReportError(there);
   }
-  auto logs = LogFolder::Take(log_dir);
+  auto logs = LogFolder::Take(log_dir, Env::Real());
   if (!logs.ok()) return ReportError(logs.status());
   options->logs = *std::move(logs);
   auto cluster = LocalCluster::Start(*std::move(options));
@@ -163,7 +163,8 @@ int Up(const ParsedCommand& command) {
             << log_dir << "\n"
             << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag
             << "\n  sluice down" << log_flag << std::endl;
-  if (const absl::Status stays = supervisor.Stay(kDone, log_dir + "/supervisorlog.0"); !stays.ok())
+  if (const absl::Status stays = supervisor.Detach(kDone, log_dir + "/supervisorlog.0");
+      !stays.ok())
     return ReportError(stays);
   (*cluster)->Supervise([](const std::string& line) { std::cout << line << std::endl; });
   return SuperviseUntilEnd(cluster->get());
@@ -183,8 +184,8 @@ Command UpCommand() {
   spec.flags.push_back({"insecure", FlagKind::kBool, "", "",
                         "allow a --bind that is not loopback, without TLS; pservers and workers "
                         "stay on loopback"});
-  spec.flags.push_back(
-      {"threads", FlagKind::kNumber, "N", "", "compute threads per worker; else cores / workers"});
+  spec.flags.push_back({"threads", FlagKind::kNumber, "N", "",
+                        "compute threads per worker; default: cores / workers"});
   spec.examples =
       "  sluice up --server_num=2 --worker_num=4\n"
       "  sluice up --gpus=0,1 --cpu_workers=2\n"

@@ -8,7 +8,7 @@
 #include "cli/format.h"
 #include "common/base/status_macros.h"
 #include "common/config/device_request.h"
-#include "model/model.h"
+#include "model/model_spec.h"
 
 namespace sluice::cli {
 namespace {
@@ -126,7 +126,7 @@ absl::Status CheckJobOnDevices(const JobConfig& job, const WorkerDevices& device
   const auto& by_rank = devices.by_rank;
   const auto on_cpu = std::count(by_rank.begin(), by_rank.end(), "cpu");
   if (on_cpu == 0) return absl::OkStatus();
-  SLUICE_RETURN_IF_ERROR(NetOptionsOf(job, ComputeDevice(), 1).status());
+  SLUICE_RETURN_IF_ERROR(CheckComputeType(job, /*on_cpu=*/true));
   if (!job.train().has_device_memory_fraction() || on_cpu < static_cast<long>(by_rank.size()))
     return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -50,7 +50,7 @@ class PserverLink {
   const std::string& address() const { return options_.address; }
   bool open() const;
 
-  // Queues a message behind the earlier ones; drops it when the link is not open. Cheap: may be
+  // Queues a message after the earlier ones; drops it when the link is not open. Cheap: may be
   // called under a lock.
   void Enqueue(Message message);
   // Sends the queued messages. If another thread is sending, it also sends this thread's messages.

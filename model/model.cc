@@ -76,23 +76,15 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const JobConfig& job,
 
 absl::StatusOr<NetOptions> NetOptionsOf(const JobConfig& job, const ComputeDevice& device,
                                         int threads) {
+  SLUICE_RETURN_IF_ERROR(CheckComputeType(job, device.kind == ComputeDevice::kCpu));
   NetOptions options;
   options.device = device;
   options.threads = threads;
   options.max_batch = std::max<size_t>(LargestTrainBatch(job), job.eval().batch_size());
   if (job.train().has_device_memory_fraction())
     options.device_memory_fraction = job.train().device_memory_fraction();
-  // Evaluation always computes in float32, so compute_dtype plays no part.
-  if (job.evaluate_only()) return options;
-  options.precision = PrecisionOf(job.train().compute_dtype());
-  const bool cuda_only =
-      options.precision == MatmulPrecision::kTf32 || options.precision == MatmulPrecision::kFp16;
-  if (cuda_only && device.kind == ComputeDevice::kCpu) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "train.compute_dtype: ", TrainConfig::ComputeType_Name(job.train().compute_dtype()),
-        " needs a CUDA device, but a worker of this job computes on the CPU; give F32 or BF16, or "
-        "give every worker a GPU (sluice launch --gpus=LIST, sluice-worker --device=cuda)"));
-  }
+  // Evaluation always computes in float32, so compute_dtype is ignored.
+  if (!job.evaluate_only()) options.precision = PrecisionOf(job.train().compute_dtype());
   return options;
 }
 

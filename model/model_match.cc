@@ -124,7 +124,7 @@ class Comparison {
   void Compare(Kind kind, const std::string& what, const Value& old_value, const Value& new_value) {
     if (old_value != new_value) CompareText(kind, what, Text(old_value), Text(new_value));
   }
-  // Compares the values as sets: their order plays no part.
+  // Compares the values as sets: their order does not matter.
   void CompareLists(const std::string& what, const Strings& old_values, const Strings& new_values);
   void CompareFeatures();
   void CompareFeature(const Feature& a, const Feature& b);
@@ -168,8 +168,8 @@ void Comparison::CompareFeatures() {
     if (same != b_.features().end()) {
       CompareFeature(feature, *same);
     } else {
-      Add(kWarnings,
-          absl::StrCat("feature ", Text(feature.name()), " of the model's job is not in this one"));
+      Add(kWarnings, absl::StrCat("feature ", Text(feature.name()),
+                                  " is in the model's job but not in this job"));
     }
   }
   for (const Feature& feature : b_.features()) {
@@ -242,7 +242,7 @@ void Comparison::CompareCategorical(const std::string& name, const Feature& a, c
           to.missing_is_value());
   Compare(kWarnings, name + "several values per example", HasSeveralValues(a_.data(), a),
           HasSeveralValues(b_.data(), b));
-  // A key is a hash of the value, so the order of a vocabulary plays no part.
+  // A key is a hash of the value, so the order of a vocabulary does not matter.
   if (from.vocabulary().empty() == to.vocabulary().empty()) {
     CompareLists(name + "categorical.vocabulary", from.vocabulary(), to.vocabulary());
   } else {
@@ -272,7 +272,7 @@ void Comparison::ComparePlace(const std::string& part, const std::vector<std::st
                                i < a.size() ? a[i] : "missing", " in the model's job and ",
                                i < b.size() ? b[i] : "missing",
                                " in this one (list the features in the model's order)"));
-    return;  // the inputs behind it have also moved
+    return;  // the inputs after it have also moved
   }
 }
 

@@ -149,6 +149,17 @@ absl::StatusOr<std::unique_ptr<ModelSpec>> ModelSpec::Create(const JobConfig& jo
   return entry->create_spec(job);
 }
 
+absl::Status CheckComputeType(const JobConfig& job, bool on_cpu) {
+  const TrainConfig::ComputeType type = job.train().compute_dtype();
+  const bool cuda_only = type == TrainConfig::TF32 || type == TrainConfig::FP16;
+  // Evaluation always computes in float32, so compute_dtype is ignored.
+  if (!on_cpu || !cuda_only || job.evaluate_only()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "train.compute_dtype: ", TrainConfig::ComputeType_Name(type),
+      " needs a CUDA device, but a worker of this job computes on the CPU; give F32 or BF16, or "
+      "give every worker a GPU (sluice launch --gpus=LIST, sluice-worker --device=cuda)"));
+}
+
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables) {
   for (TableConfig& table : *tables) {
     if (table.kind() == TableConfig::SPARSE && table.num_shards() == 0) {

@@ -44,6 +44,10 @@ class ModelSpec {
   virtual std::map<std::string, std::vector<std::string>> ordered_inputs() const = 0;
 };
 
+// INVALID_ARGUMENT when train.compute_dtype needs a CUDA device, but a worker of the job computes
+// on the CPU (`on_cpu`). `job` must be effective.
+absl::Status CheckComputeType(const JobConfig& job, bool on_cpu);
+
 // Sets num_shards of each sparse table where it is 0: 4 x pservers, at least 16.
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
 

@@ -31,7 +31,8 @@ absl::Status AttemptPlans::CheckScale(const Job& job, uint32_t worker_num) const
   if (job.over()) return Refuse(job, "it has ended");
   if (job.state == JOB_QUEUED)
     return Refuse(job, "it is queued; cancel it and submit it with another --worker_num");
-  if (job.state != JOB_RUNNING || !job.run) return Refuse(job, "it does not run; ask again then");
+  if (job.state != JOB_RUNNING || !job.run)
+    return Refuse(job, "it is not running yet; ask again when it is");
   if (job.config.evaluate_only())
     return Refuse(job, "it only evaluates, so it makes no checkpoint to continue from");
   if (job.config.data().assignment() == DataConfig::PER_RANK_FILES) {
@@ -48,7 +49,7 @@ absl::Status AttemptPlans::CheckScale(const Job& job, uint32_t worker_num) const
   if (!job.checkpoints) {
     return Refuse(job,
                   "the scheduler was started again, and not all its members are back; ask "
-                  "again in some seconds");
+                  "again in a few seconds");
   }
   return absl::OkStatus();
 }
@@ -178,7 +179,7 @@ std::optional<AttemptPlans::Due> AttemptPlans::Take(Job* job, absl::Time now) {
   const uint32_t has = parts_.attempts->Reserve(job, workers);
   if (has < workers) {
     Drop(job, absl::StrCat("only ", Workers(has), " of ", workers,
-                           " are left; start more, and ask again"));
+                           " are available; start more workers and ask again"));
     return std::nullopt;
   }
   plans_.erase(job);

@@ -318,12 +318,12 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
   }
   if (!job->checkpoints && job->run) {
     return absl::UnavailableError(absl::StrCat(
-        "job ", job->job_id, " continues under another scheduler, and its members are still to ",
-        "register there; ask again in some seconds"));
+        "job ", job->job_id, " was taken over by this scheduler, and not all its members have ",
+        "registered yet; ask again in a few seconds"));
   }
   if (!job->checkpoints) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job ", job->job_id, " does not run yet; ask again when it trains"));
+        absl::StrCat("job ", job->job_id, " is not running yet; ask again when it is training"));
   }
   if (!job->checkpoints->can_begin() && number == 0) {
     return absl::FailedPreconditionError(

@@ -140,7 +140,7 @@ bool DataTasks::IsOpen(const RankPart& part, const std::vector<uint64_t>& order,
                        size_t current, uint64_t* first_offset) const {
   const Lease& lease = leases_[order[i] - 1];
   const bool acknowledged = lease.state == State::kDone;
-  // The shards hold everything of tasks before the current one, and nothing behind it.
+  // The shards hold everything of tasks before the current one, and nothing after it.
   *first_offset = lease.first_offset;
   if (current < order.size() && i < current)
     *first_offset = acknowledged ? lease.examples : kAllExamples;

@@ -105,7 +105,7 @@ void EventFile::Add(absl::Time wall_time, uint64_t step, const std::string& tag,
 absl::Status EventFile::Flush() {
   std::string records;
   records.swap(added_);
-  // The remains of a failed write must go first: they would stand behind shorter records, and
+  // The remains of a failed write must go first: they would follow shorter records, and
   // readers stop at a broken one.
   if (torn_ && ::ftruncate(fd_, static_cast<off_t>(end_)) == 0) torn_ = false;
   if (!torn_ && WriteAt(records, end_)) {

@@ -112,7 +112,7 @@ struct Job {
   JobOpening opening;
   JobRecovery recovery;
   // Why the newest checkpoint of an adopted attempt cannot be read. The job must not silently go
-  // back behind it; a newer one makes this OK.
+  // back past it; a newer one makes this OK.
   absl::Status newest_unusable;
   std::optional<JobRun> run;         // while RUNNING, and afterwards
   std::optional<JobResult> before;   // RECOVERING: what the attempt that was lost had come to

@@ -215,8 +215,8 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
   }
   if (open_->committing) return false;
   if (open_->step == step) return true;
-  CloseOpen(absl::StrCat("the parts do not fit together: ", who, " made its part after step ", step,
-                         ", others after step ", open_->step),
+  CloseOpen(absl::StrCat("the parts were made at different steps: ", who,
+                         " made its part after step ", step, ", others after step ", open_->step),
             /*counts=*/true, now);
   return false;
 }
@@ -317,7 +317,7 @@ void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
   // Reports can overtake each other: a rank that continued was parked before.
   if (geo && !cut.parked() && !open_->went_on[rank]) {
     if (open_->stage != Stage::kBegun) {
-      CloseOpen(absl::StrCat(who, " trained on before all pservers had begun their cuts"),
+      CloseOpen(absl::StrCat(who, " continued training before all pservers had begun their cuts"),
                 /*counts=*/true, now);
       return;
     }
@@ -369,7 +369,7 @@ absl::StatusOr<std::vector<RankPart>> JobCheckpoints::Parts() const {
       if (options_.mode == Mode::kGeo && !first && held.sequence() != part.held.sequence()) {
         return absl::InternalError(absl::StrCat(
             "the cuts do not belong together: pservers hold frames ", part.held.sequence(), " and ",
-            held.sequence(), " of rank ", rank, ", which was to send nothing"));
+            held.sequence(), " of rank ", rank, ", which should have sent nothing"));
       }
       if (first) {
         part.held = held;

@@ -403,7 +403,8 @@ void JobLifecycle::MemberLost(Job* job, const Member& member, absl::Time now) {
         ShrinkAndRollBack(job, 1, std::string(RankRemoval::CanBegin(*job).message()), now);
         break;
       }
-      // One that waits for its survivors to stop may have more of them than it needs.
+      // A job that is waiting for its remaining workers to stop may still have more of them than
+      // the next attempt needs.
       if (!job->awaits_members() || attempts_.Count(*job) < job->spec.worker_num())
         next_attempt_.Shrink(job, /*ranks=*/1);
       RollBack(job, now);

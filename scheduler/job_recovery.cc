@@ -92,7 +92,7 @@ void JobRecovery::BeginAttempt(uint64_t steps, uint64_t examples, const std::str
     Describe(absl::StrCat("the job continued after step ", steps));
   } else {
     counts_.set_rollbacks(counts_.rollbacks() + 1);
-    Describe(dir.empty() ? "the job began again at its beginning"
+    Describe(dir.empty() ? "the job restarted from the beginning"
                          : absl::StrCat("the job went back to ", dir));
   }
   planned_.clear();

@@ -110,8 +110,8 @@ const EpochResult& JobResults::EndTrain(uint32_t epoch, uint64_t global_steps, a
 void JobResults::SummaryLacks(uint32_t rank) {
   summary_lacks_ = true;
   Warn(absl::StrCat("rank ", rank,
-                    " was replaced in the first epoch: the counts of the data and of ",
-                    "malformed lines leave out what its lost worker had read"));
+                    " was replaced in the first epoch, so the data counts and malformed ",
+                    "lines do not include what the lost worker read"));
 }
 
 void JobResults::BeginEval() {

@@ -32,7 +32,7 @@ class JobResults {
  public:
   // `config` outlives the results.
   JobResults(const JobConfig& config, uint32_t worker_num);
-  // Goes on from the result of a job that was interrupted, whose checkpoint is `folder`.
+  // Continues from the result of a job that was interrupted, whose checkpoint is `folder`.
   void Resume(const JobResult& so_far, const std::string& folder);
 
   // Everything that is known when no phase has added anything yet, for Restore.

@@ -67,7 +67,7 @@ class JobRun {
   void Hold(bool hold) { hold_ = hold; }
   // True when all ranks have ended the phase and it is held.
   bool held() const { return hold_ && AllEndedTraining(); }
-  // Goes on to the next phase if the present one was held and is not any more. True when the next
+  // Begins the next phase if the present one was held and is not any more. True when the next
   // phase begins; see failure().
   bool TryAdvance(absl::Time now);
 

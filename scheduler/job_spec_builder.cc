@@ -15,6 +15,8 @@ namespace sluice {
 
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, Env* env) {
   JobDraft draft;
+  // In this order: a model is made only of an effective config, and the initial model is compared
+  // with a config that is known to make a model. It also comes last because it reads files.
   SLUICE_ASSIGN_OR_RETURN(draft.config, EffectiveJobConfig(submitted, "", BuiltInSpecs()));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
                           ModelSpec::Create(draft.config, BuiltInSpecs()));

@@ -1,4 +1,4 @@
-// Where a job continues that is submitted with --resume.
+// The point from which a job submitted with --resume continues.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -110,10 +110,10 @@ class SchedulerCore {
   absl::StatusOr<std::string> AddJob(std::unique_ptr<Job> job, absl::Time now);
   // The job that was submitted with this request_id; "": none.
   std::string JobOfRequest(const std::string& request_id) const;
-  // Takes over a job of an earlier scheduler. Its attempt, if that scheduler was running one, goes
-  // on when its members register with it. Otherwise the next attempt begins at `point` (null: the
-  // beginning); not OK: the job fails then. To be called in order of submission, before members
-  // register.
+  // Takes over a job of an earlier scheduler. Its attempt, if that scheduler was running one,
+  // continues when its members register with it. Otherwise the next attempt begins at `point`
+  // (null: the beginning); not OK: the job fails then. To be called in order of submission, before
+  // members register.
   void RestoreJob(const JobRecord& record, absl::StatusOr<std::unique_ptr<const ResumePoint>> point,
                   std::optional<RunHandover> run, absl::Time now);
   // Deletes the records of a run that this scheduler does not take over.

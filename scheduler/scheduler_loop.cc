@@ -79,6 +79,7 @@ SchedulerLoop::SchedulerLoop(Options options)
     StateKeeper::Options keeper;
     keeper.store = options_.store;
     keeper.term = options_.term;
+    keeper.clock = options_.clock;
     keeper.log = options_.log;
     keeper.on_superseded = options_.on_superseded;
     keeper.cut_off = absl::ToChronoMilliseconds(options_.cut_off);
@@ -460,7 +461,7 @@ absl::StatusOr<SubmitJobReply> SchedulerLoop::SubmitJob(const SubmitJobRequest& 
         resume, FindResumePoint(effective, options_.env, options_.clock, &draft.warnings));
   }
   if (resume != nullptr) {
-    // The path in the request plays no part now; result.json names what the job once started from.
+    // The path in the request is ignored now; result.json names what the job once started from.
     draft.config.set_initial_checkpoint(resume->initial_checkpoint);
   } else {
     SLUICE_RETURN_IF_ERROR(FindInitialCheckpoint(options_.env, &draft.config, &draft.warnings));

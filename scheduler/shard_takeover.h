@@ -40,8 +40,8 @@ namespace sluice {
 bool CanTakeOverShards(const Job& job);
 
 // Gives the pservers of an attempt that begins their followers, if the job has replicas.
-// FAILED_PRECONDITION: there is only one pserver. A job that has lost the others to draining goes
-// on without replicas instead, with a warning.
+// FAILED_PRECONDITION: there is only one pserver. A job that has lost the others to draining
+// continues without replicas instead, with a warning.
 absl::Status AssignFollowers(Job* job);
 
 class ShardTakeover {

@@ -8,7 +8,9 @@
 namespace sluice {
 
 StateKeeper::StateKeeper(Options options)
-    : options_(std::move(options)), thread_([this] { Run(); }) {}
+    : options_(std::move(options)),
+      confirmed_at_(options_.clock->Now()),
+      thread_([this] { Run(); }) {}
 
 StateKeeper::~StateKeeper() {
   {
@@ -66,8 +68,8 @@ void StateKeeper::Run() {
       outcome = trouble_;
       last = stopping_ && group.empty();
     }
-    const auto unconfirmed = std::chrono::steady_clock::now() - confirmed_at_;
-    bool due = group.empty() || unconfirmed >= options_.check;
+    const absl::Duration unconfirmed = options_.clock->Now() - confirmed_at_;
+    bool due = group.empty() || unconfirmed >= absl::FromChrono(options_.check);
     for (Addition& one : group) {
       Take(&one);
       due = due || one.confirm;
@@ -118,17 +120,16 @@ absl::Status StateKeeper::WriteAll() {
 }
 
 absl::Status StateKeeper::Judge(absl::Status outcome) {
-  const auto now = std::chrono::steady_clock::now();
+  const absl::Time now = options_.clock->Now();
   if (outcome.ok()) confirmed_at_ = now;
   if (outcome.ok() || absl::IsAborted(outcome) || options_.cut_off.count() == 0) return outcome;
   // A process that was stopped for a while learns from its next commit what has become of its term.
-  const auto silent = now - confirmed_at_;
-  if (silent < options_.cut_off) return outcome;
+  const absl::Duration silent = now - confirmed_at_;
+  if (silent < absl::FromChrono(options_.cut_off)) return outcome;
   was_cut_off_ = true;
-  return absl::AbortedError(
-      absl::StrCat("the state store has not confirmed this scheduler's term for ",
-                   std::chrono::duration_cast<std::chrono::seconds>(silent).count(),
-                   " s, so another one may have taken over: ", outcome.message()));
+  return absl::AbortedError(absl::StrCat(
+      "the state store has not confirmed this scheduler's term for ", absl::ToInt64Seconds(silent),
+      " s, so another one may have taken over: ", outcome.message()));
 }
 
 void StateKeeper::Note(const absl::Status& outcome) {
@@ -140,7 +141,7 @@ void StateKeeper::Note(const absl::Status& outcome) {
   }
   if (!news) return;
   if (outcome.ok()) {
-    options_.log("the scheduler's state is written again");
+    options_.log("the state store accepts writes again");
   } else if (absl::IsAborted(outcome)) {
     options_.log(was_cut_off_
                      ? std::string(outcome.message())

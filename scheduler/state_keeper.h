@@ -34,6 +34,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/meta_store/meta_store.h"
 
@@ -44,6 +46,7 @@ class StateKeeper {
   struct Options {
     MetaStore* store = nullptr;  // outlives the keeper
     uint64_t term = 0;           // acquired from it
+    Clock* clock = nullptr;      // outlives the keeper; measures `check` and `cut_off`
     std::function<void(const std::string&)> log;
     // ABORTED: a newer scheduler has the store. UNAVAILABLE: the store failed for `cut_off`. May be
     // null.
@@ -89,7 +92,7 @@ class StateKeeper {
   const Options options_;
   // Only the thread uses these.
   std::map<std::string, std::optional<std::string>> unwritten_;
-  std::chrono::steady_clock::time_point confirmed_at_ = std::chrono::steady_clock::now();
+  absl::Time confirmed_at_;
   bool was_cut_off_ = false;
 
   Mutex mutex_;

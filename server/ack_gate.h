@@ -15,7 +15,7 @@
 // 1. A change gets its position in the log in the critical section that applies it, and the log
 //    goes to the follower in the order of positions (Shard::Apply, ChangeLog).
 // 2. The follower's copies count as complete from the message `complete` on. The primary sends it
-//    behind all images and all changes so far, and holds acknowledgements from the same moment on
+//    after all images and all changes so far, and holds acknowledgements from the same moment on
 //    (Hold). So what was acknowledged before is in front of that message.
 // 3. In kHolding an acknowledgement leaves only when the follower has confirmed a position that is
 //    not before the acknowledged change. The follower confirms what it has applied (ShardCopy).

@@ -4,8 +4,8 @@
 // Thread safety: guarded by the owner's lock.
 //
 // A gate that was restored with its shard (Await) may lack frames that the rank believes delivered.
-// It admits nothing until the rank has said what was acknowledged to it (Hear), once. Then it goes
-// on behind that frame, and the frames in between are lost.
+// It admits nothing until the rank has said what was acknowledged to it (Hear), once. It then
+// continues after that frame; the frames in between are lost.
 //
 // Memory: a few numbers per rank.
 //

@@ -186,8 +186,8 @@ absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) 
                                 layouts_[table]->name(), "' has ", floats));
   }
   if (options_.step.has_value() && file.header().facts().closed() != *options_.step) {
-    return damaged(absl::StrCat("it is of step ", file.header().facts().closed(),
-                                "; the checkpoint is of step ", *options_.step));
+    return damaged(absl::StrCat("it was cut after step ", file.header().facts().closed(),
+                                ", but the checkpoint is of step ", *options_.step));
   }
   return absl::OkStatus();
 }

@@ -60,7 +60,8 @@ class ReadyPages {
   ReadyPages& operator=(const ReadyPages&) = delete;
 
   // Returns the instance that all stores of a process share. It is never destroyed; its thread ends
-  // with the process.
+  // with the process. There is only one because kMost bounds the spare memory of the process,
+  // however many stores it has.
   static ReadyPages* OfProcess();
 
   // Pages taken by users that still exist.

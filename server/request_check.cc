@@ -75,7 +75,8 @@ absl::Status RequestCheck::Check(const FrameHeader& header, size_t payload_bytes
 
 absl::Status RequestCheck::CheckMessage(const FrameHeader& header, size_t payload_bytes) const {
   if (header.has_hello()) {
-    return absl::InvalidArgumentError("hello is the first request of a stream, and comes once");
+    return absl::InvalidArgumentError(
+        "hello must be the first request of a stream and may be sent only once");
   }
   if (!header.last() && (header.has_commit() || header.has_pull() || header.has_end_epoch())) {
     return absl::InvalidArgumentError(

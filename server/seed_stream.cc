@@ -62,7 +62,8 @@ absl::Status SeedReceiver::Take(const ReplicaHeader& header, PayloadReader* payl
   const ShardPiece& piece = header.piece();
   if (reader_ == nullptr || piece.table() != seed_.table() || piece.shard() != seed_.shard()) {
     return absl::InvalidArgumentError(absl::StrCat("a piece of shard ", piece.shard(), " of table ",
-                                                   piece.table(), " comes without its seed"));
+                                                   piece.table(),
+                                                   " arrived before the header of its image"));
   }
   if (payload->remaining() > 0) {
     std::string bytes(payload->remaining(), '\0');

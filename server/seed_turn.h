@@ -1,6 +1,7 @@
-// Lets checkpoints and saves go before the images for a follower: a sparse shard has one cut at a
-// time, and an image that is given up only begins again. One that was given up often insists: it is
-// finished first, or frequent checkpoints would keep the copies incomplete forever.
+// Gives checkpoints and saves precedence over images for a follower. A sparse shard can have only
+// one cut at a time, and an interrupted image starts over. An image that was interrupted often
+// insists, and is finished first: otherwise frequent checkpoints would keep the copies incomplete
+// forever.
 //
 // Thread safety: safe from any thread.
 #pragma once

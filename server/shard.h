@@ -133,15 +133,15 @@ class Shard {
   // Restores the position of the schedule, the count of lost updates and, in sync, the steps. In
   // other modes workers start again at sequence 1.
   virtual void RestorePosition(const ShardFacts& facts);
-  // Async and Geo: restores what the shard held of each rank, because the lives in `facts` may go
-  // on.
+  // Async and Geo: restores what the shard held of each rank, because the lives in `facts` may
+  // continue.
   void RestoreRanks(const ShardFacts& facts);
   // Async and Geo: the shard takes over from one that was lost, and now awaits every rank.
   // `lives`: by rank, its present life. Counts as lost what the shard lacks of `ended` lives.
   void AwaitRanks(const std::vector<uint64_t>& lives,
                   const google::protobuf::RepeatedPtrField<EndedLife>& ended);
   // The rank tells which frame was the last one acknowledged to it here. If the shard awaits the
-  // rank, it continues behind that frame, and counts those that it lacks as lost.
+  // rank, it continues after that frame, and counts those that it lacks as lost.
   void Hear(uint32_t rank, uint64_t incarnation, const RankPosition& acknowledged);
   // HostedJob.updates_lost, of this shard.
   uint64_t updates_lost();

@@ -26,7 +26,7 @@ absl::Status ShardImageReader::Add(const std::string& piece) {
     case kDone:
       break;
   }
-  return Wrong("has bytes behind its end");
+  return Wrong("has bytes after its end");
 }
 
 absl::Status ShardImageReader::TakeHeader(const std::string& piece) {
@@ -46,7 +46,7 @@ absl::Status ShardImageReader::TakeHeader(const std::string& piece) {
       header_.state_floats() != shard_->saved_state_floats() ||
       (sparse ? header_.dim() != table.dim()
               : header_.elements() != table.ShardElements(shard_->index()))) {
-    return Wrong("is of another table or shard");
+    return Wrong("belongs to another table or shard");
   }
   record_bytes_ = sizeof(float);
   records_ = header_.elements() * (1 + header_.state_floats());
@@ -108,7 +108,7 @@ absl::Status ShardImageReader::TakeIndex(const std::string& piece) {
   if (!same) {
     return absl::DataLossError(absl::StrCat(
         "the image of shard ", shard_->index(), " of table '", shard_->table().name(),
-        "' was damaged on its way: its blocks do not have the checksums of its index"));
+        "' was damaged in transit: its blocks do not match the checksums in its index"));
   }
   shard_->RestorePosition(header_.facts());
   stage_ = kDone;

@@ -21,7 +21,7 @@ class ShardImageReader {
   explicit ShardImageReader(Shard* shard) : shard_(shard) {}
 
   // Takes the next piece. INVALID_ARGUMENT: the image is not of this shard. DATA_LOSS: it was
-  // damaged on its way. Throws NoRoom and bad_alloc as Shard::RestoreRows.
+  // damaged in transit. Throws NoRoom and bad_alloc as Shard::RestoreRows.
   absl::Status Add(const std::string& piece);
   // True when the image is complete and the shard has its values, state and facts.
   bool done() const { return stage_ == kDone; }

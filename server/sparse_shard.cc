@@ -252,7 +252,7 @@ class SparseShard : public Shard {
       std::memcpy(to, &row.header->count, sizeof(row.header->count));
       to += sizeof(row.header->count);
     }
-    std::memcpy(to, row.weights, form.float_bytes);  // the state lies behind the weights
+    std::memcpy(to, row.weights, form.float_bytes);  // the state follows the weights
   }
 
   // Inserts a row with fresh optimizer state; the caller writes the weights. An existing row is

@@ -95,7 +95,7 @@ absl::Status AsyncTrainer::TrainOne(const EpochPlan& plan, const Pulled& pulled,
   if (!next) return context_.client->StartPush(std::move(push));
   if (context_.config().recovery().replicas() > 0) {
     // An answer that acknowledges waits for the follower; values need not. The pservers read them
-    // behind the push as well, since both take the same streams in this order.
+    // after the push as well, since both take the same streams in this order.
     SLUICE_RETURN_IF_ERROR(context_.client->StartPush(std::move(push)));
     pulled_.push_back(StartPull(std::move(next)));
     return absl::OkStatus();

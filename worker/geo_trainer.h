@@ -81,7 +81,7 @@ class GeoTrainer : public Trainer {
   absl::Status Flush(const EpochPlan& plan);
   // A checkpoint asks for this rank's part.
   bool Asked() const { return context_.cuts != nullptr && context_.cuts->asked() != 0; }
-  // Makes this rank's part of the checkpoint and waits until it may train on.
+  // Makes this rank's part of the checkpoint and waits until it may continue training.
   // REQUIRES: nothing is unsent, and no rows are looked up.
   void Park();
   absl::StatusOr<SavedFile> SaveState(const WorkerCheckpoint& wanted) const;

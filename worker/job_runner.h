@@ -90,7 +90,7 @@ class JobRunner {
   absl::StatusOr<IndexReport> SeeFiles();
   absl::StatusOr<IndexReport> Index();
   absl::StatusOr<TrainReport> Train(const Phase& phase);
-  // Goes on with an epoch that an earlier run of the job began.
+  // Continues an epoch that an earlier run of the job began.
   absl::Status Resume(const Phase& phase);
   absl::Status TrainTasks(const EpochPlan& plan, uint64_t* dropped);
   absl::Status TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped);

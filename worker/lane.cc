@@ -52,7 +52,7 @@ absl::Status Lane::ReadSplitPart() {
 absl::Status Lane::ReadPart() {
   if (part_examples_.owner != nullptr) return absl::OkStatus();
   const LanePart& part = sequence_.parts[part_];
-  // A resumed epoch reads the part again unless it begins with a window behind the part.
+  // A resumed epoch reads the part again unless it begins with a window after the part.
   const uint64_t done_after = StepsPast(part_begin_ + (part.to - part.from));
   SLUICE_ASSIGN_OR_RETURN(part_examples_, reader_->Read(part, done_after));
   return absl::OkStatus();

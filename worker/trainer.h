@@ -1,4 +1,4 @@
-// Trains one epoch; everything on the worker that differs between the modes is behind this.
+// Trains one epoch. Hides everything on the worker that differs between sync, async and Geo.
 //
 // A trainer lives as long as the rank's run of the job, since Geo keeps its parameters in it.
 //

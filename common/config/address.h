@@ -26,8 +26,8 @@ std::string ToText(const Address& address);
 // 127.0.0.0/8, ::1 and localhost.
 bool IsLoopback(const std::string& host);
 
-// At least one address. INVALID_ARGUMENT when a part is no address (ParseAddress) or is given
-// twice, or when one of several has port 0, so that the others could not find it.
+// At least one address. INVALID_ARGUMENT when a part is not an address (ParseAddress) or occurs
+// twice. Also when one of several has port 0: the others could not find it.
 absl::StatusOr<std::vector<Address>> ParseAddressList(const std::string& text);
 
 // True when all hosts of the list are loopback ones (IsLoopback).

@@ -11,7 +11,6 @@
 #include "common/config/data_columns.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
-#include "common/config/train_validation.h"
 #include "common/optimizer/update_rule.h"
 
 namespace sluice {

@@ -1,7 +1,7 @@
 // Finds the problems of a job's configuration, field by field.
 //
 // Thread safety:
-//   pure function.
+//   pure functions.
 #pragma once
 
 #include <vector>
@@ -15,5 +15,13 @@ namespace sluice {
 // `job` has its defaults filled in, except for options that would have no effect: setting such an
 // option is a problem.
 std::vector<ConfigProblem> FindProblems(const JobConfig& job, const ModelRules& rules);
+
+// Parts of FindProblems, in train_validation.cc.
+//
+// Problems of strategy.a_sync_configs.hot_row_cache. `parts` come from the job's model.
+// REQUIRES: `job` has this field.
+std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts);
+// Problems of train and eval.batch_size.
+std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job);
 
 }  // namespace sluice

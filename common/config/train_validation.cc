@@ -1,8 +1,7 @@
-#include "common/config/train_validation.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/job_validation.h"
 #include "common/config/mode.h"
 
 namespace sluice {

@@ -230,7 +230,7 @@ class Resolver {
     return absl::InvalidArgumentError(
         absl::StrCat(schedulers_origin_, ": '", id_.cluster.scheduler(), "' names this host (",
                      HostName(), ") ", here.empty() ? "not at all" : "more than once",
-                     "; give --bind=HOST:PORT (SLUICE_BIND), one of them"));
+                     "; give --bind=HOST:PORT (SLUICE_BIND) with one of these addresses"));
   }
 
   absl::Status Bind() {

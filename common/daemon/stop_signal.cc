@@ -52,7 +52,7 @@ int ExitCodeOfSignal() {
 
 // Asks the kernel for SIGTERM and SIGCONT when the parent dies, so that a stopped process (SIGSTOP,
 // Ctrl-Z) wakes up and ends too. Each thread may ask for one signal only, so a second thread asks
-// for SIGCONT; it must live on, because its request ends with it.
+// for SIGCONT; it must keep running, because its request ends with it.
 void AskForSignalsAtDeathOfParent() {
   const pid_t parent = getppid();
   std::promise<void> asked;

@@ -250,16 +250,16 @@ absl::Status EtcdMetaStore::CheckRefusal(uint64_t term, uint64_t number, const S
   if (stored.term != term) {
     if (repeated && stored.number == 0 && stored.term >= term + kKeptTerms) {
       return absl::UnavailableError(absl::StrCat(
-          "term ", term, " is long over: etcd holds term ", stored.term,
-          ", and no longer whether the last commit under term ", term, " was applied"));
+          "term ", term, " ended long ago: etcd holds term ", stored.term,
+          " and has forgotten whether the last commit of term ", term, " was applied"));
     }
     return TermMismatch(term, stored.term);
   }
   if (stored.number > applied_ && stored.number < number) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrCat("the value of ", CommitKey(term), " in etcd is ", stored.number,
-                   ", and should be in [", applied_ + 1, ", ", number,
-                   "]. Another program has changed it: restore it, or choose another prefix"));
+                   "; it must be between ", applied_ + 1, " and ", number,
+                   ". Another program has changed it: restore it, or choose another prefix"));
 }
 
 absl::Status EtcdMetaStore::Commit(uint64_t term, absl::Span<const Write> writes) {

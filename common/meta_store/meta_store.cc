@@ -11,8 +11,8 @@ absl::Status CheckCommit(uint64_t term, uint64_t acquired,
         absl::StrCat("term ", term, " was not acquired here; the newest acquired term is ",
                      acquired, " (0: none)"));
   }
-  // An older term of this object is over like one that another scheduler has ended. It comes before
-  // the limits, because ABORTED stops the caller and INVALID_ARGUMENT does not.
+  // An older term of this object has ended, just as if another scheduler had ended it. Check this
+  // before the limits, because ABORTED stops the caller and INVALID_ARGUMENT does not.
   if (term < acquired) return TermMismatch(term, acquired);
   if (writes.size() > MetaStore::kMaxCommitWrites) {
     return absl::InvalidArgumentError(absl::StrCat(

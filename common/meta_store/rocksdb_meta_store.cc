@@ -118,7 +118,7 @@ absl::Status RocksdbMetaStore::OpenDb() {
 
 // After a failed write, or a failed job in the background, RocksDB refuses all writes, and the end
 // of its log is in an unknown state. The next call opens it again, which drops an incomplete record
-// and begins a new log. (DB::Resume may continue in the old log, behind the incomplete record.)
+// and begins a new log. (DB::Resume may continue in the old log, after the incomplete record.)
 absl::Status RocksdbMetaStore::WriteSynced(rocksdb::WriteBatch* batch) {
   rocksdb::WriteOptions synced;
   synced.sync = true;

@@ -117,9 +117,9 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
       return Damaged(absl::StrCat("its header says ", header_.state_floats(), " state arrays"));
     if (header_.first_element() > elements ||
         header_.elements() > elements - header_.first_element()) {
-      return Damaged(absl::StrCat("its ", header_.elements(), " elements from ",
-                                  header_.first_element(), " on do not fit in the tensor's ",
-                                  elements, " elements"));
+      return Damaged(absl::StrCat("its ", header_.elements(), " elements, starting at element ",
+                                  header_.first_element(), ", exceed the tensor's ", elements,
+                                  " elements"));
     }
     return absl::OkStatus();
   }

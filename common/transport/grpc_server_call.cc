@@ -151,8 +151,9 @@ void GrpcServerCall::Send(Message message) {
     }
   }
   if (overflow) {
-    Abort(absl::ResourceExhaustedError(absl::StrCat(
-        "more than ", host_->max_queued_bytes, " bytes wait to be sent; does the client read?")));
+    Abort(absl::ResourceExhaustedError(
+        absl::StrCat("more than ", host_->max_queued_bytes,
+                     " bytes wait to be sent; the client is not reading")));
     context_.TryCancel();  // the write under way could wait for the client forever
     return;
   }

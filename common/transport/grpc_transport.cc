@@ -146,7 +146,7 @@ class ClientCall {
     }
     if (overflow) {
       status = absl::ResourceExhaustedError(absl::StrCat(
-          "more than ", max_queued_bytes_, " bytes wait to be sent; does the peer read?"));
+          "more than ", max_queued_bytes_, " bytes wait to be sent; the peer is not reading"));
     }
     absl::StatusCode code = status.code();
     // When this end did not cancel, the peer dropped the stream.

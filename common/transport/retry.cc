@@ -15,6 +15,8 @@ bool GotNoAnswer(absl::StatusCode code) {
 }
 
 bool PserverNotReady(absl::StatusCode code) {
+  // RESOURCE_EXHAUSTED of a stream is a full queue, too many streams, or no memory for one message.
+  // All of these pass when other requests are done.
   return code == absl::StatusCode::kNotFound || code == absl::StatusCode::kUnavailable ||
          code == absl::StatusCode::kResourceExhausted;
 }
@@ -22,6 +24,8 @@ bool PserverNotReady(absl::StatusCode code) {
 bool RouteIsStale(absl::StatusCode code) { return code == absl::StatusCode::kFailedPrecondition; }
 
 bool MayGoWellInNextAttempt(absl::StatusCode code) {
+  // RESOURCE_EXHAUSTED is final here: tables that have outgrown the memory or max_rows would
+  // outgrow them again in the next attempt.
   return GotNoAnswer(code) || code == absl::StatusCode::kAborted;
 }
 

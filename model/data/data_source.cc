@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_columns.h"
@@ -483,6 +484,27 @@ absl::Status CheckLibsvmColumns(const FeatureSchema& schema) {
 }
 
 }  // namespace
+
+void BadLines::Add(const std::string& where, const absl::Status& why) {
+  ++count;
+  if (first.size() < kNamed) first.push_back(absl::StrCat(where, ": ", why.message()));
+}
+
+void BadLines::Merge(const BadLines& other) {
+  count += other.count;
+  for (const std::string& line : other.first) {
+    if (first.size() < kNamed) first.push_back(line);
+  }
+}
+
+std::string BadLines::Describe() const {
+  if (count == 0) return "no malformed lines";
+  std::string text = absl::StrCat(count, count == 1 ? " malformed line" : " malformed lines");
+  if (first.empty()) return text;
+  return absl::StrCat(
+      text, count > first.size() ? absl::StrCat(", the first ", first.size(), ": ") : ": ",
+      absl::StrJoin(first, "; "));
+}
 
 absl::Status DataSource::CheckUnchanged(const std::string& path) const {
   return files_ == nullptr ? absl::OkStatus() : files_->CheckUnchanged(path);

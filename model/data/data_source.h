@@ -7,6 +7,7 @@
 // concurrently with other calls.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "model/data/bad_lines.h"
 #include "model/data/data_files.h"
 #include "model/features/batch.h"
 #include "model/features/feature_schema.h"
@@ -24,6 +24,20 @@
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
+
+// Counts all malformed lines and keeps the first ones for messages.
+//
+// Thread safety: guarded by the owner's lock.
+struct BadLines {
+  static constexpr size_t kNamed = 5;
+  uint64_t count = 0;
+  std::vector<std::string> first;  // "file:line: reason"
+  // When set, receives for each bad line the number of examples before it in the batch being read.
+  std::vector<uint64_t>* positions = nullptr;
+  void Add(const std::string& where, const absl::Status& why);
+  void Merge(const BadLines& other);
+  std::string Describe() const;
+};
 
 // Reads the lines of part of a file, or of standard input, as examples: in order, piece by piece.
 //

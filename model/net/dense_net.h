@@ -17,15 +17,32 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
 #include "model/net/geo_optimizer.h"
 #include "model/net/host_memory.h"
-#include "model/net/resident_rows.h"
 
 namespace sluice {
 
 class TableLayout;
+
+// Rows of the sparse table that stay in numbered slots where a network computes.
+//
+// A step uploads only the rows that are not there. The caller decides which key is in which slot.
+// When NetInput::resident is set, a step reads its rows from slots instead of NetInput::rows. The
+// network that made the rows outlives them.
+//
+// Thread safety: one thread. It is the network's thread.
+class ResidentRows {
+ public:
+  virtual ~ResidentRows() = default;
+  virtual size_t capacity() const = 0;  // slots
+  // Writes row i of values, [n][dim of the sparse table], to slots[i]; no slot occurs twice. The
+  // next step reads these values. The caller may reuse `values` and `slots` after the return.
+  // OUT_OF_RANGE when a slot is not below the capacity.
+  virtual absl::Status Write(const uint32_t* slots, size_t n, const float* values) = 0;
+};
 
 // Values of one step. B = batch.n, K = batch.keys.size(), U = unique rows.
 struct NetInput {

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/base/fake_clock.h"
 
 namespace sluice::cli {
 namespace {
@@ -129,11 +130,12 @@ TEST_F(ChildProcessTest, SchedulerComesFromFlagThenVariableThenFile) {
 }
 
 TEST_F(ChildProcessTest, EndedSchedulerIsReportedAsUnavailable) {
+  FakeClock clock;
   CommandSpec spec;
   spec.flags = SchedulerFlags();
   const auto find = [&](std::vector<std::string> args) {
     args.push_back("--log_dir=" + folder_);
-    return FindRunningScheduler(*ParseCommand(spec, args));
+    return FindRunningScheduler(*ParseCommand(spec, args), &clock);
   };
   // The pid is that of this process, which is not a scheduler.
   std::ofstream(folder_ + "/endpoints.log") << "scheduler 0 127.0.0.1:7000 " << getpid() << " -\n";

@@ -29,29 +29,30 @@ class LogFolderTest : public ::testing::Test {
 };
 
 TEST_F(LogFolderTest, FolderInUseIsRefusedAndUnchanged) {
-  auto first = LogFolder::Take(log_);
+  auto first = LogFolder::Take(log_, Env::Real());
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->path(), log_);
   std::ofstream(first->cluster_file()) << kOwnClusterLine << "# kept";
-  EXPECT_TRUE(absl::IsFailedPrecondition(LogFolder::Take(log_).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(LogFolder::Take(log_, Env::Real()).status()));
   EXPECT_EQ(Read(first->cluster_file()), std::string(kOwnClusterLine) + "# kept");
 }
 
 TEST_F(LogFolderTest, ConcurrentLaunchesGetSeparateFolders) {
-  auto first = LogFolder::TakeOrNext(log_), second = LogFolder::TakeOrNext(log_);
+  auto first = LogFolder::TakeOrNext(log_, Env::Real()),
+       second = LogFolder::TakeOrNext(log_, Env::Real());
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(first->path(), log_);
   EXPECT_EQ(second->path(), log_ + "-2");
-  EXPECT_EQ(LogFolder::TakeOrNext(log_)->path(), log_ + "-3");
+  EXPECT_EQ(LogFolder::TakeOrNext(log_, Env::Real())->path(), log_ + "-3");
   { const LogFolder ended = *std::move(first); }
-  EXPECT_EQ(LogFolder::TakeOrNext(log_)->path(), log_) << "the folder is free again";
+  EXPECT_EQ(LogFolder::TakeOrNext(log_, Env::Real())->path(), log_) << "the folder is free again";
 }
 
 TEST_F(LogFolderTest, FolderOfEndedProcessesIsFree) {
-  ASSERT_TRUE(LogFolder::Take(log_).ok());
+  ASSERT_TRUE(LogFolder::Take(log_, Env::Real()).ok());
   std::ofstream(log_ + "/endpoints.log")
       << kOwnEndpointsLine << "scheduler 0 127.0.0.1:1 " << getpid() << " -\n";
-  EXPECT_TRUE(LogFolder::Take(log_).ok()) << "this process is not a scheduler";
+  EXPECT_TRUE(LogFolder::Take(log_, Env::Real()).ok()) << "this process is not a scheduler";
 }
 
 TEST_F(LogFolderTest, FolderWithForeignFilesIsRefused) {
@@ -60,7 +61,8 @@ TEST_F(LogFolderTest, FolderWithForeignFilesIsRefused) {
     std::filesystem::create_directories(log_);
     const std::string file = log_ + "/" + name;
     std::ofstream(file) << "# mine\n";
-    for (const auto& refused : {LogFolder::Take(log_), LogFolder::TakeOrNext(log_)}) {
+    for (const auto& refused :
+         {LogFolder::Take(log_, Env::Real()), LogFolder::TakeOrNext(log_, Env::Real())}) {
       EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
       EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr(file));
     }
@@ -74,19 +76,19 @@ TEST_F(LogFolderTest, ClusterFileOfAnEarlierVersionIsRecognized) {
   const std::string file = log_ + "/cluster.textproto";
   const std::string text = ToTextproto(LoopbackCluster("127.0.0.1:0", 2, 1));
   std::ofstream(file) << text;
-  EXPECT_TRUE(LogFolder::Take(log_).ok());
+  EXPECT_TRUE(LogFolder::Take(log_, Env::Real()).ok());
   ClusterConfig fixed_port = LoopbackCluster("127.0.0.1:0", 2, 1);
   fixed_port.set_pservers(1, "127.0.0.1:7001");
   for (const std::string& foreign : {"# mine\n" + text, ToTextproto(fixed_port)}) {
     std::ofstream(file) << foreign;
-    EXPECT_FALSE(LogFolder::Take(log_).ok()) << foreign;
+    EXPECT_FALSE(LogFolder::Take(log_, Env::Real()).ok()) << foreign;
   }
 }
 
 TEST_F(LogFolderTest, NoOtherFolderIsTakenWhenOneCannotBeCreated) {
   std::filesystem::create_directories(root_);
   std::ofstream(log_) << "in the way";
-  EXPECT_TRUE(absl::IsInvalidArgument(LogFolder::TakeOrNext(log_).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(LogFolder::TakeOrNext(log_, Env::Real()).status()));
   EXPECT_FALSE(std::filesystem::exists(log_ + "-2"));
 }
 

@@ -34,7 +34,7 @@ class JobFilesTest : public testing::Test {
     job_.set_output_dir(dir_ + "/a/b");
   }
   std::string Refusal() {
-    const absl::Status status = CheckJobFiles(job_, dir_ + "/output");
+    const absl::Status status = CheckJobFiles(job_, dir_ + "/output", Env::Real());
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     return std::string(status.message());
   }
@@ -44,14 +44,14 @@ class JobFilesTest : public testing::Test {
 };
 
 TEST_F(JobFilesTest, ReadableDataAndWritableOutputPassAndLeaveNothingBehind) {
-  EXPECT_TRUE(CheckJobFiles(job_, "").ok());
+  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/a"));
   job_.clear_output_dir();
-  EXPECT_TRUE(CheckJobFiles(job_, dir_ + "/output").ok());
+  EXPECT_TRUE(CheckJobFiles(job_, dir_ + "/output", Env::Real()).ok());
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/output"));
   std::filesystem::create_directories(dir_ + "/a");
   job_.set_output_dir(dir_ + "/a/b");
-  EXPECT_TRUE(CheckJobFiles(job_, "").ok());
+  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
   EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/a"));
 }
 
@@ -71,9 +71,9 @@ TEST_F(JobFilesTest, LocalDataMustExistButMayBelongToAnotherUser) {
 }
 
 TEST_F(JobFilesTest, FileNamedBySeveralEntriesIsAWarning) {
-  EXPECT_TRUE(WarningsOf(job_).empty());
+  EXPECT_TRUE(WarningsOf(job_, Env::Real()).empty());
   job_.mutable_data()->add_train_files(dir_ + "/train-1.csv");
-  EXPECT_EQ(WarningsOf(job_).size(), 1u);
+  EXPECT_EQ(WarningsOf(job_, Env::Real()).size(), 1u);
 }
 
 TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
@@ -90,7 +90,7 @@ TEST_F(JobFilesTest, MissingColumnIsNamedWithFieldFileAndClosestName) {
   job_.mutable_data()->add_eval_files(dir_ + "/test.csv");
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: "), HasSubstr(dir_ + "/test.csv"),
                                HasSubstr("no column \"x\""), HasSubstr("did you mean \"xx\"?")));
-  EXPECT_EQ(CheckWhatIsHere(job_).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckWhatIsHere(job_, Env::Real()).code(), absl::StatusCode::kInvalidArgument);
   std::ofstream(dir_ + "/train-1.csv") << "label,x\n1,1\n";
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.train_files: "), HasSubstr(dir_ + "/train-1.csv")));
   job_.set_evaluate_only(true);
@@ -101,7 +101,7 @@ TEST_F(JobFilesTest, FilesMissingHereAreLeftToTheWorkers) {
   job_.mutable_data()->add_train_files(dir_ + "/gone.csv");
   job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
   job_.set_initial_model(dir_ + "/nothing");
-  EXPECT_TRUE(CheckWhatIsHere(job_).ok());
+  EXPECT_TRUE(CheckWhatIsHere(job_, Env::Real()).ok());
 }
 
 TEST_F(JobFilesTest, FolderWithoutASavedModelIsRefused) {
@@ -116,13 +116,13 @@ TEST_F(JobFilesTest, ModelWithOtherTablesIsRefused) {
   ASSERT_TRUE(job.ok()) << job.status();
   job_ = *job;
   job_.set_initial_model(dir_ + "/model");
-  EXPECT_TRUE(CheckWhatIsHere(job_).ok());  // no model is there yet
+  EXPECT_TRUE(CheckWhatIsHere(job_, Env::Real()).ok());  // no model is there yet
   Manifest none;
   none.set_version(1);
   ASSERT_TRUE(FinishModel(dir_ + "/model", job_, none, Env::Real()).ok());
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: table '"), HasSubstr(dir_ + "/model"),
                                HasSubstr(" more tables")));
-  EXPECT_EQ(CheckWhatIsHere(job_), CheckJobFiles(job_, dir_));
+  EXPECT_EQ(CheckWhatIsHere(job_, Env::Real()), CheckJobFiles(job_, dir_, Env::Real()));
 }
 
 TEST_F(JobFilesTest, AFolderWithoutACheckpointIsRefusedUnlessTheJobResumes) {
@@ -153,7 +153,7 @@ TEST_F(JobFilesTest, OutputBelowAFileIsRefused) {
 
 TEST_F(JobFilesTest, TraceFileIsCheckedLikeTheOutput) {
   job_.set_trace_file(dir_ + "/new/folder/trace.json");
-  EXPECT_TRUE(CheckJobFiles(job_, "").ok());
+  EXPECT_TRUE(CheckJobFiles(job_, "", Env::Real()).ok());
   EXPECT_TRUE(CheckOutputIsNoFile(job_).ok());
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/new"));
   for (const std::string& file : {dir_, dir_ + "/train-1.csv/trace.json"}) {

@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "tests/cli/small_job.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/daemon/refusing_scheduler.h"
 
 namespace sluice::cli {
@@ -138,10 +139,12 @@ const absl::Status kSilent = absl::UnavailableError("silent");
 TEST(SubmitJobTest, ACallWithoutAnAnswerIsRepeatedWithItsId) {
   FakeScheduler scheduler({kSilent, kSilent, absl::OkStatus()});
   int checks = 0;
-  const auto reply = SubmitJob(&scheduler, {}, absl::Minutes(1), [&] {
+  FakeClock clock;
+  const auto check = [&] {
     ++checks;
     return absl::OkStatus();
-  });
+  };
+  const auto reply = SubmitJob(&scheduler, {}, absl::Minutes(1), check, &clock);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->job_id(), "job-1");
   EXPECT_EQ(checks, 2);
@@ -151,20 +154,30 @@ TEST(SubmitJobTest, ACallWithoutAnAnswerIsRepeatedWithItsId) {
 
 TEST(SubmitJobTest, OtherSubmissionsHaveOtherIds) {
   FakeScheduler scheduler({absl::OkStatus(), absl::OkStatus()});
-  ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr).ok());
-  ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr).ok());
+  FakeClock clock;
+  ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr, &clock).ok());
+  ASSERT_TRUE(SubmitJob(&scheduler, {}, absl::Minutes(1), nullptr, &clock).ok());
   EXPECT_NE(scheduler.ids_[0], scheduler.ids_[1]);
 }
 
 TEST(SubmitJobTest, ARefusalAndABrokenClusterEndIt) {
+  FakeClock clock;
   FakeScheduler refuses({absl::InvalidArgumentError("no")});
-  EXPECT_TRUE(absl::IsInvalidArgument(SubmitJob(&refuses, {}, absl::Minutes(1), nullptr).status()));
+  const auto refused = SubmitJob(&refuses, {}, absl::Minutes(1), nullptr, &clock);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status()));
   FakeScheduler silent({kSilent});
-  EXPECT_TRUE(absl::IsInternal(SubmitJob(&silent, {}, absl::Minutes(1), [] {
-                                 return absl::InternalError("dead");
-                               }).status()));
-  FakeScheduler late({kSilent});
-  EXPECT_TRUE(absl::IsUnavailable(SubmitJob(&late, {}, absl::ZeroDuration(), nullptr).status()));
+  const auto dead = [] { return absl::InternalError("dead"); };
+  EXPECT_TRUE(absl::IsInternal(SubmitJob(&silent, {}, absl::Minutes(1), dead, &clock).status()));
+}
+
+TEST(SubmitJobTest, CallsEndWithThePatience) {
+  FakeClock clock;
+  const absl::Time start = clock.Now();
+  FakeScheduler silent(std::vector<absl::Status>(100, kSilent));
+  const auto reply = SubmitJob(&silent, {}, absl::Seconds(3), nullptr, &clock);
+  EXPECT_TRUE(absl::IsUnavailable(reply.status()));
+  EXPECT_EQ(clock.Now() - start, absl::Seconds(3));
+  EXPECT_GT(silent.ids_.size(), 1u);
 }
 
 }  // namespace

@@ -39,12 +39,12 @@ class OutputFilesTest : public testing::Test {
   // Expects a refusal that names `file`; with --overwrite only if `despite_overwrite`.
   void ExpectRefused(const std::string& file, bool despite_overwrite) {
     job_.set_overwrite(false);
-    const absl::Status refused = CheckJobOutputs(job_, job_file_);
+    const absl::Status refused = CheckJobOutputs(job_, job_file_, Env::Real());
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
     EXPECT_THAT(std::string(refused.message()), HasSubstr(file));
     job_.set_overwrite(true);
-    EXPECT_EQ(CheckJobOutputs(job_, job_file_).ok(), !despite_overwrite);
-    EXPECT_EQ(CheckJobKeepsInputs(job_, job_file_).ok(), !despite_overwrite);
+    EXPECT_EQ(CheckJobOutputs(job_, job_file_, Env::Real()).ok(), !despite_overwrite);
+    EXPECT_EQ(CheckJobKeepsInputs(job_, job_file_, Env::Real()).ok(), !despite_overwrite);
   }
 
   std::string dir_, job_file_;
@@ -52,16 +52,16 @@ class OutputFilesTest : public testing::Test {
 };
 
 TEST_F(OutputFilesTest, NewFolderAndFolderOfSluicePass) {
-  EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
+  EXPECT_TRUE(CheckJobOutputs(job_, job_file_, Env::Real()).ok());
   Write("out/job.textproto", kOwnConfigLine);
   Write("out/model/MANIFEST", "version: 1\nmodel_digest: \"0\"\n");
   Write("out/model/job.textproto", kOwnConfigLine);
-  EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
+  EXPECT_TRUE(CheckJobOutputs(job_, job_file_, Env::Real()).ok());
   // A job may replace the model that it starts from.
   job_.set_initial_model(dir_ + "/out/model");
-  EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
+  EXPECT_TRUE(CheckJobOutputs(job_, job_file_, Env::Real()).ok());
   job_.clear_output_dir();
-  EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
+  EXPECT_TRUE(CheckJobOutputs(job_, job_file_, Env::Real()).ok());
 }
 
 TEST_F(OutputFilesTest, JobFileIsNeverReplaced) {
@@ -99,7 +99,7 @@ TEST_F(OutputFilesTest, ModelFolderIsRefusedAsOutputFolder) {
   job_.set_output_dir(dir_ + "/model/");
   for (const bool overwrite : {false, true}) {
     job_.set_overwrite(overwrite);
-    const absl::Status refused = CheckJobOutputs(job_, job_file_);
+    const absl::Status refused = CheckJobOutputs(job_, job_file_, Env::Real());
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(refused.message()), HasSubstr("model/MANIFEST"));
   }
@@ -121,13 +121,13 @@ TEST_F(OutputFilesTest, TraceMustNotReplaceAnInputOrAnotherOutput) {
   job_.set_trace_file(dir_ + "/out/../out/result.json");
   ExpectRefused("result.json", true);
   job_.set_trace_file(dir_ + "/out/trace.json");
-  EXPECT_TRUE(CheckJobOutputs(job_, job_file_).ok());
+  EXPECT_TRUE(CheckJobOutputs(job_, job_file_, Env::Real()).ok());
 }
 
 TEST_F(OutputFilesTest, OutputFileMustBeNewUnlessOverwriteIsGiven) {
   const std::vector<InputFile> inputs = {{"a file of --data", dir_ + "/data/train-1.csv"}};
   const auto check = [&](const std::string& path, bool overwrite) {
-    return CheckOutputFile("--output", path, overwrite, inputs);
+    return CheckOutputFile("--output", path, overwrite, inputs, Env::Real());
   };
   EXPECT_TRUE(check(dir_ + "/scores", false).ok());
   const std::string there = Write("scores", "0.5\n");
@@ -147,10 +147,11 @@ TEST_F(OutputFilesTest, OutputFileMustBeNewUnlessOverwriteIsGiven) {
 }
 
 TEST_F(OutputFilesTest, FilesOfAModelAreInputs) {
-  EXPECT_EQ(FilesOfModel(dir_ + "/model").size(), 2u);
-  EXPECT_FALSE(
-      CheckIsNoInput("--output", dir_ + "/model/MANIFEST", FilesOfModel(dir_ + "/model")).ok());
-  EXPECT_TRUE(FilesOfModel(dir_ + "/absent").empty());
+  EXPECT_EQ(FilesOfModel(dir_ + "/model", Env::Real()).size(), 2u);
+  EXPECT_FALSE(CheckIsNoInput("--output", dir_ + "/model/MANIFEST",
+                              FilesOfModel(dir_ + "/model", Env::Real()))
+                   .ok());
+  EXPECT_TRUE(FilesOfModel(dir_ + "/absent", Env::Real()).empty());
 }
 
 }  // namespace

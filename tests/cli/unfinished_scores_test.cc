@@ -30,7 +30,7 @@ class UnfinishedScoresTest : public testing::Test {
     std::ofstream(dir_ + "/" + name) << text;
   }
   std::vector<std::string> RemoveAndList() {
-    RemoveUnfinishedScores(dir_ + "/out");
+    RemoveUnfinishedScores(dir_ + "/out", Env::Real());
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(dir_))
       names.push_back(entry.path().filename());

@@ -108,7 +108,7 @@ TEST_F(WatchJobTest, DeadProcessEndsTheWatchAndIsNamed) {
   EXPECT_EQ(ReportEnd(status), 1);
 }
 
-TEST_F(WatchJobTest, AJobThatCannotGoOnFailsAtTheScheduler) {
+TEST_F(WatchJobTest, AJobThatCannotContinueFailsAtTheScheduler) {
   scheduler_.answers = {JOB_RUNNING};
   options_.check_cluster = [] { return absl::InternalError("worker 1 died 5 times; its log: x"); };
   options_.hopeless = [] { return true; };

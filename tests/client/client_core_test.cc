@@ -101,7 +101,7 @@ TEST_F(ClientCoreTest, ATicketIsWaitedForOnce) {
   transport_.Reply(request.stream, request.header.request_id());
   EXPECT_TRUE(core->Wait(pull).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(core->Wait(pull)));
-  EXPECT_TRUE(core->failure().ok()) << "the client goes on after a wrong ticket";
+  EXPECT_TRUE(core->failure().ok()) << "the client continues after a wrong ticket";
 }
 
 TEST_F(ClientCoreTest, OneRequestCarriesAFrameAndItsPull) {

@@ -396,8 +396,8 @@ class World {
     }
   }
 
-  // The scheduler takes pserver p for dead, and others go on with its shards from their copies. It
-  // may still be alive, and acknowledge what it then loses to those who do not know that.
+  // The scheduler takes pserver p for dead, and others continue with its shards from their copies.
+  // It may still be alive, and acknowledge what it then loses to those who do not know that.
   void Restore() {
     const uint32_t p = random_() % pservers_;
     const bool alive = pservers_ > 1 && Chance(40);

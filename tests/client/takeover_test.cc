@@ -1,4 +1,4 @@
-// Async and Geo: a pserver dies, and another one goes on with its shards from a checkpoint while
+// Async and Geo: a pserver dies, and another one continues with its shards from a checkpoint while
 // clients push. Every gradient and delta adds one to the same values of every shard, so that these
 // count the frames of all ranks. The updates that are missing must be those that the
 // pservers report as lost.

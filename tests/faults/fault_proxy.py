@@ -72,7 +72,7 @@ class Reset(AtByte):
 
 @dataclasses.dataclass(frozen=True)
 class HalfClose(AtByte):
-    """The receiver sees the end of the stream, and the rest of it vanishes. The other direction goes on."""
+    """The receiver sees the end of the stream, and the rest of it vanishes. The other direction continues."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -101,7 +101,7 @@ class KillHarnessTest(unittest.TestCase):
         self.assertNotEqual(state(child), "T")
         self.assertIsNone(child.poll())
 
-    def test_whatever_ends_the_run_paused_processes_go_on(self):
+    def test_whatever_ends_the_run_paused_processes_continue(self):
         child = self.start("a")
         seen = []
 

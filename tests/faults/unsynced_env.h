@@ -37,7 +37,7 @@ class UnsyncedEnv : public Env {
   UnsyncedEnv();
 
   // After `steps` more steps, all changes fail with ABORTED and do nothing, as if the process had
-  // ended. Reads go on.
+  // ended. Reads continue.
   void FailAfter(uint64_t steps) { steps_left_ = steps; }
   // True when a change has failed for that reason.
   bool failed() const { return failed_; }

@@ -145,7 +145,7 @@ TEST(ModelMatchTest, PossiblyIntendedDifferencesAreWarnings) {
          "model {"}},
        {"\"new\" is new"}},
       {{{"features { name: \"both\" cross { features: [\"job\", \"city\"] } in_deep: false }", ""}},
-       {"\"both\"", "not in this one"}},
+       {"\"both\"", "not in this job"}},
       {{{"[\"a\", \"b\"]", "[\"a\", \"c\", \"d\"]"}}, {"\"job\"", "lacks \"b\"", "\"c\", \"d\""}},
       {{{"vocabulary: [\"a\", \"b\"]", ""}}, {"\"job\"", "no vocabulary"}},
       {{{"log: true", "log: true default_value: 7"}}, {"\"hours\"", "default_value", "0", "7"}},

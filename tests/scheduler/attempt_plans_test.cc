@@ -191,7 +191,7 @@ TEST_F(AttemptPlansTest, MoreWorkersBeginAtTheCheckpoint) {
   EXPECT_EQ(Counts().steps_rolled_back(), 2);
   EXPECT_THAT(Counts().last(),
               AllOf(HasSubstr("from 2 to 3 workers"), HasSubstr("/out/checkpoints/step-2")));
-  // All three ranks go on at the same position, and the next checkpoint needs their parts.
+  // All three ranks continue at the same position, and the next checkpoint needs their parts.
   EndIndex();
   for (const uint32_t rank : {0, 1, 2}) {
     EXPECT_EQ(c_.Phase(job_, rank)->phase().global_steps(), 5);
@@ -336,7 +336,7 @@ TEST_F(AttemptPlansTest, ARequestThatLacksFreeWorkersNamesThem) {
   const absl::Status refused = Scale(4);
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(std::string(refused.message()),
-              AllOf(HasSubstr("1 is free"), HasSubstr("start more workers")));
+              AllOf(HasSubstr("2 workers more"), HasSubstr(" 1 "), HasSubstr("at most 3")));
   EXPECT_THAT(Allocated(), ElementsAre(job_, job_, ""));
   EXPECT_FALSE(c_.desired_[c_.workers_[0]].assignment().has_checkpoint());
 }
@@ -705,7 +705,7 @@ TEST_F(AttemptPlansTest, WhenGoingBackFailsTheJobFails) {
   EXPECT_THAT(c_.Status(job_).message(), HasSubstr("embedding"));
 }
 
-TEST_F(AttemptPlansTest, AReservedWorkerThatIsLostTooLateIsDoneWithout) {
+TEST_F(AttemptPlansTest, LateLossOfAReservedWorkerReturnsTheJobToItsOldSize) {
   Train();
   ASSERT_TRUE(Scale(3).ok());
   Complete(1, 2, 2);

@@ -134,7 +134,7 @@ TEST_F(CheckpointLifecycleTest, RankZeroIsAskedAndPserversAreToldWhenItIsOver) {
   EXPECT_EQ(c_.Status(job_).checkpoint().dir(), "/out/checkpoints/step-3");
 }
 
-TEST_F(CheckpointLifecycleTest, AFailureIsAWarningAndTheJobGoesOn) {
+TEST_F(CheckpointLifecycleTest, AFailureIsAWarningAndTheJobContinues) {
   StartTraining(Config());
   ReportHosted(1, HostedCut::FAILED, 1, 3);
   c_.PollAll();
@@ -150,7 +150,7 @@ TEST_F(CheckpointLifecycleTest, AFailureIsAWarningAndTheJobGoesOn) {
   EXPECT_EQ(Checkpoints(OutputAction::kDiscard).size(), 1u);
 }
 
-TEST_F(CheckpointLifecycleTest, AFailedWriteIsAWarningAndTheJobGoesOn) {
+TEST_F(CheckpointLifecycleTest, AFailedWriteIsAWarningAndTheJobContinues) {
   StartTraining(Config());
   ASSERT_EQ(Complete(1, 3).size(), 1u);
   c_.core_.CheckpointWritten(job_, 1, absl::DataLossError("shard 7 is missing"), "", c_.now_);

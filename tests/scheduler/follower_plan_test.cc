@@ -99,7 +99,7 @@ TEST(FollowerPlanTest, ALostFollowerVoidsItsCopiesUntilAnotherProcessHasItsPlace
   EXPECT_THAT(plan.followers(), ElementsAre(1, 2, 0));
 }
 
-TEST(FollowerPlanTest, AnEarlierSchedulersPlanGoesOn) {
+TEST(FollowerPlanTest, AnEarlierSchedulersPlanContinues) {
   JobSpec spec;
   for (const uint32_t f : {1, 1, 0}) spec.add_follower(f);
   FollowerPlan plan(spec.follower());

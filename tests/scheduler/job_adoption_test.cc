@@ -63,7 +63,7 @@ class JobAdoptionTest : public RestartTest {
     }
     return holds;
   }
-  // Restarts the scheduler; the calls of the ranks go on with their incarnations.
+  // Restarts the scheduler; the calls of the ranks continue with their incarnations.
   void Restart() {
     for (const uint64_t id : c_->pservers_) pserver_holds_.push_back({c_->desired_[id], Holds(id)});
     for (const uint64_t id : c_->workers_) worker_holds_.push_back({c_->desired_[id], Holds(id)});
@@ -132,7 +132,7 @@ class JobAdoptionTest : public RestartTest {
   std::map<std::pair<std::string, uint32_t>, uint64_t> incarnations_;
 };
 
-TEST_F(JobAdoptionTest, ASyncEpochGoesOnWithTheSameMembers) {
+TEST_F(JobAdoptionTest, ASyncEpochContinuesWithTheSameMembers) {
   const std::string job = Train(Config(-1));
   const uint64_t instance = c_->desired_[c_->pservers_[0]].host(0).instance();
   const uint64_t generation = c_->desired_[c_->pservers_[0]].host(0).route().generation();
@@ -298,7 +298,7 @@ TEST_F(JobAdoptionTest, AnAnswerThatWasNotRecordedRollsTheJobBack) {
   EXPECT_EQ(c_->Status(job).recovery().rollbacks(), 1);
 }
 
-TEST_F(JobAdoptionTest, AMemberThatReturnsWithEmptyHandsRollsTheJobBack) {
+TEST_F(JobAdoptionTest, MemberThatReturnsWithoutItsTablesOrRankRollsTheJobBack) {
   for (const Role role : {ROLE_PSERVER, ROLE_WORKER}) {
     pserver_holds_.clear();
     worker_holds_.clear();
@@ -383,7 +383,7 @@ TEST_F(JobAdoptionTest, WithoutACheckpointToGoBackToAFailedAdoptionEndsTheJob) {
   EXPECT_EQ(c_->State(job), JOB_FAILED);
 }
 
-TEST_F(JobAdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
+TEST_F(JobAdoptionTest, CheckpointsContinueAfterThoseOfTheEarlierScheduler) {
   const std::string job = Train(Config(-1));
   Restart();
   checkpoint_ = 7;
@@ -395,7 +395,7 @@ TEST_F(JobAdoptionTest, CheckpointsGoOnAfterThoseOfTheEarlierScheduler) {
   EXPECT_EQ(c_->core_.CheckpointJob(job, 0, c_->now_)->number(), 8);
 }
 
-TEST_F(JobAdoptionTest, CountsOfCheckpointsAndTheirAgeGoOn) {
+TEST_F(JobAdoptionTest, CountsOfCheckpointsAndTheirAgeContinue) {
   JobConfig config = Config(-1);
   config.mutable_checkpoint()->set_every_s(600);
   const std::string job = Train(config);
@@ -433,7 +433,7 @@ TEST_F(JobAdoptionTest, ALossBeforeTheRestartTellsWhatTheRollbackRepeats) {
   EXPECT_EQ(Record(job).steps_reached(), 0u) << "by the next attempt";
 }
 
-TEST_F(JobAdoptionTest, ARankThatWasReplacedBeforeThePhaseGoesOn) {
+TEST_F(JobAdoptionTest, ARankThatWasReplacedBeforeThePhaseContinues) {
   const std::string job = Train(Config(-1));
   // Rank 1 ends the phase and dies. Another worker takes it over, and the next phase begins before
   // that one has told what data it sees.
@@ -508,7 +508,7 @@ class ReplacedInThePhase : public JobAdoptionTest {
   }
 };
 
-TEST_F(ReplacedInThePhase, TasksGoOnWhereTheLostLifeWas) {
+TEST_F(ReplacedInThePhase, TasksContinueWhereTheLostLifeWas) {
   for (const int k_steps : {0, 10}) {
     SCOPED_TRACE(k_steps);
     Clear();
@@ -539,7 +539,7 @@ TEST_F(ReplacedInThePhase, TasksGoOnWhereTheLostLifeWas) {
   }
 }
 
-TEST_F(ReplacedInThePhase, ASyncRankGoesOnAfterItsLastCommit) {
+TEST_F(ReplacedInThePhase, ASyncRankContinuesAfterItsLastCommit) {
   const std::string job = Train(Config(-1));
   RankPosition committed;
   committed.set_incarnation(c_->Incarnation(job, 1));
@@ -566,7 +566,7 @@ TEST_F(ReplacedInThePhase, ALifeThatHasNotSeenItsFilesReportsThemToTheNextSchedu
   EXPECT_EQ(c_->Task(job, 1, 0, 0, 1)->task().id(), 2u);
 }
 
-TEST_F(ReplacedInThePhase, ARankThatIsReplacedTwiceGoesOn) {
+TEST_F(ReplacedInThePhase, ARankThatIsReplacedTwiceContinues) {
   const std::string job = ReplaceWithTasks(0);
   Rejoin(job);
   EXPECT_EQ(c_->Task(job, 1, 0, 0, 1)->task().id(), 2u);
@@ -650,7 +650,7 @@ TEST_F(JobAdoptionTest, OnlyThePhaseThatWasReplayedIsDoubted) {
   EXPECT_TRUE(Return(ROLE_PSERVER, 0));
 }
 
-TEST_F(JobAdoptionTest, AnAdoptedJobDoesNotGoBackBehindADamagedCheckpoint) {
+TEST_F(JobAdoptionTest, AnAdoptedJobDoesNotRollBackPastADamagedCheckpoint) {
   const std::string job = Train(Config(-1));
   points_[job] = absl::DataLossError("step-4/wide.0.shard is damaged");
   Restart();
@@ -808,7 +808,7 @@ class AdoptedFollowersTest : public JobAdoptionTest {
   std::string job_;
 };
 
-TEST_F(AdoptedFollowersTest, TheFollowersGoOn) {
+TEST_F(AdoptedFollowersTest, TheFollowersContinue) {
   EXPECT_THAT(Hosted(0).follower(), testing::ElementsAre(1, 0));
   const uint64_t generation = Hosted(0).route().generation();
   c_->PollAll();

@@ -336,7 +336,7 @@ TEST_F(JobCheckpointsTest, NothingIsAskedAfterTheLastStep) {
   c.Plan(At(70));
   EXPECT_FALSE(c.can_begin());
   EXPECT_EQ(c.asked().number, 0u);
-  // A multiple behind the last step is not waited for.
+  // A multiple after the last step is not waited for.
   JobCheckpoints steps = Make(50);
   EXPECT_EQ(steps.asked().number, 1u);
   steps.SetSteps(10, 49);
@@ -385,7 +385,7 @@ TEST_F(JobCheckpointsTest, AManifestThatIsBeingWrittenOutlivesTheJob) {
   EXPECT_EQ(c.asked().number, 0u);
 }
 
-TEST_F(JobCheckpointsTest, AResumedJobGoesOnFromItsStep) {
+TEST_F(JobCheckpointsTest, AResumedJobContinuesFromItsStep) {
   JobCheckpoints c = Make(10, 0, 0, 34);
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 40}));
   Manifest manifest;
@@ -400,7 +400,7 @@ TEST_F(JobCheckpointsTest, AResumedJobGoesOnFromItsStep) {
   EXPECT_EQ(c.status().made(), 0u);
 }
 
-TEST_F(JobCheckpointsTest, ADemandedOneThatMeetsTheWritersOfTheOneBeforeIsTriedOnceMore) {
+TEST_F(JobCheckpointsTest, DemandedCheckpointIsRetriedOnceWhileOldFilesAreWritten) {
   JobCheckpoints c = Make(0);
   EXPECT_EQ(c.Demand(At(0)), 1u);
   c.TakeHosted(0, Hosted(HostedCut::WRITING, 1, 7), At(1));
@@ -421,7 +421,7 @@ TEST_F(JobCheckpointsTest, ADemandedOneThatMeetsTheWritersOfTheOneBeforeIsTriedO
   EXPECT_EQ(c.asked().number, 0u);
 }
 
-TEST_F(JobCheckpointsTest, TheIntervalGoesOnFromACheckpointOfThisJob) {
+TEST_F(JobCheckpointsTest, TheIntervalContinuesFromACheckpointOfThisJob) {
   for (const auto maker : {JobCheckpoints::Maker::kOtherJob, JobCheckpoints::Maker::kThisJob}) {
     JobCheckpoints c = Make(0, /*every_s=*/60);
     Manifest manifest;
@@ -608,7 +608,7 @@ class TaskCheckpointsTest : public JobCheckpointsTest {
   }
 };
 
-TEST_F(TaskCheckpointsTest, ADemandedOneThatMeetsTheWritersOfTheOneBeforeIsTriedOnceMore) {
+TEST_F(TaskCheckpointsTest, DemandedCheckpointIsRetriedOnceWhileOldFilesAreWritten) {
   JobCheckpoints c = MakeTraining(Mode::kAsync, 0);
   EXPECT_EQ(c.Demand(At(0)), 1u);
   c.GiveUp("no progress", At(5));
@@ -920,7 +920,7 @@ TEST_F(GeoCheckpointsTest, RanksAreReleasedWhenAllCutsHaveBegunAndConfirmIt) {
   EXPECT_THAT(names, testing::UnorderedElementsAre("of-1", "of-1", "worker-0", "worker-1"));
 }
 
-TEST_F(GeoCheckpointsTest, ARankThatGoesOnEarlyVoidsTheCheckpoint) {
+TEST_F(GeoCheckpointsTest, ARankThatContinuesEarlyVoidsTheCheckpoint) {
   JobCheckpoints c = MakeTraining(Mode::kGeo, 0, 10);
   c.Plan(At(10));
   for (const uint32_t rank : {0, 1}) c.TakeWorker(Parked(rank, 1), At(11));

@@ -240,10 +240,10 @@ TEST_F(JobFolderTest, AFullDiskDropsPointsOfTheCurveWithOneWarning) {
   ended.result.set_status("done");
   EXPECT_TRUE(folder.End(ended).ok());
   EXPECT_THAT(folder.TakeWarnings(), testing::IsEmpty());
-  EXPECT_THAT(Read("result.json"), HasSubstr("the curve lacks points"));
+  EXPECT_THAT(Read("result.json"), HasSubstr(curve));
 }
 
-TEST_F(JobFolderTest, AFullDiskDoesNotKeepAJobFromGoingOnUnderTheNextScheduler) {
+TEST_F(JobFolderTest, AFullDiskDoesNotKeepAJobFromContinuingUnderTheNextScheduler) {
   trace_file_ = root_ + "/trace.json";
   {
     JobFolder earlier(&env_, "h");

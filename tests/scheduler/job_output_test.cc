@@ -150,7 +150,7 @@ TEST_F(JobOutputTest, FinishedJobsLeaveNoThreads) {
   EXPECT_TRUE(std::filesystem::exists(dir_ + "/queued-199/result.json"));
 }
 
-TEST_F(JobOutputTest, ABrokenTraceIsReportedOnceAndTheJobGoesOn) {
+TEST_F(JobOutputTest, ABrokenTraceIsReportedOnceAndTheJobContinues) {
   const std::string file = dir_ + "/t/trace.json";
   JobOutput output(Options());
   OutputAction started = Action(OutputAction::kStarted, dir_);
@@ -171,7 +171,7 @@ TEST_F(JobOutputTest, ABrokenTraceIsReportedOnceAndTheJobGoesOn) {
   EXPECT_THAT(result, testing::Not(testing::HasSubstr("\"warnings\": []")));
 }
 
-TEST_F(JobOutputTest, ACheckpointThatFailsIsReportedAndTheJobGoesOn) {
+TEST_F(JobOutputTest, ACheckpointThatFailsIsReportedAndTheJobContinues) {
   std::vector<std::pair<uint64_t, absl::Status>> written;
   JobOutput::Options options = Options();
   options.on_checkpoint = [&](const std::string&, uint64_t number, absl::Status status,

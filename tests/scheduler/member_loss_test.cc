@@ -62,7 +62,7 @@ TEST_F(MemberLossTest, InAsyncAndGeoOnlyTheShardsOfALostPserverGoBack) {
   EXPECT_EQ(decide(), LossDecision::kRollback);
 }
 
-TEST_F(MemberLossTest, AJobThatAwaitsMembersGoesOnWaiting) {
+TEST_F(MemberLossTest, AJobThatAwaitsMembersKeepsWaiting) {
   job_->state = JOB_RECOVERING;
   ASSERT_TRUE(job_->awaits_members());
   EXPECT_EQ(Decide(), LossDecision::kRollback);
@@ -92,7 +92,7 @@ TEST_F(MemberLossTest, AJobThatMayLoseNobodyFailsAndNamesTheMember) {
               AllOf(testing::HasSubstr("worker 3"), testing::HasSubstr("no heartbeat for 10 s")));
 }
 
-TEST_F(MemberLossTest, AJobGoesOnWhenItsPhasesAreDone) {
+TEST_F(MemberLossTest, AJobContinuesWhenItsPhasesAreDone) {
   SetRunning(job_.get());
   EndPhase(job_.get());
   EndPhase(job_.get());

@@ -171,7 +171,7 @@ TEST_F(NextAttemptTest, AReplacementThatIsLostWhileItOpensTheTablesIsReplaced) {
   for (const uint64_t id : c_.workers_) c_.Poll(id).status().IgnoreError();
   for (const uint64_t id : c_.workers_) c_.Poll(id).status().IgnoreError();
   ASSERT_EQ(c_.State(job_), JOB_RECOVERING);
-  EXPECT_THAT(c_.Status(job_).waiting_for(), HasSubstr("to open the tables"));
+  EXPECT_THAT(c_.Status(job_).waiting_for(), HasSubstr("pserver 1 (ps1, pid 2"));
   Kill(ROLE_PSERVER, 1, /*pid=*/2);
   EXPECT_THAT(c_.Status(job_).waiting_for(), HasSubstr("pserver 1 to register"));
   Replace(ROLE_PSERVER, 1, /*pid=*/3);
@@ -502,7 +502,7 @@ TEST_F(RollbackToCheckpointTest, AManifestThatIsBeingWrittenIsAwaited) {
   }
 }
 
-TEST_F(RollbackToCheckpointTest, TheLastCheckpointIsGivenUpWhenAPserverIsLostBehindTheEnd) {
+TEST_F(RollbackToCheckpointTest, TheLastCheckpointIsGivenUpWhenAPserverIsLostAfterTheLastStep) {
   JobConfig config = Config(/*epochs=*/1);
   config.mutable_checkpoint()->set_every_steps(5);
   config.mutable_data()->clear_eval_files();

@@ -55,7 +55,7 @@ TEST(ReportRequestsTest, ADroppedMemberOwesNoReports) {
   EXPECT_THAT(requests.Answer(1, 9), IsEmpty());
 }
 
-TEST(ReportRequestsTest, ADroppedJobIsOwedNoReports) {
+TEST(ReportRequestsTest, NoReportsAreAwaitedForADroppedJob) {
   ReportRequests requests;
   requests.Ask("a", 1, 1);
   requests.Ask("a", 2, 1);

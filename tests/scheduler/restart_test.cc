@@ -1,4 +1,4 @@
-// Jobs that outlive their scheduler: a second core goes on from the records of the first.
+// Jobs that outlive their scheduler: a second core continues from the records of the first.
 #include <gmock/gmock.h>
 
 #include <memory>
@@ -60,7 +60,7 @@ TEST_F(RestartTest, ABegunJobRunsAgainFromTheBeginningWhenItHasNoCheckpoint) {
   EXPECT_EQ(records_.count("job/" + job), 0);
 }
 
-TEST_F(RestartTest, ABegunJobGoesOnFromItsCheckpoint) {
+TEST_F(RestartTest, ABegunJobContinuesFromItsCheckpoint) {
   c_->JoinAll(2, 2);
   JobConfig config = Config();
   config.set_initial_checkpoint("/earlier/step-3");
@@ -91,7 +91,7 @@ TEST_F(RestartTest, ABegunJobGoesOnFromItsCheckpoint) {
   EXPECT_THAT(Record(job).damaged(), testing::ElementsAre("of-step-8"));
 }
 
-TEST_F(RestartTest, AJobThatCannotGoOnFailsAndSaysWhy) {
+TEST_F(RestartTest, AJobThatCannotContinueFailsAndSaysWhy) {
   c_->JoinAll(2, 2);
   const std::string begun = Run(Config()), queued = Submit(Config());
   for (const std::string& job : {begun, queued})
@@ -265,7 +265,7 @@ TEST_F(RestartTest, ADrainThatAPserverAsksForEndsWithItsProcess) {
   EXPECT_FALSE(Draining(1));
 }
 
-TEST_F(RestartTest, AProcessMayTakeThePlaceOfADrainedOneThatLeftAnEarlierScheduler) {
+TEST_F(RestartTest, ANewProcessMayReplaceADrainedPserverThatHasLeft) {
   c_->JoinAll(2, 2);
   ASSERT_TRUE(c_->Drain(1).ok());
   // That the pserver asks as well, because it is to end, does not take the operator's mark away.

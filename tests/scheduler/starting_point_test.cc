@@ -105,7 +105,7 @@ TEST_F(FindResumePointTest, AnotherJobIsRefusedByItsField) {
   EXPECT_TRUE(Find().ok());
 }
 
-TEST_F(FindResumePointTest, ADamagedOneIsNamedAndPassedOverOnlyIfAllowed) {
+TEST_F(FindResumePointTest, DamagedCheckpointIsNamedAndSkippedOnlyIfAllowed) {
   Make(8, 1000);
   Make(13, 2000);
   const std::string manifest = dir_ + "/checkpoints/step-13/MANIFEST";
@@ -273,7 +273,7 @@ TEST_F(FindRestartPointTest, TheCheckpointsOfAnEarlierJobAreNoneOfThisOnes) {
   EXPECT_EQ(Find(), own);
 }
 
-TEST_F(FindRestartPointTest, ANewerOneOfAnUnrecordedAttemptDoesNotHideItsOwn) {
+TEST_F(FindRestartPointTest, NewerCheckpointOfAnUnrecordedAttemptIsIgnored) {
   const std::string own = Make(9, 2, 1000);
   const std::string unrecorded = Make(11, 4, 2000);
   EXPECT_EQ(Find(), own);
@@ -304,7 +304,7 @@ TEST_F(FindRestartPointTest, AJobThatHasNotBegunStartsWhereItWasSubmittedTo) {
   EXPECT_THAT(Find(), testing::HasSubstr(earlier));
 }
 
-TEST_F(FindRestartPointTest, ADamagedOneIsNamedOrPassedOverWhereAllowed) {
+TEST_F(FindRestartPointTest, DamagedCheckpointIsNamedOrSkippedWhereAllowed) {
   const std::string older = Make(7, 2, 1000), newest = Make(7, 4, 2000);
   fs::resize_file(newest + "/MANIFEST", 20);
   EXPECT_THAT(Find(), testing::AllOf(testing::HasSubstr("DATA_LOSS"), testing::HasSubstr(newest)));
@@ -453,7 +453,7 @@ TEST_F(FindInitialCheckpointTest, NoCheckpointAndAModelAreRefused) {
   EXPECT_THAT(std::string(model.message()), HasSubstr("initial_model"));
 }
 
-TEST_F(FindInitialCheckpointTest, ADamagedOneIsPassedOverInAFolderAndNamed) {
+TEST_F(FindInitialCheckpointTest, DamagedCheckpointInAFolderIsSkippedAndNamed) {
   const std::string older = Make(5), newer = Make(9);
   const std::string name = Damage(newer);
   ASSERT_TRUE(Find(Effective(), dir_).ok());

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "tests/common/base/fake_clock.h"
 #include "tests/common/meta_store/fake_meta_store.h"
 
 namespace sluice {
@@ -26,6 +28,7 @@ class StateKeeperTest : public testing::Test {
     StateKeeper::Options options;
     options.store = &store_;
     options.term = *store_.AcquireTerm();
+    options.clock = &clock_;
     options.log = [](const std::string&) {};
     options.on_superseded = [this](const absl::Status& why) { superseded_.set_value(why); };
     options.retry = std::chrono::milliseconds(5);
@@ -55,6 +58,7 @@ class StateKeeperTest : public testing::Test {
     ASSERT_TRUE(newer.AcquireTerm().ok());
   }
 
+  FakeClock clock_;
   FakeMetaStore store_;
   std::promise<absl::Status> superseded_;
   std::unique_ptr<StateKeeper> keeper_;
@@ -116,13 +120,15 @@ TEST_F(StateKeeperTest, ANewerTermEndsItOnce) {
 }
 
 TEST_F(StateKeeperTest, AdditionsWithoutWritesDoNotHideANewerTerm) {
+  Start(/*check_ms=*/600000);
   TakeOver();
-  std::atomic<bool> aborted{false};
-  Await([&] {  // never idle
-    keeper_->Add({}, [&](const absl::Status& status) { aborted = absl::IsAborted(status); });
-    return aborted.load();
-  });
-  keeper_ = nullptr;  // the other additions are done
+  std::promise<absl::Status> early, late;
+  clock_.Advance(absl::Minutes(9));
+  keeper_->Add({}, [&](const absl::Status& status) { early.set_value(status); });
+  EXPECT_TRUE(early.get_future().get().ok());
+  clock_.Advance(absl::Minutes(1));
+  keeper_->Add({}, [&](const absl::Status& status) { late.set_value(status); });
+  EXPECT_TRUE(absl::IsAborted(late.get_future().get()));
   EXPECT_TRUE(absl::IsAborted(superseded_.get_future().get()));
 }
 
@@ -137,10 +143,14 @@ TEST_F(StateKeeperTest, AnAdditionThatAsksForItIsDoneWithTheTermConfirmed) {
   EXPECT_TRUE(absl::IsAborted(confirmed.get_future().get()));
 }
 
-TEST_F(StateKeeperTest, AStoreThatIsSilentForTooLongEndsIt) {
+TEST_F(StateKeeperTest, SilentStoreEndsTheScheduler) {
   Start(/*check_ms=*/5, /*cut_off_ms=*/100);
   ASSERT_TRUE(keeper_->Commit({{"k", "1"}}).ok());
   store_.SetErrorForTest(absl::UnavailableError("etcd did not answer"));
+  EXPECT_TRUE(absl::IsUnavailable(keeper_->Commit({{"k", "2"}})));
+  clock_.Advance(absl::Milliseconds(99));
+  EXPECT_TRUE(absl::IsUnavailable(keeper_->Commit({})));
+  clock_.Advance(absl::Milliseconds(1));
   EXPECT_TRUE(absl::IsUnavailable(superseded_.get_future().get()));
   store_.SetErrorForTest(absl::OkStatus());
   EXPECT_TRUE(absl::IsAborted(keeper_->Commit({{"k", "2"}})));

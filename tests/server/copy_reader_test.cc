@@ -174,7 +174,7 @@ TEST_F(CopyReaderTest, TriesAgainUntilTheFollowerSendsAllCopies) {
   EXPECT_EQ(ValuesOf(Block(*view_)), ValuesOf(Block(*lost_)));
 }
 
-TEST_F(CopyReaderTest, EndsWithAnErrorThatTimeDoesNotMend) {
+TEST_F(CopyReaderTest, FinalErrorsAreNotRetried) {
   Turn misfit, full, foreign;
   misfit.refusal = StatusCode::kInvalidArgument;
   full.refusal = StatusCode::kResourceExhausted;

@@ -15,7 +15,7 @@ namespace {
 
 using testing::SizeIs;
 
-// Files in memory, whose writes wait until they may go on.
+// Files in memory, whose writes wait until they may continue.
 class SlowEnv : public MemoryEnv {
  public:
   absl::Status WriteFile(const std::string& path,

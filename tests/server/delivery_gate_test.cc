@@ -67,7 +67,7 @@ TEST(DeliveryGateTest, RandomFramesAreAppliedOnceAndInOrder) {
   }
 }
 
-TEST(DeliveryGateTest, AJobThatResumesBeginsBehindItsStep) {
+TEST(DeliveryGateTest, ResumedJobBeginsAfterItsStep) {
   DeliveryGate gate(2, true);
   gate.StartAt(40);
   EXPECT_EQ(gate.last(1), 40u);
@@ -76,7 +76,7 @@ TEST(DeliveryGateTest, AJobThatResumesBeginsBehindItsStep) {
   EXPECT_EQ(gate.Admit(1, 1, 41), Verdict::kApply);
 }
 
-TEST(DeliveryGateTest, ARestoredGateGoesOnBehindWhatWasAcknowledgedAndCountsTheGap) {
+TEST(DeliveryGateTest, RestoredGateContinuesAfterTheAcknowledgedFrameAndCountsTheGap) {
   DeliveryGate gate(3, false);
   gate.Await(0, 7, 4);
   EXPECT_TRUE(gate.awaits(0));

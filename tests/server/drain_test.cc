@@ -84,7 +84,7 @@ TEST_F(DrainTest, ARefusalEndsItAtOnce) {
   }
 }
 
-TEST_F(DrainTest, AJobThatCouldNotLeaveEndsIt) {
+TEST_F(DrainTest, DrainEndsWhenAJobCannotLeave) {
   FakeScheduler scheduler({{{}, {"a"}}, {{}, {"a"}, "disk full"}});
   const absl::Status status = Drain(&scheduler);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -113,7 +113,7 @@ TEST_F(DrainTest, ASilentSchedulerIsGivenUp) {
   }
 }
 
-TEST_F(DrainTest, AfterTheWaitItNamesTheJobsThatAreLeft) {
+TEST_F(DrainTest, TimeoutNamesTheRemainingJobs) {
   FakeScheduler scheduler({{{}, {"slow-1"}}});
   const absl::Time began = clock_.Now();
   const absl::Status status = Drain(&scheduler);

@@ -269,7 +269,7 @@ TEST_F(JobCutTest, FilesOfOthersStayWhenItFails) {
   EXPECT_THAT(*Env::Real()->List(dir_), ElementsAre("MANIFEST"));
 }
 
-TEST_F(JobCutTest, AnExhaustedBudgetFailsItAndTheTablesGoOn) {
+TEST_F(JobCutTest, ExhaustedBudgetFailsOnlyTheCut) {
   budget_ = std::make_shared<PreImageBudget>(10);
   const auto cut = Begin(*view_);
   while (cut->WriteOne()) {
@@ -280,7 +280,7 @@ TEST_F(JobCutTest, AnExhaustedBudgetFailsItAndTheTablesGoOn) {
   Push(0, 1);
 }
 
-TEST_F(JobCutTest, CancelledItEndsTheFileUnderWay) {
+TEST_F(JobCutTest, CancellationEndsTheFileBeingWritten) {
   std::atomic<bool> writing{false}, go_on{false};
   env_.before = [&](const std::string& what, const std::string&) {
     if (what == "write" && !writing.exchange(true)) {

@@ -211,7 +211,7 @@ TEST_F(JobLedgerTest, FenceDropsTheParkedPullsOfLivesThatAreOver) {
   EXPECT_EQ(fenced.commits[0].sequence(), 1u);
   EXPECT_EQ(fenced.commits[0].totals().examples(), 9u);
   EXPECT_EQ(fenced.commits[1].sequence(), 0u);
-  // The commit stands, since every pserver holds the push behind it.
+  // The commit stands, since every pserver holds that step's push.
   EXPECT_TRUE(Complete(&last).close_step);
 }
 

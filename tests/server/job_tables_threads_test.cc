@@ -118,8 +118,8 @@ TEST_F(JobTablesThreadsTest, LockStepLetsEveryWorkerFinish) {
   JobSpec spec = MakeSpec(kWorkers, true, 0);
   spec.mutable_config()->mutable_strategy()->mutable_a_sync_configs()->set_max_staleness(0);
   RunWorkers(spec, [](TestWorker* worker, uint32_t rank) {
-    // Ranks have different numbers of steps. The end of a rank's epoch releases the ranks that go
-    // on.
+    // Ranks have different numbers of steps. The end of a rank's epoch releases the ranks that
+    // continue.
     const uint64_t steps = kSteps * (rank + 1) / kWorkers;
     for (uint64_t s = 1; s <= steps; ++s) {
       worker->stream()->Wait(worker->PullDense());

@@ -1,5 +1,5 @@
 // Checkpoints of sync and async jobs on two pservers of one process, driven by workers frame by
-// frame: made at the step that was asked for, restored, and trained on to the bit.
+// frame: made at the step that was asked for, restored, and trained further to the bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -247,7 +247,7 @@ TEST_F(PserverCheckpointTest, ACommitThatIsSentAgainMakesNoSecondCut) {
   EXPECT_EQ(cluster.AwaitCut(1).step(), 3u);
 }
 
-TEST_F(PserverCheckpointTest, ACheckpointThatIsDroppedLeavesNothingAndTrainingGoesOn) {
+TEST_F(PserverCheckpointTest, ACheckpointThatIsDroppedLeavesNothingAndTrainingContinues) {
   std::atomic<bool> go_on{false}, writing{false};
   env_.before = [&](const std::string& what, const std::string&) {
     if (what == "write") writing = true;
@@ -257,7 +257,7 @@ TEST_F(PserverCheckpointTest, ACheckpointThatIsDroppedLeavesNothingAndTrainingGo
   Cluster cluster(Spec(false), &env_, &clock_);
   cluster.Step(1, 1);
   while (!writing) std::this_thread::yield();
-  EXPECT_THAT(cluster.Step(2), Each(0)) << "training goes on while it is written";
+  EXPECT_THAT(cluster.Step(2), Each(0)) << "training continues while it is written";
   EXPECT_EQ(cluster.Cut(0).state(), HostedCut::WRITING);
   cluster.Order(1);
   EXPECT_EQ(cluster.Cut(0).checkpoint(), 0u);
@@ -284,7 +284,7 @@ TEST_F(PserverCheckpointTest, AFullDiskFailsTheCheckpointAlone) {
   const HostedCut failed = cluster.AwaitCut(0);
   EXPECT_EQ(failed.state(), HostedCut::FAILED);
   EXPECT_THAT(failed.error(), HasSubstr("No space left on device"));
-  EXPECT_EQ(cluster.pserver(0).Report()[0].error(), "") << "the job goes on";
+  EXPECT_EQ(cluster.pserver(0).Report()[0].error(), "") << "the job continues";
   env_.before = [](const std::string&, const std::string&) { return absl::OkStatus(); };
   cluster.Order(1);
   for (uint64_t step = 2; step <= 4; ++step) {

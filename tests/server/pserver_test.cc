@@ -162,7 +162,7 @@ TEST_F(PserverTest, ReportsWhyAJobCannotBeOpened) {
   EXPECT_EQ(pserver_.Find("job-1"), nullptr);
 }
 
-TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndLivesOn) {
+TEST_F(PserverTest, RefusesAJobThatDoesNotFitInMemoryAndKeepsRunning) {
   JobResources resources = TestResources(&clock_);
   resources.available_memory = [] { return uint64_t{3} << 20; };
   Pserver small(resources);
@@ -213,7 +213,7 @@ TEST_F(PserverTest, EvaluationJobUsesTheInitialValuesOfItsModel) {
   pserver_.WaitUntilOpenForTest();
   ASSERT_EQ(pserver_.Report()[0].error(), "");
   EXPECT_EQ(TestWorker(next, pserver_.Find("job-1"), 0).Sparse({1, 2}), wanted);
-  // A job that trains on from the model has its own initial values.
+  // A job that continues training from the model has its own initial values.
   next.mutable_config()->set_evaluate_only(false);
   pserver_.Reconcile(kSelf, {});
   pserver_.Reconcile(kSelf, Desire({next}));

@@ -180,7 +180,7 @@ class World {
       p->paused = !calm_ && !p->paused && Chance(30);
     }
   }
-  // Steps of the network and of the scheduler, which go on while the process is paused.
+  // Steps of the network and of the scheduler, which continue while the process is paused.
   static bool InTransit(uint32_t what) {
     return (what >= 25 && what < 45) || (what >= 88 && what < 94) || what >= 97;
   }
@@ -509,7 +509,7 @@ class World {
     const int number = vacancy.taken || !vacancy.lost ? spec_.processes[i] : vacancy.registered;
     if (number >= 0) {
       const bool alive = processes_[number]->alive && !processes_[number]->closed;
-      // A lease may expire on a process that lives on.
+      // A lease may expire on a process that keeps running.
       if (!alive ? Chance(70) : !calm_ && Chance(2)) return Lose(i);
     }
     if (!vacancy.lost) return;

@@ -19,8 +19,6 @@
 namespace sluice {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr uint32_t kWorkers = 3;
 constexpr uint32_t kShards = 3;
 
@@ -239,7 +237,7 @@ TEST(ShardCopyTest, RefusesWhatDoesNotFit) {
   changes->mutable_parts()->add_table(1);
   changes->mutable_parts()->add_shard(0);
   changes->mutable_parts()->add_rows(1);
-  EXPECT_THAT(copy.Apply(header, PayloadReader()).message(), HasSubstr("does not fit"));
+  EXPECT_TRUE(absl::IsInvalidArgument(copy.Apply(header, PayloadReader())));
   changes->mutable_parts()->add_rows(1);
   EXPECT_TRUE(absl::IsInvalidArgument(copy.Apply(header, PayloadReader())));
   header.Clear();

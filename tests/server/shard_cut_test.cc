@@ -1,5 +1,5 @@
-// Cuts of shards while updates go on, and shards that are restored from them: to the bit, for every
-// rule, schedule and mode.
+// Cuts of shards while updates continue, and shards that are restored from them: to the bit, for
+// every rule, schedule and mode.
 #include <gmock/gmock.h>
 #include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
@@ -349,7 +349,7 @@ TEST(ShardCutTest, ACutIsWhatTheShardHeldHoweverMuchIsUpdatedMeanwhile) {
   }
 }
 
-TEST(ShardCutTest, ARestoredJobTrainsOnAsIfItHadNeverStopped) {
+TEST(ShardCutTest, ARestoredJobTrainsAsIfItHadNeverStopped) {
   for (const char* rule : kRules) {
     for (const char* mode : kModes) {
       for (const char* schedule : kSchedules) {
@@ -375,7 +375,7 @@ TEST(ShardCutTest, ARestoredJobTrainsOnAsIfItHadNeverStopped) {
   }
 }
 
-TEST(ShardCutTest, ANewJobTrainsOnAsTheOneThatItStartsFrom) {
+TEST(ShardCutTest, ANewJobTrainsLikeTheOneThatItStartsFrom) {
   for (const char* mode : {"sync", "async"}) {
     for (const char* schedule : kSchedules) {
       SCOPED_TRACE(absl::StrCat(mode, " ", schedule));
@@ -596,7 +596,7 @@ TEST(ShardCutTest, ASparseShardHasOneCutAtATime) {
   EXPECT_TRUE(shard->BeginCut()->Next(&chunk).ok());
 }
 
-TEST(ShardCutTest, OverTheBudgetTheCutFailsAndUpdatesGoOn) {
+TEST(ShardCutTest, OverTheBudgetTheCutFailsAndUpdatesContinue) {
   Trained trained("sync", Tables("adam", "constant", 1));
   Trained undisturbed("sync", Tables("adam", "constant", 1));
   const auto budget = std::make_shared<PreImageBudget>(64 << 10);

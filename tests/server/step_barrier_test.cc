@@ -88,7 +88,7 @@ TEST(StepBarrierTest, SingleRankHasNoWait) {
   EXPECT_EQ(barrier.slowest_wait(), absl::ZeroDuration());
 }
 
-TEST(StepBarrierTest, AJobThatResumesBeginsBehindItsStep) {
+TEST(StepBarrierTest, ResumedJobBeginsAfterItsStep) {
   StepBarrier barrier(AllOf(2), 40);
   EXPECT_EQ(barrier.closed(), 40u);
   EXPECT_EQ(barrier.Commit(0, 40, At(0)), Outcome::kDuplicate);

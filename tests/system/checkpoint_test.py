@@ -297,8 +297,8 @@ class CheckpointTest(SluiceTest):
                    "the pserver's metric of a failed checkpoint")
         full = curve.stat().st_size
         filler.unlink()
-        wait_until(lambda: curve.stat().st_size > full, "the curve goes on")
-        wait_until(lambda: list(folder.glob("checkpoints/step-*/MANIFEST")), "checkpoints go on")
+        wait_until(lambda: curve.stat().st_size > full, "the curve continues")
+        wait_until(lambda: list(folder.glob("checkpoints/step-*/MANIFEST")), "checkpoints continue")
         self.assertEqual(self.exit_code(process, within=4 * PATIENCE), 0, self.output())
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.assertEqual(result["status"], "done")

@@ -1,4 +1,4 @@
-"""A job that starts from a checkpoint of another job goes on where that one ended, on new data."""
+"""A job that starts from a checkpoint of another job continues where that one ended, on new data."""
 import gzip
 import json
 import re
@@ -62,7 +62,7 @@ class DailyTrainingTest(SluiceTest):
         other, _ = self.train((3,), SCHEDULE.replace("90", "91"), name="other", start=self.tmp / "day2")
         self.assertNotEqual(other["model_digest"], whole["model_digest"], "another schedule is allowed, and used")
 
-    def test_the_schedule_goes_on_at_its_position(self):
+    def test_the_schedule_continues_at_its_position(self):
         """A rate that is 0 from step 30 on: the second day changes nothing, unless its schedule began again."""
         stop = "--set=optimizers.all={adam {} learning_rate: 0.02 schedule { polynomial { steps: 30 end: 0 } }}"
         first, _ = self.train((1,), stop, name="day1")
@@ -141,7 +141,7 @@ features { name: "weight" numeric { column: "fnlwgt" } }
         shard.unlink()
         self.refused("missing", shard.name, start=copy)
 
-    def test_resume_goes_on_with_the_jobs_own_checkpoint(self):
+    def test_resume_continues_with_the_jobs_own_checkpoint(self):
         whole, _ = self.train((1, 2), name="whole")
         self.train((1,), name="day1")
         before = self.tmp / "before"

@@ -87,7 +87,7 @@ class EtcdSchedulerTest(ClusterJobsTest):
         self.await_training(job)
         self.assertIsNone(third.poll())
 
-    def test_a_job_goes_on_while_etcd_is_away(self):
+    def test_a_job_continues_while_etcd_is_away(self):
         scheduler = self.start_cluster()
         job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000")
         self.await_training(job)

@@ -187,7 +187,8 @@ class HandStartedTest(SluiceTest):
             self.assertEqual(second.returncode, 2, second.stdout)
             self.assertIn("pid %d" % process.pid, second.stdout)
         self.assertEqual(self.log("endpoints.log"), endpoints)
-        self.assertNotIn("is the log of another", self.log("workerlog.0"))
+        # The refusal of the last one, a worker, names the first worker; the log of that one does not have it.
+        self.assertNotIn("pid %d" % started["worker"].pid, self.log("workerlog.0"))
         self.assertEqual(self.submit("after", "--worker_num=1")[0]["status"], "done")
         self.down(*started.values())
 

@@ -69,7 +69,7 @@ class MemoryLimitsTest(SluiceTest):
     # -------------------------------------------------------------------------------------- address space
 
     @unittest.skipIf(TIME_SCALE > 1, "a sanitizer reserves address space of its own")
-    def test_a_pserver_without_memory_fails_the_job_and_lives_on(self):
+    def test_a_pserver_without_memory_fails_the_job_and_keeps_running(self):
         """As in a container with a hard limit: the next block of rows cannot be had."""
         log_dir = self.up("--server_num=1", "--worker_num=1")
         [pid] = self.pserver_pids(log_dir)

@@ -1,4 +1,4 @@
-"""Jobs go on by themselves when workers and pservers die or hang. Sync jobs end with the bits of an undisturbed run."""
+"""Jobs continue by themselves when workers and pservers die or hang. Sync jobs end with the bits of an undisturbed run."""
 import json
 import os
 import re
@@ -88,7 +88,7 @@ class RecoveryTest(DisturbedLaunchTest):
                 for folder in (self.tmp / name).glob("checkpoints/step-*"):
                     self.assertTrue((folder / "MANIFEST").exists(), sorted(folder.iterdir()))
 
-    def test_async_and_geo_go_on(self):
+    def test_async_and_geo_continue(self):
         for name, flags in ASYNC_AND_GEO:
             expected = self.launch(*SHAPE, EPOCHS, *flags, name=name + "_undisturbed")[0]
             for role in ("pserver", "worker"):
@@ -205,7 +205,7 @@ train { batch_size: 8 seed: 3 }
                     self.assertEqual(result["recovery"]["rollbacks"], 0)
                     self.assertGreater(result["eval"]["auc"], 0.5)
 
-    def test_a_paused_pserver_comes_back_and_its_shards_go_on(self):
+    def test_a_paused_pserver_comes_back_and_its_shards_continue(self):
         for name, flags in ASYNC_AND_GEO:
             with self.subTest(name):
                 expected = self.launch(*SHAPE, EPOCHS, *flags, name=name + "_undisturbed")[0]
@@ -330,7 +330,7 @@ train { batch_size: 8 seed: 3 }
         self.run_program("sluice", "down", "--log_dir=%s" % log_dir)
         self.await_none_left()
 
-    def test_a_cluster_without_its_supervisor_lives_on(self):
+    def test_a_cluster_without_its_supervisor_keeps_running(self):
         log_dir = self.up("--server_num=1", "--worker_num=1", name="run.log")
         os.kill(self.pid_of("supervisor", 0), signal.SIGKILL)
         self.sluice("submit", log_dir, "--job=%s" % ADULT, "--epochs=1", "--worker_num=1",

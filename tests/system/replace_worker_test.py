@@ -68,7 +68,7 @@ class ReplaceWorkerTest(SluiceTest):
                          [(e["examples"], e["loss"]) for e in whole["epochs_log"]])
         self.assertEqual(result["eval"], whole["eval"])
 
-    def test_sync_goes_on_with_the_same_bits(self):
+    def test_sync_continues_with_the_same_bits(self):
         self.cluster(4)
         whole = self.run_undisturbed("sync")
         job_id, process = self.submit("sync", "run")

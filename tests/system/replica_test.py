@@ -1,4 +1,4 @@
-"""Jobs with replicas lose no acknowledged update when a pserver dies, and go on when its follower does."""
+"""Jobs with replicas lose no acknowledged update when a pserver dies, and continue when its follower does."""
 import json
 import os
 import random
@@ -92,7 +92,7 @@ class ReplicaTest(SluiceTest):
                 self.assertEqual(result["recovery"]["pserver_losses"], 2)
                 self.assertEqual(result["recovery"]["updates_lost"], 0)
                 self.assertEqual(result["recovery"]["rollbacks"], 0)
-                self.assertIn("from their copies", result["recovery"]["last"])
+                self.assertNotIn("/checkpoints/", result["recovery"]["last"])
 
     def frames(self, name, rank, old_pid):
         """Frames that the present process of a pserver has counted; 0 while it is the old one."""
@@ -148,7 +148,6 @@ class ReplicaTest(SluiceTest):
         result = self.result(launcher, "both")
         self.assertEqual(result["recovery"]["pserver_losses"], 2)
         self.assertEqual(result["recovery"]["rollbacks"], 0)
-        self.assertNotIn("from their copies", result["recovery"]["last"])
         self.assertRegex(result["recovery"]["last"], r"/checkpoints/step-\d+ .*\bpserver \d")
 
     def await_copies_again(self, launcher, name):

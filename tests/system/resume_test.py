@@ -87,7 +87,7 @@ class ResumeTest(ResumeCase):
 
     # ---------------------------------------------------------------------------------------- same bits
 
-    def test_every_optimizer_goes_on_in_the_middle_of_an_epoch(self):
+    def test_every_optimizer_continues_in_the_middle_of_an_epoch(self):
         for rule, text in RULES.items():
             with self.subTest(rule):
                 flags = self.flags("--set=optimizers.all={%s}" % text)
@@ -97,7 +97,7 @@ class ResumeTest(ResumeCase):
                 self.assertNotEqual(step % STEPS, 0)
                 self.assert_same(self.resume(*flags, every, name=rule, step=step), whole)
 
-    def test_a_job_goes_on_at_the_end_of_an_epoch_and_again(self):
+    def test_a_job_continues_at_the_end_of_an_epoch_and_again(self):
         flags = self.flags()
         whole, _ = self.launch(*flags, job=self.job, name="whole")
         flags += ["--set=checkpoint.every_epochs=1"]

@@ -1,5 +1,5 @@
 """A daemon that is killed before or after any step of a save leaves whole checkpoints and models, and the job resumes. A
-scheduler that is killed before or after a commit of its state goes on with the job when it is started again."""
+scheduler that is killed before or after a commit of its state continues the job when it is started again."""
 import itertools
 import json
 import os
@@ -13,7 +13,7 @@ import unittest
 from sluice_testing import ADULT, ADULT_TRAIN_EXAMPLES, PATIENCE, TEST_BIN, SluiceTest, free_port, wait_until
 
 EPOCHS = 8  # long enough for several checkpoints
-GEO_EPOCHS = 40  # the worker hears of a checkpoint with its progress reports, while it trains on
+GEO_EPOCHS = 40  # the worker hears of a checkpoint with its progress reports, while it keeps training
 SHAPE = ["--worker_num=1", "--threads=1", "--batch_size=2048", "--set=tables={name: 'embedding' num_shards: 1}",
          "--set=checkpoint.every_s=0"]
 FLAGS = ["--a_sync=false", "--epochs=%d" % EPOCHS, *SHAPE]

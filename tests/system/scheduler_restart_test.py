@@ -1,4 +1,4 @@
-"""Jobs go on by themselves when the scheduler is killed and started again, and their members train on meanwhile. Sync jobs
+"""Jobs continue by themselves when the scheduler is killed and started again, and their members keep training meanwhile. Sync jobs
 end with the bits of an undisturbed run, async and Geo train each example once; no job is lost, and none runs twice."""
 import json
 import os

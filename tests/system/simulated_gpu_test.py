@@ -141,7 +141,7 @@ class SimulatedGpuTest(SluiceTest):
         wait_until(lambda: not [p for p in processes_naming(str(cluster)) if "sluice-worker" in p[1]], "the worker ends")
         self.assertRegex((cluster / "workerlog.0").read_text(), "cuda:0 .*cudaSetDevice: a simulated error")
 
-    def test_a_job_without_memory_for_a_second_batch_goes_on_and_logs_it_once(self):
+    def test_a_job_without_memory_for_a_second_batch_continues_and_logs_it_once(self):
         self.simulate("memory_mb=256")
         flags = ["--gpus=0", "--server_num=1", "--epochs=2", "--a_sync=false", "--batch_size=8192"]
         roomy, _ = self.launch(*flags, name="roomy")

@@ -123,7 +123,7 @@ class StandbyTest(ClusterJobsTest):
         self.start_both()
         self.start_members()
         job = self.submit("run", "--a_sync=true", "--k_steps=0", "--epochs=100000", "--set", "data.task_bytes=20000",
-                          "--set", "checkpoint.every_s=1")  # one is due when the stopped leader goes on
+                          "--set", "checkpoint.every_s=1")  # one is due when the stopped leader continues
         self.await_training(job)
         stopped = self.schedulers[0]
         stopped.send_signal(signal.SIGSTOP)
@@ -135,8 +135,6 @@ class StandbyTest(ClusterJobsTest):
         wait_until(lambda: self.alive() == 4, "all members")
         stopped.send_signal(signal.SIGCONT)
         self.assertEqual(self.exit_code(stopped), LEFT)
-        # "may have taken over" when it was stopped in the middle of a call to etcd.
-        self.assertRegex(self.log(0)[len(before[0]):], "has taken over|may have taken over")
         # It may note that it has lost members, and with them the checkpoint that was open. Files are changed under its term only.
         self.assertNotRegex(self.log(0)[len(before[0]):], r"checkpoint \d+ is complete")
         self.assertEqual(curve.stat().st_size, before[1])

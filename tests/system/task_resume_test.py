@@ -51,7 +51,7 @@ class TaskResumeTest(ResumeCase):
 
     # -------------------------------------------------------------------------------------------- async
 
-    def test_async_goes_on_in_the_middle_of_an_epoch(self):
+    def test_async_continues_in_the_middle_of_an_epoch(self):
         whole, _ = self.launch(*self.flags(), job=self.job, name="whole")
         self.assert_whole(whole, whole)
         self.assertEqual(whole["examples_replayed"], 0)
@@ -116,7 +116,7 @@ class TaskResumeTest(ResumeCase):
 
     # ---------------------------------------------------------------------------------------------- geo
 
-    def test_geo_goes_on_with_its_optimizer_state(self):
+    def test_geo_continues_with_its_optimizer_state(self):
         flags = self.flags(EVERY, GEO)
         whole, _ = self.launch(*self.flags(GEO), job=self.job, name="whole")
         step = self.train_and_kill(*flags, name="run", after=800)

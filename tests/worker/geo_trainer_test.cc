@@ -447,7 +447,7 @@ TEST_P(GeoCheckpointTest, ARankParksRightAfterAMergeWithNothingUnsent) {
   EXPECT_EQ(client_->positions[0].task_end, 4u);
   EXPECT_EQ(client_->positions[0].examples, 8u);
   EXPECT_EQ(client_->positions[0].steps, 8u);
-  // The merge came before the ninth step, and exchanges go on every 8 steps.
+  // The merge came before the ninth step, and exchanges continue every 8 steps.
   EXPECT_THAT(net_->seen_rows[8], ElementsAre(96.0f));
   ASSERT_EQ(client_->sent_rows.size(), 3u);
   EXPECT_EQ(client_->positions[2].task_id, 5u);
@@ -541,7 +541,7 @@ TEST_P(GeoCheckpointTest, ADamagedFileIsRefusedAndNoneStartsAfresh) {
   EXPECT_TRUE(trainer_->Restore(restore).ok());
 }
 
-TEST_P(GeoCheckpointTest, ARankThatCannotWriteSaysSoAndTrainsOn) {
+TEST_P(GeoCheckpointTest, ARankThatCannotWriteSaysSoAndKeepsTraining) {
   Init(4);
   std::filesystem::create_directories(dir_);
   std::ofstream(dir_ + "/step-5") << "in the way";

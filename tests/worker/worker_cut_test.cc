@@ -159,7 +159,7 @@ TEST_F(ParkedTest, ARankIsAskedUntilItHasAPart) {
   EXPECT_EQ(cuts_.asked(), 0u);
 }
 
-TEST_F(ParkedTest, AParkedRankGoesOnWhenItIsReleasedAndSaysSo) {
+TEST_F(ParkedTest, AParkedRankContinuesWhenItIsReleasedAndSaysSo) {
   WantParked(3, false);
   cuts_.RecordParked(3, 17, Trained(5));
   EXPECT_TRUE(Reported().parked());

@@ -12,7 +12,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
 
 class WorkerDeviceTest : public ::testing::Test {
  protected:
@@ -112,10 +111,11 @@ TEST_F(WorkerDeviceTest, AutoTakesADeviceOrTheCpuAndSaysWhy) {
   const auto third = Take("auto");
   ASSERT_EQ(Name(third), "cpu");
   EXPECT_THAT(third->line, Not(HasSubstr("--device=cpu")));  // it is on the CPU already
-  EXPECT_THAT(third->line, AllOf(StartsWith("computes on the CPU"), HasSubstr("device auto"),
-                                 HasSubstr("cuda:0 (Fake)")));
+  EXPECT_THAT(third->line, AllOf(HasSubstr("device auto"), HasSubstr("cuda:0 (Fake)")));
   listed_ = absl::FailedPreconditionError("no driver");
-  EXPECT_THAT(Take("auto")->line, AllOf(StartsWith("computes on the CPU"), HasSubstr("no driver")));
+  const auto without_driver = Take("auto");
+  EXPECT_EQ(Name(without_driver), "cpu");
+  EXPECT_THAT(without_driver->line, HasSubstr("no driver"));
 }
 
 TEST_F(WorkerDeviceTest, ReturnsTheRuntimesErrorWithoutADriver) {
@@ -132,7 +132,6 @@ TEST_F(WorkerDeviceTest, CpuDoesNotListDevices) {
   listed_ = absl::InternalError("must not be asked");
   const auto cpu = Take("cpu");
   EXPECT_EQ(Name(cpu), "cpu");
-  EXPECT_EQ(cpu->line, "computes on the CPU");
   EXPECT_TRUE(opened_.empty());
 }
 

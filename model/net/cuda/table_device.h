@@ -50,7 +50,7 @@ class TableDevice {
   // device's free memory.
   virtual size_t BytesLeft() const = 0;
   // Lets `fill` write `bytes` of host memory and copies them to the device. `launch` then launches
-  // the kernels that read them, at the device address that it gets, aligned to kAlignment.
+  // the kernels that read them, at the device address that it gets, aligned to 256 bytes.
   virtual absl::Status Run(size_t bytes, absl::FunctionRef<void(char*)> fill,
                            absl::FunctionRef<void(const char*, TableOps*)> launch) = 0;
   // Copies device memory [from, from + bytes) to the host, where `take` reads it.

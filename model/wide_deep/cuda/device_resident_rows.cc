@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "model/net/cuda/places.h"
 #include "model/wide_deep/cuda/device_geo_optimizer.h"
 
 namespace sluice::cuda {

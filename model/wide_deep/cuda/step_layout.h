@@ -11,11 +11,29 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/net/cuda/places.h"
 #include "model/wide_deep/cuda/step_view.h"
 #include "model/wide_deep/shape/wide_deep_shape.h"
 
 namespace sluice::cuda {
+
+constexpr size_t kAlignment = 256;
+
+// Assigns consecutive places in a block, each at a multiple of kAlignment.
+//
+// Thread safety: one thread.
+class Places {
+ public:
+  // The offset of a place for n elements of `bytes` bytes each.
+  size_t Take(size_t n, size_t bytes) {
+    const size_t at = end_;
+    end_ = (end_ + n * bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+  size_t end() const { return end_; }
+
+ private:
+  size_t end_ = 0;
+};
 
 // The type of the operands of matrix products and of the values stored between the products.
 enum class Element { kF32, kBf16, kFp16 };
@@ -55,7 +73,7 @@ struct NetPlan {
 };
 
 // Uploaded: [dense tensors][sizes, batch][header, values]. `values` holds rows of the table, or the
-// slots of resident rows. Behind up_end lie the keys sorted by row, which the device computes from
+// slots of resident rows. After up_end come the keys sorted by row, which the device computes from
 // the batch. The offsets of dense tensors do not depend on the step's sizes, so that a block of
 // local values (device_geo_optimizer.h) can use the same ones.
 struct InputLayout {

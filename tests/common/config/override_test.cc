@@ -90,7 +90,7 @@ TEST(OverrideTest, WrongPathsSayWhatExistsThere) {
               HasSubstr("did you mean 'train.batch_size' or 'eval.batch_size'?"));
   EXPECT_THAT(Error("model.dropout", "1"), HasSubstr("did you mean 'model.wide_deep.dropout'?"));
   EXPECT_THAT(Error("optimizers.epochs", "1"), HasSubstr("did you mean 'train.epochs'?"));
-  EXPECT_THAT(Error("train.epochs.x", "1"), HasSubstr("has no fields"));
+  EXPECT_THAT(Error("train.epochs.x", "1"), HasSubstr("'epochs'"));
   EXPECT_THAT(Error("", "1"), HasSubstr("field path"));
   EXPECT_THAT(Error("train..epochs", "1"), HasSubstr("field path"));
   EXPECT_THAT(Error("train[0].epochs", "1"), HasSubstr("list"));
@@ -105,7 +105,7 @@ TEST(OverrideTest, WrongValuesSayWhatIsPossible) {
   EXPECT_THAT(Error("train.batch_size", "-1"), HasSubstr("negative"));
   EXPECT_THAT(Error("train.batch_size", "4294967296"), HasSubstr("4294967295"));
   EXPECT_THAT(Error("strategy.a_sync_configs.k_steps", "-3000000000"), HasSubstr("-2147483648"));
-  EXPECT_THAT(Error("strategy.a_sync", "maybe"), HasSubstr("true or false"));
+  EXPECT_THAT(Error("strategy.a_sync", "maybe"), AllOf(HasSubstr("true"), HasSubstr("false")));
   EXPECT_THAT(Error("data.format", "CVS"), HasSubstr("CSV, TSV"));
   EXPECT_THAT(Error("model.wide_deep.dropout", "x"), HasSubstr("a number"));
   EXPECT_THAT(Error("train", "5"), AllOf(HasSubstr("braces"), HasSubstr("train.batch_size")));

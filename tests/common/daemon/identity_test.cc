@@ -224,7 +224,7 @@ TEST_F(IdentityTest, SchedulerOfSeveralIsTheOneThatBindNames) {
   EXPECT_EQ(ResolveIdentity(ROLE_SCHEDULER, flags_)->advertise, "127.0.0.1:7777");
   WriteCluster("scheduler: '198.51.100.1:7000,198.51.100.2:7000' security { insecure: true }");
   flags_.bind.clear();
-  EXPECT_THAT(Refusal(ROLE_SCHEDULER), AllOf(HasSubstr("not at all"), HasSubstr("--bind")));
+  EXPECT_THAT(Refusal(ROLE_SCHEDULER), HasSubstr("--bind"));
 }
 
 TEST_F(IdentityTest, StandbyIsAFlagOrAVariableOfTheScheduler) {

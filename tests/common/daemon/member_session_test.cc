@@ -312,7 +312,7 @@ TEST_F(MemberSessionTest, AnOlderSchedulerCountsAsSilent) {
   scheduler_.Answer(absl::NotFoundError("unknown here"));
   scheduler_.WaitRegistered(3);  // it asks again and again
   EXPECT_EQ(session->member_id(), 2 * kTerm + 1);
-  EXPECT_THAT(desired(), testing::ElementsAre(9)) << "it goes on with what it has";
+  EXPECT_THAT(desired(), testing::ElementsAre(9)) << "it continues with what it has";
   scheduler_.Replace(3 * kTerm);
   EXPECT_GT(scheduler_.WaitPoll(2).member_id(), 3 * kTerm);
 }

@@ -88,7 +88,7 @@ TEST(SchedulerClientTest, FirstCallFindsTheOneThatLeads) {
   }
 }
 
-TEST(SchedulerClientTest, GoesOnWithTheSuccessorOfADeadOne) {
+TEST(SchedulerClientTest, ContinuesWithTheSuccessorOfADeadOne) {
   const std::string standby = ClosedPort();
   auto first = std::make_unique<FakeScheduler>("first");
   const auto client =

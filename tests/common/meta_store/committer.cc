@@ -1,6 +1,6 @@
 // meta_store_committer DIR: commits to the RocksDB store in DIR until it is killed, and prints the
-// number of each commit when the commit has returned OK, one a line. Goes on after the last number
-// that it finds. committed_entries.h says what it commits.
+// number of each commit when the commit has returned OK, one a line. Continues after the last
+// number that it finds. committed_entries.h says what it commits.
 #include <unistd.h>
 
 #include <cstdio>

@@ -108,7 +108,7 @@ TEST(PowerLossTest, TheFirstCheckpointIsWholeOrAbsent) {
   EXPECT_THAT(loaded, ElementsAre(0, 1));
 }
 
-TEST(PowerLossTest, AHalfRemovedCheckpointIsNone) {
+TEST(PowerLossTest, HalfRemovedCheckpointIsIgnored) {
   AtEachStep(
       [](UnsyncedEnv* env) {
         for (uint64_t number : {1, 2, 3}) ASSERT_TRUE(Save(number * 100, number, env).ok());

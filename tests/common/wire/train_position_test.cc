@@ -32,7 +32,7 @@ RankPosition At(uint64_t incarnation, uint64_t sequence, double weight_sum = 0) 
   return at;
 }
 
-TEST(TrainPositionTest, TheLeastIsTheOneBehindWithItsFullestSums) {
+TEST(TrainPositionTest, LeastPositionKeepsItsLargestSums) {
   RankPosition least = At(1, 9, 90);
   KeepLeast(At(1, 7, 60), &least);
   EXPECT_EQ(least.sequence(), 7u);

@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 struct Source {
   std::shared_ptr<const FeatureSchema> schema;
@@ -383,6 +384,18 @@ TEST(DataSourceTest, CheckColumnsNamesAMissingColumnAndTheClosestName) {
   EXPECT_FALSE(source.data->CheckColumns(unlabelled, true).ok());
   EXPECT_TRUE(source.data->CheckColumns(unlabelled, false).ok());
   EXPECT_FALSE(source.data->CheckColumns(gone, true).ok());
+}
+
+TEST(BadLinesTest, MergeAddsCountsAndKeepsTheFirstOnes) {
+  BadLines a, b;
+  a.Add("f:1", absl::InvalidArgumentError("odd"));
+  EXPECT_THAT(a.Describe(), HasSubstr("f:1: odd"));
+  for (int i = 0; i < 7; ++i) b.Add("g:" + std::to_string(i), absl::InvalidArgumentError("bad"));
+  a.Merge(b);
+  EXPECT_EQ(a.count, 8u);
+  EXPECT_THAT(a.first, ElementsAre("f:1: odd", "g:0: bad", "g:1: bad", "g:2: bad", "g:3: bad"));
+  EXPECT_THAT(a.Describe(),
+              AllOf(HasSubstr("8"), HasSubstr("f:1: odd; g:0: bad"), Not(HasSubstr("g:4"))));
 }
 
 }  // namespace

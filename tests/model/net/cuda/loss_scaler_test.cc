@@ -57,7 +57,7 @@ TEST(LossScalerTest, StaysWithinItsBoundsAndGivesUpAtTheLowest) {
   EXPECT_EQ(rising.scale(), LossScaler::kHighest);
 }
 
-TEST(LossScalerTest, GoesOnFromItsSavedState) {
+TEST(LossScalerTest, ContinuesFromItsSavedState) {
   LossScaler whole;
   Good(&whole, 1500);
   for (int i = 0; i < 3; ++i) whole.Update(true);
@@ -77,7 +77,7 @@ TEST(LossScalerTest, GoesOnFromItsSavedState) {
   ASSERT_TRUE(resumed.Restore(whole.Save()).ok());
   Good(&whole, 1);
   Good(&resumed, 1);
-  EXPECT_EQ(whole.scale(), 128) << "the count of good steps goes on";
+  EXPECT_EQ(whole.scale(), 128) << "the count of good steps continues";
   expect_equal();
 }
 

@@ -184,7 +184,6 @@ TEST(CudaNetTest, ResidentRowsCountAsTheNetworksMemory) {
   EXPECT_GE(net->device_stats().bytes_in_use, before.bytes_in_use + (size_t{16} << 20));
   const absl::Status status = net->MakeResidentRows(before.bytes_limit / 16).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("kept on the device"));
   rows->reset();
   EXPECT_EQ(net->device_stats().bytes_in_use, before.bytes_in_use);
 }
@@ -272,7 +271,7 @@ TEST(CudaNetTest, Fp16SkipsOverflowsLowersTheScaleAndGivesUp) {
   }
   EXPECT_EQ(net->device_stats().loss_scale, 64);
   EXPECT_EQ(net->device_stats().skipped_steps, 2u);
-  // A network that goes on from a checkpoint has this scale at once.
+  // A network that continues from a checkpoint has this scale at once.
   auto resumed = OnDevice(MatmulPrecision::kFp16)(shape);
   ASSERT_TRUE(resumed->RestoreState(net->SaveState()).ok());
   EXPECT_EQ(resumed->device_stats().loss_scale, 64);

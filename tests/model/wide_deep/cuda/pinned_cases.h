@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// `n` floats of the network's memory, behind the first `before` floats of a block.
+// `n` floats of the network's memory, after the first `before` floats of a block.
 inline float* Among(HostArray* array, size_t before, size_t n, DenseNet* net) {
   array->Resize(before + n, net->host_memory());
   std::fill(array->begin(), array->end(), std::nanf(""));

@@ -1,4 +1,4 @@
-#include "cli/staying_process.h"
+#include "cli/background_process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -18,12 +18,12 @@
 namespace sluice::cli {
 namespace {
 
-// The process that stays; read by the signal handler, so lock-free.
-std::atomic<pid_t> g_staying{0};
+// The background process; read by the signal handler, so lock-free.
+std::atomic<pid_t> g_background{0};
 
 void PassOn(int number) {
   const int error = errno;
-  kill(g_staying, number);
+  kill(g_background, number);
   errno = error;
 }
 
@@ -58,11 +58,11 @@ int AwaitCode(int pipe, pid_t process) {
 
 }  // namespace
 
-StayingProcess::~StayingProcess() {
+BackgroundProcess::~BackgroundProcess() {
   if (command_ >= 0) close(command_);
 }
 
-std::optional<int> StayingProcess::Split() {
+std::optional<int> BackgroundProcess::Split() {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return Fail("cannot create a pipe");
   std::cout.flush();
@@ -70,7 +70,7 @@ std::optional<int> StayingProcess::Split() {
   const pid_t process = fork();
   if (process < 0) return Fail("cannot start a process");
   if (process > 0) {
-    g_staying = process;
+    g_background = process;
     PassSignalsOn();
     close(fds[1]);
     return AwaitCode(fds[0], process);
@@ -85,7 +85,7 @@ std::optional<int> StayingProcess::Split() {
   return std::nullopt;
 }
 
-absl::Status StayingProcess::Stay(int exit_code, const std::string& log_file) {
+absl::Status BackgroundProcess::Detach(int exit_code, const std::string& log_file) {
   const int log = open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (log < 0 || null < 0) {

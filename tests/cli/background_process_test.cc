@@ -1,4 +1,4 @@
-#include "cli/staying_process.h"
+#include "cli/background_process.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -15,18 +15,18 @@
 namespace sluice::cli {
 namespace {
 
-class StayingProcessTest : public ::testing::Test {
+class BackgroundProcessTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(pipe(said_), 0); }
   void TearDown() override {
     close(said_[0]);
     std::remove(log_.c_str());
   }
-  // Starts a command whose staying process runs `body`, with a pipe to this test.
-  pid_t Start(const std::function<int(StayingProcess*)>& body) {
+  // Starts a command whose background process runs `body`, with a pipe to this test.
+  pid_t Start(const std::function<int(BackgroundProcess*)>& body) {
     const pid_t pid = fork();
     if (pid == 0) {
-      StayingProcess process;
+      BackgroundProcess process;
       if (const std::optional<int> code = process.Split()) {
         close(said_[1]);
         _exit(*code);
@@ -42,22 +42,22 @@ class StayingProcessTest : public ::testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
   void Say(char word) { ASSERT_EQ(write(said_[1], &word, 1), 1); }
-  // The next byte from the staying process; 0 when it has ended.
+  // The next byte from the background process; 0 when it has ended.
   char Heard() {
     char word = 0;
     return read(said_[0], &word, 1) == 1 ? word : 0;
   }
 
   int said_[2];
-  const std::string log_ = absl::StrCat(testing::TempDir(), "/staying_process.", getpid());
+  const std::string log_ = absl::StrCat(testing::TempDir(), "/background_process.", getpid());
 };
 
-TEST_F(StayingProcessTest, TheCommandEndsAndTheProcessStays) {
+TEST_F(BackgroundProcessTest, TheCommandEndsAndTheProcessStays) {
   int go[2];
   ASSERT_EQ(pipe(go), 0);
-  const pid_t command = Start([&](StayingProcess* process) {
+  const pid_t command = Start([&](BackgroundProcess* process) {
     close(go[1]);
-    if (!process->Stay(7, log_).ok()) return 1;
+    if (!process->Detach(7, log_).ok()) return 1;
     std::cout << "a line" << std::endl;
     char word;
     [[maybe_unused]] const ssize_t n = read(go[0], &word, 1);  // until the test closes its end
@@ -73,12 +73,12 @@ TEST_F(StayingProcessTest, TheCommandEndsAndTheProcessStays) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(log), {}), "a line\n");
 }
 
-TEST_F(StayingProcessTest, AProcessThatEndsEarlyGivesTheCommandItsCode) {
-  EXPECT_EQ(ExitCode(Start([](StayingProcess*) { return 3; })), 3);
+TEST_F(BackgroundProcessTest, AProcessThatEndsEarlyGivesTheCommandItsCode) {
+  EXPECT_EQ(ExitCode(Start([](BackgroundProcess*) { return 3; })), 3);
 }
 
-TEST_F(StayingProcessTest, SignalsArePassedOn) {
-  const pid_t command = Start([this](StayingProcess*) {
+TEST_F(BackgroundProcessTest, SignalsArePassedOn) {
+  const pid_t command = Start([this](BackgroundProcess*) {
     signal(SIGINT, [](int) { _exit(42); });
     Say('r');
     for (;;) pause();
@@ -89,8 +89,8 @@ TEST_F(StayingProcessTest, SignalsArePassedOn) {
   EXPECT_EQ(ExitCode(command), 42);
 }
 
-TEST_F(StayingProcessTest, AKilledCommandEndsTheProcess) {
-  const pid_t command = Start([this](StayingProcess*) {
+TEST_F(BackgroundProcessTest, AKilledCommandEndsTheProcess) {
+  const pid_t command = Start([this](BackgroundProcess*) {
     Say('r');
     for (;;) pause();
     return 0;
@@ -101,9 +101,9 @@ TEST_F(StayingProcessTest, AKilledCommandEndsTheProcess) {
   EXPECT_EQ(Heard(), 0);
 }
 
-TEST_F(StayingProcessTest, ALogThatCannotBeWrittenIsRefused) {
-  const pid_t command = Start([](StayingProcess* process) {
-    return absl::IsInvalidArgument(process->Stay(0, "/nowhere/log")) ? 5 : 6;
+TEST_F(BackgroundProcessTest, ALogThatCannotBeWrittenIsRefused) {
+  const pid_t command = Start([](BackgroundProcess* process) {
+    return absl::IsInvalidArgument(process->Detach(0, "/nowhere/log")) ? 5 : 6;
   });
   EXPECT_EQ(ExitCode(command), 5);
 }
