@@ -299,8 +299,12 @@ class SluiceTest(unittest.TestCase):
         path.write_text(header + "\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
         return path
 
-    def small_job(self, train="train*.csv", evaluation="", extra="", data_extra=""):
-        """Writes a job for label,x,c files in tmp; returns its path."""
+    def small_job(self, train="train*.csv", evaluation="", extra="", data_extra="", wide_only=False):
+        """Writes a job for label,x,c files in tmp; returns its path.
+
+        Only without hidden layers do small differences stay small: a rounding can switch a ReLU unit on or off.
+        """
+        in_deep, model = ("in_deep: false", "") if wide_only else ("", "embedding_dim: 4 hidden_units: 8")
         text = """
 name: "small"
 data {
@@ -312,12 +316,12 @@ data {
   %s
 }
 features { name: "x" numeric {} }
-features { name: "c" categorical {} }
-model { wide_deep { embedding_dim: 4 hidden_units: 8 } }
+features { name: "c" categorical {} %s }
+model { wide_deep { %s } }
 optimizers { all { sgd {} learning_rate: 0.1 } }
 train { batch_size: 8 epochs: 2 seed: 3 }
 %s
-""" % (train, 'eval_files: "%s"' % evaluation if evaluation else "", data_extra, extra)
+""" % (train, 'eval_files: "%s"' % evaluation if evaluation else "", data_extra, in_deep, model, extra)
         path = self.tmp / "small.textproto"
         path.write_text(text)
         return path

@@ -162,7 +162,9 @@ TEST_F(SyncCutsTest, AJobThatMayShrinkKeepsTheStateAfterEachClosedStep) {
     Train(&trainer, {3, 2, 4, 6}, /*first_step=*/10);
     ASSERT_TRUE(status_.ok()) << status_;
     EXPECT_THAT(client_.checkpoints, Each(0u)) << "no commit names it";
-    if (!shrinks) EXPECT_EQ(Cut().checkpoint(), 0u);
+    if (!shrinks) {
+      EXPECT_EQ(Cut().checkpoint(), 0u);
+    }
     stats_.BeginEpoch(0);
   }
   EXPECT_EQ(Cut().checkpoint(), 4u);
